@@ -158,7 +158,7 @@ def test_the_adaptive_prediction_agrees_with_simulation(population: str, n: int,
         count=count,
         rng=seeded(10),
     )
-    measured = np.mean([(t.blend(Rule()).estimate - t.empirical_mean) ** 2 for t in runs])
+    measured = np.mean([(t.blend(Rule("adaptive")).estimate - t.empirical_mean) ** 2 for t in runs])
     assert plan["adaptive"].mse == pytest.approx(float(measured), rel=0.1)
     assert plan["kvh"].mse <= plan["adaptive"].mse
 

@@ -66,7 +66,7 @@ def covers(inside: int, trials: int = TRIALS) -> bool:
 def test_differences_of_public_means_cover_and_a_narrower_law_would_not() -> None:
     draw, sd, half = np.random.default_rng(1), 0.3, LEVELS / 2
     report, noise = randomiser("dithered", PureDP(1.0)), discrete_laplace(PureDP(1.0), LEVELS)
-    rule, inside, narrow, alarms = Rule(), 0, 0, 0
+    rule, inside, narrow, alarms = Rule("adaptive"), 0, 0, 0
 
     def wave(mean: float, k: int, n: int) -> Any:
         total = int(half * (draw.normal(mean, sd, k).sum() + k) + draw.laplace(0, noise.scale))

@@ -26,7 +26,7 @@ from hybridp.public.randomisers import LEVELS, LocalName, Randomiser, randomiser
 from hybridp.randomness import seeded
 
 ONE = PureDP(1.0)
-DECIDED = [name for name in ESTIMATORS if name != "best"]  # a study decides what "best" is before anything is blended
+DECIDED = [name for name in ESTIMATORS if name != "alike"]  # a study decides what "alike" is before anything is blended
 
 
 def told(people: int, mean: float, kind: LocalName = "dithered", epsilon: float = 1.0, sd: float = 0.5) -> LocalSummary:
@@ -80,7 +80,7 @@ def test_the_weight_is_kvh_s_by_two_other_routes(
 
 
 def test_a_weight_fixed_in_advance_does_not_look_at_the_reports() -> None:
-    for name in ("kvh", "pwh", "naive", "fixed", "tcm-only", "lm-only"):
+    for name in ("kvh", "pwh", "everyone", "fixed", "tcm-only", "lm-only"):
         fixed = replace(rule(name), sd=0.4)
         assert fixed.fixed_in_advance
         sent = [(summed(50, t), told(900, m, sd=s)) for t in (-3, 0.9) for m in (-2, 0.7) for s in (0.1, 1)]
@@ -95,7 +95,7 @@ def test_learned_weights_are_not_called_fixed(name: EstimatorName) -> None:
 
 def test_the_papers_weights() -> None:
     trusted, local = summed(40, 0.1), told(760, 0.0)
-    assert blend(trusted, local, Rule("naive")).weight == pytest.approx(0.05)
+    assert blend(trusted, local, Rule("everyone")).weight == pytest.approx(0.05)
     assert blend(trusted, local, Rule("tcm-only")).estimate == trusted.mean
     assert blend(trusted, local, Rule("lm-only")).estimate == local.mean
     assert blend(trusted, local, rule("fixed")).estimate == pytest.approx(0.3 * trusted.mean + 0.7 * local.mean)
@@ -117,7 +117,7 @@ def test_skew_aware_runs_from_the_adaptive_to_the_stratified_weight() -> None:
 def test_with_many_reports_the_learned_variance_makes_kvh() -> None:
     trusted = summed(400, 0.1)
     for sd in (0.1, 0.3, 0.7):
-        learned = blend(trusted, told(4_000_000, 0.1, sd=sd), Rule())
+        learned = blend(trusted, told(4_000_000, 0.1, sd=sd), Rule("adaptive"))
         known = blend(trusted, told(4_000_000, 0.1, sd=sd), Rule("kvh", sd=sd))
         assert learned.variance == pytest.approx(sd**2, rel=0.02)
         assert learned.weight == pytest.approx(known.weight, rel=0.01)
@@ -174,7 +174,7 @@ def test_reports_may_be_added_up_in_any_split_and_order(
     for a, b in itertools.pairwise(marks):
         merged = merged + part(shuffled[a:b])
     assert merged.people == whole.people
-    one, other = (blend(summed(20, 0.1), s, Rule()) for s in (whole, merged))
+    one, other = (blend(summed(20, 0.1), s, Rule("adaptive")) for s in (whole, merged))
     assert other.estimate == pytest.approx(one.estimate, abs=1e-9)
     assert other.half_width(0.95) == pytest.approx(one.half_width(0.95), rel=1e-6)
     # The sample variance is NumPy's.
@@ -206,7 +206,7 @@ def test_rules_that_make_no_sense_are_refused(changes: dict[str, object], names:
 @pytest.mark.parametrize("level", [0.0, 1.0, -1.0, math.nan])
 def test_coverage_must_be_a_probability(level: float) -> None:
     with pytest.raises(InvalidInput, match="`level`"):
-        blend(summed(5, 0.0), None, Rule()).half_width(level)
+        blend(summed(5, 0.0), None, Rule("adaptive")).half_width(level)
 
 
 # --- the error, by simulation -----------------------------------------------------------------------------------------
@@ -255,7 +255,7 @@ def test_adaptive_covers_as_stated_and_is_nearly_as_good_as_kvh(
     covered = halved = 0
     adaptive, known = [], []
     for trial in simulated(population, n, k, PureDP(epsilon), seed=5):
-        found = trial.blend(Rule())
+        found = trial.blend(Rule("adaptive"))
         reach, error = found.half_width(0.95), abs(found.estimate - trial.population_mean)
         covered += error <= reach
         halved += error <= reach / 2
@@ -271,7 +271,7 @@ def test_gaussian_noise_is_covered_too() -> None:
     for trial in simulated("uniform", 600, 60, ApproxDP(0.3, 0.01), seed=6, noise="gaussian"):
         assert trial.trusted is not None
         assert trial.trusted.gaussian_variance > 0
-        found = trial.blend(Rule())
+        found = trial.blend(Rule("adaptive"))
         error = abs(found.estimate - trial.population_mean)
         covered += error <= found.half_width(0.95)
         halved += error <= found.half_width(0.95) / 2
@@ -301,13 +301,13 @@ def test_p_values_are_uniform_when_the_groups_agree_and_the_spread_is_known() ->
 
 @pytest.mark.parametrize("population", ["uniform", "coin", "salaries"])
 def test_p_values_are_never_too_small_when_the_spread_is_learned(population: str) -> None:
-    found = p_values(Rule(), population)
+    found = p_values(Rule("adaptive"), population)
     for level in (0.01, 0.05, 0.2):
         assert np.sum(found <= level) <= stats.binom.ppf(1 - 1e-6, TRIALS, level)
 
 
 def test_p_values_are_small_when_the_groups_differ() -> None:
-    found = p_values(Rule(), shift=0.9)
+    found = p_values(Rule("adaptive"), shift=0.9)
     assert np.mean(found < 0.01) > 0.9
 
 
@@ -318,7 +318,43 @@ def test_the_learned_spread_does_not_lean(device: Randomiser) -> None:
     noise = sum_noise(ONE)
     runs = trials(people, n=400_000, trusted_people=500, noise=noise, randomiser=device, count=1, rng=seeded(2))
     (one,) = runs
-    assert one.blend(Rule()).variance == pytest.approx(float(people.var()), abs=0.06)
+    assert one.blend(Rule("adaptive")).variance == pytest.approx(float(people.var()), abs=0.06)
+
+
+@pytest.mark.parametrize(("k", "n", "truth_t"), [(100, 9_900, 0.4), (500, 500, -0.2)])
+def test_groups_that_differ_are_counted_by_their_people_and_the_interval_covers(k: int, n: int, truth_t: float) -> None:
+    """The trusted at both bounds, everybody else at one value: another mean, and another spread; or the spread alone.
+
+    The controls: a blend by errors, which is biased where means differ, and the same weight with a spread learned from
+    reports, which is too sure where the trusted people's sampling counts.
+    """
+    truth_l, c, runs, epsilon = -0.2, k / (k + n), 300, 4.0
+    device, noise = randomiser("laplace", PureDP(epsilon)), sum_noise(PureDP(epsilon))
+    draw, held = np.random.default_rng(3), dict.fromkeys(("everyone", "gap", "adaptive", "fixed"), 0)
+    for _ in range(runs):
+        up, sent = draw.binomial(k, (1 + truth_t) / 2), truth_l + draw.laplace(0.0, 2 / epsilon, n)
+        trusted = TrustedSummary(k, int(up) * LEVELS + round(draw.laplace(0.0, LEVELS / epsilon)), noise)
+        local = LocalSummary(n, float(sent.sum()), float(sent @ sent), device)
+        found = blend(trusted, local, Rule())
+        assert found.weight == pytest.approx(c)
+        gap = found.disagreement
+        assert gap is not None
+        held["gap"] += abs(gap.difference - (truth_t - truth_l)) <= gap.half_width(0.95)
+        for rule in (Rule(), Rule("adaptive"), Rule("fixed", weight=c)):
+            found = blend(trusted, local, rule)
+            held[rule.name] += abs(found.estimate - c * truth_t - (1 - c) * truth_l) <= found.half_width(0.95)
+    for name in ("everyone", "gap"):
+        assert stats.binomtest(held[name], runs, 0.95, alternative="less").pvalue > 1e-4
+        assert held[name] < runs, "the interval is not so wide that nothing is said"
+    wrong = "adaptive" if k < n else "fixed"
+    assert stats.binomtest(held[wrong], runs, 0.95, alternative="less").pvalue < 1e-4
+
+
+def test_the_default_has_the_papers_name_too_and_a_gap_is_not_ignored() -> None:
+    assert Rule("naive") == Rule() == Rule("everyone")  # type: ignore[arg-type]
+    assert [Rule(name).name for name in ("trusted", "local")] == ["tcm-only", "lm-only"]  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="`gap` must not go with the estimator everyone"):
+        Rule(gap=0.1)
 
 
 def test_a_spread_that_stands_for_one_which_nobody_knows_decides_the_weight_and_no_interval() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,7 +36,7 @@ def groups(p: list[float], epsilon: float, trusted: int, local: int, seed: int) 
 def test_the_weight_is_the_inverse_of_the_variances_of_warner_and_laplace() -> None:
     """V_T = p(1-p)/k + 2 r/(1-r)^2/k^2 with r = e^-epsilon; V_L = p(1-p)/n + e/(e-1)^2/n (Warner 1965)."""
     own, told = groups([0.3, 0.7], 1.0, 500, 20_000, 1)
-    found = blend_shares(own, told)
+    found = blend_shares(own, told, "hybrid")
     p, r, e = found.estimate[0], math.exp(-1), math.e
     v_t = p * (1 - p) / 500 + 2 * r / (1 - r) ** 2 / 500**2
     v_l = p * (1 - p) / 20_000 + e / (e - 1) ** 2 / 20_000
@@ -51,12 +52,13 @@ def test_without_noise_the_interval_is_wilsons() -> None:
     assert (low[0], high[0]) == pytest.approx((wilson.low, wilson.high), rel=1e-6)
 
 
+@pytest.mark.parametrize("name", ["everyone", "hybrid"])
 @pytest.mark.parametrize(("p", "epsilon"), [([0.3, 0.7], 1.0), ([0.01, 0.09, 0.3, 0.6], 0.5)])
-def test_intervals_cover_and_the_test_keeps_its_level(p: list[float], epsilon: float) -> None:
+def test_intervals_cover_and_the_test_keeps_its_level(p: list[float], epsilon: float, name: Any) -> None:
     runs, truth = 300, np.array(p)
     inside = together = narrow = alarms = 0
     for seed in range(runs):
-        found = blend_shares(*groups(p, epsilon, 200, 3000, seed))
+        found = blend_shares(*groups(p, epsilon, 200, 3000, seed), name)
         low, high = found.intervals(0.95)
         inside += int(((low <= truth) & (truth <= high)).sum())
         all_low, all_high = found.intervals(0.95, joint=True)
@@ -76,6 +78,44 @@ def test_groups_that_differ_are_told_apart() -> None:
     found = blend_shares(own, told).p_values()
     assert found is not None
     assert max(found[:2]) < 1e-6 < 0.01 < found[2]
+
+
+@pytest.mark.parametrize("trusted", [200, 1500])
+def test_groups_that_differ_are_counted_by_their_people_and_the_interval_covers(trusted: int) -> None:
+    """By whom they count: k/(k + n) of the trusted shares. A blend that takes the groups to be alike misses."""
+    p_t, p_l, local = np.array([0.75, 0.2, 0.05]), np.array([0.35, 0.35, 0.3]), 3000
+    c = trusted / (trusted + local)
+    truth, apart = c * p_t + (1 - c) * p_l, p_t - p_l
+    runs, held, gaps, alike = 300, 0, 0, 0
+    for seed in range(runs):
+        own, _ = groups(p_t.tolist(), 1.0, trusted, 1, seed)
+        _, told = groups(p_l.tolist(), 1.0, 1, local, 10_000 + seed)
+        found = blend_shares(own, told)
+        assert found.weights == pytest.approx([c] * 3)
+        low, high = found.intervals(0.95)
+        held += int(((low <= truth) & (truth <= high)).sum())
+        widths = found.gap_widths(0.95)
+        assert found.trusted is not None
+        assert found.local is not None
+        assert widths is not None
+        gaps += int((np.abs(found.trusted - found.local - apart) <= widths).sum())
+        low, high = blend_shares(own, told, "hybrid").intervals(0.95)
+        alike += int(((low <= truth) & (truth <= high)).sum())
+    for inside in (held, gaps):
+        assert stats.binomtest(inside, 3 * runs, 0.95, alternative="less").pvalue > 1e-4
+    assert alike < 0.5 * 3 * runs
+
+
+def test_a_third_group_counts_by_its_people_too() -> None:
+    own, _ = groups([0.5, 0.5], 1.0, 1000, 1, 1)
+    _, told = groups([0.2, 0.8], 1.0, 1, 6000, 2)
+    _, mixed = groups([0.8, 0.2], 4.0, 1, 3000, 3)
+    found = blend_shares(own, told, "everyone", mixed)
+    assert found.parts == pytest.approx((2 / 3, 1 / 3))
+    parts = [own.shares, *(blend_shares(None, one).estimate for one in (told, mixed))]
+    assert found.estimate == pytest.approx(0.1 * parts[0] + 0.6 * parts[1] + 0.3 * parts[2])
+    half = blend_shares(own, told, answering=0.5)  # every second local person was asked, and speaks for two
+    assert half.weights[0] == pytest.approx(1000 / 13_000)
 
 
 def test_one_group_alone_is_the_estimate_and_nobody_is_refused() -> None:
@@ -146,18 +186,18 @@ def test_the_leash_is_so_many_standard_errors_of_the_groups_difference() -> None
 def test_honest_people_pay_what_the_rule_says_and_liars_gain_little() -> None:
     """Root mean squared errors over collections; the plain blend, the control, is pulled away by one in ten."""
     p, runs = [0.1, 0.2, 0.3, 0.4], 300
-    squared = {(name, liars): 0.0 for name in ("best", "hybrid") for liars in (0, 1900)}
+    squared = {(name, liars): 0.0 for name in ("alike", "hybrid") for liars in (0, 1900)}
     leash = 0.0
     for seed in range(runs):
         own, told = groups(p, 1.0, 1000, 19_000, seed)
         for liars in (0, 1900):
             counts = np.rint(told.counts * (1 - liars / 19_000)).astype(np.int64) + np.array([liars, 0, 0, 0])
-            for name in ("best", "hybrid"):
+            for name in ("alike", "hybrid"):
                 found = blend_shares(own, ShareReports(19_000, counts, told.oracle), name)  # type: ignore[arg-type]
                 squared[name, liars] += (found.estimate[0] - p[0]) ** 2 / runs
                 leash = max(leash, float(found.anchor.most[0])) if found.anchor else leash
     best, plain, pulled, away = (math.sqrt(squared[key]) for key in
-                                 (("best", 0), ("hybrid", 0), ("best", 1900), ("hybrid", 1900)))  # fmt: skip
+                                 (("alike", 0), ("hybrid", 0), ("alike", 1900), ("hybrid", 1900)))  # fmt: skip
     assert best < 1.05 * plain  # 3 % at equal shares; 300 runs tell the two, on the same draws, well apart
     assert pulled < leash + plain < 0.03
     assert away > 0.1
@@ -175,10 +215,10 @@ def test_anchored_intervals_cover_where_nobody_lies() -> None:
 def test_by_default_the_reports_are_held_where_that_costs_little() -> None:
     for trusted, local, name in ((2000, 18_000, "anchored"), (20, 19_980, "hybrid"), (15_000, 5_000, "anchored")):
         own, told = groups([0.25] * 4, 1.0, trusted, local, 1)
-        found = blend_shares(own, told, "best")
+        found = blend_shares(own, told, "alike")
         assert found.estimator == name
         assert found.default is not None
         assert (found.anchor is not None) == (name == "anchored") == (found.default.cost <= 0.03)
         if name == "hybrid":
             assert found.estimate.tolist() == blend_shares(own, told, "hybrid").estimate.tolist()
-    assert blend_shares(own, None, "best").default is None
+    assert blend_shares(own, None, "alike").default is None

@@ -27,7 +27,7 @@ from hybridp.randomness import seeded
 
 PLAN = scalar_reports(PureDP(1.0), 3, 1)
 RULES = [
-    Rule(),
+    Rule("adaptive"),
     Rule("kvh", sd=0.4),
     Rule("pwh"),
     Rule("naive"),
@@ -79,7 +79,7 @@ def test_people_who_were_not_asked_about_a_coordinate_still_count() -> None:
         for one in blend_vectors(trusted, local, [rule], 1.0).coordinates:
             assert one.weight == pytest.approx(0.1, abs=0.002)  # the gap's square is far above both variances
             assert abs(one.estimate - 0.4) <= one.half_width(0.95)
-    for rule in (Rule(), Rule("kvh", sd=0.4), Rule("pwh")):  # without a gap only those who reported weigh
+    for rule in (Rule("adaptive"), Rule("kvh", sd=0.4), Rule("pwh")):  # without a gap only those who reported weigh
         weights = [one.weight for one in blend_vectors(trusted, local, [rule], 1.0).coordinates]
         assert weights[1] > weights[0] > weights[2] > 0.5
 
@@ -90,22 +90,22 @@ def test_rules_may_differ_between_coordinates() -> None:
     found = blend_vectors(trusted, local_sums(), [Rule("fixed", weight=w) for w in (0.1, 0.5, 0.9)], 1.0)
     assert [b.weight for b in found.coordinates] == [0.1, 0.5, 0.9]
     with pytest.raises(InvalidInput, match="`rules` must be one, or one for each of the 3 coordinates"):
-        blend_vectors(trusted, local_sums(), [Rule(), Rule()], 1.0)
+        blend_vectors(trusted, local_sums(), [Rule("adaptive"), Rule("adaptive")], 1.0)
 
 
 def test_one_group_alone_is_the_estimate_and_none_is_refused() -> None:
     trusted = VectorSum(200, (HALF, 0, 0), vector_noise(PureDP(1.0), VectorBounds.of([0] * 3, [1] * 3)))
-    alone = blend_vectors(trusted, None, [Rule()], 1.0)
+    alone = blend_vectors(trusted, None, [Rule("adaptive")], 1.0)
     assert [b.weight for b in alone.coordinates] == [1, 1, 1]
     assert alone.p_values() == (None, None, None)
-    local = blend_vectors(None, local_sums(), [Rule()], 1.0)
+    local = blend_vectors(None, local_sums(), [Rule("adaptive")], 1.0)
     assert local.estimates() == pytest.approx([0.1, -0.2, 0.3])
     with pytest.raises(InvalidInput, match="`people` must be at least 1 in one of the groups"):
-        blend_vectors(None, None, [Rule()], 1.0)
+        blend_vectors(None, None, [Rule("adaptive")], 1.0)
     silent = VectorReportSums(2, np.array([1, 1, 0]), np.zeros(3), np.ones(3), PLAN)
     with pytest.raises(InvalidInput, match=r"report on every coordinate, or trust the curator\. Got 2 of 3"):
-        blend_vectors(None, silent, [Rule()], 1.0)
-    mixed = blend_vectors(trusted, silent, [Rule()], 1.0)
+        blend_vectors(None, silent, [Rule("adaptive")], 1.0)
+    mixed = blend_vectors(trusted, silent, [Rule("adaptive")], 1.0)
     assert mixed.coordinates[2].weight == 1
     assert mixed.p_values()[2] is None
 
@@ -164,7 +164,7 @@ def test_intervals_cover_as_often_as_they_say(
                 total += discrete_gaussian(noise.sigma, d, rng=rng)
             trusted = VectorSum(k, tuple(int(t) for t in total), noise, bounds.reach_steps)
         local = VectorReportSums.of(n_l, column_sums(reach_reports(crowd(n_l), invite, rng=rng)), invite.reports)
-        found = blend_vectors(trusted, local, [Rule()], bounds.reach)
+        found = blend_vectors(trusted, local, [Rule("adaptive")], bounds.reach)
         error = np.abs(np.array(found.estimates()) - truth)
         wide = np.array(found.half_widths(0.95, joint=False))
         each += (error <= wide).tolist()
@@ -184,7 +184,7 @@ def test_groups_that_differ_in_one_coordinate_are_told_so() -> None:
     counts = np.full(5, 4000)
     local = VectorReportSums(20_000, counts, counts * 0.1, counts * (plan.cost(0.0) / 5 + 0.2), plan)
     total = [round(5000 * HALF * m) for m in (0.1, 0.1, 0.6, 0.1, 0.1)]
-    found = blend_vectors(VectorSum(5000, tuple(total), noise), local, [Rule()], 1.0)
+    found = blend_vectors(VectorSum(5000, tuple(total), noise), local, [Rule("adaptive")], 1.0)
     p = found.p_values()
     assert p[2] is not None
     assert p[2] < 1e-4

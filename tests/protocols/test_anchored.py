@@ -174,27 +174,27 @@ def test_the_squares_have_a_draw_of_their_own() -> None:
     assert abs(np.corrcoef(sums, spread)[0, 1]) < 0.08
 
 
-# --- the default ------------------------------------------------------------------------------------------------------
+# --- where groups are taken to be alike -------------------------------------------------------------------------------
 
-DEFAULT = MeanStudy(Bounds(0, 100), PureDP(1.0))
+DEFAULT = MeanStudy(Bounds(0, 100), PureDP(1.0), Rule("alike"))
 
 
-def test_the_plan_and_the_study_take_the_same_default_from_the_same_public_numbers() -> None:
+def test_the_plan_and_the_study_decide_alike_by_the_same_public_numbers() -> None:
     for n, opt_in in ((20_000, 0.05), (20_000, 0.5), (1_000_000, 0.0002), (300, 0.1), (100_000, 0.001)):
         for stated in (None, 10.0):
             plan = plan_mean(n=n, opt_in=opt_in, bounds=DEFAULT.bounds, guarantee=DEFAULT.guarantee, sd=stated)
-            rule = Rule("best", sd=None if stated is None else stated / 50)
+            rule = Rule("alike", sd=None if stated is None else stated / 50)
             study = replace(DEFAULT, rule=rule).decided(round(n * opt_in), n - round(n * opt_in))
-            assert study.rule.name == plan.used
+            assert study.rule.name == plan.alike
             assert study.default == plan.default
-            assert (study.squares_noise is not None) == (plan.used == "anchored" and stated is None)
-    assert {plan.used for plan in (plan_mean(n=10**6, opt_in=c, bounds=DEFAULT.bounds, guarantee=DEFAULT.guarantee)
+            assert (study.squares_noise is not None) == (plan.alike == "anchored" and stated is None)
+    assert {plan.alike for plan in (plan_mean(n=10**6, opt_in=c, bounds=DEFAULT.bounds, guarantee=DEFAULT.guarantee)
                                    for c in (0.05, 0.0002))} == {"anchored", "adaptive"}  # fmt: skip
 
 
 def test_what_is_stated_is_not_decided_anew_and_one_group_alone_has_no_anchor() -> None:
     assert replace(DEFAULT, rule=Rule("adaptive")).decided(1000, 19_000).rule.name == "adaptive"
-    assert replace(DEFAULT, rule=Rule("best", gap=0.1)).decided(1000, 19_000).rule.name == "adaptive"
+    assert replace(DEFAULT, rule=Rule("alike", gap=0.1)).decided(1000, 19_000).rule.name == "adaptive"
     for sizes in ((0, 100), (100, 0)):
         alone = DEFAULT.decided(*sizes)
         assert alone.rule.name == "adaptive"
@@ -204,7 +204,7 @@ def test_what_is_stated_is_not_decided_anew_and_one_group_alone_has_no_anchor() 
 @pytest.mark.parametrize("promise", [PureDP(1.0), ApproxDP(0.7, 1e-7), PureDP(0.0015)])
 @pytest.mark.parametrize("share", [0.0, 0.2])
 def test_before_it_is_decided_the_charge_covers_both(promise: PureDP | ApproxDP, share: float) -> None:
-    study = MeanStudy(Bounds(0, 100), promise, clipped_share=share)
+    study = MeanStudy(Bounds(0, 100), promise, Rule("alike"), clipped_share=share)
     undecided, own = study.charges("", None)
     assert (undecided.people, own.people) == ("trusted", "local")
     assert undecided.noise is None  # by the promise alone: two draws are not one of their sum
@@ -239,7 +239,7 @@ def test_one_question_of_a_study_is_decided_too(tmp_path: Path) -> None:
     path = tmp_path / "people.csv"
     path.write_text("pay,trust\n" + "".join(f"{i % 100},{'trusted' if i % 2 else 'local'}\n" for i in range(400)))
     study = Study.of({"promise": {"epsilon": 1.0}, "trust": {"column": "trust"}, "questions": [
-        {"name": "pay", "kind": "number", "lower": 0, "upper": 100}]})  # fmt: skip
+        {"name": "pay", "kind": "number", "lower": 0, "upper": 100, "estimator": "alike"}]})  # fmt: skip
     ledger = Ledger.create(tmp_path / "l", {"trusted": PureDP(1.0), "local": PureDP(1.0)}, trial=True)
     found = study.release(path, simulate_local=True, ledger=ledger, rng=seeded(1))
     assert found["pay"].estimator == "anchored"

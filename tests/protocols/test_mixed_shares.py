@@ -99,7 +99,7 @@ def test_whatever_mixed_and_local_people_send_an_anchored_share_stays_within_its
         np.testing.assert_array_equal(found.anchor.most, honest.anchor.most)
         assert (np.abs(found.estimate - trusted.shares) <= found.anchor.most + 1e-12).all()
         assert (np.abs(found.anchor.plain - trusted.shares) > found.anchor.most).any()
-    default = blend_shares(trusted, local, "best", mixed).default
+    default = blend_shares(trusted, local, "alike", mixed).default
     assert default is not None
 
 
@@ -117,7 +117,7 @@ def test_it_is_as_precise_as_planned_and_each_group_counts_by_its_variance() -> 
         local, mixed = sent(SIZES["local"], STUDY.invite.oracle, rng), sent(SIZES["shuffled"], mixed_by, rng)
         both = blend_shares(trusted, local, "hybrid", mixed)
         errors.append(both.estimate - TRUE)
-        alone.append(blend_shares(trusted, local).estimate - TRUE)
+        alone.append(blend_shares(trusted, local, "hybrid").estimate - TRUE)
         low, high = both.intervals(0.95)
         inside += (low <= TRUE) & (high >= TRUE)
     batches = MixedReports(mixed, (SIZES["shuffled"],))

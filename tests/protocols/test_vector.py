@@ -159,9 +159,9 @@ def test_a_refusal_by_labels_costs_nothing(tmp_path: Path) -> None:
 
 def test_charges_compose_as_what_they_are() -> None:
     """Laplace noise on several sums is charged by its guarantee; Gaussian noise by its multiplier, whatever d is."""
-    laplace = VectorStudy(BOUNDS, PureDP(1.0), (Rule(),)).charges("", None)[0]
+    laplace = VectorStudy(BOUNDS, PureDP(1.0), (Rule("adaptive"),)).charges("", None)[0]
     assert laplace.noise is None
-    gaussian = VectorStudy(BOUNDS, ApproxDP(1.0, 1e-6), (Rule(),), noise="gaussian")
+    gaussian = VectorStudy(BOUNDS, ApproxDP(1.0, 1e-6), (Rule("adaptive"),), noise="gaussian")
     charge = gaussian.charges("", None)[0]
     assert charge.noise is not None
     assert charge.noise[0] == "gaussian"
@@ -193,7 +193,7 @@ def test_joint_intervals_are_wider_by_bonferroni(people: Path) -> None:
             lambda: VectorStudy(BOUNDS, PureDP(1.0), rules=(Rule("full-lm"),)),
             "`estimator` must be another than full-lm",
         ),
-        (lambda: VectorStudy(BOUNDS, PureDP(1.0), rules=(Rule(), Rule())), "`rules` must be one, or one for each"),
+        (lambda: VectorStudy(BOUNDS, PureDP(1.0), rules=(Rule("adaptive"), Rule("adaptive"))), "`rules` must be one, or one for each"),
         (lambda: VectorStudy(BOUNDS, PureDP(1.0), level=1.0), "`level` must be strictly between 0 and 1"),
         (lambda: VectorStudy(BOUNDS, PureDP(1.0), noise="gaussian"), "`delta` must be positive for Gaussian noise"),
         (lambda: VectorStudy(BOUNDS, PureDP(40.0)), "`epsilon` must be at least 0.001 and at most 30"),
@@ -278,7 +278,7 @@ def test_no_reports_whatever_move_an_anchored_column_beyond_what_it_says(norm: A
         assert found.to_dict()["questions"]["vector"]["mean"]["anchor"]["most"] == list(
             np.atleast_1d(found.anchor.most)
         )
-        plain = publish_vector_mean(replace(study, rules=(Rule(),)), NAMES, trusted, local, **said)
+        plain = publish_vector_mean(replace(study, rules=(Rule("adaptive"),)), NAMES, trusted, local, **said)
         assert plain.anchor is None
     assert all(one == seen[0] for one in seen)
     assert (np.abs(np.array(plain.estimate) - X.mean(axis=0)) > 1e3 * np.array(found.anchor.most)).any()
@@ -286,7 +286,7 @@ def test_no_reports_whatever_move_an_anchored_column_beyond_what_it_says(norm: A
 
 @pytest.mark.parametrize("promise", [PureDP(1.0), ApproxDP(0.7, 1e-7), PureDP(0.0015)])
 def test_before_it_is_decided_the_charge_covers_both(promise: PureDP | ApproxDP) -> None:
-    study = VectorStudy(BOUNDS, promise)
+    study = VectorStudy(BOUNDS, promise, (Rule("alike"),))
     undecided, own = study.charges("", None)
     assert (undecided.people, own.people) == ("trusted", "local")
     assert undecided.noise is None
@@ -299,26 +299,28 @@ def test_before_it_is_decided_the_charge_covers_both(promise: PureDP | ApproxDP)
         assert len(spent) == (2 if decided.squares_noise is not None else 1)
 
 
-def test_the_default_is_what_the_plan_says_and_what_is_stated_stays() -> None:
+def test_alike_is_what_the_plan_says_and_what_is_stated_stays() -> None:
     for n, opt_in in ((20_000, 0.05), (20_000, 0.5), (100_000, 0.0001)):
         for sds in (None, (10.0, 20.0, 2.0)):
             plan = plan_vector_mean(n=n, opt_in=opt_in, bounds=BOUNDS, guarantee=PureDP(1.0), sd=sds)
             unit = [None] if sds is None else [sd / b.half for sd, b in zip(sds, BOUNDS.bounds, strict=True)]
-            study = VectorStudy(BOUNDS, PureDP(1.0), tuple(Rule("best", sd=sd) for sd in unit))
+            study = VectorStudy(BOUNDS, PureDP(1.0), tuple(Rule("alike", sd=sd) for sd in unit))
             decided = study.decided(round(n * opt_in), n - round(n * opt_in))
-            assert (decided.estimator, decided.default) == (plan.used, plan.default)
-            measured = plan.used == "anchored" and plan.default.spread == "measured"
+            assert (decided.estimator, decided.default) == (plan.alike, plan.default)
+            measured = plan.alike == "anchored" and plan.default.spread == "measured"
             assert (decided.squares_noise is not None) == measured
-    assert STUDY.decided(0, 50).estimator == STUDY.decided(50, 0).estimator == "adaptive"
-    gap = VectorStudy(BOUNDS, PureDP(1.0), (Rule("best", gap=0.1),))
+    alike = replace(STUDY, rules=(Rule("alike"),))
+    assert alike.decided(0, 50).estimator == alike.decided(50, 0).estimator == "adaptive"
+    assert STUDY.decided(50, 50).estimator == "everyone"
+    gap = VectorStudy(BOUNDS, PureDP(1.0), (Rule("alike", gap=0.1),))
     assert gap.decided(1000, 19_000).estimator == "adaptive"
     assert VectorStudy(BOUNDS, PureDP(1.0), (Rule("pwh"),)).decided(1000, 19_000).estimator == "pwh"
 
 
 @pytest.mark.parametrize(("epsilon", "spread"), [(2.0, "measured"), (0.05, "any")])
-def test_liars_move_the_default_by_no_more_than_it_says(tmp_path: Path, epsilon: float, spread: str) -> None:
+def test_liars_move_alike_by_no_more_than_it_says(tmp_path: Path, epsilon: float, spread: str) -> None:
     """A tenth of the devices send the farthest report that is not refused; the plain blend beside it is pulled away."""
-    study = VectorStudy(BOUNDS, PureDP(epsilon), local="per-coordinate")
+    study = VectorStudy(BOUNDS, PureDP(epsilon), (Rule("alike"),), local="per-coordinate")
     collected, ledger = tmp_path / "collected.parquet", tmp_path / "l"
     write_reports(write(tmp_path / "people.csv"), study.invite, COLUMNS, collected, rng=secure())
     frame = pd.read_parquet(collected)

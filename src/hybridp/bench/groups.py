@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hybridp.bench.shares import plan_shares
+from hybridp.bench.shares import by_people, plan_shares
 from hybridp.blend.joint import JointBlend, blend_joint
 from hybridp.errors import must
 from hybridp.protocols.groups import kind_of
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["GroupsPlan", "plan_groups"]
 
-HEARD = ("hybrid", "tcm-only", "lm-only")
+HEARD = ("everyone", "hybrid", "tcm-only", "lm-only")
 Errors = tuple[tuple[float, ...], ...]
 
 
@@ -46,7 +46,7 @@ Errors = tuple[tuple[float, ...], ...]
 class GroupsPlan(Result):
     """Standard errors of every group's answer (of shares: one an option), by who is heard.
 
-    `gaps` are those of the differences that were asked for, by both groups of trust; of shares the largest.
+    `gaps` are those of the differences that were asked for, each group counting by its people; of shares the largest.
     """
 
     question: str
@@ -78,6 +78,7 @@ class GroupsPlan(Result):
             "task": f"{self.kind}-by-group",
             "predicted": {
                 "estimators": worst,
+                "default": {"estimator": "everyone"},
                 "differences": [{"of": a, "less": b, "standard_error": e} for a, b, e in self.gaps],
             },
             "by": {"column": self.by, "private": self.private, "categories": list(self.categories)},
@@ -213,7 +214,7 @@ def _public(
                 trusted_guarantee=study.trusted_guarantee, noise=study.noise,
             )  # fmt: skip
             for name in HEARD:
-                found[name].append(plan.errors[name])
+                found[name].append(plan.errors.get(name, plan.errors["hybrid"]))
             continue
         k, half = people * opt_in, study.bounds.half
         spread = half**2 if sd is None else sd**2
@@ -221,9 +222,10 @@ def _public(
         own = spread / k + noise / k**2 if k else math.inf
         told = (spread + half**2 * study.invite.randomiser.worst_variance) / (people - k) if people > k else math.inf
         both = 1 / (1 / own + 1 / told)
-        for name, variance in zip(HEARD, (both, own, told), strict=True):
+        all_of = by_people(k, people - k, own, told) if 0 < k < people else both
+        for name, variance in zip(HEARD, (all_of, both, own, told), strict=True):
             found[name].append((math.sqrt(variance),))
-    worst = [max(each) for each in found["hybrid"]]
+    worst = [max(each) for each in found["everyone"]]
     names = grouping.names
     gaps = tuple((names[i], names[j], math.hypot(worst[i], worst[j])) for i, j in grouping.pairs(names))
     return {name: tuple(each) for name, each in found.items()}, gaps
@@ -249,11 +251,11 @@ def _private(
     spread = None if sd is None else sd / width
     found: dict[str, Errors] = {}
     gaps: tuple[tuple[str, str, float], ...] = ()
-    for name, heard in zip(HEARD, ((own, told), (own, None), (None, told)), strict=True):
+    for name, heard in zip(HEARD, ((own, told), (own, told), (own, None), (None, told)), strict=True):
         if heard == (None, None):
             found[name] = tuple((math.inf,) for _ in parts)
             continue
-        whole = JointBlend(*heard, joint.size, spread)
+        whole = JointBlend(*heard, joint.size, spread, by_people=name == "everyone")
         blends = [blend_joint(whole, [i]) for i in range(len(parts))]
         errors = []
         for blend, part in zip(blends, parts, strict=True):
@@ -261,7 +263,7 @@ def _private(
             each = width * np.sqrt(s**2 + 2 * b**2) / part
             errors.append(tuple(each.tolist()) if isinstance(study, ShareStudy) else (float(each[0]),))
         found[name] = tuple(errors)
-        if name == "hybrid":
+        if name == "everyone":
             gaps = tuple(
                 (grouping.names[i], grouping.names[j], width * max(blends[i].gap_errors(blends[j], inside).tolist()))
                 for i, j in grouping.pairs(grouping.names)

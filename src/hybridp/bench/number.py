@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["USED", "AlonePlan", "NumberPlan"]
 
-USED = ("adaptive", "hybrid", "unified", "tcm-only", "lm-only")
+USED = ("everyone", "adaptive", "hybrid", "unified", "tcm-only", "lm-only")
 """The estimators that plans predict, in the order in which one is used where it can be."""
 
 

@@ -140,7 +140,7 @@ def plan_personal(
     batch: int | None = None,
     cap: float = 8.0,
 ) -> PersonalPlan:
-    """Predict ADPM, its baselines and the unified estimator, against the population mean.
+    """Predict ADPM, its baselines, the unified estimator and the default, everyone, against the population mean.
 
     Without `sd` the worst case, half the range, is assumed, as in the paper. The baselines and ADPM use the trusted
     people only; `unified` also uses the local ones, each with the best report for their epsilon. Without bounds the
@@ -180,6 +180,14 @@ def plan_personal(
         "trusted_mse": both.trusted_mse,
         "local_mse": both.local_mse,
     }
+    if trusted is not None and local is not None and trusted.most > 0 and heard:
+        c = trusted.people / (trusted.people + local.people)
+        found["everyone"] = {
+            "mse": c**2 * both.trusted_mse + (1 - c) ** 2 * both.local_mse,
+            "weight": c,
+            "trusted_mse": both.trusted_mse,
+            "local_mse": both.local_mse,
+        }
     assumes = ["people's choices are public, and do not go together with their data"]
     if sd is None:
         assumes.append("no sd was given: the largest possible, half the range, is assumed")

@@ -20,6 +20,7 @@ from hybridp.public import mean as theory
 from hybridp.public.anchoring import SPREAD_SHARE, Anchoring, clipping_loss, leash, mean_anchoring
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP, split_off
+from hybridp.public.errorlaw import NormalLaplace
 from hybridp.public.mean import NoiseName, sum_noise
 from hybridp.public.randomisers import LEVELS, LocalName, Randomiser, randomiser
 from hybridp.public.variance import posterior_variance, predicted_se
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PLAIN",
+    "SAID_OF_EVERYONE",
     "MeanPlan",
     "Mechanisms",
     "Prediction",
@@ -45,19 +47,23 @@ __all__ = [
 __all__ += ["plan_mean", "predictions"]
 
 Guarantee = PureDP | ApproxDP
-PlanName = Literal["tcm-only", "full-lm", "lm-only", "naive", "pwh", "kvh", "adaptive", "anchored"]
+PlanName = Literal["tcm-only", "full-lm", "lm-only", "everyone", "pwh", "kvh", "adaptive", "anchored"]
 PLANNED: tuple[PlanName, ...] = get_args(PlanName)
 PLAIN: dict[str, str] = {
     "tcm-only": "only the trusting",
     "full-lm": "everybody local",
     "lm-only": "only the local",
-    "naive": "weighted by numbers",
+    "everyone": "weighted by numbers",
     "pwh": "hybrid, spread unknown",
     "kvh": "hybrid, spread known",
     "adaptive": "hybrid, spread learned",
     "anchored": "hybrid that lies cannot pull",
 }
 """The estimators in words."""
+SAID_OF_EVERYONE = (
+    "estimator: everyone by default: each group counts by its number of people, however much those who trust differ "
+    "from those who do not"
+)
 Floats = NDArray[np.float64]
 
 
@@ -132,8 +138,10 @@ class MeanPlan(Result):
     mechanisms: Mechanisms
     default: Anchoring
     most: float | None
-    """How far from the trusted mean any reports could move the default; None where it is the plain blend."""
+    """How far from the trusted mean any reports could move "alike"; None where it is the plain blend."""
     reach: float
+    half_width: float
+    """Of the 95 % interval that a release by "everyone" would state, where it is told no sd."""
     question: str = "value"
 
     def __getitem__(self, name: PlanName) -> Prediction:
@@ -157,8 +165,9 @@ class MeanPlan(Result):
                 },
                 "critical": {"c": self.critical_c, "n": None if math.isinf(self.critical_n) else self.critical_n},
                 "sup_R": self.sup_over_best,
-                "default": {
-                    "estimator": self.used,
+                "default": {"estimator": self.used, "half_width": self.half_width},
+                "alike": {
+                    "estimator": self.alike,
                     "reach": self.reach if self.most is not None else None,
                     "cost": self.default.cost if math.isfinite(self.default.cost) else None,
                     "most": self.most,
@@ -181,11 +190,21 @@ class MeanPlan(Result):
     @property
     def used(self) -> PlanName:
         """The estimator that a release of so many people takes, where none is stated."""
+        return "everyone"
+
+    @property
+    def alike(self) -> PlanName:
+        """What "alike" is for so many people."""
         return "adaptive" if self.default.reach is None else "anchored"
 
     @property
     def said_of_default(self) -> str:
-        """Which that is, why, and how far reports can move it."""
+        """Which estimator that is, and why; and what "alike" would be, and how far reports can move it."""
+        wide = f"without a stated sd its 95 % interval would reach {self.half_width:,.4g} to either side"
+        return f"{SAID_OF_EVERYONE}; {wide}. {self._said_of_alike}"
+
+    @property
+    def _said_of_alike(self) -> str:
         known = not (self.sd_assumed or self.sd_range[0] < self.sd)
         said = self.default.of_mean(None if self.most is None else self.reach, stated=known)
         return said if self.most is None else f"{said}: here at most {self.most:,.4g}"
@@ -228,7 +247,7 @@ class MeanPlan(Result):
         ax.set_yscale("log")
         looks = {
             "tcm-only": (style.TRUSTED, "--", 1.6), "full-lm": (style.LOCAL, "--", 1.6), "pwh": (style.QUIET, "-", 1.2),
-            "kvh": (style.QUIET, ":", 2.4), "adaptive": (style.INK, "-", 2.2),
+            "kvh": (style.QUIET, ":", 2.4), "adaptive": (style.QUIET, "--", 1.6), "everyone": (style.INK, "-", 2.2),
         }  # fmt: skip
         for name, (colour, dashes, width) in looks.items():
             ax.plot(rates, curves[name], dashes, color=colour, lw=width)
@@ -311,7 +330,7 @@ def _weight(name: PlanName, mechanisms: Mechanisms, s: theory.Setting) -> Floats
             return np.asarray(1.0)
         case "lm-only":
             return np.asarray(0.0)
-        case "naive":
+        case "everyone":
             return s.c
         case "pwh":
             # It balances the noise alone, and so does not know that fewer people report.
@@ -414,8 +433,11 @@ def plan_mean(
     local: LocalName = "best",
     mean: float | None = None,
     trusted_guarantee: Guarantee | None = None,
+    answering: float = 1.0,
 ) -> MeanPlan:
     """Predict every estimator's error. `sd` may be one number, a (low, high) range, or None for the worst case.
+
+    Of local people a share `answering` is asked.
 
     With a range the predictions are for its upper end, and `mse_range` gives both. With Laplace noise in both groups
     these are the papers' formulas as corrected.
@@ -423,10 +445,10 @@ def plan_mean(
     check_people(n, opt_in)
     must(1e-100 <= bounds.width <= 1e100, "upper", "must be a sensible distance from lower", bounds.upper)
     low, high, assumed = _sd_range(sd, bounds)
-    mechanisms = mechanisms_of(bounds, guarantee, noise, local, mean, trusted_guarantee)
+    mechanisms = replace(mechanisms_of(bounds, guarantee, noise, local, mean, trusted_guarantee), share=answering)
     known, trusted = None if assumed or low < high else high, round(n * opt_in)
     mechanisms, default = _default(
-        mechanisms, trusted_guarantee or guarantee, noise, known, trusted, round(n) - trusted
+        mechanisms, trusted_guarantee or guarantee, noise, known, trusted, round((round(n) - trusted) * answering)
     )
     s = mechanisms.setting(n, opt_in, high**2)
     alike = trusted_guarantee in (None, guarantee) and mechanisms.local_name == mechanisms.noise_name == "laplace"
@@ -449,8 +471,20 @@ def plan_mean(
         mechanisms=mechanisms,
         default=default,
         reach=float(leashed(mechanisms, s)[0]),
+        half_width=_half_width(mechanisms, s),
         most=None if default.reach is None else float(np.prod(leashed(mechanisms, s)[:2])),
     )
+
+
+def _half_width(mechanisms: Mechanisms, s: theory.Setting) -> float:
+    """Of the release's own 95 % interval: without a stated sd the trusted people's spread is the largest possible."""
+    c, k = float(s.c), float(s.c * s.n)
+    most = mechanisms.bounds.half**2
+    if mechanisms.mean is not None:
+        most -= (mechanisms.mean - mechanisms.bounds.centre) ** 2
+    noise, laplace = float(s.noise_t), mechanisms.noise_name == "laplace"
+    normal = c**2 * (most / k + noise * (not laplace)) + (1 - c) ** 2 * float(s.var_l + s.noise_l) / (float(s.n) - k)
+    return NormalLaplace(math.sqrt(normal), c * math.sqrt(noise / 2) * laplace).quantile(0.975)
 
 
 def _assumptions(assumed: bool, mechanisms: Mechanisms) -> tuple[str, ...]:

@@ -4,6 +4,8 @@
 >>> plan = plan_shares(question=way, n=10_000, opt_in=0.05, guarantee=PureDP(1.0))
 >>> [round(100 * e, 2) for e in plan.errors["hybrid"]]
 [1.13, 1.13, 1.13]
+>>> plan.errors["everyone"] > plan.errors["hybrid"]  # what it costs where the groups are alike
+True
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hybridp.bench.planning import SAID_OF_EVERYONE
 from hybridp.bench.shuffling import plan_share_groups
 from hybridp.blend.shares import share_anchoring
 from hybridp.errors import must
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
-__all__ = ["CountPlan", "SharePlan", "plan_shares"]
+__all__ = ["CountPlan", "SharePlan", "by_people", "plan_shares"]
 
 Guarantee = PureDP | ApproxDP
 
@@ -56,7 +59,7 @@ class SharePlan(Result):
     assumes: tuple[str, ...]
     default: Anchoring
     most: tuple[float, ...] | None
-    """How far from a trusted share any reports could move the default, option by option; None where it is plain."""
+    """How far from a trusted share any reports could move "alike", option by option; None where it is plain."""
 
     @property
     def trusted_people(self) -> int:
@@ -64,10 +67,13 @@ class SharePlan(Result):
 
     @property
     def said_of_default(self) -> str:
-        """Which blend the default takes for so many people, and how far reports can move it; nothing for one group."""
-        if self.most is None and not math.isfinite(self.default.cost):
+        """How the default weighs so many people, and what "alike" would be; nothing for one group."""
+        if "everyone" not in self.errors:
             return ""
-        said = self.default.words("hybrid", "a trusted share", "at equal shares", self.default.reach)
+        if not math.isfinite(self.default.cost):
+            return SAID_OF_EVERYONE
+        said = f"{SAID_OF_EVERYONE}. "
+        said += self.default.words("hybrid", "a trusted share", "at equal shares", self.default.reach)
         return said if self.most is None else f"{said}: at most {max(self.most):.3%}"
 
     def three_groups(self, people: tuple[int, int, int], mixing: Mixing, noise: NoiseName = "best") -> dict[str, Any]:
@@ -79,7 +85,8 @@ class SharePlan(Result):
         mixed = mixed_oracle(mixing, size)
         default = share_anchoring(size, drawn, people[0], [(mixed, people[1]), (oracle, people[2])])
         said = {"estimator": "hybrid" if default.reach is None else "anchored", "reach": default.reach}
-        return {**found, "batch": {**found["batch"], "reports": mixed.name}, "default": said}
+        stated = {"default": {"estimator": "everyone"}, "alike": said}
+        return {**found, "batch": {**found["batch"], "reports": mixed.name}, **stated}
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for programs: what `--json` prints. Lists have one entry an option."""
@@ -87,7 +94,8 @@ class SharePlan(Result):
             "task": self.statistic,
             "predicted": {
                 "estimators": {name: {"rmse_population": list(errors)} for name, errors in self.errors.items()},
-                "default": {
+                "default": {"estimator": "everyone" if "everyone" in self.errors else next(iter(self.errors))},
+                "alike": {
                     "estimator": "hybrid" if self.default.reach is None else "anchored",
                     "reach": self.default.reach,
                     "cost": self.default.cost if math.isfinite(self.default.cost) else None,
@@ -154,9 +162,10 @@ class CountPlan(SharePlan):
         heard, n = told[self.statistic]["predicted"]["estimators"], self.everyone or self.n
         errors = {who: {"rmse_population": n * e["rmse_population"][0]} for who, e in heard.items()}
         most = None if self.most is None else n * self.most[0]
-        default = {**told[self.statistic]["predicted"]["default"], "most": most}
+        predicted = told[self.statistic]["predicted"]
+        known = {"default": predicted["default"], "alike": {**predicted["alike"], "most": most}}
         facts = {**told[self.statistic], "task": "count", "options": list(self.options[:1]),
-                 "shares": list(self.shares[:1]), "predicted": {"estimators": errors, "default": default}}  # fmt: skip
+                 "shares": list(self.shares[:1]), "predicted": {"estimators": errors, **known}}  # fmt: skip
         return {**document, "questions": {name: {"count": facts}}}
 
 
@@ -169,8 +178,12 @@ def plan_shares(
     shares: Sequence[float] | None = None,
     trusted_guarantee: Guarantee | None = None,
     noise: NoiseName = "best",
+    answering: float = 1.0,
 ) -> SharePlan:
-    """Predicted standard errors of the shares of a question's options, by who is heard."""
+    """Predicted standard errors of the shares of a question's options, by who is heard.
+
+    Of local people a share `answering` is asked.
+    """
     choices = question.size
     must(n >= 1, "n", "must be at least 1", n)
     must(0 <= opt_in <= 1, "opt-in", "must lie between 0 and 1", opt_in)
@@ -179,20 +192,22 @@ def plan_shares(
         ok = all(0 <= p <= 1 for p in shares) and abs(sum(shares) - 1) < 1e-6
         must(ok, "shares", "must lie between 0 and 1 and add up to 1", ", ".join(f"{p:g}" for p in shares))
     if question.most:
-        return _plan_ticks(question, n, opt_in, guarantee, trusted_guarantee)
+        return _plan_ticks(question, n, opt_in, guarantee, trusted_guarantee, answering)
     p = np.full(choices, 1 / choices) if shares is None else np.asarray(shares, dtype=np.float64)
     k = round(n * opt_in)
     drawn = count_noise(trusted_guarantee or guarantee, choices, noise)
     oracle = share_oracle(guarantee, choices)
     v_t = p * (1 - p) / k + drawn.variance / k**2 if k else np.full(choices, np.inf)
-    v_l = np.array([oracle.variance(x) for x in p.tolist()]) / (n - k) if n > k else np.full(choices, np.inf)
-    default = share_anchoring(choices, drawn, k, [(oracle, n - k)])
+    told = (n - k) * answering
+    v_l = np.array([oracle.variance(x) for x in p.tolist()]) / told if n > k else np.full(choices, np.inf)
+    default = share_anchoring(choices, drawn, k, [(oracle, round(told))])
     found = {"hybrid": 1 / (1 / v_t + 1 / v_l), "tcm-only": v_t, "lm-only": v_l}
     most = None
     if k and n > k:
         reach = default.reach or TIGHTEST
         held = found["hybrid"] * (1 + clipping_loss(reach, v_t, v_l, drawn.laplace_variance / k**2) * v_t / v_l)
-        found = {"hybrid": found["hybrid"], "anchored": held, "tcm-only": v_t, "lm-only": v_l}
+        alike = {"hybrid": found["hybrid"], "anchored": held}
+        found = {"everyone": by_people(k, n - k, v_t, v_l), **alike, "tcm-only": v_t, "lm-only": v_l}
         most = None if default.reach is None else tuple((reach * v_t / np.sqrt(v_t + v_l)).tolist())
     return SharePlan(
         question=question.name,
@@ -212,15 +227,27 @@ def plan_shares(
     )
 
 
+def by_people(trusted: float, local: float, v_t: Any, v_l: Any) -> Any:
+    """The variance of the stratified estimate from those of the groups' own.
+
+    >>> by_people(1, 3, 16.0, 16.0)
+    10.0
+    """
+    c = trusted / (trusted + local)
+    return c**2 * v_t + (1 - c) ** 2 * v_l
+
+
 def _plan_ticks(
-    question: Feature, n: int, opt_in: float, guarantee: Guarantee, trusted_guarantee: Guarantee | None
-) -> SharePlan:
+    question: Feature, n: int, opt_in: float, guarantee: Guarantee, trusted_guarantee: Guarantee | None,
+    answering: float,
+) -> SharePlan:  # fmt: skip
     """The same where people may have several options: each is a yes or no of its own, at worst of one half."""
     k, size = round(n * opt_in), question.size
     drawn = tick_noise(trusted_guarantee or guarantee, question)
     v_t = 0.25 / k + drawn.variance / k**2 if k else math.inf
-    v_l = tick_variance(guarantee, question, 0.5) / (n - k) if n > k else math.inf
+    v_l = tick_variance(guarantee, question, 0.5) / ((n - k) * answering) if n > k else math.inf
     found = {"hybrid": 1 / (1 / v_t + 1 / v_l), "tcm-only": v_t, "lm-only": v_l}
+    found = {"everyone": by_people(k, n - k, v_t, v_l), **found} if 0 < k < n else found
     return SharePlan(
         question=question.name,
         statistic="shares",

@@ -145,8 +145,9 @@ def _errors(n: int, epsilon: float, local: float, k: int | None) -> dict[str, fl
 class ThreeGroups(Generic[N]):
     """Trusted, shuffled and local people in one estimate: its error, each group's weight, what a person is worth in it.
 
-    `worth` is the information that one more person of a group brings, as so many local people; a move from one group to
-    another is worth the difference. Of a mean each is one number, of shares an array with one entry an option.
+    Each group counts by its number of people (of records by its information). `worth` is the information that one more
+    person of a group brings, as so many local people; a move from one group to another is worth the difference.
+    Of a mean each is one number, of shares an array with one entry an option.
     """
 
     people: dict[str, int]
@@ -156,7 +157,10 @@ class ThreeGroups(Generic[N]):
     worth: dict[str, N]
 
     @classmethod
-    def of(cls, people: dict[str, int], mixing: Mixing, trusted: Callable[[int], N], each: dict[str, N]) -> Self:
+    def of(
+        cls, people: dict[str, int], mixing: Mixing, trusted: Callable[[int], N], each: dict[str, N], *,
+        by_people: bool = True,
+    ) -> Self:  # fmt: skip
         """From the information of so many trusted people together, and of one person in `each` of the other groups."""
         must(people["shuffled"] >= 1, "shuffled", "must leave at least one person who trusts the mixer",
              people["shuffled"])  # fmt: skip
@@ -164,12 +168,16 @@ class ThreeGroups(Generic[N]):
         k = people["trusted"]
         whole: Any = {"trusted": trusted(k), **{name: people[name] * one for name, one in each.items()}}
         more: Any = {"trusted": trusted(k + 1) - whole["trusted"], **each}
-        information = sum(whole.values())
+        information, all_of = sum(whole.values()), sum(people.values())
+        weights = {name: part / information for name, part in whole.items()}
+        if by_people:
+            weights = {name: people[name] / all_of + 0 * part for name, part in whole.items()}
+        error = sum(weights[name] ** 2 / part for name, part in whole.items() if people[name])
         return cls(
             people,
             mixing,
-            1 / information**0.5,
-            {name: part / information for name, part in whole.items()},
+            error**0.5,
+            weights,
             {name: one / each["local"] for name, one in more.items()},
         )
 
@@ -201,7 +209,7 @@ def _plain(found: Any) -> Any:
 def plan_groups(
     trusted: int, shuffled: int, local: int, mechanisms: Mechanisms, mixing: Mixing, *, sd: float
 ) -> ThreeGroups[float]:
-    """Of a mean. Inverse variances: ``1/V = k/(sd^2 + noise/k) + sum n/(sd^2 + v)``, every v in the value's own unit.
+    """Of a mean. A group's information is ``k/(sd^2 + noise/k)``, or ``n/(sd^2 + v)``, every v in the value's own unit.
 
     Those of a batch below its least size are counted alike: their reports say as much, only less is promised.
     """
@@ -220,7 +228,8 @@ def plan_share_groups(
     trusted: int, shuffled: int, local: int, shares: Sequence[float], noise: CountNoise, oracle: ShareOracle,
     mixing: Mixing,
 ) -> ThreeGroups[Floats]:  # fmt: skip
-    """Of shares, option by option: ``1/V = k^2/(k p(1-p) + noise) + sum n/v(p)``, with v of one report at that share.
+    """Of shares, option by option: a group's information is ``k^2/(k p(1-p) + noise)``, or ``n/v(p)`` with v of one
+    report at that share.
 
     >>> from hybridp.public.shares import count_noise, share_mixing, share_oracle
     >>> mixing = share_mixing(ApproxDP(1.0, 1e-6), 2, 1000)
@@ -243,7 +252,7 @@ def plan_share_groups(
 def plan_vector_groups(
     trusted: int, shuffled: int, local: int, study: VectorStudy, sd: Sequence[float]
 ) -> ThreeGroups[Floats]:
-    """Of a vector mean, column by column: ``1/V = k^2/(k sd^2 + noise) + sum s n/(sd^2 + v)`` in the column's own unit.
+    """Of a vector mean, column by column: ``k^2/(k sd^2 + noise)``, or ``s n/(sd^2 + v)``, in the column's own unit.
 
     A share s of a group's people report on a column, each with the noise v of a vector as long as the bounds allow.
     """
@@ -284,7 +293,8 @@ def plan_record_groups(
         return np.asarray(np.sum(parts, axis=0))
 
     each = {"shuffled": one(mixing.epsilon), "local": one(study.guarantee.epsilon)}
-    return ThreeGroups.of({"trusted": trusted, "shuffled": shuffled, "local": local}, mixing, of_trusted, each)
+    people = {"trusted": trusted, "shuffled": shuffled, "local": local}
+    return ThreeGroups.of(people, mixing, of_trusted, each, by_people=False)
 
 
 def parse_randomiser(text: str) -> int | None:

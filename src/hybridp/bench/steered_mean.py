@@ -44,7 +44,7 @@ class SteeredPlan:
         """What to do, in a sentence."""
         if self.rmse is None:
             return f"In one go: {self.why}."
-        told = f"rmse {self.rmse:.6g} steered, {self.plain_rmse:.6g} in one go"
+        told = f"rmse {self.rmse:.6g} steered, {self.plain_rmse:.6g} in one go, where both groups are alike"
         return f"{'Steer' if self.form == 'steered' else 'In one go'}: {told}; {self.why}."
 
     def to_dict(self) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def plan_steered(plan: MeanPlan) -> SteeredPlan:
     """
     trusted, bounds = round(plan.n * plan.opt_in), plan.bounds
     crowd = Crowd.of(trusted, round(plan.n) - trusted, plan.trusted_epsilon, plan.mechanisms.randomiser.variance_terms)
-    plain = plan[plan.used].rmse
+    plain = plan[plan.alike].rmse
     if trusted < 1 or not crowd.worth_a_pilot:
         why = "by the numbers of people and epsilon no window could pay for naming it"
         return SteeredPlan("plain", None, plain, None, why)

@@ -165,6 +165,7 @@ class StudyPlan(Result):
         stated = _stated(self.study, i)
         for told in facts.values():
             known = told.get("predicted", {})
+            stated = known.get("alike", {}).get("estimator") if stated == "alike" else stated
             if stated in known.get("estimators", {}):
                 known.pop("default", None)
                 known["estimator"] = stated
@@ -218,8 +219,7 @@ def plan_study(
     must(not mixed or not study.promise.personal, "shuffled", rule, mixed)
     counted = _people(study, data, table, trust, trusted, local)
     plans = {
-        q.name: _plan(study, i, _asked(study, q.name, counted), _sizes(study, i, data, table, trust))
-        for i, q in enumerate(study.questions)
+        q.name: _plan(study, i, counted, _sizes(study, i, data, table, trust)) for i, q in enumerate(study.questions)
     }
     if study.drawn:  # a sum or a count is about everybody, whichever question they answered
         everyone = counted.trusted + counted.local
@@ -323,6 +323,10 @@ def _by_group(study: Declaration, i: int, people: Counted, opt_in: float, sizes:
 
 def _plan(study: Declaration, i: int, people: Counted, sizes: Mapping[str, int] | None = None) -> Any:
     question = study.questions[i]
+    chance, everybody = study.chances[question.name], people
+    mean = isinstance(question, Number) and question.statistics == ("mean",)
+    if not (mean or isinstance(question, (Choice, Count, Vector))):
+        people = _asked(study, question.name, people)
     many = people.trusted + people.local
     opt_in = people.trusted / many
     if isinstance(question, (Vector, Records)):
@@ -334,7 +338,7 @@ def _plan(study: Declaration, i: int, people: Counted, sizes: Mapping[str, int] 
         case Number() | Choice() if question.by is not None:
             return _by_group(study, i, people, opt_in, sizes)
         case Number():
-            return _number(study, i, people, opt_in) if question.statistics == ("mean",) else _several(study, i, people)
+            return _number(study, i, people, opt_in) if mean else _several(study, i, people, everybody)
         case Choice() | Count():
             from hybridp.bench.shares import CountPlan, plan_shares
 
@@ -342,7 +346,7 @@ def _plan(study: Declaration, i: int, people: Counted, sizes: Mapping[str, int] 
             planned = plan_shares(
                 question=shares.question, n=many, opt_in=opt_in, guarantee=shares.guarantee,
                 noise=cast(Any, question.noise),
-                trusted_guarantee=shares.trusted_guarantee,
+                trusted_guarantee=shares.trusted_guarantee, answering=chance,
             )  # fmt: skip
             return CountPlan(**vars(planned)) if isinstance(question, Count) else planned
         case Vector():
@@ -352,6 +356,7 @@ def _plan(study: Declaration, i: int, people: Counted, sizes: Mapping[str, int] 
             return plan_vector_mean(
                 n=many, opt_in=opt_in, bounds=own.bounds, guarantee=own.guarantee, names=question.columns,
                 sd=question.sd or None, noise=own.noise, local=own.local, trusted_guarantee=own.trusted_guarantee,
+                answering=chance,
             )  # fmt: skip
         case Records():
             from hybridp.bench.heavy_plan import plan_heavy, zipf
@@ -390,7 +395,7 @@ def _number(
         return plan_mean(
             n=people.trusted + people.local, opt_in=opt_in, bounds=own.bounds, guarantee=own.guarantee,
             sd=question.sd if sd is None else sd, noise=own.noise, local=own.local,
-            trusted_guarantee=own.trusted_guarantee,
+            trusted_guarantee=own.trusted_guarantee, answering=study.chances[question.name],
         )  # fmt: skip
     worst = own.bounds.half
     sd = worst if question.sd is None else question.sd
@@ -399,18 +404,20 @@ def _number(
         steps = noise.sensitivity * people.trusted
         error, group, mechanism = own.bounds.width * math.sqrt(noise.variance) / steps, "trusted", "noise on the sum"
     else:
-        error = worst * math.sqrt(own.invite.randomiser.worst_variance / people.local)
+        told = people.local * study.chances[question.name]
+        error = worst * math.sqrt(own.invite.randomiser.worst_variance / told)
         group, mechanism = "local", own.invite.randomiser.name
     many = people.trusted + people.local
     return AlonePlan(question.name, group, many, sd, question.sd is None, error, mechanism)
 
 
-def _several(study: Declaration, i: int, people: Counted) -> NumberPlan:
+def _several(study: Declaration, i: int, people: Counted, everybody: Counted) -> NumberPlan:
     from hybridp.bench.distribution import plan_distribution
 
     question, own, many = study.questions[i], asked.number_study(study, i), people.trusted + people.local
     assert isinstance(question, Number)
-    mean = None if own.mean is None else _number(study, i, people, people.trusted / many, own.mean)
+    opt_in = everybody.trusted / (everybody.trusted + everybody.local)
+    mean = None if own.mean is None else _number(study, i, everybody, opt_in, own.mean)
     told = own.distribution
     spread = None if told is None else plan_distribution(
         n=many, opt_in=people.trusted / many, study=told, sd=question.sd, question=question.name

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 from hybridp.bench.planning import (
     PLAIN,
     PLANNED,
+    SAID_OF_EVERYONE,
     Mechanisms,
     PlanName,
     Prediction,
@@ -68,9 +69,9 @@ class VectorPlan(Result):
     assumes: tuple[str, ...]
     default: Anchoring
     reach: float | None
-    """The leash of the default in standard errors of the groups' difference, the longest of the columns'."""
+    """The leash of "alike" in standard errors of the groups' difference, the longest of the columns'."""
     most: tuple[float, ...] | None
-    """How far from each trusted mean any reports could move the default; None where it is the plain blend."""
+    """How far from each trusted mean any reports could move "alike"; None where it is the plain blend."""
     question: str = "vector"
 
     def column(self, index: int, name: PlanName) -> Prediction:
@@ -99,8 +100,9 @@ class VectorPlan(Result):
                     }
                     for name in PLANNED
                 },
-                "default": {
-                    "estimator": self.used,
+                "default": {"estimator": self.used},
+                "alike": {
+                    "estimator": self.alike,
                     "spread": self.default.spread if self.most is not None else None,
                     "reach": self.reach,
                     "cost": self.default.cost if math.isfinite(self.default.cost) else None,
@@ -137,11 +139,20 @@ class VectorPlan(Result):
     @property
     def used(self) -> PlanName:
         """The estimator that a release of so many people takes, where none is stated."""
+        return "everyone"
+
+    @property
+    def alike(self) -> PlanName:
+        """What "alike" is for so many people."""
         return "adaptive" if self.most is None else "anchored"
 
     @property
     def said_of_default(self) -> str:
-        """Which that is, why, and how far reports can move it."""
+        """Which estimator that is, and why; and what "alike" would be, and how far reports can move it."""
+        return f"{SAID_OF_EVERYONE}. {self._said_of_alike}"
+
+    @property
+    def _said_of_alike(self) -> str:
         said = self.default.of_vector(self.reach)
         if self.most is None:
             return said
@@ -166,7 +177,7 @@ class VectorPlan(Result):
         """Every estimator's error over all columns, in half-ranges of their bounds; needs matplotlib."""
         rows = [(PLAIN[name], self.overall(name), style.percent(self.overall(name), 3)) for name in PLANNED]
         ax = style.new_axes(ax, 7.2, 1.7 + 0.3 * len(rows))
-        style.sized_rows(ax, rows, strong=(PLAIN["adaptive"],))
+        style.sized_rows(ax, rows, strong=(PLAIN[self.used],))
         style.plain_numbers(ax.xaxis, percents=True)
         ax.set_xlabel("error, as a share of a column's half-range")
         about = f"Over all columns together; {self.noise} noise, {self.reports.name} reports. Further left is better."
@@ -185,8 +196,9 @@ def plan_vector_mean(
     noise: VectorNoiseName = "best",
     local: VectorLocalName = "best",
     trusted_guarantee: Guarantee | None = None,
+    answering: float = 1.0,
 ) -> VectorPlan:
-    """Predict every estimator's error in every column.
+    """Predict every estimator's error in every column. Of local people a share `answering` is asked.
 
     `sd` holds one standard deviation, or one a column, in the columns' own units, of values clipped to the bounds;
     None for the largest that all columns can have at once.
@@ -205,10 +217,13 @@ def plan_vector_mean(
     promise, k = trusted_guarantee or guarantee, round(n * opt_in)
     described = vector_noise(promise, bounds, noise)
     reports = vector_reports(local, guarantee, d, bounds.ratio)
+    share = reports.share * answering
     kind = "laplace" if isinstance(described, DiscreteLaplace) else "gaussian"
     law = cast(Randomiser, reports.randomiser if isinstance(reports, ScalarReports) else reports)
     stated = None if sd is None else [size / b.half for size, b in zip(sizes, bounds.bounds, strict=True)]
-    default = vector_anchoring(promise, noise, bounds, [(reports, round(n) - k)], stated, trusted=k)
+    default = vector_anchoring(
+        promise, noise, bounds, [(reports, round((round(n) - k) * answering))], stated, trusted=k
+    )
     paid = described
     if default.spread == "measured":
         with suppress(InvalidInput):
@@ -222,7 +237,7 @@ def plan_vector_mean(
             reached = Bounds(-b.half * reach, b.half * reach)
             per_sum = described.variance * (b.half / HALF) ** 2
             paying = paid.variance * (b.half / HALF) ** 2
-            mechanisms = Mechanisms(reached, law, per_sum, None, reports.name, kind, reports.share, square, paying)
+            mechanisms = Mechanisms(reached, law, per_sum, None, reports.name, kind, share, square, paying)
             seen[key] = predictions(mechanisms, n, opt_in, size, size)
             spread = size if default.variance is None else b.half * reach * math.sqrt(default.variance)
             leash, step, _ = leashed(mechanisms, mechanisms.setting(n, opt_in, spread**2))

@@ -2,7 +2,8 @@
 
 Within a category (or several, merged) with a share P of all people, an answer's share is ``theta = P_j/P``: its cells
 over all cells. Both groups tell the cells; ``g(theta) = P_j - theta P`` has mean 0 at the true theta in each, and
-theirs are blended by one weight, that of the smaller error. The estimate is where the blend of g is 0: the
+theirs are blended by one weight: the trusted people's share of all (`by_people`), or that of the smaller error. The
+estimate is where the blend of g is 0: the
 ratio of the blended cells. Its interval holds every theta at which g does not differ from 0 by more than its
 error (Fieller 1954): it is right also where the category is so small that P itself is hardly known, and then
 goes from 0 to 1.
@@ -66,6 +67,15 @@ class JointBlend:
     local: ShareReports | None
     answers: int
     sd: float | None = None
+    by_people: bool = False
+    """Each group counts by its number of people: they may differ. Else they are taken to be alike."""
+
+    @property
+    def trusted_share(self) -> float | None:
+        """The weight of the trusted cells where it is that of people."""
+        if not self.by_people or self.trusted is None or self.local is None:
+            return None
+        return self.trusted.people / (self.trusted.people + self.local.people)
 
     @property
     def size(self) -> int:
@@ -160,7 +170,43 @@ class CategoryBlend:
         spread = present * theta * (1 - theta)
         sd = self.whole.sd
         known = None if sd is None else present * np.minimum(theta * (1 - theta), sd**2)
+        if self.whole.trusted_share is not None:
+            spread, known = self._apart_spreads(theta, spread)
         return self.whole.of_form(total, squares, spread, known)
+
+    def _apart_spreads(self, theta: Floats, alike: Floats) -> tuple[Floats, Floats]:
+        """``sum a^2 p`` of local and of trusted people who may differ: with their own shares, and of the trusted, who
+        say little of a small category, the largest."""
+        assert self.trusted_cells is not None
+        assert self.local_cells is not None
+        assert self.whole.trusted is not None
+        k, noise = self.whole.trusted.people, self.whole.trusted.noise
+        unsure = 1 / k + 2 * math.sqrt(len(self.trusted_cells) * self.merged * noise.variance) / k
+        own, told = (min(max(float(cells.sum()), 0.0), 1.0) for cells in (self.trusted_cells, self.local_cells))
+        most = np.maximum(theta, 1 - theta) ** 2
+        if len(theta) != len(self.cells):  # some thetas of one answer
+            return np.maximum(alike, told * most), min(own + unsure, 1.0) * most
+        at, there = (np.clip(_ratios(cells), 0.0, 1.0) for cells in (self.local_cells, self.trusted_cells))
+        spread = np.maximum(alike, told * (at * (1 - theta) ** 2 + (1 - at) * theta**2))
+        if self.whole.sd is not None:
+            away = np.abs(there - theta) + unsure / max(own, unsure)
+            most = np.minimum(most, self.whole.sd**2 + away**2)
+        return spread, min(own + unsure, 1.0) * most
+
+    def groups_apart(self, level: float) -> tuple[Floats, Floats, Floats] | None:
+        """Trusted people's answers less local ones', and the ends of its intervals; None where one group is empty."""
+        if self.trusted_cells is None or self.local_cells is None:
+            return None
+        whole = self.whole
+        alone = [
+            CategoryBlend(JointBlend(own, told, whole.answers, whole.sd), self.merged, float(cells.sum()), weight,
+                          cells, None if own is None else cells, None if told is None else cells)
+            for own, told, weight, cells in ((whole.trusted, None, 1.0, self.trusted_cells),
+                                             (None, whole.local, 0.0, self.local_cells))
+        ]  # fmt: skip
+        at = [np.clip(one.estimate, 0.0, 1.0) for one in alone]
+        low, high = apart(at[0], alone[0].intervals(level), at[1], alone[1].intervals(level))
+        return at[0] - at[1], low, high
 
     def law(self, theta: Floats) -> tuple[Floats, Floats]:
         """The law of the blended g: sd of its normal part, scale of its Laplace part."""
@@ -204,7 +250,8 @@ class CategoryBlend:
 
         def kept(share: Floats) -> Any:
             own, told = self._share_variances(share)
-            w = _weight(float(own[0]), float(told[0]))
+            w = self.whole.trusted_share
+            w = _weight(float(own[0]), float(told[0])) if w is None else w
             variance = (w**2 * own if w > 0 else 0.0) + ((1 - w) ** 2 * told if w < 1 else 0.0)
             return log_upper_tail(np.abs(at - share), np.sqrt(np.maximum(variance, 1e-300)), 0.0 * share) >= least
 
@@ -222,7 +269,11 @@ class CategoryBlend:
     def _share_variances(self, share: Floats) -> tuple[Any, Any]:
         """Of each group's own share of the category: the form with a = 1 on all its cells."""
         many = self.merged * self.whole.answers
-        own, told = self.whole.of_form(float(many), float(many), share * (1 - share))
+        spread = share * (1 - share)
+        if self.whole.trusted_share is not None and self.trusted_cells is not None:
+            present = min(max(float(self.trusted_cells.sum()), 0.0), 1.0)
+            spread = np.maximum(spread, present * (1 - present))
+        own, told = self.whole.of_form(float(many), float(many), spread)
         if self.whole.local is not None:  # E a^2 p is the share itself, and cells of one category go together
             oracle, n = self.whole.local.oracle, self.whole.local.people
             p, q, (r1, r0) = oracle.truth, oracle.other, pair_chances(oracle)
@@ -312,9 +363,10 @@ def blend_joint(whole: JointBlend, categories: Sequence[int]) -> CategoryBlend:
     w = 0.5
     for _ in range(3):  # from equal shares on: a pilot whose own error is far below what it is used for
         p, q = found._share_variances(np.array([min(max(share, 0.0), 1.0)]))
-        share = float(mixed(_weight(float(p[0]), float(q[0]))).sum())
+        stated = whole.trusted_share
+        share = float(mixed(_weight(float(p[0]), float(q[0])) if stated is None else stated).sum())
         found = CategoryBlend(whole, merged, share, w, cells, own, told)
         v_t, v_l = found.variances(theta)
-        w = _weight(float(np.sum(v_t)), float(np.sum(v_l)))
+        w = _weight(float(np.sum(v_t)), float(np.sum(v_l))) if stated is None else stated
         theta = np.clip(_ratios(mixed(w)), 0.0, 1.0)
     return CategoryBlend(whole, merged, share, w, mixed(w), own, told)

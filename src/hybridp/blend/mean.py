@@ -3,6 +3,10 @@
 Everything is in the unit coordinate [-1, 1]. ``V_T = var/k + noise_T`` and ``V_L = (var + v)/n_L`` are the variances of
 the group estimates; the hybrid is ``w mu_T + (1-w) mu_L``.
 
+"everyone" is the stratified mean, ``w = k/(k + n_L)``: right however much people who trust differ from those who do
+not, in mean or spread, so the error of each group comes from its own figures. All other blends of both groups take them
+to be alike: they are more certain where that is so, and off by ``(w - k/(k + n_L))`` times the difference where not.
+
 Of several columns each is blended as a mean of its own, in reach coordinates: where the noise of the reports differs,
 or fewer people reported a column, its weight differs. Those who did not report it are still among the people whose mean
 it is: rules that mind a gap between the groups aim at the share of everybody. Joint intervals widen each column's
@@ -23,6 +27,7 @@ from hybridp.errors import InvalidInput, must
 from hybridp.public.adjusting import holm
 from hybridp.public.anchoring import TIGHTEST, clipping_loss, leash
 from hybridp.public.errorlaw import NormalLaplace
+from hybridp.public.mean import SYNONYMS
 from hybridp.public.messages import LocalSummary, TrustedSummary
 from hybridp.public.variance import (
     PILOT_VARIANCE,
@@ -37,7 +42,7 @@ from hybridp.public.vector import VectorReportSums, VectorSum
 __all__ = ["ESTIMATORS", "Blend", "Disagreement", "EstimatorName", "Rule", "VectorBlend", "blend", "blend_vectors"]
 
 EstimatorName = Literal[
-    "best", "adaptive", "anchored", "skew-aware", "kvh", "pwh", "naive", "fixed", "tcm-only", "lm-only", "full-lm",
+    "everyone", "alike", "adaptive", "anchored", "skew-aware", "kvh", "pwh", "fixed", "tcm-only", "lm-only", "full-lm",
 ]  # fmt: skip
 ESTIMATORS: tuple[EstimatorName, ...] = get_args(EstimatorName)
 
@@ -47,14 +52,15 @@ class Rule:
     """How to choose the weight. Standard deviations and the gap are in the unit coordinate.
 
     `sd` (both groups) or `sd` and `local_sd` make KVH (P Defs 4.1, 6.1); `gap` is a stated bound on |mu_T - mu_L|;
-    `weight` goes with "fixed". "anchored" holds the local group to `reach` standard errors of the difference between
+    `weight` goes with "fixed". "everyone" weighs each group by its number of people, and takes the trusted group's
+    spread from its own figures. "anchored" holds the local group to `reach` standard errors of the difference between
     the groups, or, where that is None, to the tightest leash that is cheap at the spread of the values: dishonest
-    reports cannot pull farther, because nothing that decides how far comes from reports. "best" is left to a study,
+    reports cannot pull farther, because nothing that decides how far comes from reports. "alike" is left to a study,
     which knows when that is cheap (`hybridp.public.anchoring`). Where `known` is false, `sd` is a public number that
     stands for a spread which nobody knows: it decides the weight, and the interval takes the largest one.
     """
 
-    name: EstimatorName = "adaptive"
+    name: EstimatorName = "everyone"
     sd: float | None = None
     local_sd: float | None = None
     gap: float | None = None
@@ -63,6 +69,7 @@ class Rule:
     known: bool = True
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "name", SYNONYMS.get(self.name, self.name))
         if self.name not in ESTIMATORS:
             raise InvalidInput(f"`estimator` must be one of {', '.join(ESTIMATORS)}. Got {self.name}.")
         must(
@@ -78,22 +85,35 @@ class Rule:
             must(0 <= self.weight <= 1, "weight", "must lie between 0 and 1", self.weight)
         for name, value in (("sd", self.sd), ("local-sd", self.local_sd)):
             must(value is None or value > 0, name, "must be positive", value)
-        must(self.gap is None or self.name != "anchored", "gap", "must not go with the estimator anchored", self.gap)
+        for name in ("anchored", "everyone"):
+            must(self.gap is None or self.name != name, "gap", f"must not go with the estimator {name}", self.gap)
         must(self.reach is None or 0 < self.reach < math.inf, "reach", "must be positive and finite", self.reach)
         must(self.local_sd is None or self.sd is not None, "sd", "must be given together with local-sd", self.sd)
 
     @property
     def fixed_in_advance(self) -> bool:
         """Whether the weight is decided by public numbers alone (group sizes, noise, a stated variance)."""
-        return self.name not in ("best", "adaptive", "anchored", "skew-aware", "full-lm")
+        return self.name not in ("alike", "adaptive", "anchored", "skew-aware", "full-lm")
 
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """Do the two groups differ? difference = trusted - local, with its two-sided p-value if they do not."""
+    """Do the two groups differ? difference = trusted - local, with its two-sided p-value if they do not.
+
+    `law` is that of the difference's error.
+    """
 
     difference: float
     p_value: float
+    law: NormalLaplace
+
+    @classmethod
+    def of(cls, difference: float, law: NormalLaplace) -> Disagreement:
+        return cls(difference, float(law.two_sided_p(difference)), law)
+
+    def half_width(self, level: float) -> float:
+        """Half the width of the difference's interval."""
+        return self.law.quantile((1 + level) / 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +152,12 @@ class _Spread:
     trusted: float
     local: float
     upper: float
+    upper_local: float | None = None
+
+    @property
+    def told(self) -> float:
+        """The cautious one of local people."""
+        return self.upper if self.upper_local is None else self.upper_local
 
 
 def blend(
@@ -142,7 +168,7 @@ def blend(
     `trusted_share` is the trusted share of the people whom the estimate is about, where not all of the local ones
     reported; without it, of those who sent something.
     """
-    must(rule.name != "best", "estimator", "must be decided by a study before the groups are combined", rule.name)
+    must(rule.name != "alike", "estimator", "must be decided by a study before the groups are combined", rule.name)
     if local is not None and local.people == 0:
         local = None
     if trusted is None and local is None:
@@ -162,11 +188,11 @@ def blend(
         estimate=weight * mean_t + (1 - weight) * mean_l,
         weight=weight,
         variance=spread.local,
-        error=_error(trusted, local, weight, spread.upper),
+        error=_error(trusted, local, weight, spread),
         slack=slack,
-        disagreement=_disagreement(trusted, local, spread.upper),
-        trusted_error=None if trusted is None else _error(trusted, None, 1.0, spread.upper),
-        local_error=None if local is None else _error(None, local, 0.0, spread.upper),
+        disagreement=_disagreement(trusted, local, spread),
+        trusted_error=None if trusted is None else _error(trusted, None, 1.0, spread),
+        local_error=None if local is None else _error(None, local, 0.0, spread),
     )
 
 
@@ -192,9 +218,9 @@ def _anchored(trusted: TrustedSummary, local: LocalSummary, rule: Rule, spread: 
         variance=spread.local if rule.known else spread.upper,
         error=NormalLaplace(math.sqrt(normal), weight * trusted.laplace_scale),
         slack=0.0,
-        disagreement=_disagreement(trusted, local, spread.upper),
-        trusted_error=_error(trusted, None, 1.0, spread.upper),
-        local_error=_error(None, local, 0.0, spread.upper),
+        disagreement=_disagreement(trusted, local, spread),
+        trusted_error=_error(trusted, None, 1.0, spread),
+        local_error=_error(None, local, 0.0, spread),
         anchor=Anchor(weight * trusted.mean + (1 - weight) * local.mean, most, reach),
     )
 
@@ -242,11 +268,22 @@ def _measured(trusted: TrustedSummary) -> tuple[float, float]:
     return learned, v
 
 
+def _largest(trusted: TrustedSummary) -> float:
+    """The largest variance of numbers within the bounds that have this noisy mean: ``1 - mean^2``, with room for it."""
+    away = abs(trusted.clamped_mean) - 3 * math.sqrt(WORST_VARIANCE / trusted.people + trusted.noise_variance)
+    return WORST_VARIANCE - max(away, 0.0) ** 2
+
+
 def _spread(trusted: TrustedSummary | None, local: LocalSummary | None, rule: Rule) -> _Spread:
     if rule.sd is not None:
         var_t = rule.sd**2
         var_l = var_t if rule.local_sd is None else rule.local_sd**2
-        return _Spread(var_t, var_l, var_t if rule.known else WORST_VARIANCE)
+        own = var_l if rule.name == "everyone" else None
+        return _Spread(var_t, var_l, var_t if rule.known else WORST_VARIANCE, own)
+    if rule.name == "everyone" and trusted is not None and trusted.squares is None:  # no report speaks for the trusted
+        most = _largest(trusted)
+        learned, upper = (most, most) if local is None else _learned(None, local)
+        return _Spread(most, learned, most, upper)
     if trusted is not None and trusted.squares is not None:
         learned, upper = _measured(trusted)
         return _Spread(learned, learned, upper)
@@ -284,7 +321,7 @@ def _weight(
             return 1.0, gap
         case "lm-only" | "full-lm":
             return 0.0, gap
-        case "naive":
+        case "everyone":
             return share, gap
         case "pwh":
             noise_l = local.randomiser.worst_variance / n_l
@@ -303,28 +340,28 @@ def _weight(
 
 def _local_variance(local: LocalSummary, upper: float) -> float:
     """Variance of one report for intervals: the sample's, or the model's where the sample is too small to tell."""
-    model = _noise_l(local, upper, 0.0) if local.people < 30 else 0.0
+    model = upper + _noise_l(local, upper, 0.0) if local.people < 30 else 0.0
     return max(local.variance, model)
 
 
-def _error(trusted: TrustedSummary | None, local: LocalSummary | None, weight: float, upper: float) -> NormalLaplace:
+def _error(trusted: TrustedSummary | None, local: LocalSummary | None, weight: float, spread: _Spread) -> NormalLaplace:
     normal = 0.0
     laplace = 0.0
     if trusted is not None and weight > 0:
-        normal += weight**2 * (upper / trusted.people + trusted.gaussian_variance)
+        normal += weight**2 * (spread.upper / trusted.people + trusted.gaussian_variance)
         laplace = weight * trusted.laplace_scale
     if local is not None and weight < 1:
-        normal += (1 - weight) ** 2 * _local_variance(local, upper) / local.people
+        normal += (1 - weight) ** 2 * _local_variance(local, spread.told) / local.people
     return NormalLaplace(math.sqrt(normal), laplace)
 
 
-def _disagreement(trusted: TrustedSummary | None, local: LocalSummary | None, upper: float) -> Disagreement | None:
+def _disagreement(trusted: TrustedSummary | None, local: LocalSummary | None, spread: _Spread) -> Disagreement | None:
     if trusted is None or local is None:
         return None
-    normal = upper / trusted.people + trusted.gaussian_variance + _local_variance(local, upper) / local.people
-    difference = trusted.mean - local.mean
+    normal = spread.upper / trusted.people + trusted.gaussian_variance
+    normal += _local_variance(local, spread.told) / local.people
     law = NormalLaplace(math.sqrt(normal), trusted.laplace_scale)
-    return Disagreement(difference, float(law.two_sided_p(difference)))
+    return Disagreement.of(trusted.mean - local.mean, law)
 
 
 # --- several columns --------------------------------------------------------------------------------------------------
@@ -347,6 +384,12 @@ class VectorBlend:
         each = 1 - (1 - level) / len(self.coordinates) if joint else level
         return [self.reach * b.half_width(each) for b in self.coordinates]
 
+    def gap_widths(self, level: float, *, joint: bool) -> list[float | None]:
+        """Half the widths of the intervals of the groups' differences, in reach coordinates."""
+        each = 1 - (1 - level) / len(self.coordinates) if joint else level
+        gaps = (b.disagreement for b in self.coordinates)
+        return [None if gap is None else gap.half_width(each) for gap in gaps]
+
     def p_values(self) -> tuple[float | None, ...]:
         """Do the groups differ in a coordinate? Adjusted for asking so often; None where one group says nothing."""
         gaps = [b.disagreement for b in self.coordinates]
@@ -360,10 +403,13 @@ def blend_vectors(
     rules: Sequence[Rule],
     reach: float,
     mixed: VectorReportSums | None = None,
+    *,
+    answering: float = 1.0,
 ) -> VectorBlend:
     """Combine what the groups sent; one rule for all coordinates, or one each, stated in unit coordinates.
 
-    Reports that came through a mixer are pooled with the local ones, coordinate by coordinate.
+    Reports that came through a mixer are pooled with the local ones, coordinate by coordinate. Those who sent some are
+    this share of all who are not trusted.
     """
     both = [group for group in (local, mixed) if group is not None and group.people]
     if trusted is None and not both:
@@ -376,13 +422,15 @@ def blend_vectors(
             "`people` must be enough for a report on every coordinate, or trust the curator. "
             f"Got {int(np.sum(told > 0))} of {d} coordinates."
         )
-    sent_in = sum(group.people for group in both)
+    sent_in = sum(group.people for group in both) / answering
     share = None if trusted is None or not both else trusted.people / (trusted.people + sent_in)
     found = []
     for j in range(d):
         rule = _scaled(rules[j if len(rules) > 1 else 0], reach)
         own = None if trusted is None else trusted.column(j)
-        sent = pooled([column for group in both if (column := group.column(j)) is not None])
+        columns = [(column, group.people) for group in both if (column := group.column(j)) is not None]
+        by = [people for _, people in columns] if rule.name == "everyone" else None
+        sent = pooled([column for column, _ in columns], by)
         found.append(blend(own, sent, rule, trusted_share=share))
     return VectorBlend(tuple(found), reach)
 

@@ -82,10 +82,14 @@ def learn_variance(reports: ReportsByEpsilon) -> Spread:
     return Spread(*learned_variance(value, se, pilot), learned=True)
 
 
-def combine(trusted: WeightedSum | None, trusted_people: Floats, reports: ReportsByEpsilon, spread: Spread) -> Blend:
+def combine(
+    trusted: WeightedSum | None, trusted_people: Floats, reports: ReportsByEpsilon, spread: Spread, *,
+    trusted_share: float | None = None,
+) -> Blend:  # fmt: skip
     """Inverse-variance combination of the trusted release and every report.
 
-    `trusted_people` counts the people behind each of the trusted weights.
+    `trusted_people` counts the people behind each of the trusted weights. With a `trusted_share` that is the trusted
+    release's weight, however much both groups differ, and a spread learned from reports is that of local people alone.
     """
     heard = anybody_heard(reports)
     if trusted is None and not heard:
@@ -96,16 +100,18 @@ def combine(trusted: WeightedSum | None, trusted_people: Floats, reports: Report
         information_t = 1 / max(spread.used * squares + trusted.noise_variance, 1e-300)
     precision = _precision(reports, spread.used, _middle(reports, spread)) if heard else np.zeros(len(reports.epsilons))
     information_l = float(np.dot(precision, reports.people))
-    weight = information_t / (information_t + information_l)
+    weight, upper = information_t / (information_t + information_l), spread.upper
+    if trusted_share is not None and trusted is not None and heard:
+        weight, upper = trusted_share, WORST_VARIANCE if spread.learned else spread.upper
     mean_l = float(np.dot(precision, reports.totals)) / information_l if heard else 0.0
     mean_t = trusted.mean if trusted is not None else 0.0
     scale = trusted.laplace_scale if trusted is not None else 0.0
     error_l = _local_error(reports, precision, spread) if heard else 0.0
-    normal = weight**2 * spread.upper * squares + (1 - weight) ** 2 * error_l
+    normal = weight**2 * upper * squares + (1 - weight) ** 2 * error_l
     disagreement = None
     if trusted is not None and heard:
-        law = NormalLaplace(math.sqrt(spread.upper * squares + error_l), scale)
-        disagreement = Disagreement(mean_t - mean_l, float(law.two_sided_p(mean_t - mean_l)))
+        law = NormalLaplace(math.sqrt(upper * squares + error_l), scale)
+        disagreement = Disagreement.of(mean_t - mean_l, law)
     return Blend(
         estimate=weight * mean_t + (1 - weight) * mean_l,
         weight=weight,

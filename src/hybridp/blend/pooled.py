@@ -3,7 +3,8 @@
 Group g has n_g reports with noise v_g. Its mean has a share ``a_g`` of the pooled mean, in proportion to
 ``n_g/(var + v_g)`` at a public guess of the data's variance, so that no report moves the shares. The pooled mean has
 the variance of ``n = 1/sum(a_g^2/n_g)`` reports with the noise ``sum(b_g v_g)``, where ``b_g = n a_g^2/n_g`` add up to
-1: that is a `LocalSummary`, and blends like any other. With one randomiser it is their plain sum.
+1: that is a `LocalSummary`, and blends like any other. With one randomiser it is their plain sum. Where the groups may
+differ, their shares are stated: those of their people.
 """
 
 from __future__ import annotations
@@ -65,8 +66,8 @@ def shares(groups: Sequence[LocalSummary]) -> list[float]:
     return [weight / sum(weights) for weight in weights]
 
 
-def pooled(groups: Sequence[LocalSummary]) -> LocalSummary | None:
-    """The groups as one; None where nobody reported.
+def pooled(groups: Sequence[LocalSummary], by: Sequence[float] | None = None) -> LocalSummary | None:
+    """The groups as one; None where nobody reported. Each counts in proportion to `by`, or by its precision.
 
     >>> from hybridp.public.randomisers import dithered_bit
     >>> weak, strong = dithered_bit(PureDP(1.0)), dithered_bit(PureDP(4.0))
@@ -74,19 +75,24 @@ def pooled(groups: Sequence[LocalSummary]) -> LocalSummary | None:
     >>> 0.115 < both.mean < 0.12  # the better reports decide
     True
     """
+    stated = [1.0] * len(groups) if by is None else by
     some = [group for group in groups if group.people]
     if not some:
         return None
+    heard = [weight for group, weight in zip(groups, stated, strict=True) if group.people]
     total = some[0]
-    if all(group.randomiser == total.randomiser for group in some):
+    alike = by is None or len({group.people / weight for group, weight in zip(some, heard, strict=True)}) == 1
+    if alike and all(group.randomiser == total.randomiser for group in some):
         for group in some[1:]:
             total = total + group
         return total
-    share = shares(some)
+    share = shares(some) if by is None else [weight / sum(heard) for weight in heard]
     people = 1 / sum(a * a / group.people for a, group in zip(share, some, strict=True))
     parts = tuple(people * a * a / group.people for a, group in zip(share, some, strict=True))
     mixture = cast("Randomiser", _Mixture(tuple(group.randomiser for group in some), parts))
     whole = max(1, int(people))  # rounded down: never surer than it is
     mean = sum(a * group.mean for a, group in zip(share, some, strict=True))
     square = sum(b * group.squares / group.people for b, group in zip(parts, some, strict=True))
+    if by is not None:  # each around its own mean: they may differ
+        square = mean**2 + sum(b * group.second_moment(group.mean) for b, group in zip(parts, some, strict=True))
     return LocalSummary(whole, mean * whole, square * whole, mixture)

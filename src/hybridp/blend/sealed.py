@@ -51,7 +51,8 @@ def seal(trusted: TrustedSummary | None, local: LocalSummary | None, found: Blen
     slip = 2 * (local.people + 8) * 2.0**-53 * local.randomiser.bound
     shift = math.ceil((1 - w) * _REPORT_SLACK * (reach / local.people + slip) / step) + 2
     report = local.randomiser.worst_variance + found.variance
-    normal = w**2 * (found.variance / trusted.people + trusted.gaussian_variance) + (1 - w) ** 2 * report / local.people
+    assert found.trusted_error is not None
+    normal = (w * found.trusted_error.s) ** 2 + (1 - w) ** 2 * report / local.people
     return SealedBlend(
         estimate=steps * step - w,
         error=NormalLaplace(math.sqrt(normal), w * trusted.laplace_scale),

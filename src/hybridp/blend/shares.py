@@ -4,6 +4,10 @@ Every option is a yes-or-no of its own. With share p, ``V_T = p(1-p)/k + noise``
 p; the weight of the trusted share is ``V_L/(V_T + V_L)``, at a pilot of p. An interval holds every p whose own law of
 the error does not reject what was seen (a score interval): near 0 and 1 the spread of a share depends on it.
 
+"everyone" counts each group by its number of people: right however much they differ. If everybody's share were p, each
+group's would be its own estimate moved by as much as p is from the blend's, and its error is that of its own share. All
+other blends of both groups take them to be alike.
+
 "anchored" holds the reports to the trusted shares (`hybridp.public.anchoring`): the weight and the leash come from the
 trusted group's noisy shares and from public numbers, so that nothing that decides how far comes from reports.
 
@@ -26,6 +30,7 @@ from hybridp.errors import InvalidInput, must
 from hybridp.public.adjusting import holm
 from hybridp.public.anchoring import TIGHTEST, Anchoring, anchoring, clipping_loss
 from hybridp.public.errorlaw import log_upper_tail
+from hybridp.public.mean import SYNONYMS
 from hybridp.public.oracles import estimate
 from hybridp.public.shares import CountNoise, NoisyCounts, ShareOracle, ShareReports
 
@@ -33,7 +38,7 @@ __all__ = ["SHARE_ESTIMATORS", "ShareAnchor", "ShareBlend", "ShareEstimator", "T
 __all__ += ["report_parts", "share_anchoring", "to_simplex"]
 
 Floats = NDArray[np.float64]
-ShareEstimator = Literal["best", "hybrid", "anchored", "tcm-only", "lm-only"]
+ShareEstimator = Literal["everyone", "alike", "hybrid", "anchored", "tcm-only", "lm-only"]
 SHARE_ESTIMATORS: tuple[ShareEstimator, ...] = get_args(ShareEstimator)
 
 
@@ -48,10 +53,18 @@ class Told:
     """What people's reports tell together, in groups of one mechanism each."""
 
     groups: tuple[ShareReports, ...]
+    by_people: bool = False
+    """Whether each counts by its number of people, because they may differ."""
 
     @property
     def parts(self) -> tuple[float, ...]:
+        if self.by_people:
+            return tuple(group.people / self.people for group in self.groups)
         return report_parts([(group.oracle, group.people) for group in self.groups])
+
+    @property
+    def people(self) -> int:
+        return sum(group.people for group in self.groups)
 
     @property
     def shares(self) -> Floats:
@@ -105,13 +118,39 @@ class ShareBlend:
         normal, laplace = np.zeros_like(share), np.zeros_like(share)
         if self._trusted is not None:
             k, noise = self._trusted.people, self._trusted.noise
-            normal += w**2 * (share * (1 - share) / k + noise.normal_variance / k**2)
+            own = self._of_group(self.trusted, share, (1 + 2 * math.sqrt(noise.variance)) / k)
+            normal += w**2 * (own * (1 - own) / k + noise.normal_variance / k**2)
             laplace += w * noise.laplace_scale / k
         if self._local is not None:
-            normal += (1 - w) ** 2 * self._local.variance(share)
+            normal += (1 - w) ** 2 * self._local.variance(self._of_group(self.local, share, 1 / self._local.people))
         if self.anchor is not None and weights is None:  # what the clipping takes off, where nobody lies
             normal += self.anchor.lost
         return np.sqrt(normal), laplace
+
+    def _of_group(self, own: Floats | None, share: Floats, unsure: float = 0.0) -> Floats:
+        """A group's shares if everybody's were `share`: those of all, or its own, `unsure` ones nearer to a half."""
+        if self.estimator != "everyone" or own is None:
+            return share
+        moved = np.clip(own + share - self.estimate, 0.0, 1.0)
+        return np.asarray(moved + np.clip(0.5 - moved, -unsure, unsure))
+
+    def gap_widths(self, level: float, *, joint: bool = False) -> Floats | None:
+        """Half the widths of the intervals of the groups' differences, trusted less local."""
+        if self.trusted is None or self.local is None:
+            return None
+        s, b = self._gap_errors()
+        least = math.log((1 - (1 - (1 - level) / len(s) if joint else level)) / 2)
+        low, high = np.zeros_like(s), 40 * (s + b)
+        for _ in range(60):
+            middle = (low + high) / 2
+            ok = log_upper_tail(middle, s, b) >= least
+            low, high = np.where(ok, middle, low), np.where(ok, high, middle)
+        return np.asarray(high)
+
+    def _gap_errors(self) -> tuple[Floats, Floats]:
+        share = np.clip(self.estimate, 0.0, 1.0)
+        (s_t, b), (s_l, _) = self.errors(share, 1.0), self.errors(share, 0.0)
+        return np.maximum(np.sqrt(s_t**2 + s_l**2), 1e-300), b
 
     def intervals(self, level: float, *, joint: bool = False) -> tuple[Floats, Floats]:
         """Of every option with this coverage; joint ones hold all together (Bonferroni)."""
@@ -152,10 +191,8 @@ class ShareBlend:
         """The same of each option by itself."""
         if self.trusted is None or self.local is None or self._trusted is None or self._local is None:
             return None
-        share = np.clip(self.estimate, 0.0, 1.0)
-        (s_t, b), (s_l, _) = self.errors(share, 1.0), self.errors(share, 0.0)
+        s, b = self._gap_errors()
         away = np.abs(self.trusted - self.local)
-        s = np.maximum(np.sqrt(s_t**2 + s_l**2), 1e-300)
         found: list[float] = np.minimum(2 * np.exp(log_upper_tail(away, s, b)), 1.0).tolist()
         return found
 
@@ -184,32 +221,40 @@ def share_anchoring(
 def blend_shares(
     trusted: NoisyCounts | None,
     local: ShareReports | None,
-    estimator: ShareEstimator = "hybrid",
+    estimator: ShareEstimator = "everyone",
     mixed: ShareReports | None = None,
+    *,
+    answering: float = 1.0,
 ) -> ShareBlend:
     """Combine what the groups sent. With one group empty, the other one is the estimate, whatever the rule.
 
-    Reports that were `mixed` are heard with the local ones, as one group.
+    Reports that were `mixed` are heard with the local ones, as one group. Those who reported are a share `answering` of
+    all who do not trust.
 
-    "best" is "anchored" where that costs little if nobody lies, and else "hybrid" (`share_anchoring`).
+    "alike" is "anchored" where that costs little if nobody lies, and else "hybrid" (`share_anchoring`).
     """
+    estimator = SYNONYMS.get(estimator, estimator)
     must(estimator in SHARE_ESTIMATORS, "estimator", f"must be one of {', '.join(SHARE_ESTIMATORS)}", estimator)
     sent = tuple(group for group in (local, mixed) if group is not None and group.people)
-    heard = None if estimator == "tcm-only" or not sent else Told(sent)
+    heard = None if estimator == "tcm-only" or not sent else Told(sent, estimator == "everyone")
     trusted = None if estimator == "lm-only" else trusted
     own = None if trusted is None else trusted.shares
     told = None if heard is None else heard.shares
-    plainly: ShareEstimator = "hybrid" if estimator == "best" else estimator
+    plainly: ShareEstimator = "hybrid" if estimator == "alike" else estimator
     if trusted is None or own is None:
         if heard is None or told is None:
             raise InvalidInput("`people` must be at least 1 in one of the groups. Got 0.")
         return ShareBlend(told, np.zeros_like(told), None, told, None, heard, plainly)
     if heard is None or told is None:
         return ShareBlend(own, np.ones_like(own), own, None, trusted, None, plainly)
+    if estimator == "everyone":
+        weights = np.full_like(own, trusted.people / (trusted.people + heard.people / answering))
+        blended = weights * own + (1 - weights) * told
+        return ShareBlend(blended, weights, own, told, trusted, heard, "everyone")
     if estimator == "anchored":
         return _anchored(trusted, heard, own, told, TIGHTEST)
     default = None
-    if estimator == "best":
+    if estimator == "alike":
         reports = [(group.oracle, group.people) for group in heard.groups]
         default = share_anchoring(len(own), trusted.noise, trusted.people, reports)
         if default.reach is not None:

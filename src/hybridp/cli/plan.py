@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hybridp.bench.planning import PlanName
 
 PLAN_NAMES: tuple[PlanName, ...] = (
-    "tcm-only", "full-lm", "lm-only", "naive", "pwh", "kvh", "adaptive", "anchored",
+    "tcm-only", "full-lm", "lm-only", "everyone", "pwh", "kvh", "adaptive", "anchored",
 )  # fmt: skip
 
 __all__ = ["heavy_hitters", "kmeans", "mean", "vector_mean"]
@@ -145,7 +145,7 @@ def mean(
         trusted_guarantee=None if own is None else made.budget(own),
     )
     document = plan.to_dict()
-    names = ("pwh", "kvh", "adaptive")
+    names = ("everyone", "pwh", "kvh", "adaptive")
     predicted = sole(document)["predicted"]
     predicted["opt_ins"] = {
         "to_beat_both_baselines": {name: opt_ins_needed(plan, name) for name in names}  # type: ignore[arg-type]

@@ -366,6 +366,8 @@ def _print_mean(found: Any) -> None:
     for name, g in found.groups():
         shown = "" if g.half_width is None else f"± {number(g.half_width)}"
         rows.append((f"{name} alone", f"{g.people:,}", number(g.mean), shown))
+    if (ends := found.difference_interval) is not None:
+        rows.append(("trusted less local", "", number(found.difference), f"{number(ends[0])} to {number(ends[1])}"))
     table(
         f"{found.what.capitalize()}; {100 * found.level:.6g}% intervals; weight of the trusted {found.weight:.4g}",
         ["estimate", "people", "mean", "interval"],
@@ -382,14 +384,8 @@ def _print_mean(found: Any) -> None:
     if found.clipped is not None:
         c = found.clipped
         click.echo(f"Clipped by the bounds: {c.share:.2%} of trusted people ({c.low:.2%} to {c.high:.2%}).")
-    if found.p_value is not None:
-        verdict = (
-            "The groups DISAGREE: read a mean over both with care"
-            if found.groups_disagree
-            else "No sign that the groups disagree"
-        )
-        level = f"at the {100 * found.test_level:.6g}% level"
-        click.echo(f"{verdict}, {level} (difference {number(found.difference)}, p = {found.p_value:.3g}).")
+    if found.said_of_groups:
+        click.echo(found.said_of_groups)
     if found.by_epsilon:
         _print_by_epsilon(found.by_epsilon)
     receipt(found)

@@ -93,7 +93,7 @@ def mean_study(study: Declaration, place: int) -> MeanStudy:
         return None if size is None else size / bounds.half
 
     rule = Rule(
-        name=cast(Any, asked.estimator or "best"),
+        name=cast(Any, asked.estimator or "everyone"),
         sd=unit(asked.sd),
         local_sd=unit(asked.local_sd),
         gap=unit(asked.gap),
@@ -111,6 +111,7 @@ def mean_study(study: Declaration, place: int) -> MeanStudy:
         publish=cast(Any, asked.publish),
         clipped_share=asked.clipped_share,
         mixing=study.mixing,
+        answering=study.chances[asked.name],
     )
 
 
@@ -128,7 +129,9 @@ def number_study(study: Declaration, place: int) -> NumberStudy:
     mean = None
     if asked.summed:
         usual = mean_study(study, place)
-        rule = replace(usual.rule, name=cast(Any, asked.estimator or "adaptive"))  # whatever the groups' sizes
+        rule = usual.rule
+        if rule.name == "alike":  # whatever the groups' sizes
+            rule = replace(rule, name="adaptive")
         mean = replace(usual, rule=rule, trusted_guarantee=summed, level=1 - (1 - study.level) / max(together, 1))
     distribution = None
     if asked.counted:
@@ -185,7 +188,7 @@ def personal_study(study: Declaration, place: int) -> PersonalStudy:
     """The same where everyone has their own epsilon."""
     asked = cast(Number, study.questions[place])
     bounds = Bounds(asked.lower, asked.upper)
-    estimator = cast(Any, asked.estimator or "unified")
+    estimator = cast(Any, asked.estimator or "everyone")
     mixing = study.level_mixing
     return PersonalStudy(bounds, estimator, sd=asked.sd, share=study.promise.share, level=study.level, mixing=mixing)
 
@@ -224,6 +227,7 @@ def share_study(study: Declaration, place: int) -> ShareStudy:
         study.level,
         isinstance(asked, Choice) and asked.joint,
         study.mixing,
+        study.chances[asked.name],
     )
 
 
@@ -235,10 +239,11 @@ def tick_study(study: Declaration, place: int) -> TickStudy:
     return TickStudy(
         Feature(asked.columns_read[0], asked.options, most=asked.several),
         part.everybody,
-        "hybrid" if asked.estimator == "best" else cast(Any, asked.estimator),
+        cast(Any, asked.estimator),
         part.trusted,
         study.level,
         asked.joint,
+        study.chances[asked.name],
     )
 
 
@@ -275,6 +280,7 @@ def vector_study(study: Declaration, place: int) -> VectorStudy:
         level=study.level,
         joint=asked.joint,
         mixing=study.mixing,
+        answering=study.chances[asked.name],
     )
 
 

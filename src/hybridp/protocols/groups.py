@@ -73,7 +73,7 @@ def release_groups(
     must(grouping.column != columns.value, "by", "must be another column than the value's", grouping.column)
     must_read_again(path, 2)
     if isinstance(study, MeanStudy):
-        study = study.decided(0, 0)  # no one size speaks for all groups: the plain blend, unless another is stated
+        study = study.decided(0, 0)  # no one size speaks for all groups: where alike is stated, the plain blend
     name = kind_of(study)
     purpose = f"{name} of {columns.value} by {grouping.column}" if purpose is None else purpose
     first, own = on_reports(study.charges(purpose, collection), trial=simulate_local)
@@ -214,11 +214,15 @@ def _group(name: str, members: tuple[str, ...], part: MeanRelease | SharesReleas
         return GroupAnswer(
             name, members, part.estimate, part.projected, part.low, part.high, part.weights, part.trusted.shares,
             part.local.shares, None, people,
+            apart=None if part.differences is None or (ends := part.difference_intervals) is None
+            else (part.differences, *ends),
         )  # fmt: skip
     own, told = ((None if group.mean is None else (group.mean,)) for group in (part.trusted, part.local))
     return GroupAnswer(
         name, members, (part.estimate,), (part.projected,), (part.low,), (part.high,), (part.weight,), own, told, None,
         people,
+        apart=None if part.difference is None or (ends := part.difference_interval) is None
+        else ((part.difference,), (ends[0],), (ends[1],)),
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 from hybridp.blend.joint import CategoryBlend, JointBlend, blend_joint
 from hybridp.blend.shares import to_simplex
@@ -36,6 +36,7 @@ from hybridp.randomness import Randomness, secure
 from hybridp.release.groups import GroupAnswer, GroupShare, GroupsRelease
 from hybridp.release.receipt import (
     Protection,
+    assumed_alike,
     assuming,
     build_receipt,
     choice_unprotected,
@@ -48,7 +49,8 @@ from hybridp.release.receipt import (
 
 __all__ = ["JointStudy", "publish_joint", "release_joint"]
 
-_HEARD = {"adaptive": "hybrid", "best": "hybrid", "hybrid": "hybrid", "tcm-only": "tcm-only", "lm-only": "lm-only"}
+_HEARD = {name: name for name in ("everyone", "hybrid", "tcm-only", "lm-only")}
+_HEARD |= {"adaptive": "hybrid", "alike": "hybrid"}
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class JointStudy:
 
     def __post_init__(self) -> None:
         own = self.study.rule.name if isinstance(self.study, MeanStudy) else self.study.estimator
-        rule = "must be left out, tcm-only or lm-only for an answer by a private category"
+        rule = "must be left out, alike, tcm-only or lm-only for an answer by a private category"
         must(own in _HEARD, "estimator", rule, own)
         same = self.grouping.column != self.value
         must(same, "by", "must be another column than the value's", self.grouping.column)
@@ -178,7 +180,7 @@ def publish_joint(
         local = None
     grouping, own, joint = study.grouping, study.study, study.joint
     sd = own.rule.sd / 2 if isinstance(own, MeanStudy) and own.rule.sd is not None else None
-    whole = JointBlend(trusted, local, joint.size, sd)
+    whole = JointBlend(trusted, local, joint.size, sd, by_people=study.estimator == "everyone")
     heard = (0 if trusted is None else trusted.people) + (0 if local is None else local.people)
     if not heard:
         raise InvalidInput("`people` must be at least 1 in one of the groups. Got 0.")
@@ -227,18 +229,24 @@ def _answer(
 ) -> GroupAnswer:
     low, high = part.intervals(level)
     columns = {"estimate": part.estimate, "low": low, "high": high, "trusted": part.trusted, "local": part.local}
+    gap, size = part.groups_apart(level), 1.0 if isinstance(own, ShareStudy) else own.bounds.width
+    many = len(part.estimate) if isinstance(own, ShareStudy) else 1
+    apart = None if gap is None else tuple(tuple((size * end[:many]).tolist()) for end in gap)
     share = GroupShare(part.share, *part.share_interval(alone))
     if isinstance(own, ShareStudy):
         numbers: Mapping[str, Any] = {k: None if v is None else tuple(v.tolist()) for k, v in columns.items()}
         projected = tuple(to_simplex(part.estimate).tolist())
         return GroupAnswer(
             name, members, projected=projected, weight=(part.weight,) * len(projected), p_values=None, share=share,
-            **numbers,
+            apart=cast(Any, apart), **numbers,
         )  # fmt: skip
     lower, width = own.bounds.lower, own.bounds.width
     numbers = {k: None if v is None else (lower + width * float(v[0]),) for k, v in columns.items()}
     projected = (own.bounds.project(numbers["estimate"][0]),)
-    return GroupAnswer(name, members, projected=projected, weight=(part.weight,), p_values=None, share=share, **numbers)
+    return GroupAnswer(
+        name, members, projected=projected, weight=(part.weight,), p_values=None, share=share, apart=cast(Any, apart),
+        **numbers,
+    )  # fmt: skip
 
 
 def _receipt(
@@ -269,6 +277,7 @@ def _receipt(
             f"`{study.grouping.column}` is private, and the promise covers it together with the value; a category that "
             f"is not listed counts as `{study.grouping.names[-1]}`",
             rule,
+            assumed_alike(study.estimator),
             "intervals allow for the widest spread of values within a category: they are wider than need be" * wide,
             small_rule(study.grouping, "noisy"),
         ),

@@ -40,6 +40,7 @@ from hybridp.public.trust import drawn_trust
 from hybridp.randomness import Randomness, secure
 from hybridp.release.mean import ClippedShare, GroupEstimate, MeanRelease
 from hybridp.release.receipt import (
+    assumed_alike,
     assuming,
     build_receipt,
     choice_unprotected,
@@ -76,13 +77,14 @@ class MeanStudy:
     count of those whose values lie outside the bounds. The sum has the rest. With `mixing`, some people's reports come
     through a mixer and have a larger epsilon of their own.
 
-    The rule "best" is decided by the groups' sizes, which are public (`decided`): "anchored" where that costs little if
-    nobody lies, else "adaptive". `default` then says what decided.
+    The default counts each group by its number of people ("everyone"); of local people a share `answering` is asked,
+    and speaks for all of them. The rule "alike" is decided by the groups' sizes, which are public (`decided`):
+    "anchored" where that costs little if nobody lies, else "adaptive". `default` then says what decided.
     """
 
     bounds: Bounds
     guarantee: Guarantee
-    rule: Rule = field(default_factory=lambda: Rule("best"))
+    rule: Rule = field(default_factory=Rule)
     local: LocalName = "best"
     noise: curating.NoiseName = "best"
     trusted_guarantee: Guarantee | None = None
@@ -92,6 +94,7 @@ class MeanStudy:
     spread_share: float = SPREAD_SHARE
     mixing: Mixing | None = None
     default: Anchoring | None = None
+    answering: float = field(default=1.0, repr=False)
 
     def __post_init__(self) -> None:
         must(0 < self.spread_share < 1, "spread_share", "must be strictly between 0 and 1", self.spread_share)
@@ -111,8 +114,8 @@ class MeanStudy:
         self.charges("", None)  # a promise that no mechanism can keep is refused here, before a ledger is made for it
 
     def decided(self, trusted: int, local: int, shuffled: int = 0) -> MeanStudy:
-        """The same for groups of so many people, before anything is charged or drawn: "best" has become a rule."""
-        if self.rule.name != "best":
+        """The same for groups of so many people, before anything is charged or drawn: "alike" has become a rule."""
+        if self.rule.name != "alike":
             return self
         found = None
         if self.rule.gap is None and trusted and local + shuffled:
@@ -165,9 +168,9 @@ class MeanStudy:
     def charges(self, purpose: str, collection: str | None) -> list[Charge]:
         """What the ledger will be asked for. Full-LM treats the trusted like everybody else.
 
-        Before "best" is decided, one charge that covers either way, by the promise alone.
+        Before "alike" is decided, one charge that covers either way, by the promise alone.
         """
-        if self.rule.name == "best":
+        if self.rule.name == "alike":
             return self._either(purpose, collection)
         invite, noise = self.invite, self.sum_noise
         local_noise = f"{invite.randomiser.name} report"
@@ -292,7 +295,7 @@ def _release_number(
 
     first, own = asked()
     batches = read_batches(mixed, study.mixed_invite, columns, study.mixing, assume=assume_mechanism)
-    opened["undecided"] = study.rule.name == "best"
+    opened["undecided"] = study.rule.name == "alike"
     with paid_rows(path, first, own, ledger, trial=trial, **opened) as (rows, entries, people):
         if people is not None:
             local_people = people.local if tally is None else tally.summary().people
@@ -368,16 +371,19 @@ def publish_mean(
 ) -> MeanRelease:
     """Blend what the groups sent and state what was promised. Post-processing: no rows, no noise.
 
-    `mixed` reports are pooled with the `local` ones by public shares, and blended as one group. `clipped` is the noisy
+    `mixed` reports are pooled with the `local` ones by public shares, or by people, and blended as one group.
+    `clipped` is the noisy
     count of trusted people whose values were clipped; `rows` is the public rule by which a
     table's fields became values, for the receipt.
     """
-    if study.rule.name == "best":  # nobody has counted the groups, and nothing was spent on a spread
+    if study.rule.name == "alike":  # nobody has counted the groups, and nothing was spent on a spread
         study = replace(study, rule=replace(study.rule, name="adaptive"))
     bounds = study.bounds
     both = [group for group in (local, None if mixed is None else mixed.summary) if group is not None and group.people]
-    everyone = trusted_people + sum(group.people for group in both)
-    found = blend(trusted, pooled(both), study.rule, trusted_share=trusted_people / everyone if len(both) > 1 else None)
+    told = [group.people for group in both]
+    share = trusted_people / max(trusted_people + sum(told) / study.answering, 1)
+    by = told if study.rule.name == "everyone" else None
+    found = blend(trusted, pooled(both, by), study.rule, trusted_share=share)
     sealed = seal(trusted, local, found) if study.publish == "estimate-only" else None
     estimate = bounds.from_unit(found.estimate if sealed is None else sealed.estimate)
     reach = bounds.half * (found if sealed is None else sealed).half_width(study.level)
@@ -401,6 +407,7 @@ def publish_mean(
         local=_alone(study, local, local_people, _own_error(study, local, found) if shown else None),
         difference=None if gap is None else gap.difference * bounds.half,
         p_value=None if gap is None else gap.p_value,
+        difference_reach=None if gap is None else bounds.half * gap.half_width(study.level),
         sd_estimate=bounds.half * math.sqrt(found.variance) if learned else None,
         noise=noise_level(trusted.noise)[0] if trusted is not None else "none",
         randomiser=study.invite.randomiser.name,
@@ -424,6 +431,7 @@ def publish_mean(
                 *protections.mixed_assumptions(shuffled),
                 protections.AMPLIFIED if sealed is not None and sealed.local_viewer is not None else "",
                 rows,
+                assumed_alike(study.rule.name),
                 ""
                 if study.default is None
                 else study.default.of_mean(None if anchor is None else anchor.reach, stated=study.rule.sd is not None),
@@ -451,7 +459,8 @@ def _shuffled(
     if mixed is None or not mixed.summary.people or mixing is None or invite is None:
         return None
     alone = _alone(study, mixed.summary, mixed.summary.people, _own_error(study, mixed.summary, found))
-    weight = (1 - found.weight) * shares(both)[-1]
+    part = mixed.summary.people / sum(group.people for group in both)
+    weight = (1 - found.weight) * (part if study.rule.name == "everyone" else shares(both)[-1])
     batches = protections.mixed_batches(mixing, mixed.batches)
     return Shuffled(alone, weight, invite.randomiser.name, mixing.epsilon, mixing.batch, batches)
 

@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,7 @@ from hybridp.protocols.mixed import LevelBatches, read_level_batches
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
 from hybridp.public.heterogeneous import PersonalDP
+from hybridp.public.mean import SYNONYMS
 from hybridp.public.messages import OWN_EPSILON, ReportsByEpsilon, WeightedSum, own_epsilon_text
 from hybridp.public.personal import adpm_weights
 from hybridp.public.personal_baselines import propdpm, uni
@@ -46,6 +47,7 @@ from hybridp.randomness import Randomness, secure
 from hybridp.release.mean import EpsilonGroup, GroupEstimate, MeanRelease
 from hybridp.release.receipt import (
     Protection,
+    assumed_alike,
     assuming,
     build_receipt,
     chosen_blindly,
@@ -72,8 +74,8 @@ __all__ = [
     "trusted_weights",
 ]
 
-PersonalEstimator = Literal["unified", "adpm", "propdpm", "uni"]
-PERSONAL_ESTIMATORS: tuple[PersonalEstimator, ...] = ("unified", "adpm", "propdpm", "uni")
+PersonalEstimator = Literal["everyone", "unified", "adpm", "propdpm", "uni"]
+PERSONAL_ESTIMATORS: tuple[PersonalEstimator, ...] = get_args(PersonalEstimator)
 ACCOUNTS = {"trusted": f"trusted {SHARES}", "local": f"local {SHARES}"}
 """Ledger accounts in which 1 stands for each person's own epsilon: nobody is ever charged more than that."""
 MIXED_ACCOUNT = f"shuffled {SHARES}"
@@ -86,17 +88,20 @@ Floats = NDArray[np.float64]
 class PersonalStudy:
     """What is decided before anybody sends anything. `share` of everybody's own epsilon is spent by this release.
 
-    With `mixing`, some people's reports come through a mixer: each with its person's own epsilon, as a local one.
+    "everyone" counts trusted people, and all others, by their numbers; within each, and in "unified" among all, people
+    count by their own epsilon. With `mixing`, some people's reports come through a mixer: each with its person's own
+    epsilon, as a local one.
     """
 
     bounds: Bounds
-    estimator: PersonalEstimator = "unified"
+    estimator: PersonalEstimator = "everyone"
     sd: float | None = None
     share: float = 1.0
     level: float = 0.95
     mixing: LevelMixing | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "estimator", SYNONYMS.get(self.estimator, self.estimator))
         named = f"must be one of {', '.join(PERSONAL_ESTIMATORS)} with personal epsilons"
         must(self.estimator in PERSONAL_ESTIMATORS, "estimator", named, self.estimator)
         must(0 < self.share <= 1, "share", "must be positive and at most 1", self.share)
@@ -104,12 +109,12 @@ class PersonalStudy:
         if self.sd is not None:
             must(0 < self.sd <= self.bounds.half, "sd", f"must be positive and at most {self.bounds.half:g}", self.sd)
 
-        rule = "must be unified where reports are mixed: the others use trusted people alone"
+        rule = "must be everyone or unified where reports are mixed: the others use trusted people alone"
         must(self.mixing is None or self.uses_reports, "estimator", rule, self.estimator)
 
     @property
     def uses_reports(self) -> bool:
-        return self.estimator == "unified"
+        return self.estimator in ("everyone", "unified")
 
     @property
     def accounts(self) -> dict[str, PureDP]:
@@ -147,7 +152,8 @@ def release_personal_mean(
     """Release the mean of a table whose column `epsilon_column` holds each person's own epsilon.
 
     Guarantee: person i's epsilon (times the share), under replacement of that person's data: against the curator for
-    local people, against whoever sees the release for trusted ones. All but `unified` use trusted people only. With
+    local people, against whoever sees the release for trusted ones. All but `everyone` and
+    `unified` use trusted people only. With
     `simulate_local` local rows are raw and are randomised here: a trial, and marked as such. A
     `tally` stands in for the local rows: the table then holds trusted people only. Reports and their charge: as in
     `release_mean`. `mixed` lists the batches that a mixer handed on, of a study with `mixing`: tables of reports, each
@@ -288,7 +294,9 @@ def publish_personal_mean(
     others = _nobody() if mixed is None else mixed.reports
     used = ReportsByEpsilon.pooled([own, others])
     counts = people.astype(np.float64)
-    found = blending.combine(trusted, counts, used, spread)
+    by_people = float(counts.sum()) / max(float(counts.sum()) + used.count, 1.0)
+    stated = by_people if study.estimator == "everyone" else None
+    found = blending.combine(trusted, counts, used, spread, trusted_share=stated)
     estimate = bounds.from_unit(found.estimate)
     reach = bounds.half * found.half_width(study.level)
     gap = found.disagreement
@@ -297,7 +305,10 @@ def publish_personal_mean(
         blending.combine(None, counts, part, spread) if blending.anybody_heard(part) and found.weight < 1 else None
         for part in (own, others)
     )
-    alone_t = blending.combine(trusted, counts, _nobody(), spread) if trusted is not None else None
+    own_spread = spread
+    if trusted is not None and study.estimator == "everyone" and spread.learned:  # no report speaks for the trusted
+        own_spread = blending.Spread.worst()
+    alone_t = blending.combine(trusted, counts, _nobody(), own_spread) if trusted is not None else None
     shuffled = None
     if mixed is not None and others.count and study.mixing is not None:
         weight = (1 - found.weight) * blending.share_of(others, used, spread) if alone_s is not None else 0.0
@@ -316,6 +327,7 @@ def publish_personal_mean(
         local=_alone(study, local_people, alone_l),
         difference=None if gap is None else gap.difference * bounds.half,
         p_value=None if gap is None else gap.p_value,
+        difference_reach=None if gap is None else bounds.half * gap.half_width(study.level),
         sd_estimate=bounds.half * math.sqrt(spread.used) if spread.learned else None,
         noise="none" if trusted is None or trusted.laplace_scale == 0 else "laplace",
         randomiser=OWN_EPSILON if local_people else "none",
@@ -330,6 +342,9 @@ def publish_personal_mean(
                 chosen_blindly(),
                 honest_devices(),
                 *mixed_assumptions(shuffled),
+                assumed_alike(study.estimator),
+                "people of one group who chose different epsilons are taken to be alike, and so are local and shuffled "
+                "ones" * (study.estimator == "everyone"),
                 rows,
             ),
             randomness=rng.label,

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from hybridp.protocols.mean_receipt import MixedReports, noise_level
 from hybridp.protocols.mixed import read_batches
 from hybridp.protocols.paying import kept, on_reports, spending
 from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.mean import SYNONYMS
 from hybridp.public.queries import Feature
 from hybridp.public.shares import (
     CountNoise,
@@ -44,6 +45,7 @@ from hybridp.public.trust import drawn_trust
 from hybridp.randomness import Randomness, secure
 from hybridp.release.receipt import (
     Protection,
+    assumed_alike,
     assuming,
     build_receipt,
     choice_unprotected,
@@ -89,20 +91,23 @@ class ShareStudy:
 
     `question` names the column and its options, or the edges of its bins (`Feature.binned`). `guarantee` is what every
     person is promised; `trusted_guarantee` may differ for the trusted group. `joint` asks for intervals that cover all
-    options together. The estimator "best" is "anchored" where that costs little if nobody lies, and else "hybrid". With
-    `mixing`, some people's reports come through a mixer and have a larger epsilon of their own.
+    options together. The estimator "everyone" counts each group by its number of people; of local people a share
+    `answering` is asked, and speaks for all of them. "alike" is "anchored" where that costs little if nobody lies, and
+    else "hybrid". With `mixing`, some people's reports come through a mixer and have a larger epsilon of their own.
     """
 
     question: Feature
     guarantee: Guarantee
-    estimator: ShareEstimator = "best"
+    estimator: ShareEstimator = "everyone"
     noise: NoiseName = "best"
     trusted_guarantee: Guarantee | None = None
     level: float = 0.95
     joint: bool = False
     mixing: Mixing | None = None
+    answering: float = field(default=1.0, repr=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "estimator", SYNONYMS.get(self.estimator, self.estimator))
         must(0 < self.level < 1, "level", "must be strictly between 0 and 1", self.level)
         known = ", ".join(SHARE_ESTIMATORS)
         must(self.estimator in SHARE_ESTIMATORS, "estimator", f"must be one of {known}", self.estimator)
@@ -225,7 +230,9 @@ def publish_shares(
 
     `mixed` reports are heard with the `local` ones by public parts, as one group.
     """
-    found = blend_shares(trusted, local, study.estimator, None if mixed is None else mixed.summary)
+    sent = None if mixed is None else mixed.summary
+    found = blend_shares(trusted, local, study.estimator, sent, answering=study.answering)
+    gaps = found.gap_widths(study.level, joint=study.joint)
     low, high = found.intervals(study.level, joint=study.joint)
     question = study.question
     own = found.standard_errors("trusted")
@@ -250,6 +257,7 @@ def publish_shares(
         shuffled=shuffled,
         told=None if shuffled is None or found.local is None else tuple(found.local.tolist()),
         p_values=found.p_values(),
+        difference_reaches=None if gaps is None else tuple(gaps.tolist()),
         noise=noise_level(trusted.noise.mechanism)[0] if trusted is not None else "none",
         reports=study.invite.oracle.name,
         receipt=build_receipt(
@@ -263,6 +271,7 @@ def publish_shares(
                 honest_devices("a local share"),
                 *protections.mixed_assumptions(shuffled),
                 field_rule(question),
+                assumed_alike(study.estimator),
                 "" if default is None else default.words("hybrid", "a trusted share", "at equal shares", default.reach),
             ),
             randomness=rng.label,
@@ -275,11 +284,12 @@ def publish_shares(
 
 
 def _alone(reports: ShareReports | None, found: ShareBlend) -> ShareGroup:
-    """One group's own shares, with their errors if the blend's shares were true."""
+    """One group's own shares, with their errors if the blend's shares were true, or the group's own."""
     if reports is None or not reports.people:
         return ShareGroup(0)
     own = Told((reports,))
-    errors = np.sqrt(own.variance(np.clip(found.estimate, 0.0, 1.0)))
+    at = own.shares if found.estimator == "everyone" else found.estimate
+    errors = np.sqrt(own.variance(np.clip(at, 0.0, 1.0)))
     return ShareGroup(reports.people, tuple(own.shares.tolist()), tuple(errors.tolist()))
 
 

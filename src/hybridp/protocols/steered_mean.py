@@ -39,6 +39,7 @@ from hybridp.randomness import Randomness
 from hybridp.release.mean import GroupEstimate, MeanRelease
 from hybridp.release.receipt import (
     Protection,
+    assumed_alike,
     build_receipt,
     choice_unprotected,
     chosen_blindly,
@@ -55,7 +56,7 @@ MEAN_INVITATION = "invitation to a mean within a window"
 
 def check_steered(study: MeanStudy) -> None:
     """Refuse what a steered mean cannot be asked for."""
-    must(study.rule.name == "best", "estimator", "must be left out where a mean is steered", study.rule.name)
+    must(study.rule.name == "everyone", "estimator", "must be left out where a mean is steered", study.rule.name)
     plain = study.rule.gap is None and study.rule.sd is None
     must(plain, "sd", "must be left out where a mean is steered, and gap too: trusted people tell the spread", "one")
     must(study.publish == "full", "publish", "must be full where a mean is steered", study.publish)
@@ -292,6 +293,7 @@ def _publish_window(
         local=group(0 if local is None else local.people, found.local_error, beyond + told),
         difference=None if gap is None else gap.difference * bounds.half,
         p_value=None if gap is None else gap.p_value,
+        difference_reach=None if gap is None else bounds.half * gap.half_width(study.level),
         sd_estimate=None,
         noise="laplace",
         randomiser=invite.randomiser.name,
@@ -307,6 +309,7 @@ def _publish_window(
                 chosen_blindly(),
                 honest_devices("the local mean, within the window" if sums.within else "the local mean"),
                 "" if sums.within else _WHOLE,
+                assumed_alike("steered"),
                 rows,
                 "" if local is None else _ONE_REPORT,
             ),

@@ -6,7 +6,7 @@ noise for all options together, and of the local people whose device drew it (`h
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from hybridp.ledger import Charge, Ledger
 from hybridp.protocols.mean import kept, noise_level, on_reports, spending
 from hybridp.public.adjusting import holm
 from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.mean import SYNONYMS
 from hybridp.public.queries import SEPARATOR, Feature
 from hybridp.public.shares import CountNoise, NoisyCounts
 from hybridp.public.ticks import TickInvite, TickReports, tick_invite, tick_noise
@@ -28,6 +29,7 @@ from hybridp.public.trust import drawn_trust
 from hybridp.randomness import Randomness, secure
 from hybridp.release.receipt import (
     Protection,
+    assumed_alike,
     assuming,
     build_receipt,
     choice_unprotected,
@@ -53,15 +55,17 @@ class TickStudy:
 
     question: Feature
     guarantee: Guarantee
-    estimator: ShareEstimator = "hybrid"
+    estimator: ShareEstimator = "everyone"
     trusted_guarantee: Guarantee | None = None
     level: float = 0.95
     joint: bool = False
+    answering: float = field(default=1.0, repr=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "estimator", SYNONYMS.get(self.estimator, self.estimator))
         must(self.question.most >= 1, "several", "must be at least 1", self.question.most)
         must(0 < self.level < 1, "level", "must be strictly between 0 and 1", self.level)
-        known = ("hybrid", "tcm-only", "lm-only")
+        known = ("everyone", "hybrid", "tcm-only", "lm-only")
         must(self.estimator in known, "estimator", f"must be one of {', '.join(known)}", self.estimator)
         self.charges("", None)  # a promise that no mechanism can keep is refused here, before a ledger is made for it
 
@@ -155,7 +159,10 @@ def publish_ticks(
         own, told = None if trusted is None else trusted[place], None if local is None else local.option(place)
         if own is None and told is None:
             raise InvalidInput(f"`people` must be more: no device drew the option {value}. Got too few.")
-        parts.append(blend_shares(own, told, study.estimator))
+        chance = study.answering
+        if told is not None and local is not None:  # of local people, those whose device drew the option
+            chance *= told.people / local.people
+        parts.append(blend_shares(own, told, study.estimator, answering=chance))
     each = 1 - (1 - study.level) / question.size if study.joint else study.level
     ends = [part.intervals(each) for part in parts]
     estimate = [float(part.estimate[0]) for part in parts]
@@ -170,6 +177,7 @@ def publish_ticks(
     # Of a yes or no both say the same, and were adjusted as two.
     raised = [part.p_values() for part in parts]
     p_values = None if any(p is None for p in raised) else holm([p[0] / 2 for p in raised if p is not None])
+    gaps = [part.gap_widths(each) for part in parts]
     return SharesRelease(
         question=question.name,
         options=question.values,
@@ -185,6 +193,7 @@ def publish_ticks(
         trusted=group("trusted", raw.trusted_people),
         local=group("local", 0 if local is None else local.people),
         p_values=p_values,
+        difference_reaches=None if p_values is None else _first(gaps),
         noise="none" if trusted is None else "laplace",
         reports="one-option",
         receipt=build_receipt(
@@ -198,6 +207,7 @@ def publish_ticks(
                 choice_unprotected(),
                 chosen_blindly("the options, and how many a person may tick,"),
                 honest_devices("a local share"),
+                assumed_alike(study.estimator),
                 f"a field lists options separated by `{SEPARATOR}`; what is not among them is left out, and of more "
                 f"than {study.most} the first ones count, in the order of the options",
             ),

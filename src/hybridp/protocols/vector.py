@@ -46,6 +46,7 @@ from hybridp.public.vector_randomisers import ScalarReports, VectorLocalName, ve
 from hybridp.randomness import Randomness, secure
 from hybridp.release.receipt import (
     Protection,
+    assumed_alike,
     assuming,
     build_receipt,
     choice_unprotected,
@@ -75,13 +76,14 @@ class VectorStudy:
     come through a mixer and have a larger epsilon of their own. The rule "anchored" without standard deviations pays
     for noisy sums of squares with a twentieth of the trusted group's epsilon.
 
-    The rule "best" is decided by the groups' sizes, which are public (`decided`): "anchored" where that costs little if
-    nobody lies, else "adaptive". `default` then says what decided.
+    The default counts each group by its number of people ("everyone"); of local people a share `answering` is asked,
+    and speaks for all of them. The rule "alike" is decided by the groups' sizes, which are public (`decided`):
+    "anchored" where that costs little if nobody lies, else "adaptive". `default` then says what decided.
     """
 
     bounds: VectorBounds
     guarantee: Guarantee
-    rules: tuple[Rule, ...] = field(default_factory=lambda: (Rule("best"),))
+    rules: tuple[Rule, ...] = field(default_factory=lambda: (Rule(),))
     local: VectorLocalName = "best"
     noise: VectorNoiseName = "best"
     trusted_guarantee: Guarantee | None = None
@@ -89,6 +91,7 @@ class VectorStudy:
     joint: bool = False
     mixing: Mixing | None = None
     default: Anchoring | None = None
+    answering: float = field(default=1.0, repr=False)
 
     def __post_init__(self) -> None:
         must(0 < self.level < 1, "level", "must be strictly between 0 and 1", self.level)
@@ -109,8 +112,8 @@ class VectorStudy:
         return self.rules[0].name
 
     def decided(self, trusted: int, local: int, shuffled: int = 0) -> VectorStudy:
-        """The same for groups of so many people, before anything is charged or drawn: "best" has become a rule."""
-        if self.estimator != "best":
+        """The same for groups of so many people, before anything is charged or drawn: "alike" has become a rule."""
+        if self.estimator != "alike":
             return self
         found = None
         if all(rule.gap is None for rule in self.rules) and trusted and local + shuffled:
@@ -164,10 +167,10 @@ class VectorStudy:
         """What the ledger will be asked for.
 
         Gaussian noise composes as one draw of its multiplier whatever the dimension. Laplace noise on several
-        coordinates is charged by its guarantee alone. Before "best" is decided, one charge covers either way, by the
+        coordinates is charged by its guarantee alone. Before "alike" is decided, one charge covers either way, by the
         promise alone.
         """
-        if self.estimator == "best":
+        if self.estimator == "alike":
             ways = [replace(self, rules=tuple(replace(rule, name="adaptive") for rule in self.rules))]
             if all(rule.gap is None for rule in self.rules):
                 with suppress(InvalidInput):  # an epsilon too small to be divided is never anchored
@@ -238,7 +241,7 @@ def release_vector_mean(
     batches = read_batches(mixed, study.mixed_invite, columns, study.mixing, assume=assume_mechanism)
     trial = rng.simulated or simulate_local
     opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
-    opened |= {"reads": {"columns": columns.values}, "undecided": study.estimator == "best"}
+    opened |= {"reads": {"columns": columns.values}, "undecided": study.estimator == "alike"}
     with paid_rows(path, first, own, ledger, trial=trial, **opened) as (rows, entries, counted):
         if counted is not None:
             told = counted.local if tally is None else tally.people
@@ -341,10 +344,11 @@ def publish_vector_mean(
     `mixed` reports are pooled with the `local` ones by public shares. `rows` is the public rule by which a table's
     fields became values, for the receipt.
     """
-    if study.estimator == "best":  # nobody has counted the groups, and nothing was spent on a spread
+    if study.estimator == "alike":  # nobody has counted the groups, and nothing was spent on a spread
         study = replace(study, rules=tuple(replace(rule, name="adaptive") for rule in study.rules))
     bounds = study.bounds
-    found = blend_vectors(trusted, local, study.rules, bounds.reach, None if mixed is None else mixed.summary)
+    sent = None if mixed is None else mixed.summary
+    found = blend_vectors(trusted, local, study.rules, bounds.reach, sent, answering=study.answering)
     shuffled = _shuffled(study, local, mixed, found)
     unit = np.array(found.estimates())
     wide = np.array(found.half_widths(study.level, joint=study.joint))
@@ -362,13 +366,17 @@ def publish_vector_mean(
         level=study.level,
         joint=study.joint,
         weights=tuple(b.weight for b in found.coordinates),
-        trusted=_trusted_group(bounds, trusted, trusted_people, found),
+        trusted=_trusted_group(bounds, trusted, trusted_people, found, study.estimator),
         local=_local_group(bounds, local),
         shuffled=shuffled,
         differences=tuple(
             None if gap is None else gap.difference * scale for gap, scale in zip(gaps, scales, strict=True)
         ),
         p_values=found.p_values(),
+        difference_reaches=tuple(
+            None if wide is None else wide * scale
+            for wide, scale in zip(found.gap_widths(study.level, joint=study.joint), scales, strict=True)
+        ),
         noise=noise_level(trusted.noise)[0] if trusted is not None else "none",
         reports=study.invite.reports.name,
         receipt=build_receipt(
@@ -382,6 +390,7 @@ def publish_vector_mean(
                 honest_devices(),
                 *protections.mixed_assumptions(shuffled),
                 rows,
+                assumed_alike(study.estimator),
                 "" if study.default is None else study.default.of_vector(None if anchor is None else anchor.reach),
             ),
             randomness=rng.label,
@@ -405,6 +414,9 @@ def _shuffled(
     for j, one in enumerate(found.coordinates):
         told = [None if group is None else group.column(j) for group in (local, mixed.summary)]
         part = 0.0 if told[-1] is None else shares([column for column in told if column is not None])[-1]
+        if part and study.estimator == "everyone":
+            people = [g.people for g, column in zip((local, mixed.summary), told, strict=True) if g and column]
+            part = people[-1] / sum(people)
         weights.append((1 - one.weight) * part)
     batches = protections.mixed_batches(mixing, mixed.batches)
     group = _local_group(study.bounds, mixed.summary)
@@ -432,15 +444,19 @@ def _numbers(x: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> tuple[floa
     return tuple(float(v) for v in x)
 
 
-def _trusted_group(bounds: VectorBounds, trusted: VectorSum | None, people: int, found: VectorBlend) -> VectorGroup:
+def _trusted_group(
+    bounds: VectorBounds, trusted: VectorSum | None, people: int, found: VectorBlend, estimator: str
+) -> VectorGroup:
     d = bounds.dimensions
     if trusted is None:
         return VectorGroup(people, (people,) * d, (None,) * d, (None,) * d)
     noise = trusted.noise.variance / (trusted.people * trusted.reach_steps) ** 2
-    errors = [
-        b.half * bounds.reach * math.sqrt(one.variance / trusted.people + noise)
-        for b, one in zip(bounds.bounds, found.coordinates, strict=True)
-    ]
+    errors = []
+    for b, one in zip(bounds.bounds, found.coordinates, strict=True):
+        own = one.variance / trusted.people + noise
+        if one.trusted_error is not None and estimator == "everyone":
+            own = one.trusted_error.variance
+        errors.append(b.half * bounds.reach * math.sqrt(own))
     return VectorGroup(people, (people,) * d, _numbers(bounds.from_unit(trusted.means * bounds.reach)), tuple(errors))
 
 

@@ -1,4 +1,4 @@
-"""When local reports are held to the trusted estimate by default, and how tightly: a rule of public numbers.
+"""Where groups are taken to be alike: when local reports are held to the trusted estimate, and how tightly.
 
 An anchored blend is ``m_T + (1-w) clip(m_L - m_T, +-c s)``: s is the standard error of the difference between the
 groups, so that reports move the trusted estimate by at most ``(1-w) c s``, whatever they say. If nobody lies the
@@ -7,9 +7,9 @@ cut off adds ``(1-w)^2 s^2 g(c)``, with ``g(c) = E (|Z| - c)_+^2`` for a standar
 grows by the factor ``1 + g(c) V_T/V_L``. Laplace noise costs more: where the groups are far apart it is then mostly the
 trusted group's draw that was large, and clipping holds on to it (`clipping_loss`).
 
-The default is the tightest leash, of 1.5 to 3 standard errors, that costs at most 3 % of the error (its root mean
-square) if nobody lies; where none does, the blend stays plain. Only numbers that everybody may know before anything is
-drawn decide: group sizes, noise, and a reference for what is unknown of the data.
+The estimator "alike" takes the tightest leash, of 1.5 to 3 standard errors, that costs at most 3 % of the error (its
+root mean square) if nobody lies; where none does, the blend stays plain. Only numbers that everybody may know
+before anything is drawn decide: group sizes, noise, and a reference for what is unknown of the data.
 
 >>> anchoring(1.0, 2.0).reach, anchoring(5.0, 1.0).reach < 2.2, anchoring(1000.0, 1.0).reach
 (1.5, True, None)
@@ -44,7 +44,7 @@ Floats = npt.NDArray[np.float64]
 Guarantee = PureDP | ApproxDP
 
 TIGHTEST, LOOSEST = 1.5, 3.0
-"""The leash in standard errors of the difference: never shorter by default, never longer."""
+"""The leash in standard errors of the difference: "alike" takes none that is shorter, or longer."""
 
 SPREAD_SHARE = 0.1
 """The part of the trusted group's epsilon that measures the spread of a mean's values, where nobody states it."""
@@ -53,7 +53,7 @@ VECTOR_SPREAD_SHARE = 0.05
 """The same for a vector, whose noise grows with its columns and leaves less to gain from knowing their spreads."""
 
 MOST_COST = 0.03
-"""The largest growth of the root mean squared error that the default accepts where nobody lies."""
+"""The largest growth of the root mean squared error that "alike" accepts where nobody lies."""
 
 
 Spread = Literal["stated", "measured", "any"]
@@ -61,7 +61,7 @@ Spread = Literal["stated", "measured", "any"]
 
 @dataclass(frozen=True, slots=True)
 class Anchoring:
-    """The default for two groups: `reach` standard errors, or None for the plain blend; and what it costs.
+    """What "alike" takes for two groups: `reach` standard errors, or None for the plain blend; and what it costs.
 
     `cost` is the growth of the root mean squared error where nobody lies; without a reach, of the loosest leash.
     `spread` is where the standard deviation comes from that decides the weight: from whoever plans, from a part of the
@@ -74,15 +74,15 @@ class Anchoring:
     variance: float | None = None
 
     def words(self, plain: str, of: str, reference: str, reach: float | None) -> str:
-        """Which blend was taken by default, with which leash, and why: for the receipt."""
+        """Which blend "alike" took, with which leash, and why: for the receipt."""
         price = f"{100 * self.cost:.2g} % of the error if nobody lies ({reference})"
         if reach is None:
             return (
-                f"estimator: {plain} by default: anchoring would cost {price}, more than {MOST_COST:.0%}; dishonest "
+                f"estimator: alike is {plain} here: anchoring would cost {price}, more than {MOST_COST:.0%}; dishonest "
                 "reports can pull the estimate, and the estimator anchored would hold them"
             )
         return (
-            f"estimator: anchored by default: whatever the reports say, they move {of} by at most {reach:.3g} "
+            f"estimator: alike is anchored here: whatever the reports say, they move {of} by at most {reach:.3g} "
             f"standard errors of the groups' difference times their weight; that costs {price}, and up to "
             f"{MOST_COST:.0%} is accepted"
         )

@@ -27,6 +27,7 @@ from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, discret
 from hybridp.public.randomisers import LEVELS
 
 __all__ = [
+    "SYNONYMS",
     "NoiseName",
     "Setting",
     "critical_c",
@@ -48,6 +49,8 @@ __all__ = [
 
 Floats = NDArray[np.float64]
 NoiseName = Literal["laplace", "gaussian", "best"]
+SYNONYMS: dict[str, Any] = {"naive": "everyone", "trusted": "tcm-only", "local": "lm-only"}
+"""Other names of estimators; the papers' for the stratified one is naive."""
 
 
 def _array(value: ArrayLike) -> Floats:

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 from hybridp.release import style
 from hybridp.release.document import release_document, statistic
 from hybridp.release.receipt import Receipt
-from hybridp.release.result import Result, Words, each_in_words, interval_words, people_words, promise_words
+from hybridp.release.result import (
+    Result,
+    Words,
+    differing_in,
+    each_in_words,
+    gap_words,
+    interval_words,
+    people_words,
+    promise_words,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,6 +45,7 @@ class GroupAnswer:
 
     `members` are the groups that it is made of, more than one where small ones were merged. `people` are its trusted
     and local people where the group is public, and `share` is its estimated share of everybody where it is private.
+    `apart` is the trusted people's answer less the local ones', with the ends of its intervals.
     """
 
     name: str
@@ -50,6 +60,7 @@ class GroupAnswer:
     p_values: Numbers | None
     people: tuple[int, int] | None = None
     share: GroupShare | None = None
+    apart: tuple[Numbers, Numbers, Numbers] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +130,11 @@ class GroupsRelease(Result):
         return tuple(label for label, answer, at in self._each() if _p(answer, at) < self.test_level)
 
     @property
+    def said_of_groups(self) -> str:
+        """Where trusted and local people differ, in a sentence or two; empty where they do not."""
+        return differing_in(self.disagreeing, self.estimator)
+
+    @property
     def different(self) -> tuple[Difference, ...]:
         """The differences that are none by chance, at the level that goes with the intervals'."""
         return tuple(gap for gap in self.differences if gap.p_value < self.test_level)
@@ -153,6 +169,8 @@ class GroupsRelease(Result):
             by["shares_interval"] = [[share.low for share in shares], [share.high for share in shares]]
         else:
             by["people"] = [list(group.people or ()) for group in self.groups]
+        apart = [group.apart or ((None,) * len(group.estimate),) * 3 for group in self.groups]
+        gaps: list[Any] = [[list(one[i]) if self.options else one[i][0] for one in apart] for i in range(3)]
         told = statistic(
             f"{self.kind}-by-group",
             listed("projected"),
@@ -169,6 +187,8 @@ class GroupsRelease(Result):
             weight=listed("weight"),
             groups={"trusted": {"people": self.trusted_people}, "local": {"people": self.local_people}},
             disagreement={
+                "difference": gaps[0],
+                "interval": gaps[1:],
                 "p_value": listed("p_values"),
                 "groups": list(self.disagreeing),
                 "test_level": self.test_level,
@@ -186,8 +206,10 @@ class GroupsRelease(Result):
         for _, group, at in self._each():
             own = {"group": group.name, **({"option": self.options[at]} if self.options else {})}
             numbers = {"estimate": group.projected[at], "low": group.low[at], "high": group.high[at]}
-            alone = {"trusted": _at(group.trusted, at), "local": _at(group.local, at), "p_value": _p(group, at)}
-            rows.append({**own, **numbers, **alone})
+            alone = {"trusted": _at(group.trusted, at), "local": _at(group.local, at)}
+            names = ("difference", "difference_low", "difference_high")
+            apart = {name: None if group.apart is None else group.apart[i][at] for i, name in enumerate(names)}
+            rows.append({**own, **numbers, **alone, **apart, "p_value": _p(group, at)})
         return pd.DataFrame(rows)
 
     def _text(self, x: float, wide: float) -> str:
@@ -224,7 +246,7 @@ class GroupsRelease(Result):
         style.dress(
             ax,
             f"{self._title}, {promise_words(self.receipt)}",
-            interval_words(self.level, all_of, together=self.joint),
+            " ".join(filter(None, (interval_words(self.level, all_of, together=self.joint), self.said_of_groups))),
             simulated=self.simulated,
         )
         return ax
@@ -237,11 +259,11 @@ class GroupsRelease(Result):
             numbers = (self._text(x, wide) for x in (group.projected[at], group.low[at], group.high[at]))
             alone = (_at(group.trusted, at), _at(group.local, at))
             p = "" if group.p_values is None else f"{group.p_values[at]:.3g}"
-            rows.append((label, *numbers, *("" if x is None else self._text(x, wide) for x in alone), p))
+            cells = ["" if x is None else self._text(x, wide) for x in alone]
+            gap = "" if group.apart is None else gap_words(*(self._text(end[at], wide) for end in group.apart))
+            rows.append((label, *numbers, *cells, gap, p))
         what = "share" if self.options else "mean"
-        told = each_in_words(
-            self._title, ("group", what), rows, self.level, joint=self.joint, disagreeing=self.disagreeing
-        )
+        told = each_in_words(self._title, ("group", what), rows, self.level, joint=self.joint, said=self.said_of_groups)
         return Words(told.title, told.columns, told.rows, (*told.remarks, *self._remarks()))
 
     def _remarks(self) -> Iterator[str]:
@@ -275,7 +297,7 @@ class GroupsRelease(Result):
             low, high = group.low[at], group.high[at]
             numbers = [self._text(x, high - low) for x in (group.projected[at], low, high)]
             lines.append(f"{label}: {numbers[0]}  ({numbers[1]} to {numbers[2]})")
-        return "\n".join(lines) + mark
+        return "\n".join(lines + ([self.said_of_groups] if self.said_of_groups else [])) + mark
 
 
 def _at(values: Sequence[float] | None, place: int) -> float | None:

@@ -16,6 +16,7 @@ from hybridp.release.result import (
     Shuffled,
     ShuffledLevels,
     Words,
+    differing,
     interval_words,
     people_words,
     promise_words,
@@ -78,9 +79,9 @@ class MeanRelease(Result):
     """The mean of the population that the people were drawn from.
 
     `estimate` is unbiased (given a fixed weight); `projected` is the same put back inside the bounds, which can only
-    come closer. The interval covers sampling and noise at the stated level. `difference` and `p_value` tell whether the
-    two groups disagree: a small p-value says that the trusting are not like the others, and that a mean over both
-    should be read with care. In an estimate-only publication the group figures are None: they stay unpublished.
+    come closer. The interval covers sampling and noise at the stated level. `difference`, trusted less local, with its
+    interval and `p_value` tells whether the two groups disagree. The estimator `everyone` is right all the same; others
+    take the groups to be alike. In an estimate-only publication the group figures are None: they stay unpublished.
     `question` is the name under which a document holds it: of a table, the column's.
     """
 
@@ -105,6 +106,8 @@ class MeanRelease(Result):
     anchor: Anchored | None = None
     shuffled: Shuffled[GroupEstimate] | ShuffledLevels[GroupEstimate] | None = None
     question: str = "value"
+    difference_reach: float | None = None
+    """Half the width of the difference's interval, at the release's level."""
     window: tuple[float, float] | None = None
     """Where local people were asked, of a steered mean; what lies outside of it is the trusted people's word."""
 
@@ -123,6 +126,35 @@ class MeanRelease(Result):
     def groups_disagree(self) -> bool | None:
         """At the level that goes with the interval's: 5 % beside a 95 % interval."""
         return None if self.p_value is None else self.p_value < self.test_level
+
+    @property
+    def difference_interval(self) -> tuple[float, float] | None:
+        """Of the trusted mean less the local one."""
+        if self.difference is None or self.difference_reach is None:
+            return None
+        return self.difference - self.difference_reach, self.difference + self.difference_reach
+
+    @property
+    def said_of_groups(self) -> str:
+        """How the groups compare, in a sentence or two; empty where one of them says nothing."""
+        if self.difference is None or self.p_value is None:
+            return ""
+        ends, wide = self.difference_interval, self.high - self.low
+        low, high = (None, None) if ends is None else (style.shortly(x, wide) for x in ends)
+        gap, p = style.shortly(self.difference, wide), self.p_value
+        pair = self.trusted.mean, self.reported_mean
+        if self.groups_disagree and low is not None and high is not None and None not in pair:
+            own, others = (style.shortly(x, wide) for x in pair if x is not None)
+            return differing(own, others, gap, (low, high), p, self.estimator)
+        said = f"No sign that people who trust differ from the others (difference {gap}"
+        return f"{said}{'' if low is None else f', {low} to {high}'}, p = {p:.3g})."
+
+    @property
+    def reported_mean(self) -> float | None:
+        """The mean of all who reported, which the trusted mean is compared with."""
+        if self.trusted.mean is None or self.difference is None:
+            return self.local.mean
+        return self.trusted.mean - self.difference
 
     @property
     def test_level(self) -> float:
@@ -170,6 +202,7 @@ class MeanRelease(Result):
             },
             disagreement={
                 "difference": self.difference,
+                "interval": None if self.difference_interval is None else list(self.difference_interval),
                 "p_value": self.p_value,
                 "groups_disagree": self.groups_disagree,
                 "test_level": None if self.p_value is None else self.test_level,
@@ -202,12 +235,14 @@ class MeanRelease(Result):
         }
 
     def to_frame(self) -> DataFrame:
-        """One row an estimate (hybrid, trusted, local); needs pandas, the extra "frames"."""
+        """One row an estimate (hybrid, trusted, local) and one of the groups' difference; needs pandas."""
         import pandas as pd
 
-        rows = [("hybrid", self.people, self.projected, self.low, self.high)]
-        rows += [(name, g.people, mean, mean - reach, mean + reach) for name, g, mean, reach in self._alone()]
-        return pd.DataFrame(rows, columns=["estimate", "people", "mean", "low", "high"])
+        rows: list[Any] = [("hybrid", self.people, self.projected, self.low, self.high, None)]
+        rows += [(name, g.people, mean, mean - reach, mean + reach, None) for name, g, mean, reach in self._alone()]
+        if (ends := self.difference_interval) is not None:
+            rows.append(("difference", self.people, self.difference, *ends, self.p_value))
+        return pd.DataFrame(rows, columns=["estimate", "people", "mean", "low", "high", "p_value"])
 
     def groups(self) -> list[tuple[str, GroupEstimate]]:
         """The groups by name; people who trust a mixer where there are any."""
@@ -246,7 +281,7 @@ class MeanRelease(Result):
         style.dress(
             ax,
             f"{self._title}: {people}, {promise_words(self.receipt)}",
-            interval_words(self.level, f"the true {self.what}"),
+            " ".join(filter(None, (interval_words(self.level, f"the true {self.what}"), self.said_of_groups))),
             simulated=self.simulated,
         )
         return ax
@@ -257,19 +292,14 @@ class MeanRelease(Result):
 
     def in_words(self) -> Words:
         """The result as a title, a table and remarks."""
-        rows = [(f"hybrid ({self.estimator})", self.people, self.projected, self.low, self.high)]
+        rows: list[Any] = [(f"hybrid ({self.estimator})", self.people, self.projected, self.low, self.high)]
         rows += [
             (f"{name} alone", g.people, mean, mean - reach, mean + reach) for name, g, mean, reach in self._alone()
         ]
+        if (ends := self.difference_interval) is not None:
+            rows.append(("trusted less local", self.people, self.difference, *ends))
         wide = self.high - self.low
-        remarks = []
-        if self.p_value is not None:
-            differ = (
-                "The groups DISAGREE: read a mean over both with care"
-                if self.groups_disagree
-                else "No sign that the groups disagree"
-            )
-            remarks.append(f"{differ} (p = {self.p_value:.3g}).")
+        remarks = [self.said_of_groups] if self.said_of_groups else []
         if self.window is not None:
             remarks.append(self.said_of_window)
         if self.clipped is not None:
@@ -285,7 +315,8 @@ class MeanRelease(Result):
     def __str__(self) -> str:
         mark = f"  [{style.SIMULATED}]" if self.simulated else ""
         interval = f"{_percent(self.level)} interval {self.low:,.6g} to {self.high:,.6g}"
-        return f"{self.projected:,.6g}  ({interval}; {self.what}){mark}"
+        said = f"; {self.said_of_groups}" if self.said_of_groups else ""
+        return f"{self.projected:,.6g}  ({interval}; {self.what}){said}{mark}"
 
 
 def _percent(level: float) -> str:

@@ -18,7 +18,8 @@ from hybridp.public.heterogeneous import PersonalDP
 
 __all__ = ["COLLUDING", "CURATOR", "MIXED", "VIEWER"]
 __all__ += ["Asked", "Promise", "Protection", "Receipt", "assuming", "build_receipt", "plain"]
-__all__ += ["choice_unprotected", "chosen_blindly", "honest_devices", "noted", "public_choice", "values_rule"]
+__all__ += ["assumed_alike", "choice_unprotected", "chosen_blindly", "honest_devices", "noted", "public_choice"]
+__all__ += ["values_rule"]
 
 CURATOR = "the curator"
 MIXED = "whoever sees the mixed batch, the curator too, unless the mixer colludes"
@@ -233,6 +234,30 @@ def build_receipt(
 def public_choice(data: str = "data is", choice: str = "how many") -> str:
     plural = "choices" if choice != "how many" else "choice"
     return f"who is in which group, and {choice}, is public; a person's {data} replaced, not their {plural}"
+
+
+_WEIGHED = {
+    "fixed": "the trusted count by a stated weight, whatever their number",
+    "pwh": "each group counts by its noise",
+    "skew-aware": "the groups count by their errors, and by a difference between them that is stated or seen",
+    "steered": "trusted people say where local people are asked, and what lies elsewhere",
+    "tcm-only": "those who trust are heard alone",
+    "lm-only": "local people are heard alone",
+    "unified": "each person counts by their own epsilon",
+    **dict.fromkeys(("adpm", "propdpm", "uni"), "those who trust are heard alone, each by their own epsilon"),
+}
+
+
+def assumed_alike(estimator: str) -> str:
+    """What an estimator takes for granted of the two groups; nothing where each counts by its number of people.
+
+    >>> assumed_alike("everyone"), assumed_alike("kvh")[:71]
+    ('', 'assumes that people who trust and people who do not are alike: with kvh')
+    """
+    if estimator in ("everyone", "full-lm"):
+        return ""
+    how = _WEIGHED.get(estimator, "the groups count by their errors, whatever their numbers of people")
+    return f"assumes that people who trust and people who do not are alike: with {estimator} {how}"
 
 
 def choice_unprotected(data: str = "data") -> str:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 __all__ = ["Anchored", "MixedBatch", "MixedLevel", "Result", "Shuffled", "ShuffledLevels", "Words", "each_in_words"]
-__all__ += ["interval_words", "people_words", "promise_words"]
+__all__ += ["differing", "differing_in", "gap_words", "interval_words", "people_words", "promise_words"]
 
 G = TypeVar("G")
 
@@ -267,13 +267,35 @@ def people_words(trusted: int, local: int, mixed: int = 0) -> str:
 
 def each_in_words(
     title: str, names: tuple[str, str], rows: Sequence[tuple[str, ...]], level: float, *, joint: bool,
-    disagreeing: Sequence[str],
+    said: str,
 ) -> Words:  # fmt: skip
-    """Several answers of one kind, a row each: both groups alone beside them, and where the groups disagree."""
+    """Several answers of one kind, a row each: both groups alone, their difference, and what is `said` of that."""
     kind = "joint " if joint else ""
-    differ = f"The groups DISAGREE in {', '.join(disagreeing)}: read it with care." if disagreeing else ""
-    columns = (*names, "from", "to", "trusted alone", "local alone", "p (groups differ)")
-    return Words(f"{title}, with {kind}{100 * level:.6g}% intervals", columns, rows, (differ,) if differ else ())
+    columns = (*names, "from", "to", "trusted alone", "local alone", "trusted less local", "p (groups differ)")
+    return Words(f"{title}, with {kind}{100 * level:.6g}% intervals", columns, rows, (said,) if said else ())
+
+
+def gap_words(gap: str | None, low: str | None, high: str | None) -> str:
+    """A difference and its interval in one cell."""
+    return "" if gap is None else gap if low is None else f"{gap} ({low} to {high})"
+
+
+def differing(own: str, told: str, gap: str, ends: tuple[str, str], p_value: float, estimator: str) -> str:
+    """That the groups differ, and what this means for the estimate: one sentence on each."""
+    found = f"People who trust you differ from those who do not: {own} against {told} (difference {gap}, "
+    return f"{found}{ends[0]} to {ends[1]}, p = {p_value:.3g}). {_counted(estimator)}"
+
+
+def differing_in(places: Sequence[str], estimator: str) -> str:
+    """The same of several answers, whose figures stand in a table; nothing where the groups differ in none."""
+    few = ", ".join(places[:5]) + (f" and {len(places) - 5} more" if len(places) > 5 else "")
+    return f"People who trust you differ from those who do not in {few}. {_counted(estimator)}" if places else ""
+
+
+def _counted(estimator: str) -> str:
+    if estimator in ("everyone", "full-lm"):
+        return "The estimate counts each group by its number of people."
+    return f"The estimator {estimator} assumes that they are alike; everyone would count each by its number of people."
 
 
 def interval_words(level: float, what: str, *, together: bool = False) -> str:

@@ -13,7 +13,9 @@ from hybridp.release.result import (
     Result,
     Shuffled,
     Words,
+    differing_in,
     each_in_words,
+    gap_words,
     interval_words,
     people_words,
     promise_words,
@@ -44,7 +46,8 @@ class SharesRelease(Result):
 
     `estimate` is unbiased (given fixed weights) and may lie below 0; `projected` is the nearest that is not negative
     and adds up to 1. Each interval covers its own option at the stated level or, when `joint`, all of them cover
-    together. `p_values` tell where the two groups disagree, adjusted for the number of options (Holm). `anchor` holds
+    together. `differences`, trusted less local, with their intervals and `p_values` tell where the two groups disagree;
+    the p-values are adjusted for the number of options (Holm). `anchor` holds
     for `estimate`; the nearest shares that add up are no farther, all options together (the root of summed squares).
     """
 
@@ -66,6 +69,8 @@ class SharesRelease(Result):
     reports: str
     receipt: Receipt
     anchor: Anchored | None = None
+    difference_reaches: Numbers | None = None
+    """Half the widths of the differences' intervals."""
     counted: bool = False
     """Asked for as a count: how many people have the first option, of two."""
     everyone: int | None = None
@@ -104,7 +109,9 @@ class SharesRelease(Result):
             return None if values is None else values[0]
 
         n, (low, high) = self.people, (first(ends) for ends in told["interval"])
-        told["disagreement"] |= {name: first(told["disagreement"][name]) for name in ("difference", "p_value")}
+        gap = told["disagreement"]
+        gap |= {name: first(gap[name]) for name in ("difference", "p_value")}
+        gap["interval"] = None if gap["interval"] is None else [first(end) for end in gap["interval"]]
         shares = (first(told[group]) for group in ("trusted", "local"))
         return {
             **told,
@@ -122,6 +129,28 @@ class SharesRelease(Result):
         }
 
     @property
+    def differences(self) -> Numbers | None:
+        """Each trusted share less that of all who reported."""
+        heard = self.told or self.local.shares
+        if self.trusted.shares is None or heard is None:
+            return None
+        return tuple(mine - others for mine, others in zip(self.trusted.shares, heard, strict=True))
+
+    @property
+    def difference_intervals(self) -> tuple[Numbers, Numbers] | None:
+        """The lower ends of the differences' intervals, and the upper ones."""
+        gaps, reaches = self.differences, self.difference_reaches
+        if gaps is None or reaches is None:
+            return None
+        ends = [(x - wide, x + wide) for x, wide in zip(gaps, reaches, strict=True)]
+        return tuple(max(low, -1.0) for low, _ in ends), tuple(min(high, 1.0) for _, high in ends)
+
+    @property
+    def said_of_groups(self) -> str:
+        """Where the groups differ, in a sentence or two; empty where they do not."""
+        return differing_in(self.disagreeing[:1] if self.counted else self.disagreeing, self.estimator)
+
+    @property
     def test_level(self) -> float:
         return round(1 - self.level, 12)
 
@@ -133,9 +162,7 @@ class SharesRelease(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for programs: what `--json` prints."""
-        gaps, heard, own = None, self.told or self.local.shares, {}
-        if self.trusted.shares is not None and heard is not None:
-            gaps = [mine - others for mine, others in zip(self.trusted.shares, heard, strict=True)]
+        own, ends = {}, self.difference_intervals
         if self.shuffled is not None:
             own = {"shuffled": _listed(self.shuffled.group.shares), "mixing": self.shuffled.to_dict()}
         told = statistic(
@@ -156,7 +183,8 @@ class SharesRelease(Result):
                 for name, group in self.groups()
             },
             disagreement={
-                "difference": gaps,
+                "difference": _listed(self.differences),
+                "interval": None if ends is None else [list(end) for end in ends],
                 "p_value": _listed(self.p_values),
                 "options": list(self.disagreeing),
                 "test_level": self.test_level,
@@ -171,7 +199,7 @@ class SharesRelease(Result):
         """One row an option; needs pandas, the extra "frames"."""
         import pandas as pd
 
-        nothing = (None,) * len(self.options)
+        nothing, ends = (None,) * len(self.options), self.difference_intervals
         return pd.DataFrame(
             {
                 "share": self.projected,
@@ -181,6 +209,9 @@ class SharesRelease(Result):
                 "trusted_share": self.trusted.shares or nothing,
                 "local_share": self.local.shares or nothing,
                 **({} if self.shuffled is None else {"shuffled_share": self.shuffled.group.shares}),
+                "difference": self.differences or nothing,
+                "difference_low": nothing if ends is None else ends[0],
+                "difference_high": nothing if ends is None else ends[1],
                 "p_value": self.p_values or nothing,
             },
             index=pd.Index(self.options, name="option"),
@@ -210,7 +241,7 @@ class SharesRelease(Result):
         style.dress(
             ax,
             f"Shares by {self.question}: {people}, {promise_words(self.receipt)}",
-            interval_words(self.level, all_of, together=self.joint),
+            " ".join(filter(None, (interval_words(self.level, all_of, together=self.joint), self.said_of_groups))),
             simulated=self.simulated,
         )
         return ax
@@ -218,12 +249,14 @@ class SharesRelease(Result):
     def in_words(self) -> Words:
         """The result as a title, a table and remarks."""
         nothing = (None,) * len(self.options)
-        alone = (self.trusted.shares or nothing, self.local.shares or nothing, self.p_values or nothing)
+        alone = (self.trusted.shares or nothing, self.local.shares or nothing)
+        gaps, ends = self.differences or nothing, self.difference_intervals or (nothing, nothing)
         rows = [
             (name, f"{x:.2%}", f"{low:.2%}", f"{high:.2%}", *("" if v is None else f"{v:.2%}" for v in own),
-             "" if p is None else f"{p:.3g}")
-            for name, x, low, high, *own, p in zip(
-                self.options, self.projected, self.low, self.high, *alone, strict=True
+             gap_words(*(None if v is None else f"{v:.2%}" for v in gap)), "" if p is None else f"{p:.3g}")
+            for name, x, low, high, *own, gap, p in zip(
+                self.options, self.projected, self.low, self.high, *alone, zip(gaps, *ends, strict=True),
+                self.p_values or nothing, strict=True
             )
         ]  # fmt: skip
         title = f"Shares by {self.question} of {people_words(self.trusted.people, self.local.people, self._mixed)}"
@@ -231,19 +264,21 @@ class SharesRelease(Result):
             number = tuple(f"{self.people * v[0]:,.0f}" for v in (self.projected, self.low, self.high))
             return each_in_words(
                 f"People with {self.options[0]} in {self.question}, of {self.people:,}", ("people with", "count"),
-                [(self.options[0], *number, *rows[0][4:])], self.level, joint=False, disagreeing=self.disagreeing[:1],
+                [(self.options[0], *number, *rows[0][4:])], self.level, joint=False, said=self.said_of_groups,
             )  # fmt: skip
-        return each_in_words(
-            title, ("option", "share"), rows, self.level, joint=self.joint, disagreeing=self.disagreeing
-        )
+        return each_in_words(title, ("option", "share"), rows, self.level, joint=self.joint, said=self.said_of_groups)
 
     def __str__(self) -> str:
         mark = f"\n[{style.SIMULATED}]" if self.simulated else ""
         if self.counted:
             x, low, high = (f"{self.people * v[0]:,.0f}" for v in (self.projected, self.low, self.high))
-            return f"{x} people with {self.options[0]}  ({low} to {high})" + mark
+            return f"{x} people with {self.options[0]}  ({low} to {high})" + self._said + mark
         shown = zip(self.options, self.projected, self.low, self.high, strict=True)
-        return "\n".join(f"{n}: {x:.2%}  ({low:.2%} to {high:.2%})" for n, x, low, high in shown) + mark
+        return "\n".join(f"{n}: {x:.2%}  ({low:.2%} to {high:.2%})" for n, x, low, high in shown) + self._said + mark
+
+    @property
+    def _said(self) -> str:
+        return f"\n{self.said_of_groups}" if self.said_of_groups else ""
 
 
 def _listed(values: Numbers | None) -> list[float] | None:

@@ -13,7 +13,9 @@ from hybridp.release.result import (
     Result,
     Shuffled,
     Words,
+    differing_in,
     each_in_words,
+    gap_words,
     interval_words,
     people_words,
     promise_words,
@@ -68,6 +70,8 @@ class VectorMeanRelease(Result):
     receipt: Receipt
     question: str = "vector"
     anchor: Anchored | None = None
+    difference_reaches: tuple[float | None, ...] = ()
+    """Half the widths of the differences' intervals."""
     shuffled: Shuffled[VectorGroup] | None = None
 
     @property
@@ -93,6 +97,19 @@ class VectorMeanRelease(Result):
         """The columns in which the groups disagree, for all of them together: at 5 % beside 95 % intervals."""
         found = zip(self.names, self.p_values, strict=True)
         return tuple(n for n, p in found if p is not None and p < self.test_level)
+
+    @property
+    def difference_intervals(self) -> tuple[tuple[float | None, ...], tuple[float | None, ...]]:
+        """The lower ends of the differences' intervals, and the upper ones."""
+        wide = self.difference_reaches or (None,) * len(self.names)
+        ends = [(None, None) if x is None or w is None else (x - w, x + w)
+                for x, w in zip(self.differences, wide, strict=True)]  # fmt: skip
+        return tuple(low for low, _ in ends), tuple(high for _, high in ends)
+
+    @property
+    def said_of_groups(self) -> str:
+        """Where the groups differ, in a sentence or two; empty where they do not."""
+        return differing_in(self.disagreeing, self.estimator)
 
     @property
     def test_level(self) -> float:
@@ -122,6 +139,7 @@ class VectorMeanRelease(Result):
             },
             disagreement={
                 "difference": list(self.differences),
+                "interval": [list(ends) for ends in self.difference_intervals],
                 "p_value": list(self.p_values),
                 "columns": list(self.disagreeing),
                 "test_level": self.test_level,
@@ -144,6 +162,8 @@ class VectorMeanRelease(Result):
                 "trusted_mean": self.trusted.means,
                 "local_mean": self.local.means,
                 **({} if self.shuffled is None else {"shuffled_mean": self.shuffled.group.means}),
+                "difference": self.differences,
+                **dict(zip(("difference_low", "difference_high"), self.difference_intervals, strict=True)),
                 "p_value": self.p_values,
             },
             index=pd.Index(self.names, name="column"),
@@ -174,7 +194,7 @@ class VectorMeanRelease(Result):
         style.dress(
             ax,
             f"Means of {d:,} columns: {self._of_people}, {promise_words(self.receipt)}",
-            interval_words(self.level, all_of, together=self.joint),
+            " ".join(filter(None, (interval_words(self.level, all_of, together=self.joint), self.said_of_groups))),
             simulated=self.simulated,
             grid="" if own else "x",
         )
@@ -226,13 +246,14 @@ class VectorMeanRelease(Result):
             wide, p = self.high[j] - self.low[j], self.p_values[j]
             numbers = (style.shortly(x, wide) for x in (self.projected[j], self.low[j], self.high[j]))
             alone = ("" if x is None else style.shortly(x, wide) for x in (self.trusted.means[j], self.local.means[j]))
-            rows.append((name, *numbers, *alone, "" if p is None else f"{p:.3g}"))
+            gap = (self.differences[j], *(ends[j] for ends in self.difference_intervals))
+            apart = gap_words(*(None if x is None else style.shortly(x, wide) for x in gap))
+            rows.append((name, *numbers, *alone, apart, "" if p is None else f"{p:.3g}"))
         title = f"Means of {len(rows):,} columns of {self._of_people}"
-        return each_in_words(
-            title, ("column", "mean"), rows, self.level, joint=self.joint, disagreeing=self.disagreeing
-        )
+        return each_in_words(title, ("column", "mean"), rows, self.level, joint=self.joint, said=self.said_of_groups)
 
     def __str__(self) -> str:
         mark = f"\n[{style.SIMULATED}]" if self.simulated else ""
+        said = f"\n{self.said_of_groups}" if self.said_of_groups else ""
         shown = zip(self.names, self.projected, self.low, self.high, strict=True)
-        return "\n".join(f"{n}: {x:,.6g}  ({low:,.6g} to {high:,.6g})" for n, x, low, high in shown) + mark
+        return "\n".join(f"{n}: {x:,.6g}  ({low:,.6g} to {high:,.6g})" for n, x, low, high in shown) + said + mark

@@ -49,10 +49,15 @@ def predicted(plan: SomePlan, people: dict[str, int]) -> dict[str, Any] | None:
             return None
         case _:
             variances, half = _mean(plan, trusted, local, shuffled), plan.bounds.half
-    information = sum(1 / v for v in variances if v > 0)
-    if information == 0:
+    variances = {group: v for group, v in variances.items() if v > 0}
+    if not variances:
         return None
-    rmse = half / math.sqrt(information)
+    if isinstance(plan, HeavyPlan) or _alike(plan):
+        variance = 1 / sum(1 / v for v in variances.values())
+    else:  # each group counts by its number of people
+        whole = sum(people[group] for group in variances)
+        variance = sum((people[group] / whole) ** 2 * v for group, v in variances.items())
+    rmse = half * math.sqrt(variance)
     z = NormalDist().inv_cdf((1 + plan.level) / 2)
     return {
         "people": {"trusted": trusted, "local": local, **({"shuffled": shuffled} if shuffled else {})},
@@ -63,7 +68,13 @@ def predicted(plan: SomePlan, people: dict[str, int]) -> dict[str, Any] | None:
     }
 
 
-def _mean(plan: MeanPlan | PersonalPlan, trusted: int, local: int, shuffled: int) -> list[float]:
+def _alike(plan: Any) -> bool:
+    """Whether the study weighs its groups as if they were alike."""
+    question = plan.parts[0].question if isinstance(plan, QuestionsPlan) else plan.asked
+    return question.estimator not in (None, "everyone", "tcm-only", "lm-only")
+
+
+def _mean(plan: MeanPlan | PersonalPlan, trusted: int, local: int, shuffled: int) -> dict[str, float]:
     """``V_T = var/k + noise/k^2`` and ``V_L = (var + v)/n`` in the unit coordinate; shuffled people as local ones."""
     half = plan.bounds.half
     variance = 1.0 if plan.asked.sd is None else (plan.asked.sd / half) ** 2
@@ -74,54 +85,54 @@ def _mean(plan: MeanPlan | PersonalPlan, trusted: int, local: int, shuffled: int
     else:
         least = PureDP(min(plan.allowed_epsilons))
         noise, randomiser = sum_noise(least), best_randomiser(least)
-    found = []
+    found = {}
     if trusted:
-        found.append(variance / trusted + noise.variance * (2 / LEVELS / trusted) ** 2)
+        found["trusted"] = variance / trusted + noise.variance * (2 / LEVELS / trusted) ** 2
     if local:
-        found.append((variance + randomiser.worst_variance) / local)
+        found["local"] = (variance + randomiser.worst_variance) / local
     if shuffled and isinstance(plan, MeanPlan) and plan.study.mixed_invite is not None:
-        found.append((variance + plan.study.mixed_invite.randomiser.worst_variance) / shuffled)
+        found["shuffled"] = (variance + plan.study.mixed_invite.randomiser.worst_variance) / shuffled
     return found
 
 
-def _coordinate(plan: VectorPlan, trusted: int, local: int) -> list[float]:
+def _coordinate(plan: VectorPlan, trusted: int, local: int) -> dict[str, float]:
     """One column's, in unit coordinates, for data as spread out as the bounds allow."""
-    bounds, found = plan.study.bounds, []
+    bounds, found = plan.study.bounds, {}
     spread = min(1.0, (bounds.ratio * bounds.reach) ** 2 / bounds.dimensions)
     if trusted and plan.asked.estimator != "lm-only":
-        found.append(spread / trusted + plan.study.sum_noise.variance / (HALF * trusted) ** 2)
+        found["trusted"] = spread / trusted + plan.study.sum_noise.variance / (HALF * trusted) ** 2
     if local and plan.asked.estimator != "tcm-only":
-        found.append(plan.invite.reports.cost(spread / bounds.reach**2) * bounds.reach**2 / local)
+        found["local"] = plan.invite.reports.cost(spread / bounds.reach**2) * bounds.reach**2 / local
     return found
 
 
-def _share_variances(plan: HeavyPlan, trusted: int, local: int) -> list[float]:
+def _share_variances(plan: HeavyPlan, trusted: int, local: int) -> dict[str, float]:
     """Of a rare record's share: the discovery noise, and a flat report over the planned head list."""
-    found = []
+    found = {}
     if trusted:
-        found.append(discovery(plan.study.trusted_promise).variance / (trusted * plan.study.discovery_share) ** 2)
+        found["trusted"] = discovery(plan.study.trusted_promise).variance / (trusted * plan.study.discovery_share) ** 2
     if local:
         epsilon = plan.study.guarantee.epsilon * (plan.study.query_share if len(plan.record) == 2 else 1.0)
-        found.append(k_randomised_response(PureDP(epsilon), plan.asked.head + 1).variance(0.0) / local)
+        found["local"] = k_randomised_response(PureDP(epsilon), plan.asked.head + 1).variance(0.0) / local
     return found
 
 
-def _option(plan: QuestionsPlan, trusted: int, local: int) -> list[float]:
-    """Of one option's share, all being as frequent (of ticks: every second person has it); [] for other questions, and
+def _option(plan: QuestionsPlan, trusted: int, local: int) -> dict[str, float]:
+    """Of one option's share, all being as frequent (of ticks: every second person has it); {} for other questions, and
     for answers by group, of which nobody knows yet how many people each is about."""
     study = plan.parts[0].study
     alone = plan.parts[0].grouping is None and len(plan.parts) == 1
     if not (alone and isinstance(study, ShareStudy | TickStudy)):
-        return []
+        return {}
     ticks = isinstance(study, TickStudy)
     share = 0.5 if ticks else 1 / study.question.size
     noise = study.noise if isinstance(study, TickStudy) else study.count_noise
-    found = []
+    found = {}
     if trusted and "trusted" in plan.uses:
-        found.append(share * (1 - share) / trusted + noise.variance / trusted**2)
+        found["trusted"] = share * (1 - share) / trusted + noise.variance / trusted**2
     if local and "local" in plan.uses:
         draws = study.question.size if ticks else 1  # a device tells of one option that it draws
-        found.append(draws * study.invite.oracle.variance(share) / local)
+        found["local"] = draws * study.invite.oracle.variance(share) / local
     return found
 
 

@@ -14,26 +14,30 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar
 
+from hybridp.public.mean import SYNONYMS
 from hybridp.public.study.fields import Check, at_least, between_0_and_1, field, positive
 from hybridp.public.study.question import KINDS, Grouped, Question, named
 
 __all__ = ["KINDS", "REPORTED", "Choice", "Count", "Grouped", "Number", "Question", "Vector"]
 
 ESTIMATORS = {
-    "best": "anchored where that costs at most 3 % of the error if nobody lies, else adaptive",
+    "everyone": "by the number of people: right however much those who trust differ from those who do not",
+    "alike": "assumes that both groups are alike: anchored where that is cheap, else adaptive",
     "adaptive": "by the groups' errors, with the spread of the values learned from the reports",
     "anchored": "the same, and dishonest reports move the trusted mean by little",
     "skew-aware": "the same, and the groups may have different means",
     "kvh": "by the groups' errors for a known spread (sd)",
     "pwh": "by the noise of the groups alone",
-    "naive": "by the number of people",
     "fixed": "by your own weight",
     "tcm-only": "only the people who trust",
     "lm-only": "only the local people",
     "full-lm": "everybody reports as if local",
+    "naive": "the papers' name of everyone",
+    "trusted": "another name of tcm-only",
+    "local": "another name of lm-only",
 }
 PERSONAL_ESTIMATORS = {
-    "unified": "both groups, each person by their own epsilon",
+    "unified": "both groups, each person by their own epsilon: assumes that people of all epsilons are alike",
     "adpm": "trusted people, by the best weights for their epsilons",
     "propdpm": "trusted people, weighed in proportion to their epsilon",
     "uni": "trusted people, all at the smallest epsilon",
@@ -44,11 +48,11 @@ NOISES = {
     "gaussian": "needs a delta",
 }
 CHOICE_ESTIMATORS = {
-    "best": "anchored where that costs at most 3 % of the error if nobody lies, else hybrid",
+    "everyone": "by the number of people: right however much those who trust differ from those who do not",
+    "alike": "assumes that both groups are alike: anchored where that is cheap, else hybrid",
     "hybrid": "both groups, option by option, by their errors",
     "anchored": "the same, and dishonest reports move a trusted share by little",
-    "tcm-only": "only the people who trust",
-    "lm-only": "only the local people",
+    **{name: ESTIMATORS[name] for name in ("tcm-only", "lm-only", "naive", "trusted", "local")},
 }
 STATISTICS = {
     "mean": "",
@@ -97,7 +101,7 @@ class Number(Grouped):
     edges: tuple[float, ...] = field((), help="For a histogram: the public edges of the bins, ascending.", option="")
     estimator: str | None = field(
         None,
-        help="How the groups are weighed. Default: best; where everyone has their own epsilon: unified.",
+        help="How the groups are weighed. Default: everyone.",
         choices={**ESTIMATORS, **PERSONAL_ESTIMATORS},
     )
     sd: float | None = field(None, help="A known standard deviation (kvh needs it).", check=positive)
@@ -160,7 +164,8 @@ class Number(Grouped):
             self.must(value is None or value <= most * (1 + 1e-12), name, rule, value)
         _check_estimator(self)
         if self.publish == "estimate-only":
-            fixed = self.estimator in ("kvh", "pwh", "naive", "fixed", "tcm-only", "lm-only") and self.sd is not None
+            seals = (None, "everyone", "kvh", "pwh", "fixed", "tcm-only", "lm-only")
+            fixed = self.estimator in seals and self.sd is not None
             rule = "must be full unless the weight is fixed in advance and sd is stated"
             self.must(fixed, "publish", rule, self.publish)
         self.check_groups(self.column)
@@ -204,7 +209,7 @@ class Number(Grouped):
         asked = "quantiles" in self.statistics and not self.summed
         self.must(asked or mean, "statistics", rule, ", ".join(self.statistics))
         rule = "must be left out where trusted people are asked first, and local people around what they say"
-        self.must(self.estimator in (None, "best"), "estimator", rule, self.estimator)
+        self.must(self.estimator in (None, "everyone"), "estimator", rule, self.estimator)
         if mean:
             for name in ("sd", "local_sd", "gap", "by"):
                 self.must(getattr(self, name) is None, name, rule, getattr(self, name))
@@ -228,6 +233,11 @@ class Number(Grouped):
         return self.read_with(self.column)
 
 
+def settled(asked: Any) -> None:
+    """An estimator by its own name."""
+    object.__setattr__(asked, "estimator", SYNONYMS.get(asked.estimator, asked.estimator))
+
+
 def _check_edges(asked: Number | Choice) -> None:
     rising = all(a < b for a, b in pairwise(asked.edges))
     asked.must(rising, "edges", "must ascend", asked.edges)
@@ -235,6 +245,9 @@ def _check_edges(asked: Number | Choice) -> None:
 
 
 def _check_estimator(asked: Number | Vector) -> None:
+    settled(asked)
+    rule = "must go with an estimator that weighs by it (adaptive, skew-aware, kvh): everyone holds whatever the gap is"
+    asked.must(asked.gap is None or asked.estimator not in (None, "everyone"), "gap", rule, asked.gap)
     asked.must(asked.estimator != "kvh" or bool(asked.sd), "sd", "must be given for the estimator kvh", "nothing")
     fixed = asked.estimator == "fixed"
     asked.must(
@@ -265,7 +278,7 @@ class Choice(Grouped):
     other: str | None = field(
         None, help="One more option, for whatever is not listed; without it that counts as the last.", check=named
     )
-    estimator: str = field("best", help="Who is heard.", choices=CHOICE_ESTIMATORS)
+    estimator: str = field("everyone", help="Who is heard, and how the groups are weighed.", choices=CHOICE_ESTIMATORS)
     noise: str = field("best", help="Noise of the trusted group.", choices=NOISES)
     report: str | None = field(
         None, help="The column with local people's reports. Default: report; with several questions NAME_report."
@@ -274,6 +287,7 @@ class Choice(Grouped):
     def check(self) -> None:
         if self.column is None:
             object.__setattr__(self, "column", self.name)
+        settled(self)
         one = bool(self.options) != bool(self.edges)
         self.must(one, "options", "must be given, or edges in their place", "both" if self.options else "neither")
         self.check_groups(self.column)
@@ -294,7 +308,7 @@ class Choice(Grouped):
         plain = not any(";" in option or option != option.strip() for option in self.options)
         self.must(plain, "options", "must hold no `;` and no space at an end where several may be ticked", "others")
         for name, known in (("other", (None,)), ("by", (None,)), ("noise", ("best", "laplace")),
-                            ("estimator", ("best", "hybrid", "tcm-only", "lm-only"))):  # fmt: skip
+                            ("estimator", ("everyone", "hybrid", "tcm-only", "lm-only"))):  # fmt: skip
             given = getattr(self, name)
             self.must(given in known, name, "must be left out where several may be ticked", given)
 
@@ -319,13 +333,14 @@ class Count(Question):
         None, help="The column with everybody's answer. Default: the question's name.", shown=True, option="choice"
     )
     value: str = field(help="The value that is counted, as it is written in the column.", check=named)
-    estimator: str = field("best", help="Who is heard.", choices=CHOICE_ESTIMATORS)
+    estimator: str = field("everyone", help="Who is heard, and how the groups are weighed.", choices=CHOICE_ESTIMATORS)
     noise: str = field("best", help="Noise of the trusted group.", choices=NOISES)
     report: str | None = field(
         None, help="The column with local people's reports. Default: report; with several questions NAME_report."
     )
 
     def check(self) -> None:
+        settled(self)
         if self.column is None:
             object.__setattr__(self, "column", self.name)
 
@@ -374,7 +389,7 @@ class Vector(Question):
         None, help="With norm: the ball's radius, in half-ranges of the bounds.", check=positive
     )
     estimator: str = field(
-        "best",
+        "everyone",
         help="How the groups are weighed.",
         choices={name: text for name, text in ESTIMATORS.items() if name != "full-lm"},
     )

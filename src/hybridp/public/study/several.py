@@ -53,7 +53,7 @@ def kept_whole(question: Question) -> str:
     if isinstance(question, Grouped) and question.by is not None:
         return f"`{question.name}` is asked by group, which everybody answers"
     if isinstance(question, (Number, Vector)) and (
-        question.estimator in ("skew-aware", "naive", "full-lm") or question.gap is not None
+        question.estimator in ("skew-aware", "full-lm") or question.gap is not None
     ):
         return f"the estimator of `{question.name}` goes by the numbers of people"
     if isinstance(question, Number) and question.publish != "full":

@@ -187,8 +187,10 @@ class Declaration(Fields):
             rule = "must be of kind number and the only one where everyone has their own epsilon"
             self.must(alone, question.name, rule, f"{len(self.questions)} questions, this one of kind {question.kind}")
             assert isinstance(question, Number)
-            known = question.estimator is None or personal_estimator
-            rule = f"must be one of {', '.join(PERSONAL_ESTIMATORS)} where everyone has their own epsilon"
+            known = question.estimator in (None, "everyone") or personal_estimator
+            rule = (
+                f"must be one of {', '.join(('everyone', *PERSONAL_ESTIMATORS))} where everyone has their own epsilon"
+            )
             question.must(known, "estimator", rule, question.estimator)
             uniform = {"local_sd": None, "gap": None, "publish": "full", "clipped_share": 0.0, "local": "best",
                        "statistics": ("mean",), "by": None}  # fmt: skip
