@@ -164,7 +164,7 @@ def _shares(cell: Cell, draw: Draw, rng: Randomness, shares: Sequence[float] = (
         own = NoisyCounts(cell.trusted, tuple(noisy.tolist()), stated)
     if cell.local:
         told = ShareReports(cell.local, _supports(draw, oracle, draw.multinomial(cell.local, truth)), oracle)
-    return blend_shares(own, told, "best")
+    return blend_shares(own, told)
 
 
 def _supports(draw: Draw, oracle: Any, held: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -201,7 +201,7 @@ def _ticks(cell: Cell, draw: Draw, rng: Randomness) -> list[ShareBlend]:
         if people:
             yes = int(draw.binomial(people, oracle.other + (oracle.truth - oracle.other) * share))
             told = ShareReports(people, np.array([yes, people - yes]), oracle)
-        found.append(blend_shares(own, told, "hybrid"))
+        found.append(blend_shares(own, told, answering=people / cell.local if cell.local else 1.0))
     return found
 
 
@@ -364,7 +364,7 @@ def private_trial(cell: Cell, draw: Draw, rng: Randomness) -> Held:
     if cell.local:
         chances = np.column_stack([PARTS * MEANS, PARTS * (1 - MEANS)]).ravel()
         told = ShareReports(cell.local, _supports(draw, oracle, draw.multinomial(cell.local, chances)), oracle)
-    whole = JointBlend(own, told, joint.size, sd)
+    whole = JointBlend(own, told, joint.size, sd, by_people=True)
     found = [blend_joint(whole, [i]) for i in range(3)]
     held: Held = {}
     for i in (0, 2):

@@ -1,4 +1,4 @@
-"""How far do liars pull the default mean? 20,000 people, 5 % of them trusting, epsilon 1, every lie the largest report.
+"""How far do liars pull a mean that takes groups to be alike? 20,000 people, 5 % trusting, epsilon 1, the largest lies.
 
     python -m benchmarks.lies [--trials 150]
 
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--trials", type=int, default=150)
     trials = parser.parse_args(arguments).trials
-    study = MeanStudy(Bounds(0, 1), PureDP(1.0))
+    study = MeanStudy(Bounds(0, 1), PureDP(1.0), Rule("alike"))
     invite = replace(study.invite, question=("pay",))
     law, columns = invite.randomiser, Columns("pay", "trust")
     squares: dict[tuple[float, str], float] = {}
@@ -47,23 +47,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sent = honest.copy()
             sent[: round(liars * len(sent))] = law.bound
             people = _table(values, 0.5 + sent / 2, invite.text)
-            found = {"default": release_mean(people, study, columns, rng=seeded(1000 + seed))}
+            found = {"alike": release_mean(people, study, columns, rng=seeded(1000 + seed))}
             plain = replace(study, rule=Rule("adaptive"))
             found["adaptive"] = release_mean(people, plain, columns, rng=seeded(1000 + seed))
             for name, one in found.items():
                 squares[liars, name] = squares.get((liars, name), 0.0) + (100 * (one.estimate - 2 / 7)) ** 2 / trials
-            anchor, own = found["default"].anchor, found["default"].trusted.mean
+            anchor, own = found["alike"].anchor, found["alike"].trusted.mean
             assert anchor is not None
             assert own is not None
             widest = max(widest, 100 * float(np.max(anchor.most)))
-            farthest = max(farthest, 100 * (abs(found["default"].estimate - own) - float(np.max(anchor.most))))
-    print("liars   default  target  adaptive")
+            farthest = max(farthest, 100 * (abs(found["alike"].estimate - own) - float(np.max(anchor.most))))
+    print("liars   alike    target  adaptive")
     for liars, target in TARGETS.items():
-        default, plainly = (math.sqrt(squares[liars, name]) for name in ("default", "adaptive"))
-        mark = "" if default <= target else "  MISSED"
-        print(f"{liars:5.0%} {default:9.2f} {target:7.2f} {plainly:9.2f}{mark}")
+        held, plainly = (math.sqrt(squares[liars, name]) for name in ("alike", "adaptive"))
+        mark = "" if held <= target else "  MISSED"
+        print(f"{liars:5.0%} {held:9.2f} {target:7.2f} {plainly:9.2f}{mark}")
     beyond = "never farther from the trusted mean than it said" if farthest <= 1e-9 else f"BEYOND IT by {farthest:.2g}"
-    print(f"The default was {beyond}: at most {widest:.2f} % of the range.")
+    print(f"It was {beyond}: at most {widest:.2f} % of the range.")
     return 0
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from hybridp.blend.mean import Rule
 from hybridp.curator.distribution import _cuts
 from hybridp.curator.mean import Totals, release_sum, release_window, squares
 from hybridp.curator.shares import RawCounts, release_counts
@@ -98,7 +99,7 @@ def trial(study: MeanStudy, everyone: Floats, trusted: int, local: int, seed: in
     window = said.window
     placed = everyone if window is None else (np.clip(everyone, window.low, window.high) - window.low) / window.width
     steered = publish_steered(said, reports(study, 2 * placed - 1, local, seed), rng=rng)
-    own, rng = study.decided(trusted, local), seeded(seed)
+    own, rng = replace(study, rule=Rule("alike")).decided(trusted, local), seeded(seed)
     summed = release_sum(totals, own.sum_noise, own.squares_noise, rng=rng)
     plain = publish_mean(own, summed, reports(study, 2 * everyone - 1, local, seed), trusted_people=trusted, rng=rng)
     truth = float(everyone.mean())

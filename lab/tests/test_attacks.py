@@ -1,4 +1,4 @@
-"""The attack suite: attacks do what they say, the default stands, and others' recoveries are the published rules."""
+"""The attack suite: attacks do what they say, alike stands, and others' recoveries are the published rules."""
 
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ def test_every_estimator_meets_every_attack_at_every_share_of_liars(outcomes: li
     assert all(math.isfinite(o.error) for o in outcomes)
 
 
-def test_the_default_stands_where_the_plain_blend_falls(outcomes: list[Outcome]) -> None:
+def test_alike_stands_where_the_plain_blend_falls(outcomes: list[Outcome]) -> None:
     for kind, plain in (("mean", "adaptive"), ("shares", "hybrid"), ("records", "hybrid")):
         for attack in ATTACKS[kind]:
             alone = error(outcomes, kind, attack, 0.3, "tcm-only")
             (held,) = [
-                o for o in outcomes if (o.kind, o.attack, o.liars, o.estimator) == (kind, attack, 0.3, "default")
+                o for o in outcomes if (o.kind, o.attack, o.liars, o.estimator) == (kind, attack, 0.3, "alike")
             ]
             assert held.most is not None
             assert held.error <= alone + held.most  # what it publishes, whatever the attack
-            assert error(outcomes, kind, attack, 0.0, "default") < 1.1 * error(outcomes, kind, attack, 0.0, plain)
+            assert error(outcomes, kind, attack, 0.0, "alike") < 1.1 * error(outcomes, kind, attack, 0.0, plain)
     for kind, attack, plain in (("mean", "extreme reports", "adaptive"), ("mean", "Sybils", "adaptive"),
                                 ("shares", "maximal gain", "hybrid"), ("shares", "Sybils", "hybrid"),
                                 ("records", "maximal gain", "hybrid"), ("records", "Sybils", "BLENDER")):  # fmt: skip
         far = 3 if kind == "records" else 5  # the share of all unlisted records is known to few of the trusted
-        assert error(outcomes, kind, attack, 0.3, plain) > far * error(outcomes, kind, attack, 0.3, "default")
+        assert error(outcomes, kind, attack, 0.3, plain) > far * error(outcomes, kind, attack, 0.3, "alike")
 
 
 def test_extreme_reports_shift_the_local_mean_by_the_reach_of_a_report(outcomes: list[Outcome]) -> None:

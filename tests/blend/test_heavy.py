@@ -432,17 +432,17 @@ def test_the_leash_of_a_record_is_so_many_standard_errors_of_the_groups_differen
 
 
 def test_by_default_records_are_held_where_that_costs_little_and_honest_people_pay_no_more() -> None:
-    squared = {"best": 0.0, "hybrid": 0.0}
+    squared = {"alike": 0.0, "hybrid": 0.0}
     for seed in range(400):
         trusted, told, oracle = both(1000, 4000, seed)
         for name in squared:
             estimates, anchor, default = blending.held(HEAD, trusted, oracle, told, name)  # type: ignore[arg-type]
-            assert (anchor is not None) == (name == "best")
+            assert (anchor is not None) == (name == "alike")
             assert default is None or default.cost <= 0.03
             squared[name] += float(np.sum((combine(estimates).slots - TRUTH) ** 2))
-    assert np.sqrt(squared["best"] / squared["hybrid"]) < 1.04
+    assert np.sqrt(squared["alike"] / squared["hybrid"]) < 1.04
     few, told, oracle = both(4, 40_000, 1)
-    _, anchor, default = blending.held(HEAD, few, oracle, told, "best")
+    _, anchor, default = blending.held(HEAD, few, oracle, told, "alike")
     assert anchor is None
     assert default is not None
     assert default.reach is None

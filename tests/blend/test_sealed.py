@@ -119,7 +119,10 @@ def test_no_amplification_is_claimed_where_there_is_none() -> None:
     for weight in (0.0, 1.0):
         found, sealed = sealed_with(trusted, local, weight)
         assert (sealed.local_viewer, sealed.estimate) == (None, found.estimate)
-    for one in (seal(None, local, blend(None, local, Rule("adaptive"))), seal(trusted, None, blend(trusted, None, Rule("adaptive")))):
+    for one in (
+        seal(None, local, blend(None, local, Rule("adaptive"))),
+        seal(trusted, None, blend(trusted, None, Rule("adaptive"))),
+    ):
         assert one.local_viewer is None
 
 

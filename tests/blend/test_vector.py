@@ -30,7 +30,7 @@ RULES = [
     Rule("adaptive"),
     Rule("kvh", sd=0.4),
     Rule("pwh"),
-    Rule("naive"),
+    Rule("everyone"),
     Rule("fixed", weight=0.3),
     Rule("tcm-only"),
     Rule("lm-only"),
@@ -60,7 +60,7 @@ def test_a_coordinate_is_blended_like_a_mean_of_its_own(rule: Rule) -> None:
             LocalSummary(int(local.counts[j]), float(local.totals[j]), float(local.squares[j]), PLAN.randomiser),
             rule,
         )
-        if rule.name in ("naive", "skew-aware"):
+        if rule.name in ("everyone", "skew-aware"):
             continue  # their weight is about everybody, not about those who reported this coordinate: see below
         assert one.estimate == pytest.approx(alone.estimate, rel=1e-9)
         assert one.weight == pytest.approx(alone.weight, rel=1e-9)
@@ -74,8 +74,8 @@ def test_people_who_were_not_asked_about_a_coordinate_still_count() -> None:
     trusted = VectorSum(1000, (-500 * HALF,) * 3, noise)
     counts = np.array([3000, 2900, 3100])
     local = VectorReportSums(9000, counts, counts * 0.5, counts * 5.0, PLAN)
-    assert blend_vectors(trusted, local, [Rule("naive")], 1.0).estimates() == pytest.approx([0.4] * 3)
-    for rule in (Rule("skew-aware"), Rule(gap=1.0)):
+    assert blend_vectors(trusted, local, [Rule()], 1.0).estimates() == pytest.approx([0.4] * 3)
+    for rule in (Rule("skew-aware"), Rule("adaptive", gap=1.0)):
         for one in blend_vectors(trusted, local, [rule], 1.0).coordinates:
             assert one.weight == pytest.approx(0.1, abs=0.002)  # the gap's square is far above both variances
             assert abs(one.estimate - 0.4) <= one.half_width(0.95)

@@ -82,7 +82,7 @@ def test_the_estimate_is_near_the_truth(collect: Maker, name: str) -> None:
     assert 6 * standard_error(found) < 20_000  # far narrower than the bounds: the check above says something
 
 
-@pytest.mark.parametrize("name", ["tcm-only", "lm-only", "full-lm", "naive", "pwh", "skew-aware", "kvh", "fixed"])
+@pytest.mark.parametrize("name", ["tcm-only", "lm-only", "full-lm", "everyone", "pwh", "skew-aware", "kvh", "fixed"])
 def test_every_estimator_is_near_the_truth(rows: Path, name: EstimatorName) -> None:
     rule = Rule(name, sd=0.4 if name == "kvh" else None, weight=0.5 if name == "fixed" else None)
     found = release_mean(rows, replace(STUDY, rule=rule), COLUMNS)
@@ -372,7 +372,8 @@ def test_an_amplified_release_that_came_to_nothing_can_be_made_again(
 
 
 @pytest.mark.parametrize(
-    "rule", [Rule("adaptive"), Rule("adaptive", sd=0.4), Rule("skew-aware", sd=0.4), Rule("full-lm", sd=0.4), Rule("naive")]
+    "rule",
+    [Rule("adaptive"), Rule("adaptive", sd=0.4), Rule("skew-aware", sd=0.4), Rule("full-lm", sd=0.4), Rule("naive")],
 )
 def test_a_learned_weight_or_spread_cannot_be_sealed(rule: Rule) -> None:
     with pytest.raises(InvalidInput, match="`publish`"):

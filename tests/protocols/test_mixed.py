@@ -255,7 +255,7 @@ def test_a_plan_of_a_declared_study_has_three_groups(tmp_path: Path) -> None:
     assert document["people"] == {"n": 10_000, "opt_in": 0.01, "trusted": 100, "local": 6900, "shuffled": 3000}
     mixing = Mixing.planned(ApproxDP(1.0, 1e-4), 300)
     plan = plan_mean(n=7000, opt_in=1 / 70, bounds=BOUNDS, guarantee=PureDP(1.0))
-    three = plan_groups(100, 3000, 6900, plan.mechanisms, mixing, sd=0.5)
+    three = plan_groups(100, 3000, 6900, plan.mechanisms, mixing, sd=0.5, by_people=True)
     assert found == three.to_dict()
     # The mixer may send as few as 300 at once, however many take part: no more than that is kept.
     assert found["batch"]["epsilon"] == mixing.promise(300).epsilon > mixing.promise(3000).epsilon

@@ -263,7 +263,7 @@ def test_a_declared_study_of_shares_has_three_groups(folder: Path, tmp_path: Pat
     found = sole(json.loads(run("plan", study, "--json")))["predicted"]["shuffled"]
     mixing = share_mixing(ApproxDP(1.0, 1e-4), 3, 300)
     noise, oracle = ShareStudy(WAY, PureDP(1.0)).count_noise, ShareStudy(WAY, PureDP(1.0)).invite.oracle
-    three = plan_share_groups(200, 400, 1000, [1 / 3] * 3, noise, oracle, mixing)
+    three = plan_share_groups(200, 400, 1000, [1 / 3] * 3, noise, oracle, mixing, by_people=True)
     assert found["rmse_population"] == pytest.approx(three.rmse.tolist())
     assert "A move is worth" in str(Study.read(study).plan())
     run("randomise", study, folder / "one.csv", "--mixed", "--out", tmp_path / "batch.csv")

@@ -193,7 +193,10 @@ def test_joint_intervals_are_wider_by_bonferroni(people: Path) -> None:
             lambda: VectorStudy(BOUNDS, PureDP(1.0), rules=(Rule("full-lm"),)),
             "`estimator` must be another than full-lm",
         ),
-        (lambda: VectorStudy(BOUNDS, PureDP(1.0), rules=(Rule("adaptive"), Rule("adaptive"))), "`rules` must be one, or one for each"),
+        (
+            lambda: VectorStudy(BOUNDS, PureDP(1.0), rules=(Rule("adaptive"), Rule("adaptive"))),
+            "`rules` must be one, or one for each",
+        ),
         (lambda: VectorStudy(BOUNDS, PureDP(1.0), level=1.0), "`level` must be strictly between 0 and 1"),
         (lambda: VectorStudy(BOUNDS, PureDP(1.0), noise="gaussian"), "`delta` must be positive for Gaussian noise"),
         (lambda: VectorStudy(BOUNDS, PureDP(40.0)), "`epsilon` must be at least 0.001 and at most 30"),

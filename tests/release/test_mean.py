@@ -181,8 +181,9 @@ def test_a_frame_of_the_three_estimates() -> None:
     pytest.importorskip("pandas")
     found = published()
     frame = found.to_frame()
-    assert frame["estimate"].tolist() == ["hybrid", "trusted", "local"]
-    assert frame["people"].tolist() == [4000, 400, 3600]
+    assert frame["estimate"].tolist() == ["hybrid", "trusted", "local", "difference"]
+    assert frame["people"].tolist() == [4000, 400, 3600, 4000]
+    assert frame["p_value"].tolist()[-1] == found.p_value
     assert frame.loc[0, ["low", "high"]].tolist() == [found.low, found.high]
     assert (frame["low"] < frame["mean"]).all()
     assert published(None).to_frame()["estimate"].tolist() == ["hybrid", "local"]

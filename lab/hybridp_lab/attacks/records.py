@@ -35,7 +35,7 @@ Floats = NDArray[np.float64]
 RECORDS, DELTA, LISTED, TARGETS = 60, 1e-6, 20, 5
 RECORD_ATTACKS = ("maximal gain", "maximal gain, five", "false values", "Sybils")
 RECORD_ESTIMATORS = (
-    "default", "hybrid", "BLENDER", "tcm-only", "lm-only", "normalised", "LDPRecover", "LDPRecover*",
+    "alike", "hybrid", "BLENDER", "tcm-only", "lm-only", "normalised", "LDPRecover", "LDPRecover*",
 )  # fmt: skip
 
 
@@ -86,7 +86,7 @@ class _Collection:
 def record_errors(
     rng: Randomness, attacks: Sequence[str], shares: Sequence[float], trusted: int, local: int, epsilon: float
 ) -> list[tuple[str, float, dict[str, float], float | None]]:
-    """One crowd under every attack, at every share of liars: distances, and the default's bound."""
+    """One crowd under every attack, at every share of liars: distances, and the bound of alike."""
     truth = 1 / np.arange(1, RECORDS + 1)
     truth = truth / truth.sum()
     records = synthetic_data_generator(rng).choice(RECORDS, size=trusted + local, p=truth).astype(np.int64)
@@ -111,9 +111,9 @@ def record_errors(
 def _ours(design: _Collection, attack: str, sent: SlotReports) -> tuple[dict[str, Floats], float | None]:
     mechanism: Any = design.invite.mechanism
     told = local_estimate(design.head, mechanism, sent)
-    estimates, anchor, _ = held(design.head, design.trusted, mechanism, sent, "best")
+    estimates, anchor, _ = held(design.head, design.trusted, mechanism, sent, "alike")
     shown = {
-        "default": design.blended(estimates),
+        "alike": design.blended(estimates),
         "hybrid": design.blended([*design.trusted, told]),
         "tcm-only": design.blended(design.trusted),
         "lm-only": to_simplex(told.slots),

@@ -64,11 +64,11 @@ ATTACKS: dict[str, tuple[str, ...]] = {
     "records": RECORD_ATTACKS,
 }
 ESTIMATORS: dict[str, tuple[str, ...]] = {
-    "mean": ("default", "adaptive", "kvh", "skew-aware", "tcm-only", "lm-only"),
-    "shares": ("default", "hybrid", "tcm-only", "lm-only", "normalised", "LDPRecover", "LDPRecover*"),
+    "mean": ("alike", "adaptive", "kvh", "skew-aware", "tcm-only", "lm-only"),
+    "shares": ("alike", "hybrid", "tcm-only", "lm-only", "normalised", "LDPRecover", "LDPRecover*"),
     "records": RECORD_ESTIMATORS,
 }
-_MEAN = MeanStudy(Bounds(0, 1), PureDP(EPSILON))
+_MEAN = MeanStudy(Bounds(0, 1), PureDP(EPSILON), Rule("alike"))
 _SHARES = ShareStudy(choice("way", [f"option {i + 1}" for i in range(OPTIONS)]), PureDP(EPSILON))
 _SPREAD = math.sqrt(2 * 5 / (7**2 * 8)) * 2  # of Beta(2, 5), in the unit coordinate
 
@@ -104,7 +104,7 @@ def run_attacks(trials: int = 60, *, seed: int = 1, tick: Callable[[], None] = l
                     bounds.setdefault((attack, liars), []).append(most)
             tick()
         for (attack, liars, name), some in squares.items():
-            held = bounds.get((attack, liars)) if name == "default" else None
+            held = bounds.get((attack, liars)) if name == "alike" else None
             most = None if held is None else float(np.mean(held))
             found.append(Outcome(kind, attack, liars, name, math.sqrt(float(np.mean(some))), most))
     return found
@@ -114,7 +114,7 @@ def run_attacks(trials: int = 60, *, seed: int = 1, tick: Callable[[], None] = l
 
 
 def _mean_errors(rng: Randomness, attacks: Sequence[str]) -> list[tuple[str, float, dict[str, float], float | None]]:
-    """One collection under every attack: signed errors in percent of the range, and the default's bound."""
+    """One collection under every attack: signed errors in percent of the range, and the bound of alike."""
     levels = np.rint(synthetic_data_generator(rng).beta(2, 5, PEOPLE) * LEVELS).astype(np.int64)
     decided, law, own = _MEAN.decided(TRUSTED, LOCAL), _MEAN.invite.randomiser, levels[:TRUSTED]
     totals = curating.Totals(
@@ -133,8 +133,8 @@ def _mean_errors(rng: Randomness, attacks: Sequence[str]) -> list[tuple[str, flo
             local = _lied(attack, honest, round(liars * LOCAL), law.bound, lies)
             errors, most = {}, None
             for name in ESTIMATORS["mean"]:
-                rule = decided.rule if name == "default" else Rule(name, sd=_SPREAD if name == "kvh" else None)  # type: ignore[arg-type]
-                one = blend(held if name == "default" else whole, local, rule)
+                rule = decided.rule if name == "alike" else Rule(name, sd=_SPREAD if name == "kvh" else None)  # type: ignore[arg-type]
+                one = blend(held if name == "alike" else whole, local, rule)
                 errors[name] = 50 * (one.estimate - truth)
                 most = 50 * one.anchor.most if one.anchor is not None else most
             found.append((attack, liars, errors, most))
@@ -164,7 +164,7 @@ def _lied(attack: str, honest: Floats, liars: int, bound: float, lies: dict[str,
 
 
 def _share_errors(rng: Randomness, attacks: Sequence[str]) -> list[tuple[str, float, dict[str, float], float | None]]:
-    """One collection under every attack: distances of all shares, in percentage points, and the default's bound.
+    """One collection under every attack: distances of all shares, in percentage points, and the bound of alike.
 
     The liars' own option is the rarest; in a distance all options count.
     """
@@ -183,9 +183,9 @@ def _share_errors(rng: Randomness, attacks: Sequence[str]) -> list[tuple[str, fl
                 sent = sent + _fake(attack, many, trusted, rng, people)
             errors: dict[str, float] = {}
             local = blend_shares(None, sent).estimate
-            best = blend_shares(trusted, sent, "best")
+            best = blend_shares(trusted, sent, "alike")
             shares = {
-                "default": best.estimate,
+                "alike": best.estimate,
                 "hybrid": blend_shares(trusted, sent, "hybrid").estimate,
                 "tcm-only": trusted.shares,
                 "lm-only": local,
@@ -265,7 +265,7 @@ def listed(outcomes: Sequence[Outcome], kind: str) -> tuple[tuple[str, ...], lis
 
 
 _LOOKS = {
-    "default": (style.INK, "-", 2.4), "adaptive": (style.LOCAL, "-", 1.4), "hybrid": (style.LOCAL, "-", 1.4),
+    "alike": (style.INK, "-", 2.4), "adaptive": (style.LOCAL, "-", 1.4), "hybrid": (style.LOCAL, "-", 1.4),
     "kvh": ("#8a6d3b", "-.", 1.2), "skew-aware": ("#7a4fa3", ":", 1.6), "tcm-only": (style.TRUSTED, "--", 1.6),
     "lm-only": (style.LOCAL, "--", 1.2), "normalised": ("#2f7d4f", "-.", 1.4), "LDPRecover": ("#2f7d4f", "-", 1.6),
     "LDPRecover*": ("#2f7d4f", ":", 1.6), "BLENDER": ("#7a4fa3", "-", 1.6),

@@ -76,12 +76,14 @@ class SharePlan(Result):
         said += self.default.words("hybrid", "a trusted share", "at equal shares", self.default.reach)
         return said if self.most is None else f"{said}: at most {max(self.most):.3%}"
 
-    def three_groups(self, people: tuple[int, int, int], mixing: Mixing, noise: NoiseName = "best") -> dict[str, Any]:
+    def three_groups(
+        self, people: tuple[int, int, int], mixing: Mixing, noise: NoiseName = "best", *, by_people: bool = True
+    ) -> dict[str, Any]:
         """The same where some people trust a mixer, as plain data: `people` are trusted, shuffled and local ones."""
         size = len(self.shares)
         drawn = count_noise(self.trusted_guarantee or self.guarantee, size, noise)
         oracle = share_oracle(self.guarantee, size)
-        found = plan_share_groups(*people, self.shares, drawn, oracle, mixing).to_dict()
+        found = plan_share_groups(*people, self.shares, drawn, oracle, mixing, by_people=by_people).to_dict()
         mixed = mixed_oracle(mixing, size)
         default = share_anchoring(size, drawn, people[0], [(mixed, people[1]), (oracle, people[2])])
         said = {"estimator": "hybrid" if default.reach is None else "anchored", "reach": default.reach}

@@ -145,9 +145,9 @@ def _errors(n: int, epsilon: float, local: float, k: int | None) -> dict[str, fl
 class ThreeGroups(Generic[N]):
     """Trusted, shuffled and local people in one estimate: its error, each group's weight, what a person is worth in it.
 
-    Each group counts by its number of people (of records by its information). `worth` is the information that one more
-    person of a group brings, as so many local people; a move from one group to another is worth the difference.
-    Of a mean each is one number, of shares an array with one entry an option.
+    With `by_people` each group counts by its number of people, else by its information, as if all were alike; either
+    way `worth` is the information that one more person of a group brings, as so many local people; a move from one
+    group to another is worth the difference. Of a mean each is one number, of shares an array with one entry an option.
     """
 
     people: dict[str, int]
@@ -159,7 +159,7 @@ class ThreeGroups(Generic[N]):
     @classmethod
     def of(
         cls, people: dict[str, int], mixing: Mixing, trusted: Callable[[int], N], each: dict[str, N], *,
-        by_people: bool = True,
+        by_people: bool = False,
     ) -> Self:  # fmt: skip
         """From the information of so many trusted people together, and of one person in `each` of the other groups."""
         must(people["shuffled"] >= 1, "shuffled", "must leave at least one person who trusts the mixer",
@@ -207,8 +207,9 @@ def _plain(found: Any) -> Any:
 
 
 def plan_groups(
-    trusted: int, shuffled: int, local: int, mechanisms: Mechanisms, mixing: Mixing, *, sd: float
-) -> ThreeGroups[float]:
+    trusted: int, shuffled: int, local: int, mechanisms: Mechanisms, mixing: Mixing, *, sd: float,
+    by_people: bool = False,
+) -> ThreeGroups[float]:  # fmt: skip
     """Of a mean. A group's information is ``k/(sd^2 + noise/k)``, or ``n/(sd^2 + v)``, every v in the value's own unit.
 
     Those of a batch below its least size are counted alike: their reports say as much, only less is promised.
@@ -221,12 +222,13 @@ def plan_groups(
     def of_trusted(k: int) -> float:
         return k * k / (k * variance + mechanisms.per_sum)
 
-    return ThreeGroups.of({"trusted": trusted, "shuffled": shuffled, "local": local}, mixing, of_trusted, each)
+    people = {"trusted": trusted, "shuffled": shuffled, "local": local}
+    return ThreeGroups.of(people, mixing, of_trusted, each, by_people=by_people)
 
 
 def plan_share_groups(
     trusted: int, shuffled: int, local: int, shares: Sequence[float], noise: CountNoise, oracle: ShareOracle,
-    mixing: Mixing,
+    mixing: Mixing, *, by_people: bool = False,
 ) -> ThreeGroups[Floats]:  # fmt: skip
     """Of shares, option by option: a group's information is ``k^2/(k p(1-p) + noise)``, or ``n/v(p)`` with v of one
     report at that share.
@@ -246,11 +248,12 @@ def plan_share_groups(
     def of_trusted(k: int) -> Floats:
         return np.asarray(k * k / (k * p * (1 - p) + noise.variance))
 
-    return ThreeGroups.of({"trusted": trusted, "shuffled": shuffled, "local": local}, mixing, of_trusted, each)
+    people = {"trusted": trusted, "shuffled": shuffled, "local": local}
+    return ThreeGroups.of(people, mixing, of_trusted, each, by_people=by_people)
 
 
 def plan_vector_groups(
-    trusted: int, shuffled: int, local: int, study: VectorStudy, sd: Sequence[float]
+    trusted: int, shuffled: int, local: int, study: VectorStudy, sd: Sequence[float], *, by_people: bool = False
 ) -> ThreeGroups[Floats]:
     """Of a vector mean, column by column: ``k^2/(k sd^2 + noise)``, or ``s n/(sd^2 + v)``, in the column's own unit.
 
@@ -272,7 +275,8 @@ def plan_vector_groups(
         return np.asarray(k * k / (k * variance + study.sum_noise.variance * (half / HALF) ** 2))
 
     each = {"shuffled": one(mixed.reports), "local": one(study.invite.reports)}
-    return ThreeGroups.of({"trusted": trusted, "shuffled": shuffled, "local": local}, mixing, of_trusted, each)
+    people = {"trusted": trusted, "shuffled": shuffled, "local": local}
+    return ThreeGroups.of(people, mixing, of_trusted, each, by_people=by_people)
 
 
 def plan_record_groups(
@@ -294,7 +298,7 @@ def plan_record_groups(
 
     each = {"shuffled": one(mixing.epsilon), "local": one(study.guarantee.epsilon)}
     people = {"trusted": trusted, "shuffled": shuffled, "local": local}
-    return ThreeGroups.of(people, mixing, of_trusted, each, by_people=False)
+    return ThreeGroups.of(people, mixing, of_trusted, each)
 
 
 def parse_randomiser(text: str) -> int | None:

@@ -250,16 +250,17 @@ def _three_groups(study: Declaration, people: Counted, shuffled: int, plan: Any)
     question, mixing = study.questions[0], study.mixing
     assert mixing is not None
     many = people.trusted, shuffled, people.local
+    how = {"by_people": getattr(question, "estimator", None) in (None, "everyone")}
     if isinstance(question, Choice):
-        told: dict[str, Any] = plan.three_groups(many, mixing, cast(Any, question.noise))
+        told: dict[str, Any] = plan.three_groups(many, mixing, cast(Any, question.noise), **how)
         return told
     if isinstance(question, Records):
         return plan_record_groups(*many, plan, mixing).to_dict()
     if isinstance(question, Vector):
-        return plan_vector_groups(*many, asked.vector_study(study, 0), plan.sd).to_dict()
+        return plan_vector_groups(*many, asked.vector_study(study, 0), plan.sd, **how).to_dict()
     own = asked.mean_study(study, 0)
     known = mechanisms_of(own.bounds, own.guarantee, own.noise, own.local, None, own.trusted_guarantee)
-    return plan_groups(*many, known, mixing, sd=plan.sd).to_dict()
+    return plan_groups(*many, known, mixing, sd=plan.sd, **how).to_dict()
 
 
 def _listed(numbers: Mapping[str, float]) -> str:

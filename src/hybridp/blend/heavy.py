@@ -31,7 +31,7 @@ __all__ += ["from_two_stage", "half_width", "heavy_anchoring", "held", "keep_bes
 __all__ += ["project", "rank_ranges", "restrict", "simplex", "trim"]
 
 BlendName = Literal["weighted", "query-first", "slots"]
-HeavyEstimator = Literal["best", "hybrid", "anchored"]
+HeavyEstimator = Literal["alike", "hybrid", "anchored"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 

@@ -179,7 +179,7 @@ def three_means(plan: Any, share: float, mixer: Later) -> dict[str, Any]:
 
     people, promised, stated = three_groups(plan, share, mixer)
     mixing = Mixing.planned(promised, stated.batch, epsilon=stated.epsilon, cap=stated.cap)
-    return plan_groups(*people, plan.mechanisms, mixing, sd=plan.sd).to_dict()
+    return plan_groups(*people, plan.mechanisms, mixing, sd=plan.sd, by_people=True).to_dict()
 
 
 def three_columns(plan: Any, study: Any, share: float, mixer: Later) -> dict[str, Any]:
@@ -189,7 +189,7 @@ def three_columns(plan: Any, study: Any, share: float, mixer: Later) -> dict[str
 
     people, promised, stated = three_groups(plan, share, mixer)
     mixing = Mixing.planned(promised, stated.batch, epsilon=stated.epsilon, cap=stated.cap)
-    return plan_vector_groups(*people, replace(study, mixing=mixing), plan.sd).to_dict()
+    return plan_vector_groups(*people, replace(study, mixing=mixing), plan.sd, by_people=True).to_dict()
 
 
 def three_groups(plan: Any, share: float, mixer: Later) -> tuple[tuple[int, int, int], ApproxDP, Mixer]:

@@ -408,14 +408,14 @@ def _print_by_epsilon(groups: Any) -> None:
 def _print_vector(found: Any) -> None:
     if found.simulated:
         note("SIMULATED: this is a trial, not a private release.")
-    shown = list(zip(found.names, found.projected, found.low, found.high, found.weights, found.p_values, strict=True))
+    shown = list(zip(found.names, found.projected, found.low, found.high, found.weights, strict=True))
     table(
         f"Mean of {len(found.names)} columns ({found.estimator}), {'joint ' if found.joint else ''}"
         f"{found.level:.0%} intervals; {found.trusted.people:,} trusted, {found.local.people:,} local",
-        ["column", "mean", "interval", "weight of trusted", "p"],
+        ["column", "mean", "interval", "weight of trusted", "trusted", "local", "trusted less local", "p"],
         [
-            (name, number(x), f"{number(low)} to {number(high)}", f"{w:.4g}", "" if p is None else f"{p:.3g}")
-            for name, x, low, high, w, p in shown[:_SHOWN]
+            (name, number(x), f"{number(low)} to {number(high)}", f"{w:.4g}", *words[-4:])
+            for (name, x, low, high, w), words in zip(shown[:_SHOWN], found.in_words().rows, strict=False)
         ],
         caption="Means of values clipped to the bounds. p: do the groups disagree, adjusted for the number of columns."
         + ("" if len(shown) <= _SHOWN else f" {len(shown) - _SHOWN} more columns in --json."),
@@ -426,10 +426,8 @@ def _print_vector(found: Any) -> None:
             f"Whatever local people send, no mean moves farther than {most:.3g} of its column's range from the trusted "
             "group's; --json has the bound of each, and its mean without that rule."
         )
-    if found.disagreeing:
-        few = ", ".join(found.disagreeing[:5]) + (" and others" if len(found.disagreeing) > 5 else "")
-        level = f"{100 * found.test_level:.6g}%"
-        click.echo(f"The groups DISAGREE in {few} (at the {level} level): read a mean over both with care.")
+    if found.said_of_groups:
+        click.echo(found.said_of_groups)
     receipt(found)
 
 

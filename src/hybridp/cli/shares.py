@@ -258,15 +258,16 @@ def _print(found: Any) -> None:
         found.options, found.projected, found.low, found.high, found.weights,
         *(group.shares or nothing for _, group in found.groups()),
     )  # fmt: skip
+    gaps = [row[-2:] for row in found.in_words().rows]  # the groups' difference with its interval, and its p-value
     rows = [
-        (name, _percent(x), f"{low:.2%} to {high:.2%}", *(_percent(own) for own in alone), f"{w:.3f}")
-        for name, x, low, high, w, *alone in zip(*columns, strict=True)
+        (name, _percent(x), f"{low:.2%} to {high:.2%}", *(_percent(own) for own in alone), f"{w:.3f}", *gap)
+        for (name, x, low, high, w, *alone), gap in zip(zip(*columns, strict=True), gaps, strict=True)
     ]
     kind = "joint " if found.joint else ""
     *but, last = (f"{group.people:,} {name}" for name, group in found.groups())
     table(
         f"Shares by {found.question}; {', '.join(but)} and {last} people; {kind}{100 * found.level:.6g}% intervals",
-        ["option", "share", "interval", *(name for name, _ in found.groups()), "weight"],
+        ["option", "share", "interval", *(name for name, _ in found.groups()), "weight", "trusted less local", "p"],
         rows[:_SHOWN],
         caption=None if len(rows) <= _SHOWN else f"{_SHOWN} of {len(rows)}; --json has all of them",
     )
@@ -277,12 +278,9 @@ def _print(found: Any) -> None:
             "--json has every option's bound, and the blend without that rule."
         )
     if found.p_values is not None:
-        level = f"at the {100 * found.test_level:.6g}% level"
-        if found.disagreeing:
-            few = ", ".join(found.disagreeing[:8])
-            click.echo(f"The groups DISAGREE, {level}, on: {few}. Read shares over both with care.")
-        else:
-            click.echo(f"No sign that the groups disagree, {level} (smallest p = {min(found.p_values):.3g}).")
+        least = f"(smallest p = {min(found.p_values):.3g}, adjusted for the number of options)"
+        none = f"No sign that people who trust you differ from those who do not {least}."
+        click.echo(found.said_of_groups or none)
     receipt(found)
 
 

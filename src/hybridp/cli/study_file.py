@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -349,11 +349,17 @@ def _print(found: Any) -> None:
         more.append("Distribution functions are in --json and --plot.")
     table(
         f"{found.title or 'Answers'}; {100 * found.level:.6g}% intervals",
-        ["answer", "estimate", "interval", *groups],
+        ["answer", "estimate", "interval", *groups, "trusted less local"],
         rows[:_SHOWN],
         text=["answer"],
         caption=" ".join(more) or None,
     )
+    from hybridp.release.result import said_of_gap
+
+    said = {name: said_of_gap(facts) for name, _, facts in reversed(answers)}
+    for name, sentence in reversed(said.items()):
+        if sentence:
+            click.echo(f"{name}: {sentence}")
     receipt(found)
 
 
@@ -362,12 +368,14 @@ def _rows(name: str, statistic: str, facts: dict[str, Any], groups: tuple[str, .
     estimate, interval = facts.get("estimate"), facts.get("interval")
     if not isinstance(estimate, list):
         shown = "" if interval is None else f"{number(interval[0])} to {number(interval[1])}"
-        yield f"{statistic} of {name}", number(estimate), shown, *(number(facts.get(group)) for group in groups)
+        alone = [number(facts.get(group)) for group in groups]
+        yield f"{statistic} of {name}", number(estimate), shown, *alone, _gap(facts)
         return
     if "by" in facts:
         for i, group in enumerate(facts["by"]["categories"]):
             own = {key: facts[key] and facts[key][i] for key in ("estimate", "trusted", "local")}
             own |= {"interval": [side[i] for side in facts["interval"]], "options": facts.get("options")}
+            own["disagreement"] = _at(facts.get("disagreement"), i)
             yield from _rows(f"{name}, {group}", statistic, own, groups)
         return
     listed = [facts.get(key) for key in ("columns", "records", "options", "at")]
@@ -380,4 +388,23 @@ def _rows(name: str, statistic: str, facts: dict[str, Any], groups: tuple[str, .
         point = ", ".join(map(number, one)) if isinstance(one, list) else number(one)
         each = [facts.get(group) for group in groups]
         alone = [number(g[i]) if isinstance(g, list) and len(g) == len(estimate) else "" for g in each]
-        yield f"{statistic} of {name}: {called}", point, shown, *alone
+        gap = _gap({"disagreement": _at(facts.get("disagreement"), i)})
+        yield f"{statistic} of {name}: {called}", point, shown, *alone, gap
+
+
+def _at(gap: Any, i: int) -> dict[str, Any]:
+    """The groups' difference in one of several answers."""
+    if not isinstance(gap, dict) or not all(isinstance(gap.get(name), list) for name in ("difference", "p_value")):
+        return {}
+    ends = gap.get("interval")
+    return {**{name: gap[name][i] for name in ("difference", "p_value")}, "interval": ends and [end[i] for end in ends]}
+
+
+def _gap(facts: Mapping[str, Any]) -> str:
+    """The groups' difference with its interval and p-value, in one cell."""
+    gap = facts.get("disagreement") or {}
+    difference, ends, p = (gap.get(name) for name in ("difference", "interval", "p_value"))
+    if difference is None or p is None or isinstance(difference, list):
+        return ""
+    within = "" if not ends or None in ends else f" ({number(ends[0])} to {number(ends[1])})"
+    return f"{number(difference)}{within}, p = {p:.2g}"

@@ -68,7 +68,7 @@ class HeavyStudy:
     makes probabilities of queries and then of their urls, or of all slots at once (Alg. 2.6 as printed); without a
     choice, what suits the report: two-stage reports know queries best, flat ones all slots alike. Up to `spare` times M
     queries are counted by everyone, and the M of them that stay are chosen at the end, when everyone has counted.
-    `estimator` "anchored" holds flat reports to the trusted counts, slot by slot; "best" does so where it costs little.
+    `estimator` "anchored" holds flat reports to the trusted counts, slot by slot; "alike" does so where that is cheap.
     With `mixing`, some people's reports come through a mixer and have a larger epsilon of their own. Trusted people may
     have another promise (`trusted_guarantee`).
     """
@@ -83,7 +83,7 @@ class HeavyStudy:
     level: float = 0.95
     blend: BlendName | None = None
     spare: float = 1.5
-    estimator: HeavyEstimator = "best"
+    estimator: HeavyEstimator = "alike"
     mixing: Mixing | None = None
     trusted_guarantee: ApproxDP | None = None
 

@@ -495,4 +495,5 @@ _ASSUMES = (
     "one record of each person is used, chosen from their own records alone; a person without one counts for the rest",
     choice_unprotected("records"),
     "devices report as stated, and answer an invitation once; a dishonest one counts as a report for what it likes",
+    "assumes that people who trust and people who do not are alike: each group counts by its errors",
 )

@@ -16,10 +16,10 @@ from hybridp.release.result import (
     Shuffled,
     ShuffledLevels,
     Words,
-    differing,
     interval_words,
     people_words,
     promise_words,
+    said_of_gap,
 )
 
 if TYPE_CHECKING:
@@ -137,24 +137,17 @@ class MeanRelease(Result):
     @property
     def said_of_groups(self) -> str:
         """How the groups compare, in a sentence or two; empty where one of them says nothing."""
-        if self.difference is None or self.p_value is None:
-            return ""
-        ends, wide = self.difference_interval, self.high - self.low
-        low, high = (None, None) if ends is None else (style.shortly(x, wide) for x in ends)
-        gap, p = style.shortly(self.difference, wide), self.p_value
-        pair = self.trusted.mean, self.reported_mean
-        if self.groups_disagree and low is not None and high is not None and None not in pair:
-            own, others = (style.shortly(x, wide) for x in pair if x is not None)
-            return differing(own, others, gap, (low, high), p, self.estimator)
-        said = f"No sign that people who trust differ from the others (difference {gap}"
-        return f"{said}{'' if low is None else f', {low} to {high}'}, p = {p:.3g})."
+        facts = {"estimator": self.estimator, "trusted": self.trusted.mean, "interval": [self.low, self.high]}
+        return said_of_gap({**facts, "disagreement": self._disagreement()})
 
-    @property
-    def reported_mean(self) -> float | None:
-        """The mean of all who reported, which the trusted mean is compared with."""
-        if self.trusted.mean is None or self.difference is None:
-            return self.local.mean
-        return self.trusted.mean - self.difference
+    def _disagreement(self) -> dict[str, Any]:
+        return {
+            "difference": self.difference,
+            "interval": None if self.difference_interval is None else list(self.difference_interval),
+            "p_value": self.p_value,
+            "groups_disagree": self.groups_disagree,
+            "test_level": None if self.p_value is None else self.test_level,
+        }
 
     @property
     def test_level(self) -> float:
@@ -200,13 +193,7 @@ class MeanRelease(Result):
                 name: {"people": g.people, "standard_error": g.standard_error, "half_width": g.half_width}
                 for name, g in self.groups()
             },
-            disagreement={
-                "difference": self.difference,
-                "interval": None if self.difference_interval is None else list(self.difference_interval),
-                "p_value": self.p_value,
-                "groups_disagree": self.groups_disagree,
-                "test_level": None if self.p_value is None else self.test_level,
-            },
+            disagreement=self._disagreement(),
             sd_estimate=self.sd_estimate,
             mechanisms={"trusted": self.noise, "local": self.randomiser},
             **own,

@@ -30,12 +30,15 @@ def times(facts: dict[str, Any], people: int) -> dict[str, Any]:
     def scaled(value: Any) -> Any:
         return None if value is None else [people * x for x in value] if isinstance(value, list) else people * value
 
+    gap = dict(facts.get("disagreement") or {})
+    gap |= {name: scaled(gap[name]) for name in ("difference", "interval") if name in gap}
     return {
         "task": "sum",
         **{name: scaled(facts[name]) for name in ("estimate", "interval", "trusted", "local")},
         **{name: scaled(facts[name]) for name in ("unbiased",) if name in facts},
         "what": f"{people} times the mean",
-        **{name: facts[name] for name in ("estimator", "weight", "disagreement", "mechanisms") if name in facts},
+        **{name: facts[name] for name in ("estimator", "weight", "mechanisms") if name in facts},
+        **({"disagreement": gap} if gap else {}),
         "groups": {name: {"people": one["people"]} for name, one in facts.get("groups", {}).items()},
     }
 

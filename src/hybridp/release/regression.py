@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 from hybridp.release import style
 from hybridp.release.document import release_document, statistic
 from hybridp.release.receipt import Receipt, plain
-from hybridp.release.result import Result, Words, each_in_words, interval_words, people_words, promise_words
+from hybridp.release.result import (
+    Result,
+    Words,
+    differing_in,
+    each_in_words,
+    interval_words,
+    people_words,
+    promise_words,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -167,11 +175,14 @@ class RegressionRelease(Result):
             wide, p = self.high[j] - self.low[j], p_values[j]
             numbers = [style.shortly(x, wide) for x in (self.estimate[j], self.low[j], self.high[j])]
             own = ["" if part[j] is None else style.shortly(float(part[j] or 0.0), wide) for part in alone]
-            rows.append((name, *numbers, *own, "" if p is None else f"{p:.3g}"))
+            mine, others = (part[j] for part in alone)
+            gap = "" if mine is None or others is None else style.shortly(float(mine) - float(others), wide)
+            rows.append((name, *numbers, *own, gap, "" if p is None else f"{p:.3g}"))
         people = people_words(self.trusted.people, self.local.people)
         title = f"{self.kind.capitalize()} regression of {self.target}, {people}"
         words = each_in_words(
-            title, ("column", "coefficient"), rows, self.level, joint=self.joint, disagreeing=self.disagreeing
+            title, ("column", "coefficient"), rows, self.level, joint=self.joint,
+            said=differing_in(self.disagreeing, ""),
         )
         if math.isfinite(self.high[0] - self.low[0]):
             return words

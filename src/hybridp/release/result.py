@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -13,14 +13,14 @@ from hybridp.errors import must
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heterogeneous import PersonalDP
 from hybridp.release.receipt import Promise, Receipt
-from hybridp.release.style import SIMULATED, WARNING
+from hybridp.release.style import SIMULATED, WARNING, shortly
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
 __all__ = ["Anchored", "MixedBatch", "MixedLevel", "Result", "Shuffled", "ShuffledLevels", "Words", "each_in_words"]
-__all__ += ["differing", "differing_in", "gap_words", "interval_words", "people_words", "promise_words"]
+__all__ += ["differing_in", "said_of_gap", "gap_words", "interval_words", "people_words", "promise_words"]
 
 G = TypeVar("G")
 
@@ -280,10 +280,27 @@ def gap_words(gap: str | None, low: str | None, high: str | None) -> str:
     return "" if gap is None else gap if low is None else f"{gap} ({low} to {high})"
 
 
-def differing(own: str, told: str, gap: str, ends: tuple[str, str], p_value: float, estimator: str) -> str:
-    """That the groups differ, and what this means for the estimate: one sentence on each."""
-    found = f"People who trust you differ from those who do not: {own} against {told} (difference {gap}, "
-    return f"{found}{ends[0]} to {ends[1]}, p = {p_value:.3g}). {_counted(estimator)}"
+def said_of_gap(facts: Mapping[str, Any]) -> str:
+    """How the groups compare in one statistic, from its published facts, and what that means for the estimate.
+
+    >>> gap = {"difference": -9.9, "interval": [-10.3, -9.5], "p_value": 1e-190, "test_level": 0.05}
+    >>> said_of_gap({"estimator": "everyone", "trusted": 40.1, "interval": [49.1, 49.9], "disagreement": gap})[:74]
+    'People who trust you differ from those who do not: 40.100 against 50.000 ('
+    """
+    gap, estimator = facts.get("disagreement") or {}, str(facts.get("estimator") or "")
+    p, places = gap.get("p_value"), gap.get("options") or gap.get("columns") or gap.get("groups") or ()
+    if p is None or isinstance(p, list) or places:
+        return differing_in(places, estimator)
+    apart, ends, own, difference = p < gap["test_level"], gap.get("interval"), facts.get("trusted"), gap["difference"]
+    if ends is None or own is None or isinstance(own, list) or facts.get("task") == "count":
+        said = f"People who trust you differ from those who do not (p = {p:.3g})."
+        return f"{said} {_counted(estimator)}" if apart else ""
+    wide = facts["interval"][1] - facts["interval"][0]
+    own, told, d, low, high = (shortly(x, wide) for x in (own, own - difference, difference, *ends))
+    said = f"(difference {d}, {low} to {high}, p = {p:.3g})."
+    if not apart:
+        return f"No sign that people who trust you differ from those who do not {said}"
+    return f"People who trust you differ from those who do not: {own} against {told} {said} {_counted(estimator)}"
 
 
 def differing_in(places: Sequence[str], estimator: str) -> str:
@@ -295,6 +312,8 @@ def differing_in(places: Sequence[str], estimator: str) -> str:
 def _counted(estimator: str) -> str:
     if estimator in ("everyone", "full-lm"):
         return "The estimate counts each group by its number of people."
+    if not estimator:
+        return "The estimate assumes that they are alike: read it with care."
     return f"The estimator {estimator} assumes that they are alike; everyone would count each by its number of people."
 
 

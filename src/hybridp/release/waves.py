@@ -227,6 +227,18 @@ def _reaching(x: float, low: float, high: float, limits: Any) -> tuple[float, fl
     return x, x - reach, x + reach
 
 
+_ALIKE = (
+    "assumes in each wave that people who trust and people who do not are alike, as an estimator there does: if they "
+    "are not, a change of who trusts shows as a change of the answer"
+)
+
+
+def _taken_alike(document: Mapping[str, Any]) -> bool:
+    """Whether an answer counts its groups by something else than their numbers of people."""
+    every = (facts.get("estimator") for found in document["questions"].values() for facts in found.values())
+    return any(name is not None and not {"everyone", "full-lm"}.issuperset(str(name).split(" / ")) for name in every)
+
+
 def _receipt(waves: list[Mapping[str, Any]]) -> Receipt:
     simulated = any(wave["simulated"] for wave in waves)
     return Receipt(
@@ -238,6 +250,7 @@ def _receipt(waves: list[Mapping[str, Any]]) -> Receipt:
             "nothing was read but the two releases, and nothing was spent; whoever is in both waves has paid for both",
             "the errors of the waves are independent but for people who are in both; where their answers stay alike, "
             "the intervals are wider than need be",
+            *((_ALIKE,) if any(map(_taken_alike, waves)) else ()),
             *(("SIMULATION: one of the releases, or both, was a trial",) if simulated else ()),
         ),
     )

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
+from hybridp.release.result import said_of_gap
 from hybridp.service import charts
 
 __all__ = ["centre_rows", "difference_rows", "error_rows", "error_unit", "estimate_rows", "group_remarks"]
@@ -71,7 +72,7 @@ def shown_release(release: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[s
             if statistic != "distribution":  # a curve, for the download
                 part = _part(statistic, told, level, units.get(name, ""))
                 nothing = {"title": "", "beside": "", "disagreement": "", "chart": "", "own": [], "open": False}
-                nothing |= {"differences": [], "remarks": []}
+                nothing |= {"differences": [], "remarks": [], "gaps": gap_cells(told)}
                 parts.append({**nothing, **part})
                 if several or len(facts) > 1:
                     parts[-1]["title"] = f"{name}: {statistic}" if several else statistic
@@ -127,6 +128,21 @@ def _by_group(told: Mapping[str, Any], *columns: Any) -> list[Any]:
             for option, *numbers in zip(options, *some, strict=True)]  # fmt: skip
 
 
+def gap_cells(told: Mapping[str, Any]) -> list[str]:
+    """Of several answers, each one's difference between the groups, its interval and p-value; none of a single one."""
+    gap = told.get("disagreement") or {}
+    columns = [gap.get("difference"), *(gap.get("interval") or ()), gap.get("p_value")]
+    if len(columns) != 4 or not all(isinstance(column, list) for column in columns):
+        return []
+    names = told.get("options") or told.get("columns") or columns[0]
+    rows = _by_group(told, *columns) if "by" in told else list(zip(names, *columns, strict=True))
+    return [
+        "" if None in numbers else f"{_number(d)} ({_number(low)} to {_number(high)}), p = {p:.2g}"
+        for _, *numbers in rows
+        for d, low, high, p in [numbers]
+    ]
+
+
 def difference_rows(told: Mapping[str, Any]) -> list[tuple[str, float, float, float, float]]:
     """One group less another, its interval, and the adjusted p-value of no difference; of shares option by option."""
     found = []
@@ -151,7 +167,7 @@ def group_remarks(told: Mapping[str, Any]) -> list[str]:
 
 
 def _estimates(statistic: str, told: Mapping[str, Any], level: str, unit: str) -> dict[str, Any]:
-    rows, gap = estimate_rows(statistic, told), told.get("disagreement") or {}
+    rows = estimate_rows(statistic, told)
     level += " (all together)" if told.get("joint") and len(rows) > 1 else ""
     shares = statistic in ("shares", "histogram", "shares-below", "shares-above")
     what = "share of people" if shares else "people" if statistic == "count" else unit or statistic
@@ -171,13 +187,7 @@ def _estimates(statistic: str, told: Mapping[str, Any], level: str, unit: str) -
         ((_, alone, low, high),) = rows
         shown |= {"headline": f"{_number(alone)} {'' if shares else what}".strip()}
         shown |= {"beside": f"{level} interval: {_number(low)} to {_number(high)}"}
-    differ = ", ".join(gap.get("options") or gap.get("groups") or ())
-    if differ:
-        shown["disagreement"] = f"The two groups differ in {differ}. Read it with care."
-    elif gap.get("said"):
-        shown["disagreement"] = gap["said"]
-    elif not isinstance(gap.get("p_value"), list):
-        shown["disagreement"] = _disagreement(gap.get("p_value"), gap.get("groups_disagree"), gap.get("test_level"))
+    shown["disagreement"] = said_of_gap(told)
     return {**shown, "chart": charts.intervals(rows[:_MOST], f"{what}, with {level} interval")}
 
 
@@ -188,35 +198,26 @@ def _mean(told: Mapping[str, Any], level: str, unit: str) -> dict[str, Any]:
         mean = told[group]
         if mean is not None and (reach := part["half_width"]) is not None:
             rows.append((f"{group} people ({part['people']:,})", mean, mean - reach, mean + reach))
-    gap = told["disagreement"]
     return {
         "headline": f"{_number(found)} {unit}".strip(),
         "beside": f"{level} interval: {_number(low)} to {_number(high)}",
         "chart": charts.intervals(rows, f"mean, with {level} interval"),
         "table": rows,
-        "disagreement": _disagreement(gap["p_value"], gap["groups_disagree"], gap["test_level"]),
+        "disagreement": said_of_gap(told),
     }
-
-
-def _disagreement(p: float | None, disagree: bool | None, level: float | None) -> str:
-    if p is None or level is None:
-        return ""
-    said = f"at the {100 * level:.6g}% level, p = {p:.2g}"
-    if disagree:
-        return f"The two groups differ ({said}): the trusting are not like the others. Read it with care."
-    return f"The two groups do not differ more than chance explains ({said})."
 
 
 def _vector(told: Mapping[str, Any], level: str) -> dict[str, Any]:
     rows = list(zip(told["columns"], told.get("projected", told["estimate"]), *told["interval"], strict=True))
+    own = told["trusted"], told["local"]
     level += " (all together)" if told["joint"] else ""
-    differ = told["disagreement"]["columns"]
     return {
         "headline": f"{len(rows):,} means",
         "beside": f"with {level} intervals",
         "chart": charts.intervals(rows[:_MOST], f"mean, with {level} interval"),
         "table": rows,
-        "disagreement": f"The two groups differ in {', '.join(differ)}. Read it with care." if differ else "",
+        "own": [] if None in (*told["trusted"], *told["local"]) else list(zip(*own, strict=True)),
+        "disagreement": said_of_gap(told),
     }
 
 
@@ -225,14 +226,13 @@ def _regression(told: Mapping[str, Any], level: str) -> dict[str, Any]:
     rows, weak = estimate_rows("regression", told), "the spread of the columns cannot be told from the noise"
     level += " (all together)" if told["joint"] else ""
     own = [x for x in (told["trusted"], told["local"]) if x is not None]
-    differ = told["disagreement"]["columns"]
     return {
         "headline": f"{told['kind'].capitalize()} regression on {', '.join(told['columns'][1:])}",
         "beside": weak if told["interval"][0][0] is None else f"coefficients, with {level} intervals",
         "table": rows,
         "own": list(zip(*own, strict=True)),
         "open": True,
-        "disagreement": f"The two groups differ in {', '.join(differ)}. Read it with care." if differ else "",
+        "disagreement": said_of_gap(told),
     }
 
 

@@ -13,7 +13,7 @@ from hybridp.public.study.regression import Regression
 __all__ = ["INVITED", "Points", "Records", "needs_invitation"]
 
 RECORD_ESTIMATORS = {
-    "best": "anchored where that costs at most 3 % of the error if nobody lies, else hybrid",
+    "alike": "anchored where that costs at most 3 % of the error if nobody lies, else hybrid",
     "hybrid": "by the groups' errors, record by record",
     "anchored": "the same, and dishonest reports move a trusted share by little (not with two-stage reports)",
 }
@@ -54,7 +54,7 @@ class Records(Question):
         help="All slots by their variance; queries first; or all slots alike. Default: what suits the report.",
         choices=("weighted", "query-first", "slots"),
     )
-    estimator: str = field("best", help="How far reports may move what the trusted counted.", choices=RECORD_ESTIMATORS)
+    estimator: str = field("alike", help="How far reports move what the trusted counted.", choices=RECORD_ESTIMATORS)
     max_records: int = field(
         100, help="The most records that one person may send to the service.", check=at_least(1, 1000), option=""
     )
