@@ -240,6 +240,8 @@ def test_plans_predict_what_releases_show(run: Runner, people: Path) -> None:
     assert all(p > q for p, q in zip(wider, errors, strict=True))
     gaps = public["predicted"]["differences"]
     assert [(gap["of"], gap["less"]) for gap in gaps] == [(name, "law") for name in ("sales", "post", "mail")]
+    errors = public["predicted"]["estimators"]["everyone"]["rmse_population"]
+    assert errors[0] == pytest.approx(0.5 * (alone + local) ** 0.5, rel=0.02)  # each half counts by its people
     assert gaps[0]["standard_error"] == pytest.approx((errors[0] ** 2 + errors[1] ** 2) ** 0.5)
     assert "by dept (private)" in run(f"{line} --by-private --plot p.png").out
     assert Path("p.png").stat().st_size > 1000

@@ -78,8 +78,8 @@ def test_the_file_says_again_what_it_said_and_the_plan_predicts(study: Study) ->
     assert Study.read("again.toml").to_dict() == study.to_dict()
     plan = study.plan("people.csv").to_dict()
     told = plan["questions"]["way"]["shares"]["predicted"]
-    assert set(told["estimators"]) == {"hybrid", "anchored", "tcm-only", "lm-only"}
-    assert told["default"]["estimator"] in told["estimators"]
+    assert set(told["estimators"]) == {"everyone", "hybrid", "anchored", "tcm-only", "lm-only"}
+    assert told["estimator"] == "everyone"
 
 
 @pytest.mark.parametrize(

@@ -250,7 +250,7 @@ def test_what_is_refused(folder: Path, tmp_path: Path) -> None:
     tally = PersonalTally.empty(BOUNDS, question=("pay",))
     with pytest.raises(InvalidInput, match="without a tally"):
         release_mean(tmp_path / "trusted.csv", STUDY, COLUMNS, epsilon="own", mixed=[batch], tally=tally)
-    with pytest.raises(InvalidInput, match="must be unified"):
+    with pytest.raises(InvalidInput, match="must be everyone or unified"):
         replace(STUDY, estimator="adpm")
     many = "".join(f"0.5,{1 + i / 100}\n" for i in range(65))
     (tmp_path / "many.csv").write_text("pay,own\n" + many)

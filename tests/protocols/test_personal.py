@@ -70,7 +70,7 @@ def test_the_estimate_is_near_the_truth(rows: Path) -> None:
     assert found.p_value > 1e-4
 
 
-@pytest.mark.parametrize("name", PERSONAL_ESTIMATORS[1:])
+@pytest.mark.parametrize("name", PERSONAL_ESTIMATORS[2:])
 def test_the_others_use_the_trusted_alone(tmp_path: Path, name: Any) -> None:
     path = write(tmp_path / "rows.csv", eps=np.maximum(EPS, 0.05))
     found = release(path, replace(STUDY, estimator=name))

@@ -296,7 +296,7 @@ def test_a_plan_shows_numbers_shares_and_vectors_alike(people: Path, everyone: s
     asked = [NUMBER, {"name": "sex", "kind": "choice", "options": ["F", "M"]}, {**VECTOR, "upper": [100, 200]}]
     trust: Any = "trust" if everyone is None else {"everyone": everyone}
     plan = declare(*asked[: 3 if everyone is None else 2], trust=trust).plan(people)
-    used = {None: {"adaptive", "anchored"}, "trusted": {"tcm-only"}, "local": {"lm-only"}}[everyone]
+    used = {None: {"everyone"}, "trusted": {"tcm-only"}, "local": {"lm-only"}}[everyone]
     expected = {}
     for name, statistics in plan.to_dict()["questions"].items():
         (facts,) = statistics.values()
