@@ -288,6 +288,8 @@ def said_of_gap(facts: Mapping[str, Any]) -> str:
     'People who trust you differ from those who do not: 40.100 against 50.000 ('
     """
     gap, estimator = facts.get("disagreement") or {}, str(facts.get("estimator") or "")
+    if gap.get("said"):
+        return str(gap["said"])
     p, places = gap.get("p_value"), gap.get("options") or gap.get("columns") or gap.get("groups") or ()
     if p is None or isinstance(p, list) or places:
         return differing_in(places, estimator)
