@@ -11,6 +11,7 @@ import pytest
 from hybridp.blend.regression import (
     LEAN,
     Score,
+    _linear,
     blend_plain,
     clip_for,
     forecast,
@@ -67,6 +68,23 @@ def test_without_noise_the_estimate_is_least_squares() -> None:
     found = Score(500, np.zeros(3), x.T @ y / 500, x.T @ x / 500, np.zeros(3), none, 0.01 * x.T @ x / 500, 0.01).fit()
     assert found.beta == pytest.approx(np.linalg.lstsq(x, y)[0])
     assert found.covariance == pytest.approx(0.01 * np.linalg.inv(x.T @ x))
+
+
+def test_residuals_that_spread_with_a_column_are_covered() -> None:
+    """1,000 trusted people, residuals that grow with the first column; the control takes them to spread alike."""
+    draw, held, control = np.random.default_rng(12), 0, 0
+    for _ in range(600):
+        x = np.column_stack([np.ones(1_000), draw.uniform(-1, 1, (1_000, 2))])
+        y = x @ BETA + 0.15 * np.abs(x[:, 1]) * draw.standard_normal(1_000)
+        u = np.column_stack([x, y])
+        found = _linear(1_000, u.T @ u / 1_000, np.full((4, 4), 1e-12), sampled=False)
+        fit = found.fit()
+        away = abs(fit.beta[1] - BETA[1])
+        held += away <= 1.96 * math.sqrt(fit.covariance[1, 1])
+        alike = replace(found, spread=found.residual * found.stable[0]).fit()
+        control += away <= 1.96 * math.sqrt(alike.covariance[1, 1])
+    assert held >= 0.91 * 600
+    assert control < 0.89 * 600
 
 
 def test_the_covariance_of_the_noise_in_a_score_is_that_of_draws() -> None:
