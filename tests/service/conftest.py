@@ -38,7 +38,8 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def settings(database: str, tmp_path: Path) -> Settings:
-    return Settings.from_environment(database, tmp_path / "hybridp.key", "http://testserver", Limits(rate=0))
+    limits = Limits(rate=0, guess_rate=0)
+    return Settings.from_environment(database, tmp_path / "hybridp.key", "http://testserver", limits)
 
 
 @pytest.fixture

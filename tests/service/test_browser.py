@@ -114,6 +114,82 @@ def test_the_watch_on_the_traffic_can_fail(server: Any, page: Any, traffic: Any)
     assert server.people(study) == {"trusted": 1, "local": 0}
 
 
+def test_a_visit_counts_once_however_often_it_sends(server: Any, page: Any, traffic: Any) -> None:
+    """A double click, the way back, and another tab that was open before: one person. A new visit is another one."""
+    study = server.study()
+    tab = page.context.new_page()
+    for one in (page, tab):
+        one.goto(f"{server.url}/s/{study}")
+    page.fill("#trusted-value", "41")
+    page.dblclick(".trusted form button")
+    page.wait_for_url("**/thanks")
+    page.go_back()
+    page.wait_for_selector("#answered")
+    assert page.query_selector_all("#local-form, .trusted form") == []
+    tab.fill("#local-value", "77")
+    tab.click("#local-send:enabled")
+    tab.wait_for_selector("#local-status .problem")
+    assert "An answer has arrived from this visit" in tab.inner_text("#local-status")
+    assert traffic.uploads == []
+    tab.fill("#trusted-value", "55")
+    tab.click(".trusted form button:not(.second)")
+    tab.wait_for_url("**/thanks")
+    tab.close()
+    assert server.people(study) == {"trusted": 1, "local": 0}
+    page.click("text=Somebody else answers")
+    page.fill("#local-value", "30")
+    page.click("#local-send:enabled")
+    page.wait_for_selector("#local-status .done")
+    page.reload()
+    assert "another would not count" in page.inner_text("#answered")
+    assert server.people(study) == {"trusted": 1, "local": 1}
+    assert traffic.complaints == []
+
+
+def test_a_report_that_hides_little_is_called_so_first(server: Any, page: Any) -> None:
+    """e^30/(e^30 + 2) of people tell the truth: whoever trusts nobody must not choose this by mistake."""
+    asked = {"name": "smokes", "kind": "choice", "options": ["never", "at times", "daily"]}
+    study = asked_study(server, asked, epsilon=30.0)
+    page.set_viewport_size(PHONE)
+    page.goto(f"{server.url}/s/{study}")
+    first = page.inner_text(".pick .second")
+    assert "of 100 people over 99 send their true answer" in first
+    assert "hardly any protection" in first
+    for text in ("trust nobody", "randomised on my own device"):
+        assert text not in page.content()
+    page.set_viewport_size({"width": 1280, "height": 720})
+    assert page.inner_text("#local").splitlines()[2].startswith("Your answer is changed only rarely: of 100 people")
+    honest = asked_study(server, asked, epsilon=3.0)
+    page.goto(f"{server.url}/s/{honest}")
+    assert "I trust nobody" in page.inner_text("#local")
+
+
+def test_a_server_that_is_not_reached_is_named_in_plain_words(server: Any, page: Any) -> None:
+    study = server.study()
+    page.goto(f"{server.url}/s/{study}")
+    page.route("**/reports", lambda route: route.abort())
+    page.fill("#local-value", "30")
+    page.click("#local-send:enabled")
+    page.wait_for_selector("#local-status .problem")
+    said = page.inner_text("#local-status")
+    assert "The page could not reach the server. Nothing was lost. Try again: the same report is sent." in said
+    assert "fetch" not in said
+    page.unroute("**/reports")
+    page.click("#local-send:enabled")
+    page.wait_for_selector("#local-status .done")
+    assert server.people(study) == {"trusted": 0, "local": 1}
+
+
+def test_who_asks_is_on_the_first_screen_of_a_phone(server: Any, page: Any) -> None:
+    study = server.study(asked_by="the <b>town</b>", purpose="to plan buses", contact="buses@town.example")
+    page.set_viewport_size(PHONE)
+    page.goto(f"{server.url}/s/{study}")
+    for text in ("the <b>town</b>", "to plan buses", "buses@town.example", "deleted after the release"):
+        place = page.locator(".asker", has_text=text).bounding_box()
+        assert place["y"] + place["height"] < PHONE["height"]
+    assert page.locator(".pick").bounding_box()["y"] < PHONE["height"] - 100
+
+
 def test_a_shuffled_answer_is_seen_by_neither(server: Any, page: Any, traffic: Any, tmp_path: Path) -> None:
     """The collector gets no report from the page, the mixer none that it can open; together with others it arrives."""
     with live.mixing(tmp_path) as mixer:
@@ -255,6 +331,7 @@ def test_of_several_questions_a_local_person_is_asked_the_drawn_one(
     study = asked_study(server, *ASKED)
     seen: set[int] = set()
     while len(seen) < 3:
+        page.context.clear_cookies()  # another visit
         page.goto(f"{server.url}/s/{study}")
         page.wait_for_selector("#local-send:enabled")
         (field,) = page.locator("#local-form .question:visible").all()
@@ -495,6 +572,7 @@ def test_questions_that_keep_less_than_the_page_shows_are_refused_aloud(
     page.wait_for_selector("#local-status .done")
     (report,) = json.loads(traffic.uploads[0])["reports"]
     assert list(report["payload"]["reports"]) == ["smokes", "ways", "way"]
+    page.context.clear_cookies()  # another visit
     page.reload()
     for place in range(3):
         page.check(f"#local-answer-1-{place}")

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import resource
 import socket
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -19,6 +20,8 @@ from starlette.testclient import TestClient
 
 from hybridp.service import studies
 from hybridp.service.core import Service
+from hybridp.service.limits import Gate
+from hybridp.service.problems import Refused
 from hybridp.service.settings import Settings
 
 Make = Callable[..., dict[str, Any]]
@@ -128,6 +131,101 @@ def test_refused_uploads_are_logged_by_kind_and_nothing_else(
     ] == []
 
 
+FEW = """
+import hybridp.service.settings as s
+whole = s.Limits
+s.Limits = lambda rate: whole(rate=0.002, burst=12, reports_per_request=12, guess_rate=0.001, guess_burst=5)
+"""
+
+
+def fetched(url: str, body: Any = None, **headers: str) -> tuple[int, str, str]:
+    """Status, the seconds to wait, and the text; as a browser asks, which follows nothing."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    asked = urllib.request.Request(url, body, {"accept": "text/html"} | named)
+    try:
+        with urllib.request.urlopen(asked, timeout=120) as answer:
+            return answer.status, answer.headers.get("retry-after", ""), answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.headers.get("retry-after", ""), error.read().decode()
+
+
+def test_pages_are_limited_by_address_behind_the_proxy_that_is_trusted(
+    start_server: Start, settings: Settings, study: str
+) -> None:
+    """Twelve reports, and six pages, at once; then a page that says when to come back. The proxy's word on the address
+    counts, and that of a proxy which is not trusted does not."""
+    if not settings.database.startswith("sqlite"):
+        pytest.skip("the store does not matter")
+    server = start_server(FEW)
+    page = f"{server.url}/s/{study}"
+    assert [fetched(page, x_forwarded_for="192.0.2.1")[0] for _ in range(7)] == [200] * 6 + [429]
+    status, wait, text = fetched(f"{server.url}/login", x_forwarded_for="192.0.2.1")
+    assert (status, text.startswith("<!doctype html>")) == (429, True)
+    assert 0 < int(wait) <= 1000
+    assert f"come back in {wait} s" in text
+    assert fetched(f"{server.url}/tasks/{study}", x_forwarded_for="192.0.2.1")[0] == 429
+    assert fetched(page, x_forwarded_for="192.0.2.2")[0] == 200
+    assert fetched(f"{server.url}/static/style.css", x_forwarded_for="192.0.2.1")[0] == 200
+    other = start_server(f"{FEW}\nimport sys; sys.argv[1:1] = ['--trust-proxy', '198.51.100.7']")
+    told = [fetched(f"{other.url}/s/{study}", x_forwarded_for=f"192.0.2.{i}")[0] for i in range(7)]
+    assert told == [200] * 6 + [429]
+
+
+def guesses(url: str, study: str, key: str) -> dict[str, Callable[[str], tuple[int, str, str]]]:
+    """One wrong try by each way in, from an address."""
+    asked = json.dumps({"reports": [{"id": "A" * 22, "token": "wrong"}]}).encode()
+    report = {"id": "A" * 22, "time": int(time.time()), "group": "trusted", "payload": {"value": 1}, "token": "wrong"}
+    sent = json.dumps({"reports": [report]}).encode()
+    kind = {"content_type": "application/json"}
+    form = {"content_type": "application/x-www-form-urlencoded"}
+    task = f"{url}/tasks/{study}"
+    return {
+        "key": lambda at: fetched(f"{url}/api/studies", authorization=f"Bearer {key}", x_forwarded_for=at),
+        "login": lambda at: fetched(f"{url}/login", b"key=" + key.encode(), **form, x_forwarded_for=at),
+        "link": lambda at: fetched(f"{url}/s/{study}?t=wrong", x_forwarded_for=at),
+        "metrics": lambda at: fetched(f"{url}/metrics", authorization=f"Bearer {key}", x_forwarded_for=at),
+        "invitations": lambda at: fetched(f"{task}/invitations", asked, **kind, x_forwarded_for=at),
+        "reports": lambda at: fetched(f"{task}/reports", sent, **kind, x_forwarded_for=at),
+    }
+
+
+def test_wrong_keys_and_invitations_are_limited_by_address(
+    start_server: Start, settings: Settings, mean_plan: Make
+) -> None:
+    """Five wrong ones, by any way in; then none is looked at, not even a good one, and other addresses go on."""
+    if not settings.database.startswith("sqlite"):
+        pytest.skip("the store does not matter")
+    service = Service(settings)
+    study = str(studies.create_study(service, mean_plan(by_invitation=True, time_precision=1))["id"])
+    good = studies.add_analyst(service, "ada")
+    service.close()
+    server = start_server(FEW.replace("burst=12", "burst=1000"), HYBRIDP_METRICS_TOKEN="counted")
+    for place, (name, guess) in enumerate(guesses(server.url, study, "wrong").items()):
+        told = [guess(f"192.0.2.{place}") for _ in range(6)]
+        if name == "reports":  # its failures are within the answer
+            assert [status for status, *_ in told] == [200] * 5 + [429], told
+        else:
+            assert {status for status, *_ in told[:5]} <= {200, 401, 403}, (name, told)
+            assert told[5][0] == 429, (name, told)
+        assert int(told[5][1]) > 0
+        ask = guesses(server.url, study, good)["key"]
+        assert ask(f"192.0.2.{place}")[0] == 429
+        assert ask(f"192.0.2.{100 + place}")[0] == 200
+
+
+def test_many_wrong_ones_in_one_request_cost_at_most_two_bursts() -> None:
+    now = [0.0]
+    gate = Gate(rate=1.0, burst=10, clock=lambda: now[0])
+    gate.guessed_wrong("192.0.2.1", 1000)
+    gate.guessed_wrong("192.0.2.1", 1000)
+    with pytest.raises(Refused):
+        gate.may_guess("192.0.2.1")
+    now[0] = 11.0  # ten of the second burst, and one
+    gate.may_guess("192.0.2.1")
+    assert gate.wait("192.0.2.2", 10) == 0.0  # nobody else's
+
+
 def test_the_description_lists_every_answer(settings: Settings, app: FastAPI, client: TestClient) -> None:
     """What hundreds of good and bad requests to every route are answered with, the description says."""
     root = Path(__file__).resolve().parents[2]
@@ -153,7 +251,7 @@ def test_the_description_lists_every_answer(settings: Settings, app: FastAPI, cl
         return answer
 
     client.request = noted  # type: ignore[method-assign]
-    fuzz.fuzz(client, names, fuzz.PLANS, key, 600)
+    fuzz.fuzz(client, names, fuzz.PLANS, key, 800)
     bearer = {"Authorization": f"Bearer {key}"}
     for name in names:
         client.post(f"/api/studies/{name}/close", headers=bearer)

@@ -101,6 +101,21 @@ def test_an_open_study_gives_one_ticket_a_name(make: Callable[..., Study]) -> No
     assert study.ticket().json()["code"] == "closed"
 
 
+def test_a_visit_to_an_open_study_has_one_way(make: Callable[..., Study], report: Any) -> None:
+    """A report and a ticket under one name are one person's, in whichever order they come."""
+    study = make()
+    one, other = studies.new_report_id(), studies.new_report_id()
+    sent = f"/tasks/{study.id}/reports"
+    assert study.client.post(sent, json={"reports": [report(group="local") | {"id": one}]}).json() == {"failures": []}
+    refused = study.ticket(name=one)
+    assert (refused.status_code, refused.json()["code"]) == (409, "token-used")
+    given = study.ticket(name=other).json()
+    assert study.client.post(sent, json={"reports": [report() | {"id": other}]}).json() == {"failures": []}
+    assert study.ticket(name=other).json() == given
+    here = study.summary()
+    assert (here["people"], here["mixing"]["tickets"]) == ({"trusted": 0, "local": 1}, 1)
+
+
 def test_a_batch_counts_once_and_what_came_before_is_left_out(make: Callable[..., Study], service: Service) -> None:
     study, rng = make(), seeded(1)
     first, second, third = (study.sealed(x, rng) for x in (10.0, 20.0, 30.0))

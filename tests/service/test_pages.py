@@ -114,10 +114,26 @@ def test_what_people_wrote_is_escaped(web: TestClient) -> None:
     assert '"><script>' not in page
 
 
-def test_participants_get_no_cookie(web: TestClient) -> None:
-    study = make(web)
-    assert "set-cookie" not in web.get(f"/s/{study}").headers
-    assert "set-cookie" not in web.post(f"/s/{study}", data={"value": "5"}).headers
+def test_participants_get_one_cookie_or_none(web: TestClient) -> None:
+    """With an invitation none; in an open study one, of its pages alone, which ends with the browser or by itself."""
+    invited, study = make(web, by_invitation=True), make(web)
+    assert "set-cookie" not in web.get(f"/s/{invited}").headers
+    assert "set-cookie" not in web.post(f"/s/{invited}", data={"value": "5"}).headers
+    first = web.get(f"/s/{study}")
+    told = [part.strip().lower() for part in first.headers["set-cookie"].split(";")]
+    assert sorted(told[1:]) == ["httponly", f"path=/s/{study}", "samesite=lax"]
+    name, began = web.cookies["hybridp_visit"].split(".")
+    assert name == hidden(first.text, "report_id")
+    assert int(began) % 3600 == 0
+    again = web.get(f"/s/{study}")
+    assert "set-cookie" not in again.headers
+    assert hidden(again.text, "report_id") == name
+    web.cookies.clear()
+    for old in (f"{name}.{int(began) - 12 * 3600}", f"{name}.{int(began) + 7200}", name, "nonsense", f"{name}.x", "."):
+        answer = web.get(f"/s/{study}", headers={"cookie": f"hybridp_visit={old}"})
+        assert hidden(answer.text, "report_id") != name
+        assert "set-cookie" in answer.headers
+        web.cookies.clear()
 
 
 # --- analysts ---------------------------------------------------------------------------------------------------------

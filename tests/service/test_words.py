@@ -319,7 +319,7 @@ def rule_once(plan: Any, task: Any, text: str) -> None:
     """Two answers spend twice; only an invitation stops them."""
     assert ("good for one answer" in text) == plan.by_invitation
     if not plan.by_invitation:
-        assert "Nothing here stops a second answer" in text
+        assert "of one visit the first answer counts. Nothing here stops a second visit" in text
         if plan.kind == "personal-mean":
             assert "twice the ε" in text
         else:
@@ -525,7 +525,64 @@ def mixed(rule: Any) -> Any:
 
 
 def rule_shuffled_sealed(plan: Any, task: Any, text: str) -> None:
-    assert " mix.example:81," in text
+    """Who runs it is the study's word, or unknown: nothing here knows that it is others."""
+    assert " mix.example:81." in text
+    assert "others run" not in text
+    by = plan.mixer.get("run_by")
+    assert text.endswith(f"it is run by {by}." if by else "does not say who runs it: ask before you rely on it.")
+
+
+def weakest(plan: Any) -> float:
+    """The largest epsilon of a report that somebody may send."""
+    return float(max(getattr(plan, "allowed_epsilons", None) or [plan.epsilon]))
+
+
+def rule_name_local(plan: Any, task: Any, text: str) -> None:
+    assert (text == "I trust nobody") == (weakest(plan) <= 3)
+    if weakest(plan) > 3 and plan.kind != "personal-mean":
+        assert text == f"A report with {'little' if plan.epsilon <= 6 else 'hardly any'} protection"
+
+
+def rule_local_odds(plan: Any, task: Any, text: str) -> None:
+    """Above 3 how often a report is true, e^E/(e^E + k - 1) for one of k options; else how often a guess between two
+    answers is right: at most e^E/(e^E + 1)."""
+    epsilon = weakest(plan)
+    assert (text == "") == (epsilon <= 3)
+    if not text:
+        return
+    often = re.findall(r"(?:people|right|about) (over \d+|\d+) (?:send|times)", text)[0]
+    most = 100 * math.exp(epsilon) / (math.exp(epsilon) + 1)
+    if "send their true answer" in text:
+        slots = task.get("slots") or task["questions"][0]["options"]
+        if plan.kind == "questions" or plan.__dict__.get("local") == "k-rr":
+            truth = 100 * math.exp(epsilon) / (math.exp(epsilon) + len(slots) - 1)
+            assert often == ("over 99" if truth > 99.5 else str(round(truth)))
+            assert ("only rarely" in text) == (truth >= 90)
+    else:
+        assert 50 < int(often.removeprefix("over ")) <= math.ceil(most)
+
+
+def rule_pick_local(plan: Any, task: Any, text: str) -> None:
+    """The odds stand first where a report hides little."""
+    assert ("on my own device" in text) == (weakest(plan) <= 3)
+    assert text == "My answer is randomised on my own device." or text == words.SENTENCES["local_odds"](task)
+
+
+def rule_name_shuffled(plan: Any, task: Any, text: str) -> None:
+    assert (text == "I trust a mixer between us") == (plan.epsilon <= 3)
+
+
+def rule_arrived(plan: Any, task: Any, text: str) -> None:
+    """`test_browser.py` sends twice from one visit."""
+    assert ("the first counts" in text) == (not plan.by_invitation)
+    assert "stored, encrypted." in text
+
+
+def rule_cookies(plan: Any, task: Any, text: str) -> None:
+    """`test_pages.py::test_participants_get_one_cookie_or_none` has what it holds, and where it goes."""
+    assert text.startswith("No cookies" if plan.by_invitation else "One cookie, for this visit alone")
+    assert ("after 12 hours" in text) == (not plan.by_invitation)
+    assert text.endswith("o trackers, nothing loaded from elsewhere.")
 
 
 def rule_shuffled_seen(plan: Any, task: Any, text: str) -> None:
@@ -561,7 +618,7 @@ def rule_time(plan: Any, task: Any, text: str) -> None:
 
 def rule_batch(plan: Any, task: Any, text: str) -> None:
     assert f"{plan.min_batch:,} people" in text
-    assert ("of a way" in text) == plan.phased
+    assert ("of one of the two" in text) == plan.phased
 
 
 def rule_closes(plan: Any, task: Any, text: str) -> None:
@@ -588,9 +645,9 @@ RULES = {
     "once": rule_once,
     "uses": rule_uses,
     "pick_trusted": always("My answer is sent as it is.", "test_browser.py::test_the_watch_on_the_traffic_can_fail"),
-    "pick_local": always(
-        "My answer is randomised on my own device.", "test_browser.py::test_a_local_answer_never_leaves_the_page"
-    ),
+    "name_local": rule_name_local,
+    "local_odds": rule_local_odds,
+    "pick_local": rule_pick_local,
     "trusted_sent": always(
         "Your answer as it is. It is stored encrypted.",
         "test_store.py::test_values_are_sealed_and_tokens_and_keys_hashed",
@@ -613,6 +670,7 @@ RULES = {
     "local_seen": rule_local_seen,
     "local_published": rule_local_published,
     "local_promise": rule_local_promise,
+    "name_shuffled": mixed(rule_name_shuffled),
     "pick_shuffled": mixed(
         always(
             "My answer is randomised, sealed and mixed with many others.",
@@ -638,9 +696,20 @@ RULES = {
         "on their own machine can use the Python client.",
         "test_browser.py::test_a_task_that_keeps_less_than_the_page_shows_is_refused_aloud",
     ),
-    "arrived": always(
-        "Your answer has arrived and is stored, encrypted.",
-        "test_store.py::test_values_are_sealed_and_tokens_and_keys_hashed",
+    "arrived": rule_arrived,
+    "answered": always(
+        "An answer has arrived from this visit: one is enough, and another would not count.",
+        "test_browser.py::test_a_visit_counts_once_however_often_it_sends",
+    ),
+    "ticket": mixed(
+        always(
+            "You have chosen the mixer in this visit. If your report did not get there, send it again: it takes one.",
+            "test_mixed.py::test_a_visit_to_an_open_study_has_one_way",
+        )
+    ),
+    "another": always(
+        "Your visit ends here: the next answer from this device counts as another person’s.",
+        "test_browser.py::test_a_visit_counts_once_however_often_it_sends",
     ),
     "choice": always(
         "Which way you chose is not hidden from the people who run the study.",
@@ -648,16 +717,14 @@ RULES = {
     ),
     "time": rule_time,
     "address": always(
-        "The address that a report comes from limits the rate of uploads; this service neither stores nor logs it.",
+        "The address that you come from limits how often pages are asked for and answers sent; this service neither "
+        "stores nor logs it.",
         "test_security.py::test_nothing_of_a_person_is_logged",
     ),
     "batch": rule_batch,
     "closes": rule_closes,
     "crowd": rule_crowd,
-    "cookies": always(
-        "No cookies for participants, no trackers, nothing loaded from elsewhere.",
-        "test_pages.py::test_participants_get_no_cookie",
-    ),
+    "cookies": rule_cookies,
 }
 
 
@@ -712,7 +779,7 @@ LABELS = {
     "else’s answer, and wonders which of two answers yours was:", "Thank you", "You can close this page.", "Way",
     ",", ".",
     "Suppose that anyone at all, the team too, sees your report and wonders which of two answers yours was:",
-    "This choice needs JavaScript: your answer is randomised on your own device. The other choice works without it.",
+    "This choice needs JavaScript: your report is made on your own device. The other choice works without it.",
     "The button works once the program that randomises is loaded.", "Draw 100 made-up reports", "say “above”",
     "lie in the upper half", "name “A”", "name the first part of “A”", "name “everything else”", "if the answer is A",
     "if it is something else", "if the answer is the lowest possible", "if it is the highest possible", "Reports that",
@@ -722,13 +789,13 @@ LABELS = {
     "the program that computes from your answers", "the program that asks",
     "the program that randomises", "Query", "3", "I trust a mixer between us", "If the two conspire",
     "If too few take part", "Randomise and seal here, then send", "the program that seals",
-    "This choice needs JavaScript: your answer is randomised on your own device. The first choice works without it.",
+    "This choice needs JavaScript: your report is made on your own device. The first choice works without it.",
     "Suppose that the team, or anyone else, sees all the mixed reports and wonders which of two answers yours was:",
     "Suppose that the team and the mixer conspire, or too few took part:",
     "What is asked", "Your group: town", "Your group: team", "Your group: floor",
     "hold “A”", "say yes of “A”, if asked about it", "if it is not A", "As many as you like, or none.",
     "Up to 2, or none.",
-    "Who asks", "What for", "Contact", "How long it is kept", *ASKER.values(),
+    "Somebody else answers on this device", "Who asks", "What for", "Contact", "How long it is kept", *ASKER.values(),
     "Url", "Collected with hybridp: people choose whom they trust.",
 }  # fmt: skip
 NUMBER = re.compile(r"(over )?\d+([,.]\d+)*(e-\d+)?")
@@ -781,8 +848,10 @@ def test_what_is_sent_about_a_private_group_names_both_and_how_often_it_is_true(
         view = participant_view(task | {"status": "open"}, token=None, token_state="fine", report_id="")
         (offer,) = view["local"]["offers"]
         often = round(100 * math.e / (math.e + 3))
-        assert f"ne of the 4 pairs of town and {told_of}: your own about {often} times in 100" in offer["sent"]
-        assert ("counts as 0 or 120, by chance, the nearer one more often" in offer["sent"]) == ("number" in name)
+        sent = " is sent" if "number" in name else ""
+        assert f"ne of the 4 pairs of town and {told_of}{sent}: your own about {often} times in 100" in offer["sent"]
+        replaced = "First your number is replaced by 0 or 120, by chance: the one nearer to it is drawn more often."
+        assert (replaced in offer["sent"]) == ("number" in name)
         assert (view["local"]["notice"] is None) == ("number" in name)  # whose answer no report names
     _, task, _ = told("questions by group")
     view = participant_view(task | {"status": "open"}, token=None, token_state="fine", report_id="")
@@ -907,7 +976,9 @@ SCRIPT = {
     # what happened, said where it happens
     "Nothing was sent", "Please choose an answer to every question.", "Please tick at most #.",
     "Please fill in every field.", "Please give a number.", "Please give a number from # to #.",
-    "The report has not arrived", "# You can try again: the same report is sent.", "Send the same report again",
+    "The report may not have arrived", "# Nothing was lost. Try again: the same report is sent.",
+    "Send the same report again", "The page could not reach the server.",
+    "An answer has arrived from this visit: one is enough.",
     "The report was not taken", "The study has answered: this report is not sent again.",
     "The study and its mixer say different things of keys and batches. Please tell the people who run them.",
     "The study’s server did not take it.", "You have answered the other way: one answer is enough.",

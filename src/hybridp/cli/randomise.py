@@ -72,9 +72,12 @@ class Writing(Fields):
     ) -> None:
         """Say what was written and left out, and warn of a promise that protects hardly anybody, as a release does."""
         from hybridp.protocols.mean import warned
+        from hybridp.public.budgets import hides_little
 
         if promise is not None:
             warned([promise], max(people, 1))
+            if little := hides_little(promise.epsilon, promise.delta):
+                note(f"At epsilon {promise.epsilon:g} a report is no protection to rely on: {little}.")
         say_left_out(left_out)
         if self.as_json:
             emit({"out": str(self.out), **document, "simulated": self.rng.simulated or drawn})

@@ -78,7 +78,13 @@ def quiet(app: Any, trust_proxy: str) -> Any:
 @click.option("--host", default="127.0.0.1", show_default=True, help="TLS is the reverse proxy's part: stay local.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0: any free port.")
 @click.option("--base-url", help="How participants reach the service; links are made from it.")
-@click.option("--rate", type=float, default=100.0, show_default=True, help="Reports a second and address; 0: no limit.")
+@click.option(
+    "--rate",
+    type=float,
+    default=100.0,
+    show_default=True,
+    help="Reports a second and address, and half as many pages; 0: no limit.",
+)
 @proxy_option
 def serve(
     study_file: Path | None,

@@ -115,7 +115,8 @@ def local_report(
     """One randomised report, private by itself as the task promises (by the person's own `epsilon` where it lets them).
 
     The task is the server's word, and may be another one for one person than for all. With `accept` a task that keeps
-    less than that is refused, and so is one that would send a group as it is which `public` does not name.
+    less than that is refused, and so is one that would send a group as it is which `public` does not name. Above an
+    epsilon of 3 (`hybridp.public.budgets.LOCAL_LIMIT`) a report hides little: state `accept` where that matters.
 
     A number becomes a dithered bit, a piecewise or a noisy number; of several numbers some are chosen by chance and
     reported so; an option becomes another one, or a set of them, by chance; ticks become yes or no to one drawn option;

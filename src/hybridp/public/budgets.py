@@ -28,6 +28,7 @@ from numbers import Real
 from hybridp.errors import InvalidInput, must
 
 __all__ = [
+    "LOCAL_LIMIT",
     "ApproxDP",
     "Budget",
     "Neighbours",
@@ -37,6 +38,7 @@ __all__ = [
     "as_replacement",
     "as_zcdp",
     "doubts",
+    "hides_little",
     "parallel",
     "promised",
     "sequential",
@@ -309,6 +311,26 @@ def split(budget: PureDP | ApproxDP, weights: Sequence[float]) -> list[PureDP | 
         return [replace(budget, epsilon=epsilon) for epsilon in epsilons]
     deltas = parts(budget.delta, 10**18)
     return [replace(budget, epsilon=e, delta=d) for e, d in zip(epsilons, deltas, strict=True)]
+
+
+LOCAL_LIMIT = 3.0
+"""The largest epsilon at which a randomised report is offered to people who trust nobody: there a guess between two
+answers is right at most about 95 times in 100. Above it a report is called what it is."""
+
+
+def hides_little(epsilon: float, delta: float = 0.0) -> str:
+    """What is said of a report above the limit; nothing at or below it.
+
+    >>> hides_little(3.0)
+    ''
+    >>> hides_little(4.0)
+    'it hides little: a guess between two answers may be right about 98 times in 100'
+    """
+    if epsilon <= LOCAL_LIMIT:
+        return ""
+    right = 100 * (1 - (1 - delta) / (1 + math.exp(min(epsilon, 700.0))))
+    often = "over 99" if right > 99.5 else f"about {right:.0f}"
+    return f"it hides little: a guess between two answers may be right {often} times in 100"
 
 
 def doubts(budget: PureDP | ApproxDP, people: int) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
 from typing import Any, NamedTuple, TypeVar
 
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.budgets import ApproxDP, PureDP, hides_little
 from hybridp.public.heterogeneous import PersonalDP
 
 __all__ = ["COLLUDING", "CURATOR", "MIXED", "VIEWER"]
@@ -50,6 +50,9 @@ class Promise:
     def __str__(self) -> str:
         level = "no guarantee, by their own choice" if self.budget is None else str(self.budget)
         tail = f"; {self.note}" if self.note else ""
+        if isinstance(self.budget, PureDP | ApproxDP) and self.people != "trusted":
+            little = hides_little(self.budget.epsilon, self.budget.delta)
+            tail = f"; {little}{tail}" if little else tail
         return f"{self.people}, against {self.against}: {level}, by {self.mechanism}{tail}"
 
 

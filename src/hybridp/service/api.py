@@ -29,12 +29,21 @@ def service_of(request: Request) -> Service:
     return found
 
 
+def _address(request: Request) -> str:
+    return request.client.host if request.client else ""
+
+
 def analyst_of(
     request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 ) -> studies.Analyst:
     """Whoever holds the key, or 401."""
-    found = None if given is None else studies.check_key(service_of(request), given.credentials)
+    service, address = service_of(request), _address(request)
+    if given is not None:
+        service.guesses.may_guess(address)
+    found = None if given is None else studies.check_key(service, given.credentials)
     if found is None:
+        if given is not None:
+            service.guesses.guessed_wrong(address)
         raise Refused("unauthorised", "This needs an analyst's key: Authorization: Bearer KEY.")
     return found
 
@@ -117,6 +126,7 @@ def export(id: str, service: Here, who: Who) -> StreamingResponse:
 @router.get("/tasks/{id}", tags=["participants"])
 def task(id: str, request: Request, service: Here) -> Response:
     """What a participant's page or program must know."""
+    service.pages.check(_address(request))
     body = msgspec.json.encode(studies.task_document(service, id))
     tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
     headers = {"ETag": tag, "Cache-Control": "no-cache"}
@@ -142,8 +152,12 @@ class AskedAll(BaseModel):
 def check_invitations(id: str, asked: AskedAll, request: Request, service: Here) -> dict[str, Any]:
     """Whether invitations are good, before an answer is sent: `failures` as of an upload, and the ids that are `stored`
     already. Nothing is used up."""
-    service.gate.check(request.client.host if request.client else "", len(asked.reports))
-    return studies.check_invitations(service, id, [(one.id, one.token) for one in asked.reports])
+    service.gate.check(_address(request), len(asked.reports))
+    service.guesses.may_guess(_address(request))
+    found = studies.check_invitations(service, id, [(one.id, one.token) for one in asked.reports])
+    if unknown := sum(failure["code"] == "token-unknown" for failure in found["failures"]):
+        service.guesses.guessed_wrong(_address(request), unknown)
+    return found
 
 
 class TicketAsked(BaseModel):
@@ -157,11 +171,17 @@ class TicketAsked(BaseModel):
 @router.post("/tasks/{id}/ticket", tags=["participants"])
 async def ask_ticket(id: str, asked: TicketAsked, request: Request, service: Here) -> dict[str, str]:
     """The right to send one report to the study's mixer. It uses up the invitation; asked again, it is the same."""
-    service.gate.check(request.client.host if request.client else "")
+    service.gate.check(_address(request))
+    service.guesses.may_guess(_address(request))
     view = service.kept_view(id)
     if view is None:
         view = await asyncio.to_thread(service.fresh_view, id)
-    return {"ticket": await mixed.give_ticket(service, view, asked.id, asked.token)}
+    try:
+        return {"ticket": await mixed.give_ticket(service, view, asked.id, asked.token)}
+    except Refused as error:
+        if error.code == "token-unknown":
+            service.guesses.guessed_wrong(_address(request))
+        raise
 
 
 # --- operations -------------------------------------------------------------------------------------------------------
@@ -175,13 +195,19 @@ def healthz(service: Here) -> dict[str, str]:
 
 
 @router.get("/metrics", tags=["operations"], response_class=Response)
-def metrics(service: Here, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)] = None) -> Response:
+def metrics(
+    request: Request, service: Here, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)] = None
+) -> Response:
     """Counters for Prometheus: nothing about anybody. Closed unless HYBRIDP_METRICS_TOKEN is set, and sent as a bearer,
     or HYBRIDP_METRICS is `open`."""
     token = service.settings.metrics_token
     if not token and not service.settings.metrics_open:
         raise Refused("metrics-closed", "The metrics are closed: set HYBRIDP_METRICS_TOKEN, or HYBRIDP_METRICS=open.")
+    if token and given is not None:
+        service.guesses.may_guess(_address(request))
     if token and (given is None or not hmac.compare_digest(given.credentials.encode(), token.encode())):
+        if given is not None:
+            service.guesses.guessed_wrong(_address(request))
         raise Refused("unauthorised", "This needs the token of the metrics: Authorization: Bearer TOKEN.")
     service.metrics.gauge("hybridp_waiting_reports", service.writer.waiting)
     service.metrics.gauge("hybridp_up_seconds", service.uptime())

@@ -114,6 +114,8 @@ class Service:
         self.metrics = Metrics()
         limits = settings.limits
         self.gate = Gate(limits.rate, limits.burst)
+        self.pages = Gate(limits.rate / 2, limits.burst // 2)
+        self.guesses = Gate(limits.guess_rate, limits.guess_burst)
         self.writer = Writer(self.engine, most_waiting=limits.waiting, watch=self.metrics.committed)
         self._studies: dict[str, Study] = {}
         self._views: dict[str, tuple[float, View]] = {}

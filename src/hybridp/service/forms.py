@@ -54,7 +54,7 @@ _PROMISED = {
 }
 _KEPT = ("min_batch", "releases", "delete_raw_after_release", "delete_by")
 _WHEN = ("by_invitation", "opens", "closes", "time_precision")
-_MIXER = ("batch", "url", "key", "delta", "epsilon", "cap")
+_MIXER = ("batch", "url", "run_by", "key", "delta", "epsilon", "cap")
 _MIXABLE = ("mean",)
 """The kinds whose reports may come through a mixer."""
 _GROUPED = {"mean": ("by", "categories", "by_private", "least", "compare", "joint"),

@@ -14,7 +14,8 @@ from hybridp.errors import HybridpError
 from hybridp.service import words
 from hybridp.service.uploads import log_internal
 
-__all__ = ["HERE", "form_fields", "page", "see", "slowly", "status_of", "trouble", "whatever_is_stored"]
+__all__ = ["HERE", "address_of", "for_people", "form_fields", "paced", "page", "see", "slowly", "status_of", "trouble"]
+__all__ += ["whatever_is_stored"]
 
 HERE = Path(__file__).parent
 
@@ -65,9 +66,24 @@ async def form_fields(request: Request) -> dict[str, str]:
         return {name: value for name, value in form.items() if isinstance(value, str)}
 
 
+def address_of(request: Request) -> str:
+    """Where a request comes from; behind a proxy that is trusted, where the proxy says."""
+    return request.client.host if request.client else ""
+
+
+def for_people(request: Request) -> bool:
+    """Whether a page was asked for, and not a document of an interface."""
+    return "text/html" in request.headers.get("accept", "") and not request.url.path.startswith(("/api/", "/tasks/"))
+
+
 def slowly(request: Request) -> None:
     """What anyone may send, without a key, counts for the same limit as uploads."""
-    request.app.state.service.gate.check(request.client.host if request.client else "")
+    request.app.state.service.gate.check(address_of(request))
+
+
+async def paced(request: Request) -> None:
+    """Every page that is asked for counts, whoever asks."""
+    request.app.state.service.pages.check(address_of(request))
 
 
 def see(path: str) -> RedirectResponse:

@@ -18,6 +18,7 @@ import hashlib
 import ipaddress
 import math
 import secrets
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -51,24 +52,40 @@ class Gate:
         self._rate, self._burst, self._clock = rate, float(burst), clock
         self._secret = secrets.token_bytes(16)
         self._buckets: OrderedDict[bytes, tuple[float, float]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def _take(self, address: str, cost: int, *, least: float) -> float:
+        """Charge `cost` where it leaves `least` or more in the bucket; by how much it is short of that."""
+        key = hashlib.blake2b(_network(address).encode(), key=self._secret, digest_size=12).digest()
+        with self._lock:
+            now = self._clock()
+            level, then = self._buckets.pop(key, (self._burst, now))
+            level = min(self._burst, level + (now - then) * self._rate)
+            short = cost + least - level
+            self._buckets[key] = (level if short > 0 else level - cost, now)
+            if len(self._buckets) > _KEPT:
+                self._buckets.popitem(last=False)
+        return max(short, 0.0)
 
     def wait(self, address: str, cost: int = 1) -> float:
         """0 if it may pass, and is charged; else the seconds after which it could."""
-        if self._rate == 0:
-            return 0.0
-        key = hashlib.blake2b(_network(address).encode(), key=self._secret, digest_size=12).digest()
-        now = self._clock()
-        level, then = self._buckets.pop(key, (self._burst, now))
-        level = min(self._burst, level + (now - then) * self._rate)
-        short = cost - level
-        self._buckets[key] = (level if short > 0 else level - cost, now)
-        if len(self._buckets) > _KEPT:
-            self._buckets.popitem(last=False)
-        return max(short, 0.0) / self._rate
+        return 0.0 if self._rate == 0 else self._take(address, cost, least=0.0) / self._rate
 
     def check(self, address: str, cost: int = 1) -> None:
         """`Refused` for whoever comes too fast."""
-        wait = self.wait(address, cost)
-        if wait:
-            seconds = math.ceil(wait)
-            raise Refused("too-fast", f"Too many at once: come back in {seconds} s.", retry_after=seconds)
+        _refuse(self.wait(address, cost), "Too many at once")
+
+    def may_guess(self, address: str) -> None:
+        """`Refused` for whoever was wrong too often, whatever they bring now; nothing is charged for asking."""
+        _refuse(0.0 if self._rate == 0 else self._take(address, 0, least=1.0) / self._rate, "Too many wrong keys")
+
+    def guessed_wrong(self, address: str, many: int = 1) -> None:
+        """Charge wrong guesses: many in one request may cost the next burst too, and no more."""
+        if self._rate:
+            self._take(address, min(many, int(self._burst)), least=-self._burst)
+
+
+def _refuse(wait: float, why: str) -> None:
+    if wait:
+        seconds = math.ceil(wait)
+        raise Refused("too-fast", f"{why}: come back in {seconds} s.", retry_after=seconds)

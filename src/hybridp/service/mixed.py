@@ -8,6 +8,7 @@ reports than there are tickets is refused: a batch that the mixer fills up itsel
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,12 +19,22 @@ from hybridp.service import store
 from hybridp.service.core import Service, Study, View
 from hybridp.service.problems import Refused
 from hybridp.service.reports import Packed, report_id
-from hybridp.service.schema import SHUFFLED, TICKET, batches, participation, progress
+from hybridp.service.schema import SHUFFLED, TICKET, batches, participation, progress, reports
 
-__all__ = ["arrivals", "give_ticket", "take_batch", "waits_for_mixer"]
+__all__ = ["answered", "arrivals", "give_ticket", "take_batch", "waits_for_mixer"]
 
 WAIT = 86_400
 """Seconds after the closing for which a release waits for the mixer's last batch, where people hold tickets still."""
+
+
+def answered(service: Service, view: View, name: str) -> int | None:
+    """The group of what was stored under a report's id, a ticket's too; None where nothing was."""
+    if view.cipher is None:
+        return None
+    here = (reports.c.study == view.study.number, reports.c.id == view.cipher.row(report_id(name)))
+    with store.reading(service.engine) as db:
+        found: int | None = db.execute(select(reports.c.grp).where(*here)).scalar()
+    return found
 
 
 async def give_ticket(service: Service, view: View, name: str, token: str | None) -> str:
@@ -39,7 +50,12 @@ async def give_ticket(service: Service, view: View, name: str, token: str | None
     asked = view.checker.token(token)
     nonce = cipher.nonce(name if token is None or asked is None else token)
     at = now // plan.time_precision * plan.time_precision
-    row = Packed(cipher.row(b"ticket " + nonce), at, TICKET, None, b"", asked, name)
+    own = cipher.row(b"ticket " + nonce)
+    if asked is None:  # one row a visit, whichever way it answers
+        own = cipher.row(report_id(name))
+        if await asyncio.to_thread(answered, service, view, name) not in (None, TICKET):
+            raise Refused("token-used", "An answer has arrived from this visit: one is enough.")
+    row = Packed(own, at, TICKET, None, b"", asked, name)
     late = plan.closes is not None and now > plan.closes
     failed = await service.writer.store(store.Batch(view.study.number, view.phase, plan.time_precision, [row], late))
     if failed:

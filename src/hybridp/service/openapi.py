@@ -47,15 +47,15 @@ _OWN: dict[tuple[str, str], set[int]] = {
     ("post", "/tasks/{id}/ticket"): {401, 403, 409, 422, 429},
     ("post", UPLOAD): {409, 415, 429},
     ("post", MIXED): {409, 422, 429},
-    ("get", "/tasks/{id}"): {304},
-    ("get", "/metrics"): {401, 403},
+    ("get", "/tasks/{id}"): {304, 429},
+    ("get", "/metrics"): {401, 403, 429},
 }
 
 
 def _refusals(method: str, path: str) -> set[int]:
     found = {500, 503} | _OWN.get((method, path), set())
     if path.startswith("/api/"):
-        found.add(401)
+        found |= {401, 429}
     if "{id}" in path:
         found.add(404)
     if method == "post":

@@ -23,14 +23,26 @@ from hybridp.service import charts, participant, sessions, store, studies
 from hybridp.service.core import Service
 from hybridp.service.forms import NAMES, declared_by, fieldsets
 from hybridp.service.headers import SecurityHeaders
-from hybridp.service.html import HERE, form_fields, page, see, slowly, status_of, trouble, whatever_is_stored
+from hybridp.service.html import (
+    HERE,
+    address_of,
+    for_people,
+    form_fields,
+    paced,
+    page,
+    see,
+    slowly,
+    status_of,
+    trouble,
+    whatever_is_stored,
+)
 from hybridp.service.problems import Refused
 from hybridp.service.schema import analysts, meta
 from hybridp.service.shown import error_rows, error_unit, shown_release
 
 __all__ = ["install", "router"]
 
-router = APIRouter(include_in_schema=False)
+router = APIRouter(include_in_schema=False, dependencies=[Depends(paced)])
 
 
 def install(app: FastAPI) -> None:
@@ -38,14 +50,19 @@ def install(app: FastAPI) -> None:
     as_json: Any = app.exception_handlers[HTTPException]
 
     async def answer(request: Request, error: Any) -> Any:
-        for_people = "text/html" in request.headers.get("accept", "")
-        if not for_people or request.url.path.startswith(("/api/", "/tasks/")):
+        if not for_people(request):
             return await as_json(request, error)
         title = "There is no such page" if error.status_code == 404 else "This did not work"
         return page("problem.html", error.status_code, title=title, detail=f"{error.detail}.", back=None)
 
     app.include_router(participant.router)
     app.add_exception_handler(HTTPException, answer)
+    refused: Any = app.exception_handlers[HybridpError]
+
+    async def refuse(request: Request, error: Any) -> Any:
+        return trouble(error) if for_people(request) else await refused(request, error)
+
+    app.add_exception_handler(HybridpError, refuse)
     app.mount("/static", StaticFiles(directory=HERE / "static"), name="static")
     app.add_middleware(SecurityHeaders, https=app.state.service.settings.secure_cookies)
 
@@ -128,10 +145,13 @@ async def login(request: Request) -> Response:
     service = request.app.state.service
     try:
         slowly(request)
+        service.guesses.may_guess(address_of(request))
     except Refused as error:
         return trouble(error, "/login")
     form = await form_fields(request)
     analyst = await run_in_threadpool(studies.check_key, service, form.get("key", "").strip())
+    if analyst is None:
+        service.guesses.guessed_wrong(address_of(request))
     if analyst is None or not _same_site(request):
         return page("login.html", 401, problem="This key is not known.")
     answer = see("/")

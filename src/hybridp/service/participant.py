@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
 
 from hybridp.errors import HybridpError, InvalidInput
-from hybridp.service import chances, studies, words
+from hybridp.service import chances, mixed, studies, words
 from hybridp.service.charts import dots
 from hybridp.service.headers import policy_with
-from hybridp.service.html import form_fields, page, see, slowly, status_of, trouble
+from hybridp.service.html import address_of, form_fields, paced, page, see, slowly, status_of, trouble
 from hybridp.service.problems import Refused
+from hybridp.service.schema import TICKET
 from hybridp.service.uploads import log_internal
+from hybridp.service.words import VISIT_HOURS
 
 __all__ = ["participant_view", "router", "trusted_payload"]
 
-router = APIRouter(include_in_schema=False)
+router = APIRouter(include_in_schema=False, dependencies=[Depends(paced)])
 
 _WAIT = {
     "trusted": "This way is not open now: the people who trust the team have shown what to ask about already.",
@@ -46,6 +49,7 @@ def participant_view(
     token: str | None,
     token_state: str,
     report_id: str,
+    answered: int | None = None,
     problem: str = "",
     given: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
@@ -62,7 +66,9 @@ def participant_view(
         "notice": [t for t in task["notice"] if task["status"] == "open" or t != words.SENTENCES["crowd"](task)],
         "token": token,
         "token_problem": TOKENS.get(token_state, ""),
-        "may_answer": token_state not in TOKENS,
+        "answered": answered is not None,
+        "may_answer": token_state not in TOKENS and answered is None,
+        "may_mix": token_state not in TOKENS and answered in (None, TICKET),
         "report_id": report_id,
         "problem": problem,
         "given": given or {},
@@ -119,6 +125,8 @@ def _local(task: Mapping[str, Any]) -> dict[str, Any]:
             offer["sent"] = words.sent_about_line(task)
         elif "grid" in task:
             offer["sent"] = words.sent_about_map(task)
+        if task.get("choices"):
+            offer["sent"] = f"{words.odds({'randomiser': randomiser}, epsilon)} {offer['sent']}".strip()
         if randomiser["browser"] and randomiser["name"] != "coordinates" and "steps" not in alone:
             one, other = chances.per_hundred(found.one), chances.per_hundred(found.other)
             answers = {"one_answer": found.one_answer, "other_answer": found.other_answer}
@@ -161,10 +169,10 @@ def _local_questions(task: Mapping[str, Any]) -> dict[str, Any]:
 
 def _shuffled(task: Mapping[str, Any]) -> dict[str, Any]:
     """A guess by who sees the mixed batch, and by the team and the mixer together, who see the report itself."""
-    mixed, own = task["guarantee"]["mixed"], task["guarantee"]["shuffled"]
+    batch, own = task["guarantee"]["mixed"], task["guarantee"]["shuffled"]
     randomiser = task["mixer"]["randomiser"]
     found = chances.notice(randomiser, float(own["epsilon"]))
-    epsilon, delta = float(mixed["epsilon"]), float(mixed["delta"])
+    epsilon, delta = float(batch["epsilon"]), float(batch["delta"])
     rows = [_row(epsilon, delta, chances.at_most_right(epsilon, delta), False)]
     together = [_row(float(own["epsilon"]), 0.0, found.right, found.exact)]
     return {"rows": rows, "together": together, "sent": words.sent(randomiser), "browser": randomiser["browser"]}
@@ -232,22 +240,68 @@ def _participant(
     """
     service = request.app.state.service
     task = studies.task_document(service, study_id)
-    known = form.get("report_id", "")
+    known, visit = form.get("report_id", ""), None if task["by_invitation"] else _visit(request)
+    name = known if _ID.fullmatch(known) else visit or studies.new_report_id()
+    state = _state(request, study_id, token)
     view = participant_view(
         task,
         token=token,
-        token_state=studies.token_state(service, study_id, token),
-        report_id=known if _ID.fullmatch(known) else studies.new_report_id(),
+        token_state=state,
+        report_id=name,
+        answered=None if visit is None else mixed.answered(service, service.view(study_id), name),
         problem=problem,
         given={name: text for name, text in form.items() if name in ("epsilon", "report_id")},
     )
     answer = page("participant.html", status, **view)
+    if not task["by_invitation"] and visit is None:
+        _begin(request, study_id, name, answer)
     if "mixer" in task:
         answer.headers["content-security-policy"] = policy_with(task["mixer"]["url"])
     return answer
 
 
+def _state(request: Request, study_id: str, token: str | None) -> str:
+    """Whether an invitation is good; one that the study does not know counts as a guess."""
+    service, address = request.app.state.service, address_of(request)
+    if token:
+        service.guesses.may_guess(address)
+    found = studies.token_state(service, study_id, token)
+    if found == "unknown":
+        service.guesses.guessed_wrong(address)
+    return found
+
+
 _ID = re.compile("[A-Za-z0-9_-]{21}[AQgw]")
+_VISIT, _LASTS = "hybridp_visit", VISIT_HOURS * 3600
+
+
+def _visit(request: Request) -> str | None:
+    """The random number of an open study's visit, which names its one report; None at its beginning, or long after."""
+    name, _, began = request.cookies.get(_VISIT, "").partition(".")
+    if not (_ID.fullmatch(name) and began.isascii() and began.isdecimal() and len(began) < 12):
+        return None
+    return name if 0 <= time.time() - int(began) < _LASTS else None
+
+
+def _begin(request: Request, study_id: str, name: str, answer: Response) -> None:
+    """A cookie that ends with the browser, or by its own hour; only this study's pages get it, and no script."""
+    hour = int(time.time()) // 3600 * 3600
+    secure = request.app.state.service.settings.secure_cookies
+    path = f"/s/{quote(study_id)}"
+    answer.set_cookie(_VISIT, f"{name}.{hour}", path=path, httponly=True, samesite="lax", secure=secure)
+
+
+@router.post("/s/{study_id}/visit")
+def another_visit(request: Request, study_id: str) -> Response:
+    """Somebody else at the same device: the next answer is another person's."""
+    try:
+        slowly(request)
+        request.app.state.service.study(study_id)
+    except HybridpError as error:
+        return trouble(error)
+    answer = see(f"/s/{quote(study_id)}")
+    _begin(request, study_id, studies.new_report_id(), answer)
+    return answer
 
 
 @router.get("/s/{study_id}")
@@ -266,6 +320,8 @@ async def participate(request: Request, study_id: str) -> Response:
     token = form.get("t") or None
     try:
         slowly(request)
+        if token:
+            service.guesses.may_guess(address_of(request))
         task = await run_in_threadpool(studies.task_document, service, study_id)
         payload, epsilon = trusted_payload(task, form)
         report = {

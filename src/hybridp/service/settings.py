@@ -21,8 +21,10 @@ __all__ = ["Limits", "Settings", "stated_address"]
 class Limits:
     """How much one request, and one address, may ask for.
 
-    `rate` reports a second and address, up to `burst` at once; 0 switches the limit off (behind a proxy that has its
-    own). `waiting` reports may wait for the disk before further uploads are told to come back later. `clock_skew`
+    `rate` reports a second and address, up to `burst` at once, and half as many pages; 0 switches these limits off
+    (behind a proxy that has its own). Of wrong keys and invitations an address may try `guess_burst`
+    at once and `guess_rate` a second: then none of its keys is looked at for a while. `waiting` reports may wait for
+    the disk before further uploads are told to come back later. `clock_skew`
     seconds a participant's clock may be ahead, or behind the opening. A body must come within `body_seconds`; of all
     that are on their way about `held_bytes` are held, at most twice as many.
     """
@@ -33,6 +35,8 @@ class Limits:
     reports_per_request: int = 1000
     rate: float = 100.0
     burst: int = 2000
+    guess_rate: float = 0.5
+    guess_burst: int = 60
     waiting: int = 50_000
     clock_skew: int = 300
 

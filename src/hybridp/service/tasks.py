@@ -328,6 +328,7 @@ def _mixed(plan: MeanPlan, guarantee: dict[str, Any]) -> dict[str, Any]:
     if kept.delta:  # everybody reads it: four decimals, rounded up, and never more than is promised
         kept = promised(min(math.ceil(kept.epsilon * 1e4) / 1e4, plan.study.guarantee.epsilon), kept.delta)
     stated = {"url": mixer.url, "key": mixer.key, "batch": mixer.batch, "closes": plan.closes}
+    stated |= {"run_by": mixer.run_by}
     return {
         "groups": ["trusted", "shuffled", "local"],
         "mixer": {**stated, "randomiser": described(invite.randomiser)},

@@ -96,7 +96,12 @@ class Front:
         given = parse_upload(body, service.settings.limits.reports_per_request)
         if len(given) > 1:
             self._pass(scope, len(given) - 1)
+        address = (scope.get("client") or ("",))[0]
+        if view.study.plan.by_invitation:
+            service.guesses.may_guess(address)
         failures = await submit_reports(service, view, given)
+        if unknown := sum(failure["code"] == "token-unknown" for failure in failures):
+            service.guesses.guessed_wrong(address, unknown)
         return msgspec.json.encode({"failures": failures}) if failures else _ALL_FINE
 
     async def _mixed(self, scope: Scope, receive: Receive, study_id: str) -> bytes:

@@ -9,12 +9,17 @@ from fractions import Fraction
 from typing import Any
 from urllib.parse import urlsplit
 
-from hybridp.public.randomisers import WORD
-from hybridp.service.chances import exact, in_words, of_100, told_truly
+from hybridp.public.budgets import LOCAL_LIMIT
+from hybridp.service.chances import at_most_right, exact, in_words, notice, of_100, told_truly
+from hybridp.service.sent import number, sent, sent_about_line, sent_about_map, sent_of
 
-__all__ = ["SENTENCES", "notices", "number", "said", "sent", "sent_about_line", "sent_about_map", "sent_of", "when"]
+__all__ = ["SENTENCES", "VISIT_HOURS", "notices", "number", "odds", "said", "sent", "sent_about_line", "sent_about_map"]
+__all__ += ["sent_of", "when"]
 
 Task = Mapping[str, Any]
+_RARELY, _NEARLY = Fraction(9, 10), Fraction(199, 200)
+VISIT_HOURS = 12
+"""After so many hours a visit to an open study has ended, whatever the browser keeps."""
 
 
 def when(seconds: float) -> str:
@@ -27,103 +32,6 @@ def when(seconds: float) -> str:
 
 # --- every sentence that promises something -------------------------------------------------------------------------
 # The page shows these and no other claims; tests/service/test_words.py has a rule for each that computes it anew.
-
-_SENT = {
-    "dithered": "A random number, and whether your answer is above it: yes or no, sometimes flipped on purpose.",
-    "piecewise": "A random number that is more likely to be near your answer than far from it.",
-    "coordinates": "Reports on some of your answers, chosen by chance, each of them randomised.",
-    "unit-vector": "One of many directions, drawn by chance; those that point towards your answers are more likely.",
-}
-
-
-def sent(randomiser: Mapping[str, Any]) -> str:
-    """What a local person's device sends, for the mechanism that it uses."""
-    if randomiser["name"] not in ("k-rr", "two-stage"):
-        return _SENT.get(randomiser["name"], "Your answer with random noise added on your own device.")
-    share = told_truly(randomiser)
-    if share == 0:
-        return "The same report whatever your answer is: the list has one entry only."
-    often = "about" if randomiser["name"] == "k-rr" else "up to about"
-    return (
-        f"One entry of the list: your own answer as it is {often} {of_100(share)} times in 100, otherwise another "
-        "entry by chance. What is not on the list counts as “everything else”."
-    )
-
-
-def sent_of(question: Mapping[str, Any]) -> str:
-    """The same for one of a study's questions."""
-    randomiser, many = question["randomiser"], len(question.get("options", ()))
-    if "grid" in question:
-        return sent_about_map(question)
-    if "line" in question:
-        return sent_about_line(question)
-    options, first = f"{many:,} options", ""
-    if "columns" in question:
-        of = question["columns"]
-        options = f"{many:,} {'pairs' if len(of) == 2 else 'cells'} of {' and '.join(of)}"
-    if "steps" in question:
-        ends = " or ".join(number(question["bounds"][end]) for end in ("lower", "upper"))
-        first = f"Your {question['name']} counts as {ends}, by chance, the nearer one more often. Then: "
-    match randomiser["name"]:
-        case "coordinates":
-            many, of = int(randomiser["reported"]), int(randomiser["dimensions"])
-            if many == of:
-                return f"A randomised report on each of these {of:,} numbers."
-            some = "one" if many == 1 else f"{many:,}"
-            return f"A randomised report on {some} of these {of:,} numbers, drawn by chance."
-        case "k-rr":
-            truth = of_100(Fraction(int(randomiser["keep"]), WORD))
-            some = "one" if first else "One"
-            return f"{first}{some} of the {options}: your own about {truth} times in 100, otherwise another by chance."
-        case "subset":
-            truth, size = of_100(Fraction(int(randomiser["keep"]), WORD)), int(randomiser["size"])
-            return (
-                f"{first}{size:,} of the {options}, drawn by chance; your own is among them about {truth} times in 100."
-            )
-        case "one-option":
-            truth = of_100(Fraction(int(randomiser["keep"]), WORD))
-            return (
-                "One of the options, drawn whatever you ticked, and whether you ticked it: yes or no, told truly about "
-                f"{truth} times in 100."
-            )
-    if question.get("windows"):
-        low, width = question["bounds"]["lower"], question["bounds"]["upper"] - question["bounds"]["lower"]
-        near = " or ".join(f"{number(low + width * a)} to {number(low + width * b)}" for a, b in question["windows"])
-        if randomiser["name"] != "dithered":
-            about = f"It is about where your number lies from {near}; outside counts as its nearest end."
-            return f"{sent(randomiser)} {about}"
-        return f"{_SENT['dithered']} The random number is drawn from {near}."
-    return sent(randomiser)
-
-
-def sent_about_line(task: Task) -> str:
-    """The same for a regression: a report on some of the numbers that are computed from the answers."""
-    randomiser, steered = task["randomiser"], task["line"]["form"] == "steered"
-    about = "how far they lie from the line of those who trusted" if steered else "products of any two of them"
-    if randomiser["name"] != "coordinates":
-        return f"{_SENT['unit-vector'].removesuffix('your answers are more likely.')}{about} are more likely."
-    many, of = int(randomiser["reported"]), int(randomiser["dimensions"])
-    some = "one" if many == 1 else f"{many:,}"
-    return (
-        f"A randomised report on {some} of {of:,} numbers, drawn by chance. They are computed from your answers on "
-        f"this page: {about}."
-    )
-
-
-def sent_about_map(task: Task) -> str:
-    """The same for points: a cell of the map."""
-    cells, truth = int(task["grid"]["cells"]), of_100(Fraction(int(task["randomiser"]["keep"]), WORD))
-    return (
-        f"The number of one of {cells:,} fields, into which a grid divides all possible answers: your own about "
-        f"{truth} times in 100, otherwise another one by chance."
-    )
-
-
-def number(x: Any) -> str:
-    """A number for people, whatever was stored."""
-    if not isinstance(x, float | int) or not math.isfinite(x):
-        return "–"
-    return f"{x:,.6g}" if abs(x) < 1e6 or abs(x) >= 1e15 else f"{x:,.0f}"
 
 
 def _heavy(task: Task) -> bool:
@@ -164,9 +72,10 @@ def _level(promise: Mapping[str, float]) -> str:
 
 
 def _ways(task: Task) -> str:
+    choose = "" if _local_odds(task) else " You choose whom you trust."
     if _phased(task):
-        return "There are two ways to answer, one after the other. You choose whom you trust."
-    return f"There are {'three' if 'mixer' in task else 'two'} ways to answer. You choose whom you trust."
+        return f"There are two ways to answer, one after the other.{choose}"
+    return f"There are {'three' if 'mixer' in task else 'two'} ways to answer.{choose}"
 
 
 def _once(task: Task) -> str:
@@ -179,7 +88,10 @@ def _once(task: Task) -> str:
         own = [promise for name, promise in task["guarantee"].items() if name != "mixed"]
         both = {exact(2 * promise["epsilon"]): exact(promise["epsilon"]) for promise in own}
         cost = "two answers together have " + " or ".join(f"ε = {two} instead of {one}" for two, one in both.items())
-    return f"Please answer once, one way. Nothing here stops a second answer, and it weakens your protection: {cost}."
+    return (
+        "Please answer once, one way: of one visit the first answer counts. Nothing here stops a second visit, and it "
+        f"weakens your protection: {cost}."
+    )
 
 
 def _uses(task: Task) -> str:
@@ -295,6 +207,56 @@ def _retention(task: Task) -> str:
     return f"{kept} Randomised reports: no day is set; they stay until the team deletes the study."
 
 
+def odds(asked: Task, epsilon: float, delta: float = 0.0) -> str:
+    """Above the limit: how little a report on one question hides, from its own randomiser; empty at or below it."""
+    if epsilon <= LOCAL_LIMIT:
+        return ""
+    randomiser, named = asked.get("randomiser"), "options" in asked or "slots" in asked
+    if randomiser is not None and named and "steps" not in asked and randomiser["name"] in ("k-rr", "two-stage"):
+        truth = told_truly(randomiser)
+        true = f"of 100 people {of_100(truth)} send their true answer"
+        if truth >= _RARELY:
+            return f"Your answer is changed only rarely: {true}."
+        rare = f"somebody with another answer sends it {math.exp(epsilon):,.0f} times less often"
+        return f"It hides little: {true}, and {rare}."
+    right, whole = at_most_right(epsilon, delta), False
+    if randomiser is not None and "steps" not in asked:
+        found = notice(randomiser, epsilon, delta)
+        right, whole = found.right, found.exact
+    often = of_100(right) if right > _NEARLY else f"{'' if whole else 'at most '}about {of_100(right)}"
+    return f"It hides little: a guess between two answers is right {often} times in 100; a coin toss is right 50 times."
+
+
+def _local_odds(task: Task) -> str:
+    if choices := task.get("choices"):
+        worst = max(choices, key=lambda choice: float(choice["epsilon"]))
+        told = odds(worst, float(worst["epsilon"]))
+        return f"At ε = {exact(worst['epsilon'])}: {told[0].lower()}{told[1:]}" if told else ""
+    asked = task.get("questions", [task])
+    promise = task["guarantee"]["local"]
+    alone = asked[0] if len(asked) == 1 else {}
+    return odds(alone, float(promise["epsilon"]), float(promise["delta"]))
+
+
+def _name_local(task: Task) -> str:
+    if not _local_odds(task):
+        return "I trust nobody"
+    if task.get("choices"):
+        return "I choose how much my report hides"
+    return f"A report with {in_words(float(task['guarantee']['local']['epsilon']))}"
+
+
+def _name_shuffled(task: Task, mixer: Mapping[str, Any]) -> str:
+    epsilon = float(task["guarantee"]["mixed"]["epsilon"])
+    return "I trust a mixer between us" if epsilon <= LOCAL_LIMIT else f"A mixed report with {in_words(epsilon)}"
+
+
+def _run_by(mixer: Mapping[str, Any]) -> str:
+    if mixer.get("run_by"):
+        return f"By the study’s own word it is run by {mixer['run_by']}."
+    return "The study does not say who runs it: ask before you rely on it."
+
+
 def _local_stays(task: Task) -> str:
     public = ", ".join(by["name"] for by in task.get("by") or ())
     if _named(task) or ("randomiser" in task and _heavy(task)):
@@ -389,8 +351,9 @@ def _script(task: Task) -> str:
 
 
 def _batch(task: Task) -> str:
-    each = " of a way" if _phased(task) else ""
-    return f"Nothing is published before {int(task['min_batch']):,} people{each} have taken part."
+    if _phased(task):
+        return f"Nothing is published of one of the two before {int(task['min_batch']):,} people have taken part in it."
+    return f"Nothing is published before {int(task['min_batch']):,} people have taken part."
 
 
 def _time(task: Task) -> str:
@@ -401,12 +364,24 @@ def _time(task: Task) -> str:
     return f"The time of your answer is kept rounded down to the {step}."
 
 
+def _cookies(task: Task) -> str:
+    if task["by_invitation"]:
+        return "No cookies for participants, no trackers, nothing loaded from elsewhere."
+    return (
+        "One cookie, for this visit alone: a random number and the hour, so that what you send twice counts once. It "
+        f"ends with the browser, or after {VISIT_HOURS} hours, and goes to this study’s page only. It is not stored "
+        "as it is: a hash of it, with a secret key, names what you send. No trackers, nothing loaded from elsewhere."
+    )
+
+
 SENTENCES: Mapping[str, Callable[[Task], str]] = {
     "ways": _ways,
     "once": _once,
     "uses": _uses,
     "pick_trusted": lambda task: "My answer is sent as it is.",
-    "pick_local": lambda task: "My answer is randomised on my own device.",
+    "name_local": _name_local,
+    "local_odds": _local_odds,
+    "pick_local": lambda task: _local_odds(task) or "My answer is randomised on my own device.",
     "trusted_sent": lambda task: "Your answer as it is. It is stored encrypted.",
     "trusted_seen": lambda task: "The people who run the study and its server can read it until it is deleted.",
     "trusted_published": _trusted_published,
@@ -420,11 +395,12 @@ SENTENCES: Mapping[str, Callable[[Task], str]] = {
     "local_seen": _local_seen,
     "local_published": _local_published,
     "local_promise": _local_promise,
+    "name_shuffled": _mixing(_name_shuffled),
     "pick_shuffled": _mixing(lambda task, mixer: "My answer is randomised, sealed and mixed with many others."),
     "shuffled_sealed": _mixing(
         lambda task, mixer: (
             "It is sealed here so that only the team can open it, and goes not to the team but to a mixer, "
-            f"{urlsplit(mixer['url']).netloc}, which others run."
+            f"{urlsplit(mixer['url']).netloc}. {_run_by(mixer)}"
         )
     ),
     "shuffled_seen": _mixing(
@@ -452,19 +428,31 @@ SENTENCES: Mapping[str, Callable[[Task], str]] = {
     ),
     "weight": _weight,
     "script": _script,
-    "arrived": lambda task: "Your answer has arrived and is stored, encrypted.",
+    "arrived": lambda task: (
+        "Your answer has arrived and is stored, encrypted."
+        if task["by_invitation"]
+        else "An answer has arrived from this visit and is stored, encrypted. If you sent several, the first counts."
+    ),
+    "answered": lambda task: "An answer has arrived from this visit: one is enough, and another would not count.",
+    "ticket": _mixing(
+        lambda task, mixer: (
+            "You have chosen the mixer in this visit. If your report did not get there, send it again: it takes one."
+        )
+    ),
+    "another": lambda task: "Your visit ends here: the next answer from this device counts as another person’s.",
     # what else you should know: also in the task document
     "choice": lambda task: "Which way you chose is not hidden from the people who run the study.",
     "time": _time,
     "address": lambda task: (
-        "The address that a report comes from limits the rate of uploads; this service neither stores nor logs it."
+        "The address that you come from limits how often pages are asked for and answers sent; this service neither "
+        "stores nor logs it."
     ),
     "batch": _batch,
     "closes": lambda task: f"The study closes on {when(task['closes'])}." if task["closes"] else "",
     "crowd": lambda task: (
         "" if task["by_invitation"] else "Anyone with the link can answer, also more than once, also by a program."
     ),
-    "cookies": lambda task: "No cookies for participants, no trackers, nothing loaded from elsewhere.",
+    "cookies": _cookies,
 }
 """What a participant is told, by name; empty where it does not apply."""
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 from urllib.parse import urlsplit
 
 from hybridp.public.study.fields import Check, Fields, at_least, field, positive
-from hybridp.public.study.question import named
+from hybridp.public.study.question import named, short
 
 __all__ = ["Mixer"]
 
@@ -48,6 +48,9 @@ class Mixer(Fields):
     )
     key: str | None = field(
         None, help="The mixer's public key, as `hybridp mix key` prints it.", check=named, option=""
+    )
+    run_by: str = field(
+        "", help="Who runs the mixer, as participants read it: not those who ask.", check=short(200), option=""
     )
 
     @property

@@ -4,7 +4,9 @@ import { canSeal, fromText, seal, text } from "./seal.js";
 
 async function ask(where, document) {
   const posted = { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(document) };
-  const response = await fetch(where, { credentials: "omit", cache: "no-store", ...(document && posted) });
+  const response = await fetch(where, { credentials: "omit", cache: "no-store", ...(document && posted) }).catch(() => {
+    throw new Error("The page could not reach the server.");
+  });
   const told = await response.json().catch(() => ({}));
   if (!response.ok) {
     const problem = new Error(told.detail ?? "It was not taken.");
@@ -24,7 +26,7 @@ async function mustAgree(where, stated) {
 }
 
 // `page` has what both programs of the page use.
-export async function startMixed(task, token, page) {
+export async function startMixed(task, { token, report: name }, page) {
   const form = document.getElementById("shuffled-form");
   if (!form) return;
   const button = document.getElementById("shuffled-send");
@@ -57,12 +59,12 @@ export async function startMixed(task, token, page) {
       if (answer === null) return;
       const report = { id: reportId(), payload: numberPayload(randomiser, task.bounds, answer, systemWords()) };
       const body = new TextEncoder().encode(JSON.stringify(padded(report, bytes)));
-      kept = { name: reportId(), report, sealed: text(await seal(body, fromText(report_key), task.id)) };
+      kept = { name, report, sealed: text(await seal(body, fromText(report_key), task.id)) };
       value.disabled = true;
     }
     button.disabled = true;
     try {
-      const asked = { id: kept.name, token };
+      const asked = { id: kept.name, token: token || null };
       const mixer = `${url.replace(/\/$/, "")}/mix/${encodeURIComponent(task.id)}`;
       await mustAgree(mixer, task.mixer);
       const { ticket } = await ask(`/tasks/${encodeURIComponent(task.id)}/ticket`, asked);
@@ -74,7 +76,7 @@ export async function startMixed(task, token, page) {
       }
       button.disabled = false;
       button.textContent = "Send the same report again";
-      say("problem", "The report has not arrived", `${error.message} You can try again: the same report is sent.`);
+      say("problem", "The report may not have arrived", `${error.message} Nothing was lost. Try again: the same report is sent.`);
       return;
     }
     form.reset();

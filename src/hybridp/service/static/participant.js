@@ -4,7 +4,6 @@ import {
   numberPayload,
   padded,
   recordPayload,
-  reportId,
   roundedTime,
   supported,
   systemWords,
@@ -175,14 +174,35 @@ function serverTime() {
   return clock === null ? Date.now() : clock.then + (performance.now() - clock.since);
 }
 
+// Whether this visit has answered, in another tab for example: asked before anything is drawn.
+async function arrived(task) {
+  const asked = { reports: [{ id: study.dataset.report }] };
+  const response = await posted(`/tasks/${encodeURIComponent(task.id)}/invitations`, JSON.stringify(asked));
+  const told = await response.json().catch(() => ({}));
+  if (!response.ok || !Array.isArray(told.stored)) throw new Error(told.detail ?? "The study’s server did not take it.");
+  return told.stored.length > 0;
+}
+
+// What a browser says of a connection that failed is for programmers.
+function posted(where, body) {
+  const headers = { "content-type": "application/json" };
+  return fetch(where, { method: "POST", credentials: "omit", headers, body }).catch(() => {
+    throw new Error("The page could not reach the server.");
+  });
+}
+
 async function send(task) {
   const { randomiser, epsilon } = chosenRandomiser(task);
   if (drawn === null) {
     if (!ready(task)) return;
     const value = answer(task);
     if (value === null) return;
+    if (!task.by_invitation && (await arrived(task))) {
+      show("problem", "Nothing was sent", "An answer has arrived from this visit: one is enough.");
+      return;
+    }
     const report = {
-      id: reportId(),
+      id: study.dataset.report,
       time: roundedTime(task.time_precision, serverTime()),
       token: study.dataset.token || null,
       group: "local",
@@ -196,18 +216,13 @@ async function send(task) {
   const body = JSON.stringify({ reports: [drawn] });
   let told;
   try {
-    const response = await fetch(`/tasks/${encodeURIComponent(task.id)}/reports`, {
-      method: "POST",
-      credentials: "omit",
-      headers: { "content-type": "application/json" },
-      body,
-    });
+    const response = await posted(`/tasks/${encodeURIComponent(task.id)}/reports`, body);
     told = await response.json().catch(() => ({}));
     if (!response.ok || !Array.isArray(told.failures)) throw new Error(told.detail ?? "The study’s server did not take it.");
   } catch (problem) {
     button.disabled = false;
     button.textContent = "Send the same report again";
-    show("problem", "The report has not arrived", `${problem.message} You can try again: the same report is sent.`);
+    show("problem", "The report may not have arrived", `${problem.message} Nothing was lost. Try again: the same report is sent.`);
     return;
   }
   if (told.failures.length > 0) {
@@ -333,7 +348,7 @@ async function start() {
     for (const i of places) form.querySelector(`.question[data-place="${i}"]`).hidden = false;
   }
   ready(task);
-  if (task.mixer) startMixed(task, study.dataset.token || null, { show, numberIn, promiseIn, answered });
+  if (task.mixer) startMixed(task, study.dataset, { show, numberIn, promiseIn, answered });
   const trial = document.getElementById("try");
   if (trial && task.bounds) {
     trial.hidden = false;
