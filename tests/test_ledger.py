@@ -13,6 +13,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import dp_accounting
+import numpy as np
 import pytest
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.pld import common as pld_common
@@ -430,8 +431,83 @@ def wide(tmp_path: Path) -> Ledger:
     return Ledger.create(tmp_path / "wide", {"all": ApproxDP(100.0, 1e-2)})
 
 
-def noisy(kind: str, multiplier: float, budget: PureDP | ApproxDP) -> Charge:
-    return Charge("all", budget, kind, "p", noise=(kind, multiplier))
+def noisy(kind: str, multiplier: float, budget: PureDP | ApproxDP, steps: int = 2**32) -> Charge:
+    return Charge("all", budget, kind, "p", noise=(kind, multiplier, steps) if steps else (kind, multiplier))
+
+
+def exact_delta(kind: str, size: float, steps: int, times: int, epsilon: float) -> float:
+    """delta(epsilon) of so many draws on whole numbers, against a shift of so many steps: by their losses' convolution.
+
+    The loss at x is (|x - d| - |x|)/t, or (d^2 - 2 d x)/(2 s^2): a whole number of 1/t, or of d/s^2 beside a constant.
+    """
+    x = np.arange(-int(60 * size), int(60 * size) + 1)
+    weight = np.exp(-np.abs(x) / size if kind == "laplace" else -(x**2) / (2 * size**2))
+    whole = np.abs(x - steps) - np.abs(x) if kind == "laplace" else -x
+    unit, shift = (1 / size, 0.0) if kind == "laplace" else (steps / size**2, steps**2 / (2 * size**2))
+    one = np.bincount(whole - whole.min(), weights=weight / weight.sum())
+    all_of = np.ones(1)
+    for _ in range(times):
+        all_of = np.convolve(all_of, one)
+    losses = unit * (np.arange(all_of.size) + times * whole.min()) + times * shift
+    above = losses > epsilon
+    return float((all_of[above] * -np.expm1(epsilon - losses[above])).sum())
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "steps", "times"), [(0.5, 1, 50), (1.0, 1, 20), (0.25, 1, 30), (1.0, 2, 12), (0.5, 7, 20)]
+)
+def test_discrete_laplace_charges_compose_as_their_own_losses_do(
+    wide: Ledger, epsilon: float, steps: int, times: int
+) -> None:
+    for _ in range(times):
+        spend(wide, noisy("laplace", 1 / epsilon, PureDP(epsilon), steps))
+    found = tight_epsilon(wide, "all", 1e-6)
+    assert exact_delta("laplace", steps / epsilon, steps, times, found) <= 1e-6 * (1 + 1e-6)
+    assert exact_delta("laplace", steps / epsilon, steps, times, found * 0.995) > 1e-6
+    # The control: continuous noise of the same size would show less than was spent.
+    continuous = pld.from_laplace_mechanism(1 / epsilon).self_compose(times).get_epsilon_for_delta(1e-6)
+    assert exact_delta("laplace", steps / epsilon, steps, times, continuous) > 1.01e-6
+
+
+def test_fifty_shares_at_half_are_what_was_published_of_them(wide: Ledger) -> None:
+    for _ in range(50):
+        spend(wide, noisy("laplace", 2.0, PureDP(0.5), 1))
+    assert tight_epsilon(wide, "all", 1e-6) == pytest.approx(20.30, abs=0.01)
+
+
+@pytest.mark.parametrize(("sigma", "steps", "times"), [(1.5, 1, 6), (3.0, 1, 9), (4.0, 2, 5)])
+def test_gaussians_on_a_coarse_or_unknown_lattice_are_never_shown_below_their_own_losses(
+    wide: Ledger, sigma: float, steps: int, times: int
+) -> None:
+    """Beside other charges too, with which they share the delta."""
+    for known in (steps, 0):
+        for _ in range(times):
+            spend(wide, noisy("gaussian", sigma / steps, ApproxDP(2.0, 1e-9), known))
+        found = tight_epsilon(wide, "all", 1e-6)
+        times_now = times if known else 2 * times
+        assert exact_delta("gaussian", sigma, steps, times_now, found) <= 1e-6
+        assert exact_delta("gaussian", sigma, steps, times_now, found * 0.8) > 1e-6
+    spend(wide, noisy("laplace", 1.0, PureDP(1.0), 1))
+    assert found < tight_epsilon(wide, "all", 1e-6) <= found + 1.2
+
+
+def test_a_delta_that_is_spent_is_not_there_for_gaussians(wide: Ledger) -> None:
+    """A charge of (1e-3, 9.8e-7) may fail with its whole delta: 2e-8 of 1e-6 are left for the others."""
+    spend(wide, of(1e-3, 9.8e-7, people="all"))
+    for _ in range(9):
+        spend(wide, noisy("gaussian", 3.0, ApproxDP(2.0, 1e-9), 1))
+    found = tight_epsilon(wide, "all", 1e-6)
+    assert exact_delta("gaussian", 3.0, 1, 9, found) <= 2e-8
+    assert exact_delta("gaussian", 3.0, 1, 9, found * 0.8) > 2e-8
+
+
+def test_noise_of_an_unknown_lattice_is_worth_its_guarantee_alone(wide: Ledger) -> None:
+    """Older versions wrote no steps: sensitivity 1, where the loss is that of randomised response, was possible."""
+    for _ in range(20):
+        spend(wide, noisy("laplace", 4.0, PureDP(0.25), 0))
+    found = tight_epsilon(wide, "all", 1e-6)
+    assert exact_delta("laplace", 4.0, 1, 20, found) <= 1e-6 * (1 + 1e-6)
+    assert exact_delta("laplace", 4.0, 1, 20, found * 0.99) > 1e-6
 
 
 def test_twenty_laplace_charges_compose_as_dp_accounting_says(wide: Ledger) -> None:

@@ -109,7 +109,7 @@ def test_laplace_noise_is_one_draw_of_the_stated_scale(
     charged = {e.people: e for e in Ledger.open(tmp_path / "l").history()}
     assert set(charged) == {"trusted", "local"}
     assert (charged["trusted"].budget.epsilon, charged["trusted"].budget.delta) == (epsilon, delta)
-    assert charged["trusted"].noise == ("laplace", scale / LEVELS)
+    assert (charged["trusted"].noise, charged["trusted"].steps) == (("laplace", scale / LEVELS), LEVELS)
     assert (charged["local"].budget.epsilon, charged["local"].budget.delta) == (1.0, 0.0)
     assert found["receipt"]["ledger_entries"] == [e.id for e in charged.values()]
 
@@ -203,7 +203,7 @@ def test_full_lm_sends_every_trusted_value_through_the_stated_randomiser(rows: A
     assert end == len(tape.words)
     sent = sum((float(r["report"]) - 64) / 64 for r in rows.reports)
     people = len(rows.reports) + 8
-    assert sole(found)["estimate"] == pytest.approx(64 + 64 * (sent + drawn.sum()) / people, abs=1e-9)
+    assert sole(found)["unbiased"] == pytest.approx(64 + 64 * (sent + drawn.sum()) / people, abs=1e-9)
     charged = Ledger.open(tmp_path / "l").history()
     assert [(e.people, e.budget.epsilon) for e in charged] == [("trusted", 1.0), ("local", 1.0)]
     assert stated(found, "trusted")["epsilon"] == 1.0
@@ -353,7 +353,7 @@ def test_full_lm_randomises_one_record_of_each_person(tmp_path: Path) -> None:
     bit = DitheredBit(PureDP(1.0), flips(1.0))
     drawn, end = tape.read_from(0, lambda n, rng: noise.reports(bit, np.full(n, level(96.0)), rng=rng), 8)
     assert end == len(tape.words)
-    assert sole(found)["estimate"] == pytest.approx(64 + 64 * float(drawn.mean()), abs=1e-9)
+    assert sole(found)["unbiased"] == pytest.approx(64 + 64 * float(drawn.mean()), abs=1e-9)
 
 
 def test_a_local_persons_raw_value_is_never_read(rows: Any) -> None:

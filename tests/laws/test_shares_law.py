@@ -66,7 +66,8 @@ def test_of_two_options_the_first_count_has_one_draw_for_a_sensitivity_of_one(tm
     assert stated(found, "trusted")["epsilon"] == epsilon
     assert "count of the first option" in stated(found, "trusted")["mechanism"]
     (charge,) = Ledger.open(tmp_path / "l").history()
-    assert (charge.people, charge.budget.epsilon, charge.noise) == ("trusted", epsilon, ("laplace", 1 / epsilon))
+    assert (charge.people, charge.budget.epsilon, charge.noise, charge.steps) == (
+        "trusted", epsilon, ("laplace", 1 / epsilon), 1)  # fmt: skip
     assert not found["simulated"]
 
 

@@ -89,6 +89,8 @@ class Entry:
     purpose: str
     collection: str | None
     noise: tuple[str, float] | None
+    steps: int
+    """The sensitivity of what the noise was added to, in steps of its lattice; 0 where that is not known."""
     state: str
     digest: str | None = None
 
@@ -195,7 +197,7 @@ class Ledger:
                 "FROM charges ORDER BY id"
             ).fetchall()
         return [
-            Entry(i, at, p, rule.budget_of(e, d, relation[p]), m, purpose, c, _noise(noise), state, digest)
+            Entry(i, at, p, rule.budget_of(e, d, relation[p]), m, purpose, c, *_noise(noise), state, digest)
             for i, at, p, e, d, m, purpose, c, noise, state, digest in rows
         ]
 
@@ -363,9 +365,10 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _noise(text: str) -> tuple[str, float] | None:
+def _noise(text: str) -> tuple[tuple[str, float] | None, int]:
+    """The kind of noise with its multiplier, and the steps, which older versions did not write."""
     value = json.loads(text)
-    return (str(value[0]), float(value[1])) if value else None
+    return ((str(value[0]), float(value[1])), int(value[2]) if len(value) > 2 else 0) if value else (None, 0)
 
 
 def _is_trial(db: sqlite3.Connection) -> bool:

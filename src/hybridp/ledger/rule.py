@@ -26,7 +26,7 @@ from hybridp.errors import (
     UnusableRows,
     must,
 )
-from hybridp.public.budgets import ApproxDP, Neighbours, PureDP
+from hybridp.public.budgets import ZCDP, ApproxDP, Neighbours, PureDP, as_approx
 
 if TYPE_CHECKING:
     from hybridp.ledger.file import Ledger
@@ -104,8 +104,8 @@ class Charge:
     digest. A set that has grown is another set, and is charged again: whether the reports that came are by new people
     or by the same ones cannot be seen. `beside` is the digest of a set that other people sent: where that one is paid
     for at this price, a set beside it takes nothing more, since everybody still sent one report; there is one such set
-    for each `collection`, which then names a phase of the study, and any other is charged. `noise` (mechanism and
-    noise multiplier) is kept so that the whole history can
+    for each `collection`, which then names a phase of the study, and any other is charged. `noise` (mechanism, noise
+    multiplier, and the sensitivity in steps of the lattice that it was drawn on) is kept so that the whole history can
     be composed more tightly than by adding up.
     """
 
@@ -114,7 +114,7 @@ class Charge:
     mechanism: str
     purpose: str
     collection: str | None = None
-    noise: tuple[str, float] | None = None
+    noise: tuple[str, float] | tuple[str, float, int] | None = None
     digest: str | None = None
     beside: str | None = None
 
@@ -323,8 +323,9 @@ def tight_epsilon(ledger: Ledger, people: str, delta: float, own_epsilon: float 
     An account in shares of own epsilons composes differently for every epsilon, so that `own_epsilon` must say whose:
     what is found is the share of it that such a person has spent. The larger the epsilon, the less there is to gain.
 
-    Charges with a noise multiplier (scale/sensitivity, so that the neighbouring relation is inside it) compose as what
-    they are; others as the worst mechanism with their guarantee. Never above the plain sum where that sum's delta fits.
+    Charges compose as what was drawn (`_drawn`), or else as the worst mechanism with their guarantee; Gaussian noise on
+    a coarse or an unknown lattice as the zCDP that it has on any (Canonne, Kamath and Steinke 2020, Thm 4), at a part
+    of the delta. Never above the plain sum where that sum's delta fits.
     """
     from dp_accounting.pld import common
     from dp_accounting.pld import privacy_loss_distribution as pld
@@ -339,17 +340,49 @@ def tight_epsilon(ledger: Ledger, people: str, delta: float, own_epsilon: float 
             )
         unit = float(own_epsilon)
     spent = [e for e in ledger.history() if e.people == people and e.state != "void" and e.budget.epsilon > 0]
-    total = pld.identity()
+    total, off, rho, every = pld.identity(), 0.0, 0.0, 0
     for entry in spent:
         kind, multiplier = entry.noise or ("any", 0.0)
-        if kind == "gaussian":
-            part = pld.from_gaussian_mechanism(multiplier)
-        elif kind == "laplace":
-            part = pld.from_laplace_mechanism(multiplier)
-        else:
+        drawn, slip = _drawn(kind, multiplier, entry.steps)
+        if drawn is None and kind == "gaussian":
+            rho += 1 / (2 * multiplier**2)
+            continue
+        if drawn is None:
             promise = common.DifferentialPrivacyParameters(unit * entry.budget.epsilon, entry.budget.delta)
-            part = pld.from_privacy_parameters(promise)
-        total = total.compose(part)
-    found = float(total.get_epsilon_for_delta(delta)) / unit if spent else 0.0
+            drawn = pld.from_privacy_parameters(promise)
+        total, off, every = total.compose(drawn), off + slip, every + 1
+
+    def composed(part: float) -> float:
+        """With this part of delta for the Gaussians of which only their zCDP is known."""
+        rest = as_approx(ZCDP(rho), part * delta).epsilon if rho else 0.0
+        left = (1 - part) * delta * math.exp(-off)
+        return rest + 2 * off + (float(total.get_epsilon_for_delta(left)) if every else 0.0)
+
+    parts = (0.0,) if not rho else (1.0,) if not every else (0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99)
+    found = min(map(composed, parts)) / unit if spent else 0.0
     fits = math.fsum(e.budget.delta for e in spent) <= delta
     return min(found, math.fsum(e.budget.epsilon for e in spent)) if fits else found
+
+
+_COARSE, _FINE = 2**16, 2.0**20
+
+
+def _drawn(kind: str, multiplier: float, steps: int) -> tuple[Any, float]:
+    """The privacy loss of this noise on its lattice, for a shift of so many steps; None where that is not known.
+
+    Discrete Laplace noise of scale t against a shift of d steps has ``delta(e) <= 1 - exp((e - d/t)/2)/cosh(1/(2t))``,
+    with equality where ``(d - t e - 1)/2`` is a whole number: on a fine lattice it is continuous noise of epsilon
+    ``d/t + 2 ln cosh(1/(2t))``, and on a coarse one it is composed as it is: of one step it is randomised response.
+    Gaussian noise on a fine lattice has rounded continuous noise's density up to ``(z^2 + 1)/(24 sigma^2)`` in its
+    logarithm. The second number bounds that within 40 sigma, for 10,000 coordinates: epsilon is off by twice as much.
+    """
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    size = multiplier * steps
+    if kind == "laplace" and 0 < steps <= _COARSE:
+        return pld.from_discrete_laplace_mechanism(1 / size, steps, use_connect_dots=True), 0.0
+    if kind == "laplace" and steps:
+        return pld.from_laplace_mechanism(1 / (1 / multiplier + 2 * math.log(math.cosh(1 / (2 * size))))), 0.0
+    if kind == "gaussian" and size >= _FINE:
+        return pld.from_gaussian_mechanism(multiplier), 1e6 / size**2
+    return None, 0.0

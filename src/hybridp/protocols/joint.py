@@ -25,6 +25,7 @@ from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Charge, Ledger
 from hybridp.protocols.groups import adjusted, kind_of, listed_differences, small_rule
 from hybridp.protocols.mean import MeanStudy, kept, noise_level, on_reports, spending
+from hybridp.protocols.mean_receipt import drawn
 from hybridp.protocols.shares import ShareStudy, field_rule
 from hybridp.public.bounds import Bounds
 from hybridp.public.groups import Grouping
@@ -103,8 +104,8 @@ class JointStudy:
         own = Charge("local", invite.promise, f"{invite.oracle.name} report", purpose, collection=collection)
         if self.estimator == "lm-only":
             return [own]
-        kind, size = noise_level(noise.mechanism)
-        told = (kind, size) if kind == "gaussian" else None
+        kind = noise_level(noise.mechanism)[0]
+        told = drawn(noise.mechanism) if kind == "gaussian" else None
         trusted = Charge("trusted", noise.mechanism.guarantee, f"{kind} noise on the cells", purpose, noise=told)
         return [trusted] if self.estimator == "tcm-only" else [trusted, own]
 

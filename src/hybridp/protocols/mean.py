@@ -184,14 +184,14 @@ class MeanStudy:
             return reports
         if self.rule.name == "full-lm":
             return [Charge("trusted", invite.promise, local_noise, purpose), own]
-        kind, size = noise_level(noise)
-        trusted = [Charge("trusted", noise.guarantee, f"{kind} noise on the sum", purpose, noise=(kind, size))]
+        text = f"{noise_level(noise)[0]} noise on the sum"
+        trusted = [Charge("trusted", noise.guarantee, text, purpose, noise=protections.drawn(noise))]
         if (count := self.count_noise) is not None:
             text = "laplace noise on the count of clipped people"
-            trusted.append(Charge("trusted", count.guarantee, text, purpose, noise=noise_level(count)))
+            trusted.append(Charge("trusted", count.guarantee, text, purpose, noise=protections.drawn(count)))
         if (squares := self.squares_noise) is not None:
             text = "laplace noise on the sum of squares"
-            trusted.append(Charge("trusted", squares.guarantee, text, purpose, noise=noise_level(squares)))
+            trusted.append(Charge("trusted", squares.guarantee, text, purpose, noise=protections.drawn(squares)))
         return trusted if self.rule.name == "tcm-only" else [*trusted, *reports]
 
     def _either(self, purpose: str, collection: str | None) -> list[Charge]:

@@ -23,17 +23,22 @@ if TYPE_CHECKING:
     from hybridp.protocols.mean import MeanStudy
 
 __all__ = ["AMPLIFIED", "MixedReports", "check_mixing", "local_protection", "mixed_assumptions", "mixed_batches"]
-__all__ += ["level_promises", "mixed_levels", "mixed_promises", "noise_level", "trusted_protection"]
+__all__ += ["drawn", "level_promises", "mixed_levels", "mixed_promises", "noise_level", "trusted_protection"]
 
 Guarantee = PureDP | ApproxDP
 S = TypeVar("S", LocalSummary, ShareReports, VectorReportSums, SlotReports)
 
 
 def noise_level(noise: DiscreteLaplace | DiscreteGaussian) -> tuple[str, float]:
-    """What a ledger needs for tight accounting: the kind of noise, and its size over the sensitivity."""
+    """The kind of noise, and its size over the sensitivity."""
     if isinstance(noise, DiscreteLaplace):
         return "laplace", noise.scale / noise.sensitivity
     return "gaussian", noise.sigma / noise.sensitivity
+
+
+def drawn(noise: DiscreteLaplace | DiscreteGaussian) -> tuple[str, float, int]:
+    """What a ledger needs for tight accounting of one draw: its kind, its size, and the sensitivity in steps."""
+    return (*noise_level(noise), noise.sensitivity)
 
 
 def trusted_protection(study: MeanStudy, trusted: TrustedSummary | None) -> Protection | None:

@@ -28,6 +28,7 @@ from hybridp.device.regression import answer_question
 from hybridp.errors import InvalidInput, UnusablePublicRows, must
 from hybridp.ledger import Charge, Ledger, together
 from hybridp.protocols.mean import kept, noise_level, on_reports
+from hybridp.protocols.mean_receipt import drawn
 from hybridp.protocols.paying import paid_rows
 from hybridp.public.adjusting import holm
 from hybridp.public.budgets import ApproxDP, PureDP, promised, split_off
@@ -150,8 +151,8 @@ class RegressionStudy:
 
     def charges(self, purpose: str, collection: str | None, trusted: Trusted) -> list[Charge]:
         """What the ledger will be asked for. Gaussian noise composes as one draw, over all sums and rounds."""
-        kind, size = noise_level(trusted.noise)
-        composes = (kind, size) if kind == "gaussian" else None
+        kind = noise_level(trusted.noise)[0]
+        composes = drawn(trusted.noise) if kind == "gaussian" else None
         found = [Charge("trusted", trusted.noise.guarantee, f"{kind} noise on the sums", purpose, noise=composes)]
         if trusted.scale is not None:
             found.append(Charge("trusted", trusted.scale.guarantee, "noisy scale of the residuals", purpose))

@@ -24,7 +24,7 @@ from hybridp.device.shares import simulated_reports
 from hybridp.errors import must
 from hybridp.ledger import Charge, Ledger
 from hybridp.protocols import mean_receipt as protections
-from hybridp.protocols.mean_receipt import MixedReports, noise_level
+from hybridp.protocols.mean_receipt import MixedReports, drawn, noise_level
 from hybridp.protocols.mixed import read_batches
 from hybridp.protocols.paying import kept, on_reports, spending
 from hybridp.public.budgets import ApproxDP, PureDP
@@ -139,10 +139,9 @@ class ShareStudy:
             reports.append(Charge("shuffled", mixed.promise, text, purpose, collection=collection))
         if self.estimator == "lm-only":
             return reports
-        kind, size = noise_level(noise.mechanism)
-        composes = kind == "gaussian" or noise.draws == 1
-        text = f"{kind} noise on the counts"
-        trusted = Charge("trusted", noise.mechanism.guarantee, text, purpose, noise=(kind, size) if composes else None)
+        kind = noise_level(noise.mechanism)[0]
+        told = drawn(noise.mechanism) if kind == "gaussian" or noise.draws == 1 else None
+        trusted = Charge("trusted", noise.mechanism.guarantee, f"{kind} noise on the counts", purpose, noise=told)
         return [trusted] if self.estimator == "tcm-only" else [trusted, *reports]
 
 

@@ -31,7 +31,7 @@ from hybridp.device.mean import reach_reports
 from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Charge, Ledger
 from hybridp.protocols import mean_receipt as protections
-from hybridp.protocols.mean_receipt import MixedReports, noise_level
+from hybridp.protocols.mean_receipt import MixedReports, drawn, noise_level
 from hybridp.protocols.mixed import read_batches
 from hybridp.protocols.paying import kept, on_reports, paid_rows, undecided
 from hybridp.public.anchoring import VECTOR_SPREAD_SHARE, Anchoring, vector_anchoring
@@ -185,14 +185,14 @@ class VectorStudy:
             reports.append(Charge("shuffled", mixed.promise, text, purpose, collection=collection))
         if self.estimator == "lm-only":
             return reports
-        kind, size = noise_level(noise)
+        kind = noise_level(noise)[0]
         composes = kind == "gaussian" or self.bounds.dimensions == 1
         trusted = [
             Charge("trusted", noise.guarantee, f"{kind} noise on the sums", purpose,
-                   noise=(kind, size) if composes else None)
+                   noise=drawn(noise) if composes else None)
         ]  # fmt: skip
         if (squares := self.squares_noise) is not None:
-            alone = noise_level(squares) if self.bounds.dimensions == 1 else None
+            alone = drawn(squares) if self.bounds.dimensions == 1 else None
             text = "laplace noise on the sums of squares"
             trusted.append(Charge("trusted", squares.guarantee, text, purpose, noise=alone))
         return trusted if self.estimator == "tcm-only" else [*trusted, *reports]
