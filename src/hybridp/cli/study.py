@@ -227,9 +227,10 @@ def _is_stored(service: Service, study: str, key: str, kind: str) -> bool:
 @click.command("phase-two")
 @click.argument("study")
 @click.option("--key", default="phase-two", show_default=True, help="The idempotency key.")
+@click.option("--yes", is_flag=True, help="Make a list of records that will probably be empty, unasked.")
 @store_options
 @json_option
-def phase_two(study: str, key: str, database: str | None, key_file: Path | None, as_json: bool) -> None:
+def phase_two(study: str, key: str, yes: bool, database: str | None, key_file: Path | None, as_json: bool) -> None:
     """Studies in two phases: release the first one, and invite local people to answer what it says.
 
     They are those of heavy hitters, of steered numbers, and of a regression, alone or beside other questions.
@@ -239,12 +240,13 @@ def phase_two(study: str, key: str, database: str | None, key_file: Path | None,
 
         again = f"`hybridp study phase-two {study} --key {shlex.quote(key)}` shows it"
         with _stored_or_not(service, study, key, "discovery", again):
-            found = open_phase_two(service, study, key)
+            found = open_phase_two(service, study, key, sure=yes)
             _finish(service)
     if as_json:
         emit(found)
     elif "discovered_records" in found:
-        click.echo(f"{found['title']}: {found['discovered_records']:,} records discovered; local people are invited.")
+        outcome = found.get("remark") or "Local people are invited."
+        click.echo(f"{found['title']}: {found['discovered_records']:,} records discovered. {outcome}")
     else:
         _print_release(found)
         line = "invitations" in found or "centre" in found["invitation"].get("question", {})

@@ -93,10 +93,10 @@ def close(id: str, service: Here, who: Who) -> dict[str, Any]:
 
 
 @router.post("/api/studies/{id}/phase-two", tags=["analysts"])
-def phase_two(id: str, service: Here, who: Who, key: Idempotency = "phase-two") -> dict[str, Any]:
+def phase_two(id: str, service: Here, who: Who, key: Idempotency = "phase-two", sure: bool = False) -> dict[str, Any]:
     """Heavy hitters, regressions and steered numbers: end the first phase, charge it, and invite local people to
-    answer what it says."""
-    return studies.open_phase_two(service, id, key)
+    answer what it says. A list of records that will probably be empty is refused unless `sure`."""
+    return studies.open_phase_two(service, id, key, sure=sure)
 
 
 @router.post("/api/studies/{id}/release", tags=["analysts"])

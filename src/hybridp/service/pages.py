@@ -333,6 +333,7 @@ def _discovering(s: Mapping[str, Any]) -> list[str]:
         public = "These are public from then on, and local people are asked near what they say."
     return [
         f"The trusted people’s part ends: their whole promise is spent on {made}.",
+        s["discovery_forecast"] or "",
         public,
         "Trusted answers are deleted." if s["plan"]["collection"]["delete_raw_after_release"] else "",
     ]
@@ -379,7 +380,7 @@ async def close(request: Request, study_id: str) -> Response:
 @router.post("/studies/{study_id}/phase-two")
 async def phase_two(request: Request, study_id: str) -> Response:
     service = request.app.state.service
-    return await _act(request, study_id, lambda form: studies.open_phase_two(service, study_id))
+    return await _act(request, study_id, lambda form: studies.open_phase_two(service, study_id, sure="sure" in form))
 
 
 @router.post("/studies/{study_id}/release")

@@ -43,7 +43,7 @@ from hybridp.service.models import line_of, lines_of, piloted_line
 from hybridp.service.plans import Head, HeavyPlan, QuestionsPlan, RegressionPlan, SomePlan
 from hybridp.service.questions import Asked, unit_reports
 
-__all__ = ["listed", "opt_in_document", "opt_in_of", "phase_two", "piloted", "steered", "windows_of"]
+__all__ = ["empty_list", "listed", "opt_in_document", "opt_in_of", "phase_two", "piloted", "steered", "windows_of"]
 
 
 def piloted(
@@ -197,6 +197,13 @@ def phase_two(document: str, plan: SomePlan) -> Head:
 def windows_of(document: str) -> Steering | MeanSteering:
     invitation = json.loads(document)["invitation"]
     return (mean_steering_of if invitation["hybridp"] == MEAN_INVITATION else steering_of)(invitation)
+
+
+def empty_list(plan: HeavyPlan) -> str:
+    """What is said where trusted people discovered nothing."""
+    gone = " The trusted answers are deleted, as the plan announced." if plan.delete_raw_after_release else ""
+    spent = "No record was given often enough to be listed, and the trusted people's promise is spent."
+    return f"{spent}{gone} Close the study: local people would be asked about nothing."
 
 
 def listed(document: str, plan: HeavyPlan) -> Invitation:

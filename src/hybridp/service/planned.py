@@ -13,6 +13,7 @@ import math
 from statistics import NormalDist
 from typing import Any
 
+from hybridp.bench.heavy_plan import shown_probability, zipf
 from hybridp.curator.mean import sum_noise
 from hybridp.protocols.shares import ShareStudy
 from hybridp.protocols.ticks import TickStudy
@@ -30,8 +31,41 @@ from hybridp.service.plans import (
     SomePlan,
     VectorPlan,
 )
+from hybridp.service.problems import Refused
 
-__all__ = ["predicted"]
+__all__ = ["check_discovery", "discovery_forecast", "predicted"]
+
+
+def discovery_forecast(plan: SomePlan, trusted: int) -> str | None:
+    """What a list of records from so many trusted people would hold, in a sentence; None for other questions."""
+    if not isinstance(plan, HeavyPlan):
+        return None
+    threshold, among, records = _expected_records(plan, trusted)
+    share = f"{min(1.0, threshold / max(among, 1)):.1%}"
+    return (
+        f"A record is listed if about {threshold:,} of the {among:,} people who discover give it ({share}): "
+        f"at most about {among // threshold:,} records, and {records:.1f} if 1,000 are given as often as 1/rank. "
+        "The promise is spent even if the list is empty."
+    )
+
+
+def check_discovery(plan: HeavyPlan, trusted: int, *, sure: bool) -> None:
+    """Refuse, by public numbers and before anything is spent, a list that must be empty; and one that probably is,
+    unless somebody is `sure`."""
+    threshold, _, records = _expected_records(plan, trusted)
+    if trusted < threshold:
+        detail = f"{trusted:,} trusted people cannot discover a record, of which about {threshold:,} must give the same"
+        raise Refused("batch-too-small", f"{detail}: invite more. Nothing was spent.")
+    if records < 1 and not sure:
+        way_out = "Wait for more people, or confirm (`--yes`, in the API `?sure=true`)."
+        detail = f"The list would probably be empty. {discovery_forecast(plan, trusted)} {way_out}"
+        raise Refused("little-to-discover", detail)
+
+
+def _expected_records(plan: HeavyPlan, trusted: int) -> tuple[int, int, float]:
+    """The threshold, how many people discover, and how many records pass if their shares fall as 1/rank."""
+    mechanism, among = discovery(plan.study.trusted_promise), round(trusted * plan.study.discovery_share)
+    return mechanism.threshold, among, float(shown_probability(zipf(1000, 1.0), among, mechanism).sum())
 
 
 def predicted(plan: SomePlan, people: dict[str, int]) -> dict[str, Any] | None:

@@ -27,7 +27,7 @@ STATUS = {
     # about a study
     "budget-exceeded": 409, "not-open": 409, "closed": 409, "still-open": 409, "batch-too-small": 409,
     "wrong-phase": 409, "raw-deleted": 409, "no-release": 404, "no-mixer": 404, "still-mixing": 409, "key-reused": 409,
-    "no-tickets": 409,
+    "no-tickets": 409, "little-to-discover": 409,
     # about one report
     "bad-id": 422, "bad-time": 422, "bad-payload": 422, "bad-epsilon": 422, "out-of-range": 422, "wrong-group": 422,
     "token-needed": 401, "token-unknown": 403, "token-used": 409,

@@ -46,7 +46,8 @@ from hybridp.service.keys import RowCipher
 from hybridp.service.ledger import Balance, balances, release_once, stored
 from hybridp.service.mixed import waits_for_mixer
 from hybridp.service.models import clustered, line_of, regressed, regression_piloted
-from hybridp.service.phases import listed, opt_in_document, opt_in_of, phase_two, piloted, steered
+from hybridp.service.phases import empty_list, listed, opt_in_document, opt_in_of, phase_two, piloted, steered
+from hybridp.service.planned import check_discovery
 from hybridp.service.plans import (
     HeavyPlan,
     MeanPlan,
@@ -110,9 +111,9 @@ def release(service: Service, study: Study, key: str) -> dict[str, Any]:
         return _commit(service, study, key, "final", charges, build, batch)
 
 
-def discover(service: Service, study: Study, key: str) -> dict[str, Any]:
+def discover(service: Service, study: Study, key: str, *, sure: bool = False) -> dict[str, Any]:
     """Phase one to two: what the trusted people say, their list or where people lie, becomes the invitation to local
-    ones."""
+    ones. A list that will probably be empty is made for whoever is `sure`."""
     plan = study.plan
     if not plan.phased:
         which = "of heavy hitters, with a regression, or of a steered number"
@@ -128,6 +129,8 @@ def discover(service: Service, study: Study, key: str) -> dict[str, Any]:
             raise Refused("wrong-phase", "The second phase was opened, or the study deleted, before.")
         with reading(service.engine) as db:
             _check_batch(counts(db, study.number), study, "trusted")
+            if isinstance(plan, HeavyPlan):
+                check_discovery(plan, counts(db, study.number)["trusted"], sure=sure)
             _check_budget(db, study, plan.discovery_charges(counts(db, study.number)))
         # Phase 0 takes nobody: what is read now is the batch, whole. Who dies here leaves it to the next request.
         service.write(lambda db: _move(db, study.number, 1, 0))
@@ -464,6 +467,8 @@ def _discovered(db: Connection, study: Study, plan: HeavyPlan, cipher: RowCipher
         }
         invited = listed(json.dumps(document), plan)
         document["slots"] = [list(slot) for slot in invited.head.slots]
+        if not said.records:
+            document["remark"] = empty_list(plan)
         return _headed(study, document)
 
     return build

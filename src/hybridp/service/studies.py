@@ -22,7 +22,7 @@ from hybridp.service.core import Service, Study, View, know_key
 from hybridp.service.exported import readable
 from hybridp.service.keys import hashed, new_secret
 from hybridp.service.ledger import balances, open_accounts
-from hybridp.service.planned import predicted
+from hybridp.service.planned import discovery_forecast, predicted
 from hybridp.service.plans import SomePlan, moment, parse_plan
 from hybridp.service.problems import NoSuchStudy, Refused
 from hybridp.service.reports import Failure, Packed, Report, parse_upload, report_id
@@ -252,6 +252,7 @@ def study_summary(service: Service, study_id: str, bins: int = 60) -> dict[str, 
         "mixing": mixing,
         "planned": None if plan.expected is None else _predicted(plan, plan.expected),
         "now_predicted": _predicted(plan, people),
+        "discovery_forecast": discovery_forecast(plan, people["trusted"]),
         "ledger": ledger,
         "releases": documents,
         "release": finals[-1] if finals else None,
@@ -334,10 +335,10 @@ def delete_study(service: Service, study_id: str) -> dict[str, Any]:
     return {"id": study_id, "title": row.title, "status": "deleted", "raw_deleted": row.raw != "kept"}
 
 
-def open_phase_two(service: Service, study_id: str, key: str = "phase-two") -> dict[str, Any]:
+def open_phase_two(service: Service, study_id: str, key: str = "phase-two", *, sure: bool = False) -> dict[str, Any]:
     """Heavy hitters, regressions and steered numbers: charge the trusted, publish what they say, invite local people
     to answer it. The document of the first phase."""
-    return releasing.discover(service, service.study(study_id), _key(key))
+    return releasing.discover(service, service.study(study_id), _key(key), sure=sure)
 
 
 def release_study(service: Service, study_id: str, key: str = "release") -> dict[str, Any]:
