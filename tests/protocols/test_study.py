@@ -114,6 +114,20 @@ def test_records_in_a_trial_and_in_two_phases_spend_the_promise_once(people: Pat
     assert not found.simulated
 
 
+def test_a_plan_says_that_it_assumes_the_largest_spread_of_a_mean() -> None:
+    """Five means of which each local person answers one: at a sixth of the range errors are about half as large."""
+    five = [{"name": f"q{i}", "kind": "number", "lower": 0, "upper": 100} for i in range(5)]
+    drawn = {"epsilon": 4.0, "several": "drawn"}
+    people = {"trusted": 0, "local": 10_000}
+    unstated = declare(*five, promise=drawn, people=people).plan()
+    stated = declare(*({**one, "sd": 100 / 6} for one in five), promise=drawn, people=people).plan()
+    assert "q0, q1, q2, q3, q4 no sd is stated" in str(unstated.in_words())
+    assert "no sd is stated" not in str(stated.in_words())
+    before, after = (float(plan.in_words().rows[0][1][1:].split("%")[0]) for plan in (unstated, stated))
+    # (half^2 + v)/m and (sd^2 + v)/m, of a fifth of the people each; v = .167 half^2 of a report at its worst.
+    assert after / before == pytest.approx(((1 / 9 + 0.167) / (1 + 0.167)) ** 0.5, rel=0.1)
+
+
 def test_a_copy_with_reports_holds_the_points_of_trusted_people_alone(people: Path, tmp_path: Path) -> None:
     """Points and numbers together: what local people tell elsewhere is in no column of theirs."""
     study = declare(NUMBER, {**POINTS, "weight": 3}, people={"trusted": 1000, "local": 3000})

@@ -111,7 +111,19 @@ class StudyPlan(Result):
             moves = {name: np.min(worth) for name, worth in self.mixed["moves_in_local_people"].items()}
             remarks += (f"A move is worth so many local people more: {_listed(moves)}.",)
         remarks += (self.steering,) if self.steered is not None else ()
+        remarks += (self.pessimistic,) if self.pessimistic else ()
         return Words(self._title, ("question", "expected standard error"), rows, remarks)
+
+    @property
+    def pessimistic(self) -> str:
+        """Of which means no spread is stated, so that the largest there is stands in for it; empty where of none."""
+        unstated = [q.name for q in self.study.questions if isinstance(q, Number) and q.summed and q.sd is None]
+        if not unstated or self.study.promise.personal:
+            return ""
+        return (
+            f"Of {', '.join(unstated)} no sd is stated: the largest there is, half the range, is assumed, and errors "
+            "are at most these; at a sixth of the range they can be half as large. State sd for closer ones."
+        )
 
     @property
     def steering(self) -> str:
@@ -400,15 +412,16 @@ def _number(
         )  # fmt: skip
     worst = own.bounds.half
     sd = worst if question.sd is None else question.sd
+    told = 0.0
     if people.trusted:
         noise = own.sum_noise
         steps = noise.sensitivity * people.trusted
         error, group, mechanism = own.bounds.width * math.sqrt(noise.variance) / steps, "trusted", "noise on the sum"
     else:
-        told = people.local * study.chances[question.name]
+        told = max(people.local * study.chances[question.name], 1.0)
         error = worst * math.sqrt(own.invite.randomiser.worst_variance / told)
         group, mechanism = "local", own.invite.randomiser.name
-    many = people.trusted + people.local
+    many = people.trusted or round(told)  # those who answer are the sample
     return AlonePlan(question.name, group, many, sd, question.sd is None, error, mechanism)
 
 

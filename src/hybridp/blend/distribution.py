@@ -240,7 +240,7 @@ def _clock(counted: Sequence[SharesBelow], ends: Floats) -> Floats | None:
     rises = _isotonic(np.clip(shares, 0.0, 1.0))
 
     def below(at: Floats) -> Floats:
-        return np.interp(at, [0.0, *places, 1.0], [0.0, *rises, 1.0])
+        return np.asarray(np.interp(at, [0.0, *places, 1.0], [0.0, *rises, 1.0]))
 
     crowded = np.diff(below(np.linspace(0.0, 1.0, CELLS // 2 + 1))).max() > 0.2
     return np.asarray((ends + below(ends)) / 2) if crowded else None

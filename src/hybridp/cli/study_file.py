@@ -159,6 +159,8 @@ def run_plan(
     )
     if found.steered is not None:
         click.echo(found.steering)
+    if found.pessimistic:
+        click.echo(found.pessimistic)
     if found.mixed is not None:
         question, plan = study.questions[0], next(iter(found.plans.values()))
         if isinstance(question, Choice):
