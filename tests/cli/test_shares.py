@@ -183,3 +183,28 @@ def test_the_plan_predicts_what_happens(run: Runner) -> None:
     assert told["tcm-only"]["rmse_population"][0] == pytest.approx(own**0.5, rel=1e-6)
     assert told["lm-only"]["rmse_population"][0] == pytest.approx(warner**0.5, rel=1e-6)
     assert told["hybrid"]["rmse_population"][0] == pytest.approx((1 / (1 / own + 1 / warner)) ** 0.5, rel=1e-6)
+
+
+def test_an_option_that_holds_a_comma_goes_from_the_command_to_reports_and_answers(
+    run: Runner, tmp_path: Path
+) -> None:
+    """On a command it stands in quotes, as in a CSV file; a study's list holds it as it is: the same question."""
+    options = ["Yes, always", "No", 'Only "now", and then']
+    written = ("--options", '"Yes, always", No,"Only ""now"", and then"')
+    in_csv = ['"Yes, always"', "No", '"Only ""now"", and then"']
+    rows = [f"{in_csv[i % 4 % 3]},{'trusted' if i // 4 % 2 else 'local'}" for i in range(400)]
+    (tmp_path / "people.csv").write_text("smokes,trust\n" + "\n".join(rows) + "\n")
+    how = "--choice smokes --trust trust --epsilon 20 --insist"
+    assert run(f"randomise shares people.csv {how} --out sent.csv", *written).code == 0
+    found = run(f"release shares sent.csv {how} --json", *written).document["questions"]["smokes"]["shares"]
+    assert found["options"] == options
+    for group in ("estimate", "trusted", "local"):
+        assert found[group] == pytest.approx([0.5, 0.25, 0.25], abs=0.02)
+    Path("study.toml").write_text(
+        'schema = 1\npromise = {epsilon = 20}\ntrust = {column = "trust"}\n[[question]]\nname = "smokes"\n'
+        "kind = 'choice'\noptions = ['Yes, always', 'No', 'Only \"now\", and then']\n"
+    )
+    declared = run("release study.toml sent.csv --insist --json").document["questions"]["smokes"]["shares"]
+    assert (declared["options"], declared["local"]) == (options, found["local"])
+    empty = run("release shares sent.csv --choice smokes --options a,,b --trust trust --epsilon 1")
+    assert (empty.code, "without empty parts" in empty.err) == (2, True)

@@ -9,6 +9,7 @@ A command names the declarations that it needs, and gets them as objects:
 
 from __future__ import annotations
 
+import csv
 import functools
 import re
 from collections.abc import Callable, Iterator
@@ -30,6 +31,7 @@ __all__ = [
     "command",
     "count",
     "given",
+    "joined",
     "list_option",
     "must_not_join",
     "one_question",
@@ -109,9 +111,18 @@ class Some:
         if issubclass(self.of, Question):
             stated["name"] = stated.get("column", self.of.kind)
         if "categories" in stated:  # written A,B,C, or one after another
-            stated["categories"] = tuple(part.strip() for text in stated["categories"] for part in text.split(","))
+            stated["categories"] = tuple(part for text in stated["categories"] for part in joined(text))
         with said_as_options(self.of):
             return self.of(**stated)
+
+
+def joined(text: str) -> list[str]:
+    """The parts of A,B,C; one that holds a comma stands in quotes, as in a CSV file.
+
+    >>> joined('"Yes, always", No')
+    ['Yes, always', 'No']
+    """
+    return [part.strip() for line in csv.reader([text], skipinitialspace=True) for part in line]
 
 
 @dataclass(frozen=True)

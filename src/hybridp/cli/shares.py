@@ -17,6 +17,7 @@ from hybridp.cli.options import (
     Some,
     command,
     count,
+    joined,
     list_option,
     one_question,
     options_of,
@@ -113,8 +114,8 @@ _planned = _stacked(
 
 def listed(name: str, text: str) -> list[str]:
     """The parts of A,B,C, of which none is empty."""
-    parts = [part.strip() for part in text.split(",")]
-    if not all(parts):
+    parts = joined(text)
+    if not parts or not all(parts):
         raise InvalidInput(f"`{name}` must be a list such as A,B,C without empty parts. Got {text}.")
     return parts
 

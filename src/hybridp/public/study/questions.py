@@ -268,7 +268,7 @@ class Choice(Grouped):
     column: str | None = field(
         None, help="The column with everybody's option. Default: the question's name.", shown=True, option="choice"
     )
-    options: tuple[str, ...] = field((), help="The public options: A,B,C.", check=named, shown=True)
+    options: tuple[str, ...] = field((), help='The public options: A,B or "Yes, always",No.', check=named, shown=True)
     edges: tuple[float, ...] = field((), help="Or the public edges of a number's bins, ascending: 0,10,20.")
     several: int | None = field(
         None,
