@@ -39,7 +39,7 @@ __all__ = ["audit", "main", "torment"]
 
 
 def _plan(url: str, key: str, batch: int) -> dict[str, Any]:
-    asked = {"name": "x", "kind": "number", "lower": 0, "upper": 100}
+    asked = {"name": "x", "kind": "number", "missing": "middle", "lower": 0, "upper": 100}
     mixer = {"batch": batch, "epsilon": 1.0, "delta": 1e-2, "url": url, "key": key}  # a report of one dithered bit
     told = {"purpose": "to measure", "contact": "none"}
     return {"title": "t", "asked_by": "t", "promise": 1.0, "collection": told, "mixer": mixer, "questions": [asked]}

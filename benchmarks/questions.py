@@ -44,9 +44,9 @@ def table() -> tuple[dict[str, Any], bool]:
 
 def question(name: str) -> dict[str, Any]:
     if name in NUMBERS:
-        return {"name": name, "kind": "number", "lower": 0, "upper": NUMBERS[name]}
+        return {"name": name, "kind": "number", "missing": "middle", "lower": 0, "upper": NUMBERS[name]}
     if name in CHOICES:
-        return {"name": name, "kind": "choice", "options": [str(i) for i in range(CHOICES[name])]}
+        return {"name": name, "kind": "choice", "options": [str(i) for i in range(CHOICES[name])], "missing": "0"}
     return {"name": name, "kind": "count", "value": "1"}
 
 

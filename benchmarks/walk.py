@@ -60,7 +60,7 @@ def trusted_salary(folder: Path) -> Passed:
     file.write_text("salary,trust\n52000,trusted\n61000,trusted\n")
     with walking() as passed:
         study = MeanStudy(Bounds(0, 200_000), PureDP(1.0))
-        found = release_mean(file, study, Columns("salary", "trust"))
+        found = release_mean(file, study, Columns("salary", "trust", missing="middle"))
         found.to_dict()
         str(found.receipt)
     return passed

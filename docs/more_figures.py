@@ -64,8 +64,8 @@ def study() -> None:
         promise=1.0,
         trust="trust",
         questions=[
-            {"name": "salary", "kind": "number", "lower": 0, "upper": 200_000, "weight": 3},
-            {"name": "age", "kind": "number", "lower": 0, "upper": 120},
+            {"name": "salary", "kind": "number", "missing": "middle", "lower": 0, "upper": 200_000, "weight": 3},
+            {"name": "age", "kind": "number", "missing": "middle", "lower": 0, "upper": 120},
         ],
     )
     with tempfile.TemporaryDirectory() as folder:
@@ -186,7 +186,7 @@ def own_steps() -> None:
 
 def shares() -> None:
     """The four ways of the guide on shares, with their intervals."""
-    study, rng = ShareStudy(choice("way", ["train", "car", "bicycle", "walk"]), PureDP(1.0)), seeded(1)
+    study, rng = ShareStudy(choice("way", ["train", "car", "bicycle", "walk"], missing="walk"), PureDP(1.0)), seeded(1)
     held = np.array([900, 600, 400, 100])
     local = simulated_reports(9 * held, study.invite, rng=rng)
     trusted = release_counts(RawCounts(2000, held, local), study.count_noise, rng=rng)
@@ -205,7 +205,9 @@ def groups() -> None:
     }
     study = MeanStudy(Bounds(0, 200_000), PureDP(1.0))
     by = Grouping("year", compare="2010")
-    release_groups(rows, study, Columns("pay", "trust"), by, simulate_local=True, rng=seeded(1)).plot()
+    release_groups(
+        rows, study, Columns("pay", "trust", missing="middle"), by, simulate_local=True, rng=seeded(1)
+    ).plot()
     _save("groups.png")
 
 
@@ -220,7 +222,9 @@ def quantiles() -> None:
             for i, pay in enumerate(np.round(draw.lognormal(10.6, 0.5, 20_000), 2).tolist()):
                 out.writerow([pay, "trusted" if i % 20 == 0 else "local"])
         study = DistributionStudy(Bounds(0, 200_000), PureDP(1.0), at=(0.1, 0.5, 0.9))
-        release_distribution(path, study, Columns("pay", "trust"), simulate_local=True, rng=seeded(2)).plot()
+        release_distribution(
+            path, study, Columns("pay", "trust", missing="middle"), simulate_local=True, rng=seeded(2)
+        ).plot()
     _save("quantiles.png")
 
 
@@ -237,7 +241,7 @@ def vector() -> None:
                 row = np.clip(draw.normal([7, 8_000, 4], [1, 3_000, 2]), 0, None).round(2).tolist()
                 out.writerow([*row, "trusted" if i % 10 == 0 else "local"])
         study = VectorStudy(VectorBounds.of([0, 0, 0], [14, 20_000, 12]), PureDP(1.0))
-        columns = VectorColumns(names, "trust")
+        columns = VectorColumns(names, "trust", missing="middle")
         release_mean(path, study, columns, simulate_local=True, rng=seeded(2)).plot()
     _save("vector.png")
 

@@ -85,7 +85,7 @@ class Study(Declaration):
 
         asked, told = (None if place is None else Path(place) for place in (invite, reports))
         run: dict[str, Any] = {"table": table, "overwrite": overwrite, "rng": rng}
-        return randomise_study(self, data, out, invite=asked, reports=told, kept=keep, mixed=mixed, **run)
+        return randomise_study(self, self._rows(data), out, invite=asked, reports=told, kept=keep, mixed=mixed, **run)
 
     def release(
         self,
@@ -124,7 +124,7 @@ class Study(Declaration):
         with self._paying(ledger, trial=trial) as paying:
             return release_study(
                 self,
-                data,
+                self._rows(data),
                 table=table,
                 trust=drawn,
                 simulate_local=simulate_local,
@@ -156,7 +156,14 @@ class Study(Declaration):
             people = (self.people.trusted, self.people.local)
         counted = None if people[0] is None or people[1] is None else (people[0], people[1])
         with self._paying(ledger, trial=rng is not None and rng.simulated) as paying:
-            return invite_study(self, out, data, question=question, people=counted, table=table, ledger=paying, rng=rng)
+            run: dict[str, Any] = {"question": question, "people": counted, "table": table, "rng": rng}
+            return invite_study(self, out, self._rows(data), ledger=paying, **run)
+
+    def _rows(self, data: Any) -> Any:
+        """The table, whose numbers in text have the study's decimal sign."""
+        from hybridp.curator.sources import read_as
+
+        return read_as(data, self.people.decimal)
 
     @contextmanager
     def _paying(self, ledger: Ledger | Place | None, *, trial: bool) -> Iterator[Ledger | None]:

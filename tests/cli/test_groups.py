@@ -10,8 +10,8 @@ from hybridp.ledger import Ledger
 
 from .conftest import SECRET, Runner
 
-MEAN = "--value pay --trust trust --lower 0 --upper 100 --epsilon 1 --simulate-local"
-SHARES = "--choice way --options car,train --trust trust --epsilon 1 --simulate-local"
+MEAN = "--value pay --trust trust --missing middle --lower 0 --upper 100 --epsilon 1 --simulate-local"
+SHARES = "--choice way --options car,train --missing train --trust trust --epsilon 1 --simulate-local"
 
 
 @pytest.fixture
@@ -72,8 +72,8 @@ def test_joint_intervals_are_wider_and_shares_have_one_an_option(run: Runner, pe
 def test_a_study_answers_by_group_and_its_devices_keep_the_public_column(run: Runner, people: Path) -> None:
     Path("study.toml").write_text(
         "schema = 1\n[promise]\nepsilon = 2.0\n[trust]\ncolumn = 'trust'\n[[question]]\nname = 'pay'\nkind = 'number'\n"
-        "lower = 0\nupper = 100\nby = 'dept'\nleast = 40\ncompare = 'law'\n[[question]]\nname = 'way'\n"
-        "kind = 'choice'\noptions = ['car', 'train']\nby = 'dept'\n"
+        "missing = 'middle'\nlower = 0\nupper = 100\nby = 'dept'\nleast = 40\ncompare = 'law'\n[[question]]\n"
+        "name = 'way'\nkind = 'choice'\noptions = ['car', 'train']\nmissing = 'train'\nby = 'dept'\n"
     )
     assert run("randomise study.toml people.csv --out sent.csv").code == 0
     found = run("release study.toml sent.csv --ledger l --json").document
@@ -104,7 +104,11 @@ def test_a_study_answers_by_group_and_its_devices_keep_the_public_column(run: Ru
         (f"mean holes.csv {MEAN} --by dept", "a group in every row"),
         (f"mean moved.csv {MEAN} --by dept --person id", "one group for each person"),
         (f"mean alone.csv {MEAN} --by dept --estimator tcm-only", "nobody in `mail`"),
-        ("mean people.csv --value pay --trust trust --lower 0 --upper 9 --epsilon-column id --by dept", "left out"),
+        (
+            "mean people.csv --value pay --trust trust "
+            "--missing middle --lower 0 --upper 9 --epsilon-column id --by dept",
+            "left out",
+        ),
     ],
 )
 def test_bad_groups_are_refused_in_one_sentence_and_nothing_is_charged(
@@ -163,8 +167,9 @@ def test_reports_on_a_private_category_go_through_devices_and_studies(run: Runne
     assert "must name the mechanism" in refused.err
     Path("study.toml").write_text(
         "schema = 1\n[promise]\nepsilon = 12.0\n[trust]\ncolumn = 'trust'\n[[question]]\nname = 'pay'\n"
-        "kind = 'number'\nlower = 0\nupper = 100\n[[question]]\nname = 'way'\nkind = 'choice'\n"
-        "options = ['car', 'train']\nby = 'dept'\nby_private = true\ncategories = ['law', 'sales', 'post', 'mail']\n"
+        "kind = 'number'\nmissing = 'middle'\nlower = 0\nupper = 100\n[[question]]\nname = 'way'\nkind = 'choice'\n"
+        "options = ['car', 'train']\nmissing = 'train'\nby = 'dept'\nby_private = true\n"
+        "categories = ['law', 'sales', 'post', 'mail']\n"
     )
     assert run("randomise study.toml people.csv --out both.csv").code == 0
     found = run("release study.toml both.csv --ledger l --json").document
@@ -250,7 +255,7 @@ def test_plans_predict_what_releases_show(run: Runner, people: Path) -> None:
     assert len(shares["questions"]["choice"]["shares_by_group"]["by_option"]["hybrid"][0]) == 3
     Path("study.toml").write_text(
         "schema = 1\n[promise]\nepsilon = 2.0\n[trust]\ncolumn = 'trust'\n[[question]]\nname = 'pay'\nkind = 'number'\n"
-        "lower = 0\nupper = 100\nby = 'dept'\nleast = 40\n"
+        "missing = 'middle'\nlower = 0\nupper = 100\nby = 'dept'\nleast = 40\n"
     )
     told = run("plan study.toml people.csv --json").document["questions"]["pay"]["mean_by_group"]
     assert told["by"]["categories"] == ["law", "sales", "other"]

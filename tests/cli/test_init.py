@@ -96,7 +96,20 @@ def test_what_was_looked_at_is_said_and_the_file_is_a_study(folder: Path, capsys
 
 def test_everything_can_be_given_and_nothing_is_then_a_guess(folder: Path, capsys: Any) -> None:
     people(folder / "people.csv", 1)
-    words = ["--column", "salary", "--column", "age", "--lower", 0, "--upper", 9000, "--upper", 99]
+    words = [
+        "--column",
+        "salary",
+        "--column",
+        "age",
+        "--missing",
+        "middle",
+        "--lower",
+        0,
+        "--upper",
+        9000,
+        "--upper",
+        99,
+    ]
     words += ["--trust", "consent", "--trusted-value", "yes", "--local-value", "no", "--epsilon", 2, "--title", "Pay"]
     code, out, err = run(capsys, "init", "people.csv", *words, "--asked-by", "us", "--json", "--out", "s.toml")
     assert code == 0, err
@@ -135,8 +148,14 @@ def test_a_person_is_asked_for_what_nobody_may_read(folder: Path, capsys: Any, m
         (["people.csv", "--defaults", "--out", "people.csv"], "`out` must name a new file"),
         (["people.csv", "--defaults", "--column", "salery"], "`column` must be a column of people.csv. Got `salery`"),
         (["people.csv", "--defaults", "--trust", "nope"], "`trust` must be a column of people.csv"),
-        (["people.csv", "--defaults", "--lower", 0], "`upper` must be given together with --lower"),
-        (["people.csv", "--defaults", "--lower", 5, "--upper", 1], "`age.upper` must be greater than lower (5)"),
+        (
+            ["people.csv", "--defaults", "--missing", "middle", "--lower", 0],
+            "`upper` must be given together with --lower",
+        ),
+        (
+            ["people.csv", "--defaults", "--missing", "middle", "--lower", 5, "--upper", 1],
+            "`age.upper` must be greater than lower (5)",
+        ),
         (["people.csv", "--defaults", "--epsilon", -1], "`promise.epsilon` must be positive and finite"),
         (["headless.csv", "--defaults"], "`file` must start with a line of column names"),
     ],

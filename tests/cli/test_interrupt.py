@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
-MEAN = "release mean people.csv --value pay --trust trust --lower 0 --upper 100000 --epsilon 1 --simulate-local"
+MEAN = (
+    "release mean people.csv --value pay --trust trust "
+    "--missing middle --lower 0 --upper 100000 --epsilon 1 --simulate-local"
+)
 FIT = "synth fit people.csv --columns trust --domain-from-file --marginals trust --epsilon 1 --delta 1e-6 --out model"
 
 READY = "sys.stderr.write('ready\\n'); sys.stderr.flush()"

@@ -10,18 +10,21 @@ from tests.cli.conftest import Ran, Runner
 
 from hybridp.ledger import Ledger
 
-NUMBER = "--value pay --lower 0 --upper 100"
+NUMBER = "--value pay --missing middle --lower 0 --upper 100"
 INVITED = {
     "mean": f"release mean people.csv --trust trust {NUMBER} --epsilon 2 --invite-out i.json",
     "quantiles": f"release quantiles people.csv --trust trust {NUMBER} --epsilon 2 --invite-out i.json",
-    "regression": "release regression people.csv --trust trust --target pay --on age --lower 0 --upper 100 --epsilon 2 "
-    "--invite-out i.json",
+    "regression": "release regression people.csv --trust trust --target pay --on age --missing middle "
+    "--lower 0 --upper 100 --epsilon 2 --invite-out i.json",
     "heavy-hitters": "release heavy-hitters people.csv --trust trust --person who --record town --epsilon 2 "
     "--delta 1e-5 --head 2 --invite-out i.json",
-    "kmeans": "plan kmeans --columns pay age --lower 0 --upper 100 --clusters 2 --epsilon 2 --n 900 --opt-in 0.5 "
-    "--invite i.json",
+    "kmeans": "plan kmeans --columns pay age --missing middle --lower 0 --upper 100 --clusters 2 --epsilon 2 --n 900 "
+    "--opt-in 0.5 --invite i.json",
     "synth": "synth fit people.csv --schema schema.json --epsilon 2 --delta 1e-5 --method adaptive --rows 50 --out m",
 }  # fmt: skip
+
+
+HELD = {"heavy-hitters": "--person who --record town", "mean": "--missing middle", "quantiles": "--missing middle"}
 
 
 @pytest.fixture
@@ -41,7 +44,7 @@ def test_a_device_tells_no_more_than_its_owner_accepts_whatever_an_invitation_as
     assert run(INVITED[kind]).code == 0
     if kind == "synth":
         assert run("synth invite m --out i.json").code == 0
-    who = "--person who --record town" if kind == "heavy-hitters" else ""
+    who = HELD.get(kind, "")
     answer = f"randomise {kind} people.csv --invite i.json {who} --out sent.csv"
     for stated in ("", "--epsilon 1", "--epsilon 1.999", "--epsilon nan", "--epsilon inf"):
         said = run(f"{answer} {stated}")
@@ -70,9 +73,9 @@ name = "{name}"
 {rest}
 """
 DECLARED = {
-    "declared mean": ("pay", 'kind = "number"\nlower = 0\nupper = 100\nform = "steered"'),
-    "declared regression": ("line", 'kind = "regression"\ntarget = "pay"\non = ["age"]\nlower = [0, 0]\n'
-                            'upper = [100, 100]'),
+    "declared mean": ("pay", 'kind = "number"\nmissing = "middle"\nlower = 0\nupper = 100\nform = "steered"'),
+    "declared regression": ("line", 'kind = "regression"\ntarget = "pay"\non = ["age"]\nmissing = "middle"\n'
+                            'lower = [0, 0]\nupper = [100, 100]'),
     "declared records": ("town", 'kind = "records"\ncolumns = ["town"]\nhead = 2'),
 }  # fmt: skip
 PHASES = [kind for kind in INVITED if kind != "kmeans"] + [*DECLARED]
@@ -96,7 +99,7 @@ def first(run: Runner, kind: str, *more: str) -> Ran:
 def answer(kind: str, out: str = "sent.csv") -> str:
     if kind in DECLARED:
         return f"randomise study.toml people.csv --invite i.json --out {out}"
-    who = "--person who --record town" if kind == "heavy-hitters" else ""
+    who = HELD.get(kind, "")
     trust = "--trust trust" if kind != "synth" else ""
     return f"randomise {kind} people.csv --invite i.json {who} {trust} --epsilon 2 --out {out}"
 

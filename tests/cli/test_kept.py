@@ -18,7 +18,7 @@ from hybridp.release.document import sole
 from tests import warm
 
 Runner = Callable[..., Any]
-RELEASE = "--value pay --trust trust --lower 0 --upper 100000 --epsilon 1"
+RELEASE = "--value pay --trust trust --missing middle --lower 0 --upper 100000 --epsilon 1"
 MEAN = f"release mean trusted.csv {RELEASE}"
 NOT_SHOWN = 4
 

@@ -17,8 +17,10 @@ from hybridp.release.document import sole
 
 Runner = Callable[..., Any]
 SECRET = "0.98765432"
-PLAN = "plan kmeans --columns a b --lower 0 --upper 1 --clusters 3 --epsilon 4 --n 6600 --opt-in 0.0909"
-READ = "--columns a b --trust trust --lower 0 --upper 1 --clusters 3 --epsilon 4"
+PLAN = (
+    "plan kmeans --columns a b --missing middle --lower 0 --upper 1 --clusters 3 --epsilon 4 --n 6600 --opt-in 0.0909"
+)
+READ = "--columns a b --trust trust --missing middle --lower 0 --upper 1 --clusters 3 --epsilon 4"
 
 
 @pytest.fixture

@@ -38,14 +38,21 @@ ODD = {
     "truth": "true",
     "list": "[1, 2]",
 }
-MEAN = "release mean {} --value pay --trust trust --lower 0 --upper 100 --epsilon 1 --estimator tcm-only"
-OWN = "release mean {} --value pay --trust trust --lower 0 --upper 100 --epsilon-column eps --estimator adpm --sd 30"
+MEAN = (
+    "release mean {} --value pay --trust trust --missing middle --lower 0 --upper 100 --epsilon 1 --estimator tcm-only"
+)
+OWN = (
+    "release mean {} --value pay --trust trust "
+    "--missing middle --lower 0 --upper 100 --epsilon-column eps --estimator adpm --sd 30"
+)
 VECTOR = (
-    "release vector-mean {} --columns pay age --trust trust --lower 0 0 --upper 100 90 --epsilon 1 --estimator tcm-only"
+    "release vector-mean {} --columns pay age --trust trust "
+    "--missing middle --lower 0 0 --upper 100 90 --epsilon 1 --estimator tcm-only"
 )
 HEAVY = "release heavy-hitters {} --person id --record word --trust trust --epsilon 4 --delta 1e-3"
 KMEANS = (
-    "release kmeans {} --columns pay age --trust trust --lower 0 0 --upper 100 90 --clusters 2 --epsilon 4 --method tcm"
+    "release kmeans {} --columns pay age --trust trust "
+    "--missing middle --lower 0 0 --upper 100 90 --clusters 2 --epsilon 4 --method tcm"
 )
 COMMANDS = {
     "mean": (MEAN, "pay"),

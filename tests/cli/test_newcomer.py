@@ -47,7 +47,7 @@ MISTAKES = [
     (f"{FIT} --columns age --bins age=50,20", "`edges of age` must be at least 3 numbers, each above the one before"),
     (f"{FIT} --columns age --bins age=0,50,20", "each above the one before. Got 0, 50, 20."),
     (f"{FIT} --columns age --bins age", "must be written like"),
-    (f"release mean sent.csv {MEAN} --lower 5 --upper 1", "`upper` must be greater than lower"),
+    (f"release mean sent.csv {MEAN} --missing middle --lower 5 --upper 1", "`upper` must be greater than lower"),
     (f"{KMEANS} --reports sent.csv", "together with the invitation"),
     (f"release mean sent.csv {MEAN} --collection spring", "must go with --ledger"),
     (f"release mean sent.csv {MEAN} --mixed sent.csv", "`mixed` must go with --batch, the least size of a batch"),
@@ -123,7 +123,7 @@ def test_a_plan_with_a_field_too_many_is_told_so() -> None:
     from hybridp.errors import InvalidInput
     from hybridp.service.plans import parse_plan
 
-    question = {"name": "pay", "kind": "number", "lower": 0, "upper": 1}
+    question = {"name": "pay", "kind": "number", "missing": "middle", "lower": 0, "upper": 1}
     with pytest.raises(InvalidInput, match="`colour` must be left out: a study has no such field"):
         parse_plan({"title": "Pay", "promise": 1.0, "questions": [question], "colour": "red"})
     with pytest.raises(InvalidInput, match=r"`pay.step_size` must be left out: .* Did you mean `step`"):

@@ -23,7 +23,7 @@ TASKS: dict[str, tuple[type[Fields], ...]] = {
     "release kmeans": (Points,),
     "synth fit": (Table,),
 }
-MEAN = "mean people.csv --value pay --trust trust --lower 0 --upper 9"
+MEAN = "mean people.csv --value pay --trust trust --missing middle --lower 0 --upper 9"
 
 
 def commands(group: LazyGroup = cli, before: str = "") -> Iterator[tuple[str, click.Command]]:
@@ -50,7 +50,7 @@ def test_every_declared_field_is_an_option_with_its_help_words_and_default(task:
         if one.choices:
             assert isinstance(option.type, click.Choice)
             assert tuple(option.type.choices) == one.choices
-        if one.form not in ("texts", "numbers") and one.default is not None:
+        if one.form not in ("texts", "numbers", "values") and one.default is not None:
             assert option.default == one.default
 
 
@@ -111,11 +111,11 @@ def test_what_a_study_declares_is_declared_nowhere_else(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("line", "missing"),
-    [("release mean p.csv --all-trusted --lower 0 --upper 5 --epsilon 1", "--value"),
+    [("release mean p.csv --all-trusted --missing middle --lower 0 --upper 5 --epsilon 1", "--value"),
      ("release mean p.csv --all-trusted --value a --upper 5 --epsilon 1", "--lower"),
-     ("release vector-mean p.csv --all-trusted --columns a --lower 0 --upper 5", "--epsilon"),
+     ("release vector-mean p.csv --all-trusted --columns a --missing middle --lower 0 --upper 5", "--epsilon"),
      ("release shares p.csv --all-trusted --choice a --epsilon 1", "--options"),
-     ("randomise mean p.csv --value a --lower 0 --upper 5 --epsilon 1", "--out"),
+     ("randomise mean p.csv --value a --missing middle --lower 0 --upper 5 --epsilon 1", "--out"),
      ("plan kmeans --columns a --lower 0 --upper 1 --clusters 2 --epsilon 1 --opt-in 0.5", "--n")],
 )  # fmt: skip
 def test_what_must_be_given_is_asked_for_by_its_option(run: Runner, line: str, missing: str) -> None:
@@ -135,7 +135,7 @@ def test_a_share_may_be_written_in_percent(run: Runner) -> None:
 def test_values_in_a_row_belong_to_their_option(run: Runner, tmp_path: Path) -> None:
     """The file comes first or last; a plan reads none, and its last value is a value."""
     (tmp_path / "p.csv").write_text("a,b,trust\n" + "1,2,trusted\n" * 5)
-    line = "--trust trust --lower 0 --epsilon 1 --upper 5 9 --columns a b"
+    line = "--trust trust --missing middle --lower 0 --epsilon 1 --upper 5 9 --columns a b"
     for words in (f"p.csv {line} --json", f"--json {line} p.csv"):
         found = run(f"release vector-mean {words}")
         assert found.code == 0, found.err
@@ -146,17 +146,17 @@ def test_numbers_in_a_row_may_be_joined_by_commas(run: Runner, tmp_path: Path) -
     """Columns are written A,B, and so may be their bounds; a file of that name stays a file."""
     (tmp_path / "p,q.csv").write_text("a,b,trust\n" + "1,2,trusted\n" * 5)
     line = "release vector-mean --seed 1 --json --columns a b --trust trust --epsilon 1 --upper 5 9"
-    told = run(f"{line} --lower 0 -1 p,q.csv").out
+    told = run(f"{line} --missing middle --lower 0 -1 p,q.csv").out
     assert told
-    assert run(f"{line} --lower 0,-1 p,q.csv").out == told
-    refused = run(f"{line} --lower 0,x p,q.csv")
+    assert run(f"{line} --missing middle --lower 0,-1 p,q.csv").out == told
+    refused = run(f"{line} --missing middle --lower 0,x p,q.csv")
     assert refused.code == 2
     assert "'x' is not a valid float" in refused.err
 
 
 # --- who trusts, and a query ------------------------------------------------------------------------------------------
 
-PAY = "--value pay --lower 0 --upper 100 --epsilon 1 --seed 3 --json"
+PAY = "--value pay --missing middle --lower 0 --upper 100 --epsilon 1 --seed 3 --json"
 
 
 @pytest.fixture
@@ -197,7 +197,9 @@ def test_everybody_may_be_alike(run: Runner) -> None:
 
 @pytest.mark.usefixtures("tables")
 def test_a_drawn_split_is_a_trial(run: Runner) -> None:
-    line = "release mean ours.csv --trial-opt-in 25% --value pay --lower 0 --upper 100 --epsilon 1 --json"
+    line = (
+        "release mean ours.csv --trial-opt-in 25% --value pay --missing middle --lower 0 --upper 100 --epsilon 1 --json"
+    )
     found = run(f"{line} --ledger trial.ledger").document
     assert found["simulated"] is True
     assert any("TRIAL" in said for said in found["receipt"]["assumes"])
@@ -227,7 +229,7 @@ def test_what_says_nothing_or_too_much_of_trust_is_refused(run: Runner, more: st
 
 @pytest.mark.usefixtures("tables")
 def test_devices_read_the_tables_words_too(run: Runner, tmp_path: Path) -> None:
-    line = "--value pay --lower 0 --upper 100 --epsilon 1 --trust consent --trusted-value yes --json"
+    line = "--value pay --missing middle --lower 0 --upper 100 --epsilon 1 --trust consent --trusted-value yes --json"
     assert run(f"randomise mean own.csv {line} --out sent.csv").document["randomised"] == 300
     head, *rows = (tmp_path / "sent.csv").read_text().splitlines()
     assert head.startswith("pay,consent,report")
@@ -247,13 +249,16 @@ LISTS = [
     (f"plan mean {CROWD} --lower 0 --upper 9 --by town", "--categories", ("a", "b")),
     ("plan mean --lower 0 --upper 9", "--groups", ("0.1:70", "2:30")),
     (f"plan vector-mean {CROWD} --columns a b", "--upper", ("1", "2")),
-    ("release quantiles people.csv --all-trusted --value pay --lower 0 --upper 9 --epsilon 1 --seed 1", "--at",
+    ("release quantiles people.csv --all-trusted --value pay "
+        "--missing middle --lower 0 --upper 9 --epsilon 1 --seed 1", "--at",
      (".5", ".9")),
-    ("release quantiles people.csv --all-trusted --value pay --lower 0 --upper 9 --epsilon 1 --seed 1", "--below",
+    ("release quantiles people.csv --all-trusted --value pay "
+        "--missing middle --lower 0 --upper 9 --epsilon 1 --seed 1", "--below",
      ("3", "5")),
     ("plan synth --schema schema.json --epsilon 1 --delta 1e-6 --n 900", "--thresholds", ("2-of-2:1", "1-of-3:1")),
-    ("release shares people.csv --all-trusted --choice town --epsilon 1 --seed 1", "--options", ("a", "b")),
-    ("release regression people.csv --all-trusted --target pay --lower 0 --upper 99 --epsilon 1 --seed 1", "--on",
+    ("release shares people.csv --all-trusted --choice town --missing b --epsilon 1 --seed 1", "--options", ("a", "b")),
+    ("release regression people.csv --all-trusted --target pay "
+        "--missing middle --lower 0 --upper 99 --epsilon 1 --seed 1", "--on",
      ("age", "own")),
 ]  # fmt: skip
 

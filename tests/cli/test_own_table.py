@@ -93,6 +93,8 @@ def test_words_of_trust_that_the_study_does_not_know_are_said_as_a_line_of_its_f
     words = [
         "--column",
         "salary",
+        "--missing",
+        "middle",
         "--lower",
         "0",
         "--upper",
@@ -218,7 +220,20 @@ def test_an_answer_that_cannot_be_is_asked_for_again(folder: Path) -> None:
 
 def test_several_columns_written_with_commas_are_told_how_they_are_written(folder: Path) -> None:
     (folder / "points.csv").write_text("x,y\n" + "0.5,0.25\n0.75,0.5\n" * 200)
-    words = ["release", "vector-mean", "points.csv", "--all-trusted", "--lower", "0", "--upper", "1", "--epsilon", "1"]
+    words = [
+        "release",
+        "vector-mean",
+        "points.csv",
+        "--all-trusted",
+        "--missing",
+        "middle",
+        "--lower",
+        "0",
+        "--upper",
+        "1",
+        "--epsilon",
+        "1",
+    ]
     done = hybridp(folder, *words, "--columns", "x,y")
     assert done.returncode == 2
     assert "without commas: x y." in done.stderr
@@ -228,12 +243,12 @@ def test_several_columns_written_with_commas_are_told_how_they_are_written(folde
 
 def test_a_plan_of_questions_of_every_kind_says_what_to_expect(folder: Path) -> None:
     questions = {
-        "pay": 'kind = "number"\nlower = 0\nupper = 9\ncolumn = "salary"',
-        "way": 'kind = "choice"\noptions = ["a", "b", "c"]',
-        "body": 'kind = "vector"\ncolumns = ["p", "q"]\nlower = 0\nupper = 1',
+        "pay": 'kind = "number"\nmissing = "middle"\nlower = 0\nupper = 9\ncolumn = "salary"',
+        "way": 'kind = "choice"\noptions = ["a", "b", "c"]\nmissing = "c"',
+        "body": 'kind = "vector"\ncolumns = ["p", "q"]\nmissing = "middle"\nlower = 0\nupper = 1',
         "words": 'kind = "records"\ncolumns = ["w"]',
-        "place": 'kind = "points"\ncolumns = ["x", "y"]\nlower = 0\nupper = 1\nclusters = 2',
-        "line": 'kind = "regression"\ntarget = "y"\non = ["x"]\nlower = 0\nupper = 1',
+        "place": 'kind = "points"\ncolumns = ["x", "y"]\nmissing = "middle"\nlower = 0\nupper = 1\nclusters = 2',
+        "line": 'kind = "regression"\ntarget = "y"\non = ["x"]\nmissing = "middle"\nlower = 0\nupper = 1',
         "home": 'kind = "table"\nmarginals = ["f,g"]\n'
         'features = [{name = "f", values = ["1", "2"]}, {name = "g", values = ["1", "2"]}]',
         "rows": 'kind = "table"\nmarginals = ["f,g", "g,h"]\nfeatures = [{name = "f", values = ["1", "2"]}, '

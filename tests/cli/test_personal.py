@@ -14,7 +14,20 @@ from hybridp.public.personal_baselines import two_groups
 from hybridp.release.document import sole
 
 HEADER = "pay,trust,eps,report\n"
-READ = ["--value", "pay", "--trust", "trust", "--epsilon-column", "eps", "--lower", "0", "--upper", "100"]
+READ = [
+    "--value",
+    "pay",
+    "--trust",
+    "trust",
+    "--epsilon-column",
+    "eps",
+    "--missing",
+    "middle",
+    "--lower",
+    "0",
+    "--upper",
+    "100",
+]
 SECRET = "77.7731"  # a value of somebody, which no message may repeat
 
 
@@ -134,7 +147,7 @@ def test_the_plan_in_words_and_as_a_picture(run: Any, tmp_path: Path) -> None:
         (["--groups", "0:5"], "epsilons"),
         (["--groups", "1:5", "--sd", "0.6"], "sd"),
         (["--groups", "1:5", "--sd", "0.1:0.2"], "sd"),
-        (["--groups", "1:5", "--lower", "0"], "lower` and `upper"),
+        (["--groups", "1:5", "--missing", "middle", "--lower", "0"], "lower` and `upper"),
         (["--groups", "1:5", "--n", "50"], "n"),
         (["--groups", "1:5", "--epsilon", "1"], "epsilon"),
         (["--groups", "1:5", "--target", "1"], "target"),
@@ -263,7 +276,20 @@ def test_options_that_would_have_no_effect_are_refused(run: Any, people: str, ar
 
 
 def test_what_belongs_to_personal_epsilons_alone(run: Any, people: str) -> None:
-    uniform = ["--value", "pay", "--trust", "trust", "--lower", "0", "--upper", "100", "--epsilon", "1"]
+    uniform = [
+        "--value",
+        "pay",
+        "--trust",
+        "trust",
+        "--missing",
+        "middle",
+        "--lower",
+        "0",
+        "--upper",
+        "100",
+        "--epsilon",
+        "1",
+    ]
     for arguments in (["--share", "0.5"], ["--estimator", "adpm"]):
         said = run("release", "mean", people, *uniform, *arguments)
         assert (said.code, "must" in said.err) == (2, True)

@@ -11,7 +11,7 @@ from hybridp.ledger import Ledger
 
 from .conftest import SECRET, Runner
 
-PAY = "--value pay --trust trust --lower 0 --upper 100 --epsilon 1"
+PAY = "--value pay --trust trust --missing middle --lower 0 --upper 100 --epsilon 1"
 
 
 @pytest.fixture
@@ -64,7 +64,8 @@ def test_joint_intervals_share_what_may_miss_and_an_invitation_passes_it_on(run:
     later = []
     for name in ("joint", "each"):
         send = (
-            f"randomise quantiles people.csv --trust trust --invite {name}.json --epsilon 9 --out {name}.csv --seed 7"
+            "randomise quantiles people.csv --trust trust "
+                f"--missing middle --invite {name}.json --epsilon 9 --out {name}.csv --seed 7"
         )
         assert run(send).code == 0
         later.append(run(f"release quantiles {name}.csv --trust trust --invite {name}.json --json").document)
@@ -86,8 +87,8 @@ def test_joint_intervals_share_what_may_miss_and_an_invitation_passes_it_on(run:
         (f"{PAY} --simulate-local --phases 1.5", "that add up to 1. Got 1.5."),
         (f"{PAY} --noise gaussian", "`delta`"),
         (f"{PAY} --epsilon .0015", "`epsilon` must be at least 0.002 where trusted people are heard. Got 0.0015."),
-        ("--value pay --trust trust --lower 9 --upper 1 --epsilon 1", "`upper`"),
-        ("--value pai --trust trust --lower 0 --upper 9 --epsilon 1", "Did you mean `pay`"),
+        ("--value pay --trust trust --missing middle --lower 9 --upper 1 --epsilon 1", "`upper`"),
+        ("--value pai --trust trust --missing middle --lower 0 --upper 9 --epsilon 1", "Did you mean `pay`"),
         (PAY, "randomise"),
     ],
 )
@@ -103,7 +104,12 @@ def test_what_is_refused_charges_nothing(run: Runner, people: Path, line: str, w
 def test_reports_of_another_question_are_refused(run: Runner, people: Path) -> None:
     assert run(f"randomise quantiles people.csv {PAY} --out sent.csv").code == 0
     assert run(f"release quantiles sent.csv {PAY}").code == 0
-    assert run("release quantiles sent.csv --value pay --trust trust --lower 0 --upper 99 --epsilon 1").code == 2
+    assert (
+        run(
+            "release quantiles sent.csv --value pay --trust trust --missing middle --lower 0 --upper 99 --epsilon 1"
+        ).code
+        == 2
+    )
 
 
 def test_the_plan_states_the_errors_that_a_release_has(run: Runner) -> None:
@@ -139,7 +145,8 @@ def test_the_plan_says_whether_phases_pay(run: Runner) -> None:
 
 def test_an_invitation_that_is_none_or_stands_beside_other_words_is_refused(run: Runner, people: Path) -> None:
     assert run(f"release quantiles people.csv {PAY} --invite-out i.json").code == 0
-    assert run("randomise quantiles people.csv --trust trust --invite i.json --epsilon 9 --out sent.csv").code == 0
+    assert run("randomise quantiles people.csv --trust trust "
+        "--missing middle --invite i.json --epsilon 9 --out sent.csv").code == 0
     Path("edited.json").write_text(Path("i.json").read_text().replace('"people": ', '"people": 1'))
     for line, word in (
         ("sent.csv --trust trust --invite edited.json", "--invite-out wrote"),
@@ -151,14 +158,18 @@ def test_an_invitation_that_is_none_or_stands_beside_other_words_is_refused(run:
         (f"people.csv {PAY} --phases .5,.5", "`phases`"),
         (f"people.csv {PAY} --simulate-local --phases 2,3", "`phases`"),
         (f"people.csv {PAY} --below 30 --invite-out new.json", "`at`"),
-        ("people.csv --value pay --trust trust --lower 0 --upper 9", "`epsilon`"),
+        ("people.csv --value pay --trust trust --missing middle --lower 0 --upper 9", "`epsilon`"),
     ):
         left = run(f"release quantiles {line} --ledger l")
         assert (left.code, left.err.count("\n"), Path("l").exists()) == (2, 1, False), line
         assert word in left.err, line
         assert SECRET not in left.err
     assert (
-        run("randomise quantiles people.csv --trust trust --invite i.json --epsilon 9 --lower 0 --out s.csv").code == 2
+        run(
+            "randomise quantiles people.csv --trust trust --missing middle --invite i.json --epsilon 9 "
+            "--missing middle --lower 0 --out s.csv"
+        ).code
+        == 2
     )
     assert run("randomise quantiles people.csv --trust trust --out s.csv").code == 2
     # Answers to one invitation are not taken for those to another, nor for reports of a mean.

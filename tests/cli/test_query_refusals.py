@@ -25,6 +25,7 @@ everyone = "trusted"
 [[questions]]
 name = "pay"
 kind = "number"
+missing = "middle"
 lower = 0
 upper = 100
 statistics = ["mean", "sd"]
@@ -32,9 +33,10 @@ statistics = ["mean", "sd"]
 name = "colour"
 kind = "choice"
 options = ["red", "blue"]
+missing = "blue"
 """
-NUMBER = "--value pay --lower 0 --upper 100"
-POINTS = "--columns pay --columns age --lower 0 --upper 100"
+NUMBER = "--value pay --missing middle --lower 0 --upper 100"
+POINTS = "--columns pay --columns age --missing middle --lower 0 --upper 100"
 RELEASES = {
     "mean": f"release mean people.csv --all-trusted --epsilon 1 {NUMBER}",
     "sum": "release sum.toml people.csv",
@@ -45,10 +47,12 @@ RELEASES = {
     "private groups": f"release mean people.csv --all-trusted --epsilon 1 {NUMBER} --by town --by-private "
     "--categories a,b",
     "quantiles": f"release quantiles people.csv --all-trusted --epsilon 1 {NUMBER}",
-    "histogram": "release histogram people.csv --all-trusted --epsilon 1 --value pay --edges 0,50,100",
-    "shares": "release shares people.csv --all-trusted --epsilon 1 --choice colour --options red,blue",
+    "histogram": "release histogram people.csv --all-trusted --epsilon 1 --value pay --edges 0,50,100 "
+        "--missing 50..100",
+    "shares": "release shares people.csv --all-trusted --epsilon 1 --choice colour --options red,blue --missing blue",
     "count": "release count people.csv --all-trusted --epsilon 1 --choice colour --value red",
-    "regression": "release regression people.csv --all-trusted --epsilon 1 --target pay --on age --lower 0 --upper 100",
+    "regression": "release regression people.csv --all-trusted --epsilon 1 --target pay --on age "
+        "--missing middle --lower 0 --upper 100",
     "vector": f"release vector-mean people.csv --all-trusted --epsilon 1 {POINTS}",
     "heavy hitters": "release heavy-hitters people.csv --all-trusted --epsilon 1 --delta 1e-5 --record colour "
     "--person who --head 2",

@@ -12,10 +12,10 @@ import pytest
 SECRET = "987654.321"
 Runner = Callable[..., Any]
 
-RELEASE = "--value pay --trust trust --lower 0 --upper 100000 --epsilon 1"
+RELEASE = "--value pay --trust trust --missing middle --lower 0 --upper 100000 --epsilon 1"
 PLAN = "plan mean --n 1000 --opt-in 0.1 --lower 0 --upper 1 --epsilon 1"
 AMPLIFY = "amplify mean --n 1000 --opt-in 0.1 --lower 0 --upper 100 --epsilon 1 --delta 1e-6"
-REPORTS = "--value pay --trust trust --lower 0 --upper 100000 --epsilon 1 --out new.csv"
+REPORTS = "--value pay --trust trust --missing middle --lower 0 --upper 100000 --epsilon 1 --out new.csv"
 
 # (command, what the sentence must name)
 BAD = [
@@ -34,11 +34,11 @@ BAD = [
     (f"release mean collected.csv {RELEASE} --local gaussian", "delta"),
     (f"release mean collected.csv {RELEASE} --noise loud", "noise"),
     # the bounds
-    (f"release mean collected.csv {RELEASE} --lower 100000", "upper"),
+    (f"release mean collected.csv {RELEASE} --missing middle --lower 100000", "upper"),
     (f"release mean collected.csv {RELEASE} --upper -5", "upper"),
-    (f"release mean collected.csv {RELEASE} --lower nan", "lower"),
+    (f"release mean collected.csv {RELEASE} --missing middle --lower nan", "lower"),
     (f"release mean collected.csv {RELEASE} --upper inf", "upper"),
-    ("release mean collected.csv --value pay --trust trust --lower 0 --epsilon 1", "upper"),
+    ("release mean collected.csv --value pay --trust trust --missing middle --lower 0 --epsilon 1", "upper"),
     # the columns and the file
     (f"release mean collected.csv {RELEASE} --value wage", "value"),
     (f"release mean collected.csv {RELEASE} --trust faith", "trust"),

@@ -13,7 +13,7 @@ from hybridp.public.budgets import PureDP
 
 from .conftest import SECRET, Runner
 
-ASK = "--target y --on a,b --lower 0 0 0 --upper 10 10 10 --trust trust --epsilon 1"
+ASK = "--target y --on a,b --missing middle --lower 0 0 0 --upper 10 10 10 --trust trust --epsilon 1"
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_two_phases_and_an_invitation_that_was_changed(run: Runner, people: Path
 
 
 def test_nobody_trusted_is_plain_and_nobody_local_is_the_trusted_alone(run: Runner, people: Path) -> None:
-    alone = "--target y --on a,b --lower 0 --upper 10 --epsilon 4 --simulate-local --json"
+    alone = "--target y --on a,b --missing middle --lower 0 --upper 10 --epsilon 4 --simulate-local --json"
     plain = run(f"release regression people.csv {alone} --all-local").document["questions"]["y"]["regression"]
     assert (plain["form"], plain["trusted"], plain["groups"]["local"]["people"]) == ("plain", None, 4000)
     told = run(f"release regression people.csv {alone} --all-trusted").document["questions"]["y"]["regression"]
@@ -113,14 +113,43 @@ def test_nobody_trusted_is_plain_and_nobody_local_is_the_trusted_alone(run: Runn
     ("line", "word"),
     [
         (f"release regression people.csv {ASK}", "nobody asked them"),
-        ("release regression people.csv --target y --on a,b --lower 0 --upper 10 --trust trust", "`epsilon`"),
-        ("release regression people.csv --target y --on a,b --trust trust --epsilon 1 --lower 0", "`upper`"),
-        ("release regression people.csv --target y --on a --lower 9 --upper 0 --trust trust --epsilon 1", "`upper`"),
-        (f"release regression people.csv {ASK} --simulate-local --lower 0 --lower 1", "one for each of the 3 columns"),
-        ("release regression people.csv --target y --on a,b,a --lower 0 --upper 9 --trust trust --epsilon 1", "twice"),
-        ("release regression people.csv --target y --on a,,b --lower 0 --upper 9 --trust trust --epsilon 1", "`on`"),
-        ("release regression people.csv --target y --on a,y --lower 0 --upper 9 --trust trust --epsilon 1", "itself"),
-        ("release regression people.csv --target no --on a --lower 0 --upper 9 --trust trust --epsilon 1", "`no`"),
+        (
+            "release regression people.csv --target y --on a,b --missing middle --lower 0 --upper 10 --trust trust",
+            "`epsilon`",
+        ),
+        (
+            "release regression people.csv --target y --on a,b --trust trust --epsilon 1 --missing middle --lower 0",
+            "`upper`",
+        ),
+        (
+            "release regression people.csv --target y --on a "
+            "--missing middle --lower 9 --upper 0 --trust trust --epsilon 1",
+            "`upper`",
+        ),
+        (
+            f"release regression people.csv {ASK} --simulate-local --lower 0 --lower 1",
+            "one for each of the 3 columns",
+        ),
+        (
+            "release regression people.csv --target y --on a,b,a "
+            "--missing middle --lower 0 --upper 9 --trust trust --epsilon 1",
+            "twice",
+        ),
+        (
+            "release regression people.csv --target y --on a,,b "
+            "--missing middle --lower 0 --upper 9 --trust trust --epsilon 1",
+            "`on`",
+        ),
+        (
+            "release regression people.csv --target y --on a,y "
+            "--missing middle --lower 0 --upper 9 --trust trust --epsilon 1",
+            "itself",
+        ),
+        (
+            "release regression people.csv --target no --on a "
+            "--missing middle --lower 0 --upper 9 --trust trust --epsilon 1",
+            "`no`",
+        ),
         (f"release regression people.csv {ASK} --simulate-local --noise gaussian", "`delta`"),
         (f"release regression people.csv {ASK} --simulate-local --clip -1", "`clip`"),
         (f"release regression people.csv {ASK} --simulate-local --kind logistic", "0 and 1"),

@@ -12,7 +12,7 @@ from hybridp.ledger import Ledger
 
 from .conftest import SECRET, Runner
 
-CHOICE = "--choice smokes --options yes,no --trust trust --epsilon 1"
+CHOICE = "--choice smokes --options yes,no --missing no --trust trust --epsilon 1"
 SENT = "smokes,trust,report,report_mechanism\n"
 
 
@@ -52,7 +52,7 @@ def test_a_count_is_a_share_times_the_people(run: Runner, people: Path) -> None:
     document = run(f"{line} --ledger l --out o.json --plot p.png --json").document
     assert Path("p.png").stat().st_size > 1000
     told = document["questions"]["smokes"]["count"]
-    asked = run(f"release shares people.csv --choice smokes --options yes,rest {how} --json").document
+    asked = run(f"release shares people.csv --choice smokes --options yes,rest --missing rest {how} --json").document
     shares = asked["questions"]["smokes"]["shares"]
     assert told["estimate"] == pytest.approx(400 * shares["estimate"][0])
     assert told["interval"] == pytest.approx([400 * ends[0] for ends in shares["interval"]])
@@ -63,7 +63,7 @@ def test_a_count_is_a_share_times_the_people(run: Runner, people: Path) -> None:
     assert paid == [("trusted", 1.0, "count of smokes"), ("local", 1.0, "count of smokes")]
     assert run(f"{line} --ledger l").code == 3
     assert "People with yes in smokes, of 400" in run(line).out
-    three = ShareStudy(choice("smokes", ["yes", "no", "never"]), PureDP(1.0))
+    three = ShareStudy(choice("smokes", ["yes", "no", "never"], missing="no"), PureDP(1.0))
     with pytest.raises(InvalidInput, match="`as_count` must go with two options"):
         release_shares("people.csv", three, Columns("smokes", "trust"), simulate_local=True, as_count=True)
 
@@ -110,10 +110,10 @@ def test_a_histogram_counts_what_lies_outside_in_the_nearest_bin(run: Runner, pe
         (f"release shares people.csv {CHOICE} --noise gaussian", "`delta`"),
         (f"release shares people.csv {CHOICE}", "randomise"),
         (
-            "release shares people.csv --choice smoke --options yes,no --trust trust --epsilon 1",
+            "release shares people.csv --choice smoke --options yes,no --missing no --trust trust --epsilon 1",
             "Did you mean `smokes`",
         ),
-        ("release shares people.csv --choice smokes --options yes,no --trust trust", "--epsilon"),
+        ("release shares people.csv --choice smokes --options yes,no --missing no --trust trust", "--epsilon"),
         ("release histogram people.csv --value age --lower 9 --upper 1 --trust trust --epsilon 1", "`upper`"),
         ("release histogram people.csv --value age --edges 3,2,1 --trust trust --epsilon 1", "`edges` must ascend"),
         (
@@ -152,7 +152,7 @@ def test_a_report_that_names_no_option_is_refused(run: Runner, tmp_path: Path, r
 
 def test_reports_about_other_options_are_refused(run: Runner, people: Path) -> None:
     assert run(f"randomise shares people.csv {CHOICE} --out sent.csv").code == 0
-    for other in ("--options no,yes", "--options yes,no,maybe"):
+    for other in ("--options no,yes --missing no", "--options yes,no,maybe --missing no"):
         left = run(f"release shares sent.csv --choice smokes {other} --trust trust --epsilon 1")
         assert left.code == 2
         assert "report_mechanism" in left.err
@@ -163,7 +163,10 @@ def test_reports_about_other_options_are_refused(run: Runner, people: Path) -> N
 def test_a_set_that_no_device_draws_is_refused(run: Runner, tmp_path: Path, report: str) -> None:
     options = ",".join(f"o{i}" for i in range(18))
     Path("sent.csv").write_text(f"smokes,trust,report\n,local,{report}\n")
-    line = f"release shares sent.csv --choice smokes --options {options} --trust trust --epsilon 1 --assume-mechanism"
+    line = (
+        f"release shares sent.csv --choice smokes --options {options} "
+        "--missing o17 --trust trust --epsilon 1 --assume-mechanism"
+    )
     assert run(line).code == 2
 
 

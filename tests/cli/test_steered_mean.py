@@ -14,7 +14,7 @@ from hybridp.public import envelope
 
 from .conftest import SECRET, Runner
 
-PAY = "--value pay --trust trust --lower 0 --upper 100 --epsilon 1"
+PAY = "--value pay --trust trust --missing middle --lower 0 --upper 100 --epsilon 1"
 
 
 @pytest.fixture
@@ -40,7 +40,10 @@ def people(tmp_path: Path) -> Path:
         (f"{PAY} --local-people 9 --simulate-local", "`local-people` must not join `a mean in one go`"),
         ("--invite people.csv", "`invite` must name an invitation that --invite-out wrote"),
         ("--invite people.csv --epsilon 2", "`epsilon` must not join `invite`"),
-        ("--all-trusted --value pay --lower 0 --upper 100 --epsilon 1 --invite-out i.json", "`local-people` must say"),
+        (
+            "--all-trusted --value pay --missing middle --lower 0 --upper 100 --epsilon 1 --invite-out i.json",
+            "`local-people` must say",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_and_nothing_is_charged(run: Runner, people: Path, line: str, sentence: str) -> None:
@@ -57,7 +60,8 @@ def test_both_phases_say_where_local_people_were_asked(run: Runner, people: Path
     assert "Local people were asked between" in run(phase).out
     window = json.loads(Path("i.json").read_text())["window"]
     assert 0.4 < window[0] < 0.5 < window[1] < 0.6
-    assert run("randomise mean people.csv --trust trust --invite i.json --epsilon 9 --out sent.csv").code == 0
+    assert run("randomise mean people.csv --trust trust "
+        "--missing middle --invite i.json --epsilon 9 --out sent.csv").code == 0
     shown = run("release mean sent.csv --trust trust --invite i.json --ledger l --plot p.png")
     assert "hybrid (steered)" in shown.out
     assert Path("p.png").stat().st_size > 1000
@@ -74,7 +78,7 @@ def test_the_plan_of_a_study_says_what_the_plan_of_a_mean_says(run: Runner, peop
     """A steered study states no spread: a sixth of the range is assumed, and said. One group alone steers nobody."""
     Path("study.toml").write_text(
         'schema = 1\ntrust = {column = "trust"}\npromise = {epsilon = 1.0}\n[[questions]]\nname = "pay"\n'
-        'kind = "number"\nlower = 0\nupper = 60\nform = "steered"\n'
+        'kind = "number"\nmissing = "middle"\nlower = 0\nupper = 60\nform = "steered"\n'
     )
     told = run("plan study.toml --n 1000000 --opt-in .01 --json").document["questions"]["pay"]["mean"]["predicted"]
     line = "plan mean --n 1000000 --opt-in .01 --lower 0 --upper 60 --sd 10 --epsilon 1"
@@ -98,7 +102,8 @@ def test_an_invitation_that_says_what_cannot_be_is_none(run: Runner, people: Pat
     wrong: list[dict[str, Any]] = [{"quartiles": x} for x in ([math.nan] * 3, [0.5, 0.4, 0.6], [0.4, 0.5, 7.0])]
     for changes in ({}, *wrong, {"local_people": 0}):
         Path("k.json").write_text(json.dumps(envelope.sealed(kind, {**kept, **changes}, simulated=False)))
-        found = run("randomise mean people.csv --trust trust --invite k.json --epsilon 9 --out sent.csv")
+        found = run("randomise mean people.csv --trust trust "
+            "--missing middle --invite k.json --epsilon 9 --out sent.csv")
         assert found.code == (2 if changes else 0)
         assert ("`invite` must name an invitation that --invite-out wrote" in found.err) == bool(changes)
         assert Path("sent.csv").exists() != bool(changes)

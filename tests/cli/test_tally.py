@@ -17,9 +17,9 @@ from hybridp.ledger import Ledger
 
 SECRET = "987654.321"
 DRAW = np.random.default_rng(7)
-MEAN = "--value pay --trust trust --lower 0 --upper 90000 --epsilon 1"
-OWN = "--value pay --trust trust --lower 0 --upper 90000 --epsilon-column eps"
-SHAPE = "--columns a b c --lower 0 0 0 --upper 10 20 30 --epsilon 4"
+MEAN = "--value pay --trust trust --missing middle --lower 0 --upper 90000 --epsilon 1"
+OWN = "--value pay --trust trust --missing middle --lower 0 --upper 90000 --epsilon-column eps"
+SHAPE = "--columns a b c --missing middle --lower 0 0 0 --upper 10 20 30 --epsilon 4"
 HEAVY = "--person id --record query url --trust trust --epsilon 4 --delta 1e-5"
 
 
@@ -161,7 +161,7 @@ def test_a_tally_tells_the_distribution_that_its_rows_tell(here: Path, told: str
     rows = [f"{i},{pay:.2f},{'trusted' if i % 8 == 0 else 'local'}"
             for i, pay in enumerate(np.random.default_rng(3).uniform(2e4, 6e4, 4000))]  # fmt: skip
     Path("many.csv").write_text("\n".join(["id,pay,trust", *rows]) + "\n")
-    line = f"--value pay --trust trust --lower 0 --upper 90000 {told}"
+    line = f"--value pay --trust trust --missing middle --lower 0 --upper 90000 {told}"
     done(randomise.mean, f"many.csv {line} --seed 9 --keep id --out sent.csv")
     split("sent.csv", 2, (0, 1000), (1000, 1001), (1001, 3500))
     done(tally.add, "part0.csv --state one.json")
@@ -207,7 +207,8 @@ def test_an_invitation_starts_from_a_tally_and_its_reports_are_charged_once(repo
     done(quantiles.release, f"trusted.csv {MEAN} --tally all.json --invite-out asked.json --ledger l")
     later = "\n".join(f"{i},{pay:.2f},local,1" for i, pay in enumerate(DRAW.uniform(2e4, 6e4, 300)))
     Path("later.csv").write_text(f"id,pay,trust,eps\n{later}\n")
-    done(quantiles.randomise, "later.csv --trust trust --invite asked.json --epsilon 9 --out answers.csv")
+    done(quantiles.randomise, "later.csv --trust trust "
+        "--missing middle --invite asked.json --epsilon 9 --out answers.csv")
     found = done(quantiles.release, "answers.csv --trust trust --invite asked.json --ledger l")
     groups = found["questions"]["pay"]["quantiles"]["groups"]
     assert (groups["trusted"]["people"], groups["local"]["people"]) == (150, 750)
@@ -390,7 +391,10 @@ def test_heavy_hitters() -> None:
 def test_points() -> None:
     points = np.clip(np.repeat([[0.2, 0.3], [0.7, 0.8]], 2000, axis=0) + 0.05 * DRAW.standard_normal((4000, 2)), 0, 1)
     Path("points.csv").write_text("a,b\n" + "".join(f"{a:.5f},{b:.5f}\n" for a, b in points))
-    line = "--columns a b --lower 0 --upper 1 --clusters 2 --epsilon 4 --n 5000 --opt-in 0.1 --invite invite.json"
+    line = (
+        "--columns a b "
+        "--missing middle --lower 0 --upper 1 --clusters 2 --epsilon 4 --n 5000 --opt-in 0.1 --invite invite.json"
+    )
     done(plan.kmeans, line)
     done(randomise.kmeans, "points.csv --invite invite.json --epsilon 9 --out sent.csv")
     head, *lines = Path("sent.csv").read_text().splitlines()
@@ -403,7 +407,10 @@ def test_points() -> None:
     assert sum(counts) == 4000
     refused(tally.add, "part0.csv --trust a --state other.json --invite invite.json", "`trust`")
     Path("trusted.csv").write_text("a,b,trust\n" + "".join(f"{a:.3f},{b:.3f},trusted\n" for a, b in points[::8]))
-    line = "trusted.csv --columns a b --trust trust --lower 0 --upper 1 --clusters 2 --epsilon 4 --invite invite.json"
+    line = (
+        "trusted.csv --columns a b --trust trust "
+        "--missing middle --lower 0 --upper 1 --clusters 2 --epsilon 4 --invite invite.json"
+    )
     whole = done(release.kmeans, f"{line} --reports sent.csv --seed 5")
     assert done(release.kmeans, f"{line} --tally map.json --seed 5") == whole
     refused(release.kmeans, f"{line} --tally map.json --reports sent.csv", "must not go with a tally")

@@ -13,11 +13,11 @@ from tests.cli.conftest import Runner
 BOUNDS = "--lower 0 --upper 100 --epsilon 1"
 TASKS = {
     "mean": f"--value pay {BOUNDS}",
-    "vector-mean": "--columns pay age --lower 0 --upper 100 --epsilon 1",
+    "vector-mean": "--columns pay age --missing middle --lower 0 --upper 100 --epsilon 1",
     "heavy-hitters": "--record colour --person who --epsilon 4 --delta 1e-4",
-    "kmeans": "--columns pay age --lower 0 0 --upper 100 100 --clusters 2 --epsilon 4",
+    "kmeans": "--columns pay age --missing middle --lower 0 0 --upper 100 100 --clusters 2 --epsilon 4",
     "quantiles": f"--value pay {BOUNDS}",
-    "shares": "--choice colour --options red,blue --epsilon 1",
+    "shares": "--choice colour --options red,blue --missing blue --epsilon 1",
 }
 
 

@@ -17,7 +17,7 @@ from hybridp.errors import BudgetExceeded, InvalidInput
 from hybridp.release.document import sole
 
 X = np.random.default_rng(3).beta(2, 4, size=(900, 3)) * [10, 20, 30]
-SHAPE = "--columns a b c --lower 0 0 0 --upper 10 20 30 --trust trust"
+SHAPE = "--columns a b c --missing middle --lower 0 0 0 --upper 10 20 30 --trust trust"
 
 
 @pytest.fixture
@@ -97,7 +97,10 @@ def test_the_rows_of_a_trial(people: Path) -> None:
 
 
 def test_one_bound_may_stand_for_all(people: Path) -> None:
-    line = "people.csv --columns a b c --lower -30 --upper 30 --trust trust --epsilon 4 --simulate-local --seed 1"
+    line = (
+        "people.csv --columns a b c "
+        "--missing middle --lower -30 --upper 30 --trust trust --epsilon 4 --simulate-local --seed 1"
+    )
     assert sole(done(release.vector_mean, line))["task"] == "vector-mean"
 
 
@@ -120,11 +123,11 @@ def test_a_ledger_is_made_charged_and_kept_to(people: Path) -> None:
     [
         (f"people.csv {SHAPE} --epsilon 0", "`epsilon` must be positive and finite"),
         (
-            "people.csv --columns a b c --lower 0 0 --upper 1 --trust trust --epsilon 1",
+            "people.csv --columns a b c --missing middle --lower 0 0 --upper 1 --trust trust --epsilon 1",
             "`lower` must be one number, or",
         ),
         (
-            "people.csv --columns a b --lower 2 --upper 1 --trust trust --epsilon 1",
+            "people.csv --columns a b --missing middle --lower 2 --upper 1 --trust trust --epsilon 1",
             "`upper` must be greater than lower",
         ),
         (f"people.csv {SHAPE} --epsilon 1 --norm l2 --radius -2", "`radius` must be positive"),
@@ -138,9 +141,12 @@ def test_a_ledger_is_made_charged_and_kept_to(people: Path) -> None:
         ),
         (f"people.csv {SHAPE} --epsilon 1 --plot p.doc", "`--plot` must end in"),
         (f"people.csv {SHAPE} --epsilon 1", "Column `trust` labels rows `local`"),
-        ("people.csv --columns a z --lower 0 --upper 1 --trust trust --epsilon 1", "`columns` must be a column of"),
         (
-            "people.csv --columns a a --lower 0 --upper 1 --trust trust --epsilon 1",
+            "people.csv --columns a z --missing middle --lower 0 --upper 1 --trust trust --epsilon 1",
+            "`columns` must be a column of",
+        ),
+        (
+            "people.csv --columns a a --missing middle --lower 0 --upper 1 --trust trust --epsilon 1",
             "`columns` must have different names",
         ),
     ],

@@ -16,7 +16,7 @@ from hybridp.public.budgets import ApproxDP, PureDP, doubts
 from hybridp.release.document import sole
 
 Runner = Callable[..., Any]
-MEAN = "release mean trusted.csv --value pay --trust trust --lower 0 --upper 100000 --epsilon 1"
+MEAN = "release mean trusted.csv --value pay --trust trust --missing middle --lower 0 --upper 100000 --epsilon 1"
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +43,7 @@ def test_the_library_warns(people: Path, promise: Any, words: str | None, recwar
     import warnings
 
     warnings.simplefilter("always", PromiseWarning)
-    found = release_mean(people / "trusted.csv", study, Columns("pay", "trust"))
+    found = release_mean(people / "trusted.csv", study, Columns("pay", "trust", missing="middle"))
     said = [str(w.message) for w in recwarn if issubclass(w.category, PromiseWarning)]
     on_receipt = [line for line in found.receipt.assumes if line.startswith("WARNING: ")]
     assert on_receipt == [f"WARNING: {text}" for text in said]
@@ -56,8 +56,10 @@ def test_the_library_warns(people: Path, promise: Any, words: str | None, recwar
     "line",
     [
         f"{MEAN} --noise gaussian",
-        "release vector-mean trusted.csv --columns pay age --trust trust --lower 0 --upper 100000 --epsilon 1",
-        "release kmeans trusted.csv --columns pay age --trust trust --lower 0 --upper 100000 --epsilon 1 --clusters 2",
+        "release vector-mean trusted.csv --columns pay age --trust trust "
+        "--missing middle --lower 0 --upper 100000 --epsilon 1",
+        "release kmeans trusted.csv --columns pay age --trust trust "
+        "--missing middle --lower 0 --upper 100000 --epsilon 1 --clusters 2",
         "release heavy-hitters trusted.csv --person id --record age --trust trust --epsilon 1",
     ],
 )
@@ -106,7 +108,9 @@ def test_the_words_say_what_is_clipped(run: Runner) -> None:
 
 def test_devices_refuse_what_a_release_would(run: Runner) -> None:
     """Reports cannot be taken back: what must be insisted on at the release is asked before they are made."""
-    line = "randomise mean trusted.csv --value pay --lower 0 --upper 100000 --epsilon 1 --local gaussian"
+    line = (
+        "randomise mean trusted.csv --value pay --missing middle --lower 0 --upper 100000 --epsilon 1 --local gaussian"
+    )
     refused = run(f"{line} --delta 0.5 --out r.csv --json")
     assert (refused.code, "add --insist" in refused.document["error"]["message"]) == (2, True)
     assert not Path("r.csv").exists()
@@ -116,8 +120,8 @@ def test_devices_refuse_what_a_release_would(run: Runner) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "randomise mean trusted.csv --value pay --lower 0 --upper 100000 --out r.csv",
-        "randomise vector-mean trusted.csv --columns pay age --lower 0 --upper 100000 --out r.csv",
+        "randomise mean trusted.csv --value pay --missing middle --lower 0 --upper 100000 --out r.csv",
+        "randomise vector-mean trusted.csv --columns pay age --missing middle --lower 0 --upper 100000 --out r.csv",
     ],
 )
 def test_devices_are_warned_of_a_large_epsilon_too(run: Runner, line: str) -> None:
@@ -127,7 +131,10 @@ def test_devices_are_warned_of_a_large_epsilon_too(run: Runner, line: str) -> No
 
 @pytest.mark.parametrize("epsilon", [10, 11])
 def test_an_invitation_with_a_large_epsilon_warns_whoever_answers(run: Runner, epsilon: int) -> None:
-    plan = "plan kmeans --columns pay age --lower 0 --upper 100000 --clusters 2 --n 900 --opt-in 0.1 --invite i.json"
+    plan = (
+        "plan kmeans --columns pay age "
+        "--missing middle --lower 0 --upper 100000 --clusters 2 --n 900 --opt-in 0.1 --invite i.json"
+    )
     assert run(f"{plan} --epsilon {epsilon}").code == 0
     said = run(f"randomise kmeans trusted.csv --invite i.json --epsilon {epsilon} --out r.csv --json")
     assert (said.code, "is above 10" in said.err) == (0, epsilon > 10)

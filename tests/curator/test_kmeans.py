@@ -40,7 +40,7 @@ def test_totals_in_memory_and_in_a_table_are_the_plain_ones(tmp_path: Path, radi
     centres = packing(BOX, 3)
     counts, sums = _plain(BOX, points, centres, radius)
     memory = Points.read(BOX, points)
-    query = PointQuery(("a", "b"), "trust", BOX)
+    query = PointQuery(("a", "b"), "trust", BOX, missing=("middle",) * 2)
     with open_rows(tmp_path / "points.csv") as rows:
         assert check_points(rows, query) == (400, 7)
         stored = store_points(rows, query, "trusted")
@@ -89,14 +89,14 @@ def test_the_map_has_noise_in_every_cell() -> None:
 def test_bad_rows_are_refused_without_a_value(tmp_path: Path, text: str, column: str) -> None:
     (tmp_path / "bad.csv").write_text(text)
     with open_rows(tmp_path / "bad.csv") as rows, pytest.raises(UnusableRows, match=f"`{column}`") as said:
-        check_points(rows, PointQuery(("a", "b"), "trust", BOX))
+        check_points(rows, PointQuery(("a", "b"), "trust", BOX, missing=("middle",) * 2))
     assert "987654" not in str(said.value)
 
 
 def test_local_points_are_not_read_unless_asked(tmp_path: Path) -> None:
     (tmp_path / "p.csv").write_text("a,b,trust\n1,1,trusted\n,,local\n")
     with open_rows(tmp_path / "p.csv") as rows:
-        query = PointQuery(("a", "b"), "trust", BOX)
+        query = PointQuery(("a", "b"), "trust", BOX, missing=("middle",) * 2)
         assert check_points(rows, query) == (1, 1)
         with pytest.raises(InvalidInput, match="local_raw"):
             store_points(rows, query, "local")
@@ -106,7 +106,7 @@ def test_local_points_are_not_read_unless_asked(tmp_path: Path) -> None:
 def test_a_coordinate_that_is_no_number_is_in_the_middle(tmp_path: Path, field: str) -> None:
     (tmp_path / "p.csv").write_text(f"a,b,trust\n{field},0.25,trusted\n")
     with open_rows(tmp_path / "p.csv") as rows:
-        (levels,) = store_points(rows, PointQuery(("a", "b"), "trust", BOX), "trusted").parts()
+        (levels,) = store_points(rows, PointQuery(("a", "b"), "trust", BOX, missing=("middle",) * 2), "trusted").parts()
     middle = [low + (high - low) / 2 for low, high in zip(BOX.lower, BOX.upper, strict=True)]
     for points in ([[middle[0], 0.25]], [[field, "0.25"]], [[float("nan"), 0.25]]):
         assert BOX.levels(points).tolist() == levels.tolist()

@@ -26,7 +26,7 @@ from hybridp.randomness import seeded
 
 BOUNDS = Bounds(0, 100)
 INVITE = Invite(BOUNDS, dithered_bit(PureDP(1.0)))
-COLUMNS = Columns("pay", "trust")
+COLUMNS = Columns("pay", "trust", missing="middle")
 
 
 def save(folder: Path, rows: list[str], header: str = "pay,trust,report") -> Path:

@@ -20,7 +20,7 @@ from hybridp.randomness import seeded
 
 BOUNDS = VectorBounds.of([0, 0], [10, 10], norm="l2", radius=0.5)
 INVITE = VectorInvite(BOUNDS, vector_reports("sampling", PureDP(1.0), 2, BOUNDS.ratio))
-COLUMNS = VectorColumns(("a", "b"), "trust")
+COLUMNS = VectorColumns(("a", "b"), "trust", missing="middle")
 TINY_P = 1e-6
 
 

@@ -58,7 +58,7 @@ def _people(seed: int = 1) -> Columns:
     }
 
 
-MEAN = {"value": "value", "trust": "trust", "report": "report", "lower": 0.0, "upper": 100.0,
+MEAN = {"value": "value", "trust": "trust", "report": "report", "lower": 0.0, "upper": 100.0, "missing": "middle",
         "report_low": -100.0, "report_high": 200.0, "report_centre": 50.0, "report_half": 50.0}  # fmt: skip
 
 
@@ -100,7 +100,9 @@ def test_texts_are_the_same_numbers_everywhere(engine: str, opened: Opened) -> N
     lattice = Lattice(-1000.0, 1000.0, 2**32)
     columns: Columns = {"value": ("VARCHAR", TEXTS), "trust": ("VARCHAR", ["trusted"] * len(TEXTS))}
     with opened(engine, columns) as rows:
-        found = mean_totals(rows, MeanQuery(value="value", trust="trust", lower=-1000.0, upper=1000.0))
+        found = mean_totals(
+            rows, MeanQuery(value="value", trust="trust", lower=-1000.0, upper=1000.0, missing="middle")
+        )
     assert found.trusted_level_sum == sum(lattice.level(float(t)) for t in TEXTS)
 
 
@@ -121,7 +123,7 @@ def test_missing_and_nan_are_the_public_value_and_no_bound(
     query = MeanQuery(value="value", trust="trust", lower=0.0, upper=100.0, levels=4, missing=missing)
     with opened(engine, columns) as rows:
         assert mean_totals(rows, query).trusted_level_sum == total
-        middle = MeanQuery(value="value", trust="trust", lower=0.0, upper=100.0, levels=4)
+        middle = MeanQuery(value="value", trust="trust", lower=0.0, upper=100.0, levels=4, missing="middle")
         assert mean_totals(rows, middle).trusted_level_sum == 2
 
 
@@ -276,7 +278,7 @@ def test_vector_totals(engine: str, opened: Opened) -> None:
     }
     names = ("x0", "x1", "x2")
     query = VectorQuery(values=names, trust="trust", lower=(0.0,) * 3, upper=(10.0,) * 3, half=1000, norm="l2",
-                        radius=1200, shrink=1 - 1e-9, reads="all")  # fmt: skip
+                        radius=1200, shrink=1 - 1e-9, reads="all", missing=("middle",) * 3)  # fmt: skip
     lattice = Lattice(0.0, 10.0, 2000)
     steps = np.array([[lattice.level(v) - 1000 for v in row] for row in points])
     far = (steps**2).sum(axis=1) > 1200**2
@@ -305,7 +307,7 @@ def test_cluster_sums_and_cells(engine: str, opened: Opened) -> None:
     near = ((levels[:, None, :] - centres) ** 2).sum(axis=2).argmin(axis=1)
     grid = Grid(box, 4)
     with opened(engine, columns) as rows:
-        query = PointQuery(("x", "y"), "trust", box)
+        query = PointQuery(("x", "y"), "trust", box, missing=("middle",) * 2)
         assert check_points(rows, query) == (PEOPLE // 2, PEOPLE // 2)
         stored = store_points(rows, query, "trusted")
         cells = stored.cell_counts(grid)

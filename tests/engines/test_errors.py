@@ -13,7 +13,7 @@ from hybridp.tables import MeanQuery, Source, mean_totals, open_rows
 
 SECRET = "4711.25"
 PEOPLE: Columns = {"value": ("DOUBLE", [1.0, 2.0]), "trust": ("VARCHAR", ["trusted", "trusted"])}
-QUERY = MeanQuery(value="value", trust="trust", lower=0.0, upper=10.0)
+QUERY = MeanQuery(value="value", trust="trust", lower=0.0, upper=10.0, missing="middle")
 
 
 @pytest.mark.parametrize(
@@ -78,15 +78,19 @@ def test_types_that_only_postgresql_has(server: str) -> None:
     with open_rows(server, table="odd") as rows:
         assert (
             mean_totals(
-                rows, MeanQuery(value="value", trust="trust", lower=0.0, upper=10.0, levels=40)
+                rows, MeanQuery(value="value", trust="trust", lower=0.0, upper=10.0, levels=40, missing="middle")
             ).trusted_level_sum
             == 39
         )
         assert (
-            mean_totals(rows, MeanQuery(value="flag", trust="trust", lower=0.0, upper=1.0, levels=1)).trusted_level_sum
+            mean_totals(
+                rows, MeanQuery(value="flag", trust="trust", lower=0.0, upper=1.0, levels=1, missing="middle")
+            ).trusted_level_sum
             == 1
         )
-        assert mean_totals(rows, MeanQuery(value="value", trust="wide", lower=0.0, upper=10.0, levels=4)).trusted_people
+        assert mean_totals(
+            rows, MeanQuery(value="value", trust="wide", lower=0.0, upper=10.0, levels=4, missing="middle")
+        ).trusted_people
 
 
 def test_a_release_sees_one_snapshot(server: str) -> None:

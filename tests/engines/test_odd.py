@@ -47,7 +47,20 @@ LABELS = [
     "e\u0301",
     "",
 ]
-MEAN = ["--value", "value", "--trust", "trust", "--lower", "0", "--upper", "10", "--epsilon", "1"]
+MEAN = [
+    "--value",
+    "value",
+    "--trust",
+    "trust",
+    "--missing",
+    "middle",
+    "--lower",
+    "0",
+    "--upper",
+    "10",
+    "--epsilon",
+    "1",
+]
 
 
 def refused(call: Any, words: str) -> HybridpError:
@@ -81,7 +94,9 @@ def test_truth_as_text_and_as_number(engine: str, opened: Opened) -> None:
     with opened(engine, columns) as rows:
         assert rows.columns["query"] == "BOOLEAN"
         assert codes(rows, Schema((Feature("query", ("true", "false")),))).tolist() == [[0, 1, 0]]
-        query = MeanQuery(value="query", trust="trust", person="person", lower=0.0, upper=1.0, levels=1)
+        query = MeanQuery(
+            value="query", trust="trust", person="person", lower=0.0, upper=1.0, levels=1, missing="middle"
+        )
         assert mean_totals(rows, query).trusted_level_sum == 2
         with sample_records(rows, HEAVY, 1, discovery_share=1.0) as sample:
             numbers, counts = discovery_counts(sample)
@@ -101,7 +116,9 @@ def test_names_are_names(engine: str, opened: Opened, names: tuple[str, str, str
         trust: ("VARCHAR", ["trusted", "trusted", "local"]),
         person: ("BIGINT", [1, 2, 3]),
     }
-    query = MeanQuery(value=value, trust=trust, person=person, lower=0.0, upper=8.0, levels=8, local_raw=True)
+    query = MeanQuery(
+        value=value, trust=trust, person=person, lower=0.0, upper=8.0, levels=8, local_raw=True, missing="middle"
+    )
     with opened(engine, columns) as rows:
         assert mean_totals(rows, query).trusted_level_sum == 3
         assert sorted(level for part in trusted_levels(rows, query) for level in part.tolist()) == [1, 2]
@@ -111,7 +128,7 @@ def test_names_are_names(engine: str, opened: Opened, names: tuple[str, str, str
 def test_exponents_of_many_digits(engine: str, opened: Opened) -> None:
     columns: Columns = {"value": ("VARCHAR", ["1e00001", "5e-00400"]), "trust": ("VARCHAR", ["trusted"] * 2)}
     with opened(engine, columns) as rows:
-        query = MeanQuery(value="value", trust="trust", lower=0.0, upper=20.0, levels=20)
+        query = MeanQuery(value="value", trust="trust", lower=0.0, upper=20.0, levels=20, missing="middle")
         assert mean_totals(rows, query).trusted_level_sum == 10
 
 
@@ -139,7 +156,7 @@ def connection(server: str) -> Any:
 def test_a_failed_query_leaves_the_transaction_usable(server: str, connection: Any) -> None:
     connection.execute("CREATE TABLE beyond (value numeric, trust text, ok float8)")
     connection.execute("INSERT INTO beyond VALUES (1e400, 'trusted', 2)")
-    fine = MeanQuery(value="ok", trust="trust", lower=0.0, upper=10.0, levels=10)
+    fine = MeanQuery(value="ok", trust="trust", lower=0.0, upper=10.0, levels=10, missing="middle")
     with open_rows(server, table="beyond") as rows:
         for _ in range(2):
             refused(lambda: mean_totals(rows, QUERY), "SQLSTATE 22003")
@@ -158,7 +175,7 @@ def test_tables_are_found_as_the_database_finds_them(server: str, connection: An
     for schema in ("one", "two"):
         connection.execute(f"CREATE SCHEMA {schema}")
         connection.execute(f"CREATE TABLE {schema}.twice AS SELECT 3.0 AS value, 'trusted' AS trust")
-    query = MeanQuery(value="value", trust="trust", lower=0.0, upper=10.0, levels=10)
+    query = MeanQuery(value="value", trust="trust", lower=0.0, upper=10.0, levels=10, missing="middle")
     path = f"{server}&options=-c%20search_path%3Dtwo"
     for url, table in [
         (server, "with.dot"), (server, "public.with.dot"), (server, "frozen"), (server, "parted"),
@@ -176,7 +193,7 @@ def test_quotes_in_the_names_of_a_database(server: str, connection: Any) -> None
     connection.execute('CREATE TABLE "a ""table""" ("va""lue" float8, "Trust" text)')
     connection.execute('INSERT INTO "a ""table""" VALUES (3, \'trusted\')')
     with open_rows(server, table='a "table"') as rows:
-        query = MeanQuery(value='va"lue', trust="Trust", lower=0.0, upper=10.0, levels=10)
+        query = MeanQuery(value='va"lue', trust="Trust", lower=0.0, upper=10.0, levels=10, missing="middle")
         assert mean_totals(rows, query).trusted_level_sum == 3
 
 
@@ -247,7 +264,7 @@ def test_a_file_is_read_under_its_own_name(tmp_path: Path) -> None:
     for name, value in [("a1", 9.0), ("a[1]", 3.0), ("_a", 3.0), (".a", 3.0), ("a:b", 3.0), ("m1", 1.0), ("m2", 2.0)]:
         write_parquet(tmp_path / f"{name}.parquet", {"value": ("DOUBLE", [value]), "trust": ("VARCHAR", ["trusted"])})
         (tmp_path / f"{name}.csv").write_text(f"value,trust\n{value},trusted\n")
-    query = MeanQuery(value="value", trust="trust", lower=0.0, upper=10.0, levels=10)
+    query = MeanQuery(value="value", trust="trust", lower=0.0, upper=10.0, levels=10, missing="middle")
     for name in (
         "a[1].parquet",
         "_a.parquet",
@@ -383,7 +400,8 @@ def test_a_source_does_not_print_its_password() -> None:
     assert str(source) == "postgresql://h/d"
 
 
-@pytest.mark.parametrize("line", ["randomise mean URL --value v --lower 0 --upper 1 --epsilon 1 --out o.csv",
+@pytest.mark.parametrize("line", ["randomise mean URL --value v "
+    "--missing middle --lower 0 --upper 1 --epsilon 1 --out o.csv",
                                   "tally add URL --state s.json", "tally show URL"])  # fmt: skip
 def test_a_url_where_a_file_is_meant(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from click.testing import CliRunner

@@ -107,7 +107,13 @@ def test_means(engine: str, opened: Opened) -> None:
 def test_vectors_and_points(engine: str, opened: Opened) -> None:
     half = 500
     query = VectorQuery(
-        values=("value", "other"), trust="trust", lower=(LOW, LOW), upper=(HIGH, HIGH), half=half, person="person"
+        values=("value", "other"),
+        trust="trust",
+        lower=(LOW, LOW),
+        upper=(HIGH, HIGH),
+        half=half,
+        person="person",
+        missing=("middle",) * 3,
     )
     pairs = zip(VALUES, VALUES[::-1], strict=True)
     steps = [(_level(v, 2 * half) - half, _level(w, 2 * half) - half) for v, w in pairs]
@@ -119,7 +125,7 @@ def test_vectors_and_points(engine: str, opened: Opened) -> None:
     box = Box((LOW, LOW), (HIGH, HIGH))
     with opened(engine, _table()) as rows:
         found = vector_totals(rows, query)
-        points = PointQuery(("value", "other"), "trust", box)
+        points = PointQuery(("value", "other"), "trust", box, missing=("middle",) * 2)
         assert check_points(rows, points) == (2 * PEOPLE, 0)
         levels = np.concatenate([*store_points(rows, points, "trusted").parts()], axis=1)
     assert found.trusted_people == PEOPLE
@@ -183,7 +189,9 @@ def test_the_count_of_clipped_people_is_the_same_everywhere(engine: str, opened:
     """Outside [0, 100] counts, the bounds themselves and what is missing or no number do not."""
     values = ["0", "100", "100.001", "-0.001", "1e999", "-Infinity", "nan", None, "n/a", "50"]
     table: Columns = {"value": ("VARCHAR", values), "trust": ("VARCHAR", ["trusted"] * len(values))}
-    query = MeanQuery(value="value", trust="trust", lower=LOW, upper=HIGH, levels=LEVELS, count_clipped=True)
+    query = MeanQuery(
+        value="value", trust="trust", lower=LOW, upper=HIGH, levels=LEVELS, count_clipped=True, missing="middle"
+    )
     with opened(engine, table) as rows:
         assert mean_totals(rows, query).trusted_clipped == 4
 
@@ -193,6 +201,6 @@ def test_the_sum_of_squares_is_the_same_everywhere(engine: str, opened: Opened) 
     values = ["0", "100", "100.001", "1e999", "-Infinity", "nan", None, "n/a", "50", "60", "49.9999"]
     steps = [65_536] * 5 + [0] * 4 + [13_107, 0]
     table: Columns = {"value": ("VARCHAR", values), "trust": ("VARCHAR", ["trusted"] * len(values))}
-    query = MeanQuery(value="value", trust="trust", lower=0, upper=100, sum_squares=True)
+    query = MeanQuery(value="value", trust="trust", lower=0, upper=100, sum_squares=True, missing="middle")
     with opened(engine, table) as rows:
         assert mean_totals(rows, query).trusted_squares == sum(n * n for n in steps)

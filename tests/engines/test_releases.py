@@ -42,18 +42,25 @@ def _columns() -> Columns:
 
 
 COMMANDS = {
-    "mean": "release mean {rows} --value value --trust trust --lower 0 --upper 100 --epsilon 1 --simulate-local",
-    "vector": "release vector-mean {rows} --columns value other --trust trust --lower 0 -3 --upper 100 3 --epsilon 2 "
+    "mean": "release mean {rows} --value value --trust trust "
+    "--missing middle --lower 0 --upper 100 --epsilon 1 --simulate-local",
+    "vector": "release vector-mean {rows} --columns value other --trust trust "
+    "--missing middle --lower 0 -3 --upper 100 3 --epsilon 2 "
     "--simulate-local",
-    "shares": "release shares {rows} --choice colour --options red,green --trust trust --epsilon 1 --simulate-local",
-    "shares of people": "release shares {rows} --choice size --options s,m,l --trust trust --epsilon 1 --person person "
+    "shares": "release shares {rows} --choice colour --options red,green "
+    "--missing green --trust trust --epsilon 1 --simulate-local",
+    "shares of people": "release shares {rows} --choice size --options s,m,l "
+    "--missing l --trust trust --epsilon 1 --person person "
     "--simulate-local",
-    "histogram": "release histogram {rows} --value value --edges 0,30,40,90 --trust trust --epsilon 1 --simulate-local",
-    "quantiles": "release quantiles {rows} --value value --trust trust --lower 0 --upper 100 --epsilon 1 --at .5 "
+    "histogram": "release histogram {rows} --value value --edges 0,30,40,90 "
+    "--missing 40..90 --trust trust --epsilon 1 --simulate-local",
+    "quantiles": "release quantiles {rows} --value value --trust trust "
+    "--missing middle --lower 0 --upper 100 --epsilon 1 --at .5 "
     "--simulate-local",
     "heavy": "release heavy-hitters {rows} --person person --record query --trust trust --epsilon 4 --delta 1e-4 "
     "--head 5 --simulate-local",
-    "kmeans": "release kmeans {rows} --columns value other --trust trust --lower 0 -3 --upper 100 3 --clusters 2 "
+    "kmeans": "release kmeans {rows} --columns value other --trust trust "
+    "--missing middle --lower 0 -3 --upper 100 3 --clusters 2 "
     "--epsilon 4 --simulate-local",
 }
 
@@ -171,6 +178,6 @@ def test_rows_on_another_engine_cannot_be_copied(places: dict[str, list[str]], t
     with open_rows(location, table=table) as rows, pytest.raises(InvalidInput, match="must be a file"):
         write_reports(rows, value="value", trust="trust", mechanism_text="x", lower=0, upper=1,
                       randomise=lambda levels: levels, out=tmp_path / "out.csv")  # fmt: skip
-    query = MeanQuery(value="value", trust="trust", lower=0.0, upper=100.0, local_raw=True)
+    query = MeanQuery(value="value", trust="trust", lower=0.0, upper=100.0, local_raw=True, missing="middle")
     with open_rows(Source(location), table=table) as rows:
         assert mean_totals(rows, query).trusted_people > 0

@@ -40,7 +40,7 @@ def totals(
     if engine == "spark":
         need_spark()
     source = Source(location, engine, query)
-    asked = MeanQuery(value="pay", trust=rule.label, lower=0, upper=100, levels=100, local_raw=True)
+    asked = MeanQuery(value="pay", trust=rule.label, lower=0, upper=100, levels=100, local_raw=True, missing="middle")
     with open_rows(source, table=table if query is None else None, trust=rule, threads=2, **more) as rows:
         return mean_totals(rows, asked)
 
@@ -171,7 +171,7 @@ def test_a_query_that_fails_on_a_row_is_a_refusal_by_rows(places: dict[str, tupl
 def test_a_query_on_postgresql_is_asked_once(places: dict[str, tuple[Any, Any]], tmp_path: Path) -> None:
     query = "SELECT random() AS pay, 'trusted' AS trust FROM worded"
     with open_rows(Source(places["postgresql"][0], query=query)) as rows:
-        asked = MeanQuery(value="pay", trust="trust", lower=0, upper=1)
+        asked = MeanQuery(value="pay", trust="trust", lower=0, upper=1, missing="middle")
         assert len({mean_totals(rows, asked) for _ in range(3)}) == 1
 
 

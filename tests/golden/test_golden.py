@@ -24,14 +24,14 @@ from hybridp.cli.app import main
 HERE = Path(__file__).resolve().parent
 FREEZE = os.environ.get("HYBRIDP_FREEZE") == "1"
 FITTED = ("study", "quantiles", "steered-mean", "regression")
-MEAN = "--value pay --trust trust --lower 0 --upper 100000 --epsilon 1"
-OWN = "--value pay --trust trust --lower 0 --upper 100000 --epsilon-column eps"
-VECTOR = "--columns pay age --trust trust --lower 0 --upper 100000 90 --epsilon 2"
+MEAN = "--value pay --trust trust --missing middle --lower 0 --upper 100000 --epsilon 1"
+OWN = "--value pay --trust trust --missing middle --lower 0 --upper 100000 --epsilon-column eps"
+VECTOR = "--columns pay age --trust trust --missing middle --lower 0 --upper 100000 90 --epsilon 2"
 SHARES = "--choice eps --options 0.5,1.0 --other more --trust trust --epsilon 1"
-BINS = "--value age --lower 20 --upper 80 --bins 24 --trust trust --epsilon 1"
+BINS = "--value age --lower 20 --upper 80 --bins 24 --missing 77.5..80.0 --trust trust --epsilon 1"
 RECORDS = "--person id --record query --trust trust --epsilon 4 --delta 1e-5"
-LINE = "--target pay --on age,eps --trust trust --lower 20 0 0 --upper 80 2 100000 --epsilon 8"
-POINTS = "--columns a b --trust trust --lower 0 --upper 1 --clusters 2 --epsilon 4"
+LINE = "--target pay --on age,eps --trust trust --missing middle --lower 20 0 0 --upper 80 2 100000 --epsilon 8"
+POINTS = "--columns a b --trust trust --missing middle --lower 0 --upper 1 --clusters 2 --epsilon 4"
 LINE_FILE = """
 schema = 1
 promise = {epsilon = 8}
@@ -39,6 +39,7 @@ trust = {column = "trust"}
 [[question]]
 name = "age"
 kind = "number"
+missing = "middle"
 lower = 20
 upper = 80
 [[question]]
@@ -46,6 +47,7 @@ name = "line"
 kind = "regression"
 target = "pay"
 on = ["age", "eps"]
+missing = "middle"
 lower = [20, 0, 0]
 upper = [80, 2, 100000]
 weight = 3
@@ -157,7 +159,8 @@ SCENES: dict[str, tuple[str, ...]] = {
         f"release mean people.csv {MEAN} --steered --simulate-local --seed 5",
         f"release mean people.csv {MEAN} --trusted-epsilon 40 --steered --simulate-local --seed 5",
         f"release mean people.csv {MEAN} --trusted-epsilon 40 --local-people 2_000 --invite-out asked.json --seed 5",
-        "randomise mean people.csv --trust trust --invite asked.json --epsilon 9 --out told.csv --seed 4",
+        "randomise mean people.csv --trust trust "
+            "--missing middle --invite asked.json --epsilon 9 --out told.csv --seed 4",
         "release mean told.csv --trust trust --invite asked.json",
     ),
     "regression": (

@@ -26,10 +26,27 @@ from .recording import Recording
 
 EPSILON, DELTA = 3.0, 1e-4
 TRUSTED, LOCAL = 900, 1600
-PAY = {"name": "pay", "kind": "number", "lower": 0, "upper": 128}
-BODY = {"name": "body", "kind": "vector", "columns": ["a", "b"], "lower": 0, "upper": 1, "local": "sampling"}
+PAY = {"name": "pay", "kind": "number", "missing": "middle", "lower": 0, "upper": 128}
+BODY = {
+    "name": "body",
+    "kind": "vector",
+    "columns": ["a", "b"],
+    "missing": "middle",
+    "lower": 0,
+    "upper": 1,
+    "local": "sampling",
+}
 WORDS = {"name": "words", "kind": "records", "columns": ["word"], "head": 4, "weight": 2}
-PLACE = {"name": "place", "kind": "points", "columns": ["x", "y"], "lower": 0, "upper": 1, "clusters": 2, "weight": 2}
+PLACE = {
+    "name": "place",
+    "kind": "points",
+    "columns": ["x", "y"],
+    "missing": "middle",
+    "lower": 0,
+    "upper": 1,
+    "clusters": 2,
+    "weight": 2,
+}
 CHANCES = {"pay": 0.25, "body": 0.25, "last": 0.5}
 
 
@@ -231,7 +248,7 @@ def response_variance(epsilon: float, k: int) -> float:
 def test_the_form_of_records_and_points_is_the_one_of_less_error(
     epsilon: float, question: dict[str, Any], slots: int
 ) -> None:
-    choice = {"name": "home", "kind": "choice", "options": [str(i) for i in range(slots)]}
+    choice = {"name": "home", "kind": "choice", "options": [str(i) for i in range(slots)], "missing": "0"}
     people = {"people": {"column": "who"}} if question["kind"] == "records" else {}
     promise = {"epsilon": epsilon, "delta": 1e-4}
     study = Declaration(promise=promise, trust="trust", questions=[choice, question], **people)

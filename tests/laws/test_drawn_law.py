@@ -26,7 +26,14 @@ PAY = (3.25, 127.0, 64.5, 1e9, -5.0, 0.0, 99.75, 12.5)
 AGE = (64.0, 1.5, 2.25, 100.0, 77.0, 31.5, 8.0, 127.75)
 LOCAL = 400
 PARTS = {"pay": 0.75, "age": 0.25}  # of epsilon 1, by the weights 3 and 1: for the trusted people
-BOUNDS = {"kind": "number", "lower": LOWER, "upper": UPPER, "local": "dithered", "noise": "laplace"}
+BOUNDS = {
+    "kind": "number",
+    "missing": "middle",
+    "lower": LOWER,
+    "upper": UPPER,
+    "local": "dithered",
+    "noise": "laplace",
+}
 BOUNDS |= {"estimator": "adaptive"}
 QUESTIONS = [{"name": "pay", "weight": 3, **BOUNDS}, {"name": "age", **BOUNDS}]
 
@@ -208,7 +215,7 @@ def test_plans_say_which_form_and_why_and_what_everybody_must_answer_is_split() 
     assert told["chances"] == {"pay": 0.75, "age": 0.25}
     assert "predicts less error" in told["why"]
     assert told["why"] in str(plan)
-    home = {"name": "home", "kind": "choice", "options": ["a", "b"], "by": "town"}
+    home = {"name": "home", "kind": "choice", "options": ["a", "b"], "missing": "b", "by": "town"}
     split = declared(promise=1.0, questions=[*QUESTIONS, home])
     assert not split.drawn
     assert "`home` is asked by group, which everybody answers" in split.form.why
@@ -227,7 +234,7 @@ CARRIED = {
     "mean": ({}, 0.001, 0.001),
     "quantiles": ({"statistics": ["quantiles"], "at": [0.5]}, 0.002, 0.001),
     "sum and quantiles": ({"statistics": ["sum", "quantiles"], "at": [0.5]}, 0.004, 0.001),
-    "points": ({"kind": "points", "lower": [0.0], "upper": [9.0], "clusters": 2}, 0.02, 0.02),
+    "points": ({"kind": "points", "missing": "middle", "lower": [0.0], "upper": [9.0], "clusters": 2}, 0.02, 0.02),
 }
 
 

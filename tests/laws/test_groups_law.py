@@ -30,11 +30,11 @@ from .means import LEVELS, LOWER, UPPER, Row, command, level, read, whole, write
 from .recording import Recording, apart, laplaces, span_of
 
 PAY = {"a": [3.25, 127.0, 64.5, 1e9], "b": [-5.0, 0.0], "c": [99.75, 12.5, 1.0, 8.0, 16.5, 32.0, 64.0, 2.0]}
-MEAN = ("--value", "pay", "--trust", "trust", "--lower", LOWER, "--upper", UPPER)
+MEAN = ("--value", "pay", "--trust", "trust", "--missing", "middle", "--lower", LOWER, "--upper", UPPER)
 WAYS = {"a": ["x", "y", "z", "x"], "b": ["z", "?"], "c": ["x"] * 8}
 STEPS = 2**20
 PRIVATE = ("--by", "dept", "--by-private", "--categories", "a,b,c")
-SHARES = ("--choice", "way", "--options", "x,y,z", "--trust", "trust")
+SHARES = ("--choice", "way", "--options", "x,y,z", "--missing", "z", "--trust", "trust")
 
 
 def rows(held: dict[str, list[Any]], column: str = "pay", trust: str = "trusted") -> list[Row]:
@@ -177,7 +177,7 @@ def test_reports_for_a_mean_serve_its_groups_too_and_are_charged_once(tmp_path: 
 
 def test_the_library_draws_from_the_system_and_trials_say_so(tmp_path: Path) -> None:
     table = write(tmp_path / "rows.csv", [*rows(PAY), *rows(PAY, trust="local")])
-    study, columns = MeanStudy(Bounds(LOWER, UPPER), PureDP(1.0)), Columns("pay", "trust")
+    study, columns = MeanStudy(Bounds(LOWER, UPPER), PureDP(1.0)), Columns("pay", "trust", missing="middle")
     with Recording(5).as_the_systems() as tape:
         found = release_groups(write(tmp_path / "own.csv", rows(PAY)), study, columns, Grouping("dept"))
         drawn = len(tape.words)

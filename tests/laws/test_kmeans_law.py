@@ -37,7 +37,7 @@ from hybridp.release.receipt import CURATOR, VIEWER
 
 UNIT = Box((0.0, 0.0), (1.0, 1.0))
 TRUE = np.array([[0.2, 0.3], [0.75, 0.25], [0.5, 0.8]])
-COLUMNS = PointColumns(("a", "b"), "trust")
+COLUMNS = PointColumns(("a", "b"), "trust", missing="middle")
 EPSILON, DELTA = 2.0, 1e-6
 PURE, APPROX = PureDP(EPSILON), ApproxDP(EPSILON, DELTA)
 
@@ -193,7 +193,7 @@ def test_a_file_with_reports_from_devices(
     if whole != EPSILON:
         study = replace(study, guarantee=replace(promise, epsilon=whole), trusted_guarantee=promise)
     invite, reports = tmp_path / "i.json", tmp_path / "r.csv"
-    write_invitation(study, ("a", "b"), trusted=800, local=3000, out=invite)
+    write_invitation(study, ("a", "b"), trusted=800, local=3000, missing="middle", out=invite)
     write_point_reports(table(tmp_path / "l.csv", points(3000, 2), "local"), invite, reports, trust="trust")
     ledger = Ledger.create(tmp_path / "l.ledger", {"trusted": promise, "local": PureDP(whole)})
     with tape.as_the_systems():
@@ -237,7 +237,10 @@ def test_the_command(told: Messages, tmp_path: Path, capsys: pytest.CaptureFixtu
 
     x, tape = points(700), Recording(5)
     place = table(tmp_path / "p.csv", x)
-    line = f"release kmeans {place} --columns a --columns b --trust trust --lower 0 --upper 1 --clusters 3"
+    line = (
+        f"release kmeans {place} --columns a --columns b --trust trust "
+        "--missing middle --lower 0 --upper 1 --clusters 3"
+    )
     with tape.as_the_systems(), pytest.raises(SystemExit) as left:
         main([*line.split(), "--epsilon", str(EPSILON), "--delta", str(DELTA), "--json"])
     assert left.value.code == 0
@@ -324,7 +327,9 @@ def test_a_plan_that_spends_more_than_promised_is_refused() -> None:
 def test_files_of_cells_have_the_stated_law(tmp_path: Path) -> None:
     """Everybody is in one cell: told with probability e^eps/(e^eps + cells - 1), every other one equally often."""
     n, study = 30_000, KMeansStudy(UNIT, 3, PureDP(1.0))
-    cells = write_invitation(study, ("a", "b"), trusted=800, local=20_000, out=tmp_path / "i.json").grid.cells
+    cells = write_invitation(
+        study, ("a", "b"), trusted=800, local=20_000, missing="middle", out=tmp_path / "i.json"
+    ).grid.cells
     x = table(tmp_path / "l.csv", np.tile([[0.01, 0.99]], (n, 1)), "local")
     with Recording(8).as_the_systems():
         assert write_point_reports(x, tmp_path / "i.json", tmp_path / "r.csv", trust="trust") == n

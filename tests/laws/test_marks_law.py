@@ -19,7 +19,7 @@ from hybridp.randomness import secure, seeded
 
 from .means import LOWER, UPPER, command, local, read, trusted, write
 
-NUMBER = ("--lower", LOWER, "--upper", UPPER)
+NUMBER = ("--missing", "middle", "--lower", LOWER, "--upper", UPPER)
 KINDS: dict[str, dict[str, tuple[object, ...]]] = {
     "mean": {
         "device": ("randomise", "mean", "--value", "pay", "--trust", "trust", *NUMBER, "--epsilon", 1),
@@ -34,7 +34,7 @@ KINDS: dict[str, dict[str, tuple[object, ...]]] = {
     "vector": {
         "device": ("randomise", "vector-mean", "--columns", "pay", "age", "--trust", "trust", *NUMBER, "--epsilon", 1),
         "release": ("release", "vector-mean", "--columns", "pay", "age", "--trust", "trust", *NUMBER, "--epsilon", 1),
-        "tally": ("--columns", "pay", "age", *NUMBER, "--epsilon", 1),
+        "tally": ("--columns", "pay", "age", *NUMBER[2:], "--epsilon", 1),
     },
 }
 MORE = {"own": "1.0", "age": "30"}
@@ -126,4 +126,4 @@ def test_the_library_says_so_too(tmp_path: Path) -> None:
     file = people(tmp_path, "rows.csv", trusted(10, 20, 30, 40))
     study = MeanStudy(Bounds(LOWER, UPPER), PureDP(1.0))
     for rng, mark in ((None, False), (secure(), False), (seeded(1), True)):
-        assert said(release_mean(file, study, Columns("pay", "trust"), rng=rng).to_dict()) == mark
+        assert said(release_mean(file, study, Columns("pay", "trust", missing="middle"), rng=rng).to_dict()) == mark

@@ -49,7 +49,7 @@ from .recording import Recording, gaussians, laplaces, span_of
 
 VALUES = (3.25, 127.0, 64.5, 1e9, -5.0, 0.0, 99.75, 12.5)  # two of them out of range
 TRUE_SUM = sum(map(level, VALUES))
-BASE = ("--value", "pay", "--trust", "trust", "--lower", LOWER, "--upper", UPPER)
+BASE = ("--value", "pay", "--trust", "trust", "--missing", "middle", "--lower", LOWER, "--upper", UPPER)
 
 
 @pytest.fixture(scope="module")
@@ -467,7 +467,7 @@ SEALED_STUDY = MeanStudy(
 
 def seen_by_a_reader(table: Path, study: MeanStudy, noise_drawn: int, patch: pytest.MonkeyPatch) -> Any:
     patch.setattr(noise, "perturb", lambda mechanism, total, *, rng: total + noise_drawn)
-    return release_mean(table, study, Columns("pay", "trust"), rng=seeded(1))
+    return release_mean(table, study, Columns("pay", "trust", missing="middle"), rng=seeded(1))
 
 
 def told_apart(rows: Any, study: MeanStudy, patch: pytest.MonkeyPatch) -> list[int]:
@@ -521,7 +521,7 @@ def test_nothing_but_a_sealed_number_may_stand_beside_an_amplified_promise(
 def test_an_answer_by_group_and_one_beside_counts_cannot_be_sealed(tmp_path: Path) -> None:
     """Differences of groups, and quantiles, come from reports that no seal has rounded: refused unread."""
     with pytest.raises(InvalidInput, match="`publish` must be full for an answer by group"):
-        release_groups(tmp_path / "none.csv", SEALED_STUDY, Columns("pay", "trust"), Grouping("dept"))
+        release_groups(tmp_path / "none.csv", SEALED_STUDY, Columns("pay", "trust", missing="middle"), Grouping("dept"))
     heard = replace(SEALED_STUDY, rule=Rule("tcm-only", sd=0.3), local="best")
     with pytest.raises(InvalidInput, match="`publish` must be full for an answer by group"):
         JointStudy(heard, "pay", Grouping("dept", ("a", "b"), private=True))
@@ -570,7 +570,7 @@ def test_the_library_draws_what_the_command_draws(rows: Any) -> None:
     study = MeanStudy(Bounds(LOWER, UPPER), ApproxDP(1.0, 1e-6), noise="gaussian", local="dithered")
     for rng in (None, Recording(17).rng):
         with Recording(17).as_the_systems():
-            found = release_mean(rows(), study, Columns("pay", "trust"), rng=rng).to_dict()
+            found = release_mean(rows(), study, Columns("pay", "trust", missing="middle"), rng=rng).to_dict()
         with Recording(17).as_the_systems():
             same = command("release", "mean", rows(), *BASE, "--epsilon", 1, "--delta", 1e-6, "--noise", "gaussian",
                            "--local", "dithered")  # fmt: skip

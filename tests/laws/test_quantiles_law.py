@@ -20,7 +20,7 @@ from hybridp.public.budgets import PureDP
 from .means import command, local, read, trusted, whole, write
 from .recording import Recording, apart, laplaces, span_of
 
-PAY = ("--value", "pay", "--trust", "trust", "--lower", 0, "--upper", 128)
+PAY = ("--value", "pay", "--trust", "trust", "--missing", "middle", "--lower", 0, "--upper", 128)
 VALUES = [1.5, 17.0, 30.25, 30.25, 64.0, 100.0, 127.0, 500.0, -3.0, 50.0, 51.0, 52.0, 53.0, 70.0, 80.0, 90.0]
 
 
@@ -238,7 +238,18 @@ def test_phases_spend_each_promise_once_and_tell_more_and_more(tmp_path: Path) -
     assert len(Ledger.open(tmp_path / "l").history()) == 3
     other = tmp_path / "other.csv"
     command(
-        "randomise", "quantiles", tmp_path / "rest.csv", *trust, "--invite", invitation, "--epsilon", 9, "--out", other
+        "randomise",
+        "quantiles",
+        tmp_path / "rest.csv",
+        *trust,
+        "--missing",
+        0,
+        "--invite",
+        invitation,
+        "--epsilon",
+        9,
+        "--out",
+        other,
     )
     with pytest.raises(AssertionError, match="has epsilon 0"):
         command("release", "quantiles", other, *trust, "--invite", invitation, "--ledger", tmp_path / "l")
@@ -260,7 +271,19 @@ def test_an_answer_within_a_window_is_a_coin_of_the_promise(tmp_path: Path) -> N
         out = tmp_path / f"sent{len(told)}.csv"
         with Recording(9).as_the_systems() as tape:
             command(
-                "randomise", "quantiles", raw, "--trust", "trust", "--invite", invitation, "--epsilon", 9, "--out", out
+                "randomise",
+                "quantiles",
+                raw,
+                "--trust",
+                "trust",
+                "--missing",
+                0,
+                "--invite",
+                invitation,
+                "--epsilon",
+                9,
+                "--out",
+                out,
             )
         sent = np.array([float(row["report"]) for row in read(out)]) / 64 - 1
         told[str(value)] = sent, len(tape.words)

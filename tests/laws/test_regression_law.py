@@ -36,7 +36,7 @@ PEOPLE = [
     (1.0, 2.5, 3.25), (64.0, 32.0, 8.0), (-64.0, 0.5, -8.0), (0.0, 16.0, 0.0), (12.5, 1.5, 1.25), (-1e9, 1e9, -1e9),
     (0.125, 0.0, -0.125), (5.0, 6.0, 7.0),
 ]  # fmt: skip
-ASK = ("--target", "y", "--on", "a,b", "--lower", *LOWER, "--upper", *UPPER)
+ASK = ("--target", "y", "--on", "a,b", "--missing", "middle", "--lower", *LOWER, "--upper", *UPPER)
 BOX = (*ASK, "--trust", "trust")
 PAIRS = [(i, j) for i in range(4) for j in range(i, 4)][1:]
 
@@ -301,9 +301,11 @@ def test_a_seed_or_raw_local_rows_are_marked_as_a_trial(collection: tuple[Path, 
 
 def declared(**changes: Any) -> Study:
     """A number at a quarter of epsilon 1, and the regression at the rest; both read the column y."""
-    number = {"name": "level", "kind": "number", "column": "y", "lower": LOWER[2], "upper": UPPER[2],
+    number = {"name": "level", "kind": "number", "column": "y", "missing": "middle", "lower": LOWER[2],
+              "upper": UPPER[2],
               "noise": "laplace", "estimator": "adaptive"}  # fmt: skip
-    line = {"name": "line", "kind": "regression", "target": "y", "on": ["a", "b"], "lower": list(LOWER),
+    line = {"name": "line", "kind": "regression", "target": "y", "on": ["a", "b"], "missing": "middle",
+            "lower": list(LOWER),
             "upper": list(UPPER), "form": "steered", "clip": 4, "weight": 3, "joint": True}  # fmt: skip
     number, line = ({**one, **changes.pop(one["name"], {})} for one in (number, line))  # type: ignore[dict-item]
     return Study(**{"title": "Two", "promise": 1.0, "trust": "trust", "questions": [number, line], **changes})
@@ -408,7 +410,7 @@ def test_what_is_charged_before_anybody_is_counted_covers_either_way_and_no_more
         ({"promise": {"epsilon": 1.0, "trusted_epsilon": 0.5}}, "with the trusted epsilon 0.375. Got None"),
         ({"line": {"clip": 2.0}}, "with the clip 2.0. Got 4.0"),
         ({"line": {"on": ["b", "a"]}}, "with the columns b, a, y. Got a, b, y"),
-        ({"line": {"missing": [0.0, 0.0, 0.0]}}, "with the missing 0.0, 0.0, 0.0. Got None"),
+        ({"line": {"missing": [0.0, 0.0, 0.0]}}, "with the missing 0.0, 0.0, 0.0. Got middle"),
     ],
 )
 def test_an_invitation_to_another_question_or_promise_is_refused_by_devices_and_release(

@@ -31,7 +31,7 @@ from .recording import Recording, gaussians, laplaces
 
 VALUES = (3.25, 127.0, 64.5, 1e9, -5.0, 0.0, 99.75, 12.5)
 LEVEL = np.array([level(v) for v in VALUES], dtype=np.int64)
-BASE = ("--value", "pay", "--trust", "trust", "--lower", LOWER, "--upper", UPPER)
+BASE = ("--value", "pay", "--trust", "trust", "--missing", "middle", "--lower", LOWER, "--upper", UPPER)
 NODE = shutil.which("node")
 
 
@@ -118,7 +118,7 @@ def test_thousands_of_reports_keep_the_loss_below_epsilon(tmp_path: Path) -> Non
 # --- several columns --------------------------------------------------------------------------------------------------
 
 NAMES = ("a", "b", "c", "d")
-SIDES = ("--columns", *NAMES, "--lower", -64, "--upper", 64, "--trust", "trust")
+SIDES = ("--columns", *NAMES, "--missing", "middle", "--lower", -64, "--upper", 64, "--trust", "trust")
 HALF = 2**24
 
 

@@ -331,7 +331,8 @@ def test_centres_are_those_of_the_files_with_the_same_words(run: Run, tmp_path: 
         tape = Recording(45)
         tape.take(skipped)
         with tape.as_the_systems():
-            again = release_kmeans(tmp_path / "rows.csv", files, PointColumns(("east", "north"), "trust"),
+            columns = PointColumns(("east", "north"), "trust", missing="middle")
+            again = release_kmeans(tmp_path / "rows.csv", files, columns,
                                    reports=tmp_path / "reports.csv", invite=tmp_path / "invite.json")  # fmt: skip
         alike = [list(c.centre) for c in again.clusters] == told["estimate"]
         assert alike == same

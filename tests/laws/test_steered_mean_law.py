@@ -22,7 +22,7 @@ from .means import LEVELS, command, level, local, read, trusted, write
 from .recording import Recording, apart, laplaces, span_of
 from .test_quantiles_law import exact
 
-PAY = ("--value", "pay", "--trust", "trust", "--lower", 0, "--upper", 128)
+PAY = ("--value", "pay", "--trust", "trust", "--missing", "middle", "--lower", 0, "--upper", 128)
 NEAR = [*np.random.default_rng(1).normal(60, 12, 254).round(3).tolist(), 200.0, -5.0]
 EPSILON = 16.0  # of 256 trusted people: enough for a pilot
 PILOT = EPSILON * 0.045
@@ -32,7 +32,9 @@ PARTS = (PILOT, REST * 0.8, REST * 0.2)
 
 def answer(raw: Path, invite: Path, out: Path) -> dict[str, Any]:
     """What local people's devices do with the invitation, which they accept whatever it asks up to 9."""
-    return command("randomise", "mean", raw, "--trust", "trust", "--invite", invite, "--epsilon", 9, "--out", out)
+    return command(
+        "randomise", "mean", raw, "--trust", "trust", "--missing", 0, "--invite", invite, "--epsilon", 9, "--out", out
+    )
 
 
 def steer(tmp_path: Path, values: list[float], *more: object) -> tuple[dict[str, Any], dict[str, Any], Recording]:
@@ -230,7 +232,8 @@ def test_a_trial_in_any_phase_is_one_to_the_end(tmp_path: Path) -> None:
         folder.mkdir()
         steer(folder, NEAR, *seeds[0])
         sent = folder / "sent.csv"
-        command("randomise", "mean", raw, "--trust", "trust", "--invite", folder / "invite.json", "--epsilon", 9,
+        command("randomise", "mean", raw, "--trust", "trust", "--missing", 0, "--invite",
+                folder / "invite.json", "--epsilon", 9,
                 "--out", sent,
                 *seeds[1])  # fmt: skip
         found = command("release", "mean", sent, "--invite", folder / "invite.json")
@@ -246,6 +249,7 @@ people = {{ local = 20000 }}
 [[questions]]
 name = "pay"
 kind = "number"
+missing = "middle"
 lower = 0
 upper = 128
 form = "steered"

@@ -31,7 +31,14 @@ SUMS = {"pay": sum(map(level, PAY)), "age": sum(map(level, AGE))}
 
 
 def declared(**changes: Any) -> Study:
-    bounds = {"kind": "number", "lower": LOWER, "upper": UPPER, "local": "dithered", "noise": "laplace"}
+    bounds = {
+        "kind": "number",
+        "missing": "middle",
+        "lower": LOWER,
+        "upper": UPPER,
+        "local": "dithered",
+        "noise": "laplace",
+    }
     questions = [{"name": "pay", **bounds}, {"name": "age", "weight": 3, **bounds}]
     return Study(
         **{
@@ -177,7 +184,9 @@ def test_a_study_of_one_question_is_the_shortcuts_release(folder: Path) -> None:
     with Recording(3).as_the_systems():
         found = one.release(folder / "t.csv", ledger=folder / "a").to_dict()
     with Recording(3).as_the_systems():
-        other = command("release", "mean", folder / "t.csv", "--value", "pay", "--trust", "trust", "--lower", LOWER,
+        other = command("release", "mean", folder / "t.csv", "--value", "pay", "--trust", "trust",
+                        "--missing", "middle",
+                        "--lower", LOWER,
                         "--upper", UPPER, "--epsilon", 1, "--noise", "laplace", "--ledger", folder / "b")  # fmt: skip
     assert found["questions"]["pay"]["mean"] == other["questions"]["pay"]["mean"]
     assert found["receipt"]["promises"] == other["receipt"]["promises"]

@@ -26,7 +26,8 @@ EPSILON = 0.25
 
 
 def ways(most: int) -> tuple[Any, ...]:
-    return ("--choice", "ways", "--options", ",".join(OPTIONS), "--several", most, "--trust", "trust",
+    return ("--choice", "ways", "--options", ",".join(OPTIONS), "--several", most, "--missing", "none",
+            "--trust", "trust",
             "--epsilon", EPSILON)  # fmt: skip
 
 
@@ -125,8 +126,8 @@ def test_a_study_asks_for_several_beside_other_questions_and_charges_once(tmp_pa
         {"ways": cell, "pay": str(i % 100), "trust": ("trusted", "local")[i % 4 > 0]} for i, cell in enumerate(cells)
     ]
     write(tmp_path / "raw.csv", rows)
-    asked = {"name": "ways", "kind": "choice", "options": list(OPTIONS), "several": 5, "joint": True}
-    pay = {"name": "pay", "kind": "number", "lower": 0, "upper": 100}
+    asked = {"name": "ways", "kind": "choice", "options": list(OPTIONS), "several": 5, "missing": "none", "joint": True}
+    pay = {"name": "pay", "kind": "number", "missing": "middle", "lower": 0, "upper": 100}
     study = Study(promise=2.0, trust="trust", level=1 - 1e-6, questions=[asked, pay])
     assert study.drawn
     study.randomise(tmp_path / "raw.csv", tmp_path / "rows.csv")

@@ -38,7 +38,7 @@ PEOPLE = [
     (1.0, -2.5, 3.25, 0.0), (64.0, 64.0, 64.0, 64.0), (-64.0, 0.5, 0.25, 1e9), (0.0, 0.0, 0.0, 0.0),
     (12.5, -12.5, 12.5, -12.5), (-1e9, 1e9, -1e9, 1e9), (0.125, 0.0, -0.125, 32.0), (5.0, 6.0, 7.0, 8.0),
 ]  # fmt: skip
-BOX = ("--columns", *NAMES, "--lower", LOWER, "--upper", UPPER, "--trust", "trust")
+BOX = ("--columns", *NAMES, "--missing", "middle", "--lower", LOWER, "--upper", UPPER, "--trust", "trust")
 BALLS = {None: (), "l1": ("--norm", "l1", "--radius", 1.5), "l2": ("--norm", "l2", "--radius", 1.25)}
 
 
@@ -117,7 +117,7 @@ def test_the_noise_is_the_stated_one_and_nobody_moves_the_sums_further(
     for n, mine in enumerate((*corners, *odd)):
         table = write(tmp_path / "rows.csv", rows([mine, *PEOPLE[1:]]))
         with Recording(2).as_the_systems() as tape:
-            found = release(table, *options, "--missing", 0.0, "--ledger", tmp_path / f"{n}.ledger")
+            found = release(table, *options, "--ledger", tmp_path / f"{n}.ledger")
         seen.append(sums(found))
     of = 1 if kind == "laplace" else 2
     moves = [np.abs(a - b) for a in seen for b in seen]
@@ -144,7 +144,7 @@ def test_the_noise_is_the_stated_one_and_nobody_moves_the_sums_further(
     assert end == len(tape.words)
     other = Recording(3)
     with other.as_the_systems():
-        again = sums(release(table, *options, "--missing", 0.0))
+        again = sums(release(table, *options))
     redrawn, _ = other.read_from(0, draw, len(NAMES))
     # One unit in the last place of a scale moves a draw by less than a thousandth of a step for every step of noise.
     assert np.abs((again - seen[-1]) - (redrawn - drawn)).max() <= 2
@@ -201,7 +201,7 @@ def test_nobody_moves_the_squares_further_than_their_noise_covers(tmp_path: Path
     for mine in ends:
         everybody = [mine, *PEOPLE[1:]]
         with open_rows(write(tmp_path / "rows.csv", rows(everybody))) as table:
-            found = read_totals(table, VectorColumns(NAMES, "trust"), study.invite, sum_squares=True)
+            found = read_totals(table, VectorColumns(NAMES, "trust", missing="middle"), study.invite, sum_squares=True)
         kept = SimpleNamespace(numbers=lambda _, held=everybody: [np.array(held)])
         assert found.trusted_squares == read_answers(kept, box, nobody).trusted_squares  # type: ignore[arg-type]
         tape = Recording(7)

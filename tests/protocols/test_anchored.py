@@ -24,7 +24,7 @@ from hybridp.public.messages import LocalSummary, TrustedSummary
 from hybridp.public.randomisers import LEVELS, Randomiser, randomiser
 from hybridp.randomness import seeded, synthetic_data_generator
 
-COLUMNS = curating.Columns("pay", "trust")
+COLUMNS = curating.Columns("pay", "trust", missing="middle")
 STUDY = MeanStudy(Bounds(0, 100), PureDP(1.0), Rule("anchored"))
 PEOPLE, TRUSTED = 20_000, 1_000
 
@@ -239,7 +239,8 @@ def test_one_question_of_a_study_is_decided_too(tmp_path: Path) -> None:
     path = tmp_path / "people.csv"
     path.write_text("pay,trust\n" + "".join(f"{i % 100},{'trusted' if i % 2 else 'local'}\n" for i in range(400)))
     study = Study.of({"promise": {"epsilon": 1.0}, "trust": {"column": "trust"}, "questions": [
-        {"name": "pay", "kind": "number", "lower": 0, "upper": 100, "estimator": "alike"}]})  # fmt: skip
+        {"name": "pay", "kind": "number", "missing": "middle", "lower": 0, "upper": 100,
+         "estimator": "alike"}]})  # fmt: skip
     ledger = Ledger.create(tmp_path / "l", {"trusted": PureDP(1.0), "local": PureDP(1.0)}, trial=True)
     found = study.release(path, simulate_local=True, ledger=ledger, rng=seeded(1))
     assert found["pay"].estimator == "anchored"

@@ -29,6 +29,7 @@ column = "trust"
 name = "way"
 kind = "choice"
 options = ["train", "car", "walk"]
+missing = "walk"
 weight = 3
 
 [[question]]
@@ -40,6 +41,7 @@ other = "unknown"
 [[question]]
 name = "pay"
 kind = "number"
+missing = "middle"
 lower = 0
 upper = 100
 """

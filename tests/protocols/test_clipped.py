@@ -20,7 +20,7 @@ from hybridp.public.budgets import ApproxDP, PureDP, split_off
 from hybridp.randomness import seeded
 from hybridp.release.document import sole
 
-COLUMNS = curating.Columns("pay", "trust")
+COLUMNS = curating.Columns("pay", "trust", missing="middle")
 STUDY = MeanStudy(Bounds(0, 100), PureDP(1.0), clipped_share=0.1)
 
 

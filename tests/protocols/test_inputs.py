@@ -71,15 +71,17 @@ HEAVY = HeavyStudy(ApproxDP(4.0, 1e-4), depth=1, head=3)
 
 
 def mean(data: Any, trust: Any, **run: Any) -> Any:
-    return release_mean(data, MeanStudy(BOUNDS, PureDP(1.0), Rule("adaptive")), Columns("pay", trust), **run)
+    return release_mean(
+        data, MeanStudy(BOUNDS, PureDP(1.0), Rule("adaptive")), Columns("pay", trust, missing="middle"), **run
+    )
 
 
 def personal(data: Any, trust: Any, **run: Any) -> Any:
-    return release_personal_mean(data, PersonalStudy(BOUNDS), Columns("pay", trust), "own", **run)
+    return release_personal_mean(data, PersonalStudy(BOUNDS), Columns("pay", trust, missing="middle"), "own", **run)
 
 
 def vector(data: Any, trust: Any, **run: Any) -> Any:
-    return release_vector_mean(data, VECTOR, VectorColumns(("pay", "age"), trust), **run)
+    return release_vector_mean(data, VECTOR, VectorColumns(("pay", "age"), trust, missing="middle"), **run)
 
 
 def heavy(data: Any, trust: Any, **run: Any) -> Any:
@@ -88,7 +90,7 @@ def heavy(data: Any, trust: Any, **run: Any) -> Any:
 
 def kmeans(data: Any, trust: Any, **run: Any) -> Any:
     study = KMeansStudy(Box((0, 0), (100, 100)), 2, PureDP(4.0))
-    return release_kmeans(data, study, PointColumns(("pay", "age"), trust), **run)
+    return release_kmeans(data, study, PointColumns(("pay", "age"), trust, missing="middle"), **run)
 
 
 def shares(data: Any, trust: Any, **run: Any) -> Any:
@@ -262,22 +264,23 @@ def test_a_query_is_refused_where_nobody_would_pay_for_its_failure(tmp_path: Pat
     told = Source(table, query=f"SELECT {fails}, colour, town, trust FROM rows")
     own = MeanStudy(BOUNDS, PureDP(1.0), Rule("lm-only"))
     ways: dict[str, Callable[[Ledger], Any]] = {
-        "mean": lambda ledger: release_mean(told, own, Columns("pay", "trust"), ledger=ledger),
+        "mean": lambda ledger: release_mean(told, own, Columns("pay", "trust", missing="middle"), ledger=ledger),
         "vector": lambda ledger: release_vector_mean(
             told, VectorStudy(VectorBounds.of([0], [100]), PureDP(1.0), (Rule("lm-only"),)),
-            VectorColumns(("pay",), "trust"), ledger=ledger,
+            VectorColumns(("pay",), "trust", missing="middle"), ledger=ledger,
         ),
         "shares": lambda ledger: release_shares(
-            told, ShareStudy(choice("colour", ["red", "blue"]), PureDP(1.0), estimator="lm-only"),
+            told, ShareStudy(choice("colour", ["red", "blue"], missing="blue"), PureDP(1.0), estimator="lm-only"),
             Columns("colour", "trust"), ledger=ledger,
         ),
         "number": lambda ledger: hp.Study.of(
             {"promise": {"epsilon": 1.0}, "trust": {"column": "trust"}, "questions": [
-                {"name": "pay", "kind": "number", "lower": 0, "upper": 100, "statistics": ["mean", "sd"],
+                {"name": "pay", "kind": "number", "missing": "middle", "lower": 0, "upper": 100,
+                 "statistics": ["mean", "sd"],
                  "estimator": "lm-only"}]}
         ).release(told, ledger=ledger),
         "groups": lambda ledger: release_groups(
-            told, own, Columns("pay", "trust"), Grouping("town", ("a", "b")), ledger=ledger),
+            told, own, Columns("pay", "trust", missing="middle"), Grouping("town", ("a", "b")), ledger=ledger),
     }  # fmt: skip
     ledger = Ledger.create(tmp_path / "l", {"trusted": PureDP(1.0), "local": PureDP(1.0)})
     with pytest.raises(InvalidInput, match="`query` must be left out"):
@@ -287,4 +290,4 @@ def test_a_query_is_refused_where_nobody_would_pay_for_its_failure(tmp_path: Pat
         pass
     assert not ledger.history()
     with pytest.raises(InvalidInput, match=r"local rows|report|people"):  # of a table, a failure is of what is public
-        release_mean(table, own, Columns("pay", "trust"), ledger=ledger)
+        release_mean(table, own, Columns("pay", "trust", missing="middle"), ledger=ledger)

@@ -135,7 +135,7 @@ def _write(folder: Path, trusted: int, local: int) -> Path:
     return file
 
 
-COLUMNS = PointColumns(("a", "b"), "trust")
+COLUMNS = PointColumns(("a", "b"), "trust", missing="middle")
 
 
 def test_a_file_in_one_go_charges_the_ledger_first(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_bad_rows_give_the_charge_back(tmp_path: Path) -> None:
 def test_an_invitation_goes_out_and_reports_come_back(tmp_path: Path) -> None:
     file, study = _write(tmp_path, 800, 20_000), KMeansStudy(UNIT, 3, PureDP(3.0))
     invite, reports = tmp_path / "invite.json", tmp_path / "reports.csv"
-    sent = write_invitation(study, ("a", "b"), trusted=800, local=20_000, out=invite)
+    sent = write_invitation(study, ("a", "b"), trusted=800, local=20_000, missing="middle", out=invite)
     assert read_invitation(invite)[0] == study
     assert write_point_reports(file, invite, reports, trust="trust", rng=seeded(1)) == 20_000
     lines = reports.read_text().splitlines()
@@ -179,8 +179,8 @@ def test_an_invitation_goes_out_and_reports_come_back(tmp_path: Path) -> None:
 def test_reports_to_another_invitation_are_refused(tmp_path: Path) -> None:
     file, study = _write(tmp_path, 800, 5000), KMeansStudy(UNIT, 3, PureDP(3.0))
     one, two, reports = tmp_path / "1.json", tmp_path / "2.json", tmp_path / "reports.csv"
-    write_invitation(study, ("a", "b"), trusted=800, local=5000, out=one)
-    write_invitation(study, ("a", "b"), trusted=90_000, local=500_000, out=two)
+    write_invitation(study, ("a", "b"), trusted=800, local=5000, missing="middle", out=one)
+    write_invitation(study, ("a", "b"), trusted=90_000, local=500_000, missing="middle", out=two)
     write_point_reports(file, one, reports, trust="trust")
     with pytest.raises(UnusableRows, match="report_mechanism"):
         release_kmeans(file, study, COLUMNS, reports=reports, invite=two)

@@ -27,7 +27,7 @@ from hybridp.release.receipt import VIEWER
 
 BOUNDS = Bounds(0, 100_000)
 STUDY = MeanStudy(BOUNDS, PureDP(1.0))
-COLUMNS = Columns("pay", "trust")
+COLUMNS = Columns("pay", "trust", missing="middle")
 SIZE, TRUSTED = 3_000, 300
 _draw = np.random.default_rng(31)
 PAY = np.round(_draw.gamma(4, 10_000, SIZE), 2)

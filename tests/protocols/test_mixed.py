@@ -87,7 +87,7 @@ def test_what_does_not_go_with_a_mixer() -> None:
 
 # --- files ------------------------------------------------------------------------------------------------------------
 
-WHAT = ["--value", "pay", "--lower", "0", "--upper", "1", "--epsilon", "1"]
+WHAT = ["--value", "pay", "--missing", "middle", "--lower", "0", "--upper", "1", "--epsilon", "1"]
 MIX = ["--batch", "300", "--shuffled-delta", "1e-4"]
 
 
@@ -162,7 +162,7 @@ def test_a_release_from_files_charges_and_promises_every_batch(folder: Path, tmp
     spent = {account.people: account.spent.epsilon for account in ledger.accounts()}
     assert spent == {"trusted": 1.0, "local": 1.0, "shuffled": pytest.approx(own)}
     study = MeanStudy(BOUNDS, PureDP(1.0), mixing=Mixing.planned(ApproxDP(1.0, 1e-4), 300))
-    columns = curating.Columns("pay", "trust")
+    columns = curating.Columns("pay", "trust", missing="middle")
     again = release_mean(folder / "reports.csv", study, columns, mixed=[folder / "one-batch.csv"])
     assert again.shuffled is not None
     assert again.people == 1550
@@ -170,7 +170,7 @@ def test_a_release_from_files_charges_and_promises_every_batch(folder: Path, tmp
 
 def test_a_batch_counts_once_and_needs_its_mixer(folder: Path, tmp_path: Path) -> None:
     study = MeanStudy(BOUNDS, PureDP(1.0), mixing=Mixing.planned(ApproxDP(1.0, 1e-4), 300))
-    columns, batch = curating.Columns("pay", "trust"), folder / "one-batch.csv"
+    columns, batch = curating.Columns("pay", "trust", missing="middle"), folder / "one-batch.csv"
     (tmp_path / "weaker.csv").write_text(batch.read_text().replace("(epsilon=", "(epsilon=1"))
     lines = batch.read_text().splitlines()
     (tmp_path / "part.csv").write_text("\n".join(lines[:40]))  # some of the same reports, which nothing else tells
@@ -192,7 +192,7 @@ def test_a_batch_counts_once_and_needs_its_mixer(folder: Path, tmp_path: Path) -
 
 
 def declared(where: Path, more: str = "", mixer: str = "[mixer]\nbatch = 300\ndelta = 1e-4\n") -> Path:
-    asked = 'name = "pay"\nkind = "number"\nlower = 0\nupper = 1\n'
+    asked = 'name = "pay"\nkind = "number"\nmissing = "middle"\nlower = 0\nupper = 1\n'
     where.write_text(f'title = "t"\ntrust = "trust"\npromise = 1.0\n{mixer}{more}[[questions]]\n{asked}')
     return where
 
@@ -284,7 +284,7 @@ def test_a_tally_pays_for_no_batch(folder: Path, tmp_path: Path) -> None:
     tally = MeanTally.empty(invite).add(randomise_many([0.25] * 30, invite, rng=seeded(1)))
     ledger = Ledger.create(tmp_path / "ledger.db", {n: PureDP(9.0) for n in ("trusted", "local", "shuffled")})
     (tmp_path / "trusted.csv").write_text("pay\n" + "0.25\n" * 50)
-    columns = curating.Columns("pay", TrustRule(everyone="trusted"))
+    columns = curating.Columns("pay", TrustRule(everyone="trusted"), missing="middle")
     asked = {"tally": tally, "mixed": [folder / "one-batch.csv"], "ledger": ledger}
     with pytest.raises(InvalidInput, match="without a tally"):
         release_mean(tmp_path / "trusted.csv", study, columns, **asked)
@@ -301,7 +301,7 @@ def test_a_table_that_holds_more_than_reports_was_not_mixed(folder: Path, tmp_pa
         writer = csv.DictWriter(file, [*rows[0], "who"])
         writer.writeheader()
         writer.writerows([row | {"who": f"person {i}"} for i, row in enumerate(rows)])
-    columns = curating.Columns("pay", "trust")
+    columns = curating.Columns("pay", "trust", missing="middle")
     with pytest.raises(InvalidInput, match=r"nothing but reports.*1 more column") as refused:
         release_mean(folder / "reports.csv", study, columns, mixed=[named])
     assert "who" not in str(refused.value).split()  # without a header it could be somebody's data

@@ -35,8 +35,8 @@ from hybridp.service.plans import parse_plan
 BOUNDS, MEAN, DELTA = Bounds(0, 1), 2 / 7, 1e-4
 MIXING = LevelMixing(100, DELTA)
 STUDY = PersonalStudy(BOUNDS, mixing=MIXING)
-COLUMNS = Columns("pay", "trust")
-WHAT = ["--value", "pay", "--lower", "0", "--upper", "1", "--epsilon-column", "own"]
+COLUMNS = Columns("pay", "trust", missing="middle")
+WHAT = ["--value", "pay", "--missing", "middle", "--lower", "0", "--upper", "1", "--epsilon-column", "own"]
 MIX = ["--batch", "100", "--shuffled-delta", str(DELTA)]
 # How many people of each epsilon a batch holds, in the two ways in which they may write it.
 ONE = {("1", "1.0"): 150, ("2", "2.00"): 130, ("0", "0.0"): 20, ("8", "8.0"): 30}
@@ -200,7 +200,7 @@ def test_a_report_counts_the_same_whichever_way_it_came(folder: Path, tmp_path: 
 
 def test_a_declared_study_does_the_same(folder: Path, tmp_path: Path) -> None:
     study, batch, books = tmp_path / "study.toml", tmp_path / "batch.csv", tmp_path / "l.db"
-    asked = 'name = "pay"\nkind = "number"\nlower = 0\nupper = 1\n'
+    asked = 'name = "pay"\nkind = "number"\nmissing = "middle"\nlower = 0\nupper = 1\n'
     mixer = f"[mixer]\nbatch = 100\ndelta = {DELTA}\n"
     start = 'title = "t"\ntrust = "trust"\n[promise]\nepsilon_column = "own"\n'
     study.write_text(f"{start}{mixer}[[questions]]\n{asked}")
@@ -215,7 +215,7 @@ def test_a_declared_study_does_the_same(folder: Path, tmp_path: Path) -> None:
     assert Ledger.open(tmp_path / "none.db").remaining(MIXED_ACCOUNT).epsilon == 1.0  # no batch: nobody pays for one
     study.write_text(f"{start}{mixer}[people]\ntrusted = 9\nlocal = 9\nshuffled = 9\n[[questions]]\n{asked}")
     assert "everyone has their own epsilon" in run("plan", study, code=1)
-    question = {"name": "pay", "kind": "number", "lower": 0, "upper": 1}
+    question = {"name": "pay", "kind": "number", "missing": "middle", "lower": 0, "upper": 1}
     served = {"title": "t", "promise": {"allowed_epsilons": [1.0, 2.0]}, "mixer": {"batch": 100, "delta": DELTA}}
     with pytest.raises(InvalidInput, match="where everyone has their own epsilon"):
         parse_plan(served | {"questions": [question]})

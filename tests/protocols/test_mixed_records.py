@@ -227,7 +227,10 @@ def test_devices_and_the_release_refuse_an_invitation_to_another_study(folder: P
         ):
             assert f"must be an invitation to this question, with the {said}" in run(*command, code=1)
     assert not out.exists()
-    points = '[[questions]]\nname = "p"\nkind = "points"\ncolumns = ["x", "y"]\nlower = 0\nupper = 1\nclusters = 2\n'
+    points = (
+        '[[questions]]\nname = "p"\nkind = "points"\ncolumns = ["x", "y"]\nmissing = "middle"\nlower = 0\n'
+        "upper = 1\nclusters = 2\n"
+    )
     (tmp_path / "points.csv").write_text("x,y,trust\n" + "0.2,0.3,local\n" * 50)
     for epsilon, upper in ((1.0, 1), (2.0, 1), (2.0, 2)):
         file = tmp_path / f"points{epsilon}{upper}.toml"

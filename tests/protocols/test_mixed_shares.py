@@ -29,7 +29,7 @@ from hybridp.randomness import Randomness, seeded, synthetic_data_generator
 from hybridp.release.document import sole
 from hybridp.study import Study
 
-WAY, TRUE = choice("way", ["bus", "car", "walk"]), np.array([0.5, 0.3, 0.2])
+WAY, TRUE = choice("way", ["bus", "car", "walk"], missing="walk"), np.array([0.5, 0.3, 0.2])
 SIZES = {"trusted": 200, "shuffled": 1000, "local": 4000}
 MIXING = share_mixing(ApproxDP(0.5, 1e-6), 3, SIZES["shuffled"])
 STUDY = ShareStudy(WAY, PureDP(0.5), "hybrid", mixing=MIXING)
@@ -136,7 +136,7 @@ def test_it_is_as_precise_as_planned_and_each_group_counts_by_its_variance() -> 
 
 # --- files ------------------------------------------------------------------------------------------------------------
 
-WHAT = ["--choice", "way", "--options", "bus,car,walk", "--epsilon", "1"]
+WHAT = ["--choice", "way", "--options", "bus,car,walk", "--missing", "walk", "--epsilon", "1"]
 MIX = ["--batch", "300", "--shuffled-delta", "1e-4"]
 OWN = share_mixing(ApproxDP(1.0, 1e-4), 3, 300).epsilon
 
@@ -222,7 +222,7 @@ def test_a_batch_counts_once_needs_its_mixer_and_its_own_reports(folder: Path) -
 def test_bins_of_a_number_are_mixed_too_and_a_simulated_batch_says_so(folder: Path, tmp_path: Path) -> None:
     numbers = tmp_path / "numbers.csv"
     numbers.write_text("age\n" + "".join(f"{i % 90}\n" for i in range(400)))
-    asked = ["--value", "age", "--edges", "0,30,60,90", "--epsilon", "1", *MIX]
+    asked = ["--value", "age", "--edges", "0,30,60,90", "--missing", "60..90", "--epsilon", "1", *MIX]
     run("randomise", "histogram", numbers, *asked, "--seed", "1", "--out", tmp_path / "batch.csv")
     (tmp_path / "trusted.csv").write_text("age\n" + "".join(f"{i % 90}\n" for i in range(90)))
     more = ["--all-trusted", "--mixed", tmp_path / "batch.csv", "--json"]
@@ -256,7 +256,7 @@ def test_a_plan_of_three_groups() -> None:
 
 
 def test_a_declared_study_of_shares_has_three_groups(folder: Path, tmp_path: Path) -> None:
-    asked = 'name = "way"\nkind = "choice"\noptions = ["bus", "car", "walk"]\n'
+    asked = 'name = "way"\nkind = "choice"\noptions = ["bus", "car", "walk"]\nmissing = "walk"\n'
     mixer = "[mixer]\nbatch = 300\ndelta = 1e-4\n[people]\ntrusted = 200\nlocal = 1000\nshuffled = 400\n"
     study = tmp_path / "study.toml"
     study.write_text(f'title = "t"\ntrust = "trust"\npromise = 1.0\n{mixer}[[questions]]\n{asked}')

@@ -86,7 +86,7 @@ def test_it_is_as_precise_as_planned_and_each_group_counts_by_its_variance() -> 
 
 # --- files ------------------------------------------------------------------------------------------------------------
 
-WHAT = ["--columns", "a", "b", "--lower", "0", "--upper", "1", "100", "--epsilon", "1"]
+WHAT = ["--columns", "a", "b", "--missing", "middle", "--lower", "0", "--upper", "1", "100", "--epsilon", "1"]
 MIX = ["--batch", "300", "--shuffled-delta", "1e-4"]
 OWN = Mixing.planned(ApproxDP(1.0, 1e-4), 300).epsilon
 
@@ -171,7 +171,9 @@ def test_a_batch_counts_once_needs_its_mixer_and_its_own_reports(folder: Path, t
         (weaker, [batch], "must name the mechanism"),
     ):
         with pytest.raises(InvalidInput, match=said):
-            release_vector_mean(folder / "reports.csv", asked, VectorColumns(NAMES, "trust"), mixed=batches)
+            release_vector_mean(
+                folder / "reports.csv", asked, VectorColumns(NAMES, "trust", missing="middle"), mixed=batches
+            )
 
 
 def test_a_plan_and_a_declared_study_have_three_groups(folder: Path, tmp_path: Path) -> None:
@@ -181,7 +183,7 @@ def test_a_plan_and_a_declared_study_have_three_groups(folder: Path, tmp_path: P
     assert "so many local people" in " ".join(run(*asked, "--shuffled-delta", "1e-4").split())
     study = tmp_path / "study.toml"
     mixer = "[mixer]\nbatch = 300\ndelta = 1e-4\n[people]\ntrusted = 100\nlocal = 6900\nshuffled = 3000\n"
-    vector = 'name = "v"\nkind = "vector"\ncolumns = ["a", "b"]\nlower = 0\nupper = [1, 100]\n'
+    vector = 'name = "v"\nkind = "vector"\ncolumns = ["a", "b"]\nmissing = "middle"\nlower = 0\nupper = [1, 100]\n'
     study.write_text(f'title = "t"\ntrust = "trust"\npromise = 1.0\n{mixer}[[questions]]\n{vector}')
     planned = json.loads(run("plan", study, "--json"))["questions"]["v"]["mean"]["predicted"]
     assert planned["shuffled"] == found["shuffled"]
@@ -201,6 +203,6 @@ def test_a_tally_pays_for_no_batch(folder: Path, tmp_path: Path) -> None:
     invite = replace(study.invite, question=NAMES)
     tally = VectorTally.empty(invite, NAMES)
     (tmp_path / "trusted.csv").write_text("a,b\n" + "0.25,3\n" * 50)
-    columns = VectorColumns(NAMES, TrustRule(everyone="trusted"))
+    columns = VectorColumns(NAMES, TrustRule(everyone="trusted"), missing="middle")
     with pytest.raises(InvalidInput, match="without a tally"):
         release_vector_mean(tmp_path / "trusted.csv", study, columns, tally=tally, mixed=[folder / "one-batch.csv"])

@@ -33,7 +33,7 @@ from hybridp.release.receipt import VIEWER
 
 BOUNDS = Bounds(0, 100)
 STUDY = PersonalStudy(BOUNDS)
-COLUMNS = Columns("pay", "trust")
+COLUMNS = Columns("pay", "trust", missing="middle")
 _draw = np.random.default_rng(17)
 TRUSTED, LOCAL = 400, 2_600
 PAY = np.round(100 * _draw.beta(2, 3, TRUSTED + LOCAL), 3)

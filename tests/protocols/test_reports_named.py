@@ -28,7 +28,7 @@ from hybridp.public.vector import VectorBounds
 from hybridp.randomness import secure, seeded
 
 STUDY = MeanStudy(Bounds(0, 100), PureDP(1.0))
-COLUMNS = Columns("pay", "trust")
+COLUMNS = Columns("pay", "trust", missing="middle")
 INVITE = Invite(STUDY.bounds, STUDY.invite.randomiser, ("pay",))
 BOX = VectorBounds.of([0, 0], [100, 10])
 LOCAL = 60
@@ -132,7 +132,7 @@ def test_waves_of_vectors_and_of_own_epsilons(tmp_path: Path) -> None:
     raw = tmp_path / "raw.csv"
     rows = [f"{i % 90},{i % 10},{0.5 + i % 2},{'trusted' if i < 20 else 'local'}" for i in range(80)]
     raw.write_text("pay,score,own,trust\n" + "\n".join(rows) + "\n")
-    study, columns = VectorStudy(BOX, PureDP(1.0)), VectorColumns(("pay", "score"), "trust")
+    study, columns = VectorStudy(BOX, PureDP(1.0)), VectorColumns(("pay", "score"), "trust", missing="middle")
     books = Ledger.create(tmp_path / "v.ledger", {"trusted": PureDP(9.0), "local": PureDP(2.0)})
     own = Ledger.create(tmp_path / "o.ledger", {ACCOUNTS["trusted"]: PureDP(9.0), ACCOUNTS["local"]: PureDP(2.0)})
     personal = PersonalStudy(STUDY.bounds)
@@ -186,10 +186,10 @@ def test_reports_that_name_no_mechanism_are_refused_or_assumed_aloud(tmp_path: P
 
 def test_reports_on_one_column_are_not_reports_on_another(tmp_path: Path) -> None:
     file = wave(tmp_path / "a.csv", 1, question="pay23")
-    assert release_mean(file, STUDY, Columns("pay23", "trust")).local.people == LOCAL
+    assert release_mean(file, STUDY, Columns("pay23", "trust", missing="middle")).local.people == LOCAL
     file.write_text(file.read_text().replace("pay23,trust", "pay24,trust"))
     with pytest.raises(UnusablePublicRows, match="on `pay24`"):
-        release_mean(file, STUDY, Columns("pay24", "trust"))
+        release_mean(file, STUDY, Columns("pay24", "trust", missing="middle"))
 
 
 def test_vector_reports_name_their_columns(tmp_path: Path) -> None:
@@ -197,18 +197,18 @@ def test_vector_reports_name_their_columns(tmp_path: Path) -> None:
     raw.write_text("a,b,trust\n" + "50,5,local\n" * 30 + "50,5,trusted\n")
     study = VectorStudy(BOX, PureDP(1.0))
     out = tmp_path / "sent.csv"
-    write_reports(raw, study.invite, VectorColumns(("a", "b"), "trust"), out, rng=secure())
-    assert release_mean(out, study, VectorColumns(("a", "b"), "trust")).local.people == 30
+    write_reports(raw, study.invite, VectorColumns(("a", "b"), "trust", missing="middle"), out, rng=secure())
+    assert release_mean(out, study, VectorColumns(("a", "b"), "trust", missing="middle")).local.people == 30
     text = out.read_text()
     out.write_text(text.replace("a,b,trust,a_report,b_report", "c,b,trust,c_report,b_report"))
     with pytest.raises(UnusablePublicRows, match="on `c`,`b`"):
-        release_mean(out, study, VectorColumns(("c", "b"), "trust"))
+        release_mean(out, study, VectorColumns(("c", "b"), "trust", missing="middle"))
     with out.open(newline="") as opened:
         rows = [row[:-1] for row in csv.reader(opened)]
     rows[0][:1], rows[0][3:4] = ["a"], ["a_report"]
     with out.open("w", newline="") as opened:
         csv.writer(opened).writerows(rows)
     with pytest.raises(UnusablePublicRows, match="--assume-mechanism"):
-        release_mean(out, study, VectorColumns(("a", "b"), "trust"))
-    found = release_mean(out, study, VectorColumns(("a", "b"), "trust"), assume_mechanism=True)
+        release_mean(out, study, VectorColumns(("a", "b"), "trust", missing="middle"))
+    found = release_mean(out, study, VectorColumns(("a", "b"), "trust", missing="middle"), assume_mechanism=True)
     assert found.receipt.assumed_mechanism is not None

@@ -12,11 +12,27 @@ import pytest
 from hybridp import ApproxDP, InvalidInput, Ledger, PureDP, Study, seeded
 from hybridp.errors import LedgerProblem
 
-NUMBER = {"name": "pay", "kind": "number", "lower": 0, "upper": 100}
-VECTOR = {"name": "body", "kind": "vector", "columns": ["a", "b"], "lower": 0, "upper": 100}
+NUMBER = {"name": "pay", "kind": "number", "missing": "middle", "lower": 0, "upper": 100}
+VECTOR = {"name": "body", "kind": "vector", "columns": ["a", "b"], "missing": "middle", "lower": 0, "upper": 100}
 RECORDS = {"name": "search", "kind": "records", "columns": ["query"], "head": 5}
-POINTS = {"name": "place", "kind": "points", "columns": ["x", "y"], "lower": 0, "upper": 1, "clusters": 2}
-LINE = {"name": "line", "kind": "regression", "target": "b", "on": ["pay", "a"], "lower": 0, "upper": 100}
+POINTS = {
+    "name": "place",
+    "kind": "points",
+    "columns": ["x", "y"],
+    "missing": "middle",
+    "lower": 0,
+    "upper": 1,
+    "clusters": 2,
+}
+LINE = {
+    "name": "line",
+    "kind": "regression",
+    "target": "b",
+    "on": ["pay", "a"],
+    "missing": "middle",
+    "lower": 0,
+    "upper": 100,
+}
 TABLE = {
     "name": "home",
     "kind": "table",
@@ -307,7 +323,11 @@ def test_everyone_alike_needs_no_column(people: Path, tmp_path: Path, group: str
 def test_a_plan_shows_numbers_shares_and_vectors_alike(people: Path, everyone: str | None) -> None:
     """In shares of their ranges; that of a share is 1, and of options and columns the worst is shown."""
     widths: dict[str, Any] = {"pay": 100, "sex": (1, 1), "body": (100, 200)}
-    asked = [NUMBER, {"name": "sex", "kind": "choice", "options": ["F", "M"]}, {**VECTOR, "upper": [100, 200]}]
+    asked = [
+        NUMBER,
+        {"name": "sex", "kind": "choice", "options": ["F", "M"], "missing": "M"},
+        {**VECTOR, "upper": [100, 200]},
+    ]
     trust: Any = "trust" if everyone is None else {"everyone": everyone}
     plan = declare(*asked[: 3 if everyone is None else 2], trust=trust).plan(people)
     used = {None: {"everyone"}, "trusted": {"tcm-only"}, "local": {"lm-only"}}[everyone]

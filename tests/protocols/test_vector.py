@@ -16,6 +16,7 @@ import pytest
 from hybridp.bench.vector import plan_vector_mean
 from hybridp.blend.mean import Rule
 from hybridp.curator.mean import Columns
+from hybridp.curator.sources import Source
 from hybridp.curator.vector import VectorColumns
 from hybridp.errors import BudgetExceeded, InvalidInput, UnusableRows
 from hybridp.ledger import Ledger
@@ -31,7 +32,7 @@ from hybridp.release.vector import VectorMeanRelease
 NAMES = ("age", "pay", "score")
 BOUNDS = VectorBounds.of([0, 0, -5], [100, 200, 5])
 STUDY = VectorStudy(BOUNDS, PureDP(2.0))
-COLUMNS = VectorColumns(NAMES, "trust")
+COLUMNS = VectorColumns(NAMES, "trust", missing="middle")
 SIZE, TRUSTED = 6_000, 1_200
 _draw = np.random.default_rng(12)
 X = np.round(_draw.beta([2, 2, 5], [3, 5, 2], size=(SIZE, 3)) * [100, 200, 10] - [0, 0, 5], 3)
@@ -200,7 +201,10 @@ def test_joint_intervals_are_wider_by_bonferroni(people: Path) -> None:
         (lambda: VectorStudy(BOUNDS, PureDP(1.0), level=1.0), "`level` must be strictly between 0 and 1"),
         (lambda: VectorStudy(BOUNDS, PureDP(1.0), noise="gaussian"), "`delta` must be positive for Gaussian noise"),
         (lambda: VectorStudy(BOUNDS, PureDP(40.0)), "`epsilon` must be at least 0.001 and at most 30"),
-        (lambda: release_mean("x.csv", STUDY, VectorColumns(("a",), "t")), "`columns` must be as many as the"),
+        (
+            lambda: release_mean("x.csv", STUDY, VectorColumns(("a",), "t", missing="middle")),
+            "`columns` must be as many as the",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_refused_at_once(make: Any, sentence: str) -> None:
@@ -253,9 +257,9 @@ def test_the_study_says_which_mean_it_is(people: Path) -> None:
         release_mean(people, STUDY, COLUMNS, epsilon="own")  # type: ignore[call-overload]
     one = MeanStudy(STUDY.bounds.bounds[0], STUDY.guarantee)
     with pytest.raises(InvalidInput, match="MeanStudy"):
-        release_mean(people, one, Columns(COLUMNS.values[0], "trust"), epsilon="own")
+        release_mean(people, one, Columns(COLUMNS.values[0], "trust", missing="middle"), epsilon="own")
     with pytest.raises(InvalidInput, match="PersonalStudy"):
-        release_mean(people, PersonalStudy(one.bounds), Columns(COLUMNS.values[0], "trust"))  # type: ignore[call-overload]
+        release_mean(people, PersonalStudy(one.bounds), Columns(COLUMNS.values[0], "trust", missing="middle"))  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize("norm", [None, "l2"])
@@ -333,7 +337,8 @@ def test_liars_move_alike_by_no_more_than_it_says(tmp_path: Path, epsilon: float
         frame.loc[liars, f"{name}_report"] = side.centre + side.half * reach
     frame.to_parquet(collected)
     groups = {"trusted": PureDP(epsilon), "local": PureDP(epsilon)}
-    found = release_mean(collected, study, COLUMNS, ledger=Ledger.create(ledger, groups))
+    copy = Source(collected, decimal=".")  # which pandas wrote, with text of a CSV file
+    found = release_mean(copy, study, COLUMNS, ledger=Ledger.create(ledger, groups))
     assert found.estimator == "anchored"
     assert found.anchor is not None
     own = np.array(found.trusted.means, dtype=np.float64)

@@ -16,11 +16,26 @@ from hybridp.public.budgets import ApproxDP, PureDP, split
 from hybridp.public.study import KINDS, Collection, Declaration, Fields, People, Promise, Question, Trust, declared
 from hybridp.public.study.toml import to_toml
 
-SALARY = {"name": "salary", "kind": "number", "lower": 0, "upper": 200_000}
-AGE = {"name": "age", "kind": "number", "lower": 0, "upper": 120, "weight": 3}
-PLACE = {"name": "place", "kind": "points", "columns": ["x", "y"], "lower": 0, "upper": [1, 2], "clusters": 3}
+SALARY = {"name": "salary", "kind": "number", "missing": "middle", "lower": 0, "upper": 200_000}
+AGE = {"name": "age", "kind": "number", "missing": "middle", "lower": 0, "upper": 120, "weight": 3}
+PLACE = {
+    "name": "place",
+    "kind": "points",
+    "columns": ["x", "y"],
+    "missing": "middle",
+    "lower": 0,
+    "upper": [1, 2],
+    "clusters": 3,
+}
 SEARCH = {"name": "search", "kind": "records", "columns": ["query", "url"], "head": 20}
-BODY = {"name": "body", "kind": "vector", "columns": ["height", "weight"], "lower": 0, "upper": [250, 300]}
+BODY = {
+    "name": "body",
+    "kind": "vector",
+    "columns": ["height", "weight"],
+    "missing": "middle",
+    "lower": 0,
+    "upper": [250, 300],
+}
 WORK = {
     "name": "work",
     "kind": "regression",

@@ -48,7 +48,9 @@ def test_a_sealed_mean_amplifies_against_whoever_sees_it_alone(tmp_path: Path) -
     rows = "".join(f"{i % 100},{'trusted' if i % 2 else 'local'}\n" for i in range(400))
     (tmp_path / "people.csv").write_text("pay,trust\n" + rows)
     study = MeanStudy(Bounds(0, 100), PureDP(1.0), rule=Rule("kvh", sd=0.5), publish="estimate-only", local="laplace")
-    found = release_mean(tmp_path / "people.csv", study, Columns("pay", "trust"), simulate_local=True, rng=seeded(1))
+    found = release_mean(
+        tmp_path / "people.csv", study, Columns("pay", "trust", missing="middle"), simulate_local=True, rng=seeded(1)
+    )
     told = levels(found.receipt)
     assert told["local", CURATOR] == 1.0
     assert told["local", VIEWER] is not None

@@ -170,7 +170,7 @@ ASKED = hybridp.Study(
             "statistics": ["mean", "sum", "quantiles"],
             "at": [0.5],
         },
-        {"name": "age", "kind": "number", "lower": 0, "upper": 90, "statistics": ["sd", "gini"]},
+        {"name": "age", "kind": "number", "missing": "middle", "lower": 0, "upper": 90, "statistics": ["sd", "gini"]},
         {"name": "smokes", "kind": "count", "value": "yes"},
     ],
     promise=Promised(epsilon=3.0, several="split"),

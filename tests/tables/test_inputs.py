@@ -26,7 +26,9 @@ from hybridp.tables.asked import asked_query
 
 from .inputs import KINDS, every_form
 
-QUERY = MeanQuery(value="pay", trust="trust", lower=0, upper=100, levels=400, local_raw=True, count_clipped=True)
+QUERY = MeanQuery(
+    value="pay", trust="trust", lower=0, upper=100, levels=400, local_raw=True, count_clipped=True, missing="middle"
+)
 PEOPLE = pa.table(
     {
         "pay": pa.array([1.5, None, math.nan, 250.0, -3.0, math.inf, 0.1 + 0.2, 99.9]),
@@ -37,7 +39,8 @@ PEOPLE = pa.table(
 
 
 def totals(source: Any, query: MeanQuery = QUERY, **options: Any) -> MeanTotals:
-    with open_rows(source, threads=1, **options) as rows:
+    written = source if isinstance(source, Source) else Source(source, decimal=".")  # objects are declared as text
+    with open_rows(written, threads=1, **options) as rows:
         return mean_totals(rows, query)
 
 
@@ -64,7 +67,7 @@ def test_a_text_among_numbers_counts_by_the_public_rule_wherever_it_stands(kind:
 
 def test_a_type_never_tells_of_the_rows() -> None:
     frame = pd.DataFrame({"pay": pd.Categorical(["secret one", "secret two"]), "trust": ["trusted", "trusted"]})
-    with open_rows(frame) as rows:
+    with open_rows(Source(frame, decimal=".")) as rows:
         assert dict(rows.columns) == {"pay": "ENUM", "trust": "VARCHAR"}
         assert mean_totals(rows, QUERY).trusted_level_sum == 400
     with open_rows({"pay": np.array(["secret", "words"]), "trust": np.array(["trusted", "trusted"])}) as rows:
@@ -269,7 +272,15 @@ def test_a_query_is_asked_once(people: Path) -> None:
     """Rows that were drawn, or cut off in no order, are the same rows in every step of a release."""
     query = "SELECT random() AS pay, 'trusted' AS trust FROM rows AS a, rows AS b, rows AS c"
     with open_rows(Source(people, query=query)) as rows:
-        assert len({mean_totals(rows, MeanQuery(value="pay", trust="trust", lower=0, upper=1)) for _ in range(3)}) == 1
+        assert (
+            len(
+                {
+                    mean_totals(rows, MeanQuery(value="pay", trust="trust", lower=0, upper=1, missing="middle"))
+                    for _ in range(3)
+                }
+            )
+            == 1
+        )
 
 
 def test_a_copy_with_reports_can_be_made_of_a_query(people: Path) -> None:
@@ -277,7 +288,7 @@ def test_a_copy_with_reports_can_be_made_of_a_query(people: Path) -> None:
     source = Source(people, query="SELECT pay, consent, 'x' AS extra FROM rows WHERE year = '2024'")
     with open_rows(source, trust=TrustRule("consent", trusted=("yes",))) as rows:
         write_reports(rows, value="pay", trust="consent", mechanism_text="none", lower=0, upper=100, levels=4,
-                      randomise=lambda levels: levels / 2, out=out)  # fmt: skip
+                      missing=0, randomise=lambda levels: levels / 2, out=out)  # fmt: skip
     assert out.read_text() == "pay,consent,report,report_mechanism\n20,yes,,\n,no,0.5,none\n"
     assert out.stat().st_mode & 0o777 == 0o600
 
@@ -367,7 +378,7 @@ def test_no_column_of_the_table_stands_in_for_the_labels(name: str, trust: Trust
 def test_somebody_whose_column_has_other_words_is_told_what_helps(words: list[Any], said: str) -> None:
     table = pa.table({"pay": [1.0] * len(words), "consent": words})
     with open_rows(table) as rows, pytest.raises(UnusablePublicRows) as caught:
-        mean_totals(rows, MeanQuery(value="pay", trust="consent", lower=0, upper=1, local_raw=True))
+        mean_totals(rows, MeanQuery(value="pay", trust="consent", lower=0, upper=1, local_raw=True, missing="middle"))
     sentence = str(caught.value)
     assert sentence.startswith("Column `consent` must hold ")
     assert sentence.endswith(f"`trusted` or `local` in every row.{said}")
@@ -377,7 +388,7 @@ def test_a_choice_that_no_listed_word_means_is_refused_by_the_words() -> None:
     rule = TrustRule("consent", trusted=("yes",), local=("no",))
     said = r"`consent` must hold `yes` \(trusted\) or `no` \(local\) in every row"
     with open_rows(WORDS, trust=rule) as rows, pytest.raises(UnusablePublicRows, match=said):
-        mean_totals(rows, MeanQuery(value="pay", trust="consent", lower=0, upper=1, local_raw=True))
+        mean_totals(rows, MeanQuery(value="pay", trust="consent", lower=0, upper=1, local_raw=True, missing="middle"))
 
 
 @pytest.mark.parametrize(
@@ -441,7 +452,7 @@ def test_every_query_sees_the_same_split(tmp_path: Path) -> None:
     table = pa.table({"pay": seeded(3).words(5000).astype(float)})
     rule = TrustRule(trial_opt_in=0.2)
     with open_rows(table, trust=rule, rng=seeded(1)) as rows:
-        query = MeanQuery(value="pay", trust=rule.label, lower=0, upper=2.0**64, local_raw=True)
+        query = MeanQuery(value="pay", trust=rule.label, lower=0, upper=2.0**64, missing=0, local_raw=True)
         assert len({mean_totals(rows, query) for _ in range(3)}) == 1
         assert isinstance(rows, Rows)
         assert "TRIAL" in rows.notes[-1]

@@ -22,7 +22,14 @@ from hybridp.tables import Lattice, MeanQuery, MeanTotals, local_levels, mean_to
 from hybridp.tables.engine import written
 
 HEADER = ("value", "trust", "report")
-BASE: dict[str, Any] = {"value": "value", "trust": "trust", "report": "report", "lower": -3, "upper": 7}
+BASE: dict[str, Any] = {
+    "value": "value",
+    "trust": "trust",
+    "report": "report",
+    "lower": -3,
+    "upper": 7,
+    "missing": "middle",
+}
 RANGE: dict[str, Any] = {"report_low": -10, "report_high": 20, "report_centre": 2, "report_half": 5}
 
 
@@ -335,7 +342,9 @@ def test_people_spill_within_the_memory_limit(tmp_path: Path) -> None:
     made = "i % 1000000 AS person, hash(i) AS key, 7.0 AS value, 'trusted' AS trust, repeat('x', 40) || i AS id"
     duckdb.sql(f"SELECT {made} FROM range(2000000) t(i)").write_parquet(str(path))
     with open_rows(path, threads=1, memory_limit="100MB") as rows:
-        query = MeanQuery(value="value", trust="trust", person="person", record_id="id", lower=0, upper=7, levels=1)
+        query = MeanQuery(
+            value="value", trust="trust", person="person", record_id="id", lower=0, upper=7, levels=1, missing="middle"
+        )
         assert mean_totals(rows, query) == MeanTotals(1_000_000, 1_000_000, 0, 0.0, 0.0)
 
 

@@ -16,7 +16,15 @@ from hybridp.tables import MeanQuery, PersonalTotals, epsilon_counts, open_rows,
 
 HEADER = ("value", "trust", "eps", "report")
 BASE: dict[str, Any] = {"value": "value", "trust": "trust", "report": "report", "epsilon": "eps", "lower": 0}
-BASE |= {"upper": 8, "levels": 16, "report_low": -1e6, "report_high": 1e6, "report_centre": 4, "report_half": 4}
+BASE |= {
+    "missing": "middle",
+    "upper": 8,
+    "levels": 16,
+    "report_low": -1e6,
+    "report_high": 1e6,
+    "report_centre": 4,
+    "report_half": 4,
+}
 
 
 def save(folder: Path, records: list[tuple[Any, ...]], header: tuple[str, ...] = HEADER) -> Path:

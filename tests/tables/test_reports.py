@@ -22,6 +22,7 @@ BASE: dict[str, Any] = {
     "mechanism_text": "it's a test",
     "lower": 0.0,
     "upper": 10.0,
+    "missing": "middle",
     "levels": 100,
     "randomise": lambda levels: levels / 8,
 }

@@ -16,7 +16,7 @@ from hybridp.tables import MeanQuery, mean_totals, open_rows
 
 ODD = 'a"b; drop'
 CSV = 'value,trust\n1.5,trusted\n"2",trusted\n'
-QUERY = MeanQuery(value="value", trust="trust", lower=0, upper=4, levels=8)
+QUERY = MeanQuery(value="value", trust="trust", lower=0, upper=4, levels=8, missing="middle")
 
 
 def total(path: object, **options: object) -> tuple[int, int]:
@@ -76,7 +76,7 @@ def test_any_column_name_can_be_used(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text('"a""b; drop",trust,report\n3,trusted,\n')
     with open_rows(tmp_path / "a.csv") as rows:
         assert list(rows.columns) == [ODD, "trust", "report"]
-        query = MeanQuery(value=ODD, trust="trust", report="report", lower=0, upper=4, levels=4)
+        query = MeanQuery(value=ODD, trust="trust", report="report", lower=0, upper=4, levels=4, missing="middle")
         assert mean_totals(rows, query).trusted_level_sum == 3
 
 

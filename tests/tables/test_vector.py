@@ -56,7 +56,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def query(limits: VectorBounds, **other: Any) -> VectorQuery:
-    made = vector_query(VectorColumns(NAMES, "trust"), limits)
+    made = vector_query(VectorColumns(NAMES, "trust", missing="middle"), limits)
     reports: dict[str, Any] = {
         "reports": ("a_report", "b_report", "c_report"),
         "reported": 1,

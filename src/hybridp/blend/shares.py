@@ -117,10 +117,10 @@ class ShareBlend:
         w = self.weights if weights is None else np.broadcast_to(np.asarray(weights, dtype=np.float64), share.shape)
         normal, laplace = np.zeros_like(share), np.zeros_like(share)
         if self._trusted is not None:
-            k, noise = self._trusted.people, self._trusted.noise
+            k, noise, wide = self._trusted.answered, self._trusted.noise, self._trusted.widened(share)
             own = self._of_group(self.trusted, share, (1 + 2 * math.sqrt(noise.variance)) / k)
-            normal += w**2 * (own * (1 - own) / k + noise.normal_variance / k**2)
-            laplace += w * noise.laplace_scale / k
+            normal += w**2 * (own * (1 - own) / k + noise.normal_variance * wide**2 / k**2)
+            laplace += w * noise.laplace_scale * wide / k
         if self._local is not None:
             normal += (1 - w) ** 2 * self._local.variance(self._of_group(self.local, share, 1 / self._local.people))
         if self.anchor is not None and weights is None:  # what the clipping takes off, where nobody lies

@@ -109,7 +109,8 @@ class _RowsIn(click.ParamType):  # type: ignore[type-arg]
         from hybridp.curator.sources import Source
 
         told = {} if ctx is None else ctx.meta
-        return Source(str(value), told.get("hybridp.engine") or "", told.get("hybridp.query"))
+        decimal = told.get("hybridp.decimal") or ""
+        return Source(str(value), told.get("hybridp.engine") or "", told.get("hybridp.query"), decimal)
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
@@ -163,6 +164,14 @@ def rows_in(name: str, *, required: bool = True) -> Callable[[F], F]:
             callback=_remember,
             help=f"Read what one SELECT makes of {name}: of a file from the table `rows`, of a database from its "
             "tables.",
+        ),
+        click.option(
+            "--decimal",
+            metavar="SIGN",
+            is_eager=True,
+            expose_value=False,
+            callback=_remember,
+            help=f'The decimal sign of numbers that {name} holds as text: "." or ",".',
         ),
     )
 

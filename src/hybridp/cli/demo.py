@@ -149,7 +149,8 @@ def _collect(out: Path, pay: NDArray[np.float64], trusted: int, plan: MeanPlan) 
             for i, (x, place) in enumerate(zip(pay.tolist(), order, strict=True))
         )
     invite = Invite(plan.bounds, randomiser("best", plan.guarantee))
-    write_number_reports(people, invite, collected, value="salary", trust="trust", overwrite=True, rng=rng)
+    where = {"value": "salary", "trust": "trust", "missing": "middle"}
+    write_number_reports(people, invite, collected, **where, overwrite=True, rng=rng)
     people.unlink()
     return collected
 
@@ -163,7 +164,9 @@ def _release(out: Path, collected: Path, plan: MeanPlan) -> MeanRelease:
     file.unlink(missing_ok=True)  # every demo is a new, made-up study
     ledger = Ledger.create(file, {"trusted": plan.guarantee, "local": plan.guarantee})
     study = MeanStudy(plan.bounds, plan.guarantee)
-    return release_mean(collected, study, Columns("salary", "trust"), ledger=ledger, purpose="mean of salary")
+    return release_mean(
+        collected, study, Columns("salary", "trust", missing="middle"), ledger=ledger, purpose="mean of salary"
+    )
 
 
 def _compare(
@@ -267,8 +270,8 @@ def _print(
         click.echo(f"Picture: {picture}")
     click.echo(
         f"\nNext: hybridp ledger show {out / 'demo.ledger'}\n"
-        f"      hybridp release mean {collected} --value salary --trust trust --lower 0 --upper {UPPER:g} "
-        f"--epsilon {epsilon:g}\n"
+        f"      hybridp release mean {collected} --value salary --trust trust --missing middle --lower 0 "
+        f"--upper {UPPER:g} --epsilon {epsilon:g}\n"
         f"      hybridp plan mean --n {people} --opt-in {trusted / people:g} --lower 0 --upper {UPPER:g} "
         f"--sd {plan['sd']['used']:.0f} --epsilon 0.5 --plot plan.png"
     )

@@ -97,6 +97,7 @@ def _is_number(text: str) -> bool:
 @click.option("--column", "columns", multiple=True, help="A column of numbers to ask about; may be repeated.")
 @click.option("--lower", type=float, multiple=True, help="Its public lower bound: one for all columns, or one each.")
 @click.option("--upper", type=float, multiple=True, help="Its public upper bound: one for all columns, or one each.")
+@click.option("--missing", help="What a missing value counts as: a number, middle, or exclude (all trusted).")
 @click.option("--trust", help="The column that says who trusts the curator.")
 @click.option("--trusted-value", "trusted", multiple=True, help="A word in it that means trusted; may be repeated.")
 @click.option("--local-value", "local", multiple=True, help="A word in it that means local; may be repeated.")
@@ -117,6 +118,7 @@ def init(
     columns: tuple[str, ...],
     lower: tuple[float, ...],
     upper: tuple[float, ...],
+    missing: str | None,
     trust: str | None,
     trusted: tuple[str, ...],
     local: tuple[str, ...],
@@ -153,6 +155,10 @@ def init(
     who = person or _person(seen, choice)
     taken = {choice.get("column"), who}
     questions, others = _questions(seen, asker, taken, columns, lower, upper)
+    # Whoever has no value can be left out where all are trusted; a report cannot say that there is none.
+    instead = missing or ("exclude" if choice.get("everyone") == "trusted" else "middle")
+    for question in questions:
+        question["missing"] = instead
     named = title if title is not None else asker.text("What the study is called", f"A study of {seen.name}")
     by = asked_by if asked_by is not None else asker.text("Who asks", "")
     level = epsilon if epsilon is not None else asker.number("What every person is promised (epsilon)", 1.0, above=0)
@@ -186,6 +192,7 @@ def _say(study: Any, seen: _Seen, out_file: Path, others: Sequence[str], as_json
                 "columns": list(seen.columns),
                 "questions": [q.name for q in study.questions],
                 "guessed_bounds": guessed,
+                "missing": study.questions[0].missing,
                 "left_out": list(others),
             }
         )
@@ -195,6 +202,9 @@ def _say(study: Any, seen: _Seen, out_file: Path, others: Sequence[str], as_json
     rule = study.trust
     who = f"everyone is {rule.everyone}" if rule.everyone else f"`{rule.column}` says who trusts"
     click.echo(f"Wrote {out_file}: {asked}; {who}; epsilon {study.promise.epsilon:g}.")
+    absent = study.questions[0].missing
+    does = "is left out" if absent == "exclude" else f"counts as {absent if isinstance(absent, str) else f'{absent:g}'}"
+    click.echo(f"A missing or unreadable value {does}: change `missing` if that is not right.")
     if guessed:
         click.echo(f"GUESSED bounds, from the names alone: {', '.join(guessed)}. Choose them before you release.")
 

@@ -34,6 +34,7 @@ __all__ = [
     "joined",
     "list_option",
     "must_not_join",
+    "number_or_word",
     "one_question",
     "option_of",
     "options_of",
@@ -64,6 +65,9 @@ def _type(one: Declared) -> Any:
     return str
 
 
+_METAVARS = {"texts": "TEXT...", "numbers": "FLOAT...", "value": "FLOAT|WORD", "values": "FLOAT|WORD..."}
+
+
 # --- groups of options ------------------------------------------------------------------------------------------------
 
 
@@ -83,7 +87,7 @@ class Some:
         return [known[name] for name in self.names] if self.names else list(known.values())
 
     def option(self, parameter: str, one: Declared) -> Any:
-        flag, many = f"--{one.option}", one.form in ("texts", "numbers")
+        flag, many = f"--{one.option}", one.form in ("texts", "numbers", "values")
         if one.form == "yes/no":
             return click.option(f"{flag}/--no-{one.option}" if one.default else flag, parameter, is_flag=True,
                                 default=one.default, show_default=bool(one.default), help=one.help)  # fmt: skip
@@ -99,7 +103,7 @@ class Some:
             multiple=many,
             required=one.name in self.needed or (one.required and not self.later),
             show_default=one.default is not None and not many,
-            metavar=one.metavar or {"texts": "TEXT...", "numbers": "FLOAT..."}.get(one.form),
+            metavar=one.metavar or _METAVARS.get(one.form),
             help=re.sub(r" Default: [^.]*\.", "", one.help) if one.name in self.needed else one.help,
         )
 
@@ -224,6 +228,14 @@ class _Spread(click.Command):
 def command(name: str) -> Callable[[Callable[..., None]], click.Command]:
     """A command of the groups."""
     return click.command(name, cls=_Spread)
+
+
+def number_or_word(text: str | None) -> float | str | None:
+    """What was given of a field that is a number or a word, before its declaration is made."""
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return text
 
 
 def given(option: str) -> bool:

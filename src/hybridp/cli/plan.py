@@ -427,7 +427,7 @@ def _popularity(file: Path, column: str) -> Any:
 @command("kmeans")
 @options_of(
     crowd=Crowd,
-    question=some(Points, "columns", "lower", "upper", "clusters", "iterations"),
+    question=some(Points, "columns", "lower", "upper", "missing", "clusters", "iterations"),
     promise=some(Promise, "epsilon", "delta", needed=("epsilon",)),
     show=some(Showing, "as_json"),
 )
@@ -448,8 +448,9 @@ def kmeans(crowd: Crowd, question: Points, promise: Promise, show: Showing, invi
     document = found.to_dict()
     if invite_file is not None:
         sent = protocol.write_invitation(
-            study, question.columns, trusted=found.trusted_people, local=found.local_people, out=invite_file
-        )
+            study, question.columns, trusted=found.trusted_people, local=found.local_people, out=invite_file,
+            missing=question.missing or None,
+        )  # fmt: skip
         document |= {"invite": str(invite_file), "invite_cells": sent.grid.cells}
     if show.as_json:
         emit(document)

@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hybridp.cli.common import emit, insist_option, note, progress, randomness, rows_argument, say_left_out
-from hybridp.cli.options import Later, command, one_question, option_of, options_of, some, trust_options, value_of
+from hybridp.cli.options import (
+    Later,
+    command,
+    number_or_word,
+    one_question,
+    option_of,
+    options_of,
+    some,
+    trust_options,
+    value_of,
+)
 from hybridp.cli.steered_mean import answer, invite_option, must_be_stated
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import PureDP
@@ -95,7 +105,7 @@ class Writing(Fields):
         trust: Trusts | None,
         *,
         person: str | None,
-        missing: float | None,
+        missing: str | None,
         promise: Later,
         more: dict[str, Any],
     ) -> None:
@@ -107,8 +117,8 @@ class Writing(Fields):
         with progress() as bar:
             bar.add_task("randomising", total=None)
             written, text, left_out = write_answers(
-                file, invite, self.out, trust=trust, person=person, missing=missing, kept=self.kept, table=self.table,
-                overwrite=self.overwrite, rng=self.rng,
+                file, invite, self.out, trust=trust, person=person, missing=number_or_word(missing), kept=self.kept,
+                table=self.table, overwrite=self.overwrite, rng=self.rng,
             )  # fmt: skip
         document = {"randomised": written, "mechanism": text, "left_out": left_out, **more}
         document |= {"epsilon": invite.promise.epsilon, "randomness": self.rng.label}
@@ -136,9 +146,7 @@ def say_levels(batch: Mapping[str, Any] | None) -> None:
     """Said of people whose epsilon too few others chose."""
     few = 0 if batch is None else sum(level["unhidden"] for level in batch["levels"])
     if batch is not None and few:
-        note(
-            f"{few:,} people have an epsilon that fewer than {batch['least']:,} chose: nothing more than it holds."
-        )
+        note(f"{few:,} people have an epsilon that fewer than {batch['least']:,} chose: nothing more than it holds.")
 
 
 @command("mean")

@@ -41,7 +41,7 @@ __all__ += ["release_count", "released_with"]
 F = TypeVar("F", bound=Callable[..., Any])
 _MOST_BINS = 1000
 _SHOWN = 60
-_ASKED, _HEARD = ("column", "options", "several", "other"), ("estimator", "noise", "report")
+_ASKED, _HEARD = ("column", "options", "several", "other", "missing"), ("estimator", "noise", "report")
 _PRIVATE = ("by", "by_private", "categories")
 _PLANNED = ("column", "options", "several", *_PRIVATE, "compare")
 _BY = (*_PRIVATE, "least", "compare", "joint")
@@ -174,7 +174,7 @@ def release_shares(question: Later, **given: Any) -> None:
 @command("histogram")
 @options_of(value=value_of(Number, "column", needed=True))
 @_edges
-@options_of(question=some(Choice, "other", *_HEARD, *_BY, later=True))
+@options_of(question=some(Choice, "other", "missing", *_HEARD, *_BY, later=True))
 @released
 @_mixed
 def release_histogram(question: Later, value: str, edges: Any, lower: Any, upper: Any, bins: int, **given: Any) -> None:
@@ -307,7 +307,7 @@ def randomise_shares(question: Later, **given: Any) -> None:
 @command("histogram")
 @options_of(value=value_of(Number, "column", needed=True))
 @_edges
-@options_of(question=some(Choice, "other", *_PRIVATE, later=True))
+@options_of(question=some(Choice, "other", "missing", *_PRIVATE, later=True))
 @options_of(mixer=_MIXER)
 @_randomised
 def randomise_histogram(

@@ -118,7 +118,7 @@ def release_answered(
 
 
 def answer(
-    file: Path, invite: Path, trust: Trusts | None, person: str | None, missing: float | None, promise: Later,
+    file: Path, invite: Path, trust: Trusts | None, person: str | None, missing: str | None, promise: Later,
     asked: Writing,
 ) -> None:  # fmt: skip
     """What devices do with an invitation."""

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from hybridp import noise, tables
 from hybridp.curator.sources import Entrusted
+from hybridp.errors import must
 from hybridp.public.bounds import Bounds
-from hybridp.public.mean import NoiseName, sum_noise
+from hybridp.public.mean import NoiseName, answered_noise, sum_noise
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.messages import (
     SQUARE_STEPS,
@@ -31,11 +32,13 @@ from hybridp.public.steered_mean import Window, WindowNoise, WindowSums
 from hybridp.public.sums import NOTHING, exact_sums
 from hybridp.public.trust import Trusts, label_column
 from hybridp.randomness import Randomness
+from hybridp.tables.mean import cannot_exclude
 
 __all__ = [
     "Columns",
     "NoiseName",
     "Totals",
+    "cannot_exclude",
     "check_mechanism",
     "mean_query",
     "randomise_trusted",
@@ -53,7 +56,12 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Which columns of the table hold what. Without `person`, every row is a person of their own."""
+    """Which columns of the table hold what. Without `person`, every row is a person of their own.
+
+    `missing` says what a value counts as that is missing or no number: a number within the bounds, "middle", or, where
+    nobody is local, "exclude": whoever has none is left out. It may be left out of a table whose column is declared to
+    hold a number in every row (whole numbers of NumPy), and where options state it (`hybridp.choice`).
+    """
 
     value: str
     trust: Trusts
@@ -61,12 +69,23 @@ class Columns:
     person: str | None = None
     record_key: str | None = None
     record_id: str | None = None
-    missing: float | None = None
+    missing: float | str | None = None
+
+    def must_count(self, what: str) -> None:
+        """Refuse to leave people out where the answer is about everybody."""
+        rule = f"must be a number, or middle, for {what}: people without a value cannot be left out of it yet"
+        must(self.missing != "exclude", "missing", rule, self.missing)
+
+    def counts_as(self, middle: float) -> str:
+        """What becomes of a missing value, for a receipt."""
+        if self.missing == "exclude":
+            return "nothing: whoever has none is left out"
+        return f"{middle if self.missing is None or isinstance(self.missing, str) else self.missing:g}"
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """RAW: the exact trusted sum. Never leaves this room."""
+    """RAW: the exact trusted sum, in which people who are left out stand in the middle. Never leaves this room."""
 
     trusted_people: int
     trusted_sum: int
@@ -74,6 +93,7 @@ class Totals:
     simulated_reports: bool = False
     trusted_clipped: int = 0
     trusted_squares: int = 0
+    trusted_answered: int | None = None
     assumed: bool = False
     digest: str | None = None
 
@@ -133,14 +153,16 @@ def read(
     found = tables.mean_totals(rows, query)
     local = LocalSummary(found.local_people, found.report_sum, found.report_square_sum, invite.randomiser)
     assumed = tables.named_mechanism(f"{columns.report}_mechanism", says, local.people, assume=assume)
+    left_out = 0 if found.trusted_answered is None else found.trusted_people - found.trusted_answered
     digest = None if local_raw else reports_digest(invite.text, *found.fingerprint)
     return Totals(
         trusted_people=found.trusted_people,
-        trusted_sum=found.trusted_level_sum,
+        trusted_sum=found.trusted_level_sum + left_out * (LEVELS // 2),
         local=local,
         simulated_reports=bool(says),
         trusted_clipped=found.trusted_clipped,
         trusted_squares=found.trusted_squares,
+        trusted_answered=found.trusted_answered,
         assumed=assumed,
         digest=digest,
     )
@@ -172,9 +194,16 @@ def release_sum(
     *,
     rng: Randomness,
 ) -> TrustedSummary:
-    """The trusted sum with its noise, and the sum of squares with its own where a mechanism is given for it."""
+    """The trusted sum with its noise, and the sum of squares with its own where a mechanism is given for it.
+
+    Where people without a value are left out: the sum of the others from the middle, and their noisy number.
+    """
     people = totals.trusted_people
     noisy = noise.perturb(mechanism, totals.trusted_sum, rng=rng)
+    if totals.trusted_answered is not None:
+        count = answered_noise(mechanism)
+        answered = max(noise.perturb(count, totals.trusted_answered, rng=rng), 1)
+        return TrustedSummary(answered, noisy - people * (LEVELS // 2), mechanism, start=0, count_noise=count)
     if squares is None:
         return TrustedSummary(people, noisy, mechanism)
     spread = NoisySquares(people, noise.perturb(squares, totals.trusted_squares, rng=rng), squares)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
+from dataclasses import replace
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +42,7 @@ __all__ = [
     "must_read_again",
     "number_column",
     "open_rows",
+    "read_as",
     "shown",
 ]
 
@@ -70,6 +72,13 @@ class Answers(Entrusted, Protocol):
     def records(self) -> Iterator[list[tuple[str, ...]]]:
         """Some people's records, one of each."""
         ...
+
+
+def read_as(data: Any, decimal: str | None) -> Any:
+    """The table, whose numbers in text have this decimal sign where one is stated."""
+    if decimal is None or data is None:
+        return data
+    return replace(data, decimal=decimal) if isinstance(data, Source) else Source(data, decimal=decimal)
 
 
 def must_read_again(data: TableLike | None, times: int) -> None:

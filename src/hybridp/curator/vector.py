@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from hybridp import noise, tables
 from hybridp.curator.sources import Entrusted
+from hybridp.public.lattice import missing_each
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.messages import MECHANISM, NoisySquares, reports_digest
 from hybridp.public.trust import Trusts, label_column
@@ -42,8 +43,21 @@ class VectorColumns:
     values: tuple[str, ...]
     trust: Trusts | None
     person: str | None = None
-    missing: tuple[float, ...] | None = None
+    missing: tuple[float | str, ...] | float | str | None = None
     mechanism: str = MECHANISM
+
+    @property
+    def absent(self) -> tuple[float | str, ...] | None:
+        """What a missing value of each column counts as: a number within the bounds, or "middle"."""
+        return missing_each(self.missing, len(self.values))
+
+    def counts_as(self, bounds: VectorBounds) -> str:
+        """What missing values count as, column by column, for a receipt."""
+        middles = [bound.centre for bound in bounds.bounds]
+        stated = self.absent or ("middle",) * len(middles)
+        return ", ".join(
+            f"{middle if isinstance(one, str) else one:g}" for one, middle in zip(stated, middles, strict=True)
+        )
 
     @property
     def reports(self) -> tuple[str, ...]:
@@ -65,7 +79,7 @@ class RawTotals:
 
 def vector_query(columns: VectorColumns, bounds: VectorBounds, *, reads: str = "trusted") -> VectorQuery:
     """The query for these columns, without reports."""
-    read = {"missing": columns.missing, "person": columns.person, "reads": reads}
+    read = {"missing": columns.absent, "person": columns.person, "reads": reads}
     return VectorQuery.of(bounds, columns.values, label_column(columns.trust), **read)
 
 

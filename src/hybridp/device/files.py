@@ -72,7 +72,7 @@ def write_number_reports(
     trust: Trusts | None,
     report: str = "report",
     person: str | None = None,
-    missing: float | None = None,
+    missing: float | str | None = None,
     epsilon: str | None = None,
     kept: tuple[str, ...] = (),
     table: str | None = None,
@@ -236,11 +236,12 @@ def write_point_reports(
     *,
     trust: Trusts | None,
     text: str,
+    missing: tuple[float | str, ...] | None = None,
     table: str | None = None,
     rng: Randomness,
 ) -> int:
     """One cell of the map for each local row (every row without `trust`); how many there are."""
-    query = PointQuery(columns, label_column(trust), invite.grid.box, local_raw=True)
+    query = PointQuery(columns, label_column(trust), invite.grid.box, local_raw=True, missing=missing)
     counts = np.zeros(invite.grid.cells, dtype=np.int64)
     with tables.open_rows(path, table=table, trust=trust) as rows:
         check_points(rows, query)
@@ -260,7 +261,7 @@ def write_vector_reports(
     mechanism: str,
     trust: Trusts | None,
     person: str | None = None,
-    missing: tuple[float, ...] | None = None,
+    missing: tuple[float | str, ...] | None = None,
     kept: tuple[str, ...] = (),
     table: str | None = None,
     overwrite: bool = False,
@@ -303,7 +304,7 @@ def write_regression_reports(
     *,
     trust: Trusts | None,
     person: str | None = None,
-    missing: tuple[float, ...] | None = None,
+    missing: tuple[float | str, ...] | None = None,
     text: str,
     table: str | None = None,
     rng: Randomness,
@@ -335,7 +336,7 @@ def write_share_reports(
     overwrite: bool = False,
     keep: tuple[str, ...] = (),
     joint: Joint | None = None,
-    missing: float | None = None,
+    missing: float | str | None = None,
     asked: tuple[str, str] | None = None,
     mixed: bool = False,
     rng: Randomness,

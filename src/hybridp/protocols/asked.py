@@ -215,9 +215,9 @@ def share_study(study: Declaration, place: int) -> ShareStudy:
     if isinstance(asked, Count):
         feature = choice(asked.column, (asked.value,), other=f"not {asked.value}")
     elif asked.edges:
-        feature = bins(asked.column, asked.edges, other=asked.other)
+        feature = bins(asked.column, asked.edges, other=asked.other, missing=asked.missing)
     else:
-        feature = choice(asked.column, asked.options, other=asked.other)
+        feature = choice(asked.column, asked.options, other=asked.other, missing=asked.missing)
     return ShareStudy(
         feature,
         part.everybody,
@@ -258,6 +258,9 @@ def share_columns(study: Declaration, place: int, trust: Any) -> Columns:
     """Where a table holds the options, and the reports on them."""
     asked, people = study.questions[place], study.people
     report = study.report_columns(asked)[0]
+    if isinstance(asked, Choice) and asked.several is not None:
+        rule = "must be none: of several options, a person without an answer has ticked nothing"
+        asked.must(asked.missing is not None, "missing", rule, "nothing")
     return Columns(asked.columns_read[0], trust, report, people.column, people.record_key, people.record_id)
 
 
@@ -335,7 +338,8 @@ def kmeans_study(study: Declaration, place: int) -> KMeansStudy:
 
 def point_columns(study: Declaration, place: int, trust: Any) -> PointColumns:
     """Where a table holds people's points."""
-    return PointColumns(cast(Points, study.questions[place]).columns, trust)
+    asked = cast(Points, study.questions[place])
+    return PointColumns(asked.columns, trust, asked.missing or None)
 
 
 def regression_study(study: Declaration, place: int) -> RegressionStudy:

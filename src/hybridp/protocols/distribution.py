@@ -213,6 +213,7 @@ def release_distribution(
     from hybridp.protocols.steered import Draft
 
     rng = secure() if rng is None else rng
+    columns.must_count("a distribution")
     simulate_local = simulate_local or drawn_trust(columns.trust)
     must(not phases or simulate_local, "phases", "must go with --simulate-local: a trial of all phases at once", "none")
     both = study.estimator not in ("tcm-only", "lm-only")
@@ -278,7 +279,7 @@ def release_distribution(
             entries=tuple(entries),
             simulated_local=(totals.simulated_reports and not unasked)
             or (tally is not None and tally.origin.simulated),
-            rows=values_rule(f"{study.bounds.centre if columns.missing is None else columns.missing:g}"),
+            rows=values_rule(columns.counts_as(study.bounds.centre)),
             rng=rng,
         )
         found = noted(assuming(found, invite.text if totals.assumed else None), rows.notes)

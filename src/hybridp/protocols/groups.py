@@ -67,6 +67,9 @@ def release_groups(
     own report. Reports and their charge: as in `release_mean`.
     """
     rng = secure() if rng is None else rng
+    columns.must_count("an answer by group")
+    left = isinstance(study, ShareStudy) and study.question.excludes
+    must(not left, "missing", "must be an option for an answer by group: nobody can be left out of it yet", "exclude")
     simulate_local = simulate_local or drawn_trust(columns.trust)
     sealed = isinstance(study, MeanStudy) and study.publish != "full"
     must(not sealed, "publish", "must be full for an answer by group", "estimate-only")
@@ -147,8 +150,8 @@ def _answer(
             rows, raw, study, columns, _invite(study, columns), local_raw=local_raw, rng=rng
         )
         used = None if study.rule.name == "tcm-only" else local
-        missing = study.bounds.centre if columns.missing is None else columns.missing
-        mean = means.publish_mean(study, trusted, used, rows=values_rule(f"{missing:g}"), **said)
+        rule = values_rule(columns.counts_as(study.bounds.centre))
+        mean = means.publish_mean(study, trusted, used, rows=rule, **said)
         return mean, blend(trusted, used, study.rule)
     counts, reports = shares.counted(raw, study, rng=rng)
     return shares.publish_shares(study, counts, reports, **said), blend_shares(counts, reports, study.estimator)

@@ -44,7 +44,9 @@ def invite_study(
             raise InvalidInput("`people` must be given for a map of points: how many trusted and local ones. Got none.")
         own, columns = asked.kmeans_study(study, i), asked.point_columns(study, i, None)
         local = round(people[1] * study.chances[str(name)])
-        sent = kmeans_files.write_invitation(own, columns.coordinates, trusted=people[0], local=local, out=place)
+        sent = kmeans_files.write_invitation(
+            own, columns.coordinates, trusted=people[0], local=local, missing=columns.missing, out=place
+        )
         return {"question": name, "invitation": str(place), "cells": sent.grid.cells}
     line, mean = isinstance(study.questions[i], Regression), isinstance(study.questions[i], Number)
     what = "find the line that local people are asked about" if line else "discover the records"

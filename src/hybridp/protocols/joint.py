@@ -129,6 +129,9 @@ def release_joint(
     category and value. Local people: the guarantee of their own report. Reports and their charge: as in `release_mean`.
     """
     rng = secure() if rng is None else rng
+    columns.must_count("an answer by group")
+    left = isinstance(study.study, ShareStudy) and study.study.question.excludes
+    must(not left, "missing", "must be an option for an answer by group: nobody can be left out of it yet", "exclude")
     simulate_local = simulate_local or drawn_trust(columns.trust)
     must_read_again(path, 2 if simulate_local else 1)
     kind, joint, invite = kind_of(study.study), study.joint, study.invite
@@ -154,7 +157,7 @@ def release_joint(
             trusted,
             None if study.estimator == "tcm-only" else local,
             trusted_people=raw.trusted_people,
-            missing=columns.missing,
+            missing=None if isinstance(columns.missing, str) else columns.missing,
             entries=tuple(entries),
             simulated_local=raw.simulated_reports,
             rng=rng,

@@ -276,7 +276,6 @@ _ASSUMES = (
     chosen_blindly("the bounds and the number of clusters"),
     "the centres are estimates of a local optimum; nobody's label is published, and labels computed from the centres "
     "for a person are as private as that person's point",
-    values_rule(),
 )
 
 
@@ -339,6 +338,7 @@ def publish_kmeans(
     people: tuple[int, int],
     entries: tuple[int, ...] = (),
     simulated_local: bool = False,
+    missing: tuple[float | str, ...] | None = None,
     rng: Randomness,
 ) -> KMeansRelease:
     """State what was found and what was promised. Post-processing: no rows, no noise."""
@@ -367,7 +367,7 @@ def publish_kmeans(
         receipt=build_receipt(
             _trusted_protection(study, plan) if people[0] else None,
             _local_protection(study, plan) if people[1] and study.method != "tcm" else None,
-            assumes=_ASSUMES,
+            assumes=(*_ASSUMES, values_rule(_stated(missing))),
             randomness=rng.label,
             seeded=rng.simulated,
             simulated_local=simulated_local,
@@ -376,6 +376,13 @@ def publish_kmeans(
             entries=entries,
         ),
     )
+
+
+def _stated(missing: tuple[float | str, ...] | None) -> str:
+    """What a missing coordinate counts as, in words."""
+    if missing is None or all(one == "middle" for one in missing):
+        return "the middle of the bounds"
+    return ", ".join(one if isinstance(one, str) else f"{one:g}" for one in missing)
 
 
 def _known(value: float) -> float | None:

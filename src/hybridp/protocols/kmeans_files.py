@@ -26,6 +26,7 @@ from hybridp.public import envelope
 from hybridp.public.budgets import promised
 from hybridp.public.kmeans import Box, Grid
 from hybridp.public.kmeans_rounds import MapInvite, RoundInvite, RoundReports, map_invite
+from hybridp.public.lattice import missing_each
 from hybridp.public.messages import report_text
 from hybridp.public.trust import LABEL, Trusts, drawn_trust, label_column
 from hybridp.randomness import Randomness, secure
@@ -45,6 +46,12 @@ class PointColumns:
 
     coordinates: tuple[str, ...]
     trust: Trusts
+    missing: tuple[float | str, ...] | float | str | None = None
+
+    @property
+    def absent(self) -> tuple[float | str, ...] | None:
+        """What a missing coordinate of each column counts as: a number within the bounds, or "middle"."""
+        return missing_each(self.missing, len(self.coordinates))
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +132,7 @@ def release_kmeans(
     charges = study.charges(purpose, collection, groups=groups, **which)
     charges, _ = on_reports(charges, trial=simulate_local, digest=said.digest)
     label = label_column(columns.trust)
-    query = PointQuery(columns.coordinates, label, study.box, simulate_local)
+    query = PointQuery(columns.coordinates, label, study.box, simulate_local, columns.absent)
     trial = rng.simulated or simulate_local
     opened: dict[str, Any] = {"table": table, "trust": columns.trust, "rng": rng}
     with spending(ledger, charges, trial=trial, path=path) as entries, open_rows(path, **opened) as rows:
@@ -153,6 +160,7 @@ def release_kmeans(
             people=people,
             entries=tuple(entries),
             simulated_local=said.simulated or drawn or (simulate_local and people[1] > 0 and uses_local),
+            missing=columns.absent,
             rng=rng,
         )
         released = assuming(released, asked[1] if asked is not None and said.assumed else None)
@@ -163,11 +171,14 @@ def release_kmeans(
 # --- the invitation ---------------------------------------------------------------------------------------------------
 
 
-def write_invitation(study: KMeansStudy, columns: tuple[str, ...], *, trusted: int, local: int, out: Path) -> MapInvite:
+def write_invitation(
+    study: KMeansStudy, columns: tuple[str, ...], *, trusted: int, local: int, out: Path,
+    missing: tuple[float | str, ...] | float | str | None = None,
+) -> MapInvite:  # fmt: skip
     """The map for these public numbers, as a file for the devices. No data is read, nothing is spent."""
     must(study.method == "improved", "method", "must be improved for an invitation", study.method)
     must(len(columns) == study.box.dims, "columns", f"must be {study.box.dims}, as the bounds", columns)
-    made = map_for(study, trusted, local)
+    made, stated = map_for(study, trusted, local), missing_each(missing, len(columns))
     content = {
         "columns": list(columns),
         "lower": list(study.box.lower),
@@ -176,6 +187,7 @@ def write_invitation(study: KMeansStudy, columns: tuple[str, ...], *, trusted: i
         "epsilon": study.guarantee.epsilon,
         "delta": study.guarantee.delta,
         "per_axis": made.grid.per_axis,
+        **({} if stated is None else {"missing": list(stated)}),
     }
     must(out.parent.is_dir(), "invite", "must lie in an existing folder", out)
     envelope.save(out, envelope.sealed(_INVITATION, content, simulated=False))
@@ -227,7 +239,9 @@ def write_point_reports(
     must(out.parent.is_dir() and not out.exists(), "out", "must be a new file in an existing folder", out)
     must(not drawn_trust(trust), "trial-opt-in", "must be for a release: devices do not draw who trusts", "a trial")
     mark = text + (_SIMULATED if rng.simulated else "")
-    return device.write_point_reports(path, invite, columns, out, trust=trust, text=mark, table=table, rng=rng)
+    missing = tuple(envelope.load(invite_file, _INVITATION).get("missing", ())) or None
+    where: dict[str, Any] = {"trust": trust, "text": mark, "missing": missing, "table": table}
+    return device.write_point_reports(path, invite, columns, out, **where, rng=rng)
 
 
 def invitation_to(study: KMeansStudy, columns: PointColumns, file: Path) -> tuple[MapInvite, str]:

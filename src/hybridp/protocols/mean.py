@@ -80,6 +80,8 @@ class MeanStudy:
     The default counts each group by its number of people ("everyone"); of local people a share `answering` is asked,
     and speaks for all of them. The rule "alike" is decided by the groups' sizes, which are public (`decided`):
     "anchored" where that costs little if nobody lies, else "adaptive". `default` then says what decided.
+    `excluding` leaves people without a value out: a mean of trusted people, of whom a noisy number has one
+    (`hybridp.public.mean.answered_noise`).
     """
 
     bounds: Bounds
@@ -95,6 +97,7 @@ class MeanStudy:
     mixing: Mixing | None = None
     default: Anchoring | None = None
     answering: float = field(default=1.0, repr=False)
+    excluding: bool = False
 
     def __post_init__(self) -> None:
         must(0 < self.spread_share < 1, "spread_share", "must be strictly between 0 and 1", self.spread_share)
@@ -111,6 +114,8 @@ class MeanStudy:
             )
         if self.mixing is not None:
             protections.check_mixing(self)
+        if self.excluding:
+            protections.check_excluding(self)
         self.charges("", None)  # a promise that no mechanism can keep is refused here, before a ledger is made for it
 
     def decided(self, trusted: int, local: int, shuffled: int = 0) -> MeanStudy:
@@ -151,7 +156,7 @@ class MeanStudy:
 
     @cached_property
     def sum_noise(self) -> DiscreteLaplace | DiscreteGaussian:
-        return curating.sum_noise(self._parts[0], self.noise)
+        return curating.sum_noise(self._parts[0], "laplace" if self.excluding else self.noise)
 
     @property
     def count_noise(self) -> DiscreteLaplace | None:
@@ -186,6 +191,8 @@ class MeanStudy:
             return [Charge("trusted", invite.promise, local_noise, purpose), own]
         text = f"{noise_level(noise)[0]} noise on the sum"
         trusted = [Charge("trusted", noise.guarantee, text, purpose, noise=protections.drawn(noise))]
+        if self.excluding:  # the two draws together are no Laplace mechanism of one number
+            trusted = [replace(trusted[0], mechanism=protections.SUM_AND_COUNT, noise=None)]
         if (count := self.count_noise) is not None:
             text = "laplace noise on the count of clipped people"
             trusted.append(Charge("trusted", count.guarantee, text, purpose, noise=protections.drawn(count)))
@@ -277,6 +284,10 @@ def _release_number(
     rng = secure() if rng is None else rng
     simulate_local = simulate_local or drawn_trust(columns.trust)
     invite = replace(study.invite, question=(columns.value,))
+    excluding, heard_alone = columns.missing == "exclude", study.rule.name == "tcm-only"
+    study = replace(study, excluding=True) if excluding else study
+    if excluding and (tally is not None or mixed):
+        raise curating.cannot_exclude()
     if tally is not None:
         must(not simulate_local, "simulate_local", "must not join a tally", simulate_local)
         # The tally's digest is that of local reports: batches charged under it would be free from then on.
@@ -303,6 +314,8 @@ def _release_number(
             first, own = asked()
             entries.charge(first)
         totals = read_totals(rows, study, columns, invite, local_raw=simulate_local, assume=assume_mechanism)
+        if excluding and totals.local.people and not heard_alone:
+            raise curating.cannot_exclude()
         for group, sent, named in (("local", totals.local.people, totals.digest), ("shuffled", *batches.found)):
             if sent:
                 entries.charge([charge for charge in own if charge.people == group], digest=named)
@@ -321,7 +334,7 @@ def _release_number(
             simulated_local=totals.simulated_reports
             or batches.simulated
             or (tally is not None and tally.origin.simulated),
-            rows=values_rule(f"{study.bounds.centre if columns.missing is None else columns.missing:g}"),
+            rows=values_rule(columns.counts_as(study.bounds.centre)),
             rng=rng,
         )
         found = assuming(replace(found, question=columns.value), invite.text if totals.assumed else None,
@@ -412,6 +425,9 @@ def publish_mean(
         noise=noise_level(trusted.noise)[0] if trusted is not None else "none",
         randomiser=study.invite.randomiser.name,
         clipped_to=(bounds.lower, bounds.upper),
+        left_out=None
+        if trusted is None or trusted.count_noise is None
+        else ClippedShare.of(trusted_people - trusted.people, trusted_people, trusted.count_noise.scale, study.level),
         clipped=None
         if clipped is None or study.count_noise is None
         else ClippedShare.of(clipped, trusted_people, study.count_noise.scale, study.level),

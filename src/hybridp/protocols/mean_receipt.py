@@ -22,7 +22,8 @@ from hybridp.release.result import MixedBatch, MixedLevel, Shuffled, ShuffledLev
 if TYPE_CHECKING:
     from hybridp.protocols.mean import MeanStudy
 
-__all__ = ["AMPLIFIED", "MixedReports", "check_mixing", "local_protection", "mixed_assumptions", "mixed_batches"]
+__all__ = ["AMPLIFIED", "SUM_AND_COUNT", "MixedReports", "check_excluding", "check_mixing", "local_protection"]
+__all__ += ["mixed_assumptions", "mixed_batches"]
 __all__ += ["drawn", "level_promises", "mixed_levels", "mixed_promises", "noise_level", "trusted_protection"]
 
 Guarantee = PureDP | ApproxDP
@@ -49,6 +50,8 @@ def trusted_protection(study: MeanStudy, trusted: TrustedSummary | None) -> Prot
         return None
     kind, size = noise_level(trusted.noise)
     text = f"discrete {kind} noise on the sum, {size:.6g} times its sensitivity"
+    if trusted.count_noise is not None:
+        text += f", and on the number of people who have a value, of scale {trusted.count_noise.scale:.6g}"
     budget: Guarantee = trusted.noise.guarantee
     named = (("count of clipped people", study.count_noise), ("sum of squares", study.squares_noise))
     if beside := [(what, noise) for what, noise in named if noise is not None]:
@@ -83,6 +86,7 @@ AMPLIFIED = (
     "nothing else about these reports is ever published: another release of them ends the amplification; a ledger "
     "refuses one of this very set, and cannot see one of a set that shares reports with it, or in another ledger"
 )
+SUM_AND_COUNT = "laplace noise on the sum, and on the number of people who have a value"
 
 
 # --- people whose reports were mixed ----------------------------------------------------------------------------------
@@ -98,6 +102,14 @@ class MixedReports(Generic[S]):
     def __post_init__(self) -> None:
         told = sum(self.batches)
         must(told == self.summary.people, "batches", f"must hold the {self.summary.people} reports", told)
+
+
+def check_excluding(study: MeanStudy) -> None:
+    """Whoever has no value is left out of trusted people's sum and of their number, which both have Laplace noise."""
+    rule = "must be left out where missing is exclude"
+    must(study.rule.name in ("everyone", "tcm-only"), "estimator", f"{rule}, or tcm-only", study.rule.name)
+    must(study.noise != "gaussian", "noise", f"{rule}, or laplace", study.noise)
+    must(study.publish == "full", "publish", rule, study.publish)
 
 
 def check_mixing(study: MeanStudy) -> None:

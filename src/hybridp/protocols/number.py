@@ -99,6 +99,7 @@ def release_number(
     `simulate_local` local rows are raw and randomised here, once for all statistics: a trial, and marked as such.
     """
     rng = secure() if rng is None else rng
+    columns.must_count("several statistics")
     simulate_local = simulate_local or drawn_trust(columns.trust)
     invite = replace(study.invite, question=(columns.value,))
     first, own = on_reports(study.charges(purpose, collection), trial=simulate_local)
@@ -126,7 +127,7 @@ def release_number(
         publication: dict[str, Any] = {
             "entries": tuple(entries),
             "simulated_local": totals.simulated_reports,
-            "rows": values_rule(f"{invite.bounds.centre if columns.missing is None else columns.missing:g}"),
+            "rows": values_rule(columns.counts_as(invite.bounds.centre)),
             "rng": rng,
         }
 

@@ -160,6 +160,7 @@ def release_personal_mean(
     beside its person's epsilon, in a column of the same name.
     """
     rng = secure() if rng is None else rng
+    columns.must_count("people with their own epsilon")
     simulate_local = simulate_local or drawn_trust(columns.trust)
     text = own_epsilon_text(study.bounds, (columns.value,))
     if tally is not None:
@@ -209,10 +210,10 @@ def release_personal_mean(
             trusted = curating.release_weighted_sum(
                 epsilons, totals.trusted_people, totals.trusted_level_sums, weights, rng=rng
             )
-        missing = study.bounds.centre if columns.missing is None else columns.missing
+        missing = columns.counts_as(study.bounds.centre)
         found = publish_personal_mean(
             study, trusted, epsilons, totals.trusted_people, reports, spread, tuple(entries), simulated, rng,
-            mixed=batches, rows=f"{values_rule(f'{missing:g}')}; an epsilon that is missing or no number counts as 0",
+            mixed=batches, rows=f"{values_rule(missing)}; an epsilon that is missing or no number counts as 0",
         )  # fmt: skip
         found = assuming(replace(found, question=columns.value), text if sent.assumed else None, batches.assumed)
         read = {**plain(columns), "epsilon": epsilon_column}

@@ -345,8 +345,7 @@ def _run(
 
 def rows_rule(study: RegressionStudy, columns: VectorColumns) -> str:
     """How fields become numbers, for the receipt."""
-    middles = [b.centre for b in study.bounds.bounds]
-    rule = values_rule(", ".join(f"{m:g}" for m in columns.missing or middles))
+    rule = values_rule(columns.counts_as(study.bounds))
     return rule if study.kind == "linear" else f"{rule}; a target above one half counts as 1, and any other as 0"
 
 

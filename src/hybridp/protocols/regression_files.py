@@ -50,7 +50,7 @@ class Invitation:
 
     study: RegressionStudy
     columns: tuple[str, ...]
-    missing: tuple[float, ...] | None
+    missing: tuple[float | str, ...] | None
     trusted: Trusted
     said: NoisyRounds
     local_people: int
@@ -113,7 +113,7 @@ def write_invitation(
         said = trusted_rounds(study, people, trusted, rng=rng)
         assert said is not None
         document = invitation_document(
-            study, columns.values, said, expecting, tuple(entries), missing=columns.missing, notes=rows.notes,
+            study, columns.values, said, expecting, tuple(entries), missing=columns.absent, notes=rows.notes,
             simulated=rng.simulated,
         )  # fmt: skip
         again = "it was kept nowhere: give a ledger for that"
@@ -137,7 +137,7 @@ def invitation_document(
     local_people: int,
     entries: tuple[int, ...],
     *,
-    missing: tuple[float, ...] | None = None,
+    missing: tuple[float | str, ...] | None = None,
     notes: tuple[str, ...] = (),
     simulated: bool,
 ) -> dict[str, Any]:
@@ -198,10 +198,14 @@ def invitation_of(document: dict[str, Any]) -> Invitation:
     return _invitation(envelope.opened(document, _INVITATION))
 
 
+def _missing(stated: Any) -> float | str:
+    return "middle" if stated == "middle" else float(stated)
+
+
 def _invitation(document: dict[str, Any]) -> Invitation:
     study = _study(document["study"])
     columns = tuple(document["columns"])
-    missing = None if document["missing"] is None else tuple(map(float, document["missing"]))
+    missing = None if document["missing"] is None else tuple(map(_missing, document["missing"]))
     stated, asked, local = document["trusted"], document["question"], document["local_people"]
     totals = tuple(tuple(map(int, part)) for part in stated["totals"])
     centres = tuple(tuple(map(float, part)) for part in stated["centres"])
@@ -241,7 +245,7 @@ def _invitation(document: dict[str, Any]) -> Invitation:
 def invitation_to(study: RegressionStudy, columns: VectorColumns, file: Path) -> Invitation:
     """An invitation that must be to this regression: one to another could promise less, or read other columns."""
     invite = read_invitation(file)
-    wanted = {**_stated(study), "columns": columns.values, "missing": columns.missing}
+    wanted = {**_stated(study), "columns": columns.values, "missing": columns.absent}
     stated = {**_stated(invite.study), "columns": invite.columns, "missing": invite.missing}
     for name, value in wanted.items():
         rule = f"must be an invitation to this question, with the {name.replace('_', ' ')} {_said(value)}"

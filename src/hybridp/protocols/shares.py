@@ -18,7 +18,7 @@ import numpy as np
 
 from hybridp.blend.shares import SHARE_ESTIMATORS, ShareBlend, ShareEstimator, Told, blend_shares, to_simplex
 from hybridp.curator import shares as curating
-from hybridp.curator.mean import Columns
+from hybridp.curator.mean import Columns, cannot_exclude
 from hybridp.curator.sources import TableLike, open_rows
 from hybridp.device.shares import simulated_reports
 from hybridp.errors import must
@@ -29,7 +29,7 @@ from hybridp.protocols.mixed import read_batches
 from hybridp.protocols.paying import kept, on_reports, spending
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.mean import SYNONYMS
-from hybridp.public.queries import Feature
+from hybridp.public.queries import MISSING, Feature
 from hybridp.public.shares import (
     CountNoise,
     NoiseName,
@@ -43,6 +43,7 @@ from hybridp.public.shares import (
 from hybridp.public.shuffling import Mixing
 from hybridp.public.trust import drawn_trust
 from hybridp.randomness import Randomness, secure
+from hybridp.release.mean import ClippedShare
 from hybridp.release.receipt import (
     Protection,
     assumed_alike,
@@ -62,27 +63,42 @@ __all__ = ["ShareStudy", "bins", "choice", "counted", "field_rule", "publish_sha
 Guarantee = PureDP | ApproxDP
 
 
-def choice(column: str, options: Sequence[str], *, other: str | None = None) -> Feature:
+def choice(column: str, options: Sequence[str], *, other: str | None = None, missing: str | None = None) -> Feature:
     """A column in which everybody has one of several public options; `other` is one more, for whatever is not listed.
+
+    `missing` names the option as which a missing field counts, and without `other` one that is not listed; "exclude"
+    leaves those people out, where nobody is local.
 
     >>> choice("smokes", ["yes", "no"], other="no answer").values
     ('yes', 'no', 'no answer')
     """
     must(all(options), "options", "must not be empty", "an empty one")
-    every = (*options, *([] if other is None else [other]))
-    must(len(set(every)) == len(every), "options", "must all be different", f"{len(set(every))} of {len(every)}")
-    must(len(every) >= 2, "options", "must be at least 2", len(every))
-    return Feature(column, every, (), other is not None)
+    listed = (*options, *([] if other is None else [other]))
+    must(len(set(listed)) == len(listed), "options", "must all be different", f"{len(set(listed))} of {len(listed)}")
+    must(len(listed) >= 2, "options", "must be at least 2", len(listed))
+    return _stated(column, tuple(options), (), other, missing)
 
 
-def bins(column: str, edges: Sequence[float], *, other: str | None = None) -> Feature:
+def bins(column: str, edges: Sequence[float], *, other: str | None = None, missing: str | None = None) -> Feature:
     """A column of numbers in bins with public edges; `other` is one more bin, for what is missing or no number.
+
+    `missing` names the bin as which those count, where it is not `other`; "exclude" leaves those people out.
 
     >>> bins("age", [0, 18, 65, 120], other="unknown").values
     ('0..17', '18..64', '65..120', 'unknown')
     """
     binned = Feature.binned(column, edges)
-    return binned if other is None else Feature(column, (*binned.values, other), binned.edges, True)
+    return _stated(column, binned.values, binned.edges, other, missing)
+
+
+def _stated(
+    column: str, values: tuple[str, ...], edges: tuple[float, ...], other: str | None, missing: str | None
+) -> Feature:
+    """The options, one more for whatever is not listed, and what a missing field counts as."""
+    if missing == "exclude":
+        must(other is None, "other", "must be left out where missing is exclude, which is for that too", other)
+        other = missing = MISSING
+    return Feature(column, (*values, *([] if other is None else [other])), edges, other is not None, absent=missing)
 
 
 @dataclass(frozen=True)
@@ -109,6 +125,9 @@ class ShareStudy:
     def __post_init__(self) -> None:
         object.__setattr__(self, "estimator", SYNONYMS.get(self.estimator, self.estimator))
         must(0 < self.level < 1, "level", "must be strictly between 0 and 1", self.level)
+        if self.question.excludes:
+            rule = "must be left out where missing is exclude, or tcm-only"
+            must(self.estimator in ("everyone", "tcm-only"), "estimator", rule, self.estimator)
         known = ", ".join(SHARE_ESTIMATORS)
         must(self.estimator in SHARE_ESTIMATORS, "estimator", f"must be one of {known}", self.estimator)
         self.charges("", None)  # a promise that no mechanism can keep is refused here, before a ledger is made for it
@@ -142,7 +161,7 @@ class ShareStudy:
         kind = noise_level(noise.mechanism)[0]
         told = drawn(noise.mechanism) if kind == "gaussian" or noise.draws == 1 else None
         trusted = Charge("trusted", noise.mechanism.guarantee, f"{kind} noise on the counts", purpose, noise=told)
-        return [trusted] if self.estimator == "tcm-only" else [trusted, *reports]
+        return [trusted] if self.estimator == "tcm-only" or self.question.excludes else [trusted, *reports]
 
 
 def release_shares(
@@ -182,6 +201,9 @@ def release_shares(
     with spending(ledger, first, own, trial=trial, path=path) as entries, open_rows(path, **opened) as rows:
         raw = curating.read(rows, columns, invite, local_raw=simulate_local, assume=assume_mechanism)
         sent = 0 if raw.local is None else raw.local.people
+        held = 0 if raw.local_raw is None else int(raw.local_raw.sum())
+        if study.question.excludes and study.estimator != "tcm-only" and (sent or held or mixed):
+            raise cannot_exclude()
         for group, people, named in (("local", sent, raw.digest), ("shuffled", *batches.found)):
             if people:
                 entries.charge([charge for charge in own if charge.people == group], digest=named)
@@ -210,7 +232,7 @@ def counted(
         local = simulated_reports(raw.local_raw, study.invite, rng=rng)
     trusted: NoisyCounts | None = None
     if raw.trusted_people and study.estimator != "lm-only":
-        trusted = curating.release_counts(raw, study.count_noise, rng=rng)
+        trusted = replace(curating.release_counts(raw, study.count_noise, rng=rng), left_out=study.question.excludes)
     return trusted, None if study.estimator == "tcm-only" else local
 
 
@@ -239,7 +261,7 @@ def publish_shares(
     held, default = found.anchor, found.default
     return SharesRelease(
         question=question.name,
-        options=question.values,
+        options=question.values[:-1] if question.excludes else question.values,
         edges=question.edges,
         estimator=found.estimator,
         estimate=tuple(found.estimate.tolist()),
@@ -257,6 +279,11 @@ def publish_shares(
         told=None if shuffled is None or found.local is None else tuple(found.local.tolist()),
         p_values=found.p_values(),
         difference_reaches=None if gaps is None else tuple(gaps.tolist()),
+        left_out=None
+        if trusted is None or not trusted.left_out
+        else ClippedShare.of(
+            trusted.people - trusted.answered, trusted.people, trusted.noise.laplace_scale, study.level
+        ),
         noise=noise_level(trusted.noise.mechanism)[0] if trusted is not None else "none",
         reports=study.invite.oracle.name,
         receipt=build_receipt(
@@ -310,7 +337,11 @@ def _shuffled(
 
 def field_rule(question: Feature) -> str:
     """How a field became an option: a public rule, which no field can break. Never how often it was needed."""
-    last = f"counts as `{question.values[-1]}`"
+    last = f"counts as `{question.absent or question.values[-1]}`"
+    if question.excludes:
+        last = "is left out, with its person"
+    elif question.missing and question.absent not in (None, question.values[-1]):
+        return f"a field that is missing {last}, one that is not among the options as `{question.values[-1]}`"
     if question.edges:
         return f"a number outside the edges counts in the nearest bin; one that is missing or no number {last}"
     return f"a field that is missing or not among the options {last}"

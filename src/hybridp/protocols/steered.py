@@ -311,7 +311,7 @@ def release_answers(
     study, invite, purpose = invitation.study, invitation.invite, f"quantiles of {invitation.column}"
     must(not drawn_trust(trust), "trial-opt-in", "must be for a trial in one go", "an invitation")
     study = study if level is None else replace(study, level=level)
-    columns = Columns(invitation.column, trust, report, person)
+    columns = Columns(invitation.column, trust, report, person, missing="middle")  # nobody's value is read
     with (
         spending(ledger, [], [invitation.charge(purpose, None)], trial=invitation.simulated, path=path) as entries,
         open_rows(path, table=table, trust=trust, person=person, rng=secure()) as rows,

@@ -59,6 +59,7 @@ def release_steered(
     """
     check_steered(study)
     rng = secure() if rng is None else rng
+    columns.must_count("a steered mean")
     simulate_local = simulate_local or drawn_trust(columns.trust)
     both = "must be given, or --simulate-local for a trial of both phases at once; not both"
     must(simulate_local != (invite_out is not None), "invite-out", both, "both" if simulate_local else "neither")
@@ -92,10 +93,8 @@ def release_steered(
         if simulate_local:
             entries.charge([replace(said.charge(purpose, None), digest=None)])
             told = curating.simulate_local(rows, columns, said.invite, rng=rng)
-        middle = study.bounds.centre if columns.missing is None else columns.missing
-        found = publish_steered(
-            said, told, entries=tuple(entries), simulated_local=simulate_local, rows=values_rule(f"{middle:g}"), rng=rng
-        )
+        rule = values_rule(columns.counts_as(study.bounds.centre))
+        found = publish_steered(said, told, entries=tuple(entries), simulated_local=simulate_local, rows=rule, rng=rng)
         found = noted(found, rows.notes)
         if draft is not None:
             said = replace(said, entries=tuple(entries), notes=rows.notes, simulated=found.simulated)
@@ -177,7 +176,7 @@ def release_answers(
     must(not drawn_trust(trust), "trial-opt-in", "must be for a trial in one go", "an invitation")
     said = said if level is None else replace(said, study=replace(said.study, level=level))
     purpose, invite, rng = purpose or f"mean of {said.column}", said.invite, secure()
-    columns = curating.Columns(said.column, trust, report, person)
+    columns = curating.Columns(said.column, trust, report, person, missing="middle")  # nobody's value is read
     with (
         spending(ledger, [], [said.charge(purpose, None)], trial=said.simulated, path=path) as entries,
         open_rows(path, table=table, trust=trust, person=person, rng=rng) as rows,

@@ -277,7 +277,7 @@ def release_vector_mean(
             simulated_local=totals.simulated_reports
             or batches.simulated
             or (tally is not None and tally.origin.simulated),
-            rows=values_rule(", ".join(f"{m:g}" for m in columns.missing or [b.centre for b in study.bounds.bounds])),
+            rows=values_rule(columns.counts_as(study.bounds)),
             rng=rng,
         )
         found = assuming(found, invite.text if totals.assumed else None, batches.assumed)
@@ -316,7 +316,7 @@ def write_reports(
         mechanism=columns.mechanism,
         trust=columns.trust,
         person=columns.person,
-        missing=columns.missing,
+        missing=columns.absent,
         kept=kept,
         table=table,
         overwrite=overwrite,

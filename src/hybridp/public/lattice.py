@@ -13,6 +13,7 @@ because the squared norm of a vector of up to 1,024 coordinates is computed in i
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from hybridp.errors import finite, must
 
-__all__ = ["HALF", "LEVELS", "MOST_LEVELS", "Lattice"]
+__all__ = ["HALF", "LEVELS", "MOST_LEVELS", "Lattice", "missing_each"]
 
 LEVELS = 2**32
 """Steps over the bounds of one number: finer than any data that 32 bits can tell apart."""
@@ -104,3 +105,14 @@ class Lattice:
             np.floor(share, out=share)
             flat[start : start + _CHUNK] = share
         return out
+
+
+def missing_each(stated: Sequence[float | str] | float | str | None, columns: int) -> tuple[float | str, ...] | None:
+    """What a missing value of each column counts as: a number or "middle", one for all or one for each.
+
+    >>> missing_each("middle", 2), missing_each(None, 2)
+    (('middle', 'middle'), None)
+    """
+    if stated is None or isinstance(stated, str | float | int):
+        return None if stated is None else (stated,) * columns
+    return tuple(stated) * (columns if len(stated) == 1 else 1)

@@ -30,6 +30,7 @@ __all__ = [
     "SYNONYMS",
     "NoiseName",
     "Setting",
+    "answered_noise",
     "critical_c",
     "critical_n",
     "critical_n_fixed_noise",
@@ -263,3 +264,19 @@ def sum_noise(guarantee: PureDP | ApproxDP, name: NoiseName = "best") -> Discret
                 found.append(discrete_gaussian(guarantee, LEVELS))
             return min(found, key=lambda m: m.variance)
     raise InvalidInput(f"`noise` must be one of laplace, gaussian, best. Got {name}.")
+
+
+def answered_noise(on_sum: DiscreteLaplace | DiscreteGaussian) -> DiscreteLaplace:
+    """The noise on how many people have a value, beside the Laplace noise on the sum of their values from the middle.
+
+    Both together keep the sum's own epsilon e, so that the count is free. With L the steps between the bounds, the sum
+    has noise of scale L/e. Replacing a person who has a value by one who has another moves the sum by at most L and not
+    the count: e. Replacing one who has a value by one who has none, or the other way round, moves the sum by at most
+    L/2, since whoever has none stands in the middle: e/2; and the count by 1, whose noise here is for the other e/2.
+
+    >>> answered_noise(sum_noise(PureDP(1.0), "laplace")).guarantee.epsilon
+    0.5
+    """
+    pure = isinstance(on_sum, DiscreteLaplace) and isinstance(on_sum.guarantee, PureDP)
+    must(pure, "noise", "must be laplace where people without a value are left out", type(on_sum).__name__)
+    return discrete_laplace(PureDP(on_sum.guarantee.epsilon / 2), 1)

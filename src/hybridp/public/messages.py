@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -200,9 +201,11 @@ class NoisySquares:
 class TrustedSummary:
     """The trusted group's noisy sum of lattice steps, and of squares where the study pays for their spread.
 
-    The number of people is public under replacement. A value lies at most `reach` steps from the middle, and steps are
-    counted from `start`, in reaches from the middle: -1, the lower bound, for one number; 0, the middle, for a column
-    of a vector.
+    The number of people is public under replacement. Where those without a value are left out, it is the noisy number
+    of the others (at least 1), and `count_noise` what it was drawn with: the error of the mean m, of which the ratio
+    (sum noise - m count noise + sampling)/people is exact, then has both. A value lies at most `reach` steps from the
+    middle, and steps are counted from `start`, in reaches from the middle: -1, the lower bound, for one number; 0, the
+    middle, for a column of a vector and where people are left out.
     """
 
     people: int
@@ -211,6 +214,7 @@ class TrustedSummary:
     squares: NoisySquares | None = None
     reach: int = LEVELS // 2
     start: int = -1
+    count_noise: DiscreteLaplace | None = None
 
     def __post_init__(self) -> None:
         must(self.people >= 1, "people", "must be at least 1", self.people)
@@ -231,12 +235,15 @@ class TrustedSummary:
 
     @property
     def noise_variance(self) -> float:
-        return self.noise.variance * self.step**2
+        each = self.clamped_mean / self.people
+        counted = 0.0 if self.count_noise is None else self.count_noise.variance * each**2
+        return self.noise.variance * self.step**2 + counted
 
     @property
     def laplace_scale(self) -> float:
-        """Scale of the Laplace part of the mean's error; 0 for Gaussian noise."""
-        return self.noise.scale * self.step if isinstance(self.noise, DiscreteLaplace) else 0.0
+        """Scale of the Laplace part of the mean's error; 0 for Gaussian noise. Of two draws one of their variance."""
+        counted = 0.0 if self.count_noise is None else self.count_noise.scale * self.clamped_mean / self.people
+        return math.hypot(self.noise.scale * self.step, counted) if isinstance(self.noise, DiscreteLaplace) else 0.0
 
     @property
     def gaussian_variance(self) -> float:

@@ -66,6 +66,8 @@ class Feature:
     missing: bool = False
     most: int = field(default=0, repr=False)
     """Several of several: the most values that one person may have, written A;B. 0: everybody has one."""
+    absent: str | None = field(default=None, repr=False, compare=False)
+    """The value as which a missing field counts, and one that is not listed unless the last value is for those."""
 
     def __post_init__(self) -> None:
         label = f"values of {self.name}"
@@ -78,6 +80,8 @@ class Feature:
             "must all be different",
             f"{len(set(self.values))} of {self.size}",
         )
+        known = self.absent is None or self.absent in self.values
+        must(known, f"missing of {self.name}", f"must be one of {', '.join(self.values)}", repr(self.absent))
         if self.most:
             ok = 1 <= self.most <= self.size <= MOST_TICKED and not self.edges and not self.missing
             must(ok, "several", f"must be at most the number of options, of which {MOST_TICKED} may be", self.most)
@@ -93,6 +97,11 @@ class Feature:
     @property
     def size(self) -> int:
         return len(self.values)
+
+    @property
+    def excludes(self) -> bool:
+        """Whether the last value is for fields that are missing or not listed, whose people are left out."""
+        return self.missing and self.absent == MISSING == self.values[-1]
 
     @staticmethod
     def categorical(name: str, values: Iterable[str], *, missing: bool = False) -> Feature:

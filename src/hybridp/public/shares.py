@@ -133,6 +133,8 @@ class NoisyCounts:
     people: int
     noisy: tuple[int, ...]
     noise: CountNoise
+    left_out: bool = False
+    """Whether the last count is of people who are left out: shares are then of the others, a noisy number of people."""
 
     def __post_init__(self) -> None:
         must(self.people >= 1, "people", "must be at least 1", self.people)
@@ -140,7 +142,22 @@ class NoisyCounts:
 
     @property
     def shares(self) -> Floats:
-        """Unbiased, and together 1."""
+        """Together 1; unbiased, but that those of the people who are not left out are ratios."""
+        every = self._shares
+        return every if not self.left_out else np.asarray(every[:-1] * (self.people / self.answered))
+
+    @property
+    def answered(self) -> float:
+        """How many people the shares are about, at least 1: noisy where some are left out."""
+        return float(self.people) if not self.left_out else max(self.people * (1 - float(self._shares[-1])), 1.0)
+
+    def widened(self, share: Floats) -> Floats:
+        """By how much the noise of a share is more than its own count's: the ratio's error is (e + share e')/answered,
+        e' being the noise of those who are left out."""
+        return np.sqrt(1 + share**2) if self.left_out else np.ones_like(share)
+
+    @property
+    def _shares(self) -> Floats:
         counts = np.array(self.noisy, dtype=np.float64) / self.noise.steps
         if self.noise.size == 2:
             first = counts[0] / self.people

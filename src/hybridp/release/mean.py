@@ -51,7 +51,7 @@ class ClippedShare:
     high: float
 
     @classmethod
-    def of(cls, count: int, people: int, scale: float, level: float) -> ClippedShare:
+    def of(cls, count: float, people: int, scale: float, level: float) -> ClippedShare:
         """From a count with Laplace noise, which is all of its error: the interval lies within [0, 1]."""
         reach = NormalLaplace(0.0, scale).quantile((1 + level) / 2) + 0.5
         return cls(*(min(max(x / people, 0.0), 1.0) for x in (count, count - reach, count + reach)))
@@ -103,6 +103,8 @@ class MeanRelease(Result):
     by_epsilon: tuple[EpsilonGroup, ...] = ()
     clipped_to: tuple[float, float] | None = None
     clipped: ClippedShare | None = None
+    left_out: ClippedShare | None = None
+    """The share of trusted people without a value, where those are left out."""
     anchor: Anchored | None = None
     shuffled: Shuffled[GroupEstimate] | ShuffledLevels[GroupEstimate] | None = None
     question: str = "value"
@@ -158,7 +160,8 @@ class MeanRelease(Result):
         """What was estimated: bounds that are wrong move the mean, and no interval knows of it."""
         if self.clipped_to is None:
             return "mean"
-        return f"mean of values clipped to [{self.clipped_to[0]:,.6g}, {self.clipped_to[1]:,.6g}]"
+        having = "" if self.left_out is None else " of those who have one"
+        return f"mean of values clipped to [{self.clipped_to[0]:,.6g}, {self.clipped_to[1]:,.6g}]{having}"
 
     @property
     def said_of_window(self) -> str:
@@ -175,6 +178,8 @@ class MeanRelease(Result):
             own |= {"shuffled": self.shuffled.group.mean, "mixing": self.shuffled.to_dict()}
         if self.window is not None:
             own["window"] = list(self.window)
+        if self.left_out is not None:
+            own["left_out"] = {"share": self.left_out.share, "interval": [self.left_out.low, self.left_out.high]}
         clipped = self.clipped
         told = statistic(
             "mean",
@@ -289,6 +294,9 @@ class MeanRelease(Result):
         remarks = [self.said_of_groups] if self.said_of_groups else []
         if self.window is not None:
             remarks.append(self.said_of_window)
+        if self.left_out is not None:
+            c = self.left_out
+            remarks.append(f"Left out, without a value: {c.share:.2%} of trusted people ({c.low:.2%} to {c.high:.2%}).")
         if self.clipped is not None:
             c = self.clipped
             remarks.append(f"Clipped by the bounds: {c.share:.2%} of trusted people ({c.low:.2%} to {c.high:.2%}).")

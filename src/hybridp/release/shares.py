@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hybridp.release import style
 from hybridp.release.document import release_document, statistic
+from hybridp.release.mean import ClippedShare
 from hybridp.release.receipt import Receipt
 from hybridp.release.result import (
     Anchored,
@@ -76,6 +77,8 @@ class SharesRelease(Result):
     everyone: int | None = None
     """How many people there are, where not all of them answered this question."""
     shuffled: Shuffled[ShareGroup] | None = None
+    left_out: ClippedShare | None = None
+    """The share of trusted people without an option, where those are left out."""
     told: Numbers | None = None
     """The shares of all reports together, where some of them were mixed."""
 

@@ -152,10 +152,12 @@ def _batch() -> dict[str, Any]:
 _JSON: dict[str, dict[str, Any]] = {
     "text": {"type": "string"},
     "number": {"type": "number"},
+    "value": {"type": ["number", "string"]},
     "whole": {"type": "integer"},
     "yes/no": {"type": "boolean"},
     "texts": {"type": "array", "items": {"type": "string"}},
     "numbers": {"type": "array", "items": {"type": "number"}},
+    "values": {"type": "array", "items": {"type": ["number", "string"]}},
     "moment": {"type": "string", "format": "date-time"},
 }
 

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 
     from hybridp.tables.source import Source
 
-__all__ = ["Duck", "kind_of", "open_duck", "parquet_or_csv", "read_header", "without_bar"]
+__all__ = ["DECIMAL", "Duck", "kind_of", "stated_decimal", "open_duck", "parquet_or_csv", "read_header", "without_bar"]
 
+DECIMAL = "hybridp_decimal"
+"""What a Parquet file that hybridp wrote calls the decimal sign of the numbers that are text in it."""
 _DATABASES = (".duckdb", ".ddb", ".db")
 
 
@@ -248,6 +250,14 @@ def kind_of(path: str) -> str:
     known = path.lower().endswith(_DATABASES)
     must(known, "path", "must end in .csv, .csv.gz, .tsv, .parquet, .duckdb or .db", path)
     return "DuckDB"
+
+
+def stated_decimal(engine: Duck, path: str) -> str:
+    """The decimal sign that Parquet files state of their text, if all of them state the same; empty without one."""
+    found = engine.execute(
+        f"SELECT DISTINCT decode(value) FROM parquet_kv_metadata({text(path)}) WHERE decode(key) = {text(DECIMAL)}"
+    ).fetchall()
+    return str(found[0][0]) if len(found) == 1 and found[0][0] in (".", ",") else ""
 
 
 def _scan(kind: str, files: list[str]) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.errors import UnusablePublicRows, must
+from hybridp.errors import must
 from hybridp.public.kmeans import Box, Grid
 from hybridp.tables.engine import answers, fresh, keep, stream
 from hybridp.tables.labels import check_trust, unlabelled
@@ -29,8 +29,8 @@ Ints = NDArray[np.int64]
 class PointQuery:
     """Which columns hold the coordinates, in the order of the box, and which one says `trusted` or `local`.
 
-    Coordinates outside the box are clipped, those that are missing or no number are in the middle, and nobody is told
-    how many. With `local_raw` (a trial) the local rows hold
+    Coordinates outside the box are clipped, those that are missing or no number count as the public `missing` of their
+    column ("middle": of the box), and nobody is told how many. With `local_raw` (a trial) the local rows hold
     points too; otherwise their coordinates are not read. Without `trust` every row is local (a file on the
     devices' side).
     """
@@ -39,6 +39,7 @@ class PointQuery:
     trust: str | None
     box: Box
     local_raw: bool = False
+    missing: tuple[float | str, ...] | None = None
 
     def __post_init__(self) -> None:
         must(len(set(self.columns)) == len(self.columns), "columns", "must be different columns", self.columns)
@@ -52,8 +53,8 @@ def check_points(rows: Rows, query: PointQuery) -> tuple[int, int]:
 
     for name in query.columns:
         rows.need("columns", name)
-        if not (rows.is_number(name) or rows.is_text(name)):
-            raise UnusablePublicRows(f"Column `{name}` must hold numbers; its type is {rows.columns[name]}.")
+        rows.need_number(name)
+        rows.need_missing(name, query.missing)
     if query.trust is not None:
         check_trust(rows, query.trust)
     (found,) = answers(rows, queries.labels(query))

@@ -29,9 +29,11 @@ Sql = Any
 
 def _levels(rows: Rows, query: PointQuery) -> list[Sql]:
     found = []
-    for name, low, high, top in zip(query.columns, query.box.lower, query.box.upper, query.box.tops, strict=True):
-        value = number(column(name), is_text=rows.is_text(name))
-        found.append(level(value, Lattice(low, high, top)))
+    stated = query.missing or ("middle",) * len(query.columns)
+    sides = zip(query.columns, query.box.lower, query.box.upper, query.box.tops, stated, strict=True)
+    for name, low, high, top, missing in sides:
+        value = number(column(name), is_text=rows.is_text(name), decimal=rows.decimal)
+        found.append(level(value, Lattice(low, high, top), missing))
     return found
 
 

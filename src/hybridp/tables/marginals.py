@@ -19,7 +19,7 @@ from hybridp.public.queries import SEPARATOR, Feature, Schema
 from hybridp.tables.engine import answers, arrays, stream
 from hybridp.tables.source import VIEW, Rows
 
-__all__ = ["codes", "domain", "feature_code", "labelled_codes", "local_reports", "table_counts"]
+__all__ = ["check_feature", "codes", "domain", "feature_code", "labelled_codes", "local_reports", "table_counts"]
 
 _CODED = "coded"
 
@@ -132,9 +132,20 @@ def table_counts(rows: Rows, schema: Schema, tuples: Sequence[tuple[int, ...]]) 
     return [tables[tuple(sorted(t))].transpose(np.argsort(np.argsort(t))) for t in tuples]
 
 
+def check_feature(rows: Rows, feature: Feature) -> None:
+    """Refuse a column of options, or of a number in bins, that may lack some while nobody said what that means."""
+    stated = feature.absent or feature.missing or feature.most or None
+    if feature.edges:
+        rows.need_number(feature.name)
+    if not feature.most:
+        rows.need_missing(feature.name, stated, "one of the options, or `other` as one more, or exclude")
+
+
 def _check(rows: Rows, schema: Schema) -> None:
     for feature in schema.features:
         rows.need("columns", feature.name)
+        if feature.edges:
+            rows.need_number(feature.name)
         # The text of a double differs between engines, and with it the category.
         if not feature.edges and rows.columns[feature.name] in ("FLOAT", "DOUBLE"):
             raise UnusablePublicRows(f"Column `{feature.name}` must hold text or whole numbers, or be cut into bins.")
@@ -180,10 +191,7 @@ def feature_code(rows: Rows, feature: Feature, field: Any = None) -> Any:
         return _ticked(raw, feature)
     case: Any = exp.Case()
     if feature.edges:
-        if not (rows.is_number(feature.name) or rows.is_text(feature.name)):
-            kind = rows.columns[feature.name]
-            raise UnusablePublicRows(f"Column `{feature.name}` must hold numbers; its type is {kind}.")
-        value = number(raw, is_text=rows.is_text(feature.name))
+        value = number(raw, is_text=rows.is_text(feature.name), decimal=rows.decimal)
         inner = feature.edges[1:-1]
         for i, edge in enumerate(inner):
             case = case.when(exp.LT(this=value.copy(), expression=double(edge)), whole(i))
@@ -192,4 +200,8 @@ def feature_code(rows: Rows, feature: Feature, field: Any = None) -> Any:
     else:
         place = code_of(cast(raw, "text"), tuple(feature.values[: feature.size - feature.missing]))
         case = case.when(exp.not_(is_missing(place)), cast(place.copy(), "bigint"))
-    return cast(case.else_(whole(feature.size - 1)), "int")
+    last = feature.size - 1
+    absent = last if feature.absent is None else feature.values.index(feature.absent)
+    if feature.missing and absent != last:  # what is not listed is the last, what is not there another
+        case = case.when(exp.not_(is_missing(raw.copy())), whole(last))
+    return cast(case.else_(whole(absent)), "int")

@@ -15,9 +15,10 @@ from hybridp.public.lattice import Lattice
 from hybridp.public.queries import Feature
 from hybridp.tables.engine import answers, stream
 from hybridp.tables.labels import check_trust, local_rows, unlabelled
+from hybridp.tables.marginals import check_feature
 from hybridp.tables.source import Rows
 
-__all__ = ["CHUNK", "MeanQuery", "MeanTotals", "check_mechanism", "local_levels", "mean_totals"]
+__all__ = ["CHUNK", "MeanQuery", "MeanTotals", "cannot_exclude", "check_mechanism", "local_levels", "mean_totals"]
 __all__ += ["named_mechanism", "trusted_levels"]
 
 CHUNK = 2**18
@@ -28,8 +29,9 @@ class MeanQuery:
     """Which columns hold what, and the public rules that their fields must obey.
 
     `trust` holds exactly `trusted` or `local`. A trusted person's `value` is clipped to [lower, upper] and rounded to
-    one of `levels` steps; one that is missing or no number counts as the public value `missing`, the middle unless
-    given. No value of a trusted person is refused, because a refusal would be an answer about it. A local person's
+    one of `levels` steps; one that is missing or no number counts as the public value `missing` ("middle": of the
+    bounds), or in nothing ("exclude"). Where nobody said what, a column that may lack values is refused, by its type
+    alone. No value of a trusted person is refused, because a refusal would be an answer about it. A local person's
     `report` lies in [report_low, report_high] and is summed as (report - report_centre) / report_half. With `local_raw`
     (a simulation) local records hold raw values too, and reports are not read. `count_clipped` asks how many trusted
     people's values lie outside [lower, upper]; `sum_squares` asks for the sum of their squared distances from the
@@ -58,7 +60,7 @@ class MeanQuery:
     lower: float
     upper: float
     levels: int = 2**32
-    missing: float | None = None
+    missing: float | str | None = None
     report_low: float = -math.inf
     report_high: float = math.inf
     report_centre: float = 0.0
@@ -72,7 +74,9 @@ class MeanQuery:
 
     def __post_init__(self) -> None:
         low, high = self.lattice.lower, self.lattice.upper
-        if self.missing is not None:
+        if isinstance(self.missing, str):
+            must(self.missing in ("middle", "exclude"), "missing", "must be a number, middle or exclude", self.missing)
+        elif self.missing is not None:
             must(low <= self.missing <= high, "missing", f"must lie between {low} and {high}", self.missing)
         must(self.report_low < self.report_high, "report_low", "must be below `report_high`", self.report_low)
         finite("report_centre", self.report_centre)
@@ -104,6 +108,7 @@ class MeanTotals:
     """Counts and sums of both groups. `trusted_level_sum` is exact, and raw: it needs noise before it may be released.
 
     `fingerprint` stands for the set of reports (`hybridp.tables.sql.fingerprint`).
+    `trusted_answered`, raw too, is how many levels there are, where people without a value are left out.
     Replacing one trusted person moves `trusted_level_sum` by at most `levels`, and, raw too, `trusted_clipped` by at
     most 1 and `trusted_squares` by at most 2^32. `report_sum` and `report_square_sum` are sums of doubles over reports
     that are already private, so that their last digits may depend on the order.
@@ -116,6 +121,7 @@ class MeanTotals:
     report_square_sum: float
     trusted_clipped: int = 0
     trusted_squares: int = 0
+    trusted_answered: int | None = None
     fingerprint: tuple[float, ...] = field(default=(), compare=False, repr=False)
 
 
@@ -131,7 +137,7 @@ def mean_totals(rows: Rows, query: MeanQuery) -> MeanTotals:
     >>> file = pathlib.Path(folder.name, "people.csv")
     >>> _ = file.write_text("salary,trust,report\\n25,trusted,\\n990,trusted,\\n,local,150\\n")
     >>> query = MeanQuery(value="salary", trust="trust", report="report", lower=0, upper=100, levels=4,
-    ...                   report_low=-50, report_high=150, report_centre=50, report_half=50)
+    ...                   missing="middle", report_low=-50, report_high=150, report_centre=50, report_half=50)
     >>> with open_rows(file) as rows:
     ...     mean_totals(rows, query)
     MeanTotals(trusted_people=2, trusted_level_sum=5, local_people=1, report_sum=2.0, report_square_sum=4.0, \
@@ -157,6 +163,7 @@ trusted_clipped=0, trusted_squares=0)
         report_square_sum=float(local.get("squares") or 0.0) / query.report_half / query.report_half,
         trusted_clipped=int(trusted.get("clipped") or 0),
         trusted_squares=int(trusted.get("distances") or 0),
+        trusted_answered=int(trusted.get("answered") or 0) if query.missing == "exclude" else None,
         fingerprint=(people[1], int(local.get("parity") or 0), *ends(local.get("least"), local.get("most"))),
     )
 
@@ -225,18 +232,31 @@ def check_columns(rows: Rows, query: MeanQuery) -> None:
             rows.need(parameter, name)
     if query.record_id is not None:
         rows.need_identifier("record_id", query.record_id)
+    alone = rows.trust is not None and rows.trust.everyone == "local" and not query.local_raw  # no value is read
     numbers: tuple[str | None, ...] = ()
     if query.feature is None:
         numbers = (query.value, query.report, query.epsilon)
+    elif not alone:
+        check_feature(rows, query.feature)
     if query.by is not None:
         rows.need("by", query.by.name)
         if rows.columns[query.by.name] in ("FLOAT", "DOUBLE"):  # their text differs between engines
             raise UnusablePublicRows(f"Column `{query.by.name}` must hold text or whole numbers to name a group.")
         numbers = numbers[:1]
     for name in numbers:
-        if name is not None and not (rows.is_number(name) or rows.is_text(name)):
-            raise UnusablePublicRows(f"Column `{name}` must hold numbers; its type is {rows.columns[name]}.")
+        if name is not None:
+            rows.need_number(name, text=alone or name != query.value)
+    if query.feature is None and not alone:
+        rows.need_missing(query.value, query.missing)
     check_trust(rows, query.trust)
+
+
+def cannot_exclude() -> UnusablePublicRows:
+    """Who is local, and sends nothing, tells that there is nothing; a report cannot say so yet."""
+    return UnusablePublicRows(
+        "`missing` must be a value where people are local, whose reports cannot say that there is none: state one (or "
+        "middle), or hear trusted people alone with the estimator tcm-only. Got exclude."
+    )
 
 
 def ends(*numbers: float | None) -> tuple[float, ...]:

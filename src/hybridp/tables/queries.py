@@ -67,6 +67,8 @@ def totals(rows: Rows, query: MeanQuery) -> exp.Select:
         "local": count_if(column("local")),
         "levels": exact_sum(column("level")),
     }
+    if query.missing == "exclude":
+        asked["answered"] = exp.Count(this=column("level"))
     if query.count_clipped:
         asked["clipped"] = count_if(column("clipped"))
     if query.sum_squares:
@@ -132,11 +134,13 @@ def _numbers(rows: Rows, query: MeanQuery) -> exp.Select:
 
 def _value(rows: Rows, name: str, feature: Feature | None) -> Any:
     """A field as it is compared: a number, or, among options, as it stands."""
-    return column(name) if feature is not None else as_number(column(name), is_text=rows.is_text(name))
+    if feature is not None:
+        return column(name)
+    return as_number(column(name), is_text=rows.is_text(name), decimal=rows.decimal)
 
 
 def _level(
-    rows: Rows, feature: Feature | None, lattice: Lattice, missing: float | None, by: Feature | None = None
+    rows: Rows, feature: Feature | None, lattice: Lattice, missing: float | str | None, by: Feature | None = None
 ) -> Any:
     """The level of `_value`: of every field, whatever it holds; with a private category, of both fields together."""
     if feature is not None:
@@ -314,7 +318,7 @@ def draws(
     value: str,
     trust: str | None,
     lattice: Lattice,
-    missing: float | None,
+    missing: float | str | None,
     epsilon: str | None = None,
     feature: Feature | None = None,
     by: Feature | None = None,

@@ -16,10 +16,11 @@ from hybridp.errors import InvalidInput, UnusablePublicRows, must
 from hybridp.public.lattice import Lattice
 from hybridp.public.queries import Feature, Schema
 from hybridp.public.shuffling import MOST_LEVELS
-from hybridp.tables.duck import Duck, kind_of
+from hybridp.tables.duck import DECIMAL, Duck, kind_of
 from hybridp.tables.engine import answers, attempt, drop, fresh, given, keep, quoted, stream, text, written
 from hybridp.tables.labels import check_trust, local_rows, unlabelled
-from hybridp.tables.mean import CHUNK
+from hybridp.tables.marginals import check_feature
+from hybridp.tables.mean import CHUNK, cannot_exclude
 from hybridp.tables.source import Rows
 
 __all__ = ["check_one_answer", "on_files", "write_copy", "write_drawn", "write_emptied"]
@@ -41,7 +42,7 @@ def write_reports(
     lower: float,
     upper: float,
     levels: int = 2**32,
-    missing: float | None = None,
+    missing: float | str | None = None,
     person: str | None = None,
     epsilon: str | None = None,
     kept: tuple[str, ...] = (),
@@ -61,7 +62,7 @@ def write_reports(
     `mechanism_text`; trusted rows keep theirs and get neither. The order of the rows is kept. `randomise` sees each
     local row once, at most `chunk` levels at a time, so the guarantee is the randomiser's and holds for a row: the
     column `person`, where given, must name every local person once. A value that is missing or no number counts as
-    `missing`, the middle unless given: a device that sent nothing would tell. With a column of personal epsilons,
+    `missing` ("middle": of the bounds): a device that sent nothing would tell. With a column of personal epsilons,
     `randomise` gets those as its second argument. Of the other columns only those in `kept` are copied, as they are:
     a raw column beside a report may tell what the report hides. Those of a CSV file stay text in Parquet too.
     With a `feature`, the levels are codes of its options and reports are texts; `batch` is a column, and a name of
@@ -80,7 +81,7 @@ def write_reports(
     >>> _ = file.write_text("salary,trust\\n25,trusted\\n75,local\\n")
     >>> with open_rows(file) as rows:
     ...     write_reports(rows, value="salary", trust="trust", mechanism_text="half, without noise", lower=0, upper=100,
-    ...                   levels=4, randomise=lambda levels: levels / 2, out=out)
+    ...                   levels=4, missing=0, randomise=lambda levels: levels / 2, out=out)
     1
     >>> print(out.read_text())
     salary,trust,report,report_mechanism
@@ -92,11 +93,18 @@ def write_reports(
 
     target = _target(out, overwrite=overwrite)
     lattice = Lattice(lower, upper, levels)
-    if missing is not None:
+    if missing == "exclude" or (feature is not None and feature.excludes):
+        raise cannot_exclude()
+    if isinstance(missing, float | int):
         must(lower <= missing <= upper, "missing", f"must lie between {lower} and {upper}", missing)
     must(chunk >= 1, "chunk", "must be at least 1", chunk)
     added = {"report": report, "mechanism_column": mechanism_column, **({} if batch is None else {"batch": batch[0]})}
-    _check_columns(rows, value, trust, person, added, numbers=feature is None)
+    _check_columns(rows, value, trust, person, added)
+    if feature is None:
+        rows.need_number(value)
+        rows.need_missing(value, missing)
+    else:
+        check_feature(rows, feature)
     if by is not None:
         rows.need("by", by.name)
     if epsilon is not None:
@@ -127,7 +135,7 @@ def write_reports(
         level = None if epsilon is None or not mixed else (epsilon, rows.is_text(epsilon))
         beside: tuple[Any, ...] = (batch, asked, mixed, level)
         copy = queries.copied(names, raw, trust, report, mechanism_column, mechanism_text, drawn, *beside)
-        write_copy(duck, written(copy), target)
+        write_copy(rows, written(copy), target)
     finally:
         drop(rows, levelled, drawn)
     return local
@@ -157,7 +165,7 @@ def write_record_reports(
     target = _target(out, overwrite=overwrite)
     added = {"report": report, "mechanism_column": f"{report}_mechanism", "batch": f"{report}_batch"}
     for name in schema.names:
-        _check_columns(rows, name, trust, None, added, numbers=False)
+        _check_columns(rows, name, trust, None, added)
     for name in kept:
         rows.need("keep", name)
         must(name not in schema.names, "keep", "must not name a column that is reported on", f"`{name}`")
@@ -180,7 +188,7 @@ def write_record_reports(
         names = {name: place for name, place in rows.written.items() if name in copied}
         beside = (f"{report}_batch", batch)
         copy = queries.copied(names, schema.names, trust, report, f"{report}_mechanism", mechanism_text, drawn, beside)
-        write_copy(duck, written(copy), target)
+        write_copy(rows, written(copy), target)
     finally:
         drop(rows, coded, drawn)
     return people
@@ -209,7 +217,7 @@ def write_emptied(
     for name in (trust, *emptied, *kept):
         rows.need("columns", name)
     names = {name: place for name, place in rows.written.items() if name in {trust, *emptied, *kept}}
-    write_copy(on_files(rows), written(queries.emptied(names, emptied, trust, told)), out)
+    write_copy(rows, written(queries.emptied(names, emptied, trust, told)), out)
 
 
 def write_drawn(
@@ -241,7 +249,7 @@ def write_drawn(
             with given(rows, {"local": local, "word": known[codes]}) as name:
                 duck.execute(f"INSERT INTO {drawn} SELECT CASE WHEN local THEN word END FROM {quoted(name)}")
         names = {name: place for name, place in rows.written.items() if name in {trust, *kept}}
-        write_copy(duck, written(queries.beside(names, column, drawn)), out)
+        write_copy(rows, written(queries.beside(names, column, drawn)), out)
     finally:
         drop(rows, labels, drawn)
 
@@ -301,14 +309,10 @@ def on_files(rows: Rows) -> Duck:
     return rows.engine
 
 
-def _check_columns(
-    rows: Rows, value: str, trust: str | None, person: str | None, added: dict[str, str], *, numbers: bool
-) -> None:
+def _check_columns(rows: Rows, value: str, trust: str | None, person: str | None, added: dict[str, str]) -> None:
     for parameter, name in (("value", value), ("trust", trust), ("person", person)):
         if name is not None:
             rows.need(parameter, name)
-    if numbers and not (rows.is_number(value) or rows.is_text(value)):
-        raise UnusablePublicRows(f"Column `{value}` must hold numbers; its type is {rows.columns[value]}.")
     if trust is not None:
         check_trust(rows, trust)
     taken = {name.lower() for name in rows.columns}
@@ -356,10 +360,14 @@ def _draw(
             duck.execute(f"INSERT INTO {drawn} SELECT CASE WHEN local THEN report END FROM {quoted(name)}")
 
 
-def write_copy(duck: Duck, query: str, target: Path) -> None:
-    """The answer as a CSV or Parquet file, which appears when it is complete."""
-    plain = target.name.lower()
-    form = "FORMAT parquet"
+def write_copy(rows: Rows, query: str, target: Path) -> None:
+    """The answer as a CSV or Parquet file, which appears when it is complete.
+
+    Text stays text in a Parquet file; where it holds numbers in the rows, the file says with which decimal sign.
+    """
+    duck, plain = on_files(rows), target.name.lower()
+    decimal = rows.decimal or "." * rows.worded
+    form = f"FORMAT parquet, KV_METADATA {{{DECIMAL}: {text(decimal)}}}" if decimal else "FORMAT parquet"
     if kind_of(plain) == "CSV":
         zipped = ", COMPRESSION gzip" if plain.endswith(".gz") else ""
         form = f"FORMAT csv, HEADER true, DELIMITER {text(chr(9) if '.tsv' in plain else ',')}{zipped}"

@@ -51,7 +51,7 @@ def share_totals(rows: Rows, query: MeanQuery, *, named: bool) -> ShareTotals:
     >>> file = pathlib.Path(folder.name, "people.csv")
     >>> _ = file.write_text("smokes,trust,report\\nyes,trusted,\\nwell,trusted,\\n,local,yes\\n")
     >>> query = MeanQuery(value="smokes", trust="trust", report="report", lower=0, upper=1,
-    ...                   feature=Feature.categorical("smokes", ["yes", "no"]))
+    ...                   feature=Feature("smokes", ("yes", "no"), absent="no"))
     >>> with open_rows(file) as rows:
     ...     totals = share_totals(rows, query, named=True)
     >>> totals.trusted_counts.tolist(), totals.local_counts.tolist()

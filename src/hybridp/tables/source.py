@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Literal, Protocol, TypeAlias, get_args
+from typing import Any, Literal, Protocol, TypeAlias, cast, get_args
 
 from numpy.typing import NDArray
 
@@ -26,6 +26,7 @@ VIEW = "rows"
 AS_WRITTEN = "trust as written"  # beside the labels in the open rows, for a copy of them
 EngineName = Literal["duckdb", "postgresql", "spark"]
 ENGINES: tuple[str, ...] = get_args(EngineName)
+NUMBERS = "a number within its bounds, middle, or exclude (for a mean of trusted people alone)"
 _NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "FLOAT", "DOUBLE", "DECIMAL", "BOOLEAN")
 _WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
 _WHOLE_DECIMAL = re.compile(r"DECIMAL\([0-9]+, ?0\)")
@@ -41,7 +42,8 @@ class Source:
 
     `location` is a path, a connection URL, or a table that Python holds: a pandas or Polars frame, an Arrow table or
     reader, a dictionary of NumPy arrays by column, a structured array, a relation of DuckDB. The `query` is one SELECT:
-    of a file or a frame from the table `rows`, of a database from its tables.
+    of a file or a frame from the table `rows`, of a database from its tables. `decimal` is the sign in numbers that
+    are written as text, "." or ",": a column that is declared as text is read as numbers only where it is stated.
 
     >>> Source("people.parquet").engine, Source("postgresql://db.example/people").engine
     ('duckdb', 'postgresql')
@@ -54,10 +56,12 @@ class Source:
     location: Any
     engine: str = ""
     query: str | None = None
+    decimal: str = ""
 
     def __post_init__(self) -> None:
         from hybridp.tables.frames import held
 
+        must(self.decimal in ("", ".", ","), "decimal", 'must be "." or ","', repr(self.decimal))
         if held(self.location) is not None:
             must(self.engine in ("", "duckdb"), "engine", "must be duckdb for a table in memory", self._kind)
             object.__setattr__(self, "engine", "duckdb")
@@ -162,6 +166,11 @@ class Rows:
     trust: TrustRule | None = None
     notes: tuple[str, ...] = ()
     part: Any = field(default=None, repr=False)
+    decimal: str = ""
+    worded: bool = False
+    """Every column is text, as a CSV file's are: no type was declared."""
+    filled: frozenset[str] = frozenset()
+    """The columns whose declared type has a number in every row."""
 
     @property
     def written(self) -> Mapping[str, str]:
@@ -192,6 +201,27 @@ class Rows:
         kind = self.columns[column]
         # An unsigned number of 64 bits is a DECIMAL(20,0) elsewhere.
         return kind.removeprefix("U") in _WHOLE or _WHOLE_DECIMAL.fullmatch(kind) is not None
+
+    def need_number(self, column: str, *, text: bool = False) -> None:
+        """Refuse a column that is not declared to hold numbers; with `text`, as reports are, they may be written.
+
+        By types alone, as in `need_missing`: what a field holds must not decide.
+        """
+        kind = self.columns[column]
+        if not (self.is_number(column) or self.is_text(column)):
+            raise UnusablePublicRows(f"Column `{column}` must hold numbers; its type is {kind}.")
+        if self.is_text(column) and not (text or self.worded or self.decimal):
+            raise UnusablePublicRows(
+                f"Column `{column}` of {self.name} must hold numbers; its type is {kind}. State `decimal`, the sign in "
+                'numbers that are written as text ("." or ","), or convert the column.'
+            )
+
+    def need_missing(self, column: str, missing: object, ways: str = NUMBERS) -> None:
+        """Refuse a column that may lack values while nobody said what that means."""
+        if missing is None and column not in self.filled:
+            raise UnusablePublicRows(
+                f"`missing` must say what a missing or unreadable field of `{column}` counts as: {ways}. Got nothing."
+            )
 
     def need_identifier(self, parameter: str, column: str) -> None:
         """Refuse a column whose text form is not the same on every engine, and with it the sample made from it."""
@@ -256,6 +286,9 @@ def open_rows(
     {'salary': 'VARCHAR', 'trust': 'VARCHAR'}
     >>> folder.cleanup()
     """
+    from hybridp.tables.duck import Duck, parquet_or_csv, stated_decimal
+    from hybridp.tables.frames import filled_columns
+
     source = path if isinstance(path, Source) else Source(path)
     must(threads is None or threads >= 1, "threads", "must be at least 1", threads)
     must(table is None or source.query is None, "table", "must not join a query, which names its tables", table)
@@ -270,7 +303,13 @@ def open_rows(
         from hybridp.tables.asked import query_note
 
         notes = (query_note(source.query),)
-    rows = Rows(name, MappingProxyType(columns), engine, notes=notes)
+    form = parquet_or_csv(str(source.location)) if source.held is None else None
+    decimal = source.decimal
+    if form == "Parquet" and source.engine == "duckdb" and source.query is None:
+        decimal = decimal or stated_decimal(cast(Duck, engine), str(source.location))
+    filled = frozenset() if source.query is not None else filled_columns(source.location)
+    rows = Rows(name, MappingProxyType(columns), engine, notes=notes, decimal=decimal, worded=form == "CSV",
+                filled=filled)  # fmt: skip
     rule = rule_of(trust)
     if rule is None or isinstance(trust, str):
         return rows
@@ -336,4 +375,4 @@ def _labelled(rows: Rows, trust: TrustRule, person: str | None, rng: Randomness 
         must(name not in own or name == trust.column, "path", f"must not have a column called `{name}`", "one")
     engine = attempt(rows.engine, lambda: rows.engine.derive(derived))
     columns = {**rows.columns, trust.label: "VARCHAR"}
-    return Rows(rows.name, MappingProxyType(columns), engine, trust, notes)
+    return replace(rows, columns=MappingProxyType(columns), engine=engine, trust=trust, notes=notes)

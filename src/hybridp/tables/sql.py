@@ -77,14 +77,18 @@ def labelled(this: Sql, label: str) -> Sql:
     return exp.EQ(this=this, expression=exp.Literal.string(label))
 
 
-def number(this: Sql, *, is_text: bool) -> Sql:
+def number(this: Sql, *, is_text: bool, decimal: str = "") -> Sql:
     """A field as a double; text that is not a number becomes NULL, and `not_a_number` tells it from a missing field.
 
     The field is looked at beside its cast: DuckDB would otherwise let the reader of a CSV file do the only cast, and
-    that fails as a whole where TRY_CAST gives NULL for one field.
+    that fails as a whole where TRY_CAST gives NULL for one field. Of numbers with a decimal comma, one with a point is
+    none: it may stand between thousands.
     """
     if is_text:
-        tried = exp.TryCast(this=cast(this, "text"), to=exp.DataType.build("double"))
+        text = cast(this, "text")
+        for sign, instead in ((".", "?"), (",", ".")) if decimal == "," else ():
+            text = exp.Replace(this=text, expression=exp.Literal.string(sign), replacement=exp.Literal.string(instead))
+        tried = exp.TryCast(this=text, to=exp.DataType.build("double"))
         return exp.Case().when(exp.not_(is_missing(this.copy())), tried)
     return cast(this, "double")
 
@@ -93,10 +97,11 @@ def not_a_number(raw: Sql, as_number: Sql) -> Sql:
     return both(exp.not_(is_missing(raw)), is_missing(as_number))
 
 
-def level(value: Sql, lattice: Lattice, missing: float | None = None) -> Sql:
+def level(value: Sql, lattice: Lattice, missing: float | str | None = None) -> Sql:
     """The lattice level of a double (see `Lattice`); NULL and NaN get the level of `missing`, or of the middle.
 
-    Every field has a level: whether there is an answer must not depend on anybody's value.
+    Every field has a level, or none where `missing` says exclude: whether there is an answer must not depend on
+    anybody's value.
     """
     low, high = double(lattice.lower), double(lattice.upper)
     steps = exp.Mul(this=exp.paren(exp.Sub(this=value, expression=low)), expression=double(lattice.scale))
@@ -104,4 +109,6 @@ def level(value: Sql, lattice: Lattice, missing: float | None = None) -> Sql:
     case = exp.Case().when(both(exp.GT(this=value, expression=low), exp.LT(this=value, expression=high)), inside)
     case = case.when(exp.LTE(this=value, expression=low), whole(0))
     case = case.when(exp.LTE(this=value, expression=double(float("inf"))), whole(lattice.levels))
-    return case.else_(whole(lattice.level(lattice.middle if missing is None else missing)))
+    if missing == "exclude":
+        return case
+    return case.else_(whole(lattice.level(lattice.middle if missing is None or isinstance(missing, str) else missing)))

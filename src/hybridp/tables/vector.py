@@ -34,7 +34,7 @@ class VectorQuery:
     their L1 or L2 norm exceeds it. `reads` says whose vectors are read: those of the trusted, the local or both. A
     local person answers exactly `reported` of the columns `reports`, each within its bounds; other fields are empty.
     Reports are summed as (report - centre)/reach, and lie within their bound of the centre. A value that is
-    missing or no number counts as the public `missing` of its column, the middle of its bounds unless given. With
+    missing or no number counts as the public `missing` of its column ("middle": of its bounds). With
     `person`, a trusted person's vector is the one with the smallest MD5 of theirs. No trusted value is refused. With
     `square_steps` trusted squares are added up too, in so many steps to the farthest that a coordinate can be. With
     `asked`, a column and its word, only local rows that hold the word are to report.
@@ -48,7 +48,7 @@ class VectorQuery:
     norm: str | None = None
     radius: int | None = None
     shrink: float = 1.0
-    missing: tuple[float, ...] | None = None
+    missing: tuple[float | str, ...] | None = None
     person: str | None = None
     reads: str = "trusted"
     reports: tuple[str, ...] | None = None
@@ -66,7 +66,8 @@ class VectorQuery:
         for name, given in (("lower", self.lower), ("upper", self.upper), ("missing", self.missing or self.lower)):
             must(len(given) == d, name, f"must hold one number for each of the {d} columns", len(given))
         for lattice, value in zip(self.lattices, self.missing or (), strict=self.missing is not None):
-            must(lattice.lower <= value <= lattice.upper, "missing", "must lie within the bounds", value)
+            ok = value == "middle" if isinstance(value, str) else lattice.lower <= value <= lattice.upper
+            must(ok, "missing", "must lie within the bounds, or be middle", value)
         must(self.reads in ("trusted", "local", "all"), "reads", "must be trusted, local or all", self.reads)
 
     @classmethod
@@ -115,7 +116,8 @@ def vector_totals(rows: Rows, query: VectorQuery) -> VectorTotals:
     >>> folder = tempfile.TemporaryDirectory()
     >>> file = pathlib.Path(folder.name, "people.csv")
     >>> _ = file.write_text("a,b,trust\\n10,10,trusted\\n0,5,trusted\\n")
-    >>> query = VectorQuery(values=("a", "b"), trust="trust", lower=(0, 0), upper=(10, 10), half=1000)
+    >>> query = VectorQuery(values=("a", "b"), trust="trust", lower=(0, 0), upper=(10, 10), half=1000,
+    ...                     missing=("middle", "middle"))
     >>> with open_rows(file) as rows:
     ...     vector_totals(rows, query).trusted_sums
     (0, 1000)
@@ -181,9 +183,14 @@ def check_columns(rows: Rows, query: VectorQuery) -> None:
             rows.need(parameter, column)
     for name in query.reports or ():
         rows.need("report", name)
-    for name in (*query.values, *(query.reports or ())):
-        if not (rows.is_number(name) or rows.is_text(name)):
-            raise UnusablePublicRows(f"Column `{name}` must hold numbers; its type is {rows.columns[name]}.")
+    local = query.trust is None or (rows.trust is not None and rows.trust.everyone == "local")
+    alone = local and query.reads == "trusted"  # no value is read
+    for name in query.values:
+        rows.need_number(name, text=alone)
+        if not alone:
+            rows.need_missing(name, query.missing)
+    for name in query.reports or ():
+        rows.need_number(name, text=True)
     if query.trust is not None:
         check_trust(rows, query.trust)
 

@@ -74,7 +74,7 @@ def clipped(rows: Rows, query: VectorQuery) -> exp.Select:
         kept.append("asked")
     for j, (name, lattice) in enumerate(zip(query.values, query.lattices, strict=True)):
         value = f"value{j}"
-        fields.append(named(as_number(column(name), is_text=rows.is_text(name)), value))
+        fields.append(named(as_number(column(name), is_text=rows.is_text(name), decimal=rows.decimal), value))
         here: Any = level(column(value), lattice, None if query.missing is None else query.missing[j])
         centred = exp.Sub(this=exp.paren(here), expression=whole(query.half))
         steps.append(named(exp.Case().when(read.copy(), centred), f"s{j}"))

@@ -74,7 +74,7 @@ def write_vector_reports(
             empty = ", ".join(f"CAST(NULL AS DOUBLE) AS {quoted(name)}" for name in query.values)
             beside = {mechanism_column: mechanism_text, batch[0]: batch[1]}
             copy = f"SELECT {empty}, {_listed(names, beside)} FROM {drawn} ORDER BY ALL"
-        write_copy(duck, copy, target)
+        write_copy(rows, copy, target)
     finally:
         drop(rows, levelled, drawn)
     return local
@@ -112,7 +112,7 @@ def write_bare_reports(
             raise unlabelled(rows, query.trust or "")
         _draw(rows, duck, levelled, drawn, query, randomise, chunk, bare=len(names))
         copy = f"SELECT {_listed(names, {mechanism_column: mechanism_text})} FROM {drawn} ORDER BY ALL"
-        write_copy(duck, copy, target)
+        write_copy(rows, copy, target)
     finally:
         drop(rows, levelled, drawn)
     return int(found["local"] or 0)

@@ -47,7 +47,9 @@ __all__ = [
     "share",
 ]
 
-Form = Literal["text", "number", "whole", "yes/no", "texts", "numbers", "path", "moment", "table", "tables"]
+Form = Literal[
+    "text", "number", "value", "whole", "yes/no", "texts", "numbers", "values", "path", "moment", "table", "tables",
+]  # fmt: skip
 _META = "hybridp"
 
 
@@ -154,10 +156,12 @@ _SAID = {
     "text": "must be text of one line",
     "lines": "must be text without control characters",
     "number": "must be a finite number",
+    "value": "must be a finite number, or a word",
     "whole": "must be a whole number",
     "yes/no": "must be true or false",
     "texts": "must be a list of texts",
     "numbers": "must be a list of numbers",
+    "values": "must be a number or a word, or a list of them",
     "path": "must be the path of a file",
     "moment": "must be a moment with its time zone, such as 2030-12-31T18:00:00Z",
     "table": "must be a table of fields",
@@ -169,12 +173,17 @@ def _form(hint: Any) -> tuple[Form, bool, type[Fields] | None]:
     """The form of an annotation, whether it may be None, and the class of its tables."""
     optional = False
     if get_origin(hint) in (types.UnionType, typing.Union):
-        optional = True
-        (hint,) = (one for one in get_args(hint) if one is not type(None))
+        kinds = [one for one in get_args(hint) if one is not type(None)]
+        optional = len(kinds) < len(get_args(hint))
+        if {*kinds} == {float, str}:
+            return "value", optional, None
+        (hint,) = kinds
     if get_origin(hint) is tuple:
         inner = get_args(hint)[0]
         if isinstance(inner, type) and issubclass(inner, Fields):
             return "tables", optional, inner
+        if get_origin(inner) is types.UnionType:
+            return "values", optional, None
         return ("numbers" if inner is float else "texts"), optional, None
     if isinstance(hint, type) and issubclass(hint, Fields):
         return "table", optional, hint
@@ -238,7 +247,7 @@ class Fields:
                 if word not in one.choices:
                     raise InvalidInput(f"`{self.label}{one.name}` {one.rule}. Got {word!r}.{hint}")
         elif one.check is not None:
-            for single in value if one.form in ("texts", "numbers") else (value,):
+            for single in value if one.form in ("texts", "numbers", "values") else (value,):
                 self.must(one.check.ok(single), one.name, one.check.rule, _said(single))
         return value
 
@@ -252,6 +261,12 @@ class Fields:
             case "number":
                 must(_is_number(value), name, _SAID["number"], _shown(value))
                 return float(value)
+            case "value":
+                return self._number_or_word(name, value)
+            case "values":
+                listed = value if isinstance(value, Sequence) and not isinstance(value, str) else (value,)
+                parts = (part for one in listed for part in (one.split(",") if isinstance(one, str) else (one,)))
+                return tuple(self._number_or_word(name, part) for part in parts)
             case "whole":
                 whole = _is_number(value) and float(value) == int(value)
                 must(whole, name, _SAID["whole"], _shown(value))
@@ -286,6 +301,17 @@ class Fields:
                 ok = isinstance(listed, Sequence) and not isinstance(listed, str)
                 must(ok, name, _SAID["tables"], _shown(value))
                 return tuple(self._table(one.of, name, v) for v in listed)
+
+    @staticmethod
+    def _number_or_word(name: str, value: Any) -> float | str:
+        if isinstance(value, str):
+            try:  # the command line has texts alone
+                value = float(value)
+            except ValueError:
+                must(_is_line(value), name, _SAID["value"], _shown(value))
+                return str(value).strip()
+        must(_is_number(value), name, _SAID["value"], _shown(value))
+        return float(value)
 
     @staticmethod
     def _table(of: type[Fields], name: str, value: Any) -> Fields:

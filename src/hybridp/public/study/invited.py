@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from hybridp.public.study.fields import at_least, between_0_and_1, field
 from hybridp.public.study.question import KINDS, Question, named
-from hybridp.public.study.questions import Number, check_box
+from hybridp.public.study.questions import MISSINGS, Number, check_box, check_missings
 from hybridp.public.study.regression import Regression
 
 __all__ = ["INVITED", "Points", "Records", "needs_invitation"]
@@ -82,6 +82,7 @@ class Points(Question):
     columns: tuple[str, ...] = field(help="The columns of the coordinates.", check=named)
     lower: tuple[float, ...] = field(help="Public lower bounds: one for all columns, or one for each.")
     upper: tuple[float, ...] = field(help="Public upper bounds: one for all columns, or one for each.")
+    missing: tuple[float | str, ...] = field((), help=MISSINGS)
     clusters: int = field(help="How many centres (K).", check=at_least(1))
     iterations: int | None = field(
         None, help="The most questions to anyone. Default: planned from public numbers.", check=at_least(1)
@@ -90,6 +91,7 @@ class Points(Question):
 
     def check(self) -> None:
         check_box(self)
+        check_missings(self)
 
     @property
     def columns_read(self) -> tuple[str, ...]:

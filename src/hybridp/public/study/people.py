@@ -79,6 +79,13 @@ class People(Fields):
         None, help="A random key stored per record, which chooses one record a person.", check=named
     )
     record_id: str | None = field(None, help="A stable record id, whose hash chooses one record a person.", check=named)
+    decimal: str | None = field(
+        None,
+        help="The decimal sign of numbers that a table holds as text. Without it they have a point in a CSV file, and "
+        "a column that is declared as text holds no numbers.",
+        choices=(".", ","),
+        option="",
+    )
     trusted: int | None = field(
         None, help="For plans: how many trusted people are expected.", check=at_least(0, 1e10), option=""
     )

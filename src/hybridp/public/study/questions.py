@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar
 
+from hybridp.errors import InvalidInput, did_you_mean
 from hybridp.public.mean import SYNONYMS
+from hybridp.public.queries import Feature
 from hybridp.public.study.fields import Check, at_least, between_0_and_1, field, positive
 from hybridp.public.study.question import KINDS, Grouped, Question, named
 
@@ -70,7 +72,16 @@ NUMBER_FORMS = {
     "plain": "their number, with noise, at any time",
     "steered": "near the quantiles (in the service), or within the window, that trusted people named first",
 }
+MISSING = (
+    "Public: what a value counts as that is missing or no number: a number within the bounds, middle (of them), or "
+    "exclude: whoever has none is left out, and counted with noise (trusted people's mean alone). A table needs it "
+    "unless its column is declared to hold a number in every row."
+)
 _PLACES = {"at": "quantiles", "below": "shares-below", "above": "shares-above", "edges": "histogram"}
+MISSINGS = (
+    "Public: what a value counts as that is missing or no number: a number within the bounds, or middle (of them); one "
+    "for all columns, or one for each. A table needs it unless its columns are declared to hold a number in every row."
+)
 MOST_PLACES = 50
 MOST_COLUMNS = 10_000
 
@@ -87,9 +98,7 @@ class Number(Grouped):
     )
     lower: float = field(help="Public lower bound of the value, chosen without looking at the data.")
     upper: float = field(help="Public upper bound of the value, chosen without looking at the data.")
-    missing: float | None = field(
-        None, help="Public: what a value that is missing or no number counts as. Default: the middle of the bounds."
-    )
+    missing: float | str | None = field(None, help=MISSING)
     statistics: tuple[str, ...] = field(
         ("mean",), help="What is wanted of the number.", choices=STATISTICS, shown=True, option=""
     )
@@ -151,9 +160,7 @@ class Number(Grouped):
             object.__setattr__(self, "column", self.name)
         self.must(self.upper > self.lower, "upper", f"must be greater than lower ({self.lower:g})", f"{self.upper:g}")
         width, half = self.upper - self.lower, (self.upper - self.lower) / 2
-        if self.missing is not None:
-            within = self.lower <= self.missing <= self.upper
-            self.must(within, "missing", f"must lie between {self.lower:g} and {self.upper:g}", self.missing)
+        check_missing(self, self.missing, self.lower, self.upper, ("middle", "exclude"))
         self.must(bool(self.statistics), "statistics", "must name at least one", "none")
         once = len(set(self.statistics)) == len(self.statistics)
         self.must(once, "statistics", "must name each once", ", ".join(self.statistics))
@@ -168,12 +175,24 @@ class Number(Grouped):
             fixed = self.estimator in seals and self.sd is not None
             rule = "must be full unless the weight is fixed in advance and sd is stated"
             self.must(fixed, "publish", rule, self.publish)
+        if self.missing == "exclude":
+            self._check_excluding()
         self.check_groups(self.column)
         if self.by is not None:
             self.must(self.statistics == ("mean",), "statistics", "must be the mean alone for an answer by group",
                       ", ".join(self.statistics))  # fmt: skip
             self.must(self.publish == "full", "publish", "must be full for an answer by group", self.publish)
             self.must(not self.clipped_share, "clipped_share", "must not go with by", self.clipped_share)
+
+    def _check_excluding(self) -> None:
+        """Who has no value can be left out of a mean of trusted people: a report cannot say that there is none."""
+        rule = "must be left out where missing is exclude"
+        for name, usual in (("statistics", ("mean",)), ("by", None), ("form", "plain"), ("publish", "full")):
+            given = getattr(self, name)
+            said = ", ".join(given) if isinstance(given, tuple) else given
+            self.must(given == usual, name, f"{rule}, which is for the mean alone so far: state a value instead", said)
+        self.must(self.estimator in (None, "everyone", "tcm-only"), "estimator", f"{rule}, or tcm-only", self.estimator)
+        self.must(self.noise != "gaussian", "noise", f"{rule}, or laplace", self.noise)
 
     def _check_statistics(self) -> None:
         """Each statistic has the places that it needs, and no others are given."""
@@ -238,6 +257,16 @@ def settled(asked: Any) -> None:
     object.__setattr__(asked, "estimator", SYNONYMS.get(asked.estimator, asked.estimator))
 
 
+def check_missing(
+    asked: Any, value: float | str | None, lower: float, upper: float, words: tuple[str, ...] = ("middle",)
+) -> None:
+    """What a missing value counts as is a number within the bounds, or one of these words."""
+    if value is not None:
+        ok = value in words if isinstance(value, str) else lower <= value <= upper
+        rule = f"must be a number from {lower:g} to {upper:g}, or {' or '.join(words)}"
+        asked.must(ok, "missing", rule, value if isinstance(value, str) else f"{value:g}")
+
+
 def _check_edges(asked: Number | Choice) -> None:
     rising = all(a < b for a, b in pairwise(asked.edges))
     asked.must(rising, "edges", "must ascend", asked.edges)
@@ -276,7 +305,14 @@ class Choice(Grouped):
         check=at_least(1, 60),
     )
     other: str | None = field(
-        None, help="One more option, for whatever is not listed; without it that counts as the last.", check=named
+        None, help="One more option, for whatever is not listed, or missing where `missing` does not say.", check=named
+    )
+    missing: str | None = field(
+        None,
+        help="Public: the option as which a field counts that is missing or (without `other`) not listed; or exclude: "
+        "those people are left out, and counted with noise (trusted people alone). A table needs it, or `other`; "
+        "of several options, none: nothing is ticked.",
+        check=named,
     )
     estimator: str = field("everyone", help="Who is heard, and how the groups are weighed.", choices=CHOICE_ESTIMATORS)
     noise: str = field("best", help="Noise of the trusted group.", choices=NOISES)
@@ -295,12 +331,31 @@ class Choice(Grouped):
         self.must(self.several is None or not self.edges, "several", rule, self.several)
         if self.edges:
             _check_edges(self)
+            self._check_missing(Feature.binned(self.name, self.edges).values)
             return
+        self._check_missing(self.options)
         if self.several is not None:
             self._check_several(self.several)
         every = (*self.options, *([] if self.other is None else [self.other]))
         self.must(len(set(every)) == len(every), "options", "must all be different", "one twice")
         self.must(len(every) >= 2, "options", "must be at least 2 (or 3 edges)", len(every))
+
+    def _check_missing(self, options: tuple[str, ...]) -> None:
+        if self.missing is None:
+            return
+        if self.several is not None:
+            rule = "must be none where several options may be ticked: nothing is ticked"
+            self.must(self.missing == "none", "missing", rule, self.missing)
+            return
+        known = [*options, *([] if self.other is None else [self.other]), "exclude"]
+        hint = did_you_mean(self.missing, known)
+        rule = f"must be one of {', '.join(known)}" if self.edges else "must be one of the options, or exclude"
+        if self.missing not in known:
+            raise InvalidInput(f"`{self.label}missing` {rule}. Got {self.missing!r}.{hint}")
+        if self.missing == "exclude":
+            rule = "must be left out where missing is exclude"
+            self.must(self.by is None, "by", f"{rule}: state an option instead", self.by)
+            self.must(self.estimator in ("everyone", "tcm-only"), "estimator", f"{rule}, or tcm-only", self.estimator)
 
     def _check_several(self, most: int) -> None:
         few = most <= len(self.options) <= 60
@@ -357,6 +412,14 @@ def each(asked: Any, name: str, what: str = "columns") -> None:
     object.__setattr__(asked, name, given * d if len(given) == 1 else given)
 
 
+def check_missings(asked: Any) -> None:
+    """The same of several columns: one for all, or one for each."""
+    if asked.missing:
+        each(asked, "missing")
+        for value, low, high in zip(asked.missing, asked.lower, asked.upper, strict=True):
+            check_missing(asked, value, low, high)
+
+
 def check_box(asked: Any) -> None:
     names = asked.columns
     asked.must(1 <= len(names) <= MOST_COLUMNS, "columns", f"must be 1 to {MOST_COLUMNS:,}", len(names))
@@ -378,9 +441,7 @@ class Vector(Question):
     columns: tuple[str, ...] = field(help="The columns of the vector.", check=named)
     lower: tuple[float, ...] = field(help="Public lower bounds: one for all columns, or one for each.")
     upper: tuple[float, ...] = field(help="Public upper bounds: one for all columns, or one for each.")
-    missing: tuple[float, ...] = field(
-        (), help="Public values where one is missing or no number. Default: the middles of the bounds."
-    )
+    missing: tuple[float | str, ...] = field((), help=MISSINGS)
     statistics: tuple[str, ...] = field(
         ("mean",), help="What is wanted of the vector.", choices=("mean",), shown=True, option=""
     )
@@ -417,11 +478,9 @@ class Vector(Question):
 
     def check(self) -> None:
         check_box(self)
-        for name in ("missing", "sd"):
-            if getattr(self, name):
-                each(self, name)
-        for value, low, high in zip(self.missing, self.lower, self.upper, strict=False):
-            self.must(low <= value <= high, "missing", f"must lie between {low:g} and {high:g}", value)
+        if self.sd:
+            each(self, "sd")
+        check_missings(self)
         for value, low, high in zip(self.sd, self.lower, self.upper, strict=False):
             most = (high - low) / 2
             self.must(value <= most * (1 + 1e-12), "sd", f"must be at most {most:g} for these bounds", value)

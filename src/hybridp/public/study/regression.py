@@ -12,7 +12,7 @@ from typing import ClassVar
 from hybridp.public.regression import MOST_PREDICTORS
 from hybridp.public.study.fields import field, positive
 from hybridp.public.study.question import Question, named
-from hybridp.public.study.questions import NOISES, check_box, each
+from hybridp.public.study.questions import MISSINGS, NOISES, check_box, check_missings
 
 __all__ = ["Regression"]
 
@@ -39,9 +39,7 @@ class Regression(Question):
     upper: tuple[float, ...] = field(
         help="Public upper bounds: one for all columns, or one for each, the target's last."
     )
-    missing: tuple[float, ...] = field(
-        (), help="Public values where one is missing or no number, the target's last. Default: the middles."
-    )
+    missing: tuple[float | str, ...] = field((), help=f"{MISSINGS} The target's is the last.")
     model: str = field(
         "linear", help="The model: linear, or logistic for a target of 0 and 1.", choices=("linear", "logistic"),
         option="kind",
@@ -70,8 +68,7 @@ class Regression(Question):
         check_box(self)
         few = len(split) <= MOST_PREDICTORS
         self.must(few, "on", f"must name 1 to {MOST_PREDICTORS} columns", len(split))
-        if self.missing:
-            each(self, "missing")
+        check_missings(self)
         if self.model == "logistic":
             last = self.lower[-1], self.upper[-1]
             rule = "must bound the target of a logistic regression by 0 and 1"
