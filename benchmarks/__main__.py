@@ -16,7 +16,7 @@ NAMES = ("samplers", "local_users", "weights", "rows", "walk", "adaptive", "util
 STUDIES = ("adpm", "mixed_trust", "oracles", "blender", "heavy_real", "heavy_rows", "heavy_speed")
 STUDIES += ("pareto_svt", "pareto_overhead", "pareto_adult", "dpsgd")
 STUDIES += ("kmeans", "kmeans_peers", "synth_tables", "synth_mixed")
-STUDIES += ("coverage", "quantiles", "questions", "regression", "shares_rows", "engines", "lies")
+STUDIES += ("coverage", "laws", "quantiles", "questions", "regression", "shares_rows", "engines", "lies")
 STUDIES += ("service_uploads", "service_kill", "service_release", "service_fuzz", "mixer")
 ARGUMENTS: dict[str, list[str]] = {
     "local_users": [],
