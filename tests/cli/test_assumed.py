@@ -10,9 +10,9 @@ from tests.cli.conftest import Runner
 from tests.cli.test_invitations import INVITED, PHASES, ask, second
 
 WHO = "--trust trust --epsilon 2"
-PAY = "--value pay --lower 0 --upper 100"
+PAY = "--value pay --missing middle --lower 0 --upper 100"
 TOWN = "--choice town --options a,b"
-POINTS = "--columns pay --columns age --lower 0 --upper 100"
+POINTS = "--columns pay --columns age --missing middle --lower 0 --upper 100"
 TABLE = "--schema schema.json --marginals town,size --trust trust --epsilon 2"
 # What device and release are both told, then what each of them is told alone.
 COMMANDS = {
@@ -30,7 +30,7 @@ COMMANDS = {
     "table": (f"synth FILE {TABLE}", "", "--delta 1e-5 --out model"),
 }
 BATCH = f"mean FILE {PAY} --epsilon-column own --batch 50 --shuffled-delta 1e-4"
-NUMBER = 'name = "pay"\nkind = "number"\nlower = 0\nupper = 100'
+NUMBER = 'name = "pay"\nkind = "number"\nmissing = "middle"\nlower = 0\nupper = 100'
 STUDIES = {
     "a mean and a sum": f'{NUMBER}\nstatistics = ["mean", "sum"]',
     "a mean and a spread": f'{NUMBER}\nstatistics = ["mean", "sd"]',
@@ -92,7 +92,8 @@ def test_a_receipt_of_a_second_phase_says_so_too(run: Runner, people: Path, kind
         assert run(INVITED[kind]).code == 0
         assert run("randomise kmeans people.csv --invite i.json --trust trust --epsilon 2 --out sent.csv").code == 0
         line = (
-            "release kmeans people.csv --columns pay age --lower 0 --upper 100 --clusters 2 --trust trust --epsilon 2"
+            "release kmeans people.csv --columns pay age "
+            "--missing middle --lower 0 --upper 100 --clusters 2 --trust trust --epsilon 2"
         )
         taken_at_a_word(run, f"{line} --invite i.json --reports sent.csv", "sent.csv")
         return

@@ -432,7 +432,7 @@ def test_an_engine_that_fails_costs_nothing(engine: str, opened: Opened, tmp_pat
     ledger = Ledger.create(tmp_path / "study.ledger", {"trusted": PureDP(1.0), "local": PureDP(1.0)})
     study = MeanStudy(bounds=Bounds(0, 10), guarantee=PureDP(1.0))
     with pytest.raises(HybridpError):
-        release_mean(where, study, MeanColumns("value", "trust"), ledger=ledger)
+        release_mean(where, study, MeanColumns("value", "trust", missing="middle"), ledger=ledger)
     assert ledger.remaining("trusted").epsilon == ledger.remaining("local").epsilon == 1.0
 
 
@@ -450,6 +450,6 @@ def test_a_refusal_that_depends_on_a_row_stays_charged(engine: str, tmp_path: Pa
     ledger = Ledger.create(tmp_path / "study.ledger", {"trusted": PureDP(1.0), "local": PureDP(1.0)})
     study = MeanStudy(bounds=Bounds(0, 10), guarantee=PureDP(1.0))
     with pytest.raises(HybridpError):
-        release_mean(Source(str(file), engine), study, MeanColumns("value", "trust"), ledger=ledger)
+        release_mean(Source(str(file), engine), study, MeanColumns("value", "trust", missing="middle"), ledger=ledger)
     assert ledger.remaining("trusted").epsilon == 0
     assert [entry.state for entry in ledger.history()] == ["refused"]

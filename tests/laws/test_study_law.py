@@ -287,7 +287,7 @@ def test_what_gaussian_noise_of_several_questions_may_break_is_promised_and_char
     epsilon, since a group's charge is not one draw of one question.
     """
     pytest.importorskip("dp_accounting")
-    own = {"kind": "number", "lower": LOWER, "upper": UPPER, "local": "gaussian", "noise": "gaussian"}
+    own = {"kind": "number", "lower": LOWER, "upper": UPPER, "missing": 0, "local": "gaussian", "noise": "gaussian"}
     if several == "split":
         own["estimator"] = "naive"  # whose noise is known when it is charged
     study = declared(

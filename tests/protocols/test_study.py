@@ -132,7 +132,7 @@ def test_records_in_a_trial_and_in_two_phases_spend_the_promise_once(people: Pat
 
 def test_a_plan_says_that_it_assumes_the_largest_spread_of_a_mean() -> None:
     """Five means of which each local person answers one: at a sixth of the range errors are about half as large."""
-    five = [{"name": f"q{i}", "kind": "number", "lower": 0, "upper": 100} for i in range(5)]
+    five = [{"name": f"q{i}", "kind": "number", "missing": 0, "lower": 0, "upper": 100} for i in range(5)]
     drawn = {"epsilon": 4.0, "several": "drawn"}
     people = {"trusted": 0, "local": 10_000}
     unstated = declare(*five, promise=drawn, people=people).plan()
