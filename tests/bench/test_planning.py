@@ -58,7 +58,7 @@ def test_with_laplace_noise_the_plan_is_the_papers(n: float, c: float, epsilon: 
             "tcm-only": (1, E_T),
             "full-lm": (None, E_F),
             "lm-only": (0, E_L),
-            "naive": (c_, E_H(c_)),
+            "everyone": (c_, E_H(c_)),
             "pwh": (w_pwh, E_H(w_pwh)),
             "kvh": (w_kvh, E_H(w_kvh)),
         }
@@ -72,7 +72,7 @@ def test_with_laplace_noise_the_plan_is_the_papers(n: float, c: float, epsilon: 
         room = 2 * c_ * m_**2 - (1 - c_) * e_**2 * var
         assert plan.critical_n == (near(2 * m_**2 / (c_ * room)) if room > 0 else math.inf)
         assert plan.sup_over_best == near(2 + (e_ * s_ / m_) ** 2 / 2)
-    assert plan["kvh"].mse <= min(plan[name].mse for name in ("tcm-only", "lm-only", "naive", "pwh"))
+    assert plan["kvh"].mse <= min(plan[name].mse for name in ("tcm-only", "lm-only", "everyone", "pwh"))
     assert plan["kvh"].over_best <= plan.sup_over_best  # type: ignore[operator]
 
 

@@ -24,7 +24,7 @@ from hybridp.randomness import seeded
 N, TRUSTED, D, TRIALS = 900, 150, 5, 260
 BOX = VectorBounds.of([0, -1, 10, 0, 0], [1, 1, 30, 4, 2])
 BALL = VectorBounds(BOX.bounds, norm="l2", radius=1.0)
-RULES: tuple[PlanName, ...] = ("tcm-only", "lm-only", "naive", "pwh", "kvh", "adaptive")
+RULES: tuple[PlanName, ...] = ("tcm-only", "lm-only", "everyone", "pwh", "kvh", "adaptive")
 
 
 def squared_errors(plan: VectorPlan, size: float) -> dict[str, Any]:

@@ -172,7 +172,7 @@ def test_from_file_to_release(run: Any, people: str) -> None:
     said = run("release", "mean", "collected.csv", *READ, "--json")
     assert said.code == 0
     found = said.document["questions"]["pay"]["mean"]
-    assert found["estimator"] == "unified"
+    assert found["estimator"] == "everyone"
     assert found["interval"][0] < 40 < found["interval"][1]
     shown = run("release", "mean", "collected.csv", *READ, "--estimator", "adpm", "--plot", "out.png")
     assert shown.code == 0
@@ -263,7 +263,7 @@ def test_nobody_positive(run: Any, tmp_path: Path) -> None:
         (["--noise", "gaussian"], "noise"),
         (["--local", "laplace"], "local"),
         (["--gap", "1"], "gap"),
-        (["--estimator", "naive"], "estimator"),
+        (["--estimator", "adaptive"], "estimator"),
         (["--share", "0"], "share"),
         (["--sd", "-1"], "sd"),
         (["--level", "2"], "level"),

@@ -69,6 +69,30 @@ def test_plain_data_survives_json() -> None:
         assert document["simulated"] == document["receipt"]["simulated"] == found.simulated
 
 
+def test_every_output_says_that_the_groups_differ_and_by_how_much() -> None:
+    """Unit means of .6 and -.2 within [100, 300] are 260 and 180: a difference of 80, in every form of the answer."""
+    found = published(0.6, -0.2)
+    assert found.estimator == "everyone"
+    assert found.weight == pytest.approx(found.trusted.people / found.people)
+    assert found.difference == pytest.approx(80, abs=1e-6)
+    low, high = found.difference_interval or (0.0, 0.0)
+    assert low < 80 < high
+    assert (low + high) / 2 == pytest.approx(80)
+    gap = sole(found.to_dict())["disagreement"]
+    assert (gap["difference"], gap["interval"], gap["p_value"]) == (found.difference, [low, high], found.p_value)
+    for text in (str(found), "\n".join(found.in_words().remarks)):
+        assert "People who trust you differ from those who do not: 260" in text
+        assert "against 180" in text
+        assert "The estimate counts each group by its number of people." in text
+    assert any(row[0] == "trusted less local" for row in found.in_words().rows)
+    alike = published(0.6, -0.2, MeanStudy(STUDY.bounds, STUDY.guarantee, Rule("kvh", sd=0.5)))
+    assert "assumes that they are alike" in str(alike)
+    assert any("assumes that people who trust and people who do not are alike: with kvh" in line
+               for line in alike.receipt.assumes)  # fmt: skip
+    assert not any("are alike" in line for line in found.receipt.assumes)
+    assert "People who trust" not in str(published(None))  # one group alone
+
+
 def test_the_projection_only_comes_closer() -> None:
     for mean in (-4.0, -1.2, 0.0, 1.05, 3.0):
         found = published(mean, mean)
