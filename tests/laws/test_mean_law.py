@@ -270,14 +270,17 @@ def test_the_spread_of_an_anchored_mean_has_its_part_of_epsilon_and_its_own_draw
     assert stated(found, "trusted")["epsilon"] == 2.0
 
 
-@pytest.mark.parametrize(("few", "estimator"), [(256, "anchored"), (8, "adaptive")])
-def test_the_default_spends_and_charges_what_the_groups_sizes_decide(
-    rows: Any, tmp_path: Path, few: int, estimator: str
+@pytest.mark.parametrize(("few", "asked", "estimator"), [
+    (256, "alike", "anchored"), (8, "alike", "adaptive"), (256, "everyone", "everyone")
+])  # fmt: skip
+def test_alike_spends_and_charges_what_the_groups_sizes_decide_and_the_default_nothing_on_it(
+    rows: Any, tmp_path: Path, few: int, asked: str, estimator: str
 ) -> None:
     """256 trusted people hardly feel what their spread costs; eight would lose 7 % of the error, and do not pay."""
     values = [v / 2 for v in range(few)]
     with Recording(29).as_the_systems() as tape:
-        found = command("release", "mean", rows(*values), *BASE, *PLAIN[:2], "--epsilon", 1, "--ledger", tmp_path / "l")
+        found = command("release", "mean", rows(*values), *BASE, *PLAIN[:2], "--epsilon", 1, "--ledger", tmp_path / "l",
+                        *(() if asked == "everyone" else ("--estimator", asked)))  # fmt: skip
     told, charged = sole(found), Ledger.open(tmp_path / "l").history()
     parts = [0.9, 0.1] if estimator == "anchored" else [1.0]
     first = span_of(tape, added(found, sum(map(level, values)), few), laplaces(LEVELS / parts[0]))
@@ -289,8 +292,8 @@ def test_the_default_spends_and_charges_what_the_groups_sizes_decide(
     assert [e.noise[1] for e in charged if e.people == "trusted" and e.noise] == pytest.approx([1 / p for p in parts])
     assert stated(found, "trusted")["epsilon"] == 1.0
     assert found["receipt"]["ledger_entries"] == [e.id for e in charged]
-    (said,) = [line for line in found["receipt"]["assumes"] if line.startswith("estimator: ")]
-    assert f"{estimator} by default" in said
+    said = [line for line in found["receipt"]["assumes"] if line.startswith("estimator: ")]
+    assert [f"alike is {estimator} here" in line for line in said] == [True] * (asked == "alike")
     assert (told["anchor"] is not None) == (estimator == "anchored")
     assert found["receipt"]["asked"]["study"]["rule"]["name"] == estimator
 
