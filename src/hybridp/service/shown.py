@@ -216,7 +216,7 @@ def _vector(told: Mapping[str, Any], level: str) -> dict[str, Any]:
         "beside": f"with {level} intervals",
         "chart": charts.intervals(rows[:_MOST], f"mean, with {level} interval"),
         "table": rows,
-        "own": [] if None in (*told["trusted"], *told["local"]) else list(zip(*own, strict=True)),
+        "own": [] if None in own or any(None in means for means in own) else list(zip(*own, strict=True)),
         "disagreement": said_of_gap(told),
     }
 
