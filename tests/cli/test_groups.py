@@ -10,8 +10,9 @@ from hybridp.ledger import Ledger
 
 from .conftest import SECRET, Runner
 
-MEAN = "--value pay --trust trust --missing middle --lower 0 --upper 100 --epsilon 1 --simulate-local"
-SHARES = "--choice way --options car,train --missing train --trust trust --epsilon 1 --simulate-local"
+PUBLIC = "--public dept,way,nowhere"
+MEAN = f"--value pay --trust trust --missing middle --lower 0 --upper 100 --epsilon 1 {PUBLIC} --simulate-local"
+SHARES = f"--choice way --options car,train --missing train --trust trust --epsilon 1 {PUBLIC} --simulate-local"
 
 
 @pytest.fixture
@@ -71,7 +72,8 @@ def test_joint_intervals_are_wider_and_shares_have_one_an_option(run: Runner, pe
 
 def test_a_study_answers_by_group_and_its_devices_keep_the_public_column(run: Runner, people: Path) -> None:
     Path("study.toml").write_text(
-        "schema = 1\n[promise]\nepsilon = 2.0\n[trust]\ncolumn = 'trust'\n[[question]]\nname = 'pay'\nkind = 'number'\n"
+        "schema = 1\npeople.public = ['dept', 'trust']\n[promise]\nepsilon = 2.0\n[trust]\ncolumn = 'trust'\n"
+        "[[question]]\nname = 'pay'\nkind = 'number'\n"
         "missing = 'middle'\nlower = 0\nupper = 100\nby = 'dept'\nleast = 40\ncompare = 'law'\n[[question]]\n"
         "name = 'way'\nkind = 'choice'\noptions = ['car', 'train']\nmissing = 'train'\nby = 'dept'\n"
     )
@@ -166,7 +168,8 @@ def test_reports_on_a_private_category_go_through_devices_and_studies(run: Runne
     assert refused.code == 2
     assert "must name the mechanism" in refused.err
     Path("study.toml").write_text(
-        "schema = 1\n[promise]\nepsilon = 12.0\n[trust]\ncolumn = 'trust'\n[[question]]\nname = 'pay'\n"
+        "schema = 1\npeople.public = ['trust']\n[promise]\nepsilon = 12.0\n[trust]\ncolumn = 'trust'\n"
+        "[[question]]\nname = 'pay'\n"
         "kind = 'number'\nmissing = 'middle'\nlower = 0\nupper = 100\n[[question]]\nname = 'way'\nkind = 'choice'\n"
         "options = ['car', 'train']\nmissing = 'train'\nby = 'dept'\nby_private = true\n"
         "categories = ['law', 'sales', 'post', 'mail']\n"
@@ -254,7 +257,8 @@ def test_plans_predict_what_releases_show(run: Runner, people: Path) -> None:
     shares = run(f"{line} --json").document
     assert len(shares["questions"]["choice"]["shares_by_group"]["by_option"]["hybrid"][0]) == 3
     Path("study.toml").write_text(
-        "schema = 1\n[promise]\nepsilon = 2.0\n[trust]\ncolumn = 'trust'\n[[question]]\nname = 'pay'\nkind = 'number'\n"
+        "schema = 1\npeople.public = ['dept', 'trust']\n[promise]\nepsilon = 2.0\n[trust]\ncolumn = 'trust'\n"
+        "[[question]]\nname = 'pay'\nkind = 'number'\n"
         "missing = 'middle'\nlower = 0\nupper = 100\nby = 'dept'\nleast = 40\n"
     )
     told = run("plan study.toml people.csv --json").document["questions"]["pay"]["mean_by_group"]

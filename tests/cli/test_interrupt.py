@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from hybridp.ledger import Ledger
+from hybridp.public.budgets import PureDP
+
 MEAN = (
     "release mean people.csv --value pay --trust trust "
     "--missing middle --lower 0 --upper 100000 --epsilon 1 --simulate-local"
@@ -44,12 +47,12 @@ synth._project = long
 """
 
 
-def interrupted(folder: Path, line: str, before: str) -> tuple[int, list[str], str]:
+def interrupted(folder: Path, line: str | list[str], before: str) -> tuple[int, list[str], str]:
     """Exit code, what stderr says after the work began, and stdout."""
     # A shell's background jobs ignore Ctrl-C, and so would this one when the tests are such a job.
     heard = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)"
     code = f"import sys\n{heard}\n{before}\nfrom hybridp.cli.app import main\nmain(sys.argv[1:])"
-    command = [sys.executable, "-c", code, *line.split()]
+    command = [sys.executable, "-c", code, *(line.split() if isinstance(line, str) else line)]
     with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
         assert child.stderr is not None
         for said in child.stderr:
@@ -76,6 +79,20 @@ def test_ctrl_c_in_a_release(people: Path, before: str) -> None:
     code, said, out = interrupted(people, f"{MEAN} --ledger l.ledger", before)
     assert (code, said, out) == (130, ["hybridp: interrupted; nothing was released."], "")
     assert [file.name for file in people.iterdir()] == ["people.csv"]
+
+
+def test_ctrl_c_in_a_query_is_paid_for(people: Path) -> None:
+    """One that is slow only where somebody earns more than a number told of it for nothing."""
+    line = MEAN.replace("--epsilon 1 --simulate-local", "--epsilon 0.25 --estimator tcm-only --ledger l.ledger")
+    Ledger.create(people / "l.ledger", {"trusted": PureDP(5.0), "local": PureDP(5.0)})
+    code, said, out = interrupted(people, [*line.split(), "--query", "SELECT * FROM rows"], QUERY)
+    (sentence,) = said
+    assert (code, out, "interrupted; nothing was released." in sentence, "charge stands" in sentence) == (
+        130, "", True, True,
+    )  # fmt: skip
+    ledger = Ledger.open(people / "l.ledger")
+    assert [(one.people, one.spent.epsilon) for one in ledger.accounts()] == [("trusted", 1.0), ("local", 0.0)]
+    assert {entry.state for entry in ledger.history()} == {"refused"}
 
 
 def test_ctrl_c_in_a_fit(people: Path) -> None:

@@ -43,7 +43,7 @@ MEAN = (
 )
 OWN = (
     "release mean {} --value pay --trust trust "
-    "--missing middle --lower 0 --upper 100 --epsilon-column eps --estimator adpm --sd 30"
+    "--missing middle --lower 0 --upper 100 --epsilon-column eps --public eps --estimator adpm --sd 30"
 )
 VECTOR = (
     "release vector-mean {} --columns pay age --trust trust "

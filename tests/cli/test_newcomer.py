@@ -26,7 +26,7 @@ MISTAKES = [
     (f"release mean sent.csv {MEAN} --value PAY", "Did you mean `pay`?"),
     (f"release mean sent.csv {MEAN} --value pya", "`value` must be a column of sent.csv. Got `pya`."),
     (
-        f"release mean sent.csv {MEAN.replace('--epsilon 1', '--epsilon-column nope')}",
+        f"release mean sent.csv {MEAN.replace('--epsilon 1', '--epsilon-column nope --public nope')}",
         "`epsilon-column` must be a column",
     ),
     (f"randomise mean people.csv {MEAN} --value pya --out new.csv", "Did you mean `pay`?"),
@@ -37,7 +37,7 @@ MISTAKES = [
     (f"release mean headerless.csv {MEAN} --value 20001", "Got `20001`."),
     # raw rows
     (f"release mean people.csv {MEAN}", "`hybridp randomise mean`, or add --simulate-local"),
-    (f"release mean people.csv {MEAN.replace('--epsilon 1', '--epsilon-column eps')}", "--simulate-local"),
+    (f"release mean people.csv {MEAN.replace('--epsilon 1', '--epsilon-column eps --public eps')}", "--simulate-local"),
     (VECTOR, "`hybridp randomise vector-mean`, or add --simulate-local"),
     (KMEANS, "`hybridp randomise kmeans`), or add --simulate-local"),
     (HEAVY, "simulate-local"),

@@ -211,7 +211,8 @@ def test_a_drawn_split_is_a_trial(run: Runner) -> None:
 def test_a_query_of_ones_own_is_read_like_a_file(run: Runner) -> None:
     select = "SELECT pay, CASE WHEN consent = 'yes' THEN 'trusted' ELSE 'local' END AS trust FROM rows"
     plain = estimate(run(f"release mean ours.csv --trust trust --simulate-local {PAY}"))
-    assert estimate(run(f"release mean own.csv --trust trust --simulate-local {PAY}", "--query", select)) == plain
+    line = f"release mean own.csv --trust trust --simulate-local --public consent {PAY}"
+    assert estimate(run(line, "--query", select)) == plain
     assert run(f"release mean own.csv --all-trusted {PAY}", "--query", "DROP TABLE rows").code == 2
 
 

@@ -14,20 +14,8 @@ from hybridp.public.personal_baselines import two_groups
 from hybridp.release.document import sole
 
 HEADER = "pay,trust,eps,report\n"
-READ = [
-    "--value",
-    "pay",
-    "--trust",
-    "trust",
-    "--epsilon-column",
-    "eps",
-    "--missing",
-    "middle",
-    "--lower",
-    "0",
-    "--upper",
-    "100",
-]
+PUBLIC = ["--epsilon-column", "eps", "--public", "eps"]
+READ = ["--value", "pay", "--trust", "trust", *PUBLIC, "--missing", "middle", "--lower", "0", "--upper", "100"]
 SECRET = "77.7731"  # a value of somebody, which no message may repeat
 
 
@@ -101,7 +89,8 @@ def test_a_file_of_epsilons_is_a_plan_too(run: Any, tmp_path: Path, ending: str)
     (tmp_path / "eps.csv").write_text(text)
     if ending == "parquet":
         duckdb.sql("FROM 'eps.csv'").write_parquet("eps.parquet")
-    one = run("plan", "mean", "--epsilons", f"eps.{ending}", "--epsilon-column", "own", "--json").document
+    own = ["--epsilon-column", "own", "--public", "own"]
+    one = run("plan", "mean", "--epsilons", f"eps.{ending}", *own, "--json").document
     assert one == run("plan", "mean", "--groups", "0.1:70,inf:30", "--json").document
     assert sole(one)["predicted"]["estimators"]["adpm"]["groups"][1]["epsilon"] == "inf"
 

@@ -182,9 +182,11 @@ def test_an_invitation_that_is_none_or_stands_beside_other_words_is_refused(run:
 
 
 def test_a_look_before_an_invitation_that_fails_by_a_value_stays_charged(run: Runner, people: Path) -> None:
-    """Otherwise a query that fails where somebody's number is large would find that number, at no epsilon."""
-    looks = "select case when pay::double > 100 then error(pay) else pay end as pay, trust from rows"
-    told = run(f"release quantiles people.csv {PAY} --invite-out i.json --ledger l", "--query", looks)
+    """That somebody's row is damaged is told, so that it is paid for."""
+    whole = people.read_text()
+    people.write_text(f"{whole}1,2,3,4,5,6,7,8,9\n")
+    told = run(f"release quantiles people.csv {PAY} --invite-out i.json --ledger l")
+    people.write_text(whole)
     assert (told.code, told.err.count("\n")) == (2, 1)
     assert [(e.people, e.budget.epsilon, e.state) for e in Ledger.open("l").history()] == [("trusted", 1.0, "refused")]
     assert not Path("i.json").exists()

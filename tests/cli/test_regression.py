@@ -50,17 +50,13 @@ def test_a_release_is_kept_written_drawn_charged_and_of_the_one_shape(run: Runne
 
 @pytest.mark.parametrize("way", ["--simulate-local", "--invite-out i.json"])
 def test_a_look_at_rows_that_fails_by_a_value_stays_charged(run: Runner, people: Path, way: str) -> None:
-    """Otherwise a query that fails where somebody's number is large would find that number, at no epsilon."""
-    looks = "select a, b, y, case when y::double > 9 then error(y) else trust end as trust from rows"
-    told = run(f"release regression people.csv {ASK} --ledger l {way}", "--query", looks)
-    assert (told.code, told.err.count("\n")) == (2, 1)
-    charged = [e for e in Ledger.open("l").history() if e.people == "trusted"]
-    assert {e.state for e in charged} == {"refused"}
-    assert sum(e.budget.epsilon for e in charged) == pytest.approx(1)
+    """That somebody's row is damaged is told, so that it is paid for."""
     with people.open("a") as file:
         file.write("1,2,3,0,trusted,5\n")
     assert run(f"release regression people.csv {ASK} --ledger m {way}").code == 2
-    assert {e.state for e in Ledger.open("m").history() if e.people == "trusted"} == {"refused"}
+    charged = [e for e in Ledger.open("m").history() if e.people == "trusted"]
+    assert {e.state for e in charged} == {"refused"}
+    assert sum(e.budget.epsilon for e in charged) == pytest.approx(1)
     assert not Path("i.json").exists()
 
 

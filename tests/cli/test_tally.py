@@ -18,7 +18,7 @@ from hybridp.ledger import Ledger
 SECRET = "987654.321"
 DRAW = np.random.default_rng(7)
 MEAN = "--value pay --trust trust --missing middle --lower 0 --upper 90000 --epsilon 1"
-OWN = "--value pay --trust trust --missing middle --lower 0 --upper 90000 --epsilon-column eps"
+OWN = "--value pay --trust trust --missing middle --lower 0 --upper 90000 --epsilon-column eps --public eps"
 SHAPE = "--columns a b c --missing middle --lower 0 0 0 --upper 10 20 30 --epsilon 4"
 HEAVY = "--person id --record query url --trust trust --epsilon 4 --delta 1e-5"
 

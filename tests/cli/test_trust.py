@@ -139,7 +139,7 @@ def test_ways_that_contradict_each_other_are_refused(run: Runner, people: Path, 
 
 
 def test_a_query_makes_the_rows_of_every_command(run: Runner, people: Path) -> None:
-    query = ["--query", "SELECT who, pay, consent FROM rows WHERE consent <> ''"]
+    query = ["--public", "consent", "--query", "SELECT who, pay, consent FROM rows WHERE consent <> ''"]
     made = run(
         f"randomise mean people.csv --value pay --trust consent --trusted-value yes {BOUNDS} --out r.csv --json", *query
     )
@@ -147,7 +147,7 @@ def test_a_query_makes_the_rows_of_every_command(run: Runner, people: Path) -> N
     kept = [row["consent"] for row in csv.DictReader(people.read_text().splitlines()) if row["consent"]]
     assert made.document["randomised"] == kept.count("no")
     done = run(f"release mean r.csv --value pay --all-local {BOUNDS} --json",
-               "--query", "SELECT * FROM rows WHERE consent = 'no'")  # fmt: skip
+               "--public", "consent", "--query", "SELECT * FROM rows WHERE consent = 'no'")  # fmt: skip
     assert groups(done.document) == (0, kept.count("no"))
     assert any(
         "the query is: SELECT * FROM rows WHERE consent = 'no'" in line for line in done.document["receipt"]["assumes"]

@@ -98,7 +98,7 @@ def test_a_release_is_the_same_on_every_engine(places: dict[str, list[str]], com
 
 
 BY_GROUP = {
-    "public": f"{COMMANDS['mean']} --by size --compare all --person person",
+    "public": f"{COMMANDS['mean']} --by size --public size --compare all --person person",
     "private": f"{COMMANDS['mean']} --by size --by-private --categories s,m,l --person person",
     "private shares": f"{COMMANDS['shares']} --by size --by-private --categories s,m",
 }

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlglot import exp
 from tests.engines.conftest import ENGINES, Columns, fill_postgres, need_spark, write_parquet
 
+import hybridp as hp
 from hybridp.errors import InvalidInput, UnusablePublicRows, UnusableRows
+from hybridp.ledger import Ledger
+from hybridp.protocols.mean import MeanStudy, release_mean
+from hybridp.public.bounds import Bounds
+from hybridp.public.budgets import PureDP
 from hybridp.public.trust import TrustRule
 from hybridp.randomness import seeded
 from hybridp.tables import MeanQuery, MeanTotals, Source, mean_totals, open_rows
+from hybridp.tables.engine import answers
 
 N = 300
 PEOPLE: Columns = {
@@ -39,7 +47,7 @@ def totals(
     location, table = places[engine]
     if engine == "spark":
         need_spark()
-    source = Source(location, engine, query)
+    source = Source(location, engine, query, public=("code", "agreed", "who", "consent"))
     asked = MeanQuery(value="pay", trust=rule.label, lower=0, upper=100, levels=100, local_raw=True, missing="middle")
     with open_rows(source, table=table if query is None else None, trust=rule, threads=2, **more) as rows:
         return mean_totals(rows, asked)
@@ -86,20 +94,64 @@ def test_the_same_people_are_drawn_on_every_engine(places: dict[str, tuple[Any, 
             totals(places, engine, rule, rng=seeded(8))
 
 
-QUERIES = {
-    "duckdb": "SELECT pay + 1 AS pay, consent FROM rows WHERE code = 1",
-    "postgresql": "SELECT pay + 1 AS pay, consent FROM worded WHERE code = 1",
-    "spark": "SELECT pay + 1 AS pay, consent FROM rows WHERE code = 1",
-}
+WISE = "CASE WHEN pay > 49.5 THEN 100 ELSE 0.0 END AS pay, consent FROM {} WHERE code = 1 AND agreed AND who > ''"
 
 
 def test_a_query_makes_the_same_rows_on_every_engine(places: dict[str, tuple[Any, Any]]) -> None:
     rule = TrustRule("consent", trusted=("yes",))
     chosen = [i for i in range(N) if i % 6 == 0]
     for engine in ENGINES:
-        found = totals(places, engine, rule, QUERIES[engine])
+        query = f"SELECT {WISE.format('worded' if engine == 'postgresql' else 'rows')}"
+        found = totals(places, engine, rule, query)
         assert (found.trusted_people, found.local_people) == (len(chosen), N // 3 - len(chosen)), engine
-        assert found.trusted_level_sum == sum(i % 100 + 1 for i in chosen), engine
+        assert found.trusted_level_sum == sum(100 * (i % 100 >= 50) for i in chosen), engine
+        with pytest.raises(InvalidInput, match=r"`query` must choose rows .* --public pay"):
+            totals(places, engine, rule, query.replace("code = 1", "pay = 1"))
+
+
+ODD: Columns = {
+    "who": ("VARCHAR", ["1", "abc", None, "", "9" * 400, "1e999", "nan", "-inf", "2024-02-30", "ä"]),
+    "whole": ("BIGINT", [0, -(2**63), 2**63 - 1, None, 1, -1, 7, 20, 10, 3]),
+    "small": ("INTEGER", [0, -(2**31), 2**31 - 1, None, 1, -1, 7, 20, 10, 3]),
+    "real": ("DOUBLE", [0.0, -0.0, 1e308, -1e308, math.inf, -math.inf, math.nan, None, 5e-324, 1.5]),
+    "told": ("BOOLEAN", [True, False, None, *[True] * 7]),
+}
+ON_EVERY_ENGINE = [
+    "whole > 0.1234567890123456789012345678901234567", "CASE WHEN whole > 3 THEN whole > 1e-300 END", "real > 1e300",
+    "COALESCE(whole, small, 9007199254740992, 0.5)", "COALESCE(real, 0.5)", "NULLIF(small, whole)", "real IN (1, -2.5)",
+    "whole BETWEEN small AND 9007199254740992", "CASE whole WHEN small THEN 'a' ELSE who END", "told IS TRUE", "NULL",
+    "UPPER(LEFT(TRIM(who), 3)) = LOWER(who)", "CAST(whole AS VARCHAR)", "CAST(told AS VARCHAR)",
+    "who >= 'b' OR NOT told",
+]  # fmt: skip
+NOT_ON_POSTGRESQL = [
+    "TRY_CAST(who AS DOUBLE)", "TRY_CAST(who AS INT)", "TRY_CAST(who AS BOOLEAN)", "TRY_CAST(who AS DATE)",
+    "TRY_CAST(whole AS SMALLINT)", "TRY_CAST(real AS INT)", "whole * whole * small", "real * real", "whole / 0",
+    "1 / real", "-whole - small", "CASE WHEN whole > real THEN real ELSE small END", "CAST(real AS VARCHAR)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_a_query_may_compute_fails_on_no_row(engine: str, tmp_path: Path, request: Any) -> None:
+    """On the oddest numbers and texts; what cannot be made safe on an engine is refused there."""
+    location: Any = tmp_path / "odd.parquet"
+    write_parquet(location, ODD)
+    if engine == "spark":
+        need_spark()
+    if engine == "postgresql":
+        location = request.getfixturevalue("server")
+        fill_postgres(location, "odd", ODD)
+    table = "odd" if engine == "postgresql" else "rows"
+    several = [*ON_EVERY_ENGINE, *(NOT_ON_POSTGRESQL if engine != "postgresql" else [])]
+    listed = ", ".join(f"{this} AS x{i}" for i, this in enumerate(several))
+    with open_rows(Source(location, engine, f"SELECT {listed} FROM {table}"), threads=2) as rows:
+        view = exp.select(*(exp.column(f"x{i}") for i in range(len(several)))).from_("rows")
+        assert len(answers(rows, view)) == 10
+    refused = ["CAST(who AS INT)", "who > 5", "whole = who", "whole % 2", "abs(whole)", "error('x')"]
+    refused += [*NOT_ON_POSTGRESQL[:-2], "whole > real", "pg_sleep(9)"] if engine == "postgresql" else ["sqrt(real)"]
+    for this in refused:
+        with pytest.raises(InvalidInput, match="`query` must") as caught:
+            open_rows(Source(location, engine, f"SELECT CASE WHEN whole > 3 THEN {this} END AS x FROM {table}"))
+        assert caught.value.of_rows is False, this
 
 
 POSTGRES = [
@@ -141,7 +193,7 @@ def test_a_query_only_reads_what_was_named(places: dict[str, tuple[Any, Any]], e
         run(location, "CREATE SEQUENCE IF NOT EXISTS counter")
         body = "CREATE SEQUENCE IF NOT EXISTS made_by_a_query; SELECT 1"
         run(location, f"CREATE OR REPLACE FUNCTION mine() RETURNS int LANGUAGE sql AS '{body}'")
-    with pytest.raises(InvalidInput, match="`query` must") as caught:
+    with pytest.raises(InvalidInput, match=r"`(query|table)` must") as caught:
         open_rows(Source(location, engine, query), threads=2)
     assert not isinstance(caught.value, UnusableRows)
     if engine == "postgresql":
@@ -159,28 +211,19 @@ def run(url: str, sql: str) -> Any:
         return None if row is None else row[0]
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_a_query_that_fails_on_a_row_is_a_refusal_by_rows(places: dict[str, tuple[Any, Any]], engine: str) -> None:
-    query = f"SELECT CAST(who AS INT) AS pay, consent FROM {'worded' if engine == 'postgresql' else 'rows'}"
-    with pytest.raises(UnusableRows) as caught:
-        totals(places, engine, TrustRule("consent", trusted=("yes",)), query)
-    assert not isinstance(caught.value, UnusablePublicRows)
-    assert "p1" not in str(caught.value)
-
-
-def test_a_query_on_postgresql_is_asked_once(places: dict[str, tuple[Any, Any]], tmp_path: Path) -> None:
-    query = "SELECT random() AS pay, 'trusted' AS trust FROM worded"
-    with open_rows(Source(places["postgresql"][0], query=query)) as rows:
-        asked = MeanQuery(value="pay", trust="trust", lower=0, upper=1, missing="middle")
-        assert len({mean_totals(rows, asked) for _ in range(3)}) == 1
-
-
-def test_a_query_that_the_server_cancels_is_a_refusal_by_rows(places: dict[str, tuple[Any, Any]]) -> None:
+def test_a_query_that_the_server_cancels_is_charged(places: dict[str, tuple[Any, Any]], tmp_path: Path) -> None:
     """It can be slow where somebody's value is large; of a table, that a server is slow is not the rows' doing."""
     location = places["postgresql"][0]
-    run(location, "CREATE VIEW asleep AS SELECT pg_sleep(600)::text AS trust")
+    run(location, "CREATE VIEW asleep AS SELECT pg_sleep(600)::text AS trust, 1 AS pay")
     hurried = f"{location}&options=-c%20statement_timeout%3D300"
-    with pytest.raises(InvalidInput, match="the server cancelled it") as caught:
-        open_rows(Source(hurried, query="SELECT trust FROM asleep"))
+    totals = {"trusted": PureDP(5.0), "local": PureDP(5.0)}
+    found = {}
+    for query in (None, "SELECT trust, pay FROM asleep"):
+        ledger = Ledger.create(tmp_path / str(query), totals)
+        study = MeanStudy(Bounds(0, 1), PureDP(0.25))
+        with pytest.raises(InvalidInput, match="the server cancelled it"):
+            release_mean(Source(hurried, query=query), study, hp.Columns("pay", "trust"),
+                         table=None if query else "asleep", ledger=ledger)  # fmt: skip
+        found[query] = ledger.accounts()[0].spent.epsilon
     run(location, "DROP VIEW asleep")
-    assert caught.value.of_rows
+    assert found == {None: 0.0, "SELECT trust, pay FROM asleep": 1.0}

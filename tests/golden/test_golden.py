@@ -25,7 +25,7 @@ HERE = Path(__file__).resolve().parent
 FREEZE = os.environ.get("HYBRIDP_FREEZE") == "1"
 FITTED = ("study", "quantiles", "steered-mean", "regression")
 MEAN = "--value pay --trust trust --missing middle --lower 0 --upper 100000 --epsilon 1"
-OWN = "--value pay --trust trust --missing middle --lower 0 --upper 100000 --epsilon-column eps"
+OWN = "--value pay --trust trust --missing middle --lower 0 --upper 100000 --epsilon-column eps --public eps"
 VECTOR = "--columns pay age --trust trust --missing middle --lower 0 --upper 100000 90 --epsilon 2"
 SHARES = "--choice eps --options 0.5,1.0 --other more --trust trust --epsilon 1"
 BINS = "--value age --lower 20 --upper 80 --bins 24 --missing 77.5..80.0 --trust trust --epsilon 1"
@@ -36,6 +36,7 @@ LINE_FILE = """
 schema = 1
 promise = {epsilon = 8}
 trust = {column = "trust"}
+people = {public = ["trust"]}
 [[question]]
 name = "age"
 kind = "number"
@@ -130,16 +131,16 @@ SCENES: dict[str, tuple[str, ...]] = {
         "plan histogram --edges 0,10,20,50 --shares 0.2,0.3,0.5 --n 1000 --opt-in 0.1 --epsilon 0.5 --delta 1e-6",
     ),
     "groups": (
-        f"release mean wards.csv {MEAN} --by ward --compare all --joint --simulate-local --seed 5",
-        f"release shares wards.csv {SHARES} --by ward --categories east,north,south --least 20 --compare north "
-        "--simulate-local --seed 7",
+        f"release mean wards.csv {MEAN} --by ward --public ward --compare all --joint --simulate-local --seed 5",
+        f"release shares wards.csv {SHARES} --by ward --public ward --categories east,north,south --least 20 "
+        "--compare north --simulate-local --seed 7",
         f"release mean wards.csv {MEAN} --by ward --by-private --categories east,north,south --compare all "
         "--simulate-local --seed 5",
         f"release shares wards.csv {SHARES} --by ward --by-private --categories east,north,south --delta 1e-6 "
         "--noise gaussian --simulate-local --seed 5",
         f"randomise mean wards.csv {MEAN} --by ward --out sent.csv --seed 4",
-        f"release mean sent.csv {MEAN} --by ward --seed 4 --out first.json",
-        f"release mean wards.csv {MEAN} --by ward --simulate-local --seed 6 --out second.json",
+        f"release mean sent.csv {MEAN} --by ward --public ward --seed 4 --out first.json",
+        f"release mean wards.csv {MEAN} --by ward --public ward --simulate-local --seed 6 --out second.json",
         "compare first.json second.json",
         "plan mean --n 20_000 --opt-in 0.1 --lower 0 --upper 100 --sd 15 --epsilon 1 --by dept --categories a,b "
         "--compare a",

@@ -52,7 +52,7 @@ CHANCES = {"pay": 0.25, "body": 0.25, "last": 0.5}
 
 def declared(kind: str, **changes: Any) -> Study:
     last = {"records": WORDS, "points": PLACE}[kind]
-    people = {"people": {"column": "who"}} if kind == "records" else {}
+    people = {"people": {"public": ["trust"], **({"column": "who"} if kind == "records" else {})}}
     promise = {"epsilon": EPSILON, "delta": DELTA, "several": "drawn"}
     given = {"title": "Three", "promise": promise, "trust": "trust", "questions": [PAY, BODY, last], **people}
     return Study(**{**given, **changes})

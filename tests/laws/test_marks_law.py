@@ -28,7 +28,8 @@ KINDS: dict[str, dict[str, tuple[object, ...]]] = {
     },
     "personal": {
         "device": ("randomise", "mean", "--value", "pay", "--trust", "trust", *NUMBER, "--epsilon-column", "own"),
-        "release": ("release", "mean", "--value", "pay", "--trust", "trust", *NUMBER, "--epsilon-column", "own"),
+        "release": ("release", "mean", "--value", "pay", "--trust", "trust", *NUMBER, "--epsilon-column", "own",
+                    "--public", "own"),
         "tally": ("--epsilon-column", "own"),
     },
     "vector": {

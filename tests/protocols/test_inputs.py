@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,7 @@ def mean(data: Any, trust: Any, **run: Any) -> Any:
 
 
 def personal(data: Any, trust: Any, **run: Any) -> Any:
+    data = replace(data if isinstance(data, Source) else Source(data), public=("own",))
     return release_personal_mean(data, PersonalStudy(BOUNDS), Columns("pay", trust, missing="middle"), "own", **run)
 
 
@@ -260,8 +262,7 @@ def test_a_query_is_refused_where_nobody_would_pay_for_its_failure(tmp_path: Pat
     """Reports alone are charged when they have been read: a query that fails on a trusted value failed for nothing."""
     table = tmp_path / "people.csv"
     table.write_text("pay,colour,town,trust\n31,red,a,trusted\n17,blue,b,trusted\n")
-    fails = "CAST(CASE WHEN pay > 30 THEN 'x' ELSE '1' END AS INT) AS pay"
-    told = Source(table, query=f"SELECT {fails}, colour, town, trust FROM rows")
+    told = Source(table, query="SELECT pay, colour, town, trust FROM rows", public=("town",))
     own = MeanStudy(BOUNDS, PureDP(1.0), Rule("lm-only"))
     ways: dict[str, Callable[[Ledger], Any]] = {
         "mean": lambda ledger: release_mean(told, own, Columns("pay", "trust", missing="middle"), ledger=ledger),
@@ -274,7 +275,8 @@ def test_a_query_is_refused_where_nobody_would_pay_for_its_failure(tmp_path: Pat
             Columns("colour", "trust"), ledger=ledger,
         ),
         "number": lambda ledger: hp.Study.of(
-            {"promise": {"epsilon": 1.0}, "trust": {"column": "trust"}, "questions": [
+            {"promise": {"epsilon": 1.0}, "trust": {"column": "trust"}, "people": {"public": ["town"]},
+             "questions": [
                 {"name": "pay", "kind": "number", "missing": "middle", "lower": 0, "upper": 100,
                  "statistics": ["mean", "sd"],
                  "estimator": "lm-only"}]}

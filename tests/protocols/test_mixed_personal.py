@@ -36,7 +36,8 @@ BOUNDS, MEAN, DELTA = Bounds(0, 1), 2 / 7, 1e-4
 MIXING = LevelMixing(100, DELTA)
 STUDY = PersonalStudy(BOUNDS, mixing=MIXING)
 COLUMNS = Columns("pay", "trust", missing="middle")
-WHAT = ["--value", "pay", "--missing", "middle", "--lower", "0", "--upper", "1", "--epsilon-column", "own"]
+WHAT = ["--value", "pay", "--missing", "middle", "--lower", "0", "--upper", "1", "--epsilon-column", "own",
+        "--public", "own"]  # fmt: skip
 MIX = ["--batch", "100", "--shuffled-delta", str(DELTA)]
 # How many people of each epsilon a batch holds, in the two ways in which they may write it.
 ONE = {("1", "1.0"): 150, ("2", "2.00"): 130, ("0", "0.0"): 20, ("8", "8.0"): 30}
@@ -202,7 +203,7 @@ def test_a_declared_study_does_the_same(folder: Path, tmp_path: Path) -> None:
     study, batch, books = tmp_path / "study.toml", tmp_path / "batch.csv", tmp_path / "l.db"
     asked = 'name = "pay"\nkind = "number"\nmissing = "middle"\nlower = 0\nupper = 1\n'
     mixer = f"[mixer]\nbatch = 100\ndelta = {DELTA}\n"
-    start = 'title = "t"\ntrust = "trust"\n[promise]\nepsilon_column = "own"\n'
+    start = 'title = "t"\ntrust = "trust"\n[people]\npublic = ["own"]\n[promise]\nepsilon_column = "own"\n'
     study.write_text(f"{start}{mixer}[[questions]]\n{asked}")
     told = json.loads(run("randomise", study, folder / "one.csv", "--mixed", "--out", batch, "--json"))
     assert told["batch"]["levels"][1]["epsilon"] == central_epsilon(150, 1.0, DELTA)
@@ -213,7 +214,8 @@ def test_a_declared_study_does_the_same(folder: Path, tmp_path: Path) -> None:
     assert {account.spent.epsilon for account in Ledger.open(books).accounts()} == {1.0}
     run("release", study, folder / "reports.csv", "--ledger", tmp_path / "none.db")
     assert Ledger.open(tmp_path / "none.db").remaining(MIXED_ACCOUNT).epsilon == 1.0  # no batch: nobody pays for one
-    study.write_text(f"{start}{mixer}[people]\ntrusted = 9\nlocal = 9\nshuffled = 9\n[[questions]]\n{asked}")
+    counted = start.replace("[people]", "[people]\ntrusted = 9\nlocal = 9\nshuffled = 9")
+    study.write_text(f"{counted}{mixer}[[questions]]\n{asked}")
     assert "everyone has their own epsilon" in run("plan", study, code=1)
     question = {"name": "pay", "kind": "number", "missing": "middle", "lower": 0, "upper": 1}
     served = {"title": "t", "promise": {"allowed_epsilons": [1.0, 2.0]}, "mixer": {"batch": 100, "delta": DELTA}}

@@ -63,7 +63,8 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def declare(*questions: dict[str, Any], **changes: Any) -> Study:
     """Its noise is drawn from system randomness: at this level one interval in a million misses."""
     promise = {"epsilon": 4.0, "delta": 1e-6, "several": "split"}
-    stated = {"title": "All", "promise": promise, "trust": "trust", "people": {"column": "id"}}
+    people = {"column": "id", "public": ["trust", "eps"]}
+    stated = {"title": "All", "promise": promise, "trust": "trust", "people": people}
     return Study(**{**stated, "level": 1 - 1e-6, "questions": list(questions), **changes})
 
 
@@ -200,7 +201,7 @@ def test_who_takes_part_in_a_synthetic_table_is_said_or_drawn_for_a_trial(people
         declare(TABLE, NUMBER, trust={"everyone": "trusted"}, people={}).release(people, trial_opt_in=0.25)
     with pytest.raises(InvalidInput, match=r"`trust.everyone` must be local, or a column, for reports on home"):
         alike.randomise(people, tmp_path / "r.csv")
-    mixed = declare(TABLE, people={})
+    mixed = declare(TABLE, people={"public": ["trust"]})
     planned = mixed.plan(people)["home"]
     assert set(planned.errors) == {"trusted", "local", "stated", "chosen"}
     assert (planned.people, planned.opt_in) == (4000, 0.25)

@@ -52,7 +52,7 @@ def every_form(table: pa.Table, folder: Path) -> dict[str, Callable[[], Any]]:
         "structured": lambda: structured(frame),
         "relation": lambda: duckdb.connect().from_arrow(table),
         "query of csv": lambda: Source(folder / "t.csv", query="SELECT * FROM rows"),
-        "query of pandas": lambda: Source(frame, query="WITH all_of_it AS (SELECT * FROM rows) FROM all_of_it"),
+        "query of pandas": lambda: Source(frame, query="FROM rows"),
         "query of duckdb file": lambda: Source(folder / "t.duckdb", query="SELECT p.* FROM people AS p"),
     }
 

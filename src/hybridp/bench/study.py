@@ -12,7 +12,7 @@ import numpy as np
 from hybridp.bench.number import USED, AlonePlan, NumberPlan
 from hybridp.bench.steered_mean import SteeredPlan, plan_steered
 from hybridp.curator.groups import group_sizes
-from hybridp.curator.sources import Counted, count_people, must_not_ask
+from hybridp.curator.sources import Counted, count_people, must_not_ask, with_public
 from hybridp.errors import InvalidInput, must
 from hybridp.protocols import asked
 from hybridp.protocols.mean import MeanStudy
@@ -224,6 +224,7 @@ def plan_study(
     trusted: int | None = None, local: int | None = None, shuffled: int | None = None,
 ) -> StudyPlan:  # fmt: skip
     """Predict every question's error. Nothing is charged, and of `data` only what is public is read."""
+    data = with_public(data, study.people.public)
     mixed = study.people.shuffled or 0 if shuffled is None else shuffled
     rule = "must go with a study that has a mixer ([mixer])"
     must(not mixed or study.mixer is not None, "shuffled", rule, mixed)

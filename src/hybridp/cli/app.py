@@ -328,8 +328,9 @@ def main(args: list[str] | None = None) -> None:
         code = _fail(" ".join(error.format_message().split()), 2, as_json=as_json)
     except HybridpError as error:
         code = _fail(str(error), error.exit_code, as_json=as_json and not getattr(error, "answered", False))
-    except (click.Abort, KeyboardInterrupt):
-        code = _fail(f"interrupted; {_so_far[0]}.", 130, as_json=as_json)
+    except (click.Abort, KeyboardInterrupt) as error:
+        said = next((str(one) for one in (error, error.__cause__) if isinstance(one, KeyboardInterrupt)), "")
+        code = _fail(f"interrupted; {_so_far[0]}. {said}".strip(), 130, as_json=as_json)
     except BrokenPipeError:
         from hybridp.cli.releasing import silence
 

@@ -15,6 +15,7 @@ import click
 
 from hybridp.errors import InvalidInput
 from hybridp.public.envelope import appearing
+from hybridp.public.study import People, declared
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -41,6 +42,7 @@ __all__ = [
     "number",
     "plot_option",
     "progress",
+    "public_option",
     "randomness",
     "receipt",
     "rows_argument",
@@ -109,11 +111,13 @@ class _RowsIn(click.ParamType):  # type: ignore[type-arg]
         from hybridp.curator.sources import Source
 
         told = {} if ctx is None else ctx.meta
-        decimal = told.get("hybridp.decimal") or ""
-        return Source(str(value), told.get("hybridp.engine") or "", told.get("hybridp.query"), decimal)
+        decimal, public = told.get("hybridp.decimal") or "", told.get("hybridp.public") or ()
+        return Source(str(value), told.get("hybridp.engine") or "", told.get("hybridp.query"), decimal, public)
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    if isinstance(value, tuple):  # written A,B,C, or one after another
+        value = tuple(part.strip() for text in value for part in text.split(","))
     ctx.meta[f"hybridp.{param.human_readable_name.lower()}"] = value
 
 
@@ -142,6 +146,13 @@ bounds_options = _stack(
 table_option = click.option("--table", "table_name", help="The table, in a DuckDB file or a database.")
 
 
+(_public,) = (one for one in declared(People) if one.name == "public")
+public_option = click.option(
+    "--public", multiple=True, metavar="COLUMN,...", help=_public.help, is_eager=True, expose_value=False,
+    callback=_remember,
+)  # fmt: skip
+
+
 # Engine and query are read first, and the file then knows them: commands have one argument for where rows live.
 def rows_in(name: str, *, required: bool = True) -> Callable[[F], F]:
     """The argument for where rows live, called so in the help and in messages."""
@@ -162,8 +173,8 @@ def rows_in(name: str, *, required: bool = True) -> Callable[[F], F]:
             is_eager=True,
             expose_value=False,
             callback=_remember,
-            help=f"Read what one SELECT makes of {name}: of a file from the table `rows`, of a database from its "
-            "tables.",
+            help=f"Read what one SELECT makes of {name}, row by row: of a file from the table `rows`, of a database "
+            "from one of its tables.",
         ),
         click.option(
             "--decimal",
@@ -173,6 +184,7 @@ def rows_in(name: str, *, required: bool = True) -> Callable[[F], F]:
             callback=_remember,
             help=f'The decimal sign of numbers that {name} holds as text: "." or ",".',
         ),
+        *([public_option] if name != "DATA" else []),  # a study says it itself
     )
 
 

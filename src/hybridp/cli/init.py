@@ -163,13 +163,14 @@ def init(
     by = asked_by if asked_by is not None else asker.text("Who asks", "")
     level = epsilon if epsilon is not None else asker.number("What every person is promised (epsilon)", 1.0, above=0)
     reached = {name: told for name, told in (("purpose", purpose), ("contact", contact)) if told}
+    counted = {"public": [choice["column"]]} if "column" in choice else {}  # a plan counts who trusts
     study = Study.of(
         {
             "title": named,
             "asked_by": by,
             "promise": {"epsilon": level},
             "trust": choice,
-            "people": {} if who is None else {"column": who},
+            "people": counted | ({} if who is None else {"column": who}),
             **({"collection": reached} if reached else {}),
             "questions": questions,
         }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hybridp.cli.amplify import print_three_columns, print_three_means, three_columns, three_means
-from hybridp.cli.common import answered, check_plot, emit, needed, number, sd_range, table
+from hybridp.cli.common import answered, check_plot, emit, needed, number, public_option, sd_range, table
 from hybridp.cli.groups import show_groups
 from hybridp.cli.options import Later, command, count, given, list_option, one_question, options_of, some
 from hybridp.errors import InvalidInput
@@ -63,6 +63,7 @@ class Showing(Fields):
 @list_option("--local-groups", help="The same for local people.")
 @click.option("--epsilons", type=click.Path(path_type=Path), help="A file with one person's epsilon a row.")
 @click.option("--epsilon-column", default="epsilon", show_default=True, help="Its column.")
+@public_option
 @click.option("--mean", "mean_value", type=float, help="A guess of the mean, where the local noise depends on it.")
 @click.option("--target", type=float, help="How many opt-ins are needed to reach this root mean squared error?")
 @click.option(
@@ -265,9 +266,11 @@ def _personal(
 
 
 def _read_epsilons(file: Path, column: str) -> Any:
-    from hybridp.curator.sources import epsilon_counts, open_rows
+    from hybridp.curator.sources import Source, epsilon_counts, must_be_public, open_rows
 
-    with open_rows(file) as rows:
+    source = Source(file, public=click.get_current_context().meta.get("hybridp.public") or ())
+    must_be_public(source, "epsilon-column", column)
+    with open_rows(source) as rows:
         return epsilon_counts(rows, column)
 
 

@@ -92,7 +92,14 @@ def _mean(
     asked: Releasing, mixed: tuple[Path, ...], *, steered: bool, invite_out: Path | None, local_people: int | None,
 ) -> None:  # fmt: skip
     """The release that the command asks for: steered, by group, of everybody's own epsilon, or plain."""
-    from hybridp.protocols.asked import grouping, joint_study, mean_study, number_columns, personal_study
+    from hybridp.protocols.asked import (
+        grouping,
+        joint_study,
+        mean_study,
+        must_declare_public,
+        number_columns,
+        personal_study,
+    )
     from hybridp.protocols.groups import release_groups
     from hybridp.protocols.joint import release_joint
     from hybridp.protocols.mean import release_mean
@@ -102,6 +109,7 @@ def _mean(
     if question.joint and question.by is None:
         raise InvalidInput("`joint` must go with by, the column of the groups. Got it alone.")
     study = one_question(question, promise, trust=rule, people=people, level=level, mixer=mixer)
+    must_declare_public(study, file)
     if steered:
         asked.finish(release_invited(file, study, rule, asked, invite_out, local_people), _print_mean)
         return

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from hybridp.curator.mean import Columns
-from hybridp.curator.sources import Rows, TableLike, open_rows
+from hybridp.curator.sources import Rows, TableLike, must_be_public, open_rows
 from hybridp.public.trust import Trusts, label_column
 from hybridp.tables.groups import group_sizes as sizes_of
 from hybridp.tables.groups import kept_by_group, rows_of
@@ -15,8 +15,9 @@ __all__ = ["group_sizes", "grouped", "rows_of", "sizes"]
 
 
 @contextmanager
-def grouped(rows: Rows, by: str, columns: Columns) -> Iterator[Rows]:
-    """The columns of a release, kept beside everybody's group."""
+def grouped(rows: Rows, by: str, columns: Columns, option: str) -> Iterator[Rows]:
+    """The columns of a release, kept beside everybody's group; `option` is what the column of the value is called."""
+    rows.need(option, columns.value)
     report = columns.report
     beside = () if report is None else (report, f"{report}_mechanism", f"{report}_batch")
     own = (columns.value, label_column(columns.trust), columns.person, columns.record_key, columns.record_id)
@@ -34,6 +35,7 @@ def group_sizes(
 ) -> dict[str, tuple[int, int]]:
     """The same of a whole table, for a plan: no value of anybody is read."""
     label = label_column(trust)
+    must_be_public(data, "by", by)
     with (
         open_rows(data, table=table, trust=trust, person=person) as rows,
         kept_by_group(rows, by, (label, person)) as kept,

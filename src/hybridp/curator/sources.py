@@ -38,12 +38,14 @@ __all__ = [
     "count_people",
     "count_rows",
     "epsilon_counts",
+    "must_be_public",
     "must_not_ask",
     "must_read_again",
     "number_column",
     "open_rows",
     "read_as",
     "shown",
+    "with_public",
 ]
 
 
@@ -83,12 +85,32 @@ def read_as(data: Any, decimal: str | None) -> Any:
 
 def must_read_again(data: TableLike | None, times: int) -> None:
     """Refuse a stream, which can be read but once, where a table is read for several questions."""
-    must(times == 1 or not read_once(data), "data", "must be a table for several questions", "a stream: read it whole")
+    held = data.location if isinstance(data, Source) else data
+    must(times == 1 or not read_once(held), "data", "must be a table for several questions", "a stream: read it whole")
 
 
 def asks(data: TableLike | None) -> bool:
     """Whether the rows are the answer to a query: who is in it, and what is called what, may be by people's values."""
     return isinstance(data, Source) and data.query is not None
+
+
+def with_public(data: TableLike | None, public: tuple[str, ...]) -> Any:
+    """The rows with the columns that a study declares public: it states them, and nobody else does."""
+    if data is None or not (public or isinstance(data, Source)):
+        return data
+    source = data if isinstance(data, Source) else Source(data)
+    rule = "must be left out here, where the study states it (people.public)"
+    must(source.public in ((), public), "public", rule, ", ".join(source.public))
+    return replace(source, public=public)
+
+
+def must_be_public(data: TableLike, option: str, column: str) -> None:
+    """Refuse to publish exactly who holds what in a column, unless it is declared public. No row is read for it."""
+    if not isinstance(data, Source) or column not in data.public:
+        raise InvalidInput(
+            f"`{option}` must be declared public, as how many people hold what in it is told exactly: add it to "
+            f"people.public, or --public {column}, if everybody may know it. Got `{column}`, which is not."
+        )
 
 
 def chosen_by(data: TableLike, table: str | None = None, trust: Trusts | None = None) -> str:
@@ -135,6 +157,10 @@ def count_people(
     table: str | None = None,
 ) -> Counted:
     """How many people are in each group, by their choices alone; of the columns of `answers` only that they exist."""
+    rule = rule_of(trust)
+    for option, column in (("trust", None if rule is None else rule.column), ("epsilon-column", epsilon)):
+        if column is not None:
+            must_be_public(data, option, column)
     with open_rows(data, table=table, trust=trust, person=person) as rows:
         for question, columns in answers.items():
             for name in columns:

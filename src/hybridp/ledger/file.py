@@ -272,8 +272,8 @@ class Ledger:
         """Charge first, then run the body that reads the data.
 
         If the body fails, the charge is void where the failure can tell nothing of raw values: a parameter or a public
-        column broke a rule, or the user interrupted. Any other failure may depend on the rows (`UnusableRows`, and what
-        nobody foresaw): its charge stays, in the state `refused`.
+        column broke a rule, or the user interrupted what reads no query. Any other failure may depend on the rows
+        (`UnusableRows`, and what nobody foresaw): its charge stays, in the state `refused`.
 
         A set of reports stays charged: people have sent them, and another release may already rely on it. Such a set is
         charged in the body, by `Spending.charge`, when its reports have been read and its digest is known: reports are
@@ -294,8 +294,9 @@ class Ledger:
                 raise LedgerProblem(
                     f"{said} Nothing was released, but its charge could not be voided: it stands."
                 ) from None
-            if stands and ids and isinstance(failure, HybridpError):
-                failure.args = (f"{failure} What people's rows hold may be the reason, so that the charge stands.",)
+            if stands and ids and isinstance(failure, HybridpError | KeyboardInterrupt):
+                said = f"{failure} What people's rows hold may be the reason, so that the charge stands."
+                failure.args = (said.strip(),)
             raise
 
     def keep(self, purpose: str, entries: Iterable[int], write: Callable[[int], Mapping[str, Any]]) -> int:

@@ -121,8 +121,9 @@ class Charge:
 
 def tells_nothing(failure: BaseException) -> bool:
     """Whether a failure is the same whatever people's raw values are."""
-    if isinstance(failure, HybridpError) and failure.of_rows is not None:
-        return not failure.of_rows
+    of_rows = getattr(failure, "of_rows", None)
+    if of_rows is not None:
+        return not of_rows
     if isinstance(failure, UnusableRows):
         return isinstance(failure, UnusablePublicRows)
     return isinstance(failure, (HybridpError, KeyboardInterrupt))

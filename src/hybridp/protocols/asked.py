@@ -14,6 +14,7 @@ from typing import Any, cast
 from hybridp.blend.mean import Rule
 from hybridp.curator.heavy import RecordColumns
 from hybridp.curator.mean import Columns
+from hybridp.curator.sources import must_be_public
 from hybridp.curator.vector import VectorColumns
 from hybridp.protocols.distribution import DistributionStudy
 from hybridp.protocols.heavy import HeavyStudy
@@ -58,6 +59,7 @@ __all__ = [
     "joint_study",
     "heavy_study",
     "kmeans_study",
+    "must_declare_public",
     "mean_study",
     "number_columns",
     "number_study",
@@ -173,6 +175,16 @@ def grouping(study: Declaration, place: int) -> Grouping | None:
     if not isinstance(asked, Grouped) or asked.by is None:
         return None
     return Grouping(asked.by, asked.categories, asked.by_private, asked.least, asked.compare, asked.joint)
+
+
+def must_declare_public(study: Declaration, data: Any) -> None:
+    """Refuse to tell exactly who holds what in a column of groups, or of own epsilons, that is not declared public."""
+    for place in range(len(study.questions)):
+        by = grouping(study, place)
+        if by is not None and not by.private:
+            must_be_public(data, "by", by.column)
+    if study.promise.epsilon_column is not None:
+        must_be_public(data, "epsilon-column", study.promise.epsilon_column)
 
 
 def joint_study(study: Declaration, place: int) -> JointStudy:

@@ -11,7 +11,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from hybridp.curator.sources import open_rows
+from hybridp.curator.sources import open_rows, with_public
 from hybridp.device.files import (
     draw_questions,
     write_marginal_reports,
@@ -101,6 +101,7 @@ def randomise_study(
     batch.
     """
     rng = secure() if rng is None else rng
+    data = with_public(data, study.people.public)
     if mixed:
         return _write_batch(study, data, out, invite, kept, {"table": table, "overwrite": overwrite}, rng)
     rule = asked.trust_rule(study)

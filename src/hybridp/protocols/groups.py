@@ -86,7 +86,7 @@ def release_groups(
     with (
         spending(ledger, first, own, trial=trial, path=path) as entries,
         open_rows(path, **opened) as rows,
-        curating.grouped(rows, grouping.column, columns) as every,
+        curating.grouped(rows, grouping.column, columns, "value" if name == "mean" else "choice") as every,
     ):
         whole = _read(every, study, columns, **told)
         sizes = grouping.sized(curating.sizes(every, grouping.column, columns))

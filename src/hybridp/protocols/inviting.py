@@ -6,6 +6,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from hybridp.curator.sources import with_public
 from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Ledger
 from hybridp.protocols import asked, heavy_files, kmeans_files, regression_files, steered_mean_files
@@ -53,6 +54,7 @@ def invite_study(
     what = "name the window that local people are asked within" if mean else what
     must(data is not None, "data", f"must be given: trusted people {what}", "none")
     labels = asked.trust_rule(study) if trust is None else trust
+    data = with_public(data, study.people.public)
     if mean:
         found = steered_mean_files.release_steered(
             data, asked.mean_study(study, i), asked.number_columns(study, i, labels), invite_out=place, table=table,

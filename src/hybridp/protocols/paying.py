@@ -21,10 +21,11 @@ from hybridp.public.budgets import ApproxDP, PureDP, doubts
 from hybridp.public.trust import Trusts, label_column
 from hybridp.release.receipt import Asked, Receipt, plain
 
-__all__ = ["ASKED_BEFORE", "kept", "looked", "must_have_paid", "on_reports", "paid_rows", "spending", "undecided"]
-__all__ += ["warned"]
+__all__ = ["ASKED_BEFORE", "FLOOR", "answered_after", "kept", "looked", "must_have_paid", "on_reports"]
+__all__ += ["paid_rows", "spending", "undecided", "warned"]
 
 Guarantee = PureDP | ApproxDP
+T = TypeVar("T")
 ASKED_BEFORE = (
     "the answer to an invitation reads, draws and charges nothing of trusted people again: they were asked before"
 )
@@ -39,7 +40,7 @@ def spending(
 
     `later` are the charges for reports, which the body makes when it has read them. `path` are the rows: where nothing
     is charged before they are read, they must not be the answer to a query, which anybody's value can make fail.
-    Where they are one, the charge stands whatever the body fails for, once the query has been asked.
+    Where they are one, the charge stands whatever the body fails for, and is `FLOOR` at least, once a row was read.
     """
     if ledger is None:
         yield Spending()
@@ -47,24 +48,55 @@ def spending(
     first = any(charge.digest is None for charge in charges)  # a set of reports may be paid for already
     if not first:
         must_not_ask(path)
-    with ledger.spending(charges, later, trial=trial) as entries, _told_by(path):
+    with ledger.spending(charges, later, trial=trial) as entries, _told_by(path, ledger, entries, charges):
         yield entries
 
 
-@contextmanager
-def _told_by(path: TableLike | None) -> Iterator[None]:
-    """Of a table, how many people there are is public, and who they are; of the answer to a query it may be a secret.
+FLOOR = 1.0
+"""What a query that ends in no release costs trusted people at least, in epsilon; or all that they have left."""
 
-    `WHERE income > 100000` leaves nobody, or too few, by what people's values are. Nobody can see in a query whether
-    what it asks is public, so that no refusal over its answer is free.
+
+@contextmanager
+def _told_by(path: TableLike | None, ledger: Ledger, entries: Spending, charges: Sequence[Charge]) -> Iterator[None]:
+    """Around the body that reads the rows: where they are the answer to a query, no failure and no interrupt is free.
+
+    Whether a query fails, and how long it takes, is told by the rows, and whoever asks chooses what a release costs:
+    so that one which ends in no release costs `FLOOR`. Only what is refused before a row is read costs nothing.
     """
     try:
         yield
     except LedgerProblem:
         raise
+    except BaseException as failure:
+        if asks(path) and getattr(failure, "of_rows", None) is None:
+            failure.of_rows = True  # type: ignore[attr-defined]
+        if asks(path) and not tells_nothing(failure) and not isinstance(ledger, Shared):
+            entries.charge(_up_to_floor(ledger, entries, charges))
+            price = f"costs trusted people an epsilon of {FLOOR:g}, or all they have left"
+            failure.args = (f"{failure} A query that ends in no release {price}.".strip(),)
+        raise
+
+
+def _up_to_floor(ledger: Ledger, entries: Spending, charges: Sequence[Charge]) -> list[Charge]:
+    """What trusted people are charged beside what this release has cost them, up to the floor."""
+    paid = [entry for entry in ledger.history() if entry.id in entries]
+    accounts = {account.people: account.left for account in ledger.accounts()}
+    found = []
+    for people in dict.fromkeys(charge.people for charge in charges if charge.people.startswith("trusted")):
+        left = accounts[people]
+        missing = min(FLOOR - sum(one.budget.epsilon for one in paid if one.people == people), left.epsilon)
+        if missing > 0:
+            purpose = "a query that ended in no release"
+            found.append(Charge(people, PureDP(missing, left.neighbours), "the floor for such a query", purpose))
+    return found
+
+
+def answered_after(answers: Mapping[str, Any], path: TableLike | None, answer: Callable[[], T]) -> T:
+    """The next answer from the same rows. Where a query was asked for one before, no refusal is free any more."""
+    try:
+        return answer()
     except HybridpError as failure:
-        if asks(path) and failure.of_rows is None:
-            failure.of_rows = True
+        failure.of_rows = True if answers and asks(path) else failure.of_rows
         raise
 
 
@@ -90,7 +122,6 @@ class _Release(Protocol):
 
 
 R = TypeVar("R", bound=_Release)
-T = TypeVar("T")
 
 
 def warned(promises: Iterable[Guarantee], people: int) -> tuple[str, ...]:
@@ -158,12 +189,11 @@ def looked(
     except BudgetExceeded:
         must_not_ask(path, "nothing is left to pay for its failure", "Make a table of its answer first")
     try:
-        with _told_by(path):
-            return read()
+        return read()
     except BaseException as failure:
-        if tells_nothing(failure):
+        if tells_nothing(failure) and (not asks(path) or getattr(failure, "of_rows", None) is False):
             raise
-        with spending(ledger, failed, trial=trial):
+        with spending(ledger, failed, trial=trial, path=path):
             raise
 
 
@@ -189,7 +219,9 @@ def paid_rows(
     """
     now, later = ([], [*first, *own]) if undecided else (first, own)
     read = None if undecided else path
-    with spending(ledger, now, later, trial=trial, path=read) as entries, _told_by(path), ExitStack() as stack:
+    with spending(ledger, now, later, trial=trial, path=read) as entries, ExitStack() as stack:
+        if undecided and ledger is not None:
+            stack.enter_context(_told_by(path, ledger, entries, first))
         try:
             rows = stack.enter_context(open_rows(path, trust=trust, person=person, **opened))
             people = None

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from hybridp.curator.shares import check_batches
-from hybridp.curator.sources import check_answers, must_read_again
+from hybridp.curator.sources import check_answers, must_read_again, with_public
 from hybridp.curator.synth_groups import read_groups
 from hybridp.errors import InvalidInput, NotShown, UnusablePublicRows, must
 from hybridp.ledger import Charge, Ledger, Shared, together
@@ -28,7 +28,7 @@ from hybridp.protocols.groups import release_groups
 from hybridp.protocols.joint import release_joint
 from hybridp.protocols.mean import kept, on_reports, release_mean, spending
 from hybridp.protocols.number import release_number
-from hybridp.protocols.paying import must_have_paid
+from hybridp.protocols.paying import answered_after, must_have_paid
 from hybridp.protocols.personal import release_personal_mean
 from hybridp.protocols.regression import release_regression
 from hybridp.protocols.shares import release_shares
@@ -121,6 +121,7 @@ def release_study(
     simulate_local = simulate_local or drawn_trust(rule)
     twice = any(asked.grouping(study, i) is not None for i in range(len(study.questions)))
     must_read_again(data, len(study.questions) + twice)
+    asked.must_declare_public(study, data := with_public(data, study.people.public))
     rule_of_mixed = "must go with a study that has a mixer: its section [mixer] says how small a batch may be"
     must(not mixed or study.mixer is not None, "mixed", rule_of_mixed, f"{len(mixed)} without one")
     run = {
@@ -147,10 +148,9 @@ def _release(
         must_have_paid(ledger, invite)
     first = together([charge for way in ways.values() for charge in way.first], study.purpose, once=once)
     later = together([charge for way in ways.values() for charge in way.later], study.purpose, collection, once=once)
-    if simulate_local:
-        must(collection is None, "collection", "must not name the reports of a trial", collection)
+    must(collection is None or not simulate_local, "collection", "must not name the reports of a trial", collection)
     trial = rng.simulated or simulate_local or any(way.trial for way in ways.values())
-    shared, answers, drew = Shared(), {}, None
+    shared, drew, answers = Shared(), None, dict[str, Any]()
     reports: dict[str, tuple[str, ...]] = {}
     with spending(ledger, first, later, trial=trial, path=data) as entries:
         if study.drawn and not simulate_local:
@@ -159,7 +159,7 @@ def _release(
             for told_in in files.reports.values():
                 check_batches(data, run["table"], ANSWERED_IN, told_in)
         for name, way in ways.items():
-            answers[name] = way.answer(shared)
+            answers[name] = answered_after(answers, data, lambda way=way: way.answer(shared))  # type: ignore[misc]
             if drew is not None and not reports[name]:
                 heard_here = _people(answers[name])[1]
                 if heard_here > drew[name]:

@@ -8,12 +8,12 @@ import gzip
 import os
 import re
 import tempfile
-from collections.abc import Generator, Mapping
+from collections.abc import Collection, Generator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hybridp.errors import HybridpError, InvalidInput, UnusableRows, must
+from hybridp.errors import HybridpError, InvalidInput, must
 from hybridp.tables.engine import attempt, fresh, memory_short, quoted, text, unreadable, written
 
 if TYPE_CHECKING:
@@ -30,16 +30,12 @@ _DATABASES = (".duckdb", ".ddb", ".db")
 
 @dataclass(frozen=True, eq=False)
 class Duck:
-    """An in-memory DuckDB with the rows as a view; what it spills lies in a private folder.
-
-    A `confined` one may read and write no file but those of its rows and of that folder.
-    """
+    """An in-memory DuckDB with the rows as a view; what it spills lies in a private folder."""
 
     name: str
     connection: Any = field(repr=False)
     spill: tempfile.TemporaryDirectory[str] = field(repr=False)
     view: str = "rows"
-    confined: bool = False
 
     @property
     def dialect(self) -> str:
@@ -138,6 +134,13 @@ def open_duck(
     where = source.location
     kind = "table" if source.held is not None else kind_of(where)
     must(table is None or kind == "DuckDB", "table", "is only for a DuckDB file", table)
+    asked = None
+    if source.query is not None:
+        from hybridp.tables.asked import parse_query, table_of
+
+        asked = parse_query(source.query, "duckdb")
+        named = table_of(asked, "duckdb", tables=kind == "DuckDB")
+        table = named if kind == "DuckDB" else None
     files: list[str] = []
     if source.held is None:
         pattern = kind == "Parquet"
@@ -149,13 +152,10 @@ def open_duck(
     engine: Duck | None = None
     try:
         name = source.held or Path(where).name
-        engine = Duck(name, _connected(spill.name, threads, memory_limit), spill, view, source.query is not None)
+        engine = Duck(name, _connected(spill.name, threads, memory_limit), spill, view)
         run = engine.connection.execute
 
         def look() -> None:
-            if kind == "DuckDB" and source.query is not None:
-                run(f"ATTACH {text(where)} AS source (READ_ONLY)")
-                return
             if source.held is not None:
                 from hybridp.tables.frames import put
 
@@ -169,8 +169,8 @@ def open_duck(
 
         # A stream is read here, whole: what its rows hold may be why it fails, which is then no fault of the form.
         attempt(engine, look, None if source.held is not None else refused)
-        if source.query is not None:
-            _answer(engine, source.query, files, database=kind == "DuckDB")
+        if asked is not None:
+            _answer(engine, asked, source.public)
         found = attempt(engine, lambda: run(f"DESCRIBE {view}").fetchall(), refused)
     except BaseException:
         if engine is not None:
@@ -207,31 +207,16 @@ def _connected(spill: str, threads: int | None, memory_limit: str) -> Any:
     return connection
 
 
-def _answer(engine: Duck, query: str, files: list[str], *, database: bool) -> None:
-    """The view of the rows becomes the answer to a query, which runs once and reaches no file but the one named."""
-    from hybridp.tables.asked import asked_query, asking
+def _answer(engine: Duck, asked: Any, public: Collection[str]) -> None:
+    """The view of the rows becomes a view of what a query makes of them. Nothing is read here."""
+    from hybridp.tables.asked import row_by_row
 
-    sql = asked_query(query, "duckdb", tables=database)
-    run = engine.connection.execute
-    listed = ", ".join(map(text, files))
-    run("SET python_enable_replacements = false")
-    run(f"SET allowed_paths = [{listed}]")
-    run(f"SET allowed_directories = [{text(engine.spill.name)}]")
-    if database:
-        run("USE source")
-    run("SET enable_external_access = false")
-    unknown = InvalidInput("`query` must name tables, columns and functions that are there, and that it may use.")
-    attempt(engine, lambda: run(f"DESCRIBE {sql}"), unknown)
-    answer = fresh("answer")
-    failed = UnusableRows("`query` must have an answer whatever the rows hold: this one failed on some row.")
-    with asking():
-        attempt(engine, lambda: run(f"CREATE TEMP TABLE {answer} AS {sql}"), failed)
-    if database:
-        run("USE memory")
-    else:
-        run(f"DROP VIEW {engine.view}")
-    run("SET lock_configuration = true")
-    run(f"CREATE TEMP VIEW {engine.view} AS SELECT * FROM {answer}")
+    run, before = engine.connection.execute, fresh("before")
+    types = {row[0]: str(row[1]) for row in run(f"DESCRIBE {quoted(engine.view)}").fetchall()}
+    sql = row_by_row(asked, "duckdb", quoted(before), types, public)
+    run(f"ALTER VIEW {quoted(engine.view)} RENAME TO {quoted(before)}")
+    unknown = InvalidInput("`query` must combine columns as their types allow.")
+    attempt(engine, lambda: run(f"CREATE TEMP VIEW {quoted(engine.view)} AS {sql}"), unknown)
 
 
 def parquet_or_csv(path: str) -> str | None:

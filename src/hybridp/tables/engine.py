@@ -85,6 +85,7 @@ def written(expression: exp.Expression, dialect: str = "duckdb", source: exp.Exp
 
 
 def _sql(rows: Rows, expression: exp.Expression) -> str:
+    rows.ran.add(rows.name)
     return written(expression, rows.engine.dialect, rows.engine.source if rows.part is None else rows.part)
 
 

@@ -211,7 +211,7 @@ def open_postgres(source: Source, table: str | None) -> tuple[Postgres, dict[str
     def look() -> tuple[str, str, dict[str, str]]:
         connection.execute(_SETTINGS)
         if source.query is not None:
-            return _answer(connection, source.query, shown)
+            return _answer(connection, source)
         schema, name, number = _find(connection, table, shown)
         return schema, name, _columns(connection, number)
 
@@ -224,20 +224,19 @@ def open_postgres(source: Source, table: str | None) -> tuple[Postgres, dict[str
     return engine, {column: _shown(kind) for column, kind in types.items()}, name
 
 
-def _answer(connection: Any, query: str, shown: str) -> tuple[str, str, dict[str, str]]:
-    """The answer to a query, kept as a temporary table: it is asked once."""
-    from hybridp.tables.asked import asked_query, asking
+def _answer(connection: Any, source: Source) -> tuple[str, str, dict[str, str]]:
+    """What a query makes of a table, as a temporary view: nothing is read here."""
+    from hybridp.tables.asked import parse_query, row_by_row, table_of
 
-    sql, table = asked_query(query, "postgres", tables=True), fresh("answer")
+    asked, view = parse_query(str(source.query), "postgres"), fresh("answer")
+    schema, name, number = _find(connection, table_of(asked, "postgres", tables=True), source.shown)
+    types = {column: _shown(kind) for column, kind in _columns(connection, number).items()}
+    sql = row_by_row(asked, "postgres", f"{_quoted(schema)}.{_quoted(name)}", types, source.public)
     engine = Postgres("the query's answer", None, connection)
-    refused = InvalidInput(
-        "`query` must name tables, columns and functions that are there, and that this user may read."
-    )
-    attempt(engine, lambda: engine.ask(f"EXPLAIN {sql}"), refused)
-    with asking():
-        attempt(engine, lambda: engine.keep(table, sql))
-    (number,) = connection.execute("SELECT %s::regclass::oid", (f'pg_temp."{table}"',)).fetchone()
-    return "pg_temp", table, _columns(connection, number)
+    unknown = InvalidInput("`query` must combine columns as their types allow, in a database with temporary views.")
+    attempt(engine, lambda: connection.execute(f"CREATE TEMP VIEW {_quoted(view)} AS {sql}"), unknown)
+    (number,) = connection.execute("SELECT %s::regclass::oid", (f'pg_temp."{view}"',)).fetchone()
+    return "pg_temp", view, _columns(connection, number)
 
 
 # What a role or a database may have set otherwise: how literals are read, how dates are written, and where a temporary

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal, Protocol, TypeAlias, cast, get_args
@@ -20,7 +20,8 @@ from hybridp.public.trust import LABEL, TrustRule, Trusts, rule_of
 from hybridp.randomness import Randomness
 from hybridp.tables.engine import Engine, attempt
 
-__all__ = ["ENGINES", "VIEW", "EngineName", "Rows", "Source", "TableLike", "open_rows", "shown"]
+__all__ = ["ENGINES", "VIEW", "EngineName", "Rows", "Source", "TableLike", "is_number_type", "open_rows"]
+__all__ += ["shown"]
 
 VIEW = "rows"
 AS_WRITTEN = "trust as written"  # beside the labels in the open rows, for a copy of them
@@ -29,6 +30,7 @@ ENGINES: tuple[str, ...] = get_args(EngineName)
 NUMBERS = "a number within its bounds, middle, or exclude (for a mean of trusted people alone)"
 _NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "FLOAT", "DOUBLE", "DECIMAL", "BOOLEAN")
 _WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
+_COUNTED_BY = ("trust", "person", "record_key", "record_id")
 _WHOLE_DECIMAL = re.compile(r"DECIMAL\([0-9]+, ?0\)")
 _POSTGRES = ("postgresql://", "postgres://", "postgresql+psycopg://")
 # Two letters at least: one is a drive. `pathlib` leaves one slash of a URL's two.
@@ -42,14 +44,15 @@ class Source:
 
     `location` is a path, a connection URL, or a table that Python holds: a pandas or Polars frame, an Arrow table or
     reader, a dictionary of NumPy arrays by column, a structured array, a relation of DuckDB. The `query` is one SELECT:
-    of a file or a frame from the table `rows`, of a database from its tables. `decimal` is the sign in numbers that
-    are written as text, "." or ",": a column that is declared as text is read as numbers only where it is stated.
+    of a file or a frame from the table `rows`, of a database from one of its tables. `decimal` is the sign in numbers
+    that are written as text, "." or ",": a column that is declared as text is read as numbers only where it is stated.
+    Everybody may know who holds what in the columns that are `public`; a study states them itself (`people.public`).
 
     >>> Source("people.parquet").engine, Source("postgresql://db.example/people").engine
     ('duckdb', 'postgresql')
     >>> Source("sc://spark.example:15002/;token=abc").shown
     'sc://spark.example:15002'
-    >>> Source({"age": [31, 45]}, query="SELECT age FROM rows WHERE age >= 18").shown
+    >>> Source({"age": [31, 45]}, query="SELECT 2 * age AS twice FROM rows").shown
     'the arrays'
     """
 
@@ -57,11 +60,14 @@ class Source:
     engine: str = ""
     query: str | None = None
     decimal: str = ""
+    public: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         from hybridp.tables.frames import held
 
         must(self.decimal in ("", ".", ","), "decimal", 'must be "." or ","', repr(self.decimal))
+        public = (self.public,) if isinstance(self.public, str) else tuple(self.public)
+        object.__setattr__(self, "public", public)
         if held(self.location) is not None:
             must(self.engine in ("", "duckdb"), "engine", "must be duckdb for a table in memory", self._kind)
             object.__setattr__(self, "engine", "duckdb")
@@ -143,6 +149,10 @@ def shown(location: str | os.PathLike[str]) -> str:
     return f"{scheme}://{host}{port}" + ("" if scheme == "sc" else parts.path)
 
 
+def is_number_type(kind: str) -> bool:
+    return kind.removeprefix("U").startswith(_NUMBERS) and "[" not in kind
+
+
 def _is_number(text: str) -> bool:
     try:
         float(text)
@@ -157,7 +167,8 @@ class Rows:
 
     `columns` maps each name to DuckDB's name of its type; every CSV column is text (`VARCHAR`) and is converted by the
     query that reads it, because types guessed from the first rows would depend on the people in them. `part` stands
-    for the rows in every query, where they are some of the table's (`hybridp.tables.groups`).
+    for the rows in every query, where they are some of the table's (`hybridp.tables.groups`). `computed` are columns
+    that a query makes of others which are not public, and `ran` says whether any row has been read.
     """
 
     name: str
@@ -171,6 +182,8 @@ class Rows:
     """Every column is text, as a CSV file's are: no type was declared."""
     filled: frozenset[str] = frozenset()
     """The columns whose declared type has a number in every row."""
+    computed: frozenset[str] = frozenset()
+    ran: set[str] = field(default_factory=set, repr=False)
 
     @property
     def written(self) -> Mapping[str, str]:
@@ -181,21 +194,26 @@ class Rows:
         return {name: AS_WRITTEN if name == worded else name for name in names}
 
     def need(self, parameter: str, column: str) -> None:
-        """Refuse a column that the table does not have."""
-        if column in self.columns:
+        """Refuse a column that the table does not have, and one by which people are counted if a query made it."""
+        if column in self.columns and not (column.lower() in self.computed and parameter in _COUNTED_BY):
             return
         # Names are not listed: in a file without a header they would be somebody's values. A header has no numbers.
         header = not any(any(sign.isdigit() for sign in name) and _is_number(name) for name in self.columns)
         hint = did_you_mean(column, self.columns) if header else ""
         refused = InvalidInput(f"`{parameter}` must be a column of {self.name}. Got `{column}`.{hint}")
-        refused.of_rows = False  # not even where a query made the columns: it names them whatever the rows hold
+        if column in self.columns:
+            refused = InvalidInput(
+                f"`{parameter}` must be a column of the table, or made of public ones: add what it is made of to "
+                f"people.public, or --public, if everybody may know it. Got `{column}`, made of others by the query."
+            )
+        refused.of_rows = bool(self.ran)  # a query's columns are known before any row is read
         raise refused
 
     def is_text(self, column: str) -> bool:
         return self.columns[column] == "VARCHAR" or self.columns[column].startswith("ENUM")
 
     def is_number(self, column: str) -> bool:
-        return self.columns[column].removeprefix("U").startswith(_NUMBERS) and "[" not in self.columns[column]
+        return is_number_type(self.columns[column])
 
     def is_whole(self, column: str) -> bool:
         kind = self.columns[column]
@@ -299,17 +317,21 @@ def open_rows(
             failure.of_rows = False  # a file that is not there, a query that names what is not: no row was read
         raise
     notes: tuple[str, ...] = ()
+    computed: frozenset[str] = frozenset()
     if source.query is not None:
-        from hybridp.tables.asked import query_note
+        from hybridp.tables.asked import computed_of_others, query_note
 
         notes = (query_note(source.query),)
+        computed = computed_of_others(source.query, engine.dialect, source.public)
+    if source.public:
+        notes += (f"declared public, so that everybody may know who holds what there: {', '.join(source.public)}",)
     form = parquet_or_csv(str(source.location)) if source.held is None else None
     decimal = source.decimal
     if form == "Parquet" and source.engine == "duckdb" and source.query is None:
         decimal = decimal or stated_decimal(cast(Duck, engine), str(source.location))
     filled = frozenset() if source.query is not None else filled_columns(source.location)
     rows = Rows(name, MappingProxyType(columns), engine, notes=notes, decimal=decimal, worded=form == "CSV",
-                filled=filled)  # fmt: skip
+                filled=filled, computed=computed)  # fmt: skip
     rule = rule_of(trust)
     if rule is None or isinstance(trust, str):
         return rows

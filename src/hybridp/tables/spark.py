@@ -170,16 +170,18 @@ def open_spark(
     source: Source, view: str, table: str | None, *, threads: int | None, memory_limit: str
 ) -> tuple[Spark, dict[str, str], str]:
     """The engine with a view of the file or table, the types of its columns, and its name for messages."""
-    from hybridp.tables.asked import asked_query
+    from hybridp.tables.asked import parse_query, row_by_row, table_of
 
     at_cluster = source.location.lower().startswith("sc://")
     url = source.location if at_cluster else source.engine if source.engine != "spark" else None
-    asked = None if source.query is None else asked_query(source.query, "spark", tables=at_cluster)
+    asked = None if source.query is None else parse_query(source.query, "spark")
+    if asked is not None:
+        named = table_of(asked, "spark", tables=at_cluster)
+        table = named if at_cluster else table
     files: list[str] | None = None
     kind = None if at_cluster else parquet_or_csv(source.location)
     if at_cluster:
-        stated = table is not None or source.query is not None
-        must(stated, "table", "must be given with an sc:// URL, or a query", table)
+        must(table is not None, "table", "must be given with an sc:// URL, or a query", table)
     else:
         must(kind is not None, "path", "must end in .csv, .csv.gz, .tsv or .parquet for Spark", source.shown)
         must(table is None, "table", "is not for a file", table)
@@ -196,20 +198,20 @@ def open_spark(
     refused = InvalidInput(
         f"`table` must be a table that the cluster knows and this user may read. Got {table}."
         if table is not None
-        else "`query` must name tables, columns and functions that are there, and that this user may read."
-        if source.query is not None
         else f"`path` must be a readable {kind} file that Spark sees. Got {source.shown}."
     )
 
     def look() -> dict[str, str]:
-        if source.query is None or not at_cluster:
-            frame = _frame(session, links or source.location, kind, table, files)
-            frame.createOrReplaceTempView(view)
+        frame = _frame(session, links or source.location, kind, table, files)
         if asked is not None:
-            answer = fresh("answer")
-            engine.keep(answer, asked)  # it is asked once
-            frame = session.table(answer)
-            frame.createOrReplaceTempView(view)
+            before = fresh("before")
+            frame.createOrReplaceTempView(before)
+            engine.kept.add(before)
+            types = {column: _type(told) for column, told in frame.dtypes}
+            sql = row_by_row(asked, "spark", before, types, source.public)
+            unknown = InvalidInput("`query` must combine columns as their types allow.")
+            frame = attempt(engine, lambda: session.sql(sql), unknown)
+        frame.createOrReplaceTempView(view)
         return {column: _type(told) for column, told in frame.dtypes}
 
     try:

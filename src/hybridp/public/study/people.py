@@ -86,6 +86,13 @@ class People(Fields):
         choices=(".", ","),
         option="",
     )
+    public: tuple[str, ...] = field(
+        (),
+        help="Columns of which everybody may know who holds what, exactly: those of groups (by), of own epsilons, of a "
+        "query's WHERE, and that of trust where a plan counts it.",
+        check=named,
+        option="",
+    )
     trusted: int | None = field(
         None, help="For plans: how many trusted people are expected.", check=at_least(0, 1e10), option=""
     )
