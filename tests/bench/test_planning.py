@@ -9,8 +9,8 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from hybridp.bench.offering import trust_offer
-from hybridp.bench.planning import PLANNED, error_curves, opt_ins_needed, plan_mean
+from hybridp.bench.offering import opt_ins_needed, trust_offer
+from hybridp.bench.planning import PLANNED, error_curves, plan_mean
 from hybridp.bench.simulate import trials
 from hybridp.blend.mean import Rule
 from hybridp.curator.mean import sum_noise

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.bench.planning import MeanPlan
+from hybridp.bench.planning import MeanPlan, PlanName, squared_error
 from hybridp.errors import InvalidInput, must
+from hybridp.public import mean as theory
 
-__all__ = ["TrustOffer", "trust_offer"]
+__all__ = ["TrustOffer", "opt_ins_needed", "trust_offer"]
 
 Floats = NDArray[np.float64]
 
@@ -78,3 +79,32 @@ def trust_offer(plan: MeanPlan, elasticity: float) -> TrustOffer:
         rmse=float(1 / math.sqrt(info[best])),
         rmse_now=float(1 / math.sqrt(info[-1])),
     )
+
+
+def opt_ins_needed(plan: MeanPlan, name: PlanName, target_rmse: float | None = None) -> int | None:
+    """The fewest trusted people, of n, for which an estimator reaches a population RMSE, or beats both baselines.
+
+    None when no number does. Checked on every count up to 2,000 and on a geometric grid above, then refined.
+    """
+    if target_rmse is not None:
+        must(math.isfinite(target_rmse) and target_rmse > 0, "target", "must be positive and finite", target_rmse)
+    mechanisms = plan.mechanisms
+    n = int(plan.n)
+
+    def good(counts: NDArray[np.int64]) -> NDArray[np.bool_]:
+        s = mechanisms.setting(n, counts / n, plan.sd**2)
+        # The adaptive estimator is within a few percent of KVH, whose error is a closed form.
+        mse = squared_error("kvh" if name == "adaptive" else name, mechanisms, s)
+        if target_rmse is None:
+            return np.asarray(theory.over_best(s, mse) > 1)
+        return np.asarray(np.sqrt(mse + theory.sampling_variance(s)) <= target_rmse)
+
+    counts = np.unique(np.concatenate([np.arange(1, min(n, 2000)), np.geomspace(1, n - 1, 4000).astype(np.int64)]))
+    found = np.flatnonzero(good(counts))
+    if not len(found):
+        return None
+    first = int(found[0])
+    if first == 0:
+        return int(counts[0])
+    between = np.arange(counts[first - 1] + 1, counts[first] + 1)
+    return int(between[np.flatnonzero(good(between))[0]])

@@ -42,7 +42,7 @@ __all__ = [
     "error_curves",
     "leashed",
     "mechanisms_of",
-    "opt_ins_needed",
+    "squared_error",
 ]
 __all__ += ["plan_mean", "predictions"]
 
@@ -60,10 +60,7 @@ PLAIN: dict[str, str] = {
     "anchored": "hybrid that lies cannot pull",
 }
 """The estimators in words."""
-SAID_OF_EVERYONE = (
-    "estimator: everyone by default: each group counts by its number of people, however much those who trust differ "
-    "from those who do not"
-)
+SAID_OF_EVERYONE = "estimator: everyone by default: each group counts by its number of people, however much they differ"
 Floats = NDArray[np.float64]
 
 
@@ -342,7 +339,8 @@ def _weight(name: PlanName, mechanisms: Mechanisms, s: theory.Setting) -> Floats
     return None
 
 
-def _error(name: PlanName, mechanisms: Mechanisms, s: theory.Setting) -> Floats:
+def squared_error(name: PlanName, mechanisms: Mechanisms, s: theory.Setting) -> Floats:
+    """One estimator's error against the mean of these people."""
     if name == "full-lm":
         return theory.full_lm(s)
     if name == "adaptive":
@@ -405,8 +403,8 @@ def predictions(mechanisms: Mechanisms, n: float, opt_in: float, low: float, hig
     s, s_low = (mechanisms.setting(n, opt_in, sd**2) for sd in (high, low))
     found = []
     for name in PLANNED:
-        mse = float(_error(name, mechanisms, s))
-        other = float(_error(name, mechanisms, s_low)) if low < high else mse
+        mse = float(squared_error(name, mechanisms, s))
+        other = float(squared_error(name, mechanisms, s_low)) if low < high else mse
         weight = _weight(name, mechanisms, s)
         found.append(
             Prediction(
@@ -479,9 +477,8 @@ def plan_mean(
 def _half_width(mechanisms: Mechanisms, s: theory.Setting) -> float:
     """Of the release's own 95 % interval: without a stated sd the trusted people's spread is the largest possible."""
     c, k = float(s.c), float(s.c * s.n)
-    most = mechanisms.bounds.half**2
-    if mechanisms.mean is not None:
-        most -= (mechanisms.mean - mechanisms.bounds.centre) ** 2
+    middle = mechanisms.bounds.centre if mechanisms.mean is None else mechanisms.mean
+    most = mechanisms.bounds.half**2 - (middle - mechanisms.bounds.centre) ** 2
     noise, laplace = float(s.noise_t), mechanisms.noise_name == "laplace"
     normal = c**2 * (most / k + noise * (not laplace)) + (1 - c) ** 2 * float(s.var_l + s.noise_l) / (float(s.n) - k)
     return NormalLaplace(math.sqrt(normal), c * math.sqrt(noise / 2) * laplace).quantile(0.975)
@@ -496,37 +493,8 @@ def _assumptions(assumed: bool, mechanisms: Mechanisms) -> tuple[str, ...]:
     return tuple(found)
 
 
-def opt_ins_needed(plan: MeanPlan, name: PlanName, target_rmse: float | None = None) -> int | None:
-    """The fewest trusted people, of n, for which an estimator reaches a population RMSE, or beats both baselines.
-
-    None when no number does. Checked on every count up to 2,000 and on a geometric grid above, then refined.
-    """
-    if target_rmse is not None:
-        must(math.isfinite(target_rmse) and target_rmse > 0, "target", "must be positive and finite", target_rmse)
-    mechanisms = plan.mechanisms
-    n = int(plan.n)
-
-    def good(counts: NDArray[np.int64]) -> NDArray[np.bool_]:
-        s = mechanisms.setting(n, counts / n, plan.sd**2)
-        # The adaptive estimator is within a few percent of KVH, whose error is a closed form.
-        mse = _error("kvh" if name == "adaptive" else name, mechanisms, s)
-        if target_rmse is None:
-            return np.asarray(theory.over_best(s, mse) > 1)
-        return np.asarray(np.sqrt(mse + theory.sampling_variance(s)) <= target_rmse)
-
-    counts = np.unique(np.concatenate([np.arange(1, min(n, 2000)), np.geomspace(1, n - 1, 4000).astype(np.int64)]))
-    found = np.flatnonzero(good(counts))
-    if not len(found):
-        return None
-    first = int(found[0])
-    if first == 0:
-        return int(counts[0])
-    between = np.arange(counts[first - 1] + 1, counts[first] + 1)
-    return int(between[np.flatnonzero(good(between))[0]])
-
-
 def error_curves(plan: MeanPlan, opt_in: Floats) -> dict[str, Floats]:
     """Population RMSE of every estimator over an array of opt-in rates, for plots."""
     mechanisms = plan.mechanisms
     s = mechanisms.setting(plan.n, opt_in, plan.sd**2)
-    return {name: np.sqrt(_error(name, mechanisms, s) + theory.sampling_variance(s)) for name in PLANNED}
+    return {name: np.sqrt(squared_error(name, mechanisms, s) + theory.sampling_variance(s)) for name in PLANNED}

@@ -112,8 +112,8 @@ def mean(
                 raise InvalidInput(f"`{name}` must not go with personal epsilons. Got both.")
         _personal(groups, local_groups, epsilons, epsilon_column, asked["lower"], asked["upper"], sd, mixer, show)
         return
-    from hybridp.bench.offering import trust_offer
-    from hybridp.bench.planning import opt_ins_needed, plan_mean
+    from hybridp.bench.offering import opt_ins_needed, trust_offer
+    from hybridp.bench.planning import plan_mean
     from hybridp.bench.steered_mean import plan_steered
     from hybridp.public.bounds import Bounds
     from hybridp.release.document import sole

@@ -347,13 +347,11 @@ def publish_vector_mean(
     if study.estimator == "alike":  # nobody has counted the groups, and nothing was spent on a spread
         study = replace(study, rules=tuple(replace(rule, name="adaptive") for rule in study.rules))
     bounds = study.bounds
-    sent = None if mixed is None else mixed.summary
-    found = blend_vectors(trusted, local, study.rules, bounds.reach, sent, answering=study.answering)
+    how: dict[str, Any] = {"mixed": None if mixed is None else mixed.summary, "answering": study.answering}
+    found = blend_vectors(trusted, local, study.rules, bounds.reach, **how)
     shuffled = _shuffled(study, local, mixed, found)
-    unit = np.array(found.estimates())
-    wide = np.array(found.half_widths(study.level, joint=study.joint))
-    gaps = [b.disagreement for b in found.coordinates]
-    scales = [b.half * bounds.reach for b in bounds.bounds]
+    unit, wide = np.array(found.estimates()), np.array(found.half_widths(study.level, joint=study.joint))
+    gaps, scales = [b.disagreement for b in found.coordinates], [b.half * bounds.reach for b in bounds.bounds]
     anchor = _anchor(bounds, found)
     return VectorMeanRelease(
         names=names,
@@ -369,14 +367,9 @@ def publish_vector_mean(
         trusted=_trusted_group(bounds, trusted, trusted_people, found, study.estimator),
         local=_local_group(bounds, local),
         shuffled=shuffled,
-        differences=tuple(
-            None if gap is None else gap.difference * scale for gap, scale in zip(gaps, scales, strict=True)
-        ),
+        differences=_scaled([None if gap is None else gap.difference for gap in gaps], scales),
         p_values=found.p_values(),
-        difference_reaches=tuple(
-            None if wide is None else wide * scale
-            for wide, scale in zip(found.gap_widths(study.level, joint=study.joint), scales, strict=True)
-        ),
+        difference_reaches=_scaled(found.gap_widths(study.level, joint=study.joint), scales),
         noise=noise_level(trusted.noise)[0] if trusted is not None else "none",
         reports=study.invite.reports.name,
         receipt=build_receipt(
@@ -414,9 +407,8 @@ def _shuffled(
     for j, one in enumerate(found.coordinates):
         told = [None if group is None else group.column(j) for group in (local, mixed.summary)]
         part = 0.0 if told[-1] is None else shares([column for column in told if column is not None])[-1]
-        if part and study.estimator == "everyone":
-            people = [g.people for g, column in zip((local, mixed.summary), told, strict=True) if g and column]
-            part = people[-1] / sum(people)
+        if part and told[0] is not None and local is not None and study.estimator == "everyone":
+            part = mixed.summary.people / (local.people + mixed.summary.people)
         weights.append((1 - one.weight) * part)
     batches = protections.mixed_batches(mixing, mixed.batches)
     group = _local_group(study.bounds, mixed.summary)
@@ -440,6 +432,10 @@ def _anchor(bounds: VectorBounds, found: VectorBlend) -> Anchored | None:
     return Anchored(_numbers(bounds.from_unit(np.array(plain))), tuple(most), max(leashes))
 
 
+def _scaled(sizes: Sequence[float | None], scales: Sequence[float]) -> tuple[float | None, ...]:
+    return tuple(None if x is None else x * scale for x, scale in zip(sizes, scales, strict=True))
+
+
 def _numbers(x: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> tuple[float, ...]:
     return tuple(float(v) for v in x)
 
@@ -451,12 +447,10 @@ def _trusted_group(
     if trusted is None:
         return VectorGroup(people, (people,) * d, (None,) * d, (None,) * d)
     noise = trusted.noise.variance / (trusted.people * trusted.reach_steps) ** 2
-    errors = []
-    for b, one in zip(bounds.bounds, found.coordinates, strict=True):
-        own = one.variance / trusted.people + noise
-        if one.trusted_error is not None and estimator == "everyone":
-            own = one.trusted_error.variance
-        errors.append(b.half * bounds.reach * math.sqrt(own))
+    own = [one.variance / trusted.people + noise for one in found.coordinates]
+    if estimator == "everyone":
+        own = [one.trusted_error.variance for one in found.coordinates if one.trusted_error is not None]
+    errors = [b.half * bounds.reach * math.sqrt(v) for b, v in zip(bounds.bounds, own, strict=True)]
     return VectorGroup(people, (people,) * d, _numbers(bounds.from_unit(trusted.means * bounds.reach)), tuple(errors))
 
 
