@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 Runner = Callable[..., Any]
-BOUNDS = "--lower 0 --upper 100000"
+BOUNDS = "--missing middle --lower 0 --upper 100000"
 MEAN = f"--value pay --trust trust {BOUNDS} --epsilon 1"
 VECTOR = f"release vector-mean people.csv --columns pay age --trust trust {BOUNDS} --epsilon 1"
 KMEANS = f"release kmeans people.csv --columns pay age --trust trust {BOUNDS} --epsilon 1 --clusters 2"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.cli.conftest import Runner
 
-BOUNDS = "--lower 0 --upper 100 --epsilon 1"
+BOUNDS = "--missing middle --lower 0 --upper 100 --epsilon 1"
 TASKS = {
     "mean": f"--value pay {BOUNDS}",
     "vector-mean": "--columns pay age --missing middle --lower 0 --upper 100 --epsilon 1",
