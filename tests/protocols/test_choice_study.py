@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
+from hybridp import Columns
 from hybridp.errors import InvalidInput, UnusablePublicRows
 from hybridp.ledger import Ledger
+from hybridp.protocols.distribution import DistributionStudy, release_distribution
+from hybridp.protocols.shares import ShareStudy, bins, release_shares
 from hybridp.protocols.study import ledger_totals
+from hybridp.public.bounds import Bounds
+from hybridp.public.budgets import PureDP
 from hybridp.public.study import Question
+from hybridp.randomness import seeded
 from hybridp.study import Study
 
 TEXT = """
@@ -114,3 +122,19 @@ def test_a_column_that_no_bin_can_hold_is_refused_by_its_type_and_costs_nothing(
     assert [entry.state for entry in ledger.history()] == ["void", "void"]
     with pytest.raises(UnusablePublicRows, match="Column `when` must hold numbers; its type is"):
         study.randomise(table, tmp_path / "r.csv")
+
+
+@pytest.mark.parametrize("trust", ["trusted", "local"])
+def test_a_bin_begins_at_its_lower_edge_in_either_kind_of_question(tmp_path: Path, trust: str) -> None:
+    """Many people stand at an edge: numpy's [a, b), the last one closed, by a choice with edges and by a histogram."""
+    edges, ages = (16.0, 25.0, 40.0, 64.0), [16, 24, 25, 25, 25, 39, 40, 64, 64, 64] * 400
+    file = tmp_path / "ages.csv"
+    file.write_text("age,trust\n" + "".join(f"{age},{trust}\n" for age in ages))
+    truth = np.histogram(ages, edges)[0] / len(ages)
+    run: Any = {"simulate_local": True, "rng": seeded(3)}
+    asked = ShareStudy(bins("age", edges), PureDP(8.0))
+    assert release_shares(file, asked, Columns("age", "trust"), **run).estimate == pytest.approx(truth, abs=0.02)
+    scale = DistributionStudy(Bounds(16, 64), PureDP(8.0), at=(), edges=edges, step=1.0)
+    found = release_distribution(file, scale, Columns("age", "trust"), **run)
+    assert found.told["histogram"].estimate == pytest.approx(truth, abs=0.03)
+    assert found.bins == ("below 25", "25 to below 40", "40 or more")

@@ -34,6 +34,7 @@ from hybridp.protocols.paying import paid_rows
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP, split_off
 from hybridp.public.distribution import BinnedReports, adds_little, rank_variances
+from hybridp.public.lattice import LEVELS
 from hybridp.public.messages import Invite
 from hybridp.public.randomisers import DitheredBit, LocalName, dithered_bit, randomiser
 from hybridp.public.shares import LEAST_COUNTED, CountNoise, NoiseName, NoisyCounts, count_noise
@@ -121,6 +122,16 @@ class DistributionStudy:
     def reach(self) -> float:
         """How many standard errors an interval reaches to each side; those that hold together share what may miss."""
         return normal_reach(self.level, max(self.together, 1))
+
+    @property
+    def cuts(self) -> tuple[float, ...]:
+        """Where the bins of a histogram end: at the last number below each inner edge, which begins the next bin."""
+        low, width = self.bounds.lower, self.bounds.width
+        return tuple(
+            max((low + width * atom for atom in self.atoms if low + width * (atom + 1e-9) < edge), default=least)
+            for edge in self.edges[1:-1]
+            for least in (edge - width / LEVELS,)
+        )
 
     @property
     def atoms(self) -> tuple[float, ...]:
@@ -429,8 +440,8 @@ Stretch = tuple[float | None, float | None]
 
 def stretches(study: DistributionStudy) -> dict[str, tuple[tuple[float, ...], list[Stretch]]]:
     """Shares of people that are asked for: of each kind the values that name them, and from where to where they go."""
-    at = {x: (x - study.bounds.lower) / study.bounds.width for x in (*study.below, *study.above, *study.edges)}
-    inner: list[float | None] = [None, *(at[x] for x in study.edges[1:-1]), None]
+    at = {x: (x - study.bounds.lower) / study.bounds.width for x in (*study.below, *study.above, *study.cuts)}
+    inner: list[float | None] = [None, *(at[x] for x in study.cuts), None]
     found: dict[str, tuple[tuple[float, ...], list[Stretch]]] = {
         "shares-below": (study.below, [(None, at[x]) for x in study.below]),
         "shares-above": (study.above, [(at[x], None) for x in study.above]),

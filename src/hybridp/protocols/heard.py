@@ -201,7 +201,7 @@ def places_around(
     There are as many places as make the sum of both smallest: the more, the more people trust. Where many lie between
     two of the places that were `looked` at, nobody knows where: there they are counted evenly too.
     """
-    asked = (*study.below, *study.above, *study.edges[1:-1])
+    asked = (*study.below, *study.above, *study.cuts)
     found = {(x - study.bounds.lower) / study.bounds.width for x in asked}
     noise = noise_in_shares(study, people, part)
     reach = {

@@ -135,11 +135,11 @@ class DistributionRelease(Result):
 
     @property
     def bins(self) -> tuple[str, ...]:
-        """What the bins of a histogram are called: an upper edge belongs to its bin."""
+        """What the bins of a histogram are called: a lower edge belongs to its bin."""
         inner = [f"{edge:g}" for edge in self.edges[1:-1]]
         if not inner:
             return ()
-        return f"at most {inner[0]}", *(f"over {a} to {b}" for a, b in pairwise(inner)), f"over {inner[-1]}"
+        return f"below {inner[0]}", *(f"{a} to below {b}" for a, b in pairwise(inner)), f"{inner[-1]} or more"
 
     def where(self, name: str, place: int) -> str:
         """What one entry of a statistic is about."""
