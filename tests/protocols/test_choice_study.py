@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -32,6 +33,9 @@ several = "split"
 
 [trust]
 column = "trust"
+
+[people]
+public = ["trust"]
 
 [[question]]
 name = "way"
@@ -125,11 +129,10 @@ def test_a_column_that_no_bin_can_hold_is_refused_by_its_type_and_costs_nothing(
 
 
 @pytest.mark.parametrize("trust", ["trusted", "local"])
-def test_a_bin_begins_at_its_lower_edge_in_either_kind_of_question(tmp_path: Path, trust: str) -> None:
+def test_a_bin_begins_at_its_lower_edge_in_either_kind_of_question(trust: str) -> None:
     """Many people stand at an edge: numpy's [a, b), the last one closed, by a choice with edges and by a histogram."""
     edges, ages = (16.0, 25.0, 40.0, 64.0), [16, 24, 25, 25, 25, 39, 40, 64, 64, 64] * 400
-    file = tmp_path / "ages.csv"
-    file.write_text("age,trust\n" + "".join(f"{age},{trust}\n" for age in ages))
+    file = pd.DataFrame({"age": ages, "trust": trust})
     truth = np.histogram(ages, edges)[0] / len(ages)
     run: Any = {"simulate_local": True, "rng": seeded(3)}
     asked = ShareStudy(bins("age", edges), PureDP(8.0))

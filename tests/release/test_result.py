@@ -39,7 +39,7 @@ from hybridp.public.study import Number, Trust
 from hybridp.public.study import Promise as Promised
 from hybridp.public.vector import VectorBounds
 from hybridp.release import style
-from hybridp.release.distribution import Curve, DistributionRelease, Told
+from hybridp.release.distribution import Curve, DistributionRelease, Gap, Told
 from hybridp.release.groups import Difference, GroupAnswer, GroupsRelease
 from hybridp.release.heavy import HeavyRecord, HeavyRelease
 from hybridp.release.kmeans import Cluster, KMeansRelease
@@ -116,8 +116,11 @@ def distribution() -> DistributionRelease:
     places = (0.0, 20.0, 40.0, 90.0)
     curve = Curve(places, (0.0, 0.25, 0.5, 1.0), (0.0, 0.2, 0.45, 0.97), (0.1, 0.3, 0.55, 1.0))
     return DistributionRelease(
-        ODD, (0.0, 90.0), "hybrid", told, curve, (), 0.95, (1_000, 9_000), 0.5, "laplace", "dithered", RECEIPT
+        ODD, (0.0, 90.0), "hybrid", told, curve, (), 0.95, (1_000, 9_000), GAP, "laplace", "dithered", RECEIPT
     )
+
+
+GAP = Gap(40.0, 0.5, 0.4, 0.1, -0.1, 0.3, 0.5)
 
 
 def number() -> NumberRelease:

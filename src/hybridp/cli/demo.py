@@ -149,8 +149,9 @@ def _collect(out: Path, pay: NDArray[np.float64], trusted: int, plan: MeanPlan) 
             for i, (x, place) in enumerate(zip(pay.tolist(), order, strict=True))
         )
     invite = Invite(plan.bounds, randomiser("best", plan.guarantee))
-    where = {"value": "salary", "trust": "trust", "missing": "middle"}
-    write_number_reports(people, invite, collected, **where, overwrite=True, rng=rng)
+    write_number_reports(
+        people, invite, collected, value="salary", trust="trust", missing="middle", overwrite=True, rng=rng
+    )
     people.unlink()
     return collected
 

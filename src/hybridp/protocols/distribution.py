@@ -33,8 +33,7 @@ from hybridp.protocols.mean import kept, on_reports
 from hybridp.protocols.paying import paid_rows
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP, split_off
-from hybridp.public.distribution import BinnedReports, adds_little, rank_variances
-from hybridp.public.lattice import LEVELS
+from hybridp.public.distribution import BinnedReports, adds_little, bin_ends, rank_variances
 from hybridp.public.messages import Invite
 from hybridp.public.randomisers import DitheredBit, LocalName, dithered_bit, randomiser
 from hybridp.public.shares import LEAST_COUNTED, CountNoise, NoiseName, NoisyCounts, count_noise
@@ -126,12 +125,7 @@ class DistributionStudy:
     @property
     def cuts(self) -> tuple[float, ...]:
         """Where the bins of a histogram end: at the last number below each inner edge, which begins the next bin."""
-        low, width = self.bounds.lower, self.bounds.width
-        return tuple(
-            max((low + width * atom for atom in self.atoms if low + width * (atom + 1e-9) < edge), default=least)
-            for edge in self.edges[1:-1]
-            for least in (edge - width / LEVELS,)
-        )
+        return bin_ends(self.bounds, self.edges, self.atoms)
 
     @property
     def atoms(self) -> tuple[float, ...]:

@@ -224,8 +224,8 @@ def _group(name: str, members: tuple[str, ...], part: MeanRelease | SharesReleas
     return GroupAnswer(
         name, members, (part.estimate,), (part.projected,), (part.low,), (part.high,), (part.weight,), own, told, None,
         people,
-        apart=None if part.difference is None or (ends := part.difference_interval) is None
-        else ((part.difference,), (ends[0],), (ends[1],)),
+        apart=None if part.difference is None or (both := part.difference_interval) is None
+        else ((part.difference,), (both[0],), (both[1],)),
     )  # fmt: skip
 
 

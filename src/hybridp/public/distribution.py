@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import must
+from hybridp.public.bounds import Bounds
 from hybridp.public.mechanisms import DiscreteLaplace
 from hybridp.public.randomisers import LEVELS, WORD, DitheredBit, LocalAdditive, Piecewise, Randomiser
 
@@ -42,6 +43,7 @@ __all__ = [
     "ReportBins",
     "WindowReports",
     "adds_little",
+    "bin_ends",
     "answers",
     "rank_variances",
     "report_bins",
@@ -268,3 +270,17 @@ def _normal_cdf(x: Floats) -> Floats:
     from scipy.special import ndtr
 
     return np.asarray(ndtr(x))
+
+
+def bin_ends(bounds: Bounds, edges: Sequence[float], atoms: Sequence[float]) -> tuple[float, ...]:
+    """Where the bins [a, b) between public edges end: at the last number below each inner edge.
+
+    `atoms` are all numbers that there are, in shares of the range; without them a lattice step below the edge.
+
+    >>> bin_ends(Bounds(0, 4), (0, 2, 4), (0, 0.25, 0.5, 0.75, 1))
+    (1.0,)
+    """
+    width = bounds.width
+    values = [bounds.lower + width * atom for atom in atoms]
+    return tuple(max((x for x in values if x + 1e-9 * width < edge), default=edge - width / LEVELS)
+                 for edge in edges[1:-1])  # fmt: skip

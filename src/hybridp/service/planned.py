@@ -104,8 +104,8 @@ def predicted(plan: SomePlan, people: dict[str, int]) -> dict[str, Any] | None:
 
 def _alike(plan: Any) -> bool:
     """Whether the study weighs its groups as if they were alike."""
-    question = plan.parts[0].question if isinstance(plan, QuestionsPlan) else plan.asked
-    return question.estimator not in (None, "everyone", "tcm-only", "lm-only")
+    question: Any = plan.parts[0].question if isinstance(plan, QuestionsPlan) else plan.asked
+    return getattr(question, "estimator", None) not in (None, "everyone", "tcm-only", "lm-only")
 
 
 def _mean(plan: MeanPlan | PersonalPlan, trusted: int, local: int, shuffled: int) -> dict[str, float]:
