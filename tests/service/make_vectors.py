@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,9 @@ from hybridp.device.mean import reach_reports
 from hybridp.device.ticks import report_sets
 from hybridp.noise import bernoulli, categories, reports, uniform_below
 from hybridp.noise.oracles import oracle_reports
-from hybridp.protocols.regression import RegressionStudy
+from hybridp.protocols.regression import FormName, RegressionStudy
 from hybridp.protocols.regression_files import invitation_document, invitation_of
+from hybridp.public import envelope
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
 from hybridp.public.heavy import HeadList, two_stage
@@ -259,15 +261,21 @@ LINE_ANSWERS = {"pay": 2.5, "work": [7.25, 1.5, 40.0]}
 BESIDE_ANSWERS = {"pay": 2.5, "body": [1.7, 68.25, 41.0], "homes": {"east": 3.5, "north": -9.0}}
 
 
-def task_about_a_line(promise: float) -> dict[str, Any]:
-    """The second phase of a study with a regression, whose trusted people have said some line."""
+def task_about_a_line(promise: float, form: FormName = "best") -> dict[str, Any]:
+    """The second phase of a study with a regression, whose trusted people have said some line.
+
+    The line is rounded: its last digits would be those of the machine that solved for it.
+    """
     plan = parse_plan({"title": "t", "promise": promise, "questions": WITH_LINE, "people": EXPECTED})
     assert isinstance(plan, QuestionsPlan)
     study = plan.parts[1].study
     assert isinstance(study, RegressionStudy)
+    study = replace(study, form=form)
     sums = (-(10**12), 10**11, 2 * 10**12, 3 * 10**13, 10**12, 10**12, 3 * 10**13, 10**11, 3 * 10**13)
     said = NoisyRounds(study.kind, 5000, (sums,), study.trusted(5000, 50_000).noise, ((),))
     document = invitation_document(study, ("age", "wage", "hours"), said, 50_000, (1,), simulated=False)
+    document["question"]["centre"] = [float(f"{x:.9g}") for x in document["question"]["centre"]]
+    document["digest"] = envelope.digest(document)
     return task_of("id", plan, 2, {"work": invitation_of(document)})
 
 
@@ -290,8 +298,9 @@ def question_vectors() -> Iterator[dict[str, Any]]:
                 "words": [str(w) for w in words[: tape.used]],
                 "report": told,
             }
-    for promise in (1.0, 20.0):
-        task = task_about_a_line(promise)
+    forms: tuple[tuple[float, FormName], ...] = ((1.0, "plain"), (20.0, "steered"))
+    for promise, form in forms:
+        task = task_about_a_line(promise, form)
         for words in tapes([], 6, 13):
             tape = Tape(words)
             told = local_report(task, LINE_ANSWERS, now=0.0, rng=tape.rng)["payload"]
