@@ -273,6 +273,7 @@ def sent(chromium: Pages, address: str, script: str, fields: dict[str, str], but
             bodies.append(request.post_data_buffer)
 
     page.on("request", note)
+    page.context.clear_cookies()  # somebody else's visit: one visit has one answer
     page.goto(address)
     page.wait_for_selector("#local-send:enabled")  # the script has read the task
     for field, text in fields.items():
