@@ -209,7 +209,7 @@ def print_three_means(found: Mapping[str, Any]) -> None:
         for name, people in found["people"].items()
     ]
     table(
-        f"Three groups, weighted by variance: rmse (population) {number(found['rmse_population'])}",
+        f"Three groups, each by its number of people: rmse (population) {number(found['rmse_population'])}",
         ["group", "people", "weight", "one more is worth so many local people"],
         rows,
         caption=_of_batch(found),

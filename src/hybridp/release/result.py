@@ -314,6 +314,8 @@ def differing_in(places: Sequence[str], estimator: str) -> str:
 def _counted(estimator: str) -> str:
     if estimator in ("everyone", "full-lm"):
         return "The estimate counts each group by its number of people."
+    if estimator == "skew-aware":
+        return "The estimator skew-aware weighs them by the gap that shows; everyone by their numbers of people."
     if not estimator:
         return "The estimate assumes that they are alike: read it with care."
     return f"The estimator {estimator} assumes that they are alike; everyone would count each by its number of people."
