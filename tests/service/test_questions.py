@@ -211,6 +211,23 @@ def test_a_choice_by_bins_lists_them_and_a_program_may_give_the_number(service: 
     assert [a["epsilon_spent"] for a in studies.study_summary(service, study)["ledger"]] == [20.0, 20.0]
 
 
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("step", [None, 10.0], ids=["any number", "tens"])
+def test_a_number_at_an_edge_counts_in_the_bin_that_begins_there(service: Service, step: float | None) -> None:
+    """Half the people are at 30 and half at 40, a third of the range, which lies between two steps of the lattice."""
+    way = WAY | {"edges": [0, 30, 40, 120], "statistics": ["histogram"], "at": [], "above": [], "step": step}
+    study, task = opened(service, stated(way, epsilon=20.0))
+    made = [trusted_report(task, 30.0 + 10 * (i % 2)) for i in range(200)]
+    made += [local_report(task, 30.0 + 10 * (i % 2), rng=seeded(i)) for i in range(200)]
+    assert send(service, study, made) == []
+    studies.close_study(service, study)
+    told = studies.release_study(service, study)["questions"]["way"]["histogram"]
+    np.testing.assert_allclose(told["trusted"], [0, 0.5, 0.5], atol=0.1)
+    if step is not None:  # what local people send tells a number from its neighbour only where few are possible
+        np.testing.assert_allclose(told["local"], [0, 0.5, 0.5], atol=0.1)
+    assert [row[0] for row in estimate_rows("histogram", told)] == ["below 30", "30 to below 40", "40 or more"]
+
+
 @pytest.mark.parametrize("asked", [SMOKES, PAY], ids=["a choice", "a number"])
 def test_an_answer_by_a_private_group_is_one_report_about_both(service: Service, asked: dict[str, Any]) -> None:
     """Nobody's group is sent in the open: trusted people seal it with their answer, a local report is about both."""
