@@ -278,6 +278,57 @@ def test_shares_are_of_those_who_have_an_option(share: float) -> None:
     assert study.count_noise.size == 4  # those who are left out are counted with the same noise as anybody
 
 
+@pytest.mark.parametrize(("options", "promise"), [(12, PureDP(0.5)), (2, ApproxDP(0.5, 1e-6))])
+def test_the_interval_covers_the_share_of_those_who_are_left_out(options: int, promise: Any) -> None:
+    from hybridp.curator.shares import RawCounts
+
+    counts = np.full(options + 1, 40)
+    people = int(counts.sum())
+    noise = "laplace" if isinstance(promise, PureDP) else "gaussian"
+    named = [str(number) for number in range(options)]
+    study = hp.ShareStudy(hp.choice("way", named, missing="exclude"), promise, noise=noise)
+
+    def once(seed: int) -> bool:
+        rng = seeded(seed)
+        found = publish_shares(study, counted(RawCounts(people, counts), study, rng=rng)[0], None,
+                               trusted_people=people, rng=rng)  # fmt: skip
+        assert found.left_out is not None
+        return found.left_out.low <= counts[-1] / people <= found.left_out.high
+
+    # Everybody is here, so that noise is all of the error; it is wider than the rounding to whole people.
+    assert 0.88 <= np.mean([once(seed) for seed in range(150)]) <= 0.995
+
+
+@pytest.mark.parametrize("asked", ["mean", "shares"])
+def test_every_output_says_how_many_were_left_out(
+    tmp_path: Path, asked: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from hybridp.cli.app import main
+
+    words = (["bus"] * 4 + ["car"] * 3 + [""] * 3) * 40
+    file = write(
+        tmp_path / "rows.csv", [{"way": word, "pay": 12 if word else "", "trust": "trusted"} for word in words]
+    )
+    number = {"name": "pay", "kind": "number", "lower": 0, "upper": 25, "missing": "exclude"}
+    choice = {"name": "way", "kind": "choice", "options": ["bus", "car"], "missing": "exclude"}
+    question = number if asked == "mean" else choice
+    found = hp.Study(promise=1.0, trust="trust", questions=[question]).release(file)
+    answer = found.answers[question["name"]]
+    told, part = found.to_dict()["questions"][question["name"]][asked]["left_out"], answer.left_out
+    assert told == {"share": part.share, "interval": [part.low, part.high]}
+    assert abs(told["share"] - 0.3) < 0.1
+    columns = [f"left_out{which}" for which in ("", "_low", "_high")]
+    assert (answer.to_frame()[columns].to_numpy() == [part.share, part.low, part.high]).all()
+    said = f"Left out, without {'a value' if asked == 'mean' else 'an option'}: {part.share:.2%} of trusted people ("
+    assert any(said in remark for remark in answer.in_words().remarks)
+    assert asked == "mean" or said in str(answer)
+    options = BASE if asked == "mean" else ("--choice", "way", "--options", "bus,car", "--trust", "trust",
+                                            "--epsilon", 1)  # fmt: skip
+    with pytest.raises(SystemExit):
+        main([str(word) for word in ("release", asked, file, *options, "--missing", "exclude")])
+    assert said.split(":")[0] in capsys.readouterr().out
+
+
 def test_an_option_stands_for_missing_fields_and_other_for_words_that_are_not_listed(tmp_path: Path) -> None:
     words = (["bus"] * 4 + ["car"] * 3 + [""] * 2 + ["boat"]) * 100
     file = write(tmp_path / "rows.csv", [{"way": word, "trust": "trusted"} for word in words])

@@ -389,9 +389,10 @@ def _print_mean(found: Any) -> None:
         )
     if found.window is not None:
         click.echo(found.said_of_window)
+    if found.left_out is not None:
+        click.echo(found.left_out.said("Left out, without a value"))
     if found.clipped is not None:
-        c = found.clipped
-        click.echo(f"Clipped by the bounds: {c.share:.2%} of trusted people ({c.low:.2%} to {c.high:.2%}).")
+        click.echo(found.clipped.said("Clipped by the bounds"))
     if found.said_of_groups:
         click.echo(found.said_of_groups)
     if found.by_epsilon:

@@ -283,6 +283,8 @@ def _print(found: Any) -> None:
         least = f"(smallest p = {min(found.p_values):.3g}, adjusted for the number of options)"
         none = f"No sign that people who trust you differ from those who do not {least}."
         click.echo(found.said_of_groups or none)
+    if found.left_out is not None:
+        click.echo(found.left_out.said("Left out, without an option"))
     receipt(found)
 
 

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -282,7 +283,11 @@ def publish_shares(
         left_out=None
         if trusted is None or not trusted.left_out
         else ClippedShare.of(
-            trusted.people - trusted.answered, trusted.people, trusted.noise.laplace_scale, study.level
+            trusted.people - trusted.answered,
+            trusted.people,
+            trusted.noise.laplace_scale,
+            study.level,
+            math.sqrt(trusted.noise.normal_variance),
         ),
         noise=noise_level(trusted.noise.mechanism)[0] if trusted is not None else "none",
         reports=study.invite.oracle.name,

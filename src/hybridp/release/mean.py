@@ -51,10 +51,20 @@ class ClippedShare:
     high: float
 
     @classmethod
-    def of(cls, count: float, people: int, scale: float, level: float) -> ClippedShare:
-        """From a count with Laplace noise, which is all of its error: the interval lies within [0, 1]."""
-        reach = NormalLaplace(0.0, scale).quantile((1 + level) / 2) + 0.5
+    def of(cls, count: float, people: int, scale: float, level: float, sd: float = 0.0) -> ClippedShare:
+        """From a count with Laplace and normal noise, which is all of its error: the interval lies within [0, 1]."""
+        reach = NormalLaplace(sd, scale).quantile((1 + level) / 2) + 0.5
         return cls(*(min(max(x / people, 0.0), 1.0) for x in (count, count - reach, count + reach)))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"share": self.share, "interval": [self.low, self.high]}
+
+    def said(self, what: str) -> str:
+        return f"{what}: {self.share:.2%} of trusted people ({self.low:.2%} to {self.high:.2%})."
+
+    def columns(self) -> dict[str, float]:
+        """For the frame of a release that leaves people out, the same in every row."""
+        return {"left_out": self.share, "left_out_low": self.low, "left_out_high": self.high}
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,8 +189,7 @@ class MeanRelease(Result):
         if self.window is not None:
             own["window"] = list(self.window)
         if self.left_out is not None:
-            own["left_out"] = {"share": self.left_out.share, "interval": [self.left_out.low, self.left_out.high]}
-        clipped = self.clipped
+            own["left_out"] = self.left_out.to_dict()
         told = statistic(
             "mean",
             self.projected,
@@ -190,7 +199,7 @@ class MeanRelease(Result):
             unbiased=self.estimate,
             what=self.what,
             clipped_to=None if self.clipped_to is None else list(self.clipped_to),
-            clipped=None if clipped is None else {"share": clipped.share, "interval": [clipped.low, clipped.high]},
+            clipped=None if self.clipped is None else self.clipped.to_dict(),
             anchor=None if self.anchor is None else self.anchor.to_dict(),
             estimator=self.estimator,
             weight=self.weight,
@@ -234,7 +243,8 @@ class MeanRelease(Result):
         rows += [(name, g.people, mean, mean - reach, mean + reach, None) for name, g, mean, reach in self._alone()]
         if (ends := self.difference_interval) is not None:
             rows.append(("difference", self.people, self.difference, *ends, self.p_value))
-        return pd.DataFrame(rows, columns=["estimate", "people", "mean", "low", "high", "p_value"])
+        found = pd.DataFrame(rows, columns=["estimate", "people", "mean", "low", "high", "p_value"])
+        return found if self.left_out is None else found.assign(**self.left_out.columns())
 
     def groups(self) -> list[tuple[str, GroupEstimate]]:
         """The groups by name; people who trust a mixer where there are any."""
@@ -295,11 +305,9 @@ class MeanRelease(Result):
         if self.window is not None:
             remarks.append(self.said_of_window)
         if self.left_out is not None:
-            c = self.left_out
-            remarks.append(f"Left out, without a value: {c.share:.2%} of trusted people ({c.low:.2%} to {c.high:.2%}).")
+            remarks.append(self.left_out.said("Left out, without a value"))
         if self.clipped is not None:
-            c = self.clipped
-            remarks.append(f"Clipped by the bounds: {c.share:.2%} of trusted people ({c.low:.2%} to {c.high:.2%}).")
+            remarks.append(self.clipped.said("Clipped by the bounds"))
         return Words(
             f"{self._title} ({self.what}), with {_percent(self.level)} intervals",
             ("estimate", "people", "mean", "from", "to"),

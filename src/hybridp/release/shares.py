@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from hybridp.release import style
@@ -165,9 +165,10 @@ class SharesRelease(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for programs: what `--json` prints."""
-        own, ends = {}, self.difference_intervals
+        own: dict[str, Any] = {} if self.left_out is None else {"left_out": self.left_out.to_dict()}
+        ends = self.difference_intervals
         if self.shuffled is not None:
-            own = {"shuffled": _listed(self.shuffled.group.shares), "mixing": self.shuffled.to_dict()}
+            own |= {"shuffled": _listed(self.shuffled.group.shares), "mixing": self.shuffled.to_dict()}
         told = statistic(
             self.statistic,
             list(self.projected),
@@ -216,6 +217,7 @@ class SharesRelease(Result):
                 "difference_low": nothing if ends is None else ends[0],
                 "difference_high": nothing if ends is None else ends[1],
                 "p_value": self.p_values or nothing,
+                **({} if self.left_out is None else self.left_out.columns()),
             },
             index=pd.Index(self.options, name="option"),
         )
@@ -269,7 +271,8 @@ class SharesRelease(Result):
                 f"People with {self.options[0]} in {self.question}, of {self.people:,}", ("people with", "count"),
                 [(self.options[0], *number, *rows[0][4:])], self.level, joint=False, said=self.said_of_groups,
             )  # fmt: skip
-        return each_in_words(title, ("option", "share"), rows, self.level, joint=self.joint, said=self.said_of_groups)
+        told = each_in_words(title, ("option", "share"), rows, self.level, joint=self.joint, said=self.said_of_groups)
+        return told if self.left_out is None else replace(told, remarks=(*told.remarks, self._said_of_left_out))
 
     def __str__(self) -> str:
         mark = f"\n[{style.SIMULATED}]" if self.simulated else ""
@@ -280,8 +283,12 @@ class SharesRelease(Result):
         return "\n".join(f"{n}: {x:.2%}  ({low:.2%} to {high:.2%})" for n, x, low, high in shown) + self._said + mark
 
     @property
+    def _said_of_left_out(self) -> str:
+        return "" if self.left_out is None else self.left_out.said("Left out, without an option")
+
+    @property
     def _said(self) -> str:
-        return f"\n{self.said_of_groups}" if self.said_of_groups else ""
+        return "".join(f"\n{said}" for said in (self.said_of_groups, self._said_of_left_out) if said)
 
 
 def _listed(values: Numbers | None) -> list[float] | None:
