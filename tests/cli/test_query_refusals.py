@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -137,6 +138,31 @@ def test_what_is_refused_before_a_query_is_asked_is_free(run: Runner, people: Pa
     assert spent(ledger) == 0
 
 
+STATED = {kind: line for kind, line in RELEASES.items() if "--missing" in line}
+STATED |= {"first of a study": RELEASES["study"], "second of a study": RELEASES["study"]}
+
+
+@pytest.mark.parametrize("kind", STATED)
+def test_what_nobody_said_of_missing_fields_is_refused_before_a_query_is_asked(
+    run: Runner, failing: Callable[[int], None], people: Path, tmp_path: Path, kind: str
+) -> None:
+    """The table has columns of a type and rows that fail as soon as they are read: only the types can be known."""
+    ledger = made(tmp_path, kind)
+    failing(60)
+    word = "blue" if kind == "second of a study" else "middle"
+    (tmp_path / "study.toml").write_text(STUDY.replace(f'missing = "{word}"', ""))
+    line = re.sub(r"--missing \S+", "", f"{STATED[kind]} --ledger l").replace("people.csv", "people.duckdb")
+    told = run(line, "--query", "SELECT * FROM v")
+    assert (told.code, told.out) == (2, "")
+    assert "`missing` must say what a missing or unreadable field of" in told.err, told.err
+    assert "the charge stands" not in told.err
+    assert spent(ledger) == 0
+    assert {entry.state for entry in ledger.history()} <= {"void"}
+    (tmp_path / "study.toml").write_text(STUDY)
+    run(f"{STATED[kind]} --ledger l".replace("people.csv", "people.duckdb"), "--query", "SELECT * FROM v")
+    assert spent(ledger) > 0  # the control: where it is stated, rows are read
+
+
 @pytest.fixture
 def failing(people: Path) -> Callable[[int], None]:
     """A view that fails where somebody earns more than this: no query can be written that does, but a database has one.
@@ -151,7 +177,7 @@ def failing(people: Path) -> Callable[[int], None]:
         wrong = f"CASE WHEN pay > {most} THEN error('x') ELSE pay END AS pay"
         with duckdb.connect(str(made)) as db:
             db.execute(f"CREATE TABLE t AS SELECT * FROM read_csv('{people}')")
-            db.execute(f"CREATE VIEW v AS SELECT {wrong}, town, trust, own, age FROM t")
+            db.execute(f"CREATE VIEW v AS SELECT {wrong}, town, trust, own, age, colour FROM t")
 
     return view
 

@@ -96,7 +96,7 @@ def _mean(
         grouping,
         joint_study,
         mean_study,
-        must_declare_public,
+        must_declare,
         number_columns,
         personal_study,
     )
@@ -109,7 +109,7 @@ def _mean(
     if question.joint and question.by is None:
         raise InvalidInput("`joint` must go with by, the column of the groups. Got it alone.")
     study = one_question(question, promise, trust=rule, people=people, level=level, mixer=mixer)
-    must_declare_public(study, file)
+    must_declare(study, file)
     if steered:
         asked.finish(release_invited(file, study, rule, asked, invite_out, local_people), _print_mean)
         return

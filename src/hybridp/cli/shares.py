@@ -208,7 +208,7 @@ def _release(
     mixer: Later | None = None,
     mixed: tuple[Path, ...] = (),
 ) -> None:
-    from hybridp.protocols.asked import choice_study, grouping, joint_study, must_declare_public, share_columns
+    from hybridp.protocols.asked import choice_study, grouping, joint_study, must_declare, share_columns
     from hybridp.protocols.groups import release_groups
     from hybridp.protocols.joint import release_joint
     from hybridp.protocols.shares import release_shares as publish
@@ -216,7 +216,7 @@ def _release(
 
     rule = who_trusts(trust)
     study = one_question(question, promise, trust=rule, people=people, level=level, mixer=mixer)
-    must_declare_public(study, file)
+    must_declare(study, file)
     if mixed and study.mixer is None:
         raise InvalidInput("`mixed` must go with --batch, the least size of a batch. Got none.")
     own, groups = choice_study(study, 0), grouping(study, 0)

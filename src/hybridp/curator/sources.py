@@ -22,12 +22,14 @@ from hybridp.tables.people import Counted
 from hybridp.tables.people import count_people as count_rows
 from hybridp.tables.personal import epsilon_counts
 from hybridp.tables.reports import check_one_answer
-from hybridp.tables.source import ENGINES, Rows, Source, TableLike, open_rows, shown
+from hybridp.tables.source import CHOICES, ENGINES, NUMBERS, Rows, Source, TableLike, open_rows, shown, unstated
 
 __all__ = [
     "Answers",
+    "CHOICES",
     "Entrusted",
     "ENGINES",
+    "NUMBERS",
     "Counted",
     "Rows",
     "Source",
@@ -45,6 +47,7 @@ __all__ = [
     "open_rows",
     "read_as",
     "shown",
+    "unstated",
     "with_public",
 ]
 

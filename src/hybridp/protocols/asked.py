@@ -14,7 +14,7 @@ from typing import Any, cast
 from hybridp.blend.mean import Rule
 from hybridp.curator.heavy import RecordColumns
 from hybridp.curator.mean import Columns
-from hybridp.curator.sources import must_be_public
+from hybridp.curator.sources import CHOICES, NUMBERS, asks, must_be_public, unstated
 from hybridp.curator.vector import VectorColumns
 from hybridp.protocols.distribution import DistributionStudy
 from hybridp.protocols.heavy import HeavyStudy
@@ -59,7 +59,7 @@ __all__ = [
     "joint_study",
     "heavy_study",
     "kmeans_study",
-    "must_declare_public",
+    "must_declare",
     "mean_study",
     "number_columns",
     "number_study",
@@ -177,10 +177,15 @@ def grouping(study: Declaration, place: int) -> Grouping | None:
     return Grouping(asked.by, asked.categories, asked.by_private, asked.least, asked.compare, asked.joint)
 
 
-def must_declare_public(study: Declaration, data: Any) -> None:
-    """Refuse to tell exactly who holds what in a column of groups, or of own epsilons, that is not declared public."""
-    for place in range(len(study.questions)):
-        by = grouping(study, place)
+def must_declare(study: Declaration, data: Any) -> None:
+    """Refuse what is not declared, before anything is opened: that a column is public by whose groups, or own epsilons,
+    it is told exactly who holds what; and what a missing field counts as, where no query says that there is none."""
+    for place, asked in enumerate(study.questions):
+        by, stated = grouping(study, place), getattr(asked, "missing", "nothing")
+        if isinstance(asked, Choice):
+            stated = stated or asked.other or asked.several
+        if asks(data) and stated in (None, ()) and study.trust.everyone != "local":
+            raise unstated(asked.columns_read[0], CHOICES if isinstance(asked, Choice) else NUMBERS)
         if by is not None and not by.private:
             must_be_public(data, "by", by.column)
     if study.promise.epsilon_column is not None:

@@ -230,7 +230,8 @@ def release_distribution(
     must(not steered or bool(study.at), "at", "must be given where people are asked around quantiles", "nothing")
     draft = None if invite_out is None else Draft.checked(invite_out)
     invite = replace(study.invite, question=(columns.value,))
-    opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "reads": {}, "rng": rng}
+    opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
+    opened |= {"reads": {"value": columns.value}, "missing": columns.missing, "raw": simulate_local}
     trial = rng.simulated or simulate_local
     held: BinnedReports | None = None
     digest: str | None = None

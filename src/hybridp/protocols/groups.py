@@ -83,10 +83,13 @@ def release_groups(
     trial = rng.simulated or simulate_local
     opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
     told = {"local_raw": simulate_local, "assume": assume_mechanism}
+    stated: object = columns.missing
+    if isinstance(study, ShareStudy):
+        stated = study.question.absent or study.question.missing or None
     with (
         spending(ledger, first, own, trial=trial, path=path) as entries,
         open_rows(path, **opened) as rows,
-        curating.grouped(rows, grouping.column, columns, "value" if name == "mean" else "choice") as every,
+        curating.grouped(rows, grouping.column, columns, "value" if name == "mean" else "choice", stated) as every,
     ):
         whole = _read(every, study, columns, **told)
         sizes = grouping.sized(curating.sizes(every, grouping.column, columns))

@@ -209,13 +209,16 @@ def undecided(promise: Guarantee, ways: Sequence[list[Charge]], purpose: str) ->
 @contextmanager
 def paid_rows(
     path: TableLike, first: list[Charge], own: list[Charge], ledger: Ledger | None, *, undecided: bool, trial: bool,
-    trust: Trusts | None, person: str | None, reads: Mapping[str, str | tuple[str, ...]], **opened: Any,
+    trust: Trusts | None, person: str | None, reads: Mapping[str, str | tuple[str, ...]], missing: object, raw: bool,
+    **opened: Any,
 ) -> Iterator[tuple[Rows, Spending, Counted | None]]:  # fmt: skip
     """Charge, then open the rows. Where the groups' sizes decide what is spent (`undecided`), count them before.
 
-    `reads` are the columns that must be there, by the option that names them. Sizes are public, and nothing else is
-    read to count them: the body charges what they have decided, of which `first` is the most that it can be, and
-    refused here where it does not fit. A failure until then may depend on rows: it is charged that most.
+    `reads` are the columns that must be there, by the option that names them: numbers, of which `missing` says what one
+    counts as that is not there; unless everybody is local and has reported (not `raw`). That is known before a row is
+    read. Sizes are public, and nothing else is read to count them: the body charges what they have decided, of which
+    `first` is the most that it can be, and refused here where it does not fit. A failure until then may depend on
+    rows: it is charged that most.
     """
     now, later = ([], [*first, *own]) if undecided else (first, own)
     read = None if undecided else path
@@ -229,6 +232,9 @@ def paid_rows(
                 for option, named in reads.items():
                     for name in (named,) if isinstance(named, str) else named:
                         rows.need(option, name)
+                        if raw or not (trust is None or (rows.trust is not None and rows.trust.everyone == "local")):
+                            rows.need_number(name)
+                            rows.need_missing(name, missing)
                 people = count_rows(rows, label_column(trust), person) if trust is not None else Counted(0, 0)
             yield rows, entries, people
         except BaseException:

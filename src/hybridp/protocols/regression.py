@@ -283,7 +283,8 @@ def release_regression(
 
     # Who is in which group is public, and decides how the promise is spent; no value is read before the charge.
     most = asked(study.whole)
-    opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "reads": {}, "rng": rng}
+    opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
+    opened |= {"reads": {"columns": columns.values}, "missing": columns.absent, "raw": simulate_local}
     with paid_rows(path, most, [], ledger, undecided=True, trial=trial, **opened) as (rows, entries, counted):
         assert counted is not None
         enough_people(study, counted.trusted + counted.local)

@@ -99,7 +99,8 @@ def write_invitation(
         return [c for c in study.charges(purpose, None, trusted) if c.people == "trusted"]
 
     most = asked(study.whole)
-    opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "reads": {}, "rng": rng}
+    opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
+    opened |= {"reads": {"columns": columns.values}, "missing": columns.absent, "raw": False}
     with paid_rows(path, most, [], ledger, undecided=True, trial=rng.simulated, **opened) as (rows, entries, counted):
         assert counted is not None  # who is in which group is public
         expecting = counted.local if local_people is None else local_people

@@ -67,6 +67,7 @@ def release_steered(
     most = [whole_charge(study, purpose)]
     reports = [c for c in study.charges(purpose, None) if c.people == "local"] if simulate_local else []
     opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
+    opened |= {"missing": columns.missing, "raw": simulate_local}
     opened |= {"reads": {"value": columns.value}, "undecided": True, "trial": rng.simulated or simulate_local}
     with paid_rows(path, [*most, *reports], [], ledger, **opened) as (rows, entries, counted):
         assert counted is not None

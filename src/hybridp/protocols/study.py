@@ -121,7 +121,7 @@ def release_study(
     simulate_local = simulate_local or drawn_trust(rule)
     twice = any(asked.grouping(study, i) is not None for i in range(len(study.questions)))
     must_read_again(data, len(study.questions) + twice)
-    asked.must_declare_public(study, data := with_public(data, study.people.public))
+    asked.must_declare(study, data := with_public(data, study.people.public))
     rule_of_mixed = "must go with a study that has a mixer: its section [mixer] says how small a batch may be"
     must(not mixed or study.mixer is not None, "mixed", rule_of_mixed, f"{len(mixed)} without one")
     run = {

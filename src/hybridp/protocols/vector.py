@@ -241,8 +241,8 @@ def release_vector_mean(
     batches = read_batches(mixed, study.mixed_invite, columns, study.mixing, assume=assume_mechanism)
     trial = rng.simulated or simulate_local
     opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
-    opened |= {"reads": {"columns": columns.values}, "undecided": study.estimator == "alike"}
-    with paid_rows(path, first, own, ledger, trial=trial, **opened) as (rows, entries, counted):
+    opened |= {"reads": {"columns": columns.values}, "missing": columns.absent, "undecided": study.estimator == "alike"}
+    with paid_rows(path, first, own, ledger, trial=trial, raw=simulate_local, **opened) as (rows, entries, counted):
         if counted is not None:
             told = counted.local if tally is None else tally.people
             study = study.decided(counted.trusted, told, batches.found[0])

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from hybridp.errors import UnusablePublicRows, must
 from hybridp.public.queries import SEPARATOR, Feature, Schema
 from hybridp.tables.engine import answers, arrays, stream
-from hybridp.tables.source import VIEW, Rows
+from hybridp.tables.source import CHOICES, VIEW, Rows
 
 __all__ = ["check_feature", "codes", "domain", "feature_code", "labelled_codes", "local_reports", "table_counts"]
 
@@ -138,7 +138,7 @@ def check_feature(rows: Rows, feature: Feature) -> None:
     if feature.edges:
         rows.need_number(feature.name)
     if not feature.most:
-        rows.need_missing(feature.name, stated, "one of the options, or `other` as one more, or exclude")
+        rows.need_missing(feature.name, stated, CHOICES)
 
 
 def _check(rows: Rows, schema: Schema) -> None:

@@ -21,13 +21,14 @@ from hybridp.randomness import Randomness
 from hybridp.tables.engine import Engine, attempt
 
 __all__ = ["ENGINES", "VIEW", "EngineName", "Rows", "Source", "TableLike", "is_number_type", "open_rows"]
-__all__ += ["shown"]
+__all__ += ["CHOICES", "NUMBERS", "shown", "unstated"]
 
 VIEW = "rows"
 AS_WRITTEN = "trust as written"  # beside the labels in the open rows, for a copy of them
 EngineName = Literal["duckdb", "postgresql", "spark"]
 ENGINES: tuple[str, ...] = get_args(EngineName)
 NUMBERS = "a number within its bounds, middle, or exclude (for a mean of trusted people alone)"
+CHOICES = "one of the options, or `other` as one more, or exclude"
 _NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "FLOAT", "DOUBLE", "DECIMAL", "BOOLEAN")
 _WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
 _COUNTED_BY = ("trust", "person", "record_key", "record_id")
@@ -149,6 +150,12 @@ def shown(location: str | os.PathLike[str]) -> str:
     return f"{scheme}://{host}{port}" + ("" if scheme == "sc" else parts.path)
 
 
+def unstated(column: str, ways: str) -> UnusablePublicRows:
+    """What to say where nobody stated what a missing field means."""
+    rule = f"must say what a missing or unreadable field of `{column}` counts as: {ways}"
+    return UnusablePublicRows(f"`missing` {rule}. Got nothing.")
+
+
 def is_number_type(kind: str) -> bool:
     return kind.removeprefix("U").startswith(_NUMBERS) and "[" not in kind
 
@@ -227,19 +234,24 @@ class Rows:
         """
         kind = self.columns[column]
         if not (self.is_number(column) or self.is_text(column)):
-            raise UnusablePublicRows(f"Column `{column}` must hold numbers; its type is {kind}.")
+            raise self._unread(UnusablePublicRows(f"Column `{column}` must hold numbers; its type is {kind}."))
         if self.is_text(column) and not (text or self.worded or self.decimal):
-            raise UnusablePublicRows(
-                f"Column `{column}` of {self.name} must hold numbers; its type is {kind}. State `decimal`, the sign in "
-                'numbers that are written as text ("." or ","), or convert the column.'
+            raise self._unread(
+                UnusablePublicRows(
+                    f"Column `{column}` of {self.name} must hold numbers; its type is {kind}. State `decimal`, the "
+                    'sign in numbers that are written as text ("." or ","), or convert the column.'
+                )
             )
 
     def need_missing(self, column: str, missing: object, ways: str = NUMBERS) -> None:
         """Refuse a column that may lack values while nobody said what that means."""
         if missing is None and column not in self.filled:
-            raise UnusablePublicRows(
-                f"`missing` must say what a missing or unreadable field of `{column}` counts as: {ways}. Got nothing."
-            )
+            raise self._unread(unstated(column, ways))
+
+    def _unread(self, refused: UnusablePublicRows) -> UnusablePublicRows:
+        """By the declarations: the same whatever the rows hold, and free where no query has read one."""
+        refused.of_rows = None if self.ran else False
+        return refused
 
     def need_identifier(self, parameter: str, column: str) -> None:
         """Refuse a column whose text form is not the same on every engine, and with it the sample made from it."""
