@@ -129,7 +129,8 @@ class ShareBlend:
 
     def _of_group(self, own: Floats | None, share: Floats, unsure: float = 0.0) -> Floats:
         """A group's shares if everybody's were `share`: those of all, or its own, `unsure` ones nearer to a half."""
-        if self.estimator != "everyone" or own is None:
+        alone = self.trusted is None or self.local is None
+        if self.estimator != "everyone" or own is None or alone:
             return share
         moved = np.clip(own + share - self.estimate, 0.0, 1.0)
         return np.asarray(moved + np.clip(0.5 - moved, -unsure, unsure))
