@@ -197,7 +197,7 @@ def test_an_option_that_holds_a_comma_goes_from_the_command_to_reports_and_answe
     in_csv = ['"Yes, always"', "No", '"Only ""now"", and then"']
     rows = [f"{in_csv[i % 4 % 3]},{'trusted' if i // 4 % 2 else 'local'}" for i in range(400)]
     (tmp_path / "people.csv").write_text("smokes,trust\n" + "\n".join(rows) + "\n")
-    how = "--choice smokes --trust trust --epsilon 20 --insist"
+    how = "--choice smokes --missing No --trust trust --epsilon 20 --insist"
     assert run(f"randomise shares people.csv {how} --out sent.csv", *written).code == 0
     found = run(f"release shares sent.csv {how} --json", *written).document["questions"]["smokes"]["shares"]
     assert found["options"] == options
@@ -205,7 +205,7 @@ def test_an_option_that_holds_a_comma_goes_from_the_command_to_reports_and_answe
         assert found[group] == pytest.approx([0.5, 0.25, 0.25], abs=0.02)
     Path("study.toml").write_text(
         'schema = 1\npromise = {epsilon = 20}\ntrust = {column = "trust"}\n[[question]]\nname = "smokes"\n'
-        "kind = 'choice'\noptions = ['Yes, always', 'No', 'Only \"now\", and then']\n"
+        "kind = 'choice'\noptions = ['Yes, always', 'No', 'Only \"now\", and then']\nmissing = 'No'\n"
     )
     declared = run("release study.toml sent.csv --insist --json").document["questions"]["smokes"]["shares"]
     assert (declared["options"], declared["local"]) == (options, found["local"])
