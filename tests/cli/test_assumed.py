@@ -11,31 +11,31 @@ from tests.cli.test_invitations import INVITED, PHASES, ask, second
 
 WHO = "--trust trust --epsilon 2"
 PAY = "--value pay --missing middle --lower 0 --upper 100"
-TOWN = "--choice town --options a,b"
+TOWN = "--choice town --options a,b --missing a"
 POINTS = "--columns pay --columns age --missing middle --lower 0 --upper 100"
 TABLE = "--schema schema.json --marginals town,size --trust trust --epsilon 2"
 # What device and release are both told, then what each of them is told alone.
 COMMANDS = {
     "mean": (f"mean FILE {PAY} {WHO}", "", ""),
-    "own epsilon": (f"mean FILE {PAY} --trust trust --epsilon-column own", "", ""),
-    "public groups": (f"mean FILE {PAY} {WHO}", "--keep town", "--by town --categories a,b"),
-    "shares by group": (f"shares FILE {TOWN} {WHO}", "--keep size", "--by size --categories s,l"),
+    "own epsilon": (f"mean FILE {PAY} --trust trust --epsilon-column own --public own", "", ""),
+    "public groups": (f"mean FILE {PAY} {WHO}", "--keep town", "--by town --public town --categories a,b"),
+    "shares by group": (f"shares FILE {TOWN} {WHO}", "--keep size", "--by size --public size --categories s,l"),
     "private groups": (f"mean FILE {PAY} {WHO} --by town --categories a,b --by-private", "", ""),
     "quantiles": (f"quantiles FILE {PAY} {WHO}", "", ""),
     "vector": (f"vector-mean FILE {POINTS} {WHO}", "", ""),
     "shares": (f"shares FILE {TOWN} {WHO}", "", ""),
-    "ticks": (f"shares FILE {TOWN} --several 2 {WHO}", "", ""),
+    "ticks": (f"shares FILE --choice town --options a,b --missing none --several 2 {WHO}", "", ""),
     "count": (f"count FILE --choice town --value a {WHO}", "", ""),
-    "histogram": (f"histogram FILE --value pay --edges 0,50,100 {WHO}", "", ""),
+    "histogram": (f"histogram FILE --value pay --edges 0,50,100 --other none {WHO}", "", ""),
     "table": (f"synth FILE {TABLE}", "", "--delta 1e-5 --out model"),
 }
-BATCH = f"mean FILE {PAY} --epsilon-column own --batch 50 --shuffled-delta 1e-4"
+BATCH = f"mean FILE {PAY} --epsilon-column own --public own --batch 50 --shuffled-delta 1e-4"
 NUMBER = 'name = "pay"\nkind = "number"\nmissing = "middle"\nlower = 0\nupper = 100'
 STUDIES = {
     "a mean and a sum": f'{NUMBER}\nstatistics = ["mean", "sum"]',
     "a mean and a spread": f'{NUMBER}\nstatistics = ["mean", "sd"]',
-    "ticks": 'name = "town"\nkind = "choice"\noptions = ["a", "b"]\nseveral = 2',
-    "two questions": f'{NUMBER}\n[[questions]]\nname = "town"\nkind = "choice"\noptions = ["a", "b"]',
+    "ticks": 'name = "town"\nkind = "choice"\noptions = ["a", "b"]\nmissing = "none"\nseveral = 2',
+    "two questions": f'{NUMBER}\n[[questions]]\nname = "town"\nkind = "choice"\nmissing = "a"\noptions = ["a", "b"]',
 }
 
 

@@ -15,7 +15,6 @@ import click
 
 from hybridp.errors import InvalidInput
 from hybridp.public.envelope import appearing
-from hybridp.public.study import People, declared
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -146,10 +145,10 @@ bounds_options = _stack(
 table_option = click.option("--table", "table_name", help="The table, in a DuckDB file or a database.")
 
 
-(_public,) = (one for one in declared(People) if one.name == "public")
 public_option = click.option(
-    "--public", multiple=True, metavar="COLUMN,...", help=_public.help, is_eager=True, expose_value=False,
-    callback=_remember,
+    "--public", multiple=True, metavar="COLUMN,...", is_eager=True, expose_value=False, callback=_remember,
+    help="Columns of which everybody may know who holds what, exactly: those of groups (by), of own epsilons, of a "
+    "query's WHERE, and that of trust where a plan counts it.",
 )  # fmt: skip
 
 
