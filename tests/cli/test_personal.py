@@ -136,7 +136,7 @@ def test_the_plan_in_words_and_as_a_picture(run: Any, tmp_path: Path) -> None:
         (["--groups", "0:5"], "epsilons"),
         (["--groups", "1:5", "--sd", "0.6"], "sd"),
         (["--groups", "1:5", "--sd", "0.1:0.2"], "sd"),
-        (["--groups", "1:5", "--missing", "middle", "--lower", "0"], "lower` and `upper"),
+        (["--groups", "1:5", "--lower", "0"], "lower` and `upper"),
         (["--groups", "1:5", "--n", "50"], "n"),
         (["--groups", "1:5", "--epsilon", "1"], "epsilon"),
         (["--groups", "1:5", "--target", "1"], "target"),
