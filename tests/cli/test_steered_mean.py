@@ -35,7 +35,7 @@ def people(tmp_path: Path) -> Path:
         (f"{PAY} --steered --simulate-local --clipped-share 10%", "`clipped-share` must be left out"),
         (f"{PAY} --steered --simulate-local --delta 1e-6 --noise gaussian", "`noise` must be laplace, or left out"),
         (f"{PAY} --invite-out i.json --simulate-local", "`simulate-local` must not join `invite-out`"),
-        (f"{PAY} --invite-out i.json --by town", "`by` must not join `a steered mean`"),
+        (f"{PAY} --invite-out i.json --by town --public town", "`by` must not join `a steered mean`"),
         (f"{PAY} --invite-out no/i.json", "`invite-out` must lie in an existing folder"),
         (f"{PAY} --local-people 9 --simulate-local", "`local-people` must not join `a mean in one go`"),
         ("--invite people.csv", "`invite` must name an invitation that --invite-out wrote"),
