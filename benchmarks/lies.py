@@ -2,7 +2,7 @@
 
     python -m benchmarks.lies [--trials 150]
 
-Each trial is one table, released by `release_mean` by `alike` with only bounds and epsilon stated; the
+Each trial is one table, released by `release_mean`, as `alike`, with only bounds and epsilon stated; the
 plain blend that it publishes beside its estimate is the one without the leash. Root mean squared errors in
 percent of the range, beside the targets.
 """
