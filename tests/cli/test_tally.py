@@ -19,7 +19,7 @@ SECRET = "987654.321"
 DRAW = np.random.default_rng(7)
 MEAN = "--value pay --trust trust --missing middle --lower 0 --upper 90000 --epsilon 1"
 OWN = "--value pay --trust trust --missing middle --lower 0 --upper 90000 --epsilon-column eps --public eps"
-SHAPE = "--columns a b c --missing middle --lower 0 0 0 --upper 10 20 30 --epsilon 4"
+SHAPE = "--columns a b c --lower 0 0 0 --upper 10 20 30 --epsilon 4"
 HEAVY = "--person id --record query url --trust trust --epsilon 4 --delta 1e-5"
 
 
@@ -278,7 +278,7 @@ def test_what_cannot_stand_in(reports: str) -> None:
     refused(release.mean, f"trusted.csv {MEAN} --tally one.json --local laplace", "must hold reports by laplace")
     refused(release.mean, f"trusted.csv {MEAN} --tally one.json --simulate-local", "`simulate-local`")
     refused(release.mean, f"trusted.csv {MEAN} --tally nowhere.json", "nowhere.json")
-    vectors = f"trusted.csv {SHAPE} --trust trust --tally one.json"
+    vectors = f"trusted.csv {SHAPE} --missing middle --trust trust --tally one.json"
     refused(release.vector_mean, vectors, "must be of the kind vector-mean")
     Path("one.json").write_text(Path("one.json").read_text().replace('"people": 100', '"people": 99', 1))
     refused(release.mean, f"trusted.csv {MEAN} --tally one.json", "must")
@@ -343,14 +343,14 @@ def test_vectors(how: str) -> None:
     values = DRAW.beta(2, 4, size=(600, 3)) * [10, 20, 30]
     rows = [f"{a:.4f},{b:.4f},{c:.4f},{'trusted' if i % 3 == 0 else 'local'}" for i, (a, b, c) in enumerate(values)]
     Path("people.csv").write_text("\n".join(["a,b,c,trust", *rows]) + "\n")
-    done(randomise.vector_mean, f"people.csv {SHAPE} --trust trust --out sent.csv {how}")
+    done(randomise.vector_mean, f"people.csv {SHAPE} --missing middle --trust trust --out sent.csv {how}")
     split("sent.csv", 3, (0, 150), (150, 400))
     done(tally.add, f"part0.csv --state one.json {SHAPE} {how}")
     done(tally.add, "part1.csv --state one.json")  # the state knows its geometry
-    whole = done(release.vector_mean, f"sent.csv {SHAPE} --trust trust --seed 5 {how}")
-    found = done(release.vector_mean, f"trusted.csv {SHAPE} --trust trust --seed 5 --tally one.json {how}")
+    whole = done(release.vector_mean, f"sent.csv {SHAPE} --missing middle --trust trust --seed 5 {how}")
+    found = done(release.vector_mean, f"trusted.csv {SHAPE} --missing middle --trust trust --seed 5 --tally one.json {how}")
     same(found, whole)
-    line = f"sent.csv {SHAPE} --trust trust --tally one.json {how}"
+    line = f"sent.csv {SHAPE} --missing middle --trust trust --tally one.json {how}"
     refused(release.vector_mean, line, "must hold trusted rows only")
     turned = SHAPE.replace("a b c", "b a c").replace("10 20", "20 10")
     line = f"trusted.csv {turned} --trust trust --tally one.json {how}"
