@@ -348,7 +348,8 @@ def test_vectors(how: str) -> None:
     done(tally.add, f"part0.csv --state one.json {SHAPE} {how}")
     done(tally.add, "part1.csv --state one.json")  # the state knows its geometry
     whole = done(release.vector_mean, f"sent.csv {SHAPE} --missing middle --trust trust --seed 5 {how}")
-    found = done(release.vector_mean, f"trusted.csv {SHAPE} --missing middle --trust trust --seed 5 --tally one.json {how}")
+    line = f"trusted.csv {SHAPE} --missing middle --trust trust --seed 5 --tally one.json {how}"
+    found = done(release.vector_mean, line)
     same(found, whole)
     line = f"sent.csv {SHAPE} --missing middle --trust trust --tally one.json {how}"
     refused(release.vector_mean, line, "must hold trusted rows only")

@@ -33,6 +33,7 @@ PAY = {"a": [3.25, 127.0, 64.5, 1e9], "b": [-5.0, 0.0], "c": [99.75, 12.5, 1.0, 
 MEAN = ("--value", "pay", "--trust", "trust", "--missing", "middle", "--lower", LOWER, "--upper", UPPER)
 WAYS = {"a": ["x", "y", "z", "x"], "b": ["z", "?"], "c": ["x"] * 8}
 STEPS = 2**20
+BY = ("--by", "dept", "--public", "dept")
 PRIVATE = ("--by", "dept", "--by-private", "--categories", "a,b,c")
 SHARES = ("--choice", "way", "--options", "x,y,z", "--missing", "z", "--trust", "trust")
 
@@ -61,7 +62,7 @@ def test_every_public_group_has_a_draw_of_its_own_at_the_whole_epsilon_and_all_p
     table = write(tmp_path / "rows.csv", rows(PAY))
     with Recording(1).as_the_systems() as tape:
         found = command(
-            "release", "mean", table, *MEAN, "--by", "dept", "--epsilon", epsilon, "--ledger", tmp_path / "l"
+            "release", "mean", table, *MEAN, *BY, "--epsilon", epsilon, "--ledger", tmp_path / "l"
         )
     noisy = sums(found, {dept: len(values) for dept, values in PAY.items()})
     added = {dept: noisy[dept] - sum(map(level, values)) for dept, values in PAY.items()}
@@ -81,7 +82,7 @@ def test_every_public_group_has_a_draw_of_its_own_at_the_whole_epsilon_and_all_p
 def test_counts_of_every_public_group_have_draws_of_their_own(tmp_path: Path) -> None:
     table = write(tmp_path / "rows.csv", rows(WAYS, "way"))
     with Recording(1).as_the_systems() as tape:
-        found = command("release", "shares", table, *SHARES, "--by", "dept", "--epsilon", 1, "--ledger", tmp_path / "l")
+        found = command("release", "shares", table, *SHARES, *BY, "--epsilon", 1, "--ledger", tmp_path / "l")
     facts, at = told(found), 0
     for dept, shares in zip(facts["by"]["categories"], facts["trusted"], strict=True):
         held = [way if way in ("x", "y") else "z" for way in WAYS[dept]]
@@ -98,7 +99,7 @@ def test_a_person_moves_their_own_group_alone_and_by_no_more_than_the_bounds(tmp
     for mine in (-1e9, 0, 64.25, 1e9, "", "nan", "'; --"):
         table = write(tmp_path / "rows.csv", rows(PAY | {"a": [mine, *PAY["a"][1:]]}))
         with Recording(2).as_the_systems():
-            found = command("release", "mean", table, *MEAN, "--by", "dept", "--epsilon", 1)
+            found = command("release", "mean", table, *MEAN, *BY, "--epsilon", 1)
         seen.append(sums(found, {dept: len(values) for dept, values in PAY.items()}))
     moved = {dept: max(s[dept] for s in seen) - min(s[dept] for s in seen) for dept in PAY}
     assert moved == {"a": LEVELS, "b": 0, "c": 0}
@@ -111,7 +112,7 @@ def test_what_every_group_decides_by_its_size_is_paid_by_the_one_charge(tmp_path
     ]
     table = write(tmp_path / "rows.csv", [*crowd[:40], *rows({"a": [64.0] * 512, "b": [32.0]})])
     trial = ("--simulate-local", "--ledger", tmp_path / "l")
-    found = command("release", "mean", table, *MEAN, "--by", "dept", "--epsilon", 1, *trial)
+    found = command("release", "mean", table, *MEAN, *BY, "--epsilon", 1, *trial)
     charged = {e.people: e.budget.epsilon for e in Ledger.open(tmp_path / "l").history()}
     assert charged == {"trusted": 1.0, "local": 1.0}
     promised = [p for p in found["receipt"]["promises"] if p["against"] == "whoever sees the release"]
@@ -127,7 +128,7 @@ def test_people_of_a_withheld_group_who_were_charged_have_a_line_on_the_receipt(
     tmp_path: Path, asked: tuple[str, tuple[Any, ...]], column: str, held: list[Any]
 ) -> None:
     """The only local people, or the only trusted ones, are in a group that is withheld: they reported all the same."""
-    (name, words), by = asked, ("--by", "dept", "--least", 4, "--epsilon", 1)
+    (name, words), by = asked, (*BY, "--least", 4, "--epsilon", 1)
     for few, many in (("local", "trusted"), ("trusted", "local")):
         raw = write(tmp_path / f"{few}.csv", rows({"a": held}, column, many) + rows({"b": held[:3]}, column, few))
         sent, ledger = tmp_path / f"{few}-sent.csv", tmp_path / f"{few}.ledger"
@@ -148,7 +149,7 @@ def test_withheld_people_are_told_of_by_nothing_but_their_number(tmp_path: Path)
     for mine in (0.0, 128.0):
         table = write(tmp_path / "rows.csv", rows(PAY | {"b": [mine, mine]}))
         with Recording(3).as_the_systems():
-            found = command("release", "mean", table, *MEAN, "--by", "dept", "--least", 4, "--epsilon", 1)
+            found = command("release", "mean", table, *MEAN, *BY, "--least", 4, "--epsilon", 1)
         documents.append({**found, "receipt": {**found["receipt"], "asked": None}})
     assert documents[0] == documents[1]
     assert told(documents[0])["by"]["withheld"] == ["b"]
@@ -166,7 +167,7 @@ def test_reports_for_a_mean_serve_its_groups_too_and_are_charged_once(tmp_path: 
         Ledger.create(tmp_path / "l", {"trusted": PureDP(0.2), "local": PureDP(1.0)})
         promise = ("--epsilon", 1, "--trusted-epsilon", 0.1, "--estimator", "adaptive", "--ledger", tmp_path / "l")
         command("release", "mean", table, *MEAN, *promise)
-        found = command("release", "mean", table, *MEAN, "--by", "dept", *promise)
+        found = command("release", "mean", table, *MEAN, *BY, *promise)
     entries = Ledger.open(tmp_path / "l").history()
     assert [(e.people, e.budget.epsilon) for e in entries] == [("trusted", 0.1), ("local", 1.0), ("trusted", 0.1)]
     facts = told(found)
@@ -188,8 +189,8 @@ def test_the_library_draws_from_the_system_and_trials_say_so(tmp_path: Path) -> 
     assert not private.simulated
     trial = ("release", "mean", table, *MEAN, *PRIVATE, "--epsilon", 1, "--simulate-local")
     assert command(*trial)["simulated"]
-    assert command("release", "mean", table, *MEAN, "--by", "dept", "--epsilon", 1, "--simulate-local")["simulated"]
-    assert command("release", "mean", tmp_path / "own.csv", *MEAN, "--by", "dept", "--epsilon", 1, "--seed", 1)[
+    assert command("release", "mean", table, *MEAN, *BY, "--epsilon", 1, "--simulate-local")["simulated"]
+    assert command("release", "mean", tmp_path / "own.csv", *MEAN, *BY, "--epsilon", 1, "--seed", 1)[
         "simulated"
     ]
 
@@ -311,7 +312,7 @@ def test_the_receipt_of_many_groups_says_once_what_differs_by_its_figures(tmp_pa
     way = {dept: list("xyz") * 20 * (i + 1) for i, dept in enumerate("abcdef")}
     people = [*rows(way, "way"), *rows(way, "way", "local")]
     file = write(tmp_path / "p.csv", people)
-    found = command("release", "shares", file, *SHARES, "--by", "dept", "--epsilon", 4, "--simulate-local",
+    found = command("release", "shares", file, *SHARES, *BY, "--epsilon", 4, "--simulate-local",
                     "--estimator", "alike")  # fmt: skip
     lines = [line for line in found["receipt"]["assumes"] if "estimator:" in line]
     forms = {"anchored" if "alike is anchored" in line else "hybrid" for line in lines}

@@ -245,7 +245,7 @@ def test_a_logistic_regression_spends_its_promise_on_three_rounds(run: Run, told
     found = Run(run.server, YES, 200, own, many)
     rounds = found.pilot["invitation"]["trusted"]["totals"]
     p = 3
-    each = (2 * p + 2 * (p * p // 4)) * UNIT + 2 * p * STEPS**2 + p * (p + 1) // 2
+    each = (2 * p + 2 * (p * p // 4)) * UNIT + 2 * p * STEPS**2 + 2 * p + 3 * (p * (p - 1) // 2)
     drawn = [run.server.next(laplaces(3 * each / 2.0), p + p * (p + 1) // 2) for _ in range(3)]
     # At 0 everybody's chance is one half: scores are x (y - 1/2), and curvatures the products of x.
     lines = [(entries((*person[:2], 0.0))[:3], person[2]) for person in own]

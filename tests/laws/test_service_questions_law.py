@@ -103,13 +103,13 @@ def test_ticks_have_noise_for_all_that_may_be_ticked(server: Taped) -> None:
 
 
 def test_statistics_of_a_number_share_the_trusted_promise(server: Taped) -> None:
-    """Half for the sum of clipped values, half for the counts: a look at 16 cells, then at the value asked for."""
+    """Half for the sum of clipped values, half for the counts: a look at 24 cells, then at the value asked for."""
     found, study, _ = released(server, WAY, epsilon=2.0)
     told = found["questions"]["way"]
     (on_sum,) = server.next(laplaces(LEVELS / 1.0))
     levels = [round(min(max(person["way"], 0.0), 128.0) / 128 * LEVELS) for person in PEOPLE]
     assert whole(told["mean"]["trusted"] / 128 * N * LEVELS) == sum(levels) + int(on_sum)
-    server.next(laplaces(2 / 0.5), 16)  # a look around, at half of the half: one count moves up and another one down
+    server.next(laplaces(2 / 0.5), 24)  # a look around, at half of the half: one count moves up and another one down
     server.next(laplaces(1 / 0.5))  # how many are at or below 64, with the rest; the next test finds the tape behind it
     assert "counts between 1 place" in found["receipt"]["promises"][1]["mechanism"]
     assert stated(found, "trusted") == 2.0
