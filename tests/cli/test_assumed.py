@@ -13,7 +13,7 @@ WHO = "--trust trust --epsilon 2"
 PAY = "--value pay --missing middle --lower 0 --upper 100"
 TOWN = "--choice town --options a,b --missing a"
 POINTS = "--columns pay --columns age --missing middle --lower 0 --upper 100"
-TABLE = "--schema schema.json --marginals town,size --trust trust --epsilon 2"
+TABLE = "--schema schema.json --other last --marginals town,size --trust trust --epsilon 2"
 # What device and release are both told, then what each of them is told alone.
 COMMANDS = {
     "mean": (f"mean FILE {PAY} {WHO}", "", ""),

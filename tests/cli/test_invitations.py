@@ -20,7 +20,8 @@ INVITED = {
     "--delta 1e-5 --head 2 --invite-out i.json",
     "kmeans": "plan kmeans --columns pay age --missing middle --lower 0 --upper 100 --clusters 2 --epsilon 2 --n 900 "
     "--opt-in 0.5 --invite i.json",
-    "synth": "synth fit people.csv --schema schema.json --epsilon 2 --delta 1e-5 --method adaptive --rows 50 --out m",
+    "synth": "synth fit people.csv --schema schema.json --other last --epsilon 2 --delta 1e-5 --method adaptive "
+    "--rows 50 --out m",
 }  # fmt: skip
 
 

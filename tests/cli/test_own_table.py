@@ -249,9 +249,10 @@ def test_a_plan_of_questions_of_every_kind_says_what_to_expect(folder: Path) -> 
         "words": 'kind = "records"\ncolumns = ["w"]',
         "place": 'kind = "points"\ncolumns = ["x", "y"]\nmissing = "middle"\nlower = 0\nupper = 1\nclusters = 2',
         "line": 'kind = "regression"\ntarget = "y"\non = ["x"]\nmissing = "middle"\nlower = 0\nupper = 1',
-        "home": 'kind = "table"\nmarginals = ["f,g"]\n'
+        "home": 'kind = "table"\nother = "last"\nmarginals = ["f,g"]\n'
         'features = [{name = "f", values = ["1", "2"]}, {name = "g", values = ["1", "2"]}]',
-        "rows": 'kind = "table"\nmarginals = ["f,g", "g,h"]\nfeatures = [{name = "f", values = ["1", "2"]}, '
+        "rows": 'kind = "table"\nother = "last"\nmarginals = ["f,g", "g,h"]\n'
+        'features = [{name = "f", values = ["1", "2"]}, '
         '{name = "g", values = ["1", "2"]}, {name = "h", values = ["1", "2"]}]',
     }
     head = "schema = 1\n[people]\ntrusted = 500\nlocal = 4500\n[promise]\nepsilon = 2\ndelta = 1e-6\n"

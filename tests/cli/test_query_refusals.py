@@ -62,9 +62,10 @@ RELEASES = {
     "invitation": "release heavy-hitters people.csv --all-trusted --epsilon 1 --delta 1e-5 --record colour "
     "--person who --head 2 --invite-out i.json",
     "kmeans": f"release kmeans people.csv --all-trusted --epsilon 1 {POINTS} --clusters 2",
-    "synth": "synth fit people.csv --epsilon 1 --delta 1e-5 --schema schema.json --out model --marginals colour,town",
-    "synth of both": "synth fit people.csv --trust trust --epsilon 1 --delta 1e-5 --schema schema.json --out model "
+    "synth": "synth fit people.csv --epsilon 1 --delta 1e-5 --schema schema.json --out model --other last "
     "--marginals colour,town",
+    "synth of both": "synth fit people.csv --trust trust --epsilon 1 --delta 1e-5 --schema schema.json --out model "
+    "--other last --marginals colour,town",
     "study": "release study.toml people.csv",
 }  # fmt: skip
 BY_VALUE = "SELECT * FROM rows WHERE TRY_CAST(pay AS DOUBLE) > 43"  # of nobody's business how many have more
@@ -394,7 +395,7 @@ def both(run: Runner, people: Path, tmp_path: Path) -> Ledger:
     """Twelve more people are local, whose reports are paid for once, and a ledger with nothing for others."""
     more = [f"{i},{i},30,a,red,local,1" for i in range(8, 20)]
     people.write_text(people.read_text() + "\n".join(more) + "\n")
-    columns = "--schema schema.json --marginals colour,town --trust trust --epsilon 1"
+    columns = "--schema schema.json --other last --marginals colour,town --trust trust --epsilon 1"
     assert run(f"randomise synth people.csv {columns} --keep who --keep pay --out reports.csv").code == 0
     ledger = Ledger.create(tmp_path / "l", {"trusted": ApproxDP(5.0, 0.001), "local": PureDP(1.0)})
     assert run(BOTH, "--query", "SELECT * FROM rows").code == 0
@@ -433,7 +434,7 @@ def test_a_fit_goes_on_with_the_same_query_words_and_reports_alone(
     told = run(BOTH + " --trusted-value trusted", "--query", "SELECT * FROM rows")
     assert (told.code, "same study and rows" in told.err) == (2, True), told.err
     # Other reports of the same people: they would be neither charged nor used.
-    columns = "--schema schema.json --marginals colour,town --trust trust --epsilon 1"
+    columns = "--schema schema.json --other last --marginals colour,town --trust trust --epsilon 1"
     assert run(f"randomise synth people.csv {columns} --keep who --keep pay --out again.csv").code == 0
     (tmp_path / "again.csv").replace(tmp_path / "reports.csv")
     assert (spent(both), both.history()) == (paid, entries)

@@ -32,7 +32,7 @@ SCHEMA = {
     ]
 }
 PROMISE = "--epsilon 2 --delta 1e-6"
-SMALL = f"{PROMISE} --rows 60"
+SMALL = f"{PROMISE} --rows 60 --other last"
 ASKED = "--marginals age,sex education,sex,works"
 FIT = f"synth fit people.csv --schema schema.json {ASKED} --method tables {SMALL} --out model"
 MIXED = f"synth fit people.csv --schema schema.json {ASKED} {SMALL} --out model-3"
@@ -137,7 +137,7 @@ def test_a_file_a_domain_and_an_epsilon_are_enough(run: Runner, tmp_path: Path) 
     ]
     write(tmp_path / "codes.csv", records)
     (tmp_path / "domain.json").write_text(json.dumps({"a": 3, "b": 2, "c": 4}))
-    said = run("synth fit codes.csv --schema domain.json --epsilon 1 --json")
+    said = run("synth fit codes.csv --schema domain.json --other last --epsilon 1 --json")
     told = sole(said.document)
     assert said.code == 0
     assert (told["method"], told["queries"], told["rows"]) == ("adaptive", 6 + 12 + 8 + 24, 32_768)
@@ -183,7 +183,8 @@ def test_values_outside_the_schema(run: Runner, people: list[dict[str, str]], tm
     assert SECRET not in said.out + said.err
     assert sole(said.document)["people"] == 3001
     assert any("nearest bin" in line and "last value" in line for line in said.document["receipt"]["assumes"])
-    told = run(f"{FIT.replace('--out model', '--out other')} --other missing --json").document
+    fit = FIT.replace("--out model", "--out other").replace("--other last", "--other missing")
+    told = run(f"{fit} --json").document
     assert sole(told)["people"] == 3001
     assert run("synth evaluate other people.csv --json").code == 0
 

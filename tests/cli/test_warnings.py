@@ -84,7 +84,8 @@ def test_a_large_epsilon_is_told(run: Runner) -> None:
 
 def test_a_synthetic_fit_is_no_exception(run: Runner) -> None:
     pytest.importorskip("torch")
-    line = "synth fit trusted.csv --columns age --bins age=0,3,7 --marginals age --epsilon 1 --out model --json"
+    line = "synth fit trusted.csv --columns age --bins age=0,3,7 --other last --marginals age --epsilon 1 "
+    line += "--out model --json"
     refused = run(f"{line} --delta 0.2")
     assert (refused.code, "add --insist" in refused.document["error"]["message"]) == (2, True)
     warned = run(f"{line} --delta 0.05")

@@ -61,6 +61,7 @@ trust = {column = "trust"}
 [[question]]
 name = "home"
 kind = "table"
+other = "last"
 marginals = ["age,eps"]
 features = [{name = "age", edges = [20, 40, 60, 80]}, {name = "eps", values = ["0.5", "1.0", "2.0"]}]
 """
@@ -173,11 +174,11 @@ SCENES: dict[str, tuple[str, ...]] = {
         "plan regression --on age,eps --n 20_000 --opt-in 0.05 --epsilon 1",
     ),
     "synth": (
-        "synth fit table.csv --schema schema.json --marginals age,sex sex,works --method tables --epsilon 2 "
-        "--delta 1e-6 --rows 60 --seed 2 --out model",
+        "synth fit table.csv --schema schema.json --other last --marginals age,sex sex,works --method tables "
+        "--epsilon 2 --delta 1e-6 --rows 60 --seed 2 --out model",
         "synth answer model sex=Male",
         "synth report model",
-        "synth fit table.csv --schema schema.json --marginals age,sex sex,works --epsilon 1 --delta 1e-4 "
+        "synth fit table.csv --schema schema.json --other last --marginals age,sex sex,works --epsilon 1 --delta 1e-4 "
         "--seed 2 --out pilot",
         "synth invite pilot --out asked.json",
         "randomise synth table.csv --invite asked.json --epsilon 9 --seed 3 --out told.csv",

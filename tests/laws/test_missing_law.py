@@ -6,6 +6,7 @@ sum and a noisy count. That both together keep the sum's own epsilon is enumerat
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -347,3 +348,82 @@ def test_an_option_stands_for_missing_fields_and_other_for_words_that_are_not_li
     assert np.allclose(left.estimate, [4 / 7, 3 / 7], atol=0.02)
     assert left.left_out is not None
     assert math.isclose(left.left_out.share, 0.3, abs_tol=0.01)
+
+
+# --- synthetic tables -------------------------------------------------------------------------------------------------
+
+
+def _schema(folder: Path, **declared: Any) -> tuple[Any, ...]:
+    features = [{"name": "way", "values": ["bus", "car", "walk"], **declared}, {"name": "pay", "edges": [0, 10, 20]}]
+    (folder / "schema.json").write_text(json.dumps({"features": features}))
+    return "--schema", folder / "schema.json", "--marginals", "way", "--marginals", "pay"
+
+
+@pytest.mark.parametrize("doing", ["fit", "fit of both", "device", "query"])
+def test_a_synthetic_table_needs_a_word_for_every_column_and_spends_nothing_without(
+    tmp_path: Path, doing: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from hybridp.cli.app import main
+
+    pytest.importorskip("torch")
+    complete = [{"way": "bus", "pay": "12", "trust": "trusted"}, {"way": "car", "pay": "3", "trust": "local"}] * 20
+    said = []
+    for rows in (complete, [*complete, {"way": "boat", "pay": "x", "trust": "trusted"}]):
+        file = write(tmp_path / "rows.csv", rows)
+        asked: list[Any] = ["synth", "fit", file, "--delta", 1e-5, "--ledger", tmp_path / "l"]
+        asked += ["--trust", "trust"] if doing == "fit of both" else []
+        asked += ["--query", "SELECT * FROM rows"] if doing == "query" else []
+        if doing == "device":
+            asked = ["randomise", "synth", file, "--trust", "trust"]
+        with pytest.raises(SystemExit) as left:
+            main([str(w) for w in (*asked, *_schema(tmp_path), "--epsilon", 1, "--out", tmp_path / "out.csv")])
+        assert left.value.code == 2
+        said.append(capsys.readouterr().err)
+        assert not (tmp_path / "out.csv").exists()
+        assert not (tmp_path / "l").exists() or all(e.state == "void" for e in Ledger.open(tmp_path / "l").history())
+    assert said[0] == said[1]
+    assert "`missing` must say what a missing or unreadable field of `way` counts as" in said[0]
+
+
+def test_a_studys_table_says_it_too_and_only_numbers_in_bins_need_no_word(tmp_path: Path) -> None:
+    features = [{"name": "way", "edges": [0, 1, 2, 3]}, {"name": "age", "values": ["0", "1"], "missing": True}]
+    home: dict[str, Any] = {"name": "home", "kind": "table", "features": features, "marginals": ["way,age"]}
+    held = {"way": np.arange(90) % 3, "age": np.arange(90) % 2}
+
+    def released(data: Any, question: Any) -> Any:
+        study = hp.Study(promise={"epsilon": 1, "delta": 1e-5}, trust={"everyone": "trusted"}, questions=[question])
+        return study.release(data, rng=seeded(1))
+
+    pytest.importorskip("torch")
+    assert released(held, home)  # every whole number is in a bin
+    for data in ({**held, "way": held["way"].astype(float)}, hp.Source(held, query="SELECT * FROM rows")):
+        with pytest.raises(UnusablePublicRows, match=r"`missing` must say what a missing or unreadable field of `way`"):
+            released(data, home)
+        assert released(data, {**home, "other": "last"})
+    listed = {**home, "features": [{"name": "age", "values": ["0", "1"]}, features[0]]}
+    with pytest.raises(UnusablePublicRows, match=r"unreadable field of `age`"):  # a number need not be listed
+        released(held, listed)
+
+
+def test_a_field_that_is_not_listed_counts_as_the_value_that_its_column_declares(tmp_path: Path) -> None:
+    from hybridp.cli.synth_study import public_schema
+    from hybridp.curator.marginals import read_codes
+    from hybridp.public.queries import Schema
+
+    file = write(tmp_path / "rows.csv", [{"way": way, "pay": "5"} for way in ("bus", "", "boat", "walk")])
+
+    def places(other: str | None = None, **declared: Any) -> list[int]:
+        found = Schema.from_dict(_named(tmp_path, other, **declared).to_dict())  # as an invitation carries it
+        return read_codes(file, found, declared=True).values[0].tolist()
+
+    def _named(folder: Path, other: str | None, **declared: Any) -> Schema:
+        _schema(folder, **declared)
+        return public_schema(None, (), schema_file=folder / "schema.json", bins=(), other=other)[0].counting("last")
+
+    assert places(missing="car") == [0, 1, 1, 2]
+    assert places("last") == [0, 2, 2, 2]
+    assert places("missing") == [0, 3, 3, 2]
+    assert places("missing", missing="bus") == [0, 0, 0, 2]  # a column's own word goes first
+    assert places(missing=True) == [0, 3, 3, 2]
+    with pytest.raises(InvalidInput, match="`missing of way` must be one of bus, car, walk"):
+        places(missing="boat")

@@ -47,7 +47,8 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write(folder / "trusted.csv", _alike("trusted", TRUSTED, 3))
     write(folder / "local.csv", _alike("local", LOCAL, 4))
     Ledger.create(folder / "l", {"trusted": ApproxDP(1.0, DELTA), "local": PureDP(1.0)})
-    words = ("--schema", folder / "schema.json", "--method", "adaptive", "--marginals", "a,b", "--marginals", "b,c")
+    words = ("--schema", folder / "schema.json", "--other", "last", "--method", "adaptive", "--marginals", "a,b",
+             "--marginals", "b,c")  # fmt: skip
     promise = ("--epsilon", EPSILON, "--delta", DELTA, "--ledger", folder / "l")
     with Recording(1).as_the_systems():
         command("synth", "fit", folder / "trusted.csv", *words, *promise, "--out", folder / "pilot")
@@ -235,7 +236,7 @@ def test_an_invitation_or_reports_that_do_not_belong_are_refused(asked: Path, tm
                         "--out",
                         tmp_path / "r.csv")  # fmt: skip
     other = command("synth", "fit", asked / "trusted.csv", "--schema", asked / "schema.json", "--epsilon", 2, "--delta",
-                    DELTA, "--seed", 1, "--out", tmp_path / "other")  # fmt: skip
+                    DELTA, "--other", "last", "--seed", 1, "--out", tmp_path / "other")  # fmt: skip
     assert other["simulated"]
     trial = command("synth", "invite", tmp_path / "other", "--out", tmp_path / "other.json")
     assert trial["simulated"]

@@ -37,7 +37,7 @@ from hybridp.release.receipt import CURATOR, VIEWER
 from hybridp.release.synth import SyntheticModel
 
 SIZES = (3, 4, 6, 2)
-SCHEMA = Schema.from_domain(dict(zip("abcd", SIZES, strict=True)))
+SCHEMA = Schema.from_domain(dict(zip("abcd", SIZES, strict=True))).counting("last")
 WORK = Workload(SCHEMA, (Threshold((0, 1, 2), 3), Threshold((1, 2, 3), 3), Threshold((0, 3), 1)))
 EPSILON, DELTA, PEOPLE = 1.0, 1e-7, 400
 PROMISE = ApproxDP(EPSILON, DELTA)

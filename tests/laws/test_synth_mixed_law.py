@@ -43,7 +43,8 @@ def rows(trust: str, many: int, seed: int) -> list[Row]:
 
 def asked(folder: Path) -> tuple[object, ...]:
     (folder / "schema.json").write_text(json.dumps(SIZES))
-    return ("--schema", folder / "schema.json", "--marginals", "a,b", "--marginals", "b,c", "--trust", "trust")
+    return ("--schema", folder / "schema.json", "--marginals", "a,b", "--marginals", "b,c", "--trust", "trust",
+            "--other", "last")  # fmt: skip
 
 
 def cell(row: Row, marginal: tuple[str, ...]) -> int:
@@ -234,6 +235,7 @@ column = "trust"
 [[question]]
 name = "home"
 kind = "table"
+other = "last"
 marginals = ["a,b", "b,c"]
 features = [
 """ + "".join(f'  {{name = "{n}", values = {json.dumps([str(v) for v in range(s)])}}},\n' for n, s in SIZES.items())

@@ -36,6 +36,7 @@ LINE = {
 TABLE = {
     "name": "home",
     "kind": "table",
+    "other": "last",
     "features": [{"name": "sex", "values": ["F", "M"]}, {"name": "pay", "edges": [0, 30, 60, 100]}],
     "marginals": ["sex,pay"],
     "rows": 60,

@@ -23,7 +23,7 @@ from hybridp.public.budgets import ApproxDP
 from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.randomness import seeded, synthetic_data_generator
 
-SCHEMA = Schema.from_domain({"a": 3, "b": 4, "c": 6, "d": 2})
+SCHEMA = Schema.from_domain({"a": 3, "b": 4, "c": 6, "d": 2}).counting("last")
 WORK = Workload(SCHEMA, (Threshold((0, 1, 2), 3), Threshold((1, 2, 3), 3), Threshold((0, 3), 1)))
 PROMISE = ApproxDP(1.0, 1e-7)
 

@@ -81,7 +81,7 @@ def fit(
     schema_file: Path | None,
     bins: tuple[str, ...],
     domain_from_file: bool,
-    other: str,
+    other: str | None,
     question: Later,
     trust: Trusts | None,
     stated_promise: Later,

@@ -40,7 +40,7 @@ def randomise(
     columns: tuple[str, ...],
     schema_file: Path | None,
     bins: tuple[str, ...],
-    other: str,
+    other: str | None,
     trust: Trusts | None,
     question: Later,
     stated_promise: Later,

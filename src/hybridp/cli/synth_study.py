@@ -30,8 +30,9 @@ def schema_options(function: Any) -> Any:
     """Which columns, and their public values: what a fit and the devices that report to it are told alike."""
     for option in (
         click.option(
-            "--other", type=click.Choice(["last", "missing"]), default="last", show_default=True,
-            help="What is missing or not listed counts as a column's last value, or as a category of its own.",
+            "--other", type=click.Choice(["last", "missing"]),
+            help="What is missing or not listed counts as a column's last value, or as a category of its own, unless "
+            "the schema says so of the column. A table needs it, or the schema's word.",
         ),
         click.option("--bins", multiple=True, help='Public edges of a numeric column: "age=0,18,30,45,65,100".'),
         click.option(
@@ -62,7 +63,7 @@ def public_schema(
     bins: Sequence[str],
     sizes: Sequence[str] = (),
     domain_from_file: bool = False,
-    other: str = "last",
+    other: str | None = None,
     table: str | None = None,
 ) -> tuple[Schema, tuple[str, ...]]:
     """The features of the fit, and the names of those whose values were read from the rows."""
@@ -93,10 +94,7 @@ def public_schema(
         from hybridp.curator.marginals import read_domain
 
         known |= read_domain(file, read, table=table)
-    features = [known[name] for name in names]
-    if other == "missing":
-        features = [_with_missing(feature) for feature in features]
-    return Schema(tuple(features)), read
+    return Schema(tuple(known[name] for name in names)).counting(other), read
 
 
 def features_of(file: Path) -> dict[str, Feature]:
@@ -124,12 +122,14 @@ def _feature(kept: dict[str, Any]) -> Feature:
     from hybridp.public.queries import MISSING, Feature
 
     name, values, edges, missing = (kept.get(key) for key in ("name", "values", "edges", "missing"))
-    rule = "must have a name, a list of values or of edges, and perhaps missing: true"
+    rule = "must have a name, a list of values or of edges, and perhaps missing: true or one of the values"
     must(isinstance(name, str) and bool(name), "schema", rule, repr(name))
-    must(missing in (None, True, False), f"schema of {name}", rule, repr(missing))
+    must(missing in (None, True, False) or isinstance(missing, str), f"schema of {name}", rule, repr(missing))
+    counted = missing if isinstance(missing, str) else kept.get("absent")
+    missing = missing is True
     if edges:
         must(isinstance(edges, list) and all(_is_number(e) for e in edges), f"schema of {name}", rule, "other edges")
-        return Feature.binned(str(name), edges, missing=bool(missing))
+        return replace(Feature.binned(str(name), edges, missing=missing), absent=counted)
     if isinstance(values, int) and not isinstance(values, bool):
         rule = "must be a list of values, or how many whole numbers from 0 there are: from 2 to 65536"
         must(2 <= values <= 65_536, f"schema of {name}", rule, values)
@@ -141,7 +141,7 @@ def _feature(kept: dict[str, Any]) -> Feature:
     # A saved schema lists the missing category among the values.
     if missing and labels and labels[-1] == MISSING:
         labels.pop()
-    return Feature.categorical(str(name), labels, missing=bool(missing))
+    return replace(Feature.categorical(str(name), labels, missing=missing), absent=counted)
 
 
 def _is_number(value: Any) -> bool:
@@ -167,12 +167,6 @@ def _sized(text: str) -> Feature:
     ok = bool(sign and name.strip()) and size.strip().isdecimal() and 2 <= int(size) <= 65_536
     must(ok, "sizes", 'must be written like "sex=2", with 2 values or more', repr(text))
     return Schema.from_domain({name.strip(): int(size)}).features[0]
-
-
-def _with_missing(feature: Feature) -> Feature:
-    from hybridp.public.queries import MISSING
-
-    return feature if feature.missing else replace(feature, values=(*feature.values, MISSING), missing=True)
 
 
 def workload_of(schema: Schema, asked: Mapping[str, Any]) -> Workload:
@@ -250,7 +244,7 @@ def plan(
     columns: tuple[str, ...],
     schema_file: Path | None,
     bins: tuple[str, ...],
-    other: str,
+    other: str | None,
     sizes: tuple[str, ...],
 ) -> None:
     """Predicted errors of a synthetic table.

@@ -80,9 +80,14 @@ def codes_of(schema: Schema, records: NDArray[Any]) -> Codes:
     return Codes(schema, values)
 
 
-def read_codes(path: TableLike, schema: Schema, *, table: str | None = None) -> Codes:
-    """Read a table once and keep its codes: two bytes a field. See `hybridp.tables.marginals.codes`."""
+def read_codes(path: TableLike, schema: Schema, *, table: str | None = None, declared: bool = False) -> Codes:
+    """Read a table once and keep its codes: two bytes a field. See `hybridp.tables.marginals.codes`.
+
+    For a release it must be `declared` what a field counts as that is missing or not listed.
+    """
     with tables.open_rows(path, table=table) as rows:
+        if declared:
+            marginals.check_declared(rows, schema)
         return Codes(schema, marginals.codes(rows, schema), chosen_by(path, table))
 
 
@@ -104,7 +109,8 @@ def read_domain(path: TableLike, names: Iterable[str], *, table: str | None = No
             labels = [v for v in values if v is not None]
             rule = f"must be at most {_MOST_READ} to be read from a file: give --bins, or group them in --schema"
             must(len(labels) <= _MOST_READ, f"values of {name}", rule, "more")
-            found[name] = Feature.categorical(name, sorted(labels, key=_order), missing=len(labels) < len(values))
+            made = Feature.categorical(name, sorted(labels, key=_order), missing=len(labels) < len(values))
+            found[name] = made.counting("last")  # every field is listed
     return found
 
 

@@ -22,7 +22,7 @@ from hybridp.tables.people import Counted
 from hybridp.tables.people import count_people as count_rows
 from hybridp.tables.personal import epsilon_counts
 from hybridp.tables.reports import check_one_answer
-from hybridp.tables.source import CHOICES, ENGINES, NUMBERS, Rows, Source, TableLike, open_rows, shown, unstated
+from hybridp.tables.source import CHOICES, ENGINES, NUMBERS, TABLES, Rows, Source, TableLike, open_rows, shown, unstated
 
 __all__ = [
     "Answers",
@@ -30,6 +30,7 @@ __all__ = [
     "Entrusted",
     "ENGINES",
     "NUMBERS",
+    "TABLES",
     "Counted",
     "Rows",
     "Source",

@@ -68,6 +68,8 @@ def read_groups(
         must_not_ask(path)
     labels, schema = label_column(trust), invite.schema
     with tables.open_rows(path, table=table, trust=trust, rng=rng) as rows:
+        if local_raw or not (pilot or (rows.trust is not None and rows.trust.everyone == "local")):
+            marginals.check_declared(rows, schema)
         counted, notes = count_people(rows, labels, None), rows.notes
         rule = rule_of(trust)
         if pilot and rule is not None:  # who trusts was asked before this file

@@ -14,7 +14,7 @@ from typing import Any, cast
 from hybridp.blend.mean import Rule
 from hybridp.curator.heavy import RecordColumns
 from hybridp.curator.mean import Columns
-from hybridp.curator.sources import CHOICES, NUMBERS, asks, must_be_public, unstated
+from hybridp.curator.sources import CHOICES, NUMBERS, TABLES, asks, must_be_public, unstated
 from hybridp.curator.vector import VectorColumns
 from hybridp.protocols.distribution import DistributionStudy
 from hybridp.protocols.heavy import HeavyStudy
@@ -177,6 +177,9 @@ def grouping(study: Declaration, place: int) -> Grouping | None:
     return Grouping(asked.by, asked.categories, asked.by_private, asked.least, asked.compare, asked.joint)
 
 
+_WAYS = {Choice: CHOICES, Table: TABLES}
+
+
 def must_declare(study: Declaration, data: Any) -> None:
     """Refuse what is not declared, before anything is opened: that a column is public by whose groups, or own epsilons,
     it is told exactly who holds what; and what a missing field counts as, where no query says that there is none."""
@@ -184,8 +187,10 @@ def must_declare(study: Declaration, data: Any) -> None:
         by, stated = grouping(study, place), getattr(asked, "missing", "nothing")
         if isinstance(asked, Choice):
             stated = stated or asked.other or asked.several
+        if isinstance(asked, Table):
+            stated = asked.other or all(one.missing for one in asked.features) or None
         if asks(data) and stated in (None, ()) and study.trust.everyone != "local":
-            raise unstated(asked.columns_read[0], CHOICES if isinstance(asked, Choice) else NUMBERS)
+            raise unstated(asked.columns_read[0], _WAYS.get(type(asked), NUMBERS))
         if by is not None and not by.private:
             must_be_public(data, "by", by.column)
     if study.promise.epsilon_column is not None:
@@ -393,7 +398,7 @@ def synth_study(study: Declaration, place: int, *, mixed: bool = False) -> Synth
         for one in asked.features
     )
     workload = stated_workload(
-        Schema(features),
+        Schema(features).counting(asked.other),
         asked.thresholds,
         asked.marginals,
         law=asked.law,

@@ -177,7 +177,7 @@ def fit_file(
     purpose: str = "synthetic data",
     rng: Randomness | None = None,
 ) -> SyntheticModel:
-    """`fit_synth` on a file. No row is refused: what the schema does not list counts as its column's last value."""
+    """`fit_synth` on a file. No row is refused: the schema declares what a field counts as that it does not list."""
     codes = paid_codes(path, study, folder=folder, table=table, ledger=ledger, purpose=purpose, rng=rng)
     return fit_synth(codes, study, folder=folder, ledger=ledger, purpose=purpose, rng=rng)
 
@@ -198,7 +198,7 @@ def paid_codes(
     charges = study.charges(Folder.name_of(begun), purpose)
 
     def read() -> Codes:
-        codes = curating.read_codes(path, study.workload.schema, table=table)
+        codes = curating.read_codes(path, study.workload.schema, table=table, declared=True)
         _must_be_two(codes)
         Folder.must_fit(begun, codes.people, simulated=trial)
         return codes
@@ -485,8 +485,7 @@ def _model(
         None,
         assumes=(
             domain,
-            "a number outside the edges counts in the nearest bin; what is missing or not listed, as the column's last "
-            "value",
+            study.workload.schema.rule,
             "the number of people is public; a person's record is replaced",
             *notes,
         ),

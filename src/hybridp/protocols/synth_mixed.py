@@ -430,8 +430,7 @@ def _receipt(study: SynthStudy, invite: MarginalInvite, place: Folder, about: _A
             public_choice("record is"),
             choice_unprotected("record"),
             domain,
-            "a number outside the edges counts in the nearest bin; what is missing or not listed, as the column's last "
-            "value",
+            study.workload.schema.rule,
             "one blend speaks for both groups: trusted and local people are taken to be alike",
             honest_devices("a local table"),
             *((ASKED_BEFORE, "no trusted person answers the invitation") if PILOT in place.study else ()),

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations, pairwise, product
 from typing import Any, TypeVar
@@ -99,6 +99,19 @@ class Feature:
         return len(self.values)
 
     @property
+    def stated(self) -> bool:
+        """Whether it is declared what a field counts as that is missing or not listed."""
+        return self.missing or self.absent is not None
+
+    def counting(self, other: str | None) -> Feature:
+        """The same, unless it says so itself: such a field counts as this value, as the `last` one, or as `missing`."""
+        if self.stated or other is None:
+            return self
+        if other == "missing" and other not in self.values:
+            return replace(self, values=(*self.values, MISSING), missing=True)
+        return replace(self, absent=self.values[-1] if other == "last" and other not in self.values else other)
+
+    @property
     def excludes(self) -> bool:
         """Whether the last value is for fields that are missing or not listed, whose people are left out."""
         return self.missing and self.absent == MISSING == self.values[-1]
@@ -152,6 +165,10 @@ class Schema:
         names = [feature.name for feature in self.features]
         must(len(set(names)) == len(names), "features", "must have different names", names)
 
+    def counting(self, other: str | None) -> Schema:
+        """The same with a word for all columns that have none of their own (`Feature.counting`)."""
+        return Schema(tuple(feature.counting(other) for feature in self.features))
+
     @cached_property
     def names(self) -> tuple[str, ...]:
         return tuple(feature.name for feature in self.features)
@@ -177,10 +194,18 @@ class Schema:
         """How many cells the table over these features has."""
         return math.prod(self.sizes[i] for i in features)
 
+    @property
+    def rule(self) -> str:
+        """For a receipt: what every field counts as."""
+        lasting = all(f.absent in (None, f.values[-1]) for f in self.features)
+        said = "as the column's last value" if lasting else "as the value that its column declares"
+        return f"a number outside the edges counts in the nearest bin; what is missing or not listed, {said}"
+
     def to_dict(self) -> dict[str, Any]:
         """As JSON can hold it; `from_dict` reads it back."""
         kept = [
             {"name": f.name, "values": list(f.values), "edges": list(f.edges), "missing": f.missing}
+            | ({} if f.absent is None else {"absent": f.absent})
             for f in self.features
         ]
         return {"features": kept}
@@ -189,7 +214,13 @@ class Schema:
     def from_dict(kept: Mapping[str, Any]) -> Schema:
         return Schema(
             tuple(
-                Feature(str(f["name"]), tuple(f["values"]), tuple(f.get("edges", ())), bool(f.get("missing", False)))
+                Feature(
+                    str(f["name"]),
+                    tuple(f["values"]),
+                    tuple(f.get("edges", ())),
+                    bool(f.get("missing", False)),
+                    absent=f.get("absent"),
+                )
                 for f in kept["features"]
             )
         )

@@ -1,8 +1,9 @@
 """Counts over categorical columns: each column becomes codes by the public schema, each table is one grouped count.
 
 The codes are a function of one row and the schema, never of the other rows, and every field has one: a number outside
-the edges is in the nearest bin, and whatever else the schema does not list, or is missing, counts as the feature's last
-value (the missing category where there is one). Nothing but a type is refused, because a refusal would be an answer.
+the edges is in the nearest bin, and whatever else the schema does not list, or is missing, counts as the value that the
+feature declares (`check_declared`), else as its last one. Nothing but a type and a declaration is refused, because a
+refusal would be an answer.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from numpy.typing import NDArray
 from hybridp.errors import UnusablePublicRows, must
 from hybridp.public.queries import SEPARATOR, Feature, Schema
 from hybridp.tables.engine import answers, arrays, stream
-from hybridp.tables.source import CHOICES, VIEW, Rows
+from hybridp.tables.source import CHOICES, TABLES, VIEW, Rows, unstated
 
-__all__ = ["check_feature", "codes", "domain", "feature_code", "labelled_codes", "local_reports", "table_counts"]
+__all__ = ["check_declared", "check_feature", "codes", "domain", "feature_code", "labelled_codes", "local_reports"]
+__all__ += ["table_counts"]
 
 _CODED = "coded"
 
@@ -139,6 +141,19 @@ def check_feature(rows: Rows, feature: Feature) -> None:
         rows.need_number(feature.name)
     if not feature.most:
         rows.need_missing(feature.name, stated, CHOICES)
+
+
+def check_declared(rows: Rows, schema: Schema) -> None:
+    """Refuse a table's column of which nobody said what a field counts as that is missing or not listed.
+
+    A type with a number in every row needs no word where numbers are cut into bins: each of them is in one.
+    """
+    for feature in schema.features:
+        rows.need("columns", feature.name)
+        if feature.edges:
+            rows.need_missing(feature.name, feature.stated or None, TABLES)
+        elif not feature.stated:
+            raise rows.unread(unstated(feature.name, TABLES))
 
 
 def _check(rows: Rows, schema: Schema) -> None:

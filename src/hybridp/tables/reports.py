@@ -159,7 +159,7 @@ def write_record_reports(
     `randomise` sees each local row once, as its codes (`hybridp.tables.marginals`), one column of the array a row.
     """
     from hybridp.tables import queries
-    from hybridp.tables.marginals import labelled_codes
+    from hybridp.tables.marginals import check_declared, labelled_codes
 
     target = _target(out, overwrite=overwrite)
     added = {"report": report, "mechanism_column": f"{report}_mechanism", "batch": f"{report}_batch"}
@@ -168,6 +168,7 @@ def write_record_reports(
     for name in kept:
         rows.need("keep", name)
         must(name not in schema.names, "keep", "must not name a column that is reported on", f"`{name}`")
+    check_declared(rows, schema)
     duck, coded, drawn = on_files(rows), fresh("coded"), fresh("drawn")
     people = 0
     try:

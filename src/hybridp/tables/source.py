@@ -21,7 +21,7 @@ from hybridp.randomness import Randomness
 from hybridp.tables.engine import Engine, attempt
 
 __all__ = ["ENGINES", "VIEW", "EngineName", "Rows", "Source", "TableLike", "is_number_type", "open_rows"]
-__all__ += ["CHOICES", "NUMBERS", "shown", "unstated"]
+__all__ += ["CHOICES", "NUMBERS", "TABLES", "shown", "unstated"]
 
 VIEW = "rows"
 AS_WRITTEN = "trust as written"  # beside the labels in the open rows, for a copy of them
@@ -29,6 +29,7 @@ EngineName = Literal["duckdb", "postgresql", "spark"]
 ENGINES: tuple[str, ...] = get_args(EngineName)
 NUMBERS = "a number within its bounds, middle, or exclude (for a mean of trusted people alone)"
 CHOICES = "one of the options, or `other` as one more, or exclude"
+TABLES = "one of its values, or true (a category), in the schema; or `other` for all columns, last or missing"
 _NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "FLOAT", "DOUBLE", "DECIMAL", "BOOLEAN")
 _WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
 _COUNTED_BY = ("trust", "person", "record_key", "record_id")
@@ -234,9 +235,9 @@ class Rows:
         """
         kind = self.columns[column]
         if not (self.is_number(column) or self.is_text(column)):
-            raise self._unread(UnusablePublicRows(f"Column `{column}` must hold numbers; its type is {kind}."))
+            raise self.unread(UnusablePublicRows(f"Column `{column}` must hold numbers; its type is {kind}."))
         if self.is_text(column) and not (text or self.worded or self.decimal):
-            raise self._unread(
+            raise self.unread(
                 UnusablePublicRows(
                     f"Column `{column}` of {self.name} must hold numbers; its type is {kind}. State `decimal`, the "
                     'sign in numbers that are written as text ("." or ","), or convert the column.'
@@ -246,9 +247,9 @@ class Rows:
     def need_missing(self, column: str, missing: object, ways: str = NUMBERS) -> None:
         """Refuse a column that may lack values while nobody said what that means."""
         if missing is None and column not in self.filled:
-            raise self._unread(unstated(column, ways))
+            raise self.unread(unstated(column, ways))
 
-    def _unread(self, refused: UnusablePublicRows) -> UnusablePublicRows:
+    def unread(self, refused: UnusablePublicRows) -> UnusablePublicRows:
         """By the declarations: the same whatever the rows hold, and free where no query has read one."""
         refused.of_rows = None if self.ran else False
         return refused

@@ -18,9 +18,9 @@ class Feature(Fields):
     _what: ClassVar[str] = "a column of a table"
 
     name: str = field(help="The column.", check=named)
-    values: tuple[str, ...] = field((), help="Its public values; what is not listed counts as the last one.")
+    values: tuple[str, ...] = field((), help="Its public values.")
     edges: tuple[float, ...] = field((), help="Or the public edges of its bins, ascending.")
-    missing: bool = field(False, help="Missing values are a category of their own.")
+    missing: bool = field(False, help="What is missing or not listed is a category of its own.")
 
     @property
     def label(self) -> str:
@@ -47,6 +47,12 @@ class Table(Question):
     _what: ClassVar[str] = "a question of kind table"
 
     features: tuple[Feature, ...] = field(help="The columns of the table with their public values or edges.", option="")
+    other: str | None = field(
+        None,
+        help="Public: what a field counts as that is missing or not listed, in a column that has no category for it: "
+        "last, the last value; or missing, such a category. A table needs it, or `missing` in every column.",
+        choices=("last", "missing"), option="",
+    )  # fmt: skip
     marginals: tuple[str, ...] = field((), help='Questions of your own: "age,sex,race" or "2-of: age,sex,race".')
     thresholds: str | None = field(None, help='Kinds of questions and how many: "3-of-3:64, 1-of-4:16".')
     law: str = field("uniform", help="How thresholds picks columns: uniform, or zipf[:s] or geometric[:p].")
