@@ -105,7 +105,9 @@ def test_a_receipt_of_mixed_reports_with_own_epsilons_says_so_too(run: Runner, p
     """Of those with one epsilon the mixer's own tests say it."""
     assert run(f"randomise {BATCH.replace('FILE', 'crowd.csv')} --out sent.csv").code == 0
     write(Path("own.csv"), [{"pay": 5, "own": 2, "trust": "trusted"}] * 30)
-    taken_at_a_word(run, f"release {BATCH.replace('FILE', 'own.csv')} --trust trust --mixed sent.csv", "sent.csv")
+    taken_at_a_word(
+        run, f"release {BATCH.replace('FILE', 'own.csv')} --trust trust --public own --mixed sent.csv", "sent.csv"
+    )
 
 
 @pytest.mark.parametrize("study", STUDIES)
