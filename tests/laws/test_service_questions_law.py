@@ -156,8 +156,8 @@ def test_every_public_group_has_a_draw_for_the_whole_promise(server: Taped) -> N
 def test_a_private_group_has_noise_on_every_cell_for_the_whole_promise(server: Taped) -> None:
     """A replaced person moves two cells of category and option by one: Laplace noise of scale 2/epsilon on each."""
     question = SMOKES | {"by": "kids", "by_private": True, "categories": ["yes", "not yes"]}
-    found, study, task = released(server, question, local=40, epsilon=4.0)
-    drawn = np.array(server.next(laplaces(2 / 4.0), 6))
+    found, study, task = released(server, question, local=40, epsilon=6.0)
+    drawn = np.array(server.next(laplaces(2 / 6.0), 6))
     true = [[sum((p["kids"], p["smokes"]) == (kids, option) for p in PEOPLE) for option in SMOKES["options"]]
             for kids in ("yes", "not yes")]  # fmt: skip
     noisy = np.array(true) + drawn.reshape(2, 3)
@@ -166,9 +166,9 @@ def test_a_private_group_has_noise_on_every_cell_for_the_whole_promise(server: T
     assert told["by"]["categories"] == ["yes", "not yes"]
     for mine, cells in zip(told["trusted"], noisy, strict=True):
         assert mine == pytest.approx(cells / cells.sum(), rel=1e-6)
-    assert server.spent(study) == {"trusted": (4.0, 0.0), "local": (4.0, 0.0)}
+    assert server.spent(study) == {"trusted": (6.0, 0.0), "local": (6.0, 0.0)}
     (asked,) = task["questions"]
-    assert asked["guarantee"] == {"epsilon": 4.0, "delta": 0.0}
+    assert asked["guarantee"] == {"epsilon": 6.0, "delta": 0.0}
     assert asked["randomiser"]["categories"] == 6
 
 

@@ -177,7 +177,7 @@ def test_a_batch_counts_once_needs_its_mixer_and_its_own_reports(folder: Path, t
 
 
 def test_a_plan_and_a_declared_study_have_three_groups(folder: Path, tmp_path: Path) -> None:
-    asked = ["plan", "vector-mean", *WHAT, "--n", "10_000", "--opt-in", "0.01", "--shuffled", "0.3"]
+    asked = ["plan", "vector-mean", *WHAT[:3], *WHAT[5:], "--n", "10_000", "--opt-in", "0.01", "--shuffled", "0.3"]
     found = sole(json.loads(run(*asked, "--shuffled-delta", "1e-4", "--batch", "300", "--json")))["predicted"]
     assert found["shuffled"]["people"] == {"trusted": 100, "shuffled": 3000, "local": 6900}
     assert "so many local people" in " ".join(run(*asked, "--shuffled-delta", "1e-4").split())

@@ -274,9 +274,10 @@ def test_the_words_of_the_declaration_are_those_of_the_mechanisms() -> None:
     def words(kind: str, name: str) -> set[str]:
         return set(next(one.choices for one in declared(KINDS[kind]) if one.name == name))
 
-    assert words("number", "estimator") == {*ESTIMATORS, *PERSONAL_ESTIMATORS}
+    synonyms = ("naive", "trusted", "local")
+    assert words("number", "estimator") == {*ESTIMATORS, *PERSONAL_ESTIMATORS, *synonyms}
     assert words("number", "local") == set(get_args(LocalName))
-    assert words("choice", "estimator") == set(SHARE_ESTIMATORS)
+    assert words("choice", "estimator") == {*SHARE_ESTIMATORS, *synonyms}
     assert words("vector", "local") == set(get_args(VectorLocalName))
     assert words("records", "local") == set(LOCAL_HEAVY)
     assert words("records", "blend") == set(get_args(BlendName))

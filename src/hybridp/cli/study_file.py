@@ -349,11 +349,14 @@ def _print(found: Any) -> None:
     more = [f"{len(rows) - _SHOWN} more in --json."] if len(rows) > _SHOWN else []
     if any(statistic == "distribution" for _, statistic, _ in answers):
         more.append("Distribution functions are in --json and --plot.")
+    columns = ["answer", "estimate", "interval", *groups, "gap"]
+    if len(groups) > 2:  # too much for a line of 80 letters: the sentence below says it
+        columns, rows = columns[:-1], [row[:-1] for row in rows]
     table(
         f"{found.title or 'Answers'}; {100 * found.level:.6g}% intervals",
-        ["answer", "estimate", "interval", *groups, "trusted less local"],
+        columns,
         rows[:_SHOWN],
-        text=["answer"],
+        text=["answer", "gap"],
         caption=" ".join(more) or None,
     )
     from hybridp.release.result import said_of_gap
@@ -408,5 +411,5 @@ def _gap(facts: Mapping[str, Any]) -> str:
     difference, ends, p = (gap.get(name) for name in ("difference", "interval", "p_value"))
     if difference is None or p is None or isinstance(difference, list):
         return ""
-    within = "" if not ends or None in ends else f" ({number(ends[0])} to {number(ends[1])})"
-    return f"{number(difference)}{within}, p = {p:.2g}"
+    within = "" if not ends or None in ends else f" ({ends[0]:.3g} to {ends[1]:.3g})"
+    return f"{difference:.3g}{within}, p = {p:.2g}"
