@@ -77,14 +77,14 @@ def opened(tmp_path: Path, request: pytest.FixtureRequest) -> Opened:
             url = request.getfixturevalue("server")
             name = f"people_{next(_serial)}"
             fill_postgres(url, name, columns)
-            with open_rows(url, table=name) as rows:
+            with open_rows(Source(url, decimal="."), table=name) as rows:  # numbers may stand there as text
                 yield rows
             return
         file = tmp_path / f"people_{next(_serial)}.parquet"
         write_parquet(file, columns)
         if engine == "spark":
             need_spark()
-        with open_rows(Source(str(file), engine), threads=2) as rows:
+        with open_rows(Source(str(file), engine, decimal="."), threads=2) as rows:
             yield rows
 
     return open_on

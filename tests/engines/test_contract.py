@@ -86,7 +86,7 @@ def _fingerprint(reports: list[float]) -> tuple[float, ...]:
 def test_sums_wider_than_64_bits_are_exact(engine: str, opened: Opened) -> None:
     """2^50 levels times 10,000 people at the upper bound do not fit 64 bits."""
     columns: Columns = {"value": ("DOUBLE", [1.0] * 10_000), "trust": ("VARCHAR", ["trusted"] * 10_000)}
-    query = MeanQuery(value="value", trust="trust", lower=0.0, upper=1.0, levels=2**50)
+    query = MeanQuery(value="value", trust="trust", lower=0.0, upper=1.0, levels=2**50, missing="middle")
     with opened(engine, columns) as rows:
         assert mean_totals(rows, query).trusted_level_sum == 10_000 * 2**50 > 2**63
 
@@ -161,7 +161,8 @@ def test_one_record_a_person_is_the_same_one(engine: str, opened: Opened, by: st
     lattice = Lattice(0.0, 100.0, 2**32)
     chosen = [i for i in first.values() if plain["trust"][i] == "trusted"]
     order = {"record_id": "id"} if by == "id" else {"record_key": "key"}
-    query = MeanQuery(value="value", trust="trust", person="person", lower=0.0, upper=100.0, local_raw=True, **order)
+    query = MeanQuery(value="value", trust="trust", person="person", lower=0.0, upper=100.0, local_raw=True,
+                      missing="middle", **order)  # fmt: skip
     with opened(engine, columns) as rows:
         found = mean_totals(rows, query)
         local = np.concatenate(list(local_levels(rows, query, chunk=50)))

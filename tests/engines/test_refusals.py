@@ -85,7 +85,8 @@ def _of(person: int) -> list[int]:
 
 
 def test_means(engine: str, opened: Opened) -> None:
-    base: dict[str, Any] = {"value": "value", "trust": "trust", "lower": LOW, "upper": HIGH, "levels": LEVELS}
+    base: dict[str, Any] = {"value": "value", "trust": "trust", "lower": LOW, "upper": HIGH, "levels": LEVELS,
+                            "missing": "middle"}  # fmt: skip
     drawn = [min((_level(VALUES[i]) for i in _of(p)), key=lambda x: _md5(str(x))) for p in range(PEOPLE)]
     first = [min(_of(p), key=lambda i: (KEYS[i] is None, int(KEYS[i] or 0), _level(VALUES[i]))) for p in range(PEOPLE)]
     with opened(engine, _table()) as rows:
@@ -113,7 +114,7 @@ def test_vectors_and_points(engine: str, opened: Opened) -> None:
         upper=(HIGH, HIGH),
         half=half,
         person="person",
-        missing=("middle",) * 3,
+        missing=("middle",) * 2,
     )
     pairs = zip(VALUES, VALUES[::-1], strict=True)
     steps = [(_level(v, 2 * half) - half, _level(w, 2 * half) - half) for v, w in pairs]

@@ -176,7 +176,7 @@ def test_rows_on_another_engine_cannot_be_copied(places: dict[str, list[str]], t
 
     location, _, table = places["postgresql"]
     with open_rows(location, table=table) as rows, pytest.raises(InvalidInput, match="must be a file"):
-        write_reports(rows, value="value", trust="trust", mechanism_text="x", lower=0, upper=1,
+        write_reports(rows, value="value", trust="trust", missing="middle", mechanism_text="x", lower=0, upper=1,
                       randomise=lambda levels: levels, out=tmp_path / "out.csv")  # fmt: skip
     query = MeanQuery(value="value", trust="trust", lower=0.0, upper=100.0, local_raw=True, missing="middle")
     with open_rows(Source(location), table=table) as rows:

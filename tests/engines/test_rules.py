@@ -139,8 +139,8 @@ def test_what_a_query_may_compute_fails_on_no_row(engine: str, tmp_path: Path, r
         need_spark()
     if engine == "postgresql":
         location = request.getfixturevalue("server")
-        fill_postgres(location, "odd", ODD)
-    table = "odd" if engine == "postgresql" else "rows"
+        fill_postgres(location, "oddest", ODD)
+    table = "oddest" if engine == "postgresql" else "rows"
     several = [*ON_EVERY_ENGINE, *(NOT_ON_POSTGRESQL if engine != "postgresql" else [])]
     listed = ", ".join(f"{this} AS x{i}" for i, this in enumerate(several))
     with open_rows(Source(location, engine, f"SELECT {listed} FROM {table}"), threads=2) as rows:
@@ -222,7 +222,7 @@ def test_a_query_that_the_server_cancels_is_charged(places: dict[str, tuple[Any,
         ledger = Ledger.create(tmp_path / str(query), totals)
         study = MeanStudy(Bounds(0, 1), PureDP(0.25))
         with pytest.raises(InvalidInput, match="the server cancelled it"):
-            release_mean(Source(hurried, query=query), study, hp.Columns("pay", "trust"),
+            release_mean(Source(hurried, query=query), study, hp.Columns("pay", "trust", missing=0.0),
                          table=None if query else "asleep", ledger=ledger)  # fmt: skip
         found[query] = ledger.accounts()[0].spent.epsilon
     run(location, "DROP VIEW asleep")

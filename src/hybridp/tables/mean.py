@@ -141,7 +141,7 @@ def mean_totals(rows: Rows, query: MeanQuery) -> MeanTotals:
     >>> with open_rows(file) as rows:
     ...     mean_totals(rows, query)
     MeanTotals(trusted_people=2, trusted_level_sum=5, local_people=1, report_sum=2.0, report_square_sum=4.0, \
-trusted_clipped=0, trusted_squares=0)
+trusted_clipped=0, trusted_squares=0, trusted_answered=None)
     >>> folder.cleanup()
     """
     from hybridp.tables import queries
