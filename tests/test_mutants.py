@@ -24,28 +24,25 @@ def _tool():
 
 tool = _tool()
 MUTANTS = tool.load(ROOT)
+CODE = tool.Code(ROOT)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: m.name)
 def test_every_weakening_still_applies_to_the_code(mutant):
     """A patch whose text is gone or doubled, or that is no Python, tries nothing."""
-    patched = tool.apply(mutant, ROOT)
-    assert patched is not None, f"{mutant.file} holds the old text {_count(mutant)} times instead of once"
-    assert mutant.new != mutant.old
+    patch = CODE.patched(mutant)
+    assert patch is not None, f"{mutant.at} does not hold the old text exactly once"
+    path, text = patch
+    assert text != CODE.texts[path]
     assert len(mutant.reason) > 10
-    if mutant.file.endswith(".py"):
-        ast.parse(patched)
-
-
-def _count(mutant) -> int:
-    path = ROOT / mutant.file
-    return path.read_text(encoding="utf-8").count(mutant.old) if path.is_file() else 0
+    if path.suffix == ".py":
+        ast.parse(text)
 
 
 def test_names_and_patches_are_given_once():
     assert len(MUTANTS) > 0
     assert [n for n, k in Counter(m.name for m in MUTANTS).items() if k > 1] == []
-    patches = Counter((m.file, m.old, m.new) for m in MUTANTS)
+    patches = Counter((m.at, m.old, m.new) for m in MUTANTS)
     assert [p for p, k in patches.items() if k > 1] == []
 
 
@@ -83,7 +80,7 @@ def planted(tmp_path):
     def with_list(*entries):
         lines = ['tests = ["tests/test_noise.py"]']
         for name, old, new, *rest in entries:
-            lines += ["[[mutant]]", f'name = "{name}"', 'file = "src/planted/__init__.py"']
+            lines += ["[[mutant]]", f'name = "{name}"', f'at = "{old.split()[0]}"']
             lines += [f'old = "{old}"', f'new = "{new}"', 'reason = "a planted weakening"', *rest]
         (tmp_path / "tools" / "privacy_mutants" / "task.toml").write_text("\n".join(lines))
         return tmp_path
@@ -95,7 +92,7 @@ KILLED = ("no-noise", "NOISE = 3", "NOISE = 0")
 SURVIVOR = ("half-charge", "CHARGE = 1.0", "CHARGE = 0.5")
 
 
-def test_a_planted_weakening_is_killed_and_an_unnoticed_one_is_reported(planted, capsys):
+def test_a_planted_weakening_is_killed_and_an_unnoticed_one_is_reported(planted):
     root = planted(
         KILLED,
         SURVIVOR,
@@ -105,8 +102,8 @@ def test_a_planted_weakening_is_killed_and_an_unnoticed_one_is_reported(planted,
         ("also-no-noise", "NOISE = 3", "NOISE = 1"),
     )
     before = (root / "src" / "planted" / "__init__.py").read_text()
-    assert tool.main(["--json", "--jobs", "2"], root) == 1
-    outcomes = {o["mutant"]: o for o in json.loads(capsys.readouterr().out)["outcomes"]}
+    assert tool.main(["--jobs", "2", "--out", str(root / "outcomes")], root) == 1
+    outcomes = {o["mutant"]: o for o in map(json.loads, (root / "outcomes").read_text().splitlines())}
     assert {name: o["status"] for name, o in outcomes.items()} == {
         "task/no-noise": "killed",
         "task/half-charge": "survived",
@@ -130,7 +127,8 @@ def test_the_exit_code_says_whether_all_was_noticed(planted, capsys, chosen, cod
 
 def test_tests_that_fail_before_any_change_kill_nothing(planted, capsys):
     root = planted(KILLED)
-    (root / "src" / "planted" / "__init__.py").write_text("NOISE = 2\nCHARGE = 1.0\n# NOISE = 3\n")
+    test = root / "tests" / "test_noise.py"
+    test.write_text(test.read_text().replace("3", "2"))
     assert tool.main([], root) == 1
     shown = capsys.readouterr()
     assert "tests/test_noise.py::test_noise fails before anything is changed" in shown.err
@@ -151,25 +149,87 @@ def test_a_run_goes_on_where_another_stopped_unless_a_text_changed(planted, caps
     assert tool.main(["--out", str(out)], root) == 0
 
 
-def test_the_test_that_noticed_is_tried_first_and_the_others_where_it_no_longer_does(planted, capsys):
+def test_the_test_that_noticed_is_tried_first_and_the_others_where_it_no_longer_does(planted):
     root = planted(KILLED, SURVIVOR)
     assert tool.main(["--record"], root) == 1
     noticed = root / "tools" / "privacy_mutants" / "noticed_by.json"
     assert json.loads(noticed.read_text()) == {"task/no-noise": "tests/test_noise.py::test_noise"}
     test = root / "tests" / "test_noise.py"
     test.write_text("import planted\n\ndef test_first():\n    assert planted.NOISE > 0\n" + test.read_text())
-    capsys.readouterr()
     for name, by in (("test_noise", "test_noise"), ("test_gone", "test_first")):
         noticed.write_text(json.dumps({"task/no-noise": f"tests/test_noise.py::{name}"}))
-        assert tool.main(["--json", "--only", "*/no-noise"], root) == 0
-        (outcome,) = json.loads(capsys.readouterr().out)["outcomes"]
-        assert outcome["by"] == f"tests/test_noise.py::{by}"
+        assert tool.main(["--out", str(root / name), "--only", "*/no-noise"], root) == 0
+        assert json.loads((root / name).read_text())["by"] == f"tests/test_noise.py::{by}"
 
 
-def test_the_list_says_what_would_be_tried(planted, capsys):
-    assert tool.main(["--list"], planted(KILLED, SURVIVOR)) == 0
-    assert capsys.readouterr().out.splitlines() == [
-        "task/no-noise: a planted weakening",
-        "task/half-charge: a planted weakening",
-        "2 mutants.",
-    ]
+# --- where a patch belongs --------------------------------------------------------------------------------------------
+
+FUNCTION = """
+class Release:
+    def noisy(self, total, draw):
+        if draw:
+            return max(total + draw, 0)
+        return total
+
+
+def other(total, draw):
+    return max(total + draw, 0)
+"""
+MOVED = """
+def other(total, draw):
+    return max(total + draw, 0)
+
+
+class Outer:
+    class Release:
+        def noisy(self, total, draw):
+            if draw:
+                return max(
+                    total
+                    + draw,
+                    0,
+                )
+            return total
+"""
+
+
+def _patched(tmp_path, text, module, at="Release.noisy", old="return max(total + draw, 0)", new="draw = 0\nreturn 0"):
+    path = tmp_path / "src" / "pack" / module
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return tool.Code(tmp_path).patched(tool.Mutant("list/one", at, old, new, "a reason", ()))
+
+
+@pytest.mark.parametrize(("text", "module"), [(FUNCTION, "one.py"), (MOVED, "deep/two.py")])
+def test_a_patch_follows_its_function_to_another_module_and_layout(tmp_path, text, module):
+    path, patched = _patched(tmp_path, text, module)
+    assert path == Path("src/pack") / module
+    (noisy,) = [n for n in ast.walk(ast.parse(patched)) if isinstance(n, ast.FunctionDef) and n.name == "noisy"]
+    assert [ast.unparse(n) for n in noisy.body] == ["if draw:\n    draw = 0\n    return 0", "return total"]
+    assert patched.count("return max(total + draw, 0)") == 1, "the other function was patched"
+
+
+@pytest.mark.parametrize(
+    ("at", "old", "fits"),
+    [
+        ("other", "total+draw", True),
+        ("Release", "if draw", True),
+        ("one.other", "total + draw", True),
+        ("two.other", "total + draw", False),
+        ("one", "total + draw", False),
+        ("noisy", "total", False),
+        ("isy", "if draw", False),
+    ],
+)
+def test_a_patch_needs_one_place(tmp_path, at, old, fits):
+    assert (_patched(tmp_path, FUNCTION, "one.py", at, old, "0") is not None) == fits
+
+
+def test_functions_of_one_name_share_the_text_that_must_occur_once(tmp_path):
+    (tmp_path / "src" / "pack").mkdir(parents=True)
+    twin = tmp_path / "src" / "pack" / "twin.py"
+    twin.write_text("def other():\n    return 7\n")
+    assert _patched(tmp_path, FUNCTION, "one.py", "other", "total + draw", "0")[0].name == "one.py"
+    twin.write_text("def other(total, draw):\n    return total + draw\n")
+    assert _patched(tmp_path, FUNCTION, "one.py", "other", "total + draw", "0") is None
+    assert _patched(tmp_path, FUNCTION, "one.py", "twin.other", "total + draw", "0")[0].name == "twin.py"

@@ -10,10 +10,15 @@ noticed a patch last time (`noticed_by.json`, which `--record` brings up to date
 
     [[mutant]]
     name = "sum-without-noise"
-    file = "src/hybridp/curator/mean.py"
-    old = "total + draw"                       # exact text that occurs once in the file
+    at = "noisy_sum"                           # function, Class.method, Class or constant, anywhere in src or lab
+    old = "total + draw"                       # text that occurs once in there
     new = "total"
     reason = "the trusted sum would be published as it is"
+
+Where several functions share a name, `old` occurs once in all of them, or `at` begins with a module: `mean.noisy_sum`.
+A module itself is the last resort (`curator.mean`). White space does not count, nor does a comma before a closing
+bracket. Lines of `new` after its first are indented from the line where `old` begins. In JavaScript `at` is a
+function, or a file without its ending.
 
 Exit code 1 when a patch survives without a sentence, no longer applies, breaks the code instead of weakening it, never
 ends, or is noticed only by a test that fails on the unchanged tree too; 2 when nothing could be tried.
@@ -22,6 +27,7 @@ ends, or is noticed only by a test that fails on the unchanged tree too; 2 when 
 from __future__ import annotations
 
 import argparse
+import ast
 import contextlib
 import fnmatch
 import hashlib
@@ -37,15 +43,15 @@ import tempfile
 import threading
 import time
 import tomllib
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from queue import SimpleQueue
 
-__all__ = ["Mutant", "Outcome", "apply", "load", "main"]
+__all__ = ["Code", "Mutant", "Outcome", "load", "main"]
 
 ROOT = Path(__file__).resolve().parent.parent
 LISTS = Path("tools") / "privacy_mutants"
@@ -55,12 +61,10 @@ NOT_COPIED = (".git", ".venv", "out", "build", "dist", "__pycache__", ".*_cache"
 KILLED, SURVIVED, HARMLESS, STALE, BROKEN, HUNG, UNTRIED = (
     "killed", "survived", "harmless", "stale", "broken", "hung", "untried",
 )  # fmt: skip
-BAD = (SURVIVED, STALE, BROKEN, HUNG, UNTRIED)
 MEANING = {
-    KILLED: "a test failed",
     SURVIVED: "no test failed",
     HARMLESS: "no test failed, and the list says why none needs to",
-    STALE: "the old text is not in the file exactly once",
+    STALE: "the old text is not in the function exactly once",
     BROKEN: "the patched code does not run at all, so that nothing was tried",
     HUNG: "the tests did not end",
     UNTRIED: "the test that failed does so before anything is changed",
@@ -78,14 +82,16 @@ _RUNNING: set[multiprocessing.process.BaseProcess] = set()
 _NO_CODE = re.compile(r"^E +(SyntaxError|IndentationError|NameError|UnboundLocalError|ImportError)", re.MULTILINE)
 _FAILURE = re.compile(r"^(?:FAILED|ERROR) ([^\s\[]+(?:\[.*?\])?)(?: - .*)?$", re.MULTILINE)
 _NOTHING_RUN = (4, 5)  # pytest's exit codes for a test that is not there
+_COUNTS = re.compile(r"[^\s,]|,(?!\s*[)\]}])")  # all but white space and a comma before a closing bracket
+_JS_FUNCTION = re.compile(r"^(?:export )?(?:async )?function\*? (\w+).*?^}", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """One deliberate weakening: `old` becomes `new` in `file`, and one of `tests` must fail."""
+    """One deliberate weakening: `old` becomes `new` in the function `at`, and one of `tests` must fail."""
 
     name: str
-    file: str
+    at: str
     old: str
     new: str
     reason: str
@@ -101,7 +107,6 @@ class Outcome:
     status: str
     seconds: float
     by: str = ""
-    reason: str = ""
     key: str = ""
 
 
@@ -109,25 +114,77 @@ class Problem(Exception):
     """Why nothing could be tried."""
 
 
+class Code:
+    """The source files of a tree, and where in them each function, class and constant is."""
+
+    def __init__(self, root: Path) -> None:
+        files = sorted(p for d in ("src", "lab") for p in (root / d).rglob("*") if p.suffix in {".py", ".js"})
+        self.texts = {path.relative_to(root): path.read_text(encoding="utf-8") for path in files}
+        self._places: dict[str, list[tuple[str, Path, int, int]]] = defaultdict(list)
+        for path, text in self.texts.items():
+            module = ".".join(path.with_suffix("").parts[1:]).removesuffix(".__init__")
+            spans = _python(text) if path.suffix == ".py" else ((m[1], *m.span()) for m in _JS_FUNCTION.finditer(text))
+            for name, start, end in [("", 0, len(text)), *spans]:
+                full = f"{module}.{name}".strip(".")
+                self._places[full.rpartition(".")[2]].append((full, path, start, end))
+
+    def patched(self, mutant: Mutant) -> tuple[Path, str] | None:
+        """The file that holds the function, and its text with the patch; None unless `old` is there exactly once."""
+        old = "".join(_COUNTS.findall(mutant.old))
+        found: set[tuple[Path, int, int]] = set()
+        for full, path, start, end in self._places[mutant.at.rpartition(".")[2]]:
+            if f".{full}".endswith(f".{mutant.at}"):
+                letters = list(_COUNTS.finditer(self.texts[path], start, end))
+                for m in re.finditer(f"(?={re.escape(old)})", "".join(m[0] for m in letters)):
+                    found.add((path, letters[m.start()].start(), letters[m.start() + len(old) - 1].end()))
+        if len(found) != 1:
+            return None
+        ((path, start, end),) = found
+        before, after = self.texts[path][:start], self.texts[path][end:]
+        line = before[before.rfind("\n") + 1 :]
+        indent = line[: len(line) - len(line.lstrip())]
+        return path, before + mutant.new.replace("\n", f"\n{indent}") + after
+
+
+def _python(text: str) -> Iterator[tuple[str, int, int]]:
+    """Name, start and end of each function, class, method and constant of a module."""
+    starts = [0]
+    for line in text.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+
+    def within(body: list[ast.stmt], prefix: str) -> Iterator[tuple[str, int, int]]:
+        for node in body:
+            first, last = node.lineno, node.end_lineno or node.lineno
+            names: list[str] = []
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                names, first = [node.name], min([first, *(d.lineno for d in node.decorator_list)])
+            elif isinstance(node, ast.Assign | ast.AnnAssign):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                names = [n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)]
+            yield from ((prefix + name, starts[first - 1], starts[last]) for name in names)
+            if isinstance(node, ast.ClassDef):
+                yield from within(node.body, f"{prefix}{node.name}.")
+
+    return within(ast.parse(text).body, "")
+
+
 def main(arguments: Sequence[str], root: Path = ROOT) -> int:
     parser = argparse.ArgumentParser(description="Weaken privacy, a line at a time, and see whether a test notices.")
     parser.add_argument("--only", action="append", metavar="PATTERN", help="names to try, e.g. 'mean/*'; repeatable")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="mutants tried at a time [1]")
     parser.add_argument("--limit", type=int, default=900, metavar="S", help="seconds before tests count as hung [900]")
-    parser.add_argument("--json", action="store_true", help="print the outcomes as JSON")
     parser.add_argument("--out", type=Path, metavar="FILE", help="add each outcome as a line, and skip what is there")
     parser.add_argument("--record", action="store_true", help="keep which test noticed what, to be tried first")
-    parser.add_argument("--list", action="store_true", help="say what would be tried, and stop")
     given = parser.parse_args(arguments)
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # tidy up as after Ctrl-C
     try:
         if given.jobs < 1:
             raise Problem(f"--jobs must be at least 1; got {given.jobs}.")
-        mutants = _chosen(load(root), given.only)
-        if given.list:
-            _list(mutants, as_json=given.json)
-            return 0
+        patterns = given.only or ["*"]
+        mutants = [m for m in load(root) if any(fnmatch.fnmatch(m.name, p) for p in patterns)]
+        if not mutants:
+            raise Problem(f"No mutant has such a name; {LISTS} lists them all.")
         outcomes = _run(root, mutants, jobs=given.jobs, limit=given.limit, out=given.out)
     except Problem as problem:
         print(problem, file=sys.stderr)
@@ -139,8 +196,8 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> int:
         noticed = _noticed(root) | {o.mutant: o.by for o in outcomes if o.status == KILLED}
         kept = {m.name: noticed[m.name] for m in load(root) if m.name in noticed}
         (root / NOTICED).write_text(json.dumps(kept, indent=0, sort_keys=True) + "\n", encoding="utf-8")
-    _report(outcomes, mutants, as_json=given.json)
-    return int(any(o.status in BAD for o in outcomes))
+    _report(outcomes, {m.name: m for m in mutants})
+    return int(any(o.status not in (KILLED, HARMLESS) for o in outcomes))
 
 
 def load(root: Path = ROOT) -> list[Mutant]:
@@ -148,28 +205,13 @@ def load(root: Path = ROOT) -> list[Mutant]:
     found: list[Mutant] = []
     for path in sorted((root / LISTS).glob("*.toml")):
         document = tomllib.loads(path.read_text(encoding="utf-8"))
-        shared = document.get("tests", [])
         for entry in document.get("mutant", []):
-            tests = tuple(entry.pop("tests", shared))
+            tests = tuple(entry.pop("tests", document.get("tests", [])))
             try:
                 found.append(Mutant(**{**entry, "name": f"{path.stem}/{entry['name']}"}, tests=tests))
             except (KeyError, TypeError) as error:
                 raise Problem(f"{path.name}: {entry.get('name', 'a mutant without a name')}: {error}") from None
     return found
-
-
-def apply(mutant: Mutant, root: Path) -> str | None:
-    """The file's text with the patch; None where `old` does not occur exactly once or the file is gone."""
-    path = root / mutant.file
-    text = path.read_text(encoding="utf-8") if path.is_file() else ""
-    return text.replace(mutant.old, mutant.new) if text.count(mutant.old) == 1 else None
-
-
-def _chosen(mutants: list[Mutant], patterns: Iterable[str] | None) -> list[Mutant]:
-    chosen = [m for m in mutants if not patterns or any(fnmatch.fnmatch(m.name, p) for p in patterns)]
-    if not chosen:
-        raise Problem("No mutant has such a name; --list shows them all.")
-    return chosen
 
 
 def _noticed(root: Path) -> dict[str, str]:
@@ -178,23 +220,21 @@ def _noticed(root: Path) -> dict[str, str]:
     return found
 
 
-def _key(mutant: Mutant, root: Path) -> str:
+def _key(mutant: Mutant, patch: tuple[Path, str] | None, root: Path) -> str:
     """Of the patch, the file that it changes and the tests that it names: another key, and it is tried again."""
-    files = {mutant.file, *(t.split("::")[0] for t in mutant.tests)}
-    texts = [(root / f).read_text(encoding="utf-8") for f in sorted(files) if (root / f).is_file()]
-    return hashlib.sha256(repr((mutant, texts)).encode()).hexdigest()[:16]
+    files = [root / f for f in sorted({t.split("::")[0] for t in mutant.tests})]
+    texts = [f.read_text(encoding="utf-8") for f in files if f.is_file()]
+    return hashlib.sha256(repr((mutant, patch, texts)).encode()).hexdigest()[:16]
 
 
-def _before(out: Path | None, keys: dict[str, str]) -> list[Outcome]:
+def _before(out: Path | None, keys: dict[str, str]) -> dict[str, Outcome]:
     """What an earlier run wrote of the same patches to the same texts."""
     lines = out.read_text(encoding="utf-8").splitlines() if out is not None and out.is_file() else []
-    read = {o.mutant: o for o in (Outcome(**json.loads(line)) for line in lines)}
-    return [o for o in read.values() if keys.get(o.mutant) == o.key]
+    read = [Outcome(**json.loads(line)) for line in lines]
+    return {o.mutant: o for o in read if keys.get(o.mutant) == o.key}
 
 
 def _run(root: Path, mutants: list[Mutant], *, jobs: int, limit: int, out: Path | None = None) -> list[Outcome]:
-    keys = {m.name: _key(m, root) for m in mutants}
-    outcomes = {o.mutant: o for o in _before(out, keys)}
     noticed = _noticed(root)
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         copies = [Path(folder) / str(i) for i in range(jobs)]
@@ -202,11 +242,17 @@ def _run(root: Path, mutants: list[Mutant], *, jobs: int, limit: int, out: Path 
         for copy in copies:
             shutil.copytree(root, copy, ignore=shutil.ignore_patterns(*NOT_COPIED), symlinks=True)
             free.put(copy)
+        code = Code(copies[0])
+        patches = {m.name: code.patched(m) for m in mutants}
+        keys = {m.name: _key(m, patches[m.name], copies[0]) for m in mutants}
+        outcomes = _before(out, keys)
 
         def attempt(mutant: Mutant) -> Outcome:
             copy = free.get()
+            start = time.monotonic()
             try:
-                return replace(_attempt(mutant, copy, limit, noticed.get(mutant.name)), key=keys[mutant.name])
+                status, by = _attempt(mutant, patches[mutant.name], copy, limit, noticed.get(mutant.name))
+                return Outcome(mutant.name, status, round(time.monotonic() - start, 1), by, keys[mutant.name])
             finally:
                 free.put(copy)
 
@@ -233,8 +279,8 @@ def _run(root: Path, mutants: list[Mutant], *, jobs: int, limit: int, out: Path 
                 print(f"{count:>9} {o.status:8} {o.mutant} {o.seconds:.0f} s {o.by}", file=sys.stderr, flush=True)
             killers = sorted({o.by for o in outcomes.values() if o.status == KILLED})
             print(f"{len(killers)} tests that noticed, on the unchanged tree", file=sys.stderr, flush=True)
-            files = [list(nodes) for _, nodes in groupby(killers, lambda node: node.split("::")[0])]
-            for test in sorted(set[str]().union(*pool.map(red, files))):
+            by_file = [list(nodes) for _, nodes in groupby(killers, lambda node: node.split("::")[0])]
+            for test in sorted(set[str]().union(*pool.map(red, by_file))):
                 print(f"{test} fails before anything is changed", file=sys.stderr, flush=True)
                 for o in [o for o in outcomes.values() if o.status == KILLED and o.by == test]:
                     outcomes[o.mutant] = replace(o, status=UNTRIED)
@@ -246,19 +292,16 @@ def _run(root: Path, mutants: list[Mutant], *, jobs: int, limit: int, out: Path 
     return [outcomes[m.name] for m in mutants]
 
 
-def _attempt(mutant: Mutant, copy: Path, limit: int, first: str | None = None) -> Outcome:
-    start = time.monotonic()
-
-    def outcome(status: str, by: str = "") -> Outcome:
-        return Outcome(mutant.name, status, round(time.monotonic() - start, 1), by, mutant.reason)
-
-    path = copy / mutant.file
-    patched = apply(mutant, copy)
-    if patched is None:
-        return outcome(STALE)
+def _attempt(
+    mutant: Mutant, patch: tuple[Path, str] | None, copy: Path, limit: int, first: str | None
+) -> tuple[str, str]:
+    """What became of a mutant on a copy, and the test that noticed it."""
+    if patch is None:
+        return STALE, ""
+    path = copy / patch[0]
     original, times = path.read_bytes(), path.stat()
     try:
-        path.write_text(patched, encoding="utf-8")
+        path.write_text(patch[1], encoding="utf-8")
         # Compiled files are told apart by size and whole second: a time of its own keeps an old one from being used.
         os.utime(path, (times.st_atime, times.st_mtime - 1000))
         try:
@@ -266,22 +309,18 @@ def _attempt(mutant: Mutant, copy: Path, limit: int, first: str | None = None) -
             if code in (0, *_NOTHING_RUN):
                 code, text = _pytest(copy, mutant.tests, limit=limit)
         except TimeoutError:
-            return outcome(HUNG)
+            return HUNG, ""
     finally:
         path.write_bytes(original)
         os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
         for compiled in path.parent.glob(f"__pycache__/{path.stem}.*.pyc"):
             compiled.unlink()
     if code == 0:
-        return outcome(HARMLESS if mutant.harmless else SURVIVED)
+        return (HARMLESS if mutant.harmless else SURVIVED), ""
     if _NO_CODE.search(text) or code in _NOTHING_RUN:
-        return outcome(BROKEN, text[-1500:])
-    return outcome(KILLED, _first_failure(text))
-
-
-def _first_failure(text: str) -> str:
+        return BROKEN, text[-1500:]
     by = _FAILURE.search(text)
-    return by[1] if by else text[-300:]
+    return KILLED, by[1] if by else text[-300:]
 
 
 def _pytest(copy: Path, tests: Iterable[str], *, limit: int, to_the_end: bool = False) -> tuple[int, str]:
@@ -330,36 +369,18 @@ def _end_with_parent() -> None:
         os.killpg(0, signal.SIGKILL)
 
 
-def _list(mutants: list[Mutant], *, as_json: bool) -> None:
-    if as_json:
-        print(json.dumps([asdict(m) for m in mutants], indent=1))
-        return
-    for m in mutants:
-        print(f"{m.name}: {m.reason}{f' (harmless: {m.harmless})' if m.harmless else ''}")
-    print(f"{len(mutants)} mutants.")
-
-
-def _report(outcomes: list[Outcome], mutants: list[Mutant], *, as_json: bool) -> None:
-    statuses = Counter(o.status for o in outcomes)
-    if as_json:
-        print(json.dumps({"counts": dict(statuses), "outcomes": [asdict(o) for o in outcomes]}, indent=1))
-        return
-    columns = [s for s in MEANING if statuses[s]]
-    print(f"\n{'':14}{'mutants':>9}{''.join(f'{c:>10}' for c in columns)}")
-    lists = Counter(o.mutant.split("/")[0] for o in outcomes)
-    by_list = Counter((o.mutant.split("/")[0], o.status) for o in outcomes)
-    for name, count in lists.items():
-        print(f"{name:14}{count:9}{''.join(f'{by_list[name, c]:10}' for c in columns)}")
-    print(f"{'all':14}{len(outcomes):9}{''.join(f'{statuses[c]:10}' for c in columns)}")
-    sentences = {m.name: m.harmless for m in mutants}
-    for status in columns[1:] if columns[:1] == [KILLED] else columns:
-        print(f"\n{status}: {MEANING[status]}")
-        for o in outcomes:
-            if o.status == status:
-                print(f"  {o.mutant}: {sentences[o.mutant] if status == HARMLESS else o.reason}")
-    stale = [o.mutant for o in outcomes if o.status == KILLED and sentences[o.mutant]]
-    if stale:
-        print(f"\nCalled harmless, but a test notices: drop the sentence of {', '.join(stale)}.")
+def _report(outcomes: list[Outcome], mutants: dict[str, Mutant]) -> None:
+    counts = Counter(o.status for o in outcomes)
+    print(f"\n{len(outcomes)} mutants: " + ", ".join(f"{n} {status}" for status, n in counts.most_common()))
+    for status, meaning in MEANING.items():
+        these = [mutants[o.mutant] for o in outcomes if o.status == status]
+        if these:
+            print(f"\n{status}: {meaning}")
+        for m in these:
+            print(f"  {m.name}: {m.harmless if status == HARMLESS else m.reason}")
+    noticed = [o.mutant for o in outcomes if o.status == KILLED and mutants[o.mutant].harmless]
+    if noticed:
+        print(f"\nCalled harmless, but a test notices: drop the sentence of {', '.join(noticed)}.")
 
 
 if __name__ == "__main__":
