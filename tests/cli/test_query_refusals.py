@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tests.cli.conftest import Runner
 
+from hybridp.curator.sources import count_rows, open_rows
 from hybridp.errors import BudgetExceeded, InvalidInput, LedgerProblem
 from hybridp.ledger import Charge, Ledger
 from hybridp.protocols.paying import spending
@@ -203,17 +204,27 @@ def test_a_query_that_fails_all_the_same_costs_all_that_was_promised(
     assert run(OWN, "--query", "SELECT * FROM v").code == 3
 
 
+@pytest.mark.parametrize("estimator", ["tcm-only", "alike"])
 def test_the_floor_is_what_a_query_costs_that_ends_in_no_release(
-    run: Runner, failing: Callable[[int], None], people: Path, tmp_path: Path
+    run: Runner, failing: Callable[[int], None], people: Path, tmp_path: Path, estimator: str
 ) -> None:
-    """A release of 1/4 costs 1 where it fails, and one of 2 costs 2."""
+    """A release of 1/4 costs 1 where it fails, and one of 2 costs 2; also where the groups' sizes decide (alike)."""
     failing(60)
-    line = RELEASES["one estimator"].replace("people.csv", "people.duckdb") + " --ledger l"
+    line = RELEASES["mean"].replace("people.csv", "people.duckdb") + f" --estimator {estimator} --ledger l"
     ledger = made(tmp_path)
     assert run(line.replace("--epsilon 1", "--epsilon 0.25"), "--query", "SELECT * FROM v").code == 2
     assert spent(ledger) == 1.0
     assert run(line.replace("--epsilon 1", "--epsilon 2"), "--query", "SELECT * FROM v").code == 2
     assert spent(ledger) == 3.0
+
+
+def test_a_column_that_is_missed_after_a_row_was_read_is_not_free() -> None:
+    with open_rows(Source({"trust": ["trusted"]}, query="SELECT trust FROM rows"), trust="trust") as rows:
+        for read in (False, True):
+            with pytest.raises(InvalidInput) as missed:
+                rows.need("value", "age")
+            assert missed.value.of_rows is read
+            assert count_rows(rows, "trust", None).trusted == 1
 
 
 @pytest.mark.parametrize("kind", ["mean", "public groups", "study"])

@@ -154,15 +154,19 @@ def test_only_those_who_took_part_are_charged(
     assert left(ledger) == expected
 
 
+@pytest.mark.parametrize("rule", ["everyone", "alike"])  # of which the second goes by the groups' sizes
 @pytest.mark.parametrize("file", ["nowhere.csv", "bad.csv", "folder.csv"])
-def test_without_budget_nothing_is_read(tmp_path: Path, rows: Path, ledger: Ledger, file: str) -> None:
+def test_without_budget_nothing_is_read(
+    tmp_path: Path, rows: Path, ledger: Ledger, file: str, rule: EstimatorName
+) -> None:
     release_mean(rows, STUDY, COLUMNS, ledger=ledger)
     before = len(ledger.history())
     (tmp_path / "bad.csv").write_text("no such columns\n")
     (tmp_path / "folder.csv").mkdir()
     with pytest.raises(BudgetExceeded) as refused:
-        release_mean(tmp_path / file, STUDY, COLUMNS, ledger=ledger)
+        release_mean(tmp_path / file, replace(STUDY, rule=Rule(rule)), COLUMNS, ledger=ledger)
     assert refused.value.exit_code == 3
+    assert refused.value.__context__ is None, "the file was tried before"
     assert len(ledger.history()) == before
 
 
