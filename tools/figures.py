@@ -9,6 +9,7 @@
   a module is imported does not count.
 - A type switch is a call of `isinstance`, or a `case`, outside of `tasks`, that names a task's class: one with an
   ending in `TASKS`, one that inherits from such a class, or a union of them that has a name.
+- Classes are those whose names have an ending in `ENDINGS`.
 - Commands are those of the package itself, without groups; a slot is an option of a command, `--help` left out.
 """
 
@@ -17,6 +18,7 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -41,7 +43,7 @@ ASKED = {
     "trusted salary, library: files": 16,
     "trusted salary, command line: files": 28,
     "type switches on tasks": 30,
-    f"classes *{', *'.join(ENDINGS)}": 15,
+    "classes *Plan, *Study ...": 15,
     "commands": 45,
     "option slots": 400,
     "distinct options": 110,
@@ -74,7 +76,7 @@ def count() -> dict[str, int]:
     return {
         "src: lines": sum(lines.values()),
         "src: modules": len(sources),
-        "src: Any": sum(isinstance(node, ast.Name) and node.id == "Any" for node in nodes),
+        "src: Any": sum(isinstance(n, ast.Name) and n.id == "Any" for n in nodes),
         "to audit: lines": sum(lines[p] for p in audited),
         "to audit: modules": len(audited),
         "to audit, elsewhere: lines": sum(lines[p] for p in others),
@@ -83,9 +85,7 @@ def count() -> dict[str, int]:
         "trusted salary, command line: files": len(command),
         "trusted salary, command line: functions": sum(map(len, command.values())),
         "type switches on tasks": sum(_switches(tree, tasks) for p, tree in trees.items() if rooms[p] != "tasks"),
-        f"classes *{', *'.join(ENDINGS)}": sum(
-            isinstance(node, ast.ClassDef) and node.name.endswith(ENDINGS) for node in nodes
-        ),
+        "classes *Plan, *Study ...": sum(isinstance(n, ast.ClassDef) and n.name.endswith(ENDINGS) for n in nodes),
         "commands": len(slots),
         "option slots": sum(len(options) for options in slots.values()),
         "distinct options": len({option for options in slots.values() for option in options}),
@@ -141,10 +141,9 @@ def _switches(nodes: list[ast.AST], tasks: set[str]) -> int:
 
 def _in_a_process(what: str) -> dict[str, list[str]]:
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, __file__, "--measure", what]
-        told = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    if told.returncode != 0:
-        raise SystemExit(f"{what}: {told.stderr}")
+        call = [sys.executable, __file__, "--measure", what]
+        settings = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+        told = subprocess.run(call, cwd=folder, env=settings, stdout=subprocess.PIPE, text=True, check=True)
     found: dict[str, list[str]] = json.loads(told.stdout.splitlines()[-1])
     return found
 
@@ -155,18 +154,18 @@ def _commands() -> dict[str, list[str]]:
 
     from hybridp.cli.app import cli
 
-    def walk(command: click.Command, name: str) -> Iterator[tuple[str, list[str]]]:
+    found = {}
+    waiting: list[tuple[str, click.Command | None]] = [("hybridp", cli)]
+    while waiting:
+        name, command = waiting.pop()
         if isinstance(command, click.Group):
             context = click.Context(command)
-            for inner in command.list_commands(context):
-                child = command.get_command(context, inner)
-                if child is not None:
-                    yield from walk(child, f"{name} {inner}")
-        elif (command.callback.__module__ or "").split(".")[0] == "hybridp":
-            options = [p for p in command.params if isinstance(p, click.Option)]
-            yield name, [max(option.opts, key=len) for option in options]
-
-    return dict(walk(cli, "hybridp"))
+            waiting += [
+                (f"{name} {inner}", command.get_command(context, inner)) for inner in command.list_commands(context)
+            ]
+        elif command is not None and command.callback.__module__.startswith("hybridp."):
+            found[name] = [max(one.opts, key=len) for one in command.params if isinstance(one, click.Option)]
+    return found
 
 
 def _functions_run(work: Callable[[], None]) -> dict[str, list[str]]:
@@ -184,10 +183,8 @@ def _functions_run(work: Callable[[], None]) -> dict[str, list[str]]:
 
     threading.setprofile(look)
     sys.setprofile(look)
-    try:
-        work()
-    finally:
-        sys.setprofile(None)
+    work()
+    sys.setprofile(None)
     return {file: sorted(names) for file, names in found.items()}
 
 
@@ -219,17 +216,15 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print an object")
     parser.add_argument("--measure", choices=MEASURED, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
+    figures = {} if given.measure else count()
     if given.measure:
         print(json.dumps(_measure(given.measure)))
-        return 0
-    figures = count()
-    if given.json:
+    elif given.json:
         print(json.dumps({name: {"now": now, "asked": ASKED.get(name)} for name, now in figures.items()}, indent=1))
-        return 0
-    width = max(map(len, figures))
-    print(f"{'':{width}}  {'now':>7}  {'asked':>7}")
-    for name, now in figures.items():
-        print(f"{name:{width}}  {now:7,}  {f'{ASKED[name]:,}' if name in ASKED else '':>7}")
+    else:
+        print(f"{'':40}{'now':>7}{'asked':>9}")
+        for name, now in figures.items():
+            print(f"{name:40}{now:7,}{f'{ASKED[name]:,}' if name in ASKED else '':>9}")
     return 0
 
 

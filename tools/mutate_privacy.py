@@ -179,8 +179,6 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> int:
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # tidy up as after Ctrl-C
     try:
-        if given.jobs < 1:
-            raise Problem(f"--jobs must be at least 1; got {given.jobs}.")
         patterns = given.only or ["*"]
         mutants = [m for m in load(root) if any(fnmatch.fnmatch(m.name, p) for p in patterns)]
         if not mutants:
@@ -194,8 +192,8 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> int:
         return 130
     if given.record:
         noticed = _noticed(root) | {o.mutant: o.by for o in outcomes if o.status == KILLED}
-        kept = {m.name: noticed[m.name] for m in load(root) if m.name in noticed}
-        (root / NOTICED).write_text(json.dumps(kept, indent=0, sort_keys=True) + "\n", encoding="utf-8")
+        still = {m.name: noticed[m.name] for m in load(root) if m.name in noticed}
+        (root / NOTICED).write_text(json.dumps(still, indent=0, sort_keys=True) + "\n", encoding="utf-8")
     _report(outcomes, {m.name: m for m in mutants})
     return int(any(o.status not in (KILLED, HARMLESS) for o in outcomes))
 
