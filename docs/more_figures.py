@@ -20,12 +20,14 @@ import matplotlib as mpl
 mpl.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
+from PIL import Image
 
 from hybridp.bench.planning import error_curves, plan_mean
 from hybridp.bench.simulate import collect
 from hybridp.blend.mean import Rule, blend
 from hybridp.curator.mean import Columns, sum_noise
 from hybridp.curator.shares import RawCounts, release_counts
+from hybridp.curator.sources import Source
 from hybridp.curator.vector import VectorColumns
 from hybridp.device.shares import simulated_reports
 from hybridp.protocols.distribution import DistributionStudy, release_distribution
@@ -49,7 +51,9 @@ IMAGES = Path(__file__).resolve().parent / "images"
 
 
 def _save(name: str) -> None:
-    plt.savefig(IMAGES / name, dpi=100, metadata={"Software": None})
+    """Of 256 colours a picture is half the size."""
+    plt.savefig(IMAGES / name, dpi=100)
+    Image.open(IMAGES / name).convert("RGB").quantize(256).save(IMAGES / name, optimize=True)
     plt.close()
 
 
@@ -205,8 +209,9 @@ def groups() -> None:
     }
     study = MeanStudy(Bounds(0, 200_000), PureDP(1.0))
     by = Grouping("year", compare="2010")
+    people = Source(rows, public="year")
     release_groups(
-        rows, study, Columns("pay", "trust", missing="middle"), by, simulate_local=True, rng=seeded(1)
+        people, study, Columns("pay", "trust", missing="middle"), by, simulate_local=True, rng=seeded(1)
     ).plot()
     _save("groups.png")
 

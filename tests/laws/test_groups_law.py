@@ -13,6 +13,7 @@ import pytest
 from scipy import stats
 
 from hybridp.curator.mean import Columns
+from hybridp.curator.sources import Source
 from hybridp.ledger import Ledger
 from hybridp.noise.oracles import oracle_reports
 from hybridp.noise.votes import rounded_up
@@ -180,7 +181,8 @@ def test_the_library_draws_from_the_system_and_trials_say_so(tmp_path: Path) -> 
     table = write(tmp_path / "rows.csv", [*rows(PAY), *rows(PAY, trust="local")])
     study, columns = MeanStudy(Bounds(LOWER, UPPER), PureDP(1.0)), Columns("pay", "trust", missing="middle")
     with Recording(5).as_the_systems() as tape:
-        found = release_groups(write(tmp_path / "own.csv", rows(PAY)), study, columns, Grouping("dept"))
+        own = Source(write(tmp_path / "own.csv", rows(PAY)), public="dept")
+        found = release_groups(own, study, columns, Grouping("dept"))
         drawn = len(tape.words)
         joint = JointStudy(study, "pay", Grouping("dept", ("a", "b", "c"), private=True))
         private = release_joint(tmp_path / "own.csv", joint, columns)

@@ -29,7 +29,7 @@ from hybridp.protocols.kmeans import KMeansStudy
 from hybridp.protocols.kmeans_files import PointColumns, release_kmeans
 from hybridp.protocols.mean import MeanStudy, release_mean
 from hybridp.protocols.paying import spending
-from hybridp.protocols.personal import PersonalStudy, release_personal_mean
+from hybridp.protocols.personal import ACCOUNTS, PersonalStudy, release_personal_mean
 from hybridp.protocols.shares import ShareStudy, choice, release_shares
 from hybridp.protocols.vector import VectorStudy, release_vector_mean
 from hybridp.public.bounds import Bounds
@@ -261,6 +261,30 @@ def test_a_real_ledger_pays_for_words_as_for_labels(tmp_path: Path) -> None:
     mean(people(), everyone, ledger=ledger)
     with pytest.raises(BudgetExceeded):
         mean(people(), everyone, ledger=ledger)
+
+
+@pytest.mark.parametrize("kind", ["mean by group", "shares by group", "own epsilons"])
+def test_a_column_whose_counts_are_published_is_declared_in_python_too(tmp_path: Path, kind: str) -> None:
+    """Called by themselves, these told how many people hold what in any column; refused unread and unpaid."""
+    own = MeanStudy(BOUNDS, PureDP(1.0))
+    asked = ShareStudy(choice("colour", ["red", "blue"], missing="blue"), PureDP(1.0))
+    ways: dict[str, Release] = {
+        "mean by group": lambda data, **run: release_groups(
+            data, own, Columns("pay", YES, missing="middle"), Grouping("colour"), **run),
+        "shares by group": lambda data, **run: release_groups(
+            data, asked, Columns("colour", YES), Grouping("age"), **run),
+        "own epsilons": lambda data, **run: release_mean(
+            data, PersonalStudy(BOUNDS), Columns("pay", YES, missing="middle"), epsilon="own", **run),
+    }  # fmt: skip
+    column = {"mean by group": "colour", "shares by group": "age", "own epsilons": "own"}[kind]
+    names = ACCOUNTS.values() if kind == "own epsilons" else ("trusted", "local")
+    ledger = Ledger.create(tmp_path / "l", dict.fromkeys(names, PureDP(1.0)))
+    for undeclared in (tmp_path / "none.csv", Source(tmp_path / "none.csv", public=("who",))):  # nothing is opened
+        with pytest.raises(InvalidInput, match=rf"must be declared public.*Source.*Got `{column}`"):
+            ways[kind](undeclared, ledger=ledger)
+    assert not ledger.history()
+    found = ways[kind](Source(people(), public=("who", column)), simulate_local=True)
+    assert any(line.endswith(f"who, {column}") for line in found.receipt.assumes if "declared public" in line)
 
 
 @pytest.mark.parametrize("kind", ["mean", "vector", "shares", "number", "groups"])

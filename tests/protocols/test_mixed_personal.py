@@ -18,6 +18,7 @@ from tests.protocols.batches import run
 from hybridp.bench.personal import plan_personal
 from hybridp.blend.tally import PersonalTally
 from hybridp.curator.mean import Columns
+from hybridp.curator.sources import Source
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger
 from hybridp.protocols.mean import release_mean
@@ -57,6 +58,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (here / f"{name}.csv").write_text("pay,own\n" + "".join(f"{values.pop():.5f},{own}\n" for own in people))
         run("randomise", "mean", here / f"{name}.csv", *WHAT, *MIX, "--out", here / f"{name}-batch.csv")
     return here
+
+
+def public(path: Path) -> Source:
+    return Source(path, public="own")
 
 
 def both(folder: Path) -> list[Path]:
@@ -163,7 +168,7 @@ def test_a_release_charges_once_and_promises_every_level_of_every_batch(folder: 
     totals = {ACCOUNTS["trusted"]: PureDP(9.0), ACCOUNTS["local"]: PureDP(1.0), MIXED_ACCOUNT: PureDP(2.0)}
     wide = Ledger.create(tmp_path / "wide.db", totals)
     for i, path in enumerate(both(folder)):  # another batch is paid for, also beside the same local reports
-        release_mean(folder / "reports.csv", STUDY, COLUMNS, epsilon="own", mixed=[path], ledger=wide)
+        release_mean(public(folder / "reports.csv"), STUDY, COLUMNS, epsilon="own", mixed=[path], ledger=wide)
         assert wide.remaining(MIXED_ACCOUNT).epsilon == 1.0 - i
     shown = run("release", "mean", folder / "reports.csv", *asked, *paths)
     assert "shuffled alone" in shown
@@ -171,7 +176,8 @@ def test_a_release_charges_once_and_promises_every_level_of_every_batch(folder: 
 
 def test_a_report_counts_the_same_whichever_way_it_came(folder: Path, tmp_path: Path) -> None:
     """The reports of a batch as local people's rows give the same estimate; without them it is another one."""
-    mixed = release_mean(folder / "reports.csv", STUDY, COLUMNS, epsilon="own", mixed=both(folder), rng=seeded(5))
+    sent = public(folder / "reports.csv")
+    mixed = release_mean(sent, STUDY, COLUMNS, epsilon="own", mixed=both(folder), rng=seeded(5))
     with (folder / "reports.csv").open() as file:
         rows = list(csv.DictReader(file))
     for path in both(folder):
@@ -184,8 +190,8 @@ def test_a_report_counts_the_same_whichever_way_it_came(folder: Path, tmp_path: 
         writer = csv.DictWriter(file, [*rows[0]])
         writer.writeheader()
         writer.writerows(rows)
-    local = release_mean(tmp_path / "all.csv", PersonalStudy(BOUNDS), COLUMNS, epsilon="own", rng=seeded(5))
-    without = release_mean(folder / "reports.csv", STUDY, COLUMNS, epsilon="own", rng=seeded(5))
+    local = release_mean(public(tmp_path / "all.csv"), PersonalStudy(BOUNDS), COLUMNS, epsilon="own", rng=seeded(5))
+    without = release_mean(sent, STUDY, COLUMNS, epsilon="own", rng=seeded(5))
     assert (mixed.estimate, mixed.low, mixed.high) == pytest.approx((local.estimate, local.low, local.high), rel=1e-9)
     assert without.shuffled is None
     assert without.high - without.low > 1.05 * (mixed.high - mixed.low)
@@ -244,14 +250,15 @@ def test_what_is_refused(folder: Path, tmp_path: Path) -> None:
         (replace(STUDY, mixing=None), [batch], "--batch"),
     ):
         with pytest.raises(InvalidInput, match=said):
-            release_mean(folder / "reports.csv", study, COLUMNS, epsilon="own", mixed=batches)
+            release_mean(public(folder / "reports.csv"), study, COLUMNS, epsilon="own", mixed=batches)
     how = {"epsilon": "own", "mixed": [tmp_path / "wordless.csv"], "assume_mechanism": True}
-    told = [release_mean(folder / "reports.csv", STUDY, COLUMNS, **how | more) for more in ({}, {"mixed": [batch]})]
+    sent = public(folder / "reports.csv")
+    told = [release_mean(sent, STUDY, COLUMNS, **how | more) for more in ({}, {"mixed": [batch]})]
     words = own_epsilon_text(BOUNDS, ("pay",)), None  # the receipt says where it takes the analyst's word
     assert tuple(found.receipt.assumed_mechanism for found in told) == words
     tally = PersonalTally.empty(BOUNDS, question=("pay",))
     with pytest.raises(InvalidInput, match="without a tally"):
-        release_mean(tmp_path / "trusted.csv", STUDY, COLUMNS, epsilon="own", mixed=[batch], tally=tally)
+        release_mean(public(tmp_path / "trusted.csv"), STUDY, COLUMNS, epsilon="own", mixed=[batch], tally=tally)
     with pytest.raises(InvalidInput, match="must be everyone or unified"):
         replace(STUDY, estimator="adpm")
     many = "".join(f"0.5,{1 + i / 100}\n" for i in range(65))

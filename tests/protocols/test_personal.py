@@ -12,6 +12,7 @@ import pytest
 from scipy import stats
 
 from hybridp.curator.mean import Columns
+from hybridp.curator.sources import Source
 from hybridp.device.mean import randomise_own
 from hybridp.errors import BudgetExceeded, InvalidInput, UnusableRows
 from hybridp.ledger import Ledger
@@ -57,7 +58,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def release(path: Path, study: PersonalStudy = STUDY, seed: int = 1, **options: Any) -> MeanRelease:
-    return release_mean(path, study, COLUMNS, epsilon="eps", rng=seeded(seed), **options)
+    return release_mean(Source(path, public="eps"), study, COLUMNS, epsilon="eps", rng=seeded(seed), **options)
 
 
 def test_the_estimate_is_near_the_truth(rows: Path) -> None:
@@ -172,7 +173,7 @@ def test_a_trial_from_raw_rows_is_marked(tmp_path: Path) -> None:
     simulate_reports(raw, COLUMNS, "eps", BOUNDS, out, rng=seeded(3))
     text = out.read_text()
     assert text.count(f"{own_epsilon_text(BOUNDS, ('pay',))} SIMULATED") == LOCAL
-    found = release_mean(out, STUDY, COLUMNS, epsilon="eps")
+    found = release_mean(Source(out, public="eps"), STUDY, COLUMNS, epsilon="eps")
     assert found.simulated
     assert "local reports simulated" in found.receipt.randomness
     assert abs(found.estimate - TRUTH) < 1.6 * (found.high - found.low)

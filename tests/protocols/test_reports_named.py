@@ -14,6 +14,7 @@ import pytest
 
 from hybridp.blend.tally import MeanTally
 from hybridp.curator.mean import Columns
+from hybridp.curator.sources import Source
 from hybridp.curator.vector import VectorColumns
 from hybridp.device.mean import randomise_many
 from hybridp.errors import BudgetExceeded, InvalidInput, UnusablePublicRows
@@ -143,7 +144,7 @@ def test_waves_of_vectors_and_of_own_epsilons(tmp_path: Path) -> None:
         simulate_reports(raw, COLUMNS, "own", STUDY.bounds, numbers, rng=secure())
         for _ in range(2):
             release_mean(vectors, study, columns, ledger=books)
-            release_mean(numbers, personal, COLUMNS, epsilon="own", ledger=own)
+            release_mean(Source(numbers, public="own"), personal, COLUMNS, epsilon="own", ledger=own)
         assert books.remaining("local").epsilon == own.remaining(ACCOUNTS["local"]).epsilon == 2.0 - i
     write_reports(raw, study.invite, columns, tmp_path / "v3.csv", rng=secure())
     with pytest.raises(BudgetExceeded):

@@ -113,7 +113,8 @@ def must_be_public(data: TableLike, option: str, column: str) -> None:
     if not isinstance(data, Source) or column not in data.public:
         raise InvalidInput(
             f"`{option}` must be declared public, as how many people hold what in it is told exactly: add it to "
-            f"people.public, or --public {column}, if everybody may know it. Got `{column}`, which is not."
+            f"people.public, or --public {column}, if everybody may know it (`Source(data, public=...)` in Python). "
+            f"Got `{column}`, which is not."
         )
 
 

@@ -24,7 +24,7 @@ from hybridp.blend.shares import blend_shares
 from hybridp.curator import groups as curating
 from hybridp.curator import shares as counting
 from hybridp.curator.mean import Columns
-from hybridp.curator.sources import TableLike, must_read_again, open_rows
+from hybridp.curator.sources import TableLike, must_be_public, must_read_again, open_rows
 from hybridp.errors import must
 from hybridp.ledger import Ledger
 from hybridp.protocols import mean as means
@@ -74,6 +74,7 @@ def release_groups(
     sealed = isinstance(study, MeanStudy) and study.publish != "full"
     must(not sealed, "publish", "must be full for an answer by group", "estimate-only")
     must(grouping.column != columns.value, "by", "must be another column than the value's", grouping.column)
+    must_be_public(path, "by", grouping.column)
     must_read_again(path, 2)
     if isinstance(study, MeanStudy):
         study = study.decided(0, 0)  # no one size speaks for all groups: where alike is stated, the plain blend

@@ -27,7 +27,7 @@ from hybridp.blend import personal as blending
 from hybridp.blend.mean import Blend
 from hybridp.curator import mean as columns_of
 from hybridp.curator import personal as curating
-from hybridp.curator.sources import TableLike, open_rows
+from hybridp.curator.sources import TableLike, must_be_public, open_rows
 from hybridp.device.mean import randomise_own
 from hybridp.errors import InvalidInput, must
 from hybridp.ledger import SHARES, Charge, Ledger
@@ -161,6 +161,7 @@ def release_personal_mean(
     """
     rng = secure() if rng is None else rng
     columns.must_count("people with their own epsilon")
+    must_be_public(path, "epsilon-column", epsilon_column)
     simulate_local = simulate_local or drawn_trust(columns.trust)
     text = own_epsilon_text(study.bounds, (columns.value,))
     if tally is not None:
