@@ -10,10 +10,11 @@ import pytest
 pytest.importorskip("cryptography")
 
 import uvicorn
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 from starlette.testclient import TestClient
 
 from hybridp.cli.app import cli
+from hybridp.errors import InvalidInput
 from hybridp.mixer.app import build_app
 from hybridp.mixer.store import Route, Store
 from hybridp.public.mixing import OVERHEAD, Signer, new_key, public, text, ticket
@@ -51,6 +52,32 @@ def test_a_rate_must_be_one(tmp_path: Path) -> None:
         done = CliRunner().invoke(cli, ["mix", "serve", *where, "--rate", rate])
         assert done.exit_code != 0
         assert "`rate` must" in str(done.exception)
+
+
+def test_a_mixer_that_studies_joined_never_makes_another_key(tmp_path: Path) -> None:
+    """Devices and collectors know it by its key: with a new one it would hold reports that nobody takes from it."""
+    database, key_file = f"sqlite:///{tmp_path / 'm.db'}", tmp_path / "k"
+    where = ["--database", database, "--key-file", str(key_file)]
+
+    def mix(*words: str) -> Result:
+        return CliRunner().invoke(cli, ["mix", *words, *where])
+
+    first = mix("key")
+    assert (first.exit_code, "Made a new key" in first.stderr, key_file.stat().st_mode & 0o777) == (0, True, 0o600)
+    assert (mix("key").stdout, mix("key").stderr) == (first.stdout, "")
+    key_file.unlink()  # nobody named it yet
+    assert (second := mix("key").stdout) not in ("", first.stdout)
+    engine = connect(database)
+    Store(engine).join(Route("s", "http://c", "http://c", 10, 8, b"k" * 32, b"r" * 32, None))
+    engine.dispose()
+    kept = key_file.rename(tmp_path / "away")
+    for words in (("key",), ("join", "http://127.0.0.1:9/s/t"), ("serve", "--port", "0")):
+        done = mix(*words)
+        assert (done.exit_code, done.stdout, key_file.exists()) == (1, "", False)
+        assert isinstance(done.exception, InvalidInput)  # which ends the program with 2
+        assert f"or give another --database for a new mixer. Got no {key_file}" in str(done.exception)
+    kept.rename(key_file)
+    assert mix("key").stdout == second
 
 
 def test_behind_a_proxy_every_client_has_a_rate_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

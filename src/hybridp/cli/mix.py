@@ -19,6 +19,7 @@ from hybridp.errors import InvalidInput, must
 
 if TYPE_CHECKING:
     from hybridp.mixer.store import Route, Store
+    from hybridp.public.mixing import Signer
 
 __all__ = ["close", "join", "key", "serve", "status"]
 
@@ -41,16 +42,25 @@ def _store(database: str) -> Store:
     return Store(connect(database))
 
 
+def _signer(database: str, key_file: Path) -> Signer:
+    needs_service()
+    from hybridp.mixer.keys import load_or_make
+
+    new = not key_file.exists()
+    found = load_or_make(key_file, lambda: not _store(database).routes())
+    if new:
+        note(f"Made a new key in {key_file}: back it up, apart from the database.")
+    return found
+
+
 @click.command("key")
 @_where
 @json_option
 def key(database: str, key_file: Path, as_json: bool) -> None:
-    """The mixer's public key, for the study's plan; a missing key file is made."""
-    needs_service()
-    from hybridp.mixer.keys import load_or_make
+    """The mixer's public key, for the study's plan; the key file is made unless a study has joined."""
     from hybridp.public.mixing import text
 
-    found = text(load_or_make(key_file).public)
+    found = text(_signer(database, key_file).public)
     emit({"key": found}) if as_json else click.echo(found)
 
 
@@ -64,10 +74,9 @@ def join(url: str, database: str, key_file: Path, as_json: bool) -> None:
     The study's own statement says how many reports go on at once, at least; it must name this mixer's key.
     """
     store = _store(database)
-    from hybridp.mixer.keys import load_or_make
     from hybridp.public.mixing import text
 
-    route = _read(url, text(load_or_make(key_file).public))
+    route = _read(url, text(_signer(database, key_file).public))
     store.join(route)
     if as_json:
         emit({"study": route.study, "batch": route.batch})
@@ -158,12 +167,11 @@ def serve(database: str, key_file: Path, host: str, port: int, rate: float, trus
     import uvicorn
 
     from hybridp.mixer.app import build_app
-    from hybridp.mixer.keys import load_or_make
     from hybridp.service.app import listen
     from hybridp.service.limits import Gate
     from hybridp.service.settings import Limits
 
-    app = build_app(store, load_or_make(key_file), Gate(rate, Limits().burst).wait)
+    app = build_app(store, _signer(database, key_file), Gate(rate, Limits().burst).wait)
     with listen(host, port) as (listening, address), contextlib.suppress(KeyboardInterrupt):
         note(f"Mixing on {address}; stop with Ctrl-C.")
         uvicorn.Server(quiet(app, trust_proxy)).run(sockets=[listening])
