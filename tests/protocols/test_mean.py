@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from hybridp.blend.mean import EstimatorName, Rule
 from hybridp.curator.mean import Columns
 from hybridp.device.mean import randomise_many
 from hybridp.errors import BudgetExceeded, InvalidInput, LedgerProblem, UnusableRows
-from hybridp.ledger import Ledger
+from hybridp.ledger import SEALED, Ledger
 from hybridp.protocols.mean import MeanStudy, release_mean
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
@@ -314,6 +316,14 @@ def roomy(tmp_path: Path) -> Ledger:
     return Ledger.create(tmp_path / "l", {"trusted": PureDP(9.0), "local": PureDP(9.0)})
 
 
+def unmark(ledger: Ledger) -> None:
+    """As a ledger was before its charges said what is released alone."""
+    with closing(sqlite3.connect(ledger.path)) as db, db:
+        db.execute("UPDATE charges SET mechanism = replace(mechanism, ?, '')", (SEALED,))
+    assert not any(SEALED in entry.mechanism for entry in ledger.history())
+
+
+@pytest.mark.parametrize("marked", [True, False])
 @pytest.mark.parametrize(
     ("first", "second", "why"),
     [
@@ -324,11 +334,14 @@ def roomy(tmp_path: Path) -> Ledger:
     ],
 )
 def test_an_amplified_release_of_reports_is_the_only_one(
-    rows: Path, tmp_path: Path, first: MeanStudy, second: MeanStudy, why: str
+    rows: Path, tmp_path: Path, first: MeanStudy, second: MeanStudy, why: str, marked: bool
 ) -> None:
-    """In whichever order, under whatever name: the ledger knows the reports by their digest."""
+    """In whichever order, under whatever name: the ledger knows the reports by their digest; also in a ledger of an
+    earlier version, whose charges have no mark: what was promised stands in the release that it keeps."""
     ledger = roomy(tmp_path)
     found = release_mean(rows, first, COLUMNS, ledger=ledger)
+    if not marked:
+        unmark(ledger)
     assert (viewer_promise(found, "local").budget.epsilon < 1) == (first is ALONE)
     before, kept = [account.spent for account in ledger.accounts()], len(ledger.releases())
     for name in (None, "spring"):
@@ -349,10 +362,12 @@ def test_a_set_that_may_share_reports_with_an_amplified_one_is_named(collect: Ma
     changed = tmp_path / "changed.csv"
     lines = collect("rows.csv").read_text().splitlines()
     changed.write_text("\n".join(lines[:-1]) + "\n")
-    for first, second in ((ALONE, FULL), (ALONE, ALONE), (FULL, ALONE)):
+    for first, second, marked in ((ALONE, FULL, True), (ALONE, FULL, False), (ALONE, ALONE, True), (FULL, ALONE, True)):
         (tmp_path / "l").unlink(missing_ok=True)
         ledger = roomy(tmp_path)
         release_mean(collect("rows.csv"), first, COLUMNS, ledger=ledger)
+        if not marked:
+            unmark(ledger)
         with pytest.raises(InvalidInput, match="`collection` must name these reports"):
             release_mean(changed, second, COLUMNS, ledger=ledger)
         release_mean(changed, second, COLUMNS, ledger=ledger, collection="other people")

@@ -68,11 +68,13 @@ def units(level: float, scale: int) -> int:
 class Book(NamedTuple):
     """A store's tables `accounts` and `charges`: how SQL with named parameters is run there, and which rows are meant.
 
-    `scope` holds the columns that tell this ledger's rows from others' in the same tables; a file has none.
+    `scope` holds the columns that tell this ledger's rows from others' in the same tables; a file has none. `amplified`
+    gives the charges of releases whose receipts claim an amplification: earlier versions did not mark them (`SEALED`).
     """
 
     run: Callable[[str, dict[str, Any]], Any]
     scope: Mapping[str, Any]
+    amplified: Callable[[], set[int]] = set
 
     def ask(self, sql: str, **values: Any) -> Any:
         """Run SQL in which `{here}` stands for the condition on the rows of this ledger."""
@@ -275,10 +277,11 @@ def _check_alone(book: Book, one: Charge) -> None:
     The very same reports have the same digest. A set that shares some of them has another one, which tells nothing of
     it: beside other sets one must be named as a collection of its own, which is the analyst's word that it is.
     """
-    found = book.ask(f"SELECT digest, mechanism FROM charges WHERE {{here}} people = :people AND {_SPENT} "
+    found = book.ask(f"SELECT id, digest, mechanism FROM charges WHERE {{here}} people = :people AND {_SPENT} "
                      "AND digest IS NOT NULL", people=one.people).fetchall()  # fmt: skip
-    alone, sealed = SEALED in one.mechanism, {digest for digest, mechanism in found if SEALED in mechanism}
-    every = {digest for digest, _ in found}
+    alone, unmarked = SEALED in one.mechanism, book.amplified()
+    sealed = {digest for number, digest, mechanism in found if SEALED in mechanism or number in unmarked}
+    every = {digest for _, digest, _ in found}
     if one.digest in sealed:
         raise InvalidInput(
             "`reports` must be ones of which no estimate was published alone: local people were promised that nothing "
