@@ -156,6 +156,24 @@ def test_a_private_category_is_answered_for_merged_and_withheld_by_noisy_counts(
     assert narrow["interval"][1][0] - narrow["interval"][0][0] < wide["interval"][1][0] - wide["interval"][0][0]
 
 
+def test_whom_no_listed_private_category_holds_counts_in_the_last_one_as_release_and_plan_say(
+    run: Runner, people: Path
+) -> None:
+    """Of 400 people 120 are in law, and 280 in a category that is missing or not on the list: 70 %."""
+    people.write_text(people.read_text().replace(",sales,", ",,"))
+    by = "--by dept --by-private --categories law,others"
+    said = "a `dept` that is missing or not listed counts as `others`"
+    trusting = MEAN.replace("--trust trust", "--all-trusted").replace("--epsilon 1", "--epsilon 20")
+    found = run(f"release mean people.csv {trusting.replace('--simulate-local', '')} {by} --json").document
+    law, others = found["questions"]["pay"]["mean_by_group"]["by"]["shares"]
+    assert (law, others) == pytest.approx((0.3, 0.7), abs=0.01)
+    assert said in found["receipt"]["assumes"]
+    plan = f"plan mean --n 400 --opt-in 10% --lower 0 --upper 100 --epsilon 1 {by}"
+    assert f"Assumes: {said}." in " ".join(run(plan).out.split())
+    public = run(f"{plan.replace('--by-private', '')} --json").document  # where such a row is refused
+    assert said not in str(public)
+
+
 def test_reports_on_a_private_category_go_through_devices_and_studies(run: Runner, people: Path) -> None:
     options = MEAN.replace(" --simulate-local", "").replace("--epsilon 1", "--epsilon 6")
     assert run(f"randomise mean people.csv {options} {PRIVATE} --out sent.csv").code == 0

@@ -170,6 +170,7 @@ def plan_groups(
     assumes = ["the groups of trust are alike", "categories have equal shares" if shares is None else ""]
     if isinstance(study, MeanStudy):
         assumes.append(_spread_words(sd is not None, private=grouping.private))
+    assumes.append(grouping.unlisted)
     return GroupsPlan(
         question=value,
         kind=kind_of(study),

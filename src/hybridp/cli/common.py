@@ -15,6 +15,7 @@ import click
 
 from hybridp.errors import InvalidInput
 from hybridp.public.envelope import appearing
+from hybridp.public.trust import PUBLIC
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -146,10 +147,8 @@ table_option = click.option("--table", "table_name", help="The table, in a DuckD
 
 
 public_option = click.option(
-    "--public", multiple=True, metavar="COLUMN,...", is_eager=True, expose_value=False, callback=_remember,
-    help="Columns of which everybody may know who holds what, exactly: those of groups (by), of own epsilons, of a "
-    "query's WHERE, and that of trust where a plan counts it.",
-)  # fmt: skip
+    "--public", multiple=True, metavar="COLUMN,...", is_eager=True, expose_value=False, callback=_remember, help=PUBLIC
+)
 
 
 # Engine and query are read first, and the file then knows them: commands have one argument for where rows live.

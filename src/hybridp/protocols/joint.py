@@ -278,8 +278,8 @@ def _receipt(
             choice_unprotected(),
             chosen_blindly("the categories, and the bounds or options,"),
             honest_devices("a category's answer"),
-            f"`{study.grouping.column}` is private, and the promise covers it together with the value; a category that "
-            f"is not listed counts as `{study.grouping.names[-1]}`",
+            f"`{study.grouping.column}` is private, and the promise covers it together with the value",
+            study.grouping.unlisted,
             rule,
             assumed_alike(study.estimator),
             "intervals allow for the widest spread of values within a category: they are wider than need be" * wide,

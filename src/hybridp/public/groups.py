@@ -46,6 +46,15 @@ class Grouping:
         enough = len(self.names) >= 2 or not self.private
         must(enough, "categories", "must list at least 2 public names where the group is private", len(self.names))
 
+    @property
+    def unlisted(self) -> str:
+        """What becomes of people in none of the listed private groups, whom nobody can refuse: for receipts and plans.
+
+        >>> Grouping("dept", ("sales", "others"), private=True).unlisted
+        'a `dept` that is missing or not listed counts as `others`'
+        """
+        return f"a `{self.column}` that is missing or not listed counts as `{self.names[-1]}`" * self.private
+
     def sized(self, sizes: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
         """The people of a public grouping by their listed names, if any; whoever is in none of them is refused."""
         if not self.names:

@@ -7,6 +7,8 @@ did not say so with one of the words that mean it.
 'in `consent`, yes means trusted; any other word, or none, means local'
 >>> TrustRule("consent", trusted=("yes",), local=("no", "later")).rule
 'in `consent`, yes means trusted; no or later means local'
+>>> TrustRule("trust").rule
+'`trust` says who is trusted and who is local'
 >>> TrustRule(everyone="local").rule
 'everybody is local'
 """
@@ -22,6 +24,7 @@ from hybridp.errors import must
 __all__ = [
     "LABEL",
     "LOCAL",
+    "PUBLIC",
     "TRUSTED",
     "Answering",
     "TrustRule",
@@ -35,6 +38,11 @@ __all__ = [
 ]
 
 TRUSTED, LOCAL = "trusted", "local"
+PUBLIC = (
+    "Columns of which everybody may know who holds what, exactly: those of groups (by), of own epsilons, of a query's "
+    "WHERE, and that of trust where a plan counts it."
+)
+"""What it means to declare a column public, for a study's field and a command's option."""
 LABEL = "trusted_or_local"  # the column of labels where the table has none of its own
 # Words that a question about trust is usually answered with, those that agree and those that do not. Only these are
 # repeated in a message: whatever else stands in a column that was taken for one of choices may be somebody's data.
@@ -114,9 +122,10 @@ class TrustRule:
             return f"everybody is {self.everyone}"
         if self.trial_opt_in is not None:
             return f"TRIAL: every person was drawn as trusted with probability {self.trial_opt_in:g}; nobody was asked"
-        trusted = " or ".join(self.trusted) or TRUSTED
-        others = " or ".join(self.local or (() if self.trusted else (LOCAL,))) or "any other word, or none,"
-        return f"in `{self.column}`, {trusted} means trusted; {others} means local"
+        if not self.trusted:
+            return f"`{self.column}` says who is trusted and who is local"
+        others = " or ".join(self.local) or "any other word, or none,"
+        return f"in `{self.column}`, {' or '.join(self.trusted)} means trusted; {others} means local"
 
 
 class Trusting(Protocol):

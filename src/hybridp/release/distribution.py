@@ -124,7 +124,7 @@ class DistributionRelease(Result):
         if gap is None:
             return ""
         apart = (
-            f"{style.percent(gap.trusted)} of those who trust and {style.percent(gap.local)} of the others are at or "
+            f"{gap.trusted:.1%} of those who trust and {gap.local:.1%} of the others are at or "
             f"below {gap.value:,.6g}, a difference of {100 * gap.difference:.1f} points "
             f"({100 * gap.low:.1f} to {100 * gap.high:.1f}; p = {gap.p_value:.3g})"
         )

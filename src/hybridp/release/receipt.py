@@ -284,7 +284,8 @@ def noted(release: R, notes: tuple[str, ...]) -> R:
     """The release with what it assumes of its rows (a query that made them, words of trust) on its receipt."""
     if not notes:
         return release
-    stated: R = replace(release, receipt=replace(release.receipt, assumes=release.receipt.assumes + notes))
+    said = dict.fromkeys(release.receipt.assumes + notes)  # two phases say the same of their rows
+    stated: R = replace(release, receipt=replace(release.receipt, assumes=tuple(said)))
     return stated
 
 

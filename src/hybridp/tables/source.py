@@ -346,7 +346,7 @@ def open_rows(
     rows = Rows(name, MappingProxyType(columns), engine, notes=notes, decimal=decimal, worded=form == "CSV",
                 filled=filled, computed=computed)  # fmt: skip
     rule = rule_of(trust)
-    if rule is None or isinstance(trust, str):
+    if rule is None:
         return rows
     try:
         labelled = _labelled(rows, rule, person, rng)

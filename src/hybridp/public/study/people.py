@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from hybridp.public.study.fields import Fields, at_least, field
 from hybridp.public.study.question import named
+from hybridp.public.trust import PUBLIC
 
 __all__ = ["People", "Trust"]
 
@@ -86,13 +87,7 @@ class People(Fields):
         choices=(".", ","),
         option="",
     )
-    public: tuple[str, ...] = field(
-        (),
-        help="Columns of which everybody may know who holds what, exactly: those of groups (by), of own epsilons, of a "
-        "query's WHERE, and that of trust where a plan counts it.",
-        check=named,
-        option="",
-    )
+    public: tuple[str, ...] = field((), help=PUBLIC, check=named, option="")
     trusted: int | None = field(
         None, help="For plans: how many trusted people are expected.", check=at_least(0, 1e10), option=""
     )
