@@ -307,7 +307,7 @@ def date(seconds: int) -> str:
 
 
 def levels(text: str) -> list[float]:
-    return [float(x) for x in re.findall(r"ε = ([\d.e-]+)", text)]
+    return [float(x) for x in re.findall(r"ε\s=\s([\d.e-]+)", text)]
 
 
 def rule_ways(plan: Any, task: Any, text: str) -> None:
@@ -328,6 +328,11 @@ def rule_once(plan: Any, task: Any, text: str) -> None:
                 own["shuffled"] = own_epsilon(plan)
             twice = sorted({2 * level for level in own.values()})  # seen, used or not
             assert sorted(levels(text)) == pytest.approx(twice, rel=1e-7)
+            sent = {"trusted": "sent as they are", "local": "randomised", "shuffled": "mixed"}
+            said = re.findall(r"ε\s=\s(\S+) instead of \S+ \((.*?)\)", text)  # which way costs what, where that differs
+            told = {name: [float(two) for two, ways in said if sent[name] in ways.split(" or ")] for name in own}
+            one = len(twice) == 1
+            assert told == {name: [] if one else [pytest.approx(2 * level, rel=1e-7)] for name, level in own.items()}
 
 
 def rule_uses(plan: Any, task: Any, text: str) -> None:

@@ -266,7 +266,8 @@ class MeanRelease(Result):
         alone = self._alone()
         ax = style.new_axes(ax, 7.2, 1.9 + 0.55 * len(alone))
         wide = self.high - self.low
-        named = [(f"everyone ({self.estimator})", self.projected, self.low, self.high, style.INK)]
+        how = "" if self.estimator == "everyone" else f" ({self.estimator})"
+        named = [(f"everyone{how}", self.projected, self.low, self.high, style.INK)]
         for name, g, mean, reach in alone:
             colour = {"trusted": style.TRUSTED, "local": style.LOCAL}.get(name, style.SHUFFLED)
             named.append((f"{g.people:,} {name} people alone", mean, mean - reach, mean + reach, colour))

@@ -78,6 +78,9 @@ def _ways(task: Task) -> str:
     return f"There are {'three' if 'mixer' in task else 'two'} ways to answer.{choose}"
 
 
+_SENT = {"trusted": "sent as they are", "local": "randomised", "shuffled": "mixed"}
+
+
 def _once(task: Task) -> str:
     if task["by_invitation"]:
         return "Your invitation is good for one answer, one way or the other."
@@ -85,9 +88,14 @@ def _once(task: Task) -> str:
         cost = "two answers together have twice the ε that you chose"
     else:
         # Also of a group that does not count: its reports are seen.
-        own = [promise for name, promise in task["guarantee"].items() if name != "mixed"]
-        both = {exact(2 * promise["epsilon"]): exact(promise["epsilon"]) for promise in own}
-        cost = "two answers together have " + " or ".join(f"ε = {two} instead of {one}" for two, one in both.items())
+        ways: dict[float, list[str]] = {}
+        for name, promise in task["guarantee"].items():
+            if name != "mixed":
+                ways.setdefault(promise["epsilon"], []).append(_SENT[name])
+        cost = "two answers together have " + ", ".join(
+            f"ε\u00a0=\u00a0{exact(2 * one)} instead of {exact(one)}" + f" ({' or '.join(sent)})" * (len(ways) > 1)
+            for one, sent in ways.items()
+        )
     return (
         "Please answer once, one way: of one visit the first answer counts. Nothing here stops a second visit, and it "
         f"weakens your protection: {cost}."
