@@ -12,12 +12,15 @@ import pytest
 from hybridp.bench.offering import opt_ins_needed, trust_offer
 from hybridp.bench.planning import PLANNED, error_curves, plan_mean
 from hybridp.bench.simulate import trials
-from hybridp.blend.mean import Rule
-from hybridp.curator.mean import sum_noise
+from hybridp.blend.mean import Rule, blend
+from hybridp.curator.mean import Totals, release_sum, squares, sum_noise
 from hybridp.errors import InvalidInput
+from hybridp.noise import reports
+from hybridp.protocols.mean import MeanStudy
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.randomisers import randomiser
+from hybridp.public.messages import LocalSummary
+from hybridp.public.randomisers import LEVELS, randomiser
 from hybridp.randomness import seeded
 
 UNIT = Bounds(0, 1)
@@ -161,6 +164,27 @@ def test_the_adaptive_prediction_agrees_with_simulation(population: str, n: int,
     measured = np.mean([(t.blend(Rule("adaptive")).estimate - t.empirical_mean) ** 2 for t in runs])
     assert plan["adaptive"].mse == pytest.approx(float(measured), rel=0.1)
     assert plan["kvh"].mse <= plan["adaptive"].mse
+
+
+@pytest.mark.parametrize(("yes", "sd"), [(0.0, 0.01), (0.3, None)])
+def test_a_mean_at_its_bounds_that_is_anchored_errs_as_planned(yes: float, sd: float | None) -> None:
+    """Everybody at a bound with a stated spread; and a yes or no of few trusted people, where none is stated."""
+    n, k, promise, count = 1000, 20, PureDP(8.0), 300
+    plan = plan_mean(n=n, opt_in=k / n, bounds=UNIT, guarantee=promise, sd=sd)
+    study = MeanStudy(UNIT, promise, Rule("anchored", sd=None if sd is None else 2 * sd))
+    rng, draw = seeded(4), np.random.default_rng(4)
+    squared, covered = 0.0, 0
+    for _ in range(count):
+        levels = np.where(draw.random(n) < yes, LEVELS, 0)
+        sent, own = reports(study.invite.randomiser, levels[k:], rng=rng), levels[:k]
+        local = LocalSummary(n - k, float(sent.sum()), float(sent @ sent), study.invite.randomiser)
+        totals = Totals(k, int(own.sum()), local, trusted_squares=squares(own))
+        found = blend(release_sum(totals, study.sum_noise, study.squares_noise, rng=rng), local, study.rule)
+        error = (found.estimate + 1) / 2 - yes
+        squared += error**2 / count
+        covered += abs(error) <= found.half_width(0.95) / 2
+    assert math.sqrt(squared) < 1.25 * plan["anchored"].rmse
+    assert covered >= 0.92 * count
 
 
 # --- how many opt-ins -------------------------------------------------------------------------------------------------

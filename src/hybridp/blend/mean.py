@@ -25,7 +25,7 @@ import numpy as np
 from hybridp.blend.pooled import pooled
 from hybridp.errors import InvalidInput, must
 from hybridp.public.adjusting import holm
-from hybridp.public.anchoring import TIGHTEST, clipping_loss, leash
+from hybridp.public.anchoring import clipping_loss, leash
 from hybridp.public.errorlaw import NormalLaplace
 from hybridp.public.mean import SYNONYMS
 from hybridp.public.messages import LocalSummary, TrustedSummary
@@ -54,10 +54,10 @@ class Rule:
     `sd` (both groups) or `sd` and `local_sd` make KVH (P Defs 4.1, 6.1); `gap` is a stated bound on |mu_T - mu_L|;
     `weight` goes with "fixed". "everyone" weighs each group by its number of people, and takes the trusted group's
     spread from its own figures. "anchored" holds the local group to `reach` standard errors of the difference between
-    the groups, or, where that is None, to the tightest leash that is cheap at the spread of the values: dishonest
-    reports cannot pull farther, because nothing that decides how far comes from reports. "alike" is left to a study,
-    which knows when that is cheap (`hybridp.public.anchoring`). Where `known` is false, `sd` is a public number that
-    stands for a spread which nobody knows: it decides the weight, and the interval takes the largest one.
+    the groups, or, where that is None, to the tightest leash that is cheap at the spread of the values, or the loosest:
+    dishonest reports cannot pull farther, because nothing that decides how far comes from reports. "alike" is left to a
+    study, which knows when that is cheap (`hybridp.public.anchoring`). Where `known` is false, `sd` is a public number
+    that stands for a spread which nobody knows: it decides the weight, and the interval takes the largest one.
     """
 
     name: EstimatorName = "everyone"
@@ -65,7 +65,7 @@ class Rule:
     local_sd: float | None = None
     gap: float | None = None
     weight: float | None = None
-    reach: float | None = TIGHTEST
+    reach: float | None = None
     known: bool = True
 
     def __post_init__(self) -> None:
@@ -253,9 +253,10 @@ def _learned(trusted: TrustedSummary | None, local: LocalSummary) -> tuple[float
 def _measured(trusted: TrustedSummary) -> tuple[float, float]:
     """The variance from the trusted group's noisy sum of squares, which no report can move; and an upper limit.
 
-    How much it varies by sampling: for the weight as that of a normal sample does. For the limit as that of any numbers
-    within the bounds may: with ``(z - mean)^2 <= m = (1 + |mean|)^2`` its variance is at most ``v (m - v)``, which few
-    people far from all others reach.
+    How much it varies by sampling: for what is told as that of a normal sample does. For the limit as that of any
+    numbers within the bounds may: with ``(z - mean)^2 <= m = (1 + |mean|)^2`` its variance is at most ``v (m - v)``,
+    which few people far from all others reach. The limit decides how much an anchored blend trusts the trusted mean:
+    a few people who happen not to have seen a rare event know less of it than their own spread says.
     """
     assert trusted.squares is not None
     mean = trusted.clamped_mean
@@ -286,7 +287,7 @@ def _spread(trusted: TrustedSummary | None, local: LocalSummary | None, rule: Ru
         return _Spread(most, learned, most, upper)
     if trusted is not None and trusted.squares is not None:
         learned, upper = _measured(trusted)
-        return _Spread(learned, learned, upper)
+        return _Spread(upper, learned, upper)
     if local is None:
         return _Spread(WORST_VARIANCE, WORST_VARIANCE, WORST_VARIANCE)
     paid = rule.name != "anchored" or trusted is None

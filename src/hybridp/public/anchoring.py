@@ -7,9 +7,9 @@ cut off adds ``(1-w)^2 s^2 g(c)``, with ``g(c) = E (|Z| - c)_+^2`` for a standar
 grows by the factor ``1 + g(c) V_T/V_L``. Laplace noise costs more: where the groups are far apart it is then mostly the
 trusted group's draw that was large, and clipping holds on to it (`clipping_loss`).
 
-The estimator "alike" takes the tightest leash, of 1.5 to 3 standard errors, that costs at most 3 % of the error (its
-root mean square) if nobody lies; where none does, the blend stays plain. Only numbers that everybody may know
-before anything is drawn decide: group sizes, noise, and a reference for what is unknown of the data.
+The estimator "alike" takes the tightest leash, of 1.5 to 3 standard errors, that by this formula costs at most 3 % of
+the error (its root mean square) if nobody lies; where none does, the blend stays plain. Only numbers that everybody may
+know before anything is drawn decide: group sizes, noise, and a reference for what is unknown of the data.
 
 >>> anchoring(1.0, 2.0).reach, anchoring(5.0, 1.0).reach < 2.2, anchoring(1000.0, 1.0).reach
 (1.5, True, None)
