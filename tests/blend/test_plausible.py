@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,13 +12,13 @@ from scipy import optimize, stats
 
 from hybridp import noise
 from hybridp.blend.distribution import Known, Seen, SharesBelow, blended, gini, variance
-from hybridp.blend.plausible import Ladder, Plausible, plausible
+from hybridp.blend.plausible import Ladder, Plausible, normal_reach, plausible
 from hybridp.protocols.distribution import DistributionStudy, publish
 from hybridp.protocols.heard import hear
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
 from hybridp.public.distribution import CELLS, BinnedReports, report_bins, report_rows
-from hybridp.public.randomisers import LEVELS, randomiser
+from hybridp.public.randomisers import LEVELS, WORD, Piecewise, randomiser
 from hybridp.public.shares import CountNoise, NoisyCounts
 from hybridp.randomness import seeded
 
@@ -241,6 +242,28 @@ def test_reports_alone_tell_a_lump_to_its_own_cell() -> None:
     low, high = found.between(None, 20 / CELLS, 1.96)
     assert low < 0.001
     assert 0.59 < high < 0.61
+
+
+@pytest.mark.parametrize("epsilon", [14.0, 20.0])
+def test_reports_of_a_large_epsilon_hold_people_who_all_stand_on_the_edges_of_a_histogram(epsilon: float) -> None:
+    """Of 40,000 reports by bin, as many as the window [x, x + wide) and what is outside make likely; three edges that
+    are no ends of cells, and all people on them: a bin that has its lower edge has the people there."""
+    drawn = randomiser("piecewise", PureDP(epsilon))
+    assert isinstance(drawn, Piecewise)
+    places, shares, bins = np.array([0.1, 0.37, 0.7]), np.array([0.3, 0.5, 0.2]), report_bins(drawn, CELLS)
+    cuts, wide, inside = np.arange(bins.count + 1) / CELLS, drawn.width / LEVELS, drawn.inside / WORD
+    cuts[-1] = 1 + wide
+    within = np.array([[max(min(b, x + wide) - max(a, x), 0.0) for x in places] for a, b in pairwise(cuts)])
+    likely = (inside * within / wide + (1 - inside) * (np.diff(cuts)[:, None] - within)) @ shares
+    assert likely.sum() == pytest.approx(1.0)
+    known = Known(reports=BinnedReports(np.random.default_rng(5).multinomial(40_000, likely), drawn))
+    ends = [place - 1 / LEVELS for place in places]
+    found = plausible(known, ends)
+    for (a, b), share in zip(pairwise((None, *ends, None)), (0.0, *shares.tolist()), strict=True):
+        low, high = found.between(a, b, normal_reach(0.9999))
+        assert low <= share + 1e-9, (a, b)
+        assert share - 1e-9 <= high, (a, b)
+    assert found.between(0.2, 0.5, 1.96)[0] > 0.49  # and the middle one is not told as anything
 
 
 # --- whole steps, and groups that differ ------------------------------------------------------------------------------

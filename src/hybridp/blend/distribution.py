@@ -22,7 +22,7 @@ from scipy.linalg import cho_solve, cholesky, cholesky_banded
 from scipy.linalg.lapack import dpotri
 
 from hybridp.errors import must
-from hybridp.public.distribution import CELLS, BinnedReports, WindowReports, report_bins, report_rows
+from hybridp.public.distribution import CELLS, BinnedReports, WindowReports, report_bins, report_ends, report_rows
 from hybridp.public.randomisers import WORD, DitheredBit
 from hybridp.public.shares import NoisyCounts
 
@@ -121,8 +121,8 @@ def reports_seen(
     """
     size = report_bins(told.randomiser, cells).size
     must(len(told.counts) == size, "reports", f"must be counted in {size} bins", len(told.counts))
-    even = np.linspace(0.0, 1.0, cells + 1)
-    rows = means_over(even, even if ends is None else ends, jumps=jumps) if means is None else means
+    even, between = np.linspace(0.0, 1.0, cells + 1), report_ends(told.randomiser, cells)
+    rows = means_over(between, even if ends is None else ends, jumps=jumps) if means is None else means
     if isinstance(told.randomiser, DitheredBit):
         below, above = told.counts[:cells], told.counts[cells:]
         return _bits_seen(above, below + above, told.randomiser.flips / WORD, rows, pilot)

@@ -38,7 +38,7 @@ from hybridp.blend.distribution import (
     variance,
 )
 from hybridp.public.adjusting import holm
-from hybridp.public.distribution import CELLS, WindowReports
+from hybridp.public.distribution import CELLS, WindowReports, report_ends
 from hybridp.public.errorlaw import NormalLaplace
 
 __all__ = ["Ladder", "Plausible", "groups_apart", "normal_reach", "plausible", "windows_around"]
@@ -119,7 +119,8 @@ def plausible(known: Known, asked: Sequence[float] = ()) -> Plausible:
     """
     answered = [_grouped(one, len(known.answered)) for one in known.answered if one.people]
     edges = [np.linspace(*one.window, len(one.above) + 1) for one in answered]
-    even = [] if known.reports is None and answered else [np.linspace(0.0, 1.0, CELLS + 1)]
+    sent = np.linspace(0.0, 1.0, CELLS + 1) if known.reports is None else report_ends(known.reports.randomiser, CELLS)
+    even = [] if known.reports is None and answered else [sent]
     counted = [place for one in known.counted for place in one.places]
     local = known.reports is not None or bool(answered)
 
@@ -132,8 +133,7 @@ def plausible(known: Known, asked: Sequence[float] = ()) -> Plausible:
     def reports(one: Ladder, pilot: Floats | None) -> list[Seen]:
         told = []
         if known.reports is not None:
-            means = one.means(np.linspace(0.0, 1.0, CELLS + 1))
-            told.append(reports_seen(known.reports, CELLS, means=means, pilot=pilot))
+            told.append(reports_seen(known.reports, CELLS, means=one.means(sent), pilot=pilot))
         return told + [
             answers_seen(got, one.ends, means=one.means(at), pilot=pilot)
             for got, at in zip(answered, edges, strict=True)

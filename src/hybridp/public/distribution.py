@@ -47,6 +47,7 @@ __all__ = [
     "answers",
     "rank_variances",
     "report_bins",
+    "report_ends",
     "report_rows",
     "window_bins",
 ]
@@ -56,6 +57,7 @@ Ints = NDArray[np.int64]
 
 CELLS = 128
 """Cells of one width between the bounds, in which a distribution function is told."""
+_LONG = 6  # cells; of a longer window it does not matter where within a cell it ends
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -198,28 +200,38 @@ def report_bins(randomiser: Randomiser, cells: int = CELLS) -> ReportBins:
             share, wide = randomiser.inside / WORD, randomiser.width / LEVELS
             unit = 2 / randomiser.slope  # a step of the cell, as a share of LEVELS, in half-ranges of a report
             start = -(randomiser.offset / LEVELS) * unit - 1
-            bins = cells + -(-randomiser.width * cells // LEVELS)
-            # In shares of LEVELS: x has the window [x, x + wide) of [0, 1 + wide).
-            cuts = np.arange(bins + 1) / cells
-            cuts[-1] = 1 + wide
+            cuts = _piecewise_cuts(randomiser, cells)
             inside = _mean_overlap(cuts, np.linspace(0.0, 1.0, cells + 1), wide)
-            whole = np.diff(np.minimum(cuts, 1 + wide))[:, None]
+            whole = np.diff(cuts)[:, None]
             matrix = share * inside / wide + (1 - share) * (whole - inside)
-            return ReportBins((start, start), unit / cells, bins, False, matrix)
+            return ReportBins((start, start), unit / cells, len(cuts) - 1, False, matrix)
         case LocalAdditive():
             reach = 1 + 6 * randomiser.variance_terms[0] ** 0.5
             below = _noise_below(randomiser, (edges[:-1] + edges[1:]) / 2, cells)
             return ReportBins((-reach, -reach), 2 * reach / cells, cells, False, np.diff(below, axis=0))
 
 
+def report_ends(randomiser: Randomiser, cells: int = CELLS) -> Floats:
+    """Places between which the probability of each of `report_bins` is straight in a value, or nearly.
+
+    They are the ends of the cells. A piecewise report's window has its other end too: where it is a few cells long, or
+    less than one, a value also passes from bin to bin where that end does.
+    """
+    ends = np.linspace(0.0, 1.0, cells + 1)
+    if not isinstance(randomiser, Piecewise) or (wide := randomiser.width / LEVELS) * cells > _LONG:
+        return ends
+    other = _piecewise_cuts(randomiser, cells) - wide
+    return np.unique(np.concatenate([ends, other[(other > 0) & (other < 1)]]))
+
+
 def report_rows(randomiser: Randomiser, cells: int = CELLS) -> Floats:
-    """The probability of each of `report_bins` for somebody at each end of the cells.
+    """The probability of each of `report_bins` for somebody at each of `report_ends`.
 
     For a value between two ends it is between those of both, in proportion to its place: exactly for the dithered bit,
     and closely for the others. So reports see a law as if everybody stood at the ends, in numbers whose running sums
-    are the means of F over the cells: of a law with atoms they tell these means, and nothing of F between them.
+    are the means of F between the ends: of a law with atoms they tell these means, and nothing of F between them.
     """
-    ends = np.linspace(0.0, 1.0, cells + 1)
+    ends = report_ends(randomiser, cells)
     match randomiser:
         case DitheredBit():
             q = randomiser.flips / WORD
@@ -227,13 +239,18 @@ def report_rows(randomiser: Randomiser, cells: int = CELLS) -> Floats:
             says = (q + (1 - 2 * q) * above) / cells
             return np.concatenate([1 / cells - says, says])
         case Piecewise():
-            share, wide = randomiser.inside / WORD, randomiser.width / LEVELS
-            cuts = np.arange(report_bins(randomiser, cells).count + 1) / cells
-            cuts[-1] = 1 + wide
+            share, wide, cuts = randomiser.inside / WORD, randomiser.width / LEVELS, _piecewise_cuts(randomiser, cells)
             inside = np.diff(np.clip(np.subtract.outer(cuts, ends), 0.0, wide), axis=0)
             return np.asarray(share * inside / wide + (1 - share) * (np.diff(cuts)[:, None] - inside))
         case LocalAdditive():
             return np.asarray(np.diff(_noise_below(randomiser, 2 * ends - 1, cells), axis=0))
+
+
+def _piecewise_cuts(randomiser: Piecewise, cells: int) -> Floats:
+    """Where the bins of reports are cut, in shares of LEVELS: x has the window [x, x + wide) of [0, 1 + wide)."""
+    cuts = np.arange(cells + -(-randomiser.width * cells // LEVELS) + 1) / cells
+    cuts[-1] = 1 + randomiser.width / LEVELS
+    return cuts
 
 
 def _noise_below(randomiser: LocalAdditive, values: Floats, cells: int) -> Floats:
