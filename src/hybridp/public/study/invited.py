@@ -13,7 +13,7 @@ from hybridp.public.study.regression import Regression
 __all__ = ["INVITED", "Points", "Records", "needs_invitation"]
 
 RECORD_ESTIMATORS = {
-    "alike": "anchored where that costs at most 3 % of the error if nobody lies, else hybrid",
+    "alike": "assumes that both groups are alike: anchored where a formula finds that cheap, else hybrid",
     "hybrid": "by the groups' errors, record by record",
     "anchored": "the same, and dishonest reports move a trusted share by little (not with two-stage reports)",
 }

@@ -24,7 +24,7 @@ __all__ = ["KINDS", "REPORTED", "Choice", "Count", "Grouped", "Number", "Questio
 
 ESTIMATORS = {
     "everyone": "by the number of people: right however much those who trust differ from those who do not",
-    "alike": "assumes that both groups are alike: anchored where that is cheap, else adaptive",
+    "alike": "assumes that both groups are alike: anchored where a formula finds that cheap, else adaptive",
     "adaptive": "by the groups' errors, with the spread of the values learned from the reports",
     "anchored": "the same, and dishonest reports move the trusted mean by little",
     "skew-aware": "the same, and the groups may have different means",
@@ -51,7 +51,7 @@ NOISES = {
 }
 CHOICE_ESTIMATORS = {
     "everyone": "by the number of people: right however much those who trust differ from those who do not",
-    "alike": "assumes that both groups are alike: anchored where that is cheap, else hybrid",
+    "alike": "assumes that both groups are alike: anchored where a formula finds that cheap, else hybrid",
     "hybrid": "both groups, option by option, by their errors",
     "anchored": "the same, and dishonest reports move a trusted share by little",
     **{name: ESTIMATORS[name] for name in ("tcm-only", "lm-only", "naive", "trusted", "local")},
