@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from hybridp.errors import InvalidInput
-from hybridp.public.sparse_vector import sparse_vector
 from hybridp.randomness import seeded
+from hybridp_lab.problems.sparse_vector import sparse_vector
 
 pytest.importorskip("torch")
 

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from hybridp.errors import InvalidInput
-from hybridp.public.training import OutputPerturbation
+from hybridp_lab.training.accounting import OutputPerturbation
 
 torch = pytest.importorskip("torch")
 

@@ -28,9 +28,9 @@ from hybridp.pareto import (
     Uniform,
 )
 from hybridp.pareto.space import Law, Setting
-from hybridp.public.training import Training
 from hybridp_lab.problems.data import A1A_FEATURES, ADULT_SIZES, ADULT_TRAIN, a1a, adult
 from hybridp_lab.training import LinearLoss, OneHot, OptimiserName, Recipe, train_linear
+from hybridp_lab.training.accounting import Training
 from hybridp_lab.training.design import Dense, Design
 from hybridp_lab.training.linear import accuracy
 

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from hybridp.pareto import LogReal, Problem, Space
 from hybridp.pareto.space import Setting
-from hybridp.public.training import OutputPerturbation
 from hybridp_lab.problems.data import ADULT_SIZES, adult
+from hybridp_lab.training.accounting import OutputPerturbation
 from hybridp_lab.training.design import OneHot
 from hybridp_lab.training.linear import accuracy
 from hybridp_lab.training.output import train_output

@@ -1,7 +1,7 @@
 """Training with noise, simulated in torch: the mechanisms of the dissertation's chapter 3, for the Pareto bench.
 
 The batches and the noise come from a seeded torch generator (`SIMULATED`), so a model trained here protects nobody:
-it shows what a setting would cost and give. What the settings cost is computed in `hybridp.public.training`.
+it shows what a setting would cost and give. What the settings cost is computed in `hybridp_lab.training.accounting`.
 """
 
 from hybridp_lab.training.design import Dense, Design, OneHot

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from hybridp.errors import must
-from hybridp.public.training import Training
+from hybridp_lab.training.accounting import Training
 
 __all__ = ["SIMULATED", "OptimiserName", "Recipe", "run_recipe", "sample_batches"]
 

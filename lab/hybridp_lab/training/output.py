@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from hybridp.errors import must
-from hybridp.public.training import OutputPerturbation
+from hybridp_lab.training.accounting import OutputPerturbation
 from hybridp_lab.training.design import Design
 from hybridp_lab.training.linear import example_slopes
 

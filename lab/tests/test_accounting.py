@@ -10,7 +10,7 @@ import pytest
 
 from hybridp.errors import InvalidInput
 from hybridp.public.mechanisms import gaussian_profile
-from hybridp.public.training import (
+from hybridp_lab.training.accounting import (
     ORDERS,
     OutputPerturbation,
     Training,

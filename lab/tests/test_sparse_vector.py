@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput
-from hybridp.public.sparse_vector import SparseVector, sparse_vector
+from hybridp_lab.problems.sparse_vector import SparseVector, sparse_vector
 
 Floats = NDArray[np.float64]
 
