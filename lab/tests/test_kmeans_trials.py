@@ -5,13 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hybridp.curator.kmeans import Points
-from hybridp.protocols.kmeans import KMeansStudy, Method, SimulatedCrowd
-from hybridp.protocols.kmeans_paper import cluster_as_in_paper
-from hybridp.public.budgets import PureDP
 from hybridp.public.kmeans import Box
 from hybridp.randomness import seeded
-from hybridp_lab.papers.mean2020.kmeans_trials import LAYOUT, experiment, paper_points, paper_trial, wcss
+from hybridp_lab.papers.mean2020.kmeans_trials import LAYOUT, experiment, paper_points, wcss
 
 UNIT = Box((0.0, 0.0), (1.0, 1.0))
 
@@ -36,19 +32,3 @@ def test_the_claims_of_the_figure() -> None:
                 assert by[method, share, tau] < by["corrected", share, tau]
     # As printed, lying labels pull the centres together: worse with every iteration.
     assert by["as_printed", 0.04, 5] > 2 * by["corrected", 0.04, 5]
-
-
-@pytest.mark.parametrize(("method", "variant"), [("tcm", "tcm"), ("lm", "lm"), ("paper", "corrected")])
-def test_the_simulated_paper_is_the_protocols(method: Method, variant: str) -> None:
-    """Two implementations of Algorithm 2.7, floats here and exact integers there, agree on average."""
-    points = paper_points(2500, rng=seeded(3))
-    levels, study = UNIT.levels(points.T), KMeansStudy(UNIT, 4, PureDP(14.0), 2, method)
-    draw, rng = np.random.default_rng(4), seeded(5)
-    one, two = [], []
-    for _ in range(60):
-        one.append(paper_trial(points, 500, 14.0, 2, variant, draw=draw))  # type: ignore[arg-type]
-        crowd = SimulatedCrowd(levels[:, 500:], rng)
-        found = cluster_as_in_paper(study, Points(levels[:, :500]), crowd, rng=rng)
-        two.append(wcss(points, UNIT.values(found.centres)))
-    a, b = np.log(np.array(one) / 15.68), np.log(np.array(two) / 15.68)
-    assert abs(a.mean() - b.mean()) < 5 * np.sqrt((a.var() + b.var()) / 60)

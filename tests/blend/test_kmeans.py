@@ -18,7 +18,6 @@ from hybridp.blend.kmeans import (
     on_simplex,
     radius_for,
 )
-from hybridp.blend.kmeans_paper import PaperLocal, debiased_totals, paper_update
 from hybridp.device.kmeans import answer_map, answer_round
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import PureDP
@@ -32,7 +31,6 @@ from hybridp.public.kmeans_rounds import (
     map_invite,
     round_invite,
 )
-from hybridp.public.randomisers import k_randomised_response
 from hybridp.randomness import seeded
 
 BOX = Box((0.0, 0.0), (1.0, 1.0))
@@ -77,35 +75,6 @@ def test_the_stated_variance_of_local_sums_is_met() -> None:
     stated = np.mean([f[3] for f in found], axis=0)[:, None]
     assert (spread < 1.5 * stated).all()
     assert (spread > 0.4 * stated).all()
-
-
-def test_the_papers_totals_are_debiased() -> None:
-    levels = _crowd(N, 4)
-    response = k_randomised_response(PureDP(1.0), 3)
-    label = nearest(levels, CENTRES)
-    draw = np.random.default_rng(5)
-    lies = draw.random(N) >= response.truth
-    told = np.where(lies, (label + draw.integers(1, 3, N)) % 3, label)
-    sums = np.stack([np.bincount(told, weights=x, minlength=3) for x in levels], axis=1)
-    counts, debiased = debiased_totals(PaperLocal(np.bincount(told, minlength=3), sums, response, 1.0))
-    true = np.stack([np.bincount(label, weights=x, minlength=3) for x in levels], axis=1)
-    assert np.abs(counts - np.bincount(label, minlength=3)).max() / N < 0.01
-    assert np.abs(debiased - true).max() / (N * STEPS) < 0.01
-    assert np.abs(sums - true).max() / (N * STEPS) > 0.05
-
-
-def test_the_papers_weight_is_pwh() -> None:
-    """w = (s_L^2/N_L)/(s_L^2/N_L + 2 b_T^2/N_T^2), by hand for one cluster."""
-    noise = round_noise(PureDP(1.0), 1, 100)
-    trusted = TrustedRound(50, np.array([50.0]), np.array([[5000.0]]), noise)
-    local = PaperLocal(np.array([400]), np.array([[80_000.0]]), None, 30.0)
-    moved, sizes = paper_update(np.zeros((1, 1)), trusted, local)
-    v_l, v_t = 2 * 30.0**2 / 400, 2 * noise.size**2 / 50**2
-    w = v_l / (v_l + v_t)
-    assert moved[0, 0] == pytest.approx(w * 100 + (1 - w) * 200)
-    assert sizes[0] == 450
-    empty = TrustedRound(50, np.array([-3.0]), np.array([[5000.0]]), noise)
-    assert paper_update(np.full((1, 1), 7.0), empty, None)[0][0, 0] == 7.0
 
 
 def test_projection_on_shares() -> None:

@@ -11,7 +11,7 @@ from scipy import stats
 from hybridp.curator.kmeans import Points, release_map, release_round
 from hybridp.errors import InvalidInput, UnusableRows
 from hybridp.public.budgets import ZCDP, PureDP
-from hybridp.public.kmeans import STEPS, Box, Grid, map_noise, packing, paper_noise, round_noise
+from hybridp.public.kmeans import STEPS, Box, Grid, map_noise, packing, round_noise
 from hybridp.randomness import seeded
 from hybridp.tables import open_rows
 from hybridp.tables.kmeans import PointQuery, check_points, store_points
@@ -46,12 +46,10 @@ def test_totals_in_memory_and_in_a_table_are_the_plain_ones(tmp_path: Path, radi
         stored = store_points(rows, query, "trusted")
         assert stored.people == 400
         for source in (memory, stored):
-            n, s = source.totals(centres, centres, radius)
+            n, s = source.totals(centres, radius)
             assert n.tolist() == counts.tolist()
             assert s.tolist() == sums.tolist()
         assert np.array_equal(stored.cell_counts(Grid(BOX, 6)), memory.cell_counts(Grid(BOX, 6)))
-        whole = [p.totals(centres, np.zeros((3, 2)), None)[1].tolist() for p in (memory, stored)]
-        assert whole[0] == whole[1]
         assert sorted(map(tuple, np.concatenate([*stored.parts()], axis=1).T)) == sorted(map(tuple, memory.levels.T))
 
 
@@ -61,7 +59,7 @@ def test_the_noise_is_the_stated_one(spend: PureDP | ZCDP) -> None:
     centres, radius = packing(BOX, 2), 1000
     noise = round_noise(spend, 2, radius)
     rng = seeded(8)
-    counts, sums = rows.totals(centres, centres, radius)
+    counts, sums = rows.totals(centres, radius)
     drawn = []
     for _ in range(800):
         found = release_round(rows, centres, noise, radius=radius, rng=rng)
@@ -115,21 +113,17 @@ def test_a_coordinate_that_is_no_number_is_in_the_middle(tmp_path: Path, field: 
 def test_many_people_are_added_up_in_threads_to_the_same_totals() -> None:
     levels = np.floor(np.random.default_rng(1).random((2, (1 << 20) + 7)) * STEPS)
     rows, centres = Points(levels), packing(Box((0.0, 0.0), (1.0, 1.0)), 3)
-    n, s = rows.totals(centres, centres, 300_000)
-    m, t = rows._block(centres, centres, 300_000)
+    n, s = rows.totals(centres, 300_000)
+    m, t = rows._block(centres, 300_000)
     assert n.tolist() == m.tolist()
     assert s.tolist() == t.tolist()
 
 
 def test_noise_made_for_something_else_is_refused() -> None:
     rows, centres = Points.read(BOX, [[0.5, 0.5]] * 10), packing(BOX, 2)
-    small, whole, counts = round_noise(PureDP(1.0), 2, 1000), paper_noise(PureDP(1.0), BOX.tops), map_noise(PureDP(1.0))
-    corner = np.zeros_like(centres)
-    for noise, radius, origins in ((small, 1001, None), (small, None, corner), (counts, 1000, None)):
+    small, counts = round_noise(PureDP(1.0), 2, 1000), map_noise(PureDP(1.0))
+    for noise, radius in ((small, 1001), (counts, 1000)):
         with pytest.raises(InvalidInput, match="`mechanism` must be made for the radius"):
-            release_round(rows, centres, noise, radius=radius, origins=origins, rng=seeded(1))
-    with pytest.raises(InvalidInput, match="`origins` must be the lower corner"):
-        release_round(rows, centres, whole, radius=None, origins=centres - STEPS, rng=seeded(1))
-    for noise in (small, whole):
-        with pytest.raises(InvalidInput, match="`mechanism` must be made for counts"):
-            release_map(rows, Grid(BOX, 3), noise, rng=seeded(1))
+            release_round(rows, centres, noise, radius=radius, rng=seeded(1))
+    with pytest.raises(InvalidInput, match="`mechanism` must be made for counts"):
+        release_map(rows, Grid(BOX, 3), small, rng=seeded(1))

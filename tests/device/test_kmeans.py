@@ -8,11 +8,11 @@ import math
 import numpy as np
 import pytest
 
-from hybridp.device.kmeans import answer_map, answer_round, paper_label, paper_point
+from hybridp.device.kmeans import answer_map, answer_round
 from hybridp.public.budgets import PureDP
 from hybridp.public.kmeans import STEPS, Box, Grid
 from hybridp.public.kmeans_rounds import RoundInvite, map_invite, round_invite
-from hybridp.public.randomisers import dithered_bit, k_randomised_response
+from hybridp.public.randomisers import dithered_bit
 from hybridp.randomness import seeded
 
 LINE = Box((0.0,), (1.0,))
@@ -87,14 +87,3 @@ def test_coordinates_are_told_equally_often(dims: int) -> None:
     shares = np.bincount(found.coordinate.ravel(), minlength=dims) / 60_000
     assert np.abs(shares - invite.coordinates / dims).max() < 0.011
     assert all(len(set(row)) == invite.coordinates for row in found.coordinate[:200].tolist())
-
-
-def test_the_papers_point_has_the_papers_noise() -> None:
-    """b_L = m d (tau+1)/epsilon, here with epsilon/(tau+1) given at once."""
-    box = Box((0.0, 0.0), (1.0, 1.0))
-    sent = paper_point(np.full((2, 100_000), 1000.0), box, 0.5, rng=seeded(5)) - 1000
-    b = 2 * STEPS / 0.5
-    assert np.abs(sent).mean() == pytest.approx(b, rel=0.02)
-    assert np.abs(sent).mean() != pytest.approx(1.1 * b, rel=0.02)
-    label = paper_label(np.array([[0.0, float(STEPS)]]), CENTRES, k_randomised_response(PureDP(20.0), 2), rng=seeded(6))
-    assert label.tolist() == [0, 1]

@@ -304,7 +304,7 @@ def test_cluster_sums_and_cells(engine: str, opened: Opened) -> None:
     }
     box = Box((0.0, 0.0), (1.0, 1.0))
     levels = np.array([[Lattice(0.0, 1.0, t).level(v) for v, t in zip(p, box.tops, strict=True)] for p in points[::2]])
-    centres = np.array([[0.2, 0.3], [0.7, 0.8], [0.5, 0.1]]) * np.array(box.tops)
+    centres = np.rint(np.array([[0.2, 0.3], [0.7, 0.8], [0.5, 0.1]]) * np.array(box.tops))
     near = ((levels[:, None, :] - centres) ** 2).sum(axis=2).argmin(axis=1)
     grid = Grid(box, 4)
     with opened(engine, columns) as rows:
@@ -312,13 +312,13 @@ def test_cluster_sums_and_cells(engine: str, opened: Opened) -> None:
         assert check_points(rows, query) == (PEOPLE // 2, PEOPLE // 2)
         stored = store_points(rows, query, "trusted")
         cells = stored.cell_counts(grid)
-        counts, sums = stored.totals(centres, centres, None)
-        _, cut = stored.totals(centres, centres, int(box.tops[0] // 8))
+        counts, sums = stored.totals(centres, 2 * int(box.tops[0]))  # so far that nothing is cut
+        _, cut = stored.totals(centres, int(box.tops[0] // 8))
         parts = np.concatenate(list(stored.parts()), axis=1)
     places = [int(a) * 4 // (box.tops[0] + 1) * 4 + int(b) * 4 // (box.tops[1] + 1) for a, b in levels]
     assert cells.tolist() == np.bincount(places, minlength=16).tolist()
     assert counts.tolist() == np.bincount(near, minlength=3).tolist()
-    origin = np.rint(centres).astype(int)
+    origin = centres.astype(int)
     assert sums.tolist() == [(levels[near == k] - origin[k]).sum(axis=0).tolist() for k in range(3)]
     radius = int(box.tops[0] // 8)
     for k in range(3):

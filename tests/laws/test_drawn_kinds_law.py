@@ -275,13 +275,8 @@ def test_the_form_of_vectors_counts_the_columns(epsilon: float) -> None:
 
 
 def test_what_cannot_be_drawn_says_why() -> None:
-    with pytest.raises(InvalidInput, match="the method of `place` asks everybody, and again in every round"):
-        declared("points", questions=[PAY, {**PLACE, "method": "paper"}])
     with pytest.raises(InvalidInput, match="the estimator of `body` goes by the numbers of people"):
         declared("points", questions=[PAY, {**BODY, "gap": 0.1, "estimator": "adaptive"}])
-    promise = {"epsilon": 2.0, "trusted_epsilon": 1.0}
-    with pytest.raises(InvalidInput, match=r"`promise.trusted_epsilon` must not be given with the method lm of place"):
-        declared("points", promise=promise, questions=[{**PLACE, "method": "lm"}])
 
 
 def test_a_table_and_the_reports_of_another_run_are_refused_and_nothing_is_charged(sent: Sent, tmp_path: Path) -> None:

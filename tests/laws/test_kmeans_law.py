@@ -27,7 +27,6 @@ from hybridp.blend import kmeans as blending
 from hybridp.curator.kmeans import Points
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger
-from hybridp.protocols import kmeans_paper
 from hybridp.protocols.kmeans import KMeansStudy, SimulatedCrowd, cluster, release_points
 from hybridp.protocols.kmeans_files import PointColumns, release_kmeans, write_invitation, write_point_reports
 from hybridp.public.budgets import ZCDP, ApproxDP, PureDP
@@ -60,13 +59,12 @@ class Messages:
     maps: list[tuple[Any, Any]] = field(default_factory=list)
     rounds: list[tuple[Any, Any]] = field(default_factory=list)
     invites: list[Any] = field(default_factory=list)
-    paper: list[Any] = field(default_factory=list)
 
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> Messages:
     found = Messages()
-    maps, rounds, paper = blending.blend_map, blending.blend_round, kmeans_paper.paper_update
+    maps, rounds = blending.blend_map, blending.blend_round
 
     def blend_map(trusted: Any, local: Any) -> Any:
         found.maps.append((trusted, local))
@@ -78,14 +76,8 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Messages:
         found.invites += [] if said is None else [said.invite]
         return rounds(box, before, added, said, *rest, **more)
 
-    def paper_update(centres: Any, added: Any, said: Any) -> Any:
-        found.rounds.append((centres.copy(), added))
-        found.paper += [] if said is None else [said]
-        return paper(centres, added, said)
-
     monkeypatch.setattr(blending, "blend_map", blend_map)
     monkeypatch.setattr(blending, "blend_round", blend_round)
-    monkeypatch.setattr(kmeans_paper, "paper_update", paper_update)
     return found
 
 
@@ -94,16 +86,16 @@ def cell_counts(x: np.ndarray, per_axis: int) -> np.ndarray:
     return np.bincount(cells[:, 0] * per_axis + cells[:, 1], minlength=per_axis**2)
 
 
-def totals(x: np.ndarray, centres: np.ndarray, radius: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """People by nearest centre and their deviations, one by one; from the corner where there is no radius."""
+def totals(x: np.ndarray, centres: np.ndarray, radius: int) -> tuple[np.ndarray, np.ndarray]:
+    """People by nearest centre and their deviations, one by one."""
     counts, sums = np.zeros(len(centres), dtype=np.int64), np.zeros(centres.shape, dtype=np.int64)
     for one in levels(x):
         k = int(((one - centres) ** 2).sum(axis=1).argmin())
-        away = one - centres[k].astype(np.int64) if radius is not None else one
+        away = one - centres[k].astype(np.int64)
         far = math.hypot(*away)
-        if radius is not None and far > radius:
+        if far > radius:
             away = np.trunc(away * (radius * (1 - 1e-9) / far)).astype(np.int64)
-        assert radius is None or math.hypot(*away) <= radius
+        assert math.hypot(*away) <= radius
         counts[k] += 1
         sums[k] += away
     return counts, sums
@@ -249,22 +241,6 @@ def test_the_command(told: Messages, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert receipt["simulated"] is False
 
 
-@pytest.mark.parametrize("method", ["paper", "tcm"])
-def test_the_papers_rounds_take_equal_parts(told: Messages, method: Any) -> None:
-    """b_T = 2 (m d + 1) tau/epsilon in units of the range, m = 1 (Alg. 2.7 with its erratum)."""
-    x, tape = points(300), Recording(6)
-    found = release_points(KMeansStudy(UNIT, 3, PURE, 4, method), x, None, rng=tape.rng)
-    assert len(told.rounds) == 4
-    spans = []
-    for centres, added in told.rounds:
-        counts, sums = totals(x, centres, None)
-        weighed = np.rint(added.counts * STEPS).astype(np.int64)
-        noise = [*(weighed - counts * STEPS), *(added.sums - sums).ravel()]
-        spans.append(span_of(tape, noise, laplaces(2 * (2 + 1) * STEPS * 4 / EPSILON)))
-    apart(*spans)
-    assert {p.against: p.budget for p in found.receipt.promises}[VIEWER] == PURE
-
-
 @pytest.mark.parametrize("promise", [PURE, APPROX])
 def test_replacing_a_point_moves_what_is_told_by_the_sensitivity(told: Messages, promise: PureDP | ApproxDP) -> None:
     """The same tape, the same public centres (one round, no map): far points, from one corner to the other."""
@@ -392,43 +368,6 @@ def test_every_invitation_asks_for_the_promised_epsilon(told: Messages, trusted:
         if hasattr(invite, "grid"):
             e = math.exp(EPSILON)
             assert invite.response.truth == pytest.approx(e / (e + invite.grid.cells - 1), rel=1e-12)
-
-
-@pytest.mark.parametrize("method", ["paper", "lm"])
-def test_the_papers_reports_share_epsilon_among_a_point_and_every_label(told: Messages, method: Any) -> None:
-    """tau + 1 answers of epsilon/(tau + 1): Laplace noise of scale d/share on the point, randomised response each."""
-    release_points(KMeansStudy(UNIT, 3, PURE, 4, method), points(100), points(400, 2), rng=Recording(14).rng)
-    share = EPSILON / 5
-    assert len(told.paper) == 4
-    for said in told.paper:
-        assert said.response.truth == pytest.approx(math.exp(share) / (math.exp(share) + 2), rel=1e-9)
-
-
-def test_the_papers_point_has_the_noise_of_all_coordinates(told: Messages) -> None:
-    from hybridp.device.kmeans import paper_point
-
-    tape, x = Recording(15), UNIT.levels(points(50))
-    sent = paper_point(x, UNIT, 0.4, rng=tape.rng)
-    span_of(tape, sent - x, laplaces(2 * STEPS / 0.4))
-
-
-def test_the_papers_labels_are_randomised_responses() -> None:
-    """Everybody is nearest to the second centre, and says so with probability e^eps/(e^eps + 2)."""
-    from hybridp.device.kmeans import paper_label
-    from hybridp.public.randomisers import k_randomised_response
-
-    n, centres, epsilon = 20_000, np.rint(TRUE * STEPS), 0.7
-    told = paper_label(
-        np.tile(centres[1][:, None], (1, n)), centres, k_randomised_response(PureDP(epsilon), 3), rng=Recording(16).rng
-    )
-    seen = np.bincount(told, minlength=3)
-
-    def p_value(epsilon: float) -> float:
-        e = math.exp(epsilon)
-        return float(stats.chisquare(seen, n * np.array([1, e, 1]) / (e + 2)).pvalue)
-
-    assert p_value(epsilon) > 1e-6
-    assert p_value(1.2 * epsilon) < 1e-6
 
 
 def test_every_local_person_is_in_one_part() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hybridp.curator.kmeans import Points
 from hybridp.errors import BudgetExceeded, InvalidInput, UnusableRows
 from hybridp.ledger import Ledger
-from hybridp.protocols.kmeans import KMeansStudy, Method, SimulatedCrowd, cluster, release_points
+from hybridp.protocols.kmeans import KMeansStudy, SimulatedCrowd, cluster, release_points
 from hybridp.protocols.kmeans_files import (
     PointColumns,
     read_invitation,
@@ -72,20 +72,11 @@ def test_every_local_person_answers_once(epsilon: float) -> None:
     assert plan.iterations >= 2
 
 
-@pytest.mark.parametrize("method", ["paper", "tcm", "lm"])
-def test_the_papers_methods_find_easy_clusters(method: Method) -> None:
-    study = KMeansStudy(UNIT, 3, PureDP(20.0), 3, method)
-    found = release_points(study, _points(4000), _points(30_000, 3), rng=seeded(6))
-    assert _off(np.array([c.centre for c in found.clusters])) < 0.1
-    assert found.iterations == 3
-
-
 @pytest.mark.parametrize(
     ("study", "name"),
     [
         ({"clusters": 0}, "clusters"),
         ({"iterations": 0}, "iterations"),
-        ({"method": "magic"}, "method"),
         ({"guarantee": PureDP(0.001)}, "epsilon"),
         ({"guarantee": PureDP(100.0)}, "epsilon"),
     ],
@@ -96,9 +87,8 @@ def test_bad_studies_are_refused(study: dict[str, object], name: str) -> None:
         KMeansStudy(**given)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("method", ["improved", "paper", "tcm", "lm"])
-def test_too_few_people_are_refused(method: Method) -> None:
-    study = KMeansStudy(UNIT, 5, PureDP(1.0), 2, method)
+def test_too_few_people_are_refused() -> None:
+    study = KMeansStudy(UNIT, 5, PureDP(1.0), 2)
     for trusted, local in ((_points(2), _points(1)), (None, None)):
         with pytest.raises(InvalidInput, match="people"):
             release_points(study, trusted, local, rng=seeded(1))

@@ -71,7 +71,6 @@ def test_nothing_of_single_people_is_kept() -> None:
         ({"iterations": 1.5}, None, "iterations"),
         ({"random_state": "one"}, None, "random_state"),
         ({"epsilon": 0.0}, None, "epsilon"),
-        ({"method": "other"}, None, "method"),
         ({}, ["trusted"] * 99, "trust"),
         ({}, ["perhaps"] * 100, "trust"),
     ],

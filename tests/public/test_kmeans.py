@@ -11,7 +11,7 @@ import pytest
 
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ZCDP, ApproxDP, PureDP, as_approx
-from hybridp.public.kmeans import STEPS, Box, Grid, map_noise, nearest, packing, paper_noise, round_noise, separation
+from hybridp.public.kmeans import STEPS, Box, Grid, map_noise, nearest, packing, round_noise, separation
 from hybridp.public.kmeans_rounds import MapInvite, map_invite, plan_rounds, plan_with_map, round_invite
 from hybridp.public.randomisers import k_randomised_response
 
@@ -110,11 +110,7 @@ def test_the_stated_sensitivity_is_that_of_all_replacements(radius: int) -> None
     assert l1 > pure.weight + radius
 
 
-def test_the_papers_noise_is_the_corrected_one() -> None:
-    """b_T = 2(md+1) tau/eps in units of the range (errata 3), m = 1."""
-    for dims, tau, epsilon in ((2, 5, 7.0), (1, 1, 1.0), (10, 3, 2.0)):
-        noise = paper_noise(PureDP(epsilon / tau), (STEPS,) * dims)
-        assert noise.size / STEPS == pytest.approx(2 * (dims + 1) * tau / epsilon, rel=1e-9)
+def test_a_replaced_person_moves_two_cells_of_a_map() -> None:
     assert map_noise(PureDP(0.5)).size == pytest.approx(4.0)
     assert map_noise(ZCDP(0.25)).size == pytest.approx(2.0)
 

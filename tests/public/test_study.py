@@ -265,7 +265,6 @@ def test_the_words_of_the_declaration_are_those_of_the_mechanisms() -> None:
     from hybridp.blend.mean import ESTIMATORS
     from hybridp.blend.shares import SHARE_ESTIMATORS
     from hybridp.protocols.heavy import LOCAL_HEAVY, BlendName
-    from hybridp.protocols.kmeans import METHODS
     from hybridp.protocols.personal import PERSONAL_ESTIMATORS
     from hybridp.protocols.regression import FORMS
     from hybridp.public.randomisers import LocalName
@@ -282,7 +281,6 @@ def test_the_words_of_the_declaration_are_those_of_the_mechanisms() -> None:
     assert words("records", "local") == set(LOCAL_HEAVY)
     assert words("records", "blend") == set(get_args(BlendName))
     assert words("records", "estimator") == set(get_args(HeavyEstimator))
-    assert words("points", "method") == set(METHODS)
     assert words("regression", "form") == set(FORMS)
 
 

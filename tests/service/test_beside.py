@@ -153,7 +153,6 @@ def test_what_no_device_sends_is_not_taken(service: Service) -> None:
         ({"people": {"local": 900}}, "`people.trusted` must say how many trusted people are expected: the map"),
         ({"people": {"trusted": 9, "local": 9}}, "`people` must be more, or epsilon larger"),
         ({"collection": {"releases": 2}}, "`collection.releases` must be 1 for a question of this kind"),
-        ({"questions": [PAY, HOMES | {"method": "paper"}], "promise": {"epsilon": 1.0}}, "`homes.method` must be impr"),
         ({"questions": [PAY, BODY | {"columns": [f"c{i}" for i in range(501)], "upper": [1]}]}, "`body.columns` must "),
         ({"questions": [PAY, BODY | {"lower": -1e31}]}, "`body.lower` must lie between"),
     ],

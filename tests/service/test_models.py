@@ -375,7 +375,6 @@ def test_points_from_their_answers_to_their_centres(service: Service) -> None:
         ({"people": {"local": 10}}, "`people.trusted` must say how many trusted people are expected"),
         ({"people": {"trusted": 10}}, "`people.local` must say how many local people are expected"),
         ({"people": {"trusted": 3, "local": 3}}, "`people` must be more, or epsilon larger"),
-        ({"question": HOMES | {"method": "paper"}}, "`homes.method` must be improved in the service"),
         ({"question": HOMES | {"upper": [8, 0]}}, "`homes.upper` must be"),
         ({"collection": {"releases": 3}}, r"`collection.releases` must be 1 for .* \(points\)"),
     ],

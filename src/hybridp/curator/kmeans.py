@@ -44,8 +44,8 @@ class PointRows(Protocol):
         """People in every cell."""
         ...
 
-    def totals(self, centres: Floats, origins: Floats, radius: int | None) -> tuple[Ints, Ints]:
-        """By nearest centre: people, and exact sums of their deviations from whole origins, cut to the radius."""
+    def totals(self, centres: Floats, radius: int) -> tuple[Ints, Ints]:
+        """By nearest centre, all of whole steps: people, and exact sums of their deviations, cut to the radius."""
         ...
 
     def parts(self) -> Iterator[Floats]:
@@ -73,41 +73,33 @@ class Points:
             counts += np.bincount(grid.cell(part), minlength=grid.cells)
         return counts
 
-    def totals(self, centres: Floats, origins: Floats, radius: int | None) -> tuple[Ints, Ints]:
+    def totals(self, centres: Floats, radius: int) -> tuple[Ints, Ints]:
         workers = (os.cpu_count() or 1) if self.people >= _MANY else 1
         edges = np.linspace(0, self.people, workers + 1).astype(np.int64)
         if workers == 1:
-            return self._block(centres, origins, radius)
+            return self._block(centres, radius)
         blocks = [Points(self.levels[:, a:b]) for a, b in itertools.pairwise(edges)]
         with ThreadPoolExecutor(workers) as pool:  # whole numbers: the same totals in any order
-            found = list(pool.map(lambda part: part._block(centres, origins, radius), blocks))
+            found = list(pool.map(lambda part: part._block(centres, radius), blocks))
         return sum((c for c, _ in found), start=found[0][0] * 0), sum((s for _, s in found), start=found[0][1] * 0)
 
-    def _block(self, centres: Floats, origins: Floats, radius: int | None) -> tuple[Ints, Ints]:
+    def _block(self, centres: Floats, radius: int) -> tuple[Ints, Ints]:
         k, d = np.shape(centres)
         counts = np.zeros(k, dtype=np.int64)
         sums = np.zeros((d, k), dtype=np.int64)
-        whole = np.rint(origins)
-        # Squared distances come with the labels when deviations are from whole centres: integers below 2^53.
-        known = radius is not None and np.array_equal(whole, centres)
         for x in self.parts():
-            square = np.empty(x.shape[1]) if known else None
+            square = np.empty(x.shape[1])  # distances come with the labels: whole numbers below 2^53
             label = nearest(x, centres, scores=square)
             counts += np.bincount(label, minlength=k)
             # Whole numbers below 2^53 in doubles: these sums are exact in any order.
             sums += _sums(x, label, k)
-            if radius is None:
-                continue
-            if square is None:
-                square = ((x - whole.T[:, label]) ** 2).sum(axis=0)
-            else:
-                for row in x:
-                    square += row * row
+            for row in x:
+                square += row * row
             far = np.flatnonzero(square > float(radius) ** 2)
             if len(far):
-                surplus = _surplus(x[:, far] - whole.T[:, label[far]], square[far], radius)
+                surplus = _surplus(x[:, far] - centres.T[:, label[far]], square[far], radius)
                 sums -= _sums(surplus, label[far], k)
-        return counts, sums.T - counts[:, None] * whole.astype(np.int64)
+        return counts, sums.T - counts[:, None] * centres.astype(np.int64)
 
     def parts(self) -> Iterator[Floats]:
         for start in range(0, self.people, _CHUNK):
@@ -128,10 +120,10 @@ class AnswerPoints:
             counts += Points(part).cell_counts(grid)
         return counts
 
-    def totals(self, centres: Floats, origins: Floats, radius: int | None) -> tuple[Ints, Ints]:
+    def totals(self, centres: Floats, radius: int) -> tuple[Ints, Ints]:
         counts, sums = np.zeros(len(centres), dtype=np.int64), np.zeros(np.shape(centres), dtype=np.int64)
         for part in self.parts():
-            more, moved = Points(part).totals(centres, origins, radius)
+            more, moved = Points(part).totals(centres, radius)
             counts, sums = counts + more, sums + moved
         return counts, sums
 
@@ -163,23 +155,11 @@ def release_map(rows: PointRows, grid: Grid, mechanism: TotalsNoise, *, rng: Ran
 
 
 def release_round(
-    rows: PointRows,
-    centres: Floats,
-    mechanism: TotalsNoise,
-    *,
-    radius: int | None,
-    origins: Floats | None = None,
-    rng: Randomness,
+    rows: PointRows, centres: Floats, mechanism: TotalsNoise, *, radius: int, rng: Randomness
 ) -> TrustedRound:
-    """Noisy counts and sums by cluster: private as `mechanism.spend` says.
-
-    `mechanism` must be made for this radius (`round_noise`), or for whole coordinates (`paper_noise`) with no radius
-    and origins at the lower corner.
-    """
+    """Noisy counts and sums by cluster: private as `mechanism.spend` says, which must be made for this radius."""
     must(mechanism.radius == radius, "mechanism", f"must be made for the radius {radius}", mechanism.radius)
-    ok = radius is not None or (origins is not None and not np.any(origins))
-    must(ok, "origins", "must be the lower corner for sums of whole coordinates", "another place")
-    counts, sums = rows.totals(centres, centres if origins is None else origins, radius)
+    counts, sums = rows.totals(np.rint(centres), radius)
     drawn = _draws(mechanism, counts.size + sums.size, rng)
     noisy = counts * mechanism.weight + drawn[: counts.size]
     return TrustedRound(

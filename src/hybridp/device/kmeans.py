@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 
 from hybridp.device.stated import Reporter
 from hybridp.errors import must
-from hybridp.noise import categories, discrete_laplace, reports, uniform_below
+from hybridp.noise import categories, reports, uniform_below
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.kmeans import Box, Grid, nearest
 from hybridp.public.kmeans_rounds import MapInvite, RoundInvite, RoundReports
 from hybridp.public.randomisers import LEVELS, KRandomisedResponse
 from hybridp.randomness import Randomness
 
-__all__ = ["answer_map", "answer_round", "cell_teller", "paper_label", "paper_point"]
+__all__ = ["answer_map", "answer_round", "cell_teller"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -72,18 +72,3 @@ def _coordinates(people: int, dims: int, wanted: int, rng: Randomness) -> Ints:
         return uniform_below(dims, people, rng=rng)[:, None]
     order = np.argsort(rng.words(people * dims).reshape(people, dims), axis=1)
     return order[:, :wanted]
-
-
-# --- the paper's reports (Algorithm 2.7, corrected) -------------------------------------------------------------------
-
-
-def paper_point(levels: Floats, box: Box, epsilon: float, *, rng: Randomness) -> Ints:
-    """Line 4: the whole point with Laplace noise of scale m d/epsilon in every coordinate, in steps."""
-    noise = discrete_laplace(sum(box.tops) / epsilon * (1 + 1e-12), levels.size, rng=rng)
-    return np.asarray(levels.astype(np.int64) + noise.reshape(levels.shape))
-
-
-def paper_label(levels: Floats, centres: Floats, response: KRandomisedResponse | None, *, rng: Randomness) -> Ints:
-    """Line 7: the cluster nearest to the true point, by randomised response."""
-    label = nearest(levels, centres)
-    return label if response is None else categories(response, label, rng=rng)

@@ -355,7 +355,7 @@ def kmeans_study(study: Declaration, place: int) -> KMeansStudy:
     asked, part = cast(Points, study.questions[place]), study.parts[place]
     assert part.everybody is not None
     box = Box(asked.lower, asked.upper)
-    return KMeansStudy(box, asked.clusters, part.everybody, asked.iterations, cast(Any, asked.method), part.trusted)
+    return KMeansStudy(box, asked.clusters, part.everybody, asked.iterations, part.trusted)
 
 
 def point_columns(study: Declaration, place: int, trust: Any) -> PointColumns:

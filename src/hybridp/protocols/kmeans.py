@@ -1,4 +1,4 @@
-"""Hybrid K-means as a conversation: a map, a few rounds, and the centres (ours; the paper's is `kmeans_paper`).
+"""Hybrid K-means as a conversation: a map, a few rounds, and the centres.
 
 1. Everyone may know: the box, the number of clusters, how many people are in each group, the plan made from these.
 2. The *map*, where the budget affords one: trusted people are counted on a public grid, with noise; a part of the local
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,7 +24,7 @@ from hybridp.blend.kmeans import Clusters
 from hybridp.curator import kmeans as curating
 from hybridp.curator.kmeans import PointRows, Points
 from hybridp.device import kmeans as device
-from hybridp.errors import InvalidInput, must
+from hybridp.errors import must
 from hybridp.ledger import Charge
 from hybridp.noise import uniform_below
 from hybridp.public.budgets import ZCDP, ApproxDP, PureDP
@@ -54,22 +54,17 @@ from hybridp.release.receipt import (
 )
 
 __all__ = [
-    "METHODS",
     "Crowd",
     "KMeansStudy",
-    "Method",
     "SimulatedCrowd",
     "cluster",
     "publish_kmeans",
     "release_points",
-    "run_kmeans",
     "start",
 ]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Method = Literal["improved", "paper", "tcm", "lm"]
-METHODS: tuple[Method, ...] = ("improved", "paper", "tcm", "lm")
 
 
 @dataclass(frozen=True)
@@ -77,15 +72,13 @@ class KMeansStudy:
     """Everything that is decided, and public, before anybody sends anything.
 
     `guarantee` is what every person is promised, under replacement of their point. `iterations` bounds how often anyone
-    is asked; the improved method plans for itself and may need fewer, the paper's methods use exactly that many
-    (5 unless given). Trusted people may have another promise in the improved method (`trusted_guarantee`).
+    is asked; the plan may need fewer. Trusted people may have another promise (`trusted_guarantee`).
     """
 
     box: Box
     clusters: int
     guarantee: PureDP | ApproxDP
     iterations: int | None = None
-    method: Method = "improved"
     trusted_guarantee: PureDP | ApproxDP | None = None
 
     def __post_init__(self) -> None:
@@ -95,14 +88,10 @@ class KMeansStudy:
         ):
             must(isinstance(value, int), name, "must be a whole number", value)
             must(value >= 1, name, "must be at least 1", value)
-        if self.method not in METHODS:
-            raise InvalidInput(f"`method` must be one of {', '.join(METHODS)}. Got {self.method}.")
         for promise in (self.guarantee, self.trusted_whole):
             ok = LEAST_CLUSTERED <= promise.epsilon <= 30
             rule = f"must be at least {LEAST_CLUSTERED} and at most 30 for K-means"
             must(ok, "epsilon", rule, promise.epsilon)
-        same = self.method == "improved" or self.trusted_guarantee is None
-        must(same, "method", "must be improved where trusted people have another promise", self.method)
 
     @property
     def trusted_whole(self) -> PureDP | ApproxDP:
@@ -112,7 +101,7 @@ class KMeansStudy:
     @property
     def trusted_promise(self) -> PureDP | ApproxDP:
         """What the trusted group pays: a delta only where Gaussian noise is used."""
-        gaussian = self.method == "improved" and spends_gaussian(self.trusted_whole, self.box.dims)
+        gaussian = spends_gaussian(self.trusted_whole, self.box.dims)
         return self.trusted_whole if gaussian else PureDP(self.trusted_whole.epsilon)
 
     def rounds(self, trusted: int, local: int, iterations: int | None = None) -> Plan:
@@ -152,12 +141,11 @@ class KMeansStudy:
         """
         found = []
         for group in groups:
-            if group == "trusted" and self.method != "lm":
+            if group == "trusted":
                 found.append(Charge(group, self.trusted_promise, "noisy counts and sums by cluster", purpose))
-            elif self.method != "tcm":
+            else:
                 own = PureDP(self.guarantee.epsilon)
-                kept = collection if group == "local" else None
-                found.append(Charge(group, own, reports, purpose, collection=kept))
+                found.append(Charge(group, own, reports, purpose, collection=collection))
         return found
 
 
@@ -205,7 +193,7 @@ class SimulatedCrowd:
 def cluster(
     study: KMeansStudy, trusted: PointRows | None, local: Crowd | None, *, plan: Plan | None = None, rng: Randomness
 ) -> tuple[Clusters, Plan]:
-    """Run the improved conversation, by this plan or by the best one known; the centres are in steps of the box.
+    """Run the conversation, by this plan or by the best one known; the centres are in steps of the box.
 
     Guarantee: `study.trusted_whole` for trusted people against whoever sees every message of the curator (zCDP or pure
     composition over map and rounds), epsilon-DP for every local person against everyone (one report each).
@@ -279,24 +267,6 @@ _ASSUMES = (
 )
 
 
-def run_kmeans(
-    study: KMeansStudy, trusted: PointRows | None, local: Crowd | None, *, plan: Plan | None = None, rng: Randomness
-) -> tuple[Clusters, Plan | None]:
-    """The study's method on these groups; no plan comes back from the paper's methods."""
-    from hybridp.protocols.kmeans_paper import cluster_as_in_paper  # it builds on this module
-
-    if study.method == "improved":
-        return cluster(study, trusted, local, plan=plan, rng=rng)
-    must(
-        local is None or isinstance(local, SimulatedCrowd),
-        "method",
-        "must be improved unless local people are simulated: the paper's ask everybody again in every round",
-        study.method,
-    )
-    crowd = local if isinstance(local, SimulatedCrowd) else None
-    return cluster_as_in_paper(study, trusted, crowd, rng=rng), None
-
-
 def release_points(
     study: KMeansStudy,
     trusted: ArrayLike | None,
@@ -317,14 +287,14 @@ def release_points(
     """
     rows = None if trusted is None or not len(np.asarray(trusted)) else Points.read(study.box, trusted)
     crowd = None if local is None or not len(np.asarray(local)) else SimulatedCrowd(study.box.levels(local), rng)
-    found, plan = run_kmeans(study, rows, crowd, rng=rng)
+    found, plan = cluster(study, rows, crowd, rng=rng)
     return publish_kmeans(
         study,
         found,
         plan,
         columns=columns or tuple(f"x{j}" for j in range(study.box.dims)),
         people=(0 if rows is None else rows.people, 0 if crowd is None else crowd.people),
-        simulated_local=crowd is not None and study.method != "tcm",
+        simulated_local=crowd is not None,
         rng=rng,
     )
 
@@ -332,7 +302,7 @@ def release_points(
 def publish_kmeans(
     study: KMeansStudy,
     found: Clusters,
-    plan: Plan | None,
+    plan: Plan,
     *,
     columns: tuple[str, ...],
     people: tuple[int, int],
@@ -342,7 +312,7 @@ def publish_kmeans(
     rng: Randomness,
 ) -> KMeansRelease:
     """State what was found and what was promised. Post-processing: no rows, no noise."""
-    total = sum(people) if study.method != "tcm" else people[0]
+    total = sum(people)
     centres = study.box.values(found.centres)
     clusters = [
         Cluster(
@@ -354,19 +324,19 @@ def publish_kmeans(
         for i in np.argsort(-found.shares, kind="stable")
     ]
     return KMeansRelease(
-        method=study.method,
+        method="improved",
         columns=columns,
         clusters=tuple(clusters),
         lower=study.box.lower,
         upper=study.box.upper,
         trusted_people=people[0],
         local_people=people[1],
-        iterations=(study.iterations or 5) if plan is None else plan.iterations,
-        map_cells=plan.per_axis**study.box.dims if plan is not None and plan.per_axis else 0,
+        iterations=plan.iterations,
+        map_cells=plan.per_axis**study.box.dims if plan.per_axis else 0,
         noise=_noise(plan),
         receipt=build_receipt(
             _trusted_protection(study, plan) if people[0] else None,
-            _local_protection(study, plan) if people[1] and study.method != "tcm" else None,
+            _local_protection(study) if people[1] else None,
             assumes=(*_ASSUMES, values_rule(_stated(missing))),
             randomness=rng.label,
             seeded=rng.simulated,
@@ -389,18 +359,12 @@ def _known(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _noise(plan: Plan | None) -> str:
-    if plan is None:
-        return "laplace"
+def _noise(plan: Plan) -> str:
     return "none" if plan.spent is None else "laplace" if isinstance(plan.spent, PureDP) else "gaussian"
 
 
-def _trusted_protection(study: KMeansStudy, plan: Plan | None) -> Protection:
+def _trusted_protection(study: KMeansStudy, plan: Plan) -> Protection:
     own = PureDP(study.trusted_whole.epsilon)
-    if study.method == "lm":
-        return Protection(own, "reports of a point drawn by the curator")
-    if plan is None:
-        return Protection(own, f"discrete Laplace noise on counts and sums by cluster, {study.iterations or 5} times")
     spent = plan.spent
     level = f"composed as {spent}" if isinstance(spent, ZCDP) else "composed by adding up"
     promise = study.trusted_whole if isinstance(spent, ZCDP) else own
@@ -408,7 +372,6 @@ def _trusted_protection(study: KMeansStudy, plan: Plan | None) -> Protection:
     return Protection(promise, kind, f"{plan.iterations} answers, {level}")
 
 
-def _local_protection(study: KMeansStudy, plan: Plan | None) -> Protection:
-    times = f"{(study.iterations or 5) + 1} reports of a point"
-    once = times if plan is None else "one report of a point, with the whole epsilon"
-    return Protection(PureDP(study.guarantee.epsilon), f"{once}, on their own device")
+def _local_protection(study: KMeansStudy) -> Protection:
+    once = "one report of a point, with the whole epsilon, on their own device"
+    return Protection(PureDP(study.guarantee.epsilon), once)

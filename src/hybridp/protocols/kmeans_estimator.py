@@ -52,7 +52,6 @@ class HybridKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         delta: float = 0.0,
         bounds: tuple[ArrayLike, ArrayLike] | None = None,
         iterations: int | None = None,
-        method: str = "improved",
         random_state: Any = None,
     ) -> None:
         self.n_clusters = n_clusters
@@ -60,7 +59,6 @@ class HybridKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         self.delta = delta
         self.bounds = bounds
         self.iterations = iterations
-        self.method = method
         self.random_state = random_state
 
     def fit(self, X: ArrayLike, y: object = None, trust: ArrayLike | None = None) -> Self:
@@ -76,7 +74,6 @@ class HybridKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
             clusters,
             promise,
             None if self.iterations is None else _whole("iterations", self.iterations),
-            self.method,  # type: ignore[arg-type]
         )
         warned([promise], len(points))
         warn_of_scalers(points)

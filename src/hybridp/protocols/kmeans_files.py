@@ -20,7 +20,7 @@ from hybridp.curator.sources import TableLike, open_rows
 from hybridp.device import files as device
 from hybridp.errors import InvalidInput, UnusablePublicRows, must
 from hybridp.ledger import Ledger
-from hybridp.protocols.kmeans import KMeansStudy, SimulatedCrowd, publish_kmeans, run_kmeans
+from hybridp.protocols.kmeans import KMeansStudy, SimulatedCrowd, cluster, publish_kmeans
 from hybridp.protocols.mean import kept, on_reports, spending
 from hybridp.public import envelope
 from hybridp.public.budgets import promised
@@ -112,13 +112,12 @@ def release_kmeans(
     must(not (simulate_local and told), "reports", "must not go with simulated local people", told)
     asked = None
     if invite is not None:
-        must(study.method == "improved", "method", "must be improved with reports that answer a map", study.method)
         asked = invitation_to(study, columns, invite)
         if tally is not None:
             collection = tally.origin.stands_in(asked[1], collection)
             cells = asked[0].grid.cells
             must(len(tally.counts) == cells, "tally", f"must count the {cells} cells", len(tally.counts))
-    uses_local = study.method != "tcm" and (simulate_local or asked is not None)
+    uses_local = simulate_local or asked is not None
     groups = ("trusted", "local") if uses_local else ("trusted",)
     which = {} if asked is None else {"reports": asked[1]}
     local: Any = None
@@ -137,7 +136,7 @@ def release_kmeans(
     opened: dict[str, Any] = {"table": table, "trust": columns.trust, "rng": rng}
     with spending(ledger, charges, trial=trial, path=path) as entries, open_rows(path, **opened) as rows:
         people = check_points(rows, query)
-        if people[1] and not uses_local and study.method != "tcm":
+        if people[1] and not uses_local:
             these = "Rows are local" if label == LABEL else f"Column `{label}` labels rows `local`"
             raise UnusablePublicRows(
                 f"{these}: give their --reports with the --invite that they answer (`hybridp randomise kmeans`), or "
@@ -151,7 +150,7 @@ def release_kmeans(
         elif uses_local and people[1]:
             local = SimulatedCrowd(np.concatenate([*store_points(rows, query, "local").parts()], axis=1), rng)
         must(sum(people) >= study.clusters, "clusters", f"must be at most the {sum(people)} people", study.clusters)
-        found, plan = run_kmeans(study, trusted, local, plan=plan, rng=rng)
+        found, plan = cluster(study, trusted, local, plan=plan, rng=rng)
         released = publish_kmeans(
             study,
             found,
@@ -176,7 +175,6 @@ def write_invitation(
     missing: tuple[float | str, ...] | float | str | None = None,
 ) -> MapInvite:  # fmt: skip
     """The map for these public numbers, as a file for the devices. No data is read, nothing is spent."""
-    must(study.method == "improved", "method", "must be improved for an invitation", study.method)
     must(len(columns) == study.box.dims, "columns", f"must be {study.box.dims}, as the bounds", columns)
     made, stated = map_for(study, trusted, local), missing_each(missing, len(columns))
     content = {

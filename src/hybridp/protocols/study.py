@@ -430,7 +430,7 @@ def _points(study: Declaration, i: int, data: Any, trust: Any, files: Files, run
         asked.point_columns(study, i, trust),
         _answered(question, files),
     )
-    uses_local = own.method != "tcm" and (run["simulate_local"] or invite is not None)
+    uses_local = run["simulate_local"] or invite is not None
     charges = own.charges(question.name, groups=("trusted", "local") if uses_local else ("trusted",))
     return _Way(
         *_parted(charges, run),

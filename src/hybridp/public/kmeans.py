@@ -14,7 +14,6 @@ integers. Centres are public in every round, and `nearest` is the same function 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,7 +36,6 @@ __all__ = [
     "map_noise",
     "nearest",
     "packing",
-    "paper_noise",
     "round_noise",
     "separation",
 ]
@@ -249,15 +247,15 @@ class Grid:
 class TotalsNoise:
     """Noise for the numbers (weight x counts, sums), all of them drawn alike: discrete Laplace or Gaussian.
 
-    `size` is the scale or sigma in steps. Built by `round_noise`, `paper_noise` and `map_noise`, which state the
-    sensitivity; `spend` is what one such answer costs. `radius` is the longest deviation that it protects (None: whole
-    coordinates, 0: counts alone), and the curator refuses to add it to anything longer.
+    `size` is the scale or sigma in steps. Built by `round_noise` and `map_noise`, which state the sensitivity; `spend`
+    is what one such answer costs. `radius` is the longest deviation that it protects (0: counts alone), and the curator
+    refuses to add it to anything longer.
     """
 
     spend: Spend
     size: float
     weight: int
-    radius: int | None
+    radius: int
 
     @property
     def kind(self) -> str:
@@ -273,7 +271,7 @@ class TotalsNoise:
         return self.variance / self.weight**2
 
 
-def _noise(spend: Spend, l1: int, l2: float, weight: int, radius: int | None) -> TotalsNoise:
+def _noise(spend: Spend, l1: int, l2: float, weight: int, radius: int) -> TotalsNoise:
     if isinstance(spend, PureDP):
         return TotalsNoise(spend, discrete_laplace(spend, l1).scale, weight, radius)
     # Canonne, Kamath and Steinke 2020, Thm 4, over several numbers: rho = l2^2/(2 sigma^2).
@@ -293,14 +291,6 @@ def round_noise(spend: Spend, dims: int, radius: int) -> TotalsNoise:
     l1 = 2 * (weight + math.isqrt(dims * radius**2))
     l2 = max(2.0 * radius, math.sqrt(2 * (weight**2 + radius**2)))
     return _noise(spend, l1, l2, weight, radius)
-
-
-def paper_noise(spend: Spend, tops: Sequence[int]) -> TotalsNoise:
-    """Noise for counts and sums of whole coordinates: b_T = 2 (m d + 1)/epsilon an iteration (errata 3), m = 1.
-
-    Units are the widest side, which is what a count of weight `STEPS` equals.
-    """
-    return _noise(spend, 2 * (STEPS + sum(tops)), math.sqrt(2 * (STEPS**2 + sum(t * t for t in tops))), STEPS, None)
 
 
 def map_noise(spend: Spend) -> TotalsNoise:

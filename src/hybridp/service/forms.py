@@ -110,8 +110,6 @@ def fieldsets(kind: str) -> list[tuple[str, list[FormField]]]:
     rest += ["joint"] if kind in ("number", "choice") else []
     if personal:
         rest = [name for name in rest if name not in ("local", "noise", "local_sd", "gap", "trusted_weight")]
-    if kind == "points":  # there is one that a page can ask for
-        rest.remove("method")
     single = (*_KEPT[:1], *_KEPT[2:]) if kind in _ONCE else _KEPT
     return [
         ("What participants read", [

@@ -24,7 +24,7 @@ from hybridp.curator.regression import AnswerRows
 from hybridp.curator.sources import Entrusted
 from hybridp.ledger import Charge, together
 from hybridp.protocols import asked
-from hybridp.protocols.kmeans import KMeansStudy, publish_kmeans, run_kmeans
+from hybridp.protocols.kmeans import KMeansStudy, cluster, publish_kmeans
 from hybridp.protocols.kmeans_files import ToldCells, map_for
 from hybridp.protocols.regression import RegressionStudy, trusted_rounds
 from hybridp.protocols.regression_files import Invitation, invitation_document, invitation_of, publish_answers
@@ -238,5 +238,5 @@ def centres(
     people = 0 if trusted is None else trusted[0], int(told.sum())
     if sum(people) < study.clusters:
         raise Refused("batch-too-small", f"{study.clusters} centres need at least as many people.")
-    found, rounds = run_kmeans(study, rows, local, plan=study.rounds_after(invite, *people), rng=rng)
+    found, rounds = cluster(study, rows, local, plan=study.rounds_after(invite, *people), rng=rng)
     return publish_kmeans(study, found, rounds, columns=columns, people=people, rng=rng)

@@ -121,8 +121,6 @@ def check_points(points: Points, people: People) -> None:
     points.must(many <= MOST_COORDINATES, "columns", f"must be at most {MOST_COORDINATES} on a page", many)
     for lower, upper in zip(points.lower, points.upper, strict=True):
         check_bounds(points, lower, upper)
-    rule = "must be improved in the service: there a person answers once"
-    points.must(points.method == "improved", "method", rule, points.method)
     for name, expected in (("trusted", people.trusted), ("local", people.local)):
         rule = f"must say how many {name} people are expected: the map follows from it"
         people.must(expected is not None, name, rule, "none")

@@ -93,13 +93,13 @@ class StoredPoints:
             out[int(row["cell"])] = int(row["people"])
         return out
 
-    def totals(self, centres: Floats, origins: Floats, radius: int | None) -> tuple[Ints, Ints]:
-        """By nearest centre: people, and sums of deviations from whole origins cut to the radius: one query."""
+    def totals(self, centres: Floats, radius: int) -> tuple[Ints, Ints]:
+        """By nearest centre, all of whole steps: people, and sums of deviations cut to the radius: one query."""
         from hybridp.tables import kmeans_queries as queries
 
         k, d = np.shape(centres)
         counts, sums = np.zeros(k, dtype=np.int64), np.zeros((k, d), dtype=np.int64)
-        for row in answers(self.rows, queries.totals(self.table, centres, np.rint(origins), radius)):
+        for row in answers(self.rows, queries.totals(self.table, centres, radius)):
             place = int(row["label"])
             counts[place] = int(row["people"])
             sums[place] = [int(row[f"sum{j}"]) for j in range(d)]

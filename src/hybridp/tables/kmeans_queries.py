@@ -91,7 +91,7 @@ def _by_label(values: Floats) -> Sql:
     return case
 
 
-def totals(table: str, centres: Floats, origins: Floats, radius: int | None) -> exp.Select:
+def totals(table: str, centres: Floats, radius: int) -> exp.Select:
     """People and summed deviations by nearest centre."""
     k, d = centres.shape
     coordinates = [column(f"c{j}") for j in range(d)]
@@ -111,19 +111,16 @@ def totals(table: str, centres: Floats, origins: Floats, radius: int | None) -> 
     label = case.else_(whole(k - 1)) if k > 1 else whole(0)
     labelled_rows = exp.select(*(c.copy() for c in coordinates), named(label, "label")).from_(ranked).subquery("near")
     deviations = [
-        named(exp.Sub(this=cast(column(f"c{j}"), "double"), expression=_by_label(origins[:, j])), f"d{j}")
+        named(exp.Sub(this=cast(column(f"c{j}"), "double"), expression=_by_label(centres[:, j])), f"d{j}")
         for j in range(d)
     ]
     moved = exp.select(column("label"), *deviations).from_(labelled_rows).subquery("moved")
-    parts: list[Sql] = [column(f"d{j}") for j in range(d)]
-    if radius is not None:
-        square: Sql = double(0.0)
-        for j in range(d):
-            square = exp.Add(this=square, expression=exp.Mul(this=column(f"d{j}"), expression=column(f"d{j}")))
-        kept = exp.select(column("label"), *(p.copy() for p in parts), named(square, "square"))
-        moved = kept.from_(moved).subquery("squared")
-        parts = [_cut(f"d{j}", radius) for j in range(d)]
-    sums = [named(exact_sum(cast(this, "bigint")), f"sum{j}") for j, this in enumerate(parts)]
+    square: Sql = double(0.0)
+    for j in range(d):
+        square = exp.Add(this=square, expression=exp.Mul(this=column(f"d{j}"), expression=column(f"d{j}")))
+    kept = exp.select(column("label"), *(column(f"d{j}") for j in range(d)), named(square, "square"))
+    moved = kept.from_(moved).subquery("squared")
+    sums = [named(exact_sum(cast(_cut(f"d{j}", radius), "bigint")), f"sum{j}") for j in range(d)]
     people = named(exp.Count(this=exp.Star()), "people")
     return exp.select(column("label"), people, *sums).from_(moved).group_by(column("label"))
 

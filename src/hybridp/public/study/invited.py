@@ -17,13 +17,6 @@ RECORD_ESTIMATORS = {
     "hybrid": "by the groups' errors, record by record",
     "anchored": "the same, and dishonest reports move a trusted share by little (not with two-stage reports)",
 }
-METHODS = {
-    "improved": "a noisy map of everybody, then rounds with the trusted people",
-    "paper": "both groups in every round, by their noise",
-    "tcm": "only the people who trust",
-    "lm": "everybody reports as if local",
-}
-
 
 @dataclass(frozen=True, kw_only=True)
 class Records(Question):
@@ -87,7 +80,6 @@ class Points(Question):
     iterations: int | None = field(
         None, help="The most questions to anyone. Default: planned from public numbers.", check=at_least(1)
     )
-    method: str = field("improved", help="How centres are found.", choices=METHODS)
 
     def check(self) -> None:
         check_box(self)

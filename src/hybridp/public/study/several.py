@@ -58,8 +58,6 @@ def kept_whole(question: Question) -> str:
         return f"the estimator of `{question.name}` goes by the numbers of people"
     if isinstance(question, Number) and question.publish != "full":
         return f"`{question.name}` seals the groups' figures"
-    if isinstance(question, Points) and question.method != "improved":
-        return f"the method of `{question.name}` asks everybody, and again in every round"
     return ""
 
 

@@ -215,9 +215,6 @@ class Declaration(Fields):
         if isinstance(question, (Points, Table)):
             rule = f"must be left out with {question.name}, a question of kind {question.kind}: there a row is a person"
             self.people.must(self.people.column is None, "column", rule, self.people.column)
-        if isinstance(question, Points) and question.method != "improved":
-            rule = f"must not be given with the method {question.method} of {question.name}"
-            promise.must(promise.trusted_epsilon is None, "trusted_epsilon", rule, promise.trusted_epsilon)
         if isinstance(question, Table) and trust.everyone != "trusted":
             rule = f"must be trusted for {question.name}, or it must be the only question: a report is on its columns"
             who = trust.everyone or f"the column {trust.column}"
