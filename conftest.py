@@ -41,7 +41,7 @@ SLOW = ("tests/contract/test_additive.py", "tests/contract/test_contexts.py", "t
         "tests/contract/test_other_libraries.py",
         "tests/device/test_vector.py", "tests/blend/test_mean.py", "tests/blend/test_tally.py",
         "tests/blend/test_vector.py", "tests/blend/test_personal.py", "tests/blend/test_relaxed.py",
-        "tests/blend/test_relaxed_projection.py", "tests/blend/test_shares.py", "tests/blend/test_groups.py",
+        "tests/blend/test_shares.py", "tests/blend/test_groups.py",
         "tests/blend/test_heavy.py", "tests/blend/test_graph.py", "tests/contract/test_guarantee.py",
         "tests/curator/test_mean.py")  # fmt: skip
 ROOT = Path(__file__).parent

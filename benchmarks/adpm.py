@@ -29,9 +29,9 @@ from hybridp.public.personal_baselines import (
     ldpe,
     propdpm,
     sampling_mechanism,
-    two_groups,
     uni,
 )
+from hybridp_lab.papers.adpm2023.two_groups import two_groups
 
 __all__ = ["Point", "figure_a", "figure_b", "main", "table_2"]
 

@@ -80,11 +80,16 @@ def main(arguments: list[str] | None = None) -> None:
         fit(codes, thresholds, asked.device, method)
     if asked.no_marginals:
         return
-    from hybridp.bench.synth import non_adaptive
+    from hybridp.bench.synth import present_error
+    from hybridp.blend.relaxed import answers
+    from hybridp_lab.papers.rap2023.experiments import non_adaptive
 
     marginals = sample_workload(schema, "3-of-3:16" if few else "3-of-3:256", rng=draw)
     start, cpu = time.perf_counter(), time.process_time()
-    errors = non_adaptive(codes, marginals, ApproxDP(1.0, codes.people**-2.0), rng=seeded(2))
+    promise = ApproxDP(1.0, codes.people**-2.0)
+    data = non_adaptive(codes, marginals, promise, rows=1000, steps=100, projection="ours", rng=seeded(2))
+    shares = ((piece, found.cpu().numpy()) for piece, found in answers(data, marginals))
+    errors = present_error(codes, marginals, shares)
     print(f"non-adaptive: {marginals.queries:,} queries of {len(marginals.thresholds)} unfiltered marginals in "
           f"{time.perf_counter() - start:.1f} s ({time.process_time() - cpu:.1f} CPU s), "
           f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:,.0f} MiB, {errors}")  # fmt: skip

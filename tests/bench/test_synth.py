@@ -10,20 +10,15 @@ import pytest
 
 from hybridp.bench.synth import (
     all_zero,
-    diagonal_search,
     evaluate,
-    gaussian_mechanism,
-    non_adaptive,
     plan_synth,
     present_error,
-    search_cost,
 )
 from hybridp.blend.relaxed import one_hot
 from hybridp.curator.marginals import Codes, codes_of, table_counts
 from hybridp.curator.synth import measure_table
-from hybridp.errors import InvalidInput
 from hybridp.protocols.synth import SynthStudy, fit_synth
-from hybridp.public.budgets import ApproxDP, as_zcdp, zcdp_for
+from hybridp.public.budgets import ApproxDP
 from hybridp.public.queries import Schema, Threshold, Workload, pieces
 from hybridp.randomness import seeded, synthetic_data_generator
 
@@ -91,13 +86,6 @@ def test_errors_are_the_norms_of_the_differences() -> None:
     assert all_zero(codes, WORK).l_inf == pytest.approx(truth(codes).max())
 
 
-def test_the_gaussian_baseline_has_the_error_of_its_noise() -> None:
-    codes = rows()
-    sd = math.sqrt(WORK.queries / (2 * zcdp_for(1.0, 1e-7).rho)) / codes.people
-    found = [gaussian_mechanism(codes, WORK, PROMISE, rng=seeded(i)).l2 ** 2 for i in range(40)]
-    assert np.mean(found) == pytest.approx(WORK.queries * sd**2, rel=0.15)
-
-
 def test_evaluate_agrees_with_the_rows_and_says_that_it_is_not_private() -> None:
     codes = rows()
     model = fit_synth(codes, SynthStudy(WORK, PROMISE, rows=50), rng=seeded(1))
@@ -111,32 +99,3 @@ def test_evaluate_agrees_with_the_rows_and_says_that_it_is_not_private() -> None
 
     exact = evaluate(replace(model, data=perfect, tables=()), codes)
     assert exact["synthetic"]["l_inf"] < 1e-5
-
-
-def test_the_non_adaptive_variant_answers_small_workloads() -> None:
-    codes = rows(20_000)
-    found = non_adaptive(codes, WORK, PROMISE, rows=100, steps=150, rng=seeded(2))
-    assert found.l_inf < 0.05 < all_zero(codes, WORK).l_inf / 4
-
-
-@pytest.mark.parametrize("goal", [1, 4, 16, 64, 256])
-def test_the_diagonal_search_finds_the_band_with_few_settings(goal: int) -> None:
-    sizes = [1, 2, 4, 8, 16]
-
-    def error(t: int, k: int) -> float:
-        return abs(math.log2(t * k / goal)) + 0.01 * math.log2(k)
-
-    every = {(t, k): error(t, k) for t in sizes for k in sizes}
-    found = diagonal_search(error, sizes)
-    assert found.error == min(every.values())
-    assert (found.rounds, found.per_round) == min(every, key=lambda pair: every[pair])
-    assert len(found.errors) < len(every) / 2
-    with pytest.raises(InvalidInput, match="`sizes`"):
-        diagonal_search(error, [])
-
-
-def test_a_search_on_the_rows_shares_the_budget() -> None:
-    each = search_cost(PROMISE, 9)
-    assert 0.3 < each.epsilon < 0.34
-    assert 9 * zcdp_for(each.epsilon, 1e-7).rho <= zcdp_for(1.0, 1e-7).rho * (1 + 1e-9)
-    assert as_zcdp(zcdp_for(1.0, 1e-7)).rho > 0

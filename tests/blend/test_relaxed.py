@@ -28,7 +28,7 @@ from hybridp.blend.relaxed import (
 from hybridp.blend.relaxed.contract import Dense, Scratch, sparse_gradients, sparse_table, support
 from hybridp.blend.relaxed.data import sparsemax_lines
 from hybridp.errors import InvalidInput
-from hybridp.public.formulas import parse_formula, query_formula
+from hybridp.public.formulas import Atom, Count, Formula, parse_formula
 from hybridp.public.queries import Schema, Threshold, Workload
 
 SCHEMA = Schema.from_domain({"a": 2, "b": 3, "c": 4, "d": 3})
@@ -122,7 +122,8 @@ def test_all_forms_of_evaluation_agree(seed: int, most: int) -> None:
     threshold = WORK.thresholds[1]
     for number in range(24, 24 + 72, 11):
         codes = [int(c) - SCHEMA.offsets[f] for c, f in zip(selection.columns[number], threshold.features, strict=True)]
-        polynomial = query_formula(SCHEMA, threshold, codes).surrogate(SCHEMA)
+        atoms = tuple(Atom(f, frozenset([v])) for f, v in zip(threshold.features, codes, strict=True))
+        polynomial = Formula(Count(threshold.r, threshold.k, atoms)).surrogate(SCHEMA)
         assert float(polynomial_answer(data, polynomial)) == pytest.approx(wanted[number], abs=1e-12)
 
 
@@ -205,9 +206,8 @@ from hybridp.blend.relaxed import *
 from hybridp.public.queries import Schema, Threshold, Workload
 schema = Schema.from_domain({"a": 3, "b": 4})
 work = Workload(schema, (Threshold((0, 1), 1),))
-goal = TableGoal(work.thresholds[0], np.full(12, 0.5))
-found = project(start(10, schema.sizes, seed=1), tables=[goal], options=Options(steps=3))
-print(sum(len(part) for _, part in answers(found.data, work)), round_records(found.data, 5, seed=1).shape)
+data = start(10, schema.sizes, seed=1)
+print(sum(len(part) for _, part in answers(data, work)), round_records(data, 5, seed=1).shape)
 rooms = {name.split(".")[1] for name in sys.modules if name.startswith("hybridp.")}
 print(sorted(rooms), "torch._dynamo" in sys.modules)
 """

@@ -5,11 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy import stats
 
-from hybridp.blend.relaxed import Relaxed, one_hot, round_records, simplex_table, start, table, weighted_average
+from hybridp.blend.relaxed import Relaxed, one_hot, round_records, start, table
 from hybridp.errors import InvalidInput
 
 SIZES = (2, 3, 5)
@@ -64,42 +62,6 @@ def test_each_row_serves_equally_often() -> None:
     assert np.array_equal(round_records(data, 10, seed=6), round_records(data, 10, seed=6))
     with pytest.raises(InvalidInput, match="rows"):
         round_records(data, 0, seed=1)
-
-
-@settings(max_examples=80, deadline=None)
-@given(st.lists(st.floats(-2, 2), min_size=1, max_size=20), st.floats(0.1, 50))
-def test_simplex_table_satisfies_the_optimality_conditions(cells: list[float], total: float) -> None:
-    x = np.array(cells)
-    found = simplex_table(x, total)
-    assert found.sum() == pytest.approx(total)
-    assert found.min() >= 0
-    # Karush-Kuhn-Tucker: the positive cells moved by one amount, and the others would have to move by less.
-    moved = x - found
-    tau = moved[found > 0].mean()
-    assert moved[found > 0] == pytest.approx(tau, abs=1e-9)
-    assert bool((x[found == 0] <= tau + 1e-9).all())
-
-
-def test_simplex_table_never_adds_error() -> None:
-    rng = np.random.default_rng(3)
-    true = rng.dirichlet(np.full(60, 0.1)).reshape(3, 20)
-    for _ in range(20):
-        noisy = true + 0.01 * rng.normal(size=true.shape)
-        assert np.linalg.norm(simplex_table(noisy) - true) <= np.linalg.norm(noisy - true)
-
-
-def test_the_average_has_the_stated_variance() -> None:
-    rng = np.random.default_rng(5)
-    first, second = 1 + 0.2 * rng.normal(size=40_000), 1 + 0.5 * rng.normal(size=40_000)
-    average, variance = weighted_average(first, 0.04, second, 0.25)
-    assert variance[0] == pytest.approx(0.04 * 0.25 / 0.29)
-    spread = 40_000 * average.var() / variance[0]
-    assert 1e-6 < stats.chi2(39_999).cdf(spread) < 1 - 1e-6
-    assert stats.chi2(39_999).sf(40_000 * ((first + second) / 2).var() / variance[0]) < 1e-6
-    only, _ = weighted_average(first, 0.04, second, np.inf)
-    assert np.array_equal(only, first)
-    with pytest.raises(InvalidInput, match="variance"):
-        weighted_average(first, 0.0, second, 1.0)
 
 
 def test_rounding_reads_rows_on_any_precision() -> None:

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from hybridp.blend.relaxed import Options, TableGoal, one_hot, project, start, table
+from hybridp.blend.relaxed import one_hot, start, table
 from hybridp.blend.relaxed.pairs import Small, gathered
 from hybridp.blend.synth import Fit, fit_tables, pair_sums, settle
 from hybridp.errors import InvalidInput
-from hybridp.public.queries import Threshold
 from hybridp.public.synth import MeasuredTable
 
 SIZES = (6, 40, 30)
@@ -37,15 +36,12 @@ def _largest(data: object, shares: np.ndarray) -> float:
     return float(np.abs(table(data, (0, 1, 2)).numpy() - shares).max())  # type: ignore[arg-type]
 
 
-def test_ceilings_do_not_follow_the_noise_that_least_squares_follows() -> None:
+def test_ceilings_do_not_follow_the_noise() -> None:
     shares = _truth(1)
     noisy = _measured(shares, 200.0, 2)
     begun = start(100, SIZES, seed=1)
     ours = _largest(fit_tables(begun, [noisy], PEOPLE, Fit(steps=200, learning_rate=0.05)), shares)
-    goal = TableGoal(Threshold((0, 1, 2), 3), noisy.counts / PEOPLE)
-    plain = _largest(project(begun, tables=[goal], options=Options(steps=200)).data, shares)
     assert ours < 0.05  # five standard deviations of the noise
-    assert plain > 2 * ours
 
 
 def test_without_noise_the_table_is_found() -> None:

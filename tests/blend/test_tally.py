@@ -21,7 +21,7 @@ from hybridp.blend import personal as personal_blending
 from hybridp.blend.mean import Rule, blend, blend_vectors
 from hybridp.blend.tally import MeanTally, PersonalTally, SlotTally, Tally, VectorTally, merge, tally_from_dict
 from hybridp.blend.tally_origin import MOST_BATCHES, Origin, bounds_in, invite_in
-from hybridp.device.mean import randomise_many, randomise_own, randomise_vectors
+from hybridp.device.mean import randomise_many, randomise_own, randomise_steps
 from hybridp.errors import InvalidInput
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
@@ -114,7 +114,7 @@ def _vector() -> Kind:
     values = np.random.default_rng(2).uniform(BOX.from_unit(np.full(3, -1.0)), BOX.from_unit(np.ones(3)), (200, 3))
     return Kind(
         VectorTally.empty(MANY, ("a", "b", "c"), "spring"),
-        randomise_vectors(values, MANY, rng=seeded(2)),
+        randomise_steps(MANY.bounds.steps(values), MANY, rng=seeded(2)),
         lambda tally, rows, **named: tally.add(rows, **named),
         lambda tally: blend_vectors(None, tally.summary(), (Rule("lm-only"),), BOX.reach),
     )
@@ -397,7 +397,9 @@ def test_texts_that_describe_nothing() -> None:
 def test_vector_documents_lead_back_to_their_invitation(name: Any, ball: dict[str, Any]) -> None:
     box = VectorBounds.of([0.1, -1], [10, 1e5], **ball)
     invite = VectorInvite(box, vector_reports(name, PureDP(2.0), 2, box.ratio))
-    tally = VectorTally.empty(invite, ("a", "b")).add(randomise_vectors([[1.0, 2.0]] * 5, invite, rng=seeded(1)))
+    tally = VectorTally.empty(invite, ("a", "b")).add(
+        randomise_steps(box.steps([[1.0, 2.0]] * 5), invite, rng=seeded(1))
+    )
     found = tally_from_dict(tally.to_dict())
     assert found == tally
     assert isinstance(found, VectorTally)

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from hybridp.cli.app import main
-from hybridp.public.personal_baselines import two_groups
 from hybridp.release.document import sole
 
 HEADER = "pay,trust,eps,report\n"
@@ -67,7 +66,6 @@ def test_the_plan_has_theorem_1s_numbers(run: Any) -> None:
     adpm = estimators["adpm"]
     R = 1 + 8 / (0.1**2 * 1000 * 0.7)
     assert adpm["mse"] == pytest.approx(R / (4 * 1000 * (0.7 + 0.3 * R)), rel=1e-12)
-    assert adpm["mse"] == pytest.approx(two_groups(1000, 0.7, 0.1, 2).upper, rel=1e-12)
     first, second = adpm["groups"]
     assert set(first) == {"epsilon", "people", "weight", "effective_epsilon"}
     assert (first["epsilon"], first["people"], first["effective_epsilon"]) == (0.1, 700, 0.1)

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybridp.curator import marginals
-from hybridp.curator.marginals import codes_of, counts, formula_count, read_codes, selected_counts, table_counts
+from hybridp.curator.marginals import codes_of, counts, read_codes, selected_counts, table_counts
 from hybridp.errors import InvalidInput
-from hybridp.public.formulas import query_formula
+from hybridp.public.formulas import Atom, Count, Formula
 from hybridp.public.queries import Feature, Schema, Threshold, Workload
 
 SCHEMA = Schema.from_domain({"a": 2, "b": 3, "c": 4, "d": 3})
@@ -47,7 +47,9 @@ def test_a_formula_of_a_query_counts_the_same(rows: list[tuple[int, ...]]) -> No
     threshold = Threshold((3, 1, 2), 2)
     wanted = by_hand(rows, Workload(SCHEMA, (threshold,)))
     for cell, count in zip(product(*(range(SCHEMA.sizes[f]) for f in threshold.features)), wanted, strict=True):
-        assert formula_count(codes, query_formula(SCHEMA, threshold, cell)) == count
+        atoms = tuple(Atom(f, frozenset([v])) for f, v in zip(threshold.features, cell, strict=True))
+        formula = Formula(Count(2, 3, atoms))
+        assert np.count_nonzero(formula.holds(codes.values[list(formula.features)])) == count
 
 
 def test_rows_in_lots_add_up(monkeypatch: pytest.MonkeyPatch) -> None:

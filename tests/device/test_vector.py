@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from hybridp.device import mean as device
-from hybridp.device.mean import choose_names, randomise_vectors, reach_reports
+from hybridp.device.mean import choose_names, randomise_steps, reach_reports
 from hybridp.public.budgets import PureDP
 from hybridp.public.randomisers import WORD, DitheredBit
 from hybridp.public.vector import VectorBounds, VectorInvite
@@ -97,7 +97,7 @@ def test_which_coordinates_are_reported_does_not_depend_on_the_data() -> None:
     people = 60_000
     told = []
     for x in ([1.0, 1.0, 1.0, 1.0], [-1.0, 0.0, 0.3, 1.0]):
-        sent = randomise_vectors(np.tile(x, (people, 1)), invite, rng=seeded(7))
+        sent = randomise_steps(invite.bounds.steps(np.tile(x, (people, 1))), invite, rng=seeded(7))
         told.append(np.isfinite(sent))
     assert bool((told[0] == told[1]).all())
     pairs = Counter(map(tuple, told[0].tolist()))
@@ -183,7 +183,7 @@ def test_reports_in_own_units_are_centred_on_the_clipped_values() -> None:
     bounds = VectorBounds.of([0, -50], [10, 50], norm="l2", radius=0.5)
     for name in ("sampling", "unit-vector"):
         invite = VectorInvite(bounds, vector_reports(name, PureDP(5.0), 2, bounds.ratio))  # type: ignore[arg-type]
-        sent = randomise_vectors(np.tile([10.0, 0.0], (40_000, 1)), invite, rng=seeded(2))
+        sent = randomise_steps(bounds.steps(np.tile([10.0, 0.0], (40_000, 1))), invite, rng=seeded(2))
         mean, error = np.nanmean(sent, axis=0), np.nanstd(sent, axis=0) / np.sqrt(np.isfinite(sent).sum(axis=0))
         assert bool((np.abs(mean - [7.5, 0.0]) < 5 * error).all())  # half of a half-range beyond the centre
 
@@ -191,5 +191,5 @@ def test_reports_in_own_units_are_centred_on_the_clipped_values() -> None:
 def test_one_person_and_secure_randomness() -> None:
     for name in ("per-coordinate", "sampling", "unit-vector"):
         invite = VectorInvite(box(3), vector_reports(name, PureDP(1.0), 3, box(3).ratio))  # type: ignore[arg-type]
-        assert randomise_vectors([[0.0, 0.5, 2.0]], invite, rng=secure()).shape == (1, 3)
-        assert randomise_vectors(np.empty((0, 3)), invite, rng=secure()).shape == (0, 3)
+        assert randomise_steps(invite.bounds.steps([[0.0, 0.5, 2.0]]), invite, rng=secure()).shape == (1, 3)
+        assert randomise_steps(invite.bounds.steps(np.empty((0, 3))), invite, rng=secure()).shape == (0, 3)

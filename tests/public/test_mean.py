@@ -19,14 +19,11 @@ from hybridp.public.mean import (
     Setting,
     critical_c,
     critical_n,
-    critical_n_fixed_noise,
     full_lm,
     hybrid,
     kvh_weight,
-    lm_only,
     over_best,
     over_worst,
-    pwh_beats_both,
     pwh_weight,
     sampling_variance,
     sup_over_best,
@@ -110,7 +107,7 @@ def test_errors_are_the_second_moments_of_the_estimators(world: World) -> None:
     only_l = world.mse(Fraction(0), Fraction(1, people), Fraction(0), [Fraction(1, people)] * people)
     everyone = world.mse(Fraction(1, n), Fraction(1, n), Fraction(0), [Fraction(1, n)] * n)
     assert float(tcm_only(s)) == pytest.approx(float(only_t), rel=1e-13)
-    assert float(lm_only(s)) == pytest.approx(float(only_l), rel=1e-13)
+    assert float(hybrid(s, 0.0)) == pytest.approx(float(only_l), rel=1e-13)
     assert float(full_lm(s)) == pytest.approx(float(everyone), rel=1e-13)
     for w in (Fraction(0), Fraction(1, 7), Fraction(1, 2), Fraction(9, 10), Fraction(1)):
         exact = world.mse(w / k, (1 - w) / people, w, [(1 - w) / people] * people)
@@ -162,9 +159,8 @@ def test_errors_by_simulation_with_a_control() -> None:
 def test_the_ends_of_the_hybrid_family() -> None:
     s = numbers()
     np.testing.assert_allclose(hybrid(s, 1.0), tcm_only(s), rtol=1e-12)
-    np.testing.assert_allclose(hybrid(s, 0.0), lm_only(s), rtol=1e-12)
     # P Def. 3.7 prints E_L where E_F is meant: they differ, E_L being the larger.
-    assert (lm_only(s) > full_lm(s)).all()
+    assert (hybrid(s, 0.0) > full_lm(s)).all()
     best = np.minimum(tcm_only(s), full_lm(s))
     np.testing.assert_allclose(over_best(s, 1.0), best)
     assert (over_worst(s, 1.0) >= over_best(s, 1.0)).all()
@@ -296,30 +292,6 @@ def test_with_laplace_noise_trusted_people_win_above_both_critical_values() -> N
     assert 0.1 < wins.mean() < 0.9
 
 
-def test_with_fixed_noise_trusted_people_win_below_the_corrected_critical_n() -> None:
-    """P Lemma 3.6 with the sign corrected, by brute force over n; the printed form is off."""
-    draw = np.random.default_rng(8)
-    v = 10 ** draw.uniform(-4, 0, (3, 3000))
-    s = Setting.of(
-        n=10 ** draw.uniform(0.5, 4, 3000),
-        c=draw.uniform(0.01, 0.99, 3000),
-        variance=v[0],
-        local_variance=v[1],
-        noise_t=v[2],
-        noise_l=10 ** draw.uniform(-1, 2, 3000),
-        gap=draw.normal(0, 0.1, 3000),
-    )
-    limit = critical_n_fixed_noise(s)
-    wins = tcm_only(s) <= full_lm(s)
-    assert (wins == (s.n <= limit)).all()
-    assert wins.any()
-    assert not wins.all()
-    printed = (s.c * s.noise_l + (1 - s.c) * ((1 - s.c) * s.var_t - s.c * s.var_l)) / (
-        s.c * (s.trusted_bias**2 + s.noise_t)
-    )
-    assert (wins != (s.n <= printed)).any()
-
-
 @pytest.mark.parametrize(("var_t", "var_l"), [(0.1, 0.1), (0.2, 0.01), (0.01, 0.2), (0.25, 0.2499999), (0.0833, 0.3)])
 @pytest.mark.parametrize("noise_l", [0.02, 2.0, 200.0])
 def test_critical_c_is_where_the_large_n_errors_cross(var_t: float, var_l: float, noise_l: float) -> None:
@@ -367,27 +339,6 @@ def test_the_supremum_of_the_improvement() -> None:
     assert float(sup_over_best(1, 0.5, 1)) == 17 / 8
 
 
-def test_where_pwh_beats_both_baselines() -> None:
-    """The corrected region against the errors themselves, over a dense grid; P's printed region is another's."""
-    c = np.geomspace(0.001, 0.9, 60)[:, None, None]
-    y = np.geomspace(1e-4, 20, 60)[None, :, None]  # (epsilon sd/m)^2
-    trusted = np.geomspace(1.5, 1e6, 60)[None, None, :]
-    n = trusted / c
-    sd = 0.25
-    epsilon = np.sqrt(y) / sd
-    s = Setting.laplace(n=n, c=c, width=1, epsilon=epsilon, sd=sd)
-    ratio = over_best(s, hybrid(s, pwh_weight(s)))
-    close = np.isclose(ratio, 1, rtol=1e-9)
-    predicted = pwh_beats_both(n, c, epsilon, sd, 1)
-    assert predicted.shape == ratio.shape
-    assert (predicted == (ratio > 1))[~close].all()
-    assert 0.2 < predicted.mean() < 0.9
-    with np.errstate(divide="ignore"):
-        limit = 2 * (1 + c) / (c * np.abs(2 * c - y))
-    printed = (y >= 2) | (c <= y / 2) | (n < limit)
-    assert (printed != (ratio > 1))[~close].mean() > 0.05
-
-
 def test_pwh_beats_the_worse_baseline_up_to_so_many_trusted_people() -> None:
     """r > 1 for |T| <= s_L^2/s_T^2, and not unconditionally as P sec. 5 has it."""
     s = numbers(size=2000)
@@ -432,11 +383,9 @@ def test_everything_broadcasts() -> None:
     grid = Setting.laplace(n=np.array([100, 1000])[:, None], c=np.array([0.1, 0.2, 0.3]), width=1, epsilon=1, sd=0.2)
     for f in (
         tcm_only,
-        lm_only,
         kvh_weight,
         pwh_weight,
         critical_n,
-        critical_n_fixed_noise,
         full_lm,
         sampling_variance,
     ):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybridp.errors import InvalidInput
-from hybridp.public.formulas import Atom, Count, Formula, Not, parse_formula, query_formula
+from hybridp.public.formulas import Atom, Count, Formula, Not, parse_formula
 from hybridp.public.queries import Feature, Schema, Threshold, Workload
 
 SCHEMA = Schema(
@@ -95,6 +95,11 @@ def test_what_cannot_be_read_is_refused_in_one_sentence(text: str, says: str) ->
         parse_formula(SCHEMA, text)
 
 
+def query_formula(threshold: Threshold, codes: list[int]) -> Formula:
+    atoms = tuple(Atom(f, frozenset([v])) for f, v in zip(threshold.features, codes, strict=True))
+    return Formula(Count(threshold.r, threshold.k, atoms))
+
+
 def test_a_query_of_a_workload_is_read_back_from_its_words() -> None:
     work = Workload(SCHEMA, (Threshold((0, 1, 2), 2), Threshold((5, 3), 1)))
     for number in range(work.queries):
@@ -102,15 +107,15 @@ def test_a_query_of_a_workload_is_read_back_from_its_words() -> None:
         selection = work.select(np.array([number]))
         threshold = work.thresholds[int(work.threshold_of(np.array([number]))[0])]
         codes = [int(c) - SCHEMA.offsets[f] for c, f in zip(selection.columns[0], threshold.features, strict=False)]
-        assert asked == query_formula(SCHEMA, threshold, codes)
+        assert asked == query_formula(threshold, codes)
 
 
 def test_many_atoms_have_few_terms_where_the_negation_has() -> None:
     wide = Schema.from_domain({f"f{i}": 3 for i in range(16)})
-    polynomial = query_formula(wide, Threshold(tuple(range(16)), 1), [0] * 16).surrogate(wide)
+    polynomial = query_formula(Threshold(tuple(range(16)), 1), [0] * 16).surrogate(wide)
     assert len(polynomial.terms) == 2
     big = Schema.from_domain({f"f{i}": 3 for i in range(24)})
-    half = query_formula(big, Threshold(tuple(range(24)), 12), [0] * 24)
+    half = query_formula(Threshold(tuple(range(24)), 12), [0] * 24)
     with pytest.raises(InvalidInput, match="cases"):
         half.surrogate(big)
 

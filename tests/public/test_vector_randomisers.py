@@ -17,7 +17,6 @@ from hybridp.public.randomisers import WORD, dithered_bit
 from hybridp.public.vector_randomisers import (
     ScalarReports,
     UnitVector,
-    best_reports,
     cap_moment,
     scalar_reports,
     unit_vector,
@@ -129,7 +128,7 @@ def test_wang_and_others_rule_is_near_the_number_of_coordinates_chosen() -> None
 def test_best_is_never_worse_than_any_other(epsilon: float, d: int, ball: bool) -> None:
     ratio = 1.0 if ball else math.sqrt(d)
     worst = min(1.0, ratio**2 / d)
-    best = best_reports(PureDP(epsilon), d, ratio).cost(worst)
+    best = vector_reports("best", PureDP(epsilon), d, ratio).cost(worst)
     names = ("sampling", "unit-vector", "per-coordinate")
     if epsilon / d < 0.001:
         names = names[:2]
@@ -169,7 +168,7 @@ def test_a_finite_codebook_costs_little_beside_privunit(d: int, epsilon: float) 
 
 
 def test_one_dimension_is_the_scalar_report() -> None:
-    plan = best_reports(PureDP(1.0), 1, 1.0)
+    plan = vector_reports("best", PureDP(1.0), 1, 1.0)
     assert isinstance(plan, ScalarReports)
     assert plan.randomiser == dithered_bit(PureDP(1.0))
     assert plan.name == "per-coordinate"

@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from hybridp.curator.heavy import shown
 from hybridp.errors import InvalidInput, must
-from hybridp.public.budgets import ApproxDP, Budget, PureDP, parallel, sequential
+from hybridp.public.budgets import ApproxDP, Budget, PureDP
 from hybridp.public.heavy import discovery
 from hybridp.public.oracles import LocalHashing, OptimisedUnary, local_hashing, optimised_unary
 from hybridp.public.randomisers import k_randomised_response
@@ -144,7 +144,7 @@ def ldpminer(
     counts = _held(candidates, _one_of_bag(owner[listed], item[listed], n, bag, draw))
     shares = bag * _estimates(_supports(counts, n, second, draw), n, second)
     best = np.argsort(-shares, kind="stable")[:k]
-    return HeavyHitters(candidates[best], shares[best], sequential(*halves), halves)
+    return HeavyHitters(candidates[best], shares[best], PureDP(guarantee.epsilon), halves)
 
 
 def _sets(item: Ints, owners: ArrayLike | None) -> tuple[Ints, Ints]:
@@ -243,7 +243,7 @@ def pem(items: ArrayLike, *, bits: int, k: int, guarantee: PureDP, step: int = 8
         best = np.argsort(-supports, kind="stable")[:k]
         candidates, shares = candidates[best], _estimates(supports[best], len(group), oracle)
     parts = tuple(PureDP(guarantee.epsilon) for _ in lengths)
-    return HeavyHitters(candidates, shares, parallel(*parts), parts)
+    return HeavyHitters(candidates, shares, PureDP(guarantee.epsilon), parts)
 
 
 # --- the trusted people alone -----------------------------------------------------------------------------------------

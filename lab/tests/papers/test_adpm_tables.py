@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
+from hybridp.errors import InvalidInput
 from hybridp.public.personal import adpm_weights
 from hybridp.public.personal_baselines import (
     fme_inferred,
     ldpe,
     propdpm,
     sampling_mechanism,
-    two_groups,
     uni,
 )
+from hybridp_lab.papers.adpm2023.two_groups import two_groups
 
 PEOPLE = 1000
 VARIANCE = 0.04  # of Beta(2,3): 2*3/(5^2 * 6)
@@ -183,3 +186,26 @@ def test_the_simulation_would_notice_a_wrong_scale():
     errors = squared_errors(eps, 4000, rng, inflate=1.2)
     for name in ("ADPM", "PropDPM", "UNI", "LDPE", "SM", "FME"):
         assert z_score(*errors[name]) > 5, name
+
+
+def test_theorems_1_and_2_differ_by_a_constant_only() -> None:
+    times = [1, 3, 100, 1e4, math.inf]
+    grid = itertools.product([1, 10, 1000, 10**6], [0, 0.01, 0.5, 0.99, 1], [1e-4, 0.1, 1, 10], times)
+    ratios = [g.upper / g.lower for g in (two_groups(n, f, e, e * r) for n, f, e, r in grid)]
+    assert min(ratios) >= 1
+    assert max(ratios) < 25
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda: two_groups(0, 0.5, 1.0, 2.0), "n"),
+        (lambda: two_groups(5, 1.5, 1.0, 2.0), "fraction"),
+        (lambda: two_groups(5, 0.5, -1.0, 2.0), "epsilon_1"),
+        (lambda: two_groups(5, 0.5, 2.0, 1.0), "epsilon_2"),
+        (lambda: two_groups(5, 1.0, 0.0, 1.0), "epsilon_2"),
+    ],
+)
+def test_two_groups_name_a_broken_rule(call: Callable[[], object], name: str) -> None:
+    with pytest.raises(InvalidInput, match=rf"^`{name}` "):
+        call()

@@ -1,4 +1,4 @@
-"""The analyst's bench for synthetic data: a plan, true errors, baselines, non-adaptive fits, the search for (T, K).
+"""The analyst's bench for synthetic data: a plan and true errors.
 
 What reads the true rows here is NOT PRIVATE and says so; it is for public stand-ins and simulations.
 """
@@ -6,21 +6,19 @@ What reads the true rows here is NOT PRIVATE and says so; it is for public stand
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp import noise
 from hybridp.curator import marginals
 from hybridp.curator.marginals import Codes
 from hybridp.errors import must
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.queries import MOST_CELLS, Piece, Workload
-from hybridp.public.synth import answer_sigma, significance, table_rounds, total_rho
-from hybridp.randomness import Randomness
+from hybridp.public.synth import significance, table_rounds, total_rho
 from hybridp.release import style
 from hybridp.release.document import plan_document
 from hybridp.release.result import Result, Words
@@ -34,15 +32,10 @@ __all__ = [
     "Errors",
     "PlannedTable",
     "SynthPlan",
-    "Tried",
     "all_zero",
-    "diagonal_search",
     "evaluate",
-    "gaussian_mechanism",
-    "non_adaptive",
     "plan_synth",
     "present_error",
-    "search_cost",
 ]
 
 Shares = Iterable[tuple[Piece, NDArray[Any]]]
@@ -229,115 +222,7 @@ def plan_synth(people: int, workload: Workload, guarantee: ApproxDP, *, most_cel
     return SynthPlan(people, guarantee, tuple(found))
 
 
-# --- baselines --------------------------------------------------------------------------------------------------------
-
-
 def all_zero(codes: Codes, workload: Workload) -> Errors:
     """The errors of answering 0 to everything. NOT PRIVATE."""
     counted = marginals.counts(codes, workload)
     return present_error(codes, workload, ((piece, np.zeros(len(counts))) for piece, counts in counted))
-
-
-def gaussian_mechanism(codes: Codes, workload: Workload, guarantee: ApproxDP, *, rng: Randomness) -> Errors:
-    """The errors of the Gaussian mechanism with an equal part of the budget for every single query. NOT PRIVATE."""
-    sigma = answer_sigma(total_rho(guarantee, 1) / workload.queries)
-
-    def noisy() -> Iterator[tuple[Piece, NDArray[Any]]]:
-        for piece, counts in marginals.counts(codes, workload):
-            yield piece, (counts + noise.discrete_gaussian(sigma, len(counts), rng=rng)) / codes.people
-
-    return present_error(codes, workload, noisy())
-
-
-def non_adaptive(
-    codes: Codes,
-    workload: Workload,
-    guarantee: ApproxDP,
-    *,
-    rows: int = 1000,
-    steps: int = 100,
-    tables_per_step: int = 16,
-    seed: int = 0,
-    rng: Randomness,
-) -> Errors:
-    """RAP with T = 1 and K = m: the Gaussian mechanism's answers to every query, then the projection. NOT PRIVATE.
-
-    Thresholds of more than 2^22 queries are left out of the projection: their noise is the largest anyway.
-    """
-    from hybridp.blend.relaxed import Options, TableGoal, answers, project, start
-
-    sigma = answer_sigma(total_rho(guarantee, 1) / workload.queries)
-    goals = []
-    for piece, counts in marginals.counts(codes, workload):
-        noisy = (counts + noise.discrete_gaussian(sigma, len(counts), rng=rng)) / codes.people
-        if piece.cells == workload.schema.cells(piece.threshold.features):
-            goals.append(TableGoal(piece.threshold, noisy.astype(np.float32)))
-    must(bool(goals), "workload", f"must have a threshold of at most {MOST_CELLS} queries", workload.queries)
-    options = Options(steps=steps, tables_per_step=min(tables_per_step, len(goals)), seed=seed)
-    data = project(start(rows, workload.schema.sizes, seed=seed), tables=goals, options=options).data
-    shares = ((piece, found.cpu().numpy()) for piece, found in answers(data, workload))
-    return present_error(codes, workload, shares)
-
-
-# --- the search for T and K -------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Tried:
-    """The settings that a search looked at, with the error of each, and the best of them."""
-
-    rounds: int
-    per_round: int
-    error: float
-    errors: dict[tuple[int, int], float]
-
-
-def diagonal_search(error: Callable[[int, int], float], sizes: Sequence[int]) -> Tried:
-    """The diagonal strategy of 4.3.4.2 over the grid `sizes` x `sizes`: O(N) settings instead of N^2.
-
-    First a search of the best product T K along the diagonal T = K, where the error falls to a minimum and rises again;
-    then all pairs of the grid with about that product (within a factor of sqrt 2). `error(T, K)` must come from a
-    public stand-in or a simulation; on the people's rows every setting tried is a fit that must be paid for
-    (`search_cost`).
-
-    >>> found = diagonal_search(lambda t, k: (math.log2(t * k) - 6) ** 2 + 0.1 * k, [1, 2, 4, 8, 16, 32])
-    >>> found.rounds, found.per_round, len(found.errors) < 36
-    (32, 2, True)
-    """
-    grid = sorted(set(sizes))
-    must(bool(grid) and grid[0] >= 1, "sizes", "must be numbers from 1", list(sizes))
-    seen: dict[tuple[int, int], float] = {}
-
-    def tried(t: int, k: int) -> float:
-        if (t, k) not in seen:
-            seen[t, k] = error(t, k)
-        return seen[t, k]
-
-    low, high = 0, len(grid) - 1
-    while low < high:
-        middle = (low + high) // 2
-        if tried(grid[middle], grid[middle]) <= tried(grid[middle + 1], grid[middle + 1]):
-            high = middle
-        else:
-            low = middle + 1
-    tried(grid[low], grid[low])
-    best_product = grid[low] ** 2
-    for t in grid:
-        for k in grid:
-            if best_product / math.sqrt(2) <= t * k <= best_product * math.sqrt(2):
-                tried(t, k)
-    (t, k), least = min(seen.items(), key=lambda item: item[1])
-    return Tried(t, k, least, seen)
-
-
-def search_cost(guarantee: ApproxDP, tried: int) -> ApproxDP:
-    """What each of `tried` fits on the people's rows may spend, so that all of them together keep the guarantee.
-
-    The budget is shared in zCDP. Choosing among them is free only where the choice looks at released figures (say, how
-    D' agrees with the measurements): true errors are not released, and choosing by them would cost more.
-    """
-    must(tried >= 1, "tried", "must be at least 1", tried)
-    from hybridp.public.budgets import ZCDP, as_approx
-
-    rho = total_rho(guarantee, 1) / tried
-    return as_approx(ZCDP(rho), guarantee.delta)

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from hybridp import tables
 from hybridp.curator.sources import chosen_by
 from hybridp.errors import must
-from hybridp.public.formulas import Formula
 from hybridp.public.queries import MOST_CELLS, Feature, Piece, Schema, Selection, Workload, at_least, pieces, subsets
 from hybridp.tables import marginals
 from hybridp.tables.engine import answers
@@ -28,7 +27,6 @@ __all__ = [
     "Codes",
     "codes_of",
     "counts",
-    "formula_count",
     "read_codes",
     "read_domain",
     "selected_counts",
@@ -223,8 +221,3 @@ def selected_counts(codes: Codes, selection: Selection) -> Counts:
             matched += codes.values[feature] == target - offsets[feature]
         out[i] = np.count_nonzero(matched >= selection.r[i])
     return out
-
-
-def formula_count(codes: Codes, formula: Formula) -> int:
-    """For how many people the formula holds."""
-    return int(np.count_nonzero(formula.holds(codes.values[list(formula.features)])))

@@ -41,7 +41,6 @@ __all__ = [
     "pick_table",
     "read_codes",
     "top_errors",
-    "top_errors_one_by_one",
 ]
 
 Ints = NDArray[np.int64]
@@ -134,18 +133,6 @@ def top_errors(scores: Iterable[tuple[int, Ints]], picks: int, rho: float, *, wi
     """
     scale = Fraction(gumbel_scale(rho, picks))
     return _top(scores, picks, scale * LATTICE, without, rng)
-
-
-def top_errors_one_by_one(
-    scores: Iterable[tuple[int, Ints]], picks: int, rho: float, *, without: Ints, rng: Randomness
-) -> Ints:
-    """The iterative form (Algorithm 4.2): `picks` passes with fresh noise, for comparison. The same law, and rho."""
-    kept = list(scores)
-    scale = Fraction(gumbel_scale(rho / picks, 1)) * LATTICE
-    out = np.asarray(without, dtype=np.int64)
-    for _ in range(picks):
-        out = np.concatenate([out, _top(kept, 1, scale, out, rng)])
-    return out[len(without) :]
 
 
 @dataclass(slots=True)

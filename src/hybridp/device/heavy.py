@@ -9,27 +9,22 @@ from hybridp.noise import categories, uniform_below
 from hybridp.public.heavy import TwoStage
 from hybridp.randomness import Randomness
 
-__all__ = ["report_record", "report_slots"]
+__all__ = ["report_slots"]
 
 Ints = NDArray[np.int64]
 
 
-def report_record(record: tuple[str, ...], mechanism: TwoStage, *, rng: Randomness) -> int:
-    """One person's report: the number of a slot of the head list, whatever the record.
+def report_slots(slots: Ints, mechanism: TwoStage, *, rng: Randomness) -> Ints:
+    """The two-stage report of many people, each with their own randomness: a slot of the head list, whatever theirs is.
 
     >>> from hybridp.public.budgets import PureDP
     >>> from hybridp.public.heavy import HeadList, two_stage
     >>> from hybridp.randomness import secure
     >>> head = HeadList.of([("news", "a.org"), ("maps", "m.org")])
-    >>> report_record(("news", "a.org"), two_stage(head, PureDP(4.0)), rng=secure()) in range(len(head))
+    >>> own = np.array([head.slot_of(("news", "a.org"))])
+    >>> int(report_slots(own, two_stage(head, PureDP(4.0)), rng=secure())[0]) in range(len(head))
     True
     """
-    slot = mechanism.head.slot_of(record)
-    return int(report_slots(np.array([slot], dtype=np.int64), mechanism, rng=rng)[0])
-
-
-def report_slots(slots: Ints, mechanism: TwoStage, *, rng: Randomness) -> Ints:
-    """The two-stage report of many people, each with their own randomness."""
     head = mechanism.head
     if mechanism.query is None:
         return np.full(len(slots), len(head) - 1, dtype=np.int64)

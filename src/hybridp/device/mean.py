@@ -10,10 +10,10 @@ True
 Of several values some are reported, or one direction, with the whole epsilon:
 
 >>> from hybridp.public.vector import VectorBounds
->>> from hybridp.public.vector_randomisers import best_reports
+>>> from hybridp.public.vector_randomisers import vector_reports
 >>> bounds = VectorBounds.of([0, 0, 0], [1, 1, 1])
->>> several = VectorInvite(bounds, best_reports(PureDP(1.0), 3, bounds.ratio))
->>> report = randomise_vectors([[0.2, 0.9, 0.5]], several, rng=secure())
+>>> several = VectorInvite(bounds, vector_reports("best", PureDP(1.0), 3, bounds.ratio))
+>>> report = randomise_steps(bounds.steps([[0.2, 0.9, 0.5]]), several, rng=secure())
 >>> report.shape, int(np.isfinite(report).sum())
 ((1, 3), 1)
 """
@@ -46,7 +46,6 @@ __all__ = [
     "randomise_many",
     "randomise_own",
     "randomise_steps",
-    "randomise_vectors",
     "reach_reports",
 ]
 
@@ -101,16 +100,11 @@ def randomise_own(levels: Ints, epsilons: Floats, bounds: Bounds, *, rng: Random
 # --- several numbers --------------------------------------------------------------------------------------------------
 
 
-def randomise_vectors(values: Sequence[Sequence[float]] | Floats, invite: VectorInvite, *, rng: Randomness) -> Floats:
+def randomise_steps(steps: Ints, invite: VectorInvite, *, rng: Randomness) -> Floats:
     """One report for each row, in the values' own units: private as `invite.promise` says, for the whole row.
 
     NaN where a coordinate was not reported. Those that were are unbiased for the clipped value.
     """
-    return randomise_steps(invite.bounds.steps(values), invite, rng=rng)
-
-
-def randomise_steps(steps: Ints, invite: VectorInvite, *, rng: Randomness) -> Floats:
-    """The same for vectors that are already clipped and on the lattice."""
     out = reach_reports(steps, invite, rng=rng)
     for j, b in enumerate(invite.bounds.bounds):
         out[:, j] = b.centre + b.half * invite.bounds.reach * out[:, j]

@@ -5,7 +5,7 @@
 >>> from hybridp.public.shares import share_oracle
 >>> from hybridp.randomness import secure
 >>> invite = ShareInvite(Feature.categorical("smokes", ["yes", "no"]), share_oracle(PureDP(1.0), 2))
->>> report_option("yes", invite, rng=secure()) in ("yes", "no")
+>>> report_codes(np.array([0]), invite, rng=secure())[0] in ("yes", "no")
 True
 """
 
@@ -24,20 +24,13 @@ from hybridp.public.oracles import support_counts
 from hybridp.public.shares import ShareInvite, ShareReports, written_reports
 from hybridp.randomness import Randomness
 
-__all__ = ["report_codes", "report_joint", "report_option", "simulated_reports"]
+__all__ = ["report_codes", "report_joint", "simulated_reports"]
 
 _LOT = 1 << 18
 
 
-def report_option(option: str, invite: ShareInvite, *, rng: Randomness) -> str:
-    """One person's report: private as `invite.promise` says. What is not an option counts as the last one."""
-    values = invite.question.values
-    code = values.index(option) if option in values else len(values) - 1
-    return report_codes(np.array([code], dtype=np.int64), invite, rng=rng)[0]
-
-
 def report_codes(codes: NDArray[np.int64], invite: ShareInvite, *, rng: Randomness) -> list[str]:
-    """The same for the codes of many people, each with their own randomness."""
+    """The reports of many people, each with their own randomness: private as `invite.promise` says."""
     return written_reports(invite, oracle_reports(invite.oracle, codes, rng=rng))
 
 

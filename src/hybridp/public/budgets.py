@@ -1,4 +1,4 @@
-"""Privacy budgets, the neighbouring relation they speak of, composition and conversion.
+"""Privacy budgets, the neighbouring relation they speak of, and conversion.
 
 A budget without its neighbouring relation means nothing, so every budget carries one:
 
@@ -6,10 +6,6 @@ A budget without its neighbouring relation means nothing, so every budget carrie
   number of people is public.
 * ``add-remove``: one person's data is *added or taken away*. The number of people is protected too.
 
->>> sequential(PureDP(0.5), PureDP(0.25))
-PureDP(epsilon=0.75, neighbours=<Neighbours.REPLACE_ONE: 'replace-one'>)
->>> parallel(PureDP(0.5), ApproxDP(0.25, 1e-6))
-ApproxDP(epsilon=0.5, delta=1e-06, neighbours=<Neighbours.REPLACE_ONE: 'replace-one'>)
 >>> round(as_approx(ZCDP(0.125), delta=1e-6).epsilon, 3)
 2.419
 """
@@ -17,7 +13,7 @@ ApproxDP(epsilon=0.5, delta=1e-06, neighbours=<Neighbours.REPLACE_ONE: 'replace-
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
@@ -25,7 +21,7 @@ from functools import lru_cache
 from itertools import pairwise
 from numbers import Real
 
-from hybridp.errors import InvalidInput, must
+from hybridp.errors import must
 
 __all__ = [
     "LOCAL_LIMIT",
@@ -35,13 +31,9 @@ __all__ = [
     "PureDP",
     "ZCDP",
     "as_approx",
-    "as_replacement",
-    "as_zcdp",
     "doubts",
     "hides_little",
-    "parallel",
     "promised",
-    "sequential",
     "split",
     "split_off",
     "zcdp_for",
@@ -125,82 +117,6 @@ def promised(
     (PureDP(epsilon=1.0, neighbours=<Neighbours.REPLACE_ONE: 'replace-one'>), 1e-06)
     """
     return ApproxDP(epsilon, delta, neighbours) if delta else PureDP(epsilon, neighbours)
-
-
-def _one_relation(budgets: list[Budget]) -> Neighbours:
-    must(bool(budgets), "budgets", "must name at least one budget", budgets)
-    relations = {b.neighbours for b in budgets}
-    if len(relations) != 1:
-        raise InvalidInput(
-            "`budgets` must share one neighbouring relation; convert them with as_replacement first. "
-            f"Got {', '.join(sorted(relations))}."
-        )
-    return relations.pop()
-
-
-def _combine(budgets: Iterable[Budget], fold: Callable[[list[float]], float]) -> Budget:
-    listed = list(budgets)
-    relation = _one_relation(listed)
-    kinds = {type(b) for b in listed}
-    if ZCDP in kinds and ApproxDP in kinds:
-        raise InvalidInput(
-            "`budgets` must not mix zCDP with (epsilon, delta)-DP; convert the zCDP part with as_approx first. "
-            f"Got {', '.join(str(b) for b in listed)}."
-        )
-    if ZCDP in kinds:
-        return ZCDP(fold([as_zcdp(b).rho for b in listed]), relation)
-    epsilon = fold([b.epsilon for b in listed if not isinstance(b, ZCDP)])
-    if ApproxDP in kinds:
-        delta = fold([b.delta for b in listed if not isinstance(b, ZCDP)])
-        return ApproxDP(epsilon, delta, relation)
-    return PureDP(epsilon, relation)
-
-
-def sequential(*budgets: Budget) -> Budget:
-    """What the same people spend when all of these mechanisms see their data (basic composition).
-
-    Pure and approximate levels add up; with zCDP among them, pure budgets count as epsilon^2/2 and the rhos add up.
-    """
-    return _combine(budgets, math.fsum)
-
-
-def parallel(*budgets: Budget) -> Budget:
-    """What people spend when each mechanism sees *other* people: the largest.
-
-    Holds under replacement because the partition is fixed: which part a person belongs to (their trust choice) is
-    public and does not change when their data is replaced.
-    """
-    return _combine(budgets, max)
-
-
-def as_replacement(budget: Budget) -> Budget:
-    """An add/remove guarantee stated for replacement: a replacement is one removal and one addition.
-
-    epsilon doubles, delta becomes ``(1 + e^epsilon) delta``, rho quadruples (group privacy for two).
-
-    >>> as_replacement(PureDP(0.5, Neighbours.ADD_REMOVE)).epsilon
-    1.0
-    """
-    if budget.neighbours is Neighbours.REPLACE_ONE:
-        return budget
-    match budget:
-        case PureDP(epsilon):
-            return PureDP(2 * epsilon)
-        case ApproxDP(epsilon, delta):
-            return ApproxDP(2 * epsilon, (1 + math.exp(min(epsilon, 700.0))) * delta)
-        case ZCDP(rho):
-            return ZCDP(4 * rho)
-
-
-def as_zcdp(budget: Budget) -> ZCDP:
-    """epsilon-DP is epsilon^2/2-zCDP (Bun and Steinke 2016, Prop. 1.4). (epsilon, delta)-DP has no such form."""
-    match budget:
-        case ZCDP():
-            return budget
-        case PureDP(epsilon, relation):
-            return ZCDP(epsilon**2 / 2, relation)
-        case _:
-            raise InvalidInput(f"`budget` must be pure or zCDP to be stated as zCDP. Got {budget}.")
 
 
 def as_approx(budget: Budget, delta: float) -> ApproxDP:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -26,9 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, must
-from hybridp.public.queries import Feature, Schema, Threshold
+from hybridp.public.queries import Feature, Schema
 
-__all__ = ["Atom", "Count", "Formula", "Not", "Polynomial", "parse_formula", "query_formula"]
+__all__ = ["Atom", "Count", "Formula", "Not", "Polynomial", "parse_formula"]
 
 MOST_TERMS = 1 << 16
 
@@ -138,16 +138,6 @@ class Formula:
         must(few <= MOST_TERMS, "formula", f"must have a surrogate of at most {MOST_TERMS} terms", few)
         terms = [(1.0, t) for t in yes] if len(yes) <= len(no) else [(1.0, ()), *((-1.0, t) for t in no)]
         return Polynomial(schema.width, tuple(groups), tuple(terms))
-
-
-def query_formula(schema: Schema, threshold: Threshold, values: Sequence[int]) -> Formula:
-    """The query of a threshold with these target codes."""
-    must(len(values) == threshold.k, "values", f"must be {threshold.k}, one for each feature", len(values))
-    for feature, code in zip(threshold.features, values, strict=True):
-        size = schema.sizes[feature]
-        must(0 <= code < size, schema.names[feature], f"must be a code from 0 to {size - 1}", code)
-    parts = tuple(Atom(f, frozenset([int(v)])) for f, v in zip(threshold.features, values, strict=True))
-    return Formula(Count(threshold.r, threshold.k, parts))
 
 
 def parse_formula(schema: Schema, text: str) -> Formula:

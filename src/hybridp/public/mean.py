@@ -33,14 +33,11 @@ __all__ = [
     "answered_noise",
     "critical_c",
     "critical_n",
-    "critical_n_fixed_noise",
     "full_lm",
     "hybrid",
     "kvh_weight",
-    "lm_only",
     "over_best",
     "over_worst",
-    "pwh_beats_both",
     "pwh_weight",
     "sampling_variance",
     "sum_noise",
@@ -144,11 +141,6 @@ def full_lm(s: Setting) -> Floats:
     return _array(s.noise_l / s.n + 0 * s.c)
 
 
-def lm_only(s: Setting) -> Floats:
-    """E_L, P Lemma 3.11: only the local group."""
-    return hybrid(s, 0.0)
-
-
 def hybrid(s: Setting, weight: ArrayLike) -> Floats:
     """E_H(w), P Lemma 3.13: weight w on the trusted mean, 1-w on the local mean."""
     w = _array(weight)
@@ -207,34 +199,12 @@ def critical_n(s: Setting) -> Floats:
     return _array(np.where(room > 0, at, np.inf))
 
 
-def critical_n_fixed_noise(s: Setting) -> Floats:
-    """n_crit of P Lemma 3.6 as corrected, for a trusted noise variance s_T^2 that stays fixed while n grows.
-
-    ``[c s_L^2 - (1-c)((1-c) var_T + c var_L)] / (c ((mu_T - mu)^2 + s_T^2))``: TCM-Only wins up to this n.
-    """
-    top = s.c * s.noise_l - (1 - s.c) * ((1 - s.c) * s.var_t + s.c * s.var_l)
-    return _array(top / (s.c * (s.trusted_bias**2 + s.noise_t)))
-
-
 def sup_over_best(epsilon: ArrayLike, sd: ArrayLike, width: ArrayLike) -> Floats:
     """sup R of KVH with Laplace noise over all n and c: ``2 + (epsilon sd/width)^2/2``, approached but not attained.
 
     At most 17/8 for epsilon <= 1, since sd <= width/2 (P Cor. 4.4 allows up to 16/7).
     """
     return _array(2 + (_array(epsilon) * _array(sd) / _array(width)) ** 2 / 2)
-
-
-def pwh_beats_both(n: ArrayLike, c: ArrayLike, epsilon: ArrayLike, sd: ArrayLike, width: ArrayLike) -> NDArray[Any]:
-    """Where PWH with Laplace noise has R > 1 (P sec. 5, corrected), for more than one trusted person.
-
-    With y = (epsilon sd/width)^2: iff ``c >= y/(2+y)`` or ``n < (1-c)(2+y)/(c((1-c) y - 2c))``.
-    """
-    n, c = _array(n), _array(c)
-    y = (_array(epsilon) * _array(sd) / _array(width)) ** 2
-    room = (1 - c) * y - 2 * c
-    with np.errstate(divide="ignore"):
-        limit = np.where(room > 0, (1 - c) * (2 + y) / (c * np.where(room > 0, room, 1)), np.inf)
-    return np.asarray((c >= y / (2 + y)) | (n < limit))
 
 
 # --- the trusted group's noise ----------------------------------------------------------------------------------------

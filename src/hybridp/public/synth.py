@@ -3,8 +3,7 @@
 Everything is accounted in zCDP under the replacement of one person's data, which moves one count up and another down:
 
 * a whole marginal, measured as one vector, has the L2 sensitivity sqrt(2), whatever the number of its cells;
-* a single query has the sensitivity 1, and so have the errors among which the worst query is looked for;
-* all consistent queries of an r-of-k threshold together have the sensitivity of `threshold_sensitivity`.
+* a single query has the sensitivity 1, and so have the errors among which the worst query is looked for.
 
 Noise of standard deviation sigma on counts is D^2/(2 sigma^2)-zCDP (Bun and Steinke 2016, Prop. 1.6; for discrete noise
 Canonne, Kamath and Steinke 2020, Thm 4). The exponential mechanism with epsilon' is epsilon'^2/8-zCDP (Cesar and Rogers
@@ -21,7 +20,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import combinations, product
+from itertools import combinations
 from statistics import NormalDist
 from typing import Literal
 
@@ -45,15 +44,12 @@ __all__ = [
     "cumulative_epsilons",
     "gaussian_level",
     "gumbel_scale",
-    "gumbel_scale_as_printed",
     "measured_last",
     "query_rounds",
-    "selection_cost",
     "significance",
     "table_plan",
     "table_rounds",
     "table_sigma",
-    "threshold_sensitivity",
     "total_rho",
     "usual_method",
 ]
@@ -98,49 +94,11 @@ def gumbel_scale(rho: float, picks: int) -> float:
     A round of Algorithm 4.4 that is given rho' spends half of it here, so that the scale is sqrt(K/rho') people, or
     sqrt(K/(rho' n^2)) as a share. The printed sqrt(K/(2 rho' n^2)) would spend all of rho', and the round 1.5 rho'.
 
-    >>> round(gumbel_scale(0.005, 4), 9), round(gumbel_scale_as_printed(0.01, 4), 9)
-    (20.0, 14.142135624)
+    >>> round(gumbel_scale(0.005, 4), 9)
+    20.0
     """
     must(picks >= 1, "picks", "must be at least 1", picks)
     return _least(rho, Fraction(2, picks))
-
-
-def gumbel_scale_as_printed(round_rho: float, picks: int) -> float:
-    """The scale printed in Algorithm 4.4, in people, for a round that is given `round_rho`. Unsafe: only to compare."""
-    return math.sqrt(picks / (2 * round_rho))
-
-
-def selection_cost(scale: float, picks: int) -> float:
-    """The zCDP of the top `picks` with this Gumbel scale in people: each is exponential with epsilon' = 2/scale."""
-    return picks * (2 / scale) ** 2 / 8
-
-
-def threshold_sensitivity(sizes: tuple[int, ...], r: int) -> float:
-    """The L2 sensitivity, in people, of all consistent r-of-k queries over features of these sizes together.
-
-    The square is the number of queries that hold for exactly one of two records, for the two records where that is
-    most. Whether a query holds depends on how many of its k targets are the first record's values and how many the
-    second's: a feature on which the records differ has one target for each and m - 2 for neither.
-
-    >>> threshold_sensitivity((5, 7, 9), 3) == math.sqrt(2)
-    True
-    """
-    must(all(m >= 2 for m in sizes), "sizes", "must be at least 2", sizes)
-    must(1 <= r <= len(sizes), "r", f"must be between 1 and {len(sizes)}", r)
-    return math.sqrt(max(_apart(sizes, differ, r) for differ in product((False, True), repeat=len(sizes))))
-
-
-def _apart(sizes: tuple[int, ...], differ: tuple[bool, ...], r: int) -> int:
-    """How many targets match the first record at least r times, or the second, but not both."""
-    ways = {(0, 0): 1}
-    for size, apart in zip(sizes, differ, strict=True):
-        steps = [((1, 0), 1), ((0, 1), 1), ((0, 0), size - 2)] if apart else [((1, 1), 1), ((0, 0), size - 1)]
-        longer: dict[tuple[int, int], int] = {}
-        for (a, b), count in ways.items():
-            for (da, db), more in steps:
-                longer[a + da, b + db] = longer.get((a + da, b + db), 0) + count * more
-        ways = longer
-    return sum(count for (a, b), count in ways.items() if (a >= r) != (b >= r))
 
 
 def total_rho(guarantee: ApproxDP, rounds: int) -> float:

@@ -11,10 +11,10 @@ square root of d when only the box is known). Two ways to say something about it
 
 Either way one coordinate's report y is unbiased with variance ``constant + quadratic z^2``.
 
->>> plan = best_reports(PureDP(1.0), dimensions=100, ratio=1.0)
+>>> plan = vector_reports("best", PureDP(1.0), dimensions=100, ratio=1.0)
 >>> plan.name, round(plan.cost(0.01), 1)
 ('unit-vector', 6.5)
->>> best_reports(PureDP(1.0), dimensions=100, ratio=10.0).name
+>>> vector_reports("best", PureDP(1.0), dimensions=100, ratio=10.0).name
 'sampling'
 """
 
@@ -40,7 +40,6 @@ __all__ = [
     "UnitVector",
     "VectorLocalName",
     "VectorReports",
-    "best_reports",
     "cap_moment",
     "scalar_reports",
     "unit_vector",
@@ -295,17 +294,12 @@ def _sampling(guarantee: Guarantee, dimensions: int, second_moment: float) -> Sc
     return min(plans, key=lambda plan: plan.cost(second_moment))
 
 
-def best_reports(guarantee: Guarantee, dimensions: int, ratio: float) -> VectorReports:
-    """The report with the smallest worst-case variance, summed over the coordinates; decided before anyone is asked.
-
-    Worst case: centred data on the edge of the ball (or in the corners of the box), a mean square of
-    ``min(1, ratio^2/d)`` a coordinate.
-    """
-    return vector_reports("best", guarantee, dimensions, ratio)
-
-
 def vector_reports(name: VectorLocalName, guarantee: Guarantee, dimensions: int, ratio: float) -> VectorReports:
-    """The report by its name on the command line; "sampling" chooses how many coordinates."""
+    """The report by its name on the command line; "sampling" chooses how many coordinates, "best" by the worst case.
+
+    That is centred data on the edge of the ball (or in the corners of the box): a mean square of ``min(1, ratio^2/d)``
+    a coordinate.
+    """
     pure = _usable(guarantee, dimensions)
     second_moment = min(1.0, ratio**2 / dimensions)
     match name:

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from hybridp.public.personal_baselines import two_groups
 from hybridp_lab.figure.catalogue import Figure, Grid, Point, Row
 from hybridp_lab.papers.adpm2023.judges import judge_figure, judge_table_one, judge_table_two, second_order
 from hybridp_lab.papers.adpm2023.simulation import METHODS, NOTES, PRINTED, adpm_errors, adpm_table_one, adpm_table_two
+from hybridp_lab.papers.adpm2023.two_groups import two_groups
 
 __all__ = ["FIGURES"]
 

@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.public.personal import adpm_weights
-from hybridp.public.personal_baselines import ldpe, sampling_mechanism, two_groups
+from hybridp.public.personal_baselines import ldpe, sampling_mechanism
 from hybridp_lab.figure.declared import Check, Row, Verdict
 from hybridp_lab.figure.ruling import ALIKE, MUCH, PAR, bounded, exact, unjudged
 from hybridp_lab.papers.adpm2023.simulation import METHODS, PRINTED
+from hybridp_lab.papers.adpm2023.two_groups import two_groups
 
 __all__ = ["judge_figure", "judge_table_one", "judge_table_two", "second_order"]
 

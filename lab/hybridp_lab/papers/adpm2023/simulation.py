@@ -23,11 +23,11 @@ from hybridp.public.personal_baselines import (
     ldpe,
     propdpm,
     sampling_mechanism,
-    two_groups,
     uni,
 )
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp_lab.figure.catalogue import Point, Row
+from hybridp_lab.papers.adpm2023.two_groups import two_groups
 
 __all__ = ["METHODS", "NOTES", "PRINTED", "adpm_errors", "adpm_table_one", "adpm_table_two", "table_one"]
 

@@ -45,7 +45,7 @@ def over_best(s: Setting, error: ArrayLike) -> Floats:
     (2.09, 1.97)
     """
     trusted = (s.c > theory.critical_c(s)) & (s.n <= critical_n(s))
-    return np.asarray(np.where(trusted, theory.tcm_only(s), theory.lm_only(s)) / np.asarray(error))
+    return np.asarray(np.where(trusted, theory.tcm_only(s), theory.hybrid(s, 0.0)) / np.asarray(error))
 
 
 def gamma(s: Setting) -> Floats:

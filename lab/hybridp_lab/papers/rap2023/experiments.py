@@ -170,7 +170,8 @@ def rap(
     """
     import torch
 
-    from hybridp.blend.relaxed import Options, QueryGoal, project, start
+    from hybridp.blend.relaxed import start
+    from hybridp_lab.papers.rap2023.projection import Options, QueryGoal, project
 
     start_seed, *sources = rng.spawn(rounds + 1)
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -217,7 +218,8 @@ def non_adaptive(
     """
     import torch
 
-    from hybridp.blend.relaxed import Options, TableGoal, project, start
+    from hybridp.blend.relaxed import start
+    from hybridp_lab.papers.rap2023.projection import Options, TableGoal, project
 
     start_seed, source = rng.spawn(2)
     sigma = answer_sigma(total_rho(guarantee, 1) / workload.queries)

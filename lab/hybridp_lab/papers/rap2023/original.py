@@ -173,7 +173,8 @@ def project_tables(
     """
     import torch
 
-    from hybridp.blend.relaxed import Relaxed, TableGoal, loss_and_gradient, sparsemax_blocks
+    from hybridp.blend.relaxed import Relaxed, sparsemax_blocks
+    from hybridp_lab.papers.rap2023.projection import TableGoal, loss_and_gradient
 
     queries = sum(values.size for _, values in tables)
     moved = sorted({f for t, _ in tables for f in t.features})

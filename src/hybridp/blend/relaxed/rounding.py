@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hybridp.blend.heavy import simplex
 from hybridp.blend.relaxed.data import Records, Relaxed
 from hybridp.errors import must
 
-__all__ = ["round_records", "simplex_table", "weighted_average"]
+__all__ = ["round_records"]
 
 Floats = NDArray[np.float64]
 
@@ -50,42 +47,3 @@ def round_records(data: Relaxed | Records, rows: int, *, seed: int) -> NDArray[n
         found = np.searchsorted(steps, owner + within, side="right") - owner * size
         out[:, feature] = np.clip(found, 0, size - 1)
     return out[mixed]
-
-
-def simplex_table(noisy: NDArray[Any], total: float = 1.0) -> Floats:
-    """The closest table (in L2) without negative cells and with this total.
-
-    `hybridp.blend.heavy.simplex` of its cells. The true table is such a table, so that the L2 error can only become
-    smaller.
-
-    >>> simplex_table(np.array([0.75, 0.5, -0.25])).tolist()
-    [0.625, 0.375, 0.0]
-    """
-    must(total > 0, "total", "must be positive", total)
-    values = np.asarray(noisy, dtype=np.float64)
-    return simplex(values.ravel(), total).reshape(values.shape)
-
-
-def weighted_average(
-    measured: NDArray[Any],
-    measured_variance: NDArray[Any] | float,
-    synthetic: NDArray[Any],
-    synthetic_variance: NDArray[Any] | float,
-) -> tuple[Floats, Floats]:
-    """The average of two answers weighted by their inverse variances, and its variance 1 / (1/u + 1/v).
-
-    The synthetic answer's variance is an estimate of its mean squared error; the average is the best one where the two
-    errors are independent. A variance of infinity leaves an answer out.
-
-    >>> [float(x) for x in weighted_average(np.array(1.0), 1.0, np.array(2.0), 3.0)]
-    [1.25, 0.75]
-    """
-    u = np.asarray(measured_variance, dtype=np.float64)
-    v = np.asarray(synthetic_variance, dtype=np.float64)
-    must(bool((u > 0).all() and (v > 0).all()), "variance", "must be positive", "one that is not")
-    must(bool((np.isfinite(u) | np.isfinite(v)).all()), "variance", "must be finite for one of the two", "neither")
-    share = (1 / v) / (1 / u + 1 / v)
-    first, second = np.asarray(measured, dtype=np.float64), np.asarray(synthetic, dtype=np.float64)
-    variance = 1 / (1 / u + 1 / v)
-    average = (1 - share) * first + share * second
-    return average, np.broadcast_to(variance, average.shape).astype(np.float64)
