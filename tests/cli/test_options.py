@@ -87,7 +87,7 @@ def test_one_grammar() -> None:
         (f"release {MEAN} --epsilon 1 --epsilon-column e", "`epsilon` must not go with everyone's own epsilon"),
         (f"release {MEAN} --epsilon-column e --local-sd 1", "`local-sd` must be left out where everyone"),
         (f"release {MEAN} --epsilon 1 --estimator fixed", "`weight` must be given for the estimator fixed"),
-        (f"release {MEAN} --epsilon 1 --estimator uni", "`estimator` must go with everyone's own epsilon (--"),
+        (f"release {MEAN} --epsilon 1 --estimator adpm", "`estimator` must go with everyone's own epsilon (--"),
         (f"release {MEAN} --epsilon 1 --record-key k", "`person` must go with --record-key or --record-id"),
         (f"randomise {MEAN} --epsilon 0 --out o.csv", "`epsilon` must be positive and finite"),
     ],

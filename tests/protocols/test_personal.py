@@ -262,8 +262,3 @@ def test_epsilons_too_small_for_any_estimate(tmp_path: Path) -> None:
     path = write(tmp_path / "rows.csv", PAY[:10], np.full(10, 0.01), trusted=10, reports=np.zeros(0))
     with pytest.raises(InvalidInput, match="midpoint"):
         release(path, replace(STUDY, estimator="adpm"))
-
-
-def test_uni_needs_everybody(rows: Path) -> None:
-    with pytest.raises(InvalidInput, match="uni"):
-        release(rows, replace(STUDY, estimator="uni"))

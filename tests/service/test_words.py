@@ -171,8 +171,6 @@ PLANS: dict[str, dict[str, Any]] = {
     | {"kind": "personal-mean", "allowed_epsilons": [0.5, 4.0], "time_precision": 7 * 86_400},
     "personal, the trusted alone": {k: MEAN[k] for k in ("title", "bounds")}
     | {"kind": "personal-mean", "allowed_epsilons": [0.5, 4.0], "time_precision": 60, "estimator": "adpm"},
-    "personal, all alike": {k: MEAN[k] for k in ("title", "bounds")}
-    | {"kind": "personal-mean", "allowed_epsilons": [0.5, 4.0], "time_precision": 60, "estimator": "uni"},
     "vector": {
         "kind": "vector-mean",
         "title": "v",
@@ -341,7 +339,7 @@ def rule_uses(plan: Any, task: Any, text: str) -> None:
 
 
 TRUSTED, LOCAL = frozenset({"trusted"}), frozenset({"local"})
-ALONE = {"tcm-only": TRUSTED, "adpm": TRUSTED, "propdpm": TRUSTED, "uni": TRUSTED, "lm-only": LOCAL}
+ALONE = {"tcm-only": TRUSTED, "adpm": TRUSTED, "lm-only": LOCAL}
 
 
 def heard(plan: Any) -> frozenset[str]:
@@ -352,8 +350,8 @@ def heard(plan: Any) -> frozenset[str]:
 def rule_weight(plan: Any, task: Any, text: str) -> None:
     if plan.kind != "personal-mean":
         assert text == ""
-    else:  # everybody at the smallest epsilon has one weight; else weights grow with epsilon
-        assert text.startswith("Your answer counts the same" if plan.estimator == "uni" else "Less protection lets")
+    else:  # weights grow with epsilon
+        assert text.startswith("Less protection lets")
 
 
 def rule_trusted_published(plan: Any, task: Any, text: str) -> None:

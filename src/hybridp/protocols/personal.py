@@ -40,7 +40,6 @@ from hybridp.public.heterogeneous import PersonalDP
 from hybridp.public.mean import SYNONYMS
 from hybridp.public.messages import OWN_EPSILON, ReportsByEpsilon, WeightedSum, own_epsilon_text
 from hybridp.public.personal import adpm_weights
-from hybridp.public.personal_baselines import propdpm, uni
 from hybridp.public.shuffling import LevelMixing
 from hybridp.public.trust import drawn_trust, label_column
 from hybridp.randomness import Randomness, secure
@@ -74,7 +73,7 @@ __all__ = [
     "trusted_weights",
 ]
 
-PersonalEstimator = Literal["everyone", "unified", "adpm", "propdpm", "uni"]
+PersonalEstimator = Literal["everyone", "unified", "adpm"]
 PERSONAL_ESTIMATORS: tuple[PersonalEstimator, ...] = get_args(PersonalEstimator)
 ACCOUNTS = {"trusted": f"trusted {SHARES}", "local": f"local {SHARES}"}
 """Ledger accounts in which 1 stands for each person's own epsilon: nobody is ever charged more than that."""
@@ -254,13 +253,6 @@ def trusted_weights(
     study: PersonalStudy, epsilons: Floats, people: NDArray[np.int64], spread: blending.Spread
 ) -> Floats:
     """The weight of a person at each level of epsilon, in the unit coordinate (width 2)."""
-    match study.estimator:
-        case "uni":
-            found = uni(epsilons, width=2.0, counts=people)
-            must(math.isfinite(found.mse), "epsilons", "must be positive for everybody for the estimator uni", 0)
-            return np.full(len(epsilons), 1 / float(people.sum()))
-        case "propdpm":
-            return propdpm(epsilons, width=2.0, counts=people).weight
     best = adpm_weights(epsilons, variance=min(spread.used, 1.0), width=2.0, counts=people)
     if study.estimator == "adpm" and best.constant_better:
         raise InvalidInput(

@@ -267,7 +267,6 @@ def task_of(study_id: str, plan: SomePlan, phase: int, head: Head | None) -> dic
             own = {
                 "bounds": {"lower": plan.asked.lower, "upper": plan.asked.upper},
                 "step": plan.asked.step,
-                "equal_weights": plan.asked.estimator == "uni",
                 "choices": [{"epsilon": e, "randomiser": r, "browser": r["browser"]} for e, r in mechanisms.items()],
             }
         case VectorPlan():

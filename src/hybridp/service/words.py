@@ -345,8 +345,6 @@ def _shuffled_promise(task: Task, mixer: Mapping[str, Any]) -> str:
 def _weight(task: Task) -> str:
     if not task.get("choices"):
         return ""
-    if task["equal_weights"]:
-        return "Your answer counts the same whatever you choose. The table below says what it means."
     return "Less protection lets your answer count for more. The table below says what it means."
 
 

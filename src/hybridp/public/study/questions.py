@@ -41,8 +41,6 @@ ESTIMATORS = {
 PERSONAL_ESTIMATORS = {
     "unified": "both groups, each person by their own epsilon: assumes that people of all epsilons are alike",
     "adpm": "trusted people, by the best weights for their epsilons",
-    "propdpm": "trusted people, weighed in proportion to their epsilon",
-    "uni": "trusted people, all at the smallest epsilon",
 }
 NOISES = {
     "best": "the smaller of the two",
