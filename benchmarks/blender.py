@@ -21,12 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.utility import DOCS, write_between
-from hybridp.bench.heavy import simulate_heavy
 from hybridp.protocols.heavy import HeavyBlend, HeavyStudy, LocalHeavy, invitation
 from hybridp.public.budgets import ApproxDP
 from hybridp.randomness import seeded
 from hybridp_lab.baselines.heavy_metrics import WILDCARD, ndcg, ndcg_of_ndcgs
 from hybridp_lab.papers.blender.aol import PEOPLE, sample_aol_like
+from hybridp_lab.papers.blender.collection import as_in_the_paper, simulate_heavy
 
 __all__ = ["Truth", "main", "measure", "score", "studies"]
 
@@ -96,7 +96,7 @@ def score(found: HeavyBlend, truth: Truth, k: int) -> list[float]:
 
 def studies() -> dict[str, HeavyStudy]:
     """The dissertation's, ours, and every report with and without the discovery group's counts."""
-    found = {"paper": HeavyStudy.as_in_the_paper(PROMISE, HEAD), "ours": HeavyStudy(PROMISE, head=HEAD, local="best")}
+    found = {"paper": as_in_the_paper(PROMISE, HEAD), "ours": HeavyStudy(PROMISE, head=HEAD, local="best")}
     for local in LOCALS:
         for reuse in (False, True):
             found[f"{local}, {'reuse' if reuse else 'no reuse'}"] = HeavyStudy(

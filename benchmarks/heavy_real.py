@@ -35,13 +35,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.utility import DOCS, write_between
-from hybridp.bench.heavy import simulate_heavy
 from hybridp.bench.heavy_plan import zipf
 from hybridp.protocols.heavy import HeavyBlend, HeavyStudy
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp_lab.baselines.heavy import gather, ldpminer, pem, scatter, tcm_only, text_codes
 from hybridp_lab.baselines.heavy_metrics import l1_error, ndcg
+from hybridp_lab.papers.blender.collection import as_in_the_paper, simulate_heavy
 
 __all__ = ["DataSet", "data_sets", "main", "one_trial"]
 
@@ -223,7 +223,7 @@ def one_trial(data: DataSet, people: People, epsilon: float, opt_in: float, seed
 
     ours = blended(HeavyStudy(promise, depth=data.depth, head=HEAD, local="best"))
     single = ours if data.depth == 1 else blended(HeavyStudy(promise, depth=1, head=HEAD, local="best"))
-    paper = blended(HeavyStudy.as_in_the_paper(promise, HEAD, data.depth))
+    paper = blended(as_in_the_paper(promise, HEAD, data.depth))
     alone = _histogram(people, trusted, promise, seed)
     return {
         "ours": people.judge(*_listed(ours.blended)),

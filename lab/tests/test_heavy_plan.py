@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hybridp.bench.heavy import simulate_heavy
 from hybridp.bench.heavy_plan import HeavyPlan, plan_heavy, shown_probability, zipf
 from hybridp.errors import InvalidInput
 from hybridp.protocols.heavy import HeavyStudy
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.heavy import discovery
 from hybridp.randomness import seeded
+from hybridp_lab.papers.blender.collection import simulate_heavy
 
 SETTINGS = [
     (ApproxDP(4.0, 1e-5), 50_000, 0.10, 1.0, 30),

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hybridp.bench.heavy import HeavyTrial, simulate_heavy
 from hybridp.bench.heavy_plan import zipf
 from hybridp.errors import InvalidInput
 from hybridp.protocols import heavy as blender
@@ -19,6 +18,7 @@ from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import HeadList, TwoStage, counting_noise, discovery
 from hybridp.public.messages import OptInCounts
 from hybridp.randomness import seeded
+from hybridp_lab.papers.blender.collection import HeavyTrial, as_in_the_paper, simulate_heavy
 
 PROMISE = ApproxDP(4.0, 1e-5)
 STUDY = HeavyStudy(PROMISE)
@@ -59,7 +59,7 @@ STUDIES = {
     "slots": replace(STUDY, blend="slots"),
     "little privacy budget": replace(STUDY, guarantee=ApproxDP(1.0, 1e-5)),
     "trimmed": replace(STUDY, head=8),
-    "paper": HeavyStudy.as_in_the_paper(PROMISE),
+    "paper": as_in_the_paper(PROMISE),
     "oue": replace(STUDY, local="oue"),
     "hashing": replace(STUDY, local="hashing"),
 }
@@ -91,7 +91,7 @@ def test_reusing_the_discovery_counts_narrows_the_intervals() -> None:
 
 
 def test_the_paper_mode_is_the_papers() -> None:
-    study = HeavyStudy.as_in_the_paper(PROMISE, head=10)
+    study = as_in_the_paper(PROMISE, head=10)
     found = trial(study, 3)
     assert (study.local, study.reuse, study.blend, study.local_guarantee) == ("two-stage", False, "slots", PROMISE)
     assert isinstance(blender.invitation(found.head, study).mechanism, TwoStage)

@@ -26,6 +26,7 @@ from hybridp.release.receipt import CURATOR, VIEWER
 
 PROMISE = ApproxDP(4.0, 1e-5)
 STUDY = HeavyStudy(PROMISE)
+PAPER = replace(STUDY, local="two-stage", reuse=False, blend="slots", spare=1.0, estimator="hybrid")
 COLUMNS = files.RecordColumns("id", ("query", "url"), "trust")
 SHARES = zipf(300, 1.2)
 SECRET = "sentinel-8271"  # stands for a private record: no message may repeat it
@@ -115,7 +116,7 @@ def test_one_column_and_several_rows_a_person(tmp_path: Path) -> None:
     assert [w.record for w in found.wildcards] == [(None,)]
 
 
-@pytest.mark.parametrize("study", [STUDY, replace(STUDY, reuse=False), HeavyStudy.as_in_the_paper(PROMISE)])
+@pytest.mark.parametrize("study", [STUDY, replace(STUDY, reuse=False), PAPER])
 def test_nothing_is_discovered(tmp_path: Path, study: HeavyStudy) -> None:
     """Everybody holds a record of their own: the list is empty, the wildcard has everything, and nothing is named."""
     rows = [(i, f"{SECRET}{i}", "u", "trusted" if i < 200 else "local") for i in range(400)]

@@ -16,16 +16,17 @@ from numpy.typing import NDArray
 
 from hybridp.blend.heavy import Estimate, blend_heavy, held, local_estimate
 from hybridp.blend.shares import to_simplex
-from hybridp.curator.heavy import noisy_counts
+from hybridp.curator.heavy import noisy_counts, shown
 from hybridp.device.heavy import report_slots
 from hybridp.noise import categories
 from hybridp.protocols import heavy as protocol
 from hybridp.public.budgets import ApproxDP
-from hybridp.public.heavy import HeadList, TwoStage, counting_noise
+from hybridp.public.heavy import HeadList, TwoStage, counting_noise, discovery
 from hybridp.public.messages import SlotReports
 from hybridp.public.randomisers import KRandomisedResponse
 from hybridp.randomness import Randomness, synthetic_data_generator
 from hybridp_lab.attacks.recovering import ldp_recover, normalised
+from hybridp_lab.papers.blender.collection import as_in_the_paper
 
 __all__ = ["RECORD_ATTACKS", "RECORD_ESTIMATORS", "record_errors"]
 
@@ -45,7 +46,7 @@ class _Collection:
     def __init__(self, study: protocol.HeavyStudy, records: Ints, truth: Floats, trusted: int, rng: Randomness) -> None:
         n_s = round(trusted * study.discovery_share)
         distinct, counts = np.unique(records[:n_s], return_counts=True)
-        passing, noisy = protocol.discover_head(counts.astype(np.int64), study, rng=rng)
+        passing, noisy = shown(counts.astype(np.int64), discovery(study.trusted_promise), rng=rng)
         names: list[tuple[str, ...]] = [(str(code),) for code in distinct[passing].tolist()]
         full = HeadList.of(names, 1)
         placed = np.array([full.slot_of((str(code),)) for code in range(len(truth))], dtype=np.int64)
@@ -92,9 +93,7 @@ def record_errors(
     records = synthetic_data_generator(rng).choice(RECORDS, size=trusted + local, p=truth).astype(np.int64)
     promise = ApproxDP(epsilon, DELTA)
     ours = _Collection(protocol.HeavyStudy(promise, depth=1, head=LISTED), records, truth, trusted, rng)
-    paper = _Collection(
-        protocol.HeavyStudy.as_in_the_paper(promise, head=LISTED, depth=1), records, truth, trusted, rng
-    )
+    paper = _Collection(as_in_the_paper(promise, head=LISTED, depth=1), records, truth, trusted, rng)
     found = []
     for attack in attacks:
         for share in shares:

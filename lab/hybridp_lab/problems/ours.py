@@ -9,7 +9,6 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.bench.heavy import simulate_heavy
 from hybridp.bench.heavy_plan import zipf
 from hybridp.bench.simulate import errors, salary_like, trials
 from hybridp.blend.mean import Rule
@@ -21,6 +20,7 @@ from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.randomisers import best_randomiser
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp_lab.baselines.heavy_metrics import ndcg
+from hybridp_lab.papers.blender.collection import simulate_heavy
 from hybridp_lab.problems.data import ADULT_SIZES, adult
 
 __all__ = ["blender_problem", "mean_problem", "rap_max_error", "rap_problem"]

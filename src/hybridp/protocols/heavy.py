@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from hybridp.blend import heavy as blending
 from hybridp.blend.heavy import BlendName, HeavyBlend, HeavyEstimator, blend_heavy, keep_best, restrict
-from hybridp.curator import heavy as curating
 from hybridp.device.heavy import report_slots
 from hybridp.errors import InvalidInput, must
 from hybridp.noise.oracles import simulate_counts
@@ -38,11 +37,9 @@ __all__ = [
     "Invitation",
     "LocalHeavy",
     "blend_heavy",
-    "discover_head",
     "invitation",
     "keep_best",
     "list_mixing",
-    "local_estimate",
     "mixed_invitation",
     "opt_in_counts",
     "ranked_queries",
@@ -124,12 +121,6 @@ class HeavyStudy:
         """Only the two-stage report spends delta; the others are purely private."""
         return self.guarantee if self.local == "two-stage" else PureDP(self.guarantee.epsilon)
 
-    @classmethod
-    def as_in_the_paper(cls, guarantee: ApproxDP, head: int = 50, depth: int = 2) -> HeavyStudy:
-        """The dissertation's mechanism: two-stage reports, no reuse, slots blended one by one."""
-        return cls(guarantee, depth=depth, head=head, local="two-stage", reuse=False, blend="slots", spare=1.0,
-                   estimator="hybrid")  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Invitation:
@@ -140,11 +131,6 @@ class Invitation:
 
 
 # --- the trusted group ------------------------------------------------------------------------------------------------
-
-
-def discover_head(counts: Ints, study: HeavyStudy, *, rng: Randomness) -> tuple[Ints, Ints]:
-    """Step 2: which of the distinct records of the discovery group are shown, with their noisy counts."""
-    return curating.shown(counts, discovery(study.trusted_promise), rng=rng)
 
 
 def opt_in_counts(
@@ -216,11 +202,6 @@ def report(slots: Ints, invite: Invitation, *, rng: Randomness) -> SlotReports:
         counts = np.bincount(report_slots(slots, invite.mechanism, rng=rng), minlength=len(invite.head))
         return SlotReports(len(slots), counts.astype(np.int64))
     return SlotReports(len(slots), simulate_counts(invite.mechanism, slots, rng=rng))
-
-
-def local_estimate(invite: Invitation, reports: SlotReports) -> blending.Estimate:
-    """What the devices say by themselves."""
-    return blending.local_estimate(invite.head, invite.mechanism, reports)
 
 
 # --- what is told of everyone's counts -------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Simulated heavy-hitter collections: made-up or declared non-private records, the real mechanisms, a seed."""
+"""Simulated collections of records: made-up or declared non-private ones, the real mechanisms, a seed."""
 
 from __future__ import annotations
 
@@ -7,16 +7,23 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.blend.heavy import Estimate
-from hybridp.curator.heavy import noisy_counts
+from hybridp.blend.heavy import Estimate, local_estimate
+from hybridp.curator.heavy import noisy_counts, shown
 from hybridp.protocols import heavy as protocol
-from hybridp.public.heavy import HeadList, counting_noise
+from hybridp.public.budgets import ApproxDP
+from hybridp.public.heavy import HeadList, counting_noise, discovery
 from hybridp.randomness import Randomness
 
-__all__ = ["HeavyTrial", "simulate_heavy"]
+__all__ = ["HeavyTrial", "as_in_the_paper", "simulate_heavy"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+
+def as_in_the_paper(guarantee: ApproxDP, head: int = 50, depth: int = 2) -> protocol.HeavyStudy:
+    """The dissertation's mechanism: two-stage reports, no reuse, slots blended one by one."""
+    return protocol.HeavyStudy(guarantee, depth=depth, head=head, local="two-stage", reuse=False, blend="slots",
+                               spare=1.0, estimator="hybrid")  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -41,7 +48,7 @@ def simulate_heavy(
     stride = int(urls.max()) + 1 if study.depth == 2 else 1
     codes = queries * stride + (urls if study.depth == 2 else 0)
     distinct, counts = np.unique(codes[:n_s], return_counts=True)
-    passing, noisy = protocol.discover_head(counts.astype(np.int64), study, rng=rng)
+    passing, noisy = shown(counts.astype(np.int64), discovery(study.trusted_promise), rng=rng)
     records = [_record(int(c), stride, study.depth) for c in distinct[passing].tolist()]
     full = HeadList.of(records, study.depth)
     placed = _slots(codes[n_s:], full, stride)
@@ -51,7 +58,9 @@ def simulate_heavy(
     head, opt_in = protocol.trim(found, study)
     invite = protocol.invitation(head, study)
     local = full.fold(head)[placed[trusted - n_s :]]
-    client = protocol.local_estimate(invite, protocol.report(local, invite, rng=rng)) if len(local) else None
+    client = None
+    if len(local):
+        client = local_estimate(invite.head, invite.mechanism, protocol.report(local, invite, rng=rng))
     everything = [*opt_in, *([client] if client is not None else [])]
     blended = protocol.blend_heavy(head, everything, study.order)
     keep = protocol.keep_best(blended, study.head)

@@ -25,13 +25,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.bench.heavy import HeavyTrial
 from hybridp.blend.heavy import simplex
 from hybridp.device.heavy import report_slots
 from hybridp.protocols.heavy import HeavyBlend
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.heavy import HeadList, TwoStage, two_stage
 from hybridp.randomness import Randomness, synthetic_data_generator
+from hybridp_lab.papers.blender.collection import HeavyTrial
 from hybridp_lab.papers.blender.log import SearchLog
 
 __all__ = ["Printed", "client_estimate", "printed_threshold", "simulate_printed"]

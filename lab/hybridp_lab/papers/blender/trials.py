@@ -1,7 +1,7 @@
 """One collection of the figures of BLENDER: made-up people, the mechanism in one of its forms, and how good it was.
 
 Forms: "as printed" (`blender_printed`), "corrected" (the dissertation's mechanism with errata 5 and 19 to 21 put right:
-`HeavyStudy.as_in_the_paper`, with queries blended as section 2.2.3.1 has it), "hybridp" (our default), and the local
+`as_in_the_paper`, with queries blended as section 2.2.3.1 has it), "hybridp" (our default), and the local
 model's LDPMiner, which asks everybody. All forms of a log see the same people. l1 is over the true M most frequent
 queries, one that was not found counting as 0; NDCG is that of NDCGs at M, with the gain 2^rel - 1 (errata 22), and
 beside it with the printed gain 2^(rel - 1). A list of fewer than M queries is marked: the dissertation draws no line
@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.bench.heavy import HeavyTrial, simulate_heavy
 from hybridp.errors import must
 from hybridp.protocols.heavy import HeavyBlend, HeavyStudy
 from hybridp.public.budgets import ApproxDP, PureDP
@@ -26,6 +25,7 @@ from hybridp_lab.baselines.heavy import ldpminer
 from hybridp_lab.baselines.heavy_metrics import WILDCARD, l1_error, ndcg, ndcg_of_ndcgs
 from hybridp_lab.figure.catalogue import Point, Row
 from hybridp_lab.papers.blender import aol
+from hybridp_lab.papers.blender.collection import HeavyTrial, as_in_the_paper, simulate_heavy
 from hybridp_lab.papers.blender.log import NAMES, SearchLog, drawn
 from hybridp_lab.papers.blender.printed import simulate_printed
 
@@ -57,7 +57,7 @@ def _collected(point: Point, log: SearchLog) -> HeavyTrial:
         return simulate_printed(log, guarantee, head=point["head"], trusted=trusted, **settings, rng=rng)
     if form == "corrected":
         own: dict[str, Any] = {"query_share": share, "blend": "query-first"}
-        study = replace(HeavyStudy.as_in_the_paper(guarantee, point["head"]), **own)
+        study = replace(as_in_the_paper(guarantee, point["head"]), **own)
     else:
         study = HeavyStudy(guarantee, head=point["head"], query_share=share, local="best")
     return simulate_heavy(log.queries.astype(np.int64), log.urls.astype(np.int64), study, trusted=trusted, rng=rng)
