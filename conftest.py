@@ -56,11 +56,14 @@ _found.loader.exec_module(chance)
 def postgres_server() -> Iterator[str]:
     """The URL of a PostgreSQL server of this process's own: one for all tests that need any."""
     pytest.importorskip("psycopg")
-    from hybridp.service.throwaway import postgres, server_binary
-
-    if server_binary() is None:
+    found = spec_from_file_location("throwaway", ROOT / "tools" / "throwaway.py")
+    assert found is not None
+    assert found.loader is not None
+    throwaway = module_from_spec(found)
+    found.loader.exec_module(throwaway)
+    if throwaway.server_binary() is None:
         pytest.skip("not installed: PostgreSQL (apt-get install postgresql)")
-    with postgres(durable=False) as url:
+    with throwaway.postgres(durable=False) as url:
         yield url
 
 

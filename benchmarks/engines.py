@@ -107,7 +107,7 @@ class Places:
             return str(path), str(small), 0
         begin = time.perf_counter()
         if not self.url:
-            from hybridp.service.throwaway import postgres
+            from tools.throwaway import postgres
 
             url = self.stack.enter_context(postgres(durable=False))
             self.url = url.replace("postgresql+psycopg://", "postgresql://")

@@ -369,7 +369,7 @@ def _stores(name: str, folder: Path, part: str) -> Iterator[tuple[str, str]]:
     if name == "sqlite":
         yield f"sqlite:///{folder / f'{part}-collector.db'}", f"sqlite:///{folder / f'{part}-mixer.db'}"
         return
-    from hybridp.service.throwaway import postgres
+    from tools.throwaway import postgres
 
     with postgres() as one, postgres() as other:
         yield one, other

@@ -20,8 +20,9 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from hybridp.pareto import Problem, Run, dpareto, hypervolume_difference, random_search
+from hybridp.pareto import Problem, Run, dpareto, random_search
 from hybridp.pareto.run import observed_hypervolume
+from hybridp_lab.papers.dpareto.volumes import hypervolume_difference
 from hybridp_lab.problems.adult import dpadam_problem, dpsgd_problem, svm_problem
 
 __all__ = ["afresh", "main"]

@@ -384,7 +384,7 @@ def main(argv: list[str] | None = None) -> int:
             if store == "sqlite":
                 broken += _run(store, f"sqlite:///{name}/kill.db", Path(name), arguments)
             else:
-                from hybridp.service.throwaway import postgres
+                from tools.throwaway import postgres
 
                 with postgres() as url:
                     broken += _run(store, url, Path(name), arguments)

@@ -171,7 +171,7 @@ def main(argv: list[str] | None = None) -> int:
             if store == "sqlite":
                 results[store] = table(store, f"sqlite:///{name}/study.db", Path(name), arguments)
             else:
-                from hybridp.service.throwaway import postgres
+                from tools.throwaway import postgres
 
                 with postgres() as url:
                     results[store] = table(store, url, Path(name), arguments)

@@ -269,7 +269,7 @@ def main(argv: list[str] | None = None) -> int:
         if "sqlite" in arguments.stores:
             fine &= measure("sqlite", f"sqlite:///{folder}/study.db", folder, arguments)
         if "postgres" in arguments.stores:
-            from hybridp.service.throwaway import postgres
+            from tools.throwaway import postgres
 
             with postgres() as url:
                 fine &= measure("postgres", url, folder, arguments)

@@ -17,7 +17,6 @@ from hybridp.pareto import (
     compose,
     final_front,
     guarded,
-    hypervolume_difference,
     publishing_cost,
     random_search,
     release_front,
@@ -74,19 +73,6 @@ def test_the_final_front_is_ordered_and_measured(done):
 def test_bands_are_nested(done):
     best, mean, worst = band(done).at(np.geomspace(0.01, 100, 50))
     assert np.all((best <= mean) & (mean <= worst))
-
-
-def test_hypervolume_difference_agrees_with_scipy():
-    rng = np.random.default_rng(1)
-    ours, theirs = rng.normal(3.2, 0.1, 8), rng.normal(3.0, 0.2, 19)
-    single = hypervolume_difference(3.2, theirs.tolist())
-    reference = stats.ttest_1samp(3.2 - theirs, 0.0)
-    assert single.p_value == pytest.approx(reference.pvalue)
-    assert (single.low, single.high) == pytest.approx(tuple(reference.confidence_interval(0.95)))
-    both = hypervolume_difference(ours.tolist(), theirs.tolist())
-    welch = stats.ttest_ind(ours, theirs, equal_var=False)
-    assert both.p_value == pytest.approx(welch.pvalue)
-    assert (both.low, both.high) == pytest.approx(tuple(welch.confidence_interval(0.95)))
 
 
 def test_wins_shares_are_lengths():

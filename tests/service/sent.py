@@ -6,7 +6,7 @@ import asyncio
 import json
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import Connection, select
 
 from hybridp.service import studies
 from hybridp.service.core import Service
@@ -36,3 +36,9 @@ def kept_lengths(service: Service) -> set[tuple[str, int]]:
     """How long the reports of each group are in the store."""
     with reading(service.engine) as db:
         return {(group, len(body)) for group, body in db.execute(select(reports.c.grp, reports.c.body))}
+
+
+def rebuilt_counts(db: Connection, study: int) -> list[tuple[int, int]]:
+    """The groups' sizes, counted from the rows themselves."""
+    rows = db.exec_driver_sql(f"SELECT grp, count(*) FROM reports WHERE study = {int(study)} GROUP BY grp")
+    return [(int(g), int(n)) for g, n in rows]

@@ -22,9 +22,10 @@ from hybridp.service import studies
 from hybridp.service.core import Service
 from hybridp.service.plans import parse_plan
 from hybridp.service.schema import LOCAL, SHUFFLED, TICKET
-from hybridp.service.store import reading, rebuilt_counts
+from hybridp.service.store import reading
 
 from . import live
+from .sent import rebuilt_counts
 
 MIXER = Signer(new_key())
 STATED: dict[str, Any] = {"batch": 50, "delta": 1e-2, "url": "https://mixer.example", "key": text(MIXER.public)}

@@ -27,10 +27,11 @@ from hybridp.service.problems import Refused
 from hybridp.service.reports import parse_upload
 from hybridp.service.schema import analysts, invitations, progress, reports, study_keys
 from hybridp.service.settings import Settings
-from hybridp.service.store import counts, reading, rebuilt_counts, take, writing
+from hybridp.service.store import counts, reading, take, writing
 
 from .conftest import MEAN
 from .declared import study_of
+from .sent import rebuilt_counts
 
 Make = Callable[..., dict[str, Any]]
 

@@ -22,9 +22,10 @@ from hybridp.service.core import Service
 from hybridp.service.keys import KeyRing, RowCipher, save
 from hybridp.service.schema import connect, reports, study_keys
 from hybridp.service.settings import Settings
-from hybridp.service.store import reading, rebuilt_counts
+from hybridp.service.store import reading
 
 from .declared import study_of
+from .sent import rebuilt_counts
 
 Make = Callable[..., dict[str, Any]]
 Start = Callable[..., Any]

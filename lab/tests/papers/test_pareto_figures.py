@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
 pytest.importorskip("botorch")
 
 from hybridp_lab.figure.catalogue import Grid, run_figure, save_picture
 from hybridp_lab.papers.dpareto import figures
+from hybridp_lab.papers.dpareto.volumes import hypervolume_difference
 
 BY_NAME = {figure.name: figure for figure in figures.FIGURES}
 
@@ -213,3 +215,16 @@ def test_the_settings_of_the_original() -> None:
     assert float(start[:, -1].std()) == pytest.approx(1.7, rel=0.2)
     assert float(start[:, :-1].std()) == pytest.approx((2 / 124) ** 0.5, rel=0.05)
     assert torch.equal(start, train_linear(design, labels, still, runs=200, spread=problems._start(), seed=1))
+
+
+def test_hypervolume_difference_agrees_with_scipy() -> None:
+    rng = np.random.default_rng(1)
+    ours, theirs = rng.normal(3.2, 0.1, 8), rng.normal(3.0, 0.2, 19)
+    single = hypervolume_difference(3.2, theirs.tolist())
+    reference = stats.ttest_1samp(3.2 - theirs, 0.0)
+    assert single.p_value == pytest.approx(reference.pvalue)
+    assert (single.low, single.high) == pytest.approx(tuple(reference.confidence_interval(0.95)))
+    both = hypervolume_difference(ours.tolist(), theirs.tolist())
+    welch = stats.ttest_ind(ours, theirs, equal_var=False)
+    assert both.p_value == pytest.approx(welch.pvalue)
+    assert (both.low, both.high) == pytest.approx(tuple(welch.confidence_interval(0.95)))

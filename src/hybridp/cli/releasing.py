@@ -26,7 +26,6 @@ __all__ = [
     "Releasing",
     "check_out",
     "finish",
-    "ledger_option",
     "open_ledger",
     "out_option",
     "present",
@@ -108,7 +107,6 @@ class Releasing(Fields):
         )  # fmt: skip
 
 
-ledger_option = option_of(Releasing, "ledger", "ledger_file")
 out_option = option_of(Releasing, "out", "out_file")
 
 

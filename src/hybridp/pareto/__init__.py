@@ -10,9 +10,9 @@ neither torch nor botorch.
 8
 """
 
-from .compare import Band, Difference, Wins, band, hypervolume_difference, wins
+from .compare import Band, Wins, band, wins
 from .decide import Advice, Choice, final_front, suggest
-from .front import Staircase, dominated, hypervolume, pareto_indices, staircase
+from .front import Staircase, hypervolume, pareto_indices, staircase
 from .models import Models, fit_models
 from .problem import Evaluation, Measure, Problem, load_problem, problem_names
 from .publish import Cost, PublishedFront, compose, guarded, publishing_cost, release_front
@@ -38,7 +38,6 @@ __all__ = [
     "Categorical",
     "Choice",
     "Cost",
-    "Difference",
     "Evaluation",
     "Integer",
     "Law",
@@ -60,14 +59,12 @@ __all__ = [
     "Wins",
     "band",
     "compose",
-    "dominated",
     "dpareto",
     "final_front",
     "fit_models",
     "grid_search",
     "guarded",
     "hypervolume",
-    "hypervolume_difference",
     "load_problem",
     "observed_hypervolume",
     "pareto_indices",

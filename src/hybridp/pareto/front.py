@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..errors import InvalidInput, must
 from ._quiet import quiet
 
-__all__ = ["Staircase", "dominated", "hypervolume", "pareto_indices", "staircase"]
+__all__ = ["Staircase", "hypervolume", "pareto_indices", "staircase"]
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -55,17 +55,6 @@ def pareto_indices(points: ArrayLike) -> NDArray[np.intp]:
         if not any(bool(np.all(table[j] <= table[i])) for j in kept):
             kept.append(int(i))
     return np.array(kept, dtype=np.intp)
-
-
-def dominated(points: ArrayLike, queries: ArrayLike) -> NDArray[np.bool_]:
-    """Whether each query lies in the region that the points dominate (equality counts).
-
-    >>> dominated([[0, 1]], [[0, 1], [0, 0.5], [3, 3]]).tolist()
-    [True, False, True]
-    """
-    table, asked = _points(points), _points(queries)
-    below = np.all(table[None, :, :] <= asked[:, None, :], axis=2)
-    return np.asarray(np.any(below, axis=1))
 
 
 def hypervolume(points: ArrayLike, anti_ideal: Sequence[float] | Floats) -> float:

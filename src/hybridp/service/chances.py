@@ -7,8 +7,8 @@ is exactly 1 - flips/2^64. All of it is rational arithmetic on the integers of t
 
 >>> from hybridp.public.randomisers import dithered_bit
 >>> flips = dithered_bit(PureDP(1.0)).flips
->>> notice({"name": "dithered", "flips": str(flips)}).right_of_100
-73
+>>> notice({"name": "dithered", "flips": str(flips)}).exact
+True
 >>> in_words(1.0)
 'good protection'
 """
@@ -54,10 +54,6 @@ class Notice:
     other: Fraction
     right: Fraction
     exact: bool
-
-    @property
-    def right_of_100(self) -> int:
-        return per_hundred(self.right)
 
 
 def per_hundred(share: Fraction) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ from hybridp.service.reports import Failure, Packed
 from hybridp.service.schema import GROUPS, invitations, progress
 
 __all__ = ["BIN", "Batch", "Bins", "counts", "insert", "insert_sqlite", "known", "known_tokens", "make_tokens",
-           "participation_by", "reading", "rebuilt_counts", "snapshot", "stored_rows", "stream", "take",
+           "participation_by", "reading", "snapshot", "stored_rows", "stream", "take",
            "writing"]  # fmt: skip
 
 _ROWS = 5000  # rows a statement: six values each stay below SQLite's 32,766
@@ -325,9 +325,3 @@ def participation_by(db: Connection, study: int, bins: int) -> tuple[int, list[d
 
 
 _WIDTHS = (60, 300, 900, 3600, 4 * 3600, 86_400, 7 * 86_400)
-
-
-def rebuilt_counts(db: Connection, study: int) -> Iterable[tuple[int, int]]:
-    """The groups' sizes counted from the rows themselves: for checks, never for pages."""
-    rows = db.exec_driver_sql(f"SELECT grp, count(*) FROM reports WHERE study = {int(study)} GROUP BY grp")
-    return [(int(g), int(n)) for g, n in rows]

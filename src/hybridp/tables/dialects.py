@@ -11,10 +11,9 @@ from typing import Any
 
 from sqlglot import exp
 
-__all__ = ["DIALECTS", "adapted", "as_flag", "code_of", "exact_sum", "identity", "joined", "mark", "whole_number"]
+__all__ = ["adapted", "as_flag", "code_of", "exact_sum", "identity", "joined", "mark", "whole_number"]
 
 Sql = Any
-DIALECTS = ("duckdb", "postgres", "spark")
 
 # Digits may be grouped by single underscores, as DuckDB reads them. No backslash: dialects disagree about escaping it.
 _DIGITS = "[0-9]+(_[0-9]+)*"

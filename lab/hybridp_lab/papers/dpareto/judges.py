@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.pareto import hypervolume, hypervolume_difference, pareto_indices, staircase
+from hybridp.pareto import hypervolume, pareto_indices, staircase
 from hybridp_lab.figure.declared import Check, Row, Verdict
 from hybridp_lab.figure.ruling import ABOUT, MOST, bounded, exact, measured, student, unjudged
+from hybridp_lab.papers.dpareto.volumes import hypervolume_difference
 from hybridp_lab.problems.data import ADULT_TRAIN
 
 __all__ = ["MODELS", "bands", "beats_grids", "larger", "models", "oracles", "points", "present", "surrogates", "table"]

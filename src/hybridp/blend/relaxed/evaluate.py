@@ -25,7 +25,6 @@ from hybridp.public.queries import MOST_CELLS, Piece, Workload, pieces, subsets
 
 __all__ = ["answers", "at_least", "polynomial_answer", "table"]
 
-Ranges = tuple[tuple[int, int], ...]
 
 
 def table(data: Relaxed | Records, features: Sequence[int]) -> Tensor:
