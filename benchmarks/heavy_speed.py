@@ -35,7 +35,7 @@ __all__ = ["main"]
 
 WAYS = ("hybridp", "hybridp seeded", "plain")
 COLUMNS = RecordColumns("person", ("query", "url"), "trust")
-STUDY = HeavyStudy(ApproxDP(4.0, 1e-7), local="best")
+STUDY = HeavyStudy(ApproxDP(4.0, 1e-7))
 TRUSTED, TARGET, MEMORY = 3, 3.0, 4.0
 
 

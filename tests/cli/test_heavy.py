@@ -132,7 +132,7 @@ def test_two_record_columns_however_spelled(run: Runner, log: str) -> None:
     assert all(other == told[0] for other in told[1:])
 
 
-@pytest.mark.parametrize("options", ["--local two-stage --no-reuse --blend slots", "--local oue", "--blend slots"])
+@pytest.mark.parametrize("options", ["--local two-stage --no-reuse --blend slots", "--blend slots"])
 def test_other_mechanisms(run: Runner, log: str, options: str) -> None:
     told = run(f"release heavy-hitters {log} {READ} --simulate-local --seed 1 {options} --json").document
     assert sole(told)["records"][0][0] == "q0"
@@ -256,10 +256,8 @@ def test_two_phases_in_words(run: Runner, log: str) -> None:
         ("log.csv --invite a.json --trust trust", "trust"),
         ("log.csv --invite nowhere.json", "invite"),
         (f"log.csv {READ} --assume-mechanism", "assume-mechanism"),
-        (f"log.csv {READ} --invite-out invite.json --local best", "local"),
         (f"log.csv {READ} --invite-out log.csv", "invite-out"),
         (f"log.csv {READ} --invite-out no/invite.json", "invite-out"),
-        (f"log.csv {READ} --invite-out invite.json --local oue", "local"),
     ],
 )
 def test_a_bad_release_is_refused(run: Runner, log: str, line: str, name: str) -> None:

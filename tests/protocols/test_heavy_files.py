@@ -156,7 +156,7 @@ def test_a_handful_of_clients_does_not_outweigh_the_trusted(tmp_path: Path) -> N
     rows = [(i, f"q{i % 5}", "u", "trusted") for i in range(3000)] + [
         (3000 + i, "other", "x", "local") for i in range(5)
     ]
-    for local in ("best", "two-stage", "oue"):
+    for local in ("k-rr", "two-stage"):
         found = release(write(tmp_path / f"{local}.csv", rows), replace(STUDY, local=local, reuse=False))
         assert len(found.records) == 5
         assert max(abs(r.estimate - 0.2) for r in found.records) < 0.12
@@ -441,11 +441,6 @@ def test_existing_files_are_kept(log: Path, invited: Path, tmp_path: Path) -> No
             files.write_record_reports(log, invite, COLUMNS, out)
     assert (invite.read_bytes(), reports.read_bytes()) == before
     assert list(tmp_path.iterdir()) == []
-
-
-def test_reports_of_several_numbers_do_not_fit_a_file(log: Path, tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"^`local` "):
-        files.write_invitation(log, replace(STUDY, local="oue"), COLUMNS, tmp_path / "invite.json")
 
 
 def test_who_is_missing_is_said(tmp_path: Path, log: Path, invited: Path) -> None:

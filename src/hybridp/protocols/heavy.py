@@ -24,8 +24,7 @@ from hybridp.noise.oracles import simulate_counts
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import HeadList, TwoStage, counting_noise, discovery, two_stage
 from hybridp.public.messages import OptInCounts, SlotReports
-from hybridp.public.oracles import Oracle, best_oracle, local_hashing, optimised_unary, subset_selection
-from hybridp.public.randomisers import k_randomised_response
+from hybridp.public.randomisers import KRandomisedResponse, k_randomised_response
 from hybridp.public.shuffling import Mixing
 from hybridp.randomness import Randomness
 from hybridp.release.heavy import HeavyRecord
@@ -49,7 +48,7 @@ __all__ = [
     "trim",
 ]
 
-LocalHeavy = Literal["k-rr", "two-stage", "oue", "subset", "hashing", "best"]
+LocalHeavy = Literal["k-rr", "two-stage"]
 LOCAL_HEAVY: tuple[LocalHeavy, ...] = get_args(LocalHeavy)
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -59,12 +58,11 @@ Ints = NDArray[np.int64]
 class HeavyStudy:
     """Everything that is decided before anybody sends anything (Table 2.3's defaults; M counts queries).
 
-    `local` chooses the report: one slot by k-ary randomised response or by the paper's "two-stage", which a file or a
-    browser can send; or, for trials, another frequency oracle over all slots, or the best by predicted variance.
-    `reuse` also blends the noisy counts of the discovery group, which are already paid for. `blend`
-    makes probabilities of queries and then of their urls, or of all slots at once (Alg. 2.6 as printed); without a
-    choice, what suits the report: two-stage reports know queries best, flat ones all slots alike. Up to `spare` times M
-    queries are counted by everyone, and the M of them that stay are chosen at the end, when everyone has counted.
+    `local` chooses the report: one slot by k-ary randomised response or by the paper's "two-stage". `reuse` also blends
+    the noisy counts of the discovery group, which are already paid for. `blend` makes probabilities of queries and then
+    of their urls, or of all slots at once (Alg. 2.6 as printed); without a choice, what suits the report: two-stage
+    reports know queries best, flat ones all slots alike. Up to `spare` times M queries are counted by everyone, and the
+    M of them that stay are chosen at the end, when everyone has counted.
     `estimator` "anchored" holds flat reports to the trusted counts, slot by slot; "alike" does so where that is cheap.
     With `mixing`, some people's reports come through a mixer and have a larger epsilon of their own. Trusted people may
     have another promise (`trusted_guarantee`).
@@ -127,7 +125,7 @@ class Invitation:
     """What goes to the devices: the final head list and the mechanism for it."""
 
     head: HeadList
-    mechanism: TwoStage | Oracle
+    mechanism: TwoStage | KRandomisedResponse
 
 
 # --- the trusted group ------------------------------------------------------------------------------------------------
@@ -166,21 +164,10 @@ def trim(found: OptInCounts, study: HeavyStudy) -> tuple[HeadList, list[blending
 
 
 def invitation(head: HeadList, study: HeavyStudy) -> Invitation:
-    """Step 4: the mechanism for this head list; "best" takes the smallest predicted variance of a query's share."""
-    promise = study.local_guarantee
-    pure, k = PureDP(study.guarantee.epsilon), len(head)
-    if study.local == "two-stage" or k < 2:
-        return Invitation(head, two_stage(head, promise, study.query_share))
-    match study.local:
-        case "k-rr":
-            return Invitation(head, k_randomised_response(pure, k))
-        case "oue":
-            return Invitation(head, optimised_unary(pure, k))
-        case "subset":
-            return Invitation(head, subset_selection(pure, k))
-        case "hashing":
-            return Invitation(head, local_hashing(pure, k))
-    return Invitation(head, best_oracle(pure, k))
+    """Step 4: the mechanism for this head list."""
+    if study.local == "two-stage" or len(head) < 2:
+        return Invitation(head, two_stage(head, study.local_guarantee, study.query_share))
+    return Invitation(head, k_randomised_response(PureDP(study.guarantee.epsilon), len(head)))
 
 
 def mixed_invitation(head: HeadList, study: HeavyStudy) -> Invitation | None:

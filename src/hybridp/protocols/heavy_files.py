@@ -167,10 +167,6 @@ def write_invitation(
 ) -> Invitation:
     """Phase one: discover with the trusted people and write what goes to the devices; all of it is private already."""
     rng = secure() if rng is None else rng
-    if study.local not in ("two-stage", "k-rr"):
-        raise InvalidInput(
-            f"`local` must be two-stage or k-rr for reports in files, where one is one number. Got {study.local}."
-        )
     drawn = drawn_trust(columns.trust)
     must(not drawn, "trial-opt-in", "must be for a release in one go: devices do not draw who trusts", "two phases")
     if out.exists():

@@ -209,8 +209,6 @@ class HeavyPlan(Plan[Records]):
     def check_kind(self) -> None:
         self.once()
         self.check_levels()
-        words, local = ("k-rr", "two-stage"), self.asked.local
-        self.asked.must(local in words, "local", f"must be {' or '.join(words)}, which a page can send", local)
         _ = self.study
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,9 +10,12 @@ from numpy.typing import NDArray
 
 from hybridp.blend.heavy import Estimate, local_estimate
 from hybridp.curator.heavy import noisy_counts, shown
+from hybridp.noise.oracles import simulate_counts
 from hybridp.protocols import heavy as protocol
-from hybridp.public.budgets import ApproxDP
+from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import HeadList, counting_noise, discovery
+from hybridp.public.messages import SlotReports
+from hybridp.public.oracles import Oracle
 from hybridp.randomness import Randomness
 
 __all__ = ["HeavyTrial", "as_in_the_paper", "simulate_heavy"]
@@ -41,9 +45,18 @@ class HeavyTrial:
 
 
 def simulate_heavy(
-    queries: Ints, urls: Ints, study: protocol.HeavyStudy, *, trusted: int, rng: Randomness
+    queries: Ints,
+    urls: Ints,
+    study: protocol.HeavyStudy,
+    *,
+    trusted: int,
+    oracle: Callable[[PureDP, int], Oracle] | None = None,
+    rng: Randomness,
 ) -> HeavyTrial:
-    """One collection from one record a person; the first `trusted` people opt in (the order must be random)."""
+    """One collection from one record a person; the first `trusted` people opt in (the order must be random).
+
+    Local people report as the study says, or by another `oracle` over the slots of the list.
+    """
     n_s = round(trusted * study.discovery_share)
     stride = int(urls.max()) + 1 if study.depth == 2 else 1
     codes = queries * stride + (urls if study.depth == 2 else 0)
@@ -60,7 +73,11 @@ def simulate_heavy(
     local = full.fold(head)[placed[trusted - n_s :]]
     client = None
     if len(local):
-        client = local_estimate(invite.head, invite.mechanism, protocol.report(local, invite, rng=rng))
+        if oracle is None or len(head) < 2:
+            client = local_estimate(head, invite.mechanism, protocol.report(local, invite, rng=rng))
+        else:
+            other = oracle(PureDP(study.guarantee.epsilon), len(head))
+            client = local_estimate(head, other, SlotReports(len(local), simulate_counts(other, local, rng=rng)))
     everything = [*opt_in, *([client] if client is not None else [])]
     blended = protocol.blend_heavy(head, everything, study.order)
     keep = protocol.keep_best(blended, study.head)

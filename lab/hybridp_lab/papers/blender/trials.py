@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from hybridp.errors import must
 from hybridp.protocols.heavy import HeavyBlend, HeavyStudy
 from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.oracles import best_oracle
 from hybridp.randomness import seeded
 from hybridp_lab.baselines.heavy import ldpminer
 from hybridp_lab.baselines.heavy_metrics import WILDCARD, l1_error, ndcg, ndcg_of_ndcgs
@@ -59,8 +60,10 @@ def _collected(point: Point, log: SearchLog) -> HeavyTrial:
         own: dict[str, Any] = {"query_share": share, "blend": "query-first"}
         study = replace(as_in_the_paper(guarantee, point["head"]), **own)
     else:
-        study = HeavyStudy(guarantee, head=point["head"], query_share=share, local="best")
-    return simulate_heavy(log.queries.astype(np.int64), log.urls.astype(np.int64), study, trusted=trusted, rng=rng)
+        study = HeavyStudy(guarantee, head=point["head"], query_share=share)
+    oracle = None if form == "corrected" else best_oracle
+    records = log.queries.astype(np.int64), log.urls.astype(np.int64)
+    return simulate_heavy(*records, study, trusted=trusted, oracle=oracle, rng=rng)
 
 
 def blender_trials(point: Point) -> list[Row]:

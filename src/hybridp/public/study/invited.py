@@ -31,14 +31,10 @@ class Records(Question):
     query_share: float = field(0.85, help="Two-stage reports: budget of the query.", check=between_0_and_1)
     local: str = field(
         "k-rr",
-        help="The report of local people; all but k-rr and two-stage are for trials.",
+        help="The report of local people.",
         choices={
             "k-rr": "their record with a stated chance, else another one of the list",
             "two-stage": "first the query, then the url",
-            "oue": "a noisy bit for each record of the list",
-            "subset": "a drawn set of records that likely holds theirs",
-            "hashing": "the hash of their record, randomised",
-            "best": "the one of least error",
         },
     )
     reuse: bool = field(True, help="Blend the discovery group's noisy counts too.")
