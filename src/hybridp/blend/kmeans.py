@@ -30,7 +30,6 @@ __all__ = [
 ]
 
 Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 _CANDIDATES = 1024
 _SPREAD = 1 / 3  # of the radius: the standard deviation of one coordinate that predictions assume
 

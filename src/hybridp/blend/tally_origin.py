@@ -19,11 +19,10 @@ from hybridp.public.envelope import opened, sealed
 from hybridp.public.messages import OWN_EPSILON, Invite, own_epsilon_text, reports_digest
 from hybridp.public.randomisers import randomiser
 
-__all__ = ["MOST_BATCHES", "SIMULATED", "TITLE", "Origin", "bounds_in", "invite_in"]
+__all__ = ["MOST_BATCHES", "TITLE", "Origin", "bounds_in", "invite_in"]
 
 TITLE = "tally of device reports"
 MOST_BATCHES = 100_000
-SIMULATED = " SIMULATED"
 _LONGEST_NAME = 200
 _INVITE = re.compile(r"([a-z]+)\(epsilon=([^,]+),delta=([^,]+),lower=([^,]+),upper=([^,)]+)\)(?: on `((?:[^`]|``)*)`)?")
 _OWN = re.compile(re.escape(OWN_EPSILON) + r"\(lower=([^,]+),upper=([^,)]+)\)(?: on `((?:[^`]|``)*)`)?")

@@ -30,7 +30,6 @@ __all__ = ["LOG_MARGIN", "EXP_MARGIN", "below_exp", "geometric", "settle_below_e
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
-Words = NDArray[np.uint64]
 
 # Stage 1: |computed - true| of L = -ln u is below LOG_MARGIN * (L + 1) by a factor of 64 if log is within 4 ulp:
 # 4 ulp(L) <= 2**-50 L, and rounding u, the scale and the product adds 2**-53 + 2 * 2**-53 L.

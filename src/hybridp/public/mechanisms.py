@@ -28,7 +28,6 @@ from hybridp.errors import must
 from hybridp.public.budgets import ApproxDP, PureDP
 
 __all__ = [
-    "Additive",
     "DiscreteGaussian",
     "DiscreteLaplace",
     "Gaussian",
@@ -343,7 +342,6 @@ class DiscreteGaussian:
         return -z * z / 2 - math.log(total)
 
 
-Additive = Laplace | Gaussian | DiscreteLaplace | DiscreteGaussian
 
 
 def discrete_laplace(guarantee: Guarantee, sensitivity: int) -> DiscreteLaplace:

@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sqlalchemy import Connection, func, select
 
 from hybridp.curator import heavy as heavy_curator
@@ -67,7 +66,6 @@ from hybridp.service.vectors import unpacked
 __all__ = ["close", "discover", "release"]
 
 Build = Callable[[tuple[int, ...]], dict[str, Any]]
-Floats = NDArray[np.float64]
 
 # --- what an analyst asks for -----------------------------------------------------------------------------------------
 

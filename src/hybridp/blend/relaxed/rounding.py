@@ -11,7 +11,6 @@ from hybridp.errors import must
 
 __all__ = ["round_records"]
 
-Floats = NDArray[np.float64]
 
 
 def round_records(data: Relaxed | Records, rows: int, *, seed: int) -> NDArray[np.uint16]:
