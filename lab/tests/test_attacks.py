@@ -56,6 +56,13 @@ def test_alike_stands_where_the_plain_blend_falls(outcomes: list[Outcome]) -> No
         assert error(outcomes, kind, attack, 0.3, plain) > far * error(outcomes, kind, attack, 0.3, "alike")
 
 
+def test_the_default_is_moved_by_lies_in_proportion_to_those_who_report(outcomes: list[Outcome]) -> None:
+    """Each group counts by its number of people: of an error of the local mean alone 95 % is left, at 30 % liars."""
+    for attack in ("extreme reports", "false values"):
+        moved, alone = (error(outcomes, "mean", attack, 0.3, name) for name in ("everyone", "lm-only"))
+        assert moved / alone == pytest.approx(0.95, rel=0.02)
+
+
 def test_extreme_reports_shift_the_local_mean_by_the_reach_of_a_report(outcomes: list[Outcome]) -> None:
     """The dithered bit's largest report is B + 1, B = (e+1)/(e-1); an honest one's mean is that of Beta(2, 5)."""
     bound = (math.e + 1) / (math.e - 1) + 1

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.stats import binomtest
+from tests.questions import question
 
 from hybridp import InvalidInput, Ledger, PureDP, Study
 from hybridp.errors import UnusablePublicRows
@@ -26,27 +27,10 @@ from .recording import Recording
 
 EPSILON, DELTA = 3.0, 1e-4
 TRUSTED, LOCAL = 900, 1600
-PAY = {"name": "pay", "kind": "number", "missing": "middle", "lower": 0, "upper": 128}
-BODY = {
-    "name": "body",
-    "kind": "vector",
-    "columns": ["a", "b"],
-    "missing": "middle",
-    "lower": 0,
-    "upper": 1,
-    "local": "sampling",
-}
-WORDS = {"name": "words", "kind": "records", "columns": ["word"], "head": 4, "weight": 2}
-PLACE = {
-    "name": "place",
-    "kind": "points",
-    "columns": ["x", "y"],
-    "missing": "middle",
-    "lower": 0,
-    "upper": 1,
-    "clusters": 2,
-    "weight": 2,
-}
+PAY = question("pay", "number", upper=128)
+BODY = question("body", "vector", "a", "b", upper=1, local="sampling")
+WORDS = question("words", "records", "word", head=4, weight=2)
+PLACE = question("place", "points", "x", "y", upper=1, clusters=2, weight=2)
 CHANCES = {"pay": 0.25, "body": 0.25, "last": 0.5}
 
 

@@ -8,31 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.questions import question
 
 from hybridp import ApproxDP, InvalidInput, Ledger, PureDP, Study, seeded
 from hybridp.errors import LedgerProblem
 
-NUMBER = {"name": "pay", "kind": "number", "missing": "middle", "lower": 0, "upper": 100}
-VECTOR = {"name": "body", "kind": "vector", "columns": ["a", "b"], "missing": "middle", "lower": 0, "upper": 100}
-RECORDS = {"name": "search", "kind": "records", "columns": ["query"], "head": 5}
-POINTS = {
-    "name": "place",
-    "kind": "points",
-    "columns": ["x", "y"],
-    "missing": "middle",
-    "lower": 0,
-    "upper": 1,
-    "clusters": 2,
-}
-LINE = {
-    "name": "line",
-    "kind": "regression",
-    "target": "b",
-    "on": ["pay", "a"],
-    "missing": "middle",
-    "lower": 0,
-    "upper": 100,
-}
+NUMBER = question("pay", "number", upper=100)
+VECTOR = question("body", "vector", "a", "b", upper=100)
+RECORDS = question("search", "records", "query", head=5)
+POINTS = question("place", "points", "x", "y", upper=1, clusters=2)
+LINE = question("line", "regression", target="b", on=["pay", "a"], upper=100)
 TABLE = {
     "name": "home",
     "kind": "table",

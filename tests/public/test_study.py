@@ -10,40 +10,19 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.questions import question
 
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP, PureDP, split
 from hybridp.public.study import KINDS, Collection, Declaration, Fields, People, Promise, Question, Trust, declared
 from hybridp.public.study.toml import to_toml
 
-SALARY = {"name": "salary", "kind": "number", "missing": "middle", "lower": 0, "upper": 200_000}
-AGE = {"name": "age", "kind": "number", "missing": "middle", "lower": 0, "upper": 120, "weight": 3}
-PLACE = {
-    "name": "place",
-    "kind": "points",
-    "columns": ["x", "y"],
-    "missing": "middle",
-    "lower": 0,
-    "upper": [1, 2],
-    "clusters": 3,
-}
-SEARCH = {"name": "search", "kind": "records", "columns": ["query", "url"], "head": 20}
-BODY = {
-    "name": "body",
-    "kind": "vector",
-    "columns": ["height", "weight"],
-    "missing": "middle",
-    "lower": 0,
-    "upper": [250, 300],
-}
-WORK = {
-    "name": "work",
-    "kind": "regression",
-    "target": "hours",
-    "on": ["age", "years"],
-    "lower": 0,
-    "upper": [90, 9, 99],
-}
+SALARY = question("salary", "number", upper=200_000)
+AGE = question("age", "number", upper=120, weight=3)
+PLACE = question("place", "points", "x", "y", upper=[1, 2], clusters=3)
+SEARCH = question("search", "records", "query", "url", head=20)
+BODY = question("body", "vector", "height", "weight", upper=[250, 300])
+WORK = question("work", "regression", target="hours", on=["age", "years"], upper=[90, 9, 99])
 HOME = {
     "name": "home",
     "kind": "table",

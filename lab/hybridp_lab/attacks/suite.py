@@ -64,8 +64,8 @@ ATTACKS: dict[str, tuple[str, ...]] = {
     "records": RECORD_ATTACKS,
 }
 ESTIMATORS: dict[str, tuple[str, ...]] = {
-    "mean": ("alike", "adaptive", "kvh", "skew-aware", "tcm-only", "lm-only"),
-    "shares": ("alike", "hybrid", "tcm-only", "lm-only", "normalised", "LDPRecover", "LDPRecover*"),
+    "mean": ("everyone", "alike", "adaptive", "kvh", "skew-aware", "tcm-only", "lm-only"),
+    "shares": ("everyone", "alike", "hybrid", "tcm-only", "lm-only", "normalised", "LDPRecover", "LDPRecover*"),
     "records": RECORD_ESTIMATORS,
 }
 _MEAN = MeanStudy(Bounds(0, 1), PureDP(EPSILON), Rule("alike"))
@@ -185,6 +185,7 @@ def _share_errors(rng: Randomness, attacks: Sequence[str]) -> list[tuple[str, fl
             local = blend_shares(None, sent).estimate
             best = blend_shares(trusted, sent, "alike")
             shares = {
+                "everyone": blend_shares(trusted, sent).estimate,
                 "alike": best.estimate,
                 "hybrid": blend_shares(trusted, sent, "hybrid").estimate,
                 "tcm-only": trusted.shares,
@@ -265,7 +266,8 @@ def listed(outcomes: Sequence[Outcome], kind: str) -> tuple[tuple[str, ...], lis
 
 
 _LOOKS = {
-    "alike": (style.INK, "-", 2.4), "adaptive": (style.LOCAL, "-", 1.4), "hybrid": (style.LOCAL, "-", 1.4),
+    "everyone": ("0.55", "-", 2.4), "alike": (style.INK, "-", 2.4),
+    "adaptive": (style.LOCAL, "-", 1.4), "hybrid": (style.LOCAL, "-", 1.4),
     "kvh": ("#8a6d3b", "-.", 1.2), "skew-aware": ("#7a4fa3", ":", 1.6), "tcm-only": (style.TRUSTED, "--", 1.6),
     "lm-only": (style.LOCAL, "--", 1.2), "normalised": ("#2f7d4f", "-.", 1.4), "LDPRecover": ("#2f7d4f", "-", 1.6),
     "LDPRecover*": ("#2f7d4f", ":", 1.6), "BLENDER": ("#7a4fa3", "-", 1.6),
