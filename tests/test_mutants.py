@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import importlib.util
 import json
+import symtable
 import sys
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -36,7 +39,18 @@ def test_every_weakening_still_applies_to_the_code(mutant):
     assert text != CODE.texts[path]
     assert len(mutant.reason) > 10
     if path.suffix == ".py":
-        ast.parse(text)
+        assert _unbound(text) <= _unbound(CODE.texts[path]), "the patch names what its module does not"
+
+
+@cache
+def _unbound(text):
+    """The names that a module uses and binds nowhere."""
+    module = symtable.symtable(text, "module", "exec")
+    scopes, used = [module], set()
+    for scope in scopes:
+        scopes += scope.get_children()
+        used |= {s.get_name() for s in scope.get_symbols() if s.is_referenced() and (s.is_global() or scope is module)}
+    return used - {s.get_name() for s in module.get_symbols() if s.is_assigned() or s.is_imported()} - {*dir(builtins)}
 
 
 def test_names_and_patches_are_given_once():
