@@ -71,7 +71,7 @@ def mix(database: str, key_file: str, port: int) -> None:
     from hybridp.service.schema import connect
 
     logging.disable()  # a collector that was killed does not answer
-    app = build_app(Store(connect(database)), load_or_make(Path(key_file)))
+    app = build_app(Store(connect(database)), load_or_make(Path(key_file), lambda: True))
     uvicorn.run(app, port=port, access_log=False, log_level="critical")
 
 
@@ -122,7 +122,7 @@ def both(collector_at: str, mixer_at: str, folder: Path, batch: int) -> Iterator
     own, theirs = str(folder / "collector.key"), str(folder / "mixer.key")
     collector, mixer = Server(collect, collector_at, own), Server(mix, mixer_at, theirs)
     service = Service(Settings.from_environment(collector_at, own))
-    plan = _plan(mixer.url, text(load_or_make(Path(theirs)).public), batch)
+    plan = _plan(mixer.url, text(load_or_make(Path(theirs), lambda: True).public), batch)
     study: str = studies.create_study(service, plan)["id"]
     task = studies.task_document(service, study)["mixer"]
     service.close()
@@ -346,7 +346,7 @@ def measure(store_name: str, collector_at: str, mixer_at: str, folder: Path, sec
             "tickets": asyncio.run(_load(collector.port, f"/tasks/{study}/ticket", asked, seconds)),
             "sealed reports": asyncio.run(_load(mixer.port, f"/mix/{study}", iter(bodies), seconds)),
         }
-        signer = load_or_make(folder / "mixer.key")
+        signer = load_or_make(folder / "mixer.key", lambda: True)
         given = int(rates["tickets"] * seconds) // 1000 * 1000  # the collector takes a report for each, and no more
         raw = [from_text(s, task["mixer"]["bytes"] + 48, "sealed") for s in sealed[-min(5000, given) :]]
         began = time.perf_counter()
