@@ -4,7 +4,7 @@
     python -m benchmarks.coverage --table lines.jsonl
 
 The first prints, and writes, one JSON line for each cell and statistic: how often the interval held what is true of the
-population that people were drawn from. The second writes the table of `benchmarks/README.md`. Everything goes through
+population that people were drawn from. The second writes the tables of `benchmarks/README.md`. Everything goes through
 the product's own mechanisms, counting, windows and estimators; people, and what is counted of them, are drawn by NumPy.
 
 * mean: of trusted, of local and of both groups, by the default rule; a sum and its interval are so many times these.
@@ -13,6 +13,7 @@ the product's own mechanisms, counting, windows and estimators; people, and what
   a histogram, variance (the standard deviation is its root), Gini. Reports of a mean alone are the free statistics.
 * steered: two quantiles, local people asked in three phases within windows around them.
 * groups, private, waves: differences between public groups, private categories, and two waves.
+* strata: mean, share and median of everybody, where those who trust have so many standard deviations more than others.
 
 "no alarm" is how often two groups that are alike were not said to differ, at 5 %. A share of 95 % has a standard error
 of .5 %. On 16 cores it takes about seven minutes.
@@ -28,7 +29,7 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from itertools import pairwise, product
 from multiprocessing import get_context
@@ -54,9 +55,8 @@ from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
 from hybridp.public.distribution import PHASES
 from hybridp.public.joint import STEPS, Joint
-from hybridp.public.messages import SQUARE_STEPS, LocalSummary, NoisySquares, TrustedSummary
+from hybridp.public.messages import LocalSummary, TrustedSummary
 from hybridp.public.queries import Feature
-from hybridp.public.randomisers import LEVELS
 from hybridp.public.shares import NoisyCounts, ShareReports, count_noise, share_oracle
 from hybridp.public.ticks import option_counts, tick_invite, tick_noise
 from hybridp.randomness import Randomness, seeded
@@ -64,7 +64,7 @@ from hybridp.randomness import Randomness, seeded
 __all__ = ["main"]
 
 LEVEL, REACH = 0.95, 1.959964
-BLOCK = 100
+BLOCK = 20
 EPSILONS = (0.1, 0.5, 1.0, 4.0)
 UNIT = Bounds(0, 1)
 Floats = NDArray[np.float64]
@@ -89,8 +89,8 @@ class Cell:
 
     @property
     def people(self) -> str:
-        parts = [f"{many:,} {who}" for many, who in ((self.trusted, "trusted"), (self.local, "local")) if many]
-        return " + ".join(parts)
+        both = (self.trusted, "trusted"), (self.local, "local")
+        return " + ".join(f"{many:,} {who}" for many, who in both if many)
 
 
 # --- means ------------------------------------------------------------------------------------------------------------
@@ -105,28 +105,17 @@ def _everybody(law: str) -> Floats:
     return population(law)
 
 
-def _mean(cell: Cell, draw: Draw, rng: Randomness) -> Blend:
-    """One study of a mean by the default rule."""
-    study = MeanStudy(UNIT, cell.promise).decided(cell.trusted, cell.local)
-    people = _everybody(cell.law)
-
-    def levels(many: int) -> NDArray[np.int64]:
-        return UNIT.levels(people[draw.integers(0, len(people), many)])
-
-    def drawn(mechanism: Any) -> int:
-        return int(noise.discrete_laplace(mechanism.scale, 1, rng=rng)[0])
-
+def _mean(cell: Cell, draw: Draw, rng: Randomness, trusting: Floats | None = None) -> Blend:
+    """One study of a mean by the default rule; those who trust may be another population."""
+    study, people = MeanStudy(UNIT, cell.promise), _everybody(cell.law)
     own = told = None
     if cell.trusted:
-        held, squares = levels(cell.trusted), None
-        if study.squares_noise is not None:
-            away = np.abs(held / LEVELS * 2 - 1) * SQUARE_STEPS // 1
-            total = int((away**2).sum()) + drawn(study.squares_noise)
-            squares = NoisySquares(cell.trusted, total, study.squares_noise)
-        own = TrustedSummary(cell.trusted, int(held.sum()) + drawn(study.sum_noise), study.sum_noise, squares)
+        held = draw.choice(people if trusting is None else trusting, cell.trusted)
+        drawn = int(_laplace(study.sum_noise.scale, 1, rng)[0])  # type: ignore[union-attr]
+        own = TrustedSummary(cell.trusted, int(UNIT.levels(held).sum()) + drawn, study.sum_noise)
     if cell.local:
         report = study.invite.randomiser
-        sent = noise.reports(report, levels(cell.local), rng=rng)
+        sent = noise.reports(report, UNIT.levels(draw.choice(people, cell.local)), rng=rng)
         told = LocalSummary(cell.local, float(sent.sum()), float(sent @ sent), report)
     return blend(own, told, study.rule)
 
@@ -153,13 +142,15 @@ def _laplace(scale: float, many: int, rng: Randomness) -> NDArray[np.int64]:
     return np.asarray(noise.discrete_laplace(scale, many, rng=rng), dtype=np.int64)
 
 
-def _shares(cell: Cell, draw: Draw, rng: Randomness, shares: Sequence[float] = ()) -> ShareBlend:
-    """One study of some options by the default rule."""
+def _shares(
+    cell: Cell, draw: Draw, rng: Randomness, shares: Sequence[float] = (), trusting: Sequence[float] = ()
+) -> ShareBlend:
+    """One study of some options by the default rule; those who trust may have other shares."""
     truth = np.asarray(shares or CHOICES[cell.law])
     stated, oracle = count_noise(cell.promise, len(truth)), share_oracle(cell.promise, len(truth))
     own = told = None
     if cell.trusted:
-        held = draw.multinomial(cell.trusted, truth)[: stated.draws]
+        held = draw.multinomial(cell.trusted, trusting or truth)[: stated.draws]
         noisy = held + _laplace(stated.mechanism.scale, stated.draws, rng)  # type: ignore[union-attr]
         own = NoisyCounts(cell.trusted, tuple(noisy.tolist()), stated)
     if cell.local:
@@ -251,7 +242,7 @@ def _crowd(cell: Cell, study: DistributionStudy, draw: Draw) -> Crowd:
 
 
 def _held(span: tuple[float, float], truth: float) -> bool:
-    return span[0] <= truth <= span[1]
+    return bool(span[0] <= truth <= span[1])
 
 
 def number_trial(cell: Cell, draw: Draw, rng: Randomness) -> Held:
@@ -309,37 +300,34 @@ def group_trial(cell: Cell, draw: Draw, rng: Randomness) -> Held:
     return {**told, "no alarm (shares)": gaps[1].p_value >= 1 - LEVEL}
 
 
+def _median(cell: Cell, draw: Draw, estimator: Any, trusting: Floats | None = None) -> tuple[float, float]:
+    """The interval of a median; those who trust may be another population."""
+    study = DistributionStudy(UNIT, cell.promise, at=(0.5,), estimator=estimator)
+    crowd = _crowd(cell, study, draw)
+    crowd.everybody = crowd.everybody if trusting is None else trusting
+    heard = hear(study, cell.trusted, crowd.reports() if cell.local else None, crowd.counting())
+    return plausible(heard.known(study)).quantile_interval(0.5, REACH)
+
+
 def wave_trial(cell: Cell, draw: Draw, rng: Randomness) -> Held:
     """Two waves of other people, by what was published of each: a mean, a share, a median."""
-    told = {}
-    ends = []
-    for law in (cell.law, "beta(2,5)"):
+    waves: dict[str, list[tuple[float, tuple[float, float]]]] = {"mean": [], "share": [], "median": []}
+    for law, yes in ((cell.law, 0.1), ("beta(2,5)", 0.15)):
         found = _mean(replace(cell, law=law), draw, rng)
         half = found.half_width(LEVEL)
-        ends.append((found.estimate, (found.estimate - half, found.estimate + half)))
-    truth = 2 * float(_everybody(cell.law).mean() - _everybody("beta(2,5)").mean())
-    gap = published_gap(*ends[0], *ends[1], LEVEL)
-    told["change of a mean"] = gap.low <= truth <= gap.high
-    some = []
-    for shares in ((0.1, 0.9), (0.15, 0.85)):
-        blended = _shares(cell, draw, rng, shares)
-        low, high = blended.intervals(LEVEL)
-        at = min(max(float(blended.estimate[0]), float(low[0])), float(high[0]))
-        some.append((at, (float(low[0]), float(high[0]))))
-    gap = published_gap(*some[0], *some[1], LEVEL)
-    told["change of a share"] = gap.low <= -0.05 <= gap.high
-    medians = []
-    for law in (cell.law, "beta(2,5)"):
-        study = DistributionStudy(UNIT, cell.promise, at=(0.5,), estimator="hybrid")
-        crowd = _crowd(replace(cell, law=law), study, draw)
-        heard = hear(study, cell.trusted, crowd.reports() if cell.local else None, crowd.counting())
-        beside = plausible(heard.known(study))
-        span = beside.quantile_interval(0.5, REACH)
-        medians.append(((span[0] + span[1]) / 2, span))
-    gap = published_gap(*medians[0], *medians[1], LEVEL)
-    d = _truth(cell.law)["quantiles"][0.5] - _truth("beta(2,5)")["quantiles"][0.5]
-    told["change of a median"] = gap.low <= d <= gap.high
-    return told
+        waves["mean"].append((found.estimate, (found.estimate - half, found.estimate + half)))
+        blended = _shares(cell, draw, rng, (yes, 1 - yes))
+        low, high = (float(end[0]) for end in blended.intervals(LEVEL))
+        waves["share"].append((min(max(float(blended.estimate[0]), low), high), (low, high)))
+        span = _median(replace(cell, law=law), draw, "hybrid")
+        waves["median"].append(((span[0] + span[1]) / 2, span))
+    truth = {
+        "mean": 2 * float(_everybody(cell.law).mean() - _everybody("beta(2,5)").mean()),
+        "share": -0.05,
+        "median": _truth(cell.law)["quantiles"][0.5] - _truth("beta(2,5)")["quantiles"][0.5],
+    }
+    gaps = {name: published_gap(*first, *second, LEVEL) for name, (first, second) in waves.items()}
+    return {f"change of a {name}": gap.low <= truth[name] <= gap.high for name, gap in gaps.items()}
 
 
 PARTS, MEANS = np.array([0.55, 0.35, 0.1]), np.array([0.3, 0.3, 0.8])
@@ -376,12 +364,33 @@ def private_trial(cell: Cell, draw: Draw, rng: Randomness) -> Held:
     return {**held, "difference": gap.low <= 0 <= gap.high, "no alarm": gap.p_value >= 1 - LEVEL}
 
 
+# --- groups that differ, by the default rule --------------------------------------------------------------------------
+
+GAPS, YES = {f"beta(2,5) + {gap:g}": f"{gap:g} sd" for gap in (0, 0.1, 0.5, 1)}, 0.2
+
+
+def strata_trial(cell: Cell, draw: Draw, rng: Randomness) -> Held:
+    """A number, and a yes or no, of which those who trust have so many standard deviations more than the others."""
+    name, gap = cell.law.split(" + ")
+    cell, part = replace(cell, law=name), cell.trusted / (cell.trusted + cell.local)
+    others = np.minimum((people := _everybody(name)) + float(gap) * people.std(), 1.0)
+    found, truth = _mean(cell, draw, rng, others), 2 * (part * others.mean() + (1 - part) * people.mean()) - 1
+    told = {"mean": abs(found.estimate - truth) <= found.half_width(LEVEL)}
+    more = YES + float(gap) * math.sqrt(YES * (1 - YES))
+    low, high = _shares(cell, draw, rng, (YES, 1 - YES), (more, 1 - more)).intervals(LEVEL)
+    told["share"] = bool(low[0] <= YES + part * (more - YES) <= high[0])
+    places = np.linspace(0, 1, 20_001)
+    below = (np.searchsorted(one, places, side="right") / len(one) for one in (others, people))
+    middle = float(np.interp(0.5, sum(w * f for w, f in zip((part, 1 - part), below, strict=True)), places))
+    return {**told, "median": _held(_median(cell, draw, "everyone", others), middle)}
+
+
 # --- the grid ---------------------------------------------------------------------------------------------------------
 
 Trial = Callable[[Cell, Draw, Randomness], Held]
 TRIALS: dict[str, Trial] = {
     "steered": steered_trial, "number": number_trial, "waves": wave_trial, "mean": mean_trial, "groups": group_trial,
-    "shares": share_trial, "private": private_trial,
+    "shares": share_trial, "private": private_trial, "strata": strata_trial,
 }  # fmt: skip
 SOME = (0.1, 1.0)
 GRID: dict[str, tuple[Sequence[str], Sequence[tuple[int, int]], Sequence[float]]] = {
@@ -392,6 +401,7 @@ GRID: dict[str, tuple[Sequence[str], Sequence[tuple[int, int]], Sequence[float]]
     "groups": ((PAY,), ((600, 0), (150, 6_000)), SOME),
     "shares": (tuple(CHOICES), ((500, 0), (0, 5_000), (200, 5_000)), EPSILONS),
     "private": (("at the bounds",), ((0, 6_000), (600, 5_400)), (1.0, 4.0)),
+    "strata": (tuple(GAPS), ((1_000, 99_000), (5_000, 95_000), (20_000, 80_000)), (1.0,)),
 }
 
 
@@ -419,16 +429,13 @@ def _block(block: tuple[Cell, int, int, float]) -> tuple[Cell, dict[str, int], i
 
 
 def _line(cell: Cell, name: str, held: int, trials: int) -> str:
-    facts = {"kind": cell.kind, "law": cell.law, "trusted": cell.trusted, "local": cell.local, "epsilon": cell.epsilon}
-    return json.dumps({**facts, "interval": name, "held": held, "trials": trials})
+    return json.dumps({**asdict(cell), "interval": name, "held": held, "trials": trials})
 
 
-def _table(lines: Sequence[str]) -> str:
-    """A row for each kind, people and interval, a column for each epsilon: the least and the largest over the laws."""
-    told: dict[tuple[str, str, str], dict[float, list[float]]] = {}
-    trials = min(json.loads(line)["trials"] for line in lines)
-    for line in lines:
-        one = json.loads(line)
+def _table(lines: Sequence[str], by: str, columns: dict[Any, str]) -> str:
+    """A row for each kind, people and interval, a column for each epsilon, or gap: the least and largest over laws."""
+    told: dict[tuple[str, str, str], dict[Any, list[tuple[float, int]]]] = {}
+    for one in map(json.loads, lines):
         cell = Cell(one["kind"], one["law"], one["trusted"], one["local"], one["epsilon"])
         name, law = one["interval"], cell.law
         if cell.kind == "shares":
@@ -436,17 +443,15 @@ def _table(lines: Sequence[str]) -> str:
         elif cell.kind == "number" and name.startswith("bin"):
             name = "histogram, each bin"
         row = told.setdefault((cell.kind, cell.people, name), {})
-        row.setdefault(cell.epsilon, []).append(one["held"] / one["trials"])
-    head = ["", "people", "interval of", *(f"ε = {epsilon:g}" for epsilon in EPSILONS)]
+        row.setdefault(one[by], []).append((one["held"] / one["trials"], one["trials"]))
+    head = ["", "people", "interval of", *columns.values()]
     found = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    for (kind, people, name), by in told.items():
+    for (kind, people, name), seen in told.items():
         texts = []
-        for epsilon in EPSILONS:
-            if epsilon not in by:
-                texts.append("")
-                continue
-            ends = dict.fromkeys(f"{100 * x:.1f}" for x in (min(by[epsilon]), max(by[epsilon])))
-            bold = "**" if min(by[epsilon]) < 0.93 - 1.96 * math.sqrt(0.93 * 0.07 / trials) else ""
+        for some in (seen.get(column, []) for column in columns):
+            ends = dict.fromkeys(f"{100 * end(some)[0]:.1f}" for end in (min, max) if some)
+            least, trials = min(some, default=(1.0, 1))
+            bold = "**" if least < 0.93 - 1.96 * math.sqrt(0.93 * 0.07 / trials) else ""
             texts.append(f"{bold}{' – '.join(ends)}{bold}")
         found.append("| " + " | ".join([kind, people, name, *texts]) + " |")
     return "\n".join(found)
@@ -462,8 +467,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--table", type=Path, help="no trials: write the table of these lines into README.md")
     asked = parser.parse_args(arguments)
     if asked.table is not None:
-        lines = asked.table.read_text().splitlines()
-        write_between(Path(__file__).parent / "README.md", "coverage", _table(lines))
+        lines, readme = asked.table.read_text().splitlines(), Path(__file__).parent / "README.md"
+        if strata := [line for line in lines if '"strata"' in line]:
+            write_between(readme, "strata", _table(strata, "law", GAPS))
+        if others := [line for line in lines if line not in strata]:
+            write_between(readme, "coverage", _table(others, "epsilon", {e: f"ε = {e:g}" for e in EPSILONS}))
         return 0
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
