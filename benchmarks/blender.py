@@ -28,7 +28,8 @@ from hybridp.public.oracles import Oracle, best_oracle, optimised_unary, subset_
 from hybridp.randomness import seeded
 from hybridp_lab.baselines.heavy_metrics import WILDCARD, ndcg, ndcg_of_ndcgs
 from hybridp_lab.papers.blender.aol import PEOPLE, sample_aol_like
-from hybridp_lab.papers.blender.collection import as_in_the_paper, simulate_heavy
+from hybridp_lab.papers.blender.collection import simulate_heavy
+from hybridp_lab.papers.blender.two_stage import TwoStageStudy, as_in_the_paper
 
 __all__ = ["Truth", "main", "measure", "score", "studies"]
 
@@ -99,12 +100,11 @@ def score(found: HeavyBlend, truth: Truth, k: int) -> list[float]:
 
 def studies() -> dict[str, HeavyStudy]:
     """The dissertation's, ours, and every report with and without the discovery group's counts."""
-    found = {"paper": as_in_the_paper(PROMISE, HEAD), "ours": HeavyStudy(PROMISE, head=HEAD)}
+    found: dict[str, HeavyStudy] = {"paper": as_in_the_paper(PROMISE, HEAD), "ours": HeavyStudy(PROMISE, head=HEAD)}
     for local in LOCALS:
         for reuse in (False, True):
-            found[f"{local}, {'reuse' if reuse else 'no reuse'}"] = HeavyStudy(
-                PROMISE, head=HEAD, local="two-stage" if local == "two-stage" else "k-rr", reuse=reuse
-            )
+            how = TwoStageStudy if local == "two-stage" else HeavyStudy
+            found[f"{local}, {'reuse' if reuse else 'no reuse'}"] = how(PROMISE, head=HEAD, reuse=reuse)
     return found
 
 
@@ -125,8 +125,8 @@ def measure(trials: int, people: int = PEOPLE) -> tuple[dict[str, dict[str, Floa
                 rng = seeded(5000 + trial)
                 oracle = best_oracle if name == "ours" else ORACLES.get(name.split(",")[0])
                 got = simulate_heavy(queries, urls, study, trusted=round(OPT_IN * people), oracle=oracle, rng=rng)
-                k, own = len(got.head), invitation(got.head, study).mechanism
-                reports[name].append((oracle(PureDP(PROMISE.epsilon), k) if oracle else own).name)
+                own = "two-stage" if isinstance(study, TwoStageStudy) else invitation(got.head, study).mechanism.name
+                reports[name].append(oracle(PureDP(PROMISE.epsilon), len(got.head)).name if oracle else own)
                 for voice in VOICES:
                     said = getattr(got, voice)
                     if said is None:

@@ -42,7 +42,8 @@ from hybridp.public.oracles import best_oracle
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp_lab.baselines.heavy import gather, ldpminer, pem, scatter, tcm_only, text_codes
 from hybridp_lab.baselines.heavy_metrics import l1_error, ndcg
-from hybridp_lab.papers.blender.collection import as_in_the_paper, simulate_heavy
+from hybridp_lab.papers.blender.collection import simulate_heavy
+from hybridp_lab.papers.blender.two_stage import as_in_the_paper
 
 __all__ = ["DataSet", "data_sets", "main", "one_trial"]
 

@@ -162,7 +162,7 @@ def _quoted(path: str) -> str:
 
 UNIT = {"name": "x", "kind": "number", "lower": 0, "upper": 1}
 PAIR = {"name": "x", "kind": "vector", "columns": ["a", "b"], "lower": 0, "upper": 1}
-WORDS = {"name": "x", "kind": "records", "columns": ["query", "url"], "local": "two-stage"}
+WORDS = {"name": "x", "kind": "records", "columns": ["query", "url"]}
 WHO = {"title": "t", "asked_by": "t"}
 MINUTE = {"time_precision": 60, "purpose": "to try", "contact": "none"}
 PLANS: list[dict[str, Any]] = [

@@ -13,13 +13,15 @@ from hybridp.bench.heavy_plan import zipf
 from hybridp.errors import InvalidInput
 from hybridp.protocols import heavy as blender
 from hybridp.protocols import heavy_files as files
-from hybridp.protocols.heavy import HeavyStudy, LocalHeavy
+from hybridp.protocols.heavy import HeavyStudy
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.heavy import HeadList, TwoStage, counting_noise, discovery
+from hybridp.public.heavy import HeadList, OneSlot, counting_noise, discovery
 from hybridp.public.messages import OptInCounts
 from hybridp.public.oracles import local_hashing, optimised_unary
+from hybridp.public.randomisers import KRandomisedResponse
 from hybridp.randomness import seeded
-from hybridp_lab.papers.blender.collection import HeavyTrial, as_in_the_paper, simulate_heavy
+from hybridp_lab.papers.blender.collection import HeavyTrial, simulate_heavy
+from hybridp_lab.papers.blender.two_stage import TwoStageStudy, as_in_the_paper
 
 PROMISE = ApproxDP(4.0, 1e-5)
 STUDY = HeavyStudy(PROMISE)
@@ -57,7 +59,7 @@ STUDIES = {
     "best": STUDY,
     "one column": replace(STUDY, depth=1),
     "no reuse": replace(STUDY, reuse=False),
-    "slots": replace(STUDY, blend="slots"),
+    "slots": TwoStageStudy(PROMISE, order="slots"),
     "little privacy budget": replace(STUDY, guarantee=ApproxDP(1.0, 1e-5)),
     "trimmed": replace(STUDY, head=8),
     "paper": as_in_the_paper(PROMISE),
@@ -81,7 +83,7 @@ def test_estimates_are_unbiased_and_intervals_cover(name: str) -> None:
 
 
 def test_pooled_coverage_is_the_nominal_one() -> None:
-    z = np.concatenate([deviations(STUDIES[n], 40, seed=900) for n in ("best", "no reuse", "slots", "one column")])
+    z = np.concatenate([deviations(STUDIES[n], 40, seed=900) for n in ("best", "no reuse", "one column")])
     assert 0.93 <= (np.abs(z) < 1.96).mean() <= 0.97
 
 
@@ -95,17 +97,16 @@ def test_reusing_the_discovery_counts_narrows_the_intervals() -> None:
 def test_the_paper_mode_is_the_papers() -> None:
     study = as_in_the_paper(PROMISE, head=10)
     found = trial(study, 3)
-    assert (study.local, study.reuse, study.blend, study.local_guarantee) == ("two-stage", False, "slots", PROMISE)
-    assert isinstance(blender.invitation(found.head, study).mechanism, TwoStage)
+    assert (study.reuse, study.spare, study.order, study.query_share) == (False, 1.0, "slots", 0.85)
     assert len(found.head.queries) == 11
     assert found.blended.slots.sum() == pytest.approx(1)
 
 
-@pytest.mark.parametrize("local", blender.LOCAL_HEAVY)
-def test_every_local_report_states_its_guarantee(local: LocalHeavy) -> None:
-    study = replace(STUDY, local=local)
-    mechanism = blender.invitation(HeadList.of([("a", "1"), ("b", "1")]), study).mechanism
-    assert mechanism.guarantee == (PROMISE if local == "two-stage" else PureDP(4.0))
+def test_a_local_report_states_its_guarantee() -> None:
+    mechanism = blender.invitation(HeadList.of([("a", "1"), ("b", "1")]), STUDY).mechanism
+    assert isinstance(mechanism, KRandomisedResponse)
+    assert mechanism.guarantee == STUDY.local_guarantee == PureDP(4.0)
+    assert isinstance(blender.invitation(HeadList.of([], 2), STUDY).mechanism, OneSlot)
 
 
 # --- trimming ---
@@ -178,10 +179,7 @@ def test_nothing_to_blend_is_refused() -> None:
         ({"head": 0}, "head"),
         ({"depth": 3}, "record"),
         ({"discovery_share": 1.0}, "discovery-share"),
-        ({"query_share": 0.0}, "query-share"),
         ({"level": 1.0}, "level"),
-        ({"local": "laplace"}, "local"),
-        ({"blend": "urls-first"}, "blend"),
     ],
 )
 def test_a_broken_rule_is_named(changes: dict[str, Any], name: str) -> None:

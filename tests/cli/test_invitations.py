@@ -54,17 +54,6 @@ def test_a_device_tells_no_more_than_its_owner_accepts_whatever_an_invitation_as
     assert run(f"{answer} --epsilon 2").code == 0
 
 
-def test_a_device_spends_no_delta_that_its_owner_does_not_accept(run: Runner, people: Path, tmp_path: Path) -> None:
-    """Of two-stage reports an invitation with a delta of 0.9 would make nine in ten tell the record as it is."""
-    assert run(f"{INVITED['heavy-hitters'].replace('1e-5', '0.01')} --local two-stage").code == 0
-    answer = "randomise heavy-hitters people.csv --invite i.json --person who --record town --epsilon 2 --out sent.csv"
-    for stated in ("", "--delta 0.009", "--delta nan"):
-        said = run(f"{answer} {stated}")
-        assert (said.code, (tmp_path / "sent.csv").exists()) == (2, False)
-        assert "`delta` must be at least the 0.01 that the invitation asks of every report. Got " in said.err
-    assert run(f"{answer} --delta 0.01").code == 0
-
-
 STUDY = """
 promise = {{ epsilon = 2, delta = 1e-5 }}
 trust = {{ column = "trust" }}

@@ -20,13 +20,11 @@ from hybridp.curator.synth import _Candidate
 from hybridp.ledger.rule import DELTA, EPSILON, units
 from hybridp.public import oracles as o, randomisers as r, vector_randomisers as v
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.heavy import HeadList, two_stage
 from hybridp.public.kmeans import Box, Grid
 from hybridp.public.kmeans_rounds import map_invite, plan_rounds
 from hybridp.public.mechanisms import discrete_gaussian, discrete_laplace
 from hybridp.randomness import seeded
 
-head = HeadList.of([("a", "x"), ("a", "y"), ("b", "x")], 2)
 for epsilon in (0.002, 0.1, 1.0, 2.345678901234567, 8.0, 30.0):
     pure, approx = PureDP(epsilon), ApproxDP(epsilon, 1e-6)
     print(r.dithered_bit(pure), r.piecewise(pure), r.local_additive(pure), r.local_additive(approx, "gaussian"))
@@ -37,7 +35,7 @@ for epsilon in (0.002, 0.1, 1.0, 2.345678901234567, 8.0, 30.0):
     print(discrete_laplace(pure, 2**32), discrete_gaussian(approx, 2**32))
     print(units(approx.delta, DELTA), units(epsilon, EPSILON))
     if epsilon > 0.01:
-        print(two_stage(head, approx), map_invite(Grid(Box((0.0, 0.0), (1.0, 1.0)), 4), epsilon))
+        print(map_invite(Grid(Box((0.0, 0.0), (1.0, 1.0)), 4), epsilon))
 print(plan_rounds(ApproxDP(1.0, 1e-6), dims=2, clusters=3, trusted=1000, local=9000, iterations=3))
 for seed in range(3):
     print(noise.discrete_laplace(1e-3, 50, rng=seeded(seed)), noise.discrete_gaussian(3.7, 50, rng=seeded(seed)))

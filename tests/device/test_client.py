@@ -18,7 +18,7 @@ from hybridp.errors import InvalidInput
 from hybridp.noise import dithered, reports
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
-from hybridp.public.heavy import HeadList, two_stage
+from hybridp.public.heavy import HeadList
 from hybridp.public.randomisers import LEVELS, best_randomiser, dithered_bit, k_randomised_response
 from hybridp.randomness import Randomness, seeded
 
@@ -48,20 +48,15 @@ def mean_task(epsilon: float = 1.0, **changes: Any) -> dict[str, Any]:
     } | changes
 
 
-def heavy_task(**changes: Any) -> dict[str, Any]:
-    mechanism = two_stage(HEAD, PureDP(2.0))
-    assert mechanism.query is not None
+def heavy_task(head: HeadList = HEAD, epsilon: float = 2.0, **changes: Any) -> dict[str, Any]:
+    mechanism = k_randomised_response(PureDP(epsilon), len(head))
     return {
         "kind": "heavy-hitters",
         "groups": ["local"],
-        "record": ["query", "url"],
-        "slots": [list(slot) for slot in HEAD.slots],
-        "guarantee": {"local": {"epsilon": 2.0, "delta": 0.0}},
-        "randomiser": {
-            "name": "two-stage",
-            "query": {"categories": mechanism.query.categories, "keep": str(mechanism.query.keep)},
-            "url": {str(w): {"categories": w, "keep": str(m.keep)} for w, m in mechanism.url.items()},
-        },
+        "record": ["query", "url"][: head.depth],
+        "slots": [list(slot) for slot in head.slots],
+        "guarantee": {"local": {"epsilon": epsilon, "delta": 0.0}},
+        "randomiser": {"name": "k-rr", "categories": mechanism.categories, "keep": str(mechanism.keep)},
         "time_precision": 60,
     } | changes
 
@@ -80,11 +75,21 @@ def test_the_client_sends_the_numbers_of_the_vectors(vector: dict[str, Any]) -> 
 
 
 def test_the_client_sends_the_slots_of_the_vectors() -> None:
-    """A record's slot is its number; wildcards are reached by records that are not on the list."""
-    answers = [(q or "elsewhere", u or "elsewhere") for q, u in HEAD.slots]
-    for vector in (v for v in VECTORS if v["kind"] == "two-stage"):
-        made = local_report(heavy_task(), answers[vector["input"]], rng=tape(vector["words"]))
+    """A record's slot is its number; the wildcard is reached by a record that is not on the list."""
+    for vector in (v for v in VECTORS if v["kind"] == "k-rr"):
+        names = [f"r{i:04}" for i in range(vector["mechanism"]["categories"] - 1)]
+        task = heavy_task(HeadList.of([(name,) for name in names], 1), vector["epsilon"])
+        assert task["randomiser"] == {"name": "k-rr", **vector["mechanism"]}
+        made = local_report(task, ([*names, "elsewhere"][vector["input"]],), rng=tape(vector["words"]))
         assert made["payload"] == {"category": vector["report"]}
+
+
+def test_a_list_without_records_is_answered_with_its_only_slot() -> None:
+    empty = HeadList.of([], 2)
+    task = heavy_task() | {"slots": [list(slot) for slot in empty.slots], "randomiser": {"name": "one-slot"}}
+    assert local_report(task, ("news", "a.org"), rng=tape([]))["payload"] == {"category": 0}
+    with pytest.raises(InvalidInput, match="`randomiser` must be one for the list's slots"):
+        local_report(heavy_task(randomiser={"name": "one-slot"}), ("news", "a.org"), rng=tape([]))
 
 
 @pytest.mark.parametrize("vector", [v for v in VECTORS if v["kind"] == "coordinates"])

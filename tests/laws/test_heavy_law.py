@@ -47,7 +47,7 @@ ESTIMATION = _least_scale(DISCOVERY / 2, DISCOVERY)
 COLUMNS = files.RecordColumns("id", ("query",), "trust")
 RECORDS, EACH = 24, 320
 HALF = 0.5
-STUDY = HeavyStudy(PROMISE, depth=1, head=RECORDS, discovery_share=HALF, local="two-stage")
+STUDY = HeavyStudy(PROMISE, depth=1, head=RECORDS, discovery_share=HALF)
 
 
 def held(i: int) -> str:
@@ -147,7 +147,7 @@ def test_an_invitation_carries_the_stated_noise_in_both_halves(log: Path, tmp_pa
     assert found["study"]["guarantee"] == {"epsilon": whole.epsilon, "delta": whole.delta}
     own = None if study is STUDY else {"epsilon": EPSILON, "delta": DELTA}
     assert found["study"]["trusted_guarantee"] == own
-    assert f"epsilon={whole.epsilon!r},delta={whole.delta!r}" in files.read_invitation(tmp_path / "invite.json")[1]
+    assert f"epsilon={whole.epsilon!r},delta=0.0" in files.read_invitation(tmp_path / "invite.json")[1]
 
 
 def test_control_a_tenth_less_noise_is_not_on_the_tape(log: Path, tmp_path: Path) -> None:
@@ -315,14 +315,15 @@ def test_the_service_adds_the_stated_noise_and_charges_for_it(served: Any) -> No
     spent = {a["people"]: a["epsilon_spent"] for a in studies.study_summary(service, study)["ledger"]}
     assert spent["trusted"] == pytest.approx(EPSILON, abs=1e-11)
     assert len(found["ledger_entries"]) == 1
-    # The second phase promises, draws and charges one epsilon and one delta.
+    # The second phase promises, draws and charges one epsilon, and no delta.
     from hybridp.service.tasks import task_of
 
     view = service.fresh_view(study)
     task = task_of(study, view.study.plan, 2, view.head)
-    assert task["guarantee"] == {group: {"epsilon": EPSILON, "delta": DELTA} for group in ("trusted", "local")}
-    keep = (math.exp(EPSILON) + RECORDS * DELTA) / (math.exp(EPSILON) + RECORDS)
-    assert int(task["randomiser"]["query"]["keep"]) / 2**64 == pytest.approx(keep, rel=1e-12)
+    stated = {"trusted": DELTA, "local": 0.0}
+    assert task["guarantee"] == {group: {"epsilon": EPSILON, "delta": d} for group, d in stated.items()}
+    keep = math.exp(EPSILON) / (math.exp(EPSILON) + RECORDS)
+    assert int(task["randomiser"]["keep"]) / 2**64 == pytest.approx(keep, rel=1e-12)
     now = studies.rounded_now({"time_precision": 60})
     told = [
         {"id": studies.new_report_id(), "time": now, "group": "local", "payload": {"category": i % 5}}
@@ -335,13 +336,13 @@ def test_the_service_adds_the_stated_noise_and_charges_for_it(served: Any) -> No
     assert budgets == {
         ("trusted", CURATOR): (None, None),
         ("trusted", VIEWER): (EPSILON, DELTA),
-        ("local", CURATOR): (EPSILON, DELTA),
-        ("local", VIEWER): (EPSILON, DELTA),
+        ("local", CURATOR): (EPSILON, 0.0),
+        ("local", VIEWER): (EPSILON, 0.0),
     }
     spent = {
         a["people"]: (a["epsilon_spent"], a["delta_spent"]) for a in studies.study_summary(service, study)["ledger"]
     }
-    assert spent["local"] == pytest.approx((EPSILON, DELTA), abs=1e-11)
+    assert spent["local"] == pytest.approx((EPSILON, 0.0), abs=1e-11)
     assert final["receipt"]["simulated"] is False
 
 
@@ -370,11 +371,10 @@ def test_a_service_that_draws_from_a_seed_says_so(served: Any) -> None:
 # --- local reports ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("local", ["two-stage", "k-rr"])
-def test_files_of_reports_have_the_stated_law(tmp_path: Path, local: Any) -> None:
-    """Everybody holds one record of a list of six slots: k-ary randomised response with all of epsilon (and delta)."""
+def test_files_of_reports_have_the_stated_law(tmp_path: Path) -> None:
+    """Everybody holds one record of a list of six slots: k-ary randomised response with all of epsilon."""
     epsilon, delta, n = 1.0, 1e-3, 20_000
-    study = HeavyStudy(ApproxDP(epsilon, delta), depth=1, discovery_share=1 - 1e-9, local=local, spare=1.0)
+    study = HeavyStudy(ApproxDP(epsilon, delta), depth=1, discovery_share=1 - 1e-9, spare=1.0)
     path = write(tmp_path / "t.csv", [(i, f"r{i % 5}", "trusted") for i in range(5 * 200)])
     invite, reports = tmp_path / "i.json", tmp_path / "r.csv"
     head = [slot[0] for slot in invited(path, Recording(6), invite, study)["slots"]]
@@ -386,50 +386,18 @@ def test_files_of_reports_have_the_stated_law(tmp_path: Path, local: Any) -> Non
     assert not any("SIMULATED" in line for line in lines)
     seen = Counter(int(line.split(",")[0]) for line in lines)
 
-    def p_value(epsilon: float, delta: float) -> float:
-        keep = (math.exp(epsilon) + 5 * delta) / (math.exp(epsilon) + 5)
+    def p_value(epsilon: float) -> float:
+        keep = math.exp(epsilon) / (math.exp(epsilon) + 5)
         law = [keep if i == 3 else (1 - keep) / 5 for i in range(6)]
         return float(stats.chisquare([seen[i] for i in range(6)], [n * p for p in law]).pvalue)
 
-    spent = delta if local == "two-stage" else 0.0
-    assert p_value(epsilon, spent) > 1e-6
-    assert p_value(epsilon * 1.1, spent) < 1e-6
+    assert p_value(epsilon) > 1e-6
+    assert p_value(epsilon * 1.1) < 1e-6
     # The charge is that of the report, and so is the promise on the receipt.
     ledger = Ledger.create(tmp_path / "b.ledger", {"local": ApproxDP(epsilon, delta)})
     found = files.combine_reports(reports, invite, ledger=ledger)
-    promise = ApproxDP(epsilon, delta) if local == "two-stage" else PureDP(epsilon)
+    promise = PureDP(epsilon)
     told = {(p.people, p.against): p.budget for p in found.receipt.promises}
     assert told["local", CURATOR] == told["local", VIEWER] == promise
     [entry] = ledger.history()
     assert (entry.people, entry.budget.epsilon, entry.budget.delta) == ("local", promise.epsilon, promise.delta)
-
-
-def test_two_stages_share_epsilon_between_query_and_url(tmp_path: Path) -> None:
-    """85 % on the query, 15 % on the url: the law of all slots for people with one record, by both formulas."""
-    epsilon, n = 2.0, 40_000
-    study = HeavyStudy(ApproxDP(epsilon, 1e-9), discovery_share=1 - 1e-9, local="two-stage", spare=1.0)
-    columns = files.RecordColumns("id", ("query", "url"), "trust")
-
-    def log(path: Path, rows: list[tuple[int, str, str, str]]) -> Path:
-        path.write_text("id,query,url,trust\n" + "".join(",".join(map(str, row)) + "\n" for row in rows))
-        return path
-
-    trusted = log(tmp_path / "t.csv", [(i, f"q{i % 4 // 2}", f"u{i % 2}", "trusted") for i in range(800)])
-    with Recording(8).as_the_systems():
-        invite = files.write_invitation(trusted, study, columns, tmp_path / "i.json")
-        mine = log(tmp_path / "l.csv", [(i, "q1", "u0", "local") for i in range(n)])
-        files.write_record_reports(mine, tmp_path / "i.json", columns, tmp_path / "r.csv")
-    slots = invite.head.slots
-    assert slots == (("q0", "u0"), ("q0", "u1"), ("q0", None), ("q1", "u0"), ("q1", "u1"), ("q1", None), (None, None))
-    seen = Counter(int(line.split(",")[0]) for line in (tmp_path / "r.csv").read_text().splitlines()[1:])
-
-    def p_value(share: float, whole: float) -> float:
-        keep = math.exp(share * whole) / (math.exp(share * whole) + 2)
-        url = math.exp((1 - share) * whole) / (math.exp((1 - share) * whole) + 2)
-        stray = (1 - keep) / 2
-        law = [stray / 3] * 3 + [keep * url, keep * (1 - url) / 2, keep * (1 - url) / 2, stray]
-        return float(stats.chisquare([seen[i] for i in range(7)], [n * p for p in law]).pvalue)
-
-    assert p_value(0.85, epsilon) > 1e-6
-    assert p_value(0.85, 1.05 * epsilon) < 1e-6
-    assert p_value(0.80, epsilon) < 1e-6

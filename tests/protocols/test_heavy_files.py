@@ -17,7 +17,7 @@ from hybridp.bench.heavy_plan import zipf
 from hybridp.errors import BudgetExceeded, HybridpError, InvalidInput, UnusableRows
 from hybridp.ledger import Ledger
 from hybridp.protocols import heavy_files as files
-from hybridp.protocols.heavy import HeavyStudy, LocalHeavy
+from hybridp.protocols.heavy import HeavyStudy
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.envelope import digest
 from hybridp.randomness import seeded
@@ -26,7 +26,6 @@ from hybridp.release.receipt import CURATOR, VIEWER
 
 PROMISE = ApproxDP(4.0, 1e-5)
 STUDY = HeavyStudy(PROMISE)
-PAPER = replace(STUDY, local="two-stage", reuse=False, blend="slots", spare=1.0, estimator="hybrid")
 COLUMNS = files.RecordColumns("id", ("query", "url"), "trust")
 SHARES = zipf(300, 1.2)
 SECRET = "sentinel-8271"  # stands for a private record: no message may repeat it
@@ -89,13 +88,13 @@ def test_a_release_is_near_the_truth_and_consistent(log: Path) -> None:
 
 
 def test_the_receipt(log: Path) -> None:
-    found = release(log, replace(STUDY, local="two-stage"))
+    found = release(log, STUDY)
     promises = {(p.people, p.against): p.budget for p in found.receipt.promises}
     assert promises == {
         ("trusted", CURATOR): None,
         ("trusted", VIEWER): PROMISE,
-        ("local", CURATOR): PROMISE,
-        ("local", VIEWER): PROMISE,
+        ("local", CURATOR): PureDP(PROMISE.epsilon),
+        ("local", VIEWER): PureDP(PROMISE.epsilon),
     }
     assert found.simulated
     assert found.to_frame().shape == (len(found.records), 7)
@@ -116,7 +115,7 @@ def test_one_column_and_several_rows_a_person(tmp_path: Path) -> None:
     assert [w.record for w in found.wildcards] == [(None,)]
 
 
-@pytest.mark.parametrize("study", [STUDY, replace(STUDY, reuse=False), PAPER])
+@pytest.mark.parametrize("study", [STUDY, replace(STUDY, reuse=False, spare=1.0, estimator="hybrid")])
 def test_nothing_is_discovered(tmp_path: Path, study: HeavyStudy) -> None:
     """Everybody holds a record of their own: the list is empty, the wildcard has everything, and nothing is named."""
     rows = [(i, f"{SECRET}{i}", "u", "trusted" if i < 200 else "local") for i in range(400)]
@@ -156,10 +155,9 @@ def test_a_handful_of_clients_does_not_outweigh_the_trusted(tmp_path: Path) -> N
     rows = [(i, f"q{i % 5}", "u", "trusted") for i in range(3000)] + [
         (3000 + i, "other", "x", "local") for i in range(5)
     ]
-    for local in ("k-rr", "two-stage"):
-        found = release(write(tmp_path / f"{local}.csv", rows), replace(STUDY, local=local, reuse=False))
-        assert len(found.records) == 5
-        assert max(abs(r.estimate - 0.2) for r in found.records) < 0.12
+    found = release(write(tmp_path / "few.csv", rows), replace(STUDY, reuse=False))
+    assert len(found.records) == 5
+    assert max(abs(r.estimate - 0.2) for r in found.records) < 0.12
 
 
 def test_the_same_seed_the_same_release(log: Path) -> None:
@@ -264,10 +262,9 @@ def two_phases(path: Path, folder: Path, study: HeavyStudy, seed: int, ending: s
     return files.combine_reports(reports.with_suffix(f".{ending}"), invite)
 
 
-@pytest.mark.parametrize("local", ["two-stage", "k-rr"])
-def test_two_phases_have_the_law_of_one_go(log: Path, tmp_path: Path, local: LocalHeavy) -> None:
+def test_two_phases_have_the_law_of_one_go(log: Path, tmp_path: Path) -> None:
     """Estimates of three records over 15 seeds each way, Kolmogorov-Smirnov; shifted ones are told apart."""
-    study = replace(STUDY, local=local, head=6)
+    study = replace(STUDY, head=6)
     records = [("q0", "u0"), ("q0", "u1"), ("q1", "u0")]
 
     def estimates(found: list[HeavyRelease]) -> np.ndarray:

@@ -160,8 +160,6 @@ def test_a_batch_counts_once_needs_its_mixer_and_its_own_reports(folder: Path, t
     tally = SlotTally.empty(files.read_invitation(invite)[1], slots_of(folder), "heavy-hitters")
     with pytest.raises(InvalidInput, match="without a tally"):
         files.combine_reports(None, invite, tally=tally, mixed=[batch])
-    with pytest.raises(InvalidInput, match="k-rr where reports are mixed"):
-        HeavyStudy(PROMISE, local="two-stage", mixing=MIXING)
     plain = files.write_invitation(
         folder / "people.csv", HeavyStudy(ApproxDP(2.0, 1e-5), depth=1),
         files.RecordColumns("id", ("query",), "trust"), tmp_path / "plain.json",

@@ -1,4 +1,4 @@
-"""The head list, the discovery threshold's exact privacy profile, and the two-stage report's law."""
+"""The head list, and the discovery threshold's exact privacy profile."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.heavy import HeadList, counting_noise, discovery, two_stage
+from hybridp.public.heavy import HeadList, counting_noise, discovery
 
 PROMISES = [(4.0, 1e-5), (1.0, 1e-3), (0.5, 1e-4), (2.0, 1e-7)]
 
@@ -96,8 +96,6 @@ def test_slots_fall_back_to_their_query_and_then_to_everything() -> None:
     head = HeadList.of([("b", "2"), ("a", "1"), ("b", "1")])
     assert head.slots == (("a", "1"), ("a", None), ("b", "1"), ("b", "2"), ("b", None), (None, None))
     assert [head.slot_of(r) for r in [("b", "1"), ("b", "9"), ("z", "1")]] == [2, 4, 5]
-    assert head.start.tolist() == [0, 2, 5]
-    assert head.width.tolist() == [2, 3, 1]
 
 
 def test_the_order_of_discovery_does_not_show() -> None:
@@ -117,32 +115,3 @@ def test_trimming_sends_the_rest_to_the_wildcard() -> None:
     small = head.trimmed({"b"})
     assert small.slots == (("b", "1"), ("b", None), (None, None))
     assert head.fold(small).tolist() == [2, 2, 0, 1, 2]
-
-
-@pytest.mark.parametrize("promise", [PureDP(1.0), ApproxDP(4.0, 1e-5), ApproxDP(0.5, 0.01)])
-@pytest.mark.parametrize("records", [[("a", "1"), ("b", "1"), ("b", "2"), ("c", "1")], [("a",), ("b",), ("c",)]])
-def test_two_stage_reports_keep_the_promise(promise: PureDP | ApproxDP, records: list[tuple[str, ...]]) -> None:
-    """Over all pairs of true slots, the exact divergence of the report's law; a stronger mechanism must fail."""
-    mechanism = two_stage(HeadList.of(records), promise)
-    laws = np.array([mechanism.report_law(s) for s in range(len(mechanism.head))])
-    assert np.allclose(laws.sum(axis=1), 1)
-
-    def worst(epsilon: float) -> float:
-        return max(float(np.maximum(p - math.exp(epsilon) * q, 0).sum()) for p, q in itertools.permutations(laws, 2))
-
-    assert worst(promise.epsilon) <= promise.delta + 1e-12
-    assert worst(0.8 * promise.epsilon) > promise.delta
-
-
-def test_two_stage_with_one_slot_says_nothing() -> None:
-    mechanism = two_stage(HeadList.of([], 2), PureDP(1.0))
-    assert mechanism.query is None
-    assert mechanism.report_law(0).tolist() == [1.0]
-
-
-def test_two_stages_that_spend_more_than_promised_are_refused() -> None:
-    """Neither stage alone does, but both together: in epsilon, and in delta."""
-    mechanism = two_stage(HeadList.of([("a", "1"), ("a", "2"), ("b", "1")]), ApproxDP(2.0, 1e-4))
-    for less in (ApproxDP(1.99, 1e-4), ApproxDP(2.0, 0.99e-4), PureDP(2.0)):
-        with pytest.raises(InvalidInput, match="both stages together"):
-            replace(mechanism, guarantee=less)

@@ -243,7 +243,6 @@ def test_the_words_of_the_declaration_are_those_of_the_mechanisms() -> None:
     from hybridp.blend.heavy import HeavyEstimator
     from hybridp.blend.mean import ESTIMATORS
     from hybridp.blend.shares import SHARE_ESTIMATORS
-    from hybridp.protocols.heavy import LOCAL_HEAVY, BlendName
     from hybridp.protocols.personal import PERSONAL_ESTIMATORS
     from hybridp.protocols.regression import FORMS
     from hybridp.public.randomisers import LocalName
@@ -257,8 +256,6 @@ def test_the_words_of_the_declaration_are_those_of_the_mechanisms() -> None:
     assert words("number", "local") == set(get_args(LocalName))
     assert words("choice", "estimator") == {*SHARE_ESTIMATORS, *synonyms}
     assert words("vector", "local") == set(get_args(VectorLocalName))
-    assert words("records", "local") == set(LOCAL_HEAVY)
-    assert words("records", "blend") == set(get_args(BlendName))
     assert words("records", "estimator") == set(get_args(HeavyEstimator))
     assert words("regression", "form") == set(FORMS)
 

@@ -41,7 +41,7 @@ def study_of(short: Mapping[str, Any] | None = None, **more: Any) -> dict[str, A
     elif bounds:
         question |= {side: [one[side] for one in bounds] for side in ("lower", "upper")}
     if kind == "heavy-hitters":
-        question |= {"columns": given.pop("record", ["query", "url"]), "local": given.pop("local", "two-stage")}
+        question["columns"] = given.pop("record", ["query", "url"])
     if "question" in given:
         question["text"] = given.pop("question")
     return {**found, "questions": [question | given]}

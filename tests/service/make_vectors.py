@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from hybridp.device.client import local_report
-from hybridp.device.heavy import report_slots
 from hybridp.device.mean import reach_reports
 from hybridp.device.ticks import report_sets
 from hybridp.noise import bernoulli, categories, reports, uniform_below
@@ -27,7 +26,7 @@ from hybridp.protocols.regression_files import invitation_document, invitation_o
 from hybridp.public import envelope
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
-from hybridp.public.heavy import HeadList, two_stage
+from hybridp.public.heavy import HeadList
 from hybridp.public.messages import Invite
 from hybridp.public.oracles import subset_selection
 from hybridp.public.queries import Feature
@@ -135,31 +134,6 @@ def category_vectors() -> Iterator[dict[str, Any]]:
                     "words": [str(w) for w in words[: tape.used]],
                     "report": told,
                 }
-
-
-def two_stage_document() -> dict[str, Any]:
-    mechanism = two_stage(HEAD, PureDP(2.0))
-    assert mechanism.query is not None
-
-    def response(m: Any) -> dict[str, Any]:
-        return {"categories": m.categories, "keep": str(m.keep)}
-
-    return {
-        "start": HEAD.start.tolist(),
-        "width": HEAD.width.tolist(),
-        "query": response(mechanism.query),
-        "url": {str(width): response(m) for width, m in mechanism.url.items()},
-    }
-
-
-def two_stage_vectors() -> Iterator[dict[str, Any]]:
-    mechanism, document = two_stage(HEAD, PureDP(2.0)), two_stage_document()
-    for i, words in enumerate(tapes([], 40, 4)):
-        tape = Tape(words)
-        slot = i % len(HEAD)
-        told = int(report_slots(np.array([slot]), mechanism, rng=tape.rng)[0])
-        used = [str(w) for w in words[: tape.used]]
-        yield {"kind": "two-stage", "mechanism": document, "input": slot, "words": used, "report": told}
 
 
 def _bit(mechanism: DitheredBit, unit: float) -> dict[str, Any]:
@@ -419,7 +393,6 @@ def vectors() -> list[dict[str, Any]]:
         *dithered_vectors(),
         *piecewise_vectors(),
         *category_vectors(),
-        *two_stage_vectors(),
         *coordinate_vectors(),
         *subset_vectors(),
         *one_option_vectors(),

@@ -16,7 +16,6 @@ function draw(kind, mechanism, input, next, groups) {
   if (kind === "dithered") return module.ditheredBit(mechanism, input, next);
   if (kind === "piecewise") return module.piecewiseCell(mechanism, input, next);
   if (kind === "k-rr") return module.category(mechanism, input, next);
-  if (kind === "two-stage") return module.twoStage(mechanism, input, next);
   if (kind === "subset") return module.optionSet(mechanism, input, next);
   if (kind === "one-option") return module.oneOption(mechanism, input, next);
   if (kind === "questions") {

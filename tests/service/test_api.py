@@ -14,10 +14,11 @@ from starlette.testclient import TestClient
 
 from hybridp.device.client import local_report
 from hybridp.device.mean import randomise_many
+from hybridp.noise import categories
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
-from hybridp.public.heavy import HeadList, two_stage
-from hybridp.public.randomisers import LEVELS, dithered_bit
+from hybridp.public.heavy import HeadList
+from hybridp.public.randomisers import LEVELS, dithered_bit, k_randomised_response
 from hybridp.randomness import seeded
 from hybridp.release.document import sole
 from hybridp.service import studies
@@ -227,12 +228,10 @@ def test_heavy_hitters_in_two_phases(client: TestClient, analyst: dict[str, str]
     head = HeadList(2, tuple(tuple(s) for s in task["slots"]))
     assert ("rare", "r.org") not in head.slots
     assert {("news", "a.org"), ("maps", "m.org")} <= set(head.slots)
-    from hybridp.device.heavy import report_slots
-
     slots = np.array([head.slot_of(("news", "a.org"))] * 600 + [head.slot_of(("maps", "m.org"))] * 400)
-    mechanism = two_stage(head, studies_guarantee())
-    assert task["randomiser"]["query"]["keep"] == str(mechanism.query.keep if mechanism.query else None)
-    drawn = report_slots(slots, mechanism, rng=seeded(1)).tolist()
+    mechanism = k_randomised_response(PureDP(studies_guarantee().epsilon), len(head))
+    assert task["randomiser"]["keep"] == str(mechanism.keep)
+    drawn = categories(mechanism, slots, rng=seeded(1)).tolist()
     late = report(payload={"records": [["news", "a.org"]]})
     assert [f["code"] for f in send(client, study, [late])] == ["wrong-phase"]
     assert send(client, study, [report(group="local", payload={"category": s}) for s in drawn]) == []

@@ -23,7 +23,7 @@ from hybridp.device.client import local_report
 from hybridp.errors import InvalidInput
 from hybridp.protocols.heavy import invitation
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.heavy import HeadList, normalised, two_stage
+from hybridp.public.heavy import HeadList, normalised
 from hybridp.public.oracles import SubsetSelection, subset_selection
 from hybridp.public.randomisers import (
     LEVELS,
@@ -174,21 +174,12 @@ CHANCES = [Fraction(1, 5), Fraction(1, 5), Fraction(2, 5), Fraction(1, 5)]  # by
 BIT, WINDOW = dithered_bit(PureDP(1.0)), piecewise(PureDP(3.0))
 RESPONSE = k_randomised_response(PureDP(1.5), 5)
 HEAD = HeadList.of([("maps", "m.org"), ("news", "a.org"), ("news", "b.org")])
-STAGES = two_stage(HEAD, PureDP(2.0))
 
 
 def cases() -> list[tuple[str, dict[str, Any], dict[str, Any], Any, list[Fraction]]]:
     """kind, mechanism, the same mechanism a little wrong, input, exact law."""
     at = LEVELS // 3
     response = {"categories": 5, "keep": str(RESPONSE.keep)}
-    assert STAGES.query is not None
-    document: dict[str, Any] = {
-        "start": HEAD.start.tolist(),
-        "width": HEAD.width.tolist(),
-        "query": {"categories": 3, "keep": str(STAGES.query.keep)},
-        "url": {str(k): {"categories": k, "keep": str(m.keep)} for k, m in STAGES.url.items()},
-    }
-    wrong_query = {**document, "query": {"categories": 3, "keep": str(STAGES.query.keep * 94 // 100)}}
     return [
         (
             "dithered",
@@ -211,7 +202,6 @@ def cases() -> list[tuple[str, dict[str, Any], dict[str, Any], Any, list[Fractio
             2,
             response_law(5, RESPONSE.keep, 2),
         ),
-        ("two-stage", document, wrong_query, 3, [Fraction(float(p)) for p in STAGES.report_law(3)]),
         (
             "subset",
             {"categories": 5, "size": SET.size, "keep": str(SET.keep)},
@@ -438,17 +428,15 @@ def test_the_page_checks_whole_tasks(node: Callable[..., Any]) -> None:
             ask(task, False, reach=2**23)
             ask(task, False, dimensions=5)
             ask(task, False, reported=task["randomiser"]["reported"] + 1)
-    for more in ({}, {"local": "k-rr"}):
-        plan = parse_plan(study_of(heavy | more))
-        assert isinstance(plan, HeavyPlan)
-        for known in (records, records[:1], []):
-            task = task_of("id", plan, 2, invitation(HeadList.of(known, 2), plan.study))
-            ask(task, True)
-            if task["randomiser"]["name"] == "two-stage" and known:
-                query = task["randomiser"]["query"]
-                ask(task, False, query=query | {"keep": str(int(query["keep"]) + 2**20)})
-                ask(task, False, url={})  # a second part that would be told as it is
-                ask(task, False, width=[w + 1 for w in task["randomiser"]["width"]])
+    plan = parse_plan(study_of(heavy))
+    assert isinstance(plan, HeavyPlan)
+    for known in (records, records[:1], []):
+        task = task_of("id", plan, 2, invitation(HeadList.of(known, 2), plan.study))
+        ask(task, True)
+        if known:
+            ask(task, False, keep=str(int(task["randomiser"]["keep"]) + 2**20))
+            ask(task, False, categories=task["randomiser"]["categories"] + 1)
+            ask(task, False, name="one-slot")  # a list with records is answered by chance
     told = node("promises", stdin=json.dumps(asked))
     assert [refusal is None for refusal in told] == fine
     assert fine.count(False) > 15

@@ -17,16 +17,23 @@ from numpy.typing import NDArray
 from hybridp.blend.heavy import Estimate, blend_heavy, held, local_estimate
 from hybridp.blend.shares import to_simplex
 from hybridp.curator.heavy import noisy_counts, shown
-from hybridp.device.heavy import report_slots
 from hybridp.noise import categories
 from hybridp.protocols import heavy as protocol
 from hybridp.public.budgets import ApproxDP
-from hybridp.public.heavy import HeadList, TwoStage, counting_noise, discovery
+from hybridp.public.heavy import HeadList, counting_noise, discovery
 from hybridp.public.messages import SlotReports
 from hybridp.public.randomisers import KRandomisedResponse
 from hybridp.randomness import Randomness, synthetic_data_generator
 from hybridp_lab.attacks.recovering import ldp_recover, normalised
-from hybridp_lab.papers.blender.collection import as_in_the_paper
+from hybridp_lab.papers.blender.two_stage import (
+    TwoStage,
+    TwoStageStudy,
+    as_in_the_paper,
+    blend_in_order,
+    from_two_stage,
+    report_slots,
+    two_stage,
+)
 
 __all__ = ["RECORD_ATTACKS", "RECORD_ESTIMATORS", "record_errors"]
 
@@ -55,18 +62,19 @@ class _Collection:
         found = protocol.opt_in_counts(names, noisy, n_s, counted, full, trusted - n_s, study)
         self.study, self.rng = study, rng
         self.head, self.trusted = protocol.trim(found, study)
-        self.invite = protocol.invitation(self.head, study)
+        self.mechanism: Any = protocol.invitation(self.head, study).mechanism
+        if isinstance(study, TwoStageStudy):
+            self.mechanism = two_stage(self.head, study.guarantee)
         here = full.fold(self.head)[placed]
         self.truth = np.bincount(here, weights=truth, minlength=len(self.head))
         self.honest = self.reports(here[records[trusted:]])
 
     def reports(self, slots: Ints) -> Ints:
         """One report a device, by the design's own mechanism."""
-        mechanism = self.invite.mechanism
-        if isinstance(mechanism, TwoStage):
-            return report_slots(slots, mechanism, rng=self.rng)
-        assert isinstance(mechanism, KRandomisedResponse)
-        return categories(mechanism, slots, rng=self.rng)
+        if isinstance(self.mechanism, TwoStage):
+            return report_slots(slots, self.mechanism, rng=self.rng)
+        assert isinstance(self.mechanism, KRandomisedResponse)
+        return categories(self.mechanism, slots, rng=self.rng)
 
     def targets(self, attack: str) -> Ints:
         """The slots that are promoted: of the least popular records on the list (the last slot is of the rest)."""
@@ -81,7 +89,9 @@ class _Collection:
         return SlotReports(len(together), np.bincount(together, minlength=len(self.head)).astype(np.int64))
 
     def blended(self, estimates: list[Estimate]) -> Floats:
-        return blend_heavy(self.head, estimates, self.study.order).slots
+        if isinstance(self.study, TwoStageStudy):
+            return blend_in_order(self.head, estimates, self.study.order).slots
+        return blend_heavy(self.head, estimates).slots
 
 
 def record_errors(
@@ -100,7 +110,7 @@ def record_errors(
             sent = ours.heard(attack, round(share * local))
             shown, most = _ours(ours, attack, sent)
             errors = {name: 100 * float(np.linalg.norm(each - ours.truth)) for name, each in shown.items()}
-            told = local_estimate(paper.head, paper.invite.mechanism, paper.heard(attack, round(share * local)))
+            told = from_two_stage(paper.mechanism, paper.heard(attack, round(share * local)).counts)
             published = paper.blended([*paper.trusted, told])
             errors["BLENDER"] = 100 * float(np.linalg.norm(published - paper.truth))
             found.append((attack, share, {name: errors[name] for name in RECORD_ESTIMATORS}, most))
@@ -108,7 +118,7 @@ def record_errors(
 
 
 def _ours(design: _Collection, attack: str, sent: SlotReports) -> tuple[dict[str, Floats], float | None]:
-    mechanism: Any = design.invite.mechanism
+    mechanism = design.mechanism
     told = local_estimate(design.head, mechanism, sent)
     estimates, anchor, _ = held(design.head, design.trusted, mechanism, sent, "alike")
     shown = {

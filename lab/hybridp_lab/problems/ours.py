@@ -15,12 +15,12 @@ from hybridp.blend.mean import Rule
 from hybridp.curator.mean import sum_noise
 from hybridp.pareto import Integer, LogInteger, LogReal, Measure, Problem, Real, Space
 from hybridp.pareto.space import Setting
-from hybridp.protocols.heavy import HeavyStudy
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.randomisers import best_randomiser
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp_lab.baselines.heavy_metrics import ndcg
 from hybridp_lab.papers.blender.collection import simulate_heavy
+from hybridp_lab.papers.blender.two_stage import TwoStageStudy
 from hybridp_lab.problems.data import ADULT_SIZES, adult
 
 __all__ = ["blender_problem", "mean_problem", "rap_max_error", "rap_problem"]
@@ -91,12 +91,11 @@ def _log() -> tuple[Ints, Ints]:
 
 def _head_quality(setting: Setting, seed: int) -> float:
     """NDCG at 50 of the queries that one collection finds, with 5 % opt-in."""
-    study = HeavyStudy(
+    study = TwoStageStudy(
         ApproxDP(_epsilon(setting), DELTA),
         head=int(setting["M"]),
         discovery_share=float(setting["f_O"]),
         query_share=float(setting["f_C"]),
-        local="two-stage",
     )
     queries, urls = _log()
     found = simulate_heavy(queries, urls, study, trusted=round(OPT_IN * RECORDS), rng=seeded(seed)).blended

@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 
 from hybridp.bench.heavy_plan import shown_probability
-from hybridp.blend.heavy import from_two_stage
 from hybridp.public.budgets import ApproxDP
-from hybridp.public.heavy import HeadList, discovery, two_stage
+from hybridp.public.heavy import HeadList, discovery
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp_lab.baselines.heavy_metrics import ndcg_of_ndcgs
 from hybridp_lab.figure.catalogue import Grid, run_figure, save_picture
@@ -24,6 +23,7 @@ from hybridp_lab.papers.blender.findings import values
 from hybridp_lab.papers.blender.log import PEOPLE, YANDEX_QUERIES, SearchLog, sample_yandex_like, yandex_urls
 from hybridp_lab.papers.blender.printed import client_estimate, printed_threshold, simulate_printed
 from hybridp_lab.papers.blender.trials import FORMS, VOICES, blender_trials, printed_gain_ndcg
+from hybridp_lab.papers.blender.two_stage import from_two_stage, spans, two_stage
 
 BY_NAME = {figure.name: figure for figure in blender_figures.FIGURES}
 SMALL = 60_000
@@ -131,7 +131,7 @@ def test_errata_20_bessel_twice() -> None:
     """The corrected sample variance has the exact one as its limit; the printed one is larger in the query's term."""
     mechanism, law = reported_law()
     n = 40
-    several = HEAD.width[HEAD.query_of] > 1
+    several = spans(HEAD)[1][HEAD.query_of] > 1
 
     exact = linear_variances(mechanism, law, n)
     reports = np.rint(1e9 * law).astype(np.int64)  # expected reports of many; variances rescale by their number

@@ -1,11 +1,9 @@
 """Counts of slots, from both groups, become one probability for every slot. Post-processing.
 
-Opt-in people: noisy counts over n people, ``p = (N + Y)/n``. Clients: reported shares debiased (dissertation, Alg. 2.5,
-with the variance of the linear form it is: one Bessel correction for the multinomial, errata 20). The groups are
-blended slot by slot by inverse variance (Alg. 2.6), or query first: the query's probability is blended, then split by
-the blended shares of its urls.
+Opt-in people: noisy counts over n people, ``p = (N + Y)/n``. Clients: reported shares debiased. The groups are blended
+slot by slot by inverse variance (dissertation, Alg. 2.6).
 
-Flat reports can be held to what trusted people counted, slot by slot (`hybridp.public.anchoring`): weight and leash of
+Reports can be held to what trusted people counted, slot by slot (`hybridp.public.anchoring`): weight and leash of
 a slot come from the trusted counts and from public numbers, so that nothing that decides how far comes from reports.
 """
 
@@ -21,16 +19,15 @@ from numpy.typing import NDArray
 
 from hybridp.errors import must
 from hybridp.public.anchoring import TIGHTEST, Anchoring, anchoring, clipping_loss, leash
-from hybridp.public.heavy import HeadList, TwoStage
+from hybridp.public.heavy import HeadList, OneSlot
 from hybridp.public.messages import OptInCounts, SlotReports
 from hybridp.public.oracles import Oracle
 
-__all__ = ["BlendName", "Estimate", "HeavyAnchor", "HeavyBlend", "HeavyEstimator", "anchor_heavy"]
+__all__ = ["Estimate", "HeavyAnchor", "HeavyBlend", "HeavyEstimator", "anchor_heavy"]
 __all__ += ["better_queries", "blend_heavy", "combine", "fold", "from_noisy_counts", "from_oracle"]
-__all__ += ["from_two_stage", "half_width", "heavy_anchoring", "held", "keep_best", "local_estimate"]
+__all__ += ["half_width", "heavy_anchoring", "held", "keep_best", "local_estimate"]
 __all__ += ["project", "rank_ranges", "restrict", "simplex", "trim"]
 
-BlendName = Literal["weighted", "query-first", "slots"]
 HeavyEstimator = Literal["alike", "hybrid", "anchored"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -84,39 +81,6 @@ def _opt_in_variance(p: Floats, extra: Floats, people: int) -> Floats:
 def fold(values: Floats, slots: Ints, size: int) -> Floats:
     """Add up values into the slots of a trimmed list."""
     return np.asarray(np.bincount(slots, weights=values, minlength=size), dtype=np.float64)
-
-
-def from_two_stage(mechanism: TwoStage, counts: Ints) -> Estimate:
-    """Clients' probabilities from the counts of their reported slots (Alg. 2.5, corrected variance).
-
-    ``p_q = (r_q - a)/(t - a)`` and ``p_qu = (r_qu - B - c (r_q - a))/(t D)`` are linear in the reported shares.
-    """
-    head = mechanism.head
-    n = int(counts.sum())
-    k = len(head.queries)
-    if k == 1 or n < 2:  # only the wildcard is left, which holds everybody; or too few reports for a variance
-        unknown = np.full(len(head), 0.0 if k == 1 else np.inf)
-        sure = np.where(np.arange(len(head)) == len(head) - 1, 1.0, 0.0)
-        return Estimate(sure, unknown, _by_query(head, sure), unknown[:k])
-    share = counts / n
-    query_share = _by_query(head, share)
-    t, a = mechanism.keep, (1 - mechanism.keep) / (k - 1)
-    query = (query_share - a) / (t - a)
-    seen, seen_query = _seen(share, n), _seen(query_share, n)
-    query_variance = seen_query * (1 - seen_query) / (n - 1) / (t - a) ** 2
-    q = head.query_of
-    width = head.width[q].astype(np.float64)
-    tq = mechanism.keep_url[q]
-    lone = width == 1
-    wrong = np.where(lone, 0.0, (1 - tq) / np.maximum(width - 1, 1))
-    gain = np.where(lone, 1.0, tq - wrong)
-    stray = (1 - t) / (k - 1) / width
-    slope = (t * wrong - stray) / (t - a)
-    slots = (share - stray - slope * (query_share[q] - a)) / (t * gain)
-    r_q = seen_query[q]
-    variance = seen * (1 - seen) + slope**2 * r_q * (1 - r_q) - 2 * slope * seen * (1 - r_q)
-    variance = variance / (n - 1) / (t * gain) ** 2
-    return Estimate(np.where(lone, query[q], slots), np.where(lone, query_variance[q], variance), query, query_variance)
 
 
 def _seen(share: Floats, reports: int) -> Floats:
@@ -187,28 +151,18 @@ def better_queries(head: HeadList, found: Estimate) -> Estimate:
     return Estimate(slots, found.variances, queries, variances)
 
 
-def project(head: HeadList, found: Estimate, order: BlendName) -> Estimate:
-    """Probabilities that add up: queries first, then the slots of each; or all slots at once.
+def project(head: HeadList, found: Estimate) -> Estimate:
+    """Probabilities that add up: the uncertain slots give way, by their variance.
 
-    "slots" is Alg. 2.6: every slot gives way by the same amount. "weighted" lets the uncertain ones give way, by their
-    variance, after a query's wildcard, which few people are in and the discovery group says nothing of, is shrunk
-    towards 0 where it cannot be told from it (the positive-part rule of James and Stein).
+    Before, a query's wildcard, which few people are in and the discovery group says nothing of, is shrunk towards 0
+    where it cannot be told from it (the positive-part rule of James and Stein).
     """
-    if order == "weighted":
-        wild = ~head.is_record & (np.arange(len(head)) < len(head) - 1)
-        told = (found.slots > 0) & (found.slots**2 > found.variances)
-        kept = 1 - np.divide(found.variances, found.slots**2, out=np.ones(len(head)), where=told)
-        shrunk = np.where(wild, found.slots * kept, found.slots)
-        slots = simplex(shrunk, weights=found.variances)
-        return Estimate(slots, found.variances, _by_query(head, slots), found.query_variances)
-    if order == "slots":
-        slots = simplex(found.slots)
-        return Estimate(slots, found.variances, _by_query(head, slots), found.query_variances)
-    queries = simplex(found.queries)
-    slots = np.empty(len(head))
-    for start, width, total in zip(head.start.tolist(), head.width.tolist(), queries.tolist(), strict=True):
-        slots[start : start + width] = simplex(found.slots[start : start + width], total)
-    return Estimate(slots, found.variances, queries, found.query_variances)
+    wild = ~head.is_record & (np.arange(len(head)) < len(head) - 1)
+    told = (found.slots > 0) & (found.slots**2 > found.variances)
+    kept = 1 - np.divide(found.variances, found.slots**2, out=np.ones(len(head)), where=told)
+    shrunk = np.where(wild, found.slots * kept, found.slots)
+    slots = simplex(shrunk, weights=found.variances)
+    return Estimate(slots, found.variances, _by_query(head, slots), found.query_variances)
 
 
 def simplex(values: Floats, total: float = 1.0, *, weights: Floats | None = None) -> Floats:
@@ -330,10 +284,10 @@ def _from_discovery(head: HeadList, shown: Floats, found: OptInCounts) -> Estima
     return Estimate(p, variance, np.zeros(len(unknown)), unknown, n, noise, unknown)
 
 
-def local_estimate(head: HeadList, mechanism: TwoStage | Oracle, reports: SlotReports) -> Estimate:
+def local_estimate(head: HeadList, mechanism: OneSlot | Oracle, reports: SlotReports) -> Estimate:
     """What the devices say by themselves."""
-    if isinstance(mechanism, TwoStage):
-        return from_two_stage(mechanism, reports.counts)
+    if isinstance(mechanism, OneSlot):  # only the wildcard is left, which holds everybody
+        return Estimate(np.ones(1), np.zeros(1), np.ones(1), np.zeros(1))
     share = reports.counts / max(reports.people, 1)
     return from_oracle(head, share, mechanism.truth, mechanism.other, reports.people)
 
@@ -421,20 +375,20 @@ def anchor_heavy(trusted: list[Estimate], heard: list[Heard], reach: float | Non
 def held(
     head: HeadList,
     trusted: list[Estimate],
-    mechanism: TwoStage | Oracle,
+    mechanism: OneSlot | Oracle,
     reports: SlotReports,
     estimator: HeavyEstimator,
-    mixed: Sequence[tuple[TwoStage | Oracle, SlotReports]] = (),
+    mixed: Sequence[tuple[OneSlot | Oracle, SlotReports]] = (),
 ) -> tuple[list[Estimate], HeavyAnchor | None, Anchoring | None]:
     """What is to be blended: reports held to the trusted counts, or beside them; and what decided, where left open.
 
-    Two-stage reports of queries and urls are not held, nor are reports where nobody trusts. `mixed` reports, by another
-    mechanism, are held as one group with the others.
+    Nothing is held where nobody trusts, or where the list is empty. `mixed` reports, by another mechanism, are held as
+    one group with the others.
     """
     groups = [(mechanism, reports), *mixed]
     told = [local_estimate(head, law, some) for law, some in groups]
     heard = [(e, m, some.people) for e, (m, some) in zip(told, groups, strict=True)
-             if not isinstance(m, TwoStage) and some.people]  # fmt: skip
+             if not isinstance(m, OneSlot) and some.people]  # fmt: skip
     if estimator == "hybrid" or not trusted or len(heard) < len(groups):
         return [*trusted, *told], None, None
     default = None if estimator == "anchored" else heavy_anchoring(head, trusted, heard)
@@ -444,16 +398,14 @@ def held(
     return [one], anchor, default
 
 
-def blend_heavy(
-    head: HeadList, estimates: list[Estimate], blend: BlendName = "query-first", anchor: HeavyAnchor | None = None
-) -> HeavyBlend:
-    """Step 5: everything known, by inverse variance; queries first, then their urls, or all "slots" at once.
+def blend_heavy(head: HeadList, estimates: list[Estimate], anchor: HeavyAnchor | None = None) -> HeavyBlend:
+    """Step 5: everything known, by inverse variance.
 
     With an `anchor` the estimates are those that are held to it already.
     """
     must(bool(estimates), "people", "must be at least one in one of the groups", 0)
     raw = better_queries(head, combine(estimates))
-    found = project(head, raw, blend)
+    found = project(head, raw)
     return HeavyBlend(
         head,
         found.slots,

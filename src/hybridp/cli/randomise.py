@@ -16,7 +16,6 @@ from hybridp.cli.options import (
     command,
     number_or_word,
     one_question,
-    option_of,
     options_of,
     some,
     trust_options,
@@ -314,15 +313,13 @@ def vector_mean(
     asked=some(Writing, "out", "table", "seed", "as_json"),
 )
 @invited_options
-@option_of(Promise, "delta", "delta")
 @click.option("--mixed", is_flag=True, help="FILE is of people who trust the mixer: write what it would hand on.")
 def heavy_hitters(
     file: Path, question: Records, trust: Trusts | None, people: People, asked: Writing, invite: Path, epsilon: float,
-    delta: float, mixed: bool,
+    mixed: bool,
 ) -> None:  # fmt: skip
     """What a device does with an invitation: one private report for each local person, and nothing else.
 
-    --epsilon and --delta, which two-stage reports spend, are the most that people accept.
     With --mixed, as a batch of the mixer that the invitation states, with the larger epsilon that a batch allows:
     --epsilon must accept that one, which is what holds if mixer and collector collude.
     """
@@ -337,7 +334,7 @@ def heavy_hitters(
     mixing = study.mixing if mixed else None
     own = study.local_guarantee
     promise = own if mixing is None else replace(own, epsilon=mixing.epsilon)
-    must_accept(promise, epsilon, delta)
+    must_accept(promise, epsilon)
     written = protocol.write_record_reports(file, invite, columns, asked.out, **where)
     asked.finish({"reports": written, **of_batch(mixing, written)}, written, promise)
 

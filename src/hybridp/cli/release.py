@@ -34,7 +34,7 @@ _SHOWN = 40
 # What phase one of the heavy hitters decides for phase two.
 _SETTLED = (
     "person", "trust", "trusted-value", "local-value", "all-trusted", "all-local", "trial-opt-in", "record-key",
-    "record-id", "head", "discovery-share", "query-share", "local", "reuse", "blend", "simulate-local", "seed",
+    "record-id", "head", "discovery-share", "reuse", "simulate-local", "seed",
 )  # fmt: skip
 
 

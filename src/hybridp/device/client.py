@@ -34,7 +34,6 @@ from urllib.parse import quote, urlsplit
 
 import numpy as np
 
-from hybridp.device.heavy import report_slots
 from hybridp.device.kmeans import cell_teller
 from hybridp.device.questions import answer_to, by_name, category, finite, numbers, question_reports
 from hybridp.device.regression import line_teller
@@ -44,7 +43,7 @@ from hybridp.noise import categories
 from hybridp.public import mixing
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.heavy import HeadList, TwoStage, normalised, two_stage
+from hybridp.public.heavy import HeadList, normalised
 from hybridp.public.randomisers import KRandomisedResponse
 from hybridp.public.shuffling import mixed_delta
 from hybridp.randomness import Randomness
@@ -267,25 +266,13 @@ def _slot_report(task: Task, record: list[str], rng: Randomness) -> int:
     head = HeadList(len(task["record"]), slots)
     must(len(record) == head.depth, "record", f"must have {head.depth} columns", len(record))
     stated, promise = task["randomiser"], promise_of(task["guarantee"]["local"])
-    slot = np.array([head.slot_of(tuple(record))], dtype=np.int64)
-    if stated["name"] == "k-rr":
-        response = KRandomisedResponse(promise, int(stated["categories"]), int(stated["keep"]))
-        must(response.categories == len(head), "categories", f"must be the {len(head)} slots", response.categories)
-        return int(categories(response, slot, rng=rng)[0])
-    mechanism = two_stage(head, promise)
-    same = stated["name"] == "two-stage" and _keeps(mechanism) == _stated_keeps(stated)
-    must(same, "randomiser", "must be the two-stage report for the promise", "another one")
-    return int(report_slots(slot, mechanism, rng=rng)[0])
-
-
-def _keeps(mechanism: TwoStage) -> tuple[int | None, dict[int, int]]:
-    query = None if mechanism.query is None else mechanism.query.keep
-    return query, {width: stage.keep for width, stage in mechanism.url.items()}
-
-
-def _stated_keeps(stated: Mapping[str, Any]) -> tuple[int | None, dict[int, int]]:
-    query = None if stated["query"] is None else int(stated["query"]["keep"])
-    return query, {int(width): int(stage["keep"]) for width, stage in stated["url"].items()}
+    if stated["name"] == "one-slot":
+        must(len(head) == 1, "randomiser", "must be one for the list's slots", "another one")
+        return 0
+    must(stated["name"] == "k-rr", "randomiser", "must be one that this client knows", stated["name"])
+    response = KRandomisedResponse(promise, int(stated["categories"]), int(stated["keep"]))
+    must(response.categories == len(head), "categories", f"must be the {len(head)} slots", response.categories)
+    return int(categories(response, np.array([head.slot_of(tuple(record))], dtype=np.int64), rng=rng)[0])
 
 
 # --- the network ------------------------------------------------------------------------------------------------------

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp import tables
-from hybridp.device.heavy import report_slots
 from hybridp.device.kmeans import answer_map
 from hybridp.device.mean import randomise_levels, randomise_own, randomise_steps
 from hybridp.device.regression import answer_question
@@ -26,7 +25,7 @@ from hybridp.device.ticks import report_sets
 from hybridp.noise import categories
 from hybridp.public.bounds import Bounds
 from hybridp.public.envelope import appearing
-from hybridp.public.heavy import HeadList, TwoStage
+from hybridp.public.heavy import HeadList, OneSlot
 from hybridp.public.joint import Joint
 from hybridp.public.kmeans_rounds import MapInvite
 from hybridp.public.messages import BATCH, MECHANISM, Invite, own_epsilon_text
@@ -194,7 +193,7 @@ def _write_slots(out: str | PathLike[str], counts: NDArray[np.int64], mechanism:
 def write_record_reports(
     path: tables.TableLike,
     head: HeadList,
-    mechanism: TwoStage | KRandomisedResponse,
+    mechanism: OneSlot | KRandomisedResponse,
     out: str | PathLike[str],
     *,
     person: str,
@@ -219,10 +218,7 @@ def write_record_reports(
         tables.sample_records(rows, query, int(rng.words(1)[0]), discovery_share=0.5) as sampled,
     ):
         for slots in tables.local_slots(sampled, list(head.slots)):
-            if isinstance(mechanism, TwoStage):
-                told = report_slots(slots, mechanism, rng=rng)
-            else:
-                told = categories(mechanism, slots, rng=rng)
+            told = slots if isinstance(mechanism, OneSlot) else categories(mechanism, slots, rng=rng)
             counts += np.bincount(told, minlength=len(counts))
     _write_slots(out, counts, text, rng=rng)
     return int(counts.sum())

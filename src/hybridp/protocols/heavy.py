@@ -11,18 +11,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.blend import heavy as blending
-from hybridp.blend.heavy import BlendName, HeavyBlend, HeavyEstimator, blend_heavy, keep_best, restrict
-from hybridp.device.heavy import report_slots
-from hybridp.errors import InvalidInput, must
+from hybridp.blend.heavy import HeavyBlend, HeavyEstimator, blend_heavy, keep_best, restrict
+from hybridp.errors import must
 from hybridp.noise.oracles import simulate_counts
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.heavy import HeadList, TwoStage, counting_noise, discovery, two_stage
+from hybridp.public.heavy import HeadList, OneSlot, counting_noise, discovery
 from hybridp.public.messages import OptInCounts, SlotReports
 from hybridp.public.randomisers import KRandomisedResponse, k_randomised_response
 from hybridp.public.shuffling import Mixing
@@ -30,11 +29,9 @@ from hybridp.randomness import Randomness
 from hybridp.release.heavy import HeavyRecord
 
 __all__ = [
-    "LOCAL_HEAVY",
     "HeavyBlend",
     "HeavyStudy",
     "Invitation",
-    "LocalHeavy",
     "blend_heavy",
     "invitation",
     "keep_best",
@@ -48,8 +45,6 @@ __all__ = [
     "trim",
 ]
 
-LocalHeavy = Literal["k-rr", "two-stage"]
-LOCAL_HEAVY: tuple[LocalHeavy, ...] = get_args(LocalHeavy)
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -58,12 +53,9 @@ Ints = NDArray[np.int64]
 class HeavyStudy:
     """Everything that is decided before anybody sends anything (Table 2.3's defaults; M counts queries).
 
-    `local` chooses the report: one slot by k-ary randomised response or by the paper's "two-stage". `reuse` also blends
-    the noisy counts of the discovery group, which are already paid for. `blend` makes probabilities of queries and then
-    of their urls, or of all slots at once (Alg. 2.6 as printed); without a choice, what suits the report: two-stage
-    reports know queries best, flat ones all slots alike. Up to `spare` times M queries are counted by everyone, and the
-    M of them that stay are chosen at the end, when everyone has counted.
-    `estimator` "anchored" holds flat reports to the trusted counts, slot by slot; "alike" does so where that is cheap.
+    `reuse` also blends the noisy counts of the discovery group, which are already paid for. Up to `spare` times M
+    queries are counted by everyone, and the M of them that stay are chosen at the end, when everyone has counted.
+    `estimator` "anchored" holds reports to the trusted counts, slot by slot; "alike" does so where that is cheap.
     With `mixing`, some people's reports come through a mixer and have a larger epsilon of their own. Trusted people may
     have another promise (`trusted_guarantee`).
     """
@@ -72,11 +64,8 @@ class HeavyStudy:
     depth: int = 2
     head: int = 50
     discovery_share: float = 0.95
-    query_share: float = 0.85
-    local: LocalHeavy = "k-rr"
     reuse: bool = True
     level: float = 0.95
-    blend: BlendName | None = None
     spare: float = 1.5
     estimator: HeavyEstimator = "alike"
     mixing: Mixing | None = None
@@ -92,22 +81,10 @@ class HeavyStudy:
         must(self.head >= 1, "head", "must be at least 1", self.head)
         must(self.depth in (1, 2), "record", "must have one or two columns", self.depth)
         must(0 < self.discovery_share < 1, "discovery-share", "must be strictly between 0 and 1", self.discovery_share)
-        must(0 < self.query_share < 1, "query-share", "must be strictly between 0 and 1", self.query_share)
         must(0 < self.level < 1, "level", "must be strictly between 0 and 1", self.level)
-        if self.local not in LOCAL_HEAVY:
-            raise InvalidInput(f"`local` must be one of {', '.join(LOCAL_HEAVY)}. Got {self.local}.")
         must(1 <= self.spare <= 100, "spare", "must be at least 1 and at most 100", self.spare)
         known = get_args(HeavyEstimator)
         must(self.estimator in known, "estimator", f"must be one of {', '.join(known)}", self.estimator)
-        named = self.blend is None or self.blend in get_args(BlendName)
-        must(named, "blend", "must be weighted, query-first or slots", self.blend)
-        flat = self.mixing is None or self.local == "k-rr"
-        must(flat, "local", "must be k-rr where reports are mixed: purely private, and one number", self.local)
-
-    @property
-    def order(self) -> BlendName:
-        """How the estimates are projected."""
-        return self.blend or ("query-first" if self.local == "two-stage" else "weighted")
 
     @property
     def trusted_promise(self) -> ApproxDP:
@@ -115,9 +92,9 @@ class HeavyStudy:
         return self.trusted_guarantee or self.guarantee
 
     @property
-    def local_guarantee(self) -> ApproxDP | PureDP:
-        """Only the two-stage report spends delta; the others are purely private."""
-        return self.guarantee if self.local == "two-stage" else PureDP(self.guarantee.epsilon)
+    def local_guarantee(self) -> PureDP:
+        """Reports are purely private."""
+        return PureDP(self.guarantee.epsilon)
 
 
 @dataclass(frozen=True)
@@ -125,7 +102,7 @@ class Invitation:
     """What goes to the devices: the final head list and the mechanism for it."""
 
     head: HeadList
-    mechanism: TwoStage | KRandomisedResponse
+    mechanism: OneSlot | KRandomisedResponse
 
 
 # --- the trusted group ------------------------------------------------------------------------------------------------
@@ -165,9 +142,7 @@ def trim(found: OptInCounts, study: HeavyStudy) -> tuple[HeadList, list[blending
 
 def invitation(head: HeadList, study: HeavyStudy) -> Invitation:
     """Step 4: the mechanism for this head list."""
-    if study.local == "two-stage" or len(head) < 2:
-        return Invitation(head, two_stage(head, study.local_guarantee, study.query_share))
-    return Invitation(head, k_randomised_response(PureDP(study.guarantee.epsilon), len(head)))
+    return Invitation(head, OneSlot() if len(head) < 2 else k_randomised_response(study.local_guarantee, len(head)))
 
 
 def mixed_invitation(head: HeadList, study: HeavyStudy) -> Invitation | None:
@@ -185,9 +160,8 @@ def list_mixing(invite: Invitation, mixing: Mixing) -> Mixing:
 
 def report(slots: Ints, invite: Invitation, *, rng: Randomness) -> SlotReports:
     """Many devices' reports, added up as they come."""
-    if isinstance(invite.mechanism, TwoStage):
-        counts = np.bincount(report_slots(slots, invite.mechanism, rng=rng), minlength=len(invite.head))
-        return SlotReports(len(slots), counts.astype(np.int64))
+    if isinstance(invite.mechanism, OneSlot):
+        return SlotReports(len(slots), np.array([len(slots)]))
     return SlotReports(len(slots), simulate_counts(invite.mechanism, slots, rng=rng))
 
 

@@ -32,9 +32,8 @@ from hybridp.protocols.paying import ASKED_BEFORE, must_have_paid
 from hybridp.public import envelope
 from hybridp.public.anchoring import Anchoring
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.heavy import HeadList, TwoStage, counting_noise, discovery
+from hybridp.public.heavy import HeadList, counting_noise, discovery
 from hybridp.public.messages import OptInCounts, SlotReports, report_text
-from hybridp.public.randomisers import KRandomisedResponse
 from hybridp.public.shuffling import Mixing
 from hybridp.public.trust import drawn_trust
 from hybridp.randomness import Randomness, secure
@@ -76,11 +75,11 @@ def heavy_charges(
     if trusted:
         found.append(Charge("trusted", study.trusted_promise, "thresholded counts of one record", _PURPOSE))
     if local:
-        made = mechanism or f"{study.local} report on the head list"
+        made = mechanism or "k-rr report on the head list"
         found.append(Charge("local", study.local_guarantee, made, _PURPOSE, digest=digest))
     if mixed is not None and study.mixing is not None:  # whatever mixer and curator do, no more than this
         own = PureDP(study.mixing.epsilon)
-        found.append(Charge("shuffled", own, f"{study.local} report, mixed", _PURPOSE, digest=mixed.digest))
+        found.append(Charge("shuffled", own, "k-rr report, mixed", _PURPOSE, digest=mixed.digest))
     return found
 
 
@@ -246,8 +245,8 @@ def _read_invitation(file: Path) -> tuple[HeavyStudy, Invitation, OptInCounts, _
         raise InvalidInput(f"`invite` must name an invitation that --invite-out wrote. Got {file}.") from None
     digest = document["digest"].removeprefix("sha256:")[:16]
 
-    def text(g: ApproxDP | PureDP, mark: str = "") -> str:
-        made = f"{study.local}(slots={len(head)},epsilon={g.epsilon!r},delta={g.delta!r},{mark}invite={digest})"
+    def text(g: PureDP, mark: str = "") -> str:
+        made = f"k-rr(slots={len(head)},epsilon={g.epsilon!r},delta={g.delta!r},{mark}invite={digest})"
         return report_text(made, tuple(columns))
 
     mixed = "" if study.mixing is None else text(PureDP(study.mixing.epsilon), "mixed,")
@@ -327,7 +326,6 @@ def write_record_reports(
     must(not drawn, "trial-opt-in", "must be for a release: devices do not draw who trusts", "a trial")
     if out.suffix.lower() != ".csv" or not out.parent.is_dir() or out.exists():
         raise InvalidInput(f"`out` must name a new .csv file in an existing folder. Got {out}.")
-    assert isinstance(invite.mechanism, TwoStage | KRandomisedResponse)  # one number, as in every file
     return device.write_record_reports(
         path,
         invite.head,
@@ -441,7 +439,7 @@ def publish_heavy(
     if heard:
         (first, *more) = heard
         everything, anchor, default = blending.held(invite.head, estimates, *first, study.estimator, more)
-    counted = blender.blend_heavy(invite.head, everything, study.order, anchor)
+    counted = blender.blend_heavy(invite.head, everything, anchor)
     blended = blender.restrict(counted, blender.keep_best(counted, study.head))
     level = study.level if level is None else level
     records, wildcards = blender.ranked_records(blended, level)

@@ -1,4 +1,4 @@
-"""Heavy hitters: what everyone may know. The head list, the discovery threshold and the two-stage report.
+"""Heavy hitters: what everyone may know. The head list and the discovery threshold.
 
 A record is a tuple of one or two texts (a value; or a query and a url). A head list holds records and, for each query
 and for everything else, a wildcard slot written with None; its order is alphabetical, so that it tells nothing. Both
@@ -25,12 +25,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import must
-from hybridp.public.budgets import ApproxDP, PureDP, promised
+from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.mechanisms import DiscreteLaplace, discrete_laplace
-from hybridp.public.randomisers import KRandomisedResponse, k_randomised_response
 
-__all__ = ["TEXT_RULE", "Discovery", "HeadList", "Record", "TwoStage", "counting_noise", "discovery", "normalised",
-           "two_stage"]  # fmt: skip
+__all__ = ["TEXT_RULE", "Discovery", "HeadList", "OneSlot", "Record", "counting_noise", "discovery", "normalised"]
 
 Record = tuple[str | None, ...]
 Floats = NDArray[np.float64]
@@ -101,16 +99,6 @@ class HeadList:
         """The query's number for each slot."""
         number = {q: i for i, q in enumerate(self.queries)}
         return np.array([number[slot[0]] for slot in self.slots], dtype=np.int64)
-
-    @cached_property
-    def start(self) -> Ints:
-        """The first slot of each query."""
-        return np.searchsorted(self.query_of, np.arange(len(self.queries))).astype(np.int64)
-
-    @cached_property
-    def width(self) -> Ints:
-        """k_q: how many slots each query has."""
-        return np.bincount(self.query_of, minlength=len(self.queries)).astype(np.int64)
 
     @cached_property
     def is_record(self) -> NDArray[np.bool_]:
@@ -213,68 +201,7 @@ def counting_noise(guarantee: ApproxDP | PureDP) -> DiscreteLaplace:
 
 
 @dataclass(frozen=True)
-class TwoStage:
-    """LocalReport (dissertation, Alg. 2.4): k-ary randomised response on the query, then on the url within it.
+class OneSlot:
+    """The report on a list without records: the same whatever one holds, so that it tells nothing."""
 
-    A replaced query comes with a uniform url of its own list. (epsilon_Q + epsilon_U, delta_Q + delta_U)-DP by
-    composition; a stage with one choice says nothing and costs nothing.
-    """
-
-    head: HeadList
-    query: KRandomisedResponse | None
-    url: dict[int, KRandomisedResponse]
-    guarantee: PureDP | ApproxDP
-
-    name = "two-stage"
-
-    def __post_init__(self) -> None:
-        for name in ("epsilon", "delta"):
-            most: float = getattr(self.guarantee, name)
-            query = getattr(self.query.guarantee, name) if self.query else 0.0
-            both = query + max((getattr(m.guarantee, name) for m in self.url.values()), default=0.0)
-            must(both <= most, name, f"must be at most {most:g} for both stages together", both)
-
-    @property
-    def keep(self) -> float:
-        """t, the probability of the true query."""
-        return self.query.truth if self.query is not None else 1.0
-
-    @property
-    def keep_url(self) -> Floats:
-        """t_q for each query (1 where there is one url slot)."""
-        return np.array([self.url[int(k)].truth if int(k) in self.url else 1.0 for k in self.head.width])
-
-    def report_law(self, slot: int) -> Floats:
-        """The probability of every reported slot, given the true one."""
-        head, k = self.head, len(self.head.queries)
-        q = int(head.query_of[slot])
-        out = np.zeros(len(head))
-        for other in range(k):
-            span = slice(int(head.start[other]), int(head.start[other] + head.width[other]))
-            if other != q:
-                out[span] = (1 - self.keep) / (k - 1) / head.width[other]
-            else:
-                tq, kq = float(self.keep_url[q]), int(head.width[q])
-                out[span] = self.keep * ((1 - tq) / (kq - 1) if kq > 1 else 0.0)
-                out[slot] = self.keep * tq
-        return out
-
-
-def two_stage(head: HeadList, guarantee: PureDP | ApproxDP, query_share: float = 0.85) -> TwoStage:
-    """The two-stage report for a head list; `query_share` (f_C) of the budget goes to the query; all at depth one."""
-    must(0 < query_share < 1, "query-share", "must be strictly between 0 and 1", query_share)
-    share = 1.0 if head.depth == 1 else query_share
-    epsilon, delta = guarantee.epsilon * share, guarantee.delta * share
-    k = len(head.queries)
-    query = k_randomised_response(promised(epsilon, delta), k) if k > 1 else None
-    url = {}
-    if share < 1:
-        rest = promised(_rest(guarantee.epsilon, epsilon), _rest(guarantee.delta, delta))
-        for width in sorted({int(w) for w in head.width} - {1}):
-            url[width] = k_randomised_response(rest, width)
-    return TwoStage(head, query, url, guarantee)
-
-
-def _rest(whole: float, part: float) -> float:
-    """What is left of a budget, rounded down: both parts together are never more than the whole."""
-    return math.nextafter(whole - part, 0.0)
+    name = "one-slot"

@@ -111,12 +111,7 @@ def notice(randomiser: Mapping[str, Any], epsilon: float = 0.0, delta: float = 0
         case "one-option":
             truth = Fraction(int(randomiser["keep"]), WORD)
             return Notice("say yes of “A”, if asked about it", "A", truth, "not A", 1 - truth, truth, True)
-        case "two-stage" if randomiser["query"] is not None:
-            k, truth = int(randomiser["query"]["categories"]), Fraction(int(randomiser["query"]["keep"]), WORD)
-            lie = (1 - truth) / (k - 1)
-            bound = at_most_right(epsilon, delta)
-            return Notice("name the first part of “A”", "A", truth, "something else", lie, bound, False)
-        case "two-stage":
+        case "one-slot":
             certain = Fraction(1)
             return Notice("name “everything else”", "A", certain, "something else", certain, Fraction(1, 2), True)
     bound = at_most_right(epsilon, delta)
@@ -136,15 +131,9 @@ def _window_guess(width: int, inside: int) -> Fraction:
 
 
 def told_truly(randomiser: Mapping[str, Any]) -> Fraction:
-    """How often a report on a record names the very entry of the list where the answer counts; the most of any entry.
+    """How often a report on a record names the very entry of the list where the answer counts.
 
     >>> told_truly({"name": "k-rr", "categories": 2, "keep": str(3 * WORD // 4)})
     Fraction(3, 4)
     """
-    if randomiser["name"] == "k-rr":
-        return Fraction(int(randomiser["keep"]), WORD)
-    if randomiser["query"] is None:
-        return Fraction(0)
-    stages = {int(width): Fraction(int(stage["keep"]), WORD) for width, stage in randomiser["url"].items()}
-    within = max(stages.get(int(width), Fraction(1)) for width in randomiser["width"])
-    return Fraction(int(randomiser["query"]["keep"]), WORD) * within
+    return Fraction(0) if randomiser["name"] == "one-slot" else Fraction(int(randomiser["keep"]), WORD)

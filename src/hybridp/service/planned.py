@@ -146,8 +146,7 @@ def _share_variances(plan: HeavyPlan, trusted: int, local: int) -> dict[str, flo
     if trusted:
         found["trusted"] = discovery(plan.study.trusted_promise).variance / (trusted * plan.study.discovery_share) ** 2
     if local:
-        epsilon = plan.study.guarantee.epsilon * (plan.study.query_share if len(plan.record) == 2 else 1.0)
-        found["local"] = k_randomised_response(PureDP(epsilon), plan.asked.head + 1).variance(0.0) / local
+        found["local"] = k_randomised_response(plan.study.local_guarantee, plan.asked.head + 1).variance(0.0) / local
     return found
 
 

@@ -224,8 +224,8 @@ class HeavyPlan(Plan[Records]):
 
     def charges(self, collection: str, people: dict[str, int] | None = None) -> list[Charge]:
         """Of the second phase; the first charges the trusted."""
-        mechanism = f"{self.asked.local} report on the head list"
-        return [Charge("local", self.study.local_guarantee, mechanism, self.title, collection=collection)]
+        own = self.study.local_guarantee
+        return [Charge("local", own, "k-rr report on the head list", self.title, collection=collection)]
 
     def discovery_charges(self, people: dict[str, int] | None = None) -> list[Charge]:
         return [Charge("trusted", self.study.trusted_promise, "thresholded counts of one record", self.title)]

@@ -29,14 +29,13 @@ def _about(share: Fraction) -> str:
 
 def sent(randomiser: Mapping[str, Any]) -> str:
     """What a local person's device sends, for the mechanism that it uses."""
-    if randomiser["name"] not in ("k-rr", "two-stage"):
+    if randomiser["name"] not in ("k-rr", "one-slot"):
         return _SENT.get(randomiser["name"], "Your answer with random noise added on your own device.")
     share = told_truly(randomiser)
     if share == 0:
         return "The same report whatever your answer is: the list has one entry only."
-    often = "" if randomiser["name"] == "k-rr" else "up to "
     return (
-        f"One entry of the list: your own answer as it is {often}{_about(share)} times in 100, otherwise another "
+        f"One entry of the list: your own answer as it is {_about(share)} times in 100, otherwise another "
         "entry by chance. What is not on the list counts as “everything else”."
     )
 

@@ -28,7 +28,7 @@ from hybridp.protocols.ticks import TickStudy
 from hybridp.protocols.vector import VectorStudy
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP, promised
-from hybridp.public.heavy import TEXT_RULE, TwoStage
+from hybridp.public.heavy import TEXT_RULE, OneSlot
 from hybridp.public.kmeans_rounds import MapInvite
 from hybridp.public.messages import Invite
 from hybridp.public.mixing import public, text
@@ -66,7 +66,7 @@ __all__ = ["described", "described_vector", "mixer_keys", "task_of"]
 
 _PHASES = {1: ["trusted"], 2: ["local"]}
 """Who is asked in which phase, where there are two; between them nobody."""
-Mechanism = DitheredBit | Piecewise | LocalAdditive | KRandomisedResponse | SubsetSelection | TwoStage | UnitVector
+Mechanism = DitheredBit | Piecewise | LocalAdditive | KRandomisedResponse | SubsetSelection | OneSlot | UnitVector
 
 
 def described(mechanism: Mechanism) -> dict[str, Any]:
@@ -87,15 +87,8 @@ def described(mechanism: Mechanism) -> dict[str, Any]:
         case UnitVector():
             cap: dict[str, Any] = {"pairs": mechanism.pairs, "top": mechanism.top, "inside": str(mechanism.inside)}
             return {"name": mechanism.name, "dimensions": mechanism.dimensions, **cap, "browser": False}
-        case TwoStage():
-            return {
-                "name": "two-stage",
-                "query": None if mechanism.query is None else _kept(mechanism.query),
-                "start": mechanism.head.start.tolist(),
-                "width": mechanism.head.width.tolist(),
-                "url": {str(width): _kept(stage) for width, stage in mechanism.url.items()},
-                "browser": True,
-            }
+        case OneSlot():
+            return {"name": mechanism.name, "browser": True}
 
 
 def described_vector(invite: VectorInvite) -> dict[str, Any]:
@@ -292,7 +285,6 @@ def task_of(study_id: str, plan: SomePlan, phase: int, head: Head | None) -> dic
                 **_promised(plan, plan.study.local_guarantee),
             }
             if isinstance(head, Invitation):
-                assert isinstance(head.mechanism, KRandomisedResponse | TwoStage)
                 own |= {"slots": [list(s) for s in head.head.slots], "randomiser": described(head.mechanism)}
         case QuestionsPlan():
             own = {

@@ -220,7 +220,7 @@ def odds(asked: Task, epsilon: float, delta: float = 0.0) -> str:
     if epsilon <= LOCAL_LIMIT:
         return ""
     randomiser, named = asked.get("randomiser"), "options" in asked or "slots" in asked
-    if randomiser is not None and named and "steps" not in asked and randomiser["name"] in ("k-rr", "two-stage"):
+    if randomiser is not None and named and "steps" not in asked and randomiser["name"] == "k-rr":
         truth = told_truly(randomiser)
         true = f"of 100 people {of_100(truth)} send their true answer"
         if truth >= _RARELY:

@@ -12,22 +12,23 @@ from hybridp.blend.heavy import Estimate, local_estimate
 from hybridp.curator.heavy import noisy_counts, shown
 from hybridp.noise.oracles import simulate_counts
 from hybridp.protocols import heavy as protocol
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.budgets import PureDP
 from hybridp.public.heavy import HeadList, counting_noise, discovery
 from hybridp.public.messages import SlotReports
 from hybridp.public.oracles import Oracle
 from hybridp.randomness import Randomness
+from hybridp_lab.papers.blender.two_stage import (
+    TwoStageStudy,
+    blend_in_order,
+    from_two_stage,
+    report_slots,
+    two_stage,
+)
 
-__all__ = ["HeavyTrial", "as_in_the_paper", "simulate_heavy"]
+__all__ = ["HeavyTrial", "simulate_heavy"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-
-def as_in_the_paper(guarantee: ApproxDP, head: int = 50, depth: int = 2) -> protocol.HeavyStudy:
-    """The dissertation's mechanism: two-stage reports, no reuse, slots blended one by one."""
-    return protocol.HeavyStudy(guarantee, depth=depth, head=head, local="two-stage", reuse=False, blend="slots",
-                               spare=1.0, estimator="hybrid")  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -69,21 +70,14 @@ def simulate_heavy(
     counted = noisy_counts(among_t, counting_noise(study.trusted_promise), rng=rng)
     found = protocol.opt_in_counts(records, noisy, n_s, counted, full, trusted - n_s, study)
     head, opt_in = protocol.trim(found, study)
-    invite = protocol.invitation(head, study)
     local = full.fold(head)[placed[trusted - n_s :]]
-    client = None
-    if len(local):
-        if oracle is None or len(head) < 2:
-            client = local_estimate(head, invite.mechanism, protocol.report(local, invite, rng=rng))
-        else:
-            other = oracle(PureDP(study.guarantee.epsilon), len(head))
-            client = local_estimate(head, other, SlotReports(len(local), simulate_counts(other, local, rng=rng)))
+    client = _client(local, head, study, oracle, rng) if len(local) else None
     everything = [*opt_in, *([client] if client is not None else [])]
-    blended = protocol.blend_heavy(head, everything, study.order)
+    blended = _blended(head, everything, study)
     keep = protocol.keep_best(blended, study.head)
 
     def alone(estimates: list[Estimate]) -> protocol.HeavyBlend | None:
-        return protocol.restrict(protocol.blend_heavy(head, estimates, study.order), keep) if estimates else None
+        return protocol.restrict(_blended(head, estimates, study), keep) if estimates else None
 
     final = protocol.restrict(blended, keep)
     return HeavyTrial(
@@ -93,6 +87,30 @@ def simulate_heavy(
         clients=alone([] if client is None else [client]),
         blended=final,
     )
+
+
+def _client(
+    local: Ints,
+    head: HeadList,
+    study: protocol.HeavyStudy,
+    oracle: Callable[[PureDP, int], Oracle] | None,
+    rng: Randomness,
+) -> Estimate:
+    if isinstance(study, TwoStageStudy):
+        stages = two_stage(head, study.guarantee, study.query_share)
+        told = np.bincount(report_slots(local, stages, rng=rng), minlength=len(head)).astype(np.int64)
+        return from_two_stage(stages, told)
+    if oracle is None or len(head) < 2:
+        invite = protocol.invitation(head, study)
+        return local_estimate(head, invite.mechanism, protocol.report(local, invite, rng=rng))
+    other = oracle(study.local_guarantee, len(head))
+    return local_estimate(head, other, SlotReports(len(local), simulate_counts(other, local, rng=rng)))
+
+
+def _blended(head: HeadList, estimates: list[Estimate], study: protocol.HeavyStudy) -> protocol.HeavyBlend:
+    if isinstance(study, TwoStageStudy):
+        return blend_in_order(head, estimates, study.order)
+    return protocol.blend_heavy(head, estimates)
 
 
 def _record(code: int, stride: int, depth: int) -> tuple[str, ...]:

@@ -26,13 +26,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.blend.heavy import simplex
-from hybridp.device.heavy import report_slots
 from hybridp.protocols.heavy import HeavyBlend
 from hybridp.public.budgets import ApproxDP
-from hybridp.public.heavy import HeadList, TwoStage, two_stage
+from hybridp.public.heavy import HeadList
 from hybridp.randomness import Randomness, synthetic_data_generator
 from hybridp_lab.papers.blender.collection import HeavyTrial
 from hybridp_lab.papers.blender.log import SearchLog
+from hybridp_lab.papers.blender.two_stage import TwoStage, report_slots, spans, two_stage
 
 __all__ = ["Printed", "client_estimate", "printed_threshold", "simulate_printed"]
 
@@ -162,10 +162,15 @@ def _client_counts(log: SearchLog, head: HeadList, trusted: int) -> Ints:
     pairs = np.array([[int(x) for x in head.slots[i] if x is not None] for i in places], dtype=np.int64).reshape(-1, 2)
     out[places] = log.holders(pairs[:, 0], pairs[:, 1]) - first.holders(pairs[:, 0], pairs[:, 1])
     in_records = np.bincount(head.query_of, weights=out, minlength=len(head.queries)).astype(np.int64)
-    wild = (head.start + head.width - 1)[:-1]  # a query's last slot is its wildcard
+    wild = _wildcards(head)[:-1]  # a query's last slot is its wildcard
     out[wild] = of_query - in_records[:-1]
     out[-1] = log.people - trusted - of_query.sum()
     return out
+
+
+def _wildcards(head: HeadList) -> Ints:
+    start, width = spans(head)
+    return np.asarray(start + width - 1)
 
 
 def client_estimate(mechanism: TwoStage, reports: Ints) -> Printed:
@@ -180,7 +185,7 @@ def client_estimate(mechanism: TwoStage, reports: Ints) -> Printed:
     stray = (1 - t) / (k - 1)
     p_q = (r_q - stray) / (t - stray)
     v_q = r_q * (1 - r_q) / (n - 1) / (t - stray) ** 2
-    q, width = head.query_of, head.width[head.query_of].astype(np.float64)
+    q, width = head.query_of, spans(head)[1][head.query_of].astype(np.float64)
     lone = width == 1
     t_q = mechanism.keep_url[q]
     wrong = np.where(lone, 0.0, (1 - t_q) / np.maximum(width - 1, 1))
@@ -215,7 +220,7 @@ def _projected(head: HeadList, found: Printed) -> HeavyBlend:
     queries, slots = simplex(found.queries), simplex(found.slots)
     sums = _added(head, slots)
     part = np.divide(slots, sums[head.query_of], out=np.zeros(len(slots)), where=sums[head.query_of] > 0)
-    part[(head.start + head.width - 1)[sums <= 0]] = 1.0
+    part[_wildcards(head)[sums <= 0]] = 1.0
     errors = (np.sqrt(np.where(np.isinf(v), 0.0, np.maximum(v, 0.0))) for v in (found.variances, found.query_variances))
     slot_errors, query_errors = errors
     return HeavyBlend(

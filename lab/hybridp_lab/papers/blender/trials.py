@@ -26,9 +26,10 @@ from hybridp_lab.baselines.heavy import ldpminer
 from hybridp_lab.baselines.heavy_metrics import WILDCARD, l1_error, ndcg, ndcg_of_ndcgs
 from hybridp_lab.figure.catalogue import Point, Row
 from hybridp_lab.papers.blender import aol
-from hybridp_lab.papers.blender.collection import HeavyTrial, as_in_the_paper, simulate_heavy
+from hybridp_lab.papers.blender.collection import HeavyTrial, simulate_heavy
 from hybridp_lab.papers.blender.log import NAMES, SearchLog, drawn
 from hybridp_lab.papers.blender.printed import simulate_printed
+from hybridp_lab.papers.blender.two_stage import as_in_the_paper
 
 __all__ = ["DELTAS", "FORMS", "VOICES", "blender_estimates", "blender_trials", "inputs", "printed_gain_ndcg"]
 
@@ -57,10 +58,10 @@ def _collected(point: Point, log: SearchLog) -> HeavyTrial:
         settings: dict[str, Any] = {"discovery_share": DISCOVERY_SHARE, "query_share": share}
         return simulate_printed(log, guarantee, head=point["head"], trusted=trusted, **settings, rng=rng)
     if form == "corrected":
-        own: dict[str, Any] = {"query_share": share, "blend": "query-first"}
-        study = replace(as_in_the_paper(guarantee, point["head"]), **own)
+        own: dict[str, Any] = {"query_share": share, "order": "query-first"}
+        study: HeavyStudy = replace(as_in_the_paper(guarantee, point["head"]), **own)
     else:
-        study = HeavyStudy(guarantee, head=point["head"], query_share=share)
+        study = HeavyStudy(guarantee, head=point["head"])
     oracle = None if form == "corrected" else best_oracle
     records = log.queries.astype(np.int64), log.urls.astype(np.int64)
     return simulate_heavy(*records, study, trusted=trusted, oracle=oracle, rng=rng)

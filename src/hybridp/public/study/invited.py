@@ -15,7 +15,7 @@ __all__ = ["INVITED", "Points", "Records", "needs_invitation"]
 RECORD_ESTIMATORS = {
     "alike": "assumes that both groups are alike: anchored where a formula finds that cheap, else hybrid",
     "hybrid": "by the groups' errors, record by record",
-    "anchored": "the same, and dishonest reports move a trusted share by little (not with two-stage reports)",
+    "anchored": "the same, and dishonest reports move a trusted share by little",
 }
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,21 +28,7 @@ class Records(Question):
     columns: tuple[str, ...] = field(help="The record's column, or two: query and url.", check=named, option="record")
     head: int = field(50, help="The most queries to keep (M).", check=at_least(1, 10_000))
     discovery_share: float = field(0.95, help="Trusted people used to discover.", check=between_0_and_1)
-    query_share: float = field(0.85, help="Two-stage reports: budget of the query.", check=between_0_and_1)
-    local: str = field(
-        "k-rr",
-        help="The report of local people.",
-        choices={
-            "k-rr": "their record with a stated chance, else another one of the list",
-            "two-stage": "first the query, then the url",
-        },
-    )
     reuse: bool = field(True, help="Blend the discovery group's noisy counts too.")
-    blend: str | None = field(
-        None,
-        help="All slots by their variance; queries first; or all slots alike. Default: what suits the report.",
-        choices=("weighted", "query-first", "slots"),
-    )
     estimator: str = field("alike", help="How far reports move what the trusted counted.", choices=RECORD_ESTIMATORS)
     max_records: int = field(
         100, help="The most records that one person may send to the service.", check=at_least(1, 1000), option=""

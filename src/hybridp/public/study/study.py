@@ -231,9 +231,8 @@ class Declaration(Fields):
         question = self.questions[0]
         mean = isinstance(question, Number) and question.statistics == ("mean",) and question.by is None
         shares = isinstance(question, Choice) and question.several is None and question.by is None
-        records = isinstance(question, Records) and question.local == "k-rr"
-        alone = len(self.questions) == 1 and (mean or shares or records or isinstance(question, Vector))
-        rule = "must be left out, unless the study asks for one mean, the shares of one choice, or records by k-rr"
+        alone = len(self.questions) == 1 and (mean or shares or isinstance(question, (Records, Vector)))
+        rule = "must be left out, unless the study asks for one mean, the shares of one choice, or records"
         self.must(alone, "mixer", rule, f"{len(self.questions)} questions, the first of kind {question.kind}")
         if self.promise.personal:
             for name, usual in (("epsilon", None), ("cap", 8.0)):

@@ -178,22 +178,6 @@ export function slotOf(slots, record) {
   return index.get(key(record)) ?? index.get(key(wildcard)) ?? slots.length - 1;
 }
 
-/**
- * The two-stage report on a head list: randomised response on the query, then on the place within it. `start` and
- * `width` are the first slot and the number of slots of each query; `query` is null when there is one query only;
- * `url` holds a randomised response for each number of slots that a query may have.
- */
-export function twoStage({ query, start, width, url }, slot, next) {
-  if (query === null) return start.at(-1) + width.at(-1) - 1;
-  const truth = start.findLastIndex((first) => first <= slot);
-  const told = category(query, truth, next);
-  const size = width[told];
-  if (size === 1) return start[told];
-  if (told !== truth) return start[told] + uniformBelow(size, next);
-  const stage = url[String(size)];
-  return stage === undefined ? slot : start[told] + category(stage, slot - start[told], next);
-}
-
 /** A piecewise cell as an unbiased number in [-1, 1]'s coordinate: the mean cell is linear in the level. */
 export function piecewiseUnit({ width, inside }, cell) {
   const w = Number(width);
@@ -222,7 +206,6 @@ export function fraction(name, x) {
   return [BigInt(value), denominator];
 }
 
-const minus = ([a, b], [c, d]) => [a * d - c * b, b * d];
 const over = (a, b) => (a + b - 1n) / b; // rounded up
 
 /** e^(n/d) times 2^BITS, rounded up at every step: an upper bound. */
@@ -271,28 +254,6 @@ function checkSet({ categories, size, keep }, epsilon, options) {
   must(p * (k - d) * ONE <= exponential(epsilon) * (WORD - p) * d, "keep");
 }
 
-// As hybridp.public.heavy: .85 of the promise for the first part of a record, the rest for the second.
-function checkStages({ query, start, width, url }, epsilon, delta, depth, size, stated) {
-  let first = 0;
-  for (const [i, begin] of start.entries()) {
-    must(begin === first && Number.isSafeInteger(width[i]) && width[i] >= 1, "start");
-    first += width[i];
-  }
-  must(start.length === width.length && first === size, "width");
-  if (start.length === 1) {
-    must(query === null, "query");
-    return;
-  }
-  const share = depth === 1 ? [epsilon, delta] : stated.map((x) => fraction("share", x * 0.85));
-  checkResponse(query, share[0], share[1], start.length);
-  const rest = [minus(epsilon, share[0]), minus(delta, share[1])];
-  for (const wide of new Set(width)) {
-    if (wide === 1) continue;
-    must(depth === 2 && url[String(wide)] !== undefined, "url");
-    checkResponse(url[String(wide)], rest[0], rest[1], wide);
-  }
-}
-
 /**
  * Throws unless the integers of a randomiser keep the promise {epsilon, delta}, whatever the answer is. `task` is the
  * task document, which says what the answer is about.
@@ -312,10 +273,7 @@ export function checkPromise(randomiser, promise, task) {
     must(randomiser.options === task.options.length, "options");
     return checkResponse({ categories: 2, keep: randomiser.keep }, epsilon, delta, 2);
   }
-  if (randomiser.name === "two-stage") {
-    const stated = [promise.epsilon, promise.delta];
-    return checkStages(randomiser, epsilon, delta, task.record.length, task.slots.length, stated);
-  }
+  if (randomiser.name === "one-slot") return must(task.slots.length === 1, "slots");
   if (randomiser.name !== "coordinates") throw new RangeError("this page cannot draw from this randomiser");
   const { dimensions, reported, reach, each } = randomiser;
   must(dimensions === task.coordinates.length, "dimensions");
@@ -325,7 +283,7 @@ export function checkPromise(randomiser, promise, task) {
   return each.name === "dithered" ? checkBit(each, part) : checkWindow(each, part);
 }
 
-const RANDOMISERS = ["dithered", "piecewise", "k-rr", "two-stage", "subset", "one-option"];
+const RANDOMISERS = ["dithered", "piecewise", "k-rr", "one-slot", "subset", "one-option"];
 
 /** Whether this module can draw from the randomiser that a task document describes. */
 export function supported(randomiser) {
@@ -359,9 +317,9 @@ export function numberPayload(randomiser, bounds, value, next, windows = []) {
 /** The payload of a report on a record, as a slot of the head list. */
 export function recordPayload(randomiser, slots, record, next) {
   const slot = slotOf(slots, record.map(normalised));
-  if (randomiser.name === "k-rr") return { category: category(randomiser, slot, next) };
-  if (randomiser.name !== "two-stage") throw new RangeError("this page cannot draw from this randomiser");
-  return { category: twoStage(randomiser, slot, next) };
+  if (randomiser.name === "one-slot") return { category: 0 };
+  if (randomiser.name !== "k-rr") throw new RangeError("this page cannot draw from this randomiser");
+  return { category: category(randomiser, slot, next) };
 }
 
 // --- several numbers ------------------------------------------------------------------------------------------------
