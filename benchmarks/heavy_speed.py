@@ -57,7 +57,8 @@ def ours(path: Path, way: str) -> dict[str, Any]:
     start = time.perf_counter(), time.process_time()
     rng = seeded(1) if way == "hybridp seeded" else secure()
     found = release_heavy_hitters(path, STUDY, COLUMNS, simulate_local=True, rng=rng)
-    said = f"{len(found.queries)} queries of {found.discovered} records found, {found.local_people:,} local people"
+    queries, records = found.facts["head_list_size"], found.facts["discovered_records"]
+    said = f"{queries} queries of {records} records found, {found.people['local']:,} local people"
     return {"wall": time.perf_counter() - start[0], "cpu": time.process_time() - start[1], "said": said}
 
 

@@ -113,16 +113,18 @@ def run(cell: Cell, trials: int) -> str:
     for seed in range(trials):
         draw = np.random.default_rng(seed)
         found = release(study, draw.choice(moved, cell.trusted), draw.choice(pop, cell.local), seed)
-        alarms += bool(found.groups_disagree)
-        for name, told in ((name, told) for name, told in found.told.items() if name in true):
-            for i, (x, low, high) in enumerate(zip(told.estimate, told.low, told.high, strict=True)):
+        (statistics,) = found.questions.values()
+        alarms += bool(statistics["distribution"]["disagreement"]["groups_disagree"])
+        for name, told in ((name, told) for name, told in statistics.items() if name in true):
+            at = told.get("at")
+            for i, (x, low, high) in enumerate(np.column_stack([told["estimate"], *told["interval"]]).tolist()):
                 least, most = true[name][i]
                 error = x - least
                 if name == "quantiles":
                     ends = (np.searchsorted(ranked, x, side=side) / len(ranked) for side in ("left", "right"))
-                    error = max(next(ends) - told.at[i], told.at[i] - next(ends), 0.0)
+                    error = max(next(ends) - at[i], at[i] - next(ends), 0.0)
                 inside = low <= least + 1e-9 and most - 1e-9 <= high
-                key = f"{name} {told.at[i]:g}" if told.at else name
+                key = f"{name} {at[i]:g}" if at else name
                 held.setdefault(key, []).append((inside, high - low, error))
     parts = []
     for key, some in held.items():

@@ -51,12 +51,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             plain = replace(study, rule=Rule("adaptive"))
             found["adaptive"] = release_mean(people, plain, columns, rng=seeded(1000 + seed))
             for name, one in found.items():
-                squares[liars, name] = squares.get((liars, name), 0.0) + (100 * (one.estimate - 2 / 7)) ** 2 / trials
-            anchor, own = found["alike"].anchor, found["alike"].trusted.mean
-            assert anchor is not None
-            assert own is not None
-            widest = max(widest, 100 * float(np.max(anchor.most)))
-            farthest = max(farthest, 100 * (abs(found["alike"].estimate - own) - float(np.max(anchor.most))))
+                squares[liars, name] = (
+                    squares.get((liars, name), 0.0) + (100 * (one.facts["unbiased"] - 2 / 7)) ** 2 / trials
+                )
+            held = found["alike"].facts
+            most = held["anchor"]["most"]
+            widest = max(widest, 100 * most)
+            farthest = max(farthest, 100 * (abs(held["unbiased"] - held["trusted"]) - most))
     print("liars   alike    target  adaptive")
     for liars, target in TARGETS.items():
         held, plainly = (math.sqrt(squares[liars, name]) for name in ("alike", "adaptive"))

@@ -73,8 +73,13 @@ def _error(coefficients: Any, truth: Floats) -> float:
     return float(((np.asarray(coefficients) - truth) ** 2).sum())
 
 
+def _known(numbers: Any, unknown: float) -> Floats:
+    return np.array([unknown if x is None else x for x in numbers])
+
+
 def _covered(found: Any, truth: Floats) -> list[bool]:
-    return [bool(a <= b <= c) for a, b, c in zip(found.low, truth, found.high, strict=True)]
+    low, high = found.facts["interval"]
+    return ((_known(low, -math.inf) <= truth) & (truth <= _known(high, math.inf))).tolist()
 
 
 def gains(trials: int, guarantee: Any, cells: Any = CELLS) -> None:
@@ -90,11 +95,11 @@ def gains(trials: int, guarantee: Any, cells: Any = CELLS) -> None:
                 rows = people(np.random.default_rng(t), n)
                 for form in ("tcm-only", "plain", "best"):
                     found = run(rows, k, t, guarantee, form=form, clip=None if form == "plain" else clip)
-                    errors[form].append(_error(found.estimate, BETA))
+                    errors[form].append(_error(found.facts["estimate"], BETA))
                     if form == "plain":
-                        errors["local"].append(_error(found.local.coefficients, BETA))
+                        errors["local"].append(_error(found.facts["local"], BETA))
                 covered += _covered(found, BETA)
-                forms.append(found.form)
+                forms.append(found.facts["form"])
             root = {name: math.sqrt(float(np.mean(some))) for name, some in errors.items()}
             best = min(root[name] for name in ("tcm-only", "local", "plain"))
             told = " | ".join(f"{root[name]:.4f}" for name in ("tcm-only", "local", "plain", "best"))
@@ -124,12 +129,12 @@ class Cell(NamedTuple):
             rows = people(lots, self.people, d, self.residuals, related=t % 2 == 1)
             truth = BETA[: d + 1]
         promise: Any = ApproxDP(self.epsilon, 1e-6)
-        found = run(rows, round(self.people * self.opt_in), t, promise, kind=self.kind)
-        said = {"both": (found.estimate, found.standard_errors)}
-        for name, group in (("trusted", found.trusted), ("local", found.local)):
-            if group.coefficients is not None:
-                said[name] = group.coefficients, group.standard_errors
-        return {name: (np.asarray(beta) - truth, np.asarray(error)) for name, (beta, error) in said.items()}
+        found = run(rows, round(self.people * self.opt_in), t, promise, kind=self.kind).facts
+        said = {"both": (found["estimate"], found["standard_error"])}
+        for name in ("trusted", "local"):
+            if found[name] is not None:
+                said[name] = found[name], found["groups"][name]["standard_error"]
+        return {name: (np.asarray(beta) - truth, _known(error, math.inf)) for name, (beta, error) in said.items()}
 
 
 def cells(sizes: tuple[int, ...]) -> list[Cell]:

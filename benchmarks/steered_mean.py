@@ -106,9 +106,9 @@ def trial(study: MeanStudy, everyone: Floats, trusted: int, local: int, seed: in
     sides: list[Any] = [said.plain if said.sums is None else said.sums, summed]
     return {
         "said": said, "steered": window is not None, "pilot": said.seen is not None,
-        "variance": variance(study, everyone, local, sides[0], steered.weight),
-        "plain_variance": variance(study, everyone, local, sides[1], plain.weight),
-        "error": steered.estimate - truth, "plain": plain.estimate - truth,
+        "variance": variance(study, everyone, local, sides[0], steered.facts["weight"]),
+        "plain_variance": variance(study, everyone, local, sides[1], plain.facts["weight"]),
+        "error": steered.facts["unbiased"] - truth, "plain": plain.facts["unbiased"] - truth,
         "covered": steered.low <= truth <= steered.high, "plain_covered": plain.low <= truth <= plain.high,
         "width": steered.high - steered.low, "plain_width": plain.high - plain.low,
     }  # fmt: skip

@@ -83,7 +83,7 @@ def plan() -> None:
 
 
 def release() -> None:
-    """`MeanRelease.plot()` of one simulated collection."""
+    """`Release.plot()` of a mean of one simulated collection."""
     rng = seeded(11)
     study = MeanStudy(BOUNDS, PureDP(1.0)).decided(1_000, 49_000)
     levels = BOUNDS.levels(salary_like(50_000, rng=seeded(1)))
@@ -92,7 +92,7 @@ def release() -> None:
     summary = LocalSummary(len(unit), float(unit.sum()), float(unit @ unit), study.invite.randomiser)
     totals = Totals(len(trusted), int(trusted.sum()), summary, trusted_squares=squares(trusted))
     noisy = release_sum(totals, study.sum_noise, study.squares_noise, rng=rng)
-    replace(publish_mean(study, noisy, summary, trusted_people=len(trusted), rng=rng), question="salary").plot()
+    publish_mean(study, noisy, summary, trusted_people=len(trusted), rng=rng).named("salary").plot()
     _save("release.png")
 
 
@@ -122,7 +122,7 @@ def reach() -> None:
 
 
 def kmeans() -> None:
-    """`KMeansRelease.plot()` of one simulated collection: what `hybridp release kmeans --plot` draws."""
+    """`Release.plot()` of centres of one simulated collection: what `hybridp release kmeans --plot` draws."""
     draw = synthetic_data_generator(seeded(1))
     true = np.array([[0.2, 0.3], [0.75, 0.25], [0.5, 0.8]])
     points = true[draw.integers(0, 3, 20_000)] + 0.04 * draw.standard_normal((20_000, 2))

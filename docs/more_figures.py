@@ -234,7 +234,7 @@ def quantiles() -> None:
 
 
 def vector() -> None:
-    """`VectorRelease.plot()` of the made-up people of docs/vector-mean.md."""
+    """`Release.plot()` of three means of the made-up people of docs/vector-mean.md."""
     draw = synthetic_data_generator(seeded(1))
     names = ("sleep", "steps", "screen")
     with tempfile.TemporaryDirectory() as folder:

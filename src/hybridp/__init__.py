@@ -68,7 +68,9 @@ if TYPE_CHECKING:
     from hybridp.public.vector import VectorBounds as VectorBounds
     from hybridp.randomness import secure as secure
     from hybridp.randomness import seeded as seeded
-    from hybridp.release.document import result_schema as result_schema
+    from hybridp.release.release import Release as Release
+    from hybridp.release.release import read as read
+    from hybridp.release.result import result_schema as result_schema
     from hybridp.release.waves import compare_waves as compare_waves
     from hybridp.study import Study as Study
 
@@ -99,6 +101,7 @@ _PLACES = {
     "PersonalStudy": "protocols.personal",
     "PureDP": "public.budgets",
     "RegressionStudy": "protocols.regression",
+    "Release": "release.release",
     "Rule": "blend.mean",
     "ShareStudy": "protocols.shares",
     "Source": "curator.sources",
@@ -121,6 +124,7 @@ _PLACES = {
     "plan_regression": "bench.regression",
     "plan_shares": "bench.shares",
     "randomise": "device.mean",
+    "read": "release.release",
     "release_distribution": "protocols.distribution",
     "release_groups": "protocols.groups",
     "release_heavy_hitters": "protocols.heavy_files",
@@ -130,7 +134,7 @@ _PLACES = {
     "release_regression": "protocols.regression",
     "release_shares": "protocols.shares",
     "release_steered": "protocols.steered_mean_files",
-    "result_schema": "release.document",
+    "result_schema": "release.result",
     "secure": "randomness",
     "seeded": "randomness",
 }

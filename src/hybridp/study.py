@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hybridp.ledger import Ledger
     from hybridp.protocols.devices import Randomised
     from hybridp.randomness import Randomness
-    from hybridp.release.study import StudyRelease
+    from hybridp.release.release import Release
 
 __all__ = ["Study"]
 
@@ -102,7 +102,7 @@ class Study(Declaration):
         model: Place | Mapping[str, Place] | None = None,
         mixed: Sequence[Any] = (),
         rng: Randomness | None = None,
-    ) -> StudyRelease:
+    ) -> Release:
         """The answers to all questions, under one promise, charged once and kept in the ledger before they are shown.
 
         `ledger` may be a path: a file that is missing is made, with the study's promise as total. With `simulate_local`

@@ -26,6 +26,8 @@ from hybridp.public.queries import Feature
 from hybridp.public.randomisers import LEVELS, randomiser
 from hybridp.public.shares import NoisyCounts, ShareReports, count_noise, share_oracle
 from hybridp.randomness import seeded
+from hybridp.release.receipt import Receipt
+from hybridp.release.release import Release
 from hybridp.release.waves import compare_waves
 
 TRIALS = 200
@@ -167,15 +169,15 @@ def test_waves_have_a_p_value_that_is_right_for_normal_and_for_laplace_errors() 
 def wave(mean: float, reach: float, **facts: Any) -> dict[str, Any]:
     told = {"task": "mean", "estimate": mean, "interval": [max(mean - reach, 0), min(mean + reach, 10)]}
     told |= {"trusted": None, "local": None, "clipped_to": [0, 10], **facts}
-    receipt = {"unit": "one person, one record"}
-    return {"schema": 1, "questions": {"pay": {"mean": told}}, "level": 0.95, "simulated": False, "receipt": receipt}
+    receipt = Receipt((), "none", False, "one person, one record", ())
+    return Release({"pay": {"mean": told}}, 0.95, receipt).to_dict()
 
 
 def test_a_wave_cut_at_its_bounds_is_as_uncertain_as_it_was() -> None:
-    (change,) = compare_waves(wave(5, 3), wave(9, 4)).changes
+    (change,) = compare_waves(wave(5, 3), wave(9, 4)).cells
     assert (change.estimate, change.low, change.high) == pytest.approx((4, -1, 9))
     assert change.p_value == pytest.approx(0.05 ** (4 / 5)) or change.p_value > 0.05
-    (wide,) = compare_waves(wave(5, 3), wave(5, 50)).changes
+    (wide,) = compare_waves(wave(5, 3), wave(5, 50)).cells
     assert wide.low <= -10 <= 10 <= wide.high
     for other, word in (
         (wave(5, 1, clipped_to=[0, 20]), "clipped_to"),

@@ -21,6 +21,7 @@ from hybridp.public.distribution import CELLS, BinnedReports, report_bins, repor
 from hybridp.public.randomisers import LEVELS, WORD, Piecewise, randomiser
 from hybridp.public.shares import CountNoise, NoisyCounts
 from hybridp.randomness import seeded
+from hybridp.release.release import Release
 
 UNIT = Bounds(0, 1)
 
@@ -142,7 +143,7 @@ def test_the_last_percent_is_found_by_many_people_who_trust() -> None:
     for seed in range(3):
         heard = hear(study, 50_000, None, Crowd(law, seed).count(50_000))
         found = _published(study, heard)
-        (low,), (high,) = found.told["quantiles"].low, found.told["quantiles"].high
+        low, high = _ends(found, "quantiles")
         assert low <= law.ppf(0.99) <= high
         assert law.cdf(high) - law.cdf(low) < 0.01, (low, high)
 
@@ -187,6 +188,19 @@ def test_a_tail_without_people_that_was_counted_at_many_places_keeps_its_coverag
     assert control < 132
 
 
+def _ends(found: Release, statistic: str, place: int = 0) -> tuple[float, float]:
+    cell = found.of(statistic).cells[place]
+    assert cell.low is not None
+    assert cell.high is not None
+    return cell.low, cell.high
+
+
+def _apart(found: Release) -> dict[str, Any]:
+    """How far the groups are apart."""
+    gap: dict[str, Any] = found.questions["x"]["distribution"]["disagreement"]
+    return gap
+
+
 def _published(study: DistributionStudy, heard: Any) -> Any:
     return publish(study, "x", heard, entries=(), simulated_local=True, rows="", rng=seeded(1))
 
@@ -198,15 +212,16 @@ def test_groups_that_are_alike_are_not_said_to_differ_and_others_are() -> None:
     alarms, trials = 0, 40
     for seed in range(trials):
         crowd = Crowd(law, 500 + seed)
-        alarms += _published(study, hear(study, 100, crowd.reports(9_900, study), crowd.count(100))).groups_disagree
+        found = _published(study, hear(study, 100, crowd.reports(9_900, study), crowd.count(100)))
+        alarms += _apart(found)["groups_disagree"]
     assert alarms <= 9  # more than that by chance once in 50,000 times, at 5 %
     other, own = Crowd(stats.expon(scale=0.3), 1), Crowd(law, 1)
     study = DistributionStudy(UNIT, PureDP(1.0), at=(0.5,), estimator="hybrid")
-    gap = _published(study, hear(study, 2_000, own.reports(20_000, study), other.count(2_000))).gap
-    assert gap is not None
-    assert gap.p_value < 1e-6
-    truth = stats.expon(scale=0.3).cdf(gap.value) - law.cdf(gap.value)
-    assert gap.low <= truth <= gap.high < 0
+    gap = _apart(_published(study, hear(study, 2_000, own.reports(20_000, study), other.count(2_000))))
+    assert gap["p_value"] < 1e-6
+    truth = stats.expon(scale=0.3).cdf(gap["at"]) - law.cdf(gap["at"])
+    low, high = gap["interval"]
+    assert low <= truth <= high < 0
 
 
 def test_every_estimate_lies_in_its_interval_and_the_band_holds_the_curve() -> None:
@@ -217,15 +232,16 @@ def test_every_estimate_lies_in_its_interval_and_the_band_holds_the_curve() -> N
         crowd = Crowd(stats.expon(scale=0.08), seed)
         heard = hear(study, k, crowd.reports(n, study) if n else None, crowd.count(k))
         found = _published(study, heard)
-        assert set(found.told) == {"quantiles", "shares-below", "shares-above", "histogram", "variance", "sd", "gini"}
-        for name, told in found.told.items():
-            for x, low, high in zip(told.estimate, told.low, told.high, strict=True):
-                assert low <= x <= high, name
-                assert low < high, name
-        curve = found.curve
-        assert all(np.diff(part).min() >= 0 for part in (curve.shares, curve.low, curve.high))
-        assert all(a <= x <= b for a, x, b in zip(curve.low, curve.shares, curve.high, strict=True))
-        assert found.told["sd"].low[0] == pytest.approx(math.sqrt(found.told["variance"].low[0]))
+        told = {"quantiles", "shares-below", "shares-above", "histogram", "variance", "sd", "gini"}
+        assert {cell.statistic for cell in found.cells} == told
+        for cell in found.cells:
+            assert cell.low <= cell.estimate <= cell.high, cell
+            assert cell.low < cell.high, cell
+        curve = found.questions["x"]["distribution"]
+        lows, highs = curve["interval"]
+        assert all(np.diff(part).min() >= 0 for part in (curve["estimate"], lows, highs))
+        assert all(a <= x <= b for a, x, b in zip(lows, curve["estimate"], highs, strict=True))
+        assert _ends(found, "sd")[0] == pytest.approx(math.sqrt(_ends(found, "variance")[0]))
 
 
 def test_reports_alone_tell_a_lump_to_its_own_cell() -> None:
@@ -307,14 +323,14 @@ def test_a_scale_from_1_to_5_is_told_as_one(epsilon: float, step: float | None) 
     for seed in range(trials):
         draw = np.random.default_rng(seed)
         found = _of_people(study, draw.choice(scale, 300, p=shares), draw.choice(scale, 5_700, p=shares), seed)
-        alarms += found.groups_disagree
+        alarms += _apart(found)["groups_disagree"]
         for name, values in truth.items():
-            told = found.told[name]
-            for x, low, high, true in zip(told.estimate, told.low, told.high, values, strict=True):
-                assert low <= x <= high
+            for cell, true in zip(found.of(name).cells, values, strict=True):
+                low, high = cell.low, cell.high
+                assert low <= cell.estimate <= high
                 asked, missed = asked + 1, missed + (not low - 1e-9 <= true <= high + 1e-9)
         if step:
-            assert all(x in scale for x in (*found.told["quantiles"].low, *found.told["quantiles"].high))
+            assert all(x in scale for cell in found.of("quantiles").cells for x in (cell.low, cell.high))
             assert "whole steps of 1 from 1 on" in " ".join(found.receipt.assumes)
     assert missed <= 0.05 * asked + 4 * math.sqrt(0.05 * asked)
     assert alarms <= 2
@@ -334,11 +350,13 @@ def test_groups_that_differ_each_count_by_their_number_of_people() -> None:
         study = DistributionStudy(Bounds(0, 120), PureDP(1.0), at=(0.5,))
         found = _of_people(study, trusted, local, seed)
         assert found.estimator == "everyone"
-        assert found.groups_disagree
-        held += found.told["quantiles"].low[0] <= mixed <= found.told["quantiles"].high[0]
+        assert _apart(found)["groups_disagree"]
+        low, high = _ends(found, "quantiles")
+        held += low <= mixed <= high
         alike = _of_people(DistributionStudy(Bounds(0, 120), PureDP(1.0), at=(0.5,), estimator="alike"), trusted, local,
                            seed)  # fmt: skip
-        missed += not alike.told["quantiles"].low[0] <= mixed <= alike.told["quantiles"].high[0]
+        low, high = _ends(alike, "quantiles")
+        missed += not low <= mixed <= high
         assert "people who trust are like the others" in " ".join(alike.receipt.assumes)
         assert "DISAGREE" in str(found)
         assert "DISAGREE" in str(found.in_words())

@@ -12,7 +12,7 @@ import duckdb
 import pytest
 
 from hybridp import __version__
-from hybridp.release.document import sole
+from hybridp.release.result import sole
 
 Runner = Callable[..., Any]
 

@@ -238,8 +238,8 @@ def test_two_waves_are_compared_for_free(run: Runner, people: Path) -> None:
     assert Path("p.png").stat().st_size > 1000
     assert "What changed in pay" in run("compare first.json second.json").out
     assert run(f"release mean people.csv {MEAN} --by dept --least 20 --seed 4 --out third.json").code == 0
-    left = run("compare first.json third.json --json").document["left_out"]
-    assert left == ["mean_by_group of pay: mail"]
+    left = run("compare first.json third.json --json").document["notes"]
+    assert left == ["Only one of the waves answers: mean_by_group of pay: mail."]
     assert run(f"release mean people.csv {MEAN} --by way --seed 4 --out way.json").code == 0
     for second, word in (("people.csv", "a file with a release"), ("way.json", "column dept"), ("no.json", "a file")):
         refused = run(f"compare first.json {second}")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from hybridp.public.envelope import digest
-from hybridp.release.document import sole
+from hybridp.release.result import sole
 
 Runner = Callable[..., Any]
 SECRET = "sentinel-5150"  # a private record: no refusal may repeat it

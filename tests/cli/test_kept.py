@@ -14,7 +14,7 @@ import pytest
 
 from hybridp.ledger import Ledger
 from hybridp.public.budgets import PureDP
-from hybridp.release.document import sole
+from hybridp.release.result import sole
 from tests import warm
 
 Runner = Callable[..., Any]
@@ -97,9 +97,9 @@ FULL = (
     "import matplotlib.figure as f\ndef full(*a, **k): raise OSError(28, 'No space left on device')\n"
     "f.Figure.savefig = full"
 )
-CRASH = "import hybridp.release.mean as r\ndef crash(*a, **k): raise RuntimeError('a bug')\nr.MeanRelease.plot = crash"
-DEATH = "import hybridp.release.mean as r, os\nr.MeanRelease.plot = lambda *a, **k: os._exit(9)"
-STOP = "import hybridp.release.mean as r\ndef stop(*a, **k): raise KeyboardInterrupt\nr.MeanRelease.plot = stop"
+CRASH = "import hybridp.release.release as r\ndef crash(*a, **k): raise RuntimeError('a bug')\nr.Release.plot = crash"
+DEATH = "import hybridp.release.release as r, os\nr.Release.plot = lambda *a, **k: os._exit(9)"
+STOP = "import hybridp.release.release as r\ndef stop(*a, **k): raise KeyboardInterrupt\nr.Release.plot = stop"
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from hybridp.ledger import Ledger
 from hybridp.public.budgets import PureDP
 from hybridp.public.envelope import digest
-from hybridp.release.document import sole
+from hybridp.release.result import sole
 
 Runner = Callable[..., Any]
 SECRET = "0.98765432"
@@ -54,7 +54,8 @@ def test_a_release_of_trusted_people_is_for_people_too(run: Runner, tmp_path: Pa
     assert said.code == 0
     assert said.err.startswith("Nothing was charged")
     assert said.err.count("\n") == 1
-    assert "3 centres (improved" in said.out
+    assert "3 centres of " in said.out
+    assert "(improved)" in said.out
     assert "Receipt" in said.out
     one, two = (run(f"release kmeans trusted.csv {READ} --json").document for _ in range(2))
     assert one["simulated"] is False

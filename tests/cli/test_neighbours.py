@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hybridp.release.document import sole
+from hybridp.release.result import sole
 
 from .conftest import SECRET, Runner
 
@@ -52,7 +52,7 @@ VECTOR = (
 HEAVY = "release heavy-hitters {} --person id --record word --trust trust --epsilon 4 --delta 1e-3"
 KMEANS = (
     "release kmeans {} --columns pay age --trust trust "
-    "--missing middle --lower 0 0 --upper 100 90 --clusters 2 --epsilon 4 --method tcm"
+    "--missing middle --lower 0 0 --upper 100 90 --clusters 2 --epsilon 4"
 )
 COMMANDS = {
     "mean": (MEAN, "pay"),

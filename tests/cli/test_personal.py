@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hybridp.cli.app import main
-from hybridp.release.document import sole
+from hybridp.release.result import sole
 
 HEADER = "pay,trust,eps,report\n"
 PUBLIC = ["--epsilon-column", "eps", "--public", "eps"]

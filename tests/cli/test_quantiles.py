@@ -40,7 +40,7 @@ def test_a_release_is_kept_drawn_and_charged(run: Runner, people: Path) -> None:
     assert Path("p.png").stat().st_size > 1000
     assert [e.people for e in Ledger.open("l").history()] == ["trusted", "local"]
     shown = run(f"release quantiles people.csv {PAY} --simulate-local --seed 1")
-    assert "quantiles 0.5" in shown.out
+    assert "0.5 quantile" in shown.out
 
 
 def test_joint_intervals_share_what_may_miss_and_an_invitation_passes_it_on(run: Runner, people: Path) -> None:
@@ -56,7 +56,7 @@ def test_joint_intervals_share_what_may_miss_and_an_invitation_passes_it_on(run:
         assert not plain[name]["joint"]
     assert not joint["distribution"]["joint"]
     assert np.ptp(joint["variance"]["interval"]) > np.ptp(plain["variance"]["interval"])
-    assert "90% joint intervals" in " ".join(run(f"{line} --level .9 --joint").out.split())
+    assert "joint 90% intervals" in " ".join(run(f"{line} --level .9 --joint").out.split())
 
     first = f"release quantiles people.csv {PAY} --at .5 --below 30 --seed 6"
     assert run(f"{first} --level .9 --joint --invite-out joint.json").code == 0

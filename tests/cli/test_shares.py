@@ -62,7 +62,7 @@ def test_a_count_is_a_share_times_the_people(run: Runner, people: Path) -> None:
     paid = [(e.people, e.budget.epsilon, e.purpose) for e in Ledger.open("l").history()]
     assert paid == [("trusted", 1.0, "count of smokes"), ("local", 1.0, "count of smokes")]
     assert run(f"{line} --ledger l").code == 3
-    assert "People with yes in smokes, of 400" in run(line).out
+    assert "People with yes in smokes: 400 people" in " ".join(run(line).out.split())
     three = ShareStudy(choice("smokes", ["yes", "no", "never"], missing="no"), PureDP(1.0))
     with pytest.raises(InvalidInput, match="`as_count` must go with two options"):
         release_shares("people.csv", three, Columns("smokes", "trust"), simulate_local=True, as_count=True)

@@ -63,7 +63,7 @@ def test_both_phases_say_where_local_people_were_asked(run: Runner, people: Path
     assert run("randomise mean people.csv --trust trust "
         "--missing middle --invite i.json --epsilon 9 --out sent.csv").code == 0
     shown = run("release mean sent.csv --trust trust --invite i.json --ledger l --plot p.png")
-    assert "hybrid (steered)" in shown.out
+    assert "Estimator steered" in shown.out
     assert Path("p.png").stat().st_size > 1000
     assert [e.people for e in Ledger.open("l").history()] == ["trusted"] * 3 + ["local"]
     again = run(phase.replace("i.json", "j.json"))

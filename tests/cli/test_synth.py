@@ -19,7 +19,7 @@ from hybridp.ledger import Ledger
 from hybridp.protocols.synth import SynthStudy
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.queries import Schema, Threshold, Workload
-from hybridp.release.document import sole
+from hybridp.release.result import sole
 
 Runner = Callable[..., Any]
 SECRET = "Zanzibar-98765"  # a value that the schema does not list: no refusal may repeat it

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from hybridp.blend.mean import ESTIMATORS
 from hybridp.cli import randomise, release
 from hybridp.errors import BudgetExceeded, InvalidInput
-from hybridp.release.document import sole
+from hybridp.release.result import sole
 
 X = np.random.default_rng(3).beta(2, 4, size=(900, 3)) * [10, 20, 30]
 SHAPE = "--columns a b c --missing middle --lower 0 0 0 --upper 10 20 30 --trust trust"

@@ -13,7 +13,7 @@ from hybridp.errors import PromiseWarning
 from hybridp.protocols.mean import MeanStudy, release_mean
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP, doubts
-from hybridp.release.document import sole
+from hybridp.release.result import sole
 
 Runner = Callable[..., Any]
 MEAN = "release mean trusted.csv --value pay --trust trust --missing middle --lower 0 --upper 100000 --epsilon 1"
@@ -103,7 +103,7 @@ def test_clusters_need_bounds_that_somebody_chose() -> None:
 
 def test_the_words_say_what_is_clipped(run: Runner) -> None:
     told = run(f"{MEAN} --upper 100")  # wrong by a hundred and more
-    assert "Mean of values clipped to [0, 100]" in told.out
+    assert "mean of values clipped to [0, 100]" in " ".join(told.out.split())
     assert sole(run(f"{MEAN} --json").document)["clipped_to"] == [0.0, 100_000.0]
 
 

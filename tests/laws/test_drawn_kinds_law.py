@@ -194,7 +194,7 @@ def test_both_files_are_written_or_none(sent: Sent, tmp_path: Path) -> None:
 def test_a_trial_hears_everybody_once_and_is_charged_once(sent: Sent, tmp_path: Path) -> None:
     found = sent.study.release(sent.raw, simulate_local=True, ledger=tmp_path / "l")
     assert found.simulated
-    heard = [found["pay"].local.people, found["body"].local.people, found[sent.name].local_people]
+    heard = [found[name].people["local"] for name in ("pay", "body", sent.name)]
     assert sum(heard) == LOCAL
     assert binomtest(heard[2], LOCAL, 0.5).pvalue > 1e-6
     charged = [(e.people, e.budget.epsilon) for e in Ledger.open(tmp_path / "l").history()]

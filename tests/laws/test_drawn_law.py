@@ -165,10 +165,10 @@ def test_a_person_who_answers_two_questions_in_two_rows_is_refused_and_nothing_i
 def test_a_trial_draws_everybodys_one_question_and_is_charged_once(folder: Path, tmp_path: Path) -> None:
     found = declared().release(folder / "raw.csv", simulate_local=True, ledger=tmp_path / "l")
     assert found.simulated
-    heard = [found[name].local.people for name in ("pay", "age")]
+    heard = [found[name].people["local"] for name in ("pay", "age")]
     assert sum(heard) == LOCAL
     assert binomtest(heard[0], LOCAL, 0.75).pvalue > 1e-6
-    assert [found[name].trusted.people for name in ("pay", "age")] == [len(PAY)] * 2
+    assert [found[name].people["trusted"] for name in ("pay", "age")] == [len(PAY)] * 2
     charged = {(e.people, e.budget.epsilon) for e in Ledger.open(tmp_path / "l").history()}
     assert charged == {("trusted", 1.0), ("local", 1.0)}
 

@@ -170,8 +170,8 @@ def test_a_release_in_one_go_carries_the_same_noise(log: Path, tmp_path: Path) -
     tape, ledger = Recording(3), book(tmp_path)
     with tape.as_the_systems():
         found = files.release_heavy_hitters(log, study, COLUMNS, ledger=ledger)
-    people = found.trusted_people - found.discovery_people
-    noisy = {r.record[0]: (r.low + r.high) / 2 * people for r in found.records}
+    people = found.facts["groups"]["trusted"]["estimation"]
+    noisy = {cell.name: (cell.low + cell.high) / 2 * people for cell in found.cells}
     counted = np.array([noisy[f"q{i:02d}"] for i in range(RECORDS)])
     assert np.abs(counted - np.rint(counted)).max() < 1e-6
     starts = []
@@ -196,8 +196,9 @@ def test_a_discovery_in_one_go_carries_the_same_noise(log: Path) -> None:
     tape = Recording(4)
     with tape.as_the_systems():
         found = files.release_heavy_hitters(log, study, COLUMNS)
-    assert found.discovery_people == found.trusted_people
-    noisy = {r.record[0]: (r.low + r.high) / 2 * found.discovery_people for r in found.records}
+    people = found.people["trusted"]
+    assert found.facts["groups"]["trusted"]["discovery"] == people
+    noisy = {cell.name: (cell.low + cell.high) / 2 * people for cell in found.cells}
     shown = np.rint([noisy[f"q{i:02d}"] for i in range(RECORDS)])
     span_of(tape, shown - EACH, laplaces(DISCOVERY))
 

@@ -37,11 +37,9 @@ from hybridp.public.groups import Grouping
 from hybridp.public.messages import LocalSummary, TrustedSummary
 from hybridp.public.randomisers import DitheredBit, randomiser
 from hybridp.randomness import seeded
-from hybridp.release.document import sole
-from hybridp.release.groups import GroupsRelease
-from hybridp.release.mean import ClippedShare
+from hybridp.release.groups import groups_release
 from hybridp.release.receipt import VIEWER
-from hybridp.release.result import Anchored
+from hybridp.release.result import sole
 from hybridp.testing import laws
 
 from .means import LEVELS, LOWER, UPPER, command, flips, level, local, read, trusted, whole, write
@@ -484,7 +482,8 @@ def told_apart(rows: Any, study: MeanStudy, patch: pytest.MonkeyPatch) -> list[i
     for at in (-3, 0, 2**33 + 1):
         one = seen_by_a_reader(rows(), study, at, patch)
         other_one = seen_by_a_reader(rows(*VALUES, sent=[other, *rows.reports[1:]]), study, at, patch)
-        steps = (other_one.estimate - one.estimate) / (UPPER - LOWER) / one.weight * len(VALUES) * LEVELS
+        moved = other_one.facts["unbiased"] - one.facts["unbiased"]
+        steps = moved / (UPPER - LOWER) / one.facts["weight"] * len(VALUES) * LEVELS
         shifts.append(round(steps))
         assert every_form(seen_by_a_reader(rows(), study, at + shifts[-1], patch)) == every_form(other_one)
     return shifts
@@ -508,15 +507,23 @@ def test_nothing_but_a_sealed_number_may_stand_beside_an_amplified_promise(
     """Whoever makes a release of another kind, or with another figure, is refused by the release itself."""
     sealed = seen_by_a_reader(rows(), SEALED_STUDY, 0, monkeypatch)
     full = seen_by_a_reader(rows(), replace(SEALED_STUDY, publish="full"), 0, monkeypatch)
-    alone = {"trusted": full.trusted, "local": full.local, "difference": full.difference, "p_value": full.p_value}
-    alone |= {"sd_estimate": 1.0, "clipped": ClippedShare(0.1, 0.0, 0.2), "anchor": Anchored(1.0, 1.0, 2.0)}
-    for name, figure in alone.items():
+
+    def having(release: Any, name: str, figure: Any) -> Any:
+        return replace(release, questions={"pay": {"mean": {**release.facts, name: figure}}})
+
+    figures = {name: full.facts[name] for name in ("trusted", "local", "groups")}
+    figures |= {"sd_estimate": 1.0, "clipped": {"share": 0.1, "interval": [0.0, 0.2]}}
+    figures |= {"anchor": {"plain": 1.0, "most": 1.0, "reach": 2.0}}
+    gap = sealed.facts["disagreement"]
+    every = [*figures.items()]
+    every += [("disagreement", {**gap, name: full.facts["disagreement"][name]}) for name in ("difference", "p_value")]
+    for name, figure in every:
         assert figure is not None
         with pytest.raises(InvalidInput, match="`receipt` must claim no amplification"):
-            replace(sealed, **{name: figure})
-        replace(full, **{name: figure})  # without the promise it may
-    told = GroupsRelease("pay", "mean", "dept", False, (), (), "fixed", (), (), (), 1, 0.95, False, 8, 10, "laplace",
-                         "dithered", full.receipt)  # fmt: skip
+            having(sealed, name, figure)
+        having(full, name, figure)  # without the promise it may
+    told = groups_release("pay", "mean", Grouping("dept"), (), (), (), withheld=(), people=(8, 10), options=(),
+                          level=0.95, mechanisms=("laplace", "dithered"), receipt=full.receipt)  # fmt: skip
     with pytest.raises(InvalidInput, match="`receipt` must claim no amplification"):
         replace(told, receipt=sealed.receipt)
 

@@ -131,7 +131,7 @@ def test_one_report_serves_every_statistic_and_is_charged_once(table: Path, tmp_
     with pytest.raises(BudgetExceeded):
         declared(asking("sd")).release(table, ledger=ledger)
     alone = declared(asking("mean", "quantiles", at=[0.5], estimator="lm-only"))
-    assert alone.release(table, ledger=ledger)["pay"].mean.local.people == 4000  # for nothing
+    assert alone.release(table, ledger=ledger)["pay"].of("mean").people["local"] == 4000  # for nothing
     assert len(ledger.history()) == 3
 
 
@@ -172,7 +172,7 @@ def test_statistics_agree_with_each_other(table: Path) -> None:
     assert facts["distribution"]["estimate"][at] == pytest.approx(told[1])
     frame = found.to_frame()
     assert len(frame) == 4 + 4 + 3 + 3
-    assert {"statistic", "at", "estimate", "low", "high"} < set(frame.columns)
+    assert {"statistic", "name", "estimate", "low", "high"} < set(frame.columns)
 
 
 def test_joint_intervals_are_those_of_the_level_that_is_left_to_each(table: Path) -> None:

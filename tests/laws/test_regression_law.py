@@ -22,7 +22,7 @@ from hybridp.errors import LedgerProblem
 from hybridp.ledger import Ledger, together
 from hybridp.protocols.regression import release_people
 from hybridp.public.budgets import ApproxDP
-from hybridp.release.document import sole
+from hybridp.release.result import sole
 from hybridp.testing import laws
 
 from .means import Row, command, in_steps, read, write
@@ -385,7 +385,7 @@ def test_in_a_trial_a_look_at_the_residuals_is_paid_out_of_the_questions_part(tm
     span_of(tape, added, laplaces(sensitivity(1) / 0.6975))
     with pytest.raises(AssertionError, match="stretches"):
         span_of(tape, added, laplaces(sensitivity(1) / 0.75))
-    assert list(found.to_frame().query("question == 'line'")["column"]) == ["intercept", "a", "b"]
+    assert list(found.to_frame().query("question == 'line'")["name"]) == ["intercept", "a", "b"]
     alone = write(tmp_path / "trusted.csv", rows(PEOPLE))
     study.release(alone, ledger=tmp_path / "m")
     assert spent(tmp_path / "m") == [("trusted", 1.0)], "nobody local: nobody else is charged"
@@ -463,9 +463,9 @@ def test_joint_intervals_cover_all_coefficients_at_once_and_single_ones_do_not()
         y = truth[0] + x @ truth[1:] + draw.uniform(-0.2, 0.2, len(x))
         people = np.column_stack([x, y])
         found = release_people(study, people[:800], people[800:], tuple("abcdy"), rng=rng)
-        away = np.abs(np.array(found.estimate) - truth)
-        together_ += bool(((np.array(found.low) <= truth) & (truth <= np.array(found.high))).all())
-        alone += bool((away <= 1.959964 * np.array(found.standard_errors)).all())
+        estimate, errors, (low, high) = (np.array(found.facts[k]) for k in ("estimate", "standard_error", "interval"))
+        together_ += bool(((low <= truth) & (truth <= high)).all())
+        alone += bool((np.abs(estimate - truth) <= 1.959964 * errors).all())
     assert found.to_dict()["questions"]["y"]["regression"]["joint"]
     assert stats.binom.cdf(together_, 400, 0.95) > 1e-4, together_
     assert stats.binom.cdf(alone, 400, 0.95) < 1e-6, "the control: single intervals do not hold together"

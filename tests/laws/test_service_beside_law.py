@@ -279,8 +279,8 @@ def test_the_line_of_the_release_is_that_of_the_files(two: TwoPhases, tmp_path: 
     reports = [{"payload": {"report": one["payload"]["reports"]["work"]}} for one in two.reports]
     alone = SimpleNamespace(pilot={"invitation": two.pilot["invitations"]["work"]}, reports=reports)
     found, mine = lines.released_over_files(alone, tmp_path), two.told["questions"]["work"]["regression"]
-    np.testing.assert_allclose(mine["estimate"], found.estimate, rtol=1e-9)
-    np.testing.assert_allclose(mine["interval"], [found.low, found.high], rtol=1e-9)
+    np.testing.assert_allclose(mine["estimate"], found.facts["estimate"], rtol=1e-9)
+    np.testing.assert_allclose(mine["interval"], found.facts["interval"], rtol=1e-9)
     assert all(a < b for a, b in zip(mine["standard_error"], mine["groups"]["trusted"]["standard_error"], strict=True))
 
 

@@ -137,13 +137,13 @@ def test_a_study_asks_for_several_beside_other_questions_and_charges_once(tmp_pa
     low, high = (np.array(end) for end in told["interval"])
     assert ((low <= true) & (true <= high)).all()
     assert np.abs(np.array(told["estimate"]) - true).max() < 0.1
-    assert found["ways"].disagreeing == ()
+    assert found["ways"].different == ()
     charged = [(e.people, e.budget.epsilon) for e in Ledger.open(tmp_path / "l").history()]
     assert charged == [("trusted", 2.0), ("local", 2.0)]
     assert not found.simulated
     trial = Study(promise=2.0, trust="trust", questions=[asked]).release(tmp_path / "raw.csv", simulate_local=True)
     assert trial.simulated
-    assert np.abs(np.array(trial["ways"].local.shares) - true).max() < 0.2
+    assert np.abs(np.array(trial["ways"].facts["local"]) - true).max() < 0.2
     plan = study.plan(trusted=2000, local=6000)["ways"]
     assert plan.errors["hybrid"][0] < min(plan.errors["tcm-only"][0], plan.errors["lm-only"][0])
 

@@ -24,7 +24,7 @@ from hybridp.protocols.vector import VectorStudy, publish_vector_mean
 from hybridp.public.budgets import PureDP
 from hybridp.public.sums import NOTHING
 from hybridp.public.vector import VectorBounds, VectorReportSums
-from hybridp.release.document import sole
+from hybridp.release.result import sole
 from hybridp.tables import open_rows
 from hybridp.testing import laws
 

@@ -243,7 +243,7 @@ def test_one_question_of_a_study_is_decided_too(tmp_path: Path) -> None:
          "estimator": "alike"}]})  # fmt: skip
     ledger = Ledger.create(tmp_path / "l", {"trusted": PureDP(1.0), "local": PureDP(1.0)}, trial=True)
     found = study.release(path, simulate_local=True, ledger=ledger, rng=seeded(1))
-    assert found["pay"].estimator == "anchored"
+    assert found["pay"].facts["estimator"] == "anchored"
     assert [(e.people, e.budget.epsilon) for e in ledger.history()] == [("trusted", 1.0), ("local", 1.0)]
 
 

@@ -21,8 +21,8 @@ from hybridp.protocols.heavy import HeavyStudy
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.envelope import digest
 from hybridp.randomness import seeded
-from hybridp.release.heavy import HeavyRecord, HeavyRelease
 from hybridp.release.receipt import CURATOR, VIEWER
+from hybridp.release.release import Release
 
 PROMISE = ApproxDP(4.0, 1e-5)
 STUDY = HeavyStudy(PROMISE)
@@ -50,7 +50,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write(tmp_path_factory.mktemp("log") / "log.csv")
 
 
-def release(path: Path, study: HeavyStudy = STUDY, seed: int = 1, **options: Any) -> HeavyRelease:
+def release(path: Path, study: HeavyStudy = STUDY, seed: int = 1, **options: Any) -> Release:
     options.setdefault("simulate_local", True)
     return files.release_heavy_hitters(path, study, COLUMNS, rng=seeded(seed), **options)
 
@@ -63,28 +63,37 @@ def held(record: tuple[str | None, ...]) -> float:
     return float(hit.mean())
 
 
-def distance(found: HeavyRecord) -> float:
-    return abs(found.estimate - held(found.record)) / ((found.high - found.low) / 2 / 1.96)
+def listed(facts: Any) -> list[tuple[tuple[str | None, ...], float, float, float]]:
+    """Every record with its share and the ends of its interval."""
+    records = map(tuple, facts["records"])
+    return list(zip(records, facts["estimate"], *facts["interval"], strict=True))
+
+
+def distance(record: tuple[str | None, ...], estimate: float, low: float, high: float) -> float:
+    return abs(estimate - held(record)) / ((high - low) / 2 / 1.96)
 
 
 def test_a_release_is_near_the_truth_and_consistent(log: Path) -> None:
     found = release(log, replace(STUDY, head=10))
-    assert (found.trusted_people, found.local_people) == (FILE_TRUSTED, PEOPLE - FILE_TRUSTED)
-    assert 0.9 < found.discovery_people / FILE_TRUSTED < 0.99
-    assert len(found.queries) == 10 < found.discovered
-    top = [r for r in found.records if held(r.record) > 0.02]
+    assert found.people == {"trusted": FILE_TRUSTED, "local": PEOPLE - FILE_TRUSTED}
+    facts = found.facts
+    assert 0.9 < facts["groups"]["trusted"]["discovery"] / FILE_TRUSTED < 0.99
+    records, queries, wildcards = (listed(one) for one in (facts, facts["queries"], facts["wildcards"]))
+    assert len(queries) == 10 < facts["discovered_records"]
+    top = [r for r in records if held(r[0]) > 0.02]
     assert len(top) >= 6
-    assert max(distance(r) for r in [*top, *found.queries[:5]]) < 6
-    for listed in (found.records, found.queries):
-        estimates = [r.estimate for r in listed]
+    assert max(distance(*r) for r in [*top, *queries[:5]]) < 6
+    for some in (records, queries):
+        estimates = [estimate for _, estimate, _, _ in some]
         assert estimates == sorted(estimates, reverse=True)
-        assert all(0 <= r.low <= r.estimate <= r.high <= 1 for r in listed)
-        assert all((r.best_rank or 0) <= place <= (r.worst_rank or 0) for place, r in enumerate(listed, 1))
-    assert math.fsum(r.estimate for r in (*found.records, *found.wildcards)) == pytest.approx(1)
-    for query in found.queries:
-        parts = [r.estimate for r in (*found.records, *found.wildcards) if r.record[0] == query.record[0]]
-        assert math.fsum(parts) == pytest.approx(query.estimate)
-    assert found.wildcards[-1].record == (None, None)
+        assert all(0 <= low <= estimate <= high <= 1 for _, estimate, low, high in some)
+    ranks = zip(facts["ranks"]["best"], facts["ranks"]["worst"], strict=True)
+    assert all(best <= place <= worst for place, (best, worst) in enumerate(ranks, 1))
+    every = [*records, *wildcards]
+    assert math.fsum(estimate for _, estimate, _, _ in every) == pytest.approx(1)
+    for query, estimate, _, _ in queries:
+        assert math.fsum(part for record, part, _, _ in every if record[0] == query[0]) == pytest.approx(estimate)
+    assert wildcards[-1][0] == (None, None)
 
 
 def test_the_receipt(log: Path) -> None:
@@ -97,7 +106,7 @@ def test_the_receipt(log: Path) -> None:
         ("local", VIEWER): PureDP(PROMISE.epsilon),
     }
     assert found.simulated
-    assert found.to_frame().shape == (len(found.records), 7)
+    assert len(found.to_frame()) == len(found.facts["records"])
     pure = {(p.people, p.against): p.budget for p in release(log).receipt.promises}
     assert pure["local", VIEWER] == PureDP(4.0)
 
@@ -108,11 +117,12 @@ def test_one_column_and_several_rows_a_person(tmp_path: Path) -> None:
     study = replace(STUDY, depth=1)
     path = write(tmp_path / "log.csv", rows)
     found = files.release_heavy_hitters(path, study, columns, simulate_local=True, rng=seeded(2))
-    assert (found.trusted_people, found.local_people) == (1000, 2000)  # one record each
-    assert [r.record for r in found.records] == [q.record for q in found.queries]
-    assert found.records[0].record == ("q0",)
-    assert distance(found.records[0]) < 6
-    assert [w.record for w in found.wildcards] == [(None,)]
+    assert found.people == {"trusted": 1000, "local": 2000}  # one record each
+    assert found.facts["records"] == found.facts["queries"]["records"]
+    first = listed(found.facts)[0]
+    assert first[0] == ("q0",)
+    assert distance(*first) < 6
+    assert found.facts["wildcards"]["records"] == [[None]]
 
 
 @pytest.mark.parametrize("study", [STUDY, replace(STUDY, reuse=False, spare=1.0, estimator="hybrid")])
@@ -121,22 +131,24 @@ def test_nothing_is_discovered(tmp_path: Path, study: HeavyStudy) -> None:
     rows = [(i, f"{SECRET}{i}", "u", "trusted" if i < 200 else "local") for i in range(400)]
     path = write(tmp_path / "log.csv", rows)
     found = release(path, study)
-    assert (found.records, found.queries, found.discovered) == ((), (), 0)
-    assert [(w.record, w.estimate) for w in found.wildcards] == [((None, None), 1.0)]
+    facts, rest = found.facts, found.facts["wildcards"]
+    assert (facts["records"], facts["queries"]["records"], facts["discovered_records"]) == ([], [], 0)
+    assert (rest["records"], rest["estimate"]) == ([[None, None]], [1.0])
     assert SECRET not in json.dumps(found.to_dict())
     assert found.to_frame().empty
     files.write_invitation(path, study, COLUMNS, tmp_path / "invite.json", rng=seeded(1))
     assert SECRET not in (tmp_path / "invite.json").read_text()
     assert files.write_record_reports(path, tmp_path / "invite.json", COLUMNS, tmp_path / "r.csv", rng=seeded(1)) == 200
-    assert files.combine_reports(tmp_path / "r.csv", tmp_path / "invite.json").wildcards[0].estimate == 1.0
+    found = files.combine_reports(tmp_path / "r.csv", tmp_path / "invite.json")
+    assert found.facts["wildcards"]["estimate"] == [1.0]
 
 
 def test_a_list_longer_than_the_data_and_few_people(tmp_path: Path) -> None:
     rows = [(i, "only", "one", "trusted") for i in range(30)]
     found = release(write(tmp_path / "log.csv", rows), replace(STUDY, head=1000))
-    assert [r.record for r in found.records] == [("only", "one")]
-    assert found.records[0].estimate > 0.7
-    assert found.mechanisms["local"] == "none"
+    assert found.facts["records"] == [["only", "one"]]
+    assert found.facts["estimate"][0] > 0.7
+    assert found.facts["mechanisms"]["local"] == "none"
 
 
 @pytest.mark.parametrize("trusted", [1, 2, 12])
@@ -145,9 +157,9 @@ def test_few_trusted_people_and_nobody_local(tmp_path: Path, trusted: int) -> No
     path = write(tmp_path / "log.csv", [(i, "only", "one", "trusted") for i in range(trusted)])
     for seed in range(4):
         found = release(path, replace(STUDY, discovery_share=0.8), seed)
-        total = math.fsum(r.estimate for r in (*found.records, *found.wildcards))
-        assert total == pytest.approx(1)
-        assert all(r.low <= r.estimate <= r.high for r in (*found.records, *found.wildcards))
+        every = [*listed(found.facts), *listed(found.facts["wildcards"])]
+        assert math.fsum(estimate for _, estimate, _, _ in every) == pytest.approx(1)
+        assert all(low <= estimate <= high for _, estimate, low, high in every)
 
 
 def test_a_handful_of_clients_does_not_outweigh_the_trusted(tmp_path: Path) -> None:
@@ -156,13 +168,13 @@ def test_a_handful_of_clients_does_not_outweigh_the_trusted(tmp_path: Path) -> N
         (3000 + i, "other", "x", "local") for i in range(5)
     ]
     found = release(write(tmp_path / "few.csv", rows), replace(STUDY, reuse=False))
-    assert len(found.records) == 5
-    assert max(abs(r.estimate - 0.2) for r in found.records) < 0.12
+    assert len(found.facts["records"]) == 5
+    assert max(abs(estimate - 0.2) for estimate in found.facts["estimate"]) < 0.12
 
 
 def test_the_same_seed_the_same_release(log: Path) -> None:
     assert release(log, seed=7).to_dict() == release(log, seed=7).to_dict()
-    assert release(log, seed=7).records != release(log, seed=8).records
+    assert release(log, seed=7).facts != release(log, seed=8).facts
 
 
 # --- the ledger ---
@@ -219,7 +231,7 @@ def test_the_same_reports_are_charged_once_and_other_ones_again(log: Path, tmp_p
         files.write_record_reports(log, invite, COLUMNS, reports)
         found = [files.combine_reports(reports, invite, ledger=ledger) for _ in range(3)]
         assert [len(f.receipt.ledger_entries) for f in found] == [2, 1, 1]
-        assert found[0].records == found[1].records
+        assert found[0].facts == found[1].facts
     assert states(ledger) == [("trusted", "spent"), ("local", "spent")] * 2
     files.write_record_reports(log, tmp_path / "one.json", COLUMNS, tmp_path / "wave.csv")
     files.combine_reports(tmp_path / "wave.csv", tmp_path / "one.json", ledger=ledger)
@@ -253,7 +265,7 @@ def test_bad_reports_are_refused_and_not_charged(log: Path, tmp_path: Path) -> N
 # --- two phases ---
 
 
-def two_phases(path: Path, folder: Path, study: HeavyStudy, seed: int, ending: str = "csv") -> HeavyRelease:
+def two_phases(path: Path, folder: Path, study: HeavyStudy, seed: int, ending: str = "csv") -> Release:
     invite, reports = folder / f"{seed}.json", folder / f"{seed}.csv"
     files.write_invitation(path, study, COLUMNS, invite, rng=seeded(2 * seed))
     files.write_record_reports(path, invite, COLUMNS, reports, rng=seeded(2 * seed + 1))
@@ -267,8 +279,13 @@ def test_two_phases_have_the_law_of_one_go(log: Path, tmp_path: Path) -> None:
     study = replace(STUDY, head=6)
     records = [("q0", "u0"), ("q0", "u1"), ("q1", "u0")]
 
-    def estimates(found: list[HeavyRelease]) -> np.ndarray:
-        return np.array([[r.estimate for name in records for r in f.records if r.record == name] for f in found])
+    def estimates(found: list[Release]) -> np.ndarray:
+        return np.array(
+            [
+                [dict(zip(map(tuple, f.facts["records"]), f.facts["estimate"], strict=True))[r] for r in records]
+                for f in found
+            ]
+        )
 
     once = estimates([release(log, study, seed) for seed in range(15)])
     twice = estimates([two_phases(log, tmp_path, study, seed) for seed in range(15)])
@@ -284,9 +301,9 @@ def test_two_phases_in_either_format(log: Path, tmp_path: Path, ending: str) -> 
         path = tmp_path / "log.parquet"
         duckdb.read_csv(str(log)).write_parquet(str(path))
     found = two_phases(path, tmp_path, STUDY, 4, ending)
-    assert found.local_people == PEOPLE - FILE_TRUSTED
+    assert found.people["local"] == PEOPLE - FILE_TRUSTED
     assert found.simulated
-    assert max(distance(r) for r in found.records[:4]) < 6
+    assert max(distance(*r) for r in listed(found.facts)[:4]) < 6
 
 
 def test_system_randomness_is_no_simulation(log: Path, tmp_path: Path) -> None:
@@ -345,7 +362,7 @@ def test_reports_without_their_mechanism_are_refused_or_assumed_aloud(invited: P
     with pytest.raises(UnusableRows, match="--assume-mechanism"):
         files.combine_reports(tmp_path / "plain.csv", invited / "invite.json")
     found = files.combine_reports(tmp_path / "plain.csv", invited / "invite.json", assume_mechanism=True)
-    assert found.local_people == 3
+    assert found.people["local"] == 3
     assert str(found.receipt.assumed_mechanism).startswith("k-rr(slots=")
 
 

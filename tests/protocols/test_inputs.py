@@ -169,7 +169,7 @@ def test_devices_randomise_every_form_alike_and_keep_the_words(
     assert [line[2] for line in lines] == words  # as they were written, so that the same option reads them again
     assert all(line[1] == "" for line, word in zip(lines, words, strict=True) if word != "yes")
     release = mean(out, YES, rng=seeded(1))
-    assert (release.trusted.people, release.local.people) == (N - count, count)
+    assert release.people == {"trusted": N - count, "local": count}
     with pytest.raises(HybridpError, match=r"Got the words No, no, yes in `consent`. Add --trusted-value yes\."):
         mean(out, "consent", rng=seeded(1))
 
@@ -207,12 +207,7 @@ def test_a_drawn_split_is_the_same_with_the_same_seed_and_cuts_everybody(task: s
     runs = [TASKS[task](people(), TrustRule(trial_opt_in=0.3), rng=seeded(seed)) for seed in (1, 1, 2)]
     first, again, other = (run.to_dict()["questions"] for run in runs)
     assert first == again != other
-    sides = [
-        (run.trusted_people, run.local_people)
-        if hasattr(run, "trusted_people")
-        else (run.trusted.people, run.local.people)
-        for run in runs
-    ]
+    sides = [(run.people["trusted"], run.people["local"]) for run in runs]
     assert all(sum(side) == N for side in sides)
     assert all(abs(side[0] - 0.3 * N) < 6 * (N * 0.21) ** 0.5 for side in sides)
 

@@ -42,8 +42,8 @@ def _off(centres: np.ndarray) -> float:
 def test_the_centres_are_found_by_either_group_and_both(trusted: int, local: int, promise: PureDP | ApproxDP) -> None:
     study = KMeansStudy(UNIT, 3, promise)
     found = release_points(study, _points(trusted), _points(local, 2), rng=seeded(5))
-    assert _off(np.array([c.centre for c in found.clusters])) < 0.04
-    assert sum(c.size for c in found.clusters) == pytest.approx(trusted + local, rel=0.2)
+    assert _off(np.array(found.facts["estimate"])) < 0.04
+    assert sum(found.facts["size"]) == pytest.approx(trusted + local, rel=0.2)
     assert found.simulated
 
 
@@ -98,8 +98,10 @@ def test_the_release_shows_itself() -> None:
     study = KMeansStudy(UNIT, 3, ApproxDP(3.0, 1e-6))
     found = release_points(study, _points(3000), None, columns=("a", "b"), rng=seeded(4))
     frame = found.to_frame()
-    assert list(frame.columns) == ["a", "b", "size", "standard_error", "size_error"]
-    assert list(frame["size"]) == sorted(frame["size"], reverse=True)
+    assert frame.name.tolist() == [f"{i}: {name}" for i in (1, 2, 3) for name in ("a", "b", "people")]
+    told = np.column_stack([found.facts["estimate"], found.facts["size"]])
+    assert frame.estimate.tolist() == np.ravel(told).tolist()
+    assert found.facts["size"] == sorted(found.facts["size"], reverse=True)
     assert "3 centres" in str(found)
     assert "SIMULATED" in str(found)
     for dims in (1, 2, 3):
@@ -132,8 +134,8 @@ def test_a_file_in_one_go_charges_the_ledger_first(tmp_path: Path) -> None:
     file, study = _write(tmp_path, 800, 6000), KMeansStudy(UNIT, 3, PureDP(3.0))
     ledger = Ledger.create(tmp_path / "l.ledger", {"trusted": PureDP(3.0), "local": PureDP(3.0)}, trial=True)
     found = release_kmeans(file, study, COLUMNS, simulate_local=True, ledger=ledger, rng=seeded(3))
-    assert _off(np.array([c.centre for c in found.clusters])) < 0.05
-    assert (found.trusted_people, found.local_people) == (800, 6000)
+    assert _off(np.array(found.facts["estimate"])) < 0.05
+    assert found.people == {"trusted": 800, "local": 6000}
     assert [ledger.remaining(p).epsilon for p in ("trusted", "local")] == [0.0, 0.0]
     assert len(found.receipt.ledger_entries) == 2
     with pytest.raises(BudgetExceeded):
@@ -160,8 +162,8 @@ def test_an_invitation_goes_out_and_reports_come_back(tmp_path: Path) -> None:
     assert cells == sorted(cells)
     assert max(cells) < sent.grid.cells
     found = release_kmeans(file, study, COLUMNS, reports=reports, invite=invite, rng=seeded(2))
-    assert _off(np.array([c.centre for c in found.clusters])) < 0.05
-    assert found.local_people == 20_000
+    assert _off(np.array(found.facts["estimate"])) < 0.05
+    assert found.people["local"] == 20_000
     assert "SIMULATED" in lines[1]
     assert found.simulated
 

@@ -38,7 +38,7 @@ def test_a_hybrid_fit() -> None:
     assert model.n_features_in_ == 2
     assert model.predict(model.cluster_centers_).tolist() == [0, 1, 2]
     assert np.allclose(np.diag(model.transform(model.cluster_centers_)), 0)
-    assert model.release_.local_people == 19_000
+    assert model.release_.people["local"] == 19_000
     assert model.receipt_.simulated
     assert np.abs(np.sort(model.cluster_centers_[:, 0]) - [0.2, 0.4, 0.8]).max() < 0.03
     same = HybridKMeans(3, bounds=(0.0, 1.0), epsilon=4.0, random_state=1).fit(points, trust=trust == "trusted")
@@ -86,7 +86,7 @@ def test_frames_go_in_and_come_out() -> None:
     model = (
         clone(HybridKMeans(2, bounds=(0.0, 1.0), epsilon=4.0)).set_output(transform="pandas").fit(frame, trust=trust)
     )
-    assert model.release_.trusted_people == 250
+    assert model.release_.people["trusted"] == 250
     assert model.feature_names_in_.tolist() == ["east", "north"]
     assert model.transform(frame).columns.tolist() == model.get_feature_names_out().tolist()
     assert model.get_feature_names_out().tolist() == ["hybridkmeans0", "hybridkmeans1"]

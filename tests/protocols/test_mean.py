@@ -24,8 +24,8 @@ from hybridp.protocols.mean import MeanStudy, release_mean
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.randomness import secure, seeded
-from hybridp.release.mean import MeanRelease
 from hybridp.release.receipt import VIEWER
+from hybridp.release.release import Release
 
 BOUNDS = Bounds(0, 100_000)
 STUDY = MeanStudy(BOUNDS, PureDP(1.0))
@@ -71,16 +71,16 @@ def rows(collect: Maker) -> Path:
     return collect()
 
 
-def standard_error(found: MeanRelease) -> float:
+def standard_error(found: Release) -> float:
     return (found.high - found.low) / 2 / 1.96
 
 
 @pytest.mark.parametrize("name", ["rows.csv", "rows.parquet"])
 def test_the_estimate_is_near_the_truth(collect: Maker, name: str) -> None:
     found = release_mean(collect(name), STUDY, COLUMNS)
-    assert abs(found.estimate - TRUTH) < 6 * standard_error(found)
-    assert BOUNDS.lower <= found.low < found.projected < found.high <= BOUNDS.upper
-    assert (found.trusted.people, found.local.people) == (TRUSTED, SIZE - TRUSTED)
+    assert abs(found.facts["unbiased"] - TRUTH) < 6 * standard_error(found)
+    assert BOUNDS.lower <= found.low < found.estimate < found.high <= BOUNDS.upper
+    assert found.people == {"trusted": TRUSTED, "local": SIZE - TRUSTED}
     assert 6 * standard_error(found) < 20_000  # far narrower than the bounds: the check above says something
 
 
@@ -88,20 +88,22 @@ def test_the_estimate_is_near_the_truth(collect: Maker, name: str) -> None:
 def test_every_estimator_is_near_the_truth(rows: Path, name: EstimatorName) -> None:
     rule = Rule(name, sd=0.4 if name == "kvh" else None, weight=0.5 if name == "fixed" else None)
     found = release_mean(rows, replace(STUDY, rule=rule), COLUMNS)
-    assert abs(found.estimate - TRUTH) < 6 * standard_error(found)
-    assert found.estimator == name
+    assert abs(found.facts["unbiased"] - TRUTH) < 6 * standard_error(found)
+    assert found.facts["estimator"] == name
 
 
 def test_only_the_trusted_or_only_the_local(rows: Path) -> None:
     only_trusted = release_mean(rows, replace(STUDY, rule=Rule("tcm-only")), COLUMNS)
-    assert only_trusted.weight == 1.0
-    assert only_trusted.local.mean is None
+    assert only_trusted.facts["weight"] == 1.0
+    assert only_trusted.local is None
     only_local = release_mean(rows, replace(STUDY, rule=Rule("lm-only")), COLUMNS)
-    assert (only_local.weight, only_local.noise, only_local.trusted.mean) == (0.0, "none", None)
+    noise = only_local.facts["mechanisms"]["trusted"]
+    assert (only_local.facts["weight"], noise, only_local.trusted) == (0.0, "none", None)
     # The reports are already private: releasing their mean again gives the same number, whatever the randomness.
-    assert only_local.estimate == release_mean(rows, replace(STUDY, rule=Rule("lm-only")), COLUMNS).estimate
+    assert only_local.facts == release_mean(rows, replace(STUDY, rule=Rule("lm-only")), COLUMNS).facts
     everybody = release_mean(rows, replace(STUDY, rule=Rule("full-lm")), COLUMNS)
-    assert (everybody.noise, everybody.trusted.mean, everybody.trusted.people) == ("none", None, TRUSTED)
+    assert (everybody.facts["mechanisms"]["trusted"], everybody.trusted) == ("none", None)
+    assert everybody.people["trusted"] == TRUSTED
 
 
 def test_nobody_local_needs_a_column_of_reports(tmp_path: Path) -> None:
@@ -110,8 +112,8 @@ def test_nobody_local_needs_a_column_of_reports(tmp_path: Path) -> None:
     file.write_text("pay,trust\n" + "50000,trusted\n" * 400)
     for name in ("adaptive", "full-lm"):
         found = release_mean(file, replace(STUDY, rule=Rule(name)), COLUMNS)  # type: ignore[arg-type]
-        assert found.trusted.people == 400
-        assert abs(found.estimate - 50_000) < 6 * standard_error(found)
+        assert found.people["trusted"] == 400
+        assert abs(found.facts["unbiased"] - 50_000) < 6 * standard_error(found)
 
 
 def test_the_trusted_noise_has_the_stated_scale(rows: Path) -> None:
@@ -119,7 +121,8 @@ def test_the_trusted_noise_has_the_stated_scale(rows: Path) -> None:
     study = replace(STUDY, rule=Rule("tcm-only"), trusted_guarantee=PureDP(0.5))
     exact = float(PAY[:TRUSTED].clip(0, 100_000).mean())
     scale = BOUNDS.width / (0.5 * TRUSTED)
-    found = [abs(release_mean(rows, study, COLUMNS, rng=seeded(i)).estimate - exact) / scale for i in range(150)]
+    drawn = [release_mean(rows, study, COLUMNS, rng=seeded(i)).facts["unbiased"] for i in range(150)]
+    found = [abs(estimate - exact) / scale for estimate in drawn]
     low, high = stats.gamma(150).ppf([5e-7, 1 - 5e-7])
     assert low < sum(found) < high
     # The controls: noise for twice or half the epsilon.
@@ -256,12 +259,12 @@ def test_secure_unless_asked_otherwise(rows: Path) -> None:
     found = release_mean(rows, STUDY, COLUMNS)
     assert not found.simulated
     assert found.receipt.randomness == secure().label
-    assert release_mean(rows, STUDY, COLUMNS).trusted.mean != found.trusted.mean
+    assert release_mean(rows, STUDY, COLUMNS).trusted != found.trusted
 
 
 def test_a_seed_is_told(rows: Path) -> None:
     first, again = (release_mean(rows, STUDY, COLUMNS, rng=seeded(5)) for _ in range(2))
-    assert first.estimate == pytest.approx(again.estimate, rel=1e-12)
+    assert first.facts["unbiased"] == pytest.approx(again.facts["unbiased"], rel=1e-12)
     assert first.simulated
     assert "simulation" in first.receipt.randomness
 
@@ -271,7 +274,7 @@ def test_simulated_devices_are_told(collect: Maker) -> None:
     found = release_mean(path, STUDY, COLUMNS, simulate_local=True)
     assert found.simulated
     assert any("SIMULATION" in line for line in found.receipt.assumes)
-    assert abs(found.estimate - TRUTH) < 6 * standard_error(found)
+    assert abs(found.facts["unbiased"] - TRUTH) < 6 * standard_error(found)
     with pytest.raises(UnusableRows, match="`report"):  # raw values are not taken for reports
         release_mean(path, STUDY, COLUMNS)
 
@@ -279,7 +282,7 @@ def test_simulated_devices_are_told(collect: Maker) -> None:
 # --- estimate only ----------------------------------------------------------------------------------------------------
 
 
-def viewer_promise(found: MeanRelease, group: str) -> Any:
+def viewer_promise(found: Release, group: str) -> Any:
     (promise,) = (p for p in found.receipt.promises if p.people == group and p.against == VIEWER)
     return promise
 
@@ -292,13 +295,13 @@ def test_amplification_only_when_nothing_else_is_published(collect: Maker, name:
     full = release_mean(path, study, COLUMNS)
     if name != "tcm-only":
         assert viewer_promise(full, "local").budget == PureDP(1.0)
-        assert full.local.mean is not None
+        assert full.local is not None
     only = release_mean(path, replace(study, publish="estimate-only"), COLUMNS)
-    assert (only.trusted.mean, only.local.mean, only.difference, only.p_value, only.sd_estimate) == (None,) * 5
-    assert abs(only.estimate - TRUTH) < 6 * standard_error(only)
+    assert (only.trusted, only.local, only.difference, only.p_value, only.facts["sd_estimate"]) == (None,) * 5
+    assert abs(only.facts["unbiased"] - TRUTH) < 6 * standard_error(only)
     if name != "lm-only":
         assert viewer_promise(only, "trusted").budget == PureDP(1.0)
-    w, c = only.weight, TRUSTED / SIZE
+    w, c = only.facts["weight"], TRUSTED / SIZE
     if name in ("kvh", "pwh", "fixed"):
         amplified = viewer_promise(only, "local").budget.epsilon
         assert amplified < 1.0

@@ -26,7 +26,7 @@ from hybridp.public.heavy import HeadList, counting_noise
 from hybridp.public.messages import SlotReports
 from hybridp.public.shuffling import Mixing, central_epsilon
 from hybridp.randomness import seeded, synthetic_data_generator
-from hybridp.release.document import sole
+from hybridp.release.result import sole
 
 PROMISE = ApproxDP(1.0, 1e-5)
 HEAD = HeadList.of([(name,) for name in "abcde"], 1)

@@ -28,7 +28,7 @@ from hybridp.public.sums import column_sums
 from hybridp.public.trust import TrustRule
 from hybridp.public.vector import VectorBounds, VectorInvite, VectorReportSums
 from hybridp.randomness import Randomness, seeded, synthetic_data_generator
-from hybridp.release.document import sole
+from hybridp.release.result import sole
 
 BOUNDS, NAMES = VectorBounds.of([0, 0], [1, 100]), ("a", "b")
 TRUE = np.array([2 / 7, 400 / 7])
@@ -66,17 +66,17 @@ def test_it_is_as_precise_as_planned_and_each_group_counts_by_its_variance() -> 
         trusted = curating.release_sum(curating.RawTotals(len(own), sums, sent), study.sum_noise, BOUNDS, rng=rng)
         said = {"trusted_people": len(own), "rng": rng}
         found = publish_vector_mean(study, NAMES, trusted, sent, mixed=MixedReports(batch, (len(mixed),)), **said)
-        errors.append(np.array(found.estimate) - TRUE)
-        alone.append(np.array(publish_vector_mean(study, NAMES, trusted, sent, **said).estimate) - TRUE)
-        inside += (np.array(found.low) <= TRUE) & (np.array(found.high) >= TRUE)
+        errors.append(np.array(found.facts["unbiased"]) - TRUE)
+        alone.append(np.array(publish_vector_mean(study, NAMES, trusted, sent, **said).facts["unbiased"]) - TRUE)
+        low, high = np.array(found.facts["interval"])
+        inside += (low <= TRUE) & (high >= TRUE)
     rmse, worse = (np.sqrt(np.mean(np.square(e), axis=0)) for e in (errors, alone))
     np.testing.assert_allclose(rmse, planned.rmse, rtol=5 / math.sqrt(200))
     assert (np.abs(np.mean(errors, axis=0)) < 5 * rmse / math.sqrt(100)).all()
     assert (np.abs(inside / 100 - 0.95) < 5 * math.sqrt(0.95 * 0.05 / 100)).all()
     assert (worse > 1.2 * rmse).all()
-    assert found.shuffled is not None
-    np.testing.assert_allclose(found.shuffled.weight, planned.weights["shuffled"], atol=0.05)
-    np.testing.assert_allclose(found.weights, planned.weights["trusted"], atol=0.05)
+    np.testing.assert_allclose(found.facts["mixing"]["weight"], planned.weights["shuffled"], atol=0.05)
+    np.testing.assert_allclose(found.facts["weight"], planned.weights["trusted"], atol=0.05)
     # By brute force: what one more person of a group saves, over what one more local person does.
     more = [plan_vector_groups(*many, study, spread).rmse ** -2 for many in
             ((100, 1500, 4000), (100, 1500, 4001), (100, 1501, 4000), (101, 1500, 4000))]  # fmt: skip

@@ -29,8 +29,8 @@ from hybridp.public.heterogeneous import PersonalDP
 from hybridp.public.messages import own_epsilon_text
 from hybridp.public.personal import adpm_weights
 from hybridp.randomness import seeded
-from hybridp.release.mean import MeanRelease
 from hybridp.release.receipt import VIEWER
+from hybridp.release.release import Release
 
 BOUNDS = Bounds(0, 100)
 STUDY = PersonalStudy(BOUNDS)
@@ -57,16 +57,16 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write(tmp_path_factory.mktemp("collected") / "rows.csv")
 
 
-def release(path: Path, study: PersonalStudy = STUDY, seed: int = 1, **options: Any) -> MeanRelease:
+def release(path: Path, study: PersonalStudy = STUDY, seed: int = 1, **options: Any) -> Release:
     return release_mean(Source(path, public="eps"), study, COLUMNS, epsilon="eps", rng=seeded(seed), **options)
 
 
 def test_the_estimate_is_near_the_truth(rows: Path) -> None:
     found = release(rows)
     half = (found.high - found.low) / 2
-    assert abs(found.estimate - TRUTH) < 3 * half < 30
-    assert (found.trusted.people, found.local.people) == (TRUSTED, LOCAL)
-    assert found.sd_estimate == pytest.approx(20, rel=0.3)
+    assert abs(found.facts["unbiased"] - TRUTH) < 3 * half < 30
+    assert found.people == {"trusted": TRUSTED, "local": LOCAL}
+    assert found.facts["sd_estimate"] == pytest.approx(20, rel=0.3)
     assert found.p_value is not None
     assert found.p_value > 1e-4
 
@@ -75,18 +75,20 @@ def test_the_estimate_is_near_the_truth(rows: Path) -> None:
 def test_the_others_use_the_trusted_alone(tmp_path: Path, name: Any) -> None:
     path = write(tmp_path / "rows.csv", eps=np.maximum(EPS, 0.05))
     found = release(path, replace(STUDY, estimator=name))
-    assert (found.weight, found.local.people, found.local.mean, found.p_value) == (1.0, 0, None, None)
-    assert abs(found.estimate - TRUTH) < 1.6 * (found.high - found.low)
+    assert (found.facts["weight"], found.people["local"], found.local, found.p_value) == (1.0, 0, None, None)
+    assert abs(found.facts["unbiased"] - TRUTH) < 1.6 * (found.high - found.low)
 
 
 def test_the_promises_and_what_was_spent(rows: Path) -> None:
     found = release(rows)
     viewer = {p.people: p.budget for p in found.receipt.promises if p.against == VIEWER}
     assert viewer == {"trusted": PersonalDP.of(EPS[:TRUSTED]), "local": PersonalDP.of(EPS[TRUSTED:])}
-    assert [g.epsilon for g in found.by_epsilon] == [0, 0.1, 0.5, 2, math.inf]
-    assert all(g.effective_epsilon <= g.epsilon for g in found.by_epsilon)
-    assert sum(g.weight * g.people for g in found.by_epsilon) == pytest.approx(1, rel=1e-9)
-    assert [g.saturated for g in found.by_epsilon][-1]  # nobody needs the whole of infinity
+    groups = found.facts["personal"]["groups"]
+    assert [g["epsilon"] for g in groups] == [0, 0.1, 0.5, 2, "inf"]
+    assert all(float(g["effective_epsilon"]) <= float(g["epsilon"]) for g in groups)
+    assert sum(g["weight"] * g["people"] for g in groups) == pytest.approx(1, rel=1e-9)
+    assert float(groups[-1]["effective_epsilon"]) < math.inf  # nobody needs the whole of infinity
+    assert found.facts["personal"]["saturated"] >= groups[-1]["people"]
     assert any("free" in str(p.note) for p in found.receipt.promises)
     assert any("WARNING" in text for text in found.receipt.assumes)
     assert found.simulated
@@ -100,9 +102,10 @@ def test_adpm_has_the_weights_and_noise_of_theorem_1(tmp_path: Path) -> None:
     exact = float(np.dot(np.repeat(best.weight, [700, 300]), PAY[:1000]))
     study = replace(STUDY, estimator="adpm")
     found = [release(path, study, seed) for seed in range(80)]
-    np.testing.assert_allclose([g.weight for g in found[0].by_epsilon], best.weight, rtol=1e-9)
-    np.testing.assert_allclose([g.effective_epsilon for g in found[0].by_epsilon], best.effective_epsilon, rtol=1e-8)
-    total = sum(abs(f.estimate - exact) for f in found) / best.noise_scale
+    groups = found[0].facts["personal"]["groups"]
+    np.testing.assert_allclose([g["weight"] for g in groups], best.weight, rtol=1e-9)
+    np.testing.assert_allclose([g["effective_epsilon"] for g in groups], best.effective_epsilon, rtol=1e-8)
+    total = sum(abs(f.facts["unbiased"] - exact) for f in found) / best.noise_scale
     low, high = stats.gamma(80).ppf([5e-7, 1 - 5e-7])
     assert low < total < high
     assert not low < total / 2 < high
@@ -117,7 +120,7 @@ def test_whoever_asks_for_0_has_no_influence_at_all(tmp_path: Path, rows: Path) 
     changed = release(write(tmp_path / "changed.csv", pay, reports=reports))
     assert changed.to_dict() == release(rows).to_dict()
     pay[(EPS == 0.1).argmax()] = 100.0  # the control: a person with epsilon .1 has one
-    assert release(write(tmp_path / "control.csv", pay, reports=reports)).estimate != changed.estimate
+    assert release(write(tmp_path / "control.csv", pay, reports=reports)).facts["unbiased"] != changed.facts["unbiased"]
 
 
 def test_everybody_public_gives_the_exact_mean(tmp_path: Path) -> None:
@@ -125,22 +128,25 @@ def test_everybody_public_gives_the_exact_mean(tmp_path: Path) -> None:
     path = write(tmp_path / "rows.csv", PAY[:50], eps, trusted=50, reports=np.zeros(0))
     for estimator in PERSONAL_ESTIMATORS:
         found = release(path, replace(STUDY, estimator=estimator))
-        assert found.estimate == pytest.approx(float(PAY[:50].mean()), abs=1e-7)
-        assert (found.noise, found.receipt.promises[1].budget) == ("none", PersonalDP.of(eps))
+        assert found.facts["unbiased"] == pytest.approx(float(PAY[:50].mean()), abs=1e-7)
+        assert (found.facts["mechanisms"]["trusted"], found.receipt.promises[1].budget) == ("none", PersonalDP.of(eps))
 
 
 def test_only_local_people(tmp_path: Path) -> None:
     path = write(tmp_path / "rows.csv", trusted=0)
     found = release(path)
-    assert (found.weight, found.noise, found.by_epsilon) == (0.0, "none", ())
-    assert found.estimate == release(path, seed=2).estimate  # reports are private already: no noise is added
+    assert (found.facts["weight"], found.facts["mechanisms"]["trusted"]) == (0.0, "none")
+    assert "personal" not in found.facts
+    assert (
+        found.facts["unbiased"] == release(path, seed=2).facts["unbiased"]
+    )  # reports are private already: no noise is added
 
 
 def test_only_trusted_people_need_no_column_of_reports(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("pay,trust,eps\n" + "40,trusted,3\n" * 500)
     found = release(path)
-    assert (found.weight, found.local.people) == (1.0, 0)
+    assert (found.facts["weight"], found.people["local"]) == (1.0, 0)
     path.write_text("pay,trust,eps\n40,trusted,3\n,local,3\n")
     with pytest.raises(UnusableRows, match="no column holds their reports"):
         release(path)
@@ -148,9 +154,10 @@ def test_only_trusted_people_need_no_column_of_reports(tmp_path: Path) -> None:
 
 def test_a_stated_sd_is_used_and_nothing_is_learned(rows: Path) -> None:
     found = release(rows, replace(STUDY, sd=20.0))
-    assert found.sd_estimate is None
+    assert found.facts["sd_estimate"] is None
     quiet = release(rows, replace(STUDY, sd=1.0))  # noise is all that counts: less privacy is free
-    assert quiet.by_epsilon[-1].effective_epsilon > found.by_epsilon[-1].effective_epsilon
+    spent = [one.facts["personal"]["groups"][-1]["effective_epsilon"] for one in (quiet, found)]
+    assert spent[0] > spent[1]
 
 
 def test_the_interval_is_never_turned_round(tmp_path: Path) -> None:
@@ -158,7 +165,7 @@ def test_the_interval_is_never_turned_round(tmp_path: Path) -> None:
     path = write(tmp_path / "rows.csv", PAY[:2], np.array([0.01, 0.01]), trusted=2, reports=np.zeros(0))
     found = [release(path, seed=seed) for seed in range(25)]
     assert all(0 <= f.low <= f.high <= 100 for f in found)
-    assert any(not 0 <= f.estimate <= 100 for f in found)
+    assert any(not 0 <= f.facts["unbiased"] <= 100 for f in found)
 
 
 # --- simulated reports ---
@@ -176,7 +183,7 @@ def test_a_trial_from_raw_rows_is_marked(tmp_path: Path) -> None:
     found = release_mean(Source(out, public="eps"), STUDY, COLUMNS, epsilon="eps")
     assert found.simulated
     assert "local reports simulated" in found.receipt.randomness
-    assert abs(found.estimate - TRUTH) < 1.6 * (found.high - found.low)
+    assert abs(found.facts["unbiased"] - TRUTH) < 1.6 * (found.high - found.low)
 
 
 def test_reports_of_another_mechanism_are_refused(tmp_path: Path) -> None:
@@ -202,8 +209,9 @@ def test_shares_of_everybodys_own_epsilon_add_up(rows: Path, ledger: Ledger) -> 
     half = replace(STUDY, share=0.5)
     first = release(rows, half, ledger=ledger, collection="first")
     assert left(ledger) == (0.5, 0.0)  # the same reports are used again at no further charge
-    assert [g.epsilon for g in first.by_epsilon] == [0, 0.05, 0.25, 1, math.inf]
-    assert all(g.effective_epsilon <= g.epsilon for g in first.by_epsilon)
+    spent = first.facts["personal"]["groups"]
+    assert [float(g["epsilon"]) for g in spent] == [0, 0.05, 0.25, 1, math.inf]
+    assert all(float(g["effective_epsilon"]) <= float(g["epsilon"]) for g in spent)
     release(rows, half, ledger=ledger, collection="first")
     assert left(ledger) == (0.0, 0.0)
     with pytest.raises(BudgetExceeded):

@@ -37,8 +37,8 @@ def test_a_hybrid_fit_is_the_release_of_its_people() -> None:
     trust = np.where(np.arange(40_000) < 4000, "trusted", "local")
     given: dict[str, Any] = {"bounds": (0, 10), "target_bounds": (0, 10), "clip": 2.0, "epsilon": 2.0}
     model = HybridLinearRegression(**given, random_state=1).fit(x, y, trust=trust)
-    assert model.release_.form == "steered"
-    assert model.release_.local.people == 36_000
+    assert model.release_.facts["form"] == "steered"
+    assert model.release_.people["local"] == 36_000
     assert model.receipt_.simulated
     assert np.abs(model.coef_ - [0.5, -0.2]).max() < 4 * model.standard_errors_[1:].max() < 0.2
     assert (model.intervals_[:, 0] < [3, 0.5, -0.2]).all()

@@ -187,7 +187,7 @@ def test_reports_that_name_no_mechanism_are_refused_or_assumed_aloud(tmp_path: P
 
 def test_reports_on_one_column_are_not_reports_on_another(tmp_path: Path) -> None:
     file = wave(tmp_path / "a.csv", 1, question="pay23")
-    assert release_mean(file, STUDY, Columns("pay23", "trust", missing="middle")).local.people == LOCAL
+    assert release_mean(file, STUDY, Columns("pay23", "trust", missing="middle")).people["local"] == LOCAL
     file.write_text(file.read_text().replace("pay23,trust", "pay24,trust"))
     with pytest.raises(UnusablePublicRows, match="on `pay24`"):
         release_mean(file, STUDY, Columns("pay24", "trust", missing="middle"))
@@ -199,7 +199,7 @@ def test_vector_reports_name_their_columns(tmp_path: Path) -> None:
     study = VectorStudy(BOX, PureDP(1.0))
     out = tmp_path / "sent.csv"
     write_reports(raw, study.invite, VectorColumns(("a", "b"), "trust", missing="middle"), out, rng=secure())
-    assert release_mean(out, study, VectorColumns(("a", "b"), "trust", missing="middle")).local.people == 30
+    assert release_mean(out, study, VectorColumns(("a", "b"), "trust", missing="middle")).people["local"] == 30
     text = out.read_text()
     out.write_text(text.replace("a,b,trust,a_report,b_report", "c,b,trust,c_report,b_report"))
     with pytest.raises(UnusablePublicRows, match="on `c`,`b`"):

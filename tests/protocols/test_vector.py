@@ -27,7 +27,7 @@ from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.vector import VectorBounds, VectorReportSums, VectorSum
 from hybridp.randomness import secure, seeded
 from hybridp.release.receipt import CURATOR, VIEWER
-from hybridp.release.vector import VectorMeanRelease
+from hybridp.release.release import Release
 
 NAMES = ("age", "pay", "score")
 BOUNDS = VectorBounds.of([0, 0, -5], [100, 200, 5])
@@ -49,10 +49,10 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write(tmp_path_factory.mktemp("people") / "people.csv")
 
 
-def near(found: VectorMeanRelease, truth: Any = None, widths: float = 2.5) -> bool:
+def near(found: Release, truth: Any = None, widths: float = 2.5) -> bool:
     truth = X.mean(axis=0) if truth is None else truth
-    half = (np.array(found.high) - np.array(found.low)) / 2
-    return bool((np.abs(np.array(found.estimate) - truth) <= widths * half).all())
+    low, high = np.array(found.facts["interval"])
+    return bool((np.abs(np.array(found.facts["unbiased"]) - truth) <= widths * (high - low) / 2).all())
 
 
 @pytest.mark.parametrize("local", ["per-coordinate", "sampling", "unit-vector", "best"])
@@ -64,9 +64,9 @@ def test_devices_then_release(people: Path, tmp_path: Path, local: Any, ending: 
     found = release_mean(out, study, COLUMNS)
     assert near(found)
     assert not found.simulated
-    assert (found.trusted.people, found.local.people) == (TRUSTED, SIZE - TRUSTED)
-    assert all(0 < w < 1 for w in found.weights)
-    assert found.reports == study.invite.reports.name
+    assert found.people == {"trusted": TRUSTED, "local": SIZE - TRUSTED}
+    assert all(0 < w < 1 for w in found.facts["weight"])
+    assert found.facts["mechanisms"]["local"] == study.invite.reports.name
     told = {(p.people, p.against): p.budget for p in found.receipt.promises}
     assert told == {
         ("trusted", CURATOR): None,
@@ -78,15 +78,15 @@ def test_devices_then_release(people: Path, tmp_path: Path, local: Any, ending: 
 
 def test_a_trial_is_marked_and_repeats_itself(people: Path) -> None:
     one, two = (release_mean(people, STUDY, COLUMNS, simulate_local=True, rng=seeded(4)) for _ in range(2))
-    assert one.estimate == two.estimate
+    assert one.facts == two.facts
     assert one.simulated
     assert "SIMULATED" in str(one)
     assert any("SIMULATION" in line for line in one.receipt.assumes)
     assert near(one)
-    assert one.disagreeing == ()
+    assert one.different == ()
     other = release_mean(people, STUDY, COLUMNS, simulate_local=True)
     assert other.simulated
-    assert other.estimate != one.estimate
+    assert other.facts["unbiased"] != one.facts["unbiased"]
 
 
 def test_seeded_reports_make_a_simulated_release(people: Path, tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_a_ball_is_respected(people: Path, norm: Any, radius: float) -> None:
     found = release_mean(people, study, COLUMNS, simulate_local=True, rng=seeded(2))
     truth = study.bounds.from_unit(study.bounds.steps(X).mean(axis=0) / 2**24)
     assert near(found, truth)
-    unit = [(x - b.centre) / b.half for x, b in zip(found.projected, study.bounds.bounds, strict=True)]
+    unit = [(x - b.centre) / b.half for x, b in zip(found.facts["estimate"], study.bounds.bounds, strict=True)]
     assert (np.abs(unit).sum() if norm == "l1" else np.linalg.norm(unit)) <= radius + 1e-9
 
 
@@ -111,13 +111,13 @@ def test_one_group_alone(people: Path, tmp_path: Path) -> None:
     everyone = write(tmp_path / "all.csv", trusted=SIZE)
     alone = release_mean(everyone, STUDY, COLUMNS)
     assert near(alone)
-    assert alone.weights == (1, 1, 1)
-    assert alone.p_values == (None, None, None)
+    assert alone.facts["weight"] == [1, 1, 1]
+    assert [cell.p_value for cell in alone.cells] == [None] * 3
     nobody = write(tmp_path / "none.csv", trusted=0)
     local = release_mean(nobody, STUDY, COLUMNS, simulate_local=True)
     assert near(local)
-    assert local.noise == "none"
-    assert local.trusted.means == (None, None, None)
+    assert local.facts["mechanisms"]["trusted"] == "none"
+    assert local.facts["trusted"] == [None] * 3
     empty = write(tmp_path / "empty.csv", size=0)
     with pytest.raises(InvalidInput, match="`people` must be at least 1 in one of the groups"):
         release_mean(empty, STUDY, COLUMNS, simulate_local=True)
@@ -154,7 +154,7 @@ def test_a_refusal_by_labels_costs_nothing(tmp_path: Path) -> None:
     file.write_text("age,pay,score,trust\n1,,3,trusted\n")
     public = replace(COLUMNS, missing=(50.0, 100.0, 0.0))
     found = release_mean(file, STUDY, public, ledger=ledger)
-    assert found.trusted.people == 1
+    assert found.people["trusted"] == 1
     assert any(line.endswith("counts as 50, 100, 0") for line in found.receipt.assumes)
 
 
@@ -183,8 +183,8 @@ def test_joint_intervals_are_wider_by_bonferroni(people: Path) -> None:
         release_mean(people, replace(STUDY, joint=joint, level=level), COLUMNS, simulate_local=True, rng=seeded(5))
         for joint, level in ((True, 0.94), (False, 0.98))
     )
-    assert wide.low == pytest.approx(each.low)
-    assert wide.high == pytest.approx(each.high)
+    for one, other in zip(wide.cells, each.cells, strict=True):
+        assert (one.low, one.high) == pytest.approx((other.low, other.high))
 
 
 @pytest.mark.parametrize(
@@ -222,32 +222,32 @@ def test_a_release_is_plain_data_a_frame_and_a_picture(people: Path) -> None:
     told = document["questions"]["vector"]["mean"]
     assert told["task"] == "vector-mean"
     assert told["columns"] == list(NAMES)
-    assert told["interval"] == [list(found.low), list(found.high)]
-    assert told["unbiased"] == list(found.estimate)
-    assert told["local"] == list(found.local.means)
+    assert told == found.facts
+    assert [(c.name, c.estimate, c.low, c.high, c.local) for c in found.cells] == list(
+        zip(NAMES, told["estimate"], *told["interval"], told["local"], strict=True)
+    )
     assert len(told["groups"]["local"]["counts"]) == len(NAMES)
     assert document["simulated"] is True
     pd = pytest.importorskip("pandas")
     frame = found.to_frame()
     assert isinstance(frame, pd.DataFrame)
-    assert frame.index.tolist() == list(NAMES)
-    assert frame.loc["pay", "mean"] == found.projected[1]
+    assert frame.name.tolist() == list(NAMES)
+    assert frame.estimate.tolist() == told["estimate"]
     plt = pytest.importorskip("matplotlib.pyplot")
     figure, axes = plt.subplots()
     assert found.plot(axes) is axes
     written = [text.get_text() for text in axes.texts]
     assert [text for text in written if text in NAMES] == list(NAMES)
     plt.close(figure)
-    many = replace(
-        found,
-        names=tuple(f"c{j}" for j in range(99)),
-        bounds=((0.0, 200.0),) * 99,
-        projected=found.projected * 33,
-        low=found.low * 33,
-        high=found.high * 33,
-        p_values=found.p_values * 33,
-    )
-    many.plot()
+    wide = {
+        **found.facts,
+        "columns": [f"c{j}" for j in range(99)],
+        "bounds": {"lower": [0.0] * 99, "upper": [200.0] * 99},
+        "estimate": told["estimate"] * 33,
+        "interval": [end * 33 for end in told["interval"]],
+        "disagreement": {**told["disagreement"], "p_value": told["disagreement"]["p_value"] * 33},
+    }
+    replace(found, questions={"vector": {"mean": wide}}).plot()
     plt.close("all")
 
 
@@ -277,18 +277,14 @@ def test_no_reports_whatever_move_an_anchored_column_beyond_what_it_says(norm: A
         totals = scale * draw.normal(size=3) * SIZE
         local = VectorReportSums(SIZE, counts, totals, totals**2 + scale, study.invite.reports)
         found = publish_vector_mean(study, NAMES, trusted, local, **said)
-        assert found.anchor is not None
-        assert found.trusted.means is not None
-        away = np.abs(np.array(found.estimate) - np.array(found.trusted.means, dtype=np.float64))
-        assert (away <= np.array(found.anchor.most) * (1 + 1e-9)).all()
-        seen.append((found.anchor.most, found.weights))
-        assert found.to_dict()["questions"]["vector"]["mean"]["anchor"]["most"] == list(
-            np.atleast_1d(found.anchor.most)
-        )
+        most = np.array(found.facts["anchor"]["most"])
+        away = np.abs(np.array(found.facts["unbiased"]) - np.array(found.facts["trusted"]))
+        assert (away <= most * (1 + 1e-9)).all()
+        seen.append((most.tolist(), found.facts["weight"]))
         plain = publish_vector_mean(replace(study, rules=(Rule("adaptive"),)), NAMES, trusted, local, **said)
-        assert plain.anchor is None
+        assert plain.facts["anchor"] is None
     assert all(one == seen[0] for one in seen)
-    assert (np.abs(np.array(plain.estimate) - X.mean(axis=0)) > 1e3 * np.array(found.anchor.most)).any()
+    assert (np.abs(np.array(plain.facts["unbiased"]) - X.mean(axis=0)) > 1e3 * most).any()
 
 
 @pytest.mark.parametrize("promise", [PureDP(1.0), ApproxDP(0.7, 1e-7), PureDP(0.0015)])
@@ -339,12 +335,11 @@ def test_liars_move_alike_by_no_more_than_it_says(tmp_path: Path, epsilon: float
     groups = {"trusted": PureDP(epsilon), "local": PureDP(epsilon)}
     copy = Source(collected, decimal=".")  # which pandas wrote, with text of a CSV file
     found = release_mean(copy, study, COLUMNS, ledger=Ledger.create(ledger, groups))
-    assert found.estimator == "anchored"
-    assert found.anchor is not None
-    own = np.array(found.trusted.means, dtype=np.float64)
-    assert (np.abs(np.array(found.estimate) - own) <= np.array(found.anchor.most) * (1 + 1e-9)).all()
-    moved = np.abs(np.array(found.anchor.plain) - own)
-    assert epsilon < 1 or (moved > 1.5 * np.array(found.anchor.most)).all()
+    assert found.facts["estimator"] == "anchored"
+    own, anchor = np.array(found.facts["trusted"]), found.facts["anchor"]
+    assert (np.abs(np.array(found.facts["unbiased"]) - own) <= np.array(anchor["most"]) * (1 + 1e-9)).all()
+    moved = np.abs(np.array(anchor["plain"]) - own)
+    assert epsilon < 1 or (moved > 1.5 * np.array(anchor["most"])).all()
     said = [a for a in found.receipt.assumes if a.startswith("estimator:")]
     assert len(said) == 1
     assert ("whatever the standard deviations are" in said[0]) == (spread == "any")

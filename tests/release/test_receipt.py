@@ -13,8 +13,7 @@ from hybridp.protocols.mean import MeanStudy, release_mean
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
 from hybridp.randomness import seeded
-from hybridp.release.receipt import CURATOR, VIEWER, Protection, Receipt, build_receipt
-from hybridp.release.study import one_receipt
+from hybridp.release.receipt import CURATOR, VIEWER, Protection, Receipt, build_receipt, one_receipt
 
 NOISE = Protection(PureDP(0.5), "noise on the sum", "a remark")
 REPORT = Protection(PureDP(2.0), "a report")

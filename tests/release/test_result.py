@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -27,7 +26,6 @@ import hybridp.bench.study
 import hybridp.bench.synth
 import hybridp.bench.synth_rows
 import hybridp.bench.vector
-import hybridp.release.shares
 import hybridp.release.synth
 from hybridp.protocols.distribution import DistributionStudy
 from hybridp.protocols.kmeans import KMeansStudy
@@ -39,19 +37,15 @@ from hybridp.public.study import Number, Trust
 from hybridp.public.study import Promise as Promised
 from hybridp.public.vector import VectorBounds
 from hybridp.release import style
-from hybridp.release.distribution import Curve, DistributionRelease, Gap, Told
-from hybridp.release.groups import Difference, GroupAnswer, GroupsRelease
-from hybridp.release.heavy import HeavyRecord, HeavyRelease
-from hybridp.release.kmeans import Cluster, KMeansRelease
-from hybridp.release.mean import GroupEstimate, MeanRelease
-from hybridp.release.number import NumberRelease
+from hybridp.release.distribution import Curve, Gap, Told, distribution_release
+from hybridp.release.facts import statistic
+from hybridp.release.groups import Difference, GroupAnswer, groups_release
+from hybridp.release.mean import GroupEstimate, mean_release
 from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt
-from hybridp.release.regression import RegressionGroup, RegressionRelease
+from hybridp.release.release import Release
 from hybridp.release.result import Result
-from hybridp.release.shares import ShareGroup, SharesRelease
-from hybridp.release.study import StudyRelease
-from hybridp.release.vector import VectorGroup, VectorMeanRelease
-from hybridp.service.shown import estimate_rows
+from hybridp.release.several import ListedGroup, as_count, several_release
+from hybridp.service.shown import shown_release
 
 ODD = '<script>alert(1)</script> & "co" $x_$'
 ONE = PureDP(1.0)
@@ -68,92 +62,110 @@ RECEIPT = Receipt(
 )
 
 
-def mean() -> MeanRelease:
-    groups = (GroupEstimate(400, 41_000.0, 900.0, 1_800.0), GroupEstimate(9_600, 40_100.0, 1_100.0, 2_150.0))
-    return MeanRelease(
-        "adaptive", 40_600.0, 40_600.0, 39_200.0, 42_000.0, 0.95, 0.5, *groups, 900.0, 0.5, 11_000.0, "laplace",
-        "dithered", RECEIPT, clipped_to=(0.0, 250_000.0), question=ODD,
+BOUNDS = Bounds(0.0, 250_000.0)
+
+
+class Apart(NamedTuple):
+    """How far two groups' means are apart, in half-ranges."""
+
+    difference: float
+    p_value: float
+
+    def half_width(self, level: float) -> float:
+        return 0.02
+
+
+def mean(estimate: float = 40_600.0, reach: float = 1_400.0) -> Release:
+    groups = {"trusted": GroupEstimate(400, 41_000.0, 900.0, 1_800.0),
+              "local": GroupEstimate(9_600, 40_100.0, 1_100.0, 2_150.0)}  # fmt: skip
+    return mean_release(
+        BOUNDS, estimate, reach, groups, level=0.95, estimator="adaptive", weight=0.5,
+        gap=Apart(900 / BOUNDS.half, 0.5), mechanisms=("laplace", "dithered"), receipt=RECEIPT, sd_estimate=11_000.0,
+    ).named(ODD)  # fmt: skip
+
+
+def listed(
+    question: str, key: str, task: str, names: tuple[str, tuple[str, str]], estimate: list[float], reach: list[float],
+    p_values: list[float], **own: Any,
+) -> Release:  # fmt: skip
+    low, high = ([x + side * r for x, r in zip(estimate, reach, strict=True)] for side in (-1, 1))
+    groups = {name: ListedGroup(people, estimate, reach) for name, people in (("trusted", 1_000), ("local", 9_000))}
+    own = {"unbiased": estimate, "anchor": None, "joint": False, "weight": [0.5, 0.5], "estimator": "hybrid"} | own
+    return several_release(
+        question, key, task, names, estimate=estimate, interval=(low, high), differences=[0.0, 0.0], widths=reach,
+        p_values=p_values, level=0.95, mechanisms=("laplace", "k-rr"), receipt=RECEIPT, **groups, **own,
     )  # fmt: skip
 
 
-def vector(alike: bool = False) -> VectorMeanRelease:
-    many = (3_200, 3_200)
-    groups = [VectorGroup(p, many, (7.0, 8_000.0), (0.1, 90.0)) for p in (1_000, 9_000)]
-    bounds = ((0.0, 20_000.0),) * 2 if alike else ((0.0, 14.0), (0.0, 20_000.0))
-    return VectorMeanRelease(
-        (ODD, "steps"), bounds, "adaptive", (7.02, 7_884.0), (7.02, 7_884.0), (6.93, 7_691.0), (7.11, 8_076.0), 0.95,
-        False, (0.5, 0.5), *groups, (0.0, 0.0), (1.0, 0.001), "laplace", "unit-vector", RECEIPT,
+def vector(alike: bool = False, **own: Any) -> Release:
+    bounds = {"lower": [0.0, 0.0], "upper": [20_000.0, 20_000.0] if alike else [14.0, 20_000.0]}
+    return listed("vector", "mean", "vector-mean", ("columns", (ODD, "steps")), [7.02, 7_884.0], [0.09, 192.5],
+                  [1.0, 0.001], bounds=bounds, **own)  # fmt: skip
+
+
+def shares(**own: Any) -> Release:
+    return listed("way", "shares", "shares", ("options", (ODD, "car")), [0.52, 0.48], [0.02, 0.02], [0.001, 0.9], **own)
+
+
+def regression() -> Release:
+    return listed("pay", "regression", "regression", ("columns", ("intercept", ODD)), [0.13, 0.97], [0.33, 0.47],
+                  [0.8, 0.7], kind="linear", form="steered", standard_error=[0.17, 0.24])  # fmt: skip
+
+
+def heavy() -> Release:
+    rest = {"records": [[None]], "estimate": [0.47], "interval": [[0.45], [0.49]]}
+    facts = statistic(
+        "heavy-hitters", [0.35, 0.18], ([0.34, 0.17], [0.36, 0.19]), records=[[ODD], ["news"]], wildcards=rest,
+        ranks={"best": [1, 2], "worst": [1, 3]}, anchor=None, **PEOPLE,
     )  # fmt: skip
+    return Release({"records": {"shares": facts}}, 0.95, RECEIPT)
 
 
-def heavy() -> HeavyRelease:
-    shown = (HeavyRecord((ODD,), 0.35, 0.34, 0.36, 1, 1), HeavyRecord(("news",), 0.18, 0.17, 0.19, 2, 3))
-    rest = (HeavyRecord((None,), 0.47, 0.45, 0.49),)
-    return HeavyRelease(shown, shown, rest, 2, 6_000, 5_700, 4_000, {"local": "k-rr"}, 0.95, RECEIPT)
+PEOPLE = {"groups": {"trusted": {"people": 1_000}, "local": {"people": 9_000}}}
 
 
-def kmeans() -> KMeansRelease:
-    clusters = (Cluster((0.2, 0.3), 6_000.0, 0.01, 170.0), Cluster((0.7, 0.4), 4_000.0, None, None))
-    box: Any = {"lower": (0.0, 0.0), "upper": (1.0, 1.0), "trusted_people": 1_000, "local_people": 9_000}
-    return KMeansRelease(
-        "improved", (ODD, "y"), clusters, iterations=2, map_cells=64, noise="laplace", receipt=RECEIPT, **box
-    )
-
-
-def shares() -> SharesRelease:
-    groups = (ShareGroup(1_000, (0.6, 0.4), (0.02, 0.02)), ShareGroup(9_000, (0.5, 0.5), (0.01, 0.01)))
-    return SharesRelease(
-        "way", (ODD, "car"), (), "hybrid", (0.52, 0.48), (0.52, 0.48), (0.5, 0.46), (0.54, 0.5), 0.95, False,
-        (0.2, 0.8), *groups, (0.001, 0.9), "laplace", "k-rr", RECEIPT,
+def kmeans() -> Release:
+    facts = statistic(
+        "kmeans", [[0.2, 0.3], [0.7, 0.4]], None, columns=[ODD, "y"], size=[6_000.0, 4_000.0], size_error=[170.0, None],
+        bounds={"lower": [0.0, 0.0], "upper": [1.0, 1.0]}, method="improved", **PEOPLE,
     )  # fmt: skip
+    return Release({"points": {"centres": facts}}, None, RECEIPT)
 
 
-def distribution() -> DistributionRelease:
+def distribution() -> Release:
     told = {
         "quantiles": Told((0.25, 0.5), (20.0, 40.0), (18.0, 37.0), (23.0, 44.0), (21.0, 41.0), None),
         "variance": Told((), (90.0,), (80.0,), (100.0,), None, None),
+        "histogram": Told((0.0, 20.0), (0.25, 0.75), (0.2, 0.7), (0.3, 0.8), None, (0.3, 0.7)),
     }
-    places = (0.0, 20.0, 40.0, 90.0)
-    curve = Curve(places, (0.0, 0.25, 0.5, 1.0), (0.0, 0.2, 0.45, 0.97), (0.1, 0.3, 0.55, 1.0))
-    return DistributionRelease(
-        ODD, (0.0, 90.0), "hybrid", told, curve, (), 0.95, (1_000, 9_000), GAP, "laplace", "dithered", RECEIPT
-    )
-
-
-GAP = Gap(40.0, 0.5, 0.4, 0.1, -0.1, 0.3, 0.5)
-
-
-def number() -> NumberRelease:
-    told = {"histogram": Told((0.0, 20.0), (0.25, 0.75), (0.2, 0.7), (0.3, 0.8), None, (0.3, 0.7))}
-    spread = dataclasses.replace(distribution(), told=distribution().told | told, edges=(0.0, 20.0, 90.0))
-    asked = ("mean", "sum", "quantiles", "histogram", "variance")
-    return NumberRelease(ODD, asked, mean(), spread, (400, 9_600), 0.95, True, RECEIPT)
-
-
-def groups() -> GroupsRelease:
-    answers = [
-        GroupAnswer(name, (name,), (4.0,), (4.0,), (3.5,), (4.5,), (0.5,), (4.1,), (3.9,), (0.8,), (500, 4_500))
-        for name in (ODD, "other")
-    ]
-    found = (Difference(ODD, "other", None, 0.0, -0.7, 0.7, 1.0),)
-    return GroupsRelease(
-        "hours", "mean", "team", False, (), (), "adaptive", tuple(answers), found, ("small",), 100, 0.95, False, 1_000,
-        9_000, "laplace", "dithered", RECEIPT, (0.0, 10.0),
+    curve = Curve((0.0, 20.0, 40.0, 90.0), (0.0, 0.25, 0.5, 1.0), (0.0, 0.2, 0.45, 0.97), (0.1, 0.3, 0.55, 1.0))
+    return distribution_release(
+        ODD, told, curve, bounds=(0.0, 90.0), estimator="hybrid", counted=(), level=0.95, joint=False,
+        people=(1_000, 9_000), gap=Gap(40.0, 0.5, 0.4, 0.1, -0.1, 0.3, 0.5), windows=((10.0, 30.0), (30.0, 50.0)),
+        edges=(0.0, 20.0, 90.0), mechanisms=("laplace", "dithered"), receipt=RECEIPT,
     )  # fmt: skip
 
 
-def regression() -> RegressionRelease:
-    own = RegressionGroup(1_000, (0.2, 1.1), (0.3, 0.4))
-    told = RegressionGroup(9_000, (0.1, 0.9), (0.2, 0.3))
-    return RegressionRelease(
-        "pay", ("intercept", ODD), "linear", "steered", (0.13, 0.97), (0.17, 0.24), (-0.2, 0.5), (0.46, 1.44), 0.95,
-        False, own, told, (0.8, 0.7), {"steered": 0.2, "plain": 0.5}, 0.45, ((1, 2), (3, 4)), 1, "laplace",
-        "sampling", RECEIPT,
+def number() -> Release:
+    both = {**mean().questions[ODD], **distribution().questions[ODD]}
+    return Release({ODD: both}, 0.95, RECEIPT)
+
+
+def groups(*p_values: float) -> Release:
+    facts = {
+        "estimate": 4.0, "interval": [3.5, 4.5], "trusted": 4.1, "local": 3.9, "unbiased": 4.0, "weight": 0.5,
+        "disagreement": {"difference": 0.2, "interval": [-0.1, 0.5]},
+    }  # fmt: skip
+    answers = [GroupAnswer(name, (name,), facts, (500, 4_500)) for name in (ODD, "other")]
+    return groups_release(
+        "hours", "mean", hybridp.Grouping("team", least=100), answers, [(0.8,), (0.8,)],
+        [Difference(ODD, "other", None, 0.0, -0.7, 0.7, 1.0)], withheld=("small",), people=(1_000, 9_000), options=(),
+        level=0.95, mechanisms=("laplace", "dithered"), receipt=RECEIPT, estimator="adaptive",
     )  # fmt: skip
 
 
-def study() -> StudyRelease:
-    return StudyRelease("Work", {"pay": mean(), "way": shares()}, 0.95, RECEIPT)
+def study() -> Release:
+    return Release({"pay": mean().questions[ODD], **shares().questions}, 0.95, RECEIPT, "Work")
 
 
 DECLARED = hybridp.Study(
@@ -190,10 +202,10 @@ RELEASES: dict[str, Callable[[], Any]] = {
     "heavy": heavy,
     "kmeans": kmeans,
     "shares": shares,
-    "count": lambda: dataclasses.replace(shares(), counted=True),
+    "count": lambda: as_count(shares()),
     "distribution": distribution,
     "number": number,
-    "sum": lambda: dataclasses.replace(number(), statistics=("sum",), distribution=None),
+    "one statistic": lambda: number().of("variance"),
     "study": study,
     "groups": groups,
     "regression": regression,
@@ -304,8 +316,6 @@ def test_a_simulation_is_marked_wherever_it_is_shown(name: str, drawing: Any) ->
     real = RELEASES[name]()
     marked = replace(real.receipt, simulated=True)
     trial = replace(real, receipt=marked)
-    if name == "study":
-        trial = replace(trial, answers={key: replace(one, receipt=marked) for key, one in real.answers.items()})
 
     def seen(result: Any) -> list[bool]:
         drawn = [text.get_text() for axes in result.plot().get_figure(root=True).axes for text in axes.texts]
@@ -372,7 +382,7 @@ def test_the_bars_are_the_intervals(name: str, drawing: Any) -> None:
 
 def test_columns_of_their_own_scales_are_labelled_in_their_own_units(drawing: Any) -> None:
     drawn = [text.get_text() for text in vector().plot().texts]
-    assert "7,884  (7,691 to 8,076)  groups differ" in drawn
+    assert "7,884  (7,692 to 8,076)  groups differ" in drawn
     assert "7.020  (6.930 to 7.110)" in drawn
     assert {"7,800", "8,000"} <= set(drawn)  # ticks of the second column
     assert any(tick in drawn for tick in ("7", "7.05"))  # and of the first
@@ -391,60 +401,59 @@ def test_a_coefficient_that_cannot_be_told_from_the_noise_has_no_dot() -> None:
     """One at zero would be an answer; the others keep theirs."""
     import matplotlib.pyplot as plt
 
-    found, inf = regression(), float("inf")
-    ends = {"low": (-inf, *found.low[1:]), "high": (inf, *found.high[1:])}
+    found = regression()
+    low, high = found.facts["interval"]
+    weak = {**found.facts, "interval": [[None, low[1]], [None, high[1]]]}
 
-    def dots(shown: RegressionRelease) -> list[tuple[float, float]]:
+    def dots(shown: Release) -> list[tuple[float, float]]:
         marks = [line.get_xydata() for line in shown.plot().lines if line.get_marker() == "o"]
         plt.close("all")
         return [(float(x), float(y)) for ((x, y),) in marks if np.isfinite(x)]
 
     assert [y for _, y in dots(found)] == [0.0, 1.0]
-    assert [y for _, y in dots(replace(found, **ends))] == [1.0]
+    unknown = replace(found, questions={"pay": {"regression": weak}})
+    assert [y for _, y in dots(unknown)] == [1.0]
+    assert "cannot be told from the noise" in str(unknown)
 
 
 # --- one number -------------------------------------------------------------------------------------------------------
 
 
-def outside() -> dict[str, tuple[Result, list[float]]]:
-    """Releases whose raw estimates are no possible answers, and the number that every form of each must show."""
-    answers = [replace(one, estimate=(10.5,), projected=(9.75,)) for one in groups().groups]
-    return {
-        "mean": (replace(mean(), estimate=-12.5, projected=0.25, low=0.0, high=0.5), [0.25]),
-        "vector": (replace(vector(), estimate=(14.5, 7_884.0), projected=(13.75, 7_884.0)), [13.75]),
-        "shares": (replace(shares(), estimate=(-0.0238, 1.0238), projected=(0.0247, 0.9753)), [0.0247, 0.9753]),
-        "count": (replace(shares(), estimate=(-0.0238, 1.0238), projected=(0.0247, 0.9753), counted=True), [247.0]),
-        "groups": (replace(groups(), groups=tuple(answers)), [9.75, 9.75]),
-    }
-
-
-@pytest.mark.parametrize("kind", [*outside()])
-def test_every_form_shows_the_same_estimate(kind: str) -> None:
-    import matplotlib.pyplot as plt
-
-    found, expected = outside()[kind]
-    ((name, facts),) = next(iter(found.to_dict()["questions"].values())).items()
-    listed = np.ravel(facts["estimate"]).tolist()
-    assert set(expected) <= {round(x, 9) for x in listed}
-    assert facts["unbiased"] != facts["estimate"]
-    assert [row[1] for row in estimate_rows(name, facts)] == listed  # the service's pages
-    column = {"mean": "mean", "vector": "mean", "groups": "estimate"}.get(kind, "share")
-    scale = found.people if kind == "count" else 1  # type: ignore[attr-defined]
-    assert found.to_frame()[column].tolist()[: len(listed)] == pytest.approx([x / scale for x in listed])
-    axes = found.plot()
-    drawn = {round(float(x), 9) for part in axes.collections for x, _ in np.asarray(part.get_offsets())}
-    drawn |= {round(float(x), 9) for line in axes.lines for x in np.atleast_1d(line.get_xdata())}
-    plt.close(axes.figure)
-    if kind != "vector":  # whose picture is in half-ranges
-        assert {round(x / scale, 9) for x in expected} <= drawn
-    shown = [f"{x:.2%}" for x in expected] if kind == "shares" else [f"{x:.6g}" for x in expected]
+@pytest.mark.parametrize("name", [*RELEASES])
+def test_every_form_shows_the_same_numbers(name: str) -> None:
+    """The frame, the table, the printed text, the notebook's and the service's page, and the document read back."""
+    pytest.importorskip("pandas")
+    found = RELEASES[name]()
+    listed = [x for _, key, facts in found._each() if key != "distribution" for x in np.ravel(facts["estimate"])]
+    if name == "kmeans":  # and how many people are nearest to each centre
+        listed = np.ravel(np.column_stack([found.facts["estimate"], found.facts["size"]])).tolist()
+    assert [cell.estimate for cell in found.cells] == listed
+    assert found.to_frame()["estimate"].tolist() == listed
+    again = Release.of_dict(json.loads(json.dumps(found.to_dict())))
+    assert (again.cells, again.to_dict(), str(again)) == (found.cells, found.to_dict(), str(found))
+    page = [row for part in shown_release(found.to_dict(), {})["parts"] for row in part["tables"][0].rows]
+    rows = found.in_words().rows
+    assert [row[1:3] for row in page] == [row[1:3] for row in rows]
     for text in (str(found), found._repr_html_()):
-        assert all(number in text for number in shown), text
+        assert all(row[1] in text for row in rows)
 
 
-def test_a_number_of_several_statistics_shows_its_mean_as_the_mean_alone_does() -> None:
-    low = replace(mean(), estimate=-12.5, projected=0.25, low=0.0)
-    found = replace(number(), mean=low)
-    facts = next(iter(found.to_dict()["questions"].values()))
-    assert (facts["mean"]["estimate"], facts["sum"]["estimate"]) == (0.25, 2_500.0)
-    assert found.to_frame().query("statistic == 'mean'")["estimate"].tolist() == [0.25]
+def test_what_lies_outside_of_the_bounds_is_published_inside_of_them() -> None:
+    low = mean(-12.5, 13.0)
+    assert (low.estimate, low.low, low.high, low.facts["unbiased"]) == (0.0, 0.0, 0.5, -12.5)
+    assert as_count(shares(unbiased=[-0.02, 1.02])).facts["unbiased"] == pytest.approx(-200)
+
+
+def test_an_amplified_promise_goes_with_sealed_numbers_alone() -> None:
+    """Whatever else is told of the reports would have to be sealed too: any further fact is refused."""
+    sealed = [Promise("local", CURATOR, ONE, "a report"), Promise("local", VIEWER, PureDP(0.3), "a report")]
+    receipt = replace(RECEIPT, promises=tuple(sealed))
+    quiet = {name: GroupEstimate(people) for name, people in (("trusted", 400), ("local", 9_600))}
+    told: dict[str, Any] = {"level": 0.95, "estimator": "kvh", "weight": 0.5, "mechanisms": ("laplace", "dithered")}
+    found = mean_release(BOUNDS, 40_600.0, 1_400.0, quiet, gap=None, receipt=receipt, **told)
+    assert found.receipt.amplified
+    loud = quiet | {"local": GroupEstimate(9_600, 40_000.0, 900.0, 1_800.0)}
+    for groups, gap, more in ((loud, None, {}), (quiet, Apart(0.1, 0.5), {}), (quiet, None, {"sd_estimate": 5.0}),
+                              (quiet, None, {"anchor": {"plain": 1.0, "most": 2.0, "reach": 1.5}})):  # fmt: skip
+        with pytest.raises(hybridp.InvalidInput, match="amplification"):
+            mean_release(BOUNDS, 40_600.0, 1_400.0, groups, gap=gap, receipt=receipt, **told, **more)

@@ -161,12 +161,12 @@ def test_a_synthetic_table_keeps_to_it_too(tmp_path: Path) -> None:
     from hybridp.public.budgets import ApproxDP
     from hybridp.public.queries import Schema, Threshold, Workload
     from hybridp.randomness import seeded
-    from hybridp.release.document import release_document
+    from hybridp.release.release import Release
 
     schema = Schema.from_domain({"age": 3, "sex": 2})
     rows = [[i % 3, i % 2] for i in range(60)]
     study = SynthStudy(Workload(schema, (Threshold((0, 1), 2),)), ApproxDP(2.0, 1e-4), rows=20)
     model = fit_synth(codes_of(schema, np.array(rows)), study, rng=seeded(1))
     answer = {"table": {"share": model.answer("age=1").to_dict()}}
-    for document in (model.to_dict(), release_document(answer, level=0.95, receipt=model.receipt)):
+    for document in (model.to_dict(), Release(answer, 0.95, model.receipt).to_dict()):
         assert list(breaches(document, {"$ref": "#/$defs/release"})) == []

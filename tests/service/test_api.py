@@ -20,7 +20,7 @@ from hybridp.public.budgets import PureDP
 from hybridp.public.heavy import HeadList
 from hybridp.public.randomisers import LEVELS, dithered_bit, k_randomised_response
 from hybridp.randomness import seeded
-from hybridp.release.document import sole
+from hybridp.release.result import sole
 from hybridp.service import studies
 from hybridp.service.core import Service
 from hybridp.service.questions import unit_reports

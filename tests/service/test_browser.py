@@ -22,7 +22,7 @@ from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
 from hybridp.public.randomisers import dithered_bit
 from hybridp.randomness import seeded
-from hybridp.release.document import sole
+from hybridp.release.result import sole
 
 from . import live
 

@@ -22,7 +22,7 @@ from hybridp.device.client import local_report, trusted_report
 from hybridp.errors import HybridpError, InvalidInput
 from hybridp.public.randomisers import LEVELS
 from hybridp.randomness import secure, seeded
-from hybridp.release.document import sole
+from hybridp.release.result import sole
 from hybridp.service import releasing, studies
 from hybridp.service.app import build_app
 from hybridp.service.core import Service

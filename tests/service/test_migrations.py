@@ -15,7 +15,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Column, Engine, Integer, MetaData, Table, insert, select, text
 
 from hybridp.errors import HybridpError
-from hybridp.release.document import sole
+from hybridp.release.result import sole
 from hybridp.service import studies
 from hybridp.service.core import Service
 from hybridp.service.schema import NEWEST, STEPS, connect, metadata, prepare, releases

@@ -13,12 +13,10 @@ from starlette.testclient import TestClient
 
 from hybridp.device.client import local_report, trusted_report
 from hybridp.randomness import seeded
-from hybridp.release.document import release_document, statistic
 from hybridp.service import sessions, studies
 from hybridp.service.app import build_app
 from hybridp.service.core import Service
 from hybridp.service.settings import Limits, Settings
-from hybridp.service.shown import shown_release
 
 from .declared import ASKER as OF
 from .declared import study_of
@@ -280,7 +278,7 @@ def test_a_study_of_several_numbers_from_the_form_to_the_release(web: TestClient
     for action in ("close", "release"):
         assert web.post(f"/studies/{study}/{action}", data={"form_token": token}).status_code == 303
     page = web.get(f"/studies/{study}").text
-    assert "2 means" in page
+    assert "Means of 2 columns" in page
     assert "half-ranges" in page
     assert "<b>mood" not in page
     assert page.count("<svg") == 3
@@ -298,27 +296,9 @@ def test_a_release_of_heavy_hitters_is_shown(web: TestClient) -> None:
     web.post(f"/studies/{study}/close", data={"form_token": token})
     assert web.post(f"/studies/{study}/release", data={"form_token": token, "key": "release"}).status_code == 303
     page = web.get(f"/studies/{study}").text
-    assert "2 records found" in page
-    assert "&lt;b&gt;maps&lt;/b&gt;, m.org" in page
+    assert "2 frequent records" in page
+    assert "&lt;b&gt;maps&lt;/b&gt; / m.org" in page
     assert "<b>maps" not in page
-
-
-def test_a_release_of_several_means_is_shown() -> None:
-    """The document as `VectorMeanRelease.to_dict` writes it, in the parts that the page reads."""
-    told = statistic(
-        "vector-mean",
-        [1.0, 2.0],
-        ([0.5, 1.5], [1.5, 2.5]),
-        columns=["height", "weight"],
-        projected=[1.0, 2.0],
-        joint=True,
-        disagreement={"columns": ["weight"]},
-    )
-    release = release_document({"vector": {"mean": told}}, level=0.95, receipt={"promises": []})
-    (shown,) = shown_release(release, {})["parts"]
-    assert shown["table"] == [("height", 1.0, 0.5, 1.5), ("weight", 2.0, 1.5, 2.5)]
-    assert "all together" in shown["beside"]
-    assert "weight" in shown["disagreement"]
 
 
 # --- participants -----------------------------------------------------------------------------------------------------

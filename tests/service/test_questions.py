@@ -26,13 +26,14 @@ from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.randomisers import k_randomised_response
 from hybridp.public.study import Declaration
 from hybridp.randomness import secure, seeded
+from hybridp.release.facts import labels
 from hybridp.service import studies
 from hybridp.service.answering import answered, heard
 from hybridp.service.app import build_app
 from hybridp.service.core import Service
 from hybridp.service.plans import QuestionsPlan, parse_plan
 from hybridp.service.questions import asked_of, pack_answers, pack_reports, unpacked_reports
-from hybridp.service.shown import error_rows, error_unit, estimate_rows, shown_release
+from hybridp.service.shown import error_rows, error_unit, shown_release
 from hybridp.service.tasks import task_of
 
 from .sent import kept_lengths, lengths, opened, send
@@ -206,7 +207,7 @@ def test_a_choice_by_bins_lists_them_and_a_program_may_give_the_number(service: 
     found = studies.release_study(service, study)
     told = found["questions"]["age"]["histogram"]
     assert told["edges"] == [0, 18, 65, 120]
-    assert [row[0] for row in estimate_rows("histogram", told)] == question["options"]
+    assert labels(told) == question["options"]
     np.testing.assert_allclose(told["estimate"], [0, 1, 0, 0], atol=0.2)
     assert [a["epsilon_spent"] for a in studies.study_summary(service, study)["ledger"]] == [20.0, 20.0]
 
@@ -225,7 +226,7 @@ def test_a_number_at_an_edge_counts_in_the_bin_that_begins_there(service: Servic
     np.testing.assert_allclose(told["trusted"], [0, 0.5, 0.5], atol=0.1)
     if step is not None:  # what local people send tells a number from its neighbour only where few are possible
         np.testing.assert_allclose(told["local"], [0, 0.5, 0.5], atol=0.1)
-    assert [row[0] for row in estimate_rows("histogram", told)] == ["below 30", "30 to below 40", "40 or more"]
+    assert labels(told) == ["below 30", "30 to below 40", "40 or more"]
 
 
 @pytest.mark.parametrize("asked", [SMOKES, PAY], ids=["a choice", "a number"])
@@ -278,7 +279,7 @@ def test_an_answer_by_a_private_group_is_one_report_about_both(service: Service,
     assert len(told["differences"]) == math.comb(len(by), 2) * (3 if choice else 1)  # of those with enough people
     assert [a["epsilon_spent"] for a in studies.study_summary(service, study)["ledger"]] == [20.0, 20.0]
     assert any("`town` is private" in line for line in found["receipt"]["assumes"])
-    assert estimate_rows(statistic, told)[0][0] == ("Bonn: never" if choice else "Bonn")  # as the page shows it
+    assert labels(told)[0] == ("Bonn: never" if choice else "Bonn")  # as the page shows it
 
 
 @pytest.mark.parametrize("asked", [SMOKES, PAY], ids=["a choice", "a number"])
@@ -358,12 +359,12 @@ def test_answers_by_group_beside_other_questions(service: Service) -> None:
     assert any("who is in which group of `town` is public" in line for line in said)
     assert any("`floor` is private" in line for line in said)
     shown = {part["title"].split(":")[0]: part for part in shown_release(found, summary["plan"])["parts"]}
-    (gap,) = shown["pay"]["differences"]
+    (gap,) = shown["pay"]["tables"][1].rows
     assert gap[0] == "Bonn - Kiel"
-    assert gap[2] < -5 < gap[3]
-    assert shown["pay"]["own"][0] == [told["pay"]["trusted"][0], told["pay"]["local"][0]]
-    assert shown["pay"]["remarks"] == ["Withheld: Ulm, Jena, together fewer than 5 people."]
-    assert [len(shown[name]["differences"]) for name in ("hours", "smokes", "rent", "kids")] == [0] * 4
+    (apart,) = told["pay"]["differences"]
+    assert apart["interval"][0] < -5 < apart["interval"][1]
+    assert "Withheld: Ulm, Jena, together fewer than 5 people." in shown["pay"]["remarks"]
+    assert [len(shown[name]["tables"]) for name in ("hours", "smokes", "rent", "kids")] == [1] * 4
     assert line["town"] in ("Bonn", "Kiel")
     assert set(line) == {"pay", "hours", "smokes", "rent", "kids", "town"}
 
@@ -405,7 +406,7 @@ def test_an_answer_by_public_group(service: Service, question: dict[str, Any]) -
     assert send(service, study, [wrong])[0]["code"] == "bad-payload"
     studies.close_study(service, study)
     found = studies.release_study(service, study)
-    ((statistic, told),) = found["questions"][name].items()
+    (told,) = found["questions"][name].values()
     assert told["by"]["categories"] == ["Bonn", "Kiel", "other"]
     assert told["by"]["people"] == [[40, 40], [40, 40], [6, 0]]
     first = [x[0] if isinstance(x, list) else x for x in told["estimate"]]
@@ -417,10 +418,9 @@ def test_an_answer_by_public_group(service: Service, question: dict[str, Any]) -
         ("local", 20.0),
     ]
     assert any("who is in which group of `town` is public" in line for line in found["receipt"]["assumes"])
-    rows = estimate_rows(statistic, told)
-    assert rows[0][0].startswith("Bonn")
+    assert labels(told)[0].startswith("Bonn")
     (shown,) = shown_release(found, studies.study_summary(service, study)["plan"])["parts"]
-    assert shown["table"] == rows
+    assert [row[0] for row in shown["tables"][0].rows] == labels(told)
     lines = [json.loads(line)["report"] for line in studies.export(service, study)]
     assert {line["town"] for line in lines} == {"Bonn", "Kiel"}
 
@@ -694,7 +694,7 @@ def test_a_number_in_two_phases(service: Service, capsys: pytest.CaptureFixture[
         summary = studies.study_summary(service, study)
         assert {one["people"]: one["epsilon_spent"] for one in summary["ledger"]} == {"trusted": 1.0, "local": 1.0}
     _print_release(pilot)
-    assert "quantiles" in capsys.readouterr().out
+    assert "quantile" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("epsilon", "local"), [(20.0, 1_000), (3.0, 100)])
@@ -746,15 +746,6 @@ def test_a_study_of_one_phase_has_no_second(service: Service) -> None:
     assert send(service, study, [trusted_report(task, 3.0) for _ in range(5)]) == []
     with pytest.raises(HybridpError, match="or of a steered number, has a second phase"):
         studies.open_phase_two(service, study)
-
-
-def test_estimates_are_named_by_what_they_are_of() -> None:
-    two = {"estimate": [0.2, 0.8], "interval": [[0.1, 0.7], [0.3, 0.9]]}
-    assert estimate_rows("histogram", two | {"edges": [0, 1, 3]})[1] == ("1 to 3", 0.8, 0.7, 0.9)
-    assert estimate_rows("shares", two | {"options": ["a", "b"]})[0][0] == "a"
-    assert estimate_rows("quantiles", two | {"at": [0.1, 0.5]})[1][0] == "50% of people are below"
-    assert estimate_rows("shares-above", two | {"at": [1.5, 2]})[0][0] == "above 1.5"
-    assert estimate_rows("sd", {"estimate": 2.0, "interval": [1.0, 3.0]}) == [("everyone", 2.0, 1.0, 3.0)]
 
 
 @pytest.mark.parametrize("question", [PAY | BY, SMOKES | BY], ids=["a mean", "shares"])

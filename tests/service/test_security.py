@@ -19,7 +19,7 @@ from hybridp.public.budgets import PureDP
 from hybridp.public.heavy import HeadList
 from hybridp.public.randomisers import dithered_bit, k_randomised_response, piecewise
 from hybridp.randomness import seeded
-from hybridp.release.document import sole
+from hybridp.release.result import sole
 from hybridp.service import studies
 from hybridp.service.app import build_app
 from hybridp.service.core import Service

@@ -179,7 +179,7 @@ def test_the_command_fits_the_model_and_refuses_what_it_cannot_write(
     assert not (tmp_path / "m").exists()
     assert command(study, "m") == 0
     said = capsys.readouterr()
-    assert "A synthetic table of sex, age, work, from 60 people." in said.out
+    assert "A synthetic table of sex, age, work: 60 people" in said.out
     assert command(study, "again", "--json") == 0  # the same release, fitted again
     assert json.loads(capsys.readouterr().out)["questions"]["home"]["synthetic"]["people"] == 60
     names = sorted(path.name for path in (tmp_path / "m").iterdir() if path.name != ".lock")

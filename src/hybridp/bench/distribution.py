@@ -30,8 +30,7 @@ from hybridp.public.distribution import BINS, CELLS, PHASES, BinnedReports, Wind
 from hybridp.public.randomisers import WORD
 from hybridp.public.shares import CountNoise, NoisyCounts
 from hybridp.release import style
-from hybridp.release.document import plan_document
-from hybridp.release.result import Result, Words, people_words
+from hybridp.release.result import Result, Words, people_words, plan_document
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

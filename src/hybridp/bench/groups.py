@@ -29,8 +29,7 @@ from hybridp.public.groups import Grouping
 from hybridp.public.randomisers import LEVELS
 from hybridp.public.shares import NoisyCounts, ShareReports
 from hybridp.release import style
-from hybridp.release.document import plan_document
-from hybridp.release.result import Result, Words, people_words
+from hybridp.release.result import Result, Words, people_words, plan_document
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

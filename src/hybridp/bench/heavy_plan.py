@@ -23,8 +23,7 @@ from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import Discovery, counting_noise, discovery
 from hybridp.public.randomisers import k_randomised_response
 from hybridp.release import style
-from hybridp.release.document import plan_document
-from hybridp.release.result import Result, Words
+from hybridp.release.result import Result, Words, plan_document
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 from hybridp.errors import must
 from hybridp.protocols.kmeans import KMeansStudy
 from hybridp.release import style
-from hybridp.release.document import plan_document
-from hybridp.release.result import Result, Words, people_words
+from hybridp.release.result import Result, Words, people_words, plan_document
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -23,8 +23,7 @@ from hybridp.public.personal import adpm_weights, unified
 from hybridp.public.personal_baselines import fme_inferred, ldpe, lower_bound, propdpm, sampling_mechanism, uni
 from hybridp.public.shuffling import Mixing
 from hybridp.release import style
-from hybridp.release.document import plan_document
-from hybridp.release.result import Result, Words, people_words
+from hybridp.release.result import Result, Words, people_words, plan_document
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

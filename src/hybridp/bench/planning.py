@@ -25,8 +25,7 @@ from hybridp.public.mean import NoiseName, sum_noise
 from hybridp.public.randomisers import LEVELS, LocalName, Randomiser, randomiser
 from hybridp.public.variance import posterior_variance, predicted_se
 from hybridp.release import style
-from hybridp.release.document import plan_document
-from hybridp.release.result import Result, Words
+from hybridp.release.result import Result, Words, plan_document
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -22,8 +22,7 @@ from hybridp.public.regression import LADDER, MOST_PREDICTORS, KindName, NoisyRo
 from hybridp.public.vector import VectorBounds
 from hybridp.public.vector_noise import VectorNoiseName
 from hybridp.release import style
-from hybridp.release.document import plan_document
-from hybridp.release.result import Result, Words, people_words
+from hybridp.release.result import Result, Words, people_words, plan_document
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -29,8 +29,7 @@ from hybridp.public.shares import NoiseName, count_noise, mixed_oracle, share_or
 from hybridp.public.shuffling import Mixing
 from hybridp.public.ticks import tick_noise, tick_variance
 from hybridp.release import style
-from hybridp.release.document import plan_document
-from hybridp.release.result import Result, Words, people_words
+from hybridp.release.result import Result, Words, people_words, plan_document
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -27,7 +27,7 @@ from hybridp.public.shuffling import MOST_LOCAL, Mixing, largest_local_epsilon
 from hybridp.public.vector import HALF
 from hybridp.public.vector_randomisers import ScalarReports, VectorReports
 from hybridp.release import style
-from hybridp.release.document import SCHEMA
+from hybridp.release.facts import SCHEMA
 from hybridp.release.result import Result, Words
 
 if TYPE_CHECKING:

@@ -29,9 +29,7 @@ from hybridp.public.study import (
     Vector,
 )
 from hybridp.release import style
-from hybridp.release.document import plan_document
-from hybridp.release.result import Result, Words, people_words
-from hybridp.release.study import named_frame
+from hybridp.release.result import Result, Words, people_words, plan_document
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -98,7 +96,7 @@ class StudyPlan(Result):
         """The questions' tables below each other, with the question's name; needs pandas, the extra "frames"."""
         import pandas as pd
 
-        parts = [named_frame(plan.to_frame()).assign(question=name) for name, plan in self.plans.items()]
+        parts = [_named(plan.to_frame()).assign(question=name) for name, plan in self.plans.items()]
         found: DataFrame = pd.concat(parts, ignore_index=True)
         return found[["question", *(name for name in found.columns if name != "question")]]
 
@@ -472,3 +470,8 @@ def _table(study: Declaration, i: int, people: Counted) -> Any:
     from hybridp.bench.synth import plan_synth
 
     return plan_synth(many, own.workload, own.guarantee, most_cells=own.most_cells)
+
+
+def _named(frame: DataFrame) -> DataFrame:
+    """A frame whose rows are named by a column of it, so that they still are below other frames."""
+    return frame if frame.index.name is None else frame.reset_index()

@@ -20,8 +20,7 @@ from hybridp.public.budgets import ApproxDP
 from hybridp.public.queries import MOST_CELLS, Piece, Workload
 from hybridp.public.synth import significance, table_rounds, total_rho
 from hybridp.release import style
-from hybridp.release.document import plan_document
-from hybridp.release.result import Result, Words
+from hybridp.release.result import Result, Words, plan_document
 from hybridp.release.synth import SyntheticModel
 
 if TYPE_CHECKING:

@@ -34,8 +34,7 @@ from hybridp.public.synth import MeasuredTable, table_sigma, total_rho
 from hybridp.public.synth_reports import MarginalInvite
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.release import style
-from hybridp.release.document import plan_document
-from hybridp.release.result import Result, Words, people_words
+from hybridp.release.result import Result, Words, people_words, plan_document
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -39,8 +39,7 @@ from hybridp.public.vector import HALF, VectorBounds
 from hybridp.public.vector_noise import VectorNoiseName, vector_noise
 from hybridp.public.vector_randomisers import ScalarReports, VectorLocalName, VectorReports, vector_reports
 from hybridp.release import style
-from hybridp.release.document import plan_document
-from hybridp.release.result import Result, Words
+from hybridp.release.result import Result, Words, plan_document
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

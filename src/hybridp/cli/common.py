@@ -50,6 +50,8 @@ __all__ = [
     "save_plot",
     "sd_range",
     "share_type",
+    "show_release",
+    "show_words",
     "table",
 ]
 
@@ -346,6 +348,29 @@ def answered(
     if as_json:
         emit(document)
     return as_json
+
+
+_ROWS = 60
+
+
+def show_words(found: Any) -> None:
+    """A result's tables and remarks."""
+    for words in found.all_words():
+        more = f"{len(words.rows) - _ROWS} more in --json." if len(words.rows) > _ROWS else None
+        if words.rows:
+            table(words.title, words.columns, words.rows[:_ROWS], text=[words.columns[0], "gap"], caption=more)
+        else:
+            click.echo(words.title)
+        for remark in words.remarks:
+            click.echo(remark)
+
+
+def show_release(found: Any) -> None:
+    """A release as a terminal shows it: whether it is a trial, its numbers, and its receipt."""
+    if found.simulated:
+        note("SIMULATED: this is a trial, not a private release.")
+    show_words(found)
+    receipt(found)
 
 
 def receipt(found: Any) -> None:

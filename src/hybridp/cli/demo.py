@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hybridp.bench.planning import MeanPlan
-    from hybridp.release.mean import MeanRelease
+    from hybridp.release.release import Release
 
 __all__ = ["demo"]
 
@@ -156,7 +156,7 @@ def _collect(out: Path, pay: NDArray[np.float64], trusted: int, plan: MeanPlan) 
     return collected
 
 
-def _release(out: Path, collected: Path, plan: MeanPlan) -> MeanRelease:
+def _release(out: Path, collected: Path, plan: MeanPlan) -> Release:
     from hybridp.curator.mean import Columns
     from hybridp.ledger import Ledger
     from hybridp.protocols.mean import MeanStudy, release_mean
@@ -197,7 +197,7 @@ def _compare(
 
 
 def _picture(
-    file: Path, plan: MeanPlan, errors: dict[str, NDArray[np.float64]], release: MeanRelease, truth: float
+    file: Path, plan: MeanPlan, errors: dict[str, NDArray[np.float64]], release: Release, truth: float
 ) -> str | None:
     try:
         import matplotlib as mpl
@@ -218,8 +218,8 @@ def _picture(
         low, middle, high = (float(x) for x in np.quantile(errors[name], (0.05, 0.5, 0.95)))
         words = f"root mean square {np.sqrt(np.mean(errors[name] ** 2)):,.4g}"
         rows.append(style.Row(PLAIN[name], middle, low, high, words, words, style.QUIET))
-    off = release.projected - truth
-    interval = f"{off:+,.4g}, with its {style.percent(release.level)} interval"
+    off = release.estimate - truth
+    interval = f"{off:+,.4g}, with its {style.percent(release.level or 0.95)} interval"
     rows.append(style.Row("this release", off, release.low - truth, release.high - truth, interval, interval))
     style.interval_rows(right, rows)
     right.axvline(0, color=style.QUIET, lw=0.8)
@@ -235,7 +235,7 @@ def _picture(
 
 def _print(
     document: dict[str, Any],
-    release: MeanRelease,
+    release: Release,
     people: int,
     trusted: int,
     epsilon: float,
@@ -245,7 +245,7 @@ def _print(
     out: Path,
     picture: str | None,
 ) -> None:
-    from hybridp.release.document import sole
+    from hybridp.release.result import sole
 
     plan = sole(document["plan"])
     click.echo(
@@ -253,7 +253,8 @@ def _print(
         f"{epsilon:g}.\n"
         f"2. Collect   {people - trusted:,} devices sent one {plan['mechanisms']['local']} report each; "
         f"{trusted:,} people sent their value.\n"
-        f"3. Release   mean {release}\n"
+        f"3. Release   mean {number(release.estimate)}  ({100 * (release.level or 0):.6g}% interval "
+        f"{number(release.low)} to {number(release.high)})\n"
         f"             the truth, which nobody sees in a real study: {number(truth)}"
     )
     table(

@@ -4,33 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import click
-
-from hybridp.cli.common import answered, note, receipt, table
+from hybridp.cli.common import answered, show_words
 from hybridp.cli.options import one_question
 from hybridp.errors import InvalidInput
 from hybridp.public.study import Choice, Number, Promise
 
-__all__ = ["print_groups", "show_groups"]
-
-_SHOWN = 60
-
-
-def print_groups(found: Any) -> None:
-    """The groups, their differences where asked for, and the receipt."""
-    if found.simulated:
-        note("SIMULATED: this is a trial, not a private release.")
-    for words in found.all_words():
-        _table(words)
-    receipt(found)
-
-
-def _table(words: Any) -> None:
-    caption = None if len(words.rows) <= _SHOWN else f"{_SHOWN} of {len(words.rows)}; --json has all of them"
-    table(words.title, list(words.columns), list(words.rows)[:_SHOWN], caption=caption)
-    for remark in words.remarks:
-        click.echo(remark)
-
+__all__ = ["show_groups"]
 
 def show_groups(
     question: Number | Choice, promise: Promise, n: int, opt_in: float, shares: str | None, show: Any, *,
@@ -54,4 +33,4 @@ def show_groups(
     own: Any = mean_study(study, 0) if isinstance(question, Number) else share_study(study, 0)
     found = plan_groups(own, by, n=n, opt_in=opt_in, question=question.column, shares=parts, sd=sd, mean=mean)
     if not answered(found.to_dict(), found.plot, plot_file=show.plot, as_json=show.as_json):
-        _table(found.in_words())
+        show_words(found)

@@ -116,7 +116,7 @@ def mean(
     from hybridp.bench.planning import plan_mean
     from hybridp.bench.steered_mean import plan_steered
     from hybridp.public.bounds import Bounds
-    from hybridp.release.document import sole
+    from hybridp.release.result import sole
 
     for name, value in (("n", n), ("opt-in", opt_in), ("lower", asked["lower"]), ("upper", asked["upper"]),
                         ("epsilon", promise.values["epsilon"])):  # fmt: skip
@@ -298,7 +298,7 @@ def vector_mean(
     """
     from hybridp.bench.vector import plan_vector_mean
     from hybridp.protocols.asked import vector_study
-    from hybridp.release.document import sole
+    from hybridp.release.result import sole
 
     if (dimensions is None) == (not question.values["columns"]):
         raise InvalidInput("`columns` must be given, or --dimensions in their place. Got neither or both.")

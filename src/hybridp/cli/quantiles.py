@@ -14,7 +14,6 @@ from hybridp.cli.common import (
     needed,
     note,
     number,
-    receipt,
     rows_argument,
     table,
 )
@@ -142,7 +141,7 @@ def release(
             invite_out=invite_out,
             **asked.run,
         )
-    asked.finish(found, _print)
+    asked.finish(found)
     _say_invited(invite_out, asked)
 
 
@@ -167,7 +166,7 @@ def _release_answers(
             assume_mechanism=asked.assume_mechanism,
             invite_out=invite_out,
         )
-    asked.finish(found, _print)
+    asked.finish(found)
     _say_invited(invite_out, asked)
 
 
@@ -220,31 +219,6 @@ def _statistics(at: str | None, below: str | None, spread: bool, lower: float) -
     names = [name for name, given in (("quantiles", places["at"]), ("shares-below", places["below"])) if given]
     names += ["variance", "sd", *(["gini"] if lower >= 0 else [])] if spread else []
     return {**places, "statistics": tuple(names)}
-
-
-def _print(found: Any) -> None:
-    if found.simulated:
-        note("SIMULATED: this is a trial, not a private release.")
-    rows = []
-    for name, told in found.told.items():
-        for i, x in enumerate(told.estimate):
-            at = f" {told.at[i]:g}" if told.at else ""
-            groups = [number(None if part is None else part[i]) for part in (told.trusted, told.local)]
-            rows.append((f"{name}{at}", number(x), f"{number(told.low[i])} to {number(told.high[i])}", *groups))
-    low, high = found.bounds
-    table(
-        f"Distribution of {found.question}, clipped to [{low:g}, {high:g}]; {found.people[0]:,} trusted and "
-        f"{found.people[1]:,} local people; {100 * found.level:.6g}% {'joint ' if found.joint else ''}intervals",
-        ["statistic", "estimate", "interval", "trusted", "local"],
-        rows,
-    )
-    for q, (low, high) in zip(
-        found.told["quantiles"].at if "quantiles" in found.told else (), found.windows, strict=False
-    ):
-        click.echo(f"Quantile {q:g} lies almost certainly between {number(low)} and {number(high)}.")
-    if found.said_of_groups:
-        click.echo(found.said_of_groups)
-    receipt(found)
 
 
 @command("quantiles")

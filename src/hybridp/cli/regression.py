@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
 import click
 
-from hybridp.cli.common import answered, insist_option, needed, note, number, progress, receipt, rows_argument, table
+from hybridp.cli.common import answered, insist_option, needed, progress, rows_argument, table
 from hybridp.cli.options import (
     Later,
     command,
@@ -103,7 +102,7 @@ def release(
         found = release_regression(
             file, own, columns, simulate_local=asked.simulate_local, collection=asked.collection, **shared
         )
-    asked.finish(found, _print)
+    asked.finish(found)
 
 
 def _combine(file: Any, invite: Path, level: float, joint: bool, asked: Releasing) -> None:
@@ -124,7 +123,7 @@ def _combine(file: Any, invite: Path, level: float, joint: bool, asked: Releasin
             joint=joint,
             assume_mechanism=asked.assume_mechanism,
         )
-    asked.finish(found, _print)
+    asked.finish(found)
 
 
 def _say_invited(sent: Any, file: Path, as_json: bool) -> None:
@@ -132,37 +131,6 @@ def _say_invited(sent: Any, file: Path, as_json: bool) -> None:
     what = "how far they are from the trusted people's line" if sent.question.form == "steered" else "all products"
     said = f"Local people are asked about {what} ({sent.question.form}); the invitation for the devices is in {file}."
     present(document, lambda: click.echo(said), f"the invitation is in {file}", out_file=None, as_json=as_json)
-
-
-def _print(found: Any) -> None:
-    if found.simulated:
-        note("SIMULATED: this is a trial, not a private release.")
-    nothing = (None,) * len(found.names)
-    columns = (
-        found.names, found.estimate, found.standard_errors, found.low, found.high,
-        found.trusted.coefficients or nothing, found.local.coefficients or nothing,
-    )  # fmt: skip
-    table(
-        f"{found.kind.capitalize()} regression of {found.target}; {found.trusted.people:,} trusted and "
-        f"{found.local.people:,} local people, {found.form}; {100 * found.level:.6g}% "
-        f"{'joint intervals' if found.joint else 'intervals'}",
-        ["column", "coefficient", "standard error", "interval", "trusted", "local"],
-        [
-            (name, number(x), number(e), _interval(low, high), number(own), number(told))
-            for name, x, e, low, high, own, told in zip(*columns, strict=True)
-        ],
-    )
-    if found.p_values is not None:
-        level = f"at the {100 * found.test_level:.6g}% level"
-        if found.disagreeing:
-            click.echo(f"The groups DISAGREE, {level}, on: {', '.join(found.disagreeing)}. Read both with care.")
-        else:
-            click.echo(f"No sign that the groups disagree, {level} (smallest p = {min(found.p_values):.3g}).")
-    receipt(found)
-
-
-def _interval(low: float, high: float) -> str:
-    return f"{number(low)} to {number(high)}" if math.isfinite(high - low) else "cannot be told from the noise"
 
 
 @command("regression")

@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-from hybridp.cli.common import insist_option, needed, note, number, receipt, rows_argument, table
-from hybridp.cli.groups import print_groups
+from hybridp.cli.common import insist_option, needed, rows_argument
 from hybridp.cli.options import (
     Later,
     command,
@@ -79,8 +78,7 @@ def mean(
     their answers with what trusted people said. Where no window pays it is a mean like any other.
     """
     if invite is not None:
-        asked.finish(release_answered(file, invite, trust, people.column, question.values["report"], level, asked),
-                     _print_mean)  # fmt: skip
+        asked.finish(release_answered(file, invite, trust, people.column, question.values["report"], level, asked))
         return
     must_be_stated(question)
     _mean(file, who_trusts(trust), question(), people, promise(), mixer, level, asked, mixed,
@@ -111,7 +109,7 @@ def _mean(
     study = one_question(question, promise, trust=rule, people=people, level=level, mixer=mixer)
     must_declare(study, file)
     if steered:
-        asked.finish(release_invited(file, study, rule, asked, invite_out, local_people), _print_mean)
+        asked.finish(release_invited(file, study, rule, asked, invite_out, local_people))
         return
     must_not_join("a mean in one go", "local-people")
     _check_mixed(mixed, study, asked)
@@ -133,11 +131,11 @@ def _mean(
                     by_group = release_joint(file, joint, columns, ledger=ledger, **asked.run)
                 else:
                     by_group = release_groups(file, usual, columns, groups, ledger=ledger, **asked.run)
-            asked.finish(by_group, print_groups)
+            asked.finish(by_group)
             return
         with asked.paying(ledger_totals(study), trial=drawn) as ledger:
             found = release_mean(file, usual, columns, tally=tally, mixed=mixed, ledger=ledger, **run)
-    asked.finish(found, _print_mean)
+    asked.finish(found)
 
 
 def _check_mixed(mixed: tuple[Path, ...], study: Declaration, asked: Releasing) -> None:
@@ -188,7 +186,7 @@ def vector_mean(
     run: dict[str, Any] = {"purpose": f"mean of {d} columns", "mixed": mixed, **asked.run}
     with asked.paying(ledger_totals(study), trial=drawn_trust(rule)) as ledger:
         found = release_vector_mean(file, own, columns, tally=tally, ledger=ledger, **run)
-    asked.finish(found, _print_vector)
+    asked.finish(found)
 
 
 # --- heavy hitters ----------------------------------------------------------------------------------------------------
@@ -267,7 +265,7 @@ def heavy_hitters(
             _say_invited(protocol.write_invitation(file, own, columns, invite_out, **shared), invite_out, asked.as_json)
             return
         found = protocol.release_heavy_hitters(file, own, columns, simulate_local=asked.simulate_local, **shared)
-    asked.finish(found, _print_records)
+    asked.finish(found)
 
 
 # Phase two may read a tally in place of a file.
@@ -298,7 +296,7 @@ def _combine(
             asked={name: value for name, value in stated.items() if value is not None},
             assume_mechanism=asked.assume_mechanism,
         )
-    asked.finish(found, _print_records)
+    asked.finish(found)
 
 
 def _say_invited(sent: Any, file: Path, as_json: bool) -> None:
@@ -358,127 +356,4 @@ def kmeans(
             purpose=f"kmeans of {', '.join(question.columns)}",
             **asked.run,
         )
-    asked.finish(found, _print_clusters)
-
-
-# --- for people -------------------------------------------------------------------------------------------------------
-
-
-def _print_mean(found: Any) -> None:
-    if found.simulated:
-        note("SIMULATED: this is a trial, not a private release.")
-    rows = [
-        (f"hybrid ({found.estimator})", f"{found.people:,}", number(found.projected),
-         f"{number(found.low)} to {number(found.high)}"),
-    ]  # fmt: skip
-    for name, g in found.groups():
-        shown = "" if g.half_width is None else f"± {number(g.half_width)}"
-        rows.append((f"{name} alone", f"{g.people:,}", number(g.mean), shown))
-    if (ends := found.difference_interval) is not None:
-        rows.append(("trusted less local", "", number(found.difference), f"{number(ends[0])} to {number(ends[1])}"))
-    table(
-        f"{found.what.capitalize()}; {100 * found.level:.6g}% intervals; weight of the trusted {found.weight:.4g}",
-        ["estimate", "people", "mean", "interval"],
-        rows,
-    )
-    if found.anchor is not None:
-        a = found.anchor
-        click.echo(
-            f"Whatever local people send, the estimate stays within {number(a.most)} of the trusted group's mean; "
-            f"without that rule it would be {number(a.plain)}."
-        )
-    if found.window is not None:
-        click.echo(found.said_of_window)
-    if found.left_out is not None:
-        click.echo(found.left_out.said("Left out, without a value"))
-    if found.clipped is not None:
-        click.echo(found.clipped.said("Clipped by the bounds"))
-    if found.said_of_groups:
-        click.echo(found.said_of_groups)
-    if found.by_epsilon:
-        _print_by_epsilon(found.by_epsilon)
-    receipt(found)
-
-
-def _print_by_epsilon(groups: Any) -> None:
-    shown = groups if len(groups) <= 12 else (*groups[:6], *groups[-6:])
-    table(
-        "Trusted people by the epsilon they asked for" + ("" if len(groups) <= 12 else f" (12 of {len(groups):,})"),
-        ["asked", "people", "may spend", "spent", "weight of each"],
-        [
-            (f"{g.asked:g}", f"{g.people:,}", f"{g.epsilon:g}", f"{g.effective_epsilon:.6g}", number(g.weight))
-            for g in shown
-        ],
-        caption="may spend: what this release may use of what they asked for (--share); spent below it: more privacy, "
-        "for free.",
-    )
-
-
-def _print_vector(found: Any) -> None:
-    if found.simulated:
-        note("SIMULATED: this is a trial, not a private release.")
-    shown = list(zip(found.names, found.projected, found.low, found.high, found.weights, strict=True))
-    table(
-        f"Mean of {len(found.names)} columns ({found.estimator}), {'joint ' if found.joint else ''}"
-        f"{found.level:.0%} intervals; {found.trusted.people:,} trusted, {found.local.people:,} local",
-        ["column", "mean", "interval", "weight of trusted", "trusted", "local", "trusted less local", "p"],
-        [
-            (name, number(x), f"{number(low)} to {number(high)}", f"{w:.4g}", *words[-4:])
-            for (name, x, low, high, w), words in zip(shown[:_SHOWN], found.in_words().rows, strict=False)
-        ],
-        caption="Means of values clipped to the bounds. p: do the groups disagree, adjusted for the number of columns."
-        + ("" if len(shown) <= _SHOWN else f" {len(shown) - _SHOWN} more columns in --json."),
-    )
-    if found.anchor is not None:
-        most = max(far / (b - a) for far, (a, b) in zip(found.anchor.most, found.bounds, strict=True))
-        click.echo(
-            f"Whatever local people send, no mean moves farther than {most:.3g} of its column's range from the trusted "
-            "group's; --json has the bound of each, and its mean without that rule."
-        )
-    if found.said_of_groups:
-        click.echo(found.said_of_groups)
-    receipt(found)
-
-
-def _print_records(found: Any) -> None:
-    if found.simulated:
-        note("SIMULATED: this is a trial, not a private release.")
-    rows = [
-        (
-            " / ".join(str(x) for x in r.record),
-            f"{r.estimate:.5f}",
-            f"{r.low:.5f} to {r.high:.5f}",
-            f"{r.best_rank}-{r.worst_rank}" if r.best_rank != r.worst_rank else f"{r.best_rank}",
-        )
-        for r in found.records[:30]
-    ]
-    table(
-        f"{len(found.queries)} queries, {len(found.records)} records; share of people, {found.level:.0%} interval",
-        ["record", "share", "interval", "rank"],
-        rows,
-        caption="a range of ranks: those records cannot be told apart."
-        + ("" if len(found.records) <= 30 else f" {len(found.records) - 30} more in --json."),
-    )
-    receipt(found)
-
-
-def _print_clusters(found: Any) -> None:
-    if found.simulated:
-        note("SIMULATED: this is a trial, not a private release.")
-    rows = [
-        (
-            str(i),
-            *(number(v) for v in c.centre),
-            f"{c.size:,.0f}",
-            "" if c.size_error is None else f"± {1.96 * c.size_error:,.0f}",
-        )
-        for i, c in enumerate(found.clusters, start=1)
-    ]
-    asked = f"{found.iterations} question{'s' if found.iterations > 1 else ''}"
-    table(
-        f"{len(rows)} centres ({found.method}, {asked}) of {found.trusted_people:,} trusted and "
-        f"{found.local_people:,} local people; points are clipped to the bounds",
-        ["cluster", *found.columns, "people", "noise"],
-        rows,
-    )
-    receipt(found)
+    asked.finish(found)

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hybridp.cli.common import check_plot, emit, note, progress, randomness, save_plot
+from hybridp.cli.common import check_plot, emit, note, progress, randomness, save_plot, show_release
 from hybridp.cli.options import option_of
 from hybridp.errors import InvalidInput, NotShown
 from hybridp.public.envelope import write
@@ -99,12 +99,11 @@ class Releasing(Fields):
             bar.add_task("reading and adding up", total=None)
             yield ledger
 
-    def finish(self, found: Any, show: Callable[[Any], None]) -> None:
-        """The end of a release: kept first, then written, drawn and shown."""
+    def finish(self, found: Any, *, spent: bool = True) -> None:
+        """The end of a release: kept first, then written, drawn and shown; `spent`: whether anything was."""
         finish(
-            found, show, ledger_file=self.ledger, out_file=self.out, plot_file=self.plot,
-            as_json=self.as_json,
-        )  # fmt: skip
+            found, ledger_file=self.ledger, out_file=self.out, plot_file=self.plot, as_json=self.as_json, spent=spent
+        )
 
 
 out_option = option_of(Releasing, "out", "out_file")
@@ -156,7 +155,6 @@ def open_ledger(
 
 def finish(
     found: Any,
-    show: Callable[[Any], None],
     *,
     ledger_file: Path | None,
     out_file: Path | None,
@@ -175,7 +173,9 @@ def finish(
     def draw(path: Path) -> None:
         save_plot(path, found.plot)
 
-    present(document, lambda: show(found), again, out_file=out_file, as_json=as_json, draw=draw, plot_file=plot_file)
+    present(
+        document, lambda: show_release(found), again, out_file=out_file, as_json=as_json, draw=draw, plot_file=plot_file
+    )
     if ledger_file is None and spent and not found.simulated:
         note("Nothing was charged: without --ledger nobody adds up what these people were promised.")
 

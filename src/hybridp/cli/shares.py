@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 import click
 
 from hybridp.cli.amplify import print_three_shares, three_groups
-from hybridp.cli.common import answered, insist_option, needed, note, progress, receipt, rows_argument, table
-from hybridp.cli.groups import print_groups, show_groups
+from hybridp.cli.common import answered, insist_option, needed, progress, rows_argument, table
+from hybridp.cli.groups import show_groups
 from hybridp.cli.options import (
     Later,
     Some,
@@ -240,52 +240,7 @@ def _release(
         else:
             run = {**asked.run, "ledger": ledger, "purpose": purpose}
             found = publish(file, own, columns, mixed=mixed, as_count=counted, **run)
-    asked.finish(found, _print if groups is None else print_groups)
-
-
-def _percent(x: float | None) -> str:
-    return "" if x is None else f"{x:.2%}"
-
-
-def _print(found: Any) -> None:
-    if found.simulated:
-        note("SIMULATED: this is a trial, not a private release.")
-    if getattr(found, "counted", False):
-        words = found.in_words()
-        table(words.title, list(words.columns), words.rows, caption=" ".join(words.remarks) or None)
-        receipt(found)
-        return
-    nothing = (None,) * len(found.options)
-    columns = (
-        found.options, found.projected, found.low, found.high, found.weights,
-        *(group.shares or nothing for _, group in found.groups()),
-    )  # fmt: skip
-    gaps = [row[-2:] for row in found.in_words().rows]  # the groups' difference with its interval, and its p-value
-    rows = [
-        (name, _percent(x), f"{low:.2%} to {high:.2%}", *(_percent(own) for own in alone), f"{w:.3f}", *gap)
-        for (name, x, low, high, w, *alone), gap in zip(zip(*columns, strict=True), gaps, strict=True)
-    ]
-    kind = "joint " if found.joint else ""
-    *but, last = (f"{group.people:,} {name}" for name, group in found.groups())
-    table(
-        f"Shares by {found.question}; {', '.join(but)} and {last} people; {kind}{100 * found.level:.6g}% intervals",
-        ["option", "share", "interval", *(name for name, _ in found.groups()), "weight", "trusted less local", "p"],
-        rows[:_SHOWN],
-        caption=None if len(rows) <= _SHOWN else f"{_SHOWN} of {len(rows)}; --json has all of them",
-    )
-    if found.anchor is not None:
-        what = "local people send" if found.shuffled is None else "reports say"
-        click.echo(
-            f"Whatever {what}, no share moves farther than {max(found.anchor.most):.2%} from the trusted group's; "
-            "--json has every option's bound, and the blend without that rule."
-        )
-    if found.p_values is not None:
-        least = f"(smallest p = {min(found.p_values):.3g}, adjusted for the number of options)"
-        none = f"No sign that people who trust you differ from those who do not {least}."
-        click.echo(found.said_of_groups or none)
-    if found.left_out is not None:
-        click.echo(found.left_out.said("Left out, without an option"))
-    receipt(found)
+    asked.finish(found)
 
 
 # --- devices ----------------------------------------------------------------------------------------------------------
@@ -409,7 +364,7 @@ def _plan(
 ) -> None:  # fmt: skip
     from hybridp.bench.shares import plan_shares as plan
     from hybridp.protocols.asked import choice_study
-    from hybridp.release.document import sole
+    from hybridp.release.result import sole
 
     if shuffled is not None and (choice.by is not None or choice.several is not None):
         raise InvalidInput("`shuffled` must not go with --by or --several: there, reports are not mixed. Got both.")
@@ -442,7 +397,7 @@ def _plan(
         f"Standard errors of shares; {found.trusted_people:,} trusted and {crowd.n - found.trusted_people:,} local "
         f"people; {found.noise} noise, {found.reports} reports",
         ["option", "share", *found.errors],
-        [(name, _percent(p), *(f"{e:.3%}" for e in some)) for name, p, *some in errors][:_SHOWN],
+        [(name, f"{p:.2%}", *(f"{e:.3%}" for e in some)) for name, p, *some in errors][:_SHOWN],
         caption="; ".join(found.assumes),
     )
     if found.said_of_default:

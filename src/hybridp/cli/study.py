@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hybridp.cli.app import NOTHING, if_interrupted
-from hybridp.cli.common import count, emit, json_option, note, number, table
+from hybridp.cli.common import count, emit, json_option, note, number, show_words, table
 from hybridp.cli.releasing import check_out, out_option, present
 from hybridp.cli.serve import needs_service, say_new_key, store_options
 from hybridp.cli.synth_study import must_have_torch
@@ -294,44 +294,9 @@ def release(
 
 
 def _print_release(found: dict[str, Any]) -> None:
-    every = [(name, word, told) for name, facts in found["questions"].items() for word, told in facts.items()]
-    told, level = every[0][2], found["level"]
-    if told["task"] == "synthetic-data":
-        click.echo(f"A synthetic table of {', '.join(told['features'])}, from {told['people']:,} people.")
-    elif told["task"] == "kmeans":
-        centres = zip(told["estimate"], told["size"], strict=True)
-        table(found["title"], (*told["columns"], "people"), [(*map(number, x), number(size)) for x, size in centres])
-    elif len(every) > 1 or told["task"] not in ("mean", "vector-mean", "heavy-hitters"):
-        from hybridp.service.shown import difference_rows, estimate_rows, group_remarks
+    from hybridp.release.release import Release
 
-        rows = [
-            (name, word, at, *map(number, numbers))
-            for name, word, told in every
-            if word != "distribution"  # a curve, with --json
-            for at, *numbers in estimate_rows(word, told)
-        ]
-        columns = ("question", "statistic", "of", "estimate", "low", "high")
-        table(f"{found['title']} ({level:.0%} intervals)", columns, rows)
-        gaps = [(name, *map(str, row[:1]), *map(number, row[1:])) for name, _, told in every
-                for row in difference_rows(told)]  # fmt: skip
-        if gaps:
-            title = f"Differences between groups ({level:.0%} intervals; p-values of each question by Holm)"
-            table(title, ("question", "groups", "difference", "low", "high", "p (no difference)"), gaps)
-        for name, _, told in every:
-            for remark in group_remarks(told):
-                click.echo(f"  {name}: {remark}")
-    elif told["task"] == "mean":
-        mean, (low, high) = told.get("projected", told["estimate"]), told["interval"]
-        click.echo(f"{number(mean)}  ({level:.0%} interval {number(low)} to {number(high)})")
-    elif told["task"] == "vector-mean":
-        means = zip(told["columns"], told.get("projected", told["estimate"]), *told["interval"], strict=True)
-        rows = [(name, *map(number, numbers)) for name, *numbers in means]
-        table(f"{found['title']} ({level:.0%} intervals)", ("column", "mean", "low", "high"), rows)
-    else:
-        queries = told["queries"]
-        shares = list(zip(queries["records"], queries["estimate"], *queries["interval"], strict=True))[:30]
-        rows = [(" ".join(map(str, record)), *map(number, numbers)) for record, *numbers in shares]
-        table(found["title"], ("record", "share", "low", "high"), rows)
+    show_words(Release.of_dict(found))
     _promises(found["receipt"])
     _spent(found["spending"])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,6 @@ from hybridp.cli.common import (
     number,
     plot_option,
     progress,
-    receipt,
     rows_in,
     say_left_out,
     share_type,
@@ -322,7 +321,7 @@ def release(study_file: Path, file: Any, asked: Releasing, invite_out: Path | No
         if new:
             trial = "It is for trials only: a release refuses it. " if found.simulated else ""
             note(f"Created {asked.ledger}: each group may spend what this study promises, once. {trial}".rstrip())
-        asked.finish(found, _print)
+        asked.finish(found)
         if given["model"] is not None:
             note(
                 f"The synthetic data set is in {given['model']}: `hybridp synth answer` and `sample` use it, for free."
@@ -333,83 +332,3 @@ def _invite(study: Study, data: Any, out: Path, asked: Releasing) -> None:
     made = study.invite(out, data, ledger=asked.ledger, table=asked.table, rng=asked.rng)
     said = f"{made['question']}: the invitation for the devices is in {out}."
     present(made, lambda: click.echo(said), f"the invitation is in {out}", out_file=None, as_json=asked.as_json)
-
-
-def _print(found: Any) -> None:
-    if found.simulated:
-        note("SIMULATED: this is a trial, not a private release.")
-    answers = [
-        (name, statistic, facts)
-        for name, statistics in found.to_dict()["questions"].items()
-        for statistic, facts in statistics.items()
-    ]
-    groups = ("trusted", "local", *(["shuffled"] if any("shuffled" in facts for _, _, facts in answers) else []))
-    rows = [row for name, statistic, facts in answers if statistic not in ("distribution", "synthetic")
-            for row in _rows(name, statistic, facts, groups)]  # fmt: skip
-    more = [f"{len(rows) - _SHOWN} more in --json."] if len(rows) > _SHOWN else []
-    if any(statistic == "distribution" for _, statistic, _ in answers):
-        more.append("Distribution functions are in --json and --plot.")
-    columns = ["answer", "estimate", "interval", *groups, "gap"]
-    if len(groups) > 2:  # too much for a line of 80 letters: the sentence below says it
-        columns, rows = columns[:-1], [row[:-1] for row in rows]
-    table(
-        f"{found.title or 'Answers'}; {100 * found.level:.6g}% intervals",
-        columns,
-        rows[:_SHOWN],
-        text=["answer", "gap"],
-        caption=" ".join(more) or None,
-    )
-    from hybridp.release.result import said_of_gap
-
-    said = {name: said_of_gap(facts) for name, _, facts in reversed(answers)}
-    for name, sentence in reversed(said.items()):
-        if sentence:
-            click.echo(f"{name}: {sentence}")
-    receipt(found)
-
-
-def _rows(name: str, statistic: str, facts: dict[str, Any], groups: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """One line a number; a list has one for each of its entries, with what they are called; last each group alone."""
-    estimate, interval = facts.get("estimate"), facts.get("interval")
-    if not isinstance(estimate, list):
-        shown = "" if interval is None else f"{number(interval[0])} to {number(interval[1])}"
-        alone = [number(facts.get(group)) for group in groups]
-        yield f"{statistic} of {name}", number(estimate), shown, *alone, _gap(facts)
-        return
-    if "by" in facts:
-        for i, group in enumerate(facts["by"]["categories"]):
-            own = {key: facts[key] and facts[key][i] for key in ("estimate", "trusted", "local")}
-            own |= {"interval": [side[i] for side in facts["interval"]], "options": facts.get("options")}
-            own["disagreement"] = _at(facts.get("disagreement"), i)
-            yield from _rows(f"{name}, {group}", statistic, own, groups)
-        return
-    listed = [facts.get(key) for key in ("columns", "records", "options", "at")]
-    known = [names for names in listed if isinstance(names, list) and len(names) == len(estimate)]
-    names: Any = known[0] if known else range(1, len(estimate) + 1)
-    for i, one in enumerate(estimate):
-        place = names[i] if isinstance(names[i], (list, tuple)) else [names[i]]
-        called = " / ".join(f"{x:g}" if isinstance(x, float) else str(x) for x in place)
-        shown = "" if not interval else f"{number(interval[0][i])} to {number(interval[1][i])}"
-        point = ", ".join(map(number, one)) if isinstance(one, list) else number(one)
-        each = [facts.get(group) for group in groups]
-        alone = [number(g[i]) if isinstance(g, list) and len(g) == len(estimate) else "" for g in each]
-        gap = _gap({"disagreement": _at(facts.get("disagreement"), i)})
-        yield f"{statistic} of {name}: {called}", point, shown, *alone, gap
-
-
-def _at(gap: Any, i: int) -> dict[str, Any]:
-    """The groups' difference in one of several answers."""
-    if not isinstance(gap, dict) or not all(isinstance(gap.get(name), list) for name in ("difference", "p_value")):
-        return {}
-    ends = gap.get("interval")
-    return {**{name: gap[name][i] for name in ("difference", "p_value")}, "interval": ends and [end[i] for end in ends]}
-
-
-def _gap(facts: Mapping[str, Any]) -> str:
-    """The groups' difference with its interval and p-value, in one cell."""
-    gap = facts.get("disagreement") or {}
-    difference, ends, p = (gap.get(name) for name in ("difference", "interval", "p_value"))
-    if difference is None or p is None or isinstance(difference, list):
-        return ""
-    within = "" if not ends or None in ends else f" ({ends[0]:.3g} to {ends[1]:.3g})"
-    return f"{difference:.3g}{within}, p = {p:.2g}"

@@ -37,7 +37,8 @@ from hybridp.errors import HybridpError, InvalidInput, PromiseWarning
 from hybridp.public.budgets import PureDP
 from hybridp.public.study import Promise, Table
 from hybridp.public.trust import Trusts
-from hybridp.release.document import release_document, sole
+from hybridp.release.release import Release
+from hybridp.release.result import sole
 
 __all__ = ["answer", "evaluate", "fit", "report", "sample"]
 
@@ -346,7 +347,7 @@ def answer(model: Path, query: str | None, by: tuple[str, ...], of: str | None, 
         for name, one in said.items():
             if of is None:
                 told[name]["count"] = [end * found.people for end in (one.estimate, one.low, one.high)]
-        emit(release_document({"table": told}, level=level, receipt=found.receipt))
+        emit(Release({"table": told}, level, found.receipt).to_dict())
         return
     _simulated(found)
     if by:

@@ -39,7 +39,7 @@ from hybridp.public.randomisers import DitheredBit, LocalName, dithered_bit, ran
 from hybridp.public.shares import LEAST_COUNTED, CountNoise, NoiseName, NoisyCounts, count_noise
 from hybridp.public.trust import drawn_trust
 from hybridp.randomness import Randomness, secure
-from hybridp.release.distribution import Curve, DistributionRelease, Gap, Told
+from hybridp.release.distribution import Curve, Gap, Told, distribution_release
 from hybridp.release.receipt import (
     Protection,
     assuming,
@@ -51,6 +51,7 @@ from hybridp.release.receipt import (
     public_choice,
     values_rule,
 )
+from hybridp.release.release import Release
 
 if TYPE_CHECKING:
     from hybridp.blend.tally import MeanTally
@@ -205,7 +206,7 @@ def release_distribution(
     assume_mechanism: bool = False,
     invite_out: Path | None = None,
     rng: Randomness | None = None,
-) -> DistributionRelease:
+) -> Release:
     """Release quantiles, shares below values and the spread of a number.
 
     Trusted people: the study's guarantee against whoever sees the release, under replacement of one person's data, one
@@ -295,7 +296,7 @@ def release_distribution(
                 study, columns.value, heard, found, tuple(entries), notes=rows.notes, first_reports=sent,
                 ledger=ledger,
             )  # fmt: skip
-        found = kept(found, ledger, entries, purpose=purpose, study=study, columns=columns, people=sum(found.people))
+        found = kept(found, ledger, entries, purpose=purpose, study=study, columns=columns)
     if draft is not None:
         draft.write()
     return found
@@ -308,7 +309,7 @@ def measured(
     local: BinnedReports | None,
     count: Callable[[tuple[float, ...], CountNoise], NoisyCounts],
     **publication: Any,
-) -> DistributionRelease:
+) -> Release:
     """Count the trusted people where the reports say that it matters, with noise by `count`, and publish both."""
     return publish(study, question, hear(study, people, local, count), **publication)
 
@@ -323,7 +324,7 @@ def publish(
     rows: str,
     rng: Randomness,
     assumes: tuple[str, ...] = (),
-) -> DistributionRelease:
+) -> Release:
     """Blend and state. Post-processing: no rows, no noise."""
     if not heard.counted and not heard.local:
         raise InvalidInput("`people` must be at least 1 in one of the groups. Got 0.")
@@ -348,26 +349,20 @@ def publish(
     low, high = beside.band(shape, reach)
     values = [study.bounds.lower + study.bounds.width * float(x) for x in shape.ends]
     local = _local_protection(study, heard) if heard.local else None
-    return DistributionRelease(
-        question=question,
+    return distribution_release(
+        question,
+        statistics(study, shape, told.trusted, told.local, beside, reach),
+        Curve(tuple(values), tuple(shape.monotone.tolist()), tuple(low.tolist()), tuple(high.tolist())),
         bounds=(study.bounds.lower, study.bounds.upper),
         estimator="steered" if heard.answered else plain,
-        told=statistics(study, shape, told.trusted, told.local, beside, reach),
-        curve=Curve(
-            tuple(values),
-            tuple(shape.monotone.tolist()),
-            tuple(low.tolist()),
-            tuple(high.tolist()),
-        ),
         counted=heard.counted,
         level=study.level,
         joint=study.together > 0,
         people=(heard.trusted, heard.local),
-        edges=study.edges,
-        windows=windows,
         gap=gap,
-        noise=heard.noise,
-        reports="none" if local is None else local[1],
+        windows=windows,
+        edges=study.edges,
+        mechanisms=(heard.noise, "none" if local is None else local[1]),
         receipt=build_receipt(
             trusted=Protection(study.promised, heard.protection) if heard.counted else None,
             local=None if local is None else local[0],

@@ -35,10 +35,10 @@ from hybridp.public.adjusting import holm
 from hybridp.public.groups import OTHER, Grouping
 from hybridp.public.trust import drawn_trust
 from hybridp.randomness import Randomness, secure
-from hybridp.release.groups import Difference, GroupAnswer, GroupsRelease
-from hybridp.release.mean import MeanRelease
+from hybridp.release.facts import Facts
+from hybridp.release.groups import Difference, GroupAnswer, groups_release
 from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt, assuming, noted, values_rule
-from hybridp.release.shares import SharesRelease
+from hybridp.release.release import Release
 
 __all__ = ["adjusted", "group_study", "heard_of", "kind_of", "listed_differences", "publish_groups", "release_groups"]
 __all__ += ["small_rule"]
@@ -59,7 +59,7 @@ def release_groups(
     collection: str | None = None,
     assume_mechanism: bool = False,
     rng: Randomness | None = None,
-) -> GroupsRelease:
+) -> Release:
     """Release a mean (`MeanStudy`) or shares (`ShareStudy`) by group.
 
     Trusted people: the study's guarantee against whoever sees the release, under replacement of one person's data; of a
@@ -107,9 +107,8 @@ def release_groups(
         found = publish_groups(study, columns.value, grouping, groups, withheld, parts, unheard)
         mechanism = _invite(study, columns).text if whole.assumed else None
         found = noted(assuming(found, mechanism), rows.notes)
-        people = found.trusted_people + found.local_people
         asked = {"question": study, "by": grouping}
-        return kept(found, ledger, entries, purpose=purpose, study=asked, columns=columns, people=people)
+        return kept(found, ledger, entries, purpose=purpose, study=asked, columns=columns)
 
 
 def kind_of(study: Study) -> str:
@@ -172,71 +171,52 @@ def publish_groups(
     withheld: tuple[str, ...],
     parts: Mapping[str, tuple[Any, Any]],
     unheard: Sequence[int] = (0, 0),
-) -> GroupsRelease:
+) -> Release:
     """Every group's own release and the blend behind it, and their differences. Post-processing: no rows, no noise.
 
     `unheard` is how many trusted and local people are in groups that are withheld.
     """
     names, found = list(groups), [part for part, _ in parts.values()]
-    answers = [_group(name, groups[name], part) for name, part in zip(names, found, strict=True)]
-    own = [_own_p_values(part, blended) for part, blended in parts.values()]
+    facts = [part.facts for part in found]
+    people = [(part.people["trusted"], part.people["local"]) for part in found]
+    answers = [GroupAnswer(name, groups[name], one, who) for name, one, who in zip(names, facts, people, strict=True)]
+    own = [_own_p_values(one, blended) for one, (_, blended) in zip(facts, parts.values(), strict=True)]
     pairs, blends = grouping.pairs(names), [blended for _, blended in parts.values()]
     options: tuple[str, ...] = ()
+    more: dict[str, Any] = {"estimator": " / ".join(dict.fromkeys(str(one["estimator"]) for one in facts))}
     if isinstance(study, MeanStudy):
         half = study.bounds.half
+        more["clipped_to"] = [study.bounds.lower, study.bounds.upper]
         gaps = [[Gap(half * gap.estimate, half * gap.low, half * gap.high, gap.p_value)]
                 for gap in mean_gaps(blends, pairs, study.level, joint=grouping.joint)]  # fmt: skip
     else:
         options = study.question.values
+        more |= {"edges": list(study.question.edges)} if study.question.edges else {}
         gaps = share_gaps(blends, pairs, study.level, joint=grouping.joint)
-    kinds = [part.noise for part in found if part.noise != "none"]
-    return GroupsRelease(
-        question=value,
-        kind=kind_of(study),
-        by=grouping.column,
-        private=False,
-        options=options,
-        edges=() if isinstance(study, MeanStudy) else study.question.edges,
-        estimator=" / ".join(dict.fromkeys(part.estimator for part in found)),
-        groups=tuple(replace(a, p_values=p) for a, p in zip(answers, adjusted(own), strict=True)),
-        differences=listed_differences(names, pairs, gaps, options),
+    kinds = [one["mechanisms"]["trusted"] for one in facts if one["mechanisms"]["trusted"] != "none"]
+    receipts = dict(zip(names, (part.receipt for part in found), strict=True))
+    return groups_release(
+        value,
+        kind_of(study),
+        grouping,
+        answers,
+        adjusted(own),
+        listed_differences(names, pairs, gaps, options),
         withheld=withheld,
-        least=grouping.least,
+        people=(sum(trusted for trusted, _ in people), sum(local for _, local in people)),
+        options=options,
         level=study.level,
-        joint=grouping.joint,
-        trusted_people=sum(part.trusted.people for part in found),
-        local_people=sum(part.local.people for part in found),
-        noise=kinds[0] if kinds else "none",
-        reports=found[0].randomiser if isinstance(study, MeanStudy) else found[0].reports,
-        receipt=_one_receipt(
-            dict(zip(names, (part.receipt for part in found), strict=True)), grouping, _unheard(study, *unheard)
-        ),
-        bounds=(study.bounds.lower, study.bounds.upper) if isinstance(study, MeanStudy) else None,
+        mechanisms=(kinds[0] if kinds else "none", facts[0]["mechanisms"]["local"]),
+        receipt=_one_receipt(receipts, grouping, _unheard(study, *unheard)),
+        **more,
     )
 
 
-def _group(name: str, members: tuple[str, ...], part: MeanRelease | SharesRelease) -> GroupAnswer:
-    people = part.trusted.people, part.local.people
-    if isinstance(part, SharesRelease):
-        return GroupAnswer(
-            name, members, part.estimate, part.projected, part.low, part.high, part.weights, part.trusted.shares,
-            part.local.shares, None, people,
-            apart=None if part.differences is None or (ends := part.difference_intervals) is None
-            else (part.differences, *ends),
-        )  # fmt: skip
-    own, told = ((None if group.mean is None else (group.mean,)) for group in (part.trusted, part.local))
-    return GroupAnswer(
-        name, members, (part.estimate,), (part.projected,), (part.low,), (part.high,), (part.weight,), own, told, None,
-        people,
-        apart=None if part.difference is None or (both := part.difference_interval) is None
-        else ((part.difference,), (both[0],), (both[1],)),
-    )  # fmt: skip
-
-
-def _own_p_values(part: MeanRelease | SharesRelease, blended: Any) -> list[float] | None:
+def _own_p_values(facts: Facts, blended: Any) -> list[float] | None:
     """Do a group's trusted and local people disagree? Not adjusted."""
-    if isinstance(part, MeanRelease):
-        return None if part.p_value is None else [part.p_value]
+    if facts["task"] == "mean":
+        p = facts["disagreement"]["p_value"]
+        return None if p is None else [p]
     found: list[float] | None = blended.single_p_values()
     return found
 

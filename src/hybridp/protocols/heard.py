@@ -204,9 +204,7 @@ def places_around(
     asked = (*study.below, *study.above, *study.cuts)
     found = {(x - study.bounds.lower) / study.bounds.width for x in asked}
     noise = noise_in_shares(study, people, part)
-    reach = {
-        q: 2 * (shape.below(shape.quantile(q))[1] + math.sqrt(q * (1 - q) / people + noise)) for q in study.at
-    }
+    reach = {q: 2 * (shape.below(shape.quantile(q))[1] + math.sqrt(q * (1 - q) / people + noise)) for q in study.at}
     widest = max(reach.values(), default=0.0)
 
     def variance(many: int) -> float:

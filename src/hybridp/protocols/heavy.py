@@ -26,7 +26,6 @@ from hybridp.public.messages import OptInCounts, SlotReports
 from hybridp.public.randomisers import KRandomisedResponse, k_randomised_response
 from hybridp.public.shuffling import Mixing
 from hybridp.randomness import Randomness
-from hybridp.release.heavy import HeavyRecord
 
 __all__ = [
     "HeavyBlend",
@@ -166,6 +165,26 @@ def report(slots: Ints, invite: Invitation, *, rng: Randomness) -> SlotReports:
 
 
 # --- what is told of everyone's counts -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class HeavyRecord:
+    """One record (or query): its share of people, an interval, and the best and worst rank it may have.
+
+    In a wildcard the last entries are None: everything else of a query, or of all. Where reports are held to the
+    trusted counts, `plain` is the unbiased blend without that rule, and `most` the farthest from the trusted share that
+    any reports could have moved the unbiased estimate (None where the trusted say nothing); the estimate is the nearest
+    of all that add up.
+    """
+
+    record: tuple[str | None, ...]
+    estimate: float
+    low: float
+    high: float
+    best_rank: int | None = None
+    worst_rank: int | None = None
+    plain: float | None = None
+    most: float | None = None
 
 
 def ranked_records(blended: HeavyBlend, level: float) -> tuple[tuple[HeavyRecord, ...], tuple[HeavyRecord, ...]]:

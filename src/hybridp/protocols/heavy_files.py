@@ -24,7 +24,7 @@ from hybridp.errors import InvalidInput, NotShown, must
 from hybridp.ledger import Charge, Ledger
 from hybridp.protocols import heavy as blender
 from hybridp.protocols import mean_receipt as protections
-from hybridp.protocols.heavy import HeavyStudy, Invitation
+from hybridp.protocols.heavy import HeavyRecord, HeavyStudy, Invitation
 from hybridp.protocols.mean import kept, spending
 from hybridp.protocols.mean_receipt import MixedReports
 from hybridp.protocols.mixed import Batches, SlotsAsked, read_batches
@@ -37,9 +37,10 @@ from hybridp.public.messages import OptInCounts, SlotReports, report_text
 from hybridp.public.shuffling import Mixing
 from hybridp.public.trust import drawn_trust
 from hybridp.randomness import Randomness, secure
-from hybridp.release.heavy import HeavyRelease
+from hybridp.release.facts import statistic
+from hybridp.release.mixing import Shuffled
 from hybridp.release.receipt import Protection, assuming, build_receipt, choice_unprotected, noted, public_choice
-from hybridp.release.result import Shuffled
+from hybridp.release.release import Release
 
 if TYPE_CHECKING:
     from hybridp.blend.tally import SlotTally
@@ -127,7 +128,7 @@ def release_heavy_hitters(
     table: str | None = None,
     ledger: Ledger | None = None,
     rng: Randomness | None = None,
-) -> HeavyRelease:
+) -> Release:
     """Release the heavy hitters of a table in one go: local rows are raw and report here, which is a trial.
 
     Without `simulate_local` a table with local rows is refused: their reports need the invitation first.
@@ -151,7 +152,7 @@ def release_heavy_hitters(
             study, found, invite, estimates, told, local_people, tuple(entries), rng.simulated, simulate_local
         )
         shown = noted(shown, notes)
-        return kept(shown, ledger, entries, purpose=_PURPOSE, study=study, columns=columns, people=shown.people)
+        return kept(shown, ledger, entries, purpose=_PURPOSE, study=study, columns=columns)
 
 
 def write_invitation(
@@ -357,7 +358,7 @@ def combine_reports(
     level: float | None = None,
     asked: Mapping[str, float] | None = None,
     assume_mechanism: bool = False,
-) -> HeavyRelease:
+) -> Release:
     """Phase two: the reports of the devices, blended with what the trusted people said. No noise, no raw rows.
 
     These reports are charged once, however often they are combined; other reports to the same invitation again. They
@@ -405,7 +406,7 @@ def combine_reports(
         taken = assuming(released, about.text if told.assumed else None, batches.assumed)
         shown = noted(taken, (*about.notes, ASKED_BEFORE))
         read = {"record": about.columns}
-        return kept(shown, ledger, entries, purpose=_PURPOSE, study=study, columns=read, people=shown.people)
+        return kept(shown, ledger, entries, purpose=_PURPOSE, study=study, columns=read)
 
 
 # --- publishing -------------------------------------------------------------------------------------------------------
@@ -423,7 +424,7 @@ def publish_heavy(
     simulated_local: bool,
     level: float | None = None,
     mixed: MixedReports[SlotReports] | None = None,
-) -> HeavyRelease:
+) -> Release:
     """Blend what the trusted said with the local reports (None: nobody was asked): post-processing, nothing is drawn.
 
     `entries` are the ledger's; `seeded` and `simulated_local` say what was not real. `mixed` reports are a third group.
@@ -443,23 +444,43 @@ def publish_heavy(
     blended = blender.restrict(counted, blender.keep_best(counted, study.head))
     level = study.level if level is None else level
     records, wildcards = blender.ranked_records(blended, level)
-    discovered = int(np.isfinite(found.discovered).sum())
-    return HeavyRelease(
-        records=records,
-        queries=blender.ranked_queries(blended, level),
-        wildcards=wildcards,
-        discovered=discovered,
-        trusted_people=found.discovery_people + found.estimation_people,
-        discovery_people=found.discovery_people,
-        local_people=local_people,
-        shuffled=shuffled,
+    queries = blender.ranked_queries(blended, level)
+    groups: dict[str, Any] = {
+        "trusted": {
+            "people": found.discovery_people + found.estimation_people,
+            "discovery": found.discovery_people,
+            "estimation": found.estimation_people,
+        },
+        "local": {"people": local_people},
+    }
+    mixing: dict[str, Any] = {}
+    if shuffled is not None:
+        groups["shuffled"], mixing = {"people": shuffled.group}, {"mixing": shuffled.to_dict()}
+    shares = _listed(records)
+    facts = statistic(
+        "heavy-hitters",
+        shares["estimate"],
+        shares["interval"],
+        records=shares["records"],
+        ranks={"best": [r.best_rank for r in records], "worst": [r.worst_rank for r in records]},
+        queries=_listed(queries),
+        wildcards=_listed(wildcards),
+        anchor=None
+        if blended.anchor is None
+        else {"plain": [r.plain for r in records], "most": [r.most for r in records], "reach": blended.anchor.reach},
+        head_list_size=len(queries),
+        discovered_records=int(np.isfinite(found.discovered).sum()),
+        groups=groups,
         mechanisms={
             "discovery": f"noise of scale {found.discovery.scale:.4g}, threshold {found.discovery.threshold}",
             "estimation": f"laplace noise of scale {found.noise.scale:.4g}",
             "local": invite.mechanism.name if told is not None else "none",
         },
-        level=level,
-        reach=None if blended.anchor is None else blended.anchor.reach,
+        **mixing,
+    )
+    return Release(
+        {"records": {"shares": facts}},
+        level,
         receipt=build_receipt(
             Protection(
                 study.trusted_promise,
@@ -478,6 +499,15 @@ def publish_heavy(
             entries=entries,
         ),
     )
+
+
+def _listed(records: tuple[HeavyRecord, ...]) -> dict[str, Any]:
+    """Parallel lists, one entry a record."""
+    return {
+        "records": [list(r.record) for r in records],
+        "estimate": [r.estimate for r in records],
+        "interval": [[r.low for r in records], [r.high for r in records]],
+    }
 
 
 def _default(default: Anchoring | None) -> list[str]:

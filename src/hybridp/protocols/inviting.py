@@ -60,7 +60,12 @@ def invite_study(
             data, asked.mean_study(study, i), asked.number_columns(study, i, labels), invite_out=place, table=table,
             local_people=study.people.local if people is None else people[1], ledger=ledger, purpose=str(name), rng=rng,
         )  # fmt: skip
-        return {"question": name, "invitation": str(place), "window": found.window, "people": found.people}
+        return {
+            "question": name,
+            "invitation": str(place),
+            "window": found.facts.get("window"),
+            "people": sum(found.people.values()),
+        }
     if line:
         steered = regression_files.write_invitation(
             data, asked.regression_study(study, i), asked.regression_columns(study, i, labels), place,

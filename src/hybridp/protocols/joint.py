@@ -10,10 +10,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 from hybridp.blend.joint import CategoryBlend, JointBlend, blend_joint
 from hybridp.blend.shares import to_simplex
@@ -34,7 +33,7 @@ from hybridp.public.queries import Feature
 from hybridp.public.shares import CountNoise, NoisyCounts, ShareInvite, ShareReports
 from hybridp.public.trust import drawn_trust
 from hybridp.randomness import Randomness, secure
-from hybridp.release.groups import GroupAnswer, GroupShare, GroupsRelease
+from hybridp.release.groups import GroupAnswer, groups_release
 from hybridp.release.receipt import (
     Protection,
     assumed_alike,
@@ -47,6 +46,7 @@ from hybridp.release.receipt import (
     public_choice,
     values_rule,
 )
+from hybridp.release.release import Release
 
 __all__ = ["JointStudy", "publish_joint", "release_joint"]
 
@@ -122,7 +122,7 @@ def release_joint(
     collection: str | None = None,
     assume_mechanism: bool = False,
     rng: Randomness | None = None,
-) -> GroupsRelease:
+) -> Release:
     """Release a mean or shares by a private category, from a table of trusted rows and local reports on both columns.
 
     Trusted people: the study's guarantee against whoever sees the release, under replacement of one person's data,
@@ -163,9 +163,8 @@ def release_joint(
             rng=rng,
         )
         found = noted(assuming(found, invite.text if raw.assumed else None), rows.notes)
-        people = found.trusted_people + found.local_people
         asked = {"question": study.study, "by": study.grouping}
-        return kept(found, ledger, entries, purpose=purpose, study=asked, columns=columns, people=people)
+        return kept(found, ledger, entries, purpose=purpose, study=asked, columns=columns)
 
 
 def publish_joint(
@@ -178,7 +177,7 @@ def publish_joint(
     entries: tuple[int, ...] = (),
     simulated_local: bool = False,
     rng: Randomness,
-) -> GroupsRelease:
+) -> Release:
     """Blend what both groups sent and state what was promised. Post-processing: no rows, no noise."""
     if local is not None and local.people == 0:
         local = None
@@ -204,27 +203,25 @@ def publish_joint(
         gaps = [[gap._replace(**{k: width * getattr(gap, k) for k in ("estimate", "low", "high")}) for gap in some]
                 for some in gaps]  # fmt: skip
     own_p = [None if (p := part.p_values()) is None else p[:shown] for part in parts.values()]
-    answers = [_answer(own, name, groups[name], part, level, own.level) for name, part in parts.items()]
-    return GroupsRelease(
-        question=study.value,
-        kind=kind_of(own),
-        by=grouping.column,
-        private=True,
-        options=options,
-        edges=() if isinstance(own, MeanStudy) else own.question.edges,
-        estimator=study.estimator,
-        groups=tuple(replace(a, p_values=p) for a, p in zip(answers, adjusted(own_p), strict=True)),
-        differences=listed_differences(names, pairs, gaps, options),
+    more: dict[str, Any] = {"estimator": study.estimator}
+    if isinstance(own, MeanStudy):
+        more["clipped_to"] = [own.bounds.lower, own.bounds.upper]
+    elif own.question.edges:
+        more["edges"] = list(own.question.edges)
+    return groups_release(
+        study.value,
+        kind_of(own),
+        grouping,
+        [_answer(own, name, groups[name], part, level, own.level) for name, part in parts.items()],
+        adjusted(own_p),
+        listed_differences(names, pairs, gaps, options),
         withheld=withheld,
-        least=grouping.least,
+        people=(trusted_people, 0 if local is None else local.people),
+        options=options,
         level=own.level,
-        joint=grouping.joint,
-        trusted_people=trusted_people,
-        local_people=0 if local is None else local.people,
-        noise=noise_level(study.noise.mechanism)[0] if trusted is not None else "none",
-        reports=study.invite.oracle.name,
+        mechanisms=(noise_level(study.noise.mechanism)[0] if trusted is not None else "none", study.invite.oracle.name),
         receipt=_receipt(study, trusted, local, missing, entries, simulated_local, rng),
-        bounds=(own.bounds.lower, own.bounds.upper) if isinstance(own, MeanStudy) else None,
+        **more,
     )
 
 
@@ -232,25 +229,34 @@ def _answer(
     own: MeanStudy | ShareStudy, name: str, members: tuple[str, ...], part: CategoryBlend, level: float, alone: float
 ) -> GroupAnswer:
     low, high = part.intervals(level)
-    columns = {"estimate": part.estimate, "low": low, "high": high, "trusted": part.trusted, "local": part.local}
-    gap, size = part.groups_apart(level), 1.0 if isinstance(own, ShareStudy) else own.bounds.width
-    many = len(part.estimate) if isinstance(own, ShareStudy) else 1
-    apart = None if gap is None else tuple(tuple((size * end[:many]).tolist()) for end in gap)
-    share = GroupShare(part.share, *part.share_interval(alone))
+    gap = part.groups_apart(level)
     if isinstance(own, ShareStudy):
-        numbers: Mapping[str, Any] = {k: None if v is None else tuple(v.tolist()) for k, v in columns.items()}
-        projected = tuple(to_simplex(part.estimate).tolist())
-        return GroupAnswer(
-            name, members, projected=projected, weight=(part.weight,) * len(projected), p_values=None, share=share,
-            apart=cast(Any, apart), **numbers,
-        )  # fmt: skip
-    lower, width = own.bounds.lower, own.bounds.width
-    numbers = {k: None if v is None else (lower + width * float(v[0]),) for k, v in columns.items()}
-    projected = (own.bounds.project(numbers["estimate"][0]),)
-    return GroupAnswer(
-        name, members, projected=projected, weight=(part.weight,), p_values=None, share=share, apart=cast(Any, apart),
-        **numbers,
-    )  # fmt: skip
+        start, size, many = 0.0, 1.0, len(part.estimate)
+    else:
+        start, size, many = own.bounds.lower, own.bounds.width, 1
+
+    def told(values: Any, start: float = start) -> Any:
+        if values is None:
+            return None
+        found = [start + size * float(x) for x in values[:many]]
+        return found if isinstance(own, ShareStudy) else found[0]
+
+    shown = (
+        to_simplex(part.estimate).tolist() if isinstance(own, ShareStudy) else own.bounds.project(told(part.estimate))
+    )
+    facts = {
+        "estimate": shown,
+        "interval": [told(low), told(high)],
+        "unbiased": told(part.estimate),
+        "weight": [part.weight] * many if isinstance(own, ShareStudy) else part.weight,
+        "trusted": told(part.trusted),
+        "local": told(part.local),
+        "disagreement": {
+            "difference": None if gap is None else told(gap[0], 0.0),
+            "interval": None if gap is None else [told(gap[1], 0.0), told(gap[2], 0.0)],
+        },
+    }
+    return GroupAnswer(name, members, facts, share=(part.share, *part.share_interval(alone)))
 
 
 def _receipt(

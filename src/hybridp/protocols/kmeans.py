@@ -43,15 +43,17 @@ from hybridp.public.kmeans_rounds import (
     spends_gaussian,
 )
 from hybridp.randomness import Randomness
-from hybridp.release.kmeans import Cluster, KMeansRelease
+from hybridp.release.facts import statistic
 from hybridp.release.receipt import (
     Protection,
     build_receipt,
     choice_unprotected,
     chosen_blindly,
+    plain,
     public_choice,
     values_rule,
 )
+from hybridp.release.release import Release
 
 __all__ = [
     "Crowd",
@@ -274,7 +276,7 @@ def release_points(
     *,
     columns: tuple[str, ...] | None = None,
     rng: Randomness,
-) -> KMeansRelease:
+) -> Release:
     """Release the centres of points in memory; local people's are raw and randomised here, which makes it a trial.
 
     >>> from hybridp.public.kmeans import Box
@@ -310,30 +312,30 @@ def publish_kmeans(
     simulated_local: bool = False,
     missing: tuple[float | str, ...] | None = None,
     rng: Randomness,
-) -> KMeansRelease:
+) -> Release:
     """State what was found and what was promised. Post-processing: no rows, no noise."""
     total = sum(people)
     centres = study.box.values(found.centres)
-    clusters = [
-        Cluster(
-            tuple(float(v) for v in centres[i]),
-            float(found.shares[i]) * total,
-            _known(float(np.sqrt(np.mean(found.centre_errors[i] ** 2))) * study.box.step),
-            _known(float(found.share_errors[i]) * total),
-        )
-        for i in np.argsort(-found.shares, kind="stable")
-    ]
-    return KMeansRelease(
+    order = np.argsort(-found.shares, kind="stable").tolist()
+    noise = [_known(float(np.sqrt(np.mean(found.centre_errors[i] ** 2))) * study.box.step) for i in order]
+    facts = statistic(
+        "kmeans",
+        [[float(v) for v in centres[i]] for i in order],
+        None,
+        columns=list(columns),
+        standard_error=noise,
+        size=[float(found.shares[i]) * total for i in order],
+        size_error=[_known(float(found.share_errors[i]) * total) for i in order],
+        bounds={"lower": list(study.box.lower), "upper": list(study.box.upper)},
         method="improved",
-        columns=columns,
-        clusters=tuple(clusters),
-        lower=study.box.lower,
-        upper=study.box.upper,
-        trusted_people=people[0],
-        local_people=people[1],
+        groups={"trusted": {"people": people[0]}, "local": {"people": people[1]}},
         iterations=plan.iterations,
         map_cells=plan.per_axis**study.box.dims if plan.per_axis else 0,
         noise=_noise(plan),
+    )
+    return Release(
+        {"points": {"centres": plain(facts)}},
+        None,
         receipt=build_receipt(
             _trusted_protection(study, plan) if people[0] else None,
             _local_protection(study) if people[1] else None,

@@ -78,9 +78,9 @@ class HybridKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         warned([promise], len(points))
         warn_of_scalers(points)
         found = release_points(study, points[trusted], points[~trusted], rng=randomness_of(self.random_state))
-        self.cluster_centers_ = np.array([c.centre for c in found.clusters])
-        self.cluster_sizes_ = np.array([c.size for c in found.clusters])
-        self.n_iter_ = found.iterations
+        self.cluster_centers_ = np.array(found.facts["estimate"])
+        self.cluster_sizes_ = np.array(found.facts["size"], dtype=np.float64)
+        self.n_iter_ = found.facts["iterations"]
         self.release_ = found
         self.receipt_ = found.receipt
         self._n_features_out = clusters

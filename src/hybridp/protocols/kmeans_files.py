@@ -30,8 +30,8 @@ from hybridp.public.lattice import missing_each
 from hybridp.public.messages import report_text
 from hybridp.public.trust import LABEL, Trusts, drawn_trust, label_column
 from hybridp.randomness import Randomness, secure
-from hybridp.release.kmeans import KMeansRelease
 from hybridp.release.receipt import assuming, noted
+from hybridp.release.release import Release
 
 __all__ = ["PointColumns", "ToldCells", "map_for", "read_invitation", "release_kmeans", "write_invitation"]
 __all__ += ["write_point_reports"]
@@ -96,7 +96,7 @@ def release_kmeans(
     collection: str | None = None,
     assume_mechanism: bool = False,
     rng: Randomness | None = None,
-) -> KMeansRelease:
+) -> Release:
     """Release centres from a table of trusted points.
 
     Local people come in as `reports` that answer the invitation `invite`, or as a `tally` of them, or, for a trial, as
@@ -164,7 +164,7 @@ def release_kmeans(
         )
         released = assuming(released, asked[1] if asked is not None and said.assumed else None)
         released = noted(released, rows.notes)
-        return kept(released, ledger, entries, purpose=purpose, study=study, columns=columns, people=sum(people))
+        return kept(released, ledger, entries, purpose=purpose, study=study, columns=columns)
 
 
 # --- the invitation ---------------------------------------------------------------------------------------------------

@@ -38,7 +38,9 @@ from hybridp.public.randomisers import LocalName, randomiser
 from hybridp.public.shuffling import Mixing
 from hybridp.public.trust import drawn_trust
 from hybridp.randomness import Randomness, secure
-from hybridp.release.mean import ClippedShare, GroupEstimate, MeanRelease
+from hybridp.release.facts import clipped_share
+from hybridp.release.mean import GroupEstimate, mean_release
+from hybridp.release.mixing import Shuffled
 from hybridp.release.receipt import (
     assumed_alike,
     assuming,
@@ -50,14 +52,13 @@ from hybridp.release.receipt import (
     public_choice,
     values_rule,
 )
-from hybridp.release.result import Anchored, Shuffled
+from hybridp.release.release import Release
 
 if TYPE_CHECKING:
     from hybridp.blend.tally import MeanTally, PersonalTally, VectorTally
     from hybridp.curator.vector import VectorColumns
     from hybridp.protocols.personal import PersonalStudy
     from hybridp.protocols.vector import VectorStudy
-    from hybridp.release.vector import VectorMeanRelease
 
 __all__ = ["MeanStudy", "heard", "kept", "noise_level", "on_reports", "publish_mean", "read_totals", "release_mean"]
 __all__ += ["spending", "warned"]
@@ -213,7 +214,7 @@ class MeanStudy:
 @overload
 def release_mean(
     path: TableLike, study: MeanStudy, columns: curating.Columns, *, tally: MeanTally | None = None, **how: Any
-) -> MeanRelease: ...
+) -> Release: ...
 
 
 @overload
@@ -225,13 +226,13 @@ def release_mean(
     epsilon: str,
     tally: PersonalTally | None = None,
     **how: Any,
-) -> MeanRelease: ...
+) -> Release: ...
 
 
 @overload
 def release_mean(
     path: TableLike, study: VectorStudy, columns: VectorColumns, *, tally: VectorTally | None = None, **how: Any
-) -> VectorMeanRelease: ...
+) -> Release: ...
 
 
 def release_mean(path: TableLike, study: Any, columns: Any, *, epsilon: str | None = None, **how: Any) -> Any:
@@ -280,7 +281,7 @@ def _release_number(
     mixed: Sequence[TableLike] = (),
     assume_mechanism: bool = False,
     rng: Randomness | None = None,
-) -> MeanRelease:
+) -> Release:
     rng = secure() if rng is None else rng
     simulate_local = simulate_local or drawn_trust(columns.trust)
     invite = replace(study.invite, question=(columns.value,))
@@ -337,10 +338,9 @@ def _release_number(
             rows=values_rule(columns.counts_as(study.bounds.centre)),
             rng=rng,
         )
-        found = assuming(replace(found, question=columns.value), invite.text if totals.assumed else None,
-                         batches.assumed)  # fmt: skip
+        found = assuming(found.named(columns.value), invite.text if totals.assumed else None, batches.assumed)
         found = noted(found, rows.notes)
-        return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns, people=found.people)
+        return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns)
 
 
 def read_totals(
@@ -381,7 +381,7 @@ def publish_mean(
     simulated_local: bool = False,
     rows: str = "",
     rng: Randomness,
-) -> MeanRelease:
+) -> Release:
     """Blend what the groups sent and state what was promised. Post-processing: no rows, no noise.
 
     `mixed` reports are pooled with the `local` ones by public shares, or by people, and blended as one group.
@@ -408,33 +408,30 @@ def publish_mean(
     if study.rule.name == "full-lm":
         local_people -= trusted_people
     shuffled = _shuffled(study, mixed, both, found)
-    return MeanRelease(
-        estimator=study.rule.name,
-        estimate=estimate,
-        projected=bounds.project(estimate),
-        low=bounds.project(estimate - reach),
-        high=bounds.project(estimate + reach),
+    own: dict[str, Any] = {"sd_estimate": bounds.half * math.sqrt(found.variance) if learned else None}
+    if anchor is not None:
+        own["anchor"] = {"plain": bounds.from_unit(anchor.plain), "most": bounds.half * anchor.most,
+                         "reach": anchor.reach}  # fmt: skip
+    if trusted is not None and trusted.count_noise is not None:
+        missing, scale = trusted_people - trusted.people, trusted.count_noise.scale
+        own["left_out"] = clipped_share(missing, trusted_people, scale, study.level)
+    if clipped is not None and study.count_noise is not None:
+        own["clipped"] = clipped_share(clipped, trusted_people, study.count_noise.scale, study.level)
+    return mean_release(
+        bounds,
+        estimate,
+        reach,
+        {
+            "trusted": _alone(study, trusted, trusted_people, found.trusted_error if shown else None),
+            "local": _alone(study, local, local_people, _own_error(study, local, found) if shown else None),
+        },
         level=study.level,
+        estimator=study.rule.name,
         weight=found.weight,
-        trusted=_alone(study, trusted, trusted_people, found.trusted_error if shown else None),
-        local=_alone(study, local, local_people, _own_error(study, local, found) if shown else None),
-        difference=None if gap is None else gap.difference * bounds.half,
-        p_value=None if gap is None else gap.p_value,
-        difference_reach=None if gap is None else bounds.half * gap.half_width(study.level),
-        sd_estimate=bounds.half * math.sqrt(found.variance) if learned else None,
-        noise=noise_level(trusted.noise)[0] if trusted is not None else "none",
-        randomiser=study.invite.randomiser.name,
-        clipped_to=(bounds.lower, bounds.upper),
-        left_out=None
-        if trusted is None or trusted.count_noise is None
-        else ClippedShare.of(trusted_people - trusted.people, trusted_people, trusted.count_noise.scale, study.level),
-        clipped=None
-        if clipped is None or study.count_noise is None
-        else ClippedShare.of(clipped, trusted_people, study.count_noise.scale, study.level),
+        gap=gap,
+        mechanisms=(noise_level(trusted.noise)[0] if trusted is not None else "none", study.invite.randomiser.name),
         shuffled=shuffled,
-        anchor=None
-        if anchor is None
-        else Anchored(bounds.from_unit(anchor.plain), bounds.half * anchor.most, anchor.reach),
+        **own,
         receipt=build_receipt(
             protections.trusted_protection(study, trusted),
             protections.local_protection(study, sealed) if local is not None and local.people else None,

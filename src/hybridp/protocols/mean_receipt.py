@@ -16,8 +16,8 @@ from hybridp.public.messages import LocalSummary, SlotReports, TrustedSummary
 from hybridp.public.shares import ShareReports
 from hybridp.public.shuffling import LevelMixing, Mixing
 from hybridp.public.vector import VectorReportSums
+from hybridp.release.mixing import MixedBatch, MixedLevel, Shuffled, ShuffledLevels
 from hybridp.release.receipt import COLLUDING, MIXED, Promise, Protection
-from hybridp.release.result import MixedBatch, MixedLevel, Shuffled, ShuffledLevels
 
 if TYPE_CHECKING:
     from hybridp.protocols.mean import MeanStudy

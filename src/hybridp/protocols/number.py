@@ -7,7 +7,7 @@ divided in two equal halves where both are needed: one for the sum (mean and sum
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,10 +24,9 @@ from hybridp.public.messages import Invite, LocalSummary, TrustedSummary
 from hybridp.public.shares import CountNoise, NoisyCounts
 from hybridp.public.trust import drawn_trust
 from hybridp.randomness import Randomness, secure
-from hybridp.release.distribution import DistributionRelease
-from hybridp.release.number import NumberRelease
-from hybridp.release.receipt import assuming, noted, values_rule
-from hybridp.release.study import one_receipt
+from hybridp.release.facts import Facts, times
+from hybridp.release.receipt import assuming, noted, one_receipt, values_rule
+from hybridp.release.release import Release
 
 __all__ = ["NumberStudy", "halves", "publish_number", "release_number", "steered_number"]
 
@@ -91,7 +90,7 @@ def release_number(
     collection: str | None = None,
     assume_mechanism: bool = False,
     rng: Randomness | None = None,
-) -> NumberRelease:
+) -> Release:
     """Release several statistics of one number from a table of trusted values and local reports.
 
     Trusted people: what both studies promise together against whoever sees the release, under replacement of one
@@ -140,52 +139,63 @@ def release_number(
         if study.mean is not None and study.mean.rule.name == "full-lm" and local is not None:
             # the trusted report too, as they are charged
             told = local + curating.randomise_trusted(rows, columns, invite, local_raw=simulate_local, rng=rng)
-        told_of = totals.trusted_people, 0 if local is None else local.people
+        told_of = {"trusted": totals.trusted_people, "local": 0 if local is None else local.people}
         found = publish_number(study, columns.value, told_of, totals, told, binned, count, **publication)
         found = noted(assuming(found, invite.text if totals.assumed else None), rows.notes)
-        return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns, people=sum(found.people))
+        return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns)
 
 
 def publish_number(
     study: NumberStudy,
     question: str,
-    people: tuple[int, int],
+    people: Mapping[str, int],
     totals: curating.Totals,
     local: LocalSummary | None,
     binned: BinnedReports | None,
     count: Callable[[tuple[float, ...], CountNoise], NoisyCounts],
     **publication: Any,
-) -> NumberRelease:
+) -> Release:
     """Draw the noise of the sum, and of the counts, and state what was promised; `count` adds noise to counts of
     trusted people, `people` are the trusted and the local."""
     mean = distribution = None
     if study.mean is not None:
         mean = _mean(study.mean, totals, local, publication)
     if study.distribution is not None:
-        distribution = measured(study.distribution, question, people[0], binned, count, **publication)
+        distribution = measured(study.distribution, question, people["trusted"], binned, count, **publication)
     return _stated(study, question, people, mean, distribution)
 
 
-def steered_number(study: NumberStudy, question: str, distribution: DistributionRelease) -> NumberRelease:
+def steered_number(study: NumberStudy, question: str, distribution: Release) -> Release:
     """The statistics of a number of which people were asked in phases."""
     return _stated(study, question, distribution.people, None, distribution)
 
 
 def _stated(
-    study: NumberStudy, question: str, people: tuple[int, int], mean: Any, distribution: DistributionRelease | None
-) -> NumberRelease:
+    study: NumberStudy, question: str, people: Mapping[str, int], mean: Release | None, distribution: Release | None
+) -> Release:
+    """The statistics that were asked for, in their order, and the distribution function with what is read from it.
+
+    The sum is the mean times the number of people, which is public; like the mean's, its interval covers sampling, so
+    that for the sum over these very people it is wider than it need be.
+    """
     parts = {"sum": mean, "counts": distribution}
     receipts = {name: one.receipt for name, one in parts.items() if one is not None}
-    return NumberRelease(
-        question=question,
-        statistics=study.statistics,
-        mean=None if mean is None else replace(mean, question=question, level=study.level),
-        distribution=distribution,
-        people=people,
-        level=study.level,
-        joint=study.joint,
-        receipt=one_receipt(receipts, once=("local",)),
-    )
+    known: dict[str, Facts] = {}
+    if mean is not None:
+        told, n = mean.facts, sum(people.values())
+        kept_of = ("estimate", "interval", "trusted", "local", "unbiased", "estimator", "weight", "mechanisms",
+                   "disagreement", "groups", "task")  # fmt: skip
+        summed = times({key: told[key] for key in kept_of}, n, "sum", what=f"{n} times the mean", people=n)
+        summed["groups"] = {name: {"people": one["people"]} for name, one in told["groups"].items()}
+        known |= {"mean": told, "sum": summed}
+    if distribution is not None:
+        (facts,) = distribution.questions.values()
+        known |= facts
+    wanted = [name for name in study.statistics if name != "distribution"]
+    found: dict[str, Facts] = {name: {**known[name], "joint": study.joint} for name in wanted}
+    if distribution is not None:  # its intervals are among those that hold together only where it was asked for
+        found["distribution"] = {**known["distribution"], "joint": study.joint and "distribution" in study.statistics}
+    return Release({question: found}, study.level, one_receipt(receipts, once=("local",)))
 
 
 def _mean(study: MeanStudy, totals: curating.Totals, local: LocalSummary | None, publication: dict[str, Any]) -> Any:

@@ -117,6 +117,8 @@ class _Release(Protocol):
 
     @property
     def receipt(self) -> Receipt: ...
+    @property
+    def people(self) -> int | dict[str, int]: ...
 
     def to_dict(self) -> dict[str, Any]: ...
 
@@ -132,9 +134,7 @@ def warned(promises: Iterable[Guarantee], people: int) -> tuple[str, ...]:
     return tuple(f"WARNING: {doubt}" for doubt in said)
 
 
-def kept(
-    found: R, ledger: Ledger | None, entries: list[int], *, purpose: str, study: Any, columns: Any, people: int
-) -> R:
+def kept(found: R, ledger: Ledger | None, entries: list[int], *, purpose: str, study: Any, columns: Any) -> R:
     """The release with what was asked on its receipt, and in the ledger's file before anybody can see it.
 
     Called inside `spending`. What is kept is the document that is published, and nothing else. Promises that protect
@@ -143,7 +143,9 @@ def kept(
     if isinstance(ledger, Shared):
         return found  # one question of several: they are kept together
     budgets = (promise.budget for promise in found.receipt.promises)
-    notes = warned((b for b in budgets if isinstance(b, PureDP | ApproxDP)), people)
+    people: Any = found.people
+    heard = sum(people.values()) if isinstance(people, Mapping) else people
+    notes = warned((b for b in budgets if isinstance(b, PureDP | ApproxDP)), heard)
     if notes:
         told: R = replace(found, receipt=replace(found.receipt, assumes=found.receipt.assumes + notes))  # type: ignore[type-var]
         found = told

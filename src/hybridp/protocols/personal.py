@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +43,8 @@ from hybridp.public.personal import adpm_weights
 from hybridp.public.shuffling import LevelMixing
 from hybridp.public.trust import drawn_trust, label_column
 from hybridp.randomness import Randomness, secure
-from hybridp.release.mean import EpsilonGroup, GroupEstimate, MeanRelease
+from hybridp.release.mean import GroupEstimate, mean_release, personal_facts
+from hybridp.release.mixing import ShuffledLevels
 from hybridp.release.receipt import (
     Protection,
     assumed_alike,
@@ -56,7 +57,7 @@ from hybridp.release.receipt import (
     public_choice,
     values_rule,
 )
-from hybridp.release.result import ShuffledLevels
+from hybridp.release.release import Release
 
 if TYPE_CHECKING:
     from hybridp.blend.tally import PersonalTally
@@ -147,7 +148,7 @@ def release_personal_mean(
     mixed: Sequence[TableLike] = (),
     assume_mechanism: bool = False,
     rng: Randomness | None = None,
-) -> MeanRelease:
+) -> Release:
     """Release the mean of a table whose column `epsilon_column` holds each person's own epsilon.
 
     Guarantee: person i's epsilon (times the share), under replacement of that person's data: against the curator for
@@ -215,10 +216,10 @@ def release_personal_mean(
             study, trusted, epsilons, totals.trusted_people, reports, spread, tuple(entries), simulated, rng,
             mixed=batches, rows=f"{values_rule(missing)}; an epsilon that is missing or no number counts as 0",
         )  # fmt: skip
-        found = assuming(replace(found, question=columns.value), text if sent.assumed else None, batches.assumed)
+        found = assuming(found.named(columns.value), text if sent.assumed else None, batches.assumed)
         read = {**plain(columns), "epsilon": epsilon_column}
         found = noted(found, notes)
-        return kept(found, ledger, entries, purpose=purpose, study=study, columns=read, people=found.people)
+        return kept(found, ledger, entries, purpose=purpose, study=study, columns=read)
 
 
 def simulate_reports(
@@ -275,7 +276,7 @@ def publish_personal_mean(
     *,
     mixed: LevelBatches | None = None,
     rows: str = "",
-) -> MeanRelease:
+) -> Release:
     """Blend the noisy weighted sum (of people at `epsilons`) with the reports: post-processing, nothing is drawn.
 
     Those that were `mixed` count as any other of their epsilon, by their variance.
@@ -309,22 +310,21 @@ def publish_personal_mean(
         levels = mixed_levels(study.mixing, mixed.sizes)
         group = _alone(study, others.count, alone_s)
         shuffled = ShuffledLevels(group, weight, OWN_EPSILON, study.mixing.batch, levels)
-    return MeanRelease(
-        estimator=study.estimator,
-        estimate=estimate,
-        projected=bounds.project(estimate),
-        low=bounds.project(estimate - reach),
-        high=bounds.project(estimate + reach),
+    return mean_release(
+        bounds,
+        estimate,
+        reach,
+        {"trusted": _alone(study, int(people.sum()), alone_t), "local": _alone(study, local_people, alone_l)},
         level=study.level,
+        estimator=study.estimator,
         weight=found.weight,
-        trusted=_alone(study, int(people.sum()), alone_t),
-        local=_alone(study, local_people, alone_l),
-        difference=None if gap is None else gap.difference * bounds.half,
-        p_value=None if gap is None else gap.p_value,
-        difference_reach=None if gap is None else bounds.half * gap.half_width(study.level),
+        gap=gap,
+        mechanisms=(
+            "none" if trusted is None or trusted.laplace_scale == 0 else "laplace",
+            OWN_EPSILON if local_people else "none",
+        ),
         sd_estimate=bounds.half * math.sqrt(spread.used) if spread.learned else None,
-        noise="none" if trusted is None or trusted.laplace_scale == 0 else "laplace",
-        randomiser=OWN_EPSILON if local_people else "none",
+        shuffled=shuffled,
         receipt=build_receipt(
             _trusted_protection(trusted, epsilons, people),
             _local_protection(own) if local_people else None,
@@ -346,9 +346,7 @@ def publish_personal_mean(
             simulated_local=simulated,
             entries=entries,
         ),
-        by_epsilon=_by_epsilon(trusted, epsilons, people, study.share),
-        clipped_to=(bounds.lower, bounds.upper),
-        shuffled=shuffled,
+        **_by_epsilon(trusted, epsilons, people, study.share),
     )
 
 
@@ -366,14 +364,13 @@ def _alone(study: PersonalStudy, people: int, found: Blend | None) -> GroupEstim
 
 def _by_epsilon(
     trusted: WeightedSum | None, epsilons: Floats, people: NDArray[np.int64], share: float
-) -> tuple[EpsilonGroup, ...]:
-    if trusted is None:
-        return ()
-    return tuple(
-        # What they asked for, without the last digits that dividing by the share may leave.
-        EpsilonGroup(float(f"{e / share:.12g}"), float(e), int(n), float(w), float(s))
-        for e, n, w, s in zip(epsilons, people, trusted.weights, trusted.spent, strict=True)
-    )
+) -> dict[str, Any]:
+    if trusted is None or not len(epsilons):
+        return {}
+    every = zip(epsilons, people, trusted.weights, trusted.spent, strict=True)
+    # What they asked for, without the last digits that dividing by the share may leave.
+    groups = [(float(f"{e / share:.12g}"), float(e), int(n), float(w), float(s)) for e, n, w, s in every]
+    return {"personal": personal_facts(groups)}
 
 
 def _trusted_protection(trusted: WeightedSum | None, epsilons: Floats, people: NDArray[np.int64]) -> Protection | None:

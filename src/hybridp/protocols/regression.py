@@ -59,10 +59,12 @@ from hybridp.release.receipt import (
     chosen_blindly,
     honest_devices,
     noted,
+    plain,
     public_choice,
     values_rule,
 )
-from hybridp.release.regression import RegressionGroup, RegressionRelease
+from hybridp.release.release import Release
+from hybridp.release.several import ListedGroup, several_release
 
 __all__ = ["FORMS", "FormName", "RegressionStudy", "publish_regression", "release_people", "release_regression"]
 __all__ += ["enough_people", "rows_rule", "trusted_rounds"]
@@ -262,7 +264,7 @@ def release_regression(
     purpose: str = "regression",
     collection: str | None = None,
     rng: Randomness | None = None,
-) -> RegressionRelease:
+) -> Release:
     """Release the coefficients of a table in one go: local rows are raw and report here, which is a trial.
 
     `columns.values` names the predictors and, last, the target. Trusted people: the study's guarantee against whoever
@@ -294,12 +296,12 @@ def release_regression(
         rule = rows_rule(study, columns)
         found = _run(study, people, columns.values, trusted, entries=tuple(entries), rows=rule, rng=rng)
         found = noted(found, rows.notes)
-        return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns, people=found.people)
+        return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns)
 
 
 def release_people(
     study: RegressionStudy, trusted: Floats, local: Floats, names: tuple[str, ...], *, rng: Randomness
-) -> RegressionRelease:
+) -> Release:
     """The same for arrays, a row a person, the target last; what is not a number is in the middle. A trial."""
 
     def steps(rows: Floats) -> NDArray[np.int64]:
@@ -320,7 +322,7 @@ def _run(
     entries: tuple[int, ...] = (),
     rows: str,
     rng: Randomness,
-) -> RegressionRelease:
+) -> Release:
     must(people.trusted + people.local >= 1, "people", "must be at least 1", 0)
     if people.local and study.form != "tcm-only":
         people.parts("local")  # refused where nobody asked them, before anything is drawn
@@ -368,7 +370,7 @@ def publish_regression(
     rows: str = "",
     randomness: str,
     seeded: bool,
-) -> RegressionRelease:
+) -> Release:
     """Blend what the groups said and state what was promised. Post-processing: no rows, no noise."""
     score = None if said is None else blending.trusted_score(said)
     if sums is not None and not sums.people:
@@ -394,26 +396,37 @@ def publish_regression(
     wide = float(-ndtri(missed / 2)) * errors
     trusted_people = 0 if said is None else said.people
     used = asked is not None and sums is not None
-    return RegressionRelease(
-        target=names[-1],
-        names=("intercept", *names[:-1]),
+    mine = _group(units, trusted_people, own)
+    others = _group(units, sums.people if sums is not None else local_people, told)
+    apart_by = None
+    if own is not None and told is not None:
+        apart_by = plain(_numbers(units.fit(own)[0] - units.fit(told)[0]))
+    steered = used and asked is not None and asked.form == "steered"
+    return several_release(
+        names[-1],
+        "regression",
+        "regression",
+        ("columns", ("intercept", *names[:-1])),
+        estimate=plain(_numbers(centre)),
+        interval=(plain(_numbers(centre - wide)), plain(_numbers(centre + wide))),
+        trusted=mine,
+        local=others,
+        differences=apart_by,
+        widths=None,
+        p_values=p_values,
+        level=study.level,
+        mechanisms=(
+            noise_level(trusted.noise)[0] if said is not None else "none",
+            asked.invite.reports.name if used and asked is not None else "none",
+        ),
         kind=study.kind,
         form=asked.form if used and asked is not None else "tcm-only",
-        estimate=_numbers(centre),
-        standard_errors=_numbers(errors),
-        low=_numbers(centre - wide),
-        high=_numbers(centre + wide),
-        level=study.level,
         joint=study.joint,
-        trusted=_group(units, trusted_people, own),
-        local=_group(units, sums.people if sums is not None else local_people, told),
-        p_values=p_values,
+        standard_error=plain(_numbers(errors)),
         expected={name: error for name, error in expected.items() if np.isfinite(error)},
-        clip=asked.clip * units.target if used and asked is not None and asked.form == "steered" else None,
-        totals=() if said is None else said.totals,
-        place=None if said is None else said.place,
-        noise=noise_level(trusted.noise)[0] if said is not None else "none",
-        reports=asked.invite.reports.name if used and asked is not None else "none",
+        clip=asked.clip * units.target if steered and asked is not None else None,
+        noisy_totals=[] if said is None else [list(row) for row in said.totals],
+        noisy_place=None if said is None else said.place,
         receipt=build_receipt(
             None if said is None else _trusted_protection(study, trusted),
             _local_protection(asked) if used and asked is not None else None,
@@ -435,11 +448,11 @@ def publish_regression(
     )
 
 
-def _group(units: Units, people: int, found: Fit | None) -> RegressionGroup:
+def _group(units: Units, people: int, found: Fit | None) -> ListedGroup:
     if found is None:
-        return RegressionGroup(people)
+        return ListedGroup(people)
     beta, errors = units.fit(found)
-    return RegressionGroup(people, _numbers(beta), _numbers(errors))
+    return ListedGroup(people, plain(_numbers(beta)), plain(_numbers(errors)))
 
 
 def _numbers(x: Floats) -> tuple[float, ...]:

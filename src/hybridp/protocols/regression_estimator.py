@@ -23,7 +23,7 @@ from hybridp.protocols.mean import warned
 from hybridp.protocols.regression import RegressionStudy, release_people
 from hybridp.public.budgets import promised
 from hybridp.public.vector import VectorBounds
-from hybridp.release.regression import RegressionRelease
+from hybridp.release.release import Release
 
 __all__ = ["HybridLinearRegression", "HybridLogisticRegression"]
 
@@ -38,7 +38,7 @@ class _Hybrid(BaseEstimator):  # type: ignore[misc]
     bounds: tuple[ArrayLike, ArrayLike] | None
     random_state: Any
 
-    def _release(self, columns: Floats, target: Floats, trust: ArrayLike | None, **more: Any) -> RegressionRelease:
+    def _release(self, columns: Floats, target: Floats, trust: ArrayLike | None, **more: Any) -> Release:
         trusted = trusted_rows(trust, len(columns))
         promise = promised(self.epsilon, self.delta)
         lower, upper = stated_bounds("bounds", self.bounds, columns.shape[1])
@@ -56,11 +56,13 @@ class _Hybrid(BaseEstimator):  # type: ignore[misc]
             rng=randomness_of(self.random_state),
         )
 
-    def _keep(self, found: RegressionRelease) -> None:
+    def _keep(self, found: Release) -> None:
         self.release_ = found
         self.receipt_ = found.receipt
-        self.standard_errors_ = np.array(found.standard_errors)
-        self.intervals_ = np.column_stack([found.low, found.high])
+        self.standard_errors_ = _told(found.facts["standard_error"], np.inf)
+        self.intervals_ = np.column_stack(
+            [_told(end, x) for end, x in zip(found.facts["interval"], (-np.inf, np.inf), strict=True)]
+        )
 
     def _predictor(self, X: ArrayLike) -> Floats:
         """The linear predictor; a field that is missing is in the middle of its bounds, as in `fit`."""
@@ -68,7 +70,7 @@ class _Hybrid(BaseEstimator):  # type: ignore[misc]
         columns = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=False)
         lower, upper = stated_bounds("bounds", self.bounds, columns.shape[1])
         columns = np.where(np.isnan(columns), (np.array(lower) + np.array(upper)) / 2, columns)
-        coefficients = np.array(self.release_.estimate)
+        coefficients = np.array(self.release_.facts["estimate"])
         return np.asarray(columns @ coefficients[1:] + coefficients[0])
 
     def __sklearn_tags__(self) -> Any:
@@ -125,7 +127,7 @@ class HybridLinearRegression(RegressorMixin, _Hybrid):  # type: ignore[misc]
             clip=self.clip,
         )
         self._keep(found)
-        self.intercept_, *slopes = found.estimate
+        self.intercept_, *slopes = found.facts["estimate"]
         self.coef_ = np.array(slopes)
         return self
 
@@ -177,7 +179,7 @@ class HybridLogisticRegression(ClassifierMixin, _Hybrid):  # type: ignore[misc]
         )
         self._keep(found)
         self.classes_ = known
-        start, *slopes = found.estimate
+        start, *slopes = found.facts["estimate"]
         self.intercept_, self.coef_ = np.array([start]), np.array([slopes])
         return self
 
@@ -199,3 +201,8 @@ class HybridLogisticRegression(ClassifierMixin, _Hybrid):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         return tags
+
+
+def _told(numbers: list[float | None], unknown: float) -> Floats:
+    """Published numbers; where none could be told, what that means."""
+    return np.array([unknown if x is None else x for x in numbers])

@@ -35,7 +35,7 @@ from hybridp.public.trust import Trusts, drawn_trust
 from hybridp.public.vector import VectorBounds, VectorReportSums
 from hybridp.randomness import Randomness, secure
 from hybridp.release.receipt import assuming, noted
-from hybridp.release.regression import RegressionRelease
+from hybridp.release.release import Release
 
 __all__ = ["Invitation", "combine_reports", "invitation_document", "invitation_of", "invitation_to", "publish_answers",
            "read_invitation", "write_invitation", "write_reports"]  # fmt: skip
@@ -294,7 +294,7 @@ def publish_answers(
     level: float | None = None,
     joint: bool = False,
     simulated_local: bool = False,
-) -> RegressionRelease:
+) -> Release:
     """Reports that answer an invitation, blended with what it holds; without any, what trusted people said alone."""
     study = replace(invite.study, level=invite.study.level if level is None else level, joint=joint)
     return publish_regression(
@@ -325,7 +325,7 @@ def combine_reports(
     level: float | None = None,
     joint: bool = False,
     assume_mechanism: bool = False,
-) -> RegressionRelease:
+) -> Release:
     """Phase two: the reports of the devices, blended with what the trusted people said. No noise, no raw rows.
 
     These reports are charged once, however often they are combined; other reports to the same invitation again. They
@@ -345,4 +345,4 @@ def combine_reports(
             invite, told.sums, tuple(entries), level=study.level, joint=joint, simulated_local=told.simulated
         )
         found = noted(assuming(found, invite.text if told.assumed else None), (*invite.notes, ASKED_BEFORE))
-        return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns, people=found.people)
+        return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns)

@@ -44,7 +44,8 @@ from hybridp.public.shares import (
 from hybridp.public.shuffling import Mixing
 from hybridp.public.trust import drawn_trust
 from hybridp.randomness import Randomness, secure
-from hybridp.release.mean import ClippedShare
+from hybridp.release.facts import clipped_share
+from hybridp.release.mixing import Shuffled
 from hybridp.release.receipt import (
     Protection,
     assumed_alike,
@@ -56,8 +57,9 @@ from hybridp.release.receipt import (
     noted,
     public_choice,
 )
-from hybridp.release.result import Anchored, Shuffled
-from hybridp.release.shares import ShareGroup, SharesRelease
+from hybridp.release.release import Release
+from hybridp.release.several import ListedGroup, several_release
+from hybridp.release.several import as_count as counted_as
 
 __all__ = ["ShareStudy", "bins", "choice", "counted", "field_rule", "publish_shares", "release_shares"]
 
@@ -179,7 +181,7 @@ def release_shares(
     assume_mechanism: bool = False,
     as_count: bool = False,
     rng: Randomness | None = None,
-) -> SharesRelease:
+) -> Release:
     """Release the shares of people by option, from a table of trusted options and local reports.
 
     Trusted people: the study's guarantee against whoever sees the release, under replacement of one person's data, one
@@ -219,9 +221,9 @@ def release_shares(
             simulated_local=raw.simulated_reports or batches.simulated,
             rng=rng,
         )
-        found = assuming(replace(found, counted=as_count), invite.text if raw.assumed else None, batches.assumed)
-        found = noted(found, rows.notes)
-        return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns, people=found.people)
+        found = assuming(found, invite.text if raw.assumed else None, batches.assumed)
+        found = noted(counted_as(found) if as_count else found, rows.notes)
+        return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns)
 
 
 def counted(
@@ -247,7 +249,7 @@ def publish_shares(
     entries: tuple[int, ...] = (),
     simulated_local: bool = False,
     rng: Randomness,
-) -> SharesRelease:
+) -> Release:
     """Blend what the groups sent and state what was promised. Post-processing: no rows, no noise.
 
     `mixed` reports are heard with the `local` ones by public parts, as one group.
@@ -257,40 +259,45 @@ def publish_shares(
     gaps = found.gap_widths(study.level, joint=study.joint)
     low, high = found.intervals(study.level, joint=study.joint)
     question = study.question
-    own = found.standard_errors("trusted")
+    errors = found.standard_errors("trusted")
     shuffled = _shuffled(study, mixed, found)
     held, default = found.anchor, found.default
-    return SharesRelease(
-        question=question.name,
-        options=question.values[:-1] if question.excludes else question.values,
-        edges=question.edges,
-        estimator=found.estimator,
-        estimate=tuple(found.estimate.tolist()),
-        projected=tuple(to_simplex(found.estimate).tolist()),
-        low=tuple(low.tolist()),
-        high=tuple(high.tolist()),
-        level=study.level,
-        joint=study.joint,
-        weights=tuple(found.weights.tolist()),
-        trusted=ShareGroup(trusted_people)
-        if found.trusted is None or own is None
-        else ShareGroup(trusted_people, tuple(found.trusted.tolist()), tuple(own.tolist())),
+    own, told = found.trusted, found.local
+    both = own is not None and told is not None
+    more: dict[str, Any] = {"edges": list(question.edges)} if question.edges else {}
+    if trusted is not None and trusted.left_out:
+        scale, sd = trusted.noise.laplace_scale, math.sqrt(trusted.noise.normal_variance)
+        missing = trusted.people - trusted.answered
+        more["left_out"] = clipped_share(missing, trusted.people, scale, study.level, sd)
+    return several_release(
+        question.name,
+        "histogram" if question.edges else "shares",
+        "histogram" if question.edges else "shares",
+        ("options", question.values[:-1] if question.excludes else question.values),
+        estimate=to_simplex(found.estimate).tolist(),
+        interval=(low.tolist(), high.tolist()),
+        trusted=ListedGroup(trusted_people)
+        if own is None or errors is None
+        else ListedGroup(trusted_people, own.tolist(), errors.tolist()),
         local=_alone(local, found),
-        shuffled=shuffled,
-        told=None if shuffled is None or found.local is None else tuple(found.local.tolist()),
+        differences=(own - told).tolist() if both and own is not None and told is not None else None,
+        widths=None if gaps is None else gaps.tolist(),
         p_values=found.p_values(),
-        difference_reaches=None if gaps is None else tuple(gaps.tolist()),
-        left_out=None
-        if trusted is None or not trusted.left_out
-        else ClippedShare.of(
-            trusted.people - trusted.answered,
-            trusted.people,
-            trusted.noise.laplace_scale,
-            study.level,
-            math.sqrt(trusted.noise.normal_variance),
+        limit=1.0,
+        level=study.level,
+        mechanisms=(
+            noise_level(trusted.noise.mechanism)[0] if trusted is not None else "none",
+            study.invite.oracle.name,
         ),
-        noise=noise_level(trusted.noise.mechanism)[0] if trusted is not None else "none",
-        reports=study.invite.oracle.name,
+        shuffled=shuffled,
+        unbiased=found.estimate.tolist(),
+        joint=study.joint,
+        estimator=found.estimator,
+        weight=found.weights.tolist(),
+        anchor=None
+        if held is None
+        else {"plain": held.plain.tolist(), "most": held.most.tolist(), "reach": held.reach},
+        **more,
         receipt=build_receipt(
             _trusted_protection(trusted),
             _local_protection(study) if local is not None and local.people else None,
@@ -310,23 +317,22 @@ def publish_shares(
             simulated_local=simulated_local,
             entries=entries,
         ),
-        anchor=None if held is None else Anchored(tuple(held.plain.tolist()), tuple(held.most.tolist()), held.reach),
     )
 
 
-def _alone(reports: ShareReports | None, found: ShareBlend) -> ShareGroup:
+def _alone(reports: ShareReports | None, found: ShareBlend) -> ListedGroup:
     """One group's own shares, with their errors if the blend's shares were true, or the group's own."""
     if reports is None or not reports.people:
-        return ShareGroup(0)
+        return ListedGroup(0)
     own = Told((reports,))
     at = own.shares if found.estimator == "everyone" else found.estimate
     errors = np.sqrt(own.variance(np.clip(at, 0.0, 1.0)))
-    return ShareGroup(reports.people, tuple(own.shares.tolist()), tuple(errors.tolist()))
+    return ListedGroup(reports.people, own.shares.tolist(), errors.tolist())
 
 
 def _shuffled(
     study: ShareStudy, mixed: MixedReports[ShareReports] | None, found: ShareBlend
-) -> Shuffled[ShareGroup] | None:
+) -> Shuffled[ListedGroup] | None:
     """What is told of people whose reports came through a mixer."""
     mixing, invite = study.mixing, study.mixed_invite
     if mixed is None or not mixed.summary.people or mixing is None or invite is None:

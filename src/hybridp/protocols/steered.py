@@ -31,8 +31,9 @@ from hybridp.public.messages import Invite
 from hybridp.public.randomisers import randomiser
 from hybridp.public.trust import Trusts, drawn_trust
 from hybridp.randomness import Randomness, secure
-from hybridp.release.distribution import Counted, DistributionRelease
+from hybridp.release.distribution import Counted
 from hybridp.release.receipt import assuming, noted
+from hybridp.release.release import Release
 
 __all__ = ["Draft", "Steering", "counted_of", "counted_parts", "read_invitation", "release_answers", "stated_promises"]
 __all__ += ["steering_document", "steering_of", "write_answers"]
@@ -241,7 +242,7 @@ class Draft:
         study: DistributionStudy,
         column: str,
         heard: Heard,
-        found: DistributionRelease,
+        found: Release,
         entries: tuple[int, ...],
         *,
         notes: tuple[str, ...],
@@ -299,7 +300,7 @@ def release_answers(
     level: float | None = None,
     assume_mechanism: bool = False,
     invite_out: Path | None = None,
-) -> DistributionRelease:
+) -> Release:
     """Answers to an invitation, blended with all that it holds. No noise is drawn and no raw value is read.
 
     The answers are charged once, however often they are used; those of a later phase, which other people gave, cost
@@ -336,7 +337,7 @@ def release_answers(
             first = invitation.first_reports or totals.digest
             draft.make(study, invitation.column, heard, found, (*invitation.entries, *entries), notes=rows.notes,
                        first_reports=first, phase=invitation.phase + 1, ledger=ledger)  # fmt: skip
-        found = kept(found, ledger, entries, purpose=purpose, study=study, columns=columns, people=sum(found.people))
+        found = kept(found, ledger, entries, purpose=purpose, study=study, columns=columns)
     if draft is not None:
         draft.write()
     return found

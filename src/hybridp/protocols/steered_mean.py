@@ -36,7 +36,7 @@ from hybridp.public.messages import Invite, LocalSummary, NoisySquares, TrustedS
 from hybridp.public.shares import CountNoise, NoisyCounts
 from hybridp.public.steered_mean import PILOT_SHARE, SQUARES_SHARE, Crowd, Quartiles, Window, WindowNoise, WindowSums
 from hybridp.randomness import Randomness
-from hybridp.release.mean import GroupEstimate, MeanRelease
+from hybridp.release.mean import GroupEstimate, mean_release
 from hybridp.release.receipt import (
     Protection,
     assumed_alike,
@@ -46,6 +46,7 @@ from hybridp.release.receipt import (
     honest_devices,
     public_choice,
 )
+from hybridp.release.release import Release
 
 __all__ = ["MEAN_INVITATION", "MeanSteering", "Source", "check_steered", "publish_steered", "steering_of"]
 __all__ += ["steering_said", "trusted_say", "whole_charge"]
@@ -223,7 +224,7 @@ def publish_steered(
     simulated_local: bool = False,
     rows: str = "",
     rng: Randomness,
-) -> MeanRelease:
+) -> Release:
     """Blend what the groups sent and state what was promised. Post-processing: no rows, no noise."""
     stated: dict[str, Any] = {"entries": entries, "simulated_local": simulated_local, "rng": rng}
     if said.sums is None:
@@ -236,7 +237,7 @@ def publish_steered(
             for p in found.receipt.promises
         )  # fmt: skip
         lines = (*found.receipt.assumes, _NOT_STEERED if said.seen is None else _SEEN_PLAIN)
-        return replace(found, question=said.column, receipt=replace(found.receipt, promises=promises, assumes=lines))
+        return replace(found.named(said.column), receipt=replace(found.receipt, promises=promises, assumes=lines))
     return _publish_window(said, said.sums, local, rows=rows, **stated)
 
 
@@ -258,7 +259,7 @@ def _rest(study: MeanStudy, seen: Quartiles | None) -> PureDP:
 def _publish_window(
     said: MeanSteering, sums: WindowSums, local: LocalSummary | None, *, entries: tuple[int, ...],
     simulated_local: bool, rows: str, rng: Randomness,
-) -> MeanRelease:  # fmt: skip
+) -> Release:  # fmt: skip
     study, bounds, invite = said.study, said.study.bounds, said.invite
     local = local if local is not None and local.people else None
     found = blend_window(sums, local)
@@ -272,7 +273,7 @@ def _publish_window(
 
     (low, high), beyond = invite.windows[0], sums.outside_mean if sums.within else 0.0
     told = 0.0 if local is None else low + (high - low) * (local.mean + 1) / 2
-    noise, gap = sums.noise, found.disagreement
+    noise = sums.noise
     size = noise.sums.scale / noise.sums.sensitivity
     text = (
         f"{said.looked.protection}, then discrete laplace noise on the sums within a window and beyond it, {size:.6g} "
@@ -281,25 +282,21 @@ def _publish_window(
     )
     device = f"{invite.randomiser.name} report on their own device"
     device += ", within a window that trusted people named" * sums.within
-    return MeanRelease(
-        estimator="steered",
-        estimate=estimate,
-        projected=bounds.project(estimate),
-        low=bounds.project(estimate - reach),
-        high=bounds.project(estimate + reach),
+    within: dict[str, Any] = {} if said.natural is None else {"window": list(said.natural)}
+    found_mean = mean_release(
+        bounds,
+        estimate,
+        reach,
+        {
+            "trusted": group(sums.people, found.trusted_error, sums.outside_mean + sums.inside_mean),
+            "local": group(0 if local is None else local.people, found.local_error, beyond + told),
+        },
         level=study.level,
+        estimator="steered",
         weight=found.weight,
-        trusted=group(sums.people, found.trusted_error, sums.outside_mean + sums.inside_mean),
-        local=group(0 if local is None else local.people, found.local_error, beyond + told),
-        difference=None if gap is None else gap.difference * bounds.half,
-        p_value=None if gap is None else gap.p_value,
-        difference_reach=None if gap is None else bounds.half * gap.half_width(study.level),
-        sd_estimate=None,
-        noise="laplace",
-        randomiser=invite.randomiser.name,
-        clipped_to=(bounds.lower, bounds.upper),
-        question=said.column,
-        window=said.natural,
+        gap=found.disagreement,
+        mechanisms=("laplace", invite.randomiser.name),
+        **within,
         receipt=build_receipt(
             Protection(_whole(study), text),
             None if local is None else Protection(invite.promise, device, "one report a person"),
@@ -319,6 +316,7 @@ def _publish_window(
             entries=entries,
         ),
     )
+    return found_mean.named(said.column)
 
 
 # --- as it was written down -------------------------------------------------------------------------------------------

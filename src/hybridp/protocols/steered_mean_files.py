@@ -32,8 +32,8 @@ from hybridp.public.shares import CountNoise, NoisyCounts
 from hybridp.public.study import Declaration
 from hybridp.public.trust import LABEL, TrustRule, Trusts, drawn_trust, label_column
 from hybridp.randomness import Randomness, secure
-from hybridp.release.mean import MeanRelease
 from hybridp.release.receipt import assuming, noted, values_rule
+from hybridp.release.release import Release
 
 __all__ = ["invitation_to", "read_invitation", "release_answers", "release_steered", "steered_way"]
 
@@ -50,7 +50,7 @@ def release_steered(
     ledger: Ledger | None = None,
     purpose: str = "mean",
     rng: Randomness | None = None,
-) -> MeanRelease:
+) -> Release:
     """What trusted people say of a mean, and the invitation for local people, who are asked later (`invite_out`).
 
     Trusted people: the study's guarantee against whoever sees the release and the invitation, under replacement of one
@@ -100,7 +100,7 @@ def release_steered(
         if draft is not None:
             said = replace(said, entries=tuple(entries), notes=rows.notes, simulated=found.simulated)
             draft.hold(MEAN_INVITATION, said.document(), tuple(entries), ledger)
-        found = kept(found, ledger, entries, purpose=purpose, study=study, columns=columns, people=found.people)
+        found = kept(found, ledger, entries, purpose=purpose, study=study, columns=columns)
     if draft is not None:
         draft.write()
     return found
@@ -125,7 +125,7 @@ def invitation_to(study: MeanStudy, column: str, file: Path) -> MeanSteering:
 
 def steered_way(
     study: Declaration, i: int, data: Any, trust: Any, answered: tuple[Path | None, Path | None], run: Mapping[str, Any]
-) -> tuple[list[Charge], list[Charge], Callable[[Any], MeanRelease], bool]:
+) -> tuple[list[Charge], list[Charge], Callable[[Any], Release], bool]:
     """How a declared study's mean is released: charges before a row is read, those for reports, how, whether a trial.
 
     In one go it is a trial; with the reports that answer an invitation it is the second phase.
@@ -167,7 +167,7 @@ def release_answers(
     level: float | None = None,
     assume_mechanism: bool = False,
     purpose: str | None = None,
-) -> MeanRelease:
+) -> Release:
     """Answers to an invitation, blended with what trusted people said. No noise is drawn and no raw value is read.
 
     The answers are charged once, however often they are used; another set of them is charged again.
@@ -195,4 +195,4 @@ def release_answers(
         )
         notes = *said.notes, *rows.notes, ASKED_BEFORE
         found = noted(assuming(found, invite.text if totals.assumed else None), notes)
-        return kept(found, ledger, entries, purpose=purpose, study=said.study, columns=columns, people=found.people)
+        return kept(found, ledger, entries, purpose=purpose, study=said.study, columns=columns)

@@ -54,7 +54,9 @@ from hybridp.public.study import (
 )
 from hybridp.public.trust import Answering, drawn_trust, keyed, rule_of
 from hybridp.randomness import Randomness, secure
-from hybridp.release.study import StudyRelease, one_receipt
+from hybridp.release.receipt import one_receipt
+from hybridp.release.release import Release
+from hybridp.release.several import about
 
 __all__ = ["Files", "answered_once", "ledger_totals", "published", "release_study"]
 
@@ -108,7 +110,7 @@ def release_study(
     files: Files = NO_FILES,
     mixed: Sequence[Any] = (),
     rng: Randomness | None = None,
-) -> StudyRelease:
+) -> Release:
     """Release the answers to all questions from a table of trusted values and local reports.
 
     Every person is promised the study's guarantee by all answers together: trusted people against whoever sees them,
@@ -139,7 +141,7 @@ def release_study(
 def _release(
     study: Declaration, data: Any, rule: Any, labels: Any, files: Files, run: Mapping[str, Any], ledger: Ledger | None,
     collection: str | None,
-) -> StudyRelease:  # fmt: skip
+) -> Release:  # fmt: skip
     rng, simulate_local = run["rng"], run["simulate_local"]
     once = answered_once(study)
     heard = _heard(study, labels, run)
@@ -172,27 +174,23 @@ def _release(
         entries.charge(together(told, study.purpose, collection, once=once))
         found = published(study, answers, tuple(entries))
         columns = {"trust": rule, "questions": {q.name: list(q.columns_read) for q in study.questions}}
-        people = max(sum(_people(answer)) for answer in answers.values())
-        return kept(
-            found, ledger, entries, purpose=study.purpose, study=study.to_dict(), columns=columns, people=people
-        )
+        return kept(found, ledger, entries, purpose=study.purpose, study=study.to_dict(), columns=columns)
 
 
-def published(study: Declaration, answers: Mapping[str, Any], entries: tuple[int, ...]) -> StudyRelease:
+def published(study: Declaration, answers: Mapping[str, Any], entries: tuple[int, ...]) -> Release:
     """The answers under one receipt. Post-processing: no rows, no noise."""
     if study.drawn:  # a sum or a count is about everybody, whichever question they answered
-        told_of = [_people(answer) for answer in answers.values()]
-        everyone = max(trusted for trusted, _ in told_of) + sum(local for _, local in told_of)
-        answers = {
-            name: replace(answer, everyone=everyone) if hasattr(answer, "everyone") else answer
-            for name, answer in answers.items()
-        }
+        heard = [_people(answer) for answer in answers.values()]
+        everyone = max(trusted for trusted, _ in heard) + sum(local for _, local in heard)
+        answers = {n: about(a, everyone) if isinstance(a, Release) else a for n, a in answers.items()}
     receipts = {name: answer.receipt for name, answer in answers.items()}
     receipt = one_receipt(receipts, _split(study), once=answered_once(study))
     # What an invitation cost was charged when it was made.
     paid = (*dict.fromkeys(entry for one in receipts.values() for entry in one.ledger_entries), *entries)
     receipt = replace(receipt, assumes=receipt.assumes + _guessed(study), ledger_entries=paid)
-    return StudyRelease(study.title, answers, study.level, receipt)
+    facts = {name: next(iter(answer.questions.values())) for name, answer in answers.items()}
+    models = {name: answer for name, answer in answers.items() if not isinstance(answer, Release)}
+    return Release(facts, study.level, receipt, study.title, joined=True, models=models)
 
 
 def answered_once(study: Declaration) -> tuple[str, ...]:
@@ -271,13 +269,10 @@ def _guessed(study: Declaration) -> tuple[str, ...]:
 
 def _people(answer: Any) -> tuple[int, int]:
     """Trusted people of an answer, and those who sent reports."""
-    if hasattr(answer, "trusted_people"):
-        mixed = getattr(answer, "shuffled", None)
-        return answer.trusted_people, answer.local_people + (0 if mixed is None else mixed.group)
-    if hasattr(answer, "trusted"):
-        mixed = getattr(answer, "shuffled", None)
-        return answer.trusted.people, answer.local.people + (0 if mixed is None else mixed.group.people)
-    return answer.people, 0
+    people = answer.people
+    if not isinstance(people, Mapping):
+        return people, 0
+    return people["trusted"], sum(people.values()) - people["trusted"]
 
 
 def _way(study: Declaration, i: int, data: Any, trust: Any, files: Files, run: Mapping[str, Any]) -> _Way:

@@ -39,7 +39,7 @@ from hybridp.public.synth import MeasuredTable, significance
 from hybridp.public.synth_reports import MarginalInvite, MarginalReports
 from hybridp.public.trust import Trusts, drawn_trust
 from hybridp.randomness import Randomness, secure, seeded
-from hybridp.release.document import statistic
+from hybridp.release.facts import statistic
 from hybridp.release.receipt import (
     Protection,
     Receipt,

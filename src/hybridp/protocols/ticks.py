@@ -38,7 +38,8 @@ from hybridp.release.receipt import (
     noted,
     public_choice,
 )
-from hybridp.release.shares import ShareGroup, SharesRelease
+from hybridp.release.release import Release
+from hybridp.release.several import ListedGroup, several_release
 
 __all__ = ["TickStudy", "publish_ticks", "release_ticks"]
 
@@ -105,7 +106,7 @@ def release_ticks(
     collection: str | None = None,
     assume_mechanism: bool = False,
     rng: Randomness | None = None,
-) -> SharesRelease:
+) -> Release:
     """Release the share of people who ticked each option, from a table of trusted ticks and local reports.
 
     Trusted people: the study's guarantee against whoever sees the release, under replacement of one person's data, one
@@ -137,8 +138,7 @@ def release_ticks(
             rng=rng,
         )
         found = noted(assuming(found, invite.text if raw.assumed else None), rows.notes)
-        people = found.trusted.people + found.local.people
-        return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns, people=people)
+        return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns)
 
 
 def publish_ticks(
@@ -149,7 +149,7 @@ def publish_ticks(
     *,
     entries: tuple[int, ...],
     rng: Randomness,
-) -> SharesRelease:
+) -> Release:
     """Blend option by option and state what was promised. Post-processing: no rows, no noise."""
     if trusted is None and local is None:
         raise InvalidInput("`people` must be at least 1 in one of the groups. Got 0.")
@@ -167,35 +167,41 @@ def publish_ticks(
     ends = [part.intervals(each) for part in parts]
     estimate = [float(part.estimate[0]) for part in parts]
 
-    def group(name: Any, people: int) -> ShareGroup:
+    def group(name: Any, people: int) -> ListedGroup:
         shares = [part.trusted if name == "trusted" else part.local for part in parts]
         errors = [part.standard_errors(name) for part in parts]
         if any(one is None for one in (*shares, *errors)):
-            return ShareGroup(people)
-        return ShareGroup(people, _first(shares), _first(errors))
+            return ListedGroup(people)
+        return ListedGroup(people, _first(shares), _first(errors))
 
     # Of a yes or no both say the same, and were adjusted as two.
     raised = [part.p_values() for part in parts]
     p_values = None if any(p is None for p in raised) else holm([p[0] / 2 for p in raised if p is not None])
     gaps = [part.gap_widths(each) for part in parts]
-    return SharesRelease(
-        question=question.name,
-        options=question.values,
-        edges=(),
-        estimator=study.estimator,
-        estimate=tuple(estimate),
-        projected=tuple(min(max(x, 0.0), 1.0) for x in estimate),
-        low=_first([low for low, _ in ends]),
-        high=_first([high for _, high in ends]),
-        level=study.level,
-        joint=study.joint,
-        weights=_first([part.weights for part in parts]),
-        trusted=group("trusted", raw.trusted_people),
-        local=group("local", 0 if local is None else local.people),
+    mine, others = group("trusted", raw.trusted_people), group("local", 0 if local is None else local.people)
+    apart = None
+    if mine.numbers is not None and others.numbers is not None:
+        apart = [float(a or 0) - float(b or 0) for a, b in zip(mine.numbers, others.numbers, strict=True)]
+    return several_release(
+        question.name,
+        "shares",
+        "shares",
+        ("options", question.values),
+        estimate=[min(max(x, 0.0), 1.0) for x in estimate],
+        interval=(_first([low for low, _ in ends]), _first([high for _, high in ends])),
+        trusted=mine,
+        local=others,
+        differences=apart,
+        widths=None if p_values is None else _first(gaps),
         p_values=p_values,
-        difference_reaches=None if p_values is None else _first(gaps),
-        noise="none" if trusted is None else "laplace",
-        reports="one-option",
+        limit=1.0,
+        level=study.level,
+        mechanisms=("none" if trusted is None else "laplace", "one-option"),
+        unbiased=estimate,
+        joint=study.joint,
+        estimator=study.estimator,
+        weight=list(_first([part.weights for part in parts])),
+        anchor=None,
         receipt=build_receipt(
             None if trusted is None else _trusted_protection(study),
             None if local is None else Protection(

@@ -44,6 +44,7 @@ from hybridp.public.vector import VectorBounds, VectorInvite, VectorReportSums, 
 from hybridp.public.vector_noise import VectorNoiseName, vector_noise
 from hybridp.public.vector_randomisers import ScalarReports, VectorLocalName, vector_reports
 from hybridp.randomness import Randomness, secure
+from hybridp.release.mixing import Shuffled
 from hybridp.release.receipt import (
     Protection,
     assumed_alike,
@@ -56,8 +57,8 @@ from hybridp.release.receipt import (
     public_choice,
     values_rule,
 )
-from hybridp.release.result import Anchored, Shuffled
-from hybridp.release.vector import VectorGroup, VectorMeanRelease
+from hybridp.release.release import Release
+from hybridp.release.several import ListedGroup, several_release
 
 if TYPE_CHECKING:
     from hybridp.blend.tally import VectorTally
@@ -212,7 +213,7 @@ def release_vector_mean(
     mixed: Sequence[TableLike] = (),
     assume_mechanism: bool = False,
     rng: Randomness | None = None,
-) -> VectorMeanRelease:
+) -> Release:
     """Release the mean vector of a table of trusted values and local reports.
 
     Trusted people: the study's guarantee against whoever sees the release, under replacement of one person's whole
@@ -282,7 +283,7 @@ def release_vector_mean(
         )
         found = assuming(found, invite.text if totals.assumed else None, batches.assumed)
         found = noted(found, rows.notes)
-        return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns, people=found.people)
+        return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns)
 
 
 def write_reports(
@@ -338,7 +339,7 @@ def publish_vector_mean(
     simulated_local: bool = False,
     rows: str = "",
     rng: Randomness,
-) -> VectorMeanRelease:
+) -> Release:
     """Blend what the groups sent and state what was promised. Post-processing: no rows, no noise.
 
     `mixed` reports are pooled with the `local` ones by public shares. `rows` is the public rule by which a table's
@@ -353,25 +354,30 @@ def publish_vector_mean(
     unit, wide = np.array(found.estimates()), np.array(found.half_widths(study.level, joint=study.joint))
     gaps, scales = [b.disagreement for b in found.coordinates], [b.half * bounds.reach for b in bounds.bounds]
     anchor = _anchor(bounds, found)
-    return VectorMeanRelease(
-        names=names,
-        bounds=tuple((float(b.lower), float(b.upper)) for b in bounds.bounds),
-        estimator=study.estimator,
-        estimate=_numbers(bounds.from_unit(unit)),
-        projected=_numbers(bounds.from_unit(bounds.project(unit))),
-        low=_numbers(bounds.from_unit(np.clip(unit - wide, -1, 1))),
-        high=_numbers(bounds.from_unit(np.clip(unit + wide, -1, 1))),
-        level=study.level,
-        joint=study.joint,
-        weights=tuple(b.weight for b in found.coordinates),
+    return several_release(
+        "vector",
+        "mean",
+        "vector-mean",
+        ("columns", names),
+        estimate=_numbers(bounds.from_unit(bounds.project(unit))),
+        interval=(
+            _numbers(bounds.from_unit(np.clip(unit - wide, -1, 1))),
+            _numbers(bounds.from_unit(np.clip(unit + wide, -1, 1))),
+        ),
         trusted=_trusted_group(bounds, trusted, trusted_people, found, study.estimator),
         local=_local_group(bounds, local),
-        shuffled=shuffled,
         differences=_scaled([None if gap is None else gap.difference for gap in gaps], scales),
+        widths=_scaled(found.gap_widths(study.level, joint=study.joint), scales),
         p_values=found.p_values(),
-        difference_reaches=_scaled(found.gap_widths(study.level, joint=study.joint), scales),
-        noise=noise_level(trusted.noise)[0] if trusted is not None else "none",
-        reports=study.invite.reports.name,
+        level=study.level,
+        mechanisms=(noise_level(trusted.noise)[0] if trusted is not None else "none", study.invite.reports.name),
+        shuffled=shuffled,
+        unbiased=_numbers(bounds.from_unit(unit)),
+        joint=study.joint,
+        bounds={"lower": [float(b.lower) for b in bounds.bounds], "upper": [float(b.upper) for b in bounds.bounds]},
+        estimator=study.estimator,
+        weight=[b.weight for b in found.coordinates],
+        anchor=anchor,
         receipt=build_receipt(
             _trusted_protection(study, trusted),
             None if local is None or not local.people else _local_protection(study),
@@ -384,7 +390,7 @@ def publish_vector_mean(
                 *protections.mixed_assumptions(shuffled),
                 rows,
                 assumed_alike(study.estimator),
-                "" if study.default is None else study.default.of_vector(None if anchor is None else anchor.reach),
+                "" if study.default is None else study.default.of_vector(None if anchor is None else anchor["reach"]),
             ),
             randomness=rng.label,
             seeded=rng.simulated,
@@ -392,13 +398,12 @@ def publish_vector_mean(
             unit="one person, one record, all of its columns",
             entries=entries,
         ),
-        anchor=anchor,
     )
 
 
 def _shuffled(
     study: VectorStudy, local: VectorReportSums | None, mixed: MixedReports[VectorReportSums] | None, found: VectorBlend
-) -> Shuffled[VectorGroup] | None:
+) -> Shuffled[ListedGroup] | None:
     """What is told of people whose reports came through a mixer."""
     mixing, invite = study.mixing, study.mixed_invite
     if mixed is None or not mixed.summary.people or mixing is None or invite is None:
@@ -415,7 +420,7 @@ def _shuffled(
     return Shuffled(group, tuple(weights), invite.reports.name, mixing.epsilon, mixing.batch, batches)
 
 
-def _anchor(bounds: VectorBounds, found: VectorBlend) -> Anchored | None:
+def _anchor(bounds: VectorBounds, found: VectorBlend) -> dict[str, Any] | None:
     """Column by column, in the columns' own units; where nobody reported a column, nothing can move it."""
     anchors = [b.anchor for b in found.coordinates]
     leashes = [one.reach for one in anchors if one is not None]
@@ -429,35 +434,35 @@ def _anchor(bounds: VectorBounds, found: VectorBlend) -> Anchored | None:
         b.half * bounds.reach * (0.0 if one is None else one.most)
         for b, one in zip(bounds.bounds, anchors, strict=True)
     ]
-    return Anchored(_numbers(bounds.from_unit(np.array(plain))), tuple(most), max(leashes))
+    return {"plain": _numbers(bounds.from_unit(np.array(plain))), "most": most, "reach": max(leashes)}
 
 
 def _scaled(sizes: Sequence[float | None], scales: Sequence[float]) -> tuple[float | None, ...]:
     return tuple(None if x is None else x * scale for x, scale in zip(sizes, scales, strict=True))
 
 
-def _numbers(x: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> tuple[float, ...]:
-    return tuple(float(v) for v in x)
+def _numbers(x: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> list[float]:
+    return [float(v) for v in x]
 
 
 def _trusted_group(
     bounds: VectorBounds, trusted: VectorSum | None, people: int, found: VectorBlend, estimator: str
-) -> VectorGroup:
+) -> ListedGroup:
     d = bounds.dimensions
     if trusted is None:
-        return VectorGroup(people, (people,) * d, (None,) * d, (None,) * d)
+        return ListedGroup(people, (None,) * d, (None,) * d, (people,) * d)
     noise = trusted.noise.variance / (trusted.people * trusted.reach_steps) ** 2
     own = [one.variance / trusted.people + noise for one in found.coordinates]
     if estimator == "everyone":
         own = [one.trusted_error.variance for one in found.coordinates if one.trusted_error is not None]
     errors = [b.half * bounds.reach * math.sqrt(v) for b, v in zip(bounds.bounds, own, strict=True)]
-    return VectorGroup(people, (people,) * d, _numbers(bounds.from_unit(trusted.means * bounds.reach)), tuple(errors))
+    return ListedGroup(people, _numbers(bounds.from_unit(trusted.means * bounds.reach)), errors, (people,) * d)
 
 
-def _local_group(bounds: VectorBounds, local: VectorReportSums | None) -> VectorGroup:
+def _local_group(bounds: VectorBounds, local: VectorReportSums | None) -> ListedGroup:
     d = bounds.dimensions
     if local is None:
-        return VectorGroup(0, (0,) * d, (None,) * d, (None,) * d)
+        return ListedGroup(0, (None,) * d, (None,) * d, (0,) * d)
     plan = local.reports
     worst = (plan.randomiser if isinstance(plan, ScalarReports) else plan).worst_variance
     means: list[float | None] = []
@@ -472,7 +477,7 @@ def _local_group(bounds: VectorBounds, local: VectorReportSums | None) -> Vector
         few = worst if n < 30 else 0.0  # too few to trust their own spread
         means.append(b.from_unit(bounds.reach * mean))
         errors.append(b.half * bounds.reach * math.sqrt(max(seen, few) / n))
-    return VectorGroup(local.people, tuple(int(n) for n in local.counts), tuple(means), tuple(errors))
+    return ListedGroup(local.people, means, errors, [int(n) for n in local.counts])
 
 
 # --- the receipt ------------------------------------------------------------------------------------------------------

@@ -8,18 +8,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
+from fractions import Fraction
 from typing import Any, NamedTuple, TypeVar
 
-from hybridp.public.budgets import ApproxDP, PureDP, hides_little
+from hybridp.public.budgets import ApproxDP, Neighbours, PureDP, hides_little, promised
 from hybridp.public.heterogeneous import PersonalDP
 
 __all__ = ["COLLUDING", "CURATOR", "MIXED", "VIEWER"]
 __all__ += ["Asked", "Promise", "Protection", "Receipt", "assuming", "build_receipt", "plain"]
 __all__ += ["assumed_alike", "choice_unprotected", "chosen_blindly", "honest_devices", "noted", "public_choice"]
-__all__ += ["values_rule"]
+__all__ += ["one_receipt", "values_rule"]
 
 CURATOR = "the curator"
 MIXED = "whoever sees the mixed batch, the curator too, unless the mixer colludes"
@@ -47,6 +48,10 @@ class Promise:
             "note": self.note,
         }
 
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> Promise:
+        return cls(told["group"], told["against"], _budget(told), told["mechanism"], told["note"])
+
     def __str__(self) -> str:
         level = "no guarantee, by their own choice" if self.budget is None else str(self.budget)
         tail = f"; {self.note}" if self.note else ""
@@ -64,9 +69,20 @@ def _levels(budget: PureDP | ApproxDP | PersonalDP | None) -> dict[str, Any]:
         return {
             "epsilon": "personal",
             "delta": 0.0,
-            "epsilons": {"least": budget.least, "most": budget.most, "people": budget.people, "public_people": public},
-        }
+            "epsilons": {"least": budget.least, "most": budget.most, "people": budget.people, "public_people": public,
+                         "levels": [[e if math.isfinite(e) else "inf", n] for e, n in budget.levels]},
+        }  # fmt: skip
     return {"epsilon": budget.epsilon, "delta": budget.delta}
+
+
+def _budget(told: Mapping[str, Any]) -> PureDP | ApproxDP | PersonalDP | None:
+    """The guarantee that `_levels` wrote down."""
+    if told["epsilon"] is None:
+        return None
+    relation = Neighbours(told["neighbours"])
+    if told["epsilon"] == "personal":
+        return PersonalDP(tuple((float(e), n) for e, n in told["epsilons"]["levels"]), relation)
+    return promised(told["epsilon"], told["delta"], relation)
 
 
 def values_rule(missing: str = "the middle of the bounds") -> str:
@@ -119,6 +135,9 @@ class Asked:
         }
 
 
+_ASKED = ("purpose", "study", "columns", "at", "version", "release")
+
+
 @dataclass(frozen=True, slots=True)
 class Receipt:
     """What was asked and spent, and what the promises assume.
@@ -153,6 +172,21 @@ class Receipt:
             "asked": None if self.asked is None else self.asked.to_dict(),
             "assumed_mechanism": self.assumed_mechanism,
         }
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> Receipt:
+        """A receipt from its document."""
+        asked = told["asked"]
+        return cls(
+            tuple(map(Promise.of, told["promises"])),
+            told["randomness"],
+            told["simulated"],
+            told["unit"],
+            tuple(told["assumes"]),
+            tuple(told["ledger_entries"]),
+            None if asked is None else Asked(*(asked[key] for key in _ASKED)),
+            told["assumed_mechanism"],
+        )
 
     def __str__(self) -> str:
         lines = [str(p) for p in self.promises]
@@ -273,6 +307,65 @@ def chosen_blindly(what: str = "the bounds") -> str:
 
 def honest_devices(moves: str = "the local mean") -> str:
     return f"devices randomise as stated; a dishonest one shifts {moves} by one report's reach over their number"
+
+
+# --- of several answers -----------------------------------------------------------------------------------------------
+
+
+def one_receipt(receipts: Mapping[str, Receipt], split: str = "", *, once: tuple[str, ...] = ()) -> Receipt:
+    """The receipt of all questions: each group's promises added up, and every assumption once.
+
+    `split` says how the promise was divided; the sums are by basic composition, as the same people answer everything.
+    People of the groups in `once` sent one report each, whichever of the receipts it is told in: theirs are not added.
+    """
+    if len(receipts) == 1:
+        return next(iter(receipts.values()))
+    promises: dict[tuple[str, str], list[tuple[str, Promise]]] = {}
+    for name, receipt in receipts.items():
+        for promise in receipt.promises:
+            promises.setdefault((promise.people, promise.against), []).append((name, promise))
+    every = list(receipts.values())
+    assumes = [*([split] if split else []), *(line for receipt in every for line in receipt.assumes)]
+    made = [receipt.assumed_mechanism for receipt in every if receipt.assumed_mechanism is not None]
+    return replace(
+        every[0],
+        promises=tuple(_added(who, against, said, who in once) for (who, against), said in promises.items()),
+        randomness=max((receipt.randomness for receipt in every), key=len),
+        simulated=any(receipt.simulated for receipt in every),
+        unit=" / ".join(dict.fromkeys(receipt.unit for receipt in every)),
+        assumes=tuple(dict.fromkeys(assumes)),
+        ledger_entries=(),
+        assumed_mechanism="; ".join(dict.fromkeys(made)) or None,
+    )
+
+
+def _added(people: str, against: str, said: Sequence[tuple[str, Promise]], once: bool) -> Promise:
+    budgets = [promise.budget for _, promise in said]
+    known = [budget for budget in budgets if isinstance(budget, (PureDP, ApproxDP))]
+    mechanism = "; ".join(f"{name}: {promise.mechanism}{_level(promise)}" for name, promise in said)
+    notes = "; ".join(dict.fromkeys(promise.note for _, promise in said if promise.note))
+    if len(known) < len(budgets):  # trust in place of a guarantee
+        return Promise(people, against, None, "; ".join(dict.fromkeys(p.mechanism for _, p in said)), notes)
+    if once:
+        most = max(known, key=lambda budget: (budget.epsilon, budget.delta))
+        made = "; ".join(dict.fromkeys(promise.mechanism for _, promise in said))
+        return Promise(people, against, most, made, notes)
+    epsilon = float(sum(Fraction(repr(float(budget.epsilon))) for budget in known))
+    delta = float(sum(Fraction(repr(float(budget.delta))) for budget in known))
+    relation = known[0].neighbours
+    whole = promised(epsilon, delta, relation)
+    return Promise(people, against, whole, mechanism, notes)
+
+
+def _level(promise: Promise) -> str:
+    budget = promise.budget
+    if not isinstance(budget, (PureDP, ApproxDP)):
+        return ""
+    delta = f", delta {budget.delta:g}" if budget.delta else ""
+    level = f"epsilon {budget.epsilon:.12g}{delta}"
+    if promise.mechanism.endswith(f"({level})"):
+        return ""
+    return f", in all {level}" if "(epsilon " in promise.mechanism else f" ({level})"
 
 
 # --- a release with it ------------------------------------------------------------------------------------------------

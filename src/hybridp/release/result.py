@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-import math
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
 
-from hybridp.errors import must
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heterogeneous import PersonalDP
+from hybridp.release.facts import SCHEMA, Facts
 from hybridp.release.receipt import Promise, Receipt
-from hybridp.release.style import SIMULATED, WARNING, shortly
+from hybridp.release.style import SIMULATED, WARNING
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
-__all__ = ["Anchored", "MixedBatch", "MixedLevel", "Result", "Shuffled", "ShuffledLevels", "Words", "each_in_words"]
-__all__ += ["differing_in", "said_of_gap", "gap_words", "interval_words", "people_words", "promise_words"]
+__all__ = ["Result", "Words", "interval_words", "people_words", "plan_document", "promise_words", "result_schema"]
+__all__ += ["sole"]
 
-G = TypeVar("G")
+Questions = Mapping[str, Mapping[str, Facts]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,120 +36,10 @@ class Words:
     remarks: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Anchored:
-    """The plain blend beside an anchored estimate, and how far reports can move the latter, whatever they say.
-
-    `most` is the farthest from the trusted group's own estimate, one number for each that is estimated; `reach` is the
-    leash in standard errors of the groups' difference.
-    """
-
-    plain: float | tuple[float, ...]
-    most: float | tuple[float, ...]
-    reach: float
-
-    def to_dict(self) -> dict[str, Any]:
-        listed = (list(x) if isinstance(x, tuple) else x for x in (self.plain, self.most))
-        return {**dict(zip(("plain", "most"), listed, strict=True)), "reach": self.reach}
-
-
-@dataclass(frozen=True, slots=True)
-class MixedBatch:
-    """So many batches of a mixer, each of this many people at least, and what each keeps.
-
-    `fakes`, told of the smallest batch, is the epsilon that is left if so many of its people are fakes.
-    """
-
-    people: int
-    many: int
-    budget: PureDP | ApproxDP
-    fakes: tuple[tuple[int, float], ...] = ()
-
-    @property
-    def text(self) -> str:
-        batches = "a batch" if self.many == 1 else f"{self.many:,} batches"
-        return f"in {batches} of {self.people:,}"
-
-    def to_dict(self) -> dict[str, Any]:
-        kept = {"people": self.people, "batches": self.many, "epsilon": self.budget.epsilon, "delta": self.budget.delta}
-        fakes = [{"fakes": fakes, "epsilon": left} for fakes, left in self.fakes]
-        return kept | ({"with_fakes": fakes} if fakes else {})
-
-
-@dataclass(frozen=True, slots=True)
-class Shuffled(Generic[G]):
-    """People who trust that mixer and curator do not collude: their own estimate, its weight, and their batches.
-
-    `epsilon` is what a report keeps by itself, `least` the public minimum of a batch.
-    """
-
-    group: G
-    weight: float | tuple[float, ...] | None
-    randomiser: str
-    epsilon: float
-    least: int
-    batches: tuple[MixedBatch, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        batches = [batch.to_dict() for batch in self.batches]
-        weight = list(self.weight) if isinstance(self.weight, tuple) else self.weight
-        stated = {"local_epsilon": self.epsilon, "least": self.least, "batches": batches}
-        return {"randomiser": self.randomiser, **({} if weight is None else {"weight": weight}), **stated}
-
-
-@dataclass(frozen=True, slots=True)
-class MixedLevel:
-    """People of one epsilon whose reports were mixed: how many, and what they keep by the size of their crowd.
-
-    `batches` counts people of this epsilon alone, where that many of them keep more than their report does by itself;
-    `unhidden` are the others.
-    """
-
-    epsilon: float
-    people: int
-    batches: tuple[MixedBatch, ...]
-    unhidden: int
-
-
-@dataclass(frozen=True, slots=True)
-class ShuffledLevels(Generic[G]):
-    """As `Shuffled`, where everyone has their own epsilon: `least` counts people of one epsilon in a batch."""
-
-    group: G
-    weight: float
-    randomiser: str
-    least: int
-    levels: tuple[MixedLevel, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        levels = [
-            {
-                "local_epsilon": level.epsilon if math.isfinite(level.epsilon) else "inf",
-                "people": level.people,
-                "unhidden": level.unhidden,
-                "batches": [batch.to_dict() for batch in level.batches],
-            }
-            for level in self.levels
-        ]
-        return {"randomiser": self.randomiser, "weight": self.weight, "least": self.least, "levels": levels}
-
-
 class Result(ABC):
     """A release or a plan. What it says is in `to_dict`; the other methods say the same to people."""
 
     __slots__ = ()
-
-    def __post_init__(self) -> None:
-        """Refuse an amplified promise to local people beside a number that the seal has not rounded (blend/sealed)."""
-        receipt = getattr(self, "receipt", None)
-        if receipt is not None and receipt.amplified:
-            rule = "must claim no amplification unless every published number is sealed"
-            must(self.sealed, "receipt", rule, f"an amplified promise on a {type(self).__name__} with others")
-
-    @property
-    def sealed(self) -> bool:
-        """Whether the reports show in nothing but numbers that went through the seal."""
-        return False
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
@@ -256,72 +147,56 @@ def promise_words(receipt: Receipt) -> str:
     return "; ".join(f"{_levels(budgets)} for {group} people" for group, budgets in groups.items())
 
 
-def people_words(trusted: int, local: int, mixed: int = 0) -> str:
+def people_words(trusted: int, local: int, shuffled: int = 0) -> str:
     """50,000 people, 1,000 trusting."""
-    if mixed:
-        return f"{trusted + local + mixed:,} people, {trusted:,} trusting and {mixed:,} shuffled"
+    if shuffled:
+        return f"{trusted + local + shuffled:,} people, {trusted:,} trusting and {shuffled:,} shuffled"
     if not (trusted and local):
         return f"{trusted + local:,} people, all {'trusting' if trusted else 'local'}"
     return f"{trusted + local:,} people, {trusted:,} trusting"
-
-
-def each_in_words(
-    title: str, names: tuple[str, str], rows: Sequence[tuple[str, ...]], level: float, *, joint: bool,
-    said: str,
-) -> Words:  # fmt: skip
-    """Several answers of one kind, a row each: both groups alone, their difference, and what is `said` of that."""
-    kind = "joint " if joint else ""
-    columns = (*names, "from", "to", "trusted alone", "local alone", "trusted less local", "p (groups differ)")
-    return Words(f"{title}, with {kind}{100 * level:.6g}% intervals", columns, rows, (said,) if said else ())
-
-
-def gap_words(gap: str | None, low: str | None, high: str | None) -> str:
-    """A difference and its interval in one cell."""
-    return "" if gap is None else gap if low is None else f"{gap} ({low} to {high})"
-
-
-def said_of_gap(facts: Mapping[str, Any]) -> str:
-    """How the groups compare in one statistic, from its published facts, and what that means for the estimate.
-
-    >>> gap = {"difference": -9.9, "interval": [-10.3, -9.5], "p_value": 1e-190, "test_level": 0.05}
-    >>> said_of_gap({"estimator": "everyone", "trusted": 40.1, "interval": [49.1, 49.9], "disagreement": gap})[:74]
-    'People who trust you differ from those who do not: 40.100 against 50.000 ('
-    """
-    gap, estimator = facts.get("disagreement") or {}, str(facts.get("estimator") or "")
-    if gap.get("said"):
-        return str(gap["said"])
-    p, places = gap.get("p_value"), gap.get("options") or gap.get("columns") or gap.get("groups") or ()
-    if p is None or isinstance(p, list) or places:
-        return differing_in(places, estimator)
-    apart, ends, own, difference = p < gap["test_level"], gap.get("interval"), facts.get("trusted"), gap["difference"]
-    if ends is None or own is None or isinstance(own, list) or facts.get("task") == "count":
-        said = f"People who trust you differ from those who do not (p = {p:.3g})."
-        return f"{said} {_counted(estimator)}" if apart else ""
-    wide = facts["interval"][1] - facts["interval"][0]
-    own, told, d, low, high = (shortly(x, wide) for x in (own, own - difference, difference, *ends))
-    said = f"(difference {d}, {low} to {high}, p = {p:.3g})."
-    if not apart:
-        return f"No sign that people who trust you differ from those who do not {said}"
-    return f"People who trust you differ from those who do not: {own} against {told} {said} {_counted(estimator)}"
-
-
-def differing_in(places: Sequence[str], estimator: str) -> str:
-    """The same of several answers, whose figures stand in a table; nothing where the groups differ in none."""
-    few = ", ".join(places[:5]) + (f" and {len(places) - 5} more" if len(places) > 5 else "")
-    return f"People who trust you differ from those who do not in {few}. {_counted(estimator)}" if places else ""
-
-
-def _counted(estimator: str) -> str:
-    if estimator in ("everyone", "full-lm"):
-        return "The estimate counts each group by its number of people."
-    if estimator == "skew-aware":
-        return "The estimator skew-aware weighs them by the gap that shows; everyone by their numbers of people."
-    if not estimator:
-        return "The estimate assumes that they are alike: read it with care."
-    return f"The estimator {estimator} assumes that they are alike; everyone would count each by its number of people."
 
 
 def interval_words(level: float, what: str, *, together: bool = False) -> str:
     """What an interval means, in a sentence."""
     share, hold = f"{100 * level:.6g}", "they hold" if together else "it holds"
     return f"A bar is a {share}% interval: in about {share} of 100 studies like this one {hold} {what}."
+
+
+def sole(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The only statistic of a document about one question; what more of them say is under their own names."""
+    ((facts,),) = (found.values() for found in document["questions"].values())
+    told: dict[str, Any] = facts
+    return told
+
+
+def result_schema() -> dict[str, Any]:
+    """The JSON Schema (2020-12) that every release and plan keeps to.
+
+    >>> result_schema()["$defs"]["release"]["properties"]["schema"]
+    {'const': 1}
+    """
+    found: dict[str, Any] = json.loads(files("hybridp.release").joinpath("result.schema.json").read_text("utf-8"))
+    return found
+
+
+def plan_document(
+    questions: Questions,
+    *,
+    people: float,
+    opt_in: float,
+    epsilon: float | str,
+    delta: float,
+    trusted_epsilon: float | str | None = None,
+    shuffled: int = 0,
+) -> dict[str, Any]:
+    """The whole plan: predictions, for so many people of whom so many trust (or trust a mixer), under this promise."""
+    told = {name: {key: dict(facts) for key, facts in found.items()} for name, found in questions.items()}
+    trusted = round(people * opt_in)
+    own = epsilon if trusted_epsilon is None else trusted_epsilon
+    groups = {"trusted": trusted, "local": round(people) - trusted - shuffled}
+    return {
+        "schema": SCHEMA,
+        "questions": told,
+        "people": {"n": people, "opt_in": opt_in, **groups, **({"shuffled": shuffled} if shuffled else {})},
+        "promise": {"epsilon": epsilon, "trusted_epsilon": own, "delta": delta},
+    }

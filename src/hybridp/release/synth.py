@@ -23,8 +23,9 @@ from hybridp.public.formulas import Atom, Count, Formula, parse_formula
 from hybridp.public.queries import MOST_CELLS, Feature, Piece, Schema, Workload
 from hybridp.public.synth import MeasuredQueries, MeasuredTable, significance
 from hybridp.release import style
-from hybridp.release.document import release_document, statistic
+from hybridp.release.facts import statistic
 from hybridp.release.receipt import Receipt
+from hybridp.release.release import Release
 from hybridp.release.result import Result, Words, promise_words
 
 if TYPE_CHECKING:
@@ -314,8 +315,9 @@ class SyntheticModel(Result):
             "marginals": marginals,
         }
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for programs: what `--json` prints."""
+    @property
+    def questions(self) -> dict[str, dict[str, Any]]:
+        """What a document says of it."""
         utility = {key: value for key, value in self.utility().items() if key != "marginals"}
         told = statistic(
             "synthetic-data",
@@ -330,7 +332,11 @@ class SyntheticModel(Result):
             measured={"tables": len(self.tables), "queries": sum(len(q.flat) for q in self.queries)},
             utility=utility,
         )
-        return release_document({"table": {"synthetic": told}}, level=None, receipt=self.receipt)
+        return {"table": {"synthetic": told}}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for programs: what `--json` prints."""
+        return Release(self.questions, None, self.receipt).to_dict()
 
     def to_frame(self) -> DataFrame:
         """One row a class of queries: how D' agrees with what was measured; needs pandas, the extra "frames"."""

@@ -50,10 +50,8 @@ from hybridp.public.synth_reports import MarginalReports
 from hybridp.public.ticks import TickReports
 from hybridp.public.vector import VectorInvite, VectorReportSums
 from hybridp.randomness import Randomness
-from hybridp.release.document import release_document
-from hybridp.release.groups import GroupsRelease
-from hybridp.release.study import StudyRelease
-from hybridp.release.vector import VectorMeanRelease
+from hybridp.release.release import Release
+from hybridp.release.several import as_count
 from hybridp.service.models import centres
 from hybridp.service.plans import Head, MeanPlan, PersonalPlan, QuestionsPlan, TablePlan
 from hybridp.service.problems import Refused
@@ -227,7 +225,7 @@ def answered(
     head: Head | None = None,
     *,
     rng: Randomness,
-) -> Callable[[tuple[int, ...]], StudyRelease | _Tabled]:
+) -> Callable[[tuple[int, ...]], Release]:
     """Draw the noise of every question's answer; what is returned states the release for the ids of its charges.
 
     `trusted` are how many people entrusted their answers, and these; `head` is the invitation of a second phase, which
@@ -248,19 +246,9 @@ def answered(
     return lambda entries: published(plan.declared, found, entries)
 
 
-@dataclass(frozen=True)
-class _Tabled:
-    """What is released of a synthetic table."""
-
-    document: dict[str, Any]
-
-    def to_dict(self) -> dict[str, Any]:
-        return self.document
-
-
 def _tabled(
     plan: TablePlan, told: Sequence[Heard], trusted: tuple[int, Entrusted] | None, *, rng: Randomness
-) -> Callable[[tuple[int, ...]], _Tabled]:
+) -> Callable[[tuple[int, ...]], Release]:
     """The same of a synthetic table: all its marginals of the trusted answers with noise, and the reports on each."""
     empty = [one.name for one, local in zip(plan.parts, told, strict=True) if trusted is None and not local.people]
     if empty:
@@ -272,9 +260,9 @@ def _tabled(
     sent = zip(told, study.invite.questions, strict=True)
     reports = MarginalReports(tuple(ShareReports(one.people, one.counts, q.oracle) for one, q in sent))
 
-    def state(entries: tuple[int, ...]) -> _Tabled:
+    def state(entries: tuple[int, ...]) -> Release:
         found, receipt = publish_mixed(study, own, reports, people, entries=entries, rng=rng)
-        return _Tabled(release_document({plan.asked.name: {"synthetic": found}}, level=plan.level, receipt=receipt))
+        return Release({plan.asked.name: {"synthetic": found}}, plan.level, receipt)
 
     return state
 
@@ -288,7 +276,7 @@ def _answer(one: Asked, local: Heard, answers: Entrusted | None, people: int, rn
             return _by_private_group(study, local, answers, people, rng)
         case ShareStudy() | MeanStudy():
             found = _blended(study, local, None if answers is None else _raw(study, answers), people, rng)[0]
-            return replace(found, counted=True) if isinstance(one.question, Count) else found
+            return as_count(found) if isinstance(one.question, Count) else found
         case TickStudy():
             return _ticks(study, local, answers, people, rng)
         case NumberStudy():
@@ -316,7 +304,7 @@ def vector_mean(
     people: int,
     *,
     rng: Randomness,
-) -> Callable[[tuple[int, ...]], VectorMeanRelease]:
+) -> Callable[[tuple[int, ...]], Release]:
     """The mean of several numbers: the noise on the sums of those who trust is drawn here; what is returned states the
     release for the ids of its charges."""
     study, trusted = study.decided(people, local.people), None
@@ -352,7 +340,7 @@ def _blended(
 
 def _by_private_group(
     study: JointStudy, told: Heard, answers: Entrusted | None, people: int, rng: Randomness
-) -> GroupsRelease:
+) -> Release:
     """Votes for a category and an answer at once (`hybridp.protocols.joint`)."""
     noisy = None
     if answers is not None:
@@ -368,7 +356,7 @@ def _by_group(
     told: Sequence[Heard],
     answers: Entrusted | None,
     rng: Randomness,
-) -> GroupsRelease:
+) -> Release:
     """Every group is a study of its own with the whole promise: nobody is in two (`hybridp.protocols.groups`).
 
     The trusted answers are unsealed once, whatever the number of groups: what is needed of each adds up.
@@ -421,7 +409,7 @@ def _number(
     return publish_number(
         study,
         one.name,
-        (people, local.people),
+        {"trusted": people, "local": local.people},
         totals,
         reports if local.people else None,
         BinnedReports(local.counts, invite.randomiser) if local.people and study.distribution is not None else None,

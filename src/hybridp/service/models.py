@@ -37,9 +37,7 @@ from hybridp.public.sums import NOTHING, column_sums
 from hybridp.public.vector import VectorReportSums
 from hybridp.public.vector_randomisers import ScalarReports
 from hybridp.randomness import Randomness
-from hybridp.release.kmeans import KMeansRelease
-from hybridp.release.regression import RegressionRelease
-from hybridp.release.study import StudyRelease
+from hybridp.release.release import Release
 from hybridp.service.plan import Groups, Plan, check_line, check_points, over
 from hybridp.service.problems import Refused
 from hybridp.service.questions import map_charges
@@ -135,14 +133,14 @@ def lines_of(document: str) -> dict[str, Invitation]:
 
 def piloted_line(
     question: Regression, study: RegressionStudy, trusted: tuple[int, Entrusted], expected: int, *, rng: Randomness
-) -> Callable[[tuple[int, ...]], tuple[RegressionRelease, dict[str, Any]]]:
+) -> Callable[[tuple[int, ...]], tuple[Release, dict[str, Any]]]:
     """The first phase: the trusted people's sums, with noise drawn here. What is returned states what they say for the
     ids of its charges, and the invitation to the `expected` local people that follows from it."""
     people, answers = trusted
     said = trusted_rounds(study, AnswerRows(answers, study.bounds, people), study.trusted(people, expected), rng=rng)
     assert said is not None
 
-    def state(entries: tuple[int, ...]) -> tuple[RegressionRelease, dict[str, Any]]:
+    def state(entries: tuple[int, ...]) -> tuple[Release, dict[str, Any]]:
         document = invitation_document(study, question.columns, said, expected, entries, simulated=rng.simulated)
         return publish_answers(invitation_of(document), None, joint=question.joint), document
 
@@ -151,11 +149,11 @@ def piloted_line(
 
 def regression_piloted(
     plan: RegressionPlan, trusted: tuple[int, Entrusted], *, rng: Randomness
-) -> Callable[[tuple[int, ...]], tuple[StudyRelease, dict[str, Any]]]:
+) -> Callable[[tuple[int, ...]], tuple[Release, dict[str, Any]]]:
     """The same of a study's only question: its release, and the invitation."""
     said = piloted_line(plan.asked, plan.study, trusted, plan.expected_local, rng=rng)
 
-    def state(entries: tuple[int, ...]) -> tuple[StudyRelease, dict[str, Any]]:
+    def state(entries: tuple[int, ...]) -> tuple[Release, dict[str, Any]]:
         found, document = said(entries)
         return published(plan.declared, {plan.asked.name: found}, ()), document
 
@@ -164,7 +162,7 @@ def regression_piloted(
 
 def regressed(
     plan: RegressionPlan, invite: Invitation, chunks: Iterable[Sequence[bytes]]
-) -> Callable[[tuple[int, ...]], StudyRelease]:
+) -> Callable[[tuple[int, ...]], Release]:
     """The second phase: local people's reports, blended with all that the first one heard. Nothing is drawn."""
     asked = invite.question.invite
     people, sums = 0, (NOTHING,) * asked.bounds.dimensions
@@ -214,7 +212,7 @@ class PointsPlan(Plan[Points]):
 
 def clustered(
     plan: PointsPlan, trusted: tuple[int, Entrusted] | None, chunks: Iterable[Sequence[bytes]], *, rng: Randomness
-) -> Callable[[tuple[int, ...]], StudyRelease]:
+) -> Callable[[tuple[int, ...]], Release]:
     """Draw the noise of the trusted people's counts and sums; what is returned states the release."""
     told = np.zeros(plan.invite.grid.cells, dtype=np.int64)
     for bodies in chunks:
@@ -231,7 +229,7 @@ def centres(
     trusted: tuple[int, Entrusted] | None,
     *,
     rng: Randomness,
-) -> KMeansRelease:
+) -> Release:
     """The centres, from how often each cell of the map was told and the points of those who trust, if any do."""
     local = ToldCells(told) if told.any() else None
     rows = None if trusted is None else AnswerPoints(trusted[1], study.box, trusted[0])

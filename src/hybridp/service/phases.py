@@ -37,7 +37,7 @@ from hybridp.public.shares import CountNoise, NoisyCounts
 from hybridp.public.study import Regression
 from hybridp.public.sums import NOTHING, exact_sums
 from hybridp.randomness import Randomness
-from hybridp.release.study import StudyRelease
+from hybridp.release.release import Release
 from hybridp.service.answering import column_of
 from hybridp.service.models import line_of, lines_of, piloted_line
 from hybridp.service.plans import Head, HeavyPlan, QuestionsPlan, RegressionPlan, SomePlan
@@ -48,7 +48,7 @@ __all__ = ["empty_list", "listed", "opt_in_document", "opt_in_of", "phase_two", 
 
 def piloted(
     plan: QuestionsPlan, trusted: tuple[int, Entrusted], *, rng: Randomness
-) -> Callable[[tuple[int, ...]], tuple[StudyRelease, dict[str, Any]]]:
+) -> Callable[[tuple[int, ...]], tuple[Release, dict[str, Any]]]:
     """The first phase: trusted people are counted, with noise drawn here. What is returned states their release for the
     ids of its charges, and the invitation to local people that follows from it (`hybridp.protocols.steered`)."""
     if not plan.parts[0].steered:
@@ -62,7 +62,7 @@ def piloted(
 
     told = hear(one.distribution, people, None, count)
 
-    def state(entries: tuple[int, ...]) -> tuple[StudyRelease, dict[str, Any]]:
+    def state(entries: tuple[int, ...]) -> tuple[Release, dict[str, Any]]:
         found = _steered(plan, told, (), False, rng)
         invited = steering_document(one.distribution, one.name, told, entries, simulated=rng.simulated)
         return published(plan.declared, found, entries), invited
@@ -72,7 +72,7 @@ def piloted(
 
 def _lines(
     plan: QuestionsPlan, trusted: tuple[int, Entrusted], rng: Randomness
-) -> Callable[[tuple[int, ...]], tuple[StudyRelease, dict[str, Any]]]:
+) -> Callable[[tuple[int, ...]], tuple[Release, dict[str, Any]]]:
     """The lines of all regressions, each at its part of the trusted people's promise; the rest waits."""
     expected, said = int(plan.declared.people.local or 0), {}
     for one in plan.parts:
@@ -81,7 +81,7 @@ def _lines(
             own = trusted[0], column_of(plan, one, trusted[1])
             said[one.name] = piloted_line(one.question, one.study, own, expected, rng=rng)
 
-    def state(entries: tuple[int, ...]) -> tuple[StudyRelease, dict[str, Any]]:
+    def state(entries: tuple[int, ...]) -> tuple[Release, dict[str, Any]]:
         both = {name: tell(entries) for name, tell in said.items()}
         found = published(plan.declared, {name: release for name, (release, _) in both.items()}, ())
         return found, {name: document for name, (_, document) in both.items()}
@@ -91,7 +91,7 @@ def _lines(
 
 def _mean_piloted(
     plan: QuestionsPlan, one: Asked, study: MeanStudy, people: int, answers: Entrusted, rng: Randomness
-) -> Callable[[tuple[int, ...]], tuple[StudyRelease, dict[str, Any]]]:
+) -> Callable[[tuple[int, ...]], tuple[Release, dict[str, Any]]]:
     """The same of a mean: all that trusted people say of it, and where local people are asked. One charge covers it."""
     source = Source(
         lambda places, stated: counting.count_answers(answers, study.bounds, places, stated, rng=rng),
@@ -102,7 +102,7 @@ def _mean_piloted(
     expected = plan.declared.people.local or 1
     said = trusted_say(study, one.name, people, expected, source, purpose=plan.title, rng=rng)
 
-    def state(entries: tuple[int, ...]) -> tuple[StudyRelease, dict[str, Any]]:
+    def state(entries: tuple[int, ...]) -> tuple[Release, dict[str, Any]]:
         found = publish_steered(said, None, rows=_CLIPPED, rng=rng)
         invited = replace(said, entries=entries, simulated=rng.simulated).document()
         return published(plan.declared, {one.name: found}, entries), invited
@@ -115,7 +115,7 @@ _CLIPPED = "devices clip numbers to the bounds"
 
 def _mean_steered(
     plan: QuestionsPlan, head: MeanSteering, chunks: Iterable[Sequence[bytes]], rng: Randomness
-) -> Callable[[tuple[int, ...]], StudyRelease]:
+) -> Callable[[tuple[int, ...]], Release]:
     invite, sums = head.invite, NOTHING
     for bodies in chunks:
         sums += exact_sums(unit_reports(invite.randomiser, invite.bounds, bodies))[0]
@@ -127,7 +127,7 @@ def _mean_steered(
 
 def steered(
     plan: QuestionsPlan, head: Steering | MeanSteering, chunks: Iterable[Sequence[bytes]], *, rng: Randomness
-) -> Callable[[tuple[int, ...]], StudyRelease]:
+) -> Callable[[tuple[int, ...]], Release]:
     """The second phase: local people's answers within the windows, blended with all that the first one heard."""
     if isinstance(head, MeanSteering):
         return _mean_steered(plan, head, chunks, rng)

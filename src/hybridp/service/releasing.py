@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -34,10 +33,8 @@ from hybridp.public.randomisers import Randomiser
 from hybridp.public.sums import NOTHING, Groups, column_sums, exact_sums, joined
 from hybridp.public.vector import VectorReportSums
 from hybridp.randomness import Randomness
-from hybridp.release.heavy import HeavyRelease
-from hybridp.release.mean import MeanRelease
 from hybridp.release.receipt import plain
-from hybridp.release.vector import VectorMeanRelease
+from hybridp.release.release import Release
 from hybridp.service.answering import answered, heard, randomiser_of, vector_mean
 from hybridp.service.core import Service, Study
 from hybridp.service.deletion import shred
@@ -284,9 +281,9 @@ def _prepared(db: Connection, service: Service, study: Study) -> Build:
             return lambda entries: _headed(study, centres(entries).to_dict())
 
 
-def _document(study: Study, found: MeanRelease | VectorMeanRelease | HeavyRelease) -> dict[str, Any]:
+def _document(study: Study, found: Release) -> dict[str, Any]:
     """The release as it is stored, under the name of the study's question."""
-    return _headed(study, replace(found, question=study.plan.asked.name).to_dict())
+    return _headed(study, found.named(study.plan.asked.name).to_dict())
 
 
 def _headed(study: Study, document: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,341 @@
+"""What a document says of one statistic: its facts, the cells in them, and the sentences that follow from them.
+
+A release is ``{"schema": 1, "questions": {NAME: {STATISTIC: {...}}}, "level", "simulated", "receipt"}``. With each
+statistic stand its ``estimate``, its ``interval`` as ``[low, high]``, the groups' own estimates as ``trusted``,
+``local`` and ``shuffled``, and whatever else is known. Several numbers are lists, named by ``options``, ``columns``,
+``records``, ``at`` or ``by``. Tables, frames, pictures and pages read their numbers here, from the published document.
+
+>>> facts = statistic("shares", [0.3, 0.7], ([0.2, 0.6], [0.4, 0.8]), [0.2, 0.8], options=["a", "b"])
+>>> [(cell.name, cell.estimate, cell.low, cell.trusted) for cell in cells("way", "shares", facts)]
+[('a', 0.3, 0.2, 0.2), ('b', 0.7, 0.6, 0.8)]
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from hybridp.public.errorlaw import NormalLaplace
+from hybridp.release.style import percent, shortly
+
+__all__ = ["GROUPS", "SCHEMA", "Cell", "Facts", "cells", "clipped_share", "differences", "heading", "is_share"]
+__all__ += ["labels", "people_of", "remarks", "said_of_gap", "statistic", "text", "times", "unsealed"]
+
+SCHEMA = 1
+"""The version of the shape. It changes when a key goes, moves or means something else; a new key is no change."""
+
+Facts = Mapping[str, Any]
+GROUPS = ("trusted", "local", "shuffled")
+_NAMED_BY = ("columns", "records", "options", "labels", "at")
+
+
+class Cell(NamedTuple):
+    """One published number: its name, the ends of its interval, what each group says alone, and how far they differ."""
+
+    question: str
+    statistic: str
+    name: str
+    estimate: float | None
+    low: float | None = None
+    high: float | None = None
+    trusted: float | None = None
+    local: float | None = None
+    shuffled: float | None = None
+    difference: float | None = None
+    difference_low: float | None = None
+    difference_high: float | None = None
+    p_value: float | None = None
+
+    @property
+    def width(self) -> float:
+        return math.inf if self.low is None or self.high is None else self.high - self.low
+
+
+def statistic(
+    task: str,
+    estimate: Any,
+    interval: Sequence[Any] | None,
+    trusted: Any = None,
+    local: Any = None,
+    **details: Any,
+) -> dict[str, Any]:
+    """What a release says about one statistic: the keys that all have, then its own."""
+    ends = None if interval is None else list(interval)
+    return {"task": task, "estimate": estimate, "interval": ends, "trusted": trusted, "local": local, **details}
+
+
+def labels(facts: Facts) -> list[str]:
+    """What the cells of a statistic are called, in the order of its lists; the only cell has no name."""
+    estimate = facts["estimate"]
+    if not isinstance(estimate, list):
+        return [str(next(iter(facts.get("options") or ()), ""))]
+    if "by" in facts:
+        options, groups = facts.get("options"), facts["by"]["categories"]
+        return [f"{group}: {option}" for group in groups for option in options] if options else list(groups)
+    if estimate and isinstance(estimate[0], list):
+        return [f"{i}: {column}" for i in range(1, len(estimate) + 1) for column in facts["columns"]]
+    known = [some for key in _NAMED_BY if len(some := facts.get(key) or ()) == len(estimate)]
+    return [_name(one) for one in (known[0] if known else range(1, len(estimate) + 1))]
+
+
+def _name(label: Any) -> str:
+    if isinstance(label, list | tuple):
+        return " / ".join("everything else" if part is None else str(part) for part in label)
+    return f"{label:g}" if isinstance(label, float) else str(label)
+
+
+def cells(question: str, name: str, facts: Facts, *, curves: bool = False) -> list[Cell]:
+    """Every number of a statistic; none of a model, and of a curve only where `curves` are asked for."""
+    if facts["estimate"] is None or (name == "distribution" and not curves):
+        return []
+    if facts["task"] == "kmeans":
+        return list(_centres(question, name, facts))
+    names = labels(facts)
+    gap = facts.get("disagreement") or {}
+    gap = {} if "at" in gap else gap  # told at a place of its own, not of these cells
+    columns = [facts["estimate"], *(facts.get("interval") or (None, None)), *(facts.get(group) for group in GROUPS)]
+    columns += [gap.get("difference"), *(gap.get("interval") or (None, None)), gap.get("p_value", facts.get("p_value"))]
+    lists = (_flat(column, facts["estimate"], len(names)) for column in columns)
+    every = (Cell(question, name, *numbers) for numbers in zip(names, *lists, strict=True))
+    return [cell for cell in every if cell.estimate is not None]
+
+
+def _centres(question: str, name: str, facts: Facts) -> Iterator[Cell]:
+    """The coordinates of every centre, and how many people are nearest to it, with 95 % of that number's noise."""
+    for i, (centre, size, error) in enumerate(
+        zip(facts["estimate"], facts["size"], facts["size_error"], strict=True), start=1
+    ):
+        for column, x in zip(facts["columns"], centre, strict=True):
+            yield Cell(question, name, f"{i}: {column}", x)
+        reach = math.nan if error is None or size is None else 1.96 * error
+        ends = (None, None) if math.isnan(reach) else (size - reach, size + reach)
+        yield Cell(question, name, f"{i}: people", size, *ends)
+
+
+def _flat(column: Any, like: Any, many: int) -> list[Any]:
+    """A column of numbers in the order of the labels; None where nothing is said."""
+    if not isinstance(like, list):
+        return [None if isinstance(column, list) else column]
+    if not isinstance(column, list) or len(column) != len(like):
+        return [None] * many
+    if not any(isinstance(one, list) for one in like):
+        return column
+    nothing = [None] * (many // len(like))
+    return [x for one in column for x in (nothing if one is None else one)]
+
+
+def is_share(facts: Facts) -> bool:
+    """Whether the numbers are shares of people, which people read in percent."""
+    task = facts["task"].removesuffix("-difference").removesuffix("-by-group").removesuffix("_by_group")
+    return task in ("shares", "histogram", "shares-below", "shares-above", "heavy-hitters", "distribution")
+
+
+def text(x: float | None, width: float, *, share: bool = False) -> str:
+    """A number for people, with the digits that an interval of this width leaves standing."""
+    if x is None:
+        return ""
+    if not math.isfinite(x):
+        return "infinite" if math.isinf(x) else "-"
+    if abs(x) >= 1e8:
+        return f"{x:,.4g}"
+    return f"{shortly(100 * x, 100 * width)}%" if share else shortly(x, width)
+
+
+def people_of(facts: Facts) -> dict[str, int]:
+    """How many people of each group took part in an answer."""
+    groups = facts.get("groups") or {"trusted": {"people": facts.get("people") or 0}}
+    return {name: groups[name]["people"] if name in groups else 0 for name in GROUPS[: max(2, len(groups))]}
+
+
+def times(facts: Facts, factor: float, task: str | None = None, **more: Any) -> dict[str, Any]:
+    """The facts with every number in the answer's unit this often: a mean's as the sum's, a share's as the count's.
+
+    >>> times({"task": "mean", "estimate": 2.0, "interval": [1.0, 3.0], "trusted": None}, 10, "sum")["interval"]
+    [10.0, 30.0]
+    """
+
+    def scaled(value: Any) -> Any:
+        return None if value is None else [scaled(x) for x in value] if isinstance(value, list) else factor * value
+
+    def within(name: str, keys: tuple[str, ...]) -> dict[str, Any]:
+        part = facts.get(name)
+        return {} if not part else {name: {**part, **{key: scaled(part[key]) for key in keys if key in part}}}
+
+    own = {name: scaled(facts[name]) for name in ("estimate", "interval", *GROUPS, "unbiased") if name in facts}
+    gap = {} if "at" in (facts.get("disagreement") or {}) else within("disagreement", ("difference", "interval"))
+    return {**facts, "task": task or facts["task"], **own, **gap, **within("anchor", ("plain", "most")), **more}
+
+
+def clipped_share(count: float, people: int, scale: float, level: float, sd: float = 0.0) -> dict[str, Any]:
+    """A share of trusted people from a count with Laplace and normal noise, which is all of its error."""
+    reach = NormalLaplace(sd, scale).quantile((1 + level) / 2) + 0.5
+    share, low, high = (min(max(x / people, 0.0), 1.0) for x in (count, count - reach, count + reach))
+    return {"share": share, "interval": [low, high]}
+
+
+_SEALED = {"task", "estimate", "interval", "unbiased", "what", "clipped_to", "estimator", "weight", "mechanisms"}
+_SEALED |= {"joint", "people"}
+
+
+def unsealed(facts: Facts) -> list[str]:
+    """What a statistic says beside the numbers that went through the seal, and beside public facts."""
+    every = (item for one in (facts.get("groups") or {}).values() for item in one.items())
+    groups = [key for key, value in every if key != "people" and value is not None]
+    gap = [key for key, value in (facts.get("disagreement") or {}).items() if value is not None]
+    rest = [
+        key for key, value in facts.items() if value is not None and key not in _SEALED | {"groups", "disagreement"}
+    ]
+    return groups + gap + rest
+
+
+# --- sentences --------------------------------------------------------------------------------------------------------
+
+
+def heading(question: str, name: str, facts: Facts) -> str:
+    """What was estimated, for a title."""
+    task, many = facts["task"], len(facts["estimate"]) if isinstance(facts["estimate"], list) else 1
+    if "by" in facts:
+        what = f"Shares of {question}" if facts.get("options") else f"Mean {question}"
+        return f"{what} by {facts['by']['column']}"
+    named = question not in ("value", "vector", "records", "points", "table")
+    match task:
+        case "mean" | "sum":
+            return f"{task.capitalize()} {question}" if named else task.capitalize()
+        case "shares" | "histogram":
+            return f"Shares by {question}"
+        case "count":
+            return f"People with {facts['options'][0]} in {question}"
+        case "vector-mean":
+            return f"Means of {many:,} columns"
+        case "regression":
+            return f"{facts['kind'].capitalize()} regression of {question} on {', '.join(facts['columns'][1:])}"
+        case "heavy-hitters":
+            return f"{many:,} frequent records"
+        case "kmeans":
+            return f"{many:,} centres of {', '.join(facts['columns'])} ({facts['method']})"
+        case "synthetic-data":
+            return f"A synthetic table of {', '.join(facts['features'])}"
+    return f"What changed in {question}" if task.endswith("-difference") else question
+
+
+def said_of_gap(facts: Facts) -> str:
+    """How the groups compare in one statistic, from its published facts, and what that means for the estimate.
+
+    >>> gap = {"difference": -9.9, "interval": [-10.3, -9.5], "p_value": 1e-190, "test_level": 0.05}
+    >>> said_of_gap({"estimator": "everyone", "trusted": 40.1, "interval": [49.1, 49.9], "disagreement": gap})[:74]
+    'People who trust you differ from those who do not: 40.100 against 50.000 ('
+    """
+    gap, estimator = facts.get("disagreement") or {}, str(facts.get("estimator") or "")
+    p, places = gap.get("p_value"), gap.get("options") or gap.get("columns") or gap.get("groups") or ()
+    if p is None or isinstance(p, list) or places:
+        few = ", ".join(places[:5]) + (f" and {len(places) - 5} more" if len(places) > 5 else "")
+        return f"People who trust you differ from those who do not in {few}. {_counted(estimator)}" if places else ""
+    apart, ends, own, difference = p < gap["test_level"], gap.get("interval"), facts.get("trusted"), gap["difference"]
+    if "at" in gap and ends is not None:
+        said = (
+            f"{percent(gap['trusted'], 3)} of those who trust and {percent(gap['local'], 3)} of the others are at or "
+            f"below {gap['at']:,.6g}, a difference of {100 * difference:.1f} points "
+            f"({100 * ends[0]:.1f} to {100 * ends[1]:.1f}; p = {p:.3g})"
+        )
+        if not apart:
+            return f"No sign that the groups disagree: where they are most clearly apart, {said}."
+        right = "each counts by its number of people" if estimator in ("everyone", "steered") else "read with care"
+        return f"The groups DISAGREE: {said}; {right}."
+    if ends is None or own is None or isinstance(own, list) or facts.get("task") == "count":
+        said = f"People who trust you differ from those who do not (p = {p:.3g})."
+        return f"{said} {_counted(estimator)}" if apart else ""
+    wide = facts["interval"][1] - facts["interval"][0]
+    own, told, d, low, high = (shortly(x, wide) for x in (own, own - difference, difference, *ends))
+    said = f"(difference {d}, {low} to {high}, p = {p:.3g})."
+    if not apart:
+        return f"No sign that people who trust you differ from those who do not {said}"
+    return f"People who trust you differ from those who do not: {own} against {told} {said} {_counted(estimator)}"
+
+
+def _counted(estimator: str) -> str:
+    if estimator in ("everyone", "full-lm"):
+        return "The estimate counts each group by its number of people."
+    if estimator == "skew-aware":
+        return "The estimator skew-aware weighs them by the gap that shows; everyone by their numbers of people."
+    if not estimator:
+        return "The estimate assumes that they are alike: read it with care."
+    return f"The estimator {estimator} assumes that they are alike; everyone would count each by its number of people."
+
+
+def remarks(facts: Facts) -> Iterator[str]:
+    """What must be said beside the numbers of a statistic."""
+    p_values = _numbers((facts.get("disagreement") or {}).get("p_value"))
+    if said := said_of_gap(facts):
+        yield said
+    elif len(p_values) > 1:
+        yield (
+            "No sign that people who trust you differ from those who do not "
+            f"(smallest p = {min(p_values):.3g}, adjusted for {len(p_values)})."
+        )
+    if weights := [f"{w:.3g}" for w in sorted(_numbers(facts.get("weight")))]:
+        rule = f"Estimator {facts['estimator']}; weight" if facts.get("estimator") else "Weight"
+        yield f"{rule} of trusted people: {' to '.join(dict.fromkeys((weights[0], weights[-1])))}."
+    if facts.get("window"):
+        low, high = facts["window"]
+        yield f"Local people were asked between {low:,.6g} and {high:,.6g}; trusted people tell what lies outside."
+    for key, what in (("left_out", "Left out, without an answer"), ("clipped", "Clipped by the bounds")):
+        if one := facts.get(key):
+            yield "{}: {:.2%} of trusted people ({:.2%} to {:.2%}).".format(what, one["share"], *one["interval"])
+    if anchor := facts.get("anchor"):
+        yield _anchored(anchor, facts)
+    for at, (low, high) in zip(facts.get("at") or (), facts.get("windows") or (), strict=False):
+        yield f"Quantile {at:g} lies almost certainly between {low:,.6g} and {high:,.6g}."
+    if rest := facts.get("wildcards"):
+        yield "A range of ranks: those records cannot be told apart."
+        shares = zip(rest["records"], rest["estimate"], strict=True)
+        yield f"The rest: {'; '.join(f'{_name(record)}: {100 * x:.3g}%' for record, x in shares)}."
+    if facts["task"] == "regression" and any(x is None or math.isinf(x) for x in facts["interval"][0]):
+        yield "The spread of the columns cannot be told from the noise: the intervals have no ends."
+    yield from _merged(facts.get("by"))
+
+
+def _numbers(values: Any) -> list[float]:
+    """The numbers in lists of lists."""
+    if isinstance(values, list):
+        return [x for one in values for x in _numbers(one)]
+    return [] if values is None else [values]
+
+
+def _anchored(anchor: Facts, facts: Facts) -> str:
+    most = anchor["most"]
+    if not isinstance(most, list):
+        within, plain = (f"{x:,.6g}" for x in (most, anchor["plain"]))
+        return (
+            f"Whatever local people send, the estimate stays within {within} of the trusted group's own; without that "
+            f"rule it would be {plain}."
+        )
+    far = [x for x in most if x is not None]
+    if facts["task"] == "vector-mean":
+        sides = zip(most, facts["bounds"]["lower"], facts["bounds"]["upper"], strict=True)
+        share = max(x / (b - a) for x, a, b in sides if x is not None)
+        what = f"no mean moves farther than {share:.3g} of its column's range"
+    else:
+        what = f"no share moves farther than {max(far, default=0.0):.2%}"
+    return f"Whatever reports say, {what} from the trusted group's; --json has every bound, and the blend without it."
+
+
+def _merged(by: Facts | None) -> Iterator[str]:
+    if by is None:
+        return
+    few = f"fewer than {by['least']:,} people{', by noisy counts' if by['private'] else ''}"
+    for name, members in zip(by["categories"], by["members"], strict=True):
+        if len(members) > 1:
+            yield f"`{name}` is {', '.join(members)}: groups of {few}."
+    if by["withheld"]:
+        yield f"Withheld: {', '.join(by['withheld'])}, together {few}."
+
+
+def differences(facts: Facts) -> list[Cell]:
+    """One group less another, its interval, and the adjusted p-value of no difference; of shares option by option."""
+    found = []
+    for gap in facts.get("differences") or ():
+        pair = f"{gap['of']} - {gap['less']}" + (f": {gap['option']}" if gap["option"] is not None else "")
+        low, high = gap["interval"]
+        found.append(Cell("", "difference", pair, gap["estimate"], low, high, p_value=gap["p_value"]))
+    return found

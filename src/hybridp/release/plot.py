@@ -1,0 +1,263 @@
+"""Pictures of a release, drawn from its published facts; matplotlib is imported when one is drawn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from hybridp.errors import must
+from hybridp.release import style
+from hybridp.release.facts import GROUPS, Cell, Facts, cells, heading, is_share, people_of, said_of_gap, text
+from hybridp.release.result import interval_words, people_words, promise_words
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from hybridp.release.release import Release
+
+__all__ = ["draw"]
+
+_MOST = 60  # names that a picture can hold
+_OWN_SCALES = 14  # numbers that can each have a scale of their own
+_RECORDS = 30
+_TRUE = {"shares": "share of its option", "histogram": "share of its bin", "vector-mean": "mean of its column"}
+_TRUE |= {"regression": "coefficient", "heavy-hitters": "share of its record"}
+
+
+def draw(release: Release, ax: Axes | None = None) -> Axes:
+    """Every question's picture, one below the other."""
+    if len(release.questions) == 1:
+        return _question(release, ax)
+    names = list(release.questions)
+    if release.receipt.promises:
+        release = replace(release, notes=(*release.notes, "The promise is for all questions together."))
+    if ax is None:
+        import matplotlib.pyplot as plt
+
+        whole = plt.figure(figsize=(7.2, 3.2 * len(names)), layout="constrained")
+        parts: Any = whole.subfigures(len(names), 1)
+        drawn = [_question(release[name], part.subplots()) for part, name in zip(parts, names, strict=True)]
+        return drawn[0]
+    place, figure = ax.get_subplotspec(), ax.figure
+    must(place is not None, "ax", "must be axes of a grid, which several questions divide", "others")
+    assert place is not None
+    ax.set_axis_off()
+    grid = place.subgridspec(len(names), 1)
+    for row, name in enumerate(names):
+        _question(release[name], figure.add_subplot(grid[row]))
+    return ax
+
+
+def _question(release: Release, ax: Axes | None) -> Axes:
+    ((question, statistics),) = release.questions.items()
+    if "distribution" in statistics:
+        return _curve(release, question, statistics, ax)
+    key, facts = next(iter(statistics.items()))
+    every = cells(question, key, facts)
+    if facts["task"] == "kmeans":
+        return _centres(release, facts, ax)
+    if len(every) == 1 and "by" not in facts:
+        return _one(release, every[0], facts, ax)
+    if facts["task"] in ("vector-mean", "regression") and len(every) <= _OWN_SCALES and not _alike(facts):
+        return _own_scales(release, every, facts, ax)
+    return _many(release, every, facts, ax)
+
+
+def _alike(facts: Facts) -> bool:
+    """Whether all columns have one scale."""
+    bounds = facts.get("bounds")
+    return bounds is not None and len(set(zip(bounds["lower"], bounds["upper"], strict=True))) == 1
+
+
+def _row(cell: Cell, facts: Facts, different: Sequence[str] = ()) -> style.Row:
+    share = is_share(facts)
+    at, low, high = (text(x, cell.width, share=share) for x in (cell.estimate, cell.low, cell.high))
+    words = f"{at}  ({low} to {high})" + ("  groups differ" if cell.name in different else "")
+    name = cell.name if len(cell.name) <= 34 or facts["task"] != "heavy-hitters" else f"{cell.name[:33]}…"
+    return style.Row(name, _at(cell.estimate), _at(cell.low), _at(cell.high), words, at)
+
+
+def _at(x: float | None) -> float:
+    return math.nan if x is None else x
+
+
+def _dress(release: Release, ax: Axes, facts: Facts, true: str, more: str = "", **how: Any) -> Axes:
+    question, key = next((q, key) for q, some in release.questions.items() for key in some)
+    joint = bool(facts.get("joint"))
+    all_of = f"all true {true.split(' of its ')[0]}s at once" if joint else f"the true {true}"
+    level = interval_words(release.level, all_of, together=joint) if release.level is not None and true else ""
+    what = f"Distribution of {question}" if facts["task"] == "distribution" else heading(question, key, facts)
+    people = people_of(facts)
+    who = [people_words(**people)] if any(people.values()) else []
+    who += [promise_words(release.receipt)] if release.receipt.promises else []
+    style.dress(
+        ax,
+        ": ".join(filter(None, (what, ", ".join(who)))),
+        " ".join(filter(None, (level, more, said_of_gap(facts), *release.notes))),
+        simulated=release.simulated,
+        **how,
+    )
+    return ax
+
+
+def _one(release: Release, cell: Cell, facts: Facts, ax: Axes | None) -> Axes:
+    """One number: everybody's, and each group's own."""
+    share, wide = is_share(facts), cell.width
+    rule = facts.get("estimator") or "everyone"
+    everyone = "everyone" if rule == "everyone" else f"everyone ({rule})"
+    named = [(everyone, cell.estimate, cell.low, cell.high, style.INK)]
+    colours = {"trusted": style.TRUSTED, "local": style.LOCAL, "shuffled": style.SHUFFLED}
+    for name in GROUPS:
+        group = (facts.get("groups") or {}).get(name, {})
+        own, reach = getattr(cell, name), group.get("half_width")
+        if own is not None and reach is not None:
+            named.append((f"{group['people']:,} {name} people alone", own, own - reach, own + reach, colours[name]))
+    ax = style.new_axes(ax, 7.2, 1.35 + 0.55 * len(named))
+    rows = []
+    for name, x, low, high, colour in named:
+        at, *ends = (text(v, wide, share=share) for v in (x, low, high))
+        rows.append(style.Row(name, _at(x), _at(low), _at(high), f"{at}  ({' to '.join(ends)})", at, colour))
+    style.interval_rows(ax, rows)
+    style.plain_numbers(ax.xaxis, percents=share)
+    ax.set_xlabel("people" if facts["task"] == "count" else cell.question)
+    return _dress(release, ax, facts, facts.get("what") or facts["task"])
+
+
+def _many(release: Release, every: list[Cell], facts: Facts, ax: Axes | None) -> Axes:
+    """A dot and an interval for each number, one scale for all."""
+    share, records = is_share(facts), facts["task"] == "heavy-hitters"
+    shown = every[:_RECORDS] if records else every
+    changes = facts["task"].endswith("-difference")
+    apart = () if changes else release.different
+    rows, crowd = [_row(cell, facts, apart) for cell in shown], len(shown) > _MOST
+    ax = style.new_axes(ax, 7.2, 4.8 if crowd else 1.5 + 0.28 * max(len(rows), 1))
+    rows = [row._replace(label="", words="", brief="") for row in rows] if crowd else rows
+    style.interval_rows(ax, rows, beside=True)
+    if changes:
+        ax.axvline(0, color=style.QUIET, lw=0.8, ls=":")
+    elif share:
+        ax.set_xlim(left=0)
+    style.plain_numbers(ax.xaxis, percents=share)
+    by = "the group's people" if "by" in facts else "people"
+    unit = f"share of {by}" if share else next(iter(release.questions))
+    ax.set_xlabel("second wave less first" if changes else unit)
+    if crowd:
+        ax.set_yticks([])
+        ax.set_ylabel(f"{len(rows):,} of them, in their order")
+    more = f"The {_RECORDS} most frequent of {len(every):,} are shown." if len(every) > len(shown) else ""
+    group = f"{'share' if share else 'mean'} of its group" if "by" in facts else "change" if changes else "number"
+    return _dress(release, ax, facts, _TRUE.get(facts["task"], group), more)
+
+
+def _own_scales(release: Release, every: list[Cell], facts: Facts, ax: Axes | None) -> Axes:
+    """Each number on a line of its own, with ticks in its own unit; of a coefficient the line holds zero."""
+    from matplotlib.ticker import MaxNLocator
+
+    ax = style.new_axes(ax, 7.2, 1.5 + 0.62 * len(every))
+    zero, rows = facts["task"] == "regression", []
+    for y, cell in enumerate(every):
+        row = _row(cell, facts, release.different)
+        if not math.isfinite(cell.width):
+            said = "cannot be told from the noise"
+            rows.append(row._replace(x=math.nan, low=0.0, high=1.0, words=said, brief="unknown"))
+            continue
+        ends = [row.low, row.high, *([0.0] if zero else [])]
+        reach = (max(ends) - min(ends)) or max(abs(row.x), 1.0) * 1e-6
+        start, wide = min(ends) - 0.2 * reach, 1.4 * reach
+
+        def place(v: float, start: float = start, wide: float = wide) -> float:
+            return (v - start) / wide
+
+        rows.append(row._replace(x=place(row.x), low=place(row.low), high=place(row.high)))
+        ax.plot([0, 1], [y, y], color=style.FAINT, lw=0.8, zorder=1)
+        if zero:
+            ax.plot([place(0.0)] * 2, [y - 0.25, y + 0.25], color=style.QUIET, lw=1.2, zorder=1)
+        for tick in MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]).tick_values(start, start + wide):
+            if 0.02 <= place(tick) <= 0.98:
+                ax.plot([place(tick)] * 2, [y + 0.06, y + 0.12], color=style.QUIET, lw=0.8, zorder=1)
+                ax.annotate(
+                    style.number(tick), (place(tick), y), xytext=(0, -style.points(ax, 7)), va="top", ha="center",
+                    textcoords="offset points", fontsize=style.points(ax, 8), color=style.QUIET,
+                )  # fmt: skip
+    style.interval_rows(ax, rows)
+    ax.set_xlim(0, 1)
+    ax.set_xticks([])
+    ax.set_ylim(len(rows) - 0.45, -0.6)
+    found = _dress(release, ax, facts, _TRUE[facts["task"]], "Each has a scale of its own.", grid="")
+    ax.spines[["left", "bottom"]].set_visible(False)
+    return found
+
+
+def _curve(release: Release, question: str, statistics: Any, ax: Axes | None) -> Axes:
+    """The distribution function with its band, the quantiles on it, and the mean."""
+    ax = style.new_axes(ax, 7.2, 4.6)
+    facts = statistics["distribution"]
+    ax.fill_between(facts["at"], *facts["interval"], color=style.TRUSTED, alpha=0.22, lw=0)
+    ax.plot(facts["at"], facts["estimate"], color=style.INK, lw=2)
+    if told := statistics.get("quantiles"):
+        for at, x, low, high in zip(told["at"], told["estimate"], *told["interval"], strict=True):
+            ax.plot([low, high], [at, at], color=style.LOCAL, alpha=0.5, lw=style.points(ax, 4))
+            ax.plot(x, at, "o", color=style.LOCAL, ms=style.points(ax, 6.5), mec="white", mew=1)
+            ax.annotate(
+                f"{style.percent(at)} are at most {style.shortly(x, high - low)}", (x, at),
+                xytext=(style.points(ax, 8), -style.points(ax, 6)), textcoords="offset points", va="top",
+                fontsize=style.points(ax, 9), color=style.LOCAL,
+            )  # fmt: skip
+    ax.set_xlim(*facts["clipped_to"])
+    ax.set_ylim(0, 1)
+    if told := statistics.get("mean"):
+        _mean(ax, told["estimate"], *told["interval"])
+    style.plain_numbers(ax.xaxis)
+    style.plain_numbers(ax.yaxis, percents=True)
+    ax.set_xlabel(question)
+    ax.set_ylabel("people at or below")
+    band = "The band is made of such intervals, each by itself."
+    joint = any(one.get("joint") for one in statistics.values())
+    return _dress(release, ax, {**facts, "joint": joint}, "number", band, grid="both")
+
+
+def _mean(ax: Axes, x: float, low: float, high: float) -> None:
+    ax.axvspan(low, high, color=style.INK, alpha=0.12, lw=0)
+    ax.axvline(x, color=style.INK, lw=style.points(ax, 1.2), ls="--")
+    first, last = ax.get_xlim()  # above the curve, left of the mean, nothing else is said: if there is room
+    left = x - first > 0.2 * (last - first)
+    ax.annotate(
+        f"mean {style.shortly(x, high - low)}", (low if left else high, 0.97 if left else 0.02),
+        xytext=(style.points(ax, -5 if left else 5), 0), textcoords="offset points",
+        ha="right" if left else "left", va="top" if left else "bottom", fontsize=style.points(ax, 9), color=style.INK,
+    )  # fmt: skip
+
+
+def _centres(release: Release, facts: Facts, ax: Axes | None) -> Axes:
+    """Centres in the first two coordinates, discs as large as the clusters, inside the public bounds."""
+    ax = style.new_axes(ax, 6.0, 5.4)
+    columns, sizes = facts["columns"], [0.0 if s is None else s for s in facts["size"]]
+    flat, largest = len(columns) == 1, max(sizes, default=0.0) or 1.0
+    for centre, size, error in zip(facts["estimate"], sizes, facts["size_error"], strict=True):
+        at = (centre[0], 0.0 if flat else centre[1])
+        area = (90 + 1200 * max(size, 0.0) / largest) * (style.points(ax, 10) / 10) ** 2
+        ax.scatter(*at, s=area, color=style.TRUSTED, alpha=0.22, linewidths=0)
+        ax.plot(*at, "+", color=style.INK, ms=8, mew=1.6)
+        reach = "" if error is None else f" ± {1.96 * error:,.0f}"
+        ax.annotate(
+            f"{size:,.0f}{reach} people", at, xytext=(0, -math.sqrt(area) / 2 - 3), textcoords="offset points",
+            fontsize=style.points(ax, 9.5), color=style.INK, ha="center", va="top",
+        )  # fmt: skip
+    lower, upper = facts["bounds"]["lower"], facts["bounds"]["upper"]
+    ax.set_xlim(lower[0], upper[0])
+    ax.set_ylim(*((-1.0, 1.0) if flat else (lower[1], upper[1])))
+    ax.set_xlabel(columns[0])
+    style.plain_numbers(ax.xaxis)
+    if flat:
+        ax.set_yticks([])
+    else:
+        ax.set_ylabel(columns[1])
+        style.plain_numbers(ax.yaxis)
+    seen = "" if len(columns) <= 2 else f" The first two of {len(columns)} coordinates are shown."
+    said = (
+        "A cross is a centre; its disc is as large as the noisy number of people nearest to it, given with "
+        f"95% of its noise where that is known. The axes span the public bounds.{seen}"
+    )
+    return _dress(release, ax, facts, "", said, grid="x" if flat else "both")

@@ -1,0 +1,372 @@
+"""A published answer, whatever was asked: named cells with intervals, groups and differences, and one receipt."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hybridp.errors import InvalidInput, must
+from hybridp.release.facts import (
+    GROUPS,
+    SCHEMA,
+    Cell,
+    Facts,
+    cells,
+    differences,
+    heading,
+    is_share,
+    people_of,
+    remarks,
+    said_of_gap,
+    text,
+    unsealed,
+)
+from hybridp.release.receipt import Receipt
+from hybridp.release.result import Questions, Result, Words, people_words, promise_words
+from hybridp.release.style import SIMULATED
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pandas import DataFrame
+
+    from hybridp.release.synth import SyntheticModel
+
+__all__ = ["Release", "read"]
+
+_DRAWN = ("distribution", "synthetic")
+_AT = {"quantiles": "{} quantile", "shares-below": "share at or below {}", "shares-above": "share above {}"}
+
+
+@dataclass(frozen=True)
+class Release(Result):
+    """What was published, whatever was asked: facts by question and statistic, and the receipt.
+
+    `cells` are its numbers, each with its name, interval, what each group says alone and how far they differ; tables,
+    pictures, frames and pages read them there, so that all show the same. ``release["salary"]`` is the answer to one
+    question. Of a release with one number, `estimate`, `low`, `high`, `trusted`, `local`, `difference` and `p_value`
+    are that number's, and `facts` says how it was made. `level` is the coverage of every interval, None without any.
+    """
+
+    questions: Questions
+    level: float | None
+    receipt: Receipt
+    title: str = ""
+    notes: tuple[str, ...] = ()
+    """What must be said beside all of it."""
+    joined: bool = field(default=False, repr=False)
+    """Put together from releases that were held to their own receipts."""
+    models: Mapping[str, SyntheticModel] = field(default_factory=dict, repr=False, compare=False)
+    """The synthetic tables that were fitted, by the names of their questions: they answer queries, and draw rows."""
+
+    def __post_init__(self) -> None:
+        """Refuse an amplified promise to local people beside a number that the seal has not rounded (blend/sealed)."""
+        if self.receipt.amplified and not self.joined:
+            rule = "must claim no amplification unless every published number is sealed"
+            told = [key for _, _, facts in self._each() for key in unsealed(facts)]
+            must(not told, "receipt", rule, f"an amplified promise beside {', '.join(dict.fromkeys(told))}")
+
+    def _each(self) -> list[tuple[str, str, Facts]]:
+        return [(name, key, facts) for name, some in self.questions.items() for key, facts in some.items()]
+
+    # --- what it says -------------------------------------------------------------------------------------------------
+
+    @property
+    def simulated(self) -> bool:
+        return self.receipt.simulated
+
+    @cached_property
+    def cells(self) -> tuple[Cell, ...]:
+        """Every published number, in the order of the questions."""
+        return tuple(cell for name, key, facts in self._each() for cell in cells(name, key, facts))
+
+    @property
+    def facts(self) -> Facts:
+        """What is said of the only statistic."""
+        every = self._each()
+        must(
+            len(every) == 1, "facts", "must be those of the only statistic: name one as questions[...][...]", len(every)
+        )
+        return every[0][2]
+
+    def __getitem__(self, question: str) -> Release:
+        known = ", ".join(self.questions)
+        must(question in self.questions, "question", f"must be one of {known}", question)
+        return replace(self, questions={question: self.questions[question]}, title="", joined=True)
+
+    def of(self, statistic: str) -> Release:
+        """One statistic of the only question."""
+        ((name, known),) = self.questions.items()
+        must(statistic in known, "statistic", f"must be one of {', '.join(known)}", statistic)
+        return replace(self, questions={name: {statistic: known[statistic]}}, joined=True)
+
+    def named(self, question: str) -> Release:
+        """The same, of one question under its name."""
+        (statistics,) = self.questions.values()
+        return replace(self, questions={question: statistics})
+
+    @property
+    def _only(self) -> Cell:
+        must(
+            len(self.cells) == 1, "release", "must hold one number for this: see cells, or to_frame()", len(self.cells)
+        )
+        return self.cells[0]
+
+    @property
+    def estimate(self) -> float:
+        return _known(self._only.estimate)
+
+    @property
+    def low(self) -> float:
+        return _known(self._only.low)
+
+    @property
+    def high(self) -> float:
+        return _known(self._only.high)
+
+    @property
+    def trusted(self) -> float | None:
+        """What trusted people say alone."""
+        return self._only.trusted
+
+    @property
+    def local(self) -> float | None:
+        """What local people say alone."""
+        return self._only.local
+
+    @property
+    def difference(self) -> float | None:
+        """What trusted people say less what the others say."""
+        return self._only.difference
+
+    @property
+    def p_value(self) -> float | None:
+        return self._only.p_value
+
+    @property
+    def people(self) -> dict[str, int]:
+        """How many people of each group took part; of several answers, the most."""
+        every = [people_of(facts) for _, _, facts in self._each()]
+        names = dict.fromkeys(name for one in every for name in one)
+        return {name: max(one.get(name, 0) for one in every) for name in names}
+
+    @property
+    def different(self) -> tuple[str, ...]:
+        """The numbers in which people who trust differ from those who do not, at the level of the intervals."""
+        apart = 1 - (self.level or 1.0)
+        return tuple(cell.name for cell in self.cells if cell.p_value is not None and cell.p_value < apart)
+
+    # --- for programs -------------------------------------------------------------------------------------------------
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for programs: what `--json` prints, `--out` writes, a ledger keeps and the service hands out."""
+        told = {name: {key: dict(facts) for key, facts in some.items()} for name, some in self.questions.items()}
+        document = {"schema": SCHEMA, "questions": told, "level": self.level, "simulated": self.simulated}
+        if self.title:
+            document["title"] = self.title
+        if self.notes:
+            document["notes"] = list(self.notes)
+        return {**document, "receipt": self.receipt.to_dict()}
+
+    @classmethod
+    def of_dict(cls, document: Any, name: str = "release") -> Release:
+        """A release from its document, which a refusal calls by this name."""
+        ok = isinstance(document, Mapping) and document.get("schema") == SCHEMA and "receipt" in document
+        if not ok or not isinstance(document["questions"], Mapping):
+            rule = f"must be a release, as --out and --json write it (schema {SCHEMA})"
+            raise InvalidInput(f"`{name}` {rule}. Got another.")
+        receipt, more = (
+            Receipt.of(document["receipt"]),
+            (document.get("title") or "", tuple(document.get("notes") or ())),
+        )
+        return cls(document["questions"], document["level"], receipt, *more, joined=True)
+
+    def to_frame(self) -> DataFrame:
+        """One row a number: its question, statistic and name, estimate, interval, groups, difference; needs pandas."""
+        import pandas as pd
+
+        rows = []
+        for name, key, facts in self._each():
+            ranks = facts.get("ranks") or {"best": (), "worst": ()}
+            left = facts.get("left_out") or {"share": None, "interval": (None, None)}
+            for i, cell in enumerate(cells(name, key, facts)):
+                more = {f"{side}_rank": places[i] for side, places in ranks.items() if places}
+                ends = dict(zip(("left_out_low", "left_out_high"), left["interval"], strict=True))
+                rows.append({**cell._asdict(), **more, "left_out": left["share"], **ends})
+        return pd.DataFrame(rows).dropna(axis="columns", how="all")
+
+    # --- for people ---------------------------------------------------------------------------------------------------
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Its numbers with their intervals, or a curve, or centres; needs matplotlib, the extra "plot"."""
+        from hybridp.release.plot import draw
+
+        return draw(self, ax)
+
+    def in_words(self) -> Words:
+        """The numbers as a title, a table and remarks."""
+        every = [(name, key, facts) for name, key, facts in self._each() if key not in _DRAWN]
+        share = {(name, key): is_share(facts) for name, key, facts in every}
+        groups = [group for group in GROUPS if any(getattr(cell, group) is not None for cell in self.cells)]
+        listed = (isinstance(facts["estimate"], list) for _, _, facts in every)  # of one number a remark says it
+        apart = len(groups) < 3 and any(cell.difference is not None for cell in self.cells) and any(listed)
+        rows = []
+        for cell in self.cells:
+            wide, percents = cell.width, share[cell.question, cell.statistic]
+            at, low, high = (text(x, wide, share=percents) for x in (cell.estimate, cell.low, cell.high))
+            own = [text(getattr(cell, group), wide, share=percents) for group in groups]
+            ends = f"{low} to {high}" if cell.low is not None else ""
+            gap = [_gap(cell, percents)] if apart else []
+            rows.append((self._called(cell), at, ends, *own, *gap))
+        columns = ("answer", "estimate", "interval", *groups, *["gap"] * apart)
+        for table in (_centres, _ranks, _waves):
+            columns, rows = table(every, columns, rows)
+        several = len(self.questions) > 1
+        said = {f"{name}: {line}" if several else line: None for name, _, facts in every for line in remarks(facts)}
+        if any(key == "distribution" for _, key, _ in self._each()):
+            said["Distribution functions are in --json and plots."] = None
+        return Words(self._heading(), columns, rows, (*said, *self.notes))
+
+    def _called(self, cell: Cell) -> str:
+        several = len(self.questions) > 1
+        alone = sum(key not in _DRAWN for _, key, _ in self._each()) == 1
+        if cell.statistic in _AT:  # numbers, which say nothing by themselves
+            at = _AT[cell.statistic].format(cell.name)
+            return f"{at} of {cell.question}" if several else at
+        if alone and cell.name and not several:
+            return cell.name
+        name = f"{cell.statistic} of {cell.question}" if several or alone else cell.statistic
+        return f"{name}: {cell.name}" if cell.name else name
+
+    def _heading(self) -> str:
+        every = self._each()
+        joint = "joint " if any(facts.get("joint") for _, _, facts in every) else ""
+        level = "" if self.level is None else f"; {joint}{100 * self.level:.6g}% intervals"
+        if len(self.questions) > 1:
+            promised = f"; promised in all: {promise_words(self.receipt)}" if self.receipt.promises else ""
+            return f"{self.title or 'Answers'}{promised}{level}"
+        curve = any(key == "distribution" for _, key, _ in every)
+        what = f"{'Distribution of ' if curve else ''}{every[0][0]}" if len(every) > 1 else heading(*every[0])
+        exactly = every[0][2].get("what")
+        people = f": {people_words(**self.people)}" if any(self.people.values()) else ""
+        return f"{what}{f' ({exactly})' if exactly and len(every) == 1 else ''}{people}{level}"
+
+    def all_words(self) -> list[Words]:
+        """What a notebook or a terminal shows, one below the other: the numbers, then what belongs to them."""
+        found = [self.in_words()]
+        for _, _, facts in self._each():
+            if gaps := differences(facts):
+                found.append(_differences(gaps, self.level or 0.95, share=is_share(facts)))
+            if own := facts.get("personal"):
+                found.append(_own_epsilons(own))
+        return found
+
+    def __str__(self) -> str:
+        said = super().__str__()
+        if len(self.cells) != 1 or len(self._each()) > 1:
+            return said
+        cell, facts = self._only, self.facts
+        at, low, high = (text(x, cell.width, share=is_share(facts)) for x in (cell.estimate, cell.low, cell.high))
+        interval = f"{100 * (self.level or 0.0):.6g}% interval {low} to {high}"
+        more = "".join(f"; {line}" for line in (said_of_gap(facts), *self.notes) if line)
+        mark = f"  [{SIMULATED}]" if self.simulated else ""
+        return f"{at}  ({interval}; {facts.get('what') or self._called(cell)}){more}{mark}"
+
+
+def _known(x: float | None) -> float:
+    return math.nan if x is None else x
+
+
+def _gap(cell: Cell, share: bool) -> str:
+    """The groups' difference with its interval and p-value, in one cell."""
+    if cell.difference is None or cell.p_value is None:
+        return ""
+    low, at, high = cell.difference_low, cell.difference, cell.difference_high
+    if low is None or high is None:
+        return f"{text(at, cell.width, share=share)}, p = {cell.p_value:.2g}"
+    wide = high - low
+    reach = text(max(high - at, at - low), wide, share=share)
+    return f"{text(at, wide, share=share)} ± {reach}, p = {cell.p_value:.2g}"
+
+
+Row = tuple[str, ...]
+
+
+def _centres(every: list[tuple[str, str, Facts]], columns: Row, rows: list[Row]) -> tuple[Row, list[Row]]:
+    """Of a clustering alone: a row a centre, with how many people are nearest to it."""
+    if len(every) != 1 or every[0][2]["task"] != "kmeans":
+        return columns, rows
+    facts = every[0][2]
+    sides = [b - a for a, b in zip(facts["bounds"]["lower"], facts["bounds"]["upper"], strict=True)]
+    found = []
+    for i, centre in enumerate(facts["estimate"]):
+        size, error = facts["size"][i], facts["size_error"][i]
+        at = (text(x, side / 100) for x, side in zip(centre, sides, strict=True))
+        found.append((str(i + 1), *at, text(size, 100.0), "" if error is None else f"± {1.96 * error:,.0f}"))
+    return ("cluster", *facts["columns"], "people", "95% of the noise"), found
+
+
+def _ranks(every: list[tuple[str, str, Facts]], columns: Row, rows: list[Row]) -> tuple[Row, list[Row]]:
+    """Of frequent records alone: the ranks that each may have."""
+    ranks = every[0][2].get("ranks") if len(every) == 1 else None
+    if not ranks:
+        return columns, rows
+    spans = (f"{a}" if a == b else f"{a} to {b}" for a, b in zip(ranks["best"], ranks["worst"], strict=True))
+    return (*columns, "rank"), [(*row, "" if span == "None" else span) for row, span in zip(rows, spans, strict=True)]
+
+
+def _waves(every: list[tuple[str, str, Facts]], columns: Row, rows: list[Row]) -> tuple[Row, list[Row]]:
+    """Of changes alone: what both waves said, and the p-value of no change."""
+    if not every or any("waves" not in facts for _, _, facts in every):
+        return columns, rows
+    found = iter(rows)
+    told = []
+    for name, key, facts in every:
+        sides = [cells(name, key, {**facts, "estimate": facts["waves"][wave]}) for wave in ("first", "second")]
+        for one, other in zip(*sides, strict=True):
+            both = (text(cell.estimate, cell.width, share=is_share(facts)) for cell in (one, other))
+            told.append((*next(found), *both, f"{one.p_value:.3g}"))
+    return ("answer", "change", "interval", "first", "second", "p (no change)"), told
+
+
+def _differences(gaps: list[Cell], level: float, *, share: bool) -> Words:
+    rows = []
+    for cell in gaps:
+        at, low, high = (text(x, cell.width, share=share) for x in (cell.estimate, cell.low, cell.high))
+        rows.append((cell.name, at, f"{low} to {high}", f"{cell.p_value:.3g}"))
+    title = f"Differences, with {100 * level:.6g}% intervals; p-values adjusted for {len(rows)} (Holm)"
+    return Words(title, ("groups", "difference", "interval", "p (no difference)"), rows)
+
+
+def _own_epsilons(own: Facts) -> Words:
+    groups = own["groups"]
+    few = groups if len(groups) <= 12 else (*groups[:6], *groups[-6:])
+    rows = [
+        (
+            f"{float(g['asked']):g}",
+            f"{g['people']:,}",
+            f"{float(g['epsilon']):g}",
+            f"{float(g['effective_epsilon']):.6g}",
+            f"{g['weight']:.6g}",
+        )
+        for g in few
+    ]
+    title = "Trusted people by the epsilon they asked for" + (
+        "" if len(few) == len(groups) else f" (12 of {len(groups):,})"
+    )
+    said = "May spend: what this release may use of what they asked for; spent below it: more privacy, for free."
+    return Words(title, ("asked", "people", "may spend", "spent", "weight of each"), rows, (said,))
+
+
+def read(path: str | PathLike[str], name: str = "release") -> Release:
+    """The release in a file that `--out` wrote or the service handed out; a refusal calls it by this name."""
+    try:
+        document = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeError, ValueError):
+        raise InvalidInput(f"`{name}` must be a file with a release, as --out writes it. Got {path}.") from None
+    return Release.of_dict(document, name)
