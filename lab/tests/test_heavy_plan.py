@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hybridp.bench.heavy_plan import HeavyPlan, plan_heavy, shown_probability, zipf
+from hybridp.bench.heavy_plan import plan_heavy, shown_probability, zipf
 from hybridp.errors import InvalidInput
 from hybridp.protocols.heavy import HeavyStudy
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.heavy import discovery
 from hybridp.randomness import seeded
+from hybridp.release.plan import Plan
 from hybridp_lab.papers.blender.collection import simulate_heavy
 
 SETTINGS = [
@@ -50,9 +51,9 @@ def test_expectations_against_simulated_collections(
     shares = zipf(3_000, exponent)
     plan = plan_heavy(people=people, opt_in=opt_in, guarantee=promise, shares=shares, head=head)
     shown, recall, l1 = collections(promise, people, opt_in, shares, head, 30)
-    assert plan.expected_records == pytest.approx(shown, rel=0.05)
-    assert plan.expected_l1 == pytest.approx(l1, rel=0.25)
-    assert recall <= plan.expected_recall + 0.05  # the plan counts what is shown; trimming to M can only lose some
+    assert plan.predicted["discovered"] == pytest.approx(shown, rel=0.05)
+    assert plan.predicted["l1"] == pytest.approx(l1, rel=0.25)
+    assert recall <= plan.predicted["recall"] + 0.05  # the plan counts what is shown; trimming to M can only lose some
 
 
 def test_another_threshold_is_noticed() -> None:
@@ -61,7 +62,7 @@ def test_another_threshold_is_noticed() -> None:
     shares = zipf(3_000, exponent)
     plan = plan_heavy(people=people, opt_in=opt_in, guarantee=promise, shares=shares, head=head)
     shown, _, _ = collections(ApproxDP(0.8 * promise.epsilon, promise.delta), people, opt_in, shares, head, 10)
-    assert plan.expected_records != pytest.approx(shown, rel=0.05)
+    assert plan.predicted["discovered"] != pytest.approx(shown, rel=0.05)
 
 
 def brute_force(share: float, people: int, epsilon: float, delta: float) -> float:
@@ -99,7 +100,7 @@ def test_shown_probability_at_the_ends() -> None:
     assert one == pytest.approx(mechanism.leak, rel=1e-3)
 
 
-def plan(**changes: Any) -> HeavyPlan:
+def plan(**changes: Any) -> Plan:
     told: dict[str, Any] = {
         "people": 50_000,
         "opt_in": 0.1,
@@ -112,9 +113,9 @@ def plan(**changes: Any) -> HeavyPlan:
 def test_more_people_budget_or_trust_never_hurts() -> None:
     base = plan()
     for better in (plan(people=100_000), plan(guarantee=ApproxDP(6.0, 1e-5)), plan(opt_in=0.2)):
-        assert better.expected_records > base.expected_records
-        assert better.errors[0] < base.errors[0]
-    assert plan(shares=zipf(1000, 1.0)[::-1]).expected_l1 == base.expected_l1
+        assert better.predicted["discovered"] > base.predicted["discovered"]
+        assert better.predicted["top"]["standard_error"][0] < base.predicted["top"]["standard_error"][0]
+    assert plan(shares=zipf(1000, 1.0)[::-1]).predicted["l1"] == base.predicted["l1"]
 
 
 def test_the_document() -> None:
@@ -131,8 +132,8 @@ def test_the_document() -> None:
         "standard_error": 20,
     }
     few = plan(shares=[0.5, 0.3])
-    assert few.expected_records == pytest.approx(2)
-    assert few.expected_recall == pytest.approx(1)
+    assert few.predicted["discovered"] == pytest.approx(2)
+    assert few.predicted["recall"] == pytest.approx(1)
 
 
 def test_zipf() -> None:

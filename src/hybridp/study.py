@@ -23,10 +23,10 @@ from hybridp.errors import InvalidInput, must
 from hybridp.public.study import Declaration, Question, Table, needs_invitation
 
 if TYPE_CHECKING:
-    from hybridp.bench.study import StudyPlan
     from hybridp.ledger import Ledger
     from hybridp.protocols.devices import Randomised
     from hybridp.randomness import Randomness
+    from hybridp.release.plan import Plan
     from hybridp.release.release import Release
 
 __all__ = ["Study"]
@@ -50,7 +50,7 @@ class Study(Declaration):
         trusted: int | None = None,
         local: int | None = None,
         shuffled: int | None = None,
-    ) -> StudyPlan:
+    ) -> Plan:
         """What error each question will have, from public numbers: nothing is charged.
 
         How many people trust is taken from here, from the study's `people`, or counted in `data`, where only the column

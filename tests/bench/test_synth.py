@@ -46,16 +46,15 @@ def test_planned_errors_are_those_of_what_the_curator_measures() -> None:
     """The plan's standard deviation, largest and total error against tables that the curator has measured."""
     codes, plan = rows(), plan_synth(2000, WORK, PROMISE)
     study = SynthStudy(WORK, PROMISE)
-    assert [t.features for t in plan.tables] == [
-        tuple(SCHEMA.names[f] for f in features) for use in study.plan for features in use.tables
+    assert [one["columns"] for one in plan.predicted["tables"]] == [
+        [SCHEMA.names[f] for f in features] for use in study.plan for features in use.tables
     ]
     rng = seeded(5)
-    for planned, (features, sigma) in zip(
-        plan.tables, [(f, use.sigma) for use in study.plan for f in use.tables], strict=True
+    for told, (features, sigma) in zip(
+        plan.predicted["tables"], [(f, use.sigma) for use in study.plan for f in use.tables], strict=True
     ):
         exact = table_counts(codes, features)
         drawn = [measure_table(codes, features, sigma, rng=rng).counts - exact for _ in range(1500)]
-        told = planned.to_dict(2000)
         sd, largest, total = told["sd"], told["expected_largest_error"], told["expected_total_error"]
         gaps = np.abs(np.array(drawn)).reshape(1500, -1) / 2000
         for measured, expected in (
@@ -70,7 +69,7 @@ def test_planned_errors_are_those_of_what_the_curator_measures() -> None:
 def test_a_fit_states_the_noise_that_was_planned() -> None:
     model = fit_synth(rows(), SynthStudy(WORK, PROMISE, rows=50), rng=seeded(1))
     stated = {tuple(one["features"]): one["noise_sd"] for one in model.utility()["marginals"]}
-    planned = {t.features: t.to_dict(2000)["sd"] for t in plan_synth(2000, WORK, PROMISE).tables}
+    planned = {tuple(one["columns"]): one["sd"] for one in plan_synth(2000, WORK, PROMISE).predicted["tables"]}
     assert stated.keys() <= planned.keys()
     for features, noise in stated.items():
         assert noise == pytest.approx(planned[features], rel=1e-9)

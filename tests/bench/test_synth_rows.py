@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hybridp.bench.synth import evaluate
-from hybridp.bench.synth_rows import RowsPlan, made_up_people, plan_rows
+from hybridp.bench.synth_rows import made_up_people, plan_rows
 from hybridp.curator.marginals import Codes, table_counts
 from hybridp.curator.synth_groups import GroupCodes
 from hybridp.errors import InvalidInput
@@ -21,6 +21,7 @@ from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.public.shares import share_oracle
 from hybridp.randomness import seeded, synthetic_data_generator
+from hybridp.release.plan import Plan
 
 SCHEMA = Schema.from_domain({"a": 6, "b": 5, "c": 4, "d": 8})
 WORK = Workload(SCHEMA, tuple(Threshold(pair, 2) for pair in ((0, 1), (1, 2), (2, 3), (0, 3))))
@@ -68,7 +69,7 @@ def fits() -> dict[str, float]:
 
 
 @pytest.fixture(scope="module")
-def made_up() -> RowsPlan:
+def made_up() -> Plan:
     return plan_rows(PEOPLE, OPT_IN, WORK, PROMISE)
 
 
@@ -80,19 +81,20 @@ def test_a_rehearsal_on_people_alike_is_within_a_quarter_of_the_fits(fits: dict[
     plan = plan_rows(PEOPLE, OPT_IN, WORK, PROMISE, like=people(20_000, 1))
     assert set(plan.errors) == set(fits)
     assert factor(dict(plan.errors), fits) < math.log(1.25)
-    assert fits[plan.best] < 1.1 * min(fits.values())
-    assert plan.gain is not None and abs(plan.gain - (1 - min(fits["stated"], fits["chosen"]) / fits["trusted"])) < 0.15  # noqa: PT018
+    assert fits[plan.predicted["best"]] < 1.1 * min(fits.values())
+    gain = 1 - min(fits["stated"], fits["chosen"]) / fits["trusted"]
+    assert plan.predicted["gain_by_local"] == pytest.approx(gain, abs=0.15)
     fewer = plan_rows(PEOPLE // 4, 0.0, WORK, PROMISE, like=people(20_000, 1))
     assert fewer.errors["local"] > 1.25 * fits["local"]  # the rule can fail
 
 
-def test_a_rehearsal_on_made_up_people_is_within_a_factor_of_two(fits: dict[str, float], made_up: RowsPlan) -> None:
+def test_a_rehearsal_on_made_up_people_is_within_a_factor_of_two(fits: dict[str, float], made_up: Plan) -> None:
     assert factor(dict(made_up.errors), fits) < math.log(2)
 
 
-def test_local_people_outweigh_the_trusted_where_their_empty_cells_are_told_better(made_up: RowsPlan) -> None:
+def test_local_people_outweigh_the_trusted_where_their_empty_cells_are_told_better(made_up: Plan) -> None:
     """The variances of both groups' empty cells, at the share of trusting people that the plan names."""
-    below = made_up.outweigh_below
+    below = made_up.predicted["local_outweigh_below_opt_in"]
     assert below is not None
     study = SynthStudy(WORK, PROMISE, "mixed")
     drawn = (1 - below) * PEOPLE / 4
@@ -105,7 +107,7 @@ def test_a_crowd_larger_than_the_stand_ins_is_rehearsed_by_as_many_times_less_no
     small = Workload(SCHEMA, (Threshold((0, 1), 2),))
     one, more = (plan_rows(n, 1.0, small, PROMISE) for n in (20_000, 1_000_000))
     assert 25 < one.errors["trusted"] / more.errors["trusted"] < 100
-    assert (set(one.errors), one.gain) == ({"trusted"}, None)
+    assert (set(one.errors), one.predicted["gain_by_local"]) == ({"trusted"}, None)
 
 
 def test_made_up_people_have_the_stated_shares() -> None:

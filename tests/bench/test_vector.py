@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hybridp.bench.planning import PLANNED, PlanName, plan_mean
-from hybridp.bench.vector import VectorPlan, plan_vector_mean
+from hybridp.bench.vector import plan_vector_mean
 from hybridp.blend.mean import Rule, blend_vectors
 from hybridp.curator.vector import RawTotals, release_sum
 from hybridp.device.mean import reach_reports
@@ -19,7 +19,9 @@ from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.sums import column_sums
 from hybridp.public.vector import VectorBounds, VectorInvite, VectorReportSums
 from hybridp.public.vector_noise import vector_noise
+from hybridp.public.vector_randomisers import VectorReports, vector_reports
 from hybridp.randomness import seeded
+from hybridp.release.plan import Plan
 
 N, TRUSTED, D, TRIALS = 900, 150, 5, 260
 BOX = VectorBounds.of([0, -1, 10, 0, 0], [1, 1, 30, 4, 2])
@@ -27,11 +29,10 @@ BALL = VectorBounds(BOX.bounds, norm="l2", radius=1.0)
 RULES: tuple[PlanName, ...] = ("tcm-only", "lm-only", "everyone", "pwh", "kvh", "adaptive")
 
 
-def squared_errors(plan: VectorPlan, size: float) -> dict[str, Any]:
+def squared_errors(bounds: VectorBounds, promise: PureDP, reports: VectorReports, size: float) -> dict[str, Any]:
     """Signed corners of size `size` (half-ranges): one row a trial and column, one list a rule; mean squares over."""
     rng, draw = seeded(11), np.random.default_rng(3)
-    bounds, noise = plan.bounds, vector_noise(plan.guarantee, plan.bounds)
-    invite = VectorInvite(bounds, plan.reports)
+    noise, invite = vector_noise(promise, bounds), VectorInvite(bounds, reports)
     sd = {name: size if name == "kvh" else None for name in RULES}
     found: dict[str, Any] = {name: [] for name in RULES}
     for _ in range(TRIALS):
@@ -49,9 +50,13 @@ def squared_errors(plan: VectorPlan, size: float) -> dict[str, Any]:
     return {name: np.array(errors) for name, errors in found.items()}
 
 
-def distance(measured: Any, plan: VectorPlan, name: PlanName) -> float:
+def mse(plan: Plan, name: str) -> Any:
+    return plan.estimators[name]["mse"]
+
+
+def distance(measured: Any, plan: Plan, bounds: VectorBounds, name: PlanName) -> float:
     """How far the mean of relative squared errors is from 1, in standard errors over trials."""
-    predicted = [plan.column(j, name).mse / b.half**2 for j, b in enumerate(plan.bounds.bounds)]
+    predicted = [error / b.half**2 for error, b in zip(mse(plan, name), bounds.bounds, strict=True)]
     relative = (measured / predicted).mean(axis=1)
     return float((relative.mean() - 1) / (relative.std(ddof=1) / math.sqrt(len(relative))))
 
@@ -64,43 +69,45 @@ def distance(measured: Any, plan: VectorPlan, name: PlanName) -> float:
 def test_predicted_errors_are_those_of_simulated_collections(bounds: VectorBounds, local: Any, size: float) -> None:
     setting: dict[str, Any] = {"n": N, "opt_in": TRUSTED / N, "bounds": bounds, "guarantee": PureDP(4.0)}
     plan = plan_vector_mean(**setting, local=local)
-    assert plan.sd == pytest.approx([size * b.half for b in bounds.bounds])
-    measured = squared_errors(plan, size)
+    assert plan.facts["sd"]["used"] == pytest.approx([size * b.half for b in bounds.bounds])
+    measured = squared_errors(bounds, PureDP(4.0), vector_reports(local, PureDP(4.0), D, bounds.ratio), size)
     for name in RULES:
         # The learned variance's correlation with the local mean is neglected: a few percent.
-        assert abs(distance(measured[name], plan, name)) < (6 if name == "adaptive" else 4.5), name
+        assert abs(distance(measured[name], plan, bounds, name)) < (6 if name == "adaptive" else 4.5), name
     # A plan for another promise, or for fewer trusted people, is told apart.
     for other in ({"guarantee": PureDP(3.0)}, {"opt_in": 0.5 * TRUSTED / N}):
         wrong = plan_vector_mean(**{**setting, **other}, local=local)
-        assert max(abs(distance(measured[name], wrong, name)) for name in ("tcm-only", "lm-only")) > 6
+        assert max(abs(distance(measured[name], wrong, bounds, name)) for name in ("tcm-only", "lm-only")) > 6
 
 
 @pytest.mark.parametrize("promise", [PureDP(1.0), ApproxDP(0.5, 1e-6)])
 def test_one_column_is_the_mean(promise: Any) -> None:
     """The sum of one column has the same noise, but for the lattice; and the same report, chosen by its variance."""
     one = plan_vector_mean(n=9000, opt_in=0.1, bounds=VectorBounds.of([0], [8]), guarantee=promise, sd=(1.5,))
-    same: dict[str, Any] = {"noise": one.noise, "local": one.reports.randomiser.name}  # type: ignore[union-attr]
+    reports = vector_reports("best", promise, 1, 1.0)
+    same: dict[str, Any] = {"noise": one.facts["mechanisms"]["trusted"], "local": reports.randomiser.name}  # type: ignore[union-attr]
     mean = plan_mean(n=9000, opt_in=0.1, bounds=Bounds(0, 8), guarantee=promise, sd=1.5, **same)
     rel = 1e-5 if promise.delta == 0 else 0.02  # with a delta the mean's noise is a little smaller
     for name in PLANNED:
-        assert one.column(0, name).mse == pytest.approx(mean[name].mse, rel=rel)
+        assert mse(one, name)[0] == pytest.approx(mse(mean, name), rel=rel)
 
 
 def test_noise_grows_with_the_dimension_as_the_theory_says() -> None:
     """Laplace noise on d sums is d times as wide; one drawn column of d has 1/d of the people."""
 
-    def plan(d: int) -> VectorPlan:
+    def plan(d: int) -> Plan:
         box = VectorBounds.of([-1] * d, [1] * d)
         return plan_vector_mean(n=10_000, opt_in=0.01, bounds=box, guarantee=PureDP(0.5), sd=(0.01,), local="sampling")
 
     few, many = plan(2), plan(20)
-    assert many.noise == few.noise == "laplace"
+    assert many.facts["mechanisms"]["trusted"] == few.facts["mechanisms"]["trusted"] == "laplace"
     k, var = 100, 1e-4
     own = var * (1 / k - 1 / 10_000)
-    grown = (many.column(0, "tcm-only").mse - own) / (few.column(0, "tcm-only").mse - own)
+    grown = (mse(many, "tcm-only")[0] - own) / (mse(few, "tcm-only")[0] - own)
     assert grown == pytest.approx(100, rel=1e-3)
-    assert many.column(0, "full-lm").mse / few.column(0, "full-lm").mse == pytest.approx(10, rel=1e-3)
-    assert many.overall("full-lm") == pytest.approx(math.sqrt(many.column(0, "full-lm").mse))
+    assert mse(many, "full-lm")[0] / mse(few, "full-lm")[0] == pytest.approx(10, rel=1e-3)
+    overall = many.estimators["full-lm"]["overall_rmse_in_half_ranges"]
+    assert overall == pytest.approx(math.sqrt(mse(many, "full-lm")[0]))
 
 
 @pytest.mark.parametrize(

@@ -178,7 +178,7 @@ def test_a_plan_says_what_is_true_of_its_study(folder: Path) -> None:
     hybridp(folder, "init", "people.csv", "--defaults", "--column", "salary", *study, "one.toml")
     hybridp(folder, "init", "people.csv", "--defaults", "--column", "salary", "--all-local", *study, "local.toml")
     assert "The promise:" not in hybridp(folder, "plan", "one.toml", "people.csv").stdout
-    assert "(local, one standard error)" in hybridp(folder, "plan", "local.toml", "people.csv").stdout
+    assert "│ local     │" in hybridp(folder, "plan", "local.toml", "people.csv").stdout
 
     (folder / "other.csv").write_text("pay,consent\n" + "5,yes\n6,no\n" * 50)
     done = hybridp(folder, "plan", "one.toml", "other.csv")

@@ -380,7 +380,7 @@ def test_a_plan_counts_no_column_as_trust_that_is_not_public(run: Runner, people
     with pytest.raises(InvalidInput, match="`trust` must be declared public"):
         Study.read(study).plan(people)
     study.write_text(f'[people]\npublic = ["age"]\n{text}')
-    assert "8 people, 1 of them trusting" in run("plan trust.toml people.csv").out
+    assert "8 people, 1 trusting" in run("plan trust.toml people.csv").out
     assert run("plan study.toml people.csv").code == 0  # everyone trusts: no column is counted
 
 

@@ -203,10 +203,10 @@ def test_a_trial_hears_everybody_once_and_is_charged_once(sent: Sent, tmp_path: 
 
 def test_the_trusted_answer_at_their_part_in_plans_and_invitations(sent: Sent) -> None:
     plan = sent.study.plan(sent.raw)
-    own = plan[sent.name].study
+    own = plan[sent.name].setting
     assert own.guarantee == ApproxDP(EPSILON, DELTA)
     assert own.trusted_guarantee == ApproxDP(EPSILON / 2, DELTA / 2)
-    assert plan[sent.name].people == TRUSTED + LOCAL // 2  # half of the local people draw it
+    assert plan[sent.name].people["n"] == TRUSTED + LOCAL // 2  # half of the local people draw it
 
 
 # --- the form, from the declaration alone -----------------------------------------------------------------------------

@@ -185,11 +185,12 @@ def test_the_plan_and_the_study_decide_alike_by_the_same_public_numbers() -> Non
             plan = plan_mean(n=n, opt_in=opt_in, bounds=DEFAULT.bounds, guarantee=DEFAULT.guarantee, sd=stated)
             rule = Rule("alike", sd=None if stated is None else stated / 50)
             study = replace(DEFAULT, rule=rule).decided(round(n * opt_in), n - round(n * opt_in))
-            assert study.rule.name == plan.alike
-            assert study.default == plan.default
-            assert (study.squares_noise is not None) == (plan.alike == "anchored" and stated is None)
-    assert {plan.alike for plan in (plan_mean(n=10**6, opt_in=c, bounds=DEFAULT.bounds, guarantee=DEFAULT.guarantee)
-                                   for c in (0.05, 0.0002))} == {"anchored", "adaptive"}  # fmt: skip
+            told = plan.predicted["alike"]
+            assert study.rule.name == told["estimator"]
+            assert (study.default.cost if math.isfinite(study.default.cost) else None) == told["cost"]
+            assert (study.squares_noise is not None) == (told["estimator"] == "anchored" and stated is None)
+    plans = [plan_mean(n=10**6, opt_in=c, bounds=DEFAULT.bounds, guarantee=DEFAULT.guarantee) for c in (0.05, 0.0002)]
+    assert [plan.predicted["alike"]["estimator"] for plan in plans] == ["anchored", "adaptive"]
 
 
 def test_what_is_stated_is_not_decided_anew_and_one_group_alone_has_no_anchor() -> None:

@@ -309,8 +309,10 @@ def test_alike_is_what_the_plan_says_and_what_is_stated_stays() -> None:
             unit = [None] if sds is None else [sd / b.half for sd, b in zip(sds, BOUNDS.bounds, strict=True)]
             study = VectorStudy(BOUNDS, PureDP(1.0), tuple(Rule("alike", sd=sd) for sd in unit))
             decided = study.decided(round(n * opt_in), n - round(n * opt_in))
-            assert (decided.estimator, decided.default) == (plan.alike, plan.default)
-            measured = plan.alike == "anchored" and plan.default.spread == "measured"
+            told = plan.predicted["alike"]
+            cost = None if math.isinf(decided.default.cost) else decided.default.cost
+            assert (decided.estimator, cost) == (told["estimator"], told["cost"])
+            measured = told["estimator"] == "anchored" and told["spread"] == "measured"
             assert (decided.squares_noise is not None) == measured
     alike = replace(STUDY, rules=(Rule("alike"),))
     assert alike.decided(0, 50).estimator == alike.decided(50, 0).estimator == "adaptive"

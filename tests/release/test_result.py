@@ -16,7 +16,6 @@ import hybridp.bench.distribution
 import hybridp.bench.groups
 import hybridp.bench.heavy_plan
 import hybridp.bench.kmeans_plan
-import hybridp.bench.number
 import hybridp.bench.personal
 import hybridp.bench.planning
 import hybridp.bench.regression
@@ -174,6 +173,7 @@ DECLARED = hybridp.Study(
     promise=Promised(epsilon=1.0),
     trust=Trust(column="trust"),
 )
+ALONE = replace(DECLARED, questions=DECLARED.questions[:1], trust=Trust(everyone="local"))
 ASKED = hybridp.Study(
     title="Asked",
     questions=[
@@ -222,11 +222,11 @@ PLANS: dict[str, Callable[[], Any]] = {
     ),
     "plan kmeans": lambda: hybridp.bench.kmeans_plan.plan_kmeans(BOX, ("a", "b"), people=10_000, opt_in=0.05),
     "plan synth": lambda: hybridp.bench.synth.plan_synth(10_000, WORK, APPROX),
-    "plan rows": lambda: hybridp.bench.synth_rows.RowsPlan(
+    "plan rows": lambda: hybridp.bench.synth_rows.rows_plan(
         10_000, 0.05, APPROX, 3, {"trusted": 0.2, "local": 0.3, "stated": 0.1}, 0.01, False
     ),
     "plan study": lambda: hybridp.bench.study.plan_study(DECLARED, trusted=500, local=9_500),
-    "plan alone": lambda: hybridp.bench.number.AlonePlan("pay", "local", 10_000, 0.2, False, 0.01, "dithered"),
+    "plan alone": lambda: hybridp.bench.study.plan_study(ALONE, trusted=0, local=10_000)["pay"],
     "plan quantiles": lambda: hybridp.bench.distribution.plan_distribution(
         n=10_000, opt_in=0.05, study=DistributionStudy(Bounds(0, 100), ONE, at=(0.25, 0.5))
     ),
@@ -336,7 +336,7 @@ def test_its_title_says_how_many_people_and_which_epsilon(name: str, drawing: An
     axes = axes.get_figure(root=True).axes[-1]  # of a study, its last picture
     drawn = " ".join(text.get_text().replace("\u00a0", " ") for text in reversed(axes.texts))
     assert name == "compare" or "10,000 people" in drawn  # what changed spends nothing and is of two collections
-    assert name in ("plan alone", "compare") or "epsilon 1" in drawn or "epsilon of their own" in drawn
+    assert name == "compare" or "epsilon 1" in drawn or "epsilon of their own" in drawn
     if name in RELEASES and name != "kmeans":
         assert "95% interval" in drawn
     assert axes.get_legend() is None

@@ -5,11 +5,12 @@ that its intervals would state, which are wider than needed where a distribution
 
 >>> from hybridp.public.budgets import PureDP
 >>> plan = plan_distribution(n=20_000, opt_in=0.05, study=DistributionStudy(Bounds(0, 100), PureDP(1.0)))
->>> [name for name in plan.ranks]
+>>> ranks = {name: told["rank_error"][0] for name, told in plan.estimators.items()}
+>>> list(ranks)
 ['steered', 'everyone', 'hybrid', 'tcm-only', 'lm-only']
->>> plan.ranks["hybrid"][0] < min(plan.ranks["tcm-only"][0], plan.ranks["lm-only"][0])
+>>> ranks["hybrid"] < min(ranks["tcm-only"], ranks["lm-only"])
 True
->>> plan.ranks["everyone"][0] > plan.ranks["hybrid"][0]    # the price of not taking the groups for alike
+>>> ranks["everyone"] > ranks["hybrid"]    # the price of not taking the groups for alike
 True
 """
 
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -29,127 +30,9 @@ from hybridp.public.bounds import Bounds
 from hybridp.public.distribution import BINS, CELLS, PHASES, BinnedReports, WindowReports, report_bins
 from hybridp.public.randomisers import WORD
 from hybridp.public.shares import CountNoise, NoisyCounts
-from hybridp.release import style
-from hybridp.release.result import Result, Words, people_words, plan_document
+from hybridp.release.plan import Plan, planned, predicted
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from pandas import DataFrame
-
-__all__ = ["DistributionPlan", "plan_distribution"]
-
-
-@dataclass(frozen=True)
-class DistributionPlan(Result):
-    """Standard errors of quantiles, by who is heard: in shares of people (`ranks`) and in the number's own unit."""
-
-    question: str
-    study: DistributionStudy
-    n: int
-    opt_in: float
-    quantiles: tuple[float, ...]
-    ranks: dict[str, tuple[float, ...]]
-    values: dict[str, tuple[float, ...]]
-    assumes: tuple[str, ...]
-    others: dict[str, dict[str, tuple[float, ...]]]
-    """Standard errors of the other statistics that the study asks for, by who is heard."""
-
-    def _error(self, name: str) -> float:
-        """Over all quantiles, in shares of people."""
-        told = self.ranks.get(name, ())
-        return math.sqrt(sum(x**2 for x in told) / len(told)) if told else math.inf
-
-    def _alone(self, *, phased: bool) -> bool:
-        trusted = round(self.n * self.opt_in)
-        return replace(self.study, estimator="alike").trusted_alone(trusted, self.n - trusted, phased=phased)
-
-    @property
-    def choice(self) -> str:
-        """What to do: "steered", in phases, or "tcm-only" where nobody is local."""
-        return "steered" if math.isfinite(self._error("steered")) else "tcm-only"
-
-    @property
-    def in_one_go(self) -> str:
-        """What a release does where nobody can be asked later, unless told otherwise."""
-        return "everyone" if 0 < self.opt_in < 1 else "tcm-only" if self.opt_in else "lm-only"
-
-    @property
-    def why(self) -> str:
-        """The choice and its reason, in a sentence."""
-        said = {name: f"{self._error(name):.2%}" for name in ("steered", "everyone", "hybrid", "tcm-only", "lm-only")}
-        phases = ", ".join(f"{100 * part:g}" for part in PHASES)
-        errors = (
-            f"predicted rank errors are {said['steered']} of people steered (local people asked in phases of {phases} "
-            f"%), {said['everyone']} in one go, {said['hybrid']} if the groups are taken for alike, {said['tcm-only']} "
-            f"by trusted and {said['lm-only']} by local people alone"
-        )
-        if self.choice == "tcm-only":
-            return "trusted people alone: nobody is local"
-        alone = "; if the groups are alike, trusted people alone are about as good" if self._alone(phased=True) else ""
-        return f"steer, and where that cannot be, both groups in one go, each by its number of people{alone}: {errors}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for programs: what `--json` prints. Lists have one entry a quantile."""
-        told = {
-            "task": "quantiles",
-            "predicted": {
-                "estimators": {
-                    name: {"rank_error": list(self.ranks[name]), "rmse_population": list(self.values[name])}
-                    for name in self.ranks
-                },
-                "default": {"estimator": self.in_one_go},
-            },
-            "at": list(self.study.at),
-            "quantiles": list(self.quantiles),
-            "assumes": list(self.assumes),
-            "choice": self.choice,
-            "why": self.why,
-        }
-        trusted = self.study.trusted_guarantee
-        found = {"quantiles": told} if self.study.at else {}
-        for name, errors in self.others.items():
-            heard = {who: {"rmse_population": list(e) if len(e) > 1 else e[0]} for who, e in errors.items()}
-            found[name] = {"task": name, "predicted": {"estimators": heard}, "assumes": list(self.assumes)}
-        return plan_document(
-            {self.question: found},
-            people=self.n,
-            opt_in=self.opt_in,
-            epsilon=self.study.guarantee.epsilon,
-            delta=self.study.guarantee.delta,
-            trusted_epsilon=None if trusted is None else trusted.epsilon,
-        )
-
-    def to_frame(self) -> DataFrame:
-        """One row a quantile: where it is assumed to be, and its standard errors in the number's unit; needs pandas."""
-        import pandas as pd
-
-        return pd.DataFrame({"at": self.quantiles, **self.values}, index=pd.Index(self.study.at, name="quantile"))
-
-    @property
-    def _title(self) -> str:
-        promise = self.study.guarantee
-        told = f"epsilon {promise.epsilon:g}" + (f", delta {promise.delta:g}" if promise.delta else "")
-        trusted = round(self.n * self.opt_in)
-        return f"Expected error of quantiles of {self.question}: {people_words(trusted, self.n - trusted)}, {told}"
-
-    def in_words(self) -> Words:
-        """The result as a title, a table and remarks."""
-        rows = [
-            (f"{q:g}", f"{x:,.6g}", *(f"{self.ranks[m][i]:.2%}, {self.values[m][i]:,.4g}" for m in self.ranks))
-            for i, (q, x) in enumerate(zip(self.study.at, self.quantiles, strict=True))
-        ]
-        columns = ("quantile", "at about", *(f"{name}: share of people, value" for name in self.ranks))
-        said = (f"Best: {self.why}.",) if self.study.at else ()
-        return Words(self._title, columns, rows, (*said, *(f"Assumes: {a}." for a in self.assumes)))
-
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """The standard error of each quantile, in shares of people, by who is heard; needs matplotlib."""
-        ax = style.new_axes(ax, 7.2, 2.0 + 0.28 * len(self.study.at))
-        style.heard_rows(ax, [style.percent(q) for q in self.study.at], self.ranks)
-        style.dress(
-            ax, self._title, "A row is the number that this share of people is at or below. Further left is better."
-        )
-        return ax
+__all__ = ["plan_distribution"]
 
 
 def plan_distribution(
@@ -160,7 +43,7 @@ def plan_distribution(
     mean: float | None = None,
     sd: float | None = None,
     question: str = "value",
-) -> DistributionPlan:
+) -> Plan:
     """Predicted errors of the quantiles of a study, for a normal distribution: by default a sixth of the range wide."""
     from scipy.special import ndtr, ndtri
 
@@ -179,10 +62,10 @@ def plan_distribution(
 
     trusted = round(n * opt_in)
     crowd = _Average(study, Shape.known(share(np.linspace(0, 1, CELLS + 1))), trusted, n - trusted)
-    ranks: dict[str, tuple[float, ...]] = {}
-    values: dict[str, tuple[float, ...]] = {}
+    ranks: dict[str, list[float]] = {}
+    values: dict[str, list[float]] = {}
     others: dict[str, dict[str, tuple[float, ...]]] = {}
-    quantiles = tuple(float(min(max(centre + spread * ndtri(q), bounds.lower), bounds.upper)) for q in study.at)
+    quantiles = [float(min(max(centre + spread * ndtri(q), bounds.lower), bounds.upper)) for q in study.at]
     for name, heard in crowd.heard().items():
         errors = [math.inf] * len(study.at)
         if heard.counted or heard.local:
@@ -193,12 +76,46 @@ def plan_distribution(
             for statistic, told_errors in _other_errors(study, shape).items():
                 others.setdefault(statistic, {})[name] = told_errors
         slopes = [math.exp(-(((x - centre) / spread) ** 2) / 2) / spread / math.sqrt(2 * math.pi) for x in quantiles]
-        ranks[name] = tuple(errors)
-        values[name] = tuple(e / f for e, f in zip(errors, slopes, strict=True))
+        ranks[name] = errors
+        values[name] = [e / f for e, f in zip(errors, slopes, strict=True)]
     law = f"numbers are normal, of mean {centre:g} and standard deviation {spread:g}"
     smooth = "errors of a smooth distribution: intervals do not assume one, and may be wider"
-    assumes = (law, "the groups are alike, which everyone and steered do not need", smooth)
-    return DistributionPlan(question, study, n, opt_in, quantiles, ranks, values, assumes, others)
+    assumes = [law, "the groups are alike, which everyone and steered do not need", smooth]
+    facts: dict[str, Any] = {}
+    if study.at:
+        choice, why = _choice(study, trusted, n - trusted, ranks)
+        by = {name: {"rank_error": ranks[name], "rmse_population": values[name]} for name in ranks}
+        default = {"estimator": "everyone" if 0 < opt_in < 1 else "tcm-only" if opt_in else "lm-only"}
+        facts["quantiles"] = predicted(
+            "quantiles", by, {"default": default}, at=list(study.at), quantiles=quantiles, assumes=assumes,
+            choice=choice, why=why, range=bounds.width,
+        )  # fmt: skip
+    places = {name: list(at) for name, (at, _) in stretches(study).items()}
+    for name, heard_errors in others.items():
+        told = {who: {"rmse_population": list(e) if len(e) > 1 else e[0]} for who, e in heard_errors.items()}
+        own: dict[str, Any] = {"at": places[name]} if name in places else {}
+        if name != "variance":
+            own["range"] = bounds.width if name == "sd" else 1.0
+        facts[name] = predicted(name, told, assumes=assumes, **own)
+    promise = study.trusted_guarantee
+    return planned({question: facts}, n, opt_in, study.guarantee, None if promise is None else promise.epsilon)
+
+
+def _choice(study: DistributionStudy, trusted: int, local: int, ranks: dict[str, list[float]]) -> tuple[str, str]:
+    """What to do ("steered", in phases, or "tcm-only" where nobody is local), and why, in a sentence."""
+    names = ("steered", "everyone", "hybrid", "tcm-only", "lm-only")
+    error = {name: math.sqrt(np.mean(np.square(ranks[name]))) if name in ranks else math.inf for name in names}
+    if math.isinf(error["steered"]):
+        return "tcm-only", "trusted people alone: nobody is local"
+    said, phases = {name: f"{e:.2%}" for name, e in error.items()}, ", ".join(f"{100 * part:g}" for part in PHASES)
+    alone = replace(study, estimator="alike").trusted_alone(trusted, local, phased=True)
+    alike = "; if the groups are alike, trusted people alone are about as good" if alone else ""
+    return "steered", (
+        f"steer, and where that cannot be, both groups in one go, each by its number of people{alike}: predicted rank "
+        f"errors are {said['steered']} of people steered (local people asked in phases of {phases} %), "
+        f"{said['everyone']} in one go, {said['hybrid']} if the groups are taken for alike, {said['tcm-only']} by "
+        f"trusted and {said['lm-only']} by local people alone"
+    )
 
 
 def _other_errors(study: DistributionStudy, shape: Shape) -> dict[str, tuple[float, ...]]:

@@ -5,7 +5,7 @@
 >>> study = MeanStudy(Bounds(0, 100), PureDP(1.0))
 >>> by = Grouping("dept", ("law", "sales"))
 >>> plan = plan_groups(study, by, n=20_000, opt_in=0.1, shares=[0.25, 0.75], sd=15.0)
->>> [round(e, 2) for (e,) in plan.errors["hybrid"]]
+>>> [round(e, 2) for e in plan.errors["hybrid"]]
 [0.66, 0.36]
 """
 
@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,113 +26,12 @@ from hybridp.protocols.shares import ShareStudy
 from hybridp.public.groups import Grouping
 from hybridp.public.randomisers import LEVELS
 from hybridp.public.shares import NoisyCounts, ShareReports
-from hybridp.release import style
-from hybridp.release.result import Result, Words, people_words, plan_document
+from hybridp.release.plan import Plan, planned, predicted
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from pandas import DataFrame
-
-__all__ = ["GroupsPlan", "plan_groups"]
+__all__ = ["plan_groups"]
 
 HEARD = ("everyone", "hybrid", "tcm-only", "lm-only")
 Errors = tuple[tuple[float, ...], ...]
-
-
-@dataclass(frozen=True)
-class GroupsPlan(Result):
-    """Standard errors of every group's answer (of shares: one an option), by who is heard.
-
-    `gaps` are those of the differences that were asked for, each group counting by its people; of shares the largest.
-    """
-
-    question: str
-    kind: str
-    by: str
-    private: bool
-    categories: tuple[str, ...]
-    options: tuple[str, ...]
-    shares: tuple[float, ...]
-    n: int
-    opt_in: float
-    errors: dict[str, Errors]
-    gaps: tuple[tuple[str, str, float], ...]
-    study: Any
-    assumes: tuple[str, ...]
-
-    @property
-    def trusted_people(self) -> int:
-        return round(self.n * self.opt_in)
-
-    @property
-    def statistic(self) -> str:
-        return f"{self.kind}_by_group"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for programs: what `--json` prints. Lists have one entry a group."""
-        worst = {name: {"rmse_population": [max(each) for each in errors]} for name, errors in self.errors.items()}
-        told = {
-            "task": f"{self.kind}-by-group",
-            "predicted": {
-                "estimators": worst,
-                "default": {"estimator": "everyone"},
-                "differences": [{"of": a, "less": b, "standard_error": e} for a, b, e in self.gaps],
-            },
-            "by": {"column": self.by, "private": self.private, "categories": list(self.categories)},
-            "shares": list(self.shares),
-            "assumes": list(self.assumes),
-        }
-        if self.options:
-            by_option = {name: [list(each) for each in errors] for name, errors in self.errors.items()}
-            told |= {"options": list(self.options), "by_option": by_option}
-        own = self.study.trusted_guarantee
-        return plan_document(
-            {self.question: {self.statistic: told}},
-            people=self.n,
-            opt_in=self.opt_in,
-            epsilon=self.study.guarantee.epsilon,
-            delta=self.study.guarantee.delta,
-            trusted_epsilon=None if own is None else own.epsilon,
-        )
-
-    def _worst(self) -> list[tuple[float, ...]]:
-        return [tuple(max(self.errors[name][i]) for name in HEARD) for i in range(len(self.categories))]
-
-    def _text(self, x: float) -> str:
-        return "" if math.isinf(x) else f"{x:.3%}" if self.options else style.shortly(x, 10 * x)
-
-    def to_frame(self) -> DataFrame:
-        """One row a group, one entry for each way to hear people: standard errors; needs pandas."""
-        import pandas as pd
-
-        return pd.DataFrame(self._worst(), columns=list(HEARD), index=pd.Index(self.categories, name="group"))
-
-    @property
-    def _title(self) -> str:
-        kind = "private" if self.private else "public"
-        people = people_words(self.trusted_people, self.n - self.trusted_people)
-        promise = f"epsilon {self.study.guarantee.epsilon:g}"
-        return f"Expected error of {self.kind} of {self.question} by {self.by} ({kind}): {people}, {promise}"
-
-    def in_words(self) -> Words:
-        """The result as a title, a table and remarks."""
-        listed = zip(self.categories, self.shares, self._worst(), strict=True)
-        rows = [(name, f"{share:.1%}", *map(self._text, errors)) for name, share, errors in listed]
-        gaps = tuple(f"{a} - {b}: standard error {self._text(e)}." for a, b, e in self.gaps)
-        columns = ("group", "share of people", *HEARD)
-        return Words(self._title, columns, rows, (*gaps, *(f"Assumes: {a}." for a in self.assumes)))
-
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """The standard error of each group's answer, by who is heard; needs matplotlib."""
-        ax = style.new_axes(ax, 7.2, 2.0 + 0.28 * len(self.categories))
-        worst = self._worst()
-        style.heard_rows(ax, self.categories, {name: [row[i] for row in worst] for i, name in enumerate(HEARD)})
-        if not self.options:
-            style.plain_numbers(ax.xaxis)
-            ax.set_xlabel("standard error")
-        of = " Of a group's options the largest." if self.options else ""
-        style.dress(ax, self._title, f"Further left is better.{of}")
-        return ax
 
 
 def plan_groups(
@@ -147,7 +44,7 @@ def plan_groups(
     shares: Sequence[float] | None = None,
     sd: float | None = None,
     mean: float | None = None,
-) -> GroupsPlan:
+) -> Plan:
     """Predict every group's standard error against the population that its people come from.
 
     `shares` are the categories' shares of all people (equal without them), `sd` the standard deviation within a group
@@ -170,21 +67,25 @@ def plan_groups(
     if isinstance(study, MeanStudy):
         assumes.append(_spread_words(sd is not None, private=grouping.private))
     assumes.append(grouping.unlisted)
-    return GroupsPlan(
-        question=value,
-        kind=kind_of(study),
-        by=grouping.column,
-        private=grouping.private,
-        categories=names,
-        options=options,
-        shares=tuple(parts),
-        n=n,
-        opt_in=opt_in,
-        errors=errors,
-        gaps=gaps,
-        study=study,
-        assumes=tuple(line for line in assumes if line),
+    kind = kind_of(study)
+    facts = predicted(
+        f"{kind}-by-group",
+        {name: {"rmse_population": [max(each) for each in some]} for name, some in errors.items()},
+        {
+            "default": {"estimator": "everyone"},
+            "differences": [{"of": a, "less": b, "standard_error": e} for a, b, e in gaps],
+        },
+        by={"column": grouping.column, "private": grouping.private, "categories": list(names)},
+        shares=parts,
+        assumes=[line for line in assumes if line],
+        range=study.bounds.width if isinstance(study, MeanStudy) else 1.0,
     )
+    if options:
+        by_option = {name: [list(each) for each in some] for name, some in errors.items()}
+        facts |= {"options": list(options), "by_option": by_option}
+    own = study.trusted_guarantee
+    told = {value: {f"{kind}_by_group": facts}}
+    return planned(told, n, opt_in, study.guarantee, None if own is None else own.epsilon)
 
 
 def _spread_words(stated: bool, *, private: bool) -> str:
@@ -214,7 +115,7 @@ def _public(
                 trusted_guarantee=study.trusted_guarantee, noise=study.noise,
             )  # fmt: skip
             for name in HEARD:
-                found[name].append(plan.errors.get(name, plan.errors["hybrid"]))
+                found[name].append(tuple(plan.errors.get(name, plan.errors["hybrid"])))
             continue
         k, half = people * opt_in, study.bounds.half
         spread = half**2 if sd is None else sd**2

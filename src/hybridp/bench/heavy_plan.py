@@ -4,15 +4,14 @@ The number of discovery people who hold record r is close to Poisson(n_S p_r); i
 noisy count passes the threshold. Shown records are then estimated by both groups, whose variances are public.
 
 >>> plan = plan_heavy(people=519_371, opt_in=0.05, guarantee=ApproxDP(4.0, 1e-5), shares=zipf(100_000, 1.0))
->>> round(plan.expected_records), plan.expected_l1 < 0.1
+>>> round(plan.predicted["discovered"]), plan.predicted["l1"] < 0.1
 (343, True)
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,15 +22,15 @@ from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import Discovery, counting_noise, discovery
 from hybridp.public.randomisers import k_randomised_response
 from hybridp.release import style
-from hybridp.release.result import Result, Words, plan_document
+from hybridp.release.plan import Plan, planned, predicted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from pandas import DataFrame
 
-__all__ = ["HeavyPlan", "plan_heavy", "shown_probability", "zipf"]
+__all__ = ["plan_heavy", "shown_probability", "zipf"]
 
 Floats = NDArray[np.float64]
+_TOLD = 20  # ranks of the document
 
 
 def zipf(distinct: int, exponent: float, shift: float = 0.0) -> Floats:
@@ -71,100 +70,30 @@ def shown_probability(shares: ArrayLike, people: int, mechanism: Discovery) -> F
     return out
 
 
-@dataclass(frozen=True)
-class HeavyPlan(Result):
-    """Expected numbers: records shown, the share of the true top M among them, standard errors, l1 over the head."""
-
-    people: int
-    opt_in: float
-    study: HeavyStudy
-    threshold: int
-    expected_records: float
-    expected_recall: float
-    expected_l1: float
-    oracle: str
-    errors: Floats
-    shares: Floats
-    question: str = "records"
-
-    @property
-    def assumes(self) -> tuple[str, ...]:
-        return ("one record a person, drawn independently; records without a hierarchy",)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for programs: what `--json` prints. The lists of `top` have one entry a rank."""
-        told = {
-            "task": "heavy-hitters",
-            "predicted": {
-                "head_list_size": min(self.expected_records, float(self.study.head)),
-                "discovered": self.expected_records,
-                "recall": self.expected_recall,
-                "l1": self.expected_l1,
-                "top": {"share": self.shares[:20].tolist(), "standard_error": self.errors[:20].tolist()},
-            },
-            "threshold": self.threshold,
-            "head": self.study.head,
-            "mechanisms": {"local": self.oracle},
-            "assumes": list(self.assumes),
-        }
-        promise = self.study.guarantee
-        return plan_document(
-            {self.question: {"shares": told}},
-            people=self.people,
-            opt_in=self.opt_in,
-            epsilon=promise.epsilon,
-            delta=promise.delta,
-        )
-
-    def to_frame(self) -> DataFrame:
-        """One row a rank: the record's share and the standard error of its estimate; needs pandas."""
-        import pandas as pd
-
-        rank = np.arange(1, len(self.shares) + 1)
-        return pd.DataFrame({"rank": rank, "share": self.shares, "standard_error": self.errors})
-
-    @property
-    def _title(self) -> str:
-        promise = self.study.guarantee
-        told = f"epsilon {promise.epsilon:g}, delta {promise.delta:g}"
-        return f"Frequent records to expect: {self.people:,} people, {style.percent(self.opt_in, 3)} trusting, {told}"
-
-    def in_words(self) -> Words:
-        """The result as a title, a table and remarks."""
-        rows = [
-            ("records discovered", f"{self.expected_records:,.4g}"),
-            (f"of the true top {self.study.head}, discovered", f"{self.expected_recall:.1%}"),
-            ("l1 error over the head", f"{self.expected_l1:.4g}"),
-            ("standard error of the most frequent", f"{float(self.errors[0]):.4g}"),
-            ("reports of local people", self.oracle),
-        ]
-        return Words(self._title, ("expected", "value"), rows, tuple(f"Assumes: {a}." for a in self.assumes))
-
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """Shares against ranks with the intervals to expect, and how many are discovered; needs matplotlib."""
-        ax = style.new_axes(ax, 7.4, 4.2)
-        rank = np.arange(1, len(self.shares) + 1)
-        low, high = (np.maximum(self.shares + side * 1.96 * self.errors, self.shares[-1] / 10) for side in (-1, 1))
-        ax.set_xscale("log")
-        ax.set_yscale("log")
-        ax.fill_between(rank, low, high, color=style.TRUSTED, alpha=0.22, lw=0)
-        ax.plot(rank, self.shares, color=style.INK, lw=2)
-        ax.set_xlim(1, len(self.shares))
-        ax.set_ylim(self.shares[-1] / 5, float(high[0]) * 1.4)
-        if self.expected_records <= len(self.shares):
-            ax.axvline(self.expected_records, color=style.LOCAL, lw=1)
-            ax.annotate(
-                f"{self.expected_records:,.0f} discovered", (self.expected_records, 1),
-                xycoords=ax.get_xaxis_transform(), xytext=(-5, -4), textcoords="offset points", ha="right", va="top",
-                fontsize=style.points(ax, 9.5), color=style.LOCAL,
-            )  # fmt: skip
-        style.plain_numbers(ax.xaxis)
-        style.plain_numbers(ax.yaxis, percents=True)
-        ax.set_xlabel("rank of the record")
-        ax.set_ylabel("share of people")
-        about = "The line is the assumed popularity; the band holds 95% of the estimates to expect of a record there."
-        style.dress(ax, self._title, about, grid="both")
-        return ax
+def draw_ranks(plan: Plan, ax: Axes | None, shares: Floats, errors: Floats) -> Axes:
+    """Shares against ranks with the intervals to expect, and how many are discovered; needs matplotlib."""
+    ax = style.new_axes(ax, 7.4, 4.2)
+    rank, discovered = np.arange(1, len(shares) + 1), plan.predicted["discovered"]
+    low, high = (np.maximum(shares + side * 1.96 * errors, shares[-1] / 10) for side in (-1, 1))
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    ax.fill_between(rank, low, high, color=style.TRUSTED, alpha=0.22, lw=0)
+    ax.plot(rank, shares, color=style.INK, lw=2)
+    ax.set_xlim(1, len(shares))
+    ax.set_ylim(shares[-1] / 5, float(high[0]) * 1.4)
+    if discovered <= len(shares):
+        ax.axvline(discovered, color=style.LOCAL, lw=1)
+        ax.annotate(
+            f"{discovered:,.0f} discovered", (discovered, 1), xycoords=ax.get_xaxis_transform(), xytext=(-5, -4),
+            textcoords="offset points", ha="right", va="top", fontsize=style.points(ax, 9.5), color=style.LOCAL,
+        )  # fmt: skip
+    style.plain_numbers(ax.xaxis)
+    style.plain_numbers(ax.yaxis, percents=True)
+    ax.set_xlabel("rank of the record")
+    ax.set_ylabel("share of people")
+    about = "The line is the assumed popularity; the band holds 95% of the estimates to expect of a record there."
+    style.dress(ax, plan.in_words().title, about, grid="both")
+    return ax
 
 
 def plan_heavy(
@@ -176,7 +105,7 @@ def plan_heavy(
     head: int = 50,
     discovery_share: float = 0.95,
     trusted_guarantee: ApproxDP | None = None,
-) -> HeavyPlan:
+) -> Plan:
     """Predict the head list and its errors for a popularity curve (shares in any order; they need not add up to 1)."""
     must(people >= 2, "n", "must be at least 2", people)
     must(0 < opt_in < 1, "opt-in", "must be strictly between 0 and 1", opt_in)
@@ -204,4 +133,22 @@ def plan_heavy(
     kept = np.where(np.cumsum(shown[top]) <= head, shown[top], 0.0)
     l1 = float(np.dot(kept, errors) * math.sqrt(2 / math.pi))
     recall = float(shown[:head].mean()) if len(p) >= head else float(shown.mean())
-    return HeavyPlan(people, opt_in, study, mechanism.threshold, found, recall, l1, oracle.name, errors, p[top])
+    facts = predicted(
+        "heavy-hitters",
+        more={
+            "head_list_size": min(found, float(head)),
+            "discovered": found,
+            "recall": recall,
+            "l1": l1,
+            "top": {"share": p[:_TOLD].tolist(), "standard_error": errors[:_TOLD].tolist()},
+        },
+        threshold=mechanism.threshold,
+        head=head,
+        mechanisms={"local": oracle.name},
+        assumes=["one record a person, drawn independently; records without a hierarchy"],
+    )
+
+    def picture(plan: Plan, ax: Axes | None) -> Axes:
+        return draw_ranks(plan, ax, p[top], errors)
+
+    return planned({"records": {"shares": facts}}, people, opt_in, guarantee, picture=picture, setting=study)

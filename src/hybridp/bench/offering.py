@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.bench.planning import MeanPlan, PlanName, squared_error
+from hybridp.bench.planning import PlanName, squared_error
 from hybridp.errors import InvalidInput, must
 from hybridp.public import mean as theory
+from hybridp.release.plan import Plan
 
 __all__ = ["TrustOffer", "opt_ins_needed", "trust_offer"]
 
@@ -44,7 +45,7 @@ class TrustOffer:
         }
 
 
-def trust_offer(plan: MeanPlan, elasticity: float) -> TrustOffer:
+def trust_offer(plan: Plan, elasticity: float) -> TrustOffer:
     """Vary the trusted group's epsilon when ``-dln c/dln epsilon_T`` is `elasticity` (pure noise in the trusted group).
 
     Information is ``I = k/(var + a/(epsilon_T^2 k)) + (n-k)/(var + v)`` with a/epsilon_T^2 the noise of the sum; with
@@ -52,15 +53,14 @@ def trust_offer(plan: MeanPlan, elasticity: float) -> TrustOffer:
     ``2 rho/(1 + 2 rho - (1+rho)^2 var/(var+v))``.
     """
     must(0 <= elasticity <= 100, "elasticity", "must lie between 0 and 100", elasticity)
-    if plan.noise != "laplace":
-        raise InvalidInput(f"`noise` must be laplace to vary the trusted epsilon. Got {plan.noise}.")
-    now = plan.trusted_epsilon
-    base = plan.mechanisms
-    variance, n = plan.sd**2, plan.n
+    base, now = plan.setting, plan.promise["trusted_epsilon"]
+    if base.noise_name != "laplace":
+        raise InvalidInput(f"`noise` must be laplace to vary the trusted epsilon. Got {base.noise_name}.")
+    variance, n, rate = plan.facts["sd"]["used"] ** 2, plan.people["n"], plan.people["opt_in"]
     report = float(base.report(variance))
 
     def information(epsilon: Floats) -> tuple[Floats, Floats]:
-        c = np.minimum(plan.opt_in * (now / epsilon) ** elasticity, 0.999)
+        c = np.minimum(rate * (now / epsilon) ** elasticity, 0.999)
         k = c * n
         per_sum = base.per_sum * (now / epsilon) ** 2
         return k / (variance + per_sum / k) + (n - k) / (variance + report), c
@@ -68,7 +68,7 @@ def trust_offer(plan: MeanPlan, elasticity: float) -> TrustOffer:
     epsilons = np.geomspace(now / 50, now, 2001)
     info, rates = information(epsilons)
     best = int(np.argmax(info))
-    rho = base.per_sum / (plan.opt_in * n) / variance
+    rho = base.per_sum / (rate * n) / variance
     bottom = 1 + 2 * rho - (1 + rho) ** 2 * variance / (variance + report)
     threshold = 2 * rho / bottom if bottom > 0 else math.inf
     return TrustOffer(
@@ -81,18 +81,18 @@ def trust_offer(plan: MeanPlan, elasticity: float) -> TrustOffer:
     )
 
 
-def opt_ins_needed(plan: MeanPlan, name: PlanName, target_rmse: float | None = None) -> int | None:
+def opt_ins_needed(plan: Plan, name: PlanName, target_rmse: float | None = None) -> int | None:
     """The fewest trusted people, of n, for which an estimator reaches a population RMSE, or beats both baselines.
 
     None when no number does. Checked on every count up to 2,000 and on a geometric grid above, then refined.
     """
     if target_rmse is not None:
         must(math.isfinite(target_rmse) and target_rmse > 0, "target", "must be positive and finite", target_rmse)
-    mechanisms = plan.mechanisms
-    n = int(plan.n)
+    mechanisms, variance = plan.setting, plan.facts["sd"]["used"] ** 2
+    n = int(plan.people["n"])
 
     def good(counts: NDArray[np.int64]) -> NDArray[np.bool_]:
-        s = mechanisms.setting(n, counts / n, plan.sd**2)
+        s = mechanisms.setting(n, counts / n, variance)
         # The adaptive estimator is within a few percent of KVH, whose error is a closed form.
         mse = squared_error("kvh" if name == "adaptive" else name, mechanisms, s)
         if target_rmse is None:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,87 +21,13 @@ from hybridp.public.heterogeneous import LOCAL_LEAST, PersonalDP, local_variance
 from hybridp.public.personal import adpm_weights, unified
 from hybridp.public.personal_baselines import fme_inferred, ldpe, lower_bound, propdpm, sampling_mechanism, uni
 from hybridp.public.shuffling import Mixing
-from hybridp.release import style
-from hybridp.release.result import Result, Words, people_words, plan_document
+from hybridp.release.plan import Plan, planned, predicted
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from pandas import DataFrame
-
-__all__ = ["PersonalPlan", "parse_groups", "plan_personal"]
+__all__ = ["parse_groups", "plan_personal"]
 
 Floats = NDArray[np.float64]
 _SHOWN = 1000
 _EXACT_SM = 100_000  # levels of epsilon up to which the sampling mechanism's moments are integrated
-
-
-@dataclass(frozen=True)
-class PersonalPlan(Result):
-    """Predicted errors against the population mean; `promise` is what people asked for.
-
-    `moves` says of each epsilon of local people what it is worth if they all sent their reports through a mixer.
-    """
-
-    promise: PersonalDP | None
-    local_promise: PersonalDP | None
-    bounds: Bounds
-    sd: float
-    sd_assumed: bool
-    estimators: dict[str, dict[str, Any]]
-    assumes: tuple[str, ...]
-    moves: tuple[dict[str, Any], ...] = ()
-    question: str = "value"
-
-    @property
-    def people(self) -> tuple[int, int]:
-        """Trusted and local ones."""
-        return (
-            0 if self.promise is None else self.promise.people,
-            0 if self.local_promise is None else self.local_promise.people,
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for programs: what `--json` prints."""
-        told = {
-            "task": "mean with personal epsilons",
-            "predicted": {"estimators": self.estimators, **({"moves": list(self.moves)} if self.moves else {})},
-            "bounds": {"lower": self.bounds.lower, "upper": self.bounds.upper},
-            "sd": {"used": self.sd, "worst_case": self.sd_assumed},
-            "assumes": list(self.assumes),
-        }
-        n = sum(self.people)
-        return plan_document(
-            {self.question: {"mean": told}}, people=n, opt_in=self.people[0] / n, epsilon="personal", delta=0.0
-        )
-
-    def to_frame(self) -> DataFrame:
-        """One row an estimator; needs pandas, the extra "frames"."""
-        import pandas as pd
-
-        rows = [(name, e["mse"], math.sqrt(max(e["mse"], 0.0))) for name, e in self.estimators.items()]
-        return pd.DataFrame(rows, columns=["estimator", "mse", "rmse_population"])
-
-    @property
-    def _title(self) -> str:
-        what = "a mean" if self.question == "value" else f"mean {self.question}"
-        return f"Expected error of {what}: {people_words(*self.people)}, an epsilon of their own"
-
-    def in_words(self) -> Words:
-        """The result as a title, a table and remarks."""
-        rows = [(name, f"{math.sqrt(max(e['mse'], 0.0)):,.4g}") for name, e in self.estimators.items()]
-        return Words(self._title, ("estimator", "expected error"), rows, tuple(f"Assumes: {a}." for a in self.assumes))
-
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """Every estimator's root mean squared error, on a logarithmic scale; needs matplotlib."""
-        errors = {name: math.sqrt(e["mse"]) for name, e in self.estimators.items() if name != "lower-bound"}
-        rows = [(name, error, f"{error:,.4g}") for name, error in errors.items() if math.isfinite(error)]
-        ax = style.new_axes(ax, 7.2, 1.7 + 0.3 * len(rows))
-        style.sized_rows(ax, rows, strong=("adpm", "unified"))
-        ax.set_xlabel("root mean squared error")
-        spread = "the largest possible spread" if self.sd_assumed else f"a standard deviation of {self.sd:,.6g}"
-        values = f"Values from {self.bounds.lower:,.6g} to {self.bounds.upper:,.6g} with {spread}."
-        style.dress(ax, self._title, f"{values} Further left is better.")
-        return ax
 
 
 def parse_groups(text: str) -> tuple[Floats, NDArray[np.int64]]:
@@ -138,7 +63,8 @@ def plan_personal(
     mixed_delta: float | None = None,
     batch: int | None = None,
     cap: float = 8.0,
-) -> PersonalPlan:
+    question: str = "value",
+) -> Plan:
     """Predict ADPM, its baselines, the unified estimator and the default, everyone, against the population mean.
 
     Without `sd` the worst case, half the range, is assumed, as in the paper. The baselines and ADPM use the trusted
@@ -190,13 +116,23 @@ def plan_personal(
     assumes = ["people's choices are public, and do not go together with their data"]
     if sd is None:
         assumes.append("no sd was given: the largest possible, half the range, is assumed")
-    moves: tuple[dict[str, Any], ...] = ()
+    moves: dict[str, Any] = {}
     if mixed_delta is not None:
         must(local is not None, "mixed_delta", "must go with the epsilons of local people, who may move", mixed_delta)
         assert local is not None
-        moves = tuple(_moves(local, variance, limits.half, mixed_delta, batch, cap))
+        moves = {"moves": list(_moves(local, variance, limits.half, mixed_delta, batch, cap))}
         assumes.append("whoever moves keeps what they ask for, in a batch with all of the same epsilon, or --batch")
-    return PersonalPlan(trusted, local, limits, math.sqrt(variance), sd is None, found, tuple(assumes), moves)
+    facts = predicted(
+        "mean with personal epsilons",
+        {name: {**told, "rmse_population": math.sqrt(max(told["mse"], 0.0))} for name, told in found.items()},
+        moves,
+        bounds={"lower": limits.lower, "upper": limits.upper},
+        sd={"used": math.sqrt(variance), "worst_case": sd is None},
+        assumes=assumes,
+        range=limits.width,
+    )
+    sizes = [0 if group is None else group.people for group in (trusted, local)]
+    return planned({question: {"mean": facts}}, sum(sizes), sizes[0] / sum(sizes), None)
 
 
 def _moves(

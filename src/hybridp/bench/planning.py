@@ -1,7 +1,7 @@
 """How good will it be? Answers from public numbers, before anyone is asked for anything.
 
 >>> plan = plan_mean(n=250_000, opt_in=0.01, bounds=Bounds(0, 2.4e6), sd=53_000, guarantee=PureDP(1.0))
->>> plan["kvh"].mse < min(plan["tcm-only"].mse, plan["full-lm"].mse)
+>>> plan.errors["kvh"] < min(plan.errors["tcm-only"], plan.errors["full-lm"])
 True
 """
 
@@ -25,19 +25,18 @@ from hybridp.public.mean import NoiseName, sum_noise
 from hybridp.public.randomisers import LEVELS, LocalName, Randomiser, randomiser
 from hybridp.public.variance import posterior_variance, predicted_se
 from hybridp.release import style
-from hybridp.release.result import Result, Words, plan_document
+from hybridp.release.plan import Plan, planned, predicted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from pandas import DataFrame
 
 __all__ = [
     "PLAIN",
     "SAID_OF_EVERYONE",
-    "MeanPlan",
     "Mechanisms",
-    "Prediction",
+    "anchored",
     "check_people",
+    "draw_curves",
     "error_curves",
     "leashed",
     "mechanisms_of",
@@ -59,7 +58,7 @@ PLAIN: dict[str, str] = {
     "anchored": "hybrid that lies cannot pull",
 }
 """The estimators in words."""
-SAID_OF_EVERYONE = "estimator: everyone by default: each group counts by its number of people, however much they differ"
+SAID_OF_EVERYONE = "Estimator: everyone by default: each group counts by its number of people, however much they differ"
 Floats = NDArray[np.float64]
 
 
@@ -97,183 +96,6 @@ class Mechanisms:
         noise_t = self.per_sum / people**2
         noise_l = self.report(variance) / self.share + np.asarray(variance) * (1 / self.share - 1)
         return theory.Setting.of(n=n, c=c, variance=variance, noise_t=noise_t, noise_l=noise_l)
-
-
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """One estimator's predicted error: `mse` against the mean of these n people, `rmse` against the population's."""
-
-    name: PlanName
-    weight: float | None
-    mse: float
-    rmse: float
-    over_best: float
-    over_worst: float
-    mse_range: tuple[float, float]
-
-
-@dataclass(frozen=True)
-class MeanPlan(Result):
-    """Predictions for every estimator, and what they assume."""
-
-    n: float
-    opt_in: float
-    bounds: Bounds
-    sd: float
-    sd_range: tuple[float, float]
-    sd_assumed: bool
-    guarantee: Guarantee
-    trusted_epsilon: float
-    noise: str
-    local: str
-    predictions: tuple[Prediction, ...]
-    critical_c: float
-    critical_n: float
-    sup_over_best: float | None
-    assumes: tuple[str, ...]
-    mechanisms: Mechanisms
-    default: Anchoring
-    most: float | None
-    """How far from the trusted mean any reports could move "alike"; None where it is the plain blend."""
-    reach: float
-    half_width: float
-    """Of the 95 % interval that a release by "everyone" would state, where it is told no sd."""
-    question: str = "value"
-
-    def __getitem__(self, name: PlanName) -> Prediction:
-        return next(p for p in self.predictions if p.name == name)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for programs: what `--json` prints."""
-        told = {
-            "task": "mean",
-            "predicted": {
-                "estimators": {
-                    p.name: {
-                        "weight": p.weight,
-                        "mse": p.mse,
-                        "R": p.over_best,
-                        "r": p.over_worst,
-                        "rmse_population": p.rmse,
-                        "mse_range": list(p.mse_range),
-                    }
-                    for p in self.predictions
-                },
-                "critical": {"c": self.critical_c, "n": None if math.isinf(self.critical_n) else self.critical_n},
-                "sup_R": self.sup_over_best,
-                "default": {"estimator": self.used, "half_width": self.half_width},
-                "alike": {
-                    "estimator": self.alike,
-                    "reach": self.reach if self.most is not None else None,
-                    "cost": self.default.cost if math.isfinite(self.default.cost) else None,
-                    "most": self.most,
-                },
-            },
-            "bounds": {"lower": self.bounds.lower, "upper": self.bounds.upper},
-            "sd": {"used": self.sd, "low": self.sd_range[0], "high": self.sd_range[1], "worst_case": self.sd_assumed},
-            "mechanisms": {"trusted": self.noise, "local": self.local},
-            "assumes": list(self.assumes),
-        }
-        return plan_document(
-            {self.question: {"mean": told}},
-            people=self.n,
-            opt_in=self.opt_in,
-            epsilon=self.guarantee.epsilon,
-            delta=self.guarantee.delta,
-            trusted_epsilon=self.trusted_epsilon,
-        )
-
-    @property
-    def used(self) -> PlanName:
-        """The estimator that a release of so many people takes, where none is stated."""
-        return "everyone"
-
-    @property
-    def alike(self) -> PlanName:
-        """What "alike" is for so many people."""
-        return "adaptive" if self.default.reach is None else "anchored"
-
-    @property
-    def said_of_default(self) -> str:
-        """Which estimator that is, and why; and what "alike" would be, and how far reports can move it."""
-        wide = f"without a stated sd its 95 % interval would reach {self.half_width:,.4g} to either side"
-        return f"{SAID_OF_EVERYONE}; {wide}. {self._said_of_alike}"
-
-    @property
-    def _said_of_alike(self) -> str:
-        known = not (self.sd_assumed or self.sd_range[0] < self.sd)
-        said = self.default.of_mean(None if self.most is None else self.reach, stated=known)
-        return said if self.most is None else f"{said}: here at most {self.most:,.4g}"
-
-    def to_frame(self) -> DataFrame:
-        """One row an estimator; needs pandas, the extra "frames"."""
-        import pandas as pd
-
-        rows = [(p.name, p.weight, p.mse, p.rmse, p.over_best, p.over_worst) for p in self.predictions]
-        return pd.DataFrame(rows, columns=["estimator", "weight", "mse", "rmse_population", "R", "r"])
-
-    def in_words(self) -> Words:
-        """The result as a title, a table and remarks."""
-        rows = [
-            (f"{PLAIN[p.name]} ({p.name})", "" if p.weight is None else f"{p.weight:.4g}", f"{p.rmse:,.4g}",
-             f"{p.over_best:.3f}")
-            for p in self.predictions
-        ]  # fmt: skip
-        columns = ("estimator", "weight of the trusted", "expected error", "times better than the best baseline")
-        remarks = (*(f"Assumes: {a}." for a in self.assumes), f"{self.said_of_default}.")
-        return Words(self._title, columns, rows, remarks)
-
-    @property
-    def _title(self) -> str:
-        what = "a mean" if self.question == "value" else f"mean {self.question}"
-        promise = f"epsilon {self.guarantee.epsilon:g}"
-        if self.trusted_epsilon != self.guarantee.epsilon:
-            promise += f" ({self.trusted_epsilon:g} for trusted people)"
-        if self.guarantee.delta:
-            promise += f", delta {self.guarantee.delta:g}"
-        return f"Expected error of {what}: {self.n:,.0f} people, {promise}"
-
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """Every estimator's error against the share of trusting people, the planned one marked; needs matplotlib."""
-        ax = style.new_axes(ax, 7.4, 4.2)
-        edge = 1 / self.n
-        rates = np.geomspace(max(edge, self.opt_in / 30), min(0.9, 1 - edge, self.opt_in * 30), 60)
-        curves = error_curves(self, rates)
-        ax.set_xscale("log")
-        ax.set_yscale("log")
-        looks = {
-            "tcm-only": (style.TRUSTED, "--", 1.6), "full-lm": (style.LOCAL, "--", 1.6), "pwh": (style.QUIET, "-", 1.2),
-            "kvh": (style.QUIET, ":", 2.4), "adaptive": (style.QUIET, "--", 1.6), "everyone": (style.INK, "-", 2.2),
-        }  # fmt: skip
-        for name, (colour, dashes, width) in looks.items():
-            ax.plot(rates, curves[name], dashes, color=colour, lw=width)
-        shown = [curves[name] for name in looks]
-        best, worst = (float(pick([pick(c) for c in shown])) for pick in (np.min, np.max))
-        # One bad baseline must not squeeze the rest into a line.
-        ax.set_ylim(best / 1.3, min(worst * 1.3, best * 60))
-        if rates[0] < rates[-1]:  # two people leave one rate
-            ax.set_xlim(rates[0], rates[-1])
-        style.plain_numbers(ax.xaxis, percents=True)
-        style.plain_numbers(ax.yaxis)
-        ax.axvline(self.opt_in, color=style.QUIET, lw=0.8)
-        ax.annotate(
-            f"planned: {style.percent(self.opt_in, 3)}", (self.opt_in, 0), xycoords=ax.get_xaxis_transform(),
-            xytext=(4, 5), textcoords="offset points", fontsize=style.points(ax, 9), color=style.QUIET,
-        )  # fmt: skip
-        style.end_labels(
-            ax, [(PLAIN[name], rates[-1], float(curves[name][-1]), look[0]) for name, look in looks.items()]
-        )
-        ax.set_xlabel("people who trust the curator")
-        ax.set_ylabel("root mean squared error")
-        spread = "the largest possible spread" if self.sd_assumed else f"a standard deviation of {self.sd:,.6g}"
-        style.dress(
-            ax,
-            self._title,
-            f"Values from {self.bounds.lower:,.6g} to {self.bounds.upper:,.6g} with {spread}; {self.noise} noise, "
-            f"{self.local} reports. Errors are against the mean of the population.",
-            grid="both",
-        )
-        return ax
 
 
 def mechanisms_of(
@@ -397,26 +219,26 @@ def check_people(n: float, opt_in: float) -> None:
     must(few >= 1 - 1e-9, "opt-in", f"must leave at least one person in each group of {n:,.0f} people", opt_in)
 
 
-def predictions(mechanisms: Mechanisms, n: float, opt_in: float, low: float, high: float) -> tuple[Prediction, ...]:
-    """Every estimator's error for the standard deviation `high`, and its range from `low` on."""
+def predictions(mechanisms: Mechanisms, n: float, opt_in: float, low: float, high: float) -> dict[str, dict[str, Any]]:
+    """Every estimator's error for the standard deviation `high`, and its range from `low` on.
+
+    `mse` is against the mean of these n people, `rmse_population` against that of the population they come from.
+    """
     s, s_low = (mechanisms.setting(n, opt_in, sd**2) for sd in (high, low))
-    found = []
+    found = {}
     for name in PLANNED:
         mse = float(squared_error(name, mechanisms, s))
         other = float(squared_error(name, mechanisms, s_low)) if low < high else mse
         weight = _weight(name, mechanisms, s)
-        found.append(
-            Prediction(
-                name=name,
-                weight=None if weight is None else float(weight),
-                mse=mse,
-                rmse=math.sqrt(mse + float(theory.sampling_variance(s))),
-                over_best=float(theory.over_best(s, mse)),
-                over_worst=float(theory.over_worst(s, mse)),
-                mse_range=(min(mse, other), max(mse, other)),
-            )
-        )
-    return tuple(found)
+        found[str(name)] = {
+            "weight": None if weight is None else float(weight),
+            "mse": mse,
+            "R": float(theory.over_best(s, mse)),
+            "r": float(theory.over_worst(s, mse)),
+            "rmse_population": math.sqrt(mse + float(theory.sampling_variance(s))),
+            "mse_range": [min(mse, other), max(mse, other)],
+        }
+    return found
 
 
 def plan_mean(
@@ -431,7 +253,8 @@ def plan_mean(
     mean: float | None = None,
     trusted_guarantee: Guarantee | None = None,
     answering: float = 1.0,
-) -> MeanPlan:
+    question: str = "value",
+) -> Plan:
     """Predict every estimator's error. `sd` may be one number, a (low, high) range, or None for the worst case.
 
     Of local people a share `answering` is asked.
@@ -448,29 +271,39 @@ def plan_mean(
         mechanisms, trusted_guarantee or guarantee, noise, known, trusted, round((round(n) - trusted) * answering)
     )
     s = mechanisms.setting(n, opt_in, high**2)
-    alike = trusted_guarantee in (None, guarantee) and mechanisms.local_name == mechanisms.noise_name == "laplace"
-    return MeanPlan(
-        n=n,
-        opt_in=opt_in,
-        bounds=bounds,
-        sd=high,
-        sd_range=(low, high),
-        sd_assumed=assumed,
-        guarantee=guarantee,
-        trusted_epsilon=(trusted_guarantee or guarantee).epsilon,
-        noise=mechanisms.noise_name,
-        local=mechanisms.local_name,
-        predictions=predictions(mechanisms, n, opt_in, low, high),
-        critical_c=float(theory.critical_c(s)),
-        critical_n=float(theory.critical_n(s)),
-        sup_over_best=float(theory.sup_over_best(guarantee.epsilon, high, bounds.width)) if alike else None,
+    plain = trusted_guarantee in (None, guarantee) and mechanisms.local_name == mechanisms.noise_name == "laplace"
+    reach, step, _ = leashed(mechanisms, s)
+    most = None if default.reach is None else float(reach * step)
+    wide, critical = _half_width(mechanisms, s), float(theory.critical_n(s))
+    alike = default.of_mean(None if most is None else float(reach), stated=known is not None)
+    alike += "" if most is None else f": here at most {most:,.4g}"
+    said = f"{SAID_OF_EVERYONE}; without a stated sd its 95 % interval would reach {wide:,.4g} to either side. {alike}."
+    more = {
+        "critical": {"c": float(theory.critical_c(s)), "n": None if math.isinf(critical) else critical},
+        "sup_R": float(theory.sup_over_best(guarantee.epsilon, high, bounds.width)) if plain else None,
+        "default": {"estimator": "everyone", "half_width": wide},
+        "alike": anchored(default, "adaptive", None if most is None else float(reach), most),
+    }
+    facts = predicted(
+        "mean",
+        predictions(mechanisms, n, opt_in, low, high),
+        more,
+        bounds={"lower": bounds.lower, "upper": bounds.upper},
+        sd={"used": high, "low": low, "high": high, "worst_case": assumed},
+        mechanisms={"trusted": mechanisms.noise_name, "local": mechanisms.local_name},
         assumes=_assumptions(assumed, mechanisms),
-        mechanisms=mechanisms,
-        default=default,
-        reach=float(leashed(mechanisms, s)[0]),
-        half_width=_half_width(mechanisms, s),
-        most=None if default.reach is None else float(np.prod(leashed(mechanisms, s)[:2])),
+        remarks=[said],
+        range=bounds.width,
     )
+    own = trusted_guarantee or guarantee
+    told = {question: {"mean": facts}}
+    return planned(told, n, opt_in, guarantee, own.epsilon, picture=draw_curves, setting=mechanisms)
+
+
+def anchored(default: Anchoring, plain: str, reach: float | None, most: Any) -> dict[str, Any]:
+    """What "alike" is for so many people, what it costs, and how far any reports could move it."""
+    cost = default.cost if math.isfinite(default.cost) else None
+    return {"estimator": plain if default.reach is None else "anchored", "reach": reach, "cost": cost, "most": most}
 
 
 def _half_width(mechanisms: Mechanisms, s: theory.Setting) -> float:
@@ -483,17 +316,61 @@ def _half_width(mechanisms: Mechanisms, s: theory.Setting) -> float:
     return NormalLaplace(math.sqrt(normal), c * math.sqrt(noise / 2) * laplace).quantile(0.975)
 
 
-def _assumptions(assumed: bool, mechanisms: Mechanisms) -> tuple[str, ...]:
+def _assumptions(assumed: bool, mechanisms: Mechanisms) -> list[str]:
     found = ["both groups have the same distribution"]
     if assumed:
         found.append("no sd was given: the largest possible, half the range, is assumed")
     if mechanisms.randomiser.variance_terms[1] and mechanisms.mean is None:
         found.append("the local noise depends on the values; the worst case is assumed (state a mean to sharpen it)")
-    return tuple(found)
+    return found
 
 
-def error_curves(plan: MeanPlan, opt_in: Floats) -> dict[str, Floats]:
+def error_curves(plan: Plan, opt_in: Floats) -> dict[str, Floats]:
     """Population RMSE of every estimator over an array of opt-in rates, for plots."""
-    mechanisms = plan.mechanisms
-    s = mechanisms.setting(plan.n, opt_in, plan.sd**2)
+    mechanisms = plan.setting
+    s = mechanisms.setting(plan.people["n"], opt_in, plan.facts["sd"]["used"] ** 2)
     return {name: np.sqrt(squared_error(name, mechanisms, s) + theory.sampling_variance(s)) for name in PLANNED}
+
+
+def draw_curves(plan: Plan, ax: Axes | None = None) -> Axes:
+    """Every estimator's error against the share of trusting people, the planned one marked; needs matplotlib."""
+    ax = style.new_axes(ax, 7.4, 4.2)
+    (facts,) = (told["mean"] for told in plan.questions.values())
+    n, planned_rate = plan.people["n"], plan.people["opt_in"]
+    edge = 1 / n
+    rates = np.geomspace(max(edge, planned_rate / 30), min(0.9, 1 - edge, planned_rate * 30), 60)
+    curves = error_curves(plan, rates)
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    looks = {
+        "tcm-only": (style.TRUSTED, "--", 1.6), "full-lm": (style.LOCAL, "--", 1.6), "pwh": (style.QUIET, "-", 1.2),
+        "kvh": (style.QUIET, ":", 2.4), "adaptive": (style.QUIET, "--", 1.6), "everyone": (style.INK, "-", 2.2),
+    }  # fmt: skip
+    for name, (colour, dashes, width) in looks.items():
+        ax.plot(rates, curves[name], dashes, color=colour, lw=width)
+    shown = [curves[name] for name in looks]
+    best, worst = (float(pick([pick(c) for c in shown])) for pick in (np.min, np.max))
+    # One bad baseline must not squeeze the rest into a line.
+    ax.set_ylim(best / 1.3, min(worst * 1.3, best * 60))
+    if rates[0] < rates[-1]:  # two people leave one rate
+        ax.set_xlim(rates[0], rates[-1])
+    style.plain_numbers(ax.xaxis, percents=True)
+    style.plain_numbers(ax.yaxis)
+    ax.axvline(planned_rate, color=style.QUIET, lw=0.8)
+    ax.annotate(
+        f"planned: {style.percent(planned_rate, 3)}", (planned_rate, 0), xycoords=ax.get_xaxis_transform(),
+        xytext=(4, 5), textcoords="offset points", fontsize=style.points(ax, 9), color=style.QUIET,
+    )  # fmt: skip
+    style.end_labels(ax, [(PLAIN[name], rates[-1], float(curves[name][-1]), look[0]) for name, look in looks.items()])
+    ax.set_xlabel("people who trust the curator")
+    ax.set_ylabel("root mean squared error")
+    sd, noises, bounds = facts["sd"], facts["mechanisms"], facts["bounds"]
+    spread = "the largest possible spread" if sd["worst_case"] else f"a standard deviation of {sd['used']:,.6g}"
+    style.dress(
+        ax,
+        plan.in_words().title,
+        f"Values from {bounds['lower']:,.6g} to {bounds['upper']:,.6g} with {spread}; {noises['trusted']} noise, "
+        f"{noises['local']} reports. Errors are against the mean of the population.",
+        grid="both",
+    )
+    return ax

@@ -1,15 +1,15 @@
 """How good will a regression be, and what should local people be asked? Predictions from public numbers.
 
 >>> plan = plan_regression(n=100_000, opt_in=0.02, predictors=4, guarantee=PureDP(1.0), residual_sd=0.1)
->>> plan.form, plan.errors["steered"] < min(plan.errors["tcm-only"], plan.errors["plain"])
+>>> plan.facts["form"], plan.errors["steered"] < min(plan.errors["tcm-only"], plan.errors["plain"])
 ('steered', True)
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -21,92 +21,11 @@ from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.regression import LADDER, MOST_PREDICTORS, KindName, NoisyRounds, Question, Trusted
 from hybridp.public.vector import VectorBounds
 from hybridp.public.vector_noise import VectorNoiseName
-from hybridp.release import style
-from hybridp.release.result import Result, Words, people_words, plan_document
+from hybridp.release.plan import Plan, planned, predicted
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from pandas import DataFrame
-
-__all__ = ["RegressionPlan", "plan_regression"]
+__all__ = ["plan_regression"]
 
 Guarantee = PureDP | ApproxDP
-
-
-@dataclass(frozen=True)
-class RegressionPlan(Result):
-    """The root mean squared error of a slope, columns scaled to [-1, 1], by what local people are asked."""
-
-    target: str
-    kind: str
-    predictors: int
-    n: int
-    opt_in: float
-    errors: dict[str, float]
-    noise: str
-    reports: dict[str, str]
-    guarantee: Guarantee
-    trusted_guarantee: Guarantee | None
-    assumes: tuple[str, ...]
-    stated: FormName = "best"
-
-    @property
-    def trusted_people(self) -> int:
-        return round(self.n * self.opt_in)
-
-    @property
-    def form(self) -> str:
-        """The way that was stated, or else that of the least predicted error."""
-        if self.stated in self.errors:
-            return self.stated
-        return min(self.errors, key=lambda name: self.errors[name])
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for programs: what `--json` prints."""
-        told = {
-            "task": "regression",
-            "predicted": {"forms": {name: {"rmse_slope": error} for name, error in self.errors.items()}},
-            "form": self.form,
-            "kind": self.kind,
-            "predictors": self.predictors,
-            "mechanisms": {"trusted": self.noise, "local": self.reports},
-            "assumes": list(self.assumes),
-        }
-        return plan_document(
-            {self.target: {"regression": told}},
-            people=self.n,
-            opt_in=self.opt_in,
-            epsilon=self.guarantee.epsilon,
-            delta=self.guarantee.delta,
-            trusted_epsilon=None if self.trusted_guarantee is None else self.trusted_guarantee.epsilon,
-        )
-
-    def to_frame(self) -> DataFrame:
-        """One row a way to ask local people; needs pandas."""
-        import pandas as pd
-
-        return pd.DataFrame({"rmse_slope": self.errors.values()}, index=pd.Index(list(self.errors), name="form"))
-
-    @property
-    def _title(self) -> str:
-        people = people_words(self.trusted_people, self.n - self.trusted_people)
-        promise = f"epsilon {self.guarantee.epsilon:g}"
-        promise += f", delta {self.guarantee.delta:g}" if self.guarantee.delta else ""
-        return f"Expected error of a {self.kind} regression on {self.predictors} columns: {people}, {promise}"
-
-    def in_words(self) -> Words:
-        """The result as a title, a table and remarks."""
-        rows = [(name, f"{error:.4g}", "best" if name == self.form else "") for name, error in self.errors.items()]
-        remarks = tuple(f"Assumes: {a}." for a in self.assumes)
-        return Words(self._title, ("local people are asked", "error of a slope", ""), rows, remarks)
-
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """The predicted error of each way; needs matplotlib."""
-        ax = style.new_axes(ax, 7.2, 1.6 + 0.4 * len(self.errors))
-        style.sized_rows(ax, [(name, e, f"{e:.3g}") for name, e in self.errors.items()], strong=[self.form])
-        ax.set_xlabel("root mean squared error of a slope, columns scaled to [-1, 1]")
-        style.dress(ax, self._title, "Further left is better.")
-        return ax
 
 
 def plan_regression(
@@ -123,7 +42,7 @@ def plan_regression(
     noise: VectorNoiseName = "best",
     target: str = "target",
     stated: FormName = "best",
-) -> RegressionPlan:
+) -> Plan:
     """Predicted errors of a slope: trusted people alone, and both groups by what local people are asked.
 
     All in unit coordinates, where a column's bounds are -1 and 1: the columns are guessed to be centred and
@@ -166,24 +85,21 @@ def plan_regression(
         errors["plain"] = slope_error(forecast(large, {"plain": asked["plain"]}, local)["plain"].covariance)
     must(bool(errors), "opt-in", "must leave somebody trusted for a logistic regression", opt_in)
     reports = {name: question.invite.reports.name for name, question in asked.items()}
-    return RegressionPlan(
-        target=target,
+    facts = predicted(
+        "regression",
+        more={"forms": {name: {"rmse_slope": error} for name, error in errors.items()}},
+        form=stated if stated in errors else min(errors, key=lambda name: errors[name]),
         kind=kind,
         predictors=predictors,
-        n=n,
-        opt_in=opt_in,
-        errors=errors,
-        noise=noise_level(trusted.noise)[0],
-        reports=reports,
-        guarantee=guarantee,
-        trusted_guarantee=trusted_guarantee,
-        assumes=(
+        mechanisms={"trusted": noise_level(trusted.noise)[0], "local": reports},
+        assumes=[
             f"columns are centred and uncorrelated, with a standard deviation of {column_sd:g} half-ranges",
             f"residuals have one of {residual_sd:g} half-ranges" if kind == "linear" else "the odds are nearly even",
             "the groups are alike",
-        ),
-        stated=stated,
+        ],
     )
+    own = None if trusted_guarantee is None else trusted_guarantee.epsilon
+    return planned({target: {"regression": facts}}, n, opt_in, guarantee, own)
 
 
 def _guess(study: RegressionStudy, trusted: Trusted, k: int, d: int, column_sd: float, residual_sd: float) -> Score:

@@ -1,7 +1,7 @@
 """What a mixer allows: the local epsilon of a planned batch, and what a person's report is then worth.
 
 >>> plan = plan_shuffle(100_000, ApproxDP(1.0, 1e-6))
->>> round(plan.local_epsilon, 2), plan.method
+>>> round(plan.more["local_epsilon"], 2), plan.more["method"]
 (7.07, 'clones of any randomiser, summed exactly')
 >>> plan.errors["local"] / plan.errors["shuffled"] > 5
 True
@@ -26,107 +26,54 @@ from hybridp.public.shares import CountNoise, ShareOracle, mixed_oracle
 from hybridp.public.shuffling import MOST_LOCAL, Mixing, largest_local_epsilon
 from hybridp.public.vector import HALF
 from hybridp.public.vector_randomisers import ScalarReports, VectorReports
-from hybridp.release import style
-from hybridp.release.facts import SCHEMA
-from hybridp.release.result import Result, Words
+from hybridp.release.plan import Plan, planned, predicted
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from pandas import DataFrame
-
-    from hybridp.bench.heavy_plan import HeavyPlan
     from hybridp.protocols.vector import VectorStudy
 
-__all__ = ["ShufflePlan", "ThreeGroups", "parse_randomiser", "plan_groups", "plan_share_groups", "plan_shuffle"]
+__all__ = ["ThreeGroups", "parse_randomiser", "plan_groups", "plan_share_groups", "plan_shuffle"]
 __all__ += ["plan_record_groups", "plan_vector_groups"]
 
 Floats = NDArray[np.float64]
 N = TypeVar("N", float, Floats)
 
 
-@dataclass(frozen=True)
-class ShufflePlan(Result):
+def plan_shuffle(n: int, guarantee: ApproxDP, *, k: int | None = None, cap: float = MOST_LOCAL) -> Plan:
     """The largest local epsilon that keeps the promise for a mixed batch of `n`, and standard errors with it.
 
-    `errors` has one entry for each kind of trust, everybody choosing it alike: of the mean of a number as a share of
-    its range, or of the share of a rare category for k-ary randomised response; the noise alone, without sampling.
+    There is one for each kind of trust, everybody choosing it alike: of the mean of a number as a share of its range,
+    or of the share of a rare category for k-ary randomised response; the noise alone, without sampling.
     """
-
-    n: int
-    guarantee: ApproxDP
-    k: int | None
-    cap: float
-    local_epsilon: float
-    errors: dict[str, float]
-
-    @property
-    def method(self) -> str:
-        return "clones of " + ("any randomiser" if self.k is None else f"{self.k}-ary response") + ", summed exactly"
-
-    @property
-    def measured(self) -> str:
-        return "the mean, as a share of the range" if self.k is None else "the share of a rare category"
-
-    @property
-    def assumes(self) -> tuple[str, ...]:
-        return (
-            f"mixer and collector do not collude; if they do, only the report's own {self.local_epsilon:.6g} is left",
-            f"at least {self.n:,} people send a report of the same kind into one batch; a smaller one is not mixed",
-            "nothing else about these reports is published, neither their order nor who sent which",
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "schema": SCHEMA,
-            "n": self.n,
-            "epsilon": self.guarantee.epsilon,
-            "delta": self.guarantee.delta,
-            "neighbours": self.guarantee.neighbours.value,
-            "randomiser": "any" if self.k is None else f"k-rr:{self.k}",
-            "local_epsilon": self.local_epsilon,
-            "cap": self.cap,
-            "method": self.method,
-            "standard_error_of": self.measured,
-            "standard_error": self.errors,
-            "assumes": list(self.assumes),
-        }
-
-    def to_frame(self) -> DataFrame:
-        """One row a kind of trust; needs pandas, the extra "frames"."""
-        import pandas as pd
-
-        return pd.DataFrame(list(self.errors.items()), columns=["everybody_is", "standard_error"])
-
-    @property
-    def _title(self) -> str:
-        promise = f"epsilon {self.guarantee.epsilon:g}, delta {self.guarantee.delta:g}"
-        return f"What a mixer allows: {self.n:,} people, {promise}"
-
-    @property
-    def _allowed(self) -> str:
-        return f"Reports with a local epsilon of {self.local_epsilon:.6g} keep the promise in a mixed batch."
-
-    def in_words(self) -> Words:
-        """The result as a title, a table and remarks."""
-        rows = [(name, f"{e:.4g}", f"{e / self.errors['trusted']:.3g}") for name, e in self.errors.items()]
-        columns = ("everybody is", f"error of {self.measured}", "times trusted")
-        return Words(self._title, columns, rows, (self._allowed, *(f"Assumes: {a}." for a in self.assumes)))
-
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """The error with each kind of trust, on a logarithmic scale; needs matplotlib."""
-        ax = style.new_axes(ax, 7.2, 2.5)
-        style.sized_rows(ax, [(name, e, style.percent(e, 3)) for name, e in self.errors.items()], strong=("shuffled",))
-        style.plain_numbers(ax.xaxis, percents=True)
-        ax.set_xlabel(f"standard error of {self.measured}")
-        style.dress(ax, self._title, f"{self._allowed} The noise alone, without sampling; further left is better.")
-        return ax
-
-
-def plan_shuffle(n: int, guarantee: ApproxDP, *, k: int | None = None, cap: float = MOST_LOCAL) -> ShufflePlan:
-    """The plan of a batch of n people who are promised `guarantee` against whoever sees the mixed batch."""
     must(guarantee.delta > 0, "delta", "must be positive: a mixed batch has no pure guarantee", guarantee.delta)
     local = largest_local_epsilon(n, guarantee.epsilon, guarantee.delta, k=k, cap=cap)
-    return ShufflePlan(n, guarantee, k, cap, local, _errors(n, guarantee.epsilon, local, k))
+    errors = _errors(n, guarantee.epsilon, local, k)
+    method = "clones of " + ("any randomiser" if k is None else f"{k}-ary response") + ", summed exactly"
+    of = "the mean, as a share of the range" if k is None else "the share of a rare category"
+    allowed = f"Local epsilon {local:.6g} keeps ({guarantee.epsilon:g}, {guarantee.delta:g}) in a mixed batch of {n:,} "
+    assumes = [
+        f"mixer and collector do not collude; if they do, only the report's own {local:.6g} is left",
+        f"at least {n:,} people send a report of the same kind into one batch; a smaller one is not mixed",
+        "nothing else about these reports is published, neither their order nor who sent which",
+    ]
+    told = {who: {"standard_error": e, "times_trusted": e / errors["trusted"]} for who, e in errors.items()}
+    facts = predicted("noise", told, {"estimator": "shuffled"}, assumes=assumes, of=f"standard error of {of}",
+                      named="everybody is", remarks=["The noise alone, without sampling."])  # fmt: skip
+    more = {
+        "n": n,
+        "epsilon": guarantee.epsilon,
+        "delta": guarantee.delta,
+        "neighbours": guarantee.neighbours.value,
+        "randomiser": "any" if k is None else f"k-rr:{k}",
+        "local_epsilon": local,
+        "cap": cap,
+        "method": method,
+        "standard_error_of": of,
+        "standard_error": errors,
+        "assumes": assumes,
+    }
+    notes = (f"{allowed}people ({method}).",)
+    title = f"Standard error of {of}"
+    return planned({"batch": {"noise": facts}}, n, 0.0, guarantee, shuffled=n, title=title, notes=notes, more=more)
 
 
 def _errors(n: int, epsilon: float, local: float, k: int | None) -> dict[str, float]:
@@ -280,11 +227,11 @@ def plan_vector_groups(
 
 
 def plan_record_groups(
-    trusted: int, shuffled: int, local: int, plan: HeavyPlan, mixing: Mixing, most: int = 20
+    trusted: int, shuffled: int, local: int, plan: Plan, mixing: Mixing
 ) -> ThreeGroups[Floats]:
     """Of the most frequent records, rank by rank, as in `plan_heavy`: noisy counts of two parts, and two responses."""
-    study, p = plan.study, plan.shares[:most]
-    slots = max(2, round(min(plan.expected_records, study.head)) + 1)
+    study, p = plan.setting, np.array(plan.predicted["top"]["share"])
+    slots = max(2, round(plan.predicted["head_list_size"]) + 1)
     noises = {study.discovery_share: 2 * discovery(study.trusted_promise).scale ** 2,
               1 - study.discovery_share: counting_noise(study.trusted_promise).variance}  # fmt: skip
 

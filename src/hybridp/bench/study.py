@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import replace
+from typing import Any, cast
 
-import numpy as np
-
-from hybridp.bench.number import USED, AlonePlan, NumberPlan
-from hybridp.bench.steered_mean import SteeredPlan, plan_steered
+from hybridp.bench.steered_mean import plan_steered
 from hybridp.curator.groups import group_sizes
 from hybridp.curator.sources import Counted, count_people, must_not_ask, with_public
 from hybridp.errors import InvalidInput, must
 from hybridp.protocols import asked
 from hybridp.protocols.mean import MeanStudy
 from hybridp.public.study import (
-    REPORTED,
     Choice,
     Count,
     Declaration,
@@ -28,178 +24,40 @@ from hybridp.public.study import (
     Table,
     Vector,
 )
-from hybridp.release import style
-from hybridp.release.result import Result, Words, people_words, plan_document
+from hybridp.release.plan import Plan, planned, predicted
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from pandas import DataFrame
-
-__all__ = ["StudyPlan", "plan_study", "taken"]
+__all__ = ["plan_study"]
 
 DISTINCT = 1_000_000
 """Distinct records that a plan of heavy hitters takes there to be, their popularity falling as one over the rank."""
 
 
-_SHARES = ("shares", "histogram", "shares_by_group", "histogram_by_group", "shares-below", "shares-above", "gini")
-_IN_RANGE = ("mean", "mean_by_group", "vector-mean", "sum", "quantiles", "sd", "count", *_SHARES)
-
-
-@dataclass(frozen=True)
-class StudyPlan(Result):
-    """The plans of a study's questions by their names, for so many trusted and local people.
-
-    Where some people trust the study's mixer, `mixed` is its one question's plan of three groups, as plain data: the
-    error of all together, each group's weight, and what a person's move from one group to the next is worth. Of a mean
-    that is steered, `steered` is the standard deviation that is assumed, as none is stated, and both errors at it.
-    """
-
-    study: Declaration
-    trusted: int
-    local: int
-    plans: Mapping[str, Any]
-    shuffled: int = 0
-    mixed: Mapping[str, Any] | None = None
-    steered: tuple[float, SteeredPlan] | None = None
-
-    def __getitem__(self, name: str) -> Any:
-        return self.plans[name]
-
-    @property
-    def people(self) -> int:
-        return self.trusted + self.local + self.shuffled
-
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """The predicted standard errors of numbers, vectors and shares, in shares of their ranges; needs matplotlib."""
-        shown = {name: error for name, plan in self.plans.items() if (error := self._error(name, plan)) is not None}
-        if not shown and len(self.plans) == 1:
-            alone: Axes = next(iter(self.plans.values())).plot(ax)
-            return alone
-        if not shown:
-            raise InvalidInput("`plot` must be of a study with a question of kind number, choice or vector. Got none.")
-        ax = style.new_axes(ax, 7.2, 1.7 + 0.35 * len(shown))
-        style.sized_rows(ax, [(name, error, f"±{style.percent(error, 3)}") for name, error in shown.items()])
-        style.plain_numbers(ax.xaxis, percents=True)
-        ax.set_xlabel("expected standard error, as a share of the public range")
-        several = any(isinstance(q, (Choice, Count, Vector)) for q in self.study.questions)
-        of = " Of a question's options or columns the largest." if several else ""
-        style.dress(ax, self._title, f"Further left is better. Against the mean of the population.{of}")
-        return ax
-
-    @property
-    def _title(self) -> str:
-        epsilon = self.study.promise.epsilon
-        promise = "an epsilon of their own" if epsilon is None else f"epsilon {epsilon:g}"
-        return f"{self.study.title or 'A study'}: {people_words(self.trusted, self.local, self.shuffled)}, {promise}"
-
-    def to_frame(self) -> DataFrame:
-        """The questions' tables below each other, with the question's name; needs pandas, the extra "frames"."""
-        import pandas as pd
-
-        parts = [_named(plan.to_frame()).assign(question=name) for name, plan in self.plans.items()]
-        found: DataFrame = pd.concat(parts, ignore_index=True)
-        return found[["question", *(name for name in found.columns if name != "question")]]
-
-    def in_words(self) -> Words:
-        """The result as a title, a table and remarks."""
-        told = ((name, self._error(name, plan)) for name, plan in self.plans.items())
-        rows = [(name, "" if error is None else f"±{style.percent(error, 3)} of the range") for name, error in told]
-        remarks: tuple[str, ...] = () if len(rows) == 1 else (f"The promise: {self.study.form.why}.",)
-        if self.mixed is not None:
-            moves = {name: np.min(worth) for name, worth in self.mixed["moves_in_local_people"].items()}
-            remarks += (f"A move is worth so many local people more: {_listed(moves)}.",)
-        remarks += (self.steering,) if self.steered is not None else ()
-        remarks += (self.pessimistic,) if self.pessimistic else ()
-        return Words(self._title, ("question", "expected standard error"), rows, remarks)
-
-    @property
-    def pessimistic(self) -> str:
-        """Of which means no spread is stated, so that the largest there is stands in for it; empty where of none."""
-        unstated = [q.name for q in self.study.questions if isinstance(q, Number) and q.summed and q.sd is None]
-        if not unstated or self.study.promise.personal:
-            return ""
+def _pessimistic(study: Declaration) -> str:
+    """Of which means no spread is stated, so that the largest there is stands in for it; empty where of none."""
+    unstated = [q.name for q in study.questions if isinstance(q, Number) and q.summed and q.sd is None]
+    if unstated and not study.promise.personal:
         return (
             f"Of {', '.join(unstated)} no sd is stated: the largest there is, half the range, is assumed, and errors "
             "are at most these; at a sixth of the range they can be half as large. State sd for closer ones."
         )
-
-    @property
-    def steering(self) -> str:
-        """Whether local people should be asked within a window, in a sentence; nothing where no mean is steered."""
-        if self.steered is None:
-            return ""
-        sd, plan = self.steered
-        return f"At a standard deviation of {sd:.6g}, a sixth of the range: {plan.said[0].lower()}{plan.said[1:]}"
-
-    def all_words(self) -> list[Words]:
-        """Every question's own table, under the study's title."""
-        return [self.in_words(), *(plan.in_words() for plan in self.plans.values())]
-
-    def _error(self, name: str, plan: Any) -> float | None:
-        """One standard error against the population, in shares of the range; the largest of options or columns."""
-        (question,) = [q for q in self.study.questions if q.name == name]
-        if not isinstance(question, REPORTED):
-            return None
-        told = self._told(name, plan)
-        width = np.subtract(question.upper, question.lower) if isinstance(question, (Number, Vector)) else 1.0
-        of = next((one for one in _IN_RANGE if one in told), None)
-        if of is None:
-            return None
-        facts = told[of]
-        width = {"sum": width * self.people, "count": self.people}.get(of, 1.0 if of in _SHARES else width)
-        if self.mixed is not None:
-            return float(np.max(np.divide(self.mixed["rmse_population"], width)))
-        known = facts["predicted"]["estimators"]
-        used = next(known[one] for one in (taken(facts["predicted"]), *USED) if one in known)
-        error = used["rmse_population"] if "rmse_population" in used else math.sqrt(max(used["mse"], 0.0))
-        return float(np.max(np.divide(error, width)))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for programs: what `--json` prints."""
-        promise = self.study.promise
-        document = plan_document(
-            {name: self._told(name, plan) for name, plan in self.plans.items()},
-            people=self.people,
-            opt_in=self.trusted / self.people,
-            epsilon="personal" if promise.epsilon is None else promise.epsilon,
-            delta=promise.delta,
-            trusted_epsilon=promise.trusted_epsilon,
-            shuffled=self.shuffled,
-        )
-        return document if len(self.plans) == 1 else {**document, "several": self._several()}
-
-    def _told(self, name: str, plan: Any) -> dict[str, Any]:
-        """What a plan's own document says; where the study states an estimator, that one and no default."""
-        facts = _facts(plan.to_dict())
-        (i,) = [i for i, question in enumerate(self.study.questions) if question.name == name]
-        stated = _stated(self.study, i)
-        for told in facts.values():
-            known = told.get("predicted", {})
-            stated = known.get("alike", {}).get("estimator") if stated == "alike" else stated
-            if stated in known.get("estimators", {}):
-                known.pop("default", None)
-                known["estimator"] = stated
-            if self.mixed is not None:
-                known["shuffled"] = dict(self.mixed)
-            if self.steered is not None:
-                known["steered"] = {"sd": self.steered[0], **self.steered[1].to_dict()}
-        return facts
-
-    def _several(self) -> dict[str, Any]:
-        """How the questions share the promise, and why."""
-        form = self.study.form
-        return {
-            "form": "drawn" if form.drawn else "split",
-            "why": form.why,
-            "stated": self.study.promise.several is not None,
-            "drawn_over_split": dict(form.ratios),
-            "chances": self.study.chances,
-        }
+    guessed = any(not getattr(question, "sd", True) for question in study.questions)
+    return "Where sd is not stated, the largest spread within the bounds is assumed." if guessed else ""
 
 
-def taken(predicted: Mapping[str, Any]) -> str:
-    """The estimator that a release takes, as far as a plan says so (else ""): the stated one, or the default."""
-    return str(predicted.get("estimator") or predicted.get("default", {}).get("estimator", ""))
+def _told(study: Declaration, i: int, plan: Plan) -> dict[str, Any]:
+    """What a question's plan says, with its part of the promise; where an estimator is stated, that and no default."""
+    part, stated, found = study.parts[i], _stated(study, i), {}
+    own: dict[str, Any] = {"epsilon": "personal" if part.everybody is None else part.everybody.epsilon}
+    if study.drawn and part.trusted is not None:
+        own["trusted_epsilon"] = part.trusted.epsilon
+    for name, facts in next(iter(plan.questions.values())).items():
+        known = dict(facts["predicted"])
+        stated = known.get("alike", {}).get("estimator") if stated == "alike" else stated
+        if stated in known.get("estimators", {}):
+            known.pop("default", None)
+            known["estimator"] = stated
+        found[name] = {**facts, "predicted": known, **own}
+    return found
 
 
 def _stated(study: Declaration, i: int) -> str | None:
@@ -211,38 +69,48 @@ def _stated(study: Declaration, i: int) -> str | None:
     return getattr(question, "estimator", None)
 
 
-def _facts(document: Mapping[str, Any]) -> dict[str, Any]:
-    """What a plan's own document says of its statistics."""
-    (facts,) = document["questions"].values()
-    return dict(facts)
-
-
 def plan_study(
     study: Declaration, data: Any = None, *, table: str | None = None, trust: Any = None,
     trusted: int | None = None, local: int | None = None, shuffled: int | None = None,
-) -> StudyPlan:  # fmt: skip
-    """Predict every question's error. Nothing is charged, and of `data` only what is public is read."""
+) -> Plan:  # fmt: skip
+    """Predict every question's error. Nothing is charged, and of `data` only what is public is read.
+
+    Where some people trust the study's mixer, its one question's plan says under `shuffled` the error of all three
+    groups together, each one's weight, and what a move from one to the next is worth; of a mean that is steered it says
+    under `steered` the standard deviation that is assumed, as none is stated, and both errors at it.
+    """
     data = with_public(data, study.people.public)
     mixed = study.people.shuffled or 0 if shuffled is None else shuffled
     rule = "must go with a study that has a mixer ([mixer])"
     must(not mixed or study.mixer is not None, "shuffled", rule, mixed)
     rule = "must be left out where everyone has their own epsilon"
     must(not mixed or not study.promise.personal, "shuffled", rule, mixed)
-    counted = _people(study, data, table, trust, trusted, local)
-    plans = {
-        q.name: _plan(study, i, counted, _sizes(study, i, data, table, trust)) for i, q in enumerate(study.questions)
-    }
-    if study.drawn:  # a sum or a count is about everybody, whichever question they answered
-        everyone = counted.trusted + counted.local
-        plans = {
-            name: replace(plan, everyone=everyone) if hasattr(plan, "everyone") else plan
-            for name, plan in plans.items()
+    people = _people(study, data, table, trust, trusted, local)
+    plans = [_plan(study, i, people, _sizes(study, i, data, table, trust)) for i in range(len(study.questions))]
+    told = {q.name: _told(study, i, plans[i]) for i, q in enumerate(study.questions)}
+    several, promise, notes = len(plans) > 1, study.promise, []
+    more: dict[str, Any] = {}
+    if several:
+        notes.append(f"The promise: {study.form.why}.")
+        more["several"] = {
+            "form": "drawn" if study.form.drawn else "split",
+            "why": study.form.why,
+            "stated": promise.several is not None,
+            "drawn_over_split": dict(study.form.ratios),
+            "chances": study.chances,
         }
-    three = _three_groups(study, counted, mixed, *plans.values()) if mixed else None
-    return StudyPlan(study, counted.trusted, counted.local, plans, mixed, three, _steered(study, counted))
+    n = people.trusted + people.local + mixed
+    found = planned(
+        told, n, people.trusted / n, promise, promise.trusted_epsilon, shuffled=mixed, more=more,
+        title=study.title or "A study", notes=tuple(filter(None, (*notes, _pessimistic(study)))),
+        parts={q.name: plans[i] for i, q in enumerate(study.questions)},
+    )  # fmt: skip
+    added = {"shuffled": _three_groups(study, people, mixed, *plans)} if mixed else {}
+    steered = _steered(study, people)
+    return found.adding(**added, **({} if steered is None else {"steered": steered}))
 
 
-def _steered(study: Declaration, people: Counted) -> tuple[float, SteeredPlan] | None:
+def _steered(study: Declaration, people: Counted) -> dict[str, Any] | None:
     """Of a mean that is steered, which is a study's only question: the spread that is assumed, and the plan at it."""
     question = study.questions[0]
     if not isinstance(question, Number) or question.form != "steered" or not question.summed:
@@ -250,12 +118,14 @@ def _steered(study: Declaration, people: Counted) -> tuple[float, SteeredPlan] |
     if not people.trusted or not people.local:
         return None
     sd = (question.upper - question.lower) / 6
-    return sd, plan_steered(_number(study, 0, people, people.trusted / (people.trusted + people.local), sd=sd))
+    alone = _number(study, 0, people, people.trusted / (people.trusted + people.local), sd=sd)
+    return {"sd": sd, **plan_steered(alone)}
 
 
-def _three_groups(study: Declaration, people: Counted, shuffled: int, plan: Any) -> dict[str, Any]:
+def _three_groups(study: Declaration, people: Counted, shuffled: int, plan: Plan) -> dict[str, Any]:
     """The same question where so many people trust the mixer, as plain data."""
     from hybridp.bench.planning import mechanisms_of
+    from hybridp.bench.shares import three_shares
     from hybridp.bench.shuffling import plan_groups, plan_record_groups, plan_vector_groups
 
     question, mixing = study.questions[0], study.mixing
@@ -263,19 +133,15 @@ def _three_groups(study: Declaration, people: Counted, shuffled: int, plan: Any)
     many = people.trusted, shuffled, people.local
     how = {"by_people": getattr(question, "estimator", None) in (None, "everyone")}
     if isinstance(question, Choice):
-        told: dict[str, Any] = plan.three_groups(many, mixing, cast(Any, question.noise), **how)
-        return told
+        return three_shares(asked.share_study(study, 0), plan.facts["shares"], many, mixing, **how)
     if isinstance(question, Records):
         return plan_record_groups(*many, plan, mixing).to_dict()
+    facts = next(iter(plan.questions.values()))["mean"]
     if isinstance(question, Vector):
-        return plan_vector_groups(*many, asked.vector_study(study, 0), plan.sd, **how).to_dict()
+        return plan_vector_groups(*many, asked.vector_study(study, 0), facts["sd"]["used"], **how).to_dict()
     own = asked.mean_study(study, 0)
     known = mechanisms_of(own.bounds, own.guarantee, own.noise, own.local, None, own.trusted_guarantee)
-    return plan_groups(*many, known, mixing, sd=plan.sd, **how).to_dict()
-
-
-def _listed(numbers: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {number:.3g}" for name, number in numbers.items())
+    return plan_groups(*many, known, mixing, sd=facts["sd"]["used"], **how).to_dict()
 
 
 def _asked(study: Declaration, name: str, people: Counted) -> Counted:
@@ -352,15 +218,15 @@ def _plan(study: Declaration, i: int, people: Counted, sizes: Mapping[str, int] 
         case Number():
             return _number(study, i, people, opt_in) if mean else _several(study, i, people, everybody)
         case Choice() | Count():
-            from hybridp.bench.shares import CountPlan, plan_shares
+            from hybridp.bench.shares import as_count, plan_shares
 
             shares = asked.choice_study(study, i)
-            planned = plan_shares(
+            found = plan_shares(
                 question=shares.question, n=many, opt_in=opt_in, guarantee=shares.guarantee,
                 noise=cast(Any, question.noise),
                 trusted_guarantee=shares.trusted_guarantee, answering=chance,
             )  # fmt: skip
-            return CountPlan(**vars(planned)) if isinstance(question, Count) else planned
+            return as_count(found) if isinstance(question, Count) else found
         case Vector():
             from hybridp.bench.vector import plan_vector_mean
 
@@ -409,35 +275,52 @@ def _number(
             sd=question.sd if sd is None else sd, noise=own.noise, local=own.local,
             trusted_guarantee=own.trusted_guarantee, answering=study.chances[question.name],
         )  # fmt: skip
-    worst = own.bounds.half
-    sd = worst if question.sd is None else question.sd
-    told = 0.0
+    sd = own.bounds.half if question.sd is None else question.sd
+    return _alone(study, i, people, own, sd)
+
+
+def _alone(study: Declaration, i: int, people: Counted, own: MeanStudy, sd: float) -> Plan:
+    """A mean where everybody is in one group: its error from noise alone, and against the population."""
+    question = study.questions[i]
+    assert isinstance(question, Number)
     if people.trusted:
-        noise = own.sum_noise
-        steps = noise.sensitivity * people.trusted
-        error, group, mechanism = own.bounds.width * math.sqrt(noise.variance) / steps, "trusted", "noise on the sum"
+        noise, many, who, group, mechanism = own.sum_noise, people.trusted, "tcm-only", "trusted", "noise on the sum"
+        error = own.bounds.width * math.sqrt(noise.variance) / (noise.sensitivity * many)
     else:
         told = max(people.local * study.chances[question.name], 1.0)
-        error = worst * math.sqrt(own.invite.randomiser.worst_variance / told)
-        group, mechanism = "local", own.invite.randomiser.name
-    many = people.trusted or round(told)  # those who answer are the sample
-    return AlonePlan(question.name, group, many, sd, question.sd is None, error, mechanism)
+        error = own.bounds.half * math.sqrt(own.invite.randomiser.worst_variance / told)
+        many, who, group, mechanism = round(told), "lm-only", "local", own.invite.randomiser.name
+    # Those who answer are the sample.
+    by = {who: {"mse": error**2, "rmse_population": math.hypot(error, sd / math.sqrt(many))}}
+    facts = predicted("mean", by, sd={"used": sd, "worst_case": question.sd is None}, mechanisms={group: mechanism},
+                      range=own.bounds.width)  # fmt: skip
+    return planned({question.name: {"mean": facts}}, many, float(bool(people.trusted)), own.guarantee)
 
 
-def _several(study: Declaration, i: int, people: Counted, everybody: Counted) -> NumberPlan:
+def _several(study: Declaration, i: int, people: Counted, everybody: Counted) -> Plan:
+    """Several statistics of a number; a sum is about everybody, whichever question they answered."""
     from hybridp.bench.distribution import plan_distribution
 
     question, own, many = study.questions[i], asked.number_study(study, i), people.trusted + people.local
     assert isinstance(question, Number)
-    opt_in = everybody.trusted / (everybody.trusted + everybody.local)
-    mean = None if own.mean is None else _number(study, i, everybody, opt_in, own.mean)
+    n = everybody.trusted + everybody.local
+    known: dict[str, Any] = {}
+    if own.mean is not None:
+        mean = _number(study, i, everybody, everybody.trusted / n, own.mean)
+        known["mean"] = mean.facts
+        scaled = {
+            who: {"mse": e["mse"] * n**2, "rmse_population": e["rmse_population"] * n}
+            for who, e in mean.estimators.items()
+        }
+        known["sum"] = predicted("sum", scaled, range=mean.facts["range"] * n)
     told = own.distribution
-    spread = None if told is None else plan_distribution(
-        n=many, opt_in=people.trusted / many, study=told, sd=question.sd, question=question.name
-    )  # fmt: skip
-    promise = study.parts[i].everybody
-    assert promise is not None
-    return NumberPlan(question.name, question.statistics, many, people.trusted, promise, mean, spread)
+    if told is not None:
+        spread = plan_distribution(
+            n=many, opt_in=people.trusted / many, study=told, sd=question.sd, question=question.name
+        )
+        known |= spread.questions[question.name]
+    facts = {question.name: {name: known[name] for name in question.statistics if name in known}}
+    return planned(facts, many, people.trusted / many, study.parts[i].everybody)
 
 
 def _personal(study: Declaration, i: int, people: Counted) -> Any:
@@ -470,8 +353,3 @@ def _table(study: Declaration, i: int, people: Counted) -> Any:
     from hybridp.bench.synth import plan_synth
 
     return plan_synth(many, own.workload, own.guarantee, most_cells=own.most_cells)
-
-
-def _named(frame: DataFrame) -> DataFrame:
-    """A frame whose rows are named by a column of it, so that they still are below other frames."""
-    return frame if frame.index.name is None else frame.reset_index()

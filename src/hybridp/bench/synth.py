@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,18 +19,12 @@ from hybridp.errors import must
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.queries import MOST_CELLS, Piece, Workload
 from hybridp.public.synth import significance, table_rounds, total_rho
-from hybridp.release import style
-from hybridp.release.result import Result, Words, plan_document
+from hybridp.release.plan import Plan, planned, predicted
 from hybridp.release.synth import SyntheticModel
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from pandas import DataFrame
 
 __all__ = [
     "Errors",
     "PlannedTable",
-    "SynthPlan",
     "all_zero",
     "evaluate",
     "plan_synth",
@@ -141,84 +135,30 @@ class PlannedTable:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class SynthPlan(Result):
-    """How well a fit to whole tables would measure them."""
-
-    people: int
-    guarantee: ApproxDP
-    tables: tuple[PlannedTable, ...]
-
-    assumes = (
-        "everybody in the table trusts the curator",
-        "these are the errors of what is measured; the synthetic rows are fitted to it, and differ from it a little",
-    )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for programs: what `--json` prints."""
-        told = {
-            "task": "synthetic-data",
-            "predicted": {"tables": [one.to_dict(self.people) for one in self.tables]},
-            "assumes": list(self.assumes),
-        }
-        return plan_document(
-            {"table": {"marginals": told}},
-            people=self.people,
-            opt_in=1.0,
-            epsilon=self.guarantee.epsilon,
-            delta=self.guarantee.delta,
-        )
-
-    def to_frame(self) -> DataFrame:
-        """One row a table that would be measured; needs pandas, the extra "frames"."""
-        import pandas as pd
-
-        return pd.DataFrame([{**one.to_dict(self.people), "columns": ", ".join(one.features)} for one in self.tables])
-
-    @property
-    def _title(self) -> str:
-        promise = f"epsilon {self.guarantee.epsilon:g}, delta {self.guarantee.delta:g}"
-        return f"Expected error of {len(self.tables):,} measured tables: {self.people:,} people, {promise}"
-
-    def in_words(self) -> Words:
-        """The result as a title, a table and remarks."""
-        names = ("sd", "expected_largest_error", "expected_total_error", "smallest_visible_share")
-        told = [one.to_dict(self.people) for one in self.tables]
-        rows = [(", ".join(t["columns"]), f"{t['cells']:,}", *(f"{t[k]:.2g}" for k in names)) for t in told]
-        columns = ("table", "cells", "sd of a cell", "largest error", "total error", "visible from")
-        return Words(self._title, columns, rows, tuple(f"Assumes: {a}." for a in self.assumes))
-
-    def plot(self, ax: Axes | None = None, most: int = 40) -> Axes:
-        """The largest error to expect in each table, as a share of people; needs matplotlib."""
-        shown = self.tables[:most]
-        ax = style.new_axes(ax, 7.2, 1.7 + 0.28 * len(shown))
-        largest = [(", ".join(one.features), one.largest() * one.sigma / self.people) for one in shown]
-        style.sized_rows(ax, [(name, error, style.percent(error, 3)) for name, error in largest])
-        style.plain_numbers(ax.xaxis, percents=True)
-        ax.set_xlabel("largest error of a cell to expect, as a share of people")
-        more = f" {most} of {len(self.tables):,} tables are shown." if len(self.tables) > most else ""
-        style.dress(ax, self._title, f"Further left is better.{more}")
-        return ax
-
-
-def plan_synth(people: int, workload: Workload, guarantee: ApproxDP, *, most_cells: int = MOST_CELLS) -> SynthPlan:
+def plan_synth(people: int, workload: Workload, guarantee: ApproxDP, *, most_cells: int = MOST_CELLS) -> Plan:
     """The errors of every marginal that the method "tables" would measure for a workload.
 
     Each cell gets Gaussian noise of the same size, whatever the data: the tables and their noise are those of the fit.
 
     >>> from hybridp.public.queries import Schema, Threshold
     >>> work = Workload(Schema.from_domain({"age": 5, "sex": 2}), (Threshold((0, 1), 2),))
-    >>> [(t.features, t.cells, round(t.sigma, 1)) for t in plan_synth(10_000, work, ApproxDP(1.0, 1e-6)).tables]
-    [(('age',), 5, 23.4), (('sex',), 2, 23.4), (('age', 'sex'), 10, 7.0)]
+    >>> told = plan_synth(10_000, work, ApproxDP(1.0, 1e-6)).predicted["tables"]
+    >>> [(one["columns"], one["cells"], round(one["sd"], 5)) for one in told]
+    [(['age'], 5, 0.00234), (['sex'], 2, 0.00234), (['age', 'sex'], 10, 0.0007)]
     """
     must(2 <= people <= 1e15, "n", "must be at least 2 and at most 1e15", people)
     schema = workload.schema
     found = [
-        PlannedTable(tuple(schema.names[f] for f in features), schema.cells(features), use.sigma)
+        PlannedTable(tuple(schema.names[f] for f in features), schema.cells(features), use.sigma).to_dict(people)
         for use in table_rounds(workload, total_rho(guarantee, 2), most_cells=most_cells)
         for features in use.tables
     ]
-    return SynthPlan(people, guarantee, tuple(found))
+    assumes = [
+        "everybody in the table trusts the curator",
+        "these are the errors of what is measured; the synthetic rows are fitted to it, and differ from it a little",
+    ]
+    facts = predicted("synthetic-data", more={"tables": found}, assumes=assumes)
+    return planned({"table": {"marginals": facts}}, people, 1.0, guarantee)
 
 
 def all_zero(codes: Codes, workload: Workload) -> Errors:

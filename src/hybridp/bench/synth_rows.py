@@ -16,7 +16,7 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,26 +33,15 @@ from hybridp.public.shares import ShareReports
 from hybridp.public.synth import MeasuredTable, table_sigma, total_rho
 from hybridp.public.synth_reports import MarginalInvite
 from hybridp.randomness import seeded, synthetic_data_generator
-from hybridp.release import style
-from hybridp.release.result import Result, Words, people_words, plan_document
+from hybridp.release.plan import Plan, planned, predicted
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from pandas import DataFrame
-
     from hybridp.blend.relaxed import Records, Relaxed
 
-__all__ = ["WAYS", "RowsPlan", "made_up_people", "plan_rows"]
+__all__ = ["made_up_people", "plan_rows", "rows_plan"]
 
-WAYS = {
-    "trusted": "trusted alone, adaptive",
-    "local": "local alone, stated marginals",
-    "stated": "both, stated marginals",
-    "chosen": "both, marginals that the trusted chose",
-}
 _STAND_INS = 20_000
 _KINDS = 5
-_HELP = 0.02  # A smaller gain is within what two rehearsals differ by.
 _MOST_TIMES, _CELLS = 3, 6_000  # A small table is rehearsed three times.
 _TREE = 1 << 20  # Cells of a graphical model that is rehearsed.
 
@@ -75,96 +64,34 @@ def made_up_people(schema: Schema, people: int, *, seed: int = 0) -> Codes:
     return Codes(schema, values)
 
 
-@dataclass(frozen=True, slots=True)
-class RowsPlan(Result):
+def rows_plan(
+    people: int, opt_in: float, guarantee: ApproxDP, marginals: int, errors: Mapping[str, float],
+    outweigh_below: float | None, public: bool,
+) -> Plan:  # fmt: skip
     """The mean total variation distance of the rows' marginals to be expected, by who takes part and how.
 
     `outweigh_below` is the share of trusting people below which, on an empty cell of the stated marginals, the local
-    people's reports count for more in the blend than the trusted people's noise.
+    people's reports count for more in the blend than the trusted people's noise. The gain is what the local people take
+    off the trusted people's error, as a share of it; None without either group.
     """
-
-    people: int
-    opt_in: float
-    guarantee: ApproxDP
-    marginals: int
-    errors: Mapping[str, float]
-    outweigh_below: float | None
-    public: bool
-
-    @property
-    def best(self) -> str:
-        return min(self.errors, key=lambda way: self.errors[way])
-
-    @property
-    def gain(self) -> float | None:
-        """What the local people take off the trusted people's error, as a share of it; None without either group."""
-        both = [self.errors[way] for way in self.errors if way not in ("trusted", "local")]
-        if not both or "trusted" not in self.errors:
-            return None
-        return 1 - min(both) / self.errors["trusted"]
-
-    @property
-    def assumes(self) -> tuple[str, ...]:
-        who = "the public rows that were given" if self.public else "made-up people of five kinds"
-        return (
+    both = [errors[way] for way in errors if way not in ("trusted", "local")]
+    who = "the public rows that were given" if public else "made-up people of five kinds"
+    facts = predicted(
+        "synthetic-data",
+        more={
+            "total_variation": dict(errors),
+            "best": min(errors, key=lambda way: errors[way]),
+            "gain_by_local": 1 - min(both) / errors["trusted"] if both and "trusted" in errors else None,
+            "local_outweigh_below_opt_in": outweigh_below,
+            "marginals": marginals,
+        },
+        assumes=[
             f"people are like {who}, and those who trust like the others",
             "these are distances of rehearsed fits: people like these had them within a factor of 1.25, ten other "
             "tables within a factor of 2",
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for programs: what `--json` prints."""
-        told = {
-            "task": "synthetic-data",
-            "predicted": {
-                "total_variation": dict(self.errors),
-                "best": self.best,
-                "gain_by_local": self.gain,
-                "local_outweigh_below_opt_in": self.outweigh_below,
-                "marginals": self.marginals,
-            },
-            "assumes": list(self.assumes),
-        }
-        return plan_document(
-            {"table": {"rows": told}},
-            people=self.people,
-            opt_in=self.opt_in,
-            epsilon=self.guarantee.epsilon,
-            delta=self.guarantee.delta,
-        )
-
-    def to_frame(self) -> DataFrame:
-        """One row a way to take part; needs pandas, the extra "frames"."""
-        import pandas as pd
-
-        return pd.DataFrame({"total_variation": self.errors.values()}, index=pd.Index(list(self.errors), name="way"))
-
-    @property
-    def _title(self) -> str:
-        trusted = round(self.people * self.opt_in)
-        promise = f"epsilon {self.guarantee.epsilon:g}, delta {self.guarantee.delta:g}"
-        return f"Expected error of synthetic rows: {people_words(trusted, self.people - trusted)}, {promise}"
-
-    def in_words(self) -> Words:
-        """The result as a title, a table and remarks."""
-        rows = [(WAYS[way], f"{error:.3f}", "best" if way == self.best else "") for way, error in self.errors.items()]
-        remarks = [f"Total variation distance: the mean over {self.marginals} marginals."]
-        if self.gain is not None:
-            helped = f"{100 * self.gain:.0f} % less error than" if self.gain > _HELP else "no less error than"
-            remarks.append(f"With the local people, {helped} with the trusted people alone.")
-        if self.outweigh_below is not None:
-            below = f"where at most {100 * self.outweigh_below:.2g} % of the people trust"
-            remarks.append(f"On an empty cell, local people count for more than the trusted {below}.")
-        remarks += [f"Assumes: {a}." for a in self.assumes]
-        return Words(self._title, ("who takes part", "total variation distance", ""), rows, tuple(remarks))
-
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """The predicted distance of each way; needs matplotlib."""
-        ax = style.new_axes(ax, 8.2, 1.6 + 0.4 * len(self.errors))
-        style.sized_rows(ax, [(WAYS[way], e, f"{e:.3f}") for way, e in self.errors.items()], strong=[WAYS[self.best]])
-        ax.set_xlabel("mean total variation distance")
-        style.dress(ax, self._title, "Further left is better.")
-        return ax
+        ],
+    )
+    return planned({"table": {"rows": facts}}, people, opt_in, guarantee)
 
 
 def plan_rows(
@@ -175,7 +102,7 @@ def plan_rows(
     *,
     like: Codes | None = None,
     seed: int = 0,
-) -> RowsPlan:
+) -> Plan:
     """The error of the rows to expect of the trusted people alone, of the local alone, and of both.
 
     `like` are rows that may be looked at, public or nobody's; without them people are made up (`made_up_people`). The
@@ -198,7 +125,7 @@ def plan_rows(
     errors = {way: float(np.mean([run[way] for run in runs])) for way in runs[0]}
     must(bool(errors), "marginals", "must be whole and of at most 2^14 cells for local people", "others")
     below = None if invite is None else _outweigh_below(invite, _sigma(invite, guarantee), people)
-    return RowsPlan(people, opt_in, guarantee, len(asked), errors, below, like is not None)
+    return rows_plan(people, opt_in, guarantee, len(asked), errors, below, like is not None)
 
 
 def _rehearsed(

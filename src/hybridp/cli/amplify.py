@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import click
 
-from hybridp.cli.common import bounds, bounds_options, count, emit, json_option, number, share_type, table
+from hybridp.cli.common import bounds, bounds_options, count, emit, json_option, share_type, show_plan, table
 from hybridp.cli.options import Later
 from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.study import Mixer
 
-__all__ = ["mean", "print_three_columns", "print_three_means", "print_three_shares", "shuffle", "three_groups"]
-__all__ += ["three_columns", "three_means"]
+__all__ = ["mean", "shuffle", "three_columns", "three_groups", "three_means"]
 
 
 @click.command("mean")
@@ -153,20 +151,7 @@ def shuffle(n: int, epsilon: float, delta: float, randomiser: str, cap: float | 
 
     k = parse_randomiser(randomiser)
     plan = plan_shuffle(n, ApproxDP(epsilon, delta), k=k, cap=MOST_LOCAL if cap is None else cap)
-    if as_json:
-        emit(plan.to_dict())
-        return
-    click.echo(
-        f"Local epsilon {plan.local_epsilon:.6g} keeps ({epsilon:g}, {delta:g}) in a mixed batch of {n:,} people "
-        f"({plan.method})."
-    )
-    table(
-        f"Standard error of {plan.measured}, from noise",
-        ["everybody is", "error", "times trusted"],
-        [(name, number(e), f"{e / plan.errors['trusted']:.3g}") for name, e in plan.errors.items()],
-    )
-    for line in plan.assumes:
-        click.echo(f"It assumes: {line}.")
+    show_plan(plan, as_json=as_json)
 
 
 # --- plans of three groups --------------------------------------------------------------------------------------------
@@ -179,7 +164,7 @@ def three_means(plan: Any, share: float, mixer: Later) -> dict[str, Any]:
 
     people, promised, stated = three_groups(plan, share, mixer)
     mixing = Mixing.planned(promised, stated.batch, epsilon=stated.epsilon, cap=stated.cap)
-    return plan_groups(*people, plan.mechanisms, mixing, sd=plan.sd, by_people=True).to_dict()
+    return plan_groups(*people, plan.setting, mixing, sd=plan.facts["sd"]["used"], by_people=True).to_dict()
 
 
 def three_columns(plan: Any, study: Any, share: float, mixer: Later) -> dict[str, Any]:
@@ -189,62 +174,15 @@ def three_columns(plan: Any, study: Any, share: float, mixer: Later) -> dict[str
 
     people, promised, stated = three_groups(plan, share, mixer)
     mixing = Mixing.planned(promised, stated.batch, epsilon=stated.epsilon, cap=stated.cap)
-    return plan_vector_groups(*people, replace(study, mixing=mixing), plan.sd, by_people=True).to_dict()
+    own, sd = replace(study, mixing=mixing), plan.facts["sd"]["used"]
+    return plan_vector_groups(*people, own, sd, by_people=True).to_dict()
 
 
 def three_groups(plan: Any, share: float, mixer: Later) -> tuple[tuple[int, int, int], ApproxDP, Mixer]:
     """How many people trust, trust a mixer, or nobody; what a batch is promised; and the mixer, all in one batch."""
-    trusted, shuffled = round(plan.n * plan.opt_in), round(plan.n * share)
+    trusted, shuffled = plan.people["trusted"], round(plan.people["n"] * share)
     stated = Mixer(**{"batch": max(shuffled, 2)} | {name: x for name, x in mixer.values.items() if x is not None})
-    delta = stated.delta or plan.guarantee.delta
+    delta = stated.delta or plan.promise["delta"]
     if not delta:
         raise InvalidInput("`shuffled-delta` must be given: a mixed batch has no pure guarantee. Got none.")
-    local = round(plan.n) - trusted - shuffled
-    return (trusted, shuffled, local), ApproxDP(plan.guarantee.epsilon, delta), stated
-
-
-def print_three_means(found: Mapping[str, Any]) -> None:
-    rows = [
-        (name, f"{people:,}", number(found["weights"][name]), f"{found['worth_in_local_people'][name]:.3g}")
-        for name, people in found["people"].items()
-    ]
-    table(
-        f"Three groups, each by its number of people: rmse (population) {number(found['rmse_population'])}",
-        ["group", "people", "weight", "one more is worth so many local people"],
-        rows,
-        caption=_of_batch(found),
-    )
-
-
-def _of_batch(found: Mapping[str, Any]) -> str:
-    """What a shuffled report keeps by itself, and in the smallest batch that is promised."""
-    batch, reports = found["batch"], found["batch"].get("reports")
-    by = f", by {reports}," if reports else ""
-    said = f"a shuffled report{by} has an epsilon of {batch['local_epsilon']:.6g} by itself; "
-    if found["people"]["shuffled"] < batch["least"]:
-        return f"{said}fewer than a batch of {batch['least']:,}: nothing more is kept"
-    return f"{said}in a batch of at least {batch['least']:,} it keeps ({batch['epsilon']:.4g}, {batch['delta']:g})"
-
-
-def print_three_columns(names: Sequence[str], found: Mapping[str, Any]) -> None:
-    """Of a vector mean, column by column."""
-    worth = found["worth_in_local_people"]
-    rows = zip(names, found["rmse_population"], worth["shuffled"], worth["trusted"], strict=True)
-    table(
-        ", ".join(f"{people:,} {name}" for name, people in found["people"].items()) + " people",
-        ["column", "rmse (population)", "one more shuffled", "one more trusted"],
-        [(name, number(e), f"{mixed:.3g}", f"{own:.3g}") for name, e, mixed, own in rows][:60],
-        caption=f"one more person is worth so many local people; {_of_batch(found)}",
-    )
-
-
-def print_three_shares(options: tuple[str, ...], found: Mapping[str, Any]) -> None:
-    worth, default = found["worth_in_local_people"], found["default"]
-    rows = zip(options, found["rmse_population"], worth["shuffled"], worth["trusted"], strict=True)
-    table(
-        ", ".join(f"{people:,} {name}" for name, people in found["people"].items()) + " people",
-        ["option", "standard error", "one more shuffled", "one more trusted"],
-        [(name, f"{e:.3%}", f"{mixed:.3g}", f"{own:.3g}") for name, e, mixed, own in rows][:60],
-        caption=f"one more person is worth so many local people; {_of_batch(found)}",
-    )
-    click.echo(f"The default for these three groups is {default['estimator']}.")
+    return (trusted, shuffled, plan.people["local"] - shuffled), ApproxDP(plan.promise["epsilon"], delta), stated

@@ -351,6 +351,7 @@ def answered(
 
 
 _ROWS = 60
+_FOLDED = ("gap", "statistic", "expected", "estimator")
 
 
 def show_words(found: Any) -> None:
@@ -358,11 +359,17 @@ def show_words(found: Any) -> None:
     for words in found.all_words():
         more = f"{len(words.rows) - _ROWS} more in --json." if len(words.rows) > _ROWS else None
         if words.rows:
-            table(words.title, words.columns, words.rows[:_ROWS], text=[words.columns[0], "gap"], caption=more)
+            table(words.title, words.columns, words.rows[:_ROWS], text=[words.columns[0], *_FOLDED], caption=more)
         else:
             click.echo(words.title)
         for remark in words.remarks:
             click.echo(remark)
+
+
+def show_plan(found: Any, plot_file: Path | None = None, as_json: bool = False, **more: Any) -> None:
+    """A plan as every command shows it: its picture, then the JSON object or its tables and remarks."""
+    if not answered({**found.to_dict(), **more}, found.plot, plot_file=plot_file, as_json=as_json):
+        show_words(found)
 
 
 def show_release(found: Any) -> None:

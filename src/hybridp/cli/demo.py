@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from hybridp.bench.planning import MeanPlan
+    from hybridp.protocols.mean import MeanStudy
+    from hybridp.release.plan import Plan
     from hybridp.release.release import Release
 
 __all__ = ["demo"]
@@ -85,6 +87,7 @@ def _tour(out: Path, people: int, opt_in: float, epsilon: float, trials: int, as
     from hybridp.bench.simulate import salary_like
     from hybridp.cli.common import bounds, guarantee
     from hybridp.errors import must
+    from hybridp.protocols.mean import MeanStudy
     from hybridp.randomness import seeded
 
     must(100 <= people <= 20_000_000, "people", "must be at least 100 and at most 20,000,000", people)
@@ -101,16 +104,17 @@ def _tour(out: Path, people: int, opt_in: float, epsilon: float, trials: int, as
         plan = plan_mean(n=people, opt_in=opt_in, bounds=limits, sd=sd, mean=truth, guarantee=promise)
         bar.update(task, advance=1, description="collect")
         trusted = round(people * opt_in)
-        collected = _collect(out, pay, trusted, plan)
+        study = MeanStudy(limits, promise)
+        collected = _collect(out, pay, trusted, study)
         bar.update(task, advance=2, description="release")
-        release = _release(out, collected, plan)
+        release = _release(out, collected, study)
         bar.update(task, advance=1, description="compare")
-        errors = _compare(clipped, trusted, plan, trials, lambda: bar.update(task, advance=1))
+        errors = _compare(clipped, trusted, study, sd, trials, lambda: bar.update(task, advance=1))
     picture = _picture(out / "demo.png", plan, errors, release, truth)
     rows = [
         {
             "estimator": name,
-            "predicted_rmse": float(np.sqrt(plan[name].mse)),  # type: ignore[index]
+            "predicted_rmse": math.sqrt(plan.estimators[name]["mse"]),
             "measured_rmse": float(np.sqrt(np.mean(errors[name] ** 2))),
         }
         for name in RULES
@@ -132,11 +136,9 @@ def _tour(out: Path, people: int, opt_in: float, epsilon: float, trials: int, as
     _print(document, release, people, trusted, epsilon, truth, trials, collected, out, picture)
 
 
-def _collect(out: Path, pay: NDArray[np.float64], trusted: int, plan: MeanPlan) -> Path:
+def _collect(out: Path, pay: NDArray[np.float64], trusted: int, study: MeanStudy) -> Path:
     """Write the people's file, with who trusts drawn anew, then let local people's devices replace their value."""
     from hybridp.device.files import write_number_reports
-    from hybridp.public.messages import Invite
-    from hybridp.public.randomisers import randomiser
     from hybridp.randomness import secure, seeded, synthetic_data_generator
 
     people, collected = out / "people.csv", out / "collected.parquet"
@@ -148,56 +150,52 @@ def _collect(out: Path, pay: NDArray[np.float64], trusted: int, plan: MeanPlan) 
             f"{i},{x:.2f},{'trusted' if place < trusted else 'local'}\n"
             for i, (x, place) in enumerate(zip(pay.tolist(), order, strict=True))
         )
-    invite = Invite(plan.bounds, randomiser("best", plan.guarantee))
     write_number_reports(
-        people, invite, collected, value="salary", trust="trust", missing="middle", overwrite=True, rng=rng
+        people, study.invite, collected, value="salary", trust="trust", missing="middle", overwrite=True, rng=rng
     )
     people.unlink()
     return collected
 
 
-def _release(out: Path, collected: Path, plan: MeanPlan) -> Release:
+def _release(out: Path, collected: Path, study: MeanStudy) -> Release:
     from hybridp.curator.mean import Columns
     from hybridp.ledger import Ledger
-    from hybridp.protocols.mean import MeanStudy, release_mean
+    from hybridp.protocols.mean import release_mean
 
     file = out / "demo.ledger"
     file.unlink(missing_ok=True)  # every demo is a new, made-up study
-    ledger = Ledger.create(file, {"trusted": plan.guarantee, "local": plan.guarantee})
-    study = MeanStudy(plan.bounds, plan.guarantee)
+    ledger = Ledger.create(file, {"trusted": study.guarantee, "local": study.guarantee})
     return release_mean(
         collected, study, Columns("salary", "trust", missing="middle"), ledger=ledger, purpose="mean of salary"
     )
 
 
 def _compare(
-    clipped: NDArray[np.float64], trusted: int, plan: MeanPlan, trials: int, tick: Any
+    clipped: NDArray[np.float64], trusted: int, study: MeanStudy, sd: float, trials: int, tick: Any
 ) -> dict[str, NDArray[np.float64]]:
     """Every estimator on the same simulated collections of these people; signed errors in the value's unit."""
     import numpy as np
 
     from hybridp.bench.simulate import collect
     from hybridp.blend.mean import Rule
-    from hybridp.curator.mean import sum_noise
-    from hybridp.public.randomisers import randomiser
     from hybridp.randomness import seeded, synthetic_data_generator
 
     rng = seeded(7)
     shuffle = synthetic_data_generator(rng)
-    levels = plan.bounds.levels(clipped)
-    noise, local = sum_noise(plan.guarantee), randomiser("best", plan.guarantee)
-    rules = [Rule(name, sd=plan.sd / plan.bounds.half if name == "kvh" else None) for name in RULES]  # type: ignore[arg-type]
+    levels, half = study.bounds.levels(clipped), study.bounds.half
+    noise, local = study.sum_noise, study.invite.randomiser
+    rules = [Rule(name, sd=sd / half if name == "kvh" else None) for name in RULES]  # type: ignore[arg-type]
     errors = np.empty((trials, len(rules)))
     for i in range(trials):
         shuffle.shuffle(levels)
         one = collect(levels[:trusted], levels[trusted:], noise, local, population_mean=0.0, baseline=True, rng=rng)
         errors[i] = [one.blend(rule).estimate - one.empirical_mean for rule in rules]
         tick()
-    return {name: errors[:, j] * plan.bounds.half for j, name in enumerate(RULES)}
+    return {name: errors[:, j] * half for j, name in enumerate(RULES)}
 
 
 def _picture(
-    file: Path, plan: MeanPlan, errors: dict[str, NDArray[np.float64]], release: Release, truth: float
+    file: Path, plan: Plan, errors: dict[str, NDArray[np.float64]], release: Release, truth: float
 ) -> str | None:
     try:
         import matplotlib as mpl

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hybridp.cli.common import answered, show_words
+from hybridp.cli.common import show_plan
 from hybridp.cli.options import one_question
 from hybridp.errors import InvalidInput
 from hybridp.public.study import Choice, Number, Promise
@@ -32,5 +32,4 @@ def show_groups(
             raise InvalidInput(f"`category-shares` must be numbers such as 0.5,0.3,0.2. Got {shares}.") from None
     own: Any = mean_study(study, 0) if isinstance(question, Number) else share_study(study, 0)
     found = plan_groups(own, by, n=n, opt_in=opt_in, question=question.column, shares=parts, sd=sd, mean=mean)
-    if not answered(found.to_dict(), found.plot, plot_file=show.plot, as_json=show.as_json):
-        show_words(found)
+    show_plan(found, show.plot, show.as_json)

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from hybridp.cli.amplify import print_three_columns, print_three_means, three_columns, three_means
-from hybridp.cli.common import answered, check_plot, emit, needed, number, public_option, sd_range, table
+from hybridp.cli.amplify import three_columns, three_means
+from hybridp.cli.common import check_plot, needed, public_option, sd_range, show_plan
 from hybridp.cli.groups import show_groups
 from hybridp.cli.options import Later, command, count, given, list_option, one_question, options_of, some
 from hybridp.errors import InvalidInput
 from hybridp.public.study import Mixer, Number, Points, Promise, Records, Vector
 from hybridp.public.study.fields import Fields, at_least, field
-from hybridp.public.study.questions import ESTIMATORS
 
 if TYPE_CHECKING:
     from hybridp.bench.planning import PlanName
-
-PLAN_NAMES: tuple[PlanName, ...] = (
-    "tcm-only", "full-lm", "lm-only", "everyone", "pwh", "kvh", "adaptive", "anchored",
-)  # fmt: skip
 
 __all__ = ["heavy_hitters", "kmeans", "mean", "vector_mean"]
 
@@ -116,7 +110,6 @@ def mean(
     from hybridp.bench.planning import plan_mean
     from hybridp.bench.steered_mean import plan_steered
     from hybridp.public.bounds import Bounds
-    from hybridp.release.result import sole
 
     for name, value in (("n", n), ("opt-in", opt_in), ("lower", asked["lower"]), ("upper", asked["upper"]),
                         ("epsilon", promise.values["epsilon"])):  # fmt: skip
@@ -145,60 +138,17 @@ def mean(
         mean=mean_value,
         trusted_guarantee=None if own is None else made.budget(own),
     )
-    document = plan.to_dict()
-    names = ("everyone", "pwh", "kvh", "adaptive")
-    predicted = sole(document)["predicted"]
-    predicted["opt_ins"] = {
-        "to_beat_both_baselines": {name: opt_ins_needed(plan, name) for name in names}  # type: ignore[arg-type]
-    }
+    names: tuple[PlanName, ...] = ("everyone", "pwh", "kvh", "adaptive")
+    opt_ins: dict[str, Any] = {"to_beat_both_baselines": {name: opt_ins_needed(plan, name) for name in names}}
     if target is not None:
-        predicted["opt_ins"]["to_reach_target"] = {
-            name: opt_ins_needed(plan, name, target)  # type: ignore[arg-type]
-            for name in ("tcm-only", *names)
-        }
-        predicted["opt_ins"]["target_rmse"] = target
+        reached = {name: opt_ins_needed(plan, name, target) for name in ("tcm-only", *names)}
+        opt_ins |= {"to_reach_target": reached, "target_rmse": target}
+    more: dict[str, Any] = {"opt_ins": opt_ins, "steered": plan_steered(plan)}
     if elasticity is not None:
-        predicted["trust_offer"] = trust_offer(plan, elasticity).to_dict()
+        more["trust_offer"] = trust_offer(plan, elasticity).to_dict()
     if shuffled is not None:
-        predicted["shuffled"] = three_means(plan, shuffled, mixer)
-    steered = plan_steered(plan)
-    predicted["steered"] = steered.to_dict()
-    if answered(document, plan.plot, plot_file=show.plot, as_json=show.as_json):
-        return
-    table(
-        f"Mean of {n:,} people, {opt_in:.3g} of them trusting; {plan.noise} noise, {plan.local} reports",
-        ["estimator", "weight", "mse", "rmse (population)", "R", "r"],
-        [
-            (p.name, number(p.weight), number(p.mse), number(p.rmse), f"{p.over_best:.3f}", f"{p.over_worst:.3g}")
-            for p in plan.predictions
-        ],
-        caption="; ".join(plan.assumes),
-    )
-    since = "at no n here" if math.isinf(plan.critical_n) else f"from n = {number(plan.critical_n)} on"
-    click.echo(f"The trusted group alone beats everybody-local above an opt-in rate of {plan.critical_c:.4g}: {since}.")
-    click.echo(f"{plan.said_of_default[0].upper()}{plan.said_of_default[1:]}.")
-    click.echo(steered.said)
-    _explain_names()
-    if shuffled is not None:
-        print_three_means(predicted["shuffled"])
-    for name, enough in predicted["opt_ins"].get("to_reach_target", {}).items():
-        click.echo(
-            f"{name}: {'no number of' if enough is None else f'{enough:,}'} opt-ins reach an rmse of {number(target)}."
-        )
-    if elasticity is not None:
-        offer = predicted["trust_offer"]
-        verdict = "pays" if offer["lowering_pays"] else "does not pay"
-        click.echo(
-            f"Lowering the trusted epsilon {verdict}; it pays from an elasticity of "
-            f"{offer['elasticity_threshold']:.3g}; "
-            f"best at epsilon {offer['best_trusted_epsilon']:.3g} (opt-in {offer['opt_in_there']:.3g}, "
-            f"rmse {number(offer['rmse_there'])} beside {number(offer['rmse_now'])} now)."
-        )
-
-
-def _explain_names() -> None:
-    told = (f"  {name}: {ESTIMATORS[name]}" for name in PLAN_NAMES)
-    click.echo("\n".join(["How the groups are weighed:", *told]))
+        more["shuffled"] = three_means(plan, shuffled, mixer)
+    show_plan(plan.adding(**more), show.plot, show.as_json)
 
 
 def _personal(
@@ -240,29 +190,7 @@ def _personal(
         batch=mixed["batch"],
         cap=mixed["cap"],
     )
-    if answered(plan.to_dict(), plan.plot, plot_file=show.plot, as_json=show.as_json):
-        return
-    trusting, others = plan.people
-    table(
-        f"Mean of {trusting:,} trusted and {others:,} local people with their own epsilons",
-        ["estimator", "mse", "rmse (population)"],
-        [(name, number(e["mse"]), number(max(e["mse"], 0) ** 0.5)) for name, e in plan.estimators.items()],
-        caption="; ".join(plan.assumes),
-    )
-    adpm = plan.estimators.get("adpm")
-    if adpm is not None:
-        click.echo(f"{adpm['saturated']:,} people would get more privacy than they ask for, for free.")
-        if adpm["constant_better"]:
-            click.echo("These epsilons are too small: the midpoint of the bounds is a better answer than any estimate.")
-    if mixed["delta"] is not None:
-        table(
-            "If local people of one epsilon all sent their reports through a mixer",
-            ["epsilon", "people", "a report's own there", "is worth so many local people"],
-            [
-                (f"{m['epsilon']:g}", f"{m['people']:,}", f"{m['local_epsilon']:g}", number(m["worth_in_local_people"]))
-                for m in plan.moves
-            ],
-        )
+    show_plan(plan, show.plot, show.as_json)
 
 
 def _read_epsilons(file: Path, column: str) -> Any:
@@ -298,7 +226,6 @@ def vector_mean(
     """
     from hybridp.bench.vector import plan_vector_mean
     from hybridp.protocols.asked import vector_study
-    from hybridp.release.result import sole
 
     if (dimensions is None) == (not question.values["columns"]):
         raise InvalidInput("`columns` must be given, or --dimensions in their place. Got neither or both.")
@@ -317,35 +244,9 @@ def vector_mean(
         local=study.local,
         trusted_guarantee=study.trusted_guarantee,
     )
-    document, three = plan.to_dict(), None
     if shuffled is not None:
-        three = sole(document)["predicted"]["shuffled"] = three_columns(plan, study, shuffled, mixer)
-    if show.as_json:
-        emit(document)
-        return
-    d, best = len(plan.names), min(plan.overall("tcm-only"), plan.overall("full-lm"))
-    columns = f"{d:,} columns" if d > 1 else "1 column"
-    table(
-        f"Mean of {columns} of {crowd.n:,} people, {crowd.opt_in:.3g} of them trusting; {plan.noise} noise, "
-        f"{plan.reports.name} reports",
-        ["estimator", "overall error (half-ranges)", "times better"],
-        [(name, number(plan.overall(name)), f"{best / plan.overall(name):.3g}") for name in PLAN_NAMES],
-        caption="; ".join(plan.assumes),
-    )
-    few = range(min(d, 20))
-    table(
-        "Root mean squared error of a column's mean, in its own unit"
-        + ("" if d <= 20 else f" (20 of {d:,}; all in --json)"),
-        ["column", "only the trusting", "everybody local", "adaptive"],
-        [
-            (plan.names[j], *(number(plan.column(j, name).mse ** 0.5) for name in ("tcm-only", "full-lm", "adaptive")))
-            for j in few
-        ],
-    )
-    click.echo(f"{plan.said_of_default[0].upper()}{plan.said_of_default[1:]}.")
-    _explain_names()
-    if three is not None:
-        print_three_columns(plan.names, three)
+        plan = plan.adding(shuffled=three_columns(plan, study, shuffled, mixer))
+    show_plan(plan, show.plot, show.as_json)
 
 
 # --- records and points -----------------------------------------------------------------------------------------------
@@ -383,30 +284,15 @@ def heavy_hitters(
         if distinct > 50_000_000:
             raise InvalidInput(f"`distinct` must be at most 50,000,000. Got {distinct:,}.")
         shares = planning.zipf(distinct, zipf)
-    head = question.values["head"]
     found = planning.plan_heavy(
         people=crowd.n,
         opt_in=crowd.opt_in,
         guarantee=_with_delta(promise),
         shares=shares,
-        head=head,
+        head=question.values["head"],
         discovery_share=question.values["discovery_share"],
     )
-    if answered(found.to_dict(), found.plot, plot_file=show.plot, as_json=show.as_json):
-        return
-    table(
-        f"Heavy hitters of {crowd.n:,} people, {crowd.opt_in:.3g} of them trusting; a record is shown from a noisy "
-        f"count of {found.threshold}",
-        ["expected", "value"],
-        [
-            ("records discovered", number(found.expected_records)),
-            (f"of the true top {head}, discovered", f"{found.expected_recall:.1%}"),
-            ("l1 error over the head", number(found.expected_l1)),
-            ("standard error of the most frequent", number(float(found.errors[0]))),
-            ("reports of local people", found.oracle),
-        ],
-        caption="; ".join(found.assumes),
-    )
+    show_plan(found, show.plot, show.as_json)
 
 
 def _with_delta(promise: Promise) -> Any:
@@ -448,25 +334,13 @@ def kmeans(crowd: Crowd, question: Points, promise: Promise, show: Showing, invi
 
     study = kmeans_study(one_question(question, promise), 0)
     found = plan_kmeans(study, question.columns, people=crowd.n, opt_in=crowd.opt_in)
-    document = found.to_dict()
+    more: dict[str, Any] = {}
     if invite_file is not None:
         sent = protocol.write_invitation(
-            study, question.columns, trusted=found.trusted_people, local=found.local_people, out=invite_file,
+            study, question.columns, trusted=found.people["trusted"], local=found.people["local"], out=invite_file,
             missing=question.missing or None,
         )  # fmt: skip
-        document |= {"invite": str(invite_file), "invite_cells": sent.grid.cells}
-    if show.as_json:
-        emit(document)
-        return
-    table(
-        f"{question.clusters} clusters of {crowd.n:,} people, {crowd.opt_in:.3g} of them trusting",
-        ["planned", "value"],
-        [
-            ("cells of the map", f"{found.map_cells:,}" if found.map_cells else "no map"),
-            ("rounds after it", str(found.rounds)),
-            ("trusted people spend", found.trusted_spends or "nothing"),
-            ("local people report", "once each, with the whole epsilon"),
-        ],
-    )
-    if invite_file is not None:
+        more = {"invite": str(invite_file), "invite_cells": sent.grid.cells}
+    show_plan(found, show.plot, show.as_json, **more)
+    if invite_file is not None and not show.as_json:
         click.echo(f"The invitation for the devices is in {invite_file}.")

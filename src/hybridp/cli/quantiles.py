@@ -9,13 +9,11 @@ from typing import Any
 import click
 
 from hybridp.cli.common import (
-    answered,
     insist_option,
     needed,
     note,
-    number,
     rows_argument,
-    table,
+    show_plan,
 )
 from hybridp.cli.options import (
     Later,
@@ -254,18 +252,4 @@ def plan(
         trusted_guarantee=usual.trusted_guarantee,
     )
     found = plan_distribution(n=crowd.n, opt_in=crowd.opt_in, study=study, mean=mean, sd=sd)
-
-    if answered(found.to_dict(), found.plot, plot_file=show.plot, as_json=show.as_json):
-        return
-    names = list(found.ranks)
-    table(
-        f"Standard errors of quantiles of {crowd.n:,} people, {crowd.opt_in:.3g} of them trusting: "
-        "shares of people, and value",
-        ["quantile", "at about", *names],
-        [
-            (f"{q:g}", number(x), *(f"{found.ranks[m][i]:.2%}, {number(found.values[m][i])}" for m in names))
-            for i, (q, x) in enumerate(zip(study.at, found.quantiles, strict=True))
-        ],
-        caption="; ".join(found.assumes),
-    )
-    click.echo(f"Best: {found.why}.")
+    show_plan(found, show.plot, show.as_json)

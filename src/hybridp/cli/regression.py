@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from hybridp.cli.common import answered, insist_option, needed, progress, rows_argument, table
+from hybridp.cli.common import insist_option, needed, progress, rows_argument, show_plan
 from hybridp.cli.options import (
     Later,
     command,
@@ -203,7 +203,4 @@ def plan(
         noise=noise,
         target=target,
     )
-    if answered(found.to_dict(), found.plot, plot_file=show.plot, as_json=show.as_json):
-        return
-    words = found.in_words()
-    table(words.title, list(words.columns), list(words.rows), caption="; ".join(found.assumes))
+    show_plan(found, show.plot, show.as_json)

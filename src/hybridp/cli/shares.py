@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import click
 
-from hybridp.cli.amplify import print_three_shares, three_groups
-from hybridp.cli.common import answered, insist_option, needed, progress, rows_argument, table
+from hybridp.cli.amplify import three_groups
+from hybridp.cli.common import insist_option, needed, progress, rows_argument, show_plan
 from hybridp.cli.groups import show_groups
 from hybridp.cli.options import (
     Later,
@@ -363,8 +363,9 @@ def _plan(
     category_shares: str | None, mixer: Later, shuffled: float | None,
 ) -> None:  # fmt: skip
     from hybridp.bench.shares import plan_shares as plan
+    from hybridp.bench.shares import three_shares
     from hybridp.protocols.asked import choice_study
-    from hybridp.release.result import sole
+    from hybridp.protocols.shares import ShareStudy
 
     if shuffled is not None and (choice.by is not None or choice.several is not None):
         raise InvalidInput("`shuffled` must not go with --by or --several: there, reports are not mixed. Got both.")
@@ -373,37 +374,23 @@ def _plan(
             raise InvalidInput("`shares` must not go with --by, which takes --category-shares. Got both.")
         show_groups(replace(choice, noise=noise), promise, crowd.n, crowd.opt_in, category_shares, show)
         return
-    study = one_question(choice, promise)
-    question = choice_study(study, 0).question
+    study = choice_study(one_question(replace(choice, noise=noise), promise), 0)
+    question = study.question
     found = plan(
         question=question,
         n=crowd.n,
         opt_in=crowd.opt_in,
         guarantee=study.guarantee,
         shares=None if shares is None else numbers("shares", shares),
-        trusted_guarantee=None if promise.trusted_epsilon is None else study.trusted_guarantee,
+        trusted_guarantee=study.trusted_guarantee,
         noise=noise,
     )
-    document, three = found.to_dict(), None
     if shuffled is not None:
         groups, promised, stated = three_groups(found, shuffled, mixer)
         mixing = share_mixing(promised, question.size, stated.batch, epsilon=stated.epsilon, cap=stated.cap)
-        three = found.three_groups(groups, mixing, noise)
-        sole(document)["predicted"]["shuffled"] = three
-    if answered(document, found.plot, plot_file=show.plot, as_json=show.as_json):
-        return
-    errors = zip(question.values, found.shares, *found.errors.values(), strict=True)
-    table(
-        f"Standard errors of shares; {found.trusted_people:,} trusted and {crowd.n - found.trusted_people:,} local "
-        f"people; {found.noise} noise, {found.reports} reports",
-        ["option", "share", *found.errors],
-        [(name, f"{p:.2%}", *(f"{e:.3%}" for e in some)) for name, p, *some in errors][:_SHOWN],
-        caption="; ".join(found.assumes),
-    )
-    if found.said_of_default:
-        click.echo(found.said_of_default)
-    if three is not None:
-        print_three_shares(question.values, three)
+        assert isinstance(study, ShareStudy)
+        found = found.adding(shuffled=three_shares(study, found.facts["shares"], groups, mixing))
+    show_plan(found, show.plot, show.as_json)
 
 
 @command("count")
@@ -412,7 +399,7 @@ def _plan(
 @options_of(show=Showing)
 def plan_count(question: Count, crowd: Crowd, promise: Promise, noise: Any, share: float, show: Showing) -> None:
     """Predicted errors of a count of people: trusted people alone, local people alone, and both."""
-    from hybridp.bench.shares import CountPlan
+    from hybridp.bench.shares import as_count
     from hybridp.bench.shares import plan_shares as plan
     from hybridp.protocols.asked import share_study
 
@@ -420,20 +407,8 @@ def plan_count(question: Count, crowd: Crowd, promise: Promise, noise: Any, shar
         raise InvalidInput(f"`share` must lie between 0 and 1. Got {share:g}.")
     study = one_question(question, promise)
     own = share_study(study, 0)
-    found = CountPlan(
-        **vars(
-            plan(question=own.question, n=crowd.n, opt_in=crowd.opt_in, guarantee=own.guarantee,
-                 shares=(share, 1 - share), trusted_guarantee=own.trusted_guarantee, noise=noise)
-        )
+    found = as_count(
+        plan(question=own.question, n=crowd.n, opt_in=crowd.opt_in, guarantee=own.guarantee, shares=(share, 1 - share),
+             trusted_guarantee=own.trusted_guarantee, noise=noise)
     )  # fmt: skip
-    if answered(found.to_dict(), found.plot, plot_file=show.plot, as_json=show.as_json):
-        return
-    table(
-        f"Standard errors of a count; {found.trusted_people:,} trusted and {crowd.n - found.trusted_people:,} local "
-        f"people; {found.noise} noise, {found.reports} reports",
-        ["value", "people", *found.errors],
-        [(question.value, f"{share * crowd.n:,.0f}", *(f"{e[0] * crowd.n:,.0f}" for e in found.errors.values()))],
-        caption="; ".join(found.assumes),
-    )
-    if found.said_of_default:
-        click.echo(found.said_of_default)
+    show_plan(found, show.plot, show.as_json)

@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hybridp.cli.amplify import print_three_columns, print_three_means, print_three_shares
 from hybridp.cli.common import (
-    answered,
     check_delta,
     check_plot,
     count,
@@ -22,20 +20,18 @@ from hybridp.cli.common import (
     insist_option,
     json_option,
     note,
-    number,
     plot_option,
     progress,
     rows_in,
     say_left_out,
     share_type,
-    table,
+    show_plan,
     table_option,
 )
 from hybridp.cli.options import command, options_of, some
 from hybridp.cli.randomise import Writing, of_batch, say_levels
 from hybridp.cli.releasing import Releasing, check_out, present
 from hybridp.errors import InvalidInput
-from hybridp.public.study import Choice, Records, Vector
 
 if TYPE_CHECKING:
     from hybridp.study import Study
@@ -44,7 +40,6 @@ __all__ = ["plan", "randomise", "read_study", "release", "run_plan"]
 
 _PATH = click.Path(dir_okay=False, path_type=Path)
 study_argument = click.argument("study_file", metavar="STUDY.toml", type=_PATH)
-_SHOWN = 30
 
 
 def read_study(file: Path) -> Study:
@@ -139,86 +134,13 @@ def run_plan(
         trusting, mixing = round(people * opt_in), round(people * mixed)
         groups = (trusting, people - trusting - mixing, mixing)
     found = study.plan(data, table=table_name, trusted=groups[0], local=groups[1], shuffled=groups[2])
-    document = found.to_dict()
+    more: dict[str, Any] = {}
     if invite_file is not None:
-        document["invite"] = study.invite(invite_file, trusted=found.trusted, local=found.local)
-    if answered(document, found.plot, plot_file=plot_file, as_json=as_json):
-        return
-    table(
-        f"{study.title or 'A study'}: {found.people:,} people, {found.trusted:,} of them trusting"
-        + (f", {found.shuffled:,} shuffled" if found.shuffled else ""),
-        ["question", "statistic", "epsilon", "expected"],
-        [
-            (name, statistic, _epsilon(study, name), _expected(facts["predicted"], facts.get("form")))
-            for name, statistics in document["questions"].items()
-            for statistic, facts in statistics.items()
-        ],
-        text=["statistic", "expected"],
-        caption=_caption(study),
-    )
-    if found.steered is not None:
-        click.echo(found.steering)
-    if found.pessimistic:
-        click.echo(found.pessimistic)
-    if found.mixed is not None:
-        question, plan = study.questions[0], next(iter(found.plans.values()))
-        if isinstance(question, Choice):
-            print_three_shares(plan.options, found.mixed)
-        elif isinstance(question, Vector):
-            print_three_columns(question.columns, found.mixed)
-        elif isinstance(question, Records):
-            print_three_columns([f"rank {i + 1}" for i in range(len(found.mixed["rmse_population"]))], found.mixed)
-        else:
-            print_three_means(found.mixed)
-    if invite_file is not None:
+        many = found.people
+        more = {"invite": study.invite(invite_file, trusted=many["trusted"], local=many["local"])}
+    show_plan(found, plot_file, as_json, **more)
+    if invite_file is not None and not as_json:
         click.echo(f"The invitation for the devices is in {invite_file}.")
-
-
-def _caption(study: Study) -> str | None:
-    """What the numbers rest on, as far as it is true of this study."""
-    said = []
-    if len(study.questions) > 1:
-        said.append(f"The promise: {study.form.why}.")
-    if any(not getattr(question, "sd", True) for question in study.questions):
-        said.append("Where sd is not stated, the largest spread within the bounds is assumed.")
-    return " ".join(said) or None
-
-
-def _epsilon(study: Study, name: str) -> str:
-    (part,) = [part for part in study.parts if part.question.name == name]
-    if part.everybody is None:
-        return "own"
-    one = f"{part.everybody.epsilon:.6g}"
-    return f"{one}; trusted {part.trusted.epsilon:.6g}" if study.drawn and part.trusted is not None else one
-
-
-def _expected(predicted: dict[str, Any], form: str | None) -> str:
-    """The error of the estimator that is used, or what else is known before."""
-    alone = {"tcm-only": "trusted", "lm-only": "local"}
-    from hybridp.bench.study import taken
-
-    if "shuffled" in predicted:
-        error = predicted["shuffled"]["rmse_population"]
-        return f"± {number(max(error) if isinstance(error, list) else error)} (three groups, one standard error)"
-
-    for name in (taken(predicted), "adaptive", "hybrid", "unified", *alone):
-        facts = predicted.get("estimators", {}).get(name)
-        if facts is not None:
-            error = facts["rmse_population"] if "rmse_population" in facts else facts["mse"] ** 0.5
-            error = max(error) if isinstance(error, list) else error
-            return f"± {number(error)} ({alone.get(name, name)}, one standard error)"
-    if form is not None and "forms" in predicted:
-        error = predicted["forms"][form]["rmse_slope"]
-        return f"± {number(error)} ({form}, one standard error of a slope, columns scaled to [-1, 1])"
-    if "tables" in predicted:
-        worst = max(one["expected_largest_error"] for one in predicted["tables"])
-        return f"± {number(worst)} (the largest error of a share, on average)"
-    if "total_variation" in predicted:
-        ways = predicted["total_variation"]
-        way = next(name for name in ("stated", "local", "trusted") if name in ways)
-        return f"{number(ways[way])} (total variation distance of the rows' marginals, on average)"
-    said = {name: value for name, value in predicted.items() if isinstance(value, (int, float, str))}
-    return ", ".join(f"{name.replace('_', ' ')} {number(v) if isinstance(v, float) else v}" for name, v in said.items())
 
 
 # --- randomise --------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hybridp.cli.common import answered, count, note, table
+from hybridp.cli.common import count, note, show_plan
 from hybridp.cli.options import Later, command, options_of, some
 from hybridp.cli.plan import Showing
 from hybridp.errors import InvalidInput, must
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["features_of", "must_have_torch", "plan", "public_schema", "schema_options", "study_of"]
 __all__ += ["workload_of"]
 
-_SHOWN = 40  # tables of a plan
 
 
 def schema_options(function: Any) -> Any:
@@ -272,13 +271,7 @@ def plan(
     if not rehearsed:
         if like is not None:
             raise InvalidInput("`like` must go with --opt-in or --method adaptive. Got it with the plan of tables.")
-        measured = plan_synth(n, workload, guarantee)
-        if answered(measured.to_dict(), measured.plot, plot_file=show.plot, as_json=show.as_json):
-            return
-        words = measured.in_words()
-        more = len(words.rows) - _SHOWN
-        caption = "; ".join(measured.assumes) + (f"; {more} more tables in --json" if more > 0 else "")
-        table(words.title, list(words.columns), list(words.rows[:_SHOWN]), caption=caption)
+        show_plan(plan_synth(n, workload, guarantee), show.plot, show.as_json)
         return
     must_have_torch()
     from hybridp.bench.synth_rows import plan_rows
@@ -290,7 +283,4 @@ def plan(
         rows = read_codes(like, schema)
         note(f"NOT PROTECTED: {like} is read as rows that everybody may know.")
     found = plan_rows(n, 1.0 if opt_in is None else opt_in, workload, guarantee, like=rows)
-    if answered(found.to_dict(), found.plot, plot_file=show.plot, as_json=show.as_json):
-        return
-    words = found.in_words()
-    table(words.title, list(words.columns), list(words.rows), caption=" ".join(words.remarks))
+    show_plan(found, show.plot, show.as_json)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heterogeneous import PersonalDP
-from hybridp.release.facts import SCHEMA, Facts
+from hybridp.release.facts import Facts
 from hybridp.release.receipt import Promise, Receipt
 from hybridp.release.style import SIMULATED, WARNING
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
-__all__ = ["Result", "Words", "interval_words", "people_words", "plan_document", "promise_words", "result_schema"]
+__all__ = ["Result", "Words", "interval_words", "people_words", "promise_words", "result_schema"]
 __all__ += ["sole"]
 
 Questions = Mapping[str, Mapping[str, Facts]]
@@ -149,10 +149,11 @@ def promise_words(receipt: Receipt) -> str:
 
 def people_words(trusted: int, local: int, shuffled: int = 0) -> str:
     """50,000 people, 1,000 trusting."""
+    alone = [word for many, word in ((trusted, "trusting"), (shuffled, "shuffled"), (local, "local")) if many]
+    if len(alone) < 2:
+        return f"{trusted + local + shuffled:,} people, all {next(iter(alone), 'local')}"
     if shuffled:
         return f"{trusted + local + shuffled:,} people, {trusted:,} trusting and {shuffled:,} shuffled"
-    if not (trusted and local):
-        return f"{trusted + local:,} people, all {'trusting' if trusted else 'local'}"
     return f"{trusted + local:,} people, {trusted:,} trusting"
 
 
@@ -177,26 +178,3 @@ def result_schema() -> dict[str, Any]:
     """
     found: dict[str, Any] = json.loads(files("hybridp.release").joinpath("result.schema.json").read_text("utf-8"))
     return found
-
-
-def plan_document(
-    questions: Questions,
-    *,
-    people: float,
-    opt_in: float,
-    epsilon: float | str,
-    delta: float,
-    trusted_epsilon: float | str | None = None,
-    shuffled: int = 0,
-) -> dict[str, Any]:
-    """The whole plan: predictions, for so many people of whom so many trust (or trust a mixer), under this promise."""
-    told = {name: {key: dict(facts) for key, facts in found.items()} for name, found in questions.items()}
-    trusted = round(people * opt_in)
-    own = epsilon if trusted_epsilon is None else trusted_epsilon
-    groups = {"trusted": trusted, "local": round(people) - trusted - shuffled}
-    return {
-        "schema": SCHEMA,
-        "questions": told,
-        "people": {"n": people, "opt_in": opt_in, **groups, **({"shuffled": shuffled} if shuffled else {})},
-        "promise": {"epsilon": epsilon, "trusted_epsilon": own, "delta": delta},
-    }

@@ -1,0 +1,84 @@
+"""One class of all plans: its frame, tables and pictures say what its document says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hybridp import PureDP, Study, plan_mean
+from hybridp.errors import InvalidInput
+from hybridp.public.bounds import Bounds
+from hybridp.release.plan import Plan, planned, predicted
+
+BOTH: dict[str, Any] = {"trusted": 500, "local": 9_500}
+PAY = {"name": "pay", "kind": "number", "missing": "middle", "lower": 0, "upper": 50}
+WAY = {"name": "way", "kind": "choice", "options": ["bus", "car"], "missing": "car"}
+BODY = {"name": "body", "kind": "vector", "columns": ["p", "q"], "missing": "middle", "lower": 0, "upper": [1, 8]}
+TOLD = {"everyone": {"rmse_population": [3.0, 1.0]}, "tcm-only": {"rmse_population": [2.0, 9.0]}}
+
+
+def study(*questions: dict[str, Any], **more: Any) -> Plan:
+    return Study(questions=questions, promise={"epsilon": 2.0, "several": "split"}, trust="trust").plan(**BOTH, **more)
+
+
+def test_a_frame_has_one_row_a_cell_and_estimator_with_the_documents_numbers() -> None:
+    pytest.importorskip("pandas")
+    plan = study(PAY, WAY, BODY)
+    listed = plan.to_frame().fillna({"cell": ""}).itertuples()
+    rows = {(r.question, r.statistic, r.cell, r.estimator): r.rmse_population for r in listed}
+    names = {"way": ["bus", "car"], "body": ["p", "q"]}
+    for question, statistics in plan.to_dict()["questions"].items():
+        ((statistic, facts),) = statistics.items()
+        for who, told in facts["predicted"]["estimators"].items():
+            error = told["rmse_population"]
+            for i, name in enumerate(names.get(question, [""])):
+                assert rows.pop((question, statistic, name, who)) == (error[i] if name else error)
+    assert not rows
+
+
+@pytest.mark.parametrize(
+    ("known", "used", "worst", "share"),
+    [({}, "everyone", "± 3", "30%"), ({"default": {"estimator": "tcm-only"}}, "trusted", "± 9", "90%"),
+     ({"estimator": "tcm-only", "default": {"estimator": "everyone"}}, "trusted", "± 9", "90%")],
+)  # fmt: skip
+def test_a_study_shows_the_worst_cell_of_the_estimator_that_is_used(
+    known: dict[str, Any], used: str, worst: str, share: str
+) -> None:
+    facts = predicted("vector-mean", TOLD, known, columns=["p", "q"], range=10.0)
+    plan = planned({"a": {"mean": facts}, "b": {"mean": facts}}, 100, 0.5, PureDP(1.0))
+    assert [row[2:] for row in plan.in_words().rows] == [("1", worst, share, used)] * 2
+
+
+def test_a_picture_of_several_questions_is_in_shares_of_their_public_ranges() -> None:
+    pytest.importorskip("matplotlib").use("Agg")
+    import matplotlib.pyplot as plt
+
+    wide = [predicted("mean", {"everyone": {"rmse_population": 3.0}}, range=x) for x in (10.0, 1000.0)]
+    plan = planned({"a": {"mean": wide[0]}, "b": {"mean": wide[1]}, "c": {"mean": predicted("x")}}, 9, 0.5, PureDP(1))
+    axes = plan.plot()
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["b", "a"]
+    assert [float(line.get_xdata()[0]) for line in axes.lines if line.get_marker() == "o"] == [0.003, 0.3]
+    plt.close("all")
+    with pytest.raises(InvalidInput, match="`plot` must be of a study with"):
+        planned({"c": {"mean": predicted("x"), "sum": predicted("x")}}, 9, 0.5, PureDP(1)).plot()
+
+
+def test_a_question_of_a_study_is_planned_at_its_part_of_the_promise() -> None:
+    plan = study({**PAY, "sd": 5.0}, {**WAY, "weight": 3})
+    (told,) = plan.questions["pay"].values()
+    alone = plan_mean(n=10_000, opt_in=0.05, bounds=Bounds(0, 50), guarantee=PureDP(told["epsilon"]), sd=5.0)
+    assert told["epsilon"] == 0.5
+    assert plan["pay"].errors == alone.errors
+    assert plan.promise["epsilon"] == 2.0
+    with pytest.raises(InvalidInput, match="`question` must be one of pay, way"):
+        plan["sex"]
+    with pytest.raises(InvalidInput, match="`facts` must be those of the only statistic"):
+        _ = plan.errors
+
+
+def test_what_is_added_is_predicted_of_every_statistic_and_of_this_plan_alone() -> None:
+    plan = planned({"a": {"mean": predicted("mean", TOLD), "sum": predicted("sum", TOLD)}}, 9, 0.5, PureDP(1))
+    more = plan.adding(steered={"why": "so"})
+    assert [facts["predicted"]["steered"]["why"] for facts in more.questions["a"].values()] == ["so", "so"]
+    assert all("steered" not in facts["predicted"] for facts in plan.questions["a"].values())
