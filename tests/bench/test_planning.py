@@ -189,7 +189,7 @@ def test_a_mean_at_its_bounds_that_is_anchored_errs_as_planned(yes: float, sd: f
         error = (found.estimate + 1) / 2 - yes
         squared += error**2 / count
         covered += abs(error) <= found.half_width(0.95) / 2
-    assert math.sqrt(squared) < 1.25 * plan["anchored"].rmse
+    assert math.sqrt(squared) < 1.25 * plan.errors["anchored"]
     assert covered >= 0.92 * count
 
 
@@ -250,7 +250,7 @@ def test_opt_ins_needed_keeps_the_trusted_guarantee() -> None:
 @pytest.mark.parametrize("sd", [0.05, 0.4])
 def test_the_threshold_is_where_the_information_stands_still(n: int, c: float, epsilon: float, sd: float) -> None:
     plan = plan_mean(n=n, opt_in=c, bounds=UNIT, guarantee=PureDP(epsilon), sd=sd, **LAPLACE)
-    threshold = trust_offer(plan, 0.0).threshold
+    threshold = trust_offer(plan, 0.0)["elasticity_threshold"]
 
     def slope(elasticity: float) -> float:
         """dI/d ln(epsilon_T), by high-precision differences, when k = c n (epsilon/epsilon_T)^elasticity."""
@@ -269,8 +269,8 @@ def test_the_threshold_is_where_the_information_stands_still(n: int, c: float, e
         return
     assert slope(threshold) == pytest.approx(0, abs=1e-9)
     assert slope(threshold * 1.05) < 0 < slope(threshold * 0.95)
-    assert not trust_offer(plan, threshold * 0.99).pays
-    assert trust_offer(plan, threshold * 1.01).pays
+    assert not trust_offer(plan, threshold * 0.99)["lowering_pays"]
+    assert trust_offer(plan, threshold * 1.01)["lowering_pays"]
 
 
 def test_the_offer_s_best_epsilon_beats_its_neighbours() -> None:
@@ -281,13 +281,13 @@ def test_the_offer_s_best_epsilon_beats_its_neighbours() -> None:
         k = 400 * (2.0 / epsilon) ** 0.8
         return 1 / math.sqrt(k / (0.04 + 2 / (epsilon**2 * k)) + (20_000 - k) / (0.04 + 0.5))
 
-    assert offer.rmse_now == pytest.approx(rmse(2.0), rel=1e-9) == pytest.approx(plan.errors["kvh"], rel=1e-9)
-    assert offer.rmse == pytest.approx(rmse(offer.epsilon), rel=1e-9)
-    assert offer.rmse <= min(rmse(e) for e in np.geomspace(0.05, 2.0, 400)) * (1 + 1e-4)
+    assert offer["rmse_now"] == pytest.approx(rmse(2.0), rel=1e-9) == pytest.approx(plan.errors["kvh"], rel=1e-9)
+    assert offer["rmse_there"] == pytest.approx(rmse(offer["best_trusted_epsilon"]), rel=1e-9)
+    assert offer["rmse_there"] <= min(rmse(e) for e in np.geomspace(0.05, 2.0, 400)) * (1 + 1e-4)
     nothing = trust_offer(plan, 0.0)
-    assert nothing.epsilon == pytest.approx(2.0)
-    assert nothing.rmse == nothing.rmse_now
-    assert not nothing.pays
+    assert nothing["best_trusted_epsilon"] == pytest.approx(2.0)
+    assert nothing["rmse_there"] == nothing["rmse_now"]
+    assert not nothing["lowering_pays"]
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,39 +13,17 @@ from hybridp.errors import InvalidInput, must
 from hybridp.public import mean as theory
 from hybridp.release.plan import Plan
 
-__all__ = ["TrustOffer", "opt_ins_needed", "trust_offer"]
+__all__ = ["opt_ins_needed", "trust_offer"]
 
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
-class TrustOffer:
-    """Does promising trusted people more privacy pay, if more of them then opt in?
+def trust_offer(plan: Plan, elasticity: float) -> dict[str, Any]:
+    """Does promising trusted people more privacy pay, if more of them then opt in? By plain numbers.
 
-    `threshold` is the elasticity (percent more opt-ins per percent less epsilon) from which it does, at the margin;
-    `epsilon` the best trusted epsilon for the stated elasticity, with the opt-in rate and RMSE that it brings.
-    """
-
-    threshold: float
-    pays: bool
-    epsilon: float
-    opt_in: float
-    rmse: float
-    rmse_now: float
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "elasticity_threshold": self.threshold,
-            "lowering_pays": self.pays,
-            "best_trusted_epsilon": self.epsilon,
-            "opt_in_there": self.opt_in,
-            "rmse_there": self.rmse,
-            "rmse_now": self.rmse_now,
-        }
-
-
-def trust_offer(plan: Plan, elasticity: float) -> TrustOffer:
-    """Vary the trusted group's epsilon when ``-dln c/dln epsilon_T`` is `elasticity` (pure noise in the trusted group).
+    The trusted group's epsilon varies, ``-dln c/dln epsilon_T`` being `elasticity`, with pure noise there. The
+    threshold is the elasticity (percent more opt-ins per percent less epsilon) from which it pays, at the margin; the
+    best trusted epsilon is that for the stated elasticity, with the opt-in rate and RMSE that it brings.
 
     Information is ``I = k/(var + a/(epsilon_T^2 k)) + (n-k)/(var + v)`` with a/epsilon_T^2 the noise of the sum; with
     rho = noise/(k var), lowering epsilon_T pays iff the elasticity exceeds
@@ -71,14 +48,14 @@ def trust_offer(plan: Plan, elasticity: float) -> TrustOffer:
     rho = base.per_sum / (rate * n) / variance
     bottom = 1 + 2 * rho - (1 + rho) ** 2 * variance / (variance + report)
     threshold = 2 * rho / bottom if bottom > 0 else math.inf
-    return TrustOffer(
-        threshold=float(threshold),
-        pays=bool(elasticity > threshold),
-        epsilon=float(epsilons[best]),
-        opt_in=float(rates[best]),
-        rmse=float(1 / math.sqrt(info[best])),
-        rmse_now=float(1 / math.sqrt(info[-1])),
-    )
+    return {
+        "elasticity_threshold": float(threshold),
+        "lowering_pays": bool(elasticity > threshold),
+        "best_trusted_epsilon": float(epsilons[best]),
+        "opt_in_there": float(rates[best]),
+        "rmse_there": float(1 / math.sqrt(info[best])),
+        "rmse_now": float(1 / math.sqrt(info[-1])),
+    }
 
 
 def opt_ins_needed(plan: Plan, name: PlanName, target_rmse: float | None = None) -> int | None:

@@ -24,10 +24,10 @@ from hybridp.release.synth import SyntheticModel
 
 __all__ = [
     "Errors",
-    "PlannedTable",
     "all_zero",
     "evaluate",
     "plan_synth",
+    "planned_table",
     "present_error",
 ]
 
@@ -110,29 +110,21 @@ def evaluate(model: SyntheticModel, codes: Codes, workload: Workload | None = No
 # --- a plan from public numbers ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedTable:
-    """One marginal that would be measured: `sigma` is the noise of each of its cells, in people."""
+def planned_table(columns: list[str], cells: int, sigma: float, people: int) -> dict[str, Any]:
+    """One marginal that would be measured with noise `sigma`, in people, on each of its cells.
 
-    features: tuple[str, ...]
-    cells: int
-    sigma: float
-
-    def largest(self) -> float:
-        """The expected largest error of a cell, in sigmas: the integral of ``1 - P[|Z| <= x]^cells``."""
-        x = np.linspace(0.0, 12.0, 12_001)
-        inside = np.array([math.erf(v / math.sqrt(2)) for v in x])
-        return float(np.trapezoid(1 - inside**self.cells, x))
-
-    def to_dict(self, people: int) -> dict[str, Any]:
-        return {
-            "columns": list(self.features),
-            "cells": self.cells,
-            "sd": self.sigma / people,
-            "expected_largest_error": self.largest() * self.sigma / people,
-            "expected_total_error": math.sqrt(2 / math.pi) * self.cells * self.sigma / people,
-            "smallest_visible_share": significance(self.cells) * self.sigma / people,
-        }
+    The expected largest error of a cell, in sigmas, is the integral of ``1 - P[|Z| <= x]^cells``.
+    """
+    x = np.linspace(0.0, 12.0, 12_001)
+    inside = np.array([math.erf(v / math.sqrt(2)) for v in x])
+    return {
+        "columns": columns,
+        "cells": cells,
+        "sd": sigma / people,
+        "expected_largest_error": float(np.trapezoid(1 - inside**cells, x)) * sigma / people,
+        "expected_total_error": math.sqrt(2 / math.pi) * cells * sigma / people,
+        "smallest_visible_share": significance(cells) * sigma / people,
+    }
 
 
 def plan_synth(people: int, workload: Workload, guarantee: ApproxDP, *, most_cells: int = MOST_CELLS) -> Plan:
@@ -149,7 +141,7 @@ def plan_synth(people: int, workload: Workload, guarantee: ApproxDP, *, most_cel
     must(2 <= people <= 1e15, "n", "must be at least 2 and at most 1e15", people)
     schema = workload.schema
     found = [
-        PlannedTable(tuple(schema.names[f] for f in features), schema.cells(features), use.sigma).to_dict(people)
+        planned_table([schema.names[f] for f in features], schema.cells(features), use.sigma, people)
         for use in table_rounds(workload, total_rho(guarantee, 2), most_cells=most_cells)
         for features in use.tables
     ]

@@ -13,7 +13,7 @@ from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.study import Mixer
 
-__all__ = ["mean", "shuffle", "three_columns", "three_groups", "three_means"]
+__all__ = ["mean", "shuffle", "three_groups", "three_numbers"]
 
 
 @click.command("mean")
@@ -157,25 +157,16 @@ def shuffle(n: int, epsilon: float, delta: float, randomiser: str, cap: float | 
 # --- plans of three groups --------------------------------------------------------------------------------------------
 
 
-def three_means(plan: Any, share: float, mixer: Later) -> dict[str, Any]:
-    """A mean from three groups, as plain data."""
-    from hybridp.bench.shuffling import plan_groups
+def three_numbers(plan: Any, share: float, mixer: Later, study: Any = None) -> dict[str, Any]:
+    """A mean from three groups, or that of a vector study, as plain data."""
+    from hybridp.bench.shuffling import plan_groups, plan_vector_groups
     from hybridp.public.shuffling import Mixing
 
     people, promised, stated = three_groups(plan, share, mixer)
-    mixing = Mixing.planned(promised, stated.batch, epsilon=stated.epsilon, cap=stated.cap)
-    return plan_groups(*people, plan.setting, mixing, sd=plan.facts["sd"]["used"], by_people=True).to_dict()
-
-
-def three_columns(plan: Any, study: Any, share: float, mixer: Later) -> dict[str, Any]:
-    """A vector mean from three groups, as plain data."""
-    from hybridp.bench.shuffling import plan_vector_groups
-    from hybridp.public.shuffling import Mixing
-
-    people, promised, stated = three_groups(plan, share, mixer)
-    mixing = Mixing.planned(promised, stated.batch, epsilon=stated.epsilon, cap=stated.cap)
-    own, sd = replace(study, mixing=mixing), plan.facts["sd"]["used"]
-    return plan_vector_groups(*people, own, sd, by_people=True).to_dict()
+    mixing, sd = Mixing.planned(promised, stated.batch, epsilon=stated.epsilon, cap=stated.cap), plan.facts["sd"]
+    if study is not None:
+        return plan_vector_groups(*people, replace(study, mixing=mixing), sd["used"], by_people=True).to_dict()
+    return plan_groups(*people, plan.setting, mixing, sd=sd["used"], by_people=True).to_dict()
 
 
 def three_groups(plan: Any, share: float, mixer: Later) -> tuple[tuple[int, int, int], ApproxDP, Mixer]:

@@ -16,6 +16,7 @@ import click
 from hybridp.errors import InvalidInput
 from hybridp.public.envelope import appearing
 from hybridp.public.trust import PUBLIC
+from hybridp.release.style import figure as number
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -260,14 +261,6 @@ def note(text: str) -> None:
     """A remark for people, on stderr; where that is broken the command goes on, as what it made matters more."""
     with contextlib.suppress(OSError):
         click.echo(text, err=True)
-
-
-def number(value: float | None) -> str:
-    if value is None:
-        return ""
-    if not math.isfinite(value):
-        return "infinite" if math.isinf(value) else "-"
-    return f"{value:,.6g}" if abs(value) < 1e7 else f"{value:,.4g}"
 
 
 def table(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hybridp.cli.amplify import three_columns, three_means
+from hybridp.cli.amplify import three_numbers
 from hybridp.cli.common import check_plot, needed, public_option, sd_range, show_plan
 from hybridp.cli.groups import show_groups
 from hybridp.cli.options import Later, command, count, given, list_option, one_question, options_of, some
@@ -145,9 +145,9 @@ def mean(
         opt_ins |= {"to_reach_target": reached, "target_rmse": target}
     more: dict[str, Any] = {"opt_ins": opt_ins, "steered": plan_steered(plan)}
     if elasticity is not None:
-        more["trust_offer"] = trust_offer(plan, elasticity).to_dict()
+        more["trust_offer"] = trust_offer(plan, elasticity)
     if shuffled is not None:
-        more["shuffled"] = three_means(plan, shuffled, mixer)
+        more["shuffled"] = three_numbers(plan, shuffled, mixer)
     show_plan(plan.adding(**more), show.plot, show.as_json)
 
 
@@ -245,7 +245,7 @@ def vector_mean(
         trusted_guarantee=study.trusted_guarantee,
     )
     if shuffled is not None:
-        plan = plan.adding(shuffled=three_columns(plan, study, shuffled, mixer))
+        plan = plan.adding(shuffled=three_numbers(plan, shuffled, mixer, study))
     show_plan(plan, show.plot, show.as_json)
 
 

@@ -15,6 +15,7 @@ from hybridp.public.study.questions import ESTIMATORS
 from hybridp.release import style
 from hybridp.release.facts import Facts, is_share, labels
 from hybridp.release.result import Words
+from hybridp.release.style import figure
 
 __all__ = ["WAYS", "asides", "axis", "epsilon_words", "error_of", "expected", "grid", "in_range", "more_words"]
 __all__ += ["names_of", "noises", "overall_of", "predicted", "remarks", "rows", "taken", "ways", "what"]
@@ -121,19 +122,10 @@ def _used(facts: Facts) -> Any:
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
-def _figure(x: float | None) -> str:
-    """A number for people, with six digits."""
-    if x is None:
-        return ""
-    if not math.isfinite(x):
-        return "infinite" if math.isinf(x) else "-"
-    return f"{x:,.6g}" if abs(x) < 1e7 else f"{x:,.4g}"
-
-
 def _text(x: float | None, facts: Facts) -> str:
     if x is None or math.isinf(x):
         return ""
-    return f"{x:.3%}" if is_share(facts) else style.shortly(x, 10 * x) if "by" in facts else _figure(x)
+    return f"{x:.3%}" if is_share(facts) else style.shortly(x, 10 * x) if "by" in facts else figure(x)
 
 
 def grid(facts: Facts) -> tuple[Row, list[Row]]:
@@ -146,7 +138,7 @@ def grid(facts: Facts) -> tuple[Row, list[Row]]:
     if not known:
         listed = [(words.format(**facts), _scalar(key, told[key])) for key, words in _SCALARS.items() if key in told]
         if "top" in told:
-            listed += [("standard error of the most frequent", _figure(told["top"]["standard_error"][0])),
+            listed += [("standard error of the most frequent", figure(told["top"]["standard_error"][0])),
                        ("reports of local people", facts["mechanisms"]["local"])]  # fmt: skip
         return ("expected", "value"), [*listed]
     if all(overall_of(one) is None for one in known.values()) and len(names_of(facts)) > 1:
@@ -167,7 +159,7 @@ def grid(facts: Facts) -> tuple[Row, list[Row]]:
 
 def _cell(key: str, x: float | None) -> str:
     if x is None or key not in ("R", "r", "total_variation", "times_trusted"):
-        return _figure(x)
+        return figure(x)
     return f"{x:.3g}" if key in ("r", "times_trusted") else f"{x:.3f}"
 
 
@@ -175,7 +167,7 @@ def _scalar(key: str, value: Any) -> str:
     if key == "map_cells" and not value:
         return "no map"
     return "nothing" if value is None else f"{value:.1%}" if key == "recall" else (
-        value if isinstance(value, str) else _figure(value))  # fmt: skip
+        value if isinstance(value, str) else figure(value))  # fmt: skip
 
 
 def _by_cell(facts: Facts, *, ranks: bool = False) -> Words:
@@ -189,7 +181,7 @@ def _by_cell(facts: Facts, *, ranks: bool = False) -> Words:
         digits = 1 if "by" in facts else 2
         columns["share of people" if "by" in facts else "share"] = [f"{p:.{digits}%}" for p in facts["shares"]]
     if "quantiles" in facts:
-        columns["at about"] = [_figure(x) for x in facts["quantiles"]]
+        columns["at about"] = [figure(x) for x in facts["quantiles"]]
     unit = {"task": "shares"} if ranks else facts
     for who, one in known.items():
         columns[who] = [_text(x, unit) for x in (one["rank_error"] if ranks else error_of(one))]
@@ -208,10 +200,10 @@ def expected(facts: Facts) -> tuple[str, str, str]:
         by = f"{WAYS[who]}; total variation" if "best" in told else by
         part = in_range(facts)
         worst = max(error) if isinstance(error, list) else error
-        return f"± {_figure(worst)}", "" if part is None else style.percent(part, 3), by
+        return f"± {figure(worst)}", "" if part is None else style.percent(part, 3), by
     if "tables" in told:
         worst = max(one["expected_largest_error"] for one in told["tables"])
-        return f"± {_figure(worst)}", style.percent(worst, 3), "largest error of a share"
+        return f"± {figure(worst)}", style.percent(worst, 3), "largest error of a share"
     said = ((words.format(**facts), _scalar(key, told[key])) for key, words in _SCALARS.items() if key in told)
     return ", ".join(f"{x} {words}" for words, x in said), "", ""
 
@@ -233,7 +225,7 @@ def more_words(facts: Facts, *, brief: bool) -> Iterator[Words]:
         yield _three_groups(facts, three)
     if moves := facts["predicted"].get("moves"):
         found = [(f"{m['epsilon']:g}", f"{m['people']:,}", f"{m['local_epsilon']:g}",
-                  _figure(m["worth_in_local_people"])) for m in moves]  # fmt: skip
+                  figure(m["worth_in_local_people"])) for m in moves]  # fmt: skip
         title = "If local people of one epsilon all sent their reports through a mixer"
         yield Words(title, ("epsilon", "people", "a report's own there", "is worth so many local people"), found)
 
@@ -247,9 +239,9 @@ def _three_groups(facts: Facts, three: Facts) -> Words:
         kept = f"fewer than a batch of {batch['least']:,}: nothing more is kept."
     said = f"A shuffled report{by} has an epsilon of {batch['local_epsilon']:.6g} by itself; {kept}"
     if not isinstance(error, list):
-        found = [(name, f"{people:,}", _figure(three["weights"][name]), f"{worth[name]:.3g}")
+        found = [(name, f"{people:,}", figure(three["weights"][name]), f"{worth[name]:.3g}")
                  for name, people in three["people"].items()]  # fmt: skip
-        title = f"Three groups, each by its number of people: rmse (population) {_figure(error)}"
+        title = f"Three groups, each by its number of people: rmse (population) {figure(error)}"
         return Words(title, ("group", "people", "weight", "one more is worth so many local people"), found, (said,))
     names = names_of(facts) if ways(facts) else [f"rank {i}" for i in range(1, len(error) + 1)]
     unit = facts if ways(facts) else {"task": "number"}
@@ -334,7 +326,7 @@ def remarks(facts: Facts) -> Iterator[str]:
         yield said
     yield from (f"Assumes: {line}." for line in facts.get("assumes") or ())
     if critical := told.get("critical"):
-        since = "at no n here" if critical["n"] is None else f"from n = {_figure(critical['n'])} on"
+        since = "at no n here" if critical["n"] is None else f"from n = {figure(critical['n'])} on"
         yield f"The trusted group alone beats everybody-local above an opt-in rate of {critical['c']:.4g}: {since}."
     yield from facts.get("remarks") or ()
     if "why" in facts:
@@ -370,11 +362,11 @@ def _of_trust(told: Facts) -> Iterator[str]:
     many = told.get("opt_ins", {})
     for name, enough in many.get("to_reach_target", {}).items():
         found = "no number of" if enough is None else f"{enough:,}"
-        yield f"{name}: {found} opt-ins reach an rmse of {_figure(many['target_rmse'])}."
+        yield f"{name}: {found} opt-ins reach an rmse of {figure(many['target_rmse'])}."
     if offer := told.get("trust_offer"):
         yield (
             f"Lowering the trusted epsilon {'pays' if offer['lowering_pays'] else 'does not pay'}; it pays from an "
             f"elasticity of {offer['elasticity_threshold']:.3g}; best at epsilon {offer['best_trusted_epsilon']:.3g} "
-            f"(opt-in {offer['opt_in_there']:.3g}, rmse {_figure(offer['rmse_there'])} beside "
-            f"{_figure(offer['rmse_now'])} now)."
+            f"(opt-in {offer['opt_in_there']:.3g}, rmse {figure(offer['rmse_there'])} beside "
+            f"{figure(offer['rmse_now'])} now)."
         )

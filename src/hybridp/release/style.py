@@ -30,6 +30,7 @@ __all__ = [
     "Row",
     "dress",
     "end_labels",
+    "figure",
     "heard_rows",
     "interval_rows",
     "new_axes",
@@ -72,6 +73,13 @@ def new_axes(ax: Axes | None, width: float, height: float) -> Axes:
 def number(x: float) -> str:
     """With separators and without the noise of binary fractions: 250,000 and 0.3, and 0.00001 without a power."""
     return f"{x:,.12g}" if not 0 < abs(x) < 1e-4 else f"{x:.9f}".rstrip("0").rstrip(".")
+
+
+def figure(x: float | None) -> str:
+    """Six digits of a number that may be missing or infinite; four of a large one."""
+    if x is None or not math.isfinite(x):
+        return "" if x is None else "infinite" if math.isinf(x) else "-"
+    return f"{x:,.6g}" if abs(x) < 1e7 else f"{x:,.4g}"
 
 
 def percent(x: float, digits: int = 6) -> str:
