@@ -96,7 +96,7 @@ def rows(facts: Facts) -> Iterator[dict[str, Any]]:
     elif not known and "tables" not in told:
         yield {"cell": None, **told}
     names = names_of(facts) if known else []
-    guessed = {key: facts[key] for key in ("shares", "quantiles") if len(facts.get(key) or ()) == len(names)}
+    guessed = {key: facts[key] for key in ("shares", "quantiles") if names and len(facts.get(key, ())) == len(names)}
     for who, one in known.items():
         numbers = {key: one[key] for key in (*_TOLD, "rank_error") if key in one}
         for i, name in enumerate(names):
