@@ -12,8 +12,8 @@ PureDP(epsilon=1.0, neighbours=<Neighbours.REPLACE_ONE: 'replace-one'>)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -71,6 +71,7 @@ class Study(Declaration):
         reports: Place | None = None,
         keep: tuple[str, ...] = (),
         mixed: bool = False,
+        trial_opt_in: float | None = None,
         overwrite: bool = False,
         rng: Randomness | None = None,
     ) -> Randomised:
@@ -79,12 +80,15 @@ class Study(Declaration):
         With an `invite` the one question that it is to is answered, in a file of its own: `out`, or `reports` where
         every local person answers one drawn question. With `mixed` the table is of people who trust the study's mixer,
         and what it would hand on is written: their
-        reports alone, with the larger epsilon that a batch allows, sorted, so that their order tells nothing.
+        reports alone, with the larger epsilon that a batch allows, sorted, so that their order tells nothing. With
+        `trial_opt_in` this share of people is drawn as trusting: a trial.
         """
         from hybridp.protocols.devices import randomise_study
+        from hybridp.public.trust import TrustRule
 
         asked, told = (None if place is None else Path(place) for place in (invite, reports))
         run: dict[str, Any] = {"table": table, "overwrite": overwrite, "rng": rng}
+        run["trust"] = None if trial_opt_in is None else TrustRule(trial_opt_in=trial_opt_in)
         return randomise_study(self, self._rows(data), out, invite=asked, reports=told, kept=keep, mixed=mixed, **run)
 
     def release(
@@ -101,6 +105,10 @@ class Study(Declaration):
         reports: Place | Mapping[str, Place] | None = None,
         model: Place | Mapping[str, Place] | None = None,
         mixed: Sequence[Any] = (),
+        tally: Place | None = None,
+        phases: Sequence[float] = (),
+        invite_out: Place | None = None,
+        local_people: int | None = None,
         rng: Randomness | None = None,
     ) -> Release:
         """The answers to all questions, under one promise, charged once and kept in the ledger before they are shown.
@@ -109,8 +117,12 @@ class Study(Declaration):
         local rows are raw, with `trial_opt_in` all rows are, and this share of people is drawn as trusting: both are
         trials, marked as such, and protect nobody. `invite` and `reports` are for questions that need an invitation,
         `model` is the folder of a synthetic table: one path, or one for each question's name. `mixed` are the batches
-        that the study's mixer handed on, each a table of reports and nothing else.
+        that the study's mixer handed on, each a table of reports and nothing else. Of a study's only question, a
+        `tally` of reports stands in for local rows, `phases` are the shares of local people who are asked about
+        quantiles one after another in a trial, and `invite_out` is a new file of the invitation to a number that those
+        answer who are asked later: `local_people`, or as many as the table has.
         """
+        from hybridp.protocols.inviting import first_phase
         from hybridp.protocols.study import Files, release_study
         from hybridp.public.trust import TrustRule
 
@@ -121,20 +133,15 @@ class Study(Declaration):
             self._named("model", model, lambda question: isinstance(question, Table)),
         )
         trial = simulate_local or drawn is not None or (rng is not None and rng.simulated)
+        run: dict[str, Any] = {"table": table, "trust": drawn, "simulate_local": simulate_local, "rng": rng}
+        run |= {"collection": collection, "assume_mechanism": assume_mechanism, "phases": phases}
+        run["tally"] = None if tally is None else Path(tally)
         with self._paying(ledger, trial=trial) as paying:
-            return release_study(
-                self,
-                self._rows(data),
-                table=table,
-                trust=drawn,
-                simulate_local=simulate_local,
-                ledger=paying,
-                collection=collection,
-                assume_mechanism=assume_mechanism,
-                files=files,
-                mixed=mixed,
-                rng=rng,
-            )
+            if invite_out is not None:
+                place = Path(invite_out)
+                return first_phase(self, self._rows(data), place, local_people=local_people, ledger=paying, **run)
+            must(local_people is None, "local_people", "must go with invite_out", local_people)
+            return release_study(self, self._rows(data), files=files, mixed=mixed, ledger=paying, **run)
 
     def invite(
         self,
@@ -151,10 +158,8 @@ class Study(Declaration):
         """Write the invitation to a question that local people can answer only when they have been sent one."""
         from hybridp.protocols.inviting import invite_study
 
-        people = (trusted, local)
-        if None in people:
-            people = (self.people.trusted, self.people.local)
-        counted = None if people[0] is None or people[1] is None else (people[0], people[1])
+        groups = (trusted, self.people.trusted), (local, self.people.local)
+        counted = tuple(known if given is None else given for given, known in groups)
         with self._paying(ledger, trial=rng is not None and rng.simulated) as paying:
             run: dict[str, Any] = {"question": question, "people": counted, "table": table, "rng": rng}
             return invite_study(self, out, self._rows(data), ledger=paying, **run)
@@ -165,26 +170,12 @@ class Study(Declaration):
 
         return read_as(data, self.people.decimal)
 
-    @contextmanager
-    def _paying(self, ledger: Ledger | Place | None, *, trial: bool) -> Iterator[Ledger | None]:
-        """The ledger; a new one goes again if nothing was charged, so that a refusal decides nothing."""
-        from hybridp.ledger import Ledger
+    def _paying(self, ledger: Ledger | Place | None, *, trial: bool) -> AbstractContextManager[Ledger | None]:
+        """The ledger; a new one has the study's promise as total."""
+        from hybridp.protocols.paying import paying
         from hybridp.protocols.study import ledger_totals
 
-        if ledger is None or isinstance(ledger, Ledger):
-            yield ledger
-            return
-        place = Path(ledger)
-        if place.exists():
-            yield Ledger.open(place)
-            return
-        made = Ledger.create(place, ledger_totals(self), trial=trial)
-        try:
-            yield made
-        except BaseException:
-            if all(entry.state == "void" for entry in made.history()):
-                place.unlink(missing_ok=True)
-            raise
+        return paying(ledger, ledger_totals(self), trial=trial)
 
     def _named(
         self, name: str, given: Place | Mapping[str, Place] | None, needs: Callable[[Question], bool]

@@ -10,8 +10,8 @@ from tests.cli.conftest import Runner
 from tests.cli.test_invitations import INVITED, PHASES, ask, second
 
 WHO = "--trust trust --epsilon 2"
-PAY = "--value pay --missing middle --lower 0 --upper 100"
-TOWN = "--choice town --options a,b --missing a"
+PAY = "--column pay --missing middle --lower 0 --upper 100"
+TOWN = "--column town --options a,b --missing a"
 POINTS = "--columns pay --columns age --missing middle --lower 0 --upper 100"
 TABLE = "--schema schema.json --other last --marginals town,size --trust trust --epsilon 2"
 # What device and release are both told, then what each of them is told alone.
@@ -24,9 +24,9 @@ COMMANDS = {
     "quantiles": (f"quantiles FILE {PAY} {WHO}", "", ""),
     "vector": (f"vector-mean FILE {POINTS} {WHO}", "", ""),
     "shares": (f"shares FILE {TOWN} {WHO}", "", ""),
-    "ticks": (f"shares FILE --choice town --options a,b --missing none --several 2 {WHO}", "", ""),
-    "count": (f"count FILE --choice town --value a {WHO}", "", ""),
-    "histogram": (f"histogram FILE --value pay --edges 0,50,100 --other none {WHO}", "", ""),
+    "ticks": (f"shares FILE --column town --options a,b --missing none --several 2 {WHO}", "", ""),
+    "count": (f"count FILE --column town --value a {WHO}", "", ""),
+    "histogram": (f"histogram FILE --column pay --edges 0,50,100 --other none {WHO}", "", ""),
     "table": (f"synth FILE {TABLE}", "", "--delta 1e-5 --out model"),
 }
 BATCH = f"mean FILE {PAY} --epsilon-column own --public own --batch 50 --shuffled-delta 1e-4"

@@ -16,7 +16,7 @@ from hybridp.release.result import sole
 
 Runner = Callable[..., Any]
 
-RELEASE = "--value pay --trust trust --missing middle --lower 0 --upper 100000 --epsilon 1"
+RELEASE = "--column pay --trust trust --missing middle --lower 0 --upper 100000 --epsilon 1"
 GOOD = [
     "plan mean --n 2.5e5 --opt-in 0.01 --lower 0 --upper 2.4e6 --sd 53_000 --epsilon 1",
     "plan mean --n 250,000 --opt-in 0.01 --lower 0 --upper 1 --epsilon 1 --delta 1e-6 --sd 0.1:0.3 --target 0.01",
@@ -24,9 +24,9 @@ GOOD = [
     "plan mean --n 1000 --opt-in 0.1 --lower 0 --upper 1 --epsilon 4 --local piecewise --mean 0.3",
     "amplify mean --n 1000 --opt-in 0.1 --lower 0 --upper 1 --epsilon 1 --delta 1e-6 --weight 0.5",
     "amplify mean --n 1000 --opt-in 0.1 --lower 0 --upper 1 --epsilon 1 --noise laplace --sd 0.2",
-    "randomise mean people.csv --value pay --trust trust "
+    "randomise mean people.csv --column pay --trust trust "
     "--missing middle --lower 0 --upper 100000 --epsilon 1 --out reports.parquet",
-    "randomise mean people.csv --value pay "
+    "randomise mean people.csv --column pay "
     "--missing middle --lower 0 --upper 100000 --epsilon 3 --local laplace --out all.csv --seed 4",
     f"release mean collected.csv {RELEASE}",
     f"release mean collected.csv {RELEASE} --delta 1e-6 --noise gaussian --trusted-epsilon 0.5 --level 0.9",
@@ -69,7 +69,7 @@ def test_pictures_are_written(run: Runner, tmp_path: Path) -> None:
 @pytest.mark.parametrize("ending", ["csv", "csv.gz", "parquet"])
 def test_randomise_then_release(run: Runner, ending: str) -> None:
     line = (
-        f"randomise mean people.csv --value pay --trust trust --out sent.{ending} "
+        f"randomise mean people.csv --column pay --trust trust --out sent.{ending} "
         "--missing middle --lower 0 --upper 1e5 --epsilon 1"
     )
     sent = run(line, "--json").document
@@ -95,7 +95,7 @@ def test_randomise_then_release(run: Runner, ending: str) -> None:
 @pytest.mark.usefixtures("folder")
 def test_local_values_do_not_leave_the_device(run: Runner, tmp_path: Path) -> None:
     run(
-        "randomise mean people.csv --value pay --trust trust "
+        "randomise mean people.csv --column pay --trust trust "
         "--missing middle --lower 0 --upper 100000 --epsilon 1 --out sent.csv"
     )
     raw = [row.split(",") for row in (tmp_path / "people.csv").read_text().splitlines()[1:]]
@@ -125,7 +125,7 @@ def test_trials_are_marked(run: Runner) -> None:
         assert run(line, "--json").document["simulated"] is True
         assert "SIMULATED" in run(line).err
     seeded = (
-        "randomise mean people.csv --value pay --trust trust "
+        "randomise mean people.csv --column pay --trust trust "
         "--missing middle --lower 0 --upper 100000 --epsilon 1 --seed 1"
     )
     assert run(f"{seeded} --out s.csv --json").document["simulated"] is True
@@ -144,7 +144,7 @@ def test_a_seed_repeats_a_trial(run: Runner) -> None:
 )
 def test_one_group_may_be_empty(run: Runner, tmp_path: Path, rows: str, trusted: int, local: int) -> None:
     (tmp_path / "rows.csv").write_text("pay,trust,report\n" + rows)
-    line = "release mean rows.csv --value pay --trust trust --missing middle --lower 0 --upper 10 --epsilon 1"
+    line = "release mean rows.csv --column pay --trust trust --missing middle --lower 0 --upper 10 --epsilon 1"
     found = run(f"{line} --assume-mechanism --json").document
     assert (sole(found)["groups"]["trusted"]["people"], sole(found)["groups"]["local"]["people"]) == (trusted, local)
     assert (found["receipt"]["assumed_mechanism"] is not None) is (local > 0)

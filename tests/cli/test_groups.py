@@ -11,8 +11,8 @@ from hybridp.ledger import Ledger
 from .conftest import SECRET, Runner
 
 PUBLIC = "--public dept,way,nowhere"
-MEAN = f"--value pay --trust trust --missing middle --lower 0 --upper 100 --epsilon 1 {PUBLIC} --simulate-local"
-SHARES = f"--choice way --options car,train --missing train --trust trust --epsilon 1 {PUBLIC} --simulate-local"
+MEAN = f"--column pay --trust trust --missing middle --lower 0 --upper 100 --epsilon 1 {PUBLIC} --simulate-local"
+SHARES = f"--column way --options car,train --missing train --trust trust --epsilon 1 {PUBLIC} --simulate-local"
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_a_study_answers_by_group_and_its_devices_keep_the_public_column(run: Ru
         (f"mean moved.csv {MEAN} --by dept --person id", "one group for each person"),
         (f"mean alone.csv {MEAN} --by dept --estimator tcm-only", "nobody in `mail`"),
         (
-            "mean people.csv --value pay --trust trust "
+            "mean people.csv --column pay --trust trust "
             "--missing middle --lower 0 --upper 9 --epsilon-column id --by dept",
             "left out",
         ),

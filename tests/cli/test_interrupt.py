@@ -14,7 +14,7 @@ from hybridp.ledger import Ledger
 from hybridp.public.budgets import PureDP
 
 MEAN = (
-    "release mean people.csv --value pay --trust trust "
+    "release mean people.csv --column pay --trust trust "
     "--missing middle --lower 0 --upper 100000 --epsilon 1 --simulate-local"
 )
 FIT = "synth fit people.csv --columns trust --domain-from-file --marginals trust --epsilon 1 --delta 1e-6 --out model"

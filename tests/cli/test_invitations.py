@@ -10,7 +10,7 @@ from tests.cli.conftest import Ran, Runner
 
 from hybridp.ledger import Ledger
 
-NUMBER = "--value pay --missing middle --lower 0 --upper 100"
+NUMBER = "--column pay --missing middle --lower 0 --upper 100"
 INVITED = {
     "mean": f"release mean people.csv --trust trust {NUMBER} --epsilon 2 --invite-out i.json",
     "quantiles": f"release quantiles people.csv --trust trust {NUMBER} --epsilon 2 --invite-out i.json",

@@ -18,7 +18,7 @@ from hybridp.release.result import sole
 from tests import warm
 
 Runner = Callable[..., Any]
-RELEASE = "--value pay --trust trust --missing middle --lower 0 --upper 100000 --epsilon 1"
+RELEASE = "--column pay --trust trust --missing middle --lower 0 --upper 100000 --epsilon 1"
 MEAN = f"release mean trusted.csv {RELEASE}"
 NOT_SHOWN = 4
 
@@ -51,16 +51,16 @@ def test_the_kept_release_is_the_published_one(run: Runner) -> None:
     again = run("ledger show l.ledger --release 1 --json").document
     assert again == {name: value for name, value in told.items() if name != "ledger"}
     asked = again["receipt"]["asked"]
-    assert asked["purpose"] == "mean of pay"
-    assert asked["columns"]["value"] == "pay"
-    assert (asked["study"]["bounds"]["lower"], asked["study"]["bounds"]["upper"]) == (0, 100_000)
+    assert asked["purpose"] == "pay"
+    assert asked["columns"]["questions"] == {"pay": ["pay"]}
+    assert (asked["study"]["questions"][0]["lower"], asked["study"]["questions"][0]["upper"]) == (0, 100_000)
     assert asked["version"]
     assert asked["at"]
     (listed,) = run("ledger show l.ledger --json").document["releases"]
     assert (listed["id"], listed["ledger_entries"]) == (1, told["receipt"]["ledger_entries"])
     text = run("ledger show l.ledger --release 1").out
     assert "estimate:" in text
-    assert "mean of pay" in text
+    assert "purpose: pay" in text
     refused = run("ledger show l.ledger --release 2 --json")
     assert (refused.code, "1 to 1" in refused.document["error"]["message"]) == (2, True)
 
@@ -245,7 +245,7 @@ def test_a_release_refuses_a_trials_ledger(run: Runner) -> None:
 @pytest.mark.usefixtures("people")
 def test_a_refused_command_leaves_no_ledger_behind(run: Runner) -> None:
     """Its totals would stand for ever, though nobody was ever asked."""
-    assert run(f"{MEAN} --value wage --epsilon 9 --ledger new.ledger --json").code == 2
+    assert run(f"{MEAN} --column wage --epsilon 9 --ledger new.ledger --json").code == 2
     assert not Path("new.ledger").exists()
     assert run(f"{MEAN} --ledger new.ledger --json").code == 0
 

@@ -39,10 +39,10 @@ ODD = {
     "list": "[1, 2]",
 }
 MEAN = (
-    "release mean {} --value pay --trust trust --missing middle --lower 0 --upper 100 --epsilon 1 --estimator tcm-only"
+    "release mean {} --column pay --trust trust --missing middle --lower 0 --upper 100 --epsilon 1 --estimator tcm-only"
 )
 OWN = (
-    "release mean {} --value pay --trust trust "
+    "release mean {} --column pay --trust trust "
     "--missing middle --lower 0 --upper 100 --epsilon-column eps --public eps --estimator adpm --sd 30"
 )
 VECTOR = (

@@ -10,7 +10,7 @@ import pytest
 
 Runner = Callable[..., Any]
 BOUNDS = "--missing middle --lower 0 --upper 100000"
-MEAN = f"--value pay --trust trust {BOUNDS} --epsilon 1"
+MEAN = f"--column pay --trust trust {BOUNDS} --epsilon 1"
 VECTOR = f"release vector-mean people.csv --columns pay age --trust trust {BOUNDS} --epsilon 1"
 KMEANS = f"release kmeans people.csv --columns pay age --trust trust {BOUNDS} --epsilon 1 --clusters 2"
 HEAVY = "release heavy-hitters people.csv --person id --record age --trust trust --epsilon 1 --delta 1e-6"
@@ -23,18 +23,18 @@ MISTAKES = [
     # a column that is not there
     (f"release mean sent.csv {MEAN} --trust nope", "`trust` must be a column of sent.csv. Got `nope`."),
     (f"release mean sent.csv {MEAN} --trust trsut", "Did you mean `trust`?"),
-    (f"release mean sent.csv {MEAN} --value PAY", "Did you mean `pay`?"),
-    (f"release mean sent.csv {MEAN} --value pya", "`value` must be a column of sent.csv. Got `pya`."),
+    (f"release mean sent.csv {MEAN} --column PAY", "Did you mean `pay`?"),
+    (f"release mean sent.csv {MEAN} --column pya", "`column` must be a column of sent.csv. Got `pya`."),
     (
         f"release mean sent.csv {MEAN.replace('--epsilon 1', '--epsilon-column nope --public nope')}",
         "`epsilon-column` must be a column",
     ),
-    (f"randomise mean people.csv {MEAN} --value pya --out new.csv", "Did you mean `pay`?"),
+    (f"randomise mean people.csv {MEAN} --column pya --out new.csv", "Did you mean `pay`?"),
     (VECTOR.replace("age", "aeg"), "Did you mean `age`?"),
     (f"{KMEANS} --trust thrust", "Did you mean `trust`?"),
     (f"{HEAVY} --trust thrust", "Did you mean `trust`?"),
     (f"{FIT.replace('age', 'agee')} --columns agee --bins agee=0,50,100", "Did you mean `age`?"),
-    (f"release mean headerless.csv {MEAN} --value 20001", "Got `20001`."),
+    (f"release mean headerless.csv {MEAN} --column 20001", "Got `20001`."),
     # raw rows
     (f"release mean people.csv {MEAN}", "`hybridp randomise mean`, or add --simulate-local"),
     (f"release mean people.csv {MEAN.replace('--epsilon 1', '--epsilon-column eps --public eps')}", "--simulate-local"),
@@ -50,7 +50,7 @@ MISTAKES = [
     (f"release mean sent.csv {MEAN} --missing middle --lower 5 --upper 1", "`upper` must be greater than lower"),
     (f"{KMEANS} --reports sent.csv", "together with the invitation"),
     (f"release mean sent.csv {MEAN} --collection spring", "must go with --ledger"),
-    (f"release mean sent.csv {MEAN} --mixed sent.csv", "`mixed` must go with --batch, the least size of a batch"),
+    (f"release mean sent.csv {MEAN} --mixed sent.csv", "`mixed` must go with a study that has a mixer: --batch"),
     (f"release mean sent.csv {MEAN} --least 5", "`least` must go with by, the column of the groups. Got 5."),
     (f"{QUANTILES} --phases .5,.6", "`phases` must be a few shares of the local people that add up to 1"),
     # numbers
@@ -107,7 +107,7 @@ def test_a_mistake_is_one_sentence(run: Runner, start: set[str], line: str, word
 
 def test_no_value_of_a_headerless_file_is_offered(run: Runner, start: set[str]) -> None:
     """Its first line is somebody's: a near name would be their value."""
-    found = run(f"release mean headerless.csv {MEAN} --value 20001 --json")
+    found = run(f"release mean headerless.csv {MEAN} --column 20001 --json")
     assert "20000" not in found.out + found.err
 
 

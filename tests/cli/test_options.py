@@ -23,7 +23,7 @@ TASKS: dict[str, tuple[type[Fields], ...]] = {
     "release kmeans": (Points,),
     "synth fit": (Table,),
 }
-MEAN = "mean people.csv --value pay --trust trust --missing middle --lower 0 --upper 9"
+MEAN = "mean people.csv --column pay --trust trust --missing middle --lower 0 --upper 9"
 
 
 def commands(group: LazyGroup = cli, before: str = "") -> Iterator[tuple[str, click.Command]]:
@@ -103,7 +103,7 @@ def test_what_a_study_declares_is_declared_nowhere_else(folder: Path) -> None:
     """The commands on one task hold no option of a study by hand; a plan's own sd may be a range."""
     kinds = (Number, Vector, Records, Points, Promise, People)
     fields = {one.option for of in kinds for one in declared(of)} - {"", "sd"}
-    for name in ("release", "randomise", "plan", "tally"):
+    for name in ("one_question", "tasks", "plan", "tally"):
         by_hand = set(re.findall(r'click\.option\(\s*"--([a-z-]+)"', (folder / f"{name}.py").read_text("utf-8")))
         # A plan reads a file of epsilons, and a schema's columns; a tally reads any reports.
         own = {"plan": {"epsilon-column", "columns"}, "tally": {"report"}}.get(name, set())
@@ -112,11 +112,11 @@ def test_what_a_study_declares_is_declared_nowhere_else(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("line", "missing"),
-    [("release mean p.csv --all-trusted --missing middle --lower 0 --upper 5 --epsilon 1", "--value"),
-     ("release mean p.csv --all-trusted --value a --upper 5 --epsilon 1", "--lower"),
+    [("release mean p.csv --all-trusted --missing middle --lower 0 --upper 5 --epsilon 1", "--column"),
+     ("release mean p.csv --all-trusted --column a --upper 5 --epsilon 1", "--lower"),
      ("release vector-mean p.csv --all-trusted --columns a --missing middle --lower 0 --upper 5", "--epsilon"),
-     ("release shares p.csv --all-trusted --choice a --epsilon 1", "--options"),
-     ("randomise mean p.csv --value a --missing middle --lower 0 --upper 5 --epsilon 1", "--out"),
+     ("release shares p.csv --all-trusted --column a --epsilon 1", "--options"),
+     ("randomise mean p.csv --column a --missing middle --lower 0 --upper 5 --epsilon 1", "--out"),
      ("plan kmeans --columns a --lower 0 --upper 1 --clusters 2 --epsilon 1 --opt-in 0.5", "--n")],
 )  # fmt: skip
 def test_what_must_be_given_is_asked_for_by_its_option(run: Runner, line: str, missing: str) -> None:
@@ -157,7 +157,7 @@ def test_numbers_in_a_row_may_be_joined_by_commas(run: Runner, tmp_path: Path) -
 
 # --- who trusts, and a query ------------------------------------------------------------------------------------------
 
-PAY = "--value pay --missing middle --lower 0 --upper 100 --epsilon 1 --seed 3 --json"
+PAY = "--column pay --missing middle --lower 0 --upper 100 --epsilon 1 --seed 3 --json"
 
 
 @pytest.fixture
@@ -199,7 +199,7 @@ def test_everybody_may_be_alike(run: Runner) -> None:
 @pytest.mark.usefixtures("tables")
 def test_a_drawn_split_is_a_trial(run: Runner) -> None:
     line = (
-        "release mean ours.csv --trial-opt-in 25% --value pay --missing middle --lower 0 --upper 100 --epsilon 1 --json"
+        "release mean ours.csv --trial-opt-in 25% --column pay --missing middle --lower 0 --upper 9 --epsilon 1 --json"
     )
     found = run(f"{line} --ledger trial.ledger").document
     assert found["simulated"] is True
@@ -231,7 +231,7 @@ def test_what_says_nothing_or_too_much_of_trust_is_refused(run: Runner, more: st
 
 @pytest.mark.usefixtures("tables")
 def test_devices_read_the_tables_words_too(run: Runner, tmp_path: Path) -> None:
-    line = "--value pay --missing middle --lower 0 --upper 100 --epsilon 1 --trust consent --trusted-value yes --json"
+    line = "--column pay --missing middle --lower 0 --upper 100 --epsilon 1 --trust consent --trusted-value yes --json"
     assert run(f"randomise mean own.csv {line} --out sent.csv").document["randomised"] == 300
     head, *rows = (tmp_path / "sent.csv").read_text().splitlines()
     assert head.startswith("pay,consent,report")
@@ -251,14 +251,14 @@ LISTS = [
     (f"plan mean {CROWD} --lower 0 --upper 9 --by town", "--categories", ("a", "b")),
     ("plan mean --lower 0 --upper 9", "--groups", ("0.1:70", "2:30")),
     (f"plan vector-mean {CROWD} --columns a b", "--upper", ("1", "2")),
-    ("release quantiles people.csv --all-trusted --value pay "
+    ("release quantiles people.csv --all-trusted --column pay "
         "--missing middle --lower 0 --upper 9 --epsilon 1 --seed 1", "--at",
      (".5", ".9")),
-    ("release quantiles people.csv --all-trusted --value pay "
+    ("release quantiles people.csv --all-trusted --column pay "
         "--missing middle --lower 0 --upper 9 --epsilon 1 --seed 1", "--below",
      ("3", "5")),
     ("plan synth --schema schema.json --epsilon 1 --delta 1e-6 --n 900", "--thresholds", ("2-of-2:1", "1-of-3:1")),
-    ("release shares people.csv --all-trusted --choice town --missing b --epsilon 1 --seed 1", "--options", ("a", "b")),
+    ("release shares people.csv --all-trusted --column town --missing b --epsilon 1 --seed 1", "--options", ("a", "b")),
     ("release regression people.csv --all-trusted --target pay "
         "--missing middle --lower 0 --upper 99 --epsilon 1 --seed 1", "--on",
      ("age", "own")),

@@ -14,7 +14,7 @@ from hybridp.release.result import sole
 
 HEADER = "pay,trust,eps,report\n"
 PUBLIC = ["--epsilon-column", "eps", "--public", "eps"]
-READ = ["--value", "pay", "--trust", "trust", *PUBLIC, "--missing", "middle", "--lower", "0", "--upper", "100"]
+READ = ["--column", "pay", "--trust", "trust", *PUBLIC, "--missing", "middle", "--lower", "0", "--upper", "100"]
 SECRET = "77.7731"  # a value of somebody, which no message may repeat
 
 
@@ -264,7 +264,7 @@ def test_options_that_would_have_no_effect_are_refused(run: Any, people: str, ar
 
 def test_what_belongs_to_personal_epsilons_alone(run: Any, people: str) -> None:
     uniform = [
-        "--value",
+        "--column",
         "pay",
         "--trust",
         "trust",

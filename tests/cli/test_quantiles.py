@@ -11,7 +11,7 @@ from hybridp.ledger import Ledger
 
 from .conftest import SECRET, Runner
 
-PAY = "--value pay --trust trust --missing middle --lower 0 --upper 100 --epsilon 1"
+PAY = "--column pay --trust trust --missing middle --lower 0 --upper 100 --epsilon 1"
 
 
 @pytest.fixture
@@ -80,15 +80,15 @@ def test_joint_intervals_share_what_may_miss_and_an_invitation_passes_it_on(run:
     ("line", "word"),
     [
         (f"{PAY} --at 1.5", "`at`"),
-        (f"{PAY} --at .5,x", "`at`"),
+        (f"{PAY} --at .5,x", "'--at'"),
         (f"{PAY} --at .5,.5", "different"),
         (f"{PAY} --below 200", "`below`"),
         (f"{PAY} --step -1", "`step`"),
         (f"{PAY} --simulate-local --phases 1.5", "that add up to 1. Got 1.5."),
         (f"{PAY} --noise gaussian", "`delta`"),
         (f"{PAY} --epsilon .0015", "`epsilon` must be at least 0.002 where trusted people are heard. Got 0.0015."),
-        ("--value pay --trust trust --missing middle --lower 9 --upper 1 --epsilon 1", "`upper`"),
-        ("--value pai --trust trust --missing middle --lower 0 --upper 9 --epsilon 1", "Did you mean `pay`"),
+        ("--column pay --trust trust --missing middle --lower 9 --upper 1 --epsilon 1", "`upper`"),
+        ("--column pai --trust trust --missing middle --lower 0 --upper 9 --epsilon 1", "Did you mean `pay`"),
         (PAY, "randomise"),
     ],
 )
@@ -106,7 +106,7 @@ def test_reports_of_another_question_are_refused(run: Runner, people: Path) -> N
     assert run(f"release quantiles sent.csv {PAY}").code == 0
     assert (
         run(
-            "release quantiles sent.csv --value pay --trust trust --missing middle --lower 0 --upper 99 --epsilon 1"
+            "release quantiles sent.csv --column pay --trust trust --missing middle --lower 0 --upper 99 --epsilon 1"
         ).code
         == 2
     )
@@ -158,7 +158,7 @@ def test_an_invitation_that_is_none_or_stands_beside_other_words_is_refused(run:
         (f"people.csv {PAY} --phases .5,.5", "`phases`"),
         (f"people.csv {PAY} --simulate-local --phases 2,3", "`phases`"),
         (f"people.csv {PAY} --below 30 --invite-out new.json", "`at`"),
-        ("people.csv --value pay --trust trust --missing middle --lower 0 --upper 9", "`epsilon`"),
+        ("people.csv --column pay --trust trust --missing middle --lower 0 --upper 9", "'--epsilon'"),
     ):
         left = run(f"release quantiles {line} --ledger l")
         assert (left.code, left.err.count("\n"), Path("l").exists()) == (2, 1, False), line

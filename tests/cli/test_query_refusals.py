@@ -38,7 +38,7 @@ kind = "choice"
 options = ["red", "blue"]
 missing = "blue"
 """
-NUMBER = "--value pay --missing middle --lower 0 --upper 100"
+NUMBER = "--column pay --missing middle --lower 0 --upper 100"
 POINTS = "--columns pay --columns age --missing middle --lower 0 --upper 100"
 RELEASES = {
     "mean": f"release mean people.csv --all-trusted --epsilon 1 {NUMBER}",
@@ -51,10 +51,10 @@ RELEASES = {
     "private groups": f"release mean people.csv --all-trusted --epsilon 1 {NUMBER} --by town --by-private "
     "--categories a,b",
     "quantiles": f"release quantiles people.csv --all-trusted --epsilon 1 {NUMBER}",
-    "histogram": "release histogram people.csv --all-trusted --epsilon 1 --value pay --edges 0,50,100 "
+    "histogram": "release histogram people.csv --all-trusted --epsilon 1 --column pay --edges 0,50,100 "
         "--missing 50..100",
-    "shares": "release shares people.csv --all-trusted --epsilon 1 --choice colour --options red,blue --missing blue",
-    "count": "release count people.csv --all-trusted --epsilon 1 --choice colour --value red",
+    "shares": "release shares people.csv --all-trusted --epsilon 1 --column colour --options red,blue --missing blue",
+    "count": "release count people.csv --all-trusted --epsilon 1 --column colour --value red",
     "regression": "release regression people.csv --all-trusted --epsilon 1 --target pay --on age "
         "--missing middle --lower 0 --upper 100",
     "vector": f"release vector-mean people.csv --all-trusted --epsilon 1 {POINTS}",

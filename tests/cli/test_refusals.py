@@ -12,10 +12,10 @@ import pytest
 SECRET = "987654.321"
 Runner = Callable[..., Any]
 
-RELEASE = "--value pay --trust trust --missing middle --lower 0 --upper 100000 --epsilon 1"
+RELEASE = "--column pay --trust trust --missing middle --lower 0 --upper 100000 --epsilon 1"
 PLAN = "plan mean --n 1000 --opt-in 0.1 --lower 0 --upper 1 --epsilon 1"
 AMPLIFY = "amplify mean --n 1000 --opt-in 0.1 --lower 0 --upper 100 --epsilon 1 --delta 1e-6"
-REPORTS = "--value pay --trust trust --missing middle --lower 0 --upper 100000 --epsilon 1 --out new.csv"
+REPORTS = "--column pay --trust trust --missing middle --lower 0 --upper 100000 --epsilon 1 --out new.csv"
 
 # (command, what the sentence must name)
 BAD = [
@@ -38,9 +38,9 @@ BAD = [
     (f"release mean collected.csv {RELEASE} --upper -5", "upper"),
     (f"release mean collected.csv {RELEASE} --missing middle --lower nan", "lower"),
     (f"release mean collected.csv {RELEASE} --upper inf", "upper"),
-    ("release mean collected.csv --value pay --trust trust --missing middle --lower 0 --epsilon 1", "upper"),
+    ("release mean collected.csv --column pay --trust trust --missing middle --lower 0 --epsilon 1", "upper"),
     # the columns and the file
-    (f"release mean collected.csv {RELEASE} --value wage", "value"),
+    (f"release mean collected.csv {RELEASE} --column wage", "column"),
     (f"release mean collected.csv {RELEASE} --trust faith", "trust"),
     (f"release mean collected.csv {RELEASE} --report answer", "report"),
     (f"release mean collected.csv {RELEASE} --person who", "person"),
@@ -101,7 +101,7 @@ BAD = [
     (f"randomise mean people.csv {REPORTS} --out nowhere/new.csv", "out"),
     (f"randomise mean people.csv {REPORTS} --out people.csv", "out"),
     (f"randomise mean collected.csv {REPORTS}", "report"),
-    (f"randomise mean people.csv {REPORTS} --value wage", "value"),
+    (f"randomise mean people.csv {REPORTS} --column wage", "column"),
     (f"randomise mean people.csv {REPORTS} --epsilon 31", "epsilon"),
     (f"randomise mean people.csv {REPORTS} --upper 0", "upper"),
     (f"randomise mean latin.csv {REPORTS}", ""),

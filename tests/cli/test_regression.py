@@ -111,11 +111,11 @@ def test_nobody_trusted_is_plain_and_nobody_local_is_the_trusted_alone(run: Runn
         (f"release regression people.csv {ASK}", "nobody asked them"),
         (
             "release regression people.csv --target y --on a,b --missing middle --lower 0 --upper 10 --trust trust",
-            "`epsilon`",
+            "'--epsilon'",
         ),
         (
             "release regression people.csv --target y --on a,b --trust trust --epsilon 1 --missing middle --lower 0",
-            "`upper`",
+            "'--upper'",
         ),
         (
             "release regression people.csv --target y --on a "

@@ -12,7 +12,7 @@ from hybridp.ledger import Ledger
 
 from .conftest import SECRET, Runner
 
-CHOICE = "--choice smokes --options yes,no --missing no --trust trust --epsilon 1"
+CHOICE = "--column smokes --options yes,no --missing no --trust trust --epsilon 1"
 SENT = "smokes,trust,report,report_mechanism\n"
 
 
@@ -48,11 +48,11 @@ def test_a_release_is_kept_written_drawn_and_charged(run: Runner, people: Path) 
 def test_a_count_is_a_share_times_the_people(run: Runner, people: Path) -> None:
     """The same draws asked for as the shares of yes and of everything else; what is kept and charged is a count."""
     how = "--trust trust --epsilon 1 --simulate-local --seed 3"
-    line = f"release count people.csv --choice smokes --value yes {how}"
+    line = f"release count people.csv --column smokes --value yes {how}"
     document = run(f"{line} --ledger l --out o.json --plot p.png --json").document
     assert Path("p.png").stat().st_size > 1000
     told = document["questions"]["smokes"]["count"]
-    asked = run(f"release shares people.csv --choice smokes --options yes,rest --missing rest {how} --json").document
+    asked = run(f"release shares people.csv --column smokes --options yes,rest --missing rest {how} --json").document
     shares = asked["questions"]["smokes"]["shares"]
     assert told["estimate"] == pytest.approx(400 * shares["estimate"][0])
     assert told["interval"] == pytest.approx([400 * ends[0] for ends in shares["interval"]])
@@ -60,7 +60,7 @@ def test_a_count_is_a_share_times_the_people(run: Runner, people: Path) -> None:
     kept = run("ledger show l --release 1 --json").document
     assert "count" in str(kept["questions"]["smokes"])
     paid = [(e.people, e.budget.epsilon, e.purpose) for e in Ledger.open("l").history()]
-    assert paid == [("trusted", 1.0, "count of smokes"), ("local", 1.0, "count of smokes")]
+    assert paid == [("trusted", 1.0, "smokes"), ("local", 1.0, "smokes")]
     assert run(f"{line} --ledger l").code == 3
     assert "People with yes in smokes: 400 people" in " ".join(run(line).out.split())
     three = ShareStudy(choice("smokes", ["yes", "no", "never"], missing="no"), PureDP(1.0))
@@ -69,18 +69,18 @@ def test_a_count_is_a_share_times_the_people(run: Runner, people: Path) -> None:
 
 
 def test_reports_on_another_value_are_not_counted(run: Runner, people: Path) -> None:
-    line = "people.csv --choice smokes --value yes --trust trust --epsilon 1 --out sent.csv"
+    line = "people.csv --column smokes --value yes --trust trust --epsilon 1 --out sent.csv"
     assert run(f"randomise count {line}").code == 0
-    assert run("release count sent.csv --choice smokes --value yes --trust trust --epsilon 1").code == 0
+    assert run("release count sent.csv --column smokes --value yes --trust trust --epsilon 1").code == 0
     for other in ("--value no --epsilon 1", "--value yes --epsilon 2", "--epsilon 1"):
-        left = run(f"release count sent.csv --choice smokes {other} --trust trust --ledger l")
+        left = run(f"release count sent.csv --column smokes {other} --trust trust --ledger l")
         assert (left.code, left.err.count("\n"), Path("l").exists()) == (2, 1, False), other
 
 
 def test_the_plan_of_a_count_is_that_of_its_share(run: Runner) -> None:
     how = "--n 5000 --opt-in 0.1 --epsilon 1 --json"
-    count = run(f"plan count --choice a --value yes --share 0.2 {how}").document["questions"]["a"]["count"]["predicted"]
-    share = run(f"plan shares --choice a --options yes,no --shares 0.2,0.8 {how}").document["questions"]["a"]["shares"]
+    count = run(f"plan count --column a --value yes --share 0.2 {how}").document["questions"]["a"]["count"]["predicted"]
+    share = run(f"plan shares --column a --options yes,no --shares 0.2,0.8 {how}").document["questions"]["a"]["shares"]
     for who, errors in share["predicted"]["estimators"].items():
         expected = 5000 * errors["rmse_population"][0]
         assert count["estimators"][who]["rmse_population"] == pytest.approx(expected)
@@ -91,7 +91,7 @@ def test_the_plan_of_a_count_is_that_of_its_share(run: Runner) -> None:
 
 
 def test_a_histogram_counts_what_lies_outside_in_the_nearest_bin(run: Runner, people: Path) -> None:
-    line = "release histogram people.csv --value age --edges 0,20,40 --trust trust --epsilon 20 --estimator tcm-only"
+    line = "release histogram people.csv --column age --edges 0,20,40 --trust trust --epsilon 20 --estimator tcm-only"
     told = run(f"{line} --other none --simulate-local --json").document["questions"]["age"]["histogram"]
     assert told["options"] == ["0..19", "20..40", "none"]
     assert told["edges"] == [0.0, 20.0, 40.0]
@@ -102,26 +102,26 @@ def test_a_histogram_counts_what_lies_outside_in_the_nearest_bin(run: Runner, pe
 @pytest.mark.parametrize(
     ("line", "word"),
     [
-        ("release shares people.csv --choice smokes --options yes --trust trust --epsilon 1", "at least 2"),
-        ("release shares people.csv --choice smokes --options yes,yes --trust trust --epsilon 1", "different"),
-        ("release shares people.csv --choice smokes --options yes,,no --trust trust --epsilon 1", "`options`"),
+        ("release shares people.csv --column smokes --options yes --trust trust --epsilon 1", "at least 2"),
+        ("release shares people.csv --column smokes --options yes,yes --trust trust --epsilon 1", "different"),
+        ("release shares people.csv --column smokes --options yes,,no --trust trust --epsilon 1", "`options`"),
         (f"release shares people.csv {CHOICE} --other no", "different"),
         (f"release shares people.csv {CHOICE} --level 1.5", "`level`"),
         (f"release shares people.csv {CHOICE} --noise gaussian", "`delta`"),
         (f"release shares people.csv {CHOICE}", "randomise"),
         (
-            "release shares people.csv --choice smoke --options yes,no --missing no --trust trust --epsilon 1",
+            "release shares people.csv --column smoke --options yes,no --missing no --trust trust --epsilon 1",
             "Did you mean `smokes`",
         ),
-        ("release shares people.csv --choice smokes --options yes,no --missing no --trust trust", "--epsilon"),
-        ("release histogram people.csv --value age --lower 9 --upper 1 --trust trust --epsilon 1", "`upper`"),
-        ("release histogram people.csv --value age --edges 3,2,1 --trust trust --epsilon 1", "`edges` must ascend"),
+        ("release shares people.csv --column smokes --options yes,no --missing no --trust trust", "--epsilon"),
+        ("release histogram people.csv --column age --lower 9 --upper 1 --trust trust --epsilon 1", "`upper`"),
+        ("release histogram people.csv --column age --edges 3,2,1 --trust trust --epsilon 1", "`edges` must ascend"),
         (
-            "release histogram people.csv --value age --edges 1.5 --trust trust --epsilon 1",
+            "release histogram people.csv --column age --edges 1.5 --trust trust --epsilon 1",
             "`edges` must be at least 3 numbers, which bound 2 bins. Got 1.5.",
         ),
-        ("release histogram people.csv --value age --edges 3,x --trust trust --epsilon 1", "`edges`"),
-        ("release histogram people.csv --value age --trust trust --epsilon 1", "`lower`"),
+        ("release histogram people.csv --column age --edges 3,x --trust trust --epsilon 1", "`edges`"),
+        ("release histogram people.csv --column age --trust trust --epsilon 1", "`lower`"),
         ("plan shares --options 3 --shares 0.5,0.5 --n 100 --opt-in 0.1 --epsilon 1", "`shares`"),
         ("plan shares --options 1 --n 100 --opt-in 0.1 --epsilon 1", "at least 2"),
     ],
@@ -153,7 +153,7 @@ def test_a_report_that_names_no_option_is_refused(run: Runner, tmp_path: Path, r
 def test_reports_about_other_options_are_refused(run: Runner, people: Path) -> None:
     assert run(f"randomise shares people.csv {CHOICE} --out sent.csv").code == 0
     for other in ("--options no,yes --missing no", "--options yes,no,maybe --missing no"):
-        left = run(f"release shares sent.csv --choice smokes {other} --trust trust --epsilon 1")
+        left = run(f"release shares sent.csv --column smokes {other} --trust trust --epsilon 1")
         assert left.code == 2
         assert "report_mechanism" in left.err
     assert run(f"release shares sent.csv {CHOICE}").code == 0
@@ -164,7 +164,7 @@ def test_a_set_that_no_device_draws_is_refused(run: Runner, tmp_path: Path, repo
     options = ",".join(f"o{i}" for i in range(18))
     Path("sent.csv").write_text(f"smokes,trust,report\n,local,{report}\n")
     line = (
-        f"release shares sent.csv --choice smokes --options {options} "
+        f"release shares sent.csv --column smokes --options {options} "
         "--missing o17 --trust trust --epsilon 1 --assume-mechanism"
     )
     assert run(line).code == 2
@@ -197,7 +197,7 @@ def test_an_option_that_holds_a_comma_goes_from_the_command_to_reports_and_answe
     in_csv = ['"Yes, always"', "No", '"Only ""now"", and then"']
     rows = [f"{in_csv[i % 4 % 3]},{'trusted' if i // 4 % 2 else 'local'}" for i in range(400)]
     (tmp_path / "people.csv").write_text("smokes,trust\n" + "\n".join(rows) + "\n")
-    how = "--choice smokes --missing No --trust trust --epsilon 20 --insist"
+    how = "--column smokes --missing No --trust trust --epsilon 20 --insist"
     assert run(f"randomise shares people.csv {how} --out sent.csv", *written).code == 0
     found = run(f"release shares sent.csv {how} --json", *written).document["questions"]["smokes"]["shares"]
     assert found["options"] == options
@@ -209,5 +209,5 @@ def test_an_option_that_holds_a_comma_goes_from_the_command_to_reports_and_answe
     )
     declared = run("release study.toml sent.csv --insist --json").document["questions"]["smokes"]["shares"]
     assert (declared["options"], declared["local"]) == (options, found["local"])
-    empty = run("release shares sent.csv --choice smokes --options a,,b --trust trust --epsilon 1")
+    empty = run("release shares sent.csv --column smokes --options a,,b --trust trust --epsilon 1")
     assert (empty.code, "without empty parts" in empty.err) == (2, True)

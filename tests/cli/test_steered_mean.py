@@ -14,7 +14,7 @@ from hybridp.public import envelope
 
 from .conftest import SECRET, Runner
 
-PAY = "--value pay --trust trust --missing middle --lower 0 --upper 100 --epsilon 1"
+PAY = "--column pay --trust trust --missing middle --lower 0 --upper 100 --epsilon 1"
 
 
 @pytest.fixture
@@ -29,19 +29,19 @@ def people(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        (f"{PAY} --steered", "`steered` must go with --simulate-local"),
-        (f"{PAY} --steered --simulate-local --estimator kvh --sd 3", "`estimator` must be left out"),
-        (f"{PAY} --steered --simulate-local --publish estimate-only --estimator kvh --sd 3", "`estimator`"),
-        (f"{PAY} --steered --simulate-local --clipped-share 10%", "`clipped-share` must be left out"),
-        (f"{PAY} --steered --simulate-local --delta 1e-6 --noise gaussian", "`noise` must be laplace, or left out"),
+        (f"{PAY} --form steered", "without both: a trial, with --simulate-local"),
+        (f"{PAY} --form steered --simulate-local --estimator kvh --sd 3", "`estimator` must be left out"),
+        (f"{PAY} --form steered --simulate-local --publish estimate-only --estimator kvh --sd 3", "`estimator`"),
+        (f"{PAY} --form steered --simulate-local --clipped-share 10%", "`clipped-share` must be left out"),
+        (f"{PAY} --form steered --simulate-local --delta 1e-6 --noise gaussian", "`noise` must"),
         (f"{PAY} --invite-out i.json --simulate-local", "`simulate-local` must not join `invite-out`"),
-        (f"{PAY} --invite-out i.json --by town --public town", "`by` must not join `a steered mean`"),
+        (f"{PAY} --invite-out i.json --by town --public town", "`by` must not join `invite-out`"),
         (f"{PAY} --invite-out no/i.json", "`invite-out` must lie in an existing folder"),
-        (f"{PAY} --local-people 9 --simulate-local", "`local-people` must not join `a mean in one go`"),
+        (f"{PAY} --local-people 9 --simulate-local", "`local-people` must not join `a release in one go`"),
         ("--invite people.csv", "`invite` must name an invitation that --invite-out wrote"),
         ("--invite people.csv --epsilon 2", "`epsilon` must not join `invite`"),
         (
-            "--all-trusted --value pay --missing middle --lower 0 --upper 100 --epsilon 1 --invite-out i.json",
+            "--all-trusted --column pay --missing middle --lower 0 --upper 100 --epsilon 1 --invite-out i.json",
             "`local-people` must say",
         ),
     ],

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from hybridp.cli import plan, quantiles, randomise, release, tally
+from hybridp.cli import plan, tally, tasks
 from hybridp.errors import BudgetExceeded, InvalidInput, UnusableRows
 from hybridp.ledger import Ledger
 
 SECRET = "987654.321"
 DRAW = np.random.default_rng(7)
-MEAN = "--value pay --trust trust --missing middle --lower 0 --upper 90000 --epsilon 1"
-OWN = "--value pay --trust trust --missing middle --lower 0 --upper 90000 --epsilon-column eps --public eps"
+MEAN = "--column pay --trust trust --missing middle --lower 0 --upper 90000 --epsilon 1"
+OWN = "--column pay --trust trust --missing middle --lower 0 --upper 90000 --epsilon-column eps --public eps"
 SHAPE = "--columns a b c --lower 0 0 0 --upper 10 20 30 --epsilon 4"
 HEAVY = "--person id --record query url --trust trust --epsilon 4 --delta 1e-5"
 
@@ -86,7 +86,7 @@ def reports(here: Path) -> str:
     rows = [f"{i},{pay:.2f},{'trusted' if i % 4 == 0 else 'local'},{(0.5, 1, 3)[i % 3]}"
             for i, pay in enumerate(DRAW.uniform(2e4, 6e4, 600))]  # fmt: skip
     Path("people.csv").write_text("\n".join(["id,pay,trust,eps", *rows]) + "\n")
-    done(randomise.mean, f"people.csv {MEAN} --keep id,eps --out sent.csv")
+    done(tasks.randomise_mean, f"people.csv {MEAN} --keep id,eps --out sent.csv")
     split("sent.csv", 2, (0, 100), (100, 101), (101, 450))
     return "sent.csv"
 
@@ -106,8 +106,8 @@ def test_a_tally_stands_in_for_local_rows(reports: str, how: str) -> None:
     assert (both["people"], both["batches"], both["merged"]) == (450, 3, 2)
     done(tally.merge, "one.json two.json --out turned.json")
     assert Path("both.json").read_text() == Path("turned.json").read_text()
-    whole = done(release.mean, f"{reports} {MEAN} --seed 5 {how}")
-    found = done(release.mean, f"trusted.csv {MEAN} --seed 5 --tally both.json {how}")
+    whole = done(tasks.release_mean, f"{reports} {MEAN} --seed 5 {how}")
+    found = done(tasks.release_mean, f"trusted.csv {MEAN} --seed 5 --tally both.json {how}")
     same(found, whole)
 
 
@@ -117,7 +117,8 @@ def test_any_split_writes_the_same_numbers(reports: str) -> None:
     whole, parts = (json.loads(Path(f"{name}.json").read_text()) for name in ("whole", "parts"))
     assert (whole.pop("batches"), whole.pop("digest")) != (parts.pop("batches"), parts.pop("digest"))
     assert whole == parts
-    one, two = (done(release.mean, f"trusted.csv {MEAN} --seed 5 --tally {name}.json") for name in ("whole", "parts"))
+    line = f"trusted.csv {MEAN} --seed 5 --tally"
+    one, two = (done(tasks.release_mean, f"{line} {name}.json") for name in ("whole", "parts"))
     assert one == two
 
 
@@ -136,10 +137,10 @@ def test_a_file_is_added_once_whatever_its_name(reports: str) -> None:
 def test_a_collection_is_charged_once(reports: str) -> None:
     done(tally.add, "part0.csv part1.csv part2.csv --state all.json --collection spring")
     line = f"trusted.csv {MEAN} --tally all.json --ledger ledger.json --trusted-epsilon 0.5"
-    done(release.mean, line)
-    again = done(release.mean, f"{line} --estimator lm-only")
+    done(tasks.release_mean, line)
+    again = done(tasks.release_mean, f"{line} --estimator lm-only")
     assert again["ledger"] == "ledger.json"
-    refused(release.mean, f"{line} --collection autumn", "`collection` must be spring")
+    refused(tasks.release_mean, f"{line} --collection autumn", "`collection` must be spring")
     refused(tally.add, "part0.csv --state all.json --collection autumn", "`collection` must be spring")
 
 
@@ -161,72 +162,73 @@ def test_a_tally_tells_the_distribution_that_its_rows_tell(here: Path, told: str
     rows = [f"{i},{pay:.2f},{'trusted' if i % 8 == 0 else 'local'}"
             for i, pay in enumerate(np.random.default_rng(3).uniform(2e4, 6e4, 4000))]  # fmt: skip
     Path("many.csv").write_text("\n".join(["id,pay,trust", *rows]) + "\n")
-    line = f"--value pay --trust trust --missing middle --lower 0 --upper 90000 {told}"
-    done(randomise.mean, f"many.csv {line} --seed 9 --keep id --out sent.csv")
+    line = f"--column pay --trust trust --missing middle --lower 0 --upper 90000 {told}"
+    done(tasks.randomise_mean, f"many.csv {line} --seed 9 --keep id --out sent.csv")
     split("sent.csv", 2, (0, 1000), (1000, 1001), (1001, 3500))
     done(tally.add, "part0.csv --state one.json")
     done(tally.add, "part2.csv part1.csv --state two.json")
     done(tally.merge, "two.json one.json --out both.json")
-    whole = done(quantiles.release, f"sent.csv {line} {how} --seed 5")
-    found = done(quantiles.release, f"trusted.csv {line} {how} --seed 5 --tally both.json")
+    whole = done(tasks.release_quantiles, f"sent.csv {line} {how} --seed 5")
+    found = done(tasks.release_quantiles, f"trusted.csv {line} {how} --seed 5 --tally both.json")
     assert found == whole
-    fewer = done(quantiles.release, f"trusted.csv {line} {how} --seed 5 --tally two.json")
+    fewer = done(tasks.release_quantiles, f"trusted.csv {line} {how} --seed 5 --tally two.json")
     assert (fewer["questions"] == whole["questions"]) == ("tcm-only" in how)
 
 
 def test_a_mean_and_then_its_distribution_are_charged_once(reports: str) -> None:
     done(tally.add, "part0.csv part1.csv part2.csv --state all.json --collection spring")
     line = f"trusted.csv {MEAN} --tally all.json --ledger study.ledger"
-    done(release.mean, line)
+    done(tasks.release_mean, line)
     before = Ledger.open("study.ledger").history()
-    found = done(quantiles.release, f"{line} --estimator lm-only --at .5")
+    found = done(tasks.release_quantiles, f"{line} --estimator lm-only --at .5")
     assert "costs no further epsilon" in json.dumps(found["receipt"])
     assert [e.state for e in Ledger.open("study.ledger").history()] == [e.state for e in before]
-    asked = run(quantiles.release, f"{line} --at .5")  # which would ask trusted people again
+    asked = run(tasks.release_quantiles, f"{line} --at .5")  # which would ask trusted people again
     assert isinstance(asked.exception, BudgetExceeded)
-    done(quantiles.release, f"{line.replace('study.ledger', 'new.ledger')} --at .5")
+    done(tasks.release_quantiles, f"{line.replace('study.ledger', 'new.ledger')} --at .5")
     paid = [(e.people, e.budget.epsilon, e.collection) for e in Ledger.open("new.ledger").history()]
     assert paid == [("trusted", 1.0, None), ("local", 1.0, "spring")]
     # Other reports of the same people are no second reading of the first ones.
     done(tally.add, "part0.csv part1.csv --state fewer.json")
-    other = run(quantiles.release, f"trusted.csv {MEAN} --tally fewer.json --ledger study.ledger --estimator lm-only")
+    line = f"trusted.csv {MEAN} --tally fewer.json --ledger study.ledger --estimator lm-only"
+    other = run(tasks.release_quantiles, line)
     assert isinstance(other.exception, BudgetExceeded)
 
 
 def test_the_distribution_of_seeded_reports_is_a_trial(reports: str) -> None:
-    done(randomise.mean, f"people.csv {MEAN} --keep id,eps --seed 3 --out trial.csv")
+    done(tasks.randomise_mean, f"people.csv {MEAN} --keep id,eps --seed 3 --out trial.csv")
     done(tally.add, "trial.csv --trust trust --state trial.json")
-    assert done(quantiles.release, f"trusted.csv {MEAN} --tally trial.json")["simulated"] is True
+    assert done(tasks.release_quantiles, f"trusted.csv {MEAN} --tally trial.json")["simulated"] is True
     done(tally.add, "part2.csv --state real.json")
-    assert done(quantiles.release, f"trusted.csv {MEAN} --tally real.json")["simulated"] is False
+    assert done(tasks.release_quantiles, f"trusted.csv {MEAN} --tally real.json")["simulated"] is False
 
 
 def test_an_invitation_starts_from_a_tally_and_its_reports_are_charged_once(reports: str) -> None:
     """Phase two rests on the tally's reports: its own people are charged beside them, and nobody twice."""
     done(tally.add, "part0.csv part1.csv part2.csv --state all.json")
-    done(quantiles.release, f"trusted.csv {MEAN} --tally all.json --invite-out asked.json --ledger l")
+    done(tasks.release_quantiles, f"trusted.csv {MEAN} --tally all.json --invite-out asked.json --ledger l")
     later = "\n".join(f"{i},{pay:.2f},local,1" for i, pay in enumerate(DRAW.uniform(2e4, 6e4, 300)))
     Path("later.csv").write_text(f"id,pay,trust,eps\n{later}\n")
-    done(quantiles.randomise, "later.csv --trust trust "
+    done(tasks.randomise_quantiles, "later.csv --trust trust "
         "--missing middle --invite asked.json --epsilon 9 --out answers.csv")
-    found = done(quantiles.release, "answers.csv --trust trust --invite asked.json --ledger l")
+    found = done(tasks.release_quantiles, "answers.csv --trust trust --invite asked.json --ledger l")
     groups = found["questions"]["pay"]["quantiles"]["groups"]
     assert (groups["trusted"]["people"], groups["local"]["people"]) == (150, 750)
     assert [e.people for e in Ledger.open("l").history()] == ["trusted", "local", "local"]
-    refused(quantiles.release, "answers.csv --trust trust --invite asked.json --tally all.json", "`tally`")
+    refused(tasks.release_quantiles, "answers.csv --trust trust --invite asked.json --tally all.json", "`tally`")
 
 
 def test_an_estimate_that_is_published_alone_has_a_tally_of_sums_alone(reports: str) -> None:
     """What makes its promise larger is that nothing else is told of these reports."""
     alone = f"trusted.csv {MEAN} --estimator fixed --weight 0.3 --sd 20000 --publish estimate-only --ledger l"
     done(tally.add, "part0.csv --state all.json")
-    refused(release.mean, f"{alone} --tally all.json", "`tally` must be made with --sums-only")
+    refused(tasks.release_mean, f"{alone} --tally all.json", "`tally` must be made with --sums-only")
     assert not Path("l").exists()
     assert done(tally.add, "part0.csv --state sums.json --sums-only")["entries"] == 1
     done(tally.add, "part1.csv --state sums.json")  # and stays so
     assert json.loads(Path("sums.json").read_text())["bins"] is None
-    done(release.mean, f"{alone} --tally sums.json")
-    refused(quantiles.release, f"trusted.csv {MEAN} --tally sums.json", "Got one of sums only")
+    done(tasks.release_mean, f"{alone} --tally sums.json")
+    refused(tasks.release_quantiles, f"trusted.csv {MEAN} --tally sums.json", "Got one of sums only")
     done(tally.add, "part2.csv --state rest.json")
     refused(tally.merge, "sums.json rest.json --out both.json", "must hold sums only")
     refused(tally.add, "part2.csv --state all.json --sums-only", "`sums-only` must be said when a tally is new")
@@ -242,18 +244,18 @@ def test_what_cannot_stand_in_for_a_distribution(reports: str) -> None:
         (f"trusted.csv {MEAN} --tally all.json --simulate-local", "`simulate-local` must not go with --tally"),
         (f"trusted.csv {MEAN} --tally trusted.csv", "`hybridp tally` wrote"),
     ]:
-        refused(quantiles.release, line, why)
+        refused(tasks.release_quantiles, line, why)
         assert not Path("l").exists()
 
 
 def test_seeded_reports_are_marked(reports: str) -> None:
-    done(randomise.mean, f"people.csv {MEAN} --keep id,eps --seed 3 --out trial.csv")
+    done(tasks.randomise_mean, f"people.csv {MEAN} --keep id,eps --seed 3 --out trial.csv")
     assert done(tally.add, "trial.csv --trust trust --state trial.json")["simulated"] is True
     said = run(tally.show, "trial.json")
     assert said.exit_code == 0
     assert "SIMULATED" in said.stderr
     assert "dithered(epsilon=1.0" in said.stdout
-    assert done(release.mean, f"trusted.csv {MEAN} --tally trial.json")["simulated"] is True
+    assert done(tasks.release_mean, f"trusted.csv {MEAN} --tally trial.json")["simulated"] is True
     shown = done(tally.show, "trial.json")
     assert shown["people"] == 450
     assert shown["bytes"] < 4000
@@ -261,27 +263,27 @@ def test_seeded_reports_are_marked(reports: str) -> None:
 
 
 def test_everyones_own_epsilon(reports: str) -> None:
-    done(randomise.mean, f"people.csv {OWN} --keep id --out own.csv")
+    done(tasks.randomise_mean, f"people.csv {OWN} --keep id --out own.csv")
     split("own.csv", 2, (0, 200), (200, 450))
     refused(tally.add, "part0.csv --state own.json", "`epsilon-column`")
     assert done(tally.add, "part0.csv part1.csv --epsilon-column eps --state own.json")["kind"] == "personal-mean"
-    whole = done(release.mean, f"own.csv {OWN} --seed 5")
-    found = done(release.mean, f"trusted.csv {OWN} --seed 5 --tally own.json")
+    whole = done(tasks.release_mean, f"own.csv {OWN} --seed 5")
+    found = done(tasks.release_mean, f"trusted.csv {OWN} --seed 5 --tally own.json")
     same(found, whole)
-    refused(release.mean, f"trusted.csv {MEAN} --tally own.json", "must be of the kind mean")
-    refused(release.mean, f"own.csv {OWN} --tally own.json", "must hold trusted rows only")
+    refused(tasks.release_mean, f"trusted.csv {MEAN} --tally own.json", "must be of the kind mean")
+    refused(tasks.release_mean, f"own.csv {OWN} --tally own.json", "must hold trusted rows only")
 
 
 def test_what_cannot_stand_in(reports: str) -> None:
     done(tally.add, "part0.csv --state one.json")
-    refused(release.mean, f"{reports} {MEAN} --tally one.json", "must hold trusted rows only")
-    refused(release.mean, f"trusted.csv {MEAN} --tally one.json --local laplace", "must hold reports by laplace")
-    refused(release.mean, f"trusted.csv {MEAN} --tally one.json --simulate-local", "`simulate-local`")
-    refused(release.mean, f"trusted.csv {MEAN} --tally nowhere.json", "nowhere.json")
+    refused(tasks.release_mean, f"{reports} {MEAN} --tally one.json", "must hold trusted rows only")
+    refused(tasks.release_mean, f"trusted.csv {MEAN} --tally one.json --local laplace", "must hold reports by laplace")
+    refused(tasks.release_mean, f"trusted.csv {MEAN} --tally one.json --simulate-local", "`simulate-local`")
+    refused(tasks.release_mean, f"trusted.csv {MEAN} --tally nowhere.json", "nowhere.json")
     vectors = f"trusted.csv {SHAPE} --missing middle --trust trust --tally one.json"
-    refused(release.vector_mean, vectors, "must be of the kind vector-mean")
+    refused(tasks.release_vector_mean, vectors, "must be of the kind vector-mean")
     Path("one.json").write_text(Path("one.json").read_text().replace('"people": 100', '"people": 99', 1))
-    refused(release.mean, f"trusted.csv {MEAN} --tally one.json", "must")
+    refused(tasks.release_mean, f"trusted.csv {MEAN} --tally one.json", "must")
 
 
 @pytest.mark.parametrize(
@@ -318,7 +320,7 @@ def test_more_that_is_refused(reports: str) -> None:
     Path("torn.json").write_text("{")
     for command, line in ((tally.show, "torn.json"), (tally.add, "part1.csv --state torn.json")):
         refused(command, line, "`tally` must name a file")
-    done(randomise.mean, f"people.csv {MEAN.replace('--epsilon 1', '--epsilon 2')} --keep id,eps --out other.csv")
+    done(tasks.randomise_mean, f"people.csv {MEAN.replace('--epsilon 1', '--epsilon 2')} --keep id,eps --out other.csv")
     assert isinstance(run(tally.add, "other.csv --trust trust --state one.json").exception, UnusableRows)
 
 
@@ -343,19 +345,19 @@ def test_vectors(how: str) -> None:
     values = DRAW.beta(2, 4, size=(600, 3)) * [10, 20, 30]
     rows = [f"{a:.4f},{b:.4f},{c:.4f},{'trusted' if i % 3 == 0 else 'local'}" for i, (a, b, c) in enumerate(values)]
     Path("people.csv").write_text("\n".join(["a,b,c,trust", *rows]) + "\n")
-    done(randomise.vector_mean, f"people.csv {SHAPE} --missing middle --trust trust --out sent.csv {how}")
+    done(tasks.randomise_vector_mean, f"people.csv {SHAPE} --missing middle --trust trust --out sent.csv {how}")
     split("sent.csv", 3, (0, 150), (150, 400))
     done(tally.add, f"part0.csv --state one.json {SHAPE} {how}")
     done(tally.add, "part1.csv --state one.json")  # the state knows its geometry
-    whole = done(release.vector_mean, f"sent.csv {SHAPE} --missing middle --trust trust --seed 5 {how}")
+    whole = done(tasks.release_vector_mean, f"sent.csv {SHAPE} --missing middle --trust trust --seed 5 {how}")
     line = f"trusted.csv {SHAPE} --missing middle --trust trust --seed 5 --tally one.json {how}"
-    found = done(release.vector_mean, line)
+    found = done(tasks.release_vector_mean, line)
     same(found, whole)
     line = f"sent.csv {SHAPE} --missing middle --trust trust --tally one.json {how}"
-    refused(release.vector_mean, line, "must hold trusted rows only")
+    refused(tasks.release_vector_mean, line, "must hold trusted rows only")
     turned = SHAPE.replace("a b c", "b a c").replace("10 20", "20 10")
     line = f"trusted.csv {turned} --trust trust --tally one.json {how}"
-    refused(release.vector_mean, line, "must hold reports on these")
+    refused(tasks.release_vector_mean, line, "must hold reports on these")
     refused(tally.add, f"part0.csv --state two.json {SHAPE.split(' --epsilon')[0]}", "`epsilon` must be given")
     Path("part0.csv").write_text(Path("part0.csv").read_text().replace(",local,", ",local,nan,", 1))
     assert run(tally.add, f"part0.csv --state two.json {SHAPE} {how}").exit_code != 0
@@ -368,23 +370,23 @@ def test_heavy_hitters() -> None:
     query = np.minimum(DRAW.geometric(0.33, 3000) - 1, 40)
     rows = [f"{i},q{q},u{i % 2},{'trusted' if i < 800 else 'local'}" for i, q in enumerate(query.tolist())]
     Path("log.csv").write_text("\n".join(["id,query,url,trust", *rows]) + "\n")
-    done(release.heavy_hitters, f"log.csv {HEAVY} --invite-out invite.json")
+    done(tasks.release_heavy_hitters, f"log.csv {HEAVY} --invite-out invite.json")
     answer = "--person id --record query url --trust trust --invite invite.json --epsilon 9"
-    done(randomise.heavy_hitters, f"log.csv {answer} --out sent.csv")
+    done(tasks.randomise_heavy_hitters, f"log.csv {answer} --out sent.csv")
     head, *lines = Path("sent.csv").read_text().splitlines()
     for i, part in enumerate((lines[::3], lines[1::3], lines[2::3])):
         Path(f"part{i}.csv").write_text("\n".join([head, *part]) + "\n")
     done(tally.add, "part0.csv --state one.json --invite invite.json")
     done(tally.add, "part2.csv part1.csv --state two.json --invite invite.json")
     assert done(tally.merge, "one.json two.json --out both.json")["people"] == 2200
-    whole = done(release.heavy_hitters, "sent.csv --invite invite.json")
-    found = done(release.heavy_hitters, "--invite invite.json --tally both.json")
+    whole = done(tasks.release_heavy_hitters, "sent.csv --invite invite.json")
+    found = done(tasks.release_heavy_hitters, "--invite invite.json --tally both.json")
     assert found == whole
-    refused(release.heavy_hitters, "sent.csv --invite invite.json --tally both.json", "`file` must be given, or")
-    refused(release.heavy_hitters, HEAVY, "`file` must be given, or")
-    refused(release.heavy_hitters, f"--tally both.json {HEAVY}", "`file` must be given, or")
-    done(release.heavy_hitters, f"log.csv {HEAVY} --invite-out other.json")
-    refused(release.heavy_hitters, "--invite other.json --tally both.json", "must hold reports by")
+    refused(tasks.release_heavy_hitters, "sent.csv --invite invite.json --tally both.json", "`file` must be given, or")
+    refused(tasks.release_heavy_hitters, HEAVY, "`file` must be given, or")
+    refused(tasks.release_heavy_hitters, f"--tally both.json {HEAVY}", "`file` must be given, or")
+    done(tasks.release_heavy_hitters, f"log.csv {HEAVY} --invite-out other.json")
+    refused(tasks.release_heavy_hitters, "--invite other.json --tally both.json", "must hold reports by")
     refused(tally.add, "part0.csv --state other.tally --invite other.json", "must name the mechanism of the tally")
     refused(tally.add, "part0.csv --state x.json --invite part0.csv", "`invite`")
 
@@ -397,7 +399,7 @@ def test_points() -> None:
         "--missing middle --lower 0 --upper 1 --clusters 2 --epsilon 4 --n 5000 --opt-in 0.1 --invite invite.json"
     )
     done(plan.kmeans, line)
-    done(randomise.kmeans, "points.csv --invite invite.json --epsilon 9 --out sent.csv")
+    done(tasks.randomise_kmeans, "points.csv --invite invite.json --epsilon 9 --out sent.csv")
     head, *lines = Path("sent.csv").read_text().splitlines()
     for i, part in enumerate((lines[::2], lines[1::2])):
         Path(f"part{i}.csv").write_text("\n".join([head, *part]) + "\n")
@@ -412,7 +414,8 @@ def test_points() -> None:
         "trusted.csv --columns a b --trust trust "
         "--missing middle --lower 0 --upper 1 --clusters 2 --epsilon 4 --invite invite.json"
     )
-    whole = done(release.kmeans, f"{line} --reports sent.csv --seed 5")
-    assert done(release.kmeans, f"{line} --tally map.json --seed 5") == whole
-    refused(release.kmeans, f"{line} --tally map.json --reports sent.csv", "must not go with a tally")
-    refused(release.kmeans, line.removesuffix(" --invite invite.json") + " --tally map.json", "with the invitation")
+    whole = done(tasks.release_kmeans, f"{line} --reports sent.csv --seed 5")
+    assert done(tasks.release_kmeans, f"{line} --tally map.json --seed 5") == whole
+    refused(tasks.release_kmeans, f"{line} --tally map.json --reports sent.csv", "must not go with a tally")
+    alone = line.removesuffix(" --invite invite.json")
+    refused(tasks.release_kmeans, f"{alone} --tally map.json", "with the invitation")

@@ -12,12 +12,12 @@ from tests.cli.conftest import Runner
 
 BOUNDS = "--missing middle --lower 0 --upper 100 --epsilon 1"
 TASKS = {
-    "mean": f"--value pay {BOUNDS}",
+    "mean": f"--column pay {BOUNDS}",
     "vector-mean": "--columns pay age --missing middle --lower 0 --upper 100 --epsilon 1",
     "heavy-hitters": "--record colour --person who --epsilon 4 --delta 1e-4",
     "kmeans": "--columns pay age --missing middle --lower 0 0 --upper 100 100 --clusters 2 --epsilon 4",
-    "quantiles": f"--value pay {BOUNDS}",
-    "shares": "--choice colour --options red,blue --missing blue --epsilon 1",
+    "quantiles": f"--column pay {BOUNDS}",
+    "shares": "--column colour --options red,blue --missing blue --epsilon 1",
 }
 
 
@@ -43,17 +43,16 @@ def groups(document: dict[str, Any]) -> tuple[int, int]:
 
 
 def test_a_yes_no_column_is_told_which_option_helps_and_the_option_does(run: Runner, people: Path) -> None:
-    said = run(f"randomise mean people.csv --value pay --trust consent {BOUNDS} --out r.csv")
+    said = run(f"randomise mean people.csv --column pay --trust consent {BOUNDS} --out r.csv")
     assert said.code == 2
     assert "Got the words no, yes in `consent`. Add --trusted-value yes." in said.err
     assert not Path("r.csv").exists()
-    assert (
-        run(f"randomise mean people.csv --value pay --trust consent --trusted-value yes {BOUNDS} --out r.csv").code == 0
-    )
-    said = run(f"release mean r.csv --value pay --trust consent {BOUNDS}")
+    line = f"randomise mean people.csv --column pay --trust consent --trusted-value yes {BOUNDS} --out r.csv"
+    assert run(line).code == 0
+    said = run(f"release mean r.csv --column pay --trust consent {BOUNDS}")
     assert said.code == 2
     assert "Add --trusted-value yes." in said.err
-    done = run(f"release mean r.csv --value pay --trust consent --trusted-value yes {BOUNDS} --ledger a.ledger --json")
+    done = run(f"release mean r.csv --column pay --trust consent --trusted-value yes {BOUNDS} --ledger a.ledger --json")
     assert done.code == 0
     words = [row["consent"] for row in csv.DictReader(people.read_text().splitlines())]
     assert groups(done.document) == (words.count("yes"), 800 - words.count("yes"))
@@ -110,20 +109,20 @@ def test_a_drawn_trial_is_marked_and_has_a_ledger_of_its_own(run: Runner, people
 
 
 def test_a_drawn_copy_is_marked_and_keeps_who_was_drawn(run: Runner, people: Path) -> None:
-    made = run(f"randomise mean people.csv --value pay --trial-opt-in 0.5 {BOUNDS} --out r.csv --json")
+    made = run(f"randomise mean people.csv --column pay --trial-opt-in 0.5 {BOUNDS} --out r.csv --json")
     assert made.code == 0
     assert made.document["simulated"] is True
-    done = run(f"release mean r.csv --value pay --trust trusted_or_local {BOUNDS} --json")
+    done = run(f"release mean r.csv --column pay --trust trusted_or_local {BOUNDS} --json")
     assert done.document["simulated"] is True
     assert groups(done.document)[1] == made.document["randomised"]
 
 
 def test_all_local_randomises_everybody_and_no_column_is_added(run: Runner, people: Path) -> None:
     for option in ("--all-local", ""):
-        made = run(f"randomise mean people.csv --value pay {option} {BOUNDS} --out r.csv --overwrite --json")
+        made = run(f"randomise mean people.csv --column pay {option} {BOUNDS} --out r.csv --overwrite --json")
         assert made.document["randomised"] == 800
         assert Path("r.csv").read_text().splitlines()[0] == "pay,report,report_mechanism"
-    done = run(f"release mean r.csv --value pay --all-local {BOUNDS} --json")
+    done = run(f"release mean r.csv --column pay --all-local {BOUNDS} --json")
     assert groups(done.document) == (0, 800)
     assert done.document["questions"]["pay"]["mean"]["trusted"] is None
 
@@ -143,7 +142,7 @@ def test_all_local_randomises_everybody_and_no_column_is_added(run: Runner, peop
     ],
 )
 def test_ways_that_contradict_each_other_are_refused(run: Runner, people: Path, options: str, said: str) -> None:
-    found = run(f"release mean people.csv --value pay {BOUNDS} {options}")
+    found = run(f"release mean people.csv --column pay {BOUNDS} {options}")
     assert found.code == 2
     assert said in found.err
     assert sorted(path.name for path in people.parent.iterdir()) == ["people.csv"]
@@ -154,13 +153,12 @@ def test_ways_that_contradict_each_other_are_refused(run: Runner, people: Path, 
 
 def test_a_query_makes_the_rows_of_every_command(run: Runner, people: Path) -> None:
     query = ["--public", "consent", "--query", "SELECT who, pay, consent FROM rows WHERE consent <> ''"]
-    made = run(
-        f"randomise mean people.csv --value pay --trust consent --trusted-value yes {BOUNDS} --out r.csv --json", *query
-    )
+    line = f"randomise mean people.csv --column pay --trust consent --trusted-value yes {BOUNDS} --out r.csv"
+    made = run(f"{line} --json", *query)
     assert made.code == 0, made.err
     kept = [row["consent"] for row in csv.DictReader(people.read_text().splitlines()) if row["consent"]]
     assert made.document["randomised"] == kept.count("no")
-    done = run(f"release mean r.csv --value pay --all-local {BOUNDS} --json",
+    done = run(f"release mean r.csv --column pay --all-local {BOUNDS} --json",
                "--public", "consent", "--query", "SELECT * FROM rows WHERE consent = 'no'")  # fmt: skip
     assert groups(done.document) == (0, kept.count("no"))
     assert any(
@@ -170,7 +168,7 @@ def test_a_query_makes_the_rows_of_every_command(run: Runner, people: Path) -> N
 
 @pytest.mark.parametrize("query", ["DROP TABLE rows", "SELECT * FROM 'people.csv'", "SELECT 1; SELECT 2", "what"])
 def test_a_query_that_does_more_than_read_is_refused(run: Runner, people: Path, query: str) -> None:
-    found = run(f"release mean people.csv --value pay --all-trusted {BOUNDS} --ledger l", "--query", query)
+    found = run(f"release mean people.csv --column pay --all-trusted {BOUNDS} --ledger l", "--query", query)
     assert found.code == 2
     assert "`query` must" in found.err
     assert not Path("l").exists()

@@ -16,7 +16,7 @@ from hybridp.public.budgets import ApproxDP, PureDP, doubts
 from hybridp.release.result import sole
 
 Runner = Callable[..., Any]
-MEAN = "release mean trusted.csv --value pay --trust trust --missing middle --lower 0 --upper 100000 --epsilon 1"
+MEAN = "release mean trusted.csv --column pay --trust trust --missing middle --lower 0 --upper 100000 --epsilon 1"
 
 
 @pytest.fixture(autouse=True)
@@ -110,7 +110,7 @@ def test_the_words_say_what_is_clipped(run: Runner) -> None:
 def test_devices_refuse_what_a_release_would(run: Runner) -> None:
     """Reports cannot be taken back: what must be insisted on at the release is asked before they are made."""
     line = (
-        "randomise mean trusted.csv --value pay --missing middle --lower 0 --upper 100000 --epsilon 1 --local gaussian"
+        "randomise mean trusted.csv --column pay --missing middle --lower 0 --upper 100000 --epsilon 1 --local gaussian"
     )
     refused = run(f"{line} --delta 0.5 --out r.csv --json")
     assert (refused.code, "add --insist" in refused.document["error"]["message"]) == (2, True)
@@ -121,7 +121,7 @@ def test_devices_refuse_what_a_release_would(run: Runner) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "randomise mean trusted.csv --value pay --missing middle --lower 0 --upper 100000 --out r.csv",
+        "randomise mean trusted.csv --column pay --missing middle --lower 0 --upper 100000 --out r.csv",
         "randomise vector-mean trusted.csv --columns pay age --missing middle --lower 0 --upper 100000 --out r.csv",
     ],
 )

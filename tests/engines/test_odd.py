@@ -48,7 +48,7 @@ LABELS = [
     "",
 ]
 MEAN = [
-    "--value",
+    "--column",
     "value",
     "--trust",
     "trust",
@@ -400,7 +400,7 @@ def test_a_source_does_not_print_its_password() -> None:
     assert str(source) == "postgresql://h/d"
 
 
-@pytest.mark.parametrize("line", ["randomise mean URL --value v "
+@pytest.mark.parametrize("line", ["randomise mean URL --column v "
     "--missing middle --lower 0 --upper 1 --epsilon 1 --out o.csv",
                                   "tally add URL --state s.json", "tally show URL"])  # fmt: skip
 def test_a_url_where_a_file_is_meant(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

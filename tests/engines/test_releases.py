@@ -42,19 +42,19 @@ def _columns() -> Columns:
 
 
 COMMANDS = {
-    "mean": "release mean {rows} --value value --trust trust "
+    "mean": "release mean {rows} --column value --trust trust "
     "--missing middle --lower 0 --upper 100 --epsilon 1 --simulate-local",
     "vector": "release vector-mean {rows} --columns value other --trust trust "
     "--missing middle --lower 0 -3 --upper 100 3 --epsilon 2 "
     "--simulate-local",
-    "shares": "release shares {rows} --choice colour --options red,green "
+    "shares": "release shares {rows} --column colour --options red,green "
     "--missing green --trust trust --epsilon 1 --simulate-local",
-    "shares of people": "release shares {rows} --choice size --options s,m,l "
+    "shares of people": "release shares {rows} --column size --options s,m,l "
     "--missing l --trust trust --epsilon 1 --person person "
     "--simulate-local",
-    "histogram": "release histogram {rows} --value value --edges 0,30,40,90 "
+    "histogram": "release histogram {rows} --column value --edges 0,30,40,90 "
     "--missing 40..90 --trust trust --epsilon 1 --simulate-local",
-    "quantiles": "release quantiles {rows} --value value --trust trust "
+    "quantiles": "release quantiles {rows} --column value --trust trust "
     "--missing middle --lower 0 --upper 100 --epsilon 1 --at .5 "
     "--simulate-local",
     "heavy": "release heavy-hitters {rows} --person person --record query --trust trust --epsilon 4 --delta 1e-4 "

@@ -24,11 +24,11 @@ from hybridp.cli.app import main
 HERE = Path(__file__).resolve().parent
 FREEZE = os.environ.get("HYBRIDP_FREEZE") == "1"
 FITTED = ("study", "quantiles", "steered-mean", "regression")
-MEAN = "--value pay --trust trust --missing middle --lower 0 --upper 100000 --epsilon 1"
-OWN = "--value pay --trust trust --missing middle --lower 0 --upper 100000 --epsilon-column eps --public eps"
+MEAN = "--column pay --trust trust --missing middle --lower 0 --upper 100000 --epsilon 1"
+OWN = "--column pay --trust trust --missing middle --lower 0 --upper 100000 --epsilon-column eps --public eps"
 VECTOR = "--columns pay age --trust trust --missing middle --lower 0 --upper 100000 90 --epsilon 2"
-SHARES = "--choice eps --options 0.5,1.0 --other more --trust trust --epsilon 1"
-BINS = "--value age --lower 20 --upper 80 --bins 24 --missing 77.5..80.0 --trust trust --epsilon 1"
+SHARES = "--column eps --options 0.5,1.0 --other more --trust trust --epsilon 1"
+BINS = "--column age --lower 20 --upper 80 --bins 24 --missing 77.5..80.0 --trust trust --epsilon 1"
 RECORDS = "--person id --record query --trust trust --epsilon 4 --delta 1e-5"
 LINE = "--target pay --on age,eps --trust trust --missing middle --lower 20 0 0 --upper 80 2 100000 --epsilon 8"
 POINTS = "--columns a b --trust trust --missing middle --lower 0 --upper 1 --clusters 2 --epsilon 4"
@@ -125,8 +125,8 @@ SCENES: dict[str, tuple[str, ...]] = {
         f"randomise shares people.csv {SHARES} --out shares.csv --seed 9",
         f"release shares shares.csv {SHARES} --seed 9",
         f"randomise histogram people.csv {BINS} --out bins.csv --seed 9",
-        "release count people.csv --choice eps --value 0.5 --trust trust --epsilon 1 --simulate-local --seed 7",
-        "randomise count people.csv --choice eps --value 0.5 --trust trust --epsilon 1 --out count.csv --seed 9",
+        "release count people.csv --column eps --value 0.5 --trust trust --epsilon 1 --simulate-local --seed 7",
+        "randomise count people.csv --column eps --value 0.5 --trust trust --epsilon 1 --out count.csv --seed 9",
         "plan count --value yes --share 0.2 --n 250_000 --opt-in 0.01 --epsilon 1",
         "plan shares --options yes,no,maybe --n 250_000 --opt-in 0.01 --epsilon 1",
         "plan histogram --edges 0,10,20,50 --shares 0.2,0.3,0.5 --n 1000 --opt-in 0.1 --epsilon 0.5 --delta 1e-6",
@@ -158,8 +158,8 @@ SCENES: dict[str, tuple[str, ...]] = {
         "plan quantiles --n 20_000 --opt-in 0.05 --lower 0 --upper 100 --at .5,.9 --mean 40 --sd 12 --epsilon 1",
     ),
     "steered-mean": (
-        f"release mean people.csv {MEAN} --steered --simulate-local --seed 5",
-        f"release mean people.csv {MEAN} --trusted-epsilon 40 --steered --simulate-local --seed 5",
+        f"release mean people.csv {MEAN} --form steered --simulate-local --seed 5",
+        f"release mean people.csv {MEAN} --trusted-epsilon 40 --form steered --simulate-local --seed 5",
         f"release mean people.csv {MEAN} --trusted-epsilon 40 --local-people 2_000 --invite-out asked.json --seed 5",
         "randomise mean people.csv --trust trust "
             "--missing middle --invite asked.json --epsilon 9 --out told.csv --seed 4",

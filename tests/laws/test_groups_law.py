@@ -31,12 +31,12 @@ from .means import LEVELS, LOWER, UPPER, Row, command, level, read, whole, write
 from .recording import Recording, apart, laplaces, span_of
 
 PAY = {"a": [3.25, 127.0, 64.5, 1e9], "b": [-5.0, 0.0], "c": [99.75, 12.5, 1.0, 8.0, 16.5, 32.0, 64.0, 2.0]}
-MEAN = ("--value", "pay", "--trust", "trust", "--missing", "middle", "--lower", LOWER, "--upper", UPPER)
+MEAN = ("--column", "pay", "--trust", "trust", "--missing", "middle", "--lower", LOWER, "--upper", UPPER)
 WAYS = {"a": ["x", "y", "z", "x"], "b": ["z", "?"], "c": ["x"] * 8}
 STEPS = 2**20
 BY = ("--by", "dept", "--public", "dept")
 PRIVATE = ("--by", "dept", "--by-private", "--categories", "a,b,c")
-SHARES = ("--choice", "way", "--options", "x,y,z", "--missing", "z", "--trust", "trust")
+SHARES = ("--column", "way", "--options", "x,y,z", "--missing", "z", "--trust", "trust")
 
 
 def rows(held: dict[str, list[Any]], column: str = "pay", trust: str = "trusted") -> list[Row]:

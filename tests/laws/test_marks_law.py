@@ -22,13 +22,13 @@ from .means import LOWER, UPPER, command, local, read, trusted, write
 NUMBER = ("--missing", "middle", "--lower", LOWER, "--upper", UPPER)
 KINDS: dict[str, dict[str, tuple[object, ...]]] = {
     "mean": {
-        "device": ("randomise", "mean", "--value", "pay", "--trust", "trust", *NUMBER, "--epsilon", 1),
-        "release": ("release", "mean", "--value", "pay", "--trust", "trust", *NUMBER, "--epsilon", 1),
+        "device": ("randomise", "mean", "--column", "pay", "--trust", "trust", *NUMBER, "--epsilon", 1),
+        "release": ("release", "mean", "--column", "pay", "--trust", "trust", *NUMBER, "--epsilon", 1),
         "tally": (),
     },
     "personal": {
-        "device": ("randomise", "mean", "--value", "pay", "--trust", "trust", *NUMBER, "--epsilon-column", "own"),
-        "release": ("release", "mean", "--value", "pay", "--trust", "trust", *NUMBER, "--epsilon-column", "own",
+        "device": ("randomise", "mean", "--column", "pay", "--trust", "trust", *NUMBER, "--epsilon-column", "own"),
+        "release": ("release", "mean", "--column", "pay", "--trust", "trust", *NUMBER, "--epsilon-column", "own",
                     "--public", "own"),
         "tally": ("--epsilon-column", "own"),
     },

@@ -47,7 +47,7 @@ from .recording import Recording, gaussians, laplaces, span_of
 
 VALUES = (3.25, 127.0, 64.5, 1e9, -5.0, 0.0, 99.75, 12.5)  # two of them out of range
 TRUE_SUM = sum(map(level, VALUES))
-BASE = ("--value", "pay", "--trust", "trust", "--missing", "middle", "--lower", LOWER, "--upper", UPPER)
+BASE = ("--column", "pay", "--trust", "trust", "--missing", "middle", "--lower", LOWER, "--upper", UPPER)
 
 
 @pytest.fixture(scope="module")

@@ -37,7 +37,7 @@ from .means import LEVELS, LOWER, UPPER, command, level, local, trusted, whole, 
 from .recording import Recording, laplaces, span_of
 
 EVERYONE = hp.TrustRule(everyone="trusted")
-BASE = ("--value", "pay", "--trust", "trust", "--lower", LOWER, "--upper", UPPER, "--epsilon", 1)
+BASE = ("--column", "pay", "--trust", "trust", "--lower", LOWER, "--upper", UPPER, "--epsilon", 1)
 
 
 # --- the promise ------------------------------------------------------------------------------------------------------
@@ -98,8 +98,8 @@ TASKS: dict[str, tuple[Any, ...]] = {
                "--epsilon", 4),
     "regression": ("regression", "--target", "pay", "--on", "age", "--trust", "trust", "--lower", 0, "--upper", 128,
                    "--epsilon", 4),
-    "shares": ("shares", "--choice", "way", "--options", "bus,car", "--trust", "trust", "--epsilon", 1),
-    "histogram": ("histogram", "--value", "pay", "--edges", "0,64,128", "--trust", "trust", "--epsilon", 1),
+    "shares": ("shares", "--column", "way", "--options", "bus,car", "--trust", "trust", "--epsilon", 1),
+    "histogram": ("histogram", "--column", "pay", "--edges", "0,64,128", "--trust", "trust", "--epsilon", 1),
 }  # fmt: skip
 
 
@@ -321,7 +321,7 @@ def test_every_output_says_how_many_were_left_out(
     said = f"Left out, without an answer: {told['share']:.2%} of trusted people ("
     assert any(said in remark for remark in found[question["name"]].in_words().remarks)
     assert asked == "mean" or said in str(found[question["name"]])
-    options = BASE if asked == "mean" else ("--choice", "way", "--options", "bus,car", "--trust", "trust",
+    options = BASE if asked == "mean" else ("--column", "way", "--options", "bus,car", "--trust", "trust",
                                             "--epsilon", 1)  # fmt: skip
     with pytest.raises(SystemExit):
         main([str(word) for word in ("release", asked, file, *options, "--missing", "exclude")])

@@ -26,7 +26,7 @@ WIDTH = UPPER - LOWER
 ASKED = (0.25, 0.25, 0.5, 1.0, 1.0, 2.0, 0.0, 8.0)
 VALUES = (3.25, 127.0, 64.5, 1e9, -5.0, 0.0, 99.75, 12.5)
 OWN = ("--epsilon-column", "own", "--public", "own")
-BASE = ("--value", "pay", "--trust", "trust", "--missing", "middle", "--lower", LOWER, "--upper", UPPER, *OWN)
+BASE = ("--column", "pay", "--trust", "trust", "--missing", "middle", "--lower", LOWER, "--upper", UPPER, *OWN)
 
 
 def rows(values: Any = VALUES, asked: Any = ASKED) -> list[Row]:

@@ -20,7 +20,7 @@ from hybridp.public.budgets import PureDP
 from .means import command, local, read, trusted, whole, write
 from .recording import Recording, apart, laplaces, span_of
 
-PAY = ("--value", "pay", "--trust", "trust", "--missing", "middle", "--lower", 0, "--upper", 128)
+PAY = ("--column", "pay", "--trust", "trust", "--missing", "middle", "--lower", 0, "--upper", 128)
 VALUES = [1.5, 17.0, 30.25, 30.25, 64.0, 100.0, 127.0, 500.0, -3.0, 50.0, 51.0, 52.0, 53.0, 70.0, 80.0, 90.0]
 
 

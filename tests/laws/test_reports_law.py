@@ -31,7 +31,7 @@ from .recording import Recording, gaussians, laplaces
 
 VALUES = (3.25, 127.0, 64.5, 1e9, -5.0, 0.0, 99.75, 12.5)
 LEVEL = np.array([level(v) for v in VALUES], dtype=np.int64)
-BASE = ("--value", "pay", "--trust", "trust", "--missing", "middle", "--lower", LOWER, "--upper", UPPER)
+BASE = ("--column", "pay", "--trust", "trust", "--missing", "middle", "--lower", LOWER, "--upper", UPPER)
 NODE = shutil.which("node")
 
 

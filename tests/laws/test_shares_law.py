@@ -26,7 +26,7 @@ from .recording import Recording, gaussians, laplaces, span_of
 
 TWO, FOUR = ("yes", "no"), ("a", "b", "c", "d")
 HELD = {TWO: ["yes", "yes", "no", "yes", "", "no", "what", "yes"], FOUR: ["a", "a", "a", "b", "d", "?", "c", "a"]}
-BINS = ("--value", "answer", "--edges", "0,10,20,40,80", "--missing", "40..80")
+BINS = ("--column", "answer", "--edges", "0,10,20,40,80", "--missing", "40..80")
 
 
 def rows(answers: list[Any], trust: str = "trusted") -> list[Row]:
@@ -34,7 +34,7 @@ def rows(answers: list[Any], trust: str = "trusted") -> list[Row]:
 
 
 def asked(options: tuple[str, ...]) -> tuple[str, ...]:
-    return ("--choice", "answer", "--options", ",".join(options), "--missing", options[-1], "--trust", "trust")
+    return ("--column", "answer", "--options", ",".join(options), "--missing", options[-1], "--trust", "trust")
 
 
 def shares(found: dict[str, Any], name: str = "shares") -> dict[str, Any]:

@@ -22,7 +22,7 @@ from .means import LEVELS, command, level, local, read, trusted, write
 from .recording import Recording, apart, laplaces, span_of
 from .test_quantiles_law import exact
 
-PAY = ("--value", "pay", "--trust", "trust", "--missing", "middle", "--lower", 0, "--upper", 128)
+PAY = ("--column", "pay", "--trust", "trust", "--missing", "middle", "--lower", 0, "--upper", 128)
 NEAR = [*np.random.default_rng(1).normal(60, 12, 254).round(3).tolist(), 200.0, -5.0]
 EPSILON = 16.0  # of 256 trusted people: enough for a pilot
 PILOT = EPSILON * 0.045

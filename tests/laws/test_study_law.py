@@ -184,7 +184,7 @@ def test_a_study_of_one_question_is_the_shortcuts_release(folder: Path) -> None:
     with Recording(3).as_the_systems():
         found = one.release(folder / "t.csv", ledger=folder / "a").to_dict()
     with Recording(3).as_the_systems():
-        other = command("release", "mean", folder / "t.csv", "--value", "pay", "--trust", "trust",
+        other = command("release", "mean", folder / "t.csv", "--column", "pay", "--trust", "trust",
                         "--missing", "middle",
                         "--lower", LOWER,
                         "--upper", UPPER, "--epsilon", 1, "--noise", "laplace", "--ledger", folder / "b")  # fmt: skip

@@ -26,7 +26,7 @@ EPSILON = 0.25
 
 
 def ways(most: int) -> tuple[Any, ...]:
-    return ("--choice", "ways", "--options", ",".join(OPTIONS), "--several", most, "--missing", "none",
+    return ("--column", "ways", "--options", ",".join(OPTIONS), "--several", most, "--missing", "none",
             "--trust", "trust",
             "--epsilon", EPSILON)  # fmt: skip
 

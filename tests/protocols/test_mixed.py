@@ -87,7 +87,7 @@ def test_what_does_not_go_with_a_mixer() -> None:
 
 # --- files ------------------------------------------------------------------------------------------------------------
 
-WHAT = ["--value", "pay", "--missing", "middle", "--lower", "0", "--upper", "1", "--epsilon", "1"]
+WHAT = ["--column", "pay", "--missing", "middle", "--lower", "0", "--upper", "1", "--epsilon", "1"]
 MIX = ["--batch", "300", "--shuffled-delta", "1e-4"]
 
 

@@ -37,7 +37,7 @@ BOUNDS, MEAN, DELTA = Bounds(0, 1), 2 / 7, 1e-4
 MIXING = LevelMixing(100, DELTA)
 STUDY = PersonalStudy(BOUNDS, mixing=MIXING)
 COLUMNS = Columns("pay", "trust", missing="middle")
-WHAT = ["--value", "pay", "--missing", "middle", "--lower", "0", "--upper", "1", "--epsilon-column", "own",
+WHAT = ["--column", "pay", "--missing", "middle", "--lower", "0", "--upper", "1", "--epsilon-column", "own",
         "--public", "own"]  # fmt: skip
 MIX = ["--batch", "100", "--shuffled-delta", str(DELTA)]
 # How many people of each epsilon a batch holds, in the two ways in which they may write it.

@@ -135,7 +135,7 @@ def test_it_is_as_precise_as_planned_and_each_group_counts_by_its_variance() -> 
 
 # --- files ------------------------------------------------------------------------------------------------------------
 
-WHAT = ["--choice", "way", "--options", "bus,car,walk", "--missing", "walk", "--epsilon", "1"]
+WHAT = ["--column", "way", "--options", "bus,car,walk", "--missing", "walk", "--epsilon", "1"]
 MIX = ["--batch", "300", "--shuffled-delta", "1e-4"]
 OWN = share_mixing(ApproxDP(1.0, 1e-4), 3, 300).epsilon
 
@@ -221,7 +221,7 @@ def test_a_batch_counts_once_needs_its_mixer_and_its_own_reports(folder: Path) -
 def test_bins_of_a_number_are_mixed_too_and_a_simulated_batch_says_so(folder: Path, tmp_path: Path) -> None:
     numbers = tmp_path / "numbers.csv"
     numbers.write_text("age\n" + "".join(f"{i % 90}\n" for i in range(400)))
-    asked = ["--value", "age", "--edges", "0,30,60,90", "--missing", "60..90", "--epsilon", "1", *MIX]
+    asked = ["--column", "age", "--edges", "0,30,60,90", "--missing", "60..90", "--epsilon", "1", *MIX]
     run("randomise", "histogram", numbers, *asked, "--seed", "1", "--out", tmp_path / "batch.csv")
     (tmp_path / "trusted.csv").write_text("age\n" + "".join(f"{i % 90}\n" for i in range(90)))
     more = ["--all-trusted", "--mixed", tmp_path / "batch.csv", "--json"]

@@ -270,7 +270,7 @@ def _print(
         click.echo(f"Picture: {picture}")
     click.echo(
         f"\nNext: hybridp ledger show {out / 'demo.ledger'}\n"
-        f"      hybridp release mean {collected} --value salary --trust trust --missing middle --lower 0 "
+        f"      hybridp release mean {collected} --column salary --trust trust --missing middle --lower 0 "
         f"--upper {UPPER:g} --epsilon {epsilon:g}\n"
         f"      hybridp plan mean --n {people} --opt-in {trusted / people:g} --lower 0 --upper {UPPER:g} "
         f"--sd {plan['sd']['used']:.0f} --epsilon 0.5 --plot plan.png"

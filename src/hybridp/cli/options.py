@@ -14,25 +14,30 @@ import functools
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from hybridp.cli.common import check_delta, count, share_type
 from hybridp.errors import InvalidInput
-from hybridp.public.study import Declaration, Number, People, Promise, Question, Trust
+from hybridp.public.study import Number, People, Promise, Question, Trust
 from hybridp.public.study.fields import Declared, Fields, declared
-from hybridp.public.trust import TrustRule, Trusts, label_column
+from hybridp.public.trust import LABEL, TrustRule, Trusts, drawn_trust, rule_of
+
+if TYPE_CHECKING:
+    from hybridp.study import Study
 
 __all__ = [
+    "all_given",
     "Later",
     "command",
     "count",
     "given",
     "joined",
     "list_option",
+    "listed",
     "must_not_join",
     "number_or_word",
     "one_question",
@@ -83,8 +88,11 @@ class Some:
 
     @property
     def fields(self) -> list[Declared]:
-        known = {one.name: one for one in declared(self.of) if one.option}
-        return [known[name] for name in self.names] if self.names else list(known.values())
+        known = {one.name: one for one in declared(self.of)}
+        if not self.names:
+            return [one for one in known.values() if one.option]
+        # What has no option by default has one where a command names it.
+        return [replace(known[n], option=known[n].option or n.replace("_", "-")) for n in self.names]
 
     def option(self, parameter: str, one: Declared) -> Any:
         flag, many = f"--{one.option}", one.form in ("texts", "numbers", "values")
@@ -94,17 +102,18 @@ class Some:
         if one.name == "thresholds":  # one text, of a list
             return list_option(flag, parameter, help=one.help)
         # A default of None that is stated would count as given, and nothing would be required.
-        default = {} if many or one.default is None else {"default": one.default}
+        required = one.name in self.needed
+        default = {} if many or one.default is None or required else {"default": one.default}
         return click.option(
             flag,
             parameter,
             **default,
             type=_type(one),
             multiple=many,
-            required=one.name in self.needed or (one.required and not self.later),
-            show_default=one.default is not None and not many,
+            required=not self.later and (required or one.required),
+            show_default=bool(default),
             metavar=one.metavar or _METAVARS.get(one.form),
-            help=re.sub(r" Default: [^.]*\.", "", one.help) if one.name in self.needed else one.help,
+            help=re.sub(r" Default: [^.]*\.", "", one.help) if required else one.help,
         )
 
     def make(self, values: dict[str, Any]) -> Any:
@@ -112,10 +121,13 @@ class Some:
         if self.alone:
             return next(iter(values.values()))
         stated = {name: value for name, value in values.items() if value is not None and value != ()}
+        for one in self.fields:
+            if one.name not in stated and (one.name in self.needed or one.required):
+                raise click.UsageError(f"Missing option '--{one.option}'.")
         if issubclass(self.of, Question):
-            stated["name"] = stated.get("column", self.of.kind)
-        if "categories" in stated:  # written A,B,C, or one after another
-            stated["categories"] = tuple(part for text in stated["categories"] for part in joined(text))
+            stated["name"] = stated.get("column") or stated.get("target") or self.of.kind
+        for name in {"categories", "options"} & stated.keys():  # written A,B,C, or one after another
+            stated[name] = tuple(part for text in stated[name] for part in listed(name, text))
         with said_as_options(self.of):
             return self.of(**stated)
 
@@ -127,6 +139,14 @@ def joined(text: str) -> list[str]:
     ['Yes, always', 'No']
     """
     return [part.strip() for line in csv.reader([text], skipinitialspace=True) for part in line]
+
+
+def listed(name: str, text: str) -> list[str]:
+    """The parts of A,B,C, of which none is empty."""
+    parts = joined(text)
+    if not parts or not all(parts):
+        raise InvalidInput(f"`{name}` must be a list such as A,B,C without empty parts. Got {text}.")
+    return parts
 
 
 @dataclass(frozen=True)
@@ -240,9 +260,14 @@ def number_or_word(text: str | None) -> float | str | None:
 
 def given(option: str) -> bool:
     """Whether an option stands on the command line."""
-    context = click.get_current_context()
-    (parameter,) = (one for one in context.command.params if f"--{option}" in one.opts)
-    return context.get_parameter_source(str(parameter.name)) is click.core.ParameterSource.COMMANDLINE
+    return option in all_given()
+
+
+def all_given() -> list[str]:
+    """The options that stand on the command line."""
+    context, said = click.get_current_context(), click.core.ParameterSource.COMMANDLINE
+    options = (one for one in context.command.params if isinstance(one, click.Option))
+    return [one.opts[0][2:] for one in options if context.get_parameter_source(str(one.name)) is said]
 
 
 def must_not_join(phase: str, *options: str) -> None:
@@ -349,14 +374,21 @@ def one_question(
     people: People | None = None,
     level: float = 0.95,
     mixer: Later | None = None,
-) -> Declaration:
-    """The study of one question that a command on one task declares; who trusts is told to the protocol by itself."""
+) -> Study:
+    """The study of one question that a command on one task declares."""
+    from hybridp.study import Study
+
     check_delta(promise.delta)
+    rule = TrustRule(everyone="local") if trust is None else rule_of(trust)
+    assert rule is not None
     with said_as_options(type(question)):
-        return Declaration(
+        who = Trust(column=LABEL)  # drawn for a trial: the release is told so by itself
+        if not drawn_trust(rule):
+            who = Trust(column=rule.column, trusted=rule.trusted, local=rule.local, everyone=rule.everyone)
+        return Study(
             questions=(question,),
             promise=promise,
-            trust=Trust(everyone="local") if trust is None else Trust(column=label_column(trust)),
+            trust=who,
             people=People() if people is None else people,
             level=level,
             mixer=None if mixer is None or mixer.values["batch"] is None else mixer(),

@@ -1,4 +1,4 @@
-"""How a release is paid for and how it ends: kept first, then written, drawn and shown."""
+"""How a study is released and randomised by a command: paid for and kept first, then written, drawn and shown."""
 
 from __future__ import annotations
 
@@ -12,23 +12,33 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hybridp.cli.common import check_plot, emit, note, progress, randomness, save_plot, show_release
+import click
+
+from hybridp.cli.common import check_plot, emit, note, progress, randomness, save_plot, say_left_out, show_release
 from hybridp.cli.options import option_of
 from hybridp.errors import InvalidInput, NotShown
 from hybridp.public.envelope import write
+from hybridp.public.study import Number
 from hybridp.public.study.fields import Fields, field
+from hybridp.public.trust import LABEL
 from hybridp.release.receipt import plain
 
 if TYPE_CHECKING:
+    from hybridp.protocols.devices import Randomised
+    from hybridp.public.budgets import ApproxDP, PureDP
     from hybridp.randomness import Randomness
+    from hybridp.study import Study
 
 __all__ = [
     "Releasing",
+    "Writing",
     "check_out",
     "finish",
     "open_ledger",
     "out_option",
     "present",
+    "release_study",
+    "said_randomised",
     "silence",
 ]
 
@@ -54,50 +64,45 @@ class Releasing(Fields):
     out: Path | None = field(None, help="Write the release, as --json has it, to this new file before it is shown.")
     plot: Path | None = field(None, help="Save a picture (.png, .svg, .pdf).")
     as_json: bool = field(False, help="One JSON object on stdout and nothing else.", option="json")
+    mixed: tuple[str, ...] = field((), help="Batches that a mixer handed on.", metavar="FILE...")
+    invite_out: Path | None = field(
+        None, help="Phase one: ask those who trust, and write the invitation for local people, who are asked later."
+    )
+    local_people: int | None = field(None, help="With --invite-out: how many will be asked. Default: the table's.")
+    invite: Path | None = field(None, help="Phase two: the invitation that the reports answer.")
+    reports: Path | None = field(None, help="Reports that answer --invite, in a file of their own.")
+    phases: tuple[float, ...] = field(
+        (), help="A trial of quantiles in all phases at once: shares of the local people, as .1,.3,.6."
+    )
 
     def check(self) -> None:
         check_plot(self.plot)
         check_out(self.out)
-        if self.tally is not None and self.simulate_local:
-            raise InvalidInput("`simulate-local` must not go with --tally. Got both.")
+        if self.tally is not None and (self.simulate_local or self.mixed):
+            other = "simulate-local" if self.simulate_local else "mixed"
+            raise InvalidInput(f"`{other}` must not go with --tally. Got both.")
+        if self.collection is not None and self.ledger is None:
+            raise InvalidInput(
+                f"`collection` must go with --ledger, which charges it once. Got {self.collection} alone."
+            )
 
     @cached_property
     def rng(self) -> Randomness:
         return randomness(self.seed)
 
     @property
-    def trial(self) -> bool:
-        return self.simulate_local or self.rng.simulated
-
-    @property
-    def run(self) -> dict[str, Any]:
-        """What every protocol of a release is told."""
-        return {
-            "table": self.table,
-            "simulate_local": self.simulate_local,
-            "collection": self.collection,
-            "assume_mechanism": self.assume_mechanism,
-            "rng": self.rng,
-        }
-
-    def tallied(self, kind: str) -> Any:
-        """The tally, of the kind that this release needs; None without one."""
-        from hybridp.protocols.tally import load_tally
-
-        if self.tally is None:
-            return None
-        found = load_tally(self.tally)
-        if found.kind != kind:
-            raise InvalidInput(f"`tally` must be of the kind {kind} for this release. Got {found.kind}.")
-        return found
+    def batches(self) -> tuple[Path, ...]:
+        return tuple(map(Path, self.mixed))
 
     @contextmanager
-    def paying(self, totals: dict[str, Any], *, trial: bool = False) -> Iterator[Any]:
-        """A bar while it works, and the ledger that pays, if any; `trial` where something else makes it one."""
-        paying = open_ledger(self.ledger, totals, trial=self.trial or trial, collection=self.collection)
-        with progress() as bar, paying as ledger:
+    def working(self) -> Iterator[None]:
+        """A bar while it works, and a word on the ledger that was made, if one was."""
+        new = self.ledger is not None and not self.ledger.exists()
+        with progress() as bar:
             bar.add_task("reading and adding up", total=None)
-            yield ledger
+            yield
+        if new and self.ledger is not None and self.ledger.exists():
+            say_made(self.ledger)
 
     def finish(self, found: Any, *, spent: bool = True) -> None:
         """The end of a release: kept first, then written, drawn and shown; `spent`: whether anything was."""
@@ -107,6 +112,108 @@ class Releasing(Fields):
 
 
 out_option = option_of(Releasing, "out", "out_file")
+
+
+def release_study(
+    study: Study, data: Any, asked: Releasing, *, trial_opt_in: float | None = None, model: Path | None = None
+) -> None:
+    """Release a declared study, of one question or several; or write the invitation of its first phase."""
+    first = asked.invite_out is not None
+    if first and not (len(study.questions) == 1 and isinstance(study.questions[0], Number)):
+        _invite(study, data, asked)
+        return
+    with asked.working():
+        found = study.release(
+            data,
+            ledger=asked.ledger,
+            table=asked.table,
+            simulate_local=asked.simulate_local,
+            trial_opt_in=trial_opt_in,
+            collection=asked.collection,
+            assume_mechanism=asked.assume_mechanism,
+            invite=asked.invite,
+            reports=asked.reports,
+            model=model,
+            mixed=asked.batches,
+            tally=asked.tally,
+            phases=asked.phases,
+            invite_out=asked.invite_out,
+            local_people=asked.local_people,
+            rng=asked.rng,
+        )
+    asked.finish(found)
+    if first:
+        note(f"The invitation for those who are asked next is in {asked.invite_out}.")
+
+
+def _invite(study: Study, data: Any, asked: Releasing) -> None:
+    """Phase one of a question that is answered in the second alone."""
+    out, many = asked.invite_out, asked.local_people
+    assert out is not None
+    with asked.working():
+        made = study.invite(out, data, local=many, ledger=asked.ledger, table=asked.table, rng=asked.rng)
+    said = f"{made['question']}: the invitation for the devices is in {out}."
+    present(made, lambda: click.echo(said), f"the invitation is in {out}", out_file=None, as_json=asked.as_json)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Writing(Fields):
+    """Where reports go, and what is copied beside them."""
+
+    out: Path = field(help="Where to write (.csv or .parquet; reports that answer an invitation: .csv).")
+    keep: tuple[str, ...] = field(
+        (), help="Other columns to copy as they are, for everybody (a,b); without it they are left out."
+    )
+    overwrite: bool = field(False, help="Replace an existing output file.")
+    seed: int | None = field(None, help="SIMULATION ONLY: a seeded generator protects nobody.")
+    table: str | None = field(None, help="The table, in a DuckDB file or a database.")
+    as_json: bool = field(False, help="One JSON object on stdout and nothing else.", option="json")
+    invite: Path | None = field(None, help="The invitation to answer, which says what is asked.")
+    mixed: bool = field(False, help="The table is of people who trust the mixer: write what it would hand on.")
+
+    @cached_property
+    def rng(self) -> Randomness:
+        return randomness(self.seed)
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The names of --keep a,b --keep c."""
+        return tuple(name for part in self.keep for name in part.split(",") if name)
+
+    @property
+    def run(self) -> dict[str, Any]:
+        """What devices are told, whatever they answer."""
+        return {"table": self.table, "overwrite": self.overwrite, "rng": self.rng}
+
+
+def said_randomised(
+    found: Randomised, asked: Writing, document: dict[str, Any], promise: PureDP | ApproxDP | None, *,
+    named: bool = False, drawn: bool = False,
+) -> None:  # fmt: skip
+    """Say what was written and left out, and warn of a promise that protects hardly anybody, as a release does."""
+    from hybridp.protocols.mean import warned
+    from hybridp.public.budgets import hides_little
+
+    most, mixing, levels = max(found.reports.values()), found.mixing, found.levels
+    if mixing is not None and most < mixing.batch:
+        note(f"Fewer than {mixing.batch:,} reports: only a report's own epsilon of {mixing.epsilon:.6g} holds.")
+    if levels is not None and (few := sum(level["unhidden"] for level in levels["levels"])):
+        note(f"{few:,} people have an epsilon that fewer than {levels['least']:,} chose: nothing more than it holds.")
+    if promise is not None:
+        warned([promise], max(most, 1))
+        if little := hides_little(promise.epsilon, promise.delta):
+            note(f"At epsilon {promise.epsilon:g} a report is no protection to rely on: {little}.")
+    say_left_out(found.left_out)
+    if asked.as_json:
+        emit(document)
+        return
+    if asked.rng.simulated:
+        note("SIMULATED: a seeded generator was used; these reports protect nobody.")
+    if drawn:
+        note(f"TRIAL: who trusts was drawn, and stands in the column {LABEL}; nobody was asked.")
+    for name, sent in found.reports.items():
+        about, end = (f"{name}: ", "") if named else ("", f" written to {asked.out}.")
+        click.echo(f"{about}{sent:,} reports by {found.mechanisms[name]}{end}")
 
 
 def check_out(path: Path | None) -> None:
@@ -122,31 +229,22 @@ def check_out(path: Path | None) -> None:
 
 
 @contextmanager
-def open_ledger(
-    file: Path | None, totals: dict[str, Any], *, trial: bool, collection: str | None = None
-) -> Iterator[Any]:
-    """The ledger, or a new one whose totals are what this release promises; None without a file.
+def open_ledger(file: Path | None, totals: dict[str, Any], *, trial: bool) -> Iterator[Any]:
+    """The ledger, or a new one whose totals are what this release promises, of which a word is said."""
+    from hybridp.protocols.paying import paying
 
-    A new one goes again if nothing was charged: a refused command must not decide what people were promised.
-    """
+    new = file is not None and not file.exists()
+    with paying(file, totals, trial=trial) as ledger:
+        yield ledger
+    if new and file is not None:
+        say_made(file)
+
+
+def say_made(file: Path) -> None:
+    """On stderr: a ledger was made."""
     from hybridp.ledger import Ledger
 
-    if file is None:
-        if collection is not None:
-            raise InvalidInput(f"`collection` must go with --ledger, which charges it once. Got {collection} alone.")
-        yield None
-        return
-    if file.exists():
-        yield Ledger.open(file)
-        return
-    made = Ledger.create(file, totals, trial=trial)
-    try:
-        yield made
-    except BaseException:
-        if all(entry.state == "void" for entry in made.history()):
-            file.unlink(missing_ok=True)
-        raise
-    kind = "It is for trials only: a release refuses it. " if trial else ""
+    kind = "It is for trials only: a release refuses it. " if Ledger.open(file).trial else ""
     note(f"Created {file}: each group may spend what this release promises, once. {kind}".rstrip())
 
 

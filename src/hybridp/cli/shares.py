@@ -1,50 +1,39 @@
-"""`hybridp plan|randomise|release shares` (one of several options), `histogram` (bins of a number) and `count`."""
+"""`hybridp plan shares` (one of several options), `histogram` (bins of a number) and `count`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from hybridp.cli.amplify import three_groups
-from hybridp.cli.common import insist_option, needed, progress, rows_argument, show_plan
+from hybridp.cli.common import needed, show_plan
 from hybridp.cli.groups import show_groups
 from hybridp.cli.options import (
     Later,
-    Some,
     command,
     count,
-    joined,
     list_option,
+    listed,
     one_question,
     options_of,
     some,
-    trust_options,
     value_of,
-    who_trusts,
 )
 from hybridp.cli.plan import Crowd, Showing
-from hybridp.cli.randomise import Writing, of_batch
-from hybridp.cli.releasing import Releasing
 from hybridp.errors import InvalidInput
 from hybridp.public.shares import share_mixing
-from hybridp.public.study import Choice, Count, Declaration, Mixer, Number, People, Promise
-from hybridp.public.trust import Trusts, drawn_trust
+from hybridp.public.study import Choice, Count, Mixer, Number, Promise
 
-__all__ = ["plan_count", "plan_histogram", "plan_shares", "randomise_count", "randomise_histogram", "randomise_shares"]
-__all__ += ["PROMISE", "listed", "numbers", "randomise_choice", "release_histogram", "release_shares", "released"]
-__all__ += ["release_count", "released_with"]
+__all__ = ["PROMISE", "bins_of", "edges_options", "numbers", "plan_count", "plan_histogram", "plan_shares"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 _MOST_BINS = 1000
 _SHOWN = 60
-_ASKED, _HEARD = ("column", "options", "several", "other", "missing"), ("estimator", "noise", "report")
 _PRIVATE = ("by", "by_private", "categories")
 _PLANNED = ("column", "options", "several", *_PRIVATE, "compare")
-_BY = (*_PRIVATE, "least", "compare", "joint")
 _MIXER = some(Mixer, "batch", "epsilon", "cap", "delta", later=True)
 PROMISE = some(Promise, "epsilon", "delta", "trusted_epsilon", needed=("epsilon",))
 
@@ -58,7 +47,7 @@ def _stacked(*options: Any) -> Callable[[F], F]:
     return apply
 
 
-_edges = _stacked(
+edges_options = _stacked(
     list_option("--edges", help="The public edges of the bins, as 0,10,20,50."),
     click.option("--lower", type=float, help="Without --edges: the public lower bound."),
     click.option("--upper", type=float, help="Without --edges: the public upper bound."),
@@ -68,39 +57,6 @@ _edges = _stacked(
 )
 
 
-def released_with(promise: Some, *more: str) -> Callable[[F], F]:
-    """The options of a release, with these of the promise and more of how it is made."""
-    return _stacked(
-        rows_argument,
-        trust_options(),
-        options_of(
-            people=People,
-            promise=promise,
-            level=value_of(Declaration, "level"),
-            asked=some(Releasing, "ledger", "collection", "simulate_local", *more, "assume_mechanism", "seed", "table",
-                       "out", "plot", "as_json"),
-        ),
-        insist_option,
-    )  # fmt: skip
-
-
-released = released_with(PROMISE)
-_mixed = _stacked(
-    options_of(mixer=_MIXER),
-    click.option(
-        "--mixed",
-        type=click.Path(dir_okay=False, path_type=Path),
-        multiple=True,
-        help="A batch that a mixer handed on; several: one option each.",
-    ),
-)
-_randomised = _stacked(
-    rows_argument,
-    trust_options(devices=True),
-    options_of(people=some(People, "column"), promise=some(Promise, "epsilon", "delta", needed=("epsilon",)),
-               asked=Writing),
-    insist_option,
-)  # fmt: skip
 _planned = _stacked(
     options_of(crowd=Crowd, promise=PROMISE, noise=value_of(Choice, "noise"), mixer=_MIXER, show=Showing),
     click.option("--shuffled", type=float, help="The share of people who trust a mixer; the others are local."),
@@ -112,14 +68,6 @@ _planned = _stacked(
 # --- the question -----------------------------------------------------------------------------------------------------
 
 
-def listed(name: str, text: str) -> list[str]:
-    """The parts of A,B,C, of which none is empty."""
-    parts = joined(text)
-    if not parts or not all(parts):
-        raise InvalidInput(f"`{name}` must be a list such as A,B,C without empty parts. Got {text}.")
-    return parts
-
-
 def numbers(name: str, text: str) -> list[float]:
     """The numbers of 0,10,20."""
     try:
@@ -128,14 +76,7 @@ def numbers(name: str, text: str) -> list[float]:
         raise InvalidInput(f"`{name}` must be numbers such as 0,10,20. Got {text}.") from None
 
 
-def _options(question: Later) -> Choice:
-    """A choice among options that are written A,B,C, or one after another."""
-    parts = [part for text in question.values["options"] for part in listed("options", text)]
-    question.values["options"] = tuple(parts)
-    return question()  # type: ignore[no-any-return]
-
-
-def _bins(
+def bins_of(
     question: Later, value: str, edges: str | None, lower: float | None, upper: float | None, bins: int
 ) -> Choice:
     """A choice among the bins of a number."""
@@ -154,179 +95,6 @@ def _bins(
     return question()  # type: ignore[no-any-return]
 
 
-# --- release ----------------------------------------------------------------------------------------------------------
-
-
-@command("shares")
-@options_of(question=some(Choice, *_ASKED, *_HEARD, *_BY, needed=("column", "options"), later=True))
-@released
-@_mixed
-def release_shares(question: Later, **given: Any) -> None:
-    """The shares of people by option: estimates, intervals, whether the groups agree, and a privacy receipt.
-
-    Trusted rows hold the option, local rows the report that `hybridp randomise shares` wrote. With --mixed, people
-    whose reports went through a mixer take part too: --batch is the least size of a batch, from which a report's own
-    epsilon follows.
-    """
-    _release(_options(question), **given)
-
-
-@command("histogram")
-@options_of(value=value_of(Number, "column", needed=True))
-@_edges
-@options_of(question=some(Choice, "other", "missing", *_HEARD, *_BY, later=True))
-@released
-@_mixed
-def release_histogram(question: Later, value: str, edges: Any, lower: Any, upper: Any, bins: int, **given: Any) -> None:
-    """The shares of people by bin of a number; a number outside the edges counts in the nearest bin.
-
-    Trusted rows hold the number, local rows the report that `hybridp randomise histogram` wrote.
-    """
-    _release(_bins(question, value, edges, lower, upper, bins), **given)
-
-
-@command("count")
-@options_of(question=some(Count, "column", "value", *_HEARD, needed=("column",)))
-@released
-def release_count(question: Count, **given: Any) -> None:
-    """How many people have one value in a column, with an interval, whether the groups agree, and a privacy receipt.
-
-    Whatever else stands there is a no. Trusted rows hold the value, local rows the report that `hybridp randomise
-    count` wrote.
-    """
-    _release(question, **given)
-
-
-def _release(
-    question: Choice | Count,
-    file: Any,
-    trust: Trusts | None,
-    people: People,
-    promise: Promise,
-    level: float,
-    asked: Releasing,
-    mixer: Later | None = None,
-    mixed: tuple[Path, ...] = (),
-) -> None:
-    from hybridp.protocols.asked import choice_study, grouping, joint_study, must_declare, share_columns
-    from hybridp.protocols.groups import release_groups
-    from hybridp.protocols.joint import release_joint
-    from hybridp.protocols.shares import release_shares as publish
-    from hybridp.protocols.ticks import TickStudy, release_ticks
-
-    rule = who_trusts(trust)
-    study = one_question(question, promise, trust=rule, people=people, level=level, mixer=mixer)
-    must_declare(study, file)
-    if mixed and study.mixer is None:
-        raise InvalidInput("`mixed` must go with --batch, the least size of a batch. Got none.")
-    own, groups = choice_study(study, 0), grouping(study, 0)
-    joint = joint_study(study, 0) if groups is not None and groups.private else None
-    counted = isinstance(question, Count)
-    purpose = (
-        f"{'count' if counted else 'histogram' if getattr(question, 'edges', ()) else 'shares'} of {question.column}"
-    )
-    totals: dict[str, Any] = {"trusted": study.trusted_guarantee, "local": study.guarantee}
-    if (invite := getattr(own, "mixed_invite", None)) is not None:
-        totals["shuffled"] = invite.promise
-    with asked.paying(totals, trial=drawn_trust(rule)) as ledger:
-        columns: Any = share_columns(study, 0, rule)
-        found: Any
-        if joint is not None:
-            found = release_joint(file, joint, columns, ledger=ledger, **asked.run)
-        elif isinstance(own, TickStudy):
-            found = release_ticks(file, own, columns, ledger=ledger, purpose=purpose, **asked.run)
-        elif groups is not None:
-            found = release_groups(file, own, columns, groups, ledger=ledger, **asked.run)
-        else:
-            run = {**asked.run, "ledger": ledger, "purpose": purpose}
-            found = publish(file, own, columns, mixed=mixed, as_count=counted, **run)
-    asked.finish(found)
-
-
-# --- devices ----------------------------------------------------------------------------------------------------------
-
-
-@command("shares")
-@options_of(question=some(Choice, *_ASKED, *_PRIVATE, needed=("column", "options"), later=True))
-@options_of(mixer=_MIXER)
-@_randomised
-def randomise_shares(question: Later, **given: Any) -> None:
-    """Replace each local person's option by a report that is private by itself.
-
-    Without --trust all rows are randomised. A report names an option, or, where there are many, a set of them. Columns
-    that the release does not need are left out unless --keep names them.
-
-    With --batch, what a mixer would hand on: reports with the larger epsilon that a batch of this size allows, and
-    nothing else, sorted, so that their order tells nothing.
-    """
-    randomise_choice(_options(question), **given)
-
-
-@command("histogram")
-@options_of(value=value_of(Number, "column", needed=True))
-@_edges
-@options_of(question=some(Choice, "other", "missing", *_PRIVATE, later=True))
-@options_of(mixer=_MIXER)
-@_randomised
-def randomise_histogram(
-    question: Later, value: str, edges: Any, lower: Any, upper: Any, bins: int, **given: Any
-) -> None:
-    """Replace each local person's number by a private report on the bin that it lies in."""
-    randomise_choice(_bins(question, value, edges, lower, upper, bins), **given)
-
-
-@command("count")
-@options_of(question=some(Count, "column", "value", needed=("column",)))
-@_randomised
-def randomise_count(question: Count, **given: Any) -> None:
-    """Replace each local person's field by a private report on whether it holds the value that is counted."""
-    randomise_choice(question, **given)
-
-
-def randomise_choice(
-    question: Choice | Number | Count, file: Any, trust: Trusts | None, people: People, promise: Promise,
-    asked: Writing, mixer: Later | None = None,
-) -> None:  # fmt: skip
-    from hybridp.device.files import write_share_reports
-    from hybridp.protocols.asked import choice_study, joint_study, share_study
-
-    study = one_question(question, promise, trust=trust, people=people, mixer=mixer)
-    asked.check_batch(study.mixer)
-    by, private = getattr(question, "by", None), getattr(question, "by_private", False)
-    both = joint_study(study, 0) if private else None
-    invite: Any = (both or choice_study(study, 0)).invite
-    if study.mixing is not None:
-        invite = share_study(study, 0).mixed_invite
-    with progress() as bar:
-        bar.add_task("randomising", total=None)
-        written, left_out = write_share_reports(
-            file,
-            invite,
-            asked.out,
-            trust=trust,
-            person=people.column,
-            table=asked.table,
-            overwrite=asked.overwrite,
-            keep=asked.kept if private else asked.kept_with(by),
-            joint=None if both is None else both.joint,
-            missing=getattr(question, "missing", None),
-            mixed=study.mixing is not None,
-            rng=asked.rng,
-        )
-    document: dict[str, Any] = {
-        "randomised": written,
-        "mechanism": invite.text,
-        "left_out": left_out,
-        "epsilon": promise.epsilon,
-        "delta": promise.delta,
-        "randomness": asked.rng.label,
-    }
-    document |= of_batch(study.mixing, written)
-    asked.finish(
-        document, written, invite.promise, left_out=left_out, by=f" by {invite.text}", drawn=drawn_trust(trust)
-    )
-
-
 # --- plans ------------------------------------------------------------------------------------------------------------
 
 
@@ -343,19 +111,19 @@ def plan_shares(question: Later, **given: Any) -> None:
     stated = question.values["options"]
     if len(stated) == 1 and stated[0].isdigit():
         question.values["options"] = tuple(f"option {i + 1}" for i in range(int(stated[0])))
-    _plan(_options(question), **given)
+    _plan(question(), **given)
 
 
 @command("histogram")
 @options_of(value=value_of(Number, "column"))
-@_edges
+@edges_options
 @options_of(question=some(Choice, "other", *_PRIVATE, "compare", later=True))
 @_planned
 def plan_histogram(
     question: Later, value: str | None, edges: Any, lower: Any, upper: Any, bins: int, **given: Any
 ) -> None:
     """Predicted errors of the shares of a number's bins."""
-    _plan(_bins(question, value or "value", edges, lower, upper, bins), **given)
+    _plan(bins_of(question, value or "value", edges, lower, upper, bins), **given)
 
 
 def _plan(

@@ -16,21 +16,18 @@ from hybridp.cli.common import (
     check_delta,
     check_plot,
     count,
-    emit,
     insist_option,
     json_option,
     note,
     plot_option,
     progress,
     rows_in,
-    say_left_out,
     share_type,
     show_plan,
     table_option,
 )
 from hybridp.cli.options import command, options_of, some
-from hybridp.cli.randomise import Writing, of_batch, say_levels
-from hybridp.cli.releasing import Releasing, check_out, present
+from hybridp.cli.releasing import Releasing, Writing, check_out, release_study, said_randomised
 from hybridp.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -146,111 +143,62 @@ def run_plan(
 # --- randomise --------------------------------------------------------------------------------------------------------
 
 
+# --- randomise and release --------------------------------------------------------------------------------------------
+
+
 @command("STUDY.toml")
 @study_argument
 @rows_in("DATA")
 @options_of(asked=Writing)
-@click.option("--invite", type=_PATH, help="The invitation to answer: records, points, a regression or a steered mean.")
 @click.option(
     "--reports", type=_PATH, help="With --invite, where questions are drawn: a new file of the answers to it."
 )
-@click.option("--mixed", is_flag=True, help="DATA is of people who trust the mixer: write what it would hand on.")
 @insist_option
-def randomise(
-    study_file: Path, file: Any, asked: Writing, invite: Path | None, reports: Path | None, mixed: bool
-) -> None:
+def randomise(study_file: Path, file: Any, asked: Writing, reports: Path | None) -> None:
     """What devices do for a study: every local person's answers become reports, private by themselves.
 
     Trusted rows are copied as they are. Columns that the release does not need are left out unless --keep names them.
     With --mixed everybody in DATA trusts the study's mixer: their reports alone are written, with the larger epsilon
     that a batch allows, sorted, so that their order tells nothing.
     """
-    from hybridp.protocols.mean import warned
-
     with said_of_file(study_file):
         study = read_study(study_file)
         with progress() as bar:
             bar.add_task("randomising", total=None)
-            found = study.randomise(
-                file,
-                asked.out,
-                table=asked.table,
-                invite=invite,
-                reports=reports,
-                keep=asked.kept,
-                mixed=mixed,
-                overwrite=asked.overwrite,
-                rng=asked.rng,
-            )
-        of_batch(found.mixing, max(found.reports.values()))
-        say_levels(found.levels)
-        if not study.promise.personal:
-            warned([study.guarantee], max(1, *found.reports.values()))
-        say_left_out(found.left_out)
-        if asked.as_json:
-            emit(found.to_dict())
-            return
-        if found.simulated:
-            note("SIMULATED: a seeded generator was used; these reports protect nobody.")
-        for name, sent in found.reports.items():
-            click.echo(f"{name}: {sent:,} reports by {found.mechanisms[name]}")
-        click.echo(f"Written to {asked.out}" + (f" and {reports}." if reports is not None else "."))
-
-
-# --- release ----------------------------------------------------------------------------------------------------------
+            how = {"invite": asked.invite, "reports": reports, "mixed": asked.mixed, **asked.run}
+            found = study.randomise(file, asked.out, keep=asked.kept, **how)
+        promise = None if study.promise.personal else study.guarantee
+        said_randomised(found, asked, found.to_dict(), promise, named=True)
+        if not asked.as_json:
+            click.echo(f"Written to {asked.out}" + (f" and {reports}." if reports is not None else "."))
 
 
 @command("STUDY.toml")
 @study_argument
 @rows_in("DATA")
 @options_of(
-    asked=some(Releasing, "ledger", "collection", "simulate_local", "assume_mechanism", "seed", "table", "out", "plot",
-               "as_json"),
+    asked=some(Releasing, "ledger", "collection", "simulate_local", "tally", "assume_mechanism", "seed", "table", "out",
+               "plot", "as_json", "invite_out", "local_people", "invite", "reports", "mixed"),
 )  # fmt: skip
 @click.option("--trial-opt-in", type=share_type, help="A trial: all rows are raw, and this share is drawn as trusting.")
-@click.option(
-    "--invite-out", type=_PATH, help="Phase one of records, a regression, a steered mean: write what devices answer."
-)
-@click.option("--invite", type=_PATH, help="Of records, points, a regression, a steered mean: what --reports answer.")
-@click.option("--reports", type=_PATH, help="Of records, points, a regression, a steered mean: answers to --invite.")
 @click.option("--model", type=click.Path(file_okay=False, path_type=Path), help="The new folder of a synthetic table.")
-@click.option("--mixed", type=_PATH, multiple=True, help="A batch that the mixer handed on; several: one option each.")
 @insist_option
-def release(study_file: Path, file: Any, asked: Releasing, invite_out: Path | None, **given: Any) -> None:
+def release(
+    study_file: Path, file: Any, asked: Releasing, trial_opt_in: float | None, model: Path | None
+) -> None:
     """Publish the answers to all questions of a study, under one promise, charged once.
 
     DATA holds trusted people's values and the reports that `hybridp randomise STUDY.toml` wrote. With --mixed, people
-    whose reports went through the study's mixer take part too.
+    whose reports went through the study's mixer take part too. Records, points, a regression and a steered mean are
+    answered in --reports to an --invite, which --invite-out writes (of points, `hybridp plan`).
     """
     with said_of_file(study_file):
         study = read_study(study_file)
-        if asked.collection is not None and asked.ledger is None:
-            raise InvalidInput(
-                f"`collection` must go with --ledger, which charges it once. Got {asked.collection} alone."
-            )
         tables = [question.name for question in study.questions if question.kind == "table"]
-        if tables and given["model"] is None:
+        if tables and model is None:
             raise InvalidInput(
                 f"`model` must be given for `{tables[0]}`: the folder that keeps its data set. Got none."
             )
-        new = asked.ledger is not None and not asked.ledger.exists()
-        if invite_out is not None:
-            _invite(study, file, invite_out, asked)
-            return
-        with progress() as bar:
-            bar.add_task("reading and adding up", total=None)
-            found = study.release(file, ledger=asked.ledger, **asked.run, **given)
-        if new:
-            trial = "It is for trials only: a release refuses it. " if found.simulated else ""
-            note(f"Created {asked.ledger}: each group may spend what this study promises, once. {trial}".rstrip())
-        asked.finish(found)
-        if given["model"] is not None:
-            note(
-                f"The synthetic data set is in {given['model']}: `hybridp synth answer` and `sample` use it, for free."
-            )
-
-
-def _invite(study: Study, data: Any, out: Path, asked: Releasing) -> None:
-    made = study.invite(out, data, ledger=asked.ledger, table=asked.table, rng=asked.rng)
-    said = f"{made['question']}: the invitation for the devices is in {out}."
-    present(made, lambda: click.echo(said), f"the invitation is in {out}", out_file=None, as_json=asked.as_json)
+        release_study(study, file, asked, trial_opt_in=trial_opt_in, model=model)
+        if model is not None:
+            note(f"The synthetic data set is in {model}: `hybridp synth answer` and `sample` use it, for free.")

@@ -10,8 +10,7 @@ import click
 from hybridp.cli.common import emit, insist_option, json_option, note, progress, rows_argument, table
 from hybridp.cli.options import Later, command, must_not_join, options_of, some
 from hybridp.cli.options import trust_options as who_trusts
-from hybridp.cli.randomise import Writing
-from hybridp.cli.releasing import Releasing
+from hybridp.cli.releasing import Releasing, Writing, said_randomised
 from hybridp.cli.synth_study import must_have_torch, public_schema, schema_options, workload_of
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import PureDP
@@ -31,9 +30,8 @@ _SETTLED = ("columns", "schema", "bins", "other", "marginals", "thresholds", "la
 @options_of(
     question=some(Table, "marginals", "thresholds", "law", "most_queries", "workload_seed", later=True),
     stated_promise=some(Promise, "epsilon", later=True),
-    asked=Writing,
+    asked=some(Writing, "out", "keep", "overwrite", "seed", "table", "as_json", "invite"),
 )
-@click.option("--invite", "invite_file", type=_PATH, help="The invitation to answer, which states the rest.")
 @insist_option
 def randomise(
     file: Path,
@@ -45,7 +43,6 @@ def randomise(
     question: Later,
     stated_promise: Later,
     asked: Writing,
-    invite_file: Path | None,
 ) -> None:
     """Replace each local person's row by one report on one of the stated marginals, private by itself.
 
@@ -58,13 +55,14 @@ def randomise(
     """
     from hybridp.device.files import write_marginal_reports
     from hybridp.device.stated import must_accept
+    from hybridp.protocols.devices import Randomised
     from hybridp.public.synth_reports import MarginalInvite
 
-    if invite_file is not None:
+    if asked.invite is not None:
         from hybridp.protocols.synth_chosen import read_invitation
 
         must_not_join("invite", *_SETTLED)
-        invite = read_invitation(invite_file).invite
+        invite = read_invitation(asked.invite).invite
         must_accept(invite.guarantee, stated_promise.values["epsilon"])
     else:
         _stated(bool(question.values["thresholds"] or question.values["marginals"]))
@@ -78,16 +76,13 @@ def randomise(
             file, invite, asked.out, trust=trust, table=asked.table, overwrite=asked.overwrite, keep=asked.kept,
             rng=asked.rng,
         )  # fmt: skip
-    document = {
-        "randomised": written,
-        "mechanism": invite.text,
-        "marginals": len(invite.marginals),
-        "left_out": left_out,
-        "epsilon": invite.guarantee.epsilon,
-        "randomness": asked.rng.label,
-    }
-    drawn = drawn_trust(trust)
-    asked.finish(document, written, invite.guarantee, left_out=left_out, by=f" by {invite.text}", drawn=drawn)
+    drawn, counts = drawn_trust(trust), ({"table": written}, {"table": invite.text})
+    simulated = asked.rng.simulated or drawn
+    found = Randomised(
+        str(asked.out), *counts, tuple(left_out), simulated, asked.rng.label, promise=invite.guarantee
+    )
+    document = {**found.alone(told="randomised"), "marginals": len(invite.marginals)}
+    said_randomised(found, asked, document, invite.guarantee, drawn=drawn)
 
 
 def _stated(stated: bool) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from hybridp.curator.mean import Columns
-from hybridp.curator.sources import CHOICES, NUMBERS, Rows, TableLike, must_be_public, open_rows
+from hybridp.curator.sources import Rows, TableLike, must_be_public, open_rows
 from hybridp.public.trust import Trusts, label_column
 from hybridp.tables.groups import group_sizes as sizes_of
 from hybridp.tables.groups import kept_by_group, rows_of
@@ -15,11 +15,11 @@ __all__ = ["group_sizes", "grouped", "rows_of", "sizes"]
 
 
 @contextmanager
-def grouped(rows: Rows, by: str, columns: Columns, option: str, missing: object) -> Iterator[Rows]:
-    """The columns of a release, kept beside everybody's group; `option` is what the column of the value is called."""
-    rows.need(option, columns.value)
+def grouped(rows: Rows, by: str, columns: Columns, ways: str, missing: object) -> Iterator[Rows]:
+    """The columns of a release, kept beside everybody's group; `ways` says how one may state what is `missing`."""
+    rows.need("column", columns.value)
     if rows.trust is None or rows.trust.everyone != "local":
-        rows.need_missing(columns.value, missing, NUMBERS if option == "value" else CHOICES)
+        rows.need_missing(columns.value, missing, ways)
     report = columns.report
     beside = () if report is None else (report, f"{report}_mechanism", f"{report}_batch")
     own = (columns.value, label_column(columns.trust), columns.person, columns.record_key, columns.record_id)

@@ -147,7 +147,7 @@ def read(
     Reports that name no mechanism are refused too, unless the invitation's is assumed. `digest` names the reports.
     """
     columns = _reported(rows, columns)
-    rows.need("value", columns.value)
+    rows.need("column", columns.value)
     says = True if local_raw else check_mechanism(rows, columns, invite.text, invite.simulated_text)
     query = replace(_query(columns, invite, local_raw=local_raw), count_clipped=count_clipped, sum_squares=sum_squares)
     found = tables.mean_totals(rows, query)
@@ -181,7 +181,7 @@ def read_answers(answers: Entrusted, bounds: Bounds, local: LocalSummary) -> Tot
 
 def check_mechanism(rows: tables.Rows, columns: Columns, real: str, simulated: str) -> bool | None:
     """Refuse reports made by another mechanism than announced; True when they say that they were simulated."""
-    rows.need("value", columns.value)  # before the reports, which name it too: a misspelt column is heard of as one
+    rows.need("column", columns.value)  # before the reports, which name it too: a misspelt column is heard of as one
     if columns.report is None:
         return None
     return tables.check_mechanism(rows, label_column(columns.trust), f"{columns.report}_mechanism", real, simulated)

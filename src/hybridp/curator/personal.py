@@ -58,7 +58,7 @@ def read(
 ) -> tuple[tables.PersonalTotals, ReportsFound]:
     """Totals of both groups by epsilon, in one scan, and what the reports say of themselves. RAW: stays here."""
     rows.need("epsilon-column", epsilon)
-    rows.need("value", columns.value)
+    rows.need("column", columns.value)
     text = own_epsilon_text(bounds, (columns.value,))
     says = True if local_raw else check_mechanism(rows, columns, text, f"{text} SIMULATED")
     reach = 1 + 2 / math.tanh(0.0005)  # the longest report of anybody's, at epsilon 0.001

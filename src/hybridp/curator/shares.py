@@ -90,7 +90,7 @@ def read(
     """Both groups' counts. Reports of another mechanism, or of none unless it is assumed, are refused."""
     if columns.report not in rows.columns:  # fine when nobody is local; refused below when somebody is
         columns = replace(columns, report=None)
-    rows.need("choice", columns.value)
+    rows.need("column", columns.value)
     says = True if local_raw else check_mechanism(rows, columns, invite.text, invite.simulated_text)
     query = share_query(columns, invite.question, local_raw=local_raw, joint=joint)
     sets = isinstance(invite.oracle, SubsetSelection)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import csv
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,12 @@ from hybridp.device.files import (
     write_share_reports,
     write_without,
 )
+from hybridp.device.stated import must_accept
 from hybridp.errors import InvalidInput, must
 from hybridp.protocols import asked, heavy_files, kmeans_files, regression_files, steered, steered_mean_files, vector
 from hybridp.protocols.mixed import written_levels
 from hybridp.public.bounds import Bounds
+from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.messages import BATCH, Invite
 from hybridp.public.shuffling import Mixing
 from hybridp.public.study import (
@@ -35,6 +38,7 @@ from hybridp.public.study import (
     Declaration,
     Grouped,
     Number,
+    Promise,
     Question,
     Records,
     Regression,
@@ -42,10 +46,10 @@ from hybridp.public.study import (
     Vector,
     needs_invitation,
 )
-from hybridp.public.trust import Answering, TrustRule, label_column, rule_of
+from hybridp.public.trust import Answering, TrustRule, drawn_trust, label_column, rule_of
 from hybridp.randomness import Randomness, secure
 
-__all__ = ["Randomised", "randomise_study"]
+__all__ = ["Randomised", "answer_invitation", "randomise_study"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,10 @@ class Randomised:
     randomness: str
     mixing: Mixing | None = None
     levels: Mapping[str, Any] | None = None
+    promise: PureDP | ApproxDP | None = None
+    """What every report keeps by itself; None where everyone has their own epsilon, or questions differ."""
+    windows: Mapping[str, Any] = field(default_factory=dict)
+    """Where an invitation asks within."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for programs: what `--json` prints."""
@@ -76,6 +84,24 @@ class Randomised:
             **({} if self.levels is None else {"batch": dict(self.levels)}),
         }
 
+    def alone(self, stated: Promise | None = None, *, told: str = "randomised") -> dict[str, Any]:
+        """The same of one question alone; `stated` is what the study promises, None where an invitation says it."""
+        ((name, sent),) = self.reports.items()
+        said: Any = self.promise if stated is None or stated.personal else stated
+        batch = {} if self.mixing is None else self.mixing.to_dict(sent)
+        return {
+            "out": self.out,
+            told: sent,
+            "mechanism": self.mechanisms[name],
+            "left_out": list(self.left_out),
+            "epsilon": "personal" if said is None else said.epsilon,
+            "delta": 0.0 if said is None else said.delta,
+            "randomness": self.randomness,
+            "simulated": self.simulated,
+            **self.windows,
+            **(batch if self.levels is None else self.levels),
+        }
+
 
 def randomise_study(
     study: Declaration,
@@ -88,6 +114,7 @@ def randomise_study(
     overwrite: bool = False,
     kept: tuple[str, ...] = (),
     mixed: bool = False,
+    trust: TrustRule | None = None,
     rng: Randomness | None = None,
 ) -> Randomised:
     """Replace every local person's answers by reports, each at its question's part of the promise.
@@ -98,13 +125,14 @@ def randomise_study(
     With an `invite`, the one question of kind records, points or regression that it is to is answered, in its own file:
     `out`, or beside the copy in `reports` where every local person answers one drawn question, since both must know
     which. With `mixed`, everybody in the table trusts the study's mixer, and their reports alone are written, as a
-    batch.
+    batch. `trust` stands in for the study's own rule.
     """
     rng = secure() if rng is None else rng
     data = with_public(data, study.people.public)
     if mixed:
         return _write_batch(study, data, out, invite, kept, {"table": table, "overwrite": overwrite}, rng)
-    rule = asked.trust_rule(study)
+    rule = asked.trust_rule(study) if trust is None else trust
+    drawn = rng.simulated or drawn_trust(rule)
     beside_table = study.drawn and any(needs_invitation(q) for q in study.questions)
     if not beside_table:
         must(reports is None, "reports", "must go with an invitation to one of several drawn questions", reports)
@@ -123,7 +151,7 @@ def randomise_study(
             data, marginal, out, trust=rule, table=table, overwrite=overwrite, keep=kept, rng=rng
         )
         return Randomised(
-            str(out), {alone.name: sent}, {alone.name: marginal.text}, tuple(gone), rng.simulated, rng.label
+            str(out), {alone.name: sent}, {alone.name: marginal.text}, tuple(gone), drawn, rng.label
         )
     if not places:
         if isinstance(alone, Table):
@@ -136,6 +164,7 @@ def randomise_study(
         )
     count: dict[str, int] = {}
     texts: dict[str, str] = {}
+    promise: PureDP | ApproxDP | None = None
     read = {name for i in places for name in study.questions[i].columns_read}
     # Trusted people's records and points are of use to the release; local people tell theirs elsewhere, if at all.
     elsewhere = {name for q in study.questions for name in q.columns_read} - read
@@ -187,7 +216,7 @@ def randomise_study(
                 own = asked.vector_study(study, i).invite
                 columns = asked.vector_columns(study, i, rule)
                 written, gone = vector.write_reports(source, own, columns, target, **where, asked=one, rng=rng)  # type: ignore[arg-type]
-                texts[question.name] = replace(own, question=columns.values).text
+                texts[question.name], promise = replace(own, question=columns.values).text, own.promise
             elif isinstance(question, (Choice, Count)) or (isinstance(question, Grouped) and question.by_private):
                 private = isinstance(question, Grouped) and question.by_private
                 both = asked.joint_study(study, i) if private else None
@@ -197,17 +226,18 @@ def randomise_study(
                     table=table if step == 0 else None, overwrite=overwrite or not last, keep=other, asked=one, rng=rng,
                     joint=None if both is None else both.joint, missing=getattr(question, "missing", None),
                 )  # fmt: skip
-                texts[question.name] = chosen.text
+                texts[question.name], promise = chosen.text, chosen.promise
             else:
                 written, texts[question.name], gone = _write_number(
                     study, i, source, rule, target, where if one is None else {**where, "asked": one}, rng
                 )
+                promise = None if study.promise.personal else asked.mean_study(study, i).invite.promise
             count[question.name] = written
             if step == 0 and not elsewhere and not study.drawn:
                 left_out = [name for name in gone if name not in names]
             carried += study.report_columns(question)
             source = target
-    return Randomised(str(out), count, texts, tuple(left_out), rng.simulated, rng.label)
+    return Randomised(str(out), count, texts, tuple(left_out), drawn, rng.label, promise=promise)
 
 
 def _write_number(
@@ -261,7 +291,7 @@ def _write_batch(
         text = replace(invite, question=at.values).text
     elif isinstance(question, Choice):
         invite, columns = asked.share_study(study, 0).mixed_invite, asked.share_columns(study, 0, None)
-        whole |= {"trust": None, "person": columns.person, "report": columns.report}
+        whole |= {"trust": None, "person": columns.person, "report": columns.report, "missing": question.missing}
         written, _ = write_share_reports(data, invite, out, **whole)
         text = invite.text
     else:
@@ -273,8 +303,8 @@ def _write_batch(
         )
         if by_level is not None and own is not None:
             levels = written_levels(by_level, out, own)
-    found = {question.name: written}
-    return Randomised(str(out), found, {question.name: text}, (), rng.simulated, rng.label, mixing, levels)
+    found, promise = {question.name: written}, None if mixing is None else PureDP(mixing.epsilon)
+    return Randomised(str(out), found, {question.name: text}, (), rng.simulated, rng.label, mixing, levels, promise)
 
 
 def _invited(study: Declaration) -> tuple[int, Question]:
@@ -309,26 +339,95 @@ def _batch_of(reports: Path) -> str | None:
 def _answer_invitation(
     study: Declaration, data: Any, out: Path, invite: Path, trust: Any, table: str | None, rng: Randomness
 ) -> Randomised:
+    """The answers to an invitation, which must be to the study's own question."""
     i, question = _invited(study)
+    told: dict[str, Any] = {"trust": trust, "person": study.people.column, "table": table, "rng": rng}
     if isinstance(question, Records):
         columns = asked.record_columns(study, i, trust)
         heavy_files.invitation_to(asked.heavy_study(study, i), columns, invite)
-        text = heavy_files.read_invitation(invite)[1]
-        people = heavy_files.write_record_reports(data, invite, columns, out, table=table, rng=rng)
+        told |= {"record": columns.record, "record_key": columns.record_key, "record_id": columns.record_id}
     elif isinstance(question, Number):
         number = asked.number_columns(study, i, trust)
-        said = steered_mean_files.invitation_to(asked.mean_study(study, i), number.value, invite)
-        where = {"person": number.person, "missing": number.missing, "table": table, "report": number.report}
-        people, text, gone = steered.write_answers(data, said.invite, out, trust=trust, rng=rng, **where)
-        names = {question.name: people}, {question.name: text}
-        return Randomised(str(out), *names, tuple(gone), rng.simulated, rng.label)
+        steered_mean_files.invitation_to(asked.mean_study(study, i), number.value, invite)
+        told |= {"missing": number.missing, "report": number.report}
     elif isinstance(question, Regression):
         own, at = asked.regression_study(study, i), asked.regression_columns(study, i, trust)
-        text = regression_files.invitation_to(own, at, invite).text
-        people, _ = regression_files.write_reports(
-            data, invite, out, trust=trust, person=at.person, table=table, rng=rng
-        )
+        regression_files.invitation_to(own, at, invite)
     else:
-        _, text = kmeans_files.invitation_to(asked.kmeans_study(study, i), asked.point_columns(study, i, trust), invite)
-        people = kmeans_files.write_point_reports(data, invite, out, trust=trust, table=table, rng=rng)
-    return Randomised(str(out), {question.name: people}, {question.name: text}, (), rng.simulated, rng.label)
+        kmeans_files.invitation_to(asked.kmeans_study(study, i), asked.point_columns(study, i, trust), invite)
+    what = "mean" if isinstance(question, Number) else question.kind
+    found = answer_invitation(what, data, out, invite, **told)
+    return replace(
+        found,
+        reports={question.name: found.reports[what]},
+        mechanisms={question.name: found.mechanisms[what]},
+    )
+
+
+def answer_invitation(
+    what: str,
+    data: Any,
+    out: Path,
+    invite: Path,
+    *,
+    accepts: tuple[float | None, float] | None = None,
+    trust: Any = None,
+    person: str | None = None,
+    record: tuple[str, ...] = (),
+    record_key: str | None = None,
+    record_id: str | None = None,
+    missing: float | str | None = None,
+    report: str = "report",
+    kept: tuple[str, ...] = (),
+    mixed: bool = False,
+    overwrite: bool = False,
+    table: str | None = None,
+    rng: Randomness | None = None,
+) -> Randomised:
+    """Local people's answers to an invitation to a mean, quantiles, a regression, records or points, as `what` says.
+
+    `accepts` is the most that people accept, epsilon and delta: an invitation that asks for more is refused. Without
+    `trust` all rows are local. With `mixed` people trust the mixer that an invitation to records states.
+    """
+    rng = secure() if rng is None else rng
+    where: dict[str, Any] = {"table": table, "rng": rng}
+    gone: list[str] = []
+    windows: dict[str, Any] = {}
+    mixing: Mixing | None = None
+    promise: PureDP | ApproxDP
+    write: Callable[..., Any]
+    if what in ("mean", "quantiles"):
+        said: Any = (steered_mean_files if what == "mean" else steered).read_invitation(invite)
+        promise = said.invite.promise
+        windows = {"window": said.natural} if what == "mean" else {"windows": said.natural()}
+        write = partial(
+            steered.write_answers, data, said.invite, out, trust=trust, person=person, missing=missing, report=report,
+            kept=kept, overwrite=overwrite,
+        )  # fmt: skip
+    elif what == "records":
+        own, text = heavy_files.invited_study(invite), heavy_files.read_invitation(invite, mixed=mixed)[1]
+        promise, mixing = own.local_guarantee, own.mixing if mixed else None
+        promise = promise if mixing is None else replace(promise, epsilon=mixing.epsilon)
+        rule = TrustRule(everyone="local") if trust is None else trust
+        must(person is not None, "person", "must be given: one record a person is reported", "nothing")
+        columns = heavy_files.RecordColumns(str(person), record, rule, record_key, record_id)
+        write = partial(heavy_files.write_record_reports, data, invite, columns, out, mixed=mixed)
+    elif what == "regression":
+        asked_of = regression_files.read_invitation(invite)
+        promise, text = asked_of.question.guarantee, asked_of.text
+        write = partial(regression_files.write_reports, data, invite, out, trust=trust, person=person)
+    else:
+        points = kmeans_files.read_invitation(invite)
+        promise, text = PureDP(points[0].guarantee.epsilon), points[3]
+        write = partial(kmeans_files.write_point_reports, data, invite, out, trust=trust)
+    if accepts is not None:
+        must_accept(promise, *accepts)
+    sent: Any = write(**where)
+    if what in ("mean", "quantiles"):
+        sent, text, gone = sent
+    elif what == "regression":
+        sent = sent[0]
+    counts = {what: sent}, {what: text}
+    return Randomised(
+        str(out), *counts, tuple(gone), rng.simulated, rng.label, mixing, promise=promise, windows=windows
+    )

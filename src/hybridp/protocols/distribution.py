@@ -232,7 +232,7 @@ def release_distribution(
     draft = None if invite_out is None else Draft.checked(invite_out)
     invite = replace(study.invite, question=(columns.value,))
     opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
-    opened |= {"reads": {"value": columns.value}, "missing": columns.missing, "raw": simulate_local}
+    opened |= {"reads": {"column": columns.value}, "missing": columns.missing, "raw": simulate_local}
     trial = rng.simulated or simulate_local
     held: BinnedReports | None = None
     digest: str | None = None

@@ -24,7 +24,7 @@ from hybridp.blend.shares import blend_shares
 from hybridp.curator import groups as curating
 from hybridp.curator import shares as counting
 from hybridp.curator.mean import Columns
-from hybridp.curator.sources import TableLike, must_be_public, must_read_again, open_rows
+from hybridp.curator.sources import CHOICES, NUMBERS, TableLike, must_be_public, must_read_again, open_rows
 from hybridp.errors import must
 from hybridp.ledger import Ledger
 from hybridp.protocols import mean as means
@@ -90,7 +90,7 @@ def release_groups(
     with (
         spending(ledger, first, own, trial=trial, path=path) as entries,
         open_rows(path, **opened) as rows,
-        curating.grouped(rows, grouping.column, columns, "value" if name == "mean" else "choice", stated) as every,
+        curating.grouped(rows, grouping.column, columns, NUMBERS if name == "mean" else CHOICES, stated) as every,
     ):
         whole = _read(every, study, columns, **told)
         sizes = grouping.sized(curating.sizes(every, grouping.column, columns))

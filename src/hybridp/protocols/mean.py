@@ -299,7 +299,7 @@ def _release_number(
     digest = None if tally is None else tally.origin.digest(tally.to_dict())
     trial = rng.simulated or simulate_local
     opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
-    opened |= {"reads": {"value": columns.value}, "missing": columns.missing, "raw": simulate_local}
+    opened |= {"reads": {"column": columns.value}, "missing": columns.missing, "raw": simulate_local}
 
     def asked() -> tuple[list[Charge], list[Charge]]:
         charges = [c for c in study.charges(purpose, collection) if mixed or c.people != "shuffled"]

@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from itertools import chain
+from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -22,13 +23,37 @@ from hybridp.public.trust import Trusts, label_column
 from hybridp.release.receipt import Asked, Receipt, plain
 
 __all__ = ["ASKED_BEFORE", "FLOOR", "answered_after", "kept", "looked", "must_have_paid", "on_reports"]
-__all__ += ["paid_rows", "spending", "undecided", "warned"]
+__all__ += ["paid_rows", "paying", "spending", "undecided", "warned"]
 
 Guarantee = PureDP | ApproxDP
 T = TypeVar("T")
 ASKED_BEFORE = (
     "the answer to an invitation reads, draws and charges nothing of trusted people again: they were asked before"
 )
+
+
+@contextmanager
+def paying(
+    ledger: Ledger | str | PathLike[str] | None, totals: Mapping[str, Guarantee], *, trial: bool
+) -> Iterator[Ledger | None]:
+    """The ledger; a missing file is made with these totals, and goes again if nothing was charged.
+
+    A release that is refused must not decide what people are promised.
+    """
+    if ledger is None or isinstance(ledger, Ledger):
+        yield ledger
+        return
+    place = Path(ledger)
+    if place.exists():
+        yield Ledger.open(place)
+        return
+    made = Ledger.create(place, totals, trial=trial)
+    try:
+        yield made
+    except BaseException:
+        if all(entry.state == "void" for entry in made.history()):
+            place.unlink(missing_ok=True)
+        raise
 
 
 @contextmanager

@@ -320,7 +320,7 @@ def combine_reports(
     *,
     table: str | None = None,
     ledger: Ledger | None = None,
-    purpose: str = _PURPOSE,
+    purpose: str | None = None,
     collection: str | None = None,
     level: float | None = None,
     joint: bool = False,
@@ -337,7 +337,7 @@ def combine_reports(
     # Reports are private already: they are read before the charge, which names them.
     must_not_ask(path if ledger is not None else None)
     told = curating.read_reports(path, invite.question, invite.text, table=table, assume=assume_mechanism)
-    promise = invite.question.guarantee
+    promise, purpose = invite.question.guarantee, purpose or f"regression of {invite.columns[-1]}"
     charges = [Charge("local", promise, invite.text, purpose, digest=told.digest, collection=collection)]
     with spending(ledger, charges, trial=invite.simulated) as entries:
         columns = VectorColumns(invite.columns, None, missing=invite.missing)

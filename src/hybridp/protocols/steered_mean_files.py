@@ -68,7 +68,7 @@ def release_steered(
     reports = [c for c in study.charges(purpose, None) if c.people == "local"] if simulate_local else []
     opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
     opened |= {"missing": columns.missing, "raw": simulate_local}
-    opened |= {"reads": {"value": columns.value}, "undecided": True, "trial": rng.simulated or simulate_local}
+    opened |= {"reads": {"column": columns.value}, "undecided": True, "trial": rng.simulated or simulate_local}
     with paid_rows(path, [*most, *reports], [], ledger, **opened) as (rows, entries, counted):
         assert counted is not None
         local = counted.local if local_people is None or simulate_local else local_people
@@ -134,7 +134,7 @@ def steered_way(
     check_steered(own)
     invite, reports = answered
     if invite is None or reports is None:
-        rule = "must be given with the reports that answer it; without both it is a trial, with simulate-local"
+        rule = "must be given with its reports (--invite-out writes it); without both: a trial, with --simulate-local"
         must(run["simulate_local"], "invite", rule, "none")
         local = [charge for charge in own.charges(purpose, None) if charge.people == "local"]
         how: dict[str, Any] = {"table": run["table"], "simulate_local": True, "purpose": purpose, "rng": run["rng"]}

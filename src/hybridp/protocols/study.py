@@ -24,10 +24,11 @@ from hybridp.curator.synth_groups import read_groups
 from hybridp.errors import InvalidInput, NotShown, UnusablePublicRows, must
 from hybridp.ledger import Charge, Ledger, Shared, together
 from hybridp.protocols import asked, heavy_files, kmeans_files, regression_files
+from hybridp.protocols.distribution import release_distribution
 from hybridp.protocols.groups import release_groups
 from hybridp.protocols.joint import release_joint
 from hybridp.protocols.mean import kept, on_reports, release_mean, spending
-from hybridp.protocols.number import release_number
+from hybridp.protocols.number import release_number, steered_number
 from hybridp.protocols.paying import answered_after, must_have_paid
 from hybridp.protocols.personal import release_personal_mean
 from hybridp.protocols.regression import release_regression
@@ -35,7 +36,8 @@ from hybridp.protocols.shares import release_shares
 from hybridp.protocols.steered_mean_files import steered_way
 from hybridp.protocols.synth import fit_file
 from hybridp.protocols.synth_mixed import charge_for_reports, fit_groups
-from hybridp.protocols.ticks import release_ticks
+from hybridp.protocols.tally import tally_for
+from hybridp.protocols.ticks import TickStudy, release_ticks
 from hybridp.protocols.vector import release_vector_mean
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.study import (
@@ -109,6 +111,8 @@ def release_study(
     assume_mechanism: bool = False,
     files: Files = NO_FILES,
     mixed: Sequence[Any] = (),
+    tally: Path | None = None,
+    phases: Sequence[float] = (),
     rng: Randomness | None = None,
 ) -> Release:
     """Release the answers to all questions from a table of trusted values and local reports.
@@ -116,7 +120,8 @@ def release_study(
     Every person is promised the study's guarantee by all answers together: trusted people against whoever sees them,
     local people against everyone. With `simulate_local` local rows are raw and randomised here: a trial, and marked as
     such. `trust` stands in for the study's own rule. `mixed` are the batches that the study's mixer handed on, each a
-    table of reports; people in them are protected as the receipt says of every batch.
+    table of reports; people in them are protected as the receipt says of every batch. A `tally` of the reports on the
+    only question stands in for local rows; `phases` of its quantiles are asked one after another, in a trial.
     """
     rng = secure() if rng is None else rng
     rule = asked.trust_rule(study) if trust is None else trust
@@ -124,15 +129,23 @@ def release_study(
     twice = any(asked.grouping(study, i) is not None for i in range(len(study.questions)))
     must_read_again(data, len(study.questions) + twice)
     asked.must_declare(study, data := with_public(data, study.people.public))
-    rule_of_mixed = "must go with a study that has a mixer: its section [mixer] says how small a batch may be"
+    rule_of_mixed = "must go with a study that has a mixer: --batch, or [mixer], says how small a batch may be"
     must(not mixed or study.mixer is not None, "mixed", rule_of_mixed, f"{len(mixed)} without one")
-    run = {
+    run: dict[str, Any] = {
         "table": table,
         "simulate_local": simulate_local,
         "assume_mechanism": assume_mechanism,
         "rng": rng,
         **({"mixed": mixed} if study.mixer is not None else {}),
     }
+    if tally is not None:
+        run["tally"] = tally_for(study, tally)
+        collection = run["tally"].origin.stands_in(run["tally"].origin.mechanism, collection)
+    if phases:
+        first = study.questions[0]
+        alone = len(study.questions) == 1 and isinstance(first, Number) and not first.summed
+        must(alone, "phases", "must go with quantiles of a study's only question", f"them beside {first.name}")
+        run["phases"] = tuple(phases)
     labels: Any = keyed(rule, rng.words(2).tolist()) if drawn_trust(rule) else rule  # one draw for all questions
     with _appearing(files) as drafts:
         return _release(study, data, rule, labels, drafts, run, ledger, collection)
@@ -190,7 +203,8 @@ def published(study: Declaration, answers: Mapping[str, Any], entries: tuple[int
     receipt = replace(receipt, assumes=receipt.assumes + _guessed(study), ledger_entries=paid)
     facts = {name: next(iter(answer.questions.values())) for name, answer in answers.items()}
     models = {name: answer for name, answer in answers.items() if not isinstance(answer, Release)}
-    return Release(facts, study.level, receipt, study.title, joined=True, models=models)
+    level = study.level if models or len(answers) > 1 else next(iter(answers.values())).level
+    return Release(facts, level, receipt, study.title, joined=True, models=models)
 
 
 def answered_once(study: Declaration) -> tuple[str, ...]:
@@ -286,8 +300,6 @@ def _way(study: Declaration, i: int, data: Any, trust: Any, files: Files, run: M
             return _by_group(study, i, data, trust, run)
         case Number():
             return _number(study, i, data, trust, run)
-        case Choice() if question.several is not None:
-            return _ticks(study, i, data, trust, run)
         case Choice() | Count():
             return _choice(study, i, data, trust, run)
         case Vector():
@@ -316,32 +328,38 @@ def _number(study: Declaration, i: int, data: Any, trust: Any, run: Mapping[str,
     columns, purpose = asked.number_columns(study, i, trust), study.questions[i].name
     if study.questions[i].statistics != ("mean",):  # type: ignore[attr-defined]
         several = asked.number_study(study, i)
-        return _Way(
-            *_parted(several.charges(purpose, None), run),
-            lambda shared: release_number(data, several, columns, ledger=shared, purpose=purpose, **run),
-        )
-    own = asked.mean_study(study, i)
+        counted = several.distribution
+
+        def answer(shared: Shared) -> Release:
+            told = {"ledger": shared, "purpose": purpose, **run}
+            if several.mean is not None or counted is None:
+                return release_number(data, several, columns, **told)
+            return steered_number(several, columns.value, release_distribution(data, counted, columns, **told))
+
+        return _Way(*_parted(several.charges(purpose, None), run), answer)
+    return _plain(release_mean, asked.mean_study(study, i), study, i, data, columns, run)
+
+
+def _plain(
+    release: Callable[..., Any], own: Any, study: Declaration, i: int, data: Any, columns: Any, run: Mapping[str, Any],
+    *more: Any, **told: Any,
+) -> _Way:  # fmt: skip
+    """A question that one release answers, by its own study and columns, and what `more` it is told."""
+    purpose = study.questions[i].name
     return _Way(
         *_parted(own.charges(purpose, None), run),
-        lambda shared: release_mean(data, own, columns, ledger=shared, purpose=purpose, **run),
+        lambda shared: release(data, own, columns, *more, ledger=shared, purpose=purpose, **told, **run),
     )
 
 
 def _by_group(study: Declaration, i: int, data: Any, trust: Any, run: Mapping[str, Any]) -> _Way:
-    number, groups, purpose = isinstance(study.questions[i], Number), asked.grouping(study, i), study.questions[i].name
-    own: Any = asked.mean_study(study, i) if number else asked.share_study(study, i)
+    number, groups = isinstance(study.questions[i], Number), asked.grouping(study, i)
     columns = asked.number_columns(study, i, trust) if number else asked.share_columns(study, i, trust)
     assert groups is not None
     if groups.private:
-        joint = asked.joint_study(study, i)
-        return _Way(
-            *_parted(joint.charges(purpose, None), run),
-            lambda shared: release_joint(data, joint, columns, ledger=shared, purpose=purpose, **run),
-        )
-    return _Way(
-        *_parted(own.charges(purpose, None), run),
-        lambda shared: release_groups(data, own, columns, groups, ledger=shared, purpose=purpose, **run),
-    )
+        return _plain(release_joint, asked.joint_study(study, i), study, i, data, columns, run)
+    own: Any = asked.mean_study(study, i) if number else asked.share_study(study, i)
+    return _plain(release_groups, own, study, i, data, columns, run, groups)
 
 
 def _personal(study: Declaration, i: int, data: Any, trust: Any, run: Mapping[str, Any]) -> _Way:
@@ -356,31 +374,16 @@ def _personal(study: Declaration, i: int, data: Any, trust: Any, run: Mapping[st
 
 
 def _choice(study: Declaration, i: int, data: Any, trust: Any, run: Mapping[str, Any]) -> _Way:
-    own, columns = asked.share_study(study, i), asked.share_columns(study, i, trust)
-    purpose = study.questions[i].name
+    own, columns = asked.choice_study(study, i), asked.share_columns(study, i, trust)
+    if isinstance(own, TickStudy):
+        return _plain(release_ticks, own, study, i, data, columns, run)
     counted = isinstance(study.questions[i], Count)
-    return _Way(
-        *_parted(own.charges(purpose, None), run),
-        lambda shared: release_shares(data, own, columns, ledger=shared, purpose=purpose, as_count=counted, **run),
-    )
-
-
-def _ticks(study: Declaration, i: int, data: Any, trust: Any, run: Mapping[str, Any]) -> _Way:
-    own, columns = asked.tick_study(study, i), asked.share_columns(study, i, trust)
-    purpose = study.questions[i].name
-    return _Way(
-        *_parted(own.charges(purpose, None), run),
-        lambda shared: release_ticks(data, own, columns, ledger=shared, purpose=purpose, **run),
-    )
+    return _plain(release_shares, own, study, i, data, columns, run, as_count=counted)
 
 
 def _vector(study: Declaration, i: int, data: Any, trust: Any, run: Mapping[str, Any]) -> _Way:
-    own, columns = asked.vector_study(study, i), asked.vector_columns(study, i, trust)
-    purpose = study.questions[i].name
-    return _Way(
-        *_parted(own.charges(purpose, None), run),
-        lambda shared: release_vector_mean(data, own, columns, ledger=shared, purpose=purpose, **run),
-    )
+    columns = asked.vector_columns(study, i, trust)
+    return _plain(release_vector_mean, asked.vector_study(study, i), study, i, data, columns, run)
 
 
 def _records(study: Declaration, i: int, data: Any, trust: Any, files: Files, run: Mapping[str, Any]) -> _Way:
@@ -420,13 +423,11 @@ def _records(study: Declaration, i: int, data: Any, trust: Any, files: Files, ru
 
 def _points(study: Declaration, i: int, data: Any, trust: Any, files: Files, run: Mapping[str, Any]) -> _Way:
     question = study.questions[i]
-    own, columns, (invite, reports) = (
-        asked.kmeans_study(study, i),
-        asked.point_columns(study, i, trust),
-        _answered(question, files),
-    )
+    own, columns = asked.kmeans_study(study, i), asked.point_columns(study, i, trust)
+    invite, reports = _answered(question, files, mixed="tally" in run)
     uses_local = run["simulate_local"] or invite is not None
-    charges = own.charges(question.name, groups=("trusted", "local") if uses_local else ("trusted",))
+    told = {} if invite is None else {"reports": kmeans_files.invitation_to(own, columns, invite)[1]}
+    charges = own.charges(question.name, groups=("trusted", "local") if uses_local else ("trusted",), **told)
     return _Way(
         *_parted(charges, run),
         lambda shared: kmeans_files.release_kmeans(
@@ -462,7 +463,7 @@ def _regression(study: Declaration, i: int, data: Any, trust: Any, files: Files,
 
 
 def _answered(question: Question, files: Files, *, mixed: bool = False) -> tuple[Path | None, Path | None]:
-    """The invitation and the reports that answer it: both, or neither. Where some are mixed nobody need be local."""
+    """The invitation and the reports that answer it: both, or neither; mixed or in a tally, they are elsewhere."""
     invite, reports = files.invites.get(question.name), files.reports.get(question.name)
     rule = f"must be given together with the invitation, for {question.name}"
     must((invite is None) == (reports is None) or (mixed and reports is None), "reports", rule, reports)

@@ -24,6 +24,7 @@ from hybridp.curator.sources import Rows, open_rows, shown
 from hybridp.errors import InvalidInput, UnusableRows, must
 from hybridp.public.envelope import appearing
 from hybridp.public.messages import OWN_EPSILON
+from hybridp.public.study import Declaration, Number
 from hybridp.public.vector import VectorInvite
 
 __all__ = [
@@ -33,10 +34,12 @@ __all__ = [
     "load_tally",
     "number_tally",
     "save_tally",
+    "tally_for",
     "vector_tally",
 ]
 
 _CHUNK = 2**20  # numbers at a time
+_KINDS = {"number": "mean", "vector": "vector-mean", "points": "slots"}
 
 
 # --- the state as a file ----------------------------------------------------------------------------------------------
@@ -49,6 +52,20 @@ def load_tally(file: str | PathLike[str]) -> Tally:
     except (OSError, ValueError, RecursionError):
         raise InvalidInput(f"`tally` must name a file that `hybridp tally` wrote. Got {shown(file)}.") from None
     return tally_from_dict(document)
+
+
+def tally_for(study: Declaration, file: str | PathLike[str]) -> Tally:
+    """The tally that stands in for the local rows of a study's only question, of the kind that it needs."""
+    found, question = load_tally(file), study.questions[0]
+    rule = "must not go with by: it holds nobody's group"
+    must(getattr(question, "by", None) is None, "tally", rule, "both")
+    both = isinstance(question, Number) and question.summed and question.counted
+    plain = getattr(question, "form", "plain") == "plain" and not both and len(study.questions) == 1
+    kind = "personal-mean" if study.promise.personal else _KINDS.get(question.kind)
+    rule = "must stand in for reports on a study's only question: a mean, quantiles, a vector or points"
+    must(plain and kind is not None, "tally", rule, f"one beside {question.name}")
+    must(found.kind == kind, "tally", f"must be of the kind {kind} for this release", found.kind)
+    return found
 
 
 def save_tally(tally: Tally, file: str | PathLike[str], *, before: Tally | None = None) -> None:

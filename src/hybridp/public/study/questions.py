@@ -92,7 +92,7 @@ class Number(Grouped):
     _what: ClassVar[str] = "a question of kind number"
 
     column: str | None = field(
-        None, help="The column with the value. Default: the question's name.", shown=True, option="value"
+        None, help="The column with the value. Default: the question's name.", shown=True
     )
     lower: float = field(help="Public lower bound of the value, chosen without looking at the data.")
     upper: float = field(help="Public upper bound of the value, chosen without looking at the data.")
@@ -132,7 +132,7 @@ class Number(Grouped):
             "gaussian": "the value with Gaussian noise, needs a delta",
         },
     )
-    form: str = field("plain", help="What local people are asked.", choices=NUMBER_FORMS, option="")
+    form: str = field("plain", help="What local people are asked.", choices=NUMBER_FORMS)
     publish: str = field(
         "full",
         help="estimate-only seals the group figures and amplifies local people's privacy.",
@@ -176,6 +176,8 @@ class Number(Grouped):
         if self.missing == "exclude":
             self._check_excluding()
         self.check_groups(self.column)
+        one = self.by is None and self.statistics in (("mean",), ("sum",))
+        self.must(not (one and self.joint), "joint", "must go with by, or with several statistics", "one number")
         if self.by is not None:
             self.must(self.statistics == ("mean",), "statistics", "must be the mean alone for an answer by group",
                       ", ".join(self.statistics))  # fmt: skip
@@ -293,7 +295,7 @@ class Choice(Grouped):
     _what: ClassVar[str] = "a question of kind choice"
 
     column: str | None = field(
-        None, help="The column with everybody's option. Default: the question's name.", shown=True, option="choice"
+        None, help="The column with everybody's option. Default: the question's name.", shown=True
     )
     options: tuple[str, ...] = field((), help='The public options: A,B or "Yes, always",No.', check=named, shown=True)
     edges: tuple[float, ...] = field((), help="Or the public edges of a number's bins, ascending: 0,10,20.")
@@ -383,7 +385,7 @@ class Count(Question):
     _what: ClassVar[str] = "a question of kind count"
 
     column: str | None = field(
-        None, help="The column with everybody's answer. Default: the question's name.", shown=True, option="choice"
+        None, help="The column with everybody's answer. Default: the question's name.", shown=True
     )
     value: str = field(help="The value that is counted, as it is written in the column.", check=named)
     estimator: str = field("everyone", help="Who is heard, and how the groups are weighed.", choices=CHOICE_ESTIMATORS)

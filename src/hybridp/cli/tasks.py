@@ -1,0 +1,300 @@
+"""`hybridp release TASK` and `hybridp randomise TASK`: the questions that a command may ask, each an entry of a table.
+
+An entry names the question, which of its fields are options, and what else a release and a device are told.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from hybridp.cli.one_question import TRUST, Device, Task, randomise_command, release_command
+from hybridp.cli.options import Later
+from hybridp.cli.shares import bins_of, edges_options
+from hybridp.public.study import Choice, Count, Number, Points, Records, Regression, Vector
+
+__all__ = ["TASKS"]
+
+_PEOPLE = ("column", "record_key", "record_id")
+_GROUPED = ("by", "by_private", "categories")
+_BY = (*_GROUPED, "least", "compare", "joint")
+_CHOICE = ("column", "options", "several", "other", "missing")
+_spread = click.option(
+    "--spread", is_flag=True, help="Variance, standard deviation and, from a lower bound of 0 on, Gini too."
+)
+
+
+def _quantiles(question: Later, spread: bool) -> Any:
+    """What is asked of the number: the median where nothing else is."""
+    values = question.values
+    if not (spread or values["at"] or values["below"] or values["above"]):
+        values["at"] = (0.5,)
+    wanted = {"quantiles": values["at"], "shares-below": values["below"], "shares-above": values["above"]}
+    gini = ["gini"] if (values["lower"] or 0) >= 0 else []
+    values["statistics"] = [name for name, at in wanted.items() if at] + (["variance", "sd", *gini] if spread else [])
+    return question()
+
+
+def _histogram(question: Later, **edges: Any) -> Any:
+    return bins_of(question, question.values["column"], **edges)
+
+
+_MEAN = Task(
+    question=Number,
+    needed=("column",),
+    people=_PEOPLE,
+    promise=("epsilon", "delta", "trusted_epsilon", "epsilon_column", "share"),
+    promised=(),
+    asked=("tally", "invite_out", "local_people", "invite"),
+    mixer=True,
+    invited="mean",
+    beside=(*TRUST, "person", "report"),
+    text="""The mean of a column: estimate, interval, whether the groups agree, and a privacy receipt.
+
+    Trusted rows hold the value, local rows the report that `hybridp randomise mean` wrote. With --tally all rows of
+    FILE are trusted. With --by, the mean of every group. With --mixed, people whose reports went through a mixer take
+    part too: --batch is the least size of a batch, from which a report's own epsilon follows; where everyone has their
+    own (--epsilon-column) it is the fewest people of one epsilon in a batch.
+
+    Steered: --invite-out asks trusted people where people lie, and writes the invitation for local people, who are
+    asked later, within that window; `hybridp randomise mean --invite` answers it on the devices, and --invite blends
+    their answers with what trusted people said; it says the rest. --form steered is a trial of both phases at once,
+    with --simulate-local. Where no window pays it is a mean like any other.
+    """,
+    device=Device(
+        fields=("column", "lower", "upper", "missing", "local", *_GROUPED),
+        needed=("column",),
+        promise=("epsilon", "delta", "epsilon_column"),
+        mixer=True,
+        invited="mean",
+        text="""Replace each local person's value by a report that is private by itself.
+
+    Without --trust all rows are randomised. Writes the same rows with two more columns, `report` and
+    `report_mechanism`, which says how the report was made and about which column; the value of a randomised row is left
+    empty. With --by-private the report tells category and value together, and both are left empty. Columns that the
+    release does not need are left out unless --keep names them: beside a report they would
+    stand there raw. A report is a number in the value's unit whose mean is the (clipped) value.
+
+    With --batch, what a mixer would hand on: reports with the larger epsilon that a batch of this size allows, and
+    nothing else, sorted, so that their order tells nothing. With --epsilon-column too, every report keeps its person's
+    own epsilon, which stands beside it, and hides among those with the same: --batch is the fewest of them.
+
+    With --invite the report is about where the value stands within the window of a steered mean; --epsilon is then the
+    most that people accept, and an invitation that asks for more is refused.
+    """,
+    ),
+)
+_VECTOR = Task(
+    question=Vector,
+    asked=("tally",),
+    mixer=True,
+    text="""The mean of several columns at once: estimates, intervals, where the groups disagree, and a privacy receipt.
+
+    Trusted rows hold the values, local rows the reports that `hybridp randomise vector-mean` wrote (NAME_report). With
+    --tally all rows of FILE are trusted. The promise covers a person's whole row. With --mixed, people whose reports
+    went through a mixer take part too: --batch is the least size of a batch.
+    """,
+    device=Device(
+        fields=("columns", "lower", "upper", "missing", "norm", "radius", "local"),
+        promise=("epsilon",),
+        mixer=True,
+        text="""Replace each local person's values by one report about all of them that is private by itself.
+
+    Without --trust all rows are randomised. Writes the same rows with a column NAME_report for each column (empty where
+    it was not reported) and one more, `report_mechanism`; the values of a randomised row are left empty. Columns that
+    the release does not need are left out unless --keep names them. With --batch, what a mixer would hand on: reports
+    alone, with the larger epsilon that a batch of this size allows, sorted.
+    """,
+    ),
+)
+_RECORDS = Task(
+    question=Records,
+    people=_PEOPLE,
+    promise=("epsilon", "delta"),
+    promised=("epsilon", "delta"),
+    asked=("tally", "invite_out", "invite"),
+    without=("collection",),
+    mixer=True,
+    invited="records",
+    beside=("epsilon", "delta", "record", "tally", "mixed"),
+    text="""Heavy hitters: discovered by those who trust, counted by everyone.
+
+    One record a person counts. In one go (--simulate-local, or nobody local); or in two phases: --invite-out discovers
+    with the trusted people and writes the invitation, `hybridp randomise heavy-hitters` makes the reports on the
+    devices, and --invite combines them: those in FILE, or without FILE those of a --tally. The invitation then says
+    the rest. With --batch it states a mixer, and --mixed are the batches of people who trust it.
+    """,
+    device=Device(
+        fields=("columns",),
+        people=_PEOPLE,
+        promise=("epsilon",),
+        invited="records",
+        only_invited=True,
+        text="""What a device does with an invitation: one private report for each local person, and nothing else.
+
+    --epsilon is the most that people accept.
+    With --mixed, as a batch of the mixer that the invitation states, with the larger epsilon that a batch allows:
+    --epsilon must accept that one, which is what holds if mixer and collector collude.
+    """,
+    ),
+)
+_POINTS = Task(
+    question=Points,
+    people=(),
+    promise=("epsilon", "delta"),
+    asked=("tally", "reports", "invite"),
+    without=("level",),
+    text="""Centres of K clusters with noisy sizes and a privacy receipt; nobody's label.
+
+    Trusted rows hold points. Local people's reports come in a file of their own, as answers to an invitation
+    (`hybridp randomise kmeans`), or their raw points are randomised here for a trial. Points outside the bounds are
+    clipped.
+    """,
+    device=Device(
+        people=(),
+        promise=("epsilon",),
+        invited="points",
+        only_invited=True,
+        text="""What a device does with an invitation: one private report for each local person, and nothing else.
+
+    Without --trust all rows report. --epsilon is the most that people accept.
+    """,
+    ),
+)
+_REGRESSION = Task(
+    question=Regression,
+    asked=("invite_out", "local_people", "invite"),
+    invited="regression",
+    beside=("joint", "collection"),
+    text="""Coefficients of a target on columns: estimates, intervals, whether the groups agree, and a privacy receipt.
+
+    In one go (--simulate-local, or nobody local); or in two phases: --invite-out asks the trusted people and writes the
+    invitation, `hybridp randomise regression` makes the reports on the devices, and --invite combines those in FILE
+    with what the trusted people said. The invitation then says the rest.
+    """,
+    device=Device(
+        promise=("epsilon",),
+        invited="regression",
+        only_invited=True,
+        text="""What a device does with an invitation: one private report for each local person, and nothing else.
+
+    Without --trust all rows report. --epsilon is the most that people accept.
+    """,
+    ),
+)
+_QUANTILES = Task(
+    question=Number,
+    fields=("column", "lower", "upper", "missing", "local", "noise", "report", "joint", "estimator", "at", "below",
+            "above", "step"),
+    needed=("column",),
+    people=_PEOPLE,
+    asked=("tally", "phases", "invite_out", "invite"),
+    invited="quantiles",
+    beside=(*TRUST, "person", "report", "invite-out"),
+    more=(_spread,),
+    declare=_quantiles,
+    text="""Quantiles of a number, shares of people below values, and its spread, with intervals and a receipt.
+
+    Trusted rows hold the value, local rows the report that `hybridp randomise mean` wrote, today or for an old mean:
+    the same reports are charged once, and with --estimator lm-only nothing else is spent. With --tally all rows of FILE
+    are trusted, and the tally is one that a mean may have been released from. Without --at the median is told. Steered:
+    --invite-out names windows around the quantiles for people who are asked later, `hybridp randomise quantiles
+    --invite` answers within them on the devices, and --invite blends their answers with everything before; it says the
+    rest, and may write the next invitation.
+    """,
+    device=Device(
+        fields=("column", "lower", "upper", "missing", "local"),
+        needed=("column",),
+        invited="quantiles",
+        text="""Replace each local person's value by a report that is private by itself: that of a mean, or an answer.
+
+    With --invite it is one bit about where the value stands within the windows that the invitation names. Each person
+    answers one invitation of a study, or sends the report of a mean. --epsilon is then the most that people accept: an
+    invitation that asks for more is refused.
+    """,
+    ),
+)  # fmt: skip
+_SHARES = Task(
+    question=Choice,
+    fields=(*_CHOICE, "estimator", "noise", "report", *_BY),
+    needed=("column", "options"),
+    people=_PEOPLE,
+    mixer=True,
+    text="""The shares of people by option: estimates, intervals, whether the groups agree, and a privacy receipt.
+
+    Trusted rows hold the option, local rows the report that `hybridp randomise shares` wrote. With --mixed, people
+    whose reports went through a mixer take part too: --batch is the least size of a batch, from which a report's own
+    epsilon follows.
+    """,
+    device=Device(
+        fields=(*_CHOICE, *_GROUPED),
+        needed=("column", "options"),
+        mixer=True,
+        text="""Replace each local person's option by a report that is private by itself.
+
+    Without --trust all rows are randomised. A report names an option, or, where there are many, a set of them. Columns
+    that the release does not need are left out unless --keep names them.
+
+    With --batch, what a mixer would hand on: reports with the larger epsilon that a batch of this size allows, and
+    nothing else, sorted, so that their order tells nothing.
+    """,
+    ),
+)
+_HISTOGRAM = Task(
+    question=Choice,
+    fields=("column", "other", "missing", "estimator", "noise", "report", *_BY),
+    needed=("column",),
+    people=_PEOPLE,
+    mixer=True,
+    more=(edges_options,),
+    declare=_histogram,
+    text="""The shares of people by bin of a number; a number outside the edges counts in the nearest bin.
+
+    Trusted rows hold the number, local rows the report that `hybridp randomise histogram` wrote.
+    """,
+    device=Device(
+        fields=("column", "other", "missing", *_GROUPED),
+        needed=("column",),
+        mixer=True,
+        more=(edges_options,),
+        declare=_histogram,
+        text="Replace each local person's number by a private report on the bin that it lies in.",
+    ),
+)
+_COUNT = Task(
+    question=Count,
+    needed=("column",),
+    people=_PEOPLE,
+    text="""How many people have one value in a column, with an interval, whether the groups agree, and a receipt.
+
+    Whatever else stands there is a no. Trusted rows hold the value, local rows the report that `hybridp randomise
+    count` wrote.
+    """,
+    device=Device(
+        fields=("column", "value"),
+        needed=("column",),
+        text="Replace each local person's field by a private report on whether it holds the value that is counted.",
+    ),
+)
+
+TASKS = {
+    "mean": _MEAN,
+    "vector-mean": _VECTOR,
+    "heavy-hitters": _RECORDS,
+    "shares": _SHARES,
+    "histogram": _HISTOGRAM,
+    "count": _COUNT,
+    "quantiles": _QUANTILES,
+    "kmeans": _POINTS,
+    "regression": _REGRESSION,
+}
+
+
+def __getattr__(name: str) -> Any:
+    """`release_mean`, `randomise_mean` and the like: the commands, made when they are asked for."""
+    verb, _, task = name.partition("_")
+    makers, known = {"release": release_command, "randomise": randomise_command}, task.replace("_", "-")
+    if verb not in makers or known not in TASKS:
+        raise AttributeError(name)
+    return makers[verb](known, TASKS[known])
