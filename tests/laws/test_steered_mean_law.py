@@ -211,7 +211,7 @@ def test_where_no_window_can_pay_all_of_epsilon_goes_into_a_plain_mean(tmp_path:
     """By public numbers alone: the same draws, whoever the trusted people are, as in one go."""
     table = write(tmp_path / "rows.csv", [*trusted(*NEAR[:50]), *local(*NEAR)])
     tapes = []
-    for name, how in (("plain", ()), ("steered", ("--steered",))):
+    for name, how in (("plain", ()), ("steered", ("--form", "steered"))):
         with Recording(3).as_the_systems() as tape:
             found = command("release", "mean", table, *PAY, "--epsilon", 1, "--simulate-local", "--ledger",
                             tmp_path / name, *how)  # fmt: skip

@@ -337,7 +337,8 @@ def _number(study: Declaration, i: int, data: Any, trust: Any, run: Mapping[str,
             return steered_number(several, columns.value, release_distribution(data, counted, columns, **told))
 
         return _Way(*_parted(several.charges(purpose, None), run), answer)
-    return _plain(release_mean, asked.mean_study(study, i), study, i, data, columns, run)
+    own = replace(asked.mean_study(study, i), excluding=columns.missing == "exclude")
+    return _plain(release_mean, own, study, i, data, columns, run)
 
 
 def _plain(

@@ -109,7 +109,7 @@ class Number(Grouped):
     estimator: str | None = field(
         None,
         help="How the groups are weighed. Default: everyone.",
-        choices={**ESTIMATORS, **PERSONAL_ESTIMATORS},
+        choices={**ESTIMATORS, "hybrid": "adaptive, of quantiles and the like alone", **PERSONAL_ESTIMATORS},
     )
     sd: float | None = field(None, help="A known standard deviation (kvh needs it).", check=positive)
     local_sd: float | None = field(None, help="With sd: another one for local people.", check=positive)
@@ -213,6 +213,8 @@ class Number(Grouped):
             self.must(inside, "edges", rule, f"{self.edges[0]:g} to {self.edges[-1]:g}")
         rule = "must not be asked for where the lower bound is negative"
         self.must("gini" not in self.statistics or self.lower >= 0, "statistics", rule, "gini")
+        rule = "must be adaptive in place of hybrid where the mean or the sum is asked for"
+        self.must(self.estimator != "hybrid" or not self.summed, "estimator", rule, self.estimator)
         if self.counted:
             rule = "must not be full-lm where more than the mean and the sum is asked for"
             self.must(self.estimator != "full-lm", "estimator", rule, self.estimator)
