@@ -276,6 +276,18 @@ def test_phase_two_is_charged_where_phase_one_was_and_asks_nothing_of_trusted_ro
     assert "fitted by --method adaptive to the trusted rows" in capsys.readouterr().err
 
 
+def test_a_new_ledger_of_phase_two_promises_trusted_people_nothing(asked: Path, tmp_path: Path) -> None:
+    """No ledger paid for phase one, where they have spent what they were promised all the same."""
+    words = ("--schema", asked / "schema.json", "--other", "last", "--method", "adaptive", "--marginals", "a,b")
+    promise = ("--epsilon", EPSILON, "--delta", DELTA)
+    command("synth", "fit", asked / "trusted.csv", *words, *promise, "--out", tmp_path / "pilot")
+    command("synth", "invite", tmp_path / "pilot", "--out", tmp_path / "invitation.json")
+    _answer(tmp_path, asked / "local.csv", tmp_path / "one.csv")
+    how = ("--invite", tmp_path / "invitation.json", "--out", tmp_path / "m", "--ledger", tmp_path / "new")
+    command("synth", "fit", tmp_path / "one.csv", *how)
+    assert [account.people for account in Ledger.open(tmp_path / "new").accounts()] == ["local"]
+
+
 def test_a_domain_that_was_read_from_rows_is_told_without_a_folder_too(asked: Path, tmp_path: Path) -> None:
     sent = json.loads((asked / "invitation.json").read_text())
     kind = sent.pop("hybridp")
