@@ -349,7 +349,7 @@ def test_groups_that_differ_each_count_by_their_number_of_people() -> None:
         trusted, local = draw.normal(40 + gap, 14, 2_000), draw.normal(40, 14, 8_000)
         study = DistributionStudy(Bounds(0, 120), PureDP(1.0), at=(0.5,))
         found = _of_people(study, trusted, local, seed)
-        assert found.estimator == "everyone"
+        assert found.of("quantiles").facts["estimator"] == "everyone"
         assert _apart(found)["groups_disagree"]
         low, high = _ends(found, "quantiles")
         held += low <= mixed <= high
