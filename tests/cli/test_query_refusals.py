@@ -455,5 +455,5 @@ def test_a_fit_goes_on_with_the_same_query_words_and_reports_alone(
 
 def test_one_column_is_one(run: Runner) -> None:
     plan = "plan vector-mean --n 100 --opt-in 0.5 --lower 0 --upper 1 --epsilon 1"
-    assert "1 column of" in run(f"{plan} --columns a").out
-    assert "2 columns of" in run(f"{plan} --columns a --columns b").out
+    assert "mean of 1 column:" in run(f"{plan} --columns a").out
+    assert "means of 2 columns:" in run(f"{plan} --columns a --columns b").out

@@ -277,7 +277,8 @@ def what(question: str, key: str, facts: Facts) -> str:
         case "count":
             found = f"a count of {facts['options'][0]}"
         case "vector-mean":
-            found = f"{len(facts['columns']):,} means"
+            many = len(facts["columns"])
+            found = "the mean of 1 column" if many == 1 else f"the means of {many:,} columns"
         case _ if key in ("mean", "sum"):
             found = f"a {key}" if question == "value" else f"{key} {question}"
         case _:
