@@ -85,10 +85,10 @@ def test_every_sum_has_its_own_draw_of_the_stated_noise(tmp_path: Path, kind: st
         size = sensitivity(1) / epsilon
         draw, less = laplaces(size), laplaces(size * 0.9)
     else:
-        assert charge.noise is not None
-        assert laws.gaussian(1.0, charge.noise[1]).delta(epsilon) <= delta
-        assert laws.gaussian(1.0, charge.noise[1] * 0.99).delta(epsilon) > delta
-        size = charge.noise[1] * sensitivity(2)
+        study = RegressionStudy(VectorBounds.of(LOWER, UPPER), ApproxDP(epsilon, delta), noise="gaussian")
+        size = study.trusted(len(PEOPLE), 0).noise.sigma
+        assert laws.gaussian(1.0, size / sensitivity(2)).delta(epsilon) <= delta
+        assert laws.gaussian(1.0, 0.99 * size / sensitivity(2)).delta(epsilon) > delta
         draw, less = gaussians(size), gaussians(size * 0.9)
     (published,) = totals(found)
     added = published - exact()
@@ -179,7 +179,7 @@ def test_the_scale_of_residuals_is_the_place_of_a_noisy_maximum_that_pays_its_pa
         assert (ladder[better] > 2 * math.sqrt(max(w @ second @ w, 0.0))).all()
         places.add(place)
         charged = [(e.people, e.budget.epsilon) for e in Ledger.open(tmp_path / f"{n}.l").history()]
-        assert charged == [("trusted", 0.93), ("trusted", 0.07), ("local", 4.0)]
+        assert charged == [("trusted", 1.0), ("local", 4.0)]  # both draws, and the report
         assert stated(found, "trusted")["epsilon"] == 1.0
     assert len(places) > 1, "eight people cannot be told from the noise"
     alone = command("release", "regression", write(tmp_path / "t.csv", rows(PEOPLE)), *BOX, "--epsilon", 1)

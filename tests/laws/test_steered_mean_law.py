@@ -268,7 +268,7 @@ def test_a_declared_study_draws_and_charges_what_the_command_does(tmp_path: Path
     assert {name: made[name] for name in ("counted", "window", "trusted")} == {
         name: sent[name] for name in ("counted", "window", "trusted")
     }
-    assert told["window"] == [128 * end for end in sent["window"]]
+    assert told["questions"]["pay"]["mean"]["window"] == [128 * end for end in sent["window"]]
     people = np.random.default_rng(2).normal(60, 12, 2000).round(3).tolist()
     raw, answers = write(tmp_path / "raw.csv", local(*people)), tmp_path / "answers.csv"
     with pytest.raises(AssertionError, match="`invite` must be given"):

@@ -161,7 +161,10 @@ def _release(
     ways = {q.name: _way(study, i, data, heard[i], files, run) for i, q in enumerate(study.questions)}
     for invite in files.invites.values():
         must_have_paid(ledger, invite)
-    first = together([charge for way in ways.values() for charge in way.first], study.purpose, once=once)
+    spent = [charge for way in ways.values() for charge in way.first]
+    first = together(spent, study.purpose, once=once)
+    if len(ways) == 1:  # every draw is charged by itself, and composes as what it is
+        first = [replace(charge, purpose=study.purpose) for charge in spent]
     later = together([charge for way in ways.values() for charge in way.later], study.purpose, collection, once=once)
     must(collection is None or not simulate_local, "collection", "must not name the reports of a trial", collection)
     trial = rng.simulated or simulate_local or any(way.trial for way in ways.values())
@@ -255,7 +258,7 @@ def _heard(study: Declaration, labels: Any, run: Mapping[str, Any]) -> list[Any]
 
 def _check_paid(noted: list[Charge], first: list[Charge], later: list[Charge], once: tuple[str, ...]) -> None:
     """Nobody's data may be used for more than was charged, or will be in a moment."""
-    paid = {charge.people: charge.budget for charge in [*later, *first]}
+    paid = {charge.people: charge.budget for charge in [*later, *together(first, "", once=once)]}
     for spent in together(noted, "", once=once):
         most = paid.get(spent.people)
         ok = most is not None and spent.budget.epsilon <= most.epsilon and spent.budget.delta <= most.delta
