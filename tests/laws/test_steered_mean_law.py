@@ -303,7 +303,7 @@ def test_a_declared_study_draws_and_charges_what_the_command_does(tmp_path: Path
     assert trial["simulated"]
     spent = [(e.people, e.budget.epsilon) for e in Ledger.open(tmp_path / "trial.ledger").history()]
     assert spent == [("trusted", EPSILON), ("local", 1.0)]
-    with pytest.raises(AssertionError, match="`invite` must be given with the reports"):
+    with pytest.raises(AssertionError, match="`invite` must be given with its reports"):
         command("release", study, table)
 
 

@@ -252,7 +252,8 @@ def test_the_words_of_the_declaration_are_those_of_the_mechanisms() -> None:
         return set(next(one.choices for one in declared(KINDS[kind]) if one.name == name))
 
     synonyms = ("naive", "trusted", "local")
-    assert words("number", "estimator") == {*ESTIMATORS, *PERSONAL_ESTIMATORS, *synonyms}
+    quantiles = {"hybrid"}  # of a distribution alone
+    assert words("number", "estimator") == {*ESTIMATORS, *PERSONAL_ESTIMATORS, *synonyms, *quantiles}
     assert words("number", "local") == set(get_args(LocalName))
     assert words("choice", "estimator") == {*SHARE_ESTIMATORS, *synonyms}
     assert words("vector", "local") == set(get_args(VectorLocalName))
