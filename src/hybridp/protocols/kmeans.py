@@ -284,7 +284,7 @@ def release_points(
     >>> study = KMeansStudy(Box((0.0,), (1.0,)), 2, PureDP(5.0))
     >>> points = [[0.1]] * 500 + [[0.9]] * 500
     >>> found = release_points(study, points, None, rng=seeded(1))
-    >>> sorted(round(c.centre[0], 1) for c in found.clusters)
+    >>> sorted(round(centre[0], 1) for centre in found.facts["estimate"])
     [0.1, 0.9]
     """
     rows = None if trusted is None or not len(np.asarray(trusted)) else Points.read(study.box, trusted)
