@@ -11,11 +11,15 @@ from typing import Any
 import pytest
 from tests.cli.conftest import Runner
 
+from hybridp.blend.mean import Rule
+from hybridp.curator.mean import Columns
 from hybridp.curator.sources import count_rows, open_rows
-from hybridp.errors import BudgetExceeded, InvalidInput, LedgerProblem
+from hybridp.errors import BudgetExceeded, HybridpError, InvalidInput, LedgerProblem
 from hybridp.ledger import Charge, Ledger
+from hybridp.protocols.mean import MeanStudy, release_mean
 from hybridp.protocols.paying import spending
 from hybridp.protocols.personal import ACCOUNTS
+from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.study import Study
 from hybridp.tables.source import Source
@@ -216,6 +220,20 @@ def test_the_floor_is_what_a_query_costs_that_ends_in_no_release(
     assert spent(ledger) == 1.0
     assert run(line.replace("--epsilon 1", "--epsilon 2"), "--query", "SELECT * FROM v").code == 2
     assert spent(ledger) == 3.0
+
+
+def test_a_look_at_the_sizes_that_fails_costs_all_that_they_may_decide(people: Path, tmp_path: Path) -> None:
+    """Whose word of trust cannot be read depends on pay; the groups' sizes are counted before anything is charged."""
+    import duckdb
+
+    with duckdb.connect(str(tmp_path / "sizes.duckdb")) as db:
+        word = "CASE WHEN pay > 60 THEN error('x') ELSE trust END AS trust"
+        db.execute(f"CREATE TABLE t AS FROM '{people}'; CREATE VIEW v AS SELECT pay, {word} FROM t")
+    ledger, study = made(tmp_path), MeanStudy(Bounds(0, 100), PureDP(2.0), Rule("alike"))
+    source = Source(tmp_path / "sizes.duckdb", query="SELECT * FROM v")
+    with pytest.raises(HybridpError):
+        release_mean(source, study, Columns("pay", "trust", missing="middle"), ledger=ledger)
+    assert spent(ledger) == 2.0
 
 
 def test_a_column_that_is_missed_after_a_row_was_read_is_not_free() -> None:
