@@ -161,10 +161,7 @@ def _release(
     ways = {q.name: _way(study, i, data, heard[i], files, run) for i, q in enumerate(study.questions)}
     for invite in files.invites.values():
         must_have_paid(ledger, invite)
-    spent = [charge for way in ways.values() for charge in way.first]
-    first = together(spent, study.purpose, once=once)
-    if len(ways) == 1:  # every draw is charged by itself, and composes as what it is
-        first = [replace(charge, purpose=study.purpose) for charge in spent]
+    first = together([charge for way in ways.values() for charge in way.first], study.purpose, once=once)
     later = together([charge for way in ways.values() for charge in way.later], study.purpose, collection, once=once)
     must(collection is None or not simulate_local, "collection", "must not name the reports of a trial", collection)
     trial = rng.simulated or simulate_local or any(way.trial for way in ways.values())
