@@ -20,6 +20,10 @@ _PEOPLE = ("column", "record_key", "record_id")
 _GROUPED = ("by", "by_private", "categories")
 _BY = (*_GROUPED, "least", "compare", "joint")
 _CHOICE = ("column", "options", "several", "other", "missing")
+_ANSWERS = """What a device does with an invitation: one private report for each local person, and nothing else.
+
+    Without --trust all rows report. --epsilon is the most that people accept.
+    """
 _spread = click.option(
     "--spread", is_flag=True, help="Variance, standard deviation and, from a lower bound of 0 on, Gini too."
 )
@@ -156,10 +160,7 @@ _POINTS = Task(
         promise=("epsilon",),
         invited="points",
         only_invited=True,
-        text="""What a device does with an invitation: one private report for each local person, and nothing else.
-
-    Without --trust all rows report. --epsilon is the most that people accept.
-    """,
+        text=_ANSWERS,
     ),
 )
 _REGRESSION = Task(
@@ -177,10 +178,7 @@ _REGRESSION = Task(
         promise=("epsilon",),
         invited="regression",
         only_invited=True,
-        text="""What a device does with an invitation: one private report for each local person, and nothing else.
-
-    Without --trust all rows report. --epsilon is the most that people accept.
-    """,
+        text=_ANSWERS,
     ),
 )
 _QUANTILES = Task(

@@ -263,7 +263,6 @@ def publish_shares(
     shuffled = _shuffled(study, mixed, found)
     held, default = found.anchor, found.default
     own, told = found.trusted, found.local
-    both = own is not None and told is not None
     more: dict[str, Any] = {"edges": list(question.edges)} if question.edges else {}
     if trusted is not None and trusted.left_out:
         scale, sd = trusted.noise.laplace_scale, math.sqrt(trusted.noise.normal_variance)
@@ -280,7 +279,7 @@ def publish_shares(
         if own is None or errors is None
         else ListedGroup(trusted_people, own.tolist(), errors.tolist()),
         local=_alone(local, found),
-        differences=(own - told).tolist() if both and own is not None and told is not None else None,
+        differences=None if own is None or told is None else (own - told).tolist(),
         widths=None if gaps is None else gaps.tolist(),
         p_values=found.p_values(),
         limit=1.0,

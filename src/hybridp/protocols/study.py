@@ -255,7 +255,7 @@ def _heard(study: Declaration, labels: Any, run: Mapping[str, Any]) -> list[Any]
 
 def _check_paid(noted: list[Charge], first: list[Charge], later: list[Charge], once: tuple[str, ...]) -> None:
     """Nobody's data may be used for more than was charged, or will be in a moment."""
-    paid = {charge.people: charge.budget for charge in [*later, *together(first, "", once=once)]}
+    paid = {charge.people: charge.budget for charge in [*later, *first]}
     for spent in together(noted, "", once=once):
         most = paid.get(spent.people)
         ok = most is not None and spent.budget.epsilon <= most.epsilon and spent.budget.delta <= most.delta

@@ -16,11 +16,13 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from hybridp.errors import must
 from hybridp.public.errorlaw import NormalLaplace
 from hybridp.release.style import percent, shortly
 
-__all__ = ["GROUPS", "SCHEMA", "Cell", "Facts", "cells", "clipped_share", "differences", "heading", "is_share"]
-__all__ += ["labels", "people_of", "remarks", "said_of_gap", "statistic", "text", "times", "unsealed"]
+__all__ = ["GROUPS", "SCHEMA", "Cell", "Facts", "cells", "clipped_share", "differences", "each", "heading"]
+__all__ += ["is_share", "labels", "only", "people_of", "remarks", "said_of_gap", "statistic", "text", "times"]
+__all__ += ["unsealed"]
 
 SCHEMA = 1
 """The version of the shape. It changes when a key goes, moves or means something else; a new key is no change."""
@@ -65,6 +67,19 @@ def statistic(
     return {"task": task, "estimate": estimate, "interval": ends, "trusted": trusted, "local": local, **details}
 
 
+def each(questions: Mapping[str, Mapping[str, Facts]]) -> list[tuple[str, str, Facts]]:
+    """Every statistic of a release or a plan, with the names of its question and its own."""
+    return [(name, key, facts) for name, some in questions.items() for key, facts in some.items()]
+
+
+def only(questions: Mapping[str, Mapping[str, Facts]]) -> Facts:
+    """What is said of the only statistic."""
+    every = each(questions)
+    rule = "must be those of the only statistic: name one as questions[...][...]"
+    must(len(every) == 1, "facts", rule, len(every))
+    return every[0][2]
+
+
 def labels(facts: Facts) -> list[str]:
     """What the cells of a statistic are called, in the order of its lists; the only cell has no name."""
     estimate = facts["estimate"]
@@ -73,8 +88,6 @@ def labels(facts: Facts) -> list[str]:
     if "by" in facts:
         options, groups = facts.get("options"), facts["by"]["categories"]
         return [f"{group}: {option}" for group in groups for option in options] if options else list(groups)
-    if estimate and isinstance(estimate[0], list):
-        return [f"{i}: {column}" for i in range(1, len(estimate) + 1) for column in facts["columns"]]
     known = [some for key in _NAMED_BY if len(some := facts.get(key) or ()) == len(estimate)]
     return [_name(one) for one in (known[0] if known else range(1, len(estimate) + 1))]
 

@@ -63,7 +63,7 @@ def mean_release(
         groups = {**groups, "shuffled": shuffled.group}
         own |= {"shuffled": shuffled.group.mean, "mixing": shuffled.to_dict()}
     test = round(1 - level, 12)
-    ends = [lower, upper] = [bounds.lower, bounds.upper]
+    lower, upper = bounds.lower, bounds.upper
     having = " of those who have one" if own.get("left_out") else ""
     difference = interval = None
     if gap is not None:
@@ -77,7 +77,7 @@ def mean_release(
         groups["local"].mean,
         unbiased=estimate,
         what=f"mean of values clipped to [{lower:,.6g}, {upper:,.6g}]{having}",
-        clipped_to=ends,
+        clipped_to=[lower, upper],
         estimator=estimator,
         weight=weight,
         groups={

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from hybridp.errors import InvalidInput, must
 from hybridp.release import predicted as told_of
 from hybridp.release import style
-from hybridp.release.facts import SCHEMA, Facts, is_share
+from hybridp.release.facts import SCHEMA, Facts, each, is_share, only
 from hybridp.release.predicted import WAYS, error_of, in_range, names_of, overall_of, predicted, taken, ways
 from hybridp.release.result import Questions, Result, Words, people_words
 
@@ -57,7 +57,7 @@ class Plan(Result):
     """What was computed with, for further computing: of a mean, its mechanisms."""
 
     def _each(self) -> list[tuple[str, str, Facts]]:
-        return [(name, key, facts) for name, some in self.questions.items() for key, facts in some.items()]
+        return each(self.questions)
 
     def __getitem__(self, question: str) -> Plan:
         known = self.parts or dict.fromkeys(self.questions, self)
@@ -67,10 +67,7 @@ class Plan(Result):
     @property
     def facts(self) -> Facts:
         """What is said of the only statistic."""
-        every = self._each()
-        rule = "must be those of the only statistic: name one as questions[...][...]"
-        must(len(every) == 1, "facts", rule, len(every))
-        return every[0][2]
+        return only(self.questions)
 
     @property
     def predicted(self) -> dict[str, Any]:

@@ -281,7 +281,7 @@ _WEIGHED = {
     "tcm-only": "those who trust are heard alone",
     "lm-only": "local people are heard alone",
     "unified": "each person counts by their own epsilon",
-    **dict.fromkeys(("adpm", "propdpm", "uni"), "those who trust are heard alone, each by their own epsilon"),
+    "adpm": "those who trust are heard alone, each by their own epsilon",
 }
 
 

@@ -19,8 +19,10 @@ from hybridp.release.facts import (
     Facts,
     cells,
     differences,
+    each,
     heading,
     is_share,
+    only,
     people_of,
     remarks,
     said_of_gap,
@@ -72,7 +74,7 @@ class Release(Result):
             must(not told, "receipt", rule, f"an amplified promise beside {', '.join(dict.fromkeys(told))}")
 
     def _each(self) -> list[tuple[str, str, Facts]]:
-        return [(name, key, facts) for name, some in self.questions.items() for key, facts in some.items()]
+        return each(self.questions)
 
     # --- what it says -------------------------------------------------------------------------------------------------
 
@@ -88,11 +90,7 @@ class Release(Result):
     @property
     def facts(self) -> Facts:
         """What is said of the only statistic."""
-        every = self._each()
-        must(
-            len(every) == 1, "facts", "must be those of the only statistic: name one as questions[...][...]", len(every)
-        )
-        return every[0][2]
+        return only(self.questions)
 
     def __getitem__(self, question: str) -> Release:
         known = ", ".join(self.questions)

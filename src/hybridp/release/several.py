@@ -11,7 +11,7 @@ from hybridp.release.mixing import Shuffled
 from hybridp.release.receipt import Receipt
 from hybridp.release.release import Release
 
-__all__ = ["ListedGroup", "Numbers", "about", "as_count", "listed", "several_release"]
+__all__ = ["ListedGroup", "Numbers", "about", "as_count", "several_release"]
 
 Numbers = Sequence[float | None]
 
@@ -27,7 +27,7 @@ class ListedGroup:
     counts: Sequence[int] | None = None
 
 
-def listed(values: Any) -> Any:
+def _listed(values: Any) -> Any:
     return None if values is None else list(values)
 
 
@@ -61,28 +61,28 @@ def several_release(
     groups = {"trusted": trusted, "local": local}
     if shuffled is not None:
         groups["shuffled"] = shuffled.group
-        own |= {"shuffled": listed(shuffled.group.numbers), "mixing": shuffled.to_dict()}
+        own |= {"shuffled": _listed(shuffled.group.numbers), "mixing": shuffled.to_dict()}
     test = round(1 - level, 12)
     apart = [name for name, p in zip(known, p_values or [None] * len(known), strict=True) if p is not None and p < test]
     facts = statistic(
         task,
         list(estimate),
         [list(end) for end in interval],
-        listed(trusted.numbers),
-        listed(local.numbers),
+        _listed(trusted.numbers),
+        _listed(local.numbers),
         **{key: list(known)},
         groups={
             name: {
                 "people": group.people,
                 **({} if group.counts is None else {"counts": list(group.counts)}),
-                "standard_error": listed(group.standard_errors),
+                "standard_error": _listed(group.standard_errors),
             }
             for name, group in groups.items()
         },
         disagreement={
-            "difference": listed(differences),
+            "difference": _listed(differences),
             "interval": _ends(differences, widths, limit),
-            "p_value": listed(p_values),
+            "p_value": _listed(p_values),
             key: apart,
             "test_level": test,
         },
@@ -102,10 +102,10 @@ def _ends(middles: Numbers | None, widths: Numbers | None, limit: float | None) 
     return ends
 
 
-def as_count(shares: Release, people: int | None = None) -> Release:
+def as_count(shares: Release) -> Release:
     """The first option's share as a number of people: share times people, who are as many whoever is replaced."""
     ((question, _),) = shares.questions.items()
-    told, n = shares.facts, sum(shares.people.values()) if people is None else people
+    told, n = shares.facts, sum(shares.people.values())
 
     def first(values: Any) -> Any:
         return values[0] if isinstance(values, list) else values

@@ -72,7 +72,7 @@ def shown_release(document: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[
 
 
 def _part(release: Release, facts: Facts, unit: str) -> dict[str, Any]:
-    ((question, (key,)),) = ((name, some) for name, some in release.questions.items())
+    ((question, (key,)),) = release.questions.items()
     words, *more = release.all_words()
     every, share, task = release.cells, is_share(facts), facts["task"]
     level = "" if release.level is None else f"{release.level:.0%}"
