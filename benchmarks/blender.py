@@ -24,9 +24,10 @@ from numpy.typing import NDArray
 from benchmarks.utility import DOCS, write_between
 from hybridp.protocols.heavy import HeavyBlend, HeavyStudy, invitation
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.oracles import Oracle, best_oracle, optimised_unary, subset_selection
+from hybridp.public.oracles import share_oracle, subset_selection
 from hybridp.randomness import seeded
 from hybridp_lab.baselines.heavy_metrics import WILDCARD, ndcg, ndcg_of_ndcgs
+from hybridp_lab.baselines.oracles import AnyOracle, optimised_unary
 from hybridp_lab.papers.blender.aol import PEOPLE, sample_aol_like
 from hybridp_lab.papers.blender.collection import simulate_heavy
 from hybridp_lab.papers.blender.two_stage import TwoStageStudy, as_in_the_paper
@@ -38,7 +39,7 @@ Floats = NDArray[np.float64]
 
 PROMISE = ApproxDP(4.0, 1e-5)
 OPT_IN, HEAD = 0.05, 50
-ORACLES: dict[str, Callable[[PureDP, int], Oracle]] = {"oue": optimised_unary, "subset": subset_selection}
+ORACLES: dict[str, Callable[[PureDP, int], AnyOracle]] = {"oue": optimised_unary, "subset": subset_selection}
 LOCALS = ("two-stage", "k-rr", *ORACLES)
 MEASURES = ("l1", "NDCG", "NDCG at 50", "NDCG at 10", "NDCG of NDCGs", "ceiling")
 VOICES = ("opt_in", "clients", "blended")
@@ -123,7 +124,7 @@ def measure(trials: int, people: int = PEOPLE) -> tuple[dict[str, dict[str, Floa
             for name, study in studies().items():
                 # One seed for all studies of a trial: the differences between them are less noisy than they are.
                 rng = seeded(5000 + trial)
-                oracle = best_oracle if name == "ours" else ORACLES.get(name.split(",")[0])
+                oracle = share_oracle if name == "ours" else ORACLES.get(name.split(",")[0])
                 got = simulate_heavy(queries, urls, study, trusted=round(OPT_IN * people), oracle=oracle, rng=rng)
                 own = "two-stage" if isinstance(study, TwoStageStudy) else invitation(got.head, study).mechanism.name
                 reports[name].append(oracle(PureDP(PROMISE.epsilon), len(got.head)).name if oracle else own)

@@ -56,8 +56,9 @@ from hybridp.public.budgets import PureDP
 from hybridp.public.distribution import PHASES
 from hybridp.public.joint import STEPS, Joint
 from hybridp.public.messages import LocalSummary, TrustedSummary
+from hybridp.public.oracles import share_oracle
 from hybridp.public.queries import Feature
-from hybridp.public.shares import NoisyCounts, ShareReports, count_noise, share_oracle
+from hybridp.public.shares import NoisyCounts, ShareReports, count_noise
 from hybridp.public.ticks import option_counts, tick_invite, tick_noise
 from hybridp.randomness import Randomness, seeded
 

@@ -38,7 +38,7 @@ from benchmarks.utility import DOCS, write_between
 from hybridp.bench.heavy_plan import zipf
 from hybridp.protocols.heavy import HeavyBlend, HeavyStudy
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.oracles import best_oracle
+from hybridp.public.oracles import share_oracle
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp_lab.baselines.heavy import gather, ldpminer, pem, scatter, tcm_only, text_codes
 from hybridp_lab.baselines.heavy_metrics import l1_error, ndcg
@@ -220,7 +220,7 @@ def one_trial(data: DataSet, people: People, epsilon: float, opt_in: float, seed
     """The mechanisms that need trusted people."""
     promise, trusted = ApproxDP(epsilon, DELTA), round(opt_in * len(people.queries))
 
-    def blended(study: HeavyStudy, oracle: Any = best_oracle) -> Any:
+    def blended(study: HeavyStudy, oracle: Any = share_oracle) -> Any:
         return simulate_heavy(people.queries, people.urls, study, trusted=trusted, oracle=oracle, rng=seeded(seed))
 
     ours = blended(HeavyStudy(promise, depth=data.depth, head=HEAD))

@@ -29,11 +29,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.noise.oracles import oracle_reports, simulate_counts
 from hybridp.public.budgets import PureDP
-from hybridp.public.oracles import Oracle, local_hashing, optimised_unary, subset_selection, support_counts
+from hybridp.public.oracles import subset_selection
 from hybridp.public.randomisers import k_randomised_response
 from hybridp.randomness import secure, seeded, synthetic_data_generator
+from hybridp_lab.baselines.oracles import AnyOracle as Oracle
+from hybridp_lab.baselines.oracles import (
+    local_hashing,
+    optimised_unary,
+    oracle_reports,
+    simulate_counts,
+    support_counts,
+)
 
 __all__ = ["Figures", "main", "measure"]
 

@@ -47,10 +47,11 @@ from hybridp.protocols.heard import Heard, hear
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
 from hybridp.public.distribution import BINS, CELLS, PHASES, BinnedReports, WindowReports, report_bins
-from hybridp.public.oracles import estimate, optimised_unary
+from hybridp.public.oracles import estimate
 from hybridp.public.randomisers import WORD, Randomiser
 from hybridp.public.shares import CountNoise, NoisyCounts
 from hybridp.randomness import Randomness, seeded
+from hybridp_lab.baselines.oracles import optimised_unary
 
 __all__ = ["main"]
 

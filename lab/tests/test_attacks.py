@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from hybridp.protocols.heavy import HeavyStudy
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.shares import share_oracle
+from hybridp.public.oracles import share_oracle
 from hybridp_lab.attacks import ATTACKS, ESTIMATORS, LIARS, Outcome, run_attacks
 from hybridp_lab.attacks.recovering import ldp_recover, normalised
 from hybridp_lab.cli import papers

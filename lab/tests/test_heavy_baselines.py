@@ -9,10 +9,8 @@ import pytest
 from scipy import stats
 
 from hybridp.errors import InvalidInput
-from hybridp.noise.oracles import oracle_reports, support_counts
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import discovery
-from hybridp.public.oracles import local_hashing, optimised_unary
 from hybridp.randomness import secure, seeded, synthetic_data_generator
 from hybridp_lab.baselines import heavy as rivals
 from hybridp_lab.baselines.heavy import (
@@ -25,6 +23,7 @@ from hybridp_lab.baselines.heavy import (
     tcm_only,
     text_codes,
 )
+from hybridp_lab.baselines.oracles import local_hashing, optimised_unary, oracle_reports, support_counts
 
 TINY = 1e-6
 

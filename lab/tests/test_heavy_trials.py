@@ -17,9 +17,9 @@ from hybridp.protocols.heavy import HeavyStudy
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import HeadList, OneSlot, counting_noise, discovery
 from hybridp.public.messages import OptInCounts
-from hybridp.public.oracles import local_hashing, optimised_unary
 from hybridp.public.randomisers import KRandomisedResponse
 from hybridp.randomness import seeded
+from hybridp_lab.baselines.oracles import local_hashing, optimised_unary
 from hybridp_lab.papers.blender.collection import HeavyTrial, simulate_heavy
 from hybridp_lab.papers.blender.two_stage import TwoStageStudy, as_in_the_paper
 

@@ -18,8 +18,8 @@ from hybridp.protocols.synth import SynthStudy, fit_synth
 from hybridp.protocols.synth_chosen import write_invitation
 from hybridp.protocols.synth_mixed import fit_groups, fit_invited
 from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.oracles import share_oracle
 from hybridp.public.queries import Schema, Threshold, Workload
-from hybridp.public.shares import share_oracle
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.release.plan import Plan
 

@@ -21,10 +21,10 @@ from hybridp.public.groups import Grouping
 from hybridp.public.joint import STEPS, Joint
 from hybridp.public.mechanisms import discrete_laplace
 from hybridp.public.messages import LocalSummary, TrustedSummary
-from hybridp.public.oracles import subset_selection, support_counts
+from hybridp.public.oracles import share_oracle, subset_selection, support_counts
 from hybridp.public.queries import Feature
 from hybridp.public.randomisers import LEVELS, randomiser
-from hybridp.public.shares import NoisyCounts, ShareReports, count_noise, share_oracle
+from hybridp.public.shares import NoisyCounts, ShareReports, count_noise
 from hybridp.randomness import seeded
 from hybridp.release.receipt import Receipt
 from hybridp.release.release import Release

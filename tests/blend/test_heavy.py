@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -21,7 +23,7 @@ from hybridp.blend.heavy import (
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import HeadList, OneSlot, counting_noise
 from hybridp.public.messages import SlotReports
-from hybridp.public.oracles import Oracle, optimised_unary
+from hybridp.public.oracles import Oracle
 from hybridp.public.randomisers import k_randomised_response
 
 HEAD = HeadList.of([("a", "1"), ("a", "2"), ("b", "1"), ("c", "1"), ("c", "2"), ("c", "3")])
@@ -80,10 +82,10 @@ def test_no_reports_of_a_slot_is_not_certainty(n: int) -> None:
 
 def test_an_oracles_shares_are_unbiased_with_the_right_variance() -> None:
     """Unary bits are independent: binomial supports of each slot, holders and others apart."""
-    oracle, n, draw = optimised_unary(PureDP(2.0), len(HEAD)), 1000, np.random.default_rng(8)
+    truth, other, n, draw = 0.5, 1 / (math.exp(2.0) + 1), 1000, np.random.default_rng(8)
     held = np.random.default_rng(1).multinomial(n, TRUTH, size=TRIALS)
-    supports = draw.binomial(held, oracle.truth) + draw.binomial(n - held, oracle.other)
-    found = [from_oracle(HEAD, c / n, oracle.truth, oracle.other, n) for c in supports]
+    supports = draw.binomial(held, truth) + draw.binomial(n - held, other)
+    found = [from_oracle(HEAD, c / n, truth, other, n) for c in supports]
     slots, variances, queries, query_variances = columns(found)
     assert gap(slots, TRUTH).max() < 5
     assert gap(queries, QUERIES).max() < 5

@@ -17,8 +17,9 @@ from hybridp.device.shares import simulated_reports
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import PureDP
 from hybridp.public.mechanisms import DiscreteLaplace
+from hybridp.public.oracles import share_oracle
 from hybridp.public.queries import Feature
-from hybridp.public.shares import CountNoise, NoisyCounts, ShareInvite, ShareReports, count_noise, share_oracle
+from hybridp.public.shares import CountNoise, NoisyCounts, ShareInvite, ShareReports, count_noise
 from hybridp.randomness import seeded
 
 

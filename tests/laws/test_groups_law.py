@@ -23,8 +23,8 @@ from hybridp.protocols.mean import MeanStudy
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
 from hybridp.public.groups import Grouping
+from hybridp.public.oracles import share_oracle
 from hybridp.public.randomisers import KRandomisedResponse
-from hybridp.public.shares import share_oracle
 from hybridp.randomness import seeded
 
 from .means import LEVELS, LOWER, UPPER, Row, command, level, read, whole, write

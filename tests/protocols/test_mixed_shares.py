@@ -21,9 +21,9 @@ from hybridp.noise.oracles import oracle_reports
 from hybridp.protocols.mean_receipt import MixedReports
 from hybridp.protocols.shares import ShareStudy, choice, publish_shares, release_shares
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.oracles import subset_selection, support_counts
+from hybridp.public.oracles import Oracle, subset_selection, support_counts
 from hybridp.public.randomisers import k_randomised_response
-from hybridp.public.shares import NoisyCounts, ShareOracle, ShareReports, mixed_oracle, share_mixing
+from hybridp.public.shares import NoisyCounts, ShareReports, mixed_oracle, share_mixing
 from hybridp.public.shuffling import Mixing, central_epsilon, mixed_delta
 from hybridp.randomness import Randomness, seeded, synthetic_data_generator
 from hybridp.release.result import sole
@@ -35,7 +35,7 @@ MIXING = share_mixing(ApproxDP(0.5, 1e-6), 3, SIZES["shuffled"])
 STUDY = ShareStudy(WAY, PureDP(0.5), "hybrid", mixing=MIXING)
 
 
-def sent(people: int, oracle: ShareOracle, rng: Randomness, shares: np.ndarray = TRUE) -> ShareReports:
+def sent(people: int, oracle: Oracle, rng: Randomness, shares: np.ndarray = TRUE) -> ShareReports:
     held = synthetic_data_generator(rng).choice(len(shares), people, p=shares)
     return ShareReports(people, support_counts(oracle, oracle_reports(oracle, held, rng=rng)), oracle)
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.oracles import share_oracle
 from hybridp.public.queries import Feature
-from hybridp.public.shares import NoisyCounts, ShareInvite, count_noise, read_reports, share_oracle, written_reports
+from hybridp.public.shares import NoisyCounts, ShareInvite, count_noise, read_reports, written_reports
 from hybridp.testing import laws
 
 

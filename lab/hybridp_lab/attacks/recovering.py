@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.blend.shares import to_simplex
-from hybridp.public.shares import ShareOracle
+from hybridp.public.oracles import Oracle
 
 __all__ = ["ASSUMED", "ldp_recover", "normalised"]
 
@@ -25,7 +25,7 @@ def normalised(shares: Floats) -> Floats:
     return np.asarray(up / total) if total > 0 else np.full_like(shares, 1 / len(shares))
 
 
-def ldp_recover(poisoned: Floats, oracle: ShareOracle, targets: Sequence[int] = (), assumed: float = ASSUMED) -> Floats:
+def ldp_recover(poisoned: Floats, oracle: Oracle, targets: Sequence[int] = (), assumed: float = ASSUMED) -> Floats:
     """Sun et al. (ICDE 2024): take off what fake reports are expected to have added.
 
     What a fake report adds to all items together is known, ``(s - d q)/(p - q)`` where it supports s of d items; it is
@@ -34,7 +34,7 @@ def ldp_recover(poisoned: Floats, oracle: ShareOracle, targets: Sequence[int] = 
     not negative and add up to 1 are the answer.
 
     >>> from hybridp.public.budgets import PureDP
-    >>> from hybridp.public.shares import share_oracle
+    >>> from hybridp.public.oracles import share_oracle
     >>> bool(ldp_recover(np.array([0.6, 0.3, 0.1]), share_oracle(PureDP(1.0), 3))[0] > 0.6)
     True
     """

@@ -25,8 +25,9 @@ from hybridp.protocols.shares import ShareStudy
 from hybridp.public.anchoring import TIGHTEST, Anchoring, clipping_loss
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.mechanisms import DiscreteLaplace
+from hybridp.public.oracles import share_oracle
 from hybridp.public.queries import Feature
-from hybridp.public.shares import NoiseName, count_noise, mixed_oracle, share_oracle
+from hybridp.public.shares import NoiseName, count_noise, mixed_oracle
 from hybridp.public.shuffling import Mixing
 from hybridp.public.ticks import tick_noise, tick_variance
 from hybridp.release.plan import Plan, planned, predicted

@@ -21,8 +21,9 @@ from hybridp.bench.planning import Mechanisms
 from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import counting_noise, discovery
+from hybridp.public.oracles import Oracle
 from hybridp.public.randomisers import best_randomiser, k_randomised_response
-from hybridp.public.shares import CountNoise, ShareOracle, mixed_oracle
+from hybridp.public.shares import CountNoise, mixed_oracle
 from hybridp.public.shuffling import MOST_LOCAL, Mixing, largest_local_epsilon
 from hybridp.public.vector import HALF
 from hybridp.public.vector_randomisers import ScalarReports, VectorReports
@@ -174,13 +175,14 @@ def plan_groups(
 
 
 def plan_share_groups(
-    trusted: int, shuffled: int, local: int, shares: Sequence[float], noise: CountNoise, oracle: ShareOracle,
+    trusted: int, shuffled: int, local: int, shares: Sequence[float], noise: CountNoise, oracle: Oracle,
     mixing: Mixing, *, by_people: bool = False,
 ) -> ThreeGroups[Floats]:  # fmt: skip
     """Of shares, option by option: a group's information is ``k^2/(k p(1-p) + noise)``, or ``n/v(p)`` with v of one
     report at that share.
 
-    >>> from hybridp.public.shares import count_noise, share_mixing, share_oracle
+    >>> from hybridp.public.shares import count_noise, share_mixing
+    >>> from hybridp.public.oracles import share_oracle
     >>> mixing = share_mixing(ApproxDP(1.0, 1e-6), 2, 1000)
     >>> groups = 100, 1000, 9000, [0.3, 0.7], count_noise(PureDP(1.0), 2), share_oracle(PureDP(1.0), 2)
     >>> plan_share_groups(*groups, mixing).rmse.round(4).tolist()

@@ -35,8 +35,8 @@ from numpy.typing import NDArray
 from hybridp.blend.groups import Gap, apart
 from hybridp.errors import InvalidInput, must
 from hybridp.public.errorlaw import log_upper_tail
-from hybridp.public.oracles import SubsetSelection, estimate
-from hybridp.public.shares import NoisyCounts, ShareOracle, ShareReports
+from hybridp.public.oracles import Oracle, SubsetSelection, estimate
+from hybridp.public.shares import NoisyCounts, ShareReports
 
 __all__ = ["CategoryBlend", "JointBlend", "blend_joint", "pair_chances"]
 
@@ -45,7 +45,7 @@ _GRID = np.linspace(0.0, 1.0, 513)
 _HALVINGS = 30
 
 
-def pair_chances(oracle: ShareOracle) -> tuple[float, float]:
+def pair_chances(oracle: Oracle) -> tuple[float, float]:
     """The chances that a report supports two given items: one of them the holder's, and neither.
 
     >>> from hybridp.public.budgets import PureDP

@@ -31,8 +31,8 @@ from hybridp.public.adjusting import holm
 from hybridp.public.anchoring import TIGHTEST, Anchoring, anchoring, clipping_loss
 from hybridp.public.errorlaw import log_upper_tail
 from hybridp.public.mean import SYNONYMS
-from hybridp.public.oracles import estimate
-from hybridp.public.shares import CountNoise, NoisyCounts, ShareOracle, ShareReports
+from hybridp.public.oracles import Oracle, estimate
+from hybridp.public.shares import CountNoise, NoisyCounts, ShareReports
 
 __all__ = ["SHARE_ESTIMATORS", "ShareAnchor", "ShareBlend", "ShareEstimator", "Told", "blend_shares"]
 __all__ += ["report_parts", "share_anchoring", "to_simplex"]
@@ -42,7 +42,7 @@ ShareEstimator = Literal["everyone", "alike", "hybrid", "anchored", "tcm-only", 
 SHARE_ESTIMATORS: tuple[ShareEstimator, ...] = get_args(ShareEstimator)
 
 
-def report_parts(groups: Sequence[tuple[ShareOracle, int]]) -> tuple[float, ...]:
+def report_parts(groups: Sequence[tuple[Oracle, int]]) -> tuple[float, ...]:
     """The part of each group of reports, a mechanism and so many people, in what all of them tell: public numbers."""
     each = [people / oracle.variance(1 / oracle.categories) for oracle, people in groups]
     return tuple(one / math.fsum(each) for one in each)
@@ -199,14 +199,15 @@ class ShareBlend:
 
 
 def share_anchoring(
-    size: int, noise: CountNoise, trusted: int, reports: Sequence[tuple[ShareOracle, int]]
+    size: int, noise: CountNoise, trusted: int, reports: Sequence[tuple[Oracle, int]]
 ) -> Anchoring:
     """The default for so many options and people, at equal shares: public numbers alone.
 
     `reports` are the mechanisms that people's devices used, and how many people used each.
 
     >>> from hybridp.public.budgets import PureDP
-    >>> from hybridp.public.shares import count_noise, share_oracle
+    >>> from hybridp.public.shares import count_noise
+    >>> from hybridp.public.oracles import share_oracle
     >>> found = share_anchoring(4, count_noise(PureDP(1.0), 4), 2_000, [(share_oracle(PureDP(1.0), 4), 18_000)])
     >>> found.reach, round(found.cost, 3)
     (1.5, 0.019)
@@ -293,7 +294,7 @@ def _variances(trusted: NoisyCounts, local: Told, spread: Floats, share: Floats)
     return v_t, local.variance(share)
 
 
-def _report_variance(oracle: ShareOracle, share: Floats) -> Floats:
+def _report_variance(oracle: Oracle, share: Floats) -> Floats:
     """Of one debiased report: ``s (1-s)/(p*-q*)^2`` with ``s = share p* + (1-share) q*``."""
     seen = share * oracle.truth + (1 - share) * oracle.other
     return np.asarray(seen * (1 - seen) / (oracle.truth - oracle.other) ** 2)

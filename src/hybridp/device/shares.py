@@ -2,7 +2,7 @@
 
 >>> from hybridp.public.budgets import PureDP
 >>> from hybridp.public.queries import Feature
->>> from hybridp.public.shares import share_oracle
+>>> from hybridp.public.oracles import share_oracle
 >>> from hybridp.randomness import secure
 >>> invite = ShareInvite(Feature.categorical("smokes", ["yes", "no"]), share_oracle(PureDP(1.0), 2))
 >>> report_codes(np.array([0]), invite, rng=secure())[0] in ("yes", "no")

@@ -30,6 +30,7 @@ from hybridp.protocols.mixed import read_batches
 from hybridp.protocols.paying import kept, on_reports, spending
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.mean import SYNONYMS
+from hybridp.public.oracles import share_oracle
 from hybridp.public.queries import MISSING, Feature
 from hybridp.public.shares import (
     CountNoise,
@@ -39,7 +40,6 @@ from hybridp.public.shares import (
     ShareReports,
     count_noise,
     mixed_oracle,
-    share_oracle,
 )
 from hybridp.public.shuffling import Mixing
 from hybridp.public.trust import drawn_trust

@@ -32,8 +32,9 @@ from dataclasses import dataclass
 from hybridp.errors import must
 from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.oracles import share_oracle
 from hybridp.public.queries import Feature
-from hybridp.public.shares import CountNoise, NoiseName, ShareInvite, count_noise, share_oracle
+from hybridp.public.shares import CountNoise, NoiseName, ShareInvite, count_noise
 
 __all__ = ["STEPS", "Joint"]
 

@@ -31,19 +31,18 @@ from hybridp.errors import InvalidInput, UnusablePublicRows, must
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, discrete_gaussian, discrete_laplace
 from hybridp.public.messages import report_text
-from hybridp.public.oracles import Oracle, SubsetSelection, best_oracle, support_counts
+from hybridp.public.oracles import Oracle, SubsetSelection, share_oracle, support_counts
 from hybridp.public.queries import Feature
 from hybridp.public.randomisers import KRandomisedResponse, k_randomised_response
 from hybridp.public.shuffling import Mixing
 from hybridp.public.vector_noise import vector_gaussian
 
-__all__ = ["CountNoise", "NoisyCounts", "ShareInvite", "ShareOracle", "ShareReports", "count_noise", "share_oracle"]
+__all__ = ["CountNoise", "NoisyCounts", "ShareInvite", "ShareReports", "count_noise"]
 __all__ += ["LEAST_COUNTED", "mixed_oracle", "read_reports", "share_mixing", "written_reports"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Guarantee = PureDP | ApproxDP
-ShareOracle = KRandomisedResponse | SubsetSelection
 NoiseName = Literal["laplace", "gaussian", "best"]
 
 LEAST_COUNTED = 0.001
@@ -168,17 +167,6 @@ class NoisyCounts:
 # --- local reports ----------------------------------------------------------------------------------------------------
 
 
-def share_oracle(guarantee: Guarantee, size: int) -> ShareOracle:
-    """The most precise report for one of so many options: k-ary randomised response, or a random set of options.
-
-    >>> share_oracle(PureDP(1.0), 3).name, share_oracle(PureDP(1.0), 50).name
-    ('k-rr', 'subset')
-    """
-    found: Oracle = best_oracle(guarantee, size)
-    assert isinstance(found, KRandomisedResponse | SubsetSelection)
-    return found
-
-
 def share_mixing(promise: ApproxDP, size: int, batch: int, *, epsilon: float | None = None, cap: float = 8.0) -> Mixing:
     """The report on one of so many options that goes through a mixer: the most precise that keeps the promise.
 
@@ -197,7 +185,7 @@ def share_mixing(promise: ApproxDP, size: int, batch: int, *, epsilon: float | N
     return min(named, other, key=lambda mixing: mixed_oracle(mixing, size).variance(1 / size))
 
 
-def mixed_oracle(mixing: Mixing, size: int) -> ShareOracle:
+def mixed_oracle(mixing: Mixing, size: int) -> Oracle:
     """The report that this batch's bound is about: k-ary randomised response, or any."""
     own = PureDP(mixing.epsilon)
     must(mixing.k in (None, size), "k", f"must be the {size} options", mixing.k)
@@ -209,7 +197,7 @@ class ShareInvite:
     """What a device must know: the column, its public options, and the report that it draws."""
 
     question: Feature
-    oracle: ShareOracle
+    oracle: Oracle
 
     def __post_init__(self) -> None:
         same = self.oracle.categories == self.question.size
@@ -238,7 +226,7 @@ class ShareReports:
 
     people: int
     counts: Ints
-    oracle: ShareOracle
+    oracle: Oracle
 
     def __add__(self, other: ShareReports) -> ShareReports:
         must(self.oracle == other.oracle, "reports", "must come from one mechanism", "two different ones")

@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 from hybridp.errors import UnusablePublicRows, must
 from hybridp.public.budgets import PureDP
 from hybridp.public.messages import report_text
-from hybridp.public.oracles import SubsetSelection, support_counts
+from hybridp.public.oracles import SubsetSelection, share_oracle, support_counts
 from hybridp.public.queries import Feature, Schema, Workload
-from hybridp.public.shares import ShareInvite, ShareReports, read_reports, share_oracle, written_reports
+from hybridp.public.shares import ShareInvite, ShareReports, read_reports, written_reports
 
 __all__ = ["MOST_REPORTED", "MarginalInvite", "MarginalReports", "read_marginal_reports", "written_marginal"]
 

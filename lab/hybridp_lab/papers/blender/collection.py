@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.blend.heavy import Estimate, local_estimate
 from hybridp.curator.heavy import noisy_counts, shown
-from hybridp.noise.oracles import simulate_counts
 from hybridp.protocols import heavy as protocol
 from hybridp.public.budgets import PureDP
 from hybridp.public.heavy import HeadList, counting_noise, discovery
 from hybridp.public.messages import SlotReports
 from hybridp.public.oracles import Oracle
 from hybridp.randomness import Randomness
+from hybridp_lab.baselines.oracles import AnyOracle, simulate_counts
 from hybridp_lab.papers.blender.two_stage import (
     TwoStageStudy,
     blend_in_order,
@@ -51,7 +52,7 @@ def simulate_heavy(
     study: protocol.HeavyStudy,
     *,
     trusted: int,
-    oracle: Callable[[PureDP, int], Oracle] | None = None,
+    oracle: Callable[[PureDP, int], AnyOracle] | None = None,
     rng: Randomness,
 ) -> HeavyTrial:
     """One collection from one record a person; the first `trusted` people opt in (the order must be random).
@@ -93,7 +94,7 @@ def _client(
     local: Ints,
     head: HeadList,
     study: protocol.HeavyStudy,
-    oracle: Callable[[PureDP, int], Oracle] | None,
+    oracle: Callable[[PureDP, int], AnyOracle] | None,
     rng: Randomness,
 ) -> Estimate:
     if isinstance(study, TwoStageStudy):
@@ -104,7 +105,7 @@ def _client(
         invite = protocol.invitation(head, study)
         return local_estimate(head, invite.mechanism, protocol.report(local, invite, rng=rng))
     other = oracle(study.local_guarantee, len(head))
-    return local_estimate(head, other, SlotReports(len(local), simulate_counts(other, local, rng=rng)))
+    return local_estimate(head, cast(Oracle, other), SlotReports(len(local), simulate_counts(other, local, rng=rng)))
 
 
 def _blended(head: HeadList, estimates: list[Estimate], study: protocol.HeavyStudy) -> protocol.HeavyBlend:

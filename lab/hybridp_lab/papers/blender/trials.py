@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from hybridp.errors import must
 from hybridp.protocols.heavy import HeavyBlend, HeavyStudy
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.oracles import best_oracle
+from hybridp.public.oracles import share_oracle
 from hybridp.randomness import seeded
 from hybridp_lab.baselines.heavy import ldpminer
 from hybridp_lab.baselines.heavy_metrics import WILDCARD, l1_error, ndcg, ndcg_of_ndcgs
@@ -62,7 +62,7 @@ def _collected(point: Point, log: SearchLog) -> HeavyTrial:
         study: HeavyStudy = replace(as_in_the_paper(guarantee, point["head"]), **own)
     else:
         study = HeavyStudy(guarantee, head=point["head"])
-    oracle = None if form == "corrected" else best_oracle
+    oracle = None if form == "corrected" else share_oracle
     records = log.queries.astype(np.int64), log.urls.astype(np.int64)
     return simulate_heavy(*records, study, trusted=trusted, oracle=oracle, rng=rng)
 

@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP, PureDP, split
 from hybridp.public.kmeans import LEAST_CLUSTERED
+from hybridp.public.oracles import share_oracle
 from hybridp.public.randomisers import k_randomised_response, randomiser
-from hybridp.public.shares import LEAST_COUNTED, share_oracle
+from hybridp.public.shares import LEAST_COUNTED
 from hybridp.public.study.invited import Points, Records
 from hybridp.public.study.questions import Choice, Count, Grouped, Number, Question, Vector
 from hybridp.public.vector import VectorBounds
