@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -64,7 +64,7 @@ def rows() -> tuple[np.ndarray[Any, Any], bool]:
 
 def one(method: str, name: str, epsilon: float, seed: int, *setting: str) -> dict[str, Any]:
     """One fit in this process: its errors, CPU seconds (the fit alone) and largest memory."""
-    from hybridp.bench.synth import evaluate
+    from hybridp.bench.synth import evaluate, present_error
     from hybridp.curator.marginals import codes_of
     from hybridp.protocols.synth import SynthStudy, fit_synth
     from hybridp.public.budgets import ApproxDP
@@ -78,15 +78,24 @@ def one(method: str, name: str, epsilon: float, seed: int, *setting: str) -> dic
     sets = [s for s in itertools.combinations(range(14), 3) if not filtered or schema.cells(s) <= codes.people]
     chosen = np.random.RandomState(0).permutation(len(sets))[:count]
     workload = Workload(schema, tuple(Threshold(sets[i], 3) for i in chosen))
-    given = (int(setting[0]), int(setting[1]), float(setting[2])) if setting else BEST[name, epsilon]
-    rounds, per_round, share = given
-    asked: Literal["tables", "queries"] = "tables" if method == "tables" else "queries"
-    study = SynthStudy(workload, ApproxDP(epsilon, codes.people**-2.0), asked, rounds, per_round, share, seed=seed)
+    promise, rng = ApproxDP(epsilon, codes.people**-2.0), seeded(100 + seed)
     before = time.process_time()
-    model = fit_synth(codes, study, rng=seeded(100 + seed))
+    if method == "tables":
+        model = fit_synth(codes, SynthStudy(workload, promise, seed=seed), rng=rng)
+    else:
+        from hybridp_lab.papers.rap2023.experiments import by_pieces
+        from hybridp_lab.papers.rap2023.mechanism import fit_rap
+
+        given = (int(setting[0]), int(setting[1]), float(setting[2])) if setting else BEST[name, epsilon]
+        how: dict[str, Any] = dict(zip(("rounds", "per_round", "select_share"), given, strict=True))
+        data = fit_rap(codes, workload, promise, seed=seed, rng=rng, **how)
     seconds = time.process_time() - before
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    errors = evaluate(model, codes)
+    if method == "tables":
+        errors = evaluate(model, codes)
+    else:  # its answers are those of D'
+        found = present_error(codes, workload, by_pieces(data, workload)).to_dict()
+        errors = {"settled": found, "synthetic": found}
     return {
         "real": real,
         "queries": workload.queries,

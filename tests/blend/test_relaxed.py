@@ -19,7 +19,6 @@ from hybridp.blend.relaxed import (
     at_least,
     one_hot,
     polynomial_answer,
-    selected_answers,
     sparsemax,
     sparsemax_blocks,
     start,
@@ -116,12 +115,10 @@ def test_all_forms_of_evaluation_agree(seed: int, most: int) -> None:
     wanted = by_hand(data, WORK)
     pieces = list(answers(data, WORK, most_cells=most))
     assert torch.cat([part for _, part in pieces]).numpy() == pytest.approx(wanted, abs=1e-12)
-    selection = WORK.select(np.arange(WORK.queries))
-    for form in ("trials", "partitions", "inclusion"):
-        assert selected_answers(data, selection, form=form).numpy() == pytest.approx(wanted, abs=1e-12)
     threshold = WORK.thresholds[1]
+    cells = list(product(*(range(SCHEMA.sizes[f]) for f in threshold.features)))
     for number in range(24, 24 + 72, 11):
-        codes = [int(c) - SCHEMA.offsets[f] for c, f in zip(selection.columns[number], threshold.features, strict=True)]
+        codes = cells[number - 24]
         atoms = tuple(Atom(f, frozenset([v])) for f, v in zip(threshold.features, codes, strict=True))
         polynomial = Formula(Count(threshold.r, threshold.k, atoms)).surrogate(SCHEMA)
         assert float(polynomial_answer(data, polynomial)) == pytest.approx(wanted[number], abs=1e-12)
@@ -132,14 +129,12 @@ def test_all_forms_of_evaluation_agree(seed: int, most: int) -> None:
 def test_surrogates_are_the_queries_on_one_hot_rows(records: list[tuple[int, ...]]) -> None:
     data = one_hot(np.array(records), SCHEMA.sizes)
     flat = torch.cat([part for _, part in answers(data, WORK)]).numpy()
-    selected = selected_answers(data, WORK.select(np.arange(WORK.queries))).numpy()
     wanted = [
         np.mean([sum(row[f] == v for f, v in zip(t.features, cell, strict=True)) >= t.r for row in records])
         for t in WORK.thresholds
         for cell in product(*(range(SCHEMA.sizes[f]) for f in t.features))
     ]
     assert flat == pytest.approx(wanted, abs=1e-6)
-    assert selected == pytest.approx(wanted, abs=1e-6)
     formula = parse_formula(SCHEMA, "not (a=1 and b=0..1) or exactly 1 of: c=3, d=0, d=2")
     held = formula.holds(np.array(records).T[list(formula.features)]).mean()
     assert float(polynomial_answer(data, formula.surrogate(SCHEMA))) == pytest.approx(held, abs=1e-6)
@@ -191,8 +186,6 @@ def test_wrong_shapes_are_refused() -> None:
         next(answers(start(2, (2, 2), seed=0), WORK))
     with pytest.raises(InvalidInput, match="device"):
         start(2, (2, 2), seed=0, device="nowhere")
-    with pytest.raises(InvalidInput, match="form"):
-        selected_answers(relaxed(0), WORK.select(np.array([0])), form="other")  # type: ignore[arg-type]
 
 
 def test_torch_and_numpy_are_enough() -> None:

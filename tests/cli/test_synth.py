@@ -13,12 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hybridp.cli.synth import fit
 from hybridp.curator import synth as curating
 from hybridp.ledger import Ledger
-from hybridp.protocols.synth import SynthStudy
 from hybridp.public.budgets import ApproxDP
-from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.release.result import sole
 
 Runner = Callable[..., Any]
@@ -36,7 +33,6 @@ SMALL = f"{PROMISE} --rows 60 --other last"
 ASKED = "--marginals age,sex education,sex,works"
 FIT = f"synth fit people.csv --schema schema.json {ASKED} --method tables {SMALL} --out model"
 MIXED = f"synth fit people.csv --schema schema.json {ASKED} {SMALL} --out model-3"
-RAP = f"synth fit people.csv --schema schema.json --thresholds 2-of-2:4,1-of-3:1 --rounds 3 --per-round 2 {SMALL}"
 
 
 @pytest.fixture
@@ -96,23 +92,6 @@ def test_a_fit_for_people(run: Runner, people: list[dict[str, str]]) -> None:
     assert "60 synthetic rows for 28 queries" in said.out
     assert "Receipt" in said.out
     assert "SIMULATED" in said.err
-
-
-def test_the_dissertations_method(run: Runner, people: list[dict[str, str]]) -> None:
-    told = run(f"{RAP} --ledger l.db --out rap --json").document  # --rounds chooses it
-    assert sole(told)["method"] == "rap"
-    assert sole(told)["measured"] == {"tables": 0, "queries": 6}
-    assert len(told["receipt"]["ledger_entries"]) == 3
-    shown = sole(run("synth report rap --plot rap.png --json").document)
-    assert shown["utility"]["classes"]["selected queries"]["queries"] == 6
-    assert Path("rap.png").stat().st_size > 5_000
-
-
-def test_the_help_knows_the_studys_defaults() -> None:
-    helps = {param.opts[0]: getattr(param, "help", None) for param in fit.params}
-    rap = SynthStudy(Workload(Schema.from_domain({"a": 40}), (Threshold((0,), 1),)), ApproxDP(1.0, 1e-6), "queries")
-    for name in ("rounds", "per_round", "select_share"):
-        assert f"Default: {getattr(rap, name)}." in (helps[f"--{name.replace('_', '-')}"] or "")
 
 
 def test_every_way_to_say_the_domain(run: Runner, people: list[dict[str, str]], tmp_path: Path) -> None:
@@ -460,7 +439,6 @@ BAD = [
     (f"synth fit people.csv --schema list.json {PLAIN}", "schema"),
     (f"synth fit people.csv --schema odd.json {PLAIN}", "schema"),
     (f"synth fit people.csv --schema one-code.json {PLAIN}", "from 2 to 65536"),
-    (f"synth fit people.csv --schema schema.json {SMALL} --method adaptive --rounds 3 --out m", "rounds"),
     (f"synth fit people.csv --schema schema.json {SMALL} --method adaptive --memory 1GiB --out m", "memory"),
     (f"synth fit people.csv --schema schema.json --bins age {PLAIN}", "bins"),
     (f"synth fit people.csv --schema schema.json --bins age=50,40,1 {PLAIN}", "edges of age"),
@@ -476,15 +454,7 @@ BAD = [
     (f"synth fit people.csv --schema schema.json {PLAIN} --epsilon 0", "epsilon"),
     (f"synth fit people.csv --schema schema.json {PLAIN} --delta 0", "delta"),
     (f"synth fit people.csv --schema schema.json {PLAIN} --rows 0", "rows"),
-    (f"synth fit people.csv --schema schema.json {PLAIN} --method tables --rounds 2", "rounds"),
-    (f"synth fit people.csv --schema schema.json {PLAIN} --method tables --select-share 0.5", "select-share"),
-    (
-        f"synth fit people.csv --schema schema.json {PLAIN} --method rap --per-round 1 --rounds 2 --select-share 1",
-        "share",
-    ),
-    (f"synth fit people.csv --schema schema.json {PLAIN} --method rap --rounds 0", "rounds"),
-    (f"synth fit people.csv --schema schema.json {PLAIN} --method rap --rounds 9 --per-round 9", "per_round"),
-    (f"synth fit people.csv --schema schema.json {PLAIN} --method rap --per-round 1 --memory 1GiB", "memory"),
+    (f"synth fit people.csv --schema schema.json {PLAIN} --method rap", "method"),
     (f"synth fit people.csv --schema schema.json {PLAIN} --memory lots", "memory"),
     (f"synth fit people.csv --schema schema.json {PLAIN} --memory 1MB", "memory"),
     (f"synth fit people.csv --schema schema.json {PLAIN} --device abacus", "device"),

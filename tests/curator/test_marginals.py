@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybridp.curator import marginals
-from hybridp.curator.marginals import codes_of, counts, read_codes, selected_counts, table_counts
+from hybridp.curator.marginals import codes_of, counts, read_codes, table_counts
 from hybridp.errors import InvalidInput
 from hybridp.public.formulas import Atom, Count, Formula
 from hybridp.public.queries import Feature, Schema, Threshold, Workload
@@ -37,7 +37,6 @@ def test_every_form_counts_the_same_people(rows: list[tuple[int, ...]], most: in
     found = list(counts(codes, WORK, most_cells=most))
     assert np.concatenate([part for _, part in found]).tolist() == wanted
     assert [piece.start for piece, _ in found] == np.cumsum([0, *(len(part) for _, part in found)])[:-1].tolist()
-    assert selected_counts(codes, WORK.select(np.arange(WORK.queries))).tolist() == wanted
 
 
 @settings(max_examples=20, deadline=None)

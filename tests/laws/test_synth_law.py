@@ -1,13 +1,12 @@
 """Synthetic data: what is measured of the rows is their truth and a stretch of tape, at the size that the budget buys.
 
 rho is what (epsilon, delta) allows (Canonne, Kamath and Steinke 2020, Prop. 12). A marginal with noise of standard
-deviation sigma costs 1/sigma^2, since replacing a record moves two of its cells by one; one query costs
-1/(2 sigma^2); the K largest errors with Gumbel noise of scale g, each an exponential mechanism with epsilon' = 2/g,
-cost K epsilon'^2/8 (Cesar and Rogers 2021). The default gives 15 % to one-way marginals and the rest to the others;
-RAP gives every round the same, `select_share` of it to the selection. The adaptive method gives the one-way
-marginals as much as three rounds in the mean, and each round a quarter more than the one before, a tenth of it for the
-marginal that the model misses most: half the L1 distance of the counts, which replacing a record moves by one. Where
-the noise would be small, three fifths of rho are kept for all that is asked, and measure it once, at the end.
+deviation sigma costs 1/sigma^2, since replacing a record moves two of its cells by one; the largest score with Gumbel
+noise of scale g, an exponential mechanism with epsilon' = 2/g, costs epsilon'^2/8 (Cesar and Rogers 2021). "tables"
+gives 15 % to one-way marginals and the rest to the others. The adaptive method gives the one-way marginals as much as
+three rounds in the mean, and each round a quarter more than the one before, a tenth of it for the marginal that the
+model misses most: half the L1 distance of the counts, which replacing a record moves by one. Where the noise would be
+small, three fifths of rho are kept for all that is asked, and measure it once, at the end.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ import itertools
 import json
 import math
 import warnings
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,7 +40,7 @@ WORK = Workload(SCHEMA, (Threshold((0, 1, 2), 3), Threshold((1, 2, 3), 3), Thres
 EPSILON, DELTA, PEOPLE = 1.0, 1e-7, 400
 PROMISE = ApproxDP(EPSILON, DELTA)
 RHO = rho_of(EPSILON, DELTA)
-ROUNDS, PICKS, SELECT = 5, 4, 0.6
+ROUNDS = 5
 SINGLES = ((0,), (1,), (2,), (3,))
 TABLES = ((0, 1, 2), (1, 2, 3), (0, 3))  # two marginals, and the pair below the threshold of one of two
 
@@ -69,7 +67,7 @@ def rows(seed: int = 1) -> Codes:
 
 
 def study(method: str) -> SynthStudy:
-    return SynthStudy(WORK, PROMISE, method, rounds=ROUNDS, per_round=PICKS, select_share=SELECT, rows=40)  # type: ignore[arg-type]
+    return SynthStudy(WORK, PROMISE, method, rounds=ROUNDS, rows=40)  # type: ignore[arg-type]
 
 
 def truth(people: np.ndarray, features: tuple[int, ...]) -> np.ndarray:
@@ -78,16 +76,6 @@ def truth(people: np.ndarray, features: tuple[int, ...]) -> np.ndarray:
     for record in people:
         out[tuple(record[f] for f in features)] += 1
     return out
-
-
-def all_counts(people: np.ndarray) -> np.ndarray:
-    """Every query of the workload by its definition: how many people match at least r of its targets."""
-    found = []
-    for threshold in WORK.thresholds:
-        for targets in itertools.product(*(range(SIZES[f]) for f in threshold.features)):
-            matched = sum((people[:, f] == t).astype(int) for f, t in zip(threshold.features, targets, strict=True))
-            found.append(int((matched >= threshold.r).sum()))
-    return np.array(found, dtype=np.int64)
 
 
 def check_tables(model: SyntheticModel, tape: Recording, people: np.ndarray, rho: float = RHO) -> None:
@@ -128,78 +116,6 @@ def _charged(ledger: Ledger, model: SyntheticModel, rounds: int, promise: Approx
     budgets = {(p.people, p.against): p.budget for p in model.receipt.promises}
     assert budgets == {("trusted", CURATOR): None, ("trusted", VIEWER): promise}
     assert not model.simulated
-
-
-# --- RAP --------------------------------------------------------------------------------------------------------------
-
-
-def _rap(seed: int, folder: Path, fit: Callable[..., SyntheticModel], **more: Any) -> tuple[Any, Any, list[np.ndarray]]:
-    """A fit with a tape, and the relaxed data set from which each round began (public: the curator may show it)."""
-    from hybridp.blend.relaxed import start
-
-    tape, seen = Recording(seed), [start(40, SIZES, seed=0).numpy()]
-    kept = folder / "synthetic.npz"
-
-    def progress(done: float, of: int) -> None:
-        if done == len(seen):
-            with np.load(kept) as file:
-                seen.append(file["values"].copy())
-
-    with tape.as_the_systems():
-        model = fit(study("queries"), folder=folder, progress=progress, **more)
-    return model, tape, seen[:-1]
-
-
-def _relaxed_answers(values: np.ndarray) -> np.ndarray:
-    from hybridp.blend.relaxed import Relaxed, answers
-
-    data = Relaxed(torch.from_numpy(values.astype(np.float32)), SIZES)
-    return np.concatenate([found.numpy() for _, found in answers(data, WORK)]).astype(np.float64)
-
-
-def _worst(words: np.ndarray, scores: np.ndarray, scale: float, gone: set[int]) -> list[int]:
-    """The largest of error/scale + Gumbel, the Gumbel variables being -ln(-ln(1 - V)) of uniform V."""
-    v = (words.astype(np.float64) + 0.5) / 2.0**64
-    keys = scores / scale - np.log(-np.log1p(-v))
-    keys[list(gone)] = -np.inf
-    return np.argsort(-keys)[:PICKS].tolist()  # type: ignore[no-any-return]
-
-
-def check_rap(model: Any, tape: Recording, seen: list[np.ndarray], *, select: float = 1.0, answer: float = 1.0) -> None:
-    """Every round: its picks are those of a fresh stretch of tape, and so is the noise of its answers."""
-    counts, gone, spans = all_counts(records()), set[int](), []
-    each = RHO / ROUNDS
-    scale = select * math.sqrt(PICKS / (2 * each * SELECT))
-    sigma = answer * math.sqrt(PICKS / (2 * each * (1 - SELECT)))
-    assert len(model.queries) == len(seen) == ROUNDS
-    for asked, values in zip(model.queries, seen, strict=True):
-        modelled = np.rint(_relaxed_answers(values) * PEOPLE * 2.0**16) / 2.0**16
-        scores = np.abs(counts - modelled)
-        here = [
-            start
-            for start in tape.starts
-            if start + len(counts) <= len(tape.words)
-            and _worst(tape.words[start : start + len(counts)], scores, scale, gone) == asked.flat.tolist()
-        ]
-        assert len(here) == 1, f"{len(here)} stretches of the tape pick these queries"
-        spans += [(here[0], here[0] + len(counts)), span_of(tape, asked.counts - counts[asked.flat], gaussians(sigma))]
-        gone |= set(asked.flat.tolist())
-    apart(*spans)
-    assert len(gone) == ROUNDS * PICKS
-
-
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_raps_picks_and_answers_have_the_noise_of_their_shares(seed: int, tmp_path: Path) -> None:
-    ledger = Ledger.create(tmp_path / "l.ledger", {"trusted": PROMISE})
-    model, tape, seen = _rap(seed, tmp_path / "model", lambda s, **more: fit_synth(rows(), s, **more), ledger=ledger)
-    check_rap(model, tape, seen)
-    _charged(ledger, model, ROUNDS)
-    # Controls: a tenth less noise, a selection with the whole round's budget, and one whose picks cost as one.
-    for wrong in (0.9, math.sqrt(SELECT), 1 / math.sqrt(PICKS)):
-        with pytest.raises(AssertionError, match="0 stretches of the tape pick"):
-            check_rap(model, tape, seen, select=wrong)
-    with pytest.raises(AssertionError, match="0 stretches of the tape are"):
-        check_rap(model, tape, seen, answer=0.9)
 
 
 # --- adaptive ---------------------------------------------------------------------------------------------------------
@@ -322,7 +238,7 @@ def test_the_levels_in_the_ledger_are_no_more_private_than_the_rounds() -> None:
     """
     from hybridp.public.mechanisms import gaussian_profile
 
-    for method, picks in (("tables", 0), ("queries", PICKS), ("adaptive", 1)):
+    for method, picks in (("tables", 0), ("adaptive", 1)):
         charges = study(method).charges("a fit", "a test")
         for use, charge in zip(study(method).plan, charges, strict=True):
             assert charge.noise is not None
@@ -360,8 +276,7 @@ def test_a_file(tmp_path: Path) -> None:
     assert not model.simulated
 
 
-@pytest.mark.parametrize("method", ["tables", "rap"])
-def test_the_command(method: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from hybridp.cli.app import main
     from hybridp.protocols.synth import load_model
 
@@ -369,17 +284,12 @@ def test_the_command(method: str, tmp_path: Path, capsys: pytest.CaptureFixture[
     (tmp_path / "domain.json").write_text(json.dumps(SCHEMA.to_dict()))
     line = f"synth fit {place} --schema {tmp_path / 'domain.json'} --epsilon {EPSILON} --delta {DELTA} --rows 40 --json"
     asked = ["--marginals", "a,b,c", "--marginals", "b,c,d", "--marginals", "1-of: a,d"]
-    rap = ["--rounds", str(ROUNDS), "--per-round", str(PICKS), "--select-share", str(SELECT)] if method == "rap" else []
     with tape.as_the_systems(), pytest.raises(SystemExit) as left:
-        main([*line.split(), *asked, *rap, "--method", method, "--out", str(tmp_path / "model")])
+        main([*line.split(), *asked, "--method", "tables", "--out", str(tmp_path / "model")])
     assert left.value.code == 0, capsys.readouterr().err
     model = load_model(tmp_path / "model")
     assert not model.simulated
-    if method == "tables":
-        check_tables(model, tape, records())
-        return
-    counts, sigma = all_counts(records()), math.sqrt(PICKS / (2 * RHO / ROUNDS * (1 - SELECT)))
-    apart(*(span_of(tape, q.counts - counts[q.flat], gaussians(sigma)) for q in model.queries))
+    check_tables(model, tape, records())
 
 
 def test_replacing_a_record_moves_two_cells_of_every_marginal_by_one() -> None:

@@ -16,7 +16,6 @@ from hybridp.public.queries import (
     MOST_VALUES,
     Feature,
     Schema,
-    Selection,
     Threshold,
     Workload,
     at_least,
@@ -56,7 +55,6 @@ def test_labels_of_bins_and_missing() -> None:
             lambda: Workload(Schema.from_domain({f"f{i}": 60_000 for i in range(4)}), (Threshold((0, 1, 2, 3), 1),)),
             "2^62",
         ),
-        (lambda: Workload(SCHEMA, (Threshold((0, 1), 1),)).select(np.array([6])), "from 0 to 5"),
     ],
 )
 def test_what_breaks_a_rule_is_refused_in_one_sentence(make: object, names: str) -> None:
@@ -96,19 +94,6 @@ def test_pieces_tile_the_query_numbers(work: Workload, most: int) -> None:
     assert at == work.queries
 
 
-@settings(max_examples=40, deadline=None)
-@given(workloads)
-def test_query_numbers_name_every_target_once(work: Workload) -> None:
-    found = work.select(np.arange(work.queries))
-    wanted = [
-        (t.r, tuple(SCHEMA.offsets[f] + v for f, v in zip(t.features, targets, strict=True)))
-        for t in work.thresholds
-        for targets in product(*(range(SCHEMA.sizes[f]) for f in t.features))
-    ]
-    rows = [(int(r), tuple(int(c) for c in row if c >= 0)) for r, row in zip(found.r, found.columns, strict=True)]
-    assert rows == wanted
-
-
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.data())
 def test_at_least_counts_matching_axes(shape: list[int], data: st.DataObject) -> None:
@@ -132,19 +117,9 @@ def test_coefficients_of_inclusion_and_exclusion() -> None:
                 assert sum(int(c[i]) * math.comb(j, i) for i in range(k + 1)) == int(j >= r)
 
 
-def test_selections_of_different_k_join() -> None:
-    one = Selection(np.array([[3]]), np.array([1]))
-    two = Selection(np.array([[0, 4], [1, 2]]), np.array([2, 1]))
-    both = one.concat(two)
-    assert both.columns.tolist() == [[3, -1], [0, 4], [1, 2]]
-    assert both.k.tolist() == [1, 2, 2]
-    assert both.take(np.array([2])).r.tolist() == [1]
-
-
 def test_a_workload_of_billions_is_never_listed() -> None:
     schema = Schema.from_domain({f"f{i}": 1000 for i in range(5)})
     work = Workload(schema, (Threshold((0, 1, 2, 3, 4), 2),))
     assert work.queries == 10**15
     piece = next(pieces(work, most_cells=10**6))
     assert piece.cells == 10**6
-    assert work.select(np.array([10**15 - 1])).columns.tolist() == [[999, 1999, 2999, 3999, 4999]]

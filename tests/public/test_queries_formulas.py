@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hybridp.errors import InvalidInput
 from hybridp.public.formulas import Atom, Count, Formula, Not, parse_formula
-from hybridp.public.queries import Feature, Schema, Threshold, Workload
+from hybridp.public.queries import Feature, Schema, Threshold
 
 SCHEMA = Schema(
     (
@@ -98,16 +98,6 @@ def test_what_cannot_be_read_is_refused_in_one_sentence(text: str, says: str) ->
 def query_formula(threshold: Threshold, codes: list[int]) -> Formula:
     atoms = tuple(Atom(f, frozenset([v])) for f, v in zip(threshold.features, codes, strict=True))
     return Formula(Count(threshold.r, threshold.k, atoms))
-
-
-def test_a_query_of_a_workload_is_read_back_from_its_words() -> None:
-    work = Workload(SCHEMA, (Threshold((0, 1, 2), 2), Threshold((5, 3), 1)))
-    for number in range(work.queries):
-        asked = parse_formula(SCHEMA, work.describe(number))
-        selection = work.select(np.array([number]))
-        threshold = work.thresholds[int(work.threshold_of(np.array([number]))[0])]
-        codes = [int(c) - SCHEMA.offsets[f] for c, f in zip(selection.columns[0], threshold.features, strict=False)]
-        assert asked == query_formula(threshold, codes)
 
 
 def test_many_atoms_have_few_terms_where_the_negation_has() -> None:

@@ -15,11 +15,10 @@ from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ZCDP, ApproxDP, as_approx
 from hybridp.public.queries import Schema, Threshold, Workload, at_least
 from hybridp.public.synth import (
-    answer_sigma,
+    adaptive_rounds,
     cumulative_epsilons,
     gaussian_level,
     gumbel_scale,
-    query_rounds,
     table_plan,
     table_rounds,
     table_sigma,
@@ -54,7 +53,6 @@ def test_answers_are_the_tables_under_a_linear_map(sizes: tuple[int, ...]) -> No
 def test_calibration_errs_towards_more_privacy(rho: float, picks: int) -> None:
     # Floats are rationals: sensitivity^2 / (2 sigma^2), and K epsilon'^2 / 8 with epsilon' = 2/scale, without rounding.
     assert 2 / (2 * Fraction(table_sigma(rho)) ** 2) <= Fraction(rho)
-    assert 1 / (2 * Fraction(answer_sigma(rho)) ** 2) <= Fraction(rho)
     assert picks * (2 / Fraction(gumbel_scale(rho, picks))) ** 2 / 8 <= Fraction(rho)
 
 
@@ -68,21 +66,20 @@ def test_the_zcdp_of_the_exponential_mechanism_bounds_its_divergences() -> None:
         assert divergence <= alpha * 0.2
 
 
-@pytest.mark.parametrize("method", ["tables", "queries"])
+@pytest.mark.parametrize("method", ["tables", "adaptive"])
 def test_rounds_add_up_to_the_guarantee_by_an_independent_accountant(method: str) -> None:
     from dp_accounting import dp_event
     from dp_accounting.rdp import RdpAccountant
 
     promise = ApproxDP(1.0, 1e-8)
     rho = total_rho(promise, 2)
-    plan = table_rounds(WORK, rho) if method == "tables" else query_rounds(rho, 5, 3)
+    plan = table_rounds(WORK, rho) if method == "tables" else adaptive_rounds(WORK, rho, rounds=5)
     assert math.fsum(use.rho for use in plan) == pytest.approx(rho, rel=1e-12)
     events = []
     for use in plan:
-        cells = [(math.sqrt(2), use.sigma)] * len(use.tables) or [(1.0, use.sigma)] * use.picks
-        events += [dp_event.GaussianDpEvent(sigma / reach) for reach, sigma in cells]
+        events += [dp_event.GaussianDpEvent(use.sigma / math.sqrt(2))] * max(1, len(use.tables))
         # A selection of rho is at most as lossy, in Rényi divergence, as a Gaussian mechanism of the same rho.
-        if use.picks:
+        if use.select_rho:
             events.append(dp_event.GaussianDpEvent(1 / math.sqrt(2 * use.select_rho)))
     accountant = RdpAccountant()
     accountant.compose(dp_event.ComposedDpEvent(events))
@@ -106,7 +103,7 @@ def test_the_gaussian_stand_in_is_no_more_private_than_a_selection() -> None:
 
     for scale in (0.7, 5.0, 200.0):
         loss = 2 / scale
-        level = gaussian_level(0.0, scale, 1)
+        level = gaussian_level(0.0, scale)
         p = 1 / (1 + math.exp(-loss))
         for share in (0.0, 0.2, 0.5, 0.9, 0.99):
             worst = max(0.0, p - math.exp(share * loss) * (1 - p))
@@ -119,7 +116,7 @@ def test_a_selection_of_a_large_loss_has_a_level(loss: float) -> None:
     """At the corner, where the curve of epsilon-DP meets the Gaussian one, by the log of its tail: no more private."""
     from scipy.special import log_ndtr
 
-    mu = 1 / gaussian_level(0.0, 2 / loss, 1)
+    mu = 1 / gaussian_level(0.0, 2 / loss)
     assert float(log_ndtr(-mu / 2)) <= -loss * (1 - 1e-9)
     assert mu <= 2 * math.sqrt(2 * loss)
 
@@ -147,10 +144,8 @@ def test_whatever_the_limit_every_feature_stays_covered(k: int, most: int) -> No
     ("call", "name"),
     [
         (lambda: table_sigma(0.0), "rho"),
-        (lambda: answer_sigma(-1.0), "rho"),
         (lambda: gumbel_scale(0.1, 0), "picks"),
-        (lambda: query_rounds(0.1, 0, 1), "rounds"),
-        (lambda: query_rounds(0.1, 1, 0), "per_round"),
+        (lambda: adaptive_rounds(WORK, 0.1, rounds=0), "rounds"),
         (lambda: total_rho(ApproxDP(1.0, 0.0), 1), "delta"),
         (lambda: table_rounds(WORK, 1.0, single_share=1.0), "single_share"),
     ],

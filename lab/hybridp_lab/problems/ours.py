@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import warnings
 from functools import lru_cache
 
 import numpy as np
@@ -134,8 +133,9 @@ def rap_max_error(
     """
     from hybridp.bench.synth import present_error
     from hybridp.curator.marginals import codes_of
-    from hybridp.protocols.synth import NoSignalWarning, SynthStudy, fit_synth
     from hybridp.public.queries import Schema, Threshold, Workload
+    from hybridp_lab.papers.rap2023.experiments import by_pieces
+    from hybridp_lab.papers.rap2023.mechanism import fit_rap
 
     schema = Schema.from_domain({f"f{i}": size for i, size in enumerate(sizes)})
     fit = [s for s in itertools.combinations(range(len(sizes)), 3) if schema.cells(s) <= len(people)]
@@ -143,20 +143,17 @@ def rap_max_error(
     workload = Workload(schema, tuple(Threshold(fit[i], 3) for i in chosen))
     codes = codes_of(schema, people.astype(np.int64))
     start, noise = seeded(seed).spawn(2)
-    study = SynthStudy(
+    data = fit_rap(
+        codes,
         workload,
         ApproxDP(epsilon, delta),
-        method="queries",
         rounds=rounds,
         per_round=per_round,
         rows=rows,
         seed=int(start.words(1)[0] >> np.uint64(33)),
+        rng=noise,
     )
-    with warnings.catch_warnings():
-        # A budget that drowns every answer is a point of the front like any other.
-        warnings.simplefilter("ignore", NoSignalWarning)
-        model = fit_synth(codes, study, rng=noise)
-    return present_error(codes, workload, model.answers(workload)).l_inf
+    return present_error(codes, workload, by_pieces(data, workload)).l_inf
 
 
 def _largest_error(setting: Setting, seed: int) -> float:

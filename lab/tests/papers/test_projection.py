@@ -13,18 +13,19 @@ from hybridp.blend.relaxed import (
     answers,
     at_least,
     one_hot,
-    selected_answers,
-    single,
     sparsemax_blocks,
     start,
     table,
 )
+from hybridp.blend.relaxed.cells import add_rows
 from hybridp.blend.synth import Fit, fit_tables
 from hybridp.errors import InvalidInput
 from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.public.synth import MeasuredTable
 from hybridp_lab.papers.rap2023 import projection as module
+from hybridp_lab.papers.rap2023.mechanism import select
 from hybridp_lab.papers.rap2023.projection import Options, QueryGoal, TableGoal, loss_and_gradient, project
+from hybridp_lab.papers.rap2023.single import selected_answers
 
 SCHEMA = Schema.from_domain({"a": 2, "b": 3, "c": 4, "d": 3})
 WORK = Workload(SCHEMA, (Threshold((0, 1, 2), 3), Threshold((3, 1, 2, 0), 2), Threshold((2, 3), 1)))
@@ -37,7 +38,7 @@ def relaxed(seed: int) -> Relaxed:
 
 def goals(seed: int) -> tuple[QueryGoal, list[TableGoal]]:
     rng = np.random.default_rng(seed)
-    chosen = WORK.select(rng.integers(0, WORK.queries, 9))
+    chosen = select(WORK, rng.integers(0, WORK.queries, 9))
     tables = [TableGoal(t, rng.random(SCHEMA.cells(t.features)), float(rng.uniform(0.5, 3))) for t in WORK.thresholds]
     return QueryGoal(chosen, rng.random(9), rng.uniform(0.1, 2, 9)), tables
 
@@ -110,7 +111,7 @@ def test_exact_tables_are_fitted() -> None:
 
 def test_exact_single_queries_are_fitted() -> None:
     real = one_hot(people(500, 2), SCHEMA.sizes)
-    chosen = WORK.select(np.arange(0, WORK.queries, 3))
+    chosen = select(WORK, np.arange(0, WORK.queries, 3))
     goal = QueryGoal(chosen, selected_answers(real, chosen).numpy())
     found = project(start(200, SCHEMA.sizes, seed=1), queries=goal, options=Options(steps=400))
     assert np.abs(selected_answers(found.data, chosen).numpy() - goal.values).max() < 0.01
@@ -170,7 +171,7 @@ def test_bad_goals_are_refused() -> None:
     with pytest.raises(InvalidInput, match="weight"):
         TableGoal(Threshold((0,), 1), np.zeros(2), -1.0)
     with pytest.raises(InvalidInput, match="each of the 1 queries"):
-        QueryGoal(WORK.select(np.array([0])), np.zeros(2))
+        QueryGoal(select(WORK, np.array([0])), np.zeros(2))
     with pytest.raises(InvalidInput, match="learning_rate"):
         Options(learning_rate=0.0)
 
@@ -190,8 +191,8 @@ def test_adam_is_torchs() -> None:
 def test_rows_are_added_alike_with_and_without_a_fixed_order() -> None:
     rows, part = torch.tensor([1, 3, 1, 0]), torch.rand(4, 6, dtype=torch.float64)
     one, two = torch.ones(5, 6, dtype=torch.float64), torch.ones(5, 6, dtype=torch.float64)
-    single._add_rows(one, rows, part, by_product=False)
-    single._add_rows(two, rows, part, by_product=True)
+    add_rows(one, rows, part, by_product=False)
+    add_rows(two, rows, part, by_product=True)
     assert torch.allclose(one, two)
     assert torch.allclose(one[1], 1 + part[0] + part[2])
 

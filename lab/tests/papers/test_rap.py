@@ -18,6 +18,7 @@ from hybridp_lab.papers.rap2023 import experiments as rap
 from hybridp_lab.papers.rap2023 import future_judges as rap_future_judges
 from hybridp_lab.papers.rap2023 import judges as rap_judges
 from hybridp_lab.papers.rap2023.figures import FIGURES
+from hybridp_lab.papers.rap2023.mechanism import select
 
 WANTED = [*(f"4.{i}" for i in (*range(1, 10), *range(11, 17))), "4.5.3", "4.A", "4.3.2"]  # 4.10 is a drawing of an idea
 SIZES = (3, 4, 2, 5, 3, 2)
@@ -104,13 +105,13 @@ def test_a_point_gives_the_same_rows_again(small):
 def test_the_printed_form_draws_less_noise_and_spends_more(small, monkeypatch):
     """Errata 4: what the selection is given is twice the corrected rho, so that a round spends 1.5 times its own."""
     given = []
-    real = rap.curating.top_errors
+    real = rap.top_errors
 
     def spy(scores, picks, rho, **more):
         given.append(rho)
         return real(scores, picks, rho, **more)
 
-    monkeypatch.setattr(rap.curating, "top_errors", spy)
+    monkeypatch.setattr(rap, "top_errors", spy)
     rows = [rap.present({**PRESENT, "form": form})[0] for form in ("corrected", "as printed")]
     assert len(given) == 6
     assert given[3:] == pytest.approx([2 * rho for rho in given[:3]])
@@ -275,7 +276,8 @@ def plain_projection(data, selection, answers, rate, epochs):
     """The original's projection written out: autograd on all columns, Adam on all of them, a sort in Sparsemax."""
     import torch
 
-    from hybridp.blend.relaxed import Relaxed, selected_answers
+    from hybridp.blend.relaxed import Relaxed
+    from hybridp_lab.papers.rap2023.single import selected_answers
 
     def simplex(block):
         top = block.sort(dim=1, descending=True).values
@@ -309,7 +311,7 @@ def test_the_packed_projection_is_the_plain_one(k, r):
     data = Relaxed(torch.cat(blocks, dim=1), sizes)
     work = Workload(Schema.from_domain({f"f{i}": s for i, s in enumerate(sizes)}), (Threshold((0, 1, 2, 3)[:k], r),))
     draw = np.random.default_rng(3)
-    asked = work.select(np.sort(draw.choice(work.queries, 9, replace=False)))
+    asked = select(work, np.sort(draw.choice(work.queries, 9, replace=False)))
     wanted = draw.random(9) * 0.4
     found, _ = original.project_queries(data, asked, wanted, epochs=10)
     plain = plain_projection(data, asked, wanted, 1e-4 * 3 * 500, 10)
@@ -326,7 +328,7 @@ def test_a_feature_pushed_below_zero_everywhere_comes_back_to_the_simplex():
 
     data = Relaxed(torch.full((3, 8), 0.125), (8,))
     work = Workload(Schema.from_domain({"a": 8}), (Threshold((0,), 1),))
-    packed = original._Packed.of(data, work.select(np.arange(5)))
+    packed = original._Packed.of(data, select(work, np.arange(5)))
     found = packed.unpacked(packed.simplex(packed.lines - 2.0), data)
     assert torch.allclose(found, torch.full((3, 8), 0.125), atol=1e-6)
 

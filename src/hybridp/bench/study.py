@@ -338,7 +338,7 @@ def _personal(study: Declaration, i: int, people: Counted) -> Any:
 
 
 def _table(study: Declaration, i: int, people: Counted) -> Any:
-    question, many = study.questions[i], people.trusted + people.local
+    many = people.trusted + people.local
     if study.trust.everyone != "trusted":
         from hybridp.bench.synth_rows import plan_rows
 
@@ -349,7 +349,6 @@ def _table(study: Declaration, i: int, people: Counted) -> Any:
         from hybridp.bench.synth_rows import plan_rows
 
         return plan_rows(many, 1.0, own.workload, own.guarantee)
-    question.must(own.method == "tables", "method", "must be tables or adaptive for a plan", "rap")
     from hybridp.bench.synth import plan_synth
 
     return plan_synth(many, own.workload, own.guarantee, most_cells=own.most_cells)

@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from hybridp.blend.relaxed.cells import Cells
 from hybridp.blend.relaxed.contract import (
     MOST_ENTRIES,
     Dense,
@@ -35,12 +36,10 @@ from hybridp.blend.relaxed.contract import (
 )
 from hybridp.blend.relaxed.data import Relaxed, sparsemax_lines
 from hybridp.blend.relaxed.pairs import Small, gathered
-from hybridp.blend.relaxed.single import selected_loss
 from hybridp.errors import must
-from hybridp.public.queries import Selection
-from hybridp.public.synth import MeasuredQueries, MeasuredTable, significance
+from hybridp.public.synth import MeasuredTable, significance
 
-__all__ = ["Fit", "fit_queries", "fit_tables", "pair_sums", "settle"]
+__all__ = ["Fit", "descend", "fit_tables", "pair_sums", "settle"]
 
 Floats = NDArray[np.float64]
 
@@ -89,21 +88,13 @@ class _Goal:
     small: Small | None
 
 
-@dataclass(frozen=True, eq=False)
-class _Cells:
-    """The targets of all large tables, as single queries."""
-
-    selection: Selection
-    wanted: Tensor
-    weights: Tensor
-
-
 def _goals(
     data: Relaxed, tables: Sequence[MeasuredTable], sums: Sequence[MeasuredTable], people: int, fit: Fit
-) -> tuple[list[_Goal], _Cells]:
+) -> tuple[list[_Goal], list[Cells]]:
+    """What every table wants of D', and the targets of the large ones, cell by cell."""
     least = min(table.sigma for table in tables)
     x = data.values
-    found, columns, wanted, weights = [], [np.zeros((0, 1), np.int64)], [np.zeros(0)], [np.zeros(0)]
+    found, targets = [], []
     for i, table in enumerate((*tables, *sums)):
         shape = tuple(data.sizes[f] for f in table.features)
         must(table.counts.shape == shape, "counts", f"must be a table of shape {shape}", table.counts.shape)
@@ -112,19 +103,26 @@ def _goals(
         weight = (least / table.sigma) ** 2
         is_large = table.counts.size > fit.large
         if is_large:
-            codes = np.argwhere(target)
-            columns.append(codes + np.array([data.offsets[f] for f in table.features]))
-            wanted.append(shares[target])
-            weights.append(np.full(len(codes), weight))
+            columns = np.argwhere(target) + np.array([data.offsets[f] for f in table.features])
+            if len(columns):
+                wanted = torch.as_tensor(shares[target], dtype=x.dtype).to(x.device)
+                targets.append(Cells(torch.as_tensor(columns).to(x.device), wanted, torch.full_like(wanted, weight)))
         values, mask = torch.as_tensor(shares, dtype=x.dtype).to(x.device), torch.as_tensor(target).to(x.device)
         every = fit.every if is_large else fit.seldom if i >= len(tables) else 1
         lines = [slice(data.offsets[f], data.offsets[f] + data.sizes[f]) for f in table.features]
         small = Small.of(lines, values, mask, weight * every) if len(lines) <= 2 and not is_large else None
         found.append(_Goal(table.features, values, mask, weight * every, is_large, every, small))
-    wide = max(part.shape[1] for part in columns)
-    together = np.concatenate([np.pad(c, ((0, 0), (0, wide - c.shape[1])), constant_values=-1) for c in columns])
-    numbers = [torch.as_tensor(np.concatenate(part), dtype=x.dtype).to(x.device) for part in (wanted, weights)]
-    return found, _Cells(Selection(together, (together >= 0).sum(axis=1)), *numbers)
+    return found, _together(targets)
+
+
+def _together(targets: Sequence[Cells]) -> list[Cells]:
+    """Cells of tables of as many features in one."""
+    found = []
+    for k in sorted({one.columns.shape[1] for one in targets}):
+        some = [one for one in targets if one.columns.shape[1] == k]
+        parts = ((one.columns, one.wanted, one.weights) for one in some)
+        found.append(Cells(*(torch.cat(part) for part in zip(*parts, strict=True))))
+    return found
 
 
 def fit_tables(
@@ -161,8 +159,8 @@ def fit_tables(
         for (every, first), some in small.items():
             for one in some if (first + step) % every == 0 else []:
                 one.add_slope(lines, slope)
-        if len(cells.selection):
-            selected_loss(data, cells.selection, cells.wanted, cells.weights, slope, lines)
+        for large in cells:
+            large.add_slope(lines, slope)
         now = [goal for i, goal in enumerate(goals) if goal.small is None and (i + step) % goal.every == 0]
         if now:
             rows = Relaxed(lines.T.contiguous(), data.sizes)
@@ -172,7 +170,7 @@ def fit_tables(
                 _add_slope(rows, goal, upright, scratch, found, chosen)
             slope += upright.T
 
-    return _descend(data, add_slope, chosen, moved)
+    return descend(data, add_slope, chosen, moved)
 
 
 def pair_sums(tables: Sequence[MeasuredTable]) -> list[MeasuredTable]:
@@ -202,30 +200,7 @@ def pair_sums(tables: Sequence[MeasuredTable]) -> list[MeasuredTable]:
     return found
 
 
-def fit_queries(
-    data: Relaxed,
-    asked: Sequence[MeasuredQueries],
-    people: int,
-    fit: Fit | None = None,
-    *,
-    moved: Callable[[float], None] = lambda part: None,
-) -> Relaxed:
-    """Relaxed projection (Algorithm 4.3) on single noisy answers of one common sigma: least squares, few steps."""
-    must(bool(asked), "queries", "must be at least one", 0)
-    chosen = asked[0].selection
-    for more in asked[1:]:
-        chosen = chosen.concat(more.selection)
-    x = data.values
-    wanted = torch.as_tensor(np.concatenate([q.counts for q in asked]) / people, dtype=x.dtype).to(x.device)
-    weights = torch.ones_like(wanted)
-
-    def add_slope(lines: Tensor, slope: Tensor, _: int) -> None:
-        selected_loss(data, chosen, wanted, weights, slope, lines)
-
-    return _descend(data, add_slope, fit or Fit(), moved)
-
-
-def _descend(
+def descend(
     data: Relaxed, add_slope: Callable[[Tensor, Tensor, int], None], fit: Fit, moved: Callable[[float], None]
 ) -> Relaxed:
     """Adam with a short memory of squares (their size falls by orders of magnitude within a fit), then Sparsemax.

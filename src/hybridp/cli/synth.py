@@ -288,13 +288,8 @@ def _load(folder: Path) -> Any:
 
 
 def _document(found: Any, folder: Path) -> dict[str, Any]:
-    document: dict[str, Any] = found.to_dict()
-    sole(document)["method"] = _method(found)
-    return document | {"model": str(folder)}
-
-
-def _method(found: Any) -> str:
-    return "rap" if found.method == "queries" else str(found.method)
+    document: dict[str, Any] = found.to_dict() | {"model": str(folder)}
+    return document
 
 
 def _simulated(found: Any) -> None:

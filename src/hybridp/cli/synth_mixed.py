@@ -159,7 +159,7 @@ def invited_groups(file: Any, invitation: Any, trust: Trusts | None, asked: Rele
     from hybridp.curator.synth_groups import read_groups
 
     must_not_join(
-        "invite", *_SETTLED, "epsilon", "delta", "domain-from-file", "method", "rounds", "per-round", "select-share",
+        "invite", *_SETTLED, "epsilon", "delta", "domain-from-file", "method",
         "rows", "device", "memory", "trial-opt-in",
     )  # fmt: skip
     return read_groups(

@@ -188,29 +188,25 @@ def study_of(
     """The study of a fit that options state, after what cannot go together was refused."""
     from hybridp.cli.common import check_delta
     from hybridp.protocols.synth import SynthStudy
+    from hybridp.public.budgets import ApproxDP
+    from hybridp.public.queries import MOST_CELLS
     from hybridp.public.synth import cells_within, usual_method
 
-    given = {name: question[name] for name in ("rounds", "per_round", "select_share")}
-    asked: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     usual = usual_method(workload) if stated else "adaptive"
-    chosen = question["method"] or ("rap" if asked else usual if memory is None else "tables")
+    chosen = question["method"] or (usual if memory is None else "tables")
     if mixed:
-        if question["method"] or asked:
-            raise InvalidInput("`method` and its settings must be left out with --trust, which has its own. Got one.")
+        if question["method"]:
+            raise InvalidInput("`method` must be left out with --trust, which has its own. Got one.")
         chosen = "mixed"
-    if chosen != "rap" and asked:
-        name, value = next(iter(asked.items()))
-        raise InvalidInput(f"`{name.replace('_', '-')}` must go with --method rap. Got {value} with {chosen}.")
     check_delta(promise.delta)
     if not promise.delta > 0:
         raise InvalidInput(f"`delta` must be positive. Got {promise.delta:g}.")
     assert promise.epsilon is not None
-    if memory is not None:
-        if chosen != "tables":
-            raise InvalidInput(f"`memory` must go with --method tables. Got {memory} with {chosen}.")
-        asked["most_cells"] = cells_within(workload, memory)
-    kept, named = promise.budget(promise.epsilon), "queries" if chosen == "rap" else chosen
-    return SynthStudy(workload, kept, method=named, rows=question["rows"], **asked)  # type: ignore[arg-type]
+    if memory is not None and chosen != "tables":
+        raise InvalidInput(f"`memory` must go with --method tables. Got {memory} with {chosen}.")
+    most = MOST_CELLS if memory is None else cells_within(workload, memory)
+    guarantee = ApproxDP(promise.epsilon, promise.delta)
+    return SynthStudy(workload, guarantee, chosen, rows=question["rows"], most_cells=most)
 
 
 # --- the plan ---------------------------------------------------------------------------------------------------------

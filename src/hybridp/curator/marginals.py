@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from hybridp import tables
 from hybridp.curator.sources import chosen_by
 from hybridp.errors import must
-from hybridp.public.queries import MOST_CELLS, Feature, Piece, Schema, Selection, Workload, at_least, pieces, subsets
+from hybridp.public.queries import MOST_CELLS, Feature, Piece, Schema, Workload, at_least, pieces, subsets
 from hybridp.tables import marginals
 from hybridp.tables.engine import answers
 from hybridp.tables.source import VIEW, TableLike
@@ -29,7 +29,6 @@ __all__ = [
     "counts",
     "read_codes",
     "read_domain",
-    "selected_counts",
     "table_counts",
 ]
 
@@ -203,21 +202,3 @@ def _within(codes: Codes, features: Sequence[int], spans: Sequence[tuple[int, in
     found = [codes.values[f, inside].astype(np.int64) - low for f, (low, _) in zip(features, spans, strict=True)]
     cell = np.ravel_multi_index(tuple(found), tuple(shape))
     return np.bincount(cell, minlength=math.prod(shape)).astype(np.int64, copy=False)
-
-
-def selected_counts(codes: Codes, selection: Selection) -> Counts:
-    """How many people match each selected query.
-
-    >>> people = codes_of(Schema.from_domain({"a": 2, "b": 3}), np.array([[0, 2], [1, 1]]))
-    >>> selected_counts(people, Selection(np.array([[0, 4], [1, 4]]), np.array([2, 1]))).tolist()
-    [1, 2]
-    """
-    offsets = np.array(codes.schema.offsets)
-    out = np.zeros(len(selection), dtype=np.int64)
-    for i, row in enumerate(selection.columns):
-        matched = np.zeros(codes.people, dtype=np.uint8)
-        for target in row[row >= 0]:
-            feature = int(np.searchsorted(offsets, target, side="right")) - 1
-            matched += codes.values[feature] == target - offsets[feature]
-        out[i] = np.count_nonzero(matched >= selection.r[i])
-    return out

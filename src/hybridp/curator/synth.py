@@ -1,20 +1,19 @@
-"""The curator's part of a synthetic data set: pick the worst queries, measure marginals and answers.
+"""The curator's part of a synthetic data set: pick the marginal that a model misses most, measure marginals.
 
-The selection is the exponential mechanism itself, drawn exactly. The errors are whole numbers of lattice steps, so that
-their sensitivity is exact, and "the largest error plus Gumbel noise" is decided from intervals: 64 bits of a uniform
+The selection is the exponential mechanism itself, drawn exactly. The scores are whole numbers of lattice steps, so that
+their sensitivity is exact, and "the largest score plus Gumbel noise" is decided from intervals: 64 bits of a uniform
 number settle almost every comparison in float64, and the few that they do not are settled with as many more bits, in
 decimal arithmetic, as it takes. Rounding therefore changes no probability, which plain floating-point Gumbel noise
-cannot promise. It costs about 75 ns a candidate with system randomness, 30 with a seed.
+cannot promise.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,33 +22,34 @@ from hybridp import noise
 from hybridp.curator import marginals
 from hybridp.curator.marginals import Codes, codes_of, read_codes
 from hybridp.curator.sources import Entrusted
-from hybridp.errors import must
-from hybridp.public.queries import MOST_CELLS, Piece, Schema, Workload
+from hybridp.public.queries import Schema
 from hybridp.public.randomisers import exact_context
-from hybridp.public.synth import MeasuredQueries, MeasuredTable, gumbel_scale
+from hybridp.public.synth import MeasuredTable, gumbel_scale
 from hybridp.randomness import Randomness
 
 __all__ = [
     "LATTICE",
+    "SLACK",
+    "Candidate",
     "Codes",
     "codes_of",
-    "errors",
     "gain",
+    "gumbel_keys",
     "measure_answers",
-    "measure_queries",
     "measure_table",
     "pick_table",
     "read_codes",
-    "top_errors",
+    "settled",
+    "unsettled",
 ]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 LATTICE = 1 << 16  # Steps to a person: the answers of D' are rounded to them, which is post-processing.
-# A float64 key is within _SLACK of the true one for words from _LOW to _HIGH: the unknown bits of V move the key by at
+# A float64 key is within SLACK of the true one for words from _LOW to _HIGH: the unknown bits of V move the key by at
 # most 2^-24, rounding V by 2^-29 where it is near 1, and log1p, log, quotient and sum by a few ulp of a key below 2^30.
-_SLACK = 2.0**-20
+SLACK = 2.0**-20
 _LOW, _HIGH = np.uint64(1 << 24), np.uint64((1 << 64) - (1 << 40))
 
 
@@ -67,33 +67,6 @@ def measure_answers(
     rows = [rows.astype(np.uint16) for rows in answers.codes(len(schema.features))]
     codes = Codes(schema, np.concatenate(rows).T)
     return [measure_table(codes, features, sigma, rng=rng) for features in tables]
-
-
-def measure_queries(codes: Codes, workload: Workload, flat: Ints, sigma: float, *, rng: Randomness) -> MeasuredQueries:
-    """Single queries with exact discrete Gaussian noise: 1/(2 sigma^2)-zCDP each, sigma in people."""
-    chosen = workload.select(flat)
-    counts = marginals.selected_counts(codes, chosen)
-    drawn = noise.discrete_gaussian(sigma, len(flat), rng=rng)
-    return MeasuredQueries(np.asarray(flat, dtype=np.int64), chosen, counts + drawn, sigma)
-
-
-def errors(
-    codes: Codes,
-    workload: Workload,
-    answers: Iterable[tuple[Piece, NDArray[Any]]],
-    *,
-    most_cells: int = MOST_CELLS,
-) -> Iterator[tuple[int, Ints]]:
-    """RAW: |count - n q(D')| of every consistent query, in lattice steps: replacing a person moves it by LATTICE.
-
-    `answers` are the shares that D' gives, piece by piece as `marginals.counts` yields them for `most_cells`.
-    """
-    scale = float(LATTICE) * codes.people
-    counted = marginals.counts(codes, workload, most_cells=most_cells)
-    for (piece, counts), (other, shares) in zip(counted, answers, strict=True):
-        must(piece.start == other.start, "answers", "must come in the workload's own pieces", "others")
-        modelled = np.rint(np.asarray(shares, dtype=np.float64) * scale).astype(np.int64)
-        yield piece.start, np.abs(counts * LATTICE - modelled)
 
 
 def gain(codes: Codes, features: tuple[int, ...], modelled: Floats, sigma: float) -> int:
@@ -120,24 +93,13 @@ def pick_table(scores: Sequence[int], rho: float, allowed: Callable[[int], bool]
     The scores have the sensitivity LATTICE. Whether a number is allowed is public; it is asked only of those that come
     before the pick, which is the largest score plus Gumbel noise among the allowed ones. None where none is.
     """
-    keys = np.asarray(scores, dtype=np.int64)
-    order = _top([(0, keys)], len(keys), Fraction(gumbel_scale(rho, 1)) * LATTICE, np.zeros(0, np.int64), rng)
+    order = _ordered(np.asarray(scores, dtype=np.int64), Fraction(gumbel_scale(rho, 1)) * LATTICE, rng)
     return next((i for i in order.tolist() if allowed(i)), None)
 
 
-def top_errors(scores: Iterable[tuple[int, Ints]], picks: int, rho: float, *, without: Ints, rng: Randomness) -> Ints:
-    """The numbers of the `picks` queries with the largest errors, Gumbel noise added to each once: rho-zCDP.
-
-    The same distribution as `picks` exponential mechanisms one after the other without what was picked before
-    (Durfee and Rogers 2019), in one pass. `scores` are `errors`, `without` are left out.
-    """
-    scale = Fraction(gumbel_scale(rho, picks))
-    return _top(scores, picks, scale * LATTICE, without, rng)
-
-
 @dataclass(slots=True)
-class _Candidate:
-    """A query whose key is known as an interval: its error in lattice steps, and the leading bits of its uniform."""
+class Candidate:
+    """A score whose key is known as an interval: it is in lattice steps, and the leading bits of its uniform."""
 
     flat: int
     score: int
@@ -163,65 +125,22 @@ class _Candidate:
         return share + ends[0] - error, share + ends[1] + error
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Pool:
-    """Queries that may still be among the largest: numbers, errors, leading words, and keys in float64."""
-
-    flat: Ints
-    score: Ints
-    word: NDArray[np.uint64]
-    key: Floats
-
-    @property
-    def loose(self) -> NDArray[np.bool_]:
-        """Keys that the leading word says too little about."""
-        return np.asarray((self.word < _LOW) | (self.word > _HIGH), dtype=np.bool_)
-
-    def take(self, index: NDArray[Any]) -> _Pool:
-        return _Pool(self.flat[index], self.score[index], self.word[index], self.key[index])
-
-    def join(self, other: _Pool) -> _Pool:
-        return _Pool(
-            np.concatenate([self.flat, other.flat]),
-            np.concatenate([self.score, other.score]),
-            np.concatenate([self.word, other.word]),
-            np.concatenate([self.key, other.key]),
-        )
-
-    def trimmed(self, picks: int) -> _Pool:
-        """Without those that `picks` others surely exceed."""
-        loose = self.loose
-        sure = self.key[~loose]
-        if len(sure) <= picks:
-            return self
-        floor = float(np.partition(sure, len(sure) - picks)[len(sure) - picks])
-        return self.take(np.flatnonzero((self.key >= floor - 2 * _SLACK) | loose))
+def _ordered(scores: Ints, scale: Fraction, rng: Randomness) -> Ints:
+    """The numbers of the scores by score/scale + Gumbel, from the largest."""
+    words = rng.words(len(scores))
+    keys = gumbel_keys(words, scores, float(scale))
+    order = np.argsort(-keys, kind="stable")
+    if not unsettled(words).any() and bool((-np.diff(keys[order]) > 2 * SLACK).all()):
+        return order
+    return settled([Candidate(i, int(scores[i]), int(words[i])) for i in order.tolist()], len(order), scale, rng)
 
 
-def _top(scores: Iterable[tuple[int, Ints]], picks: int, scale: Fraction, without: Ints, rng: Randomness) -> Ints:
-    """The numbers of the largest `picks` of score/scale + Gumbel, in order. Only those near the top are kept."""
-    gone = np.sort(np.asarray(without, dtype=np.int64))
-    pool: _Pool | None = None
-    for start, values in scores:
-        drawn = rng.words(len(values))
-        low, high = np.searchsorted(gone, [start, start + len(values)])
-        here = _Pool(np.arange(start, start + len(values)), values, drawn, _keys(drawn, values, float(scale)))
-        if high > low:
-            here = here.take(np.delete(np.arange(len(values)), gone[low:high] - start))
-        here = here.trimmed(picks)
-        pool = here if pool is None else pool.join(here).trimmed(picks)
-    left = 0 if pool is None else len(pool.flat)
-    must(left >= picks, "per_round", f"must be at most the {left} queries that are left", picks)
-    assert pool is not None
-    ordered = pool.take(np.argsort(-pool.key, kind="stable"))
-    gaps = -np.diff(ordered.key[: picks + 1])
-    if not ordered.loose.any() and bool((gaps > 2 * _SLACK).all()):
-        return ordered.flat[:picks]
-    rest = zip(ordered.flat.tolist(), ordered.score.tolist(), ordered.word.tolist(), strict=True)
-    return _settled([_Candidate(*one) for one in rest], picks, scale, rng)
+def unsettled(words: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Keys that the leading word says too little about."""
+    return np.asarray((words < _LOW) | (words > _HIGH), dtype=np.bool_)
 
 
-def _keys(words: NDArray[np.uint64], values: Ints, scale: float) -> Floats:
+def gumbel_keys(words: NDArray[np.uint64], values: Ints, scale: float) -> Floats:
     """values/scale - ln(-ln(1 - V)): V small makes the key large, and V's leading bits are the most of a float."""
     v = words.astype(np.float64)
     v += 0.5
@@ -233,7 +152,7 @@ def _keys(words: NDArray[np.uint64], values: Ints, scale: float) -> Floats:
     return np.asarray(values / scale - v)
 
 
-def _settled(candidates: list[_Candidate], picks: int, scale: Fraction, rng: Randomness) -> Ints:
+def settled(candidates: list[Candidate], picks: int, scale: Fraction, rng: Randomness) -> Ints:
     """The largest in order, drawing more bits of those whose intervals still meet."""
     while True:
         known = sorted(((c.interval(scale), c) for c in candidates), key=lambda pair: -pair[0][1])

@@ -404,11 +404,5 @@ def synth_study(study: Declaration, place: int, *, mixed: bool = False) -> Synth
     )
     if mixed:
         asked.check_mixed()
-    given = {"rounds": asked.rounds, "per_round": asked.per_round, "select_share": asked.select_share}
-    stated: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    method = asked.method or ("rap" if stated else usual_method(workload))
-    for name, value in stated.items():
-        asked.must(method == "rap", name, "must go with the method rap", value)
-    names: dict[str, Method] = {"rap": "queries", "adaptive": "adaptive", "tables": "tables"}
-    chosen: Method = "mixed" if mixed else names[method]
-    return SynthStudy(workload, part.everybody, method=chosen, rows=asked.rows, **stated)
+    chosen = "mixed" if mixed else asked.method or usual_method(workload)
+    return SynthStudy(workload, part.everybody, method=cast(Method, chosen), rows=asked.rows)

@@ -1,4 +1,4 @@
-"""Fit a synthetic data set in rounds: charge, measure, save, project. Reads like Algorithm 4.1 of the dissertation.
+"""Fit a synthetic data set in rounds: charge, measure, save, project.
 
 The ledger is charged for a round before its statistics are computed, and the round's measurements are saved before
 anything is made of them: in the ledger, beside the charge, and then in the folder. A fit that was interrupted goes on:
@@ -18,8 +18,6 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-import numpy as np
-
 from hybridp.blend.graph import GraphModel, tree_cells
 from hybridp.blend.raking import raked
 from hybridp.curator import synth as curating
@@ -33,7 +31,6 @@ from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.queries import MOST_CELLS, Workload
 from hybridp.public.synth import (
     MODEL_CELLS,
-    MeasuredQueries,
     MeasuredTable,
     Round,
     adaptive_count,
@@ -41,7 +38,6 @@ from hybridp.public.synth import (
     candidates,
     cumulative_epsilons,
     measured_last,
-    query_rounds,
     table_rounds,
     total_rho,
 )
@@ -58,11 +54,10 @@ if TYPE_CHECKING:
 __all__ = ["PILOT", "Method", "NoSignalWarning", "SynthStudy", "fit_file", "fit_synth", "load_model"]
 __all__ += ["measured_once"]
 
-Method = Literal["tables", "adaptive", "queries", "mixed"]
+Method = Literal["tables", "adaptive", "mixed"]
 PILOT = "pilot"  # In a saved study: the invitation by which local people joined a fit to the trusted rows.
 _LEAST_RECORDS, _MOST_RECORDS = 1 << 15, 1 << 20  # Few records scatter around the model that they are drawn from.
 _ONE_THREAD = 1 << 20  # Tables up to this many cells are fitted faster by one thread than by threads that wait.
-Measured = list[MeasuredTable] | list[MeasuredQueries]
 
 
 class NoSignalWarning(UserWarning):
@@ -75,33 +70,26 @@ class SynthStudy:
 
     `method` "tables" measures all whole marginals of the workload; "adaptive" chooses one marginal in each of `rounds`
     rounds (`adaptive_count` unless given), fits a graphical model, and has records (twice as many as people, at least
-    2^15 and `rows`) drawn, which follow all that is asked where that is measured at the end (`last`); "queries" is the
-    dissertation's RAP, with `rounds` = T (16 unless given), `per_round` = K, and `select_share` of every round's budget
-    for the selection (the dissertation's is one half); "mixed" is that of `hybridp.protocols.synth_mixed`, where local
-    people take part. `rows` is n', and `seed` the public start of D', or of the records.
+    2^15 and `rows`) drawn, which follow all that is asked where that is measured at the end (`last`); "mixed" is that
+    of `hybridp.protocols.synth_mixed`, where local people take part. `rows` is n', and `seed` the public start of D',
+    or of the records.
     """
 
     workload: Workload
     guarantee: ApproxDP
     method: Method = "tables"
     rounds: int = 0
-    per_round: int = 2
-    select_share: float = 0.75
     rows: int = 1000
     seed: int = 0
     most_cells: int = MOST_CELLS
 
     def __post_init__(self) -> None:
-        must(self.method in get_args(Method), "method", "must be tables, adaptive, queries or mixed", self.method)
+        must(self.method in get_args(Method), "method", "must be tables, adaptive or mixed", self.method)
         must(self.rows >= 1, "rows", "must be at least 1", self.rows)
         must(self.rounds >= 0, "rounds", "must be at least 1, or 0 for the usual number", self.rounds)
-        if not self.rounds:
-            columns, adaptive = len(self.workload.schema.features), self.method == "adaptive"
-            usual = adaptive_count(self.guarantee, columns, last=bool(self.last)) if adaptive else 16
-            object.__setattr__(self, "rounds", usual)
-        if self.method == "queries":
-            picked, known = self.rounds * self.per_round, self.workload.queries
-            must(picked <= known, "rounds times per_round", f"must be at most the {known} queries", picked)
+        if not self.rounds and self.method == "adaptive":
+            columns = len(self.workload.schema.features)
+            object.__setattr__(self, "rounds", adaptive_count(self.guarantee, columns, last=bool(self.last)))
         assert self.plan
 
     @cached_property
@@ -111,12 +99,9 @@ class SynthStudy:
             rho = total_rho(self.guarantee, 2)
             return tuple(table_rounds(self.workload, rho, most_cells=self.most_cells))
         if self.method == "mixed":
-            return (Round(self.invite.marginals, 0, 0.0, total_rho(self.guarantee, 1)),)
-        if self.method == "adaptive":
-            rho = total_rho(self.guarantee, self.rounds + (2 if self.last else 1))
-            return tuple(adaptive_rounds(self.workload, rho, rounds=self.rounds, last=self.last))
-        rho = total_rho(self.guarantee, self.rounds)
-        return tuple(query_rounds(rho, self.rounds, self.per_round, select_share=self.select_share))
+            return (Round(self.invite.marginals, 0.0, total_rho(self.guarantee, 1)),)
+        rho = total_rho(self.guarantee, self.rounds + (2 if self.last else 1))
+        return tuple(adaptive_rounds(self.workload, rho, rounds=self.rounds, last=self.last))
 
     @cached_property
     def last(self) -> tuple[tuple[int, ...], ...]:
@@ -149,8 +134,6 @@ class SynthStudy:
             "delta": self.guarantee.delta,
             "method": self.method,
             "rounds": self.rounds,
-            "per_round": self.per_round,
-            "select_share": self.select_share,
             "rows": self.rows,
             "seed": self.seed,
             "most_cells": self.most_cells,
@@ -161,7 +144,7 @@ class SynthStudy:
         from hybridp.public.queries import Schema, Threshold
 
         thresholds = tuple(Threshold(tuple(t["features"]), int(t["r"])) for t in kept["thresholds"])
-        names = ("method", "rounds", "per_round", "select_share", "rows", "seed", "most_cells")
+        names = ("method", "rounds", "rows", "seed", "most_cells")
         rest = {name: kept[name] for name in names}
         workload = Workload(Schema.from_dict(kept["schema"]), thresholds)
         return SynthStudy(workload, ApproxDP(kept["epsilon"], kept["delta"]), **rest)
@@ -243,7 +226,7 @@ def fit_synth(
         ledger.check(study.charges(name, purpose), trial=rng.simulated)
     opened = Folder.open(folder, study.to_dict(), codes.chosen_by, people=codes.people, simulated=rng.simulated)
     cells = [study.workload.schema.cells(f) for use in plan for f in use.tables]
-    small = study.method != "queries" and max(cells, default=0) <= _ONE_THREAD
+    small = max(cells, default=0) <= _ONE_THREAD
     from hybridp.blend.relaxed.data import one_thread
 
     with opened as place, one_thread(small and device == "cpu"):
@@ -293,7 +276,7 @@ def measured_once(
     done: int,
     charge: Charge,
     ledger: Ledger | None,
-    measure: Callable[[], Measured],
+    measure: Callable[[], list[MeasuredTable]],
     *,
     trial: bool,
 ) -> list[Any]:
@@ -308,7 +291,7 @@ def measured_once(
             place.save_measured(i, content, entries or _paid_before(ledger, charge))
     elif place.saved(i) != content:
         place.save_measured(i, content, _paid_before(ledger, charge))
-    return _as_planned(study, place, i, unpacked(content, study.workload))
+    return _as_planned(study, place, i, unpacked(content))
 
 
 def _as_planned(study: SynthStudy, place: Folder, i: int, found: list[Any]) -> list[Any]:
@@ -373,7 +356,7 @@ def load_model(folder: str | PathLike[str]) -> SyntheticModel:
     (data, done), plan = place.synthetic(study.workload.schema.sizes), study.plan
     measured: list[Any] = []
     for i in range(len(plan)):
-        found = place.measured(i, study.workload)
+        found = place.measured(i)
         if found is None:
             _must_be_new(place, i, done, len(plan))
         measured += [] if found is None else _as_planned(study, place, i, found)
@@ -395,20 +378,15 @@ def _kept_study(place: Folder) -> SynthStudy:
 # --- one round --------------------------------------------------------------------------------------------------------
 
 
-def _measure(codes: Codes, study: SynthStudy, use: Round, state: State, before: list[Any], rng: Randomness) -> Measured:
+def _measure(
+    codes: Codes, study: SynthStudy, use: Round, state: State, before: list[MeasuredTable], rng: Randomness
+) -> list[MeasuredTable]:
     """The only step that looks at the rows."""
     if use.tables:
         return [curating.measure_table(codes, features, use.sigma, rng=rng) for features in use.tables]
-    if isinstance(state, GraphModel):
-        features = _worst_table(codes, study, use, state, before, rng)
-        return [curating.measure_table(codes, features, use.sigma, rng=rng)]
-    from hybridp.blend.relaxed import answers
-
-    gone, most = np.concatenate([np.zeros(0, np.int64), *(q.flat for q in before)]), study.most_cells
-    shares = ((piece, found.cpu().numpy()) for piece, found in answers(state, study.workload, most_cells=most))
-    scores = curating.errors(codes, study.workload, shares, most_cells=most)
-    worst = curating.top_errors(scores, use.picks, use.select_rho, without=gone, rng=rng)
-    return [curating.measure_queries(codes, study.workload, worst, use.sigma, rng=rng)]
+    assert isinstance(state, GraphModel)
+    features = _worst_table(codes, study, use, state, before, rng)
+    return [curating.measure_table(codes, features, use.sigma, rng=rng)]
 
 
 def _worst_table(
@@ -434,12 +412,9 @@ def _worst_table(
 def _project(
     state: State, study: SynthStudy, measured: list[Any], people: int, i: int, moved: Callable[[float], None]
 ) -> State:
-    """The projection on everything measured up to round i. Post-processing.
-
-    Single queries: 20 to 40 steps a round were better on ADULT than longer fits, which follow the noise.
-    """
+    """The projection on everything measured up to round i. Post-processing."""
     from hybridp.blend.relaxed import Records, Relaxed
-    from hybridp.blend.synth import Fit, fit_queries, fit_tables
+    from hybridp.blend.synth import Fit, fit_tables
 
     first, last = i == 0, i == len(study.plan) - 1
     if isinstance(state, GraphModel):
@@ -449,19 +424,15 @@ def _project(
             return Records(raked(state, *parts, people, rows=rows, seed=study.seed, moved=moved), sizes)
         model = state.fit(measured, people, sweeps=60 if last else 12)
         return Records(model.records(rows, seed=study.seed), sizes) if last else model
-    data = state
-    assert isinstance(data, Relaxed)
-    if study.method == "tables":
-        fit = Fit(steps=60, learning_rate=0.05) if first and not last else Fit()
-        return fit_tables(data, measured, people, fit, moved=moved)
-    steps = min(40, max(20, 800 // study.rounds)) * (2 if last else 1)
-    return fit_queries(data, measured, people, Fit(steps=steps, floor=1e-2), moved=moved)
+    assert isinstance(state, Relaxed)
+    fit = Fit(steps=60, learning_rate=0.05) if first and not last else Fit()
+    return fit_tables(state, measured, people, fit, moved=moved)
 
 
 def _no_signal(study: SynthStudy, plan: tuple[Round, ...], people: int) -> list[str]:
-    """What hides every answer: a cell, or an error, that must be more than half of the people to be seen."""
+    """What hides every answer: a cell that must be more than half of the people to be seen."""
     for use in plan:
-        if (hidden := use.hidden(study.workload)) > people / 2:
+        if (hidden := use.hidden(study.workload.schema)) > people / 2:
             return [
                 f"The budget leaves no signal: with {study.guarantee} for {people:,} people, the noise of {use.words} "
                 f"hides every share below {hidden / people:.2g}; ask fewer queries, of more people, or with a larger "
@@ -494,6 +465,4 @@ def _model(
         reads="rows",
         entries=place.entries,
     )
-    tables = tuple(m for m in measured if isinstance(m, MeasuredTable))
-    asked = tuple(m for m in measured if isinstance(m, MeasuredQueries))
-    return SyntheticModel(study.workload, place.people, study.method, data, tables, asked, receipt)
+    return SyntheticModel(study.workload, place.people, study.method, data, tuple(measured), receipt)

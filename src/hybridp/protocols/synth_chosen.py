@@ -69,7 +69,7 @@ class Invitation:
     @cached_property
     def tables(self) -> list[MeasuredTable]:
         """What the trusted people's fit measured, in its order."""
-        return [table for content in self.rounds for table in unpacked(content, self.study.workload)]
+        return [table for content in self.rounds for table in unpacked(content)]
 
     def must_be_paid_by(self, ledger: Ledger | None) -> None:
         """Refuse another ledger than the one that paid for the fit, and keeps, or knows, what its rounds measured."""
@@ -126,7 +126,7 @@ def read_invitation(file: Path) -> Invitation:
         sizes, study = found.study.workload.schema.sizes, found.study
         ok = study.method == "adaptive" and 2 <= found.trusted < _MOST
         for use, content in zip(study.plan, found.rounds, strict=True):
-            tables = unpacked(content, study.workload)
+            tables = unpacked(content)
             ok = ok and use.planned(tables)  # with the noise of the promise
             for table in tables:
                 ok = ok and table.counts.shape == tuple(sizes[f] for f in table.features)

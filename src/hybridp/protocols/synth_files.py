@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, must
 from hybridp.public import envelope
-from hybridp.public.queries import Workload
 from hybridp.public.shares import ShareReports
-from hybridp.public.synth import MeasuredQueries, MeasuredTable
+from hybridp.public.synth import MeasuredTable
 from hybridp.public.synth_reports import MarginalInvite, MarginalReports
 from hybridp.randomness import secure, seeded
 
@@ -171,12 +170,12 @@ class Folder:
         place = self._round(i)
         return None if place is None or not place.is_file() else place.read_bytes()
 
-    def measured(self, i: int, workload: Workload) -> list[Any] | None:
+    def measured(self, i: int) -> list[MeasuredTable] | None:
         """What a round measured; None where it has not been saved."""
         place = self._round(i)
         if place is None or not place.is_file():
             return None
-        return unpacked(place.read_bytes(), workload, place)
+        return unpacked(place.read_bytes(), place)
 
     def saved_after(self, i: int, rounds: int) -> bool:
         """Whether something was made after round i: its file must then be there, and was removed where it is not."""
@@ -251,32 +250,23 @@ def _npz(arrays: dict[str, NDArray[Any]]) -> bytes:
     return out.getvalue()
 
 
-def packed(found: list[Any]) -> bytes:
+def packed(found: Sequence[MeasuredTable]) -> bytes:
     """What a round measured, as the bytes of its file."""
     arrays: dict[str, NDArray[Any]] = {}
     for j, one in enumerate(found):
         arrays[f"sigma{j}"] = np.array(one.sigma)
         arrays[f"counts{j}"] = one.counts
-        if isinstance(one, MeasuredTable):
-            arrays[f"features{j}"] = np.array(one.features)
-        else:
-            arrays[f"flat{j}"] = one.flat
+        arrays[f"features{j}"] = np.array(one.features)
     return _npz(arrays)
 
 
-def unpacked(content: bytes, workload: Workload, place: Path | None = None) -> list[Any]:
+def unpacked(content: bytes, place: Path | None = None) -> list[MeasuredTable]:
     """What a round measured, from the bytes of its file."""
     kept = _read(place, content)
-    found: list[Any] = []
-    for j in range(sum(key.startswith("sigma") for key in kept)):
-        sigma, counts = float(kept[f"sigma{j}"]), kept[f"counts{j}"]
-        if f"features{j}" in kept:
-            features = tuple(int(f) for f in kept[f"features{j}"])
-            found.append(MeasuredTable(features, counts, sigma))
-        else:
-            flat = kept[f"flat{j}"]
-            found.append(MeasuredQueries(flat, workload.select(flat), counts, sigma))
-    return found
+    return [
+        MeasuredTable(tuple(int(f) for f in kept[f"features{j}"]), kept[f"counts{j}"], float(kept[f"sigma{j}"]))
+        for j in range(sum(key.startswith("sigma") for key in kept))
+    ]
 
 
 def _read(place: Path | None, content: bytes | None = None) -> dict[str, NDArray[Any]]:

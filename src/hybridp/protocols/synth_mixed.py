@@ -260,7 +260,7 @@ def charge_for_reports(invite: MarginalInvite, purpose: str, digest: str | None)
 
 def loaded(study: SynthStudy, place: Folder) -> SyntheticModel:
     """A saved model; a fit that did not come to its end is refused."""
-    rounds = [place.measured(i, study.workload) for i in range(len(study.plan))]
+    rounds = [place.measured(i) for i in range(len(study.plan))]
     tables = [table for one in rounds for table in one or []]
     pilot = place.study.get(PILOT)
     whole = None not in rounds
@@ -373,7 +373,7 @@ def _fitted(
     receipt = _receipt(study, invite, place, replace(about, notes=about.notes + notes))
     stated = tuple(one.table for one in blended)
     method = "chosen" if PILOT in place.study else study.method
-    found = SyntheticModel(study.workload, people, method, data, stated, (), receipt)
+    found = SyntheticModel(study.workload, people, method, data, stated, receipt)
     return assuming(found, invite.text if about.assumed else None)
 
 

@@ -31,7 +31,6 @@ __all__ = [
     "Feature",
     "Piece",
     "Schema",
-    "Selection",
     "Threshold",
     "Workload",
     "at_least",
@@ -251,38 +250,12 @@ class Threshold:
         return len(self.features)
 
 
-@dataclass(frozen=True, eq=False)
-class Selection:
-    """Chosen single queries: the one-hot columns of the targets of each (-1 fills up a row with fewer), and its r."""
-
-    columns: NDArray[np.int64]
-    r: NDArray[np.int64]
-
-    def __len__(self) -> int:
-        return len(self.r)
-
-    @property
-    def k(self) -> NDArray[np.int64]:
-        return np.asarray((self.columns >= 0).sum(axis=1), dtype=np.int64)
-
-    def take(self, index: NDArray[Any]) -> Selection:
-        return Selection(self.columns[index], self.r[index])
-
-    def concat(self, other: Selection) -> Selection:
-        wide = max(self.columns.shape[1], other.columns.shape[1])
-        both = [np.pad(s.columns, ((0, 0), (0, wide - s.columns.shape[1])), constant_values=-1) for s in (self, other)]
-        return Selection(np.concatenate(both), np.concatenate([self.r, other.r]))
-
-
 @dataclass(frozen=True)
 class Workload:
     """Thresholds over one schema, of any mixture of r and k. Their queries are implicit.
 
-    >>> work = Workload(Schema.from_domain({"a": 2, "b": 3}), (Threshold((0, 1), 2), Threshold((1,), 1)))
-    >>> work.select(np.array([4, 8])).columns.tolist()
-    [[1, 3], [4, -1]]
-    >>> work.describe(4)
-    'at least 2 of: a=1, b=1'
+    >>> Workload(Schema.from_domain({"a": 2, "b": 3}), (Threshold((0, 1), 2), Threshold((1,), 1))).queries
+    9
     """
 
     schema: Schema
@@ -307,40 +280,6 @@ class Workload:
     def queries(self) -> int:
         """How many consistent queries there are in all."""
         return int(self.starts[-1])
-
-    def threshold_of(self, flat: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Which threshold each query number belongs to."""
-        asked = np.asarray(flat, dtype=np.int64)
-        inside = asked.size == 0 or (int(asked.min()) >= 0 and int(asked.max()) < self.queries)
-        must(inside, "query", f"must be a number from 0 to {self.queries - 1}", "one outside")
-        return np.searchsorted(self.starts, asked, side="right") - 1
-
-    def select(self, flat: NDArray[np.int64]) -> Selection:
-        """The queries with these numbers, one by one."""
-        asked = np.asarray(flat, dtype=np.int64)
-        owner = self.threshold_of(asked)
-        used = [int(t) for t in np.unique(owner)]
-        columns = np.full((len(asked), max((self.thresholds[t].k for t in used), default=1)), -1, dtype=np.int64)
-        r = np.zeros(len(asked), dtype=np.int64)
-        for t in used:
-            threshold, rows = self.thresholds[t], np.flatnonzero(owner == t)
-            cells = asked[rows] - self.starts[t]
-            for axis in reversed(range(threshold.k)):
-                feature = threshold.features[axis]
-                cells, code = np.divmod(cells, self.schema.sizes[feature])
-                columns[rows, axis] = code + self.schema.offsets[feature]
-            r[rows] = threshold.r
-        return Selection(columns, r)
-
-    def describe(self, flat: int) -> str:
-        """One query in words that `parse_formula` understands."""
-        threshold = self.thresholds[int(self.threshold_of(np.array([flat]))[0])]
-        columns = self.select(np.array([flat])).columns[0]
-        named = []
-        for feature, column in zip(threshold.features, columns, strict=False):
-            kept = self.schema.features[feature]
-            named.append(f"{kept.name}={kept.values[int(column) - self.schema.offsets[feature]]}")
-        return f"at least {threshold.r} of: {', '.join(named)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,15 +2,14 @@
 
 Everything is accounted in zCDP under the replacement of one person's data, which moves one count up and another down:
 
-* a whole marginal, measured as one vector, has the L2 sensitivity sqrt(2), whatever the number of its cells;
-* a single query has the sensitivity 1, and so have the errors among which the worst query is looked for.
+a whole marginal, measured as one vector, has the L2 sensitivity sqrt(2), whatever the number of its cells.
 
 Noise of standard deviation sigma on counts is D^2/(2 sigma^2)-zCDP (Bun and Steinke 2016, Prop. 1.6; for discrete noise
 Canonne, Kamath and Steinke 2020, Thm 4). The exponential mechanism with epsilon' is epsilon'^2/8-zCDP (Cesar and Rogers
-2021), so that the top K of errors of sensitivity 1 with Gumbel noise of scale g are K/(2 g^2)-zCDP.
+2021), so that the top K of scores of sensitivity 1 with Gumbel noise of scale g are K/(2 g^2)-zCDP.
 
->>> table_sigma(0.01), round(answer_sigma(0.01), 6)
-(10.0, 7.071068)
+>>> table_sigma(0.01)
+10.0
 """
 
 from __future__ import annotations
@@ -29,23 +28,20 @@ from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ZCDP, ApproxDP, as_approx, zcdp_for
-from hybridp.public.queries import MOST_CELLS, Schema, Selection, Workload
+from hybridp.public.queries import MOST_CELLS, Schema, Workload
 
 __all__ = [
     "MODEL_CELLS",
-    "MeasuredQueries",
     "MeasuredTable",
     "Round",
     "adaptive_count",
     "adaptive_rounds",
-    "answer_sigma",
     "candidates",
     "cells_within",
     "cumulative_epsilons",
     "gaussian_level",
     "gumbel_scale",
     "measured_last",
-    "query_rounds",
     "significance",
     "table_plan",
     "table_rounds",
@@ -83,11 +79,6 @@ def table_sigma(rho: float) -> float:
     return _least(rho, Fraction(1))
 
 
-def answer_sigma(rho: float) -> float:
-    """The standard deviation, in people, for one query: 1/sqrt(2 rho) (dissertation, Def. 4.2.10)."""
-    return _least(rho, Fraction(2))
-
-
 def gumbel_scale(rho: float, picks: int) -> float:
     """The Gumbel scale, in people, of a selection of the top `picks` that spends rho: sqrt(picks/(2 rho)).
 
@@ -123,7 +114,7 @@ def cumulative_epsilons(rhos: list[float], delta: float) -> list[float]:
     return [as_approx(ZCDP(rho), delta).epsilon for rho in spent]
 
 
-def gaussian_level(measured_rho: float, scale: float | None = None, picks: int = 0) -> float:
+def gaussian_level(measured_rho: float, scale: float | None = None) -> float:
     """The noise multiplier of a Gaussian mechanism that is no more private than a round, for tight accounting.
 
     Gaussian measurements of rho are one with 1/sqrt(2 rho). A selection is epsilon'-DP, and so mu-GDP (Dong, Roth and
@@ -131,11 +122,11 @@ def gaussian_level(measured_rho: float, scale: float | None = None, picks: int =
     Gaussian one, which is convex and meets it at the corner and at both ends. The squares of mu add up.
     """
     square = 2 * measured_rho
-    if scale is not None and picks:
+    if scale is not None:
         loss = 2 / scale
         # By the lower tail, which doubles hold; beyond e^-700 by its bound, sqrt(2 epsilon').
         tail = -NormalDist().inv_cdf(math.exp(-loss) / (1 + math.exp(-loss))) if loss < 700 else math.sqrt(2 * loss)
-        square += picks * (2 * tail) ** 2
+        square += (2 * tail) ** 2
     return 1 / math.sqrt(square)
 
 
@@ -181,16 +172,14 @@ def _fitting(schema: Schema, features: tuple[int, ...], most: int) -> Iterator[t
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One use of the rows: tables to measure at `measure_rho` in all, or `picks` queries to select and answer.
+    """One use of the rows: tables to measure at `measure_rho` in all; where none is named, one to choose and measure.
 
-    With `whole`, what is picked is not a query but a whole table, among those of `candidates`.
+    What is chosen is among `candidates`, at `select_rho`.
     """
 
     tables: tuple[tuple[int, ...], ...]
-    picks: int
     select_rho: float
     measure_rho: float
-    whole: bool = False
 
     @property
     def rho(self) -> float:
@@ -198,46 +187,34 @@ class Round:
 
     @property
     def sigma(self) -> float:
-        """The standard deviation in people of every measured cell, or of every answer."""
-        if self.tables:
-            return table_sigma(self.measure_rho / len(self.tables))
-        if self.whole:
-            return table_sigma(self.measure_rho / self.picks)
-        return answer_sigma(self.measure_rho / self.picks)
+        """The standard deviation in people of every measured cell."""
+        return table_sigma(self.measure_rho / max(1, len(self.tables)))
 
-    def planned(self, found: Sequence[MeasuredTable | MeasuredQueries]) -> bool:
-        """Whether this is what the round measures: so many tables, or its own, with its noise.
+    def planned(self, found: Sequence[MeasuredTable]) -> bool:
+        """Whether this is what the round measures: its own tables, or one of any features, with its noise.
 
         What another plan measured spent another part of the promise, so that going on from there would break it.
         """
         noisy = all(math.isclose(one.sigma, self.sigma, rel_tol=1e-6) for one in found)
-        if self.tables:
-            return noisy and tuple(one.features for one in found if isinstance(one, MeasuredTable)) == self.tables
-        return noisy and len(found) == 1 and isinstance(found[0], MeasuredTable) == self.whole
+        measured = tuple(one.features for one in found)
+        return noisy and (measured == self.tables if self.tables else len(measured) == 1)
 
     @property
     def level(self) -> float:
         """The round as a Gaussian mechanism that is no more private (`gaussian_level`)."""
-        if not self.picks:
-            return gaussian_level(self.measure_rho)
-        return gaussian_level(self.measure_rho, gumbel_scale(self.select_rho, self.picks), self.picks)
+        return gaussian_level(self.measure_rho, None if self.tables else gumbel_scale(self.select_rho, 1))
 
     @property
     def words(self) -> str:
         """What the round does to the rows."""
         if self.tables:
             return f"discrete Gaussian noise on {len(self.tables)} marginal{'s' if len(self.tables) != 1 else ''}"
-        if self.whole:
-            return "the marginal that the model misses most by the exponential mechanism, discrete Gaussian noise on it"
-        return f"top {self.picks} errors by the exponential mechanism, discrete Gaussian answers"
+        return "the marginal that the model misses most by the exponential mechanism, discrete Gaussian noise on it"
 
-    def hidden(self, workload: Workload) -> float:
-        """How many people the round's noise hides in every answer; of a whole marginal that is chosen, nothing."""
-        if self.whole:
-            return 0.0
-        if self.tables:
-            return significance(min(workload.schema.cells(features) for features in self.tables)) * self.sigma
-        return gumbel_scale(self.select_rho, self.picks) * math.log(workload.queries)
+    def hidden(self, schema: Schema) -> float:
+        """How many people the round's noise hides in every cell; of a marginal that is chosen, nothing."""
+        cells = min((schema.cells(features) for features in self.tables), default=None)
+        return 0.0 if cells is None else significance(cells) * self.sigma
 
 
 def table_rounds(
@@ -251,24 +228,8 @@ def table_rounds(
     singles = tuple((f,) for f in sorted({f for t in workload.thresholds for f in t.features}))
     tables = tuple(table_plan(workload, most_cells=most_cells))
     if not tables:
-        return [Round(singles, 0, 0.0, rho)]
-    return [Round(singles, 0, 0.0, rho * single_share), Round(tables, 0, 0.0, rho * (1 - single_share))]
-
-
-def query_rounds(rho: float, rounds: int, per_round: int, *, select_share: float = 0.5) -> list[Round]:
-    """The dissertation's RAP: T rounds of the K worst queries, half of each round's budget to select (Alg. 4.4).
-
-    With m queries the noise of the selection reaches ln m Gumbel scales, that of the K answers about sqrt(2 ln K)
-    standard deviations, so that a larger `select_share` is better spent.
-
-    >>> [r.rho for r in query_rounds(0.5, 2, 3)]
-    [0.25, 0.25]
-    """
-    must(rounds >= 1, "rounds", "must be at least 1", rounds)
-    must(per_round >= 1, "per_round", "must be at least 1", per_round)
-    must(0 < select_share < 1, "select_share", "must be strictly between 0 and 1", select_share)
-    each = rho / rounds
-    return [Round((), per_round, each * select_share, each * (1 - select_share))] * rounds
+        return [Round(singles, 0.0, rho)]
+    return [Round(singles, 0.0, rho * single_share), Round(tables, 0.0, rho * (1 - single_share))]
 
 
 def adaptive_count(guarantee: ApproxDP, columns: int, *, last: bool = False) -> int:
@@ -323,13 +284,13 @@ def adaptive_rounds(
     """
     must(rounds >= 1, "rounds", "must be at least 1", rounds)
     singles = tuple((f,) for f in range(len(workload.schema.features)))
-    end = [Round(last, 0, 0.0, rho * _LAST)] if last else []
+    end = [Round(last, 0.0, rho * _LAST)] if last else []
     rho -= math.fsum(use.rho for use in end)
     first = rho * _SINGLES / (rounds + _SINGLES)
     growing = [min(_GROWTH, 1 + 4 / rounds) ** i for i in range(rounds)]
     each = [(rho - first) * part / math.fsum(growing) for part in growing]
-    chosen = [Round((), 1, part * _CHOICE, part * (1 - _CHOICE), whole=True) for part in each]
-    return [Round(singles, 0, 0.0, first), *chosen, *end]
+    chosen = [Round((), part * _CHOICE, part * (1 - _CHOICE)) for part in each]
+    return [Round(singles, 0.0, first), *chosen, *end]
 
 
 def candidates(workload: Workload) -> list[tuple[int, ...]]:
@@ -394,15 +355,5 @@ class MeasuredTable:
     """A marginal with noise: whole numbers of people, and the standard deviation of the noise on every cell."""
 
     features: tuple[int, ...]
-    counts: Ints
-    sigma: float
-
-
-@dataclass(frozen=True, eq=False)
-class MeasuredQueries:
-    """Selected queries by their numbers in the workload, and their noisy counts."""
-
-    flat: Ints
-    selection: Selection
     counts: Ints
     sigma: float

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from hybridp.errors import InvalidInput, must
 from hybridp.public.formulas import Atom, Count, Formula, parse_formula
 from hybridp.public.queries import MOST_CELLS, Feature, Piece, Schema, Workload
-from hybridp.public.synth import MeasuredQueries, MeasuredTable, significance
+from hybridp.public.synth import MeasuredTable, significance
 from hybridp.release import style
 from hybridp.release.facts import statistic
 from hybridp.release.receipt import Receipt
@@ -79,7 +79,6 @@ class SyntheticModel(Result):
     method: str
     data: Relaxed | Records
     tables: tuple[MeasuredTable, ...]
-    queries: tuple[MeasuredQueries, ...]
     receipt: Receipt
 
     @property
@@ -199,19 +198,16 @@ class SyntheticModel(Result):
     @property
     def _touched(self) -> set[int]:
         """The features that something was measured about."""
-        columns = [q.selection.columns[q.selection.columns >= 0] for q in self.queries]
-        owners = [np.searchsorted(self.schema.offsets, part, side="right") - 1 for part in columns]
-        return {f for table in self.tables for f in table.features}.union(*(part.tolist() for part in owners))
+        return {f for table in self.tables for f in table.features}
 
     def _model_reach(self, level: float) -> float:
         wide = [t for t in self.tables if len(t.features) > 1] or list(self.tables)
         errors = [np.abs(self._residuals(table)[0]) for table in wide]
-        errors += [np.abs(self._query_residuals(q)) for q in self.queries]
         kept = np.concatenate(errors) if errors else np.zeros(0)
         if not len(kept):
             return 1.0
         # D' may follow the noise of what it was fitted to, so that the residuals alone say too little.
-        sigma = max([*(t.sigma for t in wide), *(q.sigma for q in self.queries)]) / self.people
+        sigma = max(t.sigma for t in wide) / self.people
         return math.hypot(float(np.quantile(kept, level)), NormalDist().inv_cdf((1 + level) / 2) * sigma)
 
     def answers(
@@ -277,15 +273,6 @@ class SyntheticModel(Result):
         every = (synthetic - table.counts / self.people).reshape(-1)
         return every[(table.counts > significance(table.counts.size) * table.sigma).reshape(-1)], every
 
-    def _selected(self, asked: MeasuredQueries) -> Floats:
-        from hybridp.blend.relaxed import Relaxed, selected_answers
-
-        assert isinstance(self.data, Relaxed)  # single queries are asked of relaxed rows alone
-        return np.asarray(selected_answers(self.data, asked.selection).detach().cpu().numpy(), dtype=np.float64)
-
-    def _query_residuals(self, asked: MeasuredQueries) -> Floats:
-        return np.asarray(self._selected(asked) - asked.counts / self.people)
-
     def utility(self) -> dict[str, Any]:
         """How D' agrees with what was measured: by class of query, and the one- and two-way marginals in full.
 
@@ -307,8 +294,6 @@ class SyntheticModel(Result):
                         "synthetic": (every.reshape(measured.shape) + measured).tolist(),
                     }
                 )
-        for asked in self.queries:
-            classes.setdefault("selected queries", []).append((self._query_residuals(asked), asked.sigma / self.people))
         return {
             "against": "noisy measurements, paid for in the fit",
             "classes": {name: _summary(parts) for name, parts in classes.items()},
@@ -329,7 +314,7 @@ class SyntheticModel(Result):
             features=list(self.schema.names),
             thresholds=len(self.workload.thresholds),
             queries=self.workload.queries,
-            measured={"tables": len(self.tables), "queries": sum(len(q.flat) for q in self.queries)},
+            measured={"tables": len(self.tables)},
             utility=utility,
         )
         return {"table": {"synthetic": told}}
@@ -363,9 +348,6 @@ class SyntheticModel(Result):
         for one in self.utility()["marginals"]:
             kind = f"{len(one['features'])}-way tables"
             groups.setdefault(kind, []).append((one["measured"], one["synthetic"], one["noise_sd"]))
-        for asked in self.queries:
-            part = (asked.counts / self.people, self._selected(asked), asked.sigma / self.people)
-            groups.setdefault("selected queries", []).append(part)
         ax.axline((0, 0), slope=1, color=style.QUIET, lw=0.8)
         for i, (kind, parts) in enumerate(groups.items()):
             colour, marker = (style.TRUSTED, style.LOCAL, style.INK)[i % 3], "osD"[i % 3]

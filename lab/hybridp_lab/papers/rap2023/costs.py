@@ -25,6 +25,7 @@ from hybridp.randomness import seeded
 from hybridp_lab.figure.declared import Check, Point, Row, Verdict
 from hybridp_lab.figure.ruling import PAR, measured
 from hybridp_lab.papers.rap2023 import experiments as rap
+from hybridp_lab.papers.rap2023.mechanism import select
 
 if TYPE_CHECKING:
     from hybridp.blend.relaxed import Relaxed
@@ -84,7 +85,7 @@ def at_once(data: Relaxed, workload: Workload) -> Iterator[tuple[Piece, NDArray[
     """The answers to a workload of marginals with every query written out and all of them evaluated together."""
     import torch
 
-    asked = torch.from_numpy(workload.select(np.arange(workload.queries)).columns)
+    asked = torch.from_numpy(select(workload, np.arange(workload.queries)).columns)
     found = data.values.T[asked].prod(1).mean(1)
     for piece in pieces(workload):
         yield piece, found[piece.start : piece.start + piece.cells].cpu().numpy()
@@ -96,7 +97,7 @@ def _project_at_once(data: Relaxed, workload: Workload, wanted: NDArray[np.float
 
     from hybridp.blend.relaxed import sparsemax_blocks
 
-    asked = torch.from_numpy(workload.select(np.arange(workload.queries)).columns)
+    asked = torch.from_numpy(select(workload, np.arange(workload.queries)).columns)
     goal = torch.from_numpy(wanted)
     x = data.values.clone().requires_grad_(True)
     for _ in range(steps):

@@ -29,17 +29,24 @@ from numpy.typing import NDArray
 from hybridp import noise
 from hybridp.bench.synth import all_zero, present_error
 from hybridp.curator import marginals
-from hybridp.curator import synth as curating
 from hybridp.curator.marginals import Codes, codes_of
 from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ZCDP, ApproxDP, as_approx
 from hybridp.public.queries import Piece, Schema, Threshold, Workload
-from hybridp.public.synth import MeasuredQueries, answer_sigma, query_rounds, total_rho
+from hybridp.public.synth import total_rho
 from hybridp.public.workloads import feature_weights, sample_thresholds
 from hybridp.randomness import Randomness, seeded, synthetic_data_generator
 from hybridp_lab.figure.catalogue import Point, Row
 from hybridp_lab.papers.rap2023 import original
 from hybridp_lab.papers.rap2023.drift import augment, drifted_weights
+from hybridp_lab.papers.rap2023.mechanism import (
+    MeasuredQueries,
+    answer_sigma,
+    errors,
+    measure_queries,
+    query_rounds,
+    top_errors,
+)
 from hybridp_lab.problems.data import ADULT_SIZES, adult
 
 if TYPE_CHECKING:
@@ -182,11 +189,11 @@ def rap(
     options = Options(steps=each, learning_rate=_RATE, tolerance=0.0)
     for t, use in enumerate(query_rounds(total_rho(guarantee, rounds), rounds, per_round)):
         gone = np.concatenate([np.zeros(0, np.int64), *(m.flat for m in measured)])
-        scores = curating.errors(people, workload, answer(data, workload))
+        scores = errors(people, workload, answer(data, workload))
         # The printed scale is that of a selection which spends all of the round's rho, before the answers spend half.
         rho = use.rho if form == "as printed" else use.select_rho
-        worst = curating.top_errors(scores, use.picks, rho, without=gone, rng=sources[t])
-        measured.append(curating.measure_queries(people, workload, worst, use.sigma, rng=sources[t]))
+        worst = top_errors(scores, use.picks, rho, without=gone, rng=sources[t])
+        measured.append(measure_queries(people, workload, worst, use.sigma, rng=sources[t]))
         chosen = measured[0].selection
         for more in measured[1:]:
             chosen = chosen.concat(more.selection)

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from hybridp.blend.relaxed import Relaxed
-    from hybridp.public.queries import Selection, Threshold
+    from hybridp.public.queries import Threshold
+    from hybridp_lab.papers.rap2023.mechanism import Selection
 
 __all__ = ["EPOCHS", "MOST", "TOLERANCE", "project_queries", "project_tables"]
 
@@ -135,8 +136,8 @@ def project_queries(
     import torch
 
     from hybridp.blend.relaxed import Relaxed
-    from hybridp.blend.relaxed.single import selected_loss
-    from hybridp.public.queries import Selection
+    from hybridp_lab.papers.rap2023.mechanism import Selection
+    from hybridp_lab.papers.rap2023.single import selected_loss
 
     must(epochs >= 1, "epochs", "must be at least 1", epochs)
     packed = _Packed.of(data, selection)

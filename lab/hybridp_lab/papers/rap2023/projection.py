@@ -33,9 +33,10 @@ from hybridp.blend.relaxed.contract import (
 )
 from hybridp.blend.relaxed.data import Relaxed, sparsemax_blocks
 from hybridp.blend.relaxed.evaluate import at_least
-from hybridp.blend.relaxed.single import selected_loss
 from hybridp.errors import must
-from hybridp.public.queries import Selection, Threshold
+from hybridp.public.queries import Threshold
+from hybridp_lab.papers.rap2023.mechanism import Selection
+from hybridp_lab.papers.rap2023.single import selected_loss
 
 __all__ = ["Options", "Projection", "QueryGoal", "TableGoal", "loss_and_gradient", "project"]
 

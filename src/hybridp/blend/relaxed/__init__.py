@@ -5,7 +5,6 @@ from __future__ import annotations
 from hybridp.blend.relaxed.data import Records, Relaxed, one_hot, sparsemax, sparsemax_blocks, start
 from hybridp.blend.relaxed.evaluate import answers, at_least, polynomial_answer, table
 from hybridp.blend.relaxed.rounding import round_records
-from hybridp.blend.relaxed.single import selected_answers
 
 __all__ = [
     "Records",
@@ -15,7 +14,6 @@ __all__ = [
     "one_hot",
     "polynomial_answer",
     "round_records",
-    "selected_answers",
     "sparsemax",
     "sparsemax_blocks",
     "start",

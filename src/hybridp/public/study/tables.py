@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hybridp.public.study.fields import Fields, at_least, between_0_and_1, field
+from hybridp.public.study.fields import Fields, at_least, field
 from hybridp.public.study.question import KINDS, Question, named
 
 __all__ = ["Feature", "Table"]
@@ -62,19 +62,9 @@ class Table(Question):
     workload_seed: int = field(0, help="Public: decides what thresholds picks.", check=at_least(0))
     method: str | None = field(
         None,
-        help="tables: all marginals asked for; adaptive: those that a model misses most; rap: the dissertation's. "
-        "Default: adaptive; tables for thresholds, one marginal alone, and those beyond a model. Left out where local "
-        "people take part.",
-        choices=("tables", "adaptive", "rap"),
-    )
-    rounds: int | None = field(
-        None, help="rap: how often the worst queries are looked for (T). Default: 16.", check=at_least(1)
-    )
-    per_round: int | None = field(
-        None, help="rap: how many queries are answered each time (K). Default: 2.", check=at_least(1)
-    )
-    select_share: float | None = field(
-        None, help="rap: of each round's budget, to find queries. Default: 0.75.", check=between_0_and_1
+        help="tables: all marginals asked for; adaptive: those that a model misses most. Default: adaptive; tables "
+        "for thresholds, one marginal alone, and those beyond a model. Left out where local people take part.",
+        choices=("tables", "adaptive"),
     )
     rows: int = field(1000, help="Rows of the relaxed data set (n').", check=at_least(1))
 
@@ -87,9 +77,7 @@ class Table(Question):
 
     def check_mixed(self) -> None:
         """What cannot go together where local people take part: one model is fitted to the stated marginals of both."""
-        for name in ("method", "rounds", "per_round", "select_share"):
-            given = getattr(self, name)
-            self.must(given is None, name, "must be left out where local people take part", given)
+        self.must(self.method is None, "method", "must be left out where local people take part", self.method)
 
     @property
     def columns_read(self) -> tuple[str, ...]:

@@ -16,9 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hybridp.blend.relaxed.cells import add_rows
 from hybridp.blend.relaxed.data import Relaxed
 from hybridp.errors import must
-from hybridp.public.queries import Selection, at_least_coefficients
+from hybridp.public.queries import at_least_coefficients
+from hybridp_lab.papers.rap2023.mechanism import Selection
 
 __all__ = ["Form", "selected_answers", "selected_loss"]
 
@@ -65,20 +67,8 @@ def selected_loss(
         slope = (2 / data.rows) * weights[where] * error
         for i in range(p.shape[1]):
             others = torch.cat([p[:, :i], p[:, i + 1 :]], dim=1)
-            _add_rows(gradient, targets[:, i], slope[:, None] * _exactly(others, r - 1), by_product=columns.is_cuda)
+            add_rows(gradient, targets[:, i], slope[:, None] * _exactly(others, r - 1), by_product=columns.is_cuda)
     return loss
-
-
-def _add_rows(total: Tensor, rows: Tensor, part: Tensor, *, by_product: bool) -> None:
-    """total[rows] += part, where a row may come twice.
-
-    A GPU adds such rows in no fixed order; a product with a matrix of zeros and ones gives the same bits every time.
-    """
-    if not by_product:
-        total.index_add_(0, rows, part)
-        return
-    ones = torch.zeros((len(rows), total.shape[0]), dtype=part.dtype, device=part.device)
-    total.addmm_(ones.scatter_(1, rows[:, None], 1.0).T, part)
 
 
 def _alike(data: Relaxed, selection: Selection) -> Iterator[tuple[Tensor, Tensor, int]]:
