@@ -51,15 +51,14 @@ from hybridp.blend.shares import ShareBlend, blend_shares
 from hybridp.protocols.distribution import DistributionStudy
 from hybridp.protocols.heard import hear
 from hybridp.protocols.mean import MeanStudy
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
 from hybridp.public.distribution import PHASES
-from hybridp.public.joint import STEPS, Joint
+from hybridp.public.groups import STEPS, Joint
+from hybridp.public.lattice import Bounds
 from hybridp.public.messages import LocalSummary, TrustedSummary
 from hybridp.public.oracles import share_oracle
 from hybridp.public.queries import Feature
-from hybridp.public.shares import NoisyCounts, ShareReports, count_noise
-from hybridp.public.ticks import option_counts, tick_invite, tick_noise
+from hybridp.public.shares import NoisyCounts, ShareReports, count_noise, option_counts, tick_invite, tick_noise
 from hybridp.randomness import Randomness, seeded
 
 __all__ = ["main"]

@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.noise import reports
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
+from hybridp.public.lattice import Bounds
 from hybridp.public.messages import Invite, LocalSummary
 from hybridp.public.randomisers import LocalName, randomiser
 from hybridp.randomness import Randomness, secure, seeded, synthetic_data_generator

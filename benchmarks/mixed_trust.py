@@ -31,8 +31,8 @@ from hybridp.blend.personal import Spread, combine, learn_variance
 from hybridp.curator.mean import sum_noise
 from hybridp.curator.personal import release_weighted_sum
 from hybridp.device.mean import randomise_own
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
+from hybridp.public.lattice import Bounds
 from hybridp.public.messages import ReportsByEpsilon
 from hybridp.public.personal import adpm_weights
 from hybridp.public.randomisers import LEVELS, best_randomiser

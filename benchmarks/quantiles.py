@@ -44,9 +44,9 @@ from hybridp.blend.distribution import Shape, blended
 from hybridp.blend.plausible import plausible
 from hybridp.protocols.distribution import DistributionStudy
 from hybridp.protocols.heard import Heard, hear
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
 from hybridp.public.distribution import BINS, CELLS, PHASES, BinnedReports, WindowReports, report_bins
+from hybridp.public.lattice import Bounds
 from hybridp.public.oracles import estimate
 from hybridp.public.randomisers import WORD, Randomiser
 from hybridp.public.shares import CountNoise, NoisyCounts

@@ -24,8 +24,8 @@ from hybridp.curator.mean import Totals, release_sum, release_window, squares
 from hybridp.curator.shares import RawCounts, release_counts
 from hybridp.protocols.mean import MeanStudy, publish_mean
 from hybridp.protocols.steered_mean import MeanSteering, Source, publish_steered, trusted_say
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
+from hybridp.public.lattice import Bounds
 from hybridp.public.messages import LocalSummary
 from hybridp.public.shares import CountNoise, NoisyCounts
 from hybridp.public.steered_mean import WindowSums

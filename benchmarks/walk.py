@@ -53,8 +53,8 @@ def walking() -> Iterator[Passed]:
 def trusted_salary(folder: Path) -> Passed:
     from hybridp.curator.mean import Columns
     from hybridp.protocols.mean import MeanStudy, release_mean
-    from hybridp.public.bounds import Bounds
     from hybridp.public.budgets import PureDP
+    from hybridp.public.lattice import Bounds
 
     file = folder / "salaries.csv"
     file.write_text("salary,trust\n52000,trusted\n61000,trusted\n")

@@ -23,9 +23,9 @@ from hybridp.noise import reports
 from hybridp.pareto import dpareto, final_front, grid_search, load_problem, random_search, staircase
 from hybridp.protocols.kmeans import KMeansStudy, release_points
 from hybridp.protocols.mean import MeanStudy, publish_mean
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
 from hybridp.public.kmeans import Box
+from hybridp.public.lattice import Bounds
 from hybridp.public.messages import LocalSummary
 from hybridp.public.randomisers import LocalName, randomiser
 from hybridp.randomness import seeded, synthetic_data_generator

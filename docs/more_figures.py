@@ -35,9 +35,9 @@ from hybridp.protocols.groups import release_groups
 from hybridp.protocols.mean import MeanStudy, release_mean
 from hybridp.protocols.shares import ShareStudy, choice, publish_shares
 from hybridp.protocols.vector import VectorStudy
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.groups import Grouping
+from hybridp.public.lattice import Bounds
 from hybridp.public.mechanisms import discrete_laplace
 from hybridp.public.randomisers import LEVELS, LocalName, randomiser
 from hybridp.public.vector import VectorBounds

@@ -54,15 +54,15 @@ if TYPE_CHECKING:
     from hybridp.protocols.synth import fit_synth as fit_synth
     from hybridp.protocols.vector import VectorStudy as VectorStudy
     from hybridp.public.amplification import amplify_mean as amplify_mean
-    from hybridp.public.bounds import Bounds as Bounds
     from hybridp.public.budgets import ZCDP as ZCDP
     from hybridp.public.budgets import ApproxDP as ApproxDP
     from hybridp.public.budgets import Neighbours as Neighbours
     from hybridp.public.budgets import PureDP as PureDP
     from hybridp.public.groups import Grouping as Grouping
-    from hybridp.public.heterogeneous import PersonalDP as PersonalDP
     from hybridp.public.kmeans import Box as Box
+    from hybridp.public.lattice import Bounds as Bounds
     from hybridp.public.messages import Invite as Invite
+    from hybridp.public.personal import PersonalDP as PersonalDP
     from hybridp.public.queries import Feature as Feature
     from hybridp.public.trust import TrustRule as TrustRule
     from hybridp.public.vector import VectorBounds as VectorBounds
@@ -79,7 +79,7 @@ __version__ = "0.1.0"
 _PLACES = {
     "ApproxDP": "public.budgets",
     "Box": "public.kmeans",
-    "Bounds": "public.bounds",
+    "Bounds": "public.lattice",
     "BudgetExceeded": "errors",
     "Columns": "curator.mean",
     "DistributionStudy": "protocols.distribution",
@@ -97,7 +97,7 @@ _PLACES = {
     "Ledger": "ledger",
     "MeanStudy": "protocols.mean",
     "Neighbours": "public.budgets",
-    "PersonalDP": "public.heterogeneous",
+    "PersonalDP": "public.personal",
     "PersonalStudy": "protocols.personal",
     "PureDP": "public.budgets",
     "RegressionStudy": "protocols.regression",

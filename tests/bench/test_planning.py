@@ -17,8 +17,8 @@ from hybridp.curator.mean import Totals, release_sum, squares, sum_noise
 from hybridp.errors import InvalidInput
 from hybridp.noise import reports
 from hybridp.protocols.mean import MeanStudy
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.lattice import Bounds
 from hybridp.public.messages import LocalSummary
 from hybridp.public.randomisers import LEVELS, randomiser
 from hybridp.randomness import seeded

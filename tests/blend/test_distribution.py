@@ -24,9 +24,9 @@ from hybridp.blend.distribution import (
 from hybridp.blend.plausible import Plausible, plausible
 from hybridp.protocols.distribution import DistributionStudy
 from hybridp.protocols.heard import hear, places_around
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
 from hybridp.public.distribution import CELLS, BinnedReports, adds_little, report_bins
+from hybridp.public.lattice import Bounds
 from hybridp.public.randomisers import LEVELS, LocalName, dithered_bit, randomiser
 from hybridp.public.shares import CountNoise, NoisyCounts, count_noise
 from hybridp.randomness import seeded

@@ -15,10 +15,9 @@ from hybridp.blend.mean import Rule, blend
 from hybridp.blend.shares import blend_shares
 from hybridp.errors import InvalidInput
 from hybridp.noise.oracles import oracle_reports
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
-from hybridp.public.groups import Grouping
-from hybridp.public.joint import STEPS, Joint
+from hybridp.public.groups import STEPS, Grouping, Joint
+from hybridp.public.lattice import Bounds
 from hybridp.public.mechanisms import discrete_laplace
 from hybridp.public.messages import LocalSummary, TrustedSummary
 from hybridp.public.oracles import share_oracle, subset_selection, support_counts

@@ -14,12 +14,11 @@ from hybridp.curator.mean import Totals, release_sum, sum_noise
 from hybridp.curator.personal import release_weighted_sum
 from hybridp.device.mean import randomise_own
 from hybridp.errors import InvalidInput
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
-from hybridp.public.heterogeneous import local_terms
+from hybridp.public.lattice import Bounds
 from hybridp.public.mean import Setting, kvh_weight
 from hybridp.public.messages import LocalSummary, ReportsByEpsilon, WeightedSum
-from hybridp.public.personal import adpm_weights, unified
+from hybridp.public.personal import adpm_weights, local_terms, unified
 from hybridp.public.randomisers import LEVELS, best_randomiser
 from hybridp.randomness import seeded
 

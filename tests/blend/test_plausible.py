@@ -15,9 +15,9 @@ from hybridp.blend.distribution import Known, Seen, SharesBelow, blended, gini, 
 from hybridp.blend.plausible import Ladder, Plausible, normal_reach, plausible
 from hybridp.protocols.distribution import DistributionStudy, publish
 from hybridp.protocols.heard import hear
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
 from hybridp.public.distribution import CELLS, BinnedReports, report_bins, report_rows
+from hybridp.public.lattice import Bounds
 from hybridp.public.randomisers import LEVELS, WORD, Piecewise, randomiser
 from hybridp.public.shares import CountNoise, NoisyCounts
 from hybridp.randomness import seeded

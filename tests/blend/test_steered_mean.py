@@ -10,8 +10,8 @@ import pytest
 
 from hybridp.blend.steered_mean import blend_window
 from hybridp.curator.mean import release_window
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
+from hybridp.public.lattice import Bounds
 from hybridp.public.messages import LocalSummary
 from hybridp.public.randomisers import LEVELS, best_randomiser, dithered_bit
 from hybridp.public.steered_mean import PILOT_SHARE, SQUARES_SHARE, Crowd, Quartiles, WindowNoise, normal_people

@@ -23,9 +23,9 @@ from hybridp.blend.tally import MeanTally, PersonalTally, SlotTally, Tally, Vect
 from hybridp.blend.tally_origin import MOST_BATCHES, Origin, bounds_in, invite_in
 from hybridp.device.mean import randomise_many, randomise_own, randomise_steps
 from hybridp.errors import InvalidInput
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.envelope import digest
+from hybridp.public.lattice import Bounds
 from hybridp.public.messages import Invite
 from hybridp.public.randomisers import LOCAL_NAMES, Piecewise, piecewise, randomiser
 from hybridp.public.sums import NOTHING, Sums, exact_sums

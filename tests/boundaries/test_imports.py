@@ -45,7 +45,7 @@ TRESPASSES = {  # who reaches where; together they break every contract
     "curator/mean.py": "hybridp.blend.mean",
     "mixer/keys.py": "hybridp.ledger.file",
     "blend/mean.py": "hybridp.randomness",
-    "public/bounds.py": "hybridp.ledger",
+    "public/lattice.py": "hybridp.ledger",
     "device/heavy.py": "hybridp.tables.mean",
     "protocols/heavy.py": "hybridp.tables.heavy",
     "cli/plan.py": "hybridp.tables",

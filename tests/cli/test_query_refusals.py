@@ -19,8 +19,8 @@ from hybridp.ledger import Charge, Ledger
 from hybridp.protocols.mean import MeanStudy, release_mean
 from hybridp.protocols.paying import spending
 from hybridp.protocols.personal import ACCOUNTS
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.lattice import Bounds
 from hybridp.study import Study
 from hybridp.tables.source import Source
 

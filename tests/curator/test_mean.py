@@ -17,8 +17,8 @@ from hybridp import curator
 from hybridp.curator.mean import Columns, Totals, randomise_trusted, read, release_sum, simulate_local, sum_noise
 from hybridp.device.mean import randomise_many
 from hybridp.errors import InvalidInput, UnusableRows
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.lattice import Bounds
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.messages import Invite, LocalSummary
 from hybridp.public.randomisers import LEVELS, dithered_bit

@@ -13,8 +13,7 @@ from hybridp import curator
 from hybridp.curator.vector import RawTotals, VectorColumns, local_steps, read, release_sum
 from hybridp.errors import UnusableRows
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.vector import HALF, VectorBounds, VectorInvite, VectorReportSums
-from hybridp.public.vector_noise import vector_noise
+from hybridp.public.vector import HALF, VectorBounds, VectorInvite, VectorReportSums, vector_noise
 from hybridp.public.vector_randomisers import vector_reports
 from hybridp.randomness import seeded
 

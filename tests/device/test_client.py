@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from hybridp.device.client import UploadRefused, fetch_task, local_report, send_reports, trusted_report
 from hybridp.errors import InvalidInput
 from hybridp.noise import dithered, reports
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
 from hybridp.public.heavy import HeadList
+from hybridp.public.lattice import Bounds
 from hybridp.public.randomisers import LEVELS, best_randomiser, dithered_bit, k_randomised_response
 from hybridp.randomness import Randomness, seeded
 

@@ -12,8 +12,8 @@ from scipy.stats import ks_2samp
 
 from hybridp.device.mean import randomise, randomise_levels, randomise_many
 from hybridp.errors import InvalidInput
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP
+from hybridp.public.lattice import Bounds
 from hybridp.public.messages import Invite
 from hybridp.public.randomisers import LEVELS, LocalName, randomiser
 from hybridp.randomness import secure, seeded

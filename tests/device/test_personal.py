@@ -9,9 +9,9 @@ import pytest
 
 from hybridp.device.mean import own_randomiser, randomise_own
 from hybridp.errors import InvalidInput
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
-from hybridp.public.heterogeneous import local_terms
+from hybridp.public.lattice import Bounds
+from hybridp.public.personal import local_terms
 from hybridp.public.randomisers import best_randomiser
 from hybridp.randomness import seeded
 

@@ -14,8 +14,8 @@ import hybridp as hp
 from hybridp.errors import InvalidInput, UnusablePublicRows, UnusableRows
 from hybridp.ledger import Ledger
 from hybridp.protocols.mean import MeanStudy, release_mean
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
+from hybridp.public.lattice import Bounds
 from hybridp.public.trust import TrustRule
 from hybridp.randomness import seeded
 from hybridp.tables import MeanQuery, MeanTotals, Source, mean_totals, open_rows

@@ -20,9 +20,9 @@ from hybridp.noise.votes import rounded_up
 from hybridp.protocols.groups import release_groups
 from hybridp.protocols.joint import JointStudy, release_joint
 from hybridp.protocols.mean import MeanStudy
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
 from hybridp.public.groups import Grouping
+from hybridp.public.lattice import Bounds
 from hybridp.public.oracles import share_oracle
 from hybridp.public.randomisers import KRandomisedResponse
 from hybridp.randomness import seeded

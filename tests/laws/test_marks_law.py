@@ -13,8 +13,8 @@ import pytest
 
 from hybridp.curator.mean import Columns
 from hybridp.protocols.mean import MeanStudy, release_mean
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
+from hybridp.public.lattice import Bounds
 from hybridp.randomness import secure, seeded
 
 from .means import LOWER, UPPER, command, local, read, trusted, write

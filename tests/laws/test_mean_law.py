@@ -31,9 +31,9 @@ from hybridp.protocols.groups import release_groups
 from hybridp.protocols.joint import JointStudy
 from hybridp.protocols.mean import MeanStudy, publish_mean, release_mean
 from hybridp.protocols.number import NumberStudy
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.groups import Grouping
+from hybridp.public.lattice import Bounds
 from hybridp.public.messages import LocalSummary, TrustedSummary
 from hybridp.public.randomisers import DitheredBit, randomiser
 from hybridp.randomness import seeded

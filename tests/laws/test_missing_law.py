@@ -25,8 +25,8 @@ from hybridp.errors import InvalidInput, UnusablePublicRows
 from hybridp.ledger import Ledger
 from hybridp.protocols.mean import MeanStudy, publish_mean
 from hybridp.protocols.shares import counted, publish_shares
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.lattice import Bounds
 from hybridp.public.mean import answered_noise, sum_noise
 from hybridp.public.mechanisms import DiscreteLaplace, discrete_laplace
 from hybridp.public.messages import LocalSummary

@@ -18,8 +18,8 @@ from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger
 from hybridp.noise import reports
 from hybridp.protocols.mean import MeanStudy, release_mean
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.lattice import Bounds
 from hybridp.public.messages import LocalSummary, TrustedSummary
 from hybridp.public.randomisers import LEVELS, Randomiser, randomiser
 from hybridp.randomness import seeded, synthetic_data_generator

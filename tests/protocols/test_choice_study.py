@@ -16,8 +16,8 @@ from hybridp.ledger import Ledger
 from hybridp.protocols.distribution import DistributionStudy, release_distribution
 from hybridp.protocols.shares import ShareStudy, bins, release_shares
 from hybridp.protocols.study import ledger_totals
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
+from hybridp.public.lattice import Bounds
 from hybridp.public.study import Question
 from hybridp.randomness import seeded
 from hybridp.study import Study

@@ -15,8 +15,8 @@ from hybridp.curator import mean as curating
 from hybridp.errors import BudgetExceeded, InvalidInput
 from hybridp.ledger import Ledger
 from hybridp.protocols.mean import MeanStudy, release_mean
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP, split_off
+from hybridp.public.lattice import Bounds
 from hybridp.randomness import seeded
 
 COLUMNS = curating.Columns("pay", "trust", missing="middle")

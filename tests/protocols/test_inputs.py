@@ -32,10 +32,10 @@ from hybridp.protocols.paying import spending
 from hybridp.protocols.personal import ACCOUNTS, PersonalStudy, release_personal_mean
 from hybridp.protocols.shares import ShareStudy, choice, release_shares
 from hybridp.protocols.vector import VectorStudy, release_vector_mean
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.groups import Grouping
 from hybridp.public.kmeans import Box
+from hybridp.public.lattice import Bounds
 from hybridp.public.messages import Invite
 from hybridp.public.queries import Feature, Schema
 from hybridp.public.randomisers import randomiser

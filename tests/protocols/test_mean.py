@@ -21,8 +21,8 @@ from hybridp.device.mean import randomise_many
 from hybridp.errors import BudgetExceeded, InvalidInput, LedgerProblem, UnusableRows
 from hybridp.ledger import SEALED, Ledger
 from hybridp.protocols.mean import MeanStudy, release_mean
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.lattice import Bounds
 from hybridp.randomness import secure, seeded
 from hybridp.release.receipt import VIEWER
 from hybridp.release.release import Release

@@ -25,8 +25,8 @@ from hybridp.ledger import Ledger
 from hybridp.noise import reports
 from hybridp.protocols.mean import MeanStudy, publish_mean, release_mean
 from hybridp.protocols.mean_receipt import MixedReports, mixed_batches
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.lattice import Bounds
 from hybridp.public.messages import Invite, LocalSummary
 from hybridp.public.randomisers import LEVELS
 from hybridp.public.shuffling import Mixing, central_epsilon, mixed_delta

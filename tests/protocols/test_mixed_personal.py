@@ -24,8 +24,8 @@ from hybridp.ledger import Ledger
 from hybridp.protocols.mean import release_mean
 from hybridp.protocols.mean_receipt import mixed_levels
 from hybridp.protocols.personal import ACCOUNTS, MIXED_ACCOUNT, PersonalStudy
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
+from hybridp.public.lattice import Bounds
 from hybridp.public.messages import own_epsilon_text
 from hybridp.public.shuffling import LevelMixing, central_epsilon, mixed_delta
 from hybridp.randomness import seeded, synthetic_data_generator

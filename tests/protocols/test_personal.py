@@ -23,11 +23,10 @@ from hybridp.protocols.personal import (
     PersonalStudy,
     simulate_reports,
 )
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
-from hybridp.public.heterogeneous import PersonalDP
+from hybridp.public.lattice import Bounds
 from hybridp.public.messages import own_epsilon_text
-from hybridp.public.personal import adpm_weights
+from hybridp.public.personal import PersonalDP, adpm_weights
 from hybridp.randomness import seeded
 from hybridp.release.receipt import VIEWER
 from hybridp.release.release import Release

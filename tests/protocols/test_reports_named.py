@@ -22,8 +22,8 @@ from hybridp.ledger import Ledger
 from hybridp.protocols.mean import MeanStudy, release_mean
 from hybridp.protocols.personal import ACCOUNTS, PersonalStudy, simulate_reports
 from hybridp.protocols.vector import VectorStudy, write_reports
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
+from hybridp.public.lattice import Bounds
 from hybridp.public.messages import Invite
 from hybridp.public.vector import VectorBounds
 from hybridp.randomness import secure, seeded

@@ -20,8 +20,7 @@ from hybridp.public.anchoring import (
     vector_anchoring,
 )
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.vector import HALF, VectorBounds
-from hybridp.public.vector_noise import vector_noise
+from hybridp.public.vector import HALF, VectorBounds, vector_noise
 from hybridp.public.vector_randomisers import ScalarReports, vector_reports
 
 

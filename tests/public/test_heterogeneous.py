@@ -9,7 +9,7 @@ import pytest
 
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import PureDP
-from hybridp.public.heterogeneous import PersonalDP, local_terms, local_variances
+from hybridp.public.personal import PersonalDP, local_terms, local_variances
 from hybridp.public.randomisers import DitheredBit, best_randomiser, dithered_bit, piecewise
 
 GRID = [0.001, 0.003, 0.01, 0.05, *np.round(np.geomspace(0.1, 30, 40), 6).tolist(), 1.6, 2.0, 2.1, 2.2]

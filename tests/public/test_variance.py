@@ -13,6 +13,13 @@ from scipy import stats
 
 from hybridp import noise
 from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.mean import (
+    SMALLEST_VARIANCE,
+    posterior_variance,
+    predicted_se,
+    raw_variance,
+    upper_variance,
+)
 from hybridp.public.randomisers import (
     LEVELS,
     DitheredBit,
@@ -21,13 +28,6 @@ from hybridp.public.randomisers import (
     dithered_bit,
     local_additive,
     piecewise,
-)
-from hybridp.public.variance import (
-    SMALLEST_VARIANCE,
-    posterior_variance,
-    predicted_se,
-    raw_variance,
-    upper_variance,
 )
 from hybridp.randomness import seeded
 

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybridp.errors import InvalidInput
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
+from hybridp.public.lattice import Bounds
 from hybridp.public.vector import HALF, VectorBounds, VectorInvite, VectorReportSums
 from hybridp.public.vector_randomisers import scalar_reports
 

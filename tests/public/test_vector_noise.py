@@ -11,8 +11,7 @@ import pytest
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP, PureDP, zcdp_for
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, gaussian
-from hybridp.public.vector import VectorBounds
-from hybridp.public.vector_noise import gaussian_is_enough, vector_gaussian, vector_noise
+from hybridp.public.vector import VectorBounds, gaussian_is_enough, vector_gaussian, vector_noise
 
 
 def true_delta(sigma: float, shift: tuple[int, ...], epsilon: float) -> float:

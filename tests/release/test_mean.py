@@ -14,8 +14,8 @@ import pytest
 from hybridp.blend.mean import Rule
 from hybridp.curator.mean import sum_noise
 from hybridp.protocols.mean import MeanStudy, publish_mean
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.lattice import Bounds
 from hybridp.public.messages import LocalSummary, TrustedSummary
 from hybridp.public.randomisers import LEVELS, randomiser
 from hybridp.randomness import secure, seeded

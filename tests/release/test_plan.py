@@ -8,7 +8,7 @@ import pytest
 
 from hybridp import PureDP, Study, plan_mean
 from hybridp.errors import InvalidInput
-from hybridp.public.bounds import Bounds
+from hybridp.public.lattice import Bounds
 from hybridp.release.plan import Plan, planned, predicted
 
 BOTH: dict[str, Any] = {"trusted": 500, "local": 9_500}

@@ -10,8 +10,8 @@ import pytest
 from hybridp.blend.mean import Rule
 from hybridp.curator.mean import Columns
 from hybridp.protocols.mean import MeanStudy, release_mean
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
+from hybridp.public.lattice import Bounds
 from hybridp.randomness import seeded
 from hybridp.release.receipt import CURATOR, VIEWER, Protection, Receipt, build_receipt, one_receipt
 

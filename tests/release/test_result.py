@@ -28,9 +28,9 @@ import hybridp.bench.vector
 import hybridp.release.synth
 from hybridp.protocols.distribution import DistributionStudy
 from hybridp.protocols.kmeans import KMeansStudy
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.kmeans import Box
+from hybridp.public.lattice import Bounds
 from hybridp.public.queries import Feature, Schema, Threshold, Workload
 from hybridp.public.study import Number, Trust
 from hybridp.public.study import Promise as Promised

@@ -24,9 +24,9 @@ from hybridp.noise.oracles import oracle_reports
 from hybridp.protocols.regression import FormName, RegressionStudy
 from hybridp.protocols.regression_files import invitation_document, invitation_of
 from hybridp.public import envelope
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
 from hybridp.public.heavy import HeadList
+from hybridp.public.lattice import Bounds
 from hybridp.public.messages import Invite
 from hybridp.public.oracles import subset_selection
 from hybridp.public.queries import Feature
@@ -39,7 +39,7 @@ from hybridp.public.randomisers import (
     piecewise,
 )
 from hybridp.public.regression import NoisyRounds
-from hybridp.public.ticks import tick_invite
+from hybridp.public.shares import tick_invite
 from hybridp.public.vector import VectorBounds, VectorInvite
 from hybridp.public.vector_randomisers import scalar_reports
 from hybridp.randomness import Randomness, seeded

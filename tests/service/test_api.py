@@ -15,9 +15,9 @@ from starlette.testclient import TestClient
 from hybridp.device.client import local_report
 from hybridp.device.mean import randomise_many
 from hybridp.noise import categories
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
 from hybridp.public.heavy import HeadList
+from hybridp.public.lattice import Bounds
 from hybridp.public.randomisers import LEVELS, dithered_bit, k_randomised_response
 from hybridp.randomness import seeded
 from hybridp.release.result import sole

@@ -18,8 +18,8 @@ from hybridp.device.client import (
     shuffled_report,
     trusted_report,
 )
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
+from hybridp.public.lattice import Bounds
 from hybridp.public.randomisers import dithered_bit
 from hybridp.randomness import seeded
 from hybridp.release.result import sole

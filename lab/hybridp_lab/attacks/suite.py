@@ -35,8 +35,8 @@ from hybridp.errors import must
 from hybridp.noise import reports
 from hybridp.protocols.mean import MeanStudy
 from hybridp.protocols.shares import ShareStudy, choice
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
+from hybridp.public.lattice import Bounds
 from hybridp.public.messages import LocalSummary
 from hybridp.public.oracles import SubsetSelection
 from hybridp.public.randomisers import LEVELS

@@ -6,8 +6,8 @@ from typing import Literal
 
 from hybridp.errors import must
 from hybridp.public import mean as theory
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.lattice import Bounds
 from hybridp.public.mechanisms import classic_gaussian, gaussian, laplace
 
 __all__ = ["kvh_weight_for"]

@@ -1,6 +1,6 @@
 """How good will answers by group be? Predictions from public numbers, before anyone is asked.
 
->>> from hybridp.public.bounds import Bounds
+>>> from hybridp.public.lattice import Bounds
 >>> from hybridp.public.budgets import PureDP
 >>> study = MeanStudy(Bounds(0, 100), PureDP(1.0))
 >>> by = Grouping("dept", ("law", "sales"))

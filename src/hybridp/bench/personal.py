@@ -15,10 +15,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hybridp.errors import InvalidInput, must
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP
-from hybridp.public.heterogeneous import LOCAL_LEAST, PersonalDP, local_variances
-from hybridp.public.personal import adpm_weights, unified
+from hybridp.public.lattice import Bounds
+from hybridp.public.personal import LOCAL_LEAST, PersonalDP, adpm_weights, local_variances, unified
 from hybridp.public.personal_baselines import fme_inferred, ldpe, lower_bound, propdpm, sampling_mechanism, uni
 from hybridp.public.shuffling import Mixing
 from hybridp.release.plan import Plan, planned, predicted

@@ -18,12 +18,11 @@ from numpy.typing import ArrayLike, NDArray
 from hybridp.errors import InvalidInput, must
 from hybridp.public import mean as theory
 from hybridp.public.anchoring import SPREAD_SHARE, Anchoring, clipping_loss, leash, mean_anchoring
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP, split_off
 from hybridp.public.errorlaw import NormalLaplace
-from hybridp.public.mean import NoiseName, sum_noise
+from hybridp.public.lattice import Bounds
+from hybridp.public.mean import NoiseName, posterior_variance, predicted_se, sum_noise
 from hybridp.public.randomisers import LEVELS, LocalName, Randomiser, randomiser
-from hybridp.public.variance import posterior_variance, predicted_se
 from hybridp.release import style
 from hybridp.release.plan import Plan, planned, predicted
 

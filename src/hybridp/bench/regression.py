@@ -19,8 +19,7 @@ from hybridp.protocols.mean import noise_level
 from hybridp.protocols.regression import FormName, RegressionStudy
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.regression import LADDER, MOST_PREDICTORS, KindName, NoisyRounds, Question, Trusted
-from hybridp.public.vector import VectorBounds
-from hybridp.public.vector_noise import VectorNoiseName
+from hybridp.public.vector import VectorBounds, VectorNoiseName
 from hybridp.release.plan import Plan, planned, predicted
 
 __all__ = ["plan_regression"]

@@ -27,9 +27,8 @@ from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.mechanisms import DiscreteLaplace
 from hybridp.public.oracles import share_oracle
 from hybridp.public.queries import Feature
-from hybridp.public.shares import NoiseName, count_noise, mixed_oracle
+from hybridp.public.shares import NoiseName, count_noise, mixed_oracle, tick_noise, tick_variance
 from hybridp.public.shuffling import Mixing
-from hybridp.public.ticks import tick_noise, tick_variance
 from hybridp.release.plan import Plan, planned, predicted
 
 __all__ = ["as_count", "by_people", "plan_shares", "three_shares"]

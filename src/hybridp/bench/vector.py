@@ -21,12 +21,11 @@ from typing import Any, cast
 from hybridp.bench.planning import SAID_OF_EVERYONE, Mechanisms, anchored, check_people, leashed, predictions
 from hybridp.errors import InvalidInput, must
 from hybridp.public.anchoring import VECTOR_SPREAD_SHARE, vector_anchoring
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP, split_off
+from hybridp.public.lattice import Bounds
 from hybridp.public.mechanisms import DiscreteLaplace
 from hybridp.public.randomisers import Randomiser
-from hybridp.public.vector import HALF, VectorBounds
-from hybridp.public.vector_noise import VectorNoiseName, vector_noise
+from hybridp.public.vector import HALF, VectorBounds, VectorNoiseName, vector_noise
 from hybridp.public.vector_randomisers import ScalarReports, VectorLocalName, vector_reports
 from hybridp.release.plan import Plan, planned, predicted
 

@@ -24,19 +24,18 @@ import numpy as np
 
 from hybridp.blend.pooled import pooled
 from hybridp.errors import InvalidInput, must
-from hybridp.public.adjusting import holm
 from hybridp.public.anchoring import clipping_loss, leash
-from hybridp.public.errorlaw import NormalLaplace
-from hybridp.public.mean import SYNONYMS
-from hybridp.public.messages import LocalSummary, TrustedSummary
-from hybridp.public.variance import (
+from hybridp.public.errorlaw import NormalLaplace, holm
+from hybridp.public.mean import (
     PILOT_VARIANCE,
+    SYNONYMS,
     WORST_VARIANCE,
     learned_variance,
     predicted_se,
     raw_variance,
     upper_variance,
 )
+from hybridp.public.messages import LocalSummary, TrustedSummary
 from hybridp.public.vector import VectorReportSums, VectorSum
 
 __all__ = ["ESTIMATORS", "Blend", "Disagreement", "EstimatorName", "Rule", "VectorBlend", "blend", "blend_vectors"]

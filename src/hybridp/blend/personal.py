@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from hybridp.blend.mean import Blend, Disagreement
 from hybridp.errors import InvalidInput
 from hybridp.public.errorlaw import NormalLaplace
-from hybridp.public.heterogeneous import local_terms
+from hybridp.public.mean import PILOT_VARIANCE, WORST_VARIANCE, learned_variance
 from hybridp.public.messages import ReportsByEpsilon, WeightedSum
-from hybridp.public.variance import PILOT_VARIANCE, WORST_VARIANCE, learned_variance
+from hybridp.public.personal import local_terms
 
 __all__ = ["Spread", "anybody_heard", "combine", "learn_variance", "local_mean", "share_of"]
 
@@ -64,7 +64,7 @@ def learn_variance(reports: ReportsByEpsilon) -> Spread:
     """The data's variance from the reports, at no privacy cost; the worst case when nobody reports.
 
     Every level of epsilon gives an unbiased estimate (its mean square around a pilot mean, less its noise); they are
-    combined by inverse variance, and the posterior mean is used, as in `public.variance`.
+    combined by inverse variance, and the posterior mean is used, as in `public.mean`.
     """
     if not anybody_heard(reports):
         return Spread.worst()

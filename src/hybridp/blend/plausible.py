@@ -37,9 +37,8 @@ from hybridp.blend.distribution import (
     seen_below,
     variance,
 )
-from hybridp.public.adjusting import holm
 from hybridp.public.distribution import CELLS, WindowReports, report_ends
-from hybridp.public.errorlaw import NormalLaplace
+from hybridp.public.errorlaw import NormalLaplace, holm
 
 __all__ = ["Ladder", "Plausible", "groups_apart", "normal_reach", "plausible", "windows_around"]
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import cast
 
 from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.mean import PILOT_VARIANCE
 from hybridp.public.messages import LocalSummary
 from hybridp.public.randomisers import Randomiser
-from hybridp.public.variance import PILOT_VARIANCE
 
 __all__ = ["pooled", "shares"]
 

@@ -27,9 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, must
-from hybridp.public.adjusting import holm
 from hybridp.public.anchoring import TIGHTEST, Anchoring, anchoring, clipping_loss
-from hybridp.public.errorlaw import log_upper_tail
+from hybridp.public.errorlaw import holm, log_upper_tail
 from hybridp.public.mean import SYNONYMS
 from hybridp.public.oracles import Oracle, estimate
 from hybridp.public.shares import CountNoise, NoisyCounts, ShareReports

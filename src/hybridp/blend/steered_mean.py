@@ -6,9 +6,9 @@ import math
 
 from hybridp.blend.mean import Blend, Disagreement
 from hybridp.public.errorlaw import NormalLaplace
+from hybridp.public.mean import predicted_se, raw_variance, upper_variance
 from hybridp.public.messages import LocalSummary
 from hybridp.public.steered_mean import WindowSums, best_weight
-from hybridp.public.variance import predicted_se, raw_variance, upper_variance
 
 __all__ = ["blend_window"]
 

@@ -7,7 +7,7 @@ Merging is associative and commutative, with `empty` as its identity, to the las
 any order gives the same state and the same estimate. Reports are private already, so that a tally costs nothing; it is
 not a publication, though: what is said of it belongs to a release.
 
->>> from hybridp.public.bounds import Bounds
+>>> from hybridp.public.lattice import Bounds
 >>> from hybridp.public.budgets import PureDP
 >>> from hybridp.public.randomisers import dithered_bit
 >>> invite = Invite(Bounds(0, 60), dithered_bit(PureDP(1.0)))
@@ -29,11 +29,11 @@ from numpy.typing import NDArray
 
 from hybridp.blend.tally_origin import Origin, bounds_in, invite_in
 from hybridp.errors import InvalidInput, must
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
 from hybridp.public.distribution import BinnedReports, ReportBins, report_bins
-from hybridp.public.heterogeneous import local_terms
+from hybridp.public.lattice import Bounds
 from hybridp.public.messages import Invite, LocalSummary, ReportsByEpsilon, SlotReports, own_epsilon_text
+from hybridp.public.personal import local_terms
 from hybridp.public.randomisers import Randomiser
 from hybridp.public.sums import NOTHING, Sums, check_reach, column_sums, exact_sums, grouped_sums, joined, numbers
 from hybridp.public.vector import VectorBounds, VectorInvite, VectorReportSums

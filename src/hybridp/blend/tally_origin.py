@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hybridp.errors import InvalidInput, must
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import promised
 from hybridp.public.envelope import opened, sealed
+from hybridp.public.lattice import Bounds
 from hybridp.public.messages import OWN_EPSILON, Invite, own_epsilon_text, reports_digest
 from hybridp.public.randomisers import randomiser
 

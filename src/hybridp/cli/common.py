@@ -21,8 +21,8 @@ from hybridp.release.style import figure as number
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from hybridp.public.bounds import Bounds
     from hybridp.public.budgets import ApproxDP, PureDP
+    from hybridp.public.lattice import Bounds
     from hybridp.randomness import Randomness
 
 __all__ = [
@@ -229,7 +229,7 @@ def check_delta(delta: float) -> None:
 
 
 def bounds(lower: float, upper: float) -> Bounds:
-    from hybridp.public.bounds import Bounds
+    from hybridp.public.lattice import Bounds
 
     return Bounds(lower, upper)
 

@@ -109,7 +109,7 @@ def mean(
     from hybridp.bench.offering import opt_ins_needed, trust_offer
     from hybridp.bench.planning import plan_mean
     from hybridp.bench.steered_mean import plan_steered
-    from hybridp.public.bounds import Bounds
+    from hybridp.public.lattice import Bounds
 
     for name, value in (("n", n), ("opt-in", opt_in), ("lower", asked["lower"]), ("upper", asked["upper"]),
                         ("epsilon", promise.values["epsilon"])):  # fmt: skip
@@ -163,7 +163,7 @@ def _personal(
     show: Showing,
 ) -> None:
     from hybridp.bench.personal import parse_groups, plan_personal
-    from hybridp.public.bounds import Bounds
+    from hybridp.public.lattice import Bounds
 
     if groups is not None and epsilons is not None:
         raise InvalidInput("`groups` must not go with --epsilons. Got both.")

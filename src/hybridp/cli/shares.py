@@ -80,7 +80,7 @@ def bins_of(
     question: Later, value: str, edges: str | None, lower: float | None, upper: float | None, bins: int
 ) -> Choice:
     """A choice among the bins of a number."""
-    from hybridp.public.bounds import Bounds
+    from hybridp.public.lattice import Bounds
 
     if edges is not None:
         if lower is not None or upper is not None:

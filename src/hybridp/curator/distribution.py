@@ -13,8 +13,8 @@ from hybridp import noise, tables
 from hybridp.curator.mean import Columns, mean_query
 from hybridp.curator.shares import RawCounts, release_counts
 from hybridp.curator.sources import Entrusted
-from hybridp.public.bounds import Bounds
 from hybridp.public.distribution import CELLS, BinnedReports, WindowReports, answers, report_bins, window_bins
+from hybridp.public.lattice import Bounds
 from hybridp.public.messages import Invite, LocalSummary
 from hybridp.public.randomisers import LEVELS, DitheredBit
 from hybridp.public.shares import CountNoise, NoisyCounts

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from hybridp import noise, tables
 from hybridp.curator.sources import Entrusted
 from hybridp.errors import must
-from hybridp.public.bounds import Bounds
+from hybridp.public.lattice import Bounds
 from hybridp.public.mean import NoiseName, answered_noise, sum_noise
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.messages import (

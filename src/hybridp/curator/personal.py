@@ -24,7 +24,7 @@ from hybridp import noise, tables
 from hybridp.curator.mean import Columns, check_mechanism, mean_query
 from hybridp.curator.sources import Answers
 from hybridp.errors import must
-from hybridp.public.bounds import Bounds
+from hybridp.public.lattice import Bounds
 from hybridp.public.messages import WeightedSum, own_epsilon_text, reports_digest
 from hybridp.public.randomisers import LEVELS
 from hybridp.public.trust import label_column

@@ -1,7 +1,7 @@
 """The curator's part of shares: one grouped count of the rows, one draw of noise for each count, one charge.
 
 A replaced person moves one count down and another up by 1, whatever the field holds: everybody has one option. Of a
-number by a private category everybody has one vote, divided over two cells (`hybridp.public.joint`).
+number by a private category everybody has one vote, divided over two cells (`hybridp.public.groups`).
 How many people are in each group is public under replacement.
 """
 
@@ -19,9 +19,8 @@ from hybridp.curator.mean import Columns, check_mechanism
 from hybridp.curator.sources import Entrusted
 from hybridp.errors import UnusablePublicRows
 from hybridp.noise.votes import voted_cells
-from hybridp.public.bounds import Bounds
-from hybridp.public.joint import Joint
-from hybridp.public.lattice import Lattice
+from hybridp.public.groups import Joint
+from hybridp.public.lattice import Bounds, Lattice
 from hybridp.public.mechanisms import DiscreteLaplace
 from hybridp.public.messages import BATCH, reports_digest
 from hybridp.public.oracles import SubsetSelection

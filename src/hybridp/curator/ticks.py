@@ -16,8 +16,7 @@ from hybridp.curator.mean import Columns, check_mechanism
 from hybridp.curator.shares import batch_digest, share_query
 from hybridp.curator.sources import Entrusted
 from hybridp.public.mechanisms import DiscreteLaplace
-from hybridp.public.shares import CountNoise, NoisyCounts
-from hybridp.public.ticks import TickInvite, TickReports, option_counts, tick_counts
+from hybridp.public.shares import CountNoise, NoisyCounts, TickInvite, TickReports, option_counts, tick_counts
 from hybridp.randomness import Randomness
 from hybridp.tables.shares import share_totals
 

@@ -41,9 +41,9 @@ from hybridp.device.stated import must_accept, number_report, promise_of, random
 from hybridp.errors import HybridpError, must
 from hybridp.noise import categories
 from hybridp.public import mixing
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import HeadList, normalised
+from hybridp.public.lattice import Bounds
 from hybridp.public.randomisers import KRandomisedResponse
 from hybridp.public.shuffling import mixed_delta
 from hybridp.randomness import Randomness

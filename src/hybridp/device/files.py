@@ -23,17 +23,16 @@ from hybridp.device.shares import report_codes, report_joint
 from hybridp.device.synth import report_marginals
 from hybridp.device.ticks import report_sets
 from hybridp.noise import categories
-from hybridp.public.bounds import Bounds
 from hybridp.public.envelope import appearing
+from hybridp.public.groups import Joint
 from hybridp.public.heavy import HeadList, OneSlot
-from hybridp.public.joint import Joint
 from hybridp.public.kmeans_rounds import MapInvite
+from hybridp.public.lattice import Bounds
 from hybridp.public.messages import BATCH, MECHANISM, Invite, own_epsilon_text
 from hybridp.public.randomisers import LEVELS, KRandomisedResponse
 from hybridp.public.regression import Question
-from hybridp.public.shares import ShareInvite
+from hybridp.public.shares import ShareInvite, TickInvite
 from hybridp.public.synth_reports import MarginalInvite
-from hybridp.public.ticks import TickInvite
 from hybridp.public.trust import Trusts, drawn_trust, label_column
 from hybridp.public.vector import VectorInvite
 from hybridp.randomness import Randomness

@@ -27,11 +27,10 @@ from numpy.typing import NDArray
 
 from hybridp.errors import must
 from hybridp.noise import bernoulli, reports, uniform_below
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
-from hybridp.public.heterogeneous import LOCAL_LEAST, LOCAL_MOST
-from hybridp.public.lattice import LEVELS
+from hybridp.public.lattice import LEVELS, Bounds
 from hybridp.public.messages import Invite
+from hybridp.public.personal import LOCAL_LEAST, LOCAL_MOST
 from hybridp.public.randomisers import Randomiser, best_randomiser
 from hybridp.public.vector import VectorInvite
 from hybridp.public.vector_randomisers import ScalarReports, UnitVector

@@ -24,13 +24,12 @@ from hybridp.errors import must
 from hybridp.noise import categories
 from hybridp.noise.oracles import oracle_reports
 from hybridp.noise.votes import rounded_up
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
-from hybridp.public.lattice import Lattice
+from hybridp.public.lattice import Bounds, Lattice
 from hybridp.public.oracles import SubsetSelection
 from hybridp.public.queries import Feature
 from hybridp.public.randomisers import KRandomisedResponse, Randomiser
-from hybridp.public.ticks import TickInvite
+from hybridp.public.shares import TickInvite
 from hybridp.randomness import Randomness
 
 __all__ = ["answer_to", "by_name", "category", "finite", "numbers", "question_reports"]

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from hybridp.noise.oracles import oracle_reports
 from hybridp.noise.votes import voted_cells
-from hybridp.public.bounds import Bounds
-from hybridp.public.joint import Joint
+from hybridp.public.groups import Joint
+from hybridp.public.lattice import Bounds
 from hybridp.public.oracles import support_counts
 from hybridp.public.shares import ShareInvite, ShareReports, written_reports
 from hybridp.randomness import Randomness

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from hybridp.device.mean import chosen_levels, randomise_steps
 from hybridp.errors import InvalidInput, must
 from hybridp.noise import dithered, reports
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP, promised
+from hybridp.public.lattice import Bounds
 from hybridp.public.messages import Invite
 from hybridp.public.randomisers import DitheredBit, DitheredReports, Piecewise, Randomiser, local_additive
 from hybridp.public.vector import VectorBounds, VectorInvite

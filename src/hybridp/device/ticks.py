@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.noise import categories, uniform_below
-from hybridp.public.ticks import TickInvite, TickReports, kept
+from hybridp.public.shares import TickInvite, TickReports, kept
 from hybridp.randomness import Randomness
 
 __all__ = ["report_places", "report_sets", "simulated_ticks"]

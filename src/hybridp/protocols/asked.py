@@ -29,11 +29,11 @@ from hybridp.protocols.shares import ShareStudy, bins, choice
 from hybridp.protocols.synth import Method, SynthStudy
 from hybridp.protocols.ticks import TickStudy
 from hybridp.protocols.vector import VectorStudy
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.distribution import CELLS
 from hybridp.public.groups import Grouping
 from hybridp.public.kmeans import Box
+from hybridp.public.lattice import Bounds
 from hybridp.public.queries import Feature, Schema
 from hybridp.public.study import (
     Choice,

@@ -24,8 +24,8 @@ from hybridp.device.stated import must_accept
 from hybridp.errors import InvalidInput, must
 from hybridp.protocols import asked, heavy_files, kmeans_files, regression_files, steered, steered_mean_files, vector
 from hybridp.protocols.mixed import written_levels
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.lattice import Bounds
 from hybridp.public.messages import BATCH, Invite
 from hybridp.public.shuffling import Mixing
 from hybridp.public.study import (

@@ -31,9 +31,9 @@ from hybridp.ledger import Charge, Ledger
 from hybridp.protocols.heard import Heard, hear, noise_in_shares
 from hybridp.protocols.mean import kept, on_reports
 from hybridp.protocols.paying import paid_rows
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP, split_off
 from hybridp.public.distribution import BinnedReports, adds_little, bin_ends, rank_variances
+from hybridp.public.lattice import Bounds
 from hybridp.public.messages import Invite
 from hybridp.public.randomisers import DitheredBit, LocalName, dithered_bit, randomiser
 from hybridp.public.shares import LEAST_COUNTED, CountNoise, NoiseName, NoisyCounts, count_noise

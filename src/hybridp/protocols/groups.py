@@ -31,7 +31,7 @@ from hybridp.protocols import mean as means
 from hybridp.protocols import shares
 from hybridp.protocols.mean import MeanStudy, kept, on_reports, spending
 from hybridp.protocols.shares import ShareStudy
-from hybridp.public.adjusting import holm
+from hybridp.public.errorlaw import holm
 from hybridp.public.groups import OTHER, Grouping
 from hybridp.public.trust import drawn_trust
 from hybridp.randomness import Randomness, secure

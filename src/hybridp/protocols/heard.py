@@ -23,9 +23,9 @@ from hybridp.blend.distribution import (
 )
 from hybridp.blend.plausible import windows_around
 from hybridp.protocols.mean import noise_level
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP, split_off
 from hybridp.public.distribution import CELLS, BinnedReports, WindowReports
+from hybridp.public.lattice import Bounds
 from hybridp.public.shares import CountNoise, NoisyCounts
 from hybridp.release.distribution import Counted
 

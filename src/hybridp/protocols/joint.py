@@ -1,4 +1,4 @@
-"""A mean or shares by a private category: value and category are one question (`hybridp.public.joint`).
+"""A mean or shares by a private category: value and category are one question (`hybridp.public.groups`).
 
 1. Everyone may know: the categories, the bounds or options, the report, the trusted group's noise.
 2. Each local person's device sends one report about category and value together.
@@ -26,9 +26,8 @@ from hybridp.protocols.groups import adjusted, kind_of, listed_differences, smal
 from hybridp.protocols.mean import MeanStudy, kept, noise_level, on_reports, spending
 from hybridp.protocols.mean_receipt import drawn
 from hybridp.protocols.shares import ShareStudy, field_rule
-from hybridp.public.bounds import Bounds
-from hybridp.public.groups import Grouping
-from hybridp.public.joint import Joint
+from hybridp.public.groups import Grouping, Joint
+from hybridp.public.lattice import Bounds
 from hybridp.public.queries import Feature
 from hybridp.public.shares import CountNoise, NoisyCounts, ShareInvite, ShareReports
 from hybridp.public.trust import drawn_trust

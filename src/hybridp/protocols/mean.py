@@ -29,9 +29,9 @@ from hybridp.protocols.mean_receipt import MixedReports, noise_level
 from hybridp.protocols.mixed import read_batches
 from hybridp.protocols.paying import kept, on_reports, paid_rows, spending, undecided, warned
 from hybridp.public.anchoring import SPREAD_SHARE, Anchoring, mean_anchoring
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP, split_off
 from hybridp.public.errorlaw import NormalLaplace
+from hybridp.public.lattice import Bounds
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, discrete_laplace
 from hybridp.public.messages import SQUARE_STEPS, Invite, LocalSummary, TrustedSummary
 from hybridp.public.randomisers import LocalName, randomiser

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from hybridp.blend.sealed import SealedBlend
 from hybridp.errors import must
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.heterogeneous import PersonalDP
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.messages import LocalSummary, SlotReports, TrustedSummary
+from hybridp.public.personal import PersonalDP
 from hybridp.public.shares import ShareReports
 from hybridp.public.shuffling import LevelMixing, Mixing
 from hybridp.public.vector import VectorReportSums

@@ -15,7 +15,7 @@ from hybridp.curator.reports import slots_told
 from hybridp.curator.sources import Rows, TableLike, epsilon_counts, open_rows
 from hybridp.errors import OtherMechanism, UnusablePublicRows, must
 from hybridp.protocols.mean_receipt import MixedReports, mixed_levels
-from hybridp.public.bounds import Bounds
+from hybridp.public.lattice import Bounds
 from hybridp.public.messages import (
     Invite,
     LocalSummary,

@@ -34,12 +34,11 @@ from hybridp.ledger import SHARES, Charge, Ledger
 from hybridp.protocols.mean import kept, on_reports, spending
 from hybridp.protocols.mean_receipt import level_promises, mixed_assumptions, mixed_levels
 from hybridp.protocols.mixed import LevelBatches, read_level_batches
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP
-from hybridp.public.heterogeneous import PersonalDP
+from hybridp.public.lattice import Bounds
 from hybridp.public.mean import SYNONYMS
 from hybridp.public.messages import OWN_EPSILON, ReportsByEpsilon, WeightedSum, own_epsilon_text
-from hybridp.public.personal import adpm_weights
+from hybridp.public.personal import PersonalDP, adpm_weights
 from hybridp.public.shuffling import LevelMixing
 from hybridp.public.trust import drawn_trust, label_column
 from hybridp.randomness import Randomness, secure

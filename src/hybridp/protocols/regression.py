@@ -30,10 +30,10 @@ from hybridp.ledger import Charge, Ledger, together
 from hybridp.protocols.mean import kept, noise_level, on_reports
 from hybridp.protocols.mean_receipt import drawn
 from hybridp.protocols.paying import paid_rows
-from hybridp.public.adjusting import holm
 from hybridp.public.budgets import ApproxDP, PureDP, promised, split_off
-from hybridp.public.heterogeneous import LOCAL_MOST
+from hybridp.public.errorlaw import holm
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
+from hybridp.public.personal import LOCAL_MOST
 from hybridp.public.regression import (
     KINDS,
     MOST_PREDICTORS,
@@ -49,8 +49,7 @@ from hybridp.public.regression import (
 )
 from hybridp.public.sums import NOTHING, column_sums
 from hybridp.public.trust import drawn_trust
-from hybridp.public.vector import VectorBounds, VectorReportSums
-from hybridp.public.vector_noise import VectorNoiseName
+from hybridp.public.vector import VectorBounds, VectorNoiseName, VectorReportSums
 from hybridp.randomness import Randomness, secure
 from hybridp.release.receipt import (
     Protection,

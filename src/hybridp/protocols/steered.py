@@ -24,9 +24,9 @@ from hybridp.protocols.distribution import DistributionStudy, publish
 from hybridp.protocols.heard import Heard
 from hybridp.protocols.paying import ASKED_BEFORE, kept, must_have_paid, spending
 from hybridp.public import envelope
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP, promised
 from hybridp.public.distribution import BinnedReports, WindowReports, report_bins
+from hybridp.public.lattice import Bounds
 from hybridp.public.messages import Invite
 from hybridp.public.randomisers import randomiser
 from hybridp.public.trust import Trusts, drawn_trust

@@ -30,8 +30,8 @@ from hybridp.protocols.heard import Heard, hear
 from hybridp.protocols.mean import MeanStudy, publish_mean
 from hybridp.protocols.steered import counted_of, counted_parts, read_promises, stated_promises
 from hybridp.public import envelope
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import PureDP, split_off
+from hybridp.public.lattice import Bounds
 from hybridp.public.messages import Invite, LocalSummary, NoisySquares, TrustedSummary
 from hybridp.public.shares import CountNoise, NoisyCounts
 from hybridp.public.steered_mean import PILOT_SHARE, SQUARES_SHARE, Crowd, Quartiles, Window, WindowNoise, WindowSums

@@ -1,7 +1,7 @@
 """Several of several options, from a collection of rows to a published release: shares of people by option.
 
 The steps are those of `hybridp.protocols.shares`. Every option is a yes or no of its own: of all trusted people, with
-noise for all options together, and of the local people whose device drew it (`hybridp.public.ticks`).
+noise for all options together, and of the local people whose device drew it (`hybridp.public.shares`).
 """
 
 from __future__ import annotations
@@ -19,12 +19,11 @@ from hybridp.device.ticks import simulated_ticks
 from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Charge, Ledger
 from hybridp.protocols.mean import kept, noise_level, on_reports, spending
-from hybridp.public.adjusting import holm
 from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.errorlaw import holm
 from hybridp.public.mean import SYNONYMS
 from hybridp.public.queries import SEPARATOR, Feature
-from hybridp.public.shares import CountNoise, NoisyCounts
-from hybridp.public.ticks import TickInvite, TickReports, tick_invite, tick_noise
+from hybridp.public.shares import CountNoise, NoisyCounts, TickInvite, TickReports, tick_invite, tick_noise
 from hybridp.public.trust import drawn_trust
 from hybridp.randomness import Randomness, secure
 from hybridp.release.receipt import (

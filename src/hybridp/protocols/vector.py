@@ -40,8 +40,7 @@ from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, discret
 from hybridp.public.shuffling import Mixing
 from hybridp.public.sums import NOTHING, column_sums
 from hybridp.public.trust import drawn_trust
-from hybridp.public.vector import VectorBounds, VectorInvite, VectorReportSums, VectorSum
-from hybridp.public.vector_noise import VectorNoiseName, vector_noise
+from hybridp.public.vector import VectorBounds, VectorInvite, VectorNoiseName, VectorReportSums, VectorSum, vector_noise
 from hybridp.public.vector_randomisers import ScalarReports, VectorLocalName, vector_reports
 from hybridp.randomness import Randomness, secure
 from hybridp.release.mixing import Shuffled

@@ -29,12 +29,10 @@ import numpy.typing as npt
 
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP, PureDP, split_off
-from hybridp.public.mean import NoiseName, sum_noise
+from hybridp.public.mean import PILOT_VARIANCE, WORST_VARIANCE, NoiseName, sum_noise
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.randomisers import LEVELS, Randomiser
-from hybridp.public.variance import PILOT_VARIANCE, WORST_VARIANCE
-from hybridp.public.vector import VectorBounds
-from hybridp.public.vector_noise import VectorNoiseName, vector_noise
+from hybridp.public.vector import VectorBounds, VectorNoiseName, vector_noise
 from hybridp.public.vector_randomisers import ScalarReports, VectorReports
 
 __all__ = ["LOOSEST", "MOST_COST", "SPREAD_SHARE", "TIGHTEST", "VECTOR_SPREAD_SHARE", "Anchoring", "anchoring"]

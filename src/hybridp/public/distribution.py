@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import must
-from hybridp.public.bounds import Bounds
+from hybridp.public.lattice import Bounds
 from hybridp.public.mechanisms import DiscreteLaplace
 from hybridp.public.randomisers import LEVELS, WORD, DitheredBit, LocalAdditive, Piecewise, Randomiser
 

@@ -20,9 +20,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hybridp.errors import must
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ZCDP, PureDP
-from hybridp.public.lattice import Lattice
+from hybridp.public.lattice import Bounds, Lattice
 from hybridp.public.mechanisms import discrete_laplace
 
 __all__ = [

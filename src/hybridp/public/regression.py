@@ -37,14 +37,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, must
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.lattice import HALF
+from hybridp.public.lattice import HALF, Bounds
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, discrete_laplace
 from hybridp.public.messages import report_text
 from hybridp.public.randomisers import piecewise
-from hybridp.public.vector import VectorBounds, VectorInvite
-from hybridp.public.vector_noise import VectorNoiseName, vector_gaussian
+from hybridp.public.vector import VectorBounds, VectorInvite, VectorNoiseName, vector_gaussian
 from hybridp.public.vector_randomisers import ScalarReports, VectorReports, scalar_reports, unit_vector
 
 __all__ = [

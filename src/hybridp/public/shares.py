@@ -13,6 +13,19 @@ one count down and another one up by 1, and all counts together add up to the nu
 1
 >>> ShareInvite(question, share_oracle(PureDP(1.0), question.size)).text
 'k-rr(epsilon=1.0,options=2 cd6ac5fa842b0689) on `smokes`'
+
+**Several of several options**: everybody ticks up to a public number of them, and the share of people of each is asked.
+
+Trusted people's ticks are counted option by option: a replaced person takes away at most `most` of them and brings as
+many, so that all counts together move by ``min(2 most, k)``. A local person's device draws one of the k options,
+whatever they ticked, and tells by randomised response whether they ticked it, with the whole epsilon: each option then
+is a yes or no of a k-th of the local people.
+
+>>> question = Feature("ways", ("train", "car", "walk"), most=2)
+>>> kept(np.array([0b111, 0b100]), question).tolist()
+[3, 4]
+>>> tick_noise(PureDP(1.0), question).mechanism.scale
+3.0
 """
 
 from __future__ import annotations
@@ -33,16 +46,18 @@ from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, discret
 from hybridp.public.messages import report_text
 from hybridp.public.oracles import Oracle, SubsetSelection, share_oracle, support_counts
 from hybridp.public.queries import Feature
-from hybridp.public.randomisers import KRandomisedResponse, k_randomised_response
+from hybridp.public.randomisers import KRandomisedResponse, k_randomised_response, randomised_response
 from hybridp.public.shuffling import Mixing
-from hybridp.public.vector_noise import vector_gaussian
+from hybridp.public.vector import vector_gaussian
 
-__all__ = ["CountNoise", "NoisyCounts", "ShareInvite", "ShareReports", "count_noise"]
-__all__ += ["LEAST_COUNTED", "mixed_oracle", "read_reports", "share_mixing", "written_reports"]
+__all__ = ["LEAST_COUNTED", "CountNoise", "NoisyCounts", "ShareInvite", "ShareReports", "TickInvite", "TickReports"]
+__all__ += ["count_noise", "kept", "mixed_oracle", "option_counts", "read_reports", "share_mixing", "tick_counts"]
+__all__ += ["tick_invite", "tick_noise", "tick_variance", "written_reports"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Guarantee = PureDP | ApproxDP
+
 NoiseName = Literal["laplace", "gaussian", "best"]
 
 LEAST_COUNTED = 0.001
@@ -100,7 +115,7 @@ class CountNoise:
 def count_noise(guarantee: Guarantee, size: int, name: NoiseName = "best", steps: int = 1) -> CountNoise:
     """The noise for the counts of so many options: Laplace, Gaussian (needs delta), or the one of less variance.
 
-    With `steps`, everybody's one vote may be divided over several counts, in whole steps (`hybridp.public.joint`).
+    With `steps`, everybody's one vote may be divided over several counts, in whole steps (`hybridp.public.groups`).
 
     >>> count_noise(PureDP(0.5), 5).mechanism.scale, count_noise(PureDP(0.5), 2).mechanism.scale
     (4.0, 2.0)
@@ -267,3 +282,83 @@ def read_reports(invite: ShareInvite, texts: Sequence[str | None], column: str) 
         raise refused
     named = np.nonzero(bits)[1].reshape(len(texts), oracle.size)
     return ShareReports(len(texts), support_counts(oracle, named), oracle)
+
+
+def kept(sets: Ints, question: Feature) -> Ints:
+    """Sets of ticks as bits, the first option's lowest; of more than `most` the first ones, in the options' order."""
+    found, many = np.zeros_like(sets), np.zeros_like(sets)
+    for option in range(question.size):
+        ticked = ((sets >> option) & 1) * (many < question.most)
+        found |= ticked << option
+        many += ticked
+    return found
+
+
+def tick_counts(sets: Ints, people: Ints, question: Feature) -> Ints:
+    """How many people ticked each option, where so many hold each of the sets."""
+    held = kept(sets, question)
+    return np.array([int((((held >> option) & 1) * people).sum()) for option in range(question.size)], dtype=np.int64)
+
+
+def tick_noise(guarantee: Guarantee, question: Feature) -> CountNoise:
+    """Laplace noise for each option's count of people, for all counts together."""
+    return CountNoise(discrete_laplace(PureDP(guarantee.epsilon), min(2 * question.most, question.size)), 2)
+
+
+@dataclass(frozen=True, slots=True)
+class TickInvite:
+    """What a device must know: the column, its public options, the most ticks, and the bit that it draws."""
+
+    question: Feature
+    oracle: KRandomisedResponse
+
+    @property
+    def promise(self) -> PureDP | ApproxDP:
+        return self.oracle.guarantee
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What a report may say: of each option yes, then no."""
+        return tuple(f"{value}: {answer}" for value in self.question.values for answer in ("yes", "no"))
+
+    @property
+    def text(self) -> str:
+        """The mechanism and the options in one line, written beside every report."""
+        asked = hashlib.sha256(json.dumps([self.question.values, self.question.most]).encode()).hexdigest()[:16]
+        made = f"one-option(epsilon={float(self.promise.epsilon)!r},options={self.question.size} {asked})"
+        return report_text(made, (self.question.name,))
+
+    @property
+    def simulated_text(self) -> str:
+        return f"{self.text} SIMULATED"
+
+
+def tick_invite(question: Feature, guarantee: Guarantee) -> TickInvite:
+    return TickInvite(question, randomised_response(guarantee))
+
+
+def tick_variance(guarantee: Guarantee, question: Feature, share: float) -> float:
+    """Of what one local person tells of one option, on average over the draw."""
+    return question.size * randomised_response(guarantee).variance(share)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class TickReports:
+    """How many reports say each of the invitation's names."""
+
+    counts: Ints
+    oracle: KRandomisedResponse
+
+    @property
+    def people(self) -> int:
+        return int(self.counts.sum())
+
+    def option(self, place: int) -> ShareReports | None:
+        """The reports on one option, as those on a yes or no; None where nobody's device drew it."""
+        told = self.counts[2 * place : 2 * place + 2]
+        return ShareReports(int(told.sum()), told, self.oracle) if told.sum() else None
+
+
+def option_counts(people: int, noisy: int, noise: CountNoise) -> NoisyCounts:
+    """One option's noisy count of trusted people, as that of a yes or no."""
+    return NoisyCounts(people, (noisy,), noise)

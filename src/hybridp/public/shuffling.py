@@ -47,7 +47,7 @@ from scipy import special
 
 from hybridp.errors import must
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.heterogeneous import LOCAL_LEAST
+from hybridp.public.personal import LOCAL_LEAST
 
 __all__ = [
     "MOST_LEVELS",

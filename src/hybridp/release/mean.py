@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from hybridp.public.bounds import Bounds
+from hybridp.public.lattice import Bounds
 from hybridp.release.facts import statistic
 from hybridp.release.mixing import Shuffled, ShuffledLevels
 from hybridp.release.receipt import Receipt

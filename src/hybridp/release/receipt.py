@@ -15,7 +15,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple, TypeVar
 
 from hybridp.public.budgets import ApproxDP, Neighbours, PureDP, hides_little, promised
-from hybridp.public.heterogeneous import PersonalDP
+from hybridp.public.personal import PersonalDP
 
 __all__ = ["COLLUDING", "CURATOR", "MIXED", "VIEWER"]
 __all__ += ["Asked", "Promise", "Protection", "Receipt", "assuming", "build_receipt", "plain"]

@@ -11,7 +11,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.heterogeneous import PersonalDP
+from hybridp.public.personal import PersonalDP
 from hybridp.release.facts import Facts
 from hybridp.release.receipt import Promise, Receipt
 from hybridp.release.style import SIMULATED, WARNING

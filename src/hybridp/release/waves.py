@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from hybridp.blend.groups import published_gap
 from hybridp.errors import InvalidInput
-from hybridp.public.adjusting import holm
+from hybridp.public.errorlaw import holm
 from hybridp.release.facts import Facts, cells, statistic
 from hybridp.release.receipt import Receipt
 from hybridp.release.release import Release

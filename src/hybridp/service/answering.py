@@ -43,11 +43,10 @@ from hybridp.public.kmeans_rounds import MapInvite
 from hybridp.public.messages import LocalSummary
 from hybridp.public.oracles import SubsetSelection
 from hybridp.public.randomisers import Randomiser, best_randomiser
-from hybridp.public.shares import CountNoise, NoisyCounts, ShareInvite, ShareReports
+from hybridp.public.shares import CountNoise, NoisyCounts, ShareInvite, ShareReports, TickReports
 from hybridp.public.study import Count, Regression
 from hybridp.public.sums import NOTHING, Sums, column_sums, exact_sums
 from hybridp.public.synth_reports import MarginalReports
-from hybridp.public.ticks import TickReports
 from hybridp.public.vector import VectorInvite, VectorReportSums
 from hybridp.randomness import Randomness
 from hybridp.release.release import Release

@@ -12,8 +12,7 @@ from hybridp.public.kmeans_rounds import MapInvite
 from hybridp.public.messages import Invite
 from hybridp.public.oracles import SubsetSelection
 from hybridp.public.randomisers import Randomiser
-from hybridp.public.shares import ShareInvite, written_reports
-from hybridp.public.ticks import TickInvite
+from hybridp.public.shares import ShareInvite, TickInvite, written_reports
 from hybridp.public.vector import VectorInvite
 from hybridp.service.answering import randomiser_of
 from hybridp.service.plans import Head, HeavyPlan, PointsPlan, QuestionsPlan, RegressionPlan, SomePlan, VectorPlan

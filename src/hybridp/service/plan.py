@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 from hybridp.errors import must
 from hybridp.ledger import Charge
 from hybridp.ledger.rule import DELTA, EPSILON, units
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP, promised
+from hybridp.public.lattice import Bounds
 from hybridp.public.study import (
     SCHEMA,
     Collection,

@@ -36,11 +36,11 @@ from hybridp.protocols.study import answered_once
 from hybridp.protocols.synth import SynthStudy
 from hybridp.protocols.synth_mixed import charge_for_reports
 from hybridp.protocols.vector import VectorStudy
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.heterogeneous import LOCAL_LEAST, LOCAL_MOST
+from hybridp.public.lattice import Bounds
 from hybridp.public.messages import Invite
 from hybridp.public.mixing import from_text
+from hybridp.public.personal import LOCAL_LEAST, LOCAL_MOST
 from hybridp.public.study import (
     Choice,
     Collection,

@@ -6,7 +6,7 @@ released by. Here are the rules that a page adds, and how answers and reports li
 an entrusted answer is 8 (a number, the place of an option, or ticks as bits) for each number that is asked for, a
 report 4, 5 or 8, or a bit an option, or as `hybridp.service.vectors` packs it.
 Where an answer is told by group: a public group is sent beside it, as it is; a private one is one more answer of
-trusted people, and a local person's one report is about both (`hybridp.public.joint`).
+trusted people, and a local person's one report is about both (`hybridp.public.groups`).
 
 >>> from hybridp.public.study import Declaration
 >>> smokes = {"name": "smokes", "kind": "choice", "options": ["yes", "no", "at times"]}
@@ -45,15 +45,15 @@ from hybridp.protocols.regression_files import Invitation as Line
 from hybridp.protocols.shares import ShareStudy
 from hybridp.protocols.ticks import TickStudy
 from hybridp.protocols.vector import VectorStudy
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.groups import Grouping
 from hybridp.public.kmeans_rounds import MapInvite
+from hybridp.public.lattice import Bounds
 from hybridp.public.messages import Invite
 from hybridp.public.oracles import SubsetSelection
 from hybridp.public.queries import Feature, Schema
 from hybridp.public.randomisers import DitheredBit, DitheredReports, Randomiser
-from hybridp.public.shares import ShareInvite
+from hybridp.public.shares import ShareInvite, TickInvite
 from hybridp.public.study import (
     Choice,
     Count,
@@ -66,7 +66,6 @@ from hybridp.public.study import (
     Vector,
 )
 from hybridp.public.synth_reports import MarginalInvite
-from hybridp.public.ticks import TickInvite
 from hybridp.public.vector import VectorInvite
 from hybridp.public.vector_randomisers import ScalarReports
 from hybridp.service import vectors

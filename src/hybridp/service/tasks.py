@@ -26,10 +26,10 @@ from hybridp.protocols.regression_files import Invitation as Line
 from hybridp.protocols.shares import ShareStudy
 from hybridp.protocols.ticks import TickStudy
 from hybridp.protocols.vector import VectorStudy
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP, PureDP, promised
 from hybridp.public.heavy import TEXT_RULE, OneSlot
 from hybridp.public.kmeans_rounds import MapInvite
+from hybridp.public.lattice import Bounds
 from hybridp.public.messages import Invite
 from hybridp.public.mixing import public, text
 from hybridp.public.oracles import SubsetSelection

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, UnusablePublicRows
-from hybridp.public.heterogeneous import local_terms
+from hybridp.public.personal import local_terms
 from hybridp.tables.engine import arrays
 from hybridp.tables.labels import unlabelled
 from hybridp.tables.mean import MeanQuery, check_columns, check_people, check_reports, ends

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import UnusablePublicRows, UnusableRows, must
-from hybridp.public.ticks import tick_counts
+from hybridp.public.shares import tick_counts
 from hybridp.tables.engine import answers, stream
 from hybridp.tables.labels import local_rows, unlabelled
 from hybridp.tables.mean import MeanQuery, check_columns, check_people

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from hybridp.bench.amplifying import kvh_weight_for
 from hybridp.public.amplification import amplify_mean
-from hybridp.public.bounds import Bounds
 from hybridp.public.budgets import ApproxDP
+from hybridp.public.lattice import Bounds
 from hybridp.public.mechanisms import gaussian_profile
 from hybridp.randomness import seeded
 from hybridp_lab.figure.declared import Point, Row, Verdict

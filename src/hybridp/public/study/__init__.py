@@ -1,8 +1,8 @@
 """THE STUDY: questions, trust, promise, declared once as fields with help and check; everything else is derived."""
 
 from hybridp.public.study.fields import Check, Declared, Fields, declared, field
-from hybridp.public.study.invited import INVITED, Points, Records, needs_invitation
-from hybridp.public.study.mixer import Mixer
+from hybridp.public.study.invited import INVITED, Feature, Points, Records, Regression, Table, needs_invitation
+from hybridp.public.study.people import Mixer
 from hybridp.public.study.questions import (
     KINDS,
     REPORTED,
@@ -13,10 +13,8 @@ from hybridp.public.study.questions import (
     Question,
     Vector,
 )
-from hybridp.public.study.regression import Regression
 from hybridp.public.study.several import ANSWERED, ANSWERED_IN, Form
 from hybridp.public.study.study import SCHEMA, Collection, Declaration, Part, People, Promise, Trust
-from hybridp.public.study.tables import Feature, Table
 
 __all__ = [
     "ANSWERED",

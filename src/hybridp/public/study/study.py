@@ -24,11 +24,9 @@ from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP, PureDP, promised, split
 from hybridp.public.shares import share_mixing
 from hybridp.public.shuffling import LevelMixing, Mixing
-from hybridp.public.study.collection import Collection
 from hybridp.public.study.fields import Check, Fields, between_0_and_1, field, positive, share
-from hybridp.public.study.invited import Points, Records
-from hybridp.public.study.mixer import Mixer
-from hybridp.public.study.people import People, Trust
+from hybridp.public.study.invited import Points, Records, Regression, Table
+from hybridp.public.study.people import Collection, Mixer, People, Trust
 from hybridp.public.study.question import named, short
 from hybridp.public.study.questions import (
     PERSONAL_ESTIMATORS,
@@ -40,9 +38,7 @@ from hybridp.public.study.questions import (
     Question,
     Vector,
 )
-from hybridp.public.study.regression import Regression
 from hybridp.public.study.several import ANSWERED, ANSWERED_IN, Form, best_form, chances, kept_whole, least_epsilon
-from hybridp.public.study.tables import Table
 
 __all__ = ["SCHEMA", "Collection", "Declaration", "Part", "People", "Promise", "Trust"]
 

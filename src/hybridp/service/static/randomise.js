@@ -111,7 +111,7 @@ export function oneOption({ options, keep }, ticked, next) {
   return 2 * option + category({ categories: 2, keep }, ticked.includes(option) ? 0 : 1, next);
 }
 
-/** Clip to the bounds and put on the public lattice: 0 .. LEVELS. The same doubles as hybridp.public.bounds. */
+/** Clip to the bounds and put on the public lattice: 0 .. LEVELS. The same doubles as hybridp.public.lattice. */
 export function level(value, lower, upper, levels = LEVELS) {
   if (typeof value !== "number" || Number.isNaN(value)) throw new RangeError("value must be a number");
   const clipped = Math.min(Math.max(value, lower), upper);
