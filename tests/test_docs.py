@@ -34,7 +34,7 @@ from tests import warm
 ROOT = Path(__file__).resolve().parent.parent
 OWN = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/README.md")]
 PAGES = sorted([*OWN, *ROOT.glob("docs/**/*.md")])
-NOISELESS = ("plan", "amplify", "ledger create")
+NOISELESS = ("plan", "ledger create")
 LEFT_OUT = "…"
 SETTINGS = ("refused", "starts", "parsed")
 LANGUAGES = ("python", "console", "text", "csv", "sh", "ini", "nginx", "toml", "yaml", "{toctree}")

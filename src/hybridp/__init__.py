@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from hybridp.protocols.synth import SynthStudy as SynthStudy
     from hybridp.protocols.synth import fit_synth as fit_synth
     from hybridp.protocols.vector import VectorStudy as VectorStudy
-    from hybridp.public.amplification import amplify_mean as amplify_mean
     from hybridp.public.budgets import ZCDP as ZCDP
     from hybridp.public.budgets import ApproxDP as ApproxDP
     from hybridp.public.budgets import Neighbours as Neighbours
@@ -112,7 +111,6 @@ _PLACES = {
     "VectorColumns": "curator.vector",
     "VectorStudy": "protocols.vector",
     "ZCDP": "public.budgets",
-    "amplify_mean": "public.amplification",
     "choice": "protocols.shares",
     "compare_waves": "release.waves",
     "dpareto": "pareto.run",

@@ -119,7 +119,6 @@ PUBLIC = [
     "PureDP",
     "Rule",
     "ZCDP",
-    "amplify_mean",
     "plan_mean",
     "randomise",
     "release_mean",

@@ -22,8 +22,6 @@ GOOD = [
     "plan mean --n 250,000 --opt-in 0.01 --lower 0 --upper 1 --epsilon 1 --delta 1e-6 --sd 0.1:0.3 --target 0.01",
     "plan mean --n 1000 --opt-in 0.1 --lower 0 --upper 1 --epsilon 1 --elasticity 1.5 --plot plan.png",
     "plan mean --n 1000 --opt-in 0.1 --lower 0 --upper 1 --epsilon 4 --local piecewise --mean 0.3",
-    "amplify mean --n 1000 --opt-in 0.1 --lower 0 --upper 1 --epsilon 1 --delta 1e-6 --weight 0.5",
-    "amplify mean --n 1000 --opt-in 0.1 --lower 0 --upper 1 --epsilon 1 --noise laplace --sd 0.2",
     "randomise mean people.csv --column pay --trust trust "
     "--missing middle --lower 0 --upper 100000 --epsilon 1 --out reports.parquet",
     "randomise mean people.csv --column pay "

@@ -14,7 +14,6 @@ Runner = Callable[..., Any]
 
 RELEASE = "--column pay --trust trust --missing middle --lower 0 --upper 100000 --epsilon 1"
 PLAN = "plan mean --n 1000 --opt-in 0.1 --lower 0 --upper 1 --epsilon 1"
-AMPLIFY = "amplify mean --n 1000 --opt-in 0.1 --lower 0 --upper 100 --epsilon 1 --delta 1e-6"
 REPORTS = "--column pay --trust trust --missing middle --lower 0 --upper 100000 --epsilon 1 --out new.csv"
 
 # (command, what the sentence must name)
@@ -122,15 +121,6 @@ BAD = [
     (f"{PLAN} --elasticity nan", "elasticity"),
     (f"{PLAN} --plot picture", "plot"),
     (f"{PLAN} --upper 0", "upper"),
-    # amplification
-    (f"{AMPLIFY} --weight 2", "weight"),
-    (f"{AMPLIFY}", "weight"),
-    (f"{AMPLIFY} --weight 0.5 --sd 5", "Got both"),
-    (f"{AMPLIFY} --weight 0.5 --adversaries 2", "adversaries"),
-    (f"{AMPLIFY} --weight 0.5 --delta 0", "delta"),
-    (f"{AMPLIFY} --weight 0.5 --epsilon -1", "epsilon"),
-    (f"{AMPLIFY} --sd 51", "sd"),
-    (f"{AMPLIFY} --sd nan", "sd"),
     # the demo and the words
     ("demo --people 5", "people"),
     ("demo --people 1000 --trials 1", "trials"),
@@ -184,8 +174,6 @@ ODD = [
     pytest.param(f"{PLAN} --upper 1e308", "upper", id="a range whose square overflows"),
     pytest.param(f"{PLAN} --upper 1e-200", "upper", id="a range whose square underflows"),
     pytest.param(f"{PLAN} --elasticity 1e6", "elasticity", id="an elasticity that overflows"),
-    pytest.param(f"{AMPLIFY} --weight 0 --sd 5", "Got both", id="weight 0 counts as none"),
-    pytest.param(f"{AMPLIFY} --weight 0.5 --opt-in 1", "opt-in", id="opt-in is called trusted_share"),
     pytest.param("demo --people 1e30 --trials 2", "people", id="more made-up people than fit"),
 ]
 

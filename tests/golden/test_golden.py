@@ -76,9 +76,6 @@ SCENES: dict[str, tuple[str, ...]] = {
         "plan synth --n 6000 --sizes age=5 sex=2 work=3 --marginals age,sex 2-of:age,sex,work --epsilon 1 --delta 1e-8",
         "plan heavy-hitters --n 519371 --opt-in 0.05 --epsilon 4 --delta 1e-5 --zipf 0.9 --distinct 1e5",
         "plan kmeans --columns a b --lower 0 --upper 1 --clusters 3 --epsilon 4 --n 6600 --opt-in 0.0909",
-        "plan shuffle --n 100_000 --epsilon 1 --delta 1e-6 --randomiser k-rr:20",
-        "amplify mean --n 1000 --opt-in 0.1 --lower 0 --upper 1 --epsilon 1 --delta 1e-6 --weight 0.5",
-        "amplify mean --n 1000 --opt-in 0.1 --lower 0 --upper 1 --epsilon 1 --noise laplace --sd 0.2",
     ),
     "mean": (
         f"release mean people.csv {MEAN} --simulate-local --seed 5",

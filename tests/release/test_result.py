@@ -20,7 +20,6 @@ import hybridp.bench.personal
 import hybridp.bench.planning
 import hybridp.bench.regression
 import hybridp.bench.shares
-import hybridp.bench.shuffling
 import hybridp.bench.study
 import hybridp.bench.synth
 import hybridp.bench.synth_rows
@@ -238,7 +237,6 @@ PLANS: dict[str, Callable[[], Any]] = {
     ),
     "plan regression": lambda: hybridp.bench.regression.plan_regression(predictors=2, **HALF),
     "compare": lambda: hybridp.compare_waves(mean().to_dict(), mean().to_dict()),
-    "plan shuffle": lambda: hybridp.bench.shuffling.plan_shuffle(10_000, APPROX),
 }
 EVERY = RELEASES | PLANS
 

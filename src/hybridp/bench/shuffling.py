@@ -1,15 +1,7 @@
-"""What a mixer allows: the local epsilon of a planned batch, and what a person's report is then worth.
-
->>> plan = plan_shuffle(100_000, ApproxDP(1.0, 1e-6))
->>> round(plan.more["local_epsilon"], 2), plan.more["method"]
-(7.07, 'clones of any randomiser, summed exactly')
->>> plan.errors["local"] / plan.errors["shuffled"] > 5
-True
-"""
+"""Three groups in one estimate: those who trust, those who trust a mixer, and those who trust nobody."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
@@ -18,75 +10,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.bench.planning import Mechanisms
-from hybridp.errors import InvalidInput, must
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.errors import must
+from hybridp.public.budgets import PureDP
 from hybridp.public.heavy import counting_noise, discovery
 from hybridp.public.oracles import Oracle
 from hybridp.public.randomisers import best_randomiser, k_randomised_response
 from hybridp.public.shares import CountNoise, mixed_oracle
-from hybridp.public.shuffling import MOST_LOCAL, Mixing, largest_local_epsilon
+from hybridp.public.shuffling import Mixing
 from hybridp.public.vector import HALF
 from hybridp.public.vector_randomisers import ScalarReports, VectorReports
-from hybridp.release.plan import Plan, planned, predicted
+from hybridp.release.plan import Plan
 
 if TYPE_CHECKING:
     from hybridp.protocols.vector import VectorStudy
 
-__all__ = ["ThreeGroups", "parse_randomiser", "plan_groups", "plan_share_groups", "plan_shuffle"]
-__all__ += ["plan_record_groups", "plan_vector_groups"]
+__all__ = ["ThreeGroups", "plan_groups", "plan_record_groups", "plan_share_groups", "plan_vector_groups"]
 
 Floats = NDArray[np.float64]
 N = TypeVar("N", float, Floats)
-
-
-def plan_shuffle(n: int, guarantee: ApproxDP, *, k: int | None = None, cap: float = MOST_LOCAL) -> Plan:
-    """The largest local epsilon that keeps the promise for a mixed batch of `n`, and standard errors with it.
-
-    There is one for each kind of trust, everybody choosing it alike: of the mean of a number as a share of its range,
-    or of the share of a rare category for k-ary randomised response; the noise alone, without sampling.
-    """
-    must(guarantee.delta > 0, "delta", "must be positive: a mixed batch has no pure guarantee", guarantee.delta)
-    local = largest_local_epsilon(n, guarantee.epsilon, guarantee.delta, k=k, cap=cap)
-    errors = _errors(n, guarantee.epsilon, local, k)
-    method = "clones of " + ("any randomiser" if k is None else f"{k}-ary response") + ", summed exactly"
-    of = "the mean, as a share of the range" if k is None else "the share of a rare category"
-    allowed = f"Local epsilon {local:.6g} keeps ({guarantee.epsilon:g}, {guarantee.delta:g}) in a mixed batch of {n:,} "
-    assumes = [
-        f"mixer and collector do not collude; if they do, only the report's own {local:.6g} is left",
-        f"at least {n:,} people send a report of the same kind into one batch; a smaller one is not mixed",
-        "nothing else about these reports is published, neither their order nor who sent which",
-    ]
-    told = {who: {"standard_error": e, "times_trusted": e / errors["trusted"]} for who, e in errors.items()}
-    facts = predicted("noise", told, {"estimator": "shuffled"}, assumes=assumes, of=f"standard error of {of}",
-                      named="everybody is", remarks=["The noise alone, without sampling."])  # fmt: skip
-    more = {
-        "n": n,
-        "epsilon": guarantee.epsilon,
-        "delta": guarantee.delta,
-        "neighbours": guarantee.neighbours.value,
-        "randomiser": "any" if k is None else f"k-rr:{k}",
-        "local_epsilon": local,
-        "cap": cap,
-        "method": method,
-        "standard_error_of": of,
-        "standard_error": errors,
-        "assumes": assumes,
-    }
-    notes = (f"{allowed}people ({method}).",)
-    title = f"Standard error of {of}"
-    return planned({"batch": {"noise": facts}}, n, 0.0, guarantee, shuffled=n, title=title, notes=notes, more=more)
-
-
-def _errors(n: int, epsilon: float, local: float, k: int | None) -> dict[str, float]:
-    """Standard errors by kind of trust. One trusted sum has Laplace noise of the person's reach over epsilon."""
-
-    def of_reports(e: float) -> float:
-        if k is None:
-            return math.sqrt(best_randomiser(PureDP(e)).worst_variance / n) / 2  # the unit coordinate is two wide
-        return math.sqrt(k_randomised_response(PureDP(e), k).variance(0.0) / n)
-
-    trusted = math.sqrt(2) * (1 if k is None else 2) / (epsilon * n)
-    return {"local": of_reports(epsilon), "shuffled": of_reports(local), "trusted": trusted}
 
 
 @dataclass(frozen=True)
@@ -181,6 +122,7 @@ def plan_share_groups(
     """Of shares, option by option: a group's information is ``k^2/(k p(1-p) + noise)``, or ``n/v(p)`` with v of one
     report at that share.
 
+    >>> from hybridp.public.budgets import ApproxDP
     >>> from hybridp.public.shares import count_noise, share_mixing
     >>> from hybridp.public.oracles import share_oracle
     >>> mixing = share_mixing(ApproxDP(1.0, 1e-6), 2, 1000)
@@ -248,19 +190,3 @@ def plan_record_groups(
     each = {"shuffled": one(mixing.epsilon), "local": one(study.guarantee.epsilon)}
     people = {"trusted": trusted, "shuffled": shuffled, "local": local}
     return ThreeGroups.of(people, mixing, of_trusted, each)
-
-
-def parse_randomiser(text: str) -> int | None:
-    """`any` or `k-rr:K`, as None or K.
-
-    >>> parse_randomiser("k-rr:12")
-    12
-    """
-    if text == "any":
-        return None
-    name, _, number = text.partition(":")
-    if name != "k-rr" or not number.isascii() or not number.isdigit():
-        raise InvalidInput(f"`randomiser` must be any, or k-rr:K with a number of categories. Got {text}.")
-    k = int(number)
-    must(k >= 2, "randomiser", "must have at least 2 categories", text)
-    return k

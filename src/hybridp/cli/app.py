@@ -121,7 +121,6 @@ plan = _group(
             "hybridp.cli.regression:plan",
             "Predicted errors of a regression, by what is asked.",
         ),
-        "shuffle": ("hybridp.cli.amplify:shuffle", "The local epsilon that a mixed batch of reports allows."),
     },
     on_file="hybridp.cli.study_file:plan",
 )
@@ -177,11 +176,6 @@ mix = _group(
         "close": ("hybridp.cli.mix:close", "Take no more reports; send the rest."),
         "status": ("hybridp.cli.mix:status", "What is held, and what waits to be sent."),
     },
-)
-amplify = _group(
-    "amplify",
-    "Privacy against someone who sees only what is published.",
-    {"mean": ("hybridp.cli.amplify:mean", "Amplified guarantees of a hybrid mean with a fixed weight.")},
 )
 ledger = _group(
     "ledger",
@@ -241,7 +235,6 @@ cli = LazyGroup(
         "release": ("hybridp.cli.app:release", "Publish an estimate with interval and receipt."),
         "compare": ("hybridp.cli.compare:compare", "What changed between two releases; nothing is spent."),
         "tally": ("hybridp.cli.app:tally", "Local reports added up as they come."),
-        "amplify": ("hybridp.cli.app:amplify", "Privacy against someone who sees only the output."),
         "ledger": ("hybridp.cli.app:ledger", "Who was charged what."),
         "synth": ("hybridp.cli.app:synth", "Private synthetic data: fit once, ask as often as you like."),
         "pareto": ("hybridp.cli.app:pareto", "The privacy-utility front of a mechanism with knobs."),

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from hybridp.cli.amplify import three_numbers
 from hybridp.cli.common import check_plot, needed, public_option, sd_range, show_plan
 from hybridp.cli.groups import show_groups
 from hybridp.cli.options import Later, command, count, given, list_option, one_question, options_of, some
 from hybridp.errors import InvalidInput
+from hybridp.public.budgets import ApproxDP
 from hybridp.public.study import Mixer, Number, Points, Promise, Records, Vector
 from hybridp.public.study.fields import Fields, at_least, field
 
 if TYPE_CHECKING:
     from hybridp.bench.planning import PlanName
 
-__all__ = ["heavy_hitters", "kmeans", "mean", "vector_mean"]
+__all__ = ["heavy_hitters", "kmeans", "mean", "three_groups", "vector_mean"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -344,3 +344,28 @@ def kmeans(crowd: Crowd, question: Points, promise: Promise, show: Showing, invi
     show_plan(found, show.plot, show.as_json, **more)
     if invite_file is not None and not show.as_json:
         click.echo(f"The invitation for the devices is in {invite_file}.")
+
+
+# --- three groups -----------------------------------------------------------------------------------------------------
+
+
+def three_numbers(plan: Any, share: float, mixer: Later, study: Any = None) -> dict[str, Any]:
+    """A mean from three groups, or that of a vector study, as plain data."""
+    from hybridp.bench.shuffling import plan_groups, plan_vector_groups
+    from hybridp.public.shuffling import Mixing
+
+    people, promised, stated = three_groups(plan, share, mixer)
+    mixing, sd = Mixing.planned(promised, stated.batch, epsilon=stated.epsilon, cap=stated.cap), plan.facts["sd"]
+    if study is not None:
+        return plan_vector_groups(*people, replace(study, mixing=mixing), sd["used"], by_people=True).to_dict()
+    return plan_groups(*people, plan.setting, mixing, sd=sd["used"], by_people=True).to_dict()
+
+
+def three_groups(plan: Any, share: float, mixer: Later) -> tuple[tuple[int, int, int], ApproxDP, Mixer]:
+    """How many people trust, trust a mixer, or nobody; what a batch is promised; and the mixer, all in one batch."""
+    trusted, shuffled = plan.people["trusted"], round(plan.people["n"] * share)
+    stated = Mixer(**{"batch": max(shuffled, 2)} | {name: x for name, x in mixer.values.items() if x is not None})
+    delta = stated.delta or plan.promise["delta"]
+    if not delta:
+        raise InvalidInput("`shuffled-delta` must be given: a mixed batch has no pure guarantee. Got none.")
+    return (trusted, shuffled, plan.people["local"] - shuffled), ApproxDP(plan.promise["epsilon"], delta), stated

@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 import click
 
-from hybridp.cli.amplify import three_groups
 from hybridp.cli.common import needed, show_plan
 from hybridp.cli.groups import show_groups
 from hybridp.cli.options import (
@@ -22,7 +21,7 @@ from hybridp.cli.options import (
     some,
     value_of,
 )
-from hybridp.cli.plan import Crowd, Showing
+from hybridp.cli.plan import Crowd, Showing, three_groups
 from hybridp.errors import InvalidInput
 from hybridp.public.shares import share_mixing
 from hybridp.public.study import Choice, Count, Mixer, Number, Promise

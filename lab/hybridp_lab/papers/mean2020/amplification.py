@@ -15,8 +15,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.bench.amplifying import kvh_weight_for
-from hybridp.public.amplification import amplify_mean
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.lattice import Bounds
 from hybridp.public.mechanisms import gaussian_profile
@@ -25,6 +23,7 @@ from hybridp_lab.figure.declared import Point, Row, Verdict
 from hybridp_lab.figure.ruling import MOST, PAR, bounded, exact
 from hybridp_lab.papers.mean2020 import printed
 from hybridp_lab.papers.mean2020.data import SALARIES
+from hybridp_lab.papers.mean2020.joint_noise import amplify_mean, kvh_weight_for
 
 __all__ = ["draw_amplification", "inputs", "judge_amplification", "mean_amplified"]
 

@@ -32,15 +32,18 @@ import numpy as np
 import numpy.typing as npt
 
 from hybridp.errors import finite, must
-from hybridp.public.budgets import ApproxDP
+from hybridp.public import mean as theory
+from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.errorlaw import log_upper_tail
-from hybridp.public.mechanisms import classic_gaussian, gaussian, gaussian_profile
+from hybridp.public.lattice import Bounds
+from hybridp.public.mechanisms import classic_gaussian, gaussian, gaussian_profile, laplace
 
 __all__ = [
     "NO_AMPLIFICATION_WITH_INTERACTION",
     "Amplification",
     "GroupGuarantee",
     "amplify_mean",
+    "kvh_weight_for",
 ]
 
 Floats = npt.NDArray[np.float64]
@@ -297,3 +300,33 @@ def _excess_exponential(u: Floats) -> Floats:
     for j in range(14, 2, -1):
         series = (series + 1.0) * u / j
     return np.where(np.abs(u) < 0.3, 0.5 * u * u * (1.0 + series), np.expm1(u) - u)
+
+
+def kvh_weight_for(
+    *,
+    n: int,
+    opt_in: float,
+    bounds: Bounds,
+    sd: float,
+    epsilon: float,
+    delta: float,
+    noise: Literal["gaussian", "laplace"],
+    calibration: Literal["analytic", "classic"] = "analytic",
+) -> float:
+    """w* of P Def. 4.1 with the same noise mechanism in both groups.
+
+    >>> salaries = Bounds(0, 2349033)
+    >>> w = kvh_weight_for(n=250_000, opt_in=0.01, bounds=salaries, sd=53254, epsilon=1, delta=0, noise="laplace")
+    >>> round(w, 4)
+    0.9389
+    """
+    must(0 < sd <= bounds.half, "sd", f"must be positive and at most half the range ({bounds.half:g})", sd)
+    must(0 < opt_in < 1, "opt-in", "must be strictly between 0 and 1", opt_in)
+    must(n * opt_in >= 0.5, "n", "must leave at least one trusted person", n)
+    if noise == "laplace":
+        variance = laplace(PureDP(epsilon), bounds.width).variance
+    else:
+        calibrate = gaussian if calibration == "analytic" else classic_gaussian
+        variance = calibrate(ApproxDP(epsilon, delta), bounds.width).variance
+    setting = theory.Setting.of(n=n, c=opt_in, variance=sd**2, noise_t=variance / (opt_in * n) ** 2, noise_l=variance)
+    return float(theory.kvh_weight(setting))

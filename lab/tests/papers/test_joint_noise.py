@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from hybridp.errors import InvalidInput
-from hybridp.public.amplification import NO_AMPLIFICATION_WITH_INTERACTION, Amplification, amplify_mean
+from hybridp_lab.papers.mean2020.joint_noise import NO_AMPLIFICATION_WITH_INTERACTION, Amplification, amplify_mean
 
 SALARIES = {"n": 252_540, "width": 2_349_033.0}
 SALARIES_SIGMA = 53_254.0
