@@ -14,14 +14,13 @@ import pytest
 from scipy import stats
 
 from hybridp.bench.heavy_plan import zipf
-from hybridp.errors import BudgetExceeded, HybridpError, InvalidInput, UnusableRows
+from hybridp.errors import HybridpError, InvalidInput, UnusableRows
 from hybridp.ledger import Ledger
 from hybridp.protocols import heavy_files as files
 from hybridp.protocols.heavy import HeavyStudy
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.budgets import ApproxDP
 from hybridp.public.envelope import digest
 from hybridp.randomness import seeded
-from hybridp.release.receipt import CURATOR, VIEWER
 from hybridp.release.release import Release
 
 PROMISE = ApproxDP(4.0, 1e-5)
@@ -96,21 +95,6 @@ def test_a_release_is_near_the_truth_and_consistent(log: Path) -> None:
     assert wildcards[-1][0] == (None, None)
 
 
-def test_the_receipt(log: Path) -> None:
-    found = release(log, STUDY)
-    promises = {(p.people, p.against): p.budget for p in found.receipt.promises}
-    assert promises == {
-        ("trusted", CURATOR): None,
-        ("trusted", VIEWER): PROMISE,
-        ("local", CURATOR): PureDP(PROMISE.epsilon),
-        ("local", VIEWER): PureDP(PROMISE.epsilon),
-    }
-    assert found.simulated
-    assert len(found.to_frame()) == len(found.facts["records"])
-    pure = {(p.people, p.against): p.budget for p in release(log).receipt.promises}
-    assert pure["local", VIEWER] == PureDP(4.0)
-
-
 def test_one_column_and_several_rows_a_person(tmp_path: Path) -> None:
     rows = [(i % 3000, f"q{q}", "", "trusted" if i % 3000 < 1000 else "local") for i, q in enumerate(QUERY)]
     columns = files.RecordColumns("id", ("query",), "trust")
@@ -172,11 +156,6 @@ def test_a_handful_of_clients_does_not_outweigh_the_trusted(tmp_path: Path) -> N
     assert max(abs(estimate - 0.2) for estimate in found.facts["estimate"]) < 0.12
 
 
-def test_the_same_seed_the_same_release(log: Path) -> None:
-    assert release(log, seed=7).to_dict() == release(log, seed=7).to_dict()
-    assert release(log, seed=7).facts != release(log, seed=8).facts
-
-
 # --- the ledger ---
 
 
@@ -187,55 +166,6 @@ def budget(folder: Path, times: float, *, trial: bool = True) -> Ledger:
 
 def states(ledger: Ledger) -> list[tuple[str, str]]:
     return [(entry.people, entry.state) for entry in ledger.history()]
-
-
-def test_an_overdraft_is_refused_before_the_file_is_opened(tmp_path: Path) -> None:
-    ledger = budget(tmp_path, 0.5)
-    nowhere = tmp_path / "nowhere.csv"
-    with pytest.raises(BudgetExceeded, match="trusted"):
-        release(nowhere, ledger=ledger)
-    with pytest.raises(BudgetExceeded, match="trusted"):
-        files.write_invitation(nowhere, STUDY, COLUMNS, tmp_path / "invite.json", ledger=ledger, rng=seeded(1))
-    assert states(ledger) == []
-    assert not (tmp_path / "invite.json").exists()
-
-
-def test_bad_labels_void_the_charge(tmp_path: Path) -> None:
-    ledger = budget(tmp_path, 1)
-    for row in [(1, SECRET, "u", "sometimes"), ("", SECRET, "u", "trusted")]:
-        path = write(tmp_path / "log.csv", [(7, "q", "u", "trusted"), row])
-        with pytest.raises(UnusableRows) as refused:
-            release(path, ledger=ledger)
-        assert SECRET not in str(refused.value)
-    assert [state for people, state in states(ledger) if people == "trusted"] == ["void", "void"]
-    assert ledger.remaining("trusted").epsilon == PROMISE.epsilon
-
-
-def test_a_release_is_charged_and_says_where(log: Path, tmp_path: Path) -> None:
-    """A trial draws new reports every time, so local people are charged every time, like the trusted."""
-    ledger = budget(tmp_path, 2)
-    first, second = release(log, ledger=ledger), release(log, ledger=ledger)
-    assert (first.receipt.ledger_entries, second.receipt.ledger_entries) == ((1, 2), (3, 4))
-    assert states(ledger) == [("trusted", "spent"), ("local", "spent")] * 2
-    assert ledger.remaining("trusted") == ApproxDP(0.0, 0.0)
-    with pytest.raises(BudgetExceeded):
-        release(log, ledger=ledger)
-
-
-def test_the_same_reports_are_charged_once_and_other_ones_again(log: Path, tmp_path: Path) -> None:
-    """Combining again is post-processing; reports to another invitation are new ones."""
-    ledger = budget(tmp_path, 3, trial=False)
-    for name in ("one", "two"):
-        invite, reports = tmp_path / f"{name}.json", tmp_path / f"{name}.csv"
-        files.write_invitation(log, STUDY, COLUMNS, invite, ledger=ledger)
-        files.write_record_reports(log, invite, COLUMNS, reports)
-        found = [files.combine_reports(reports, invite, ledger=ledger) for _ in range(3)]
-        assert [len(f.receipt.ledger_entries) for f in found] == [2, 1, 1]
-        assert found[0].facts == found[1].facts
-    assert states(ledger) == [("trusted", "spent"), ("local", "spent")] * 2
-    files.write_record_reports(log, tmp_path / "one.json", COLUMNS, tmp_path / "wave.csv")
-    files.combine_reports(tmp_path / "wave.csv", tmp_path / "one.json", ledger=ledger)
-    assert ledger.remaining("local").epsilon == 0.0
 
 
 def test_equal_counts_of_other_batches_are_other_reports(invited: Path, tmp_path: Path) -> None:
@@ -294,39 +224,6 @@ def test_two_phases_have_the_law_of_one_go(log: Path, tmp_path: Path) -> None:
         assert stats.ks_2samp(once[:, i], twice[:, i] + 4 * once[:, i].std()).pvalue < 1e-4
 
 
-@pytest.mark.parametrize("ending", ["csv", "parquet"])
-def test_two_phases_in_either_format(log: Path, tmp_path: Path, ending: str) -> None:
-    path = log
-    if ending == "parquet":
-        path = tmp_path / "log.parquet"
-        duckdb.read_csv(str(log)).write_parquet(str(path))
-    found = two_phases(path, tmp_path, STUDY, 4, ending)
-    assert found.people["local"] == PEOPLE - FILE_TRUSTED
-    assert found.simulated
-    assert max(distance(*r) for r in listed(found.facts)[:4]) < 6
-
-
-def test_system_randomness_is_no_simulation(log: Path, tmp_path: Path) -> None:
-    invite, reports = tmp_path / "invite.json", tmp_path / "reports.csv"
-    files.write_invitation(log, STUDY, COLUMNS, invite)
-    files.write_record_reports(log, invite, COLUMNS, reports)
-    assert not files.combine_reports(reports, invite).simulated
-    seeded_reports = tmp_path / "seeded.csv"
-    files.write_record_reports(log, invite, COLUMNS, seeded_reports, rng=seeded(1))
-    assert files.combine_reports(seeded_reports, invite).simulated
-
-
-def test_a_seed_in_phase_one_is_on_the_receipt_of_phase_two(log: Path, tmp_path: Path) -> None:
-    invite, reports = tmp_path / "invite.json", tmp_path / "reports.csv"
-    files.write_invitation(log, replace(STUDY, level=0.8), COLUMNS, invite, rng=seeded(1))
-    files.write_record_reports(log, invite, COLUMNS, reports)
-    found = files.combine_reports(reports, invite)
-    assert found.level == 0.8
-    assert found.receipt.randomness == "seeded generator, simulation only"
-    assert any(line.startswith("SIMULATION: the noise") for line in found.receipt.assumes)
-    assert not any("local reports were drawn" in line for line in found.receipt.assumes)
-
-
 def test_the_order_of_reports_tells_nothing(invited: Path, tmp_path: Path) -> None:
     """One person with two rows would otherwise bring everybody's reports out of the order of the rows."""
     people = [(i, f"q{i % 3}", "u0", "local") for i in range(300)]
@@ -355,15 +252,6 @@ def test_reports_to_another_invitation_are_refused(invited: Path, log: Path, tmp
     files.write_invitation(log, STUDY, COLUMNS, tmp_path / "other.json", rng=seeded(9))
     with pytest.raises(UnusableRows, match="report_mechanism"):
         files.combine_reports(invited / "reports.csv", tmp_path / "other.json")
-
-
-def test_reports_without_their_mechanism_are_refused_or_assumed_aloud(invited: Path, tmp_path: Path) -> None:
-    (tmp_path / "plain.csv").write_text("report\n0\n0\n1\n")
-    with pytest.raises(UnusableRows, match="--assume-mechanism"):
-        files.combine_reports(tmp_path / "plain.csv", invited / "invite.json")
-    found = files.combine_reports(tmp_path / "plain.csv", invited / "invite.json", assume_mechanism=True)
-    assert found.people["local"] == 3
-    assert str(found.receipt.assumed_mechanism).startswith("k-rr(slots=")
 
 
 def test_another_promise_than_the_invitations_is_refused(invited: Path) -> None:

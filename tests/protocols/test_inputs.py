@@ -1,16 +1,16 @@
-"""Every form of a table, in every task: the release that a CSV file would give, to the last digit."""
+"""Every form of a table: the release that a CSV file would give, to the last digit."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.questions import LOCAL, TRUSTED, crowd, declare
 
 import hybridp as hp
 from hybridp.blend.mean import Rule
@@ -20,16 +20,16 @@ from hybridp.curator.mean import Columns
 from hybridp.curator.sources import Source
 from hybridp.curator.vector import VectorColumns
 from hybridp.device.files import write_number_reports
-from hybridp.errors import BudgetExceeded, HybridpError, InvalidInput
+from hybridp.errors import HybridpError, InvalidInput
 from hybridp.ledger import Charge, Ledger
 from hybridp.protocols.groups import release_groups
 from hybridp.protocols.heavy import HeavyStudy
-from hybridp.protocols.heavy_files import release_heavy_hitters, write_invitation
+from hybridp.protocols.heavy_files import release_heavy_hitters
 from hybridp.protocols.kmeans import KMeansStudy
 from hybridp.protocols.kmeans_files import PointColumns, release_kmeans
 from hybridp.protocols.mean import MeanStudy, release_mean
 from hybridp.protocols.paying import spending
-from hybridp.protocols.personal import ACCOUNTS, PersonalStudy, release_personal_mean
+from hybridp.protocols.personal import ACCOUNTS, PersonalStudy
 from hybridp.protocols.shares import ShareStudy, choice, release_shares
 from hybridp.protocols.vector import VectorStudy, release_vector_mean
 from hybridp.public.budgets import ApproxDP, PureDP
@@ -41,73 +41,25 @@ from hybridp.public.queries import Feature, Schema
 from hybridp.public.randomisers import randomiser
 from hybridp.public.trust import TrustRule
 from hybridp.public.vector import VectorBounds
-from hybridp.randomness import secure, seeded
+from hybridp.randomness import seeded
 
 from ..tables.inputs import KINDS, every_form
 
-N = 600
 YES = TrustRule("consent", trusted=("yes",))
 BOUNDS = Bounds(0, 100)
 
 
 @functools.cache
 def people() -> pa.Table:
-    words = seeded(11).words(5 * N).reshape(5, N)
-    pay = (words[0] % 130).astype(float) / 1.1 - 5
-    return pa.table(
-        {
-            "who": pa.array(np.arange(N)),
-            "pay": pa.array([None if i % 17 == 0 else float(x) for i, x in enumerate(pay)]),
-            "age": pa.array((words[1] % 90).astype(np.int64)),
-            "colour": pa.array([("red", "blue", "red", "green")[w % 4] for w in words[2].tolist()]),
-            "consent": pa.array([("yes", "no", "No", "yes")[w % 4] for w in words[3].tolist()]),
-            "own": pa.array([(0.5, 1.0, 2.0)[w % 3] for w in words[4].tolist()]),
-        }
-    )
+    """The crowd, of whom some have no number, and who say in two words that they do not trust."""
+    made = crowd()
+    pay = made.pay.where(made.id % 17 > 0)
+    words = [("yes", "no", "No", "no", "no")[i % 5] for i in made.id]
+    columns = made.drop(columns=["pay", "trust"]).to_dict("list")
+    return pa.table({**columns, "pay": pa.array(pay, from_pandas=True), "consent": words})
 
 
 Release = Callable[..., Any]
-VECTOR = VectorStudy(VectorBounds.of([0, 0], [100, 100]), PureDP(1.0))
-HEAVY = HeavyStudy(ApproxDP(4.0, 1e-4), depth=1, head=3)
-
-
-def mean(data: Any, trust: Any, **run: Any) -> Any:
-    return release_mean(
-        data, MeanStudy(BOUNDS, PureDP(1.0), Rule("adaptive")), Columns("pay", trust, missing="middle"), **run
-    )
-
-
-def personal(data: Any, trust: Any, **run: Any) -> Any:
-    data = replace(data if isinstance(data, Source) else Source(data), public=("own",))
-    return release_personal_mean(data, PersonalStudy(BOUNDS), Columns("pay", trust, missing="middle"), "own", **run)
-
-
-def vector(data: Any, trust: Any, **run: Any) -> Any:
-    return release_vector_mean(data, VECTOR, VectorColumns(("pay", "age"), trust, missing="middle"), **run)
-
-
-def heavy(data: Any, trust: Any, **run: Any) -> Any:
-    return release_heavy_hitters(data, HEAVY, RecordColumns("who", ("colour",), trust), **run)
-
-
-def kmeans(data: Any, trust: Any, **run: Any) -> Any:
-    study = KMeansStudy(Box((0, 0), (100, 100)), 2, PureDP(4.0))
-    return release_kmeans(data, study, PointColumns(("pay", "age"), trust, missing="middle"), **run)
-
-
-def shares(data: Any, trust: Any, **run: Any) -> Any:
-    study = ShareStudy(choice("colour", ["red", "blue"], other="another"), PureDP(1.0))
-    return release_shares(data, study, Columns("colour", trust), **run)
-
-
-TASKS: dict[str, Release] = {
-    "mean": mean,
-    "personal": personal,
-    "vector": vector,
-    "heavy": heavy,
-    "kmeans": kmeans,
-    "shares": shares,
-}
 
 
 @pytest.fixture(scope="module")
@@ -121,9 +73,15 @@ def _written(form: Callable[[], Any]) -> Callable[[], Any]:
     return lambda: hp.Source(form(), decimal=".")
 
 
+def trial(task: str, data: Any) -> Any:
+    public = {"public": ["consent", "own"], **({"column": "id"} if task == "records" else {})}
+    study = declare(task, trust={"column": "consent", "trusted": ["yes"]}, people=public)
+    return study.release(data, simulate_local=True, rng=seeded(3))
+
+
 @functools.cache
 def of_csv(task: str, path: str) -> dict[str, Any]:
-    return said(TASKS[task](path, YES, simulate_local=True, rng=seeded(3)))
+    return said(trial(task, path))
 
 
 def said(release: Any) -> dict[str, Any]:
@@ -135,11 +93,9 @@ def said(release: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "csv"])
-@pytest.mark.parametrize("task", list(TASKS))
-def test_every_form_in_every_task_is_the_release_of_the_file(
-    forms: dict[str, Callable[[], Any]], task: str, kind: str
-) -> None:
-    release = TASKS[task](forms[kind](), YES, simulate_local=True, rng=seeded(3))
+@pytest.mark.parametrize("task", ["mean", "own epsilons", "choice", "vector", "records", "points", "regression"])
+def test_every_form_is_the_release_of_the_file(forms: dict[str, Callable[[], Any]], task: str, kind: str) -> None:
+    release = trial(task, forms[kind]())
     assert said(release) == of_csv(task, str(forms["csv"]()))
     assert ("query" in kind) == any("the query is: " in line for line in release.receipt.assumes)
     assert YES.rule in release.receipt.assumes
@@ -147,10 +103,10 @@ def test_every_form_in_every_task_is_the_release_of_the_file(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_form_gives_the_same_codes_to_a_synthetic_table(forms: dict[str, Callable[[], Any]], kind: str) -> None:
-    features = (Feature.categorical("colour", ("red", "blue")), Feature.binned("pay", (0, 30, 60, 100), missing=True))
+    features = (Feature.categorical("way", ("bus", "car")), Feature.binned("pay", (0, 30, 60, 100), missing=True))
     found = read_codes(forms[kind](), Schema(features))
-    colours, pay = people()["colour"].to_pylist(), people()["pay"].to_pylist()
-    assert found.values[0].tolist() == [0 if colour == "red" else 1 for colour in colours]
+    ways, pay = people()["way"].to_pylist(), people()["pay"].to_pylist()
+    assert found.values[0].tolist() == [0 if way == "bus" else 1 for way in ways]
     assert found.values[1].tolist() == [3 if x is None else 0 if x < 30 else 1 if x < 60 else 2 for x in pay]
 
 
@@ -159,71 +115,41 @@ def test_devices_randomise_every_form_alike_and_keep_the_words(
     forms: dict[str, Callable[[], Any]], kind: str, tmp_path: Path
 ) -> None:
     out = tmp_path / "reports.csv"
-    invite = Invite(BOUNDS, randomiser("best", PureDP(1.0)))
-    run: dict[str, Any] = {"value": "pay", "trust": YES, "kept": ("who",), "missing": "middle"}
-    count, _, left_out = write_number_reports(forms[kind](), invite, out, rng=seeded(5), **run)
+    study = declare("mean", trust={"column": "consent", "trusted": ["yes"]}, people={"public": ["consent"]})
+    sent = study.randomise(forms[kind](), out, keep=("id",), rng=seeded(5))
+    assert sent.reports == {"pay": LOCAL}
     words = people()["consent"].to_pylist()
-    assert count == sum(word != "yes" for word in words)
-    assert left_out == ["age", "colour", "own"]
     lines = [line.split(",") for line in out.read_text().splitlines()[1:]]
     assert [line[2] for line in lines] == words  # as they were written, so that the same option reads them again
     assert all(line[1] == "" for line, word in zip(lines, words, strict=True) if word != "yes")
-    release = mean(out, YES, rng=seeded(1))
-    assert release.people == {"trusted": N - count, "local": count}
+    assert study.release(out, rng=seeded(1)).people == {"trusted": TRUSTED, "local": LOCAL}
     with pytest.raises(HybridpError, match=r"Got the words No, no, yes in `consent`. Add --trusted-value yes\."):
-        mean(out, "consent", rng=seeded(1))
+        declare("mean", trust="consent", people={}).release(out)
 
 
-# --- who trusts -------------------------------------------------------------------------------------------------------
+CALLS: dict[str, Release] = {
+    "mean": lambda trust, **run: release_mean(
+        people(), MeanStudy(BOUNDS, PureDP(1.0)), Columns("pay", trust, missing="middle"), **run),
+    "shares": lambda trust, **run: release_shares(
+        people(), ShareStudy(choice("way", ["bus"], other="another"), PureDP(1.0)), Columns("way", trust), **run),
+    "vector": lambda trust, **run: release_vector_mean(
+        people(), VectorStudy(VectorBounds.of([0, 0], [100, 100]), PureDP(1.0)),
+        VectorColumns(("a", "b"), trust, missing="middle"), **run),
+    "heavy": lambda trust, **run: release_heavy_hitters(
+        people(), HeavyStudy(ApproxDP(4.0, 1e-4), depth=1, head=3), RecordColumns("id", ("query",), trust), **run),
+    "kmeans": lambda trust, **run: release_kmeans(
+        people(), KMeansStudy(Box((0, 0), (1, 1)), 2, PureDP(4.0)),
+        PointColumns(("x", "y"), trust, missing="middle"), **run),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("task", list(TASKS))
+@pytest.mark.parametrize("task", CALLS)
 def test_a_drawn_split_is_a_trial_and_no_real_ledger_pays_for_it(task: str, tmp_path: Path) -> None:
-    drawn = TrustRule(trial_opt_in=0.5)
-    real = Ledger.create(tmp_path / "real.ledger", totals(task))
+    ledger = Ledger.create(tmp_path / "l", dict.fromkeys(("trusted", "local"), ApproxDP(4.0, 1e-4)))
     with pytest.raises(HybridpError, match="trial"):
-        TASKS[task](people(), drawn, ledger=real, rng=secure())
-    assert not [entry for entry in real.history() if entry.state != "void"]
-    trial = Ledger.create(tmp_path / "trial.ledger", totals(task), trial=True)
-    release = TASKS[task](people(), drawn, ledger=trial, rng=secure())
-    assert release.receipt.simulated
-    assert release.to_dict()["simulated"] is True
-    assert any(line.startswith("TRIAL: every person was drawn as trusted") for line in release.receipt.assumes)
-    told = release.receipt.asked.columns
-    assert (told["trust"] if isinstance(told, dict) else told.trust) is not None
-
-
-def totals(task: str) -> dict[str, Any]:
-    if task == "personal":
-        from hybridp.protocols.personal import ACCOUNTS
-
-        return {name: PureDP(1.0) for name in ACCOUNTS.values()}
-    promise = ApproxDP(4.0, 1e-4) if task == "heavy" else PureDP(4.0)
-    return {"trusted": promise, "local": promise}
-
-
-@pytest.mark.parametrize("task", list(TASKS))
-def test_a_drawn_split_is_the_same_with_the_same_seed_and_cuts_everybody(task: str) -> None:
-    runs = [TASKS[task](people(), TrustRule(trial_opt_in=0.3), rng=seeded(seed)) for seed in (1, 1, 2)]
-    first, again, other = (run.to_dict()["questions"] for run in runs)
-    assert first == again != other
-    sides = [(run.people["trusted"], run.people["local"]) for run in runs]
-    assert all(sum(side) == N for side in sides)
-    assert all(abs(side[0] - 0.3 * N) < 6 * (N * 0.21) ** 0.5 for side in sides)
-
-
-def test_devices_do_not_draw_who_trusts_for_an_invitation(tmp_path: Path) -> None:
-    columns = RecordColumns("who", ("colour",), TrustRule(trial_opt_in=0.5))
-    with pytest.raises(InvalidInput, match="`trial-opt-in` must be for a release in one go"):
-        write_invitation(people(), HEAVY, columns, tmp_path / "invite.json")
-
-
-@pytest.mark.parametrize("task", ["mean", "vector", "personal", "shares"])
-def test_where_everybody_is_local_no_raw_value_is_summed(task: str) -> None:
-    """Raw values, and no reports: nothing to release. With reports, other values beside them change nothing."""
-    everyone = TrustRule(everyone="local")
-    with pytest.raises(HybridpError, match="report"):
-        TASKS[task](people(), everyone, rng=seeded(1))
+        CALLS[task](TrustRule(trial_opt_in=0.5), ledger=ledger)
+    assert not [entry for entry in ledger.history() if entry.state != "void"]
+    assert CALLS[task](TrustRule(trial_opt_in=0.5)).receipt.simulated
 
 
 def test_reports_alone_decide_where_everybody_is_local(tmp_path: Path) -> None:
@@ -232,54 +158,43 @@ def test_reports_alone_decide_where_everybody_is_local(tmp_path: Path) -> None:
     write_number_reports(people(), invite, out, value="pay", missing="middle", trust=everyone, rng=seeded(5))
     import pyarrow.parquet
 
+    def mean(data: Any, trust: TrustRule) -> Any:
+        study = MeanStudy(BOUNDS, PureDP(1.0), Rule("adaptive"))
+        return release_mean(data, study, Columns("pay", trust, missing="middle"), rng=seeded(2))
+
     table = pyarrow.parquet.read_table(out)
     assert "trusted_or_local" not in table.column_names
-    assert table["pay"].null_count == N
-    planted = table.set_column(table.column_names.index("pay"), "pay", pa.array(np.full(N, 100.0)))
-    one, two = (mean(data, everyone, rng=seeded(2)).to_dict() for data in (table, planted))
+    assert table["pay"].null_count == len(table)
+    planted = table.set_column(table.column_names.index("pay"), "pay", pa.array(np.full(len(table), 100.0)))
+    one, two = (mean(data, everyone).to_dict() for data in (table, planted))
     assert one == two
     assert one["questions"]["pay"]["mean"]["trusted"] is None
     # The control: were they trusted, the values would be summed.
-    assert mean(planted, TrustRule(everyone="trusted"), rng=seeded(2)).estimate > 90
-
-
-@pytest.mark.parametrize("task", list(TASKS))
-def test_where_everybody_is_trusted_no_report_is_needed(task: str) -> None:
-    release = TASKS[task](people(), TrustRule(everyone="trusted"), rng=secure())
-    assert not release.receipt.simulated
-    assert not any(promise.people == "local" for promise in release.receipt.promises)
-
-
-def test_a_real_ledger_pays_for_words_as_for_labels(tmp_path: Path) -> None:
-    ledger = Ledger.create(tmp_path / "a.ledger", {"trusted": PureDP(1.0), "local": PureDP(1.0)})
-    everyone = TrustRule(everyone="trusted")
-    mean(people(), everyone, ledger=ledger)
-    with pytest.raises(BudgetExceeded):
-        mean(people(), everyone, ledger=ledger)
+    assert mean(planted, TrustRule(everyone="trusted")).estimate > 90
 
 
 @pytest.mark.parametrize("kind", ["mean by group", "shares by group", "own epsilons"])
 def test_a_column_whose_counts_are_published_is_declared_in_python_too(tmp_path: Path, kind: str) -> None:
     """Called by themselves, these told how many people hold what in any column; refused unread and unpaid."""
     own = MeanStudy(BOUNDS, PureDP(1.0))
-    asked = ShareStudy(choice("colour", ["red", "blue"], missing="blue"), PureDP(1.0))
+    asked = ShareStudy(choice("way", ["bus", "car"], missing="car"), PureDP(1.0))
     ways: dict[str, Release] = {
         "mean by group": lambda data, **run: release_groups(
-            data, own, Columns("pay", YES, missing="middle"), Grouping("colour"), **run),
+            data, own, Columns("pay", YES, missing="middle"), Grouping("way"), **run),
         "shares by group": lambda data, **run: release_groups(
-            data, asked, Columns("colour", YES), Grouping("age"), **run),
+            data, asked, Columns("way", YES), Grouping("town"), **run),
         "own epsilons": lambda data, **run: release_mean(
             data, PersonalStudy(BOUNDS), Columns("pay", YES, missing="middle"), epsilon="own", **run),
     }  # fmt: skip
-    column = {"mean by group": "colour", "shares by group": "age", "own epsilons": "own"}[kind]
+    column = {"mean by group": "way", "shares by group": "town", "own epsilons": "own"}[kind]
     names = ACCOUNTS.values() if kind == "own epsilons" else ("trusted", "local")
     ledger = Ledger.create(tmp_path / "l", dict.fromkeys(names, PureDP(1.0)))
-    for undeclared in (tmp_path / "none.csv", Source(tmp_path / "none.csv", public=("who",))):  # nothing is opened
+    for undeclared in (tmp_path / "none.csv", Source(tmp_path / "none.csv", public=("id",))):  # nothing is opened
         with pytest.raises(InvalidInput, match=rf"must be declared public.*Source.*Got `{column}`"):
             ways[kind](undeclared, ledger=ledger)
     assert not ledger.history()
-    found = ways[kind](Source(people(), public=("who", column)), simulate_local=True)
-    assert any(line.endswith(f"who, {column}") for line in found.receipt.assumes if "declared public" in line)
+    found = ways[kind](Source(people(), public=("id", column)), simulate_local=True)
+    assert any(line.endswith(f"id, {column}") for line in found.receipt.assumes if "declared public" in line)
 
 
 @pytest.mark.parametrize("kind", ["mean", "vector", "shares", "number", "groups"])

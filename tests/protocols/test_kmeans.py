@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from hybridp.curator.kmeans import Points
-from hybridp.errors import BudgetExceeded, InvalidInput, UnusableRows
-from hybridp.ledger import Ledger
+from hybridp.errors import InvalidInput, UnusableRows
 from hybridp.protocols.kmeans import KMeansStudy, SimulatedCrowd, cluster, release_points
 from hybridp.protocols.kmeans_files import (
     PointColumns,
@@ -94,27 +93,6 @@ def test_too_few_people_are_refused() -> None:
             release_points(study, trusted, local, rng=seeded(1))
 
 
-def test_the_release_shows_itself() -> None:
-    study = KMeansStudy(UNIT, 3, ApproxDP(3.0, 1e-6))
-    found = release_points(study, _points(3000), None, columns=("a", "b"), rng=seeded(4))
-    frame = found.to_frame()
-    assert frame.name.tolist() == [f"{i}: {name}" for i in (1, 2, 3) for name in ("a", "b", "people")]
-    told = np.column_stack([found.facts["estimate"], found.facts["size"]])
-    assert frame.estimate.tolist() == np.ravel(told).tolist()
-    assert found.facts["size"] == sorted(found.facts["size"], reverse=True)
-    assert "3 centres" in str(found)
-    assert "SIMULATED" in str(found)
-    for dims in (1, 2, 3):
-        box = Box((0.0,) * dims, (1.0,) * dims)
-        made = np.repeat(_points(500)[:, :1], dims, axis=1)
-        shown = release_points(KMeansStudy(box, 2, PureDP(3.0)), made, None, rng=seeded(1)).plot()
-        assert len([text for text in shown.texts if text.get_text().endswith(" people")]) == 2
-        # Centres and discs: no artist holds as many points as there are people.
-        assert sum(len(line.get_xdata()) for line in shown.lines) == 2
-        assert sum(len(c.get_offsets()) for c in shown.collections) == 2
-        shown.figure.clear()
-
-
 # --- files ---
 
 
@@ -128,44 +106,6 @@ def _write(folder: Path, trusted: int, local: int) -> Path:
 
 
 COLUMNS = PointColumns(("a", "b"), "trust", missing="middle")
-
-
-def test_a_file_in_one_go_charges_the_ledger_first(tmp_path: Path) -> None:
-    file, study = _write(tmp_path, 800, 6000), KMeansStudy(UNIT, 3, PureDP(3.0))
-    ledger = Ledger.create(tmp_path / "l.ledger", {"trusted": PureDP(3.0), "local": PureDP(3.0)}, trial=True)
-    found = release_kmeans(file, study, COLUMNS, simulate_local=True, ledger=ledger, rng=seeded(3))
-    assert _off(np.array(found.facts["estimate"])) < 0.05
-    assert found.people == {"trusted": 800, "local": 6000}
-    assert [ledger.remaining(p).epsilon for p in ("trusted", "local")] == [0.0, 0.0]
-    assert len(found.receipt.ledger_entries) == 2
-    with pytest.raises(BudgetExceeded):
-        release_kmeans(tmp_path / "nowhere.csv", study, COLUMNS, simulate_local=True, ledger=ledger)
-
-
-def test_bad_rows_give_the_charge_back(tmp_path: Path) -> None:
-    (tmp_path / "bad.csv").write_text("a,b,trust\n0.5,0.5,maybe\n")
-    ledger = Ledger.create(tmp_path / "l.ledger", {"trusted": PureDP(3.0), "local": PureDP(3.0)})
-    with pytest.raises(UnusableRows):
-        release_kmeans(tmp_path / "bad.csv", KMeansStudy(UNIT, 1, PureDP(3.0)), COLUMNS, ledger=ledger)
-    assert ledger.remaining("trusted").epsilon == 3.0
-
-
-def test_an_invitation_goes_out_and_reports_come_back(tmp_path: Path) -> None:
-    file, study = _write(tmp_path, 800, 20_000), KMeansStudy(UNIT, 3, PureDP(3.0))
-    invite, reports = tmp_path / "invite.json", tmp_path / "reports.csv"
-    sent = write_invitation(study, ("a", "b"), trusted=800, local=20_000, missing="middle", out=invite)
-    assert read_invitation(invite)[0] == study
-    assert write_point_reports(file, invite, reports, trust="trust", rng=seeded(1)) == 20_000
-    lines = reports.read_text().splitlines()
-    assert lines[0] == "report,report_mechanism,report_batch"
-    cells = [int(line.split(",")[0]) for line in lines[1:]]
-    assert cells == sorted(cells)
-    assert max(cells) < sent.grid.cells
-    found = release_kmeans(file, study, COLUMNS, reports=reports, invite=invite, rng=seeded(2))
-    assert _off(np.array(found.facts["estimate"])) < 0.05
-    assert found.people["local"] == 20_000
-    assert "SIMULATED" in lines[1]
-    assert found.simulated
 
 
 def test_reports_to_another_invitation_are_refused(tmp_path: Path) -> None:

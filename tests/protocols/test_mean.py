@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -18,12 +17,12 @@ from scipy import stats
 from hybridp.blend.mean import EstimatorName, Rule
 from hybridp.curator.mean import Columns
 from hybridp.device.mean import randomise_many
-from hybridp.errors import BudgetExceeded, InvalidInput, LedgerProblem, UnusableRows
+from hybridp.errors import BudgetExceeded, InvalidInput
 from hybridp.ledger import SEALED, Ledger
 from hybridp.protocols.mean import MeanStudy, release_mean
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
-from hybridp.randomness import secure, seeded
+from hybridp.randomness import seeded
 from hybridp.release.receipt import VIEWER
 from hybridp.release.release import Release
 
@@ -75,15 +74,6 @@ def standard_error(found: Release) -> float:
     return (found.high - found.low) / 2 / 1.96
 
 
-@pytest.mark.parametrize("name", ["rows.csv", "rows.parquet"])
-def test_the_estimate_is_near_the_truth(collect: Maker, name: str) -> None:
-    found = release_mean(collect(name), STUDY, COLUMNS)
-    assert abs(found.facts["unbiased"] - TRUTH) < 6 * standard_error(found)
-    assert BOUNDS.lower <= found.low < found.estimate < found.high <= BOUNDS.upper
-    assert found.people == {"trusted": TRUSTED, "local": SIZE - TRUSTED}
-    assert 6 * standard_error(found) < 20_000  # far narrower than the bounds: the check above says something
-
-
 @pytest.mark.parametrize("name", ["tcm-only", "lm-only", "full-lm", "everyone", "pwh", "skew-aware", "kvh", "fixed"])
 def test_every_estimator_is_near_the_truth(rows: Path, name: EstimatorName) -> None:
     rule = Rule(name, sd=0.4 if name == "kvh" else None, weight=0.5 if name == "fixed" else None)
@@ -92,71 +82,12 @@ def test_every_estimator_is_near_the_truth(rows: Path, name: EstimatorName) -> N
     assert found.facts["estimator"] == name
 
 
-def test_only_the_trusted_or_only_the_local(rows: Path) -> None:
-    only_trusted = release_mean(rows, replace(STUDY, rule=Rule("tcm-only")), COLUMNS)
-    assert only_trusted.facts["weight"] == 1.0
-    assert only_trusted.local is None
-    only_local = release_mean(rows, replace(STUDY, rule=Rule("lm-only")), COLUMNS)
-    noise = only_local.facts["mechanisms"]["trusted"]
-    assert (only_local.facts["weight"], noise, only_local.trusted) == (0.0, "none", None)
-    # The reports are already private: releasing their mean again gives the same number, whatever the randomness.
-    assert only_local.facts == release_mean(rows, replace(STUDY, rule=Rule("lm-only")), COLUMNS).facts
-    everybody = release_mean(rows, replace(STUDY, rule=Rule("full-lm")), COLUMNS)
-    assert (everybody.facts["mechanisms"]["trusted"], everybody.trusted) == ("none", None)
-    assert everybody.people["trusted"] == TRUSTED
-
-
-def test_nobody_local_needs_a_column_of_reports(tmp_path: Path) -> None:
-    """Also where the trusted people's values are randomised on their behalf."""
-    file = tmp_path / "trusted.csv"
-    file.write_text("pay,trust\n" + "50000,trusted\n" * 400)
-    for name in ("adaptive", "full-lm"):
-        found = release_mean(file, replace(STUDY, rule=Rule(name)), COLUMNS)  # type: ignore[arg-type]
-        assert found.people["trusted"] == 400
-        assert abs(found.facts["unbiased"] - 50_000) < 6 * standard_error(found)
-
-
-def test_the_trusted_noise_has_the_stated_scale(rows: Path) -> None:
-    """|estimate - sum| over its scale is exponential, so a sum of 150 of them is Gamma(150)."""
-    study = replace(STUDY, rule=Rule("tcm-only"), trusted_guarantee=PureDP(0.5))
-    exact = float(PAY[:TRUSTED].clip(0, 100_000).mean())
-    scale = BOUNDS.width / (0.5 * TRUSTED)
-    drawn = [release_mean(rows, study, COLUMNS, rng=seeded(i)).facts["unbiased"] for i in range(150)]
-    found = [abs(estimate - exact) / scale for estimate in drawn]
-    low, high = stats.gamma(150).ppf([5e-7, 1 - 5e-7])
-    assert low < sum(found) < high
-    # The controls: noise for twice or half the epsilon.
-    assert not low < sum(found) / 2 < high
-    assert not low < sum(found) * 2 < high
-
-
 # --- the ledger -------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
     return Ledger.create(tmp_path / "study.ledger", {"trusted": PureDP(1.0), "local": PureDP(1.0)})
-
-
-def left(ledger: Ledger) -> tuple[float, float]:
-    return ledger.remaining("trusted").epsilon, ledger.remaining("local").epsilon
-
-
-def test_each_group_is_charged_its_own(rows: Path, ledger: Ledger) -> None:
-    found = release_mean(rows, replace(STUDY, trusted_guarantee=PureDP(0.25)), COLUMNS, ledger=ledger)
-    assert left(ledger) == (0.75, 0.0)
-    assert len(found.receipt.ledger_entries) == 2
-    assert [e.state for e in ledger.history()] == ["spent", "spent"]
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"), [("tcm-only", (0.0, 1.0)), ("lm-only", (1.0, 0.0)), ("full-lm", (0.0, 0.0))]
-)
-def test_only_those_who_took_part_are_charged(
-    rows: Path, ledger: Ledger, name: EstimatorName, expected: tuple[float, float]
-) -> None:
-    release_mean(rows, replace(STUDY, rule=Rule(name)), COLUMNS, ledger=ledger)
-    assert left(ledger) == expected
 
 
 @pytest.mark.parametrize("rule", ["everyone", "alike"])  # of which the second goes by the groups' sizes
@@ -173,110 +104,6 @@ def test_without_budget_nothing_is_read(
     assert refused.value.exit_code == 3
     assert refused.value.__context__ is None, "the file was tried before"
     assert len(ledger.history()) == before
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        None,
-        "",
-        "pay,trust,report\n",
-        "pay,trust,report\n5,nobody,\n",
-        "pay,trust,report\n5,trusted,\n,local,1e99\n",
-        "salary,trust,report\n5,trusted,\n",
-    ],
-)
-def test_a_bad_file_leaves_the_budget_unspent(tmp_path: Path, ledger: Ledger, text: str | None) -> None:
-    path = tmp_path / "rows.csv"
-    if text is not None:
-        path.write_text(text)
-    with pytest.raises(InvalidInput):
-        release_mean(path, STUDY, COLUMNS, ledger=ledger)
-    assert left(ledger) == (1.0, 1.0)
-    assert [e.state for e in ledger.history()] == ["void"]  # reports are charged when they have been read
-
-
-def test_a_look_at_rows_that_cannot_be_read_is_charged(tmp_path: Path, ledger: Ledger) -> None:
-    path = tmp_path / "rows.csv"
-    path.write_bytes(b"pay,trust,report\n\xff\xfe,trusted,\n")
-    with pytest.raises(UnusableRows):
-        release_mean(path, STUDY, COLUMNS, ledger=ledger)
-    assert ledger.remaining("trusted").epsilon == 0.0
-    assert ledger.history()[0].state == "refused"
-
-
-def test_reports_are_charged_once(rows: Path, tmp_path: Path) -> None:
-    ledger = Ledger.create(tmp_path / "two.ledger", {"trusted": PureDP(2.0), "local": PureDP(1.0)})
-    for expected in (1.0, 0.0):
-        release_mean(rows, STUDY, COLUMNS, ledger=ledger, collection="this year")
-        assert left(ledger) == (expected, 0.0)
-
-
-def test_other_draws_of_the_same_people_are_charged_again(collect: Maker, tmp_path: Path) -> None:
-    ledger = Ledger.create(tmp_path / "two.ledger", {"trusted": PureDP(2.0), "local": PureDP(1.0)})
-    first, second = collect(seed=4), collect(seed=5)
-    for file in (first, first):
-        release_mean(file, replace(STUDY, rule=Rule("lm-only")), COLUMNS, ledger=ledger)
-    with pytest.raises(BudgetExceeded, match="local"):
-        release_mean(second, replace(STUDY, rule=Rule("lm-only")), COLUMNS, ledger=ledger)
-
-
-def test_delta_is_charged_too(rows: Path, tmp_path: Path) -> None:
-    promise = ApproxDP(1.0, 1e-6)
-    ledger = Ledger.create(tmp_path / "d.ledger", {"trusted": promise, "local": promise})
-    study = MeanStudy(BOUNDS, promise, noise="gaussian")
-    release_mean(rows, study, COLUMNS, ledger=ledger)
-    assert (ledger.remaining("trusted").epsilon, ledger.remaining("trusted").delta) == (0.0, 0.0)
-    # The devices' randomiser is purely private: it spends no delta.
-    assert (ledger.remaining("local").epsilon, ledger.remaining("local").delta) == (0.0, 1e-6)
-    pure = Ledger.create(tmp_path / "p.ledger", {"trusted": PureDP(9.0), "local": PureDP(9.0)})
-    with pytest.raises(BudgetExceeded, match="delta"):
-        release_mean(rows, study, COLUMNS, ledger=pure)
-
-
-def test_a_ledger_without_the_group_is_refused(rows: Path, tmp_path: Path) -> None:
-    ledger = Ledger.create(tmp_path / "other.ledger", {"staff": PureDP(1.0)})
-    with pytest.raises(LedgerProblem, match="trusted"):
-        release_mean(rows, STUDY, COLUMNS, ledger=ledger)
-
-
-@pytest.mark.parametrize("second", [MeanStudy(BOUNDS, PureDP(4.0)), MeanStudy(Bounds(0, 50_000), PureDP(1.0))])
-def test_other_reports_are_another_charge(collect: Maker, tmp_path: Path, second: MeanStudy) -> None:
-    ledger = Ledger.create(tmp_path / "two.ledger", {"trusted": PureDP(9.0), "local": PureDP(9.0)})
-    release_mean(collect(), STUDY, COLUMNS, ledger=ledger)
-    before = ledger.remaining("local").epsilon
-    try:
-        release_mean(collect(study=second), second, COLUMNS, ledger=ledger)
-    except (InvalidInput, LedgerProblem):
-        return  # a refusal is as good
-    assert ledger.remaining("local").epsilon == before - second.guarantee.epsilon
-
-
-# --- what was real ----------------------------------------------------------------------------------------------------
-
-
-def test_secure_unless_asked_otherwise(rows: Path) -> None:
-    found = release_mean(rows, STUDY, COLUMNS)
-    assert not found.simulated
-    assert found.receipt.randomness == secure().label
-    assert release_mean(rows, STUDY, COLUMNS).trusted != found.trusted
-
-
-def test_a_seed_is_told(rows: Path) -> None:
-    first, again = (release_mean(rows, STUDY, COLUMNS, rng=seeded(5)) for _ in range(2))
-    assert first.facts["unbiased"] == pytest.approx(again.facts["unbiased"], rel=1e-12)
-    assert first.simulated
-    assert "simulation" in first.receipt.randomness
-
-
-def test_simulated_devices_are_told(collect: Maker) -> None:
-    path = collect(raw=True)
-    found = release_mean(path, STUDY, COLUMNS, simulate_local=True)
-    assert found.simulated
-    assert any("SIMULATION" in line for line in found.receipt.assumes)
-    assert abs(found.facts["unbiased"] - TRUTH) < 6 * standard_error(found)
-    with pytest.raises(UnusableRows, match="`report"):  # raw values are not taken for reports
-        release_mean(path, STUDY, COLUMNS)
 
 
 # --- estimate only ----------------------------------------------------------------------------------------------------
@@ -406,9 +233,3 @@ def test_the_adaptive_release_claims_nothing_for_local_people(rows: Path) -> Non
     promise = viewer_promise(release_mean(rows, STUDY, COLUMNS), "local")
     assert promise.budget == PureDP(1.0)
     assert "no amplification" in promise.note
-
-
-@pytest.mark.parametrize("level", [0.0, 1.0, math.nan])
-def test_the_level_is_checked_before_anything_else(level: float) -> None:
-    with pytest.raises(InvalidInput, match="`level`"):
-        replace(STUDY, level=level)

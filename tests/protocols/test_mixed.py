@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from tests.protocols.batches import run, taken_at_a_word
+from tests.protocols.batches import run
 
 from hybridp.bench.planning import plan_mean
 from hybridp.bench.shuffling import plan_groups
@@ -115,31 +115,6 @@ def released(folder: Path, *more: object) -> dict[str, object]:
     return found
 
 
-def test_a_batch_in_a_file_is_its_reports_and_nothing_else(folder: Path) -> None:
-    with (folder / "one-batch.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert set(rows[0]) == {"pay", "report", "report_mechanism", "report_batch"}
-    assert {row["pay"] for row in rows} == {""}
-    assert len({row["report_batch"] for row in rows}) == 1
-    sent = [float(row["report"]) for row in rows]
-    assert len(sent) == 350
-    assert sent == sorted(sent)  # the order of a set
-    own = Mixing.planned(ApproxDP(1.0, 1e-4), 300).epsilon
-    assert rows[0]["report_mechanism"].startswith(f"piecewise(epsilon={own},")
-    told = CliRunner().invoke(
-        cli, ["randomise", "mean", str(folder / "one.csv"), *WHAT, *MIX, "--keep", "who", "--out", "x.csv"]
-    )
-    assert told.exit_code != 0
-
-
-def test_a_batch_that_does_not_name_its_mechanism_is_taken_at_a_word_that_the_receipt_repeats(
-    folder: Path, tmp_path: Path
-) -> None:
-    taken_at_a_word(
-        folder / "one-batch.csv", tmp_path, "release", "mean", folder / "reports.csv", *WHAT, *MIX, "--trust", "trust"
-    )
-
-
 def test_a_release_from_files_charges_and_promises_every_batch(folder: Path, tmp_path: Path) -> None:
     document = released(folder, "--ledger", tmp_path / "ledger.db", "--level", "0.9999999")
     found = sole(document)
@@ -166,29 +141,6 @@ def test_a_release_from_files_charges_and_promises_every_batch(folder: Path, tmp
     again = release_mean(folder / "reports.csv", study, columns, mixed=[folder / "one-batch.csv"])
     assert again.facts["shuffled"] is not None
     assert sum(again.people.values()) == 1550
-
-
-def test_a_batch_counts_once_and_needs_its_mixer(folder: Path, tmp_path: Path) -> None:
-    study = MeanStudy(BOUNDS, PureDP(1.0), mixing=Mixing.planned(ApproxDP(1.0, 1e-4), 300))
-    columns, batch = curating.Columns("pay", "trust", missing="middle"), folder / "one-batch.csv"
-    (tmp_path / "weaker.csv").write_text(batch.read_text().replace("(epsilon=", "(epsilon=1"))
-    lines = batch.read_text().splitlines()
-    (tmp_path / "part.csv").write_text("\n".join(lines[:40]))  # some of the same reports, which nothing else tells
-    other = (folder / "two-batch.csv").read_text().splitlines()
-    (tmp_path / "both.csv").write_text("\n".join([*other, *lines[1:9]]))
-    cut = [line.rsplit(",", 1)[0] for line in lines]
-    (tmp_path / "nameless.csv").write_text("\n".join(cut))
-    for asked, batches, said in (
-        (study, [batch, batch], "every batch once"),
-        (study, [batch, tmp_path / "part.csv"], "every batch once"),
-        (study, [batch, tmp_path / "both.csv"], "one name of the batch.* 2 names"),
-        (study, [tmp_path / "nameless.csv"], "one name of the batch.* none"),
-        (MeanStudy(BOUNDS, PureDP(1.0)), [batch], "least size of a batch"),
-        (study, [tmp_path / "weaker.csv"], "must name the mechanism"),
-        (replace(study, mixing=Mixing.planned(ApproxDP(1.0, 1e-4), 320)), [batch], "--batch that the dev.*--batch 320"),
-    ):
-        with pytest.raises(InvalidInput, match=said):
-            release_mean(folder / "reports.csv", asked, columns, mixed=batches)
 
 
 def declared(where: Path, more: str = "", mixer: str = "[mixer]\nbatch = 300\ndelta = 1e-4\n") -> Path:
@@ -289,28 +241,6 @@ def test_a_tally_pays_for_no_batch(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="without a tally"):
         release_mean(tmp_path / "trusted.csv", study, columns, **asked)
     assert {account.spent.epsilon for account in ledger.accounts()} == {0.0}
-
-
-def test_a_table_that_holds_more_than_reports_was_not_mixed(folder: Path, tmp_path: Path) -> None:
-    """Beside somebody's name a report is not mixed, and the receipt must not say so."""
-    study = MeanStudy(BOUNDS, PureDP(1.0), mixing=Mixing.planned(ApproxDP(1.0, 1e-4), 300))
-    with (folder / "one-batch.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    named = tmp_path / "named.csv"
-    with named.open("w", newline="") as file:
-        writer = csv.DictWriter(file, [*rows[0], "who"])
-        writer.writeheader()
-        writer.writerows([row | {"who": f"person {i}"} for i, row in enumerate(rows)])
-    columns = curating.Columns("pay", "trust", missing="middle")
-    with pytest.raises(InvalidInput, match=r"nothing but reports.*1 more column") as refused:
-        release_mean(folder / "reports.csv", study, columns, mixed=[named])
-    assert "who" not in str(refused.value).split()  # without a header it could be somebody's data
-    # Nor is a report beside the value that it stands for, in a column that a batch leaves empty.
-    named.write_text((folder / "one-batch.csv").read_text().replace("\n,", "\n0.71717,", 1))
-    assert "\n0.71717," in named.read_text()
-    with pytest.raises(InvalidInput, match=r"nothing in `pay`.*a value") as refused:
-        release_mean(folder / "reports.csv", study, columns, mixed=[named])
-    assert "71717" not in str(refused.value)
 
 
 def test_a_plan_of_three_groups(folder: Path) -> None:

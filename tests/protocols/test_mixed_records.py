@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.protocols.batches import run, taken_at_a_word
+from tests.protocols.batches import run
 
 from hybridp.bench.heavy_plan import plan_heavy, zipf
 from hybridp.bench.shuffling import plan_record_groups
@@ -24,7 +24,7 @@ from hybridp.protocols.heavy import HeavyStudy, invitation, mixed_invitation
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.heavy import HeadList, counting_noise
 from hybridp.public.messages import SlotReports
-from hybridp.public.shuffling import Mixing, central_epsilon
+from hybridp.public.shuffling import Mixing
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.release.result import sole
 
@@ -102,76 +102,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return here
 
 
-def slots_of(folder: Path) -> int:
-    return files.read_invitation(folder / "invite.json")[0]
-
-
-def test_a_batch_that_does_not_name_its_mechanism_is_taken_at_a_word_that_the_receipt_repeats(
-    folder: Path, tmp_path: Path
-) -> None:
-    taken_at_a_word(
-        folder / "one-batch.csv",
-        tmp_path,
-        "release",
-        "heavy-hitters",
-        folder / "slots.csv",
-        "--invite",
-        folder / "invite.json",
-    )
-
-
-def test_a_release_from_files_charges_and_promises_every_batch(folder: Path) -> None:
-    asked = ["release", "heavy-hitters", folder / "slots.csv", "--invite", folder / "invite.json"]
-    batches = ["--mixed", folder / "one-batch.csv", "--mixed", folder / "two-batch.csv"]
-    document = json.loads(run(*asked, *batches, "--ledger", folder / "ledger.db", "--level", "0.9999999", "--json"))
-    found, k = sole(document), slots_of(folder)
-    assert {name: part["people"] for name, part in found["groups"].items()} == {
-        "trusted": 1500, "local": 1300, "shuffled": 400,
-    }  # fmt: skip
-    for (name,), low, high in zip(found["records"], *found["interval"], strict=True):
-        assert low <= TRUE[int(name[1:])] <= high
-    lines = [(p["epsilon"], p["delta"]) for p in document["receipt"]["promises"] if p["group"] == "shuffled"]
-    assert lines == [(OWN, 0.0), (central_epsilon(350, OWN, 1e-5, k=k), 1e-5), (OWN, 0.0)]
-    assert any("one report, in one batch" in said for said in document["receipt"]["assumes"])  # which no file shows
-    spent = {account.people: account.spent.epsilon for account in Ledger.open(folder / "ledger.db").accounts()}
-    assert spent == {"trusted": 2.0, "local": 2.0, "shuffled": pytest.approx(OWN)}
-    again = json.loads(run(*asked, *batches, "--ledger", folder / "ledger.db", "--json"))  # the same reports, for free
-    assert sole(again)["estimate"] == found["estimate"]
-    alone = json.loads(run(*asked[:2], "--invite", folder / "invite.json", *batches, "--json"))  # nobody local
-    assert sole(alone)["groups"]["local"]["people"] == 0
-    assert {p["group"] for p in alone["receipt"]["promises"]} == {"trusted", "shuffled"}
-
-
-def test_a_batch_counts_once_needs_its_mixer_and_its_own_reports(folder: Path, tmp_path: Path) -> None:
-    batch, invite = folder / "one-batch.csv", folder / "invite.json"
-    lines = batch.read_text().splitlines()
-    (tmp_path / "part.csv").write_text("\n".join(lines[:40]))
-    (tmp_path / "named.csv").write_text("\n".join([f"who,{lines[0]}", *(f"{i},{x}" for i, x in enumerate(lines[1:]))]))
-    for batches, said in (
-        ([batch, batch], "every batch once"),
-        ([batch, tmp_path / "part.csv"], "every batch once"),
-        ([tmp_path / "named.csv"], "nothing but reports"),
-        ([folder / "slots.csv"], "must hold `k-rr"),  # local reports: less is kept of mixed ones
-    ):
-        with pytest.raises(InvalidInput, match=said):
-            files.combine_reports(folder / "slots.csv", invite, mixed=batches)
-    with pytest.raises(InvalidInput, match="must hold `k-rr"):  # and mixed reports are no local ones
-        files.combine_reports(batch, invite)
-    tally = SlotTally.empty(files.read_invitation(invite)[1], slots_of(folder), "heavy-hitters")
-    with pytest.raises(InvalidInput, match="without a tally"):
-        files.combine_reports(None, invite, tally=tally, mixed=[batch])
-    plain = files.write_invitation(
-        folder / "people.csv", HeavyStudy(ApproxDP(2.0, 1e-5), depth=1),
-        files.RecordColumns("id", ("query",), "trust"), tmp_path / "plain.json",
-    )  # fmt: skip
-    assert len(plain.head) >= 2
-    with pytest.raises(InvalidInput, match="states a mixer"):
-        files.combine_reports(folder / "slots.csv", tmp_path / "plain.json", mixed=[batch])
-    assert "states a mixer" in run("randomise", "heavy-hitters", folder / "one.csv", *WHO, "--invite",
-                                   tmp_path / "plain.json", "--epsilon", 9, "--mixed", "--out",
-                                   tmp_path / "x.csv", code=1)  # fmt: skip
-
-
 def declared(where: Path, epsilon: float = 2.0, columns: str = '["query"]') -> Path:
     mixer = "[mixer]\nbatch = 300\ndelta = 1e-5\n"
     people = '[people]\ncolumn = "id"\ntrusted = 1500\nlocal = 1300\nshuffled = 400\n'
@@ -241,3 +171,10 @@ def test_devices_and_the_release_refuse_an_invitation_to_another_study(folder: P
         assert "must be to this question" in run(*asked, "--out", out, code=1)
     run("randomise", tmp_path / "points2.01.toml", tmp_path / "points.csv", "--invite", tmp_path / "map.json",
         "--out", out)  # fmt: skip
+
+
+def test_a_tally_pays_for_no_batch(folder: Path) -> None:
+    slots, invited = files.read_invitation(folder / "invite.json")[:2]
+    tally = SlotTally.empty(invited, slots, "heavy-hitters")
+    with pytest.raises(InvalidInput, match="without a tally"):
+        files.combine_reports(None, folder / "invite.json", tally=tally, mixed=[folder / "one-batch.csv"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from dataclasses import replace
@@ -10,16 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.protocols.batches import refused, run, taken_at_a_word
+from tests.protocols.batches import refused, run
 
 from hybridp.bench.shuffling import plan_share_groups
 from hybridp.blend.shares import Told, blend_shares
-from hybridp.curator.mean import Columns
 from hybridp.errors import InvalidInput
-from hybridp.ledger import Ledger
 from hybridp.noise.oracles import oracle_reports
 from hybridp.protocols.mean_receipt import MixedReports
-from hybridp.protocols.shares import ShareStudy, choice, publish_shares, release_shares
+from hybridp.protocols.shares import ShareStudy, choice, publish_shares
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.oracles import Oracle, subset_selection, support_counts
 from hybridp.public.randomisers import k_randomised_response
@@ -27,7 +24,6 @@ from hybridp.public.shares import NoisyCounts, ShareReports, mixed_oracle, share
 from hybridp.public.shuffling import Mixing, central_epsilon, mixed_delta
 from hybridp.randomness import Randomness, seeded, synthetic_data_generator
 from hybridp.release.result import sole
-from hybridp.study import Study
 
 WAY, TRUE = choice("way", ["bus", "car", "walk"], missing="walk"), np.array([0.5, 0.3, 0.2])
 SIZES = {"trusted": 200, "shuffled": 1000, "local": 4000}
@@ -137,7 +133,6 @@ def test_it_is_as_precise_as_planned_and_each_group_counts_by_its_variance() -> 
 
 WHAT = ["--column", "way", "--options", "bus,car,walk", "--missing", "walk", "--epsilon", "1"]
 MIX = ["--batch", "300", "--shuffled-delta", "1e-4"]
-OWN = share_mixing(ApproxDP(1.0, 1e-4), 3, 300).epsilon
 
 
 @pytest.fixture(scope="module")
@@ -153,69 +148,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         run("randomise", "shares", here / f"{name}.csv", *WHAT, *MIX, "--out", here / f"{name}-batch.csv")
     run("randomise", "shares", here / "people.csv", *WHAT, "--trust", "trust", "--out", here / "reports.csv")
     return here
-
-
-def test_a_batch_in_a_file_is_its_reports_and_nothing_else(folder: Path) -> None:
-    with (folder / "one-batch.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert set(rows[0]) == {"way", "report", "report_mechanism", "report_batch"}
-    assert {row["way"] for row in rows} == {""}
-    assert len({row["report_batch"] for row in rows}) == 1
-    assert len(rows) == 350
-    assert [row["report"] for row in rows] == sorted(row["report"] for row in rows)  # the order of a set
-    assert rows[0]["report_mechanism"].startswith(f"k-rr(epsilon={OWN},options=3 ")
-    assert "`keep` must" in refused(
-        "randomise", "shares", folder / "one.csv", *WHAT, *MIX, "--keep", "who", "--out", "x"
-    )
-
-
-def test_a_batch_that_does_not_name_its_mechanism_is_taken_at_a_word_that_the_receipt_repeats(
-    folder: Path, tmp_path: Path
-) -> None:
-    taken_at_a_word(
-        folder / "one-batch.csv", tmp_path, "release", "shares", folder / "reports.csv", *WHAT, *MIX, "--trust", "trust"
-    )
-
-
-def test_a_release_from_files_charges_and_promises_every_batch(folder: Path, tmp_path: Path) -> None:
-    asked = ["release", "shares", folder / "reports.csv", *WHAT, *MIX, "--trust", "trust"]
-    batches = ["--mixed", folder / "one-batch.csv", "--mixed", folder / "two-batch.csv"]
-    document = json.loads(run(*asked, *batches, "--level", "0.9999999", "--ledger", tmp_path / "l", "--json"))
-    found = sole(document)
-    people = {name: part["people"] for name, part in found["groups"].items()}
-    assert people == {"trusted": 200, "local": 1000, "shuffled": 400}
-    assert all(low < p < high for low, p, high in zip(found["interval"][0], TRUE, found["interval"][1], strict=True))
-    lines = [(p["epsilon"], p["delta"]) for p in document["receipt"]["promises"] if p["group"] == "shuffled"]
-    assert lines == [(OWN, 0.0), (central_epsilon(350, OWN, 1e-4, k=3), 1e-4), (OWN, 0.0)]
-    ledger = Ledger.open(tmp_path / "l")
-    spent = {account.people: account.spent.epsilon for account in ledger.accounts()}
-    assert spent == {"trusted": 1.0, "local": 1.0, "shuffled": pytest.approx(OWN)}
-    assert "400 shuffled" in run(*asked, *batches)
-    without = json.loads(run(*asked, "--estimator", "tcm-only", *batches, "--json"))
-    assert "mixing" not in sole(without)
-    assert not [p for p in without["receipt"]["promises"] if p["group"] != "trusted"]
-
-
-def test_a_batch_counts_once_needs_its_mixer_and_its_own_reports(folder: Path) -> None:
-    mixing = share_mixing(ApproxDP(1.0, 1e-4), 3, 300)
-    study, batch = ShareStudy(WAY, PureDP(1.0), mixing=mixing), folder / "one-batch.csv"
-    (folder / "part.csv").write_text("\n".join(batch.read_text().splitlines()[:40]))  # some of the same reports
-    for asked, batches, said in (
-        (study, [batch, batch], "every batch once"),
-        (study, [batch, folder / "part.csv"], "every batch once"),
-        (replace(study, mixing=None), [batch], "least size of a batch"),
-        (replace(study, mixing=replace(mixing, epsilon=1.5)), [batch], "must name the mechanism"),
-    ):
-        with pytest.raises(InvalidInput, match=said):
-            release_shares(folder / "reports.csv", asked, Columns("way", "trust"), mixed=batches)
-    lines = batch.read_text().splitlines()
-    (folder / "named.csv").write_text("\n".join([f"who,{lines[0]}", *(f"{i},{x}" for i, x in enumerate(lines[1:]))]))
-    (folder / "two-names.csv").write_text("\n".join([*lines[:-1], lines[-1][:-16] + "0" * 16]))
-    for name, said in (("named.csv", "nothing but reports"), ("two-names.csv", "one name of the batch")):
-        with pytest.raises(InvalidInput, match=said):
-            release_shares(folder / "reports.csv", study, Columns("way", "trust"), mixed=[folder / name])
-    for more, said in ((["--mixed", batch], "--batch"), (["--by", "who", "--categories", "a,b", *MIX], "one choice")):
-        assert said in refused("release", "shares", folder / "reports.csv", *WHAT, "--trust", "trust", *more)
 
 
 def test_bins_of_a_number_are_mixed_too_and_a_simulated_batch_says_so(folder: Path, tmp_path: Path) -> None:
@@ -252,23 +184,3 @@ def test_a_plan_of_three_groups() -> None:
     assert "so many local people" in " ".join(run(*asked, "--shuffled-delta", "1e-6").split())
     for more, said in (([], "shuffled-delta"), (["--several", "2"], "--several"), (["--batch", "1"], "batch")):
         assert said in refused(*asked, *more)
-
-
-def test_a_declared_study_of_shares_has_three_groups(folder: Path, tmp_path: Path) -> None:
-    asked = 'name = "way"\nkind = "choice"\noptions = ["bus", "car", "walk"]\nmissing = "walk"\n'
-    mixer = "[mixer]\nbatch = 300\ndelta = 1e-4\n[people]\ntrusted = 200\nlocal = 1000\nshuffled = 400\n"
-    study = tmp_path / "study.toml"
-    study.write_text(f'title = "t"\ntrust = "trust"\npromise = 1.0\n{mixer}[[questions]]\n{asked}')
-    found = sole(json.loads(run("plan", study, "--json")))["predicted"]["shuffled"]
-    mixing = share_mixing(ApproxDP(1.0, 1e-4), 3, 300)
-    noise, oracle = ShareStudy(WAY, PureDP(1.0)).count_noise, ShareStudy(WAY, PureDP(1.0)).invite.oracle
-    three = plan_share_groups(200, 400, 1000, [1 / 3] * 3, noise, oracle, mixing, by_people=True)
-    assert found["rmse_population"] == pytest.approx(three.rmse.tolist())
-    assert "A move is worth" in str(Study.read(study).plan())
-    run("randomise", study, folder / "one.csv", "--mixed", "--out", tmp_path / "batch.csv")
-    release = ["release", study, folder / "reports.csv", "--mixed", tmp_path / "batch.csv", "--ledger", tmp_path / "l"]
-    document = json.loads(run(*release, "--json"))
-    lines = [p["epsilon"] for p in document["receipt"]["promises"] if p["group"] == "shuffled"]
-    assert lines == [central_epsilon(350, OWN, 1e-4, k=3), OWN]
-    spent = {account.people: account.spent.epsilon for account in Ledger.open(tmp_path / "l").accounts()}
-    assert spent == {"trusted": 1.0, "local": 1.0, "shuffled": pytest.approx(OWN)}

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import math
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.protocols.batches import run, taken_at_a_word
+from tests.protocols.batches import run
 
 from hybridp.bench.shuffling import plan_vector_groups
 from hybridp.blend.mean import Rule
@@ -19,16 +17,14 @@ from hybridp.curator import vector as curating
 from hybridp.curator.vector import VectorColumns
 from hybridp.device.mean import reach_reports
 from hybridp.errors import InvalidInput
-from hybridp.ledger import Ledger
 from hybridp.protocols.mean_receipt import MixedReports
 from hybridp.protocols.vector import VectorStudy, publish_vector_mean, release_vector_mean
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.shuffling import Mixing, central_epsilon
+from hybridp.public.shuffling import Mixing
 from hybridp.public.sums import column_sums
 from hybridp.public.trust import TrustRule
 from hybridp.public.vector import VectorBounds, VectorInvite, VectorReportSums
 from hybridp.randomness import Randomness, seeded, synthetic_data_generator
-from hybridp.release.result import sole
 
 BOUNDS, NAMES = VectorBounds.of([0, 0], [1, 100]), ("a", "b")
 TRUE = np.array([2 / 7, 400 / 7])
@@ -88,7 +84,6 @@ def test_it_is_as_precise_as_planned_and_each_group_counts_by_its_variance() -> 
 
 WHAT = ["--columns", "a", "b", "--missing", "middle", "--lower", "0", "--upper", "1", "100", "--epsilon", "1"]
 MIX = ["--batch", "300", "--shuffled-delta", "1e-4"]
-OWN = Mixing.planned(ApproxDP(1.0, 1e-4), 300).epsilon
 
 
 @pytest.fixture(scope="module")
@@ -104,97 +99,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         run("randomise", "vector-mean", here / f"{name}.csv", *WHAT, *MIX, "--out", here / f"{name}-batch.csv")
     run("randomise", "vector-mean", here / "people.csv", *WHAT, "--trust", "trust", "--out", here / "reports.csv")
     return here
-
-
-def test_a_batch_in_a_file_is_its_reports_and_nothing_else(folder: Path) -> None:
-    with (folder / "one-batch.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert set(rows[0]) == {"a", "b", "a_report", "b_report", "report_mechanism", "report_batch"}
-    assert {row["a"] + row["b"] for row in rows} == {""}
-    assert len({row["report_batch"] for row in rows}) == 1
-    sent = [tuple(float(row[name] or math.inf) for name in ("a_report", "b_report")) for row in rows]
-    assert len(sent) == 350
-    assert sent == sorted(sent)  # the order of a set
-    assert f"epsilon={OWN}," in rows[0]["report_mechanism"]
-    keep = ["--keep", "who", "--out", folder / "x.csv"]
-    assert "`keep` must" in run("randomise", "vector-mean", folder / "one.csv", *WHAT, *MIX, *keep, code=1)
-
-
-def test_a_batch_that_does_not_name_its_mechanism_is_taken_at_a_word_that_the_receipt_repeats(
-    folder: Path, tmp_path: Path
-) -> None:
-    taken_at_a_word(
-        folder / "one-batch.csv",
-        tmp_path,
-        "release",
-        "vector-mean",
-        folder / "reports.csv",
-        *WHAT,
-        *MIX,
-        "--trust",
-        "trust",
-    )
-
-
-def test_a_release_from_files_charges_and_promises_every_batch(folder: Path, tmp_path: Path) -> None:
-    asked = ["release", "vector-mean", folder / "reports.csv", *WHAT, *MIX, "--trust", "trust"]
-    batches = ["--mixed", folder / "one-batch.csv", "--mixed", folder / "two-batch.csv"]
-    document = json.loads(run(*asked, *batches, "--level", "0.9999999", "--ledger", tmp_path / "l", "--json"))
-    found = sole(document)
-    people = {name: part["people"] for name, part in found["groups"].items()}
-    assert people == {"trusted": 200, "local": 1000, "shuffled": 400}
-    assert all(low < x < high for low, x, high in zip(found["interval"][0], TRUE, found["interval"][1], strict=True))
-    lines = [(p["epsilon"], p["delta"]) for p in document["receipt"]["promises"] if p["group"] == "shuffled"]
-    assert lines == [(OWN, 0.0), (central_epsilon(350, OWN, 1e-4), 1e-4), (OWN, 0.0)]
-    assert any("one report, in one batch" in said for said in document["receipt"]["assumes"])  # which no file shows
-    spent = {account.people: account.spent.epsilon for account in Ledger.open(tmp_path / "l").accounts()}
-    assert spent == {"trusted": 1.0, "local": 1.0, "shuffled": pytest.approx(OWN)}
-    assert "shuffled" in run(*asked, *batches)
-    without = json.loads(run(*asked, "--estimator", "tcm-only", *batches, "--json"))
-    assert "mixing" not in sole(without)
-    assert not [p for p in without["receipt"]["promises"] if p["group"] != "trusted"]
-
-
-def test_a_batch_counts_once_needs_its_mixer_and_its_own_reports(folder: Path, tmp_path: Path) -> None:
-    study = VectorStudy(BOUNDS, PureDP(1.0), mixing=Mixing.planned(ApproxDP(1.0, 1e-4), 300))
-    batch, lines = folder / "one-batch.csv", (folder / "one-batch.csv").read_text().splitlines()
-    (tmp_path / "part.csv").write_text("\n".join(lines[:100]))  # some of the same reports
-    (tmp_path / "named.csv").write_text("\n".join([f"who,{lines[0]}", *(f"{i},{x}" for i, x in enumerate(lines[1:]))]))
-    (tmp_path / "known.csv").write_text("\n".join([*lines[:-1], lines[-1].replace(",", ",3.5", 1)]))
-    weaker = replace(study, mixing=replace(study.mixing, epsilon=OWN + 0.5))
-    for asked, batches, said in (
-        (study, [batch, batch], "every batch once"),
-        (study, [batch, tmp_path / "part.csv"], "every batch once"),
-        (study, [tmp_path / "named.csv"], "nothing but reports"),
-        (study, [tmp_path / "known.csv"], "nothing in `a`, `b`"),
-        (replace(study, mixing=None), [batch], "least size of a batch"),
-        (weaker, [batch], "must name the mechanism"),
-    ):
-        with pytest.raises(InvalidInput, match=said):
-            release_vector_mean(
-                folder / "reports.csv", asked, VectorColumns(NAMES, "trust", missing="middle"), mixed=batches
-            )
-
-
-def test_a_plan_and_a_declared_study_have_three_groups(folder: Path, tmp_path: Path) -> None:
-    asked = ["plan", "vector-mean", *WHAT[:3], *WHAT[5:], "--n", "10_000", "--opt-in", "0.01", "--shuffled", "0.3"]
-    found = sole(json.loads(run(*asked, "--shuffled-delta", "1e-4", "--batch", "300", "--json")))["predicted"]
-    assert found["shuffled"]["people"] == {"trusted": 100, "shuffled": 3000, "local": 6900}
-    assert "so many local people" in " ".join(run(*asked, "--shuffled-delta", "1e-4").split())
-    study = tmp_path / "study.toml"
-    mixer = "[mixer]\nbatch = 300\ndelta = 1e-4\n[people]\ntrusted = 100\nlocal = 6900\nshuffled = 3000\n"
-    vector = 'name = "v"\nkind = "vector"\ncolumns = ["a", "b"]\nmissing = "middle"\nlower = 0\nupper = [1, 100]\n'
-    study.write_text(f'title = "t"\ntrust = "trust"\npromise = 1.0\n{mixer}[[questions]]\n{vector}')
-    planned = json.loads(run("plan", study, "--json"))["questions"]["v"]["mean"]["predicted"]
-    assert planned["shuffled"] == found["shuffled"]
-    assert "one more shuffled" in run("plan", study)
-    run("randomise", study, folder / "one.csv", "--mixed", "--out", tmp_path / "batch.csv")
-    release = ["release", study, folder / "reports.csv", "--mixed", tmp_path / "batch.csv", "--ledger", tmp_path / "l"]
-    document = json.loads(run(*release, "--json"))
-    lines = [p["epsilon"] for p in document["receipt"]["promises"] if p["group"] == "shuffled"]
-    assert lines == [central_epsilon(350, OWN, 1e-4), OWN]
-    spent = {account.people: account.spent.epsilon for account in Ledger.open(tmp_path / "l").accounts()}
-    assert spent == {"trusted": 1.0, "local": 1.0, "shuffled": pytest.approx(OWN)}
 
 
 def test_a_tally_pays_for_no_batch(folder: Path, tmp_path: Path) -> None:

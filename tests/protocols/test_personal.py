@@ -14,14 +14,13 @@ from scipy import stats
 from hybridp.curator.mean import Columns
 from hybridp.curator.sources import Source
 from hybridp.device.mean import randomise_own
-from hybridp.errors import BudgetExceeded, InvalidInput, UnusableRows
+from hybridp.errors import BudgetExceeded, InvalidInput
 from hybridp.ledger import Ledger
 from hybridp.protocols.mean import release_mean
 from hybridp.protocols.personal import (
     ACCOUNTS,
     PERSONAL_ESTIMATORS,
     PersonalStudy,
-    simulate_reports,
 )
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
@@ -58,16 +57,6 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def release(path: Path, study: PersonalStudy = STUDY, seed: int = 1, **options: Any) -> Release:
     return release_mean(Source(path, public="eps"), study, COLUMNS, epsilon="eps", rng=seeded(seed), **options)
-
-
-def test_the_estimate_is_near_the_truth(rows: Path) -> None:
-    found = release(rows)
-    half = (found.high - found.low) / 2
-    assert abs(found.facts["unbiased"] - TRUTH) < 3 * half < 30
-    assert found.people == {"trusted": TRUSTED, "local": LOCAL}
-    assert found.facts["sd_estimate"] == pytest.approx(20, rel=0.3)
-    assert found.p_value is not None
-    assert found.p_value > 1e-4
 
 
 @pytest.mark.parametrize("name", PERSONAL_ESTIMATORS[2:])
@@ -141,16 +130,6 @@ def test_only_local_people(tmp_path: Path) -> None:
     )  # reports are private already: no noise is added
 
 
-def test_only_trusted_people_need_no_column_of_reports(tmp_path: Path) -> None:
-    path = tmp_path / "rows.csv"
-    path.write_text("pay,trust,eps\n" + "40,trusted,3\n" * 500)
-    found = release(path)
-    assert (found.facts["weight"], found.people["local"]) == (1.0, 0)
-    path.write_text("pay,trust,eps\n40,trusted,3\n,local,3\n")
-    with pytest.raises(UnusableRows, match="no column holds their reports"):
-        release(path)
-
-
 def test_a_stated_sd_is_used_and_nothing_is_learned(rows: Path) -> None:
     found = release(rows, replace(STUDY, sd=20.0))
     assert found.facts["sd_estimate"] is None
@@ -165,31 +144,6 @@ def test_the_interval_is_never_turned_round(tmp_path: Path) -> None:
     found = [release(path, seed=seed) for seed in range(25)]
     assert all(0 <= f.low <= f.high <= 100 for f in found)
     assert any(not 0 <= f.facts["unbiased"] <= 100 for f in found)
-
-
-# --- simulated reports ---
-
-
-def test_a_trial_from_raw_rows_is_marked(tmp_path: Path) -> None:
-    rows = zip(PAY.tolist(), EPS.tolist(), strict=True)
-    lines = [f"{x!r},{'trusted' if i < TRUSTED else 'local'},{e!r}\n" for i, (x, e) in enumerate(rows)]
-    raw = tmp_path / "raw.csv"
-    raw.write_text("pay,trust,eps\n" + "".join(lines))
-    out = tmp_path / "trial.csv"
-    simulate_reports(raw, COLUMNS, "eps", BOUNDS, out, rng=seeded(3))
-    text = out.read_text()
-    assert text.count(f"{own_epsilon_text(BOUNDS, ('pay',))} SIMULATED") == LOCAL
-    found = release_mean(Source(out, public="eps"), STUDY, COLUMNS, epsilon="eps")
-    assert found.simulated
-    assert "local reports simulated" in found.receipt.randomness
-    assert abs(found.facts["unbiased"] - TRUTH) < 1.6 * (found.high - found.low)
-
-
-def test_reports_of_another_mechanism_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "rows.csv"
-    path.write_text("pay,trust,eps,report,report_mechanism\n1,trusted,1,,\n,local,1,50,dithered(epsilon=1.0)\n")
-    with pytest.raises(UnusableRows, match="report_mechanism"):
-        release(path)
 
 
 # --- the ledger ---
@@ -222,19 +176,6 @@ def test_shares_of_everybodys_own_epsilon_add_up(rows: Path, ledger: Ledger) -> 
 def test_only_those_who_take_part_are_charged(rows: Path, ledger: Ledger) -> None:
     release(rows, replace(STUDY, estimator="adpm"), ledger=ledger)
     assert left(ledger) == (0.0, 1.0)
-
-
-def test_what_fails_is_not_charged_and_without_budget_nothing_is_read(
-    tmp_path: Path, rows: Path, ledger: Ledger
-) -> None:
-    bad = tmp_path / "bad.csv"
-    bad.write_text("pay,trust,eps,report\n1,friend,1,\n")
-    with pytest.raises(UnusableRows):
-        release(bad, ledger=ledger)
-    assert left(ledger) == (1.0, 1.0)
-    release(rows, ledger=ledger)
-    with pytest.raises(BudgetExceeded):
-        release(bad, ledger=ledger)
 
 
 # --- bad input ---

@@ -14,13 +14,11 @@ import pytest
 
 from hybridp.blend.tally import MeanTally
 from hybridp.curator.mean import Columns
-from hybridp.curator.sources import Source
 from hybridp.curator.vector import VectorColumns
 from hybridp.device.mean import randomise_many
-from hybridp.errors import BudgetExceeded, InvalidInput, UnusablePublicRows
+from hybridp.errors import InvalidInput, UnusablePublicRows
 from hybridp.ledger import Ledger
 from hybridp.protocols.mean import MeanStudy, release_mean
-from hybridp.protocols.personal import ACCOUNTS, PersonalStudy, simulate_reports
 from hybridp.protocols.vector import VectorStudy, write_reports
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
@@ -64,17 +62,6 @@ def test_twenty_waves_under_one_name_are_not_charged_once(tmp_path: Path, ledger
             release_mean(wave(tmp_path / f"{i}.csv", i), STUDY, COLUMNS, ledger=ledger, collection="spring")
     assert ledger.remaining("local").epsilon == 4.0
     assert [e.state for e in ledger.history() if e.people == "trusted"] == ["spent"] + ["void"] * 19
-
-
-def test_without_a_name_every_wave_is_charged_and_none_twice(tmp_path: Path, ledger: Ledger) -> None:
-    files = [wave(tmp_path / f"{i}.csv", i) for i in range(6)]
-    for file in (*files[:5], *files[:5]):
-        release_mean(file, STUDY, COLUMNS, ledger=ledger)
-    assert ledger.remaining("local").epsilon == 0.0
-    assert len(set(local_entries(ledger))) == 5
-    with pytest.raises(BudgetExceeded, match="The local group"):
-        release_mean(files[5], STUDY, COLUMNS, ledger=ledger)
-    release_mean(files[0], STUDY, COLUMNS, ledger=ledger, collection="whatever it is called")
 
 
 def test_the_same_reports_in_another_order_and_format_are_the_same_set(tmp_path: Path, ledger: Ledger) -> None:
@@ -129,28 +116,6 @@ def test_a_trial_draws_new_reports_and_cannot_hide_them_under_a_name(tmp_path: P
         release_mean(raw, STUDY, COLUMNS, simulate_local=True, collection="spring")
 
 
-def test_waves_of_vectors_and_of_own_epsilons(tmp_path: Path) -> None:
-    raw = tmp_path / "raw.csv"
-    rows = [f"{i % 90},{i % 10},{0.5 + i % 2},{'trusted' if i < 20 else 'local'}" for i in range(80)]
-    raw.write_text("pay,score,own,trust\n" + "\n".join(rows) + "\n")
-    study, columns = VectorStudy(BOX, PureDP(1.0)), VectorColumns(("pay", "score"), "trust", missing="middle")
-    books = Ledger.create(tmp_path / "v.ledger", {"trusted": PureDP(9.0), "local": PureDP(2.0)})
-    own = Ledger.create(tmp_path / "o.ledger", {ACCOUNTS["trusted"]: PureDP(9.0), ACCOUNTS["local"]: PureDP(2.0)})
-    personal = PersonalStudy(STUDY.bounds)
-    for i in (1, 2):
-        vectors = tmp_path / f"v{i}.csv"
-        write_reports(raw, study.invite, columns, vectors, rng=secure())
-        numbers = tmp_path / f"n{i}.parquet"
-        simulate_reports(raw, COLUMNS, "own", STUDY.bounds, numbers, rng=secure())
-        for _ in range(2):
-            release_mean(vectors, study, columns, ledger=books)
-            release_mean(Source(numbers, public="own"), personal, COLUMNS, epsilon="own", ledger=own)
-        assert books.remaining("local").epsilon == own.remaining(ACCOUNTS["local"]).epsilon == 2.0 - i
-    write_reports(raw, study.invite, columns, tmp_path / "v3.csv", rng=secure())
-    with pytest.raises(BudgetExceeded):
-        release_mean(tmp_path / "v3.csv", study, columns, ledger=books)
-
-
 def test_the_digest_is_what_its_definition_says(tmp_path: Path, ledger: Ledger) -> None:
     """An independent computation: people, the exclusive or of reports in steps, the least and the largest."""
     file = wave(tmp_path / "a.csv", 4)
@@ -166,23 +131,6 @@ def test_the_digest_is_what_its_definition_says(tmp_path: Path, ledger: Ledger) 
 
 
 # --- reports of another promise, or another question ------------------------------------------------------------------
-
-
-def test_reports_that_name_no_mechanism_are_refused_or_assumed_aloud(tmp_path: Path, ledger: Ledger) -> None:
-    """Reports made at epsilon 8 got a receipt of epsilon 1."""
-    file = wave(tmp_path / "a.csv", 1, mechanism=False)
-    with pytest.raises(UnusablePublicRows, match=r"`report_mechanism` must name .*--assume-mechanism"):
-        release_mean(file, STUDY, COLUMNS, ledger=ledger)
-    assert ledger.remaining("trusted").epsilon == 50.0
-    assert ledger.remaining("local").epsilon == 5.0
-    found = release_mean(file, STUDY, COLUMNS, ledger=ledger, assume_mechanism=True)
-    assert found.to_dict()["receipt"]["assumed_mechanism"] == INVITE.text
-    assert f"ASSUMED, NOT CHECKED: local reports were made by {INVITE.text}" in str(found.receipt)
-    stated = release_mean(wave(tmp_path / "b.csv", 1), STUDY, COLUMNS, assume_mechanism=True)
-    assert stated.receipt.assumed_mechanism is None
-    other = MeanStudy(STUDY.bounds, PureDP(8.0))
-    with pytest.raises(UnusablePublicRows):  # what is stated is never assumed away
-        release_mean(wave(tmp_path / "c.csv", 1), other, COLUMNS, assume_mechanism=True)
 
 
 def test_reports_on_one_column_are_not_reports_on_another(tmp_path: Path) -> None:

@@ -81,19 +81,6 @@ def test_numbers_and_vectors_share_a_promise_and_a_file_of_reports(people: Path,
     assert list(dict.fromkeys(frame["question"])) == ["pay", "body"]
 
 
-def test_everyones_own_epsilon_is_charged_in_shares(people: Path, tmp_path: Path) -> None:
-    study = declare(NUMBER, promise={"epsilon_column": "eps", "share": 0.5})
-    study.randomise(people, tmp_path / "r.csv")
-    found = study.release(tmp_path / "r.csv", ledger=tmp_path / "l")
-    assert charged(tmp_path / "l") == {
-        "trusted (share of own epsilon)": 0.5,
-        "local (share of own epsilon)": 1.0,
-    }
-    low, high = found.to_dict()["questions"]["pay"]["mean"]["interval"]
-    assert low < 40 < high
-    assert study.plan(people)["pay"].estimators["unified"]["mse"] > 0
-
-
 def test_records_in_a_trial_and_in_two_phases_spend_the_promise_once(people: Path, tmp_path: Path) -> None:
     study = declare(RECORDS, NUMBER)
     trial = study.release(people, simulate_local=True, ledger=tmp_path / "trial", rng=seeded(1))
@@ -152,18 +139,6 @@ def test_a_copy_with_reports_holds_the_points_of_trusted_people_alone(people: Pa
     )
     assert charged(tmp_path / "l") == {"trusted": 4.0, "local": 4.0}
     assert set(found.to_dict()["questions"]) == {"pay", "place"}
-
-
-def test_points_answer_a_map_that_was_planned_from_public_numbers(people: Path, tmp_path: Path) -> None:
-    study = declare(POINTS, promise=4.0, people={"trusted": 1000, "local": 3000})
-    assert study.plan()["place"].predicted["map_cells"] > 0
-    study.invite(tmp_path / "map.json")
-    assert study.randomise(people, tmp_path / "cells.csv", invite=tmp_path / "map.json").reports == {"place": 3000}
-    found = study.release(people, ledger=tmp_path / "l", invite=tmp_path / "map.json", reports=tmp_path / "cells.csv")
-    assert charged(tmp_path / "l") == {"trusted": 4.0, "local": 4.0}
-    centres = sorted(centre[0] for centre in found.to_dict()["questions"]["place"]["centres"]["estimate"])
-    assert centres[0] == pytest.approx(0.25, abs=0.15)
-    assert centres[1] == pytest.approx(0.75, abs=0.15)
 
 
 def test_a_synthetic_table_is_fitted_under_the_same_promise(people: Path, tmp_path: Path) -> None:
@@ -290,22 +265,6 @@ def test_every_kind_is_answered_at_its_part_of_the_promise() -> None:
     assert (found.guarantee, found.trusted_guarantee) == (PureDP(2.5), PureDP(5.0))
     own = declare(VECTOR, NUMBER, promise={"epsilon": 1.0, "trusted_epsilon": 3.0, "several": "split"})
     assert asked.vector_study(own, 0).trusted_guarantee == PureDP(1.5)
-
-
-@pytest.mark.parametrize("group", ["trusted", "local"])
-def test_everyone_alike_needs_no_column(people: Path, tmp_path: Path, group: str) -> None:
-    study = declare(NUMBER, trust={"everyone": group}, promise=1.0)
-    file: Path = people
-    if group == "local":
-        study.randomise(people, tmp_path / "r.csv")
-        file = tmp_path / "r.csv"
-    found = study.release(file, ledger=tmp_path / "l")
-    low, high = found.to_dict()["questions"]["pay"]["mean"]["interval"]
-    assert low < 40 < high
-    assert charged(tmp_path / "l")[group] == 1.0
-    planned = study.plan(people)["pay"]
-    (error,) = planned.errors.values()
-    assert error < (high - low)
 
 
 @pytest.mark.parametrize("everyone", [None, "trusted", "local"])

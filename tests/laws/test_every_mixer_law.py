@@ -1,0 +1,148 @@
+"""What holds of every question that a mixer may carry: what a batch holds and keeps, what it is charged, what is none.
+
+Each is declared, answered by devices, and released from files over two batches, one of them too small to hide anybody.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from tests.questions import crowd, declare
+
+from hybridp import InvalidInput, Ledger, PureDP, Study
+from hybridp.public.budgets import ApproxDP
+from hybridp.public.shares import share_mixing
+from hybridp.public.shuffling import Mixing, central_epsilon
+from hybridp.release.release import Release
+
+DELTA, LEAST = 1e-4, 300
+PROMISE = {"epsilon": 1.0, "delta": 1e-6}
+VALUES = {"mean": ["pay"], "choice": ["way"], "vector": ["a", "b"], "records": ["query"]}
+SMALL = {"one": 350, "two": 50}
+
+
+@dataclass(frozen=True)
+class Collected:
+    """Local reports and two batches, and the invitation where there is one."""
+
+    task: str
+    study: Study
+    folder: Path
+
+    @property
+    def own(self) -> float:
+        """The epsilon of a report that hides among so many."""
+        kept = ApproxDP(1.0, DELTA)
+        return (share_mixing(kept, 3, LEAST) if self.task == "choice" else Mixing.planned(kept, LEAST)).epsilon
+
+    @property
+    def invited(self) -> dict[str, Path]:
+        return {"invite": self.folder / "invite.json"} if self.task == "records" else {}
+
+    def batch(self, name: str) -> Path:
+        return self.folder / f"{name}-batch.csv"
+
+    def frame(self, name: str = "one") -> pd.DataFrame:
+        return pd.read_csv(self.batch(name), dtype=str, keep_default_na=False)
+
+    def release(self, *mixed: Path, study: Study | None = None, **run: Any) -> Release:
+        if self.task == "records":
+            run |= {"reports": self.folder / "sent.csv", **self.invited}
+        rows = self.folder / ("people.csv" if self.task == "records" else "sent.csv")
+        return (study or self.study).release(rows, mixed=mixed, **run)
+
+
+def mixing(task: str, **mixer: Any) -> Study:
+    public = {"public": ["trust"], **({"column": "id"} if task == "records" else {})}
+    return declare(task, promise=PROMISE, people=public, mixer={"batch": LEAST, "delta": DELTA, **mixer})
+
+
+@pytest.fixture(scope="module", params=VALUES)
+def sent(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Collected:
+    made = Collected(request.param, mixing(request.param), tmp_path_factory.mktemp("mixed"))
+    crowd().to_csv(made.folder / "people.csv", index=False)
+    if made.task == "records":
+        made.study.invite(made.folder / "invite.json", made.folder / "people.csv")
+    made.study.randomise(made.folder / "people.csv", made.folder / "sent.csv", **made.invited)
+    for name, many in SMALL.items():
+        crowd().drop(columns="trust").tail(many).to_csv(made.folder / f"{name}.csv", index=False)
+        made.study.randomise(made.folder / f"{name}.csv", made.batch(name), mixed=True, **made.invited)
+    return made
+
+
+def test_a_batch_is_its_reports_and_nothing_else(sent: Collected) -> None:
+    rows = sent.frame()
+    values = VALUES[sent.task]
+    reports = [f"{name}_report" for name in values] if len(values) > 1 else ["report"]
+    empty = [] if sent.task == "records" else values
+    assert set(rows) == {*empty, *reports, "report_mechanism", "report_batch"}
+    assert (rows[empty] == "").all(axis=None)
+    assert len(rows) == SMALL["one"]
+    assert rows.report_batch.nunique() == rows.report_mechanism.nunique() == 1
+    order = rows[reports].apply(pd.to_numeric, errors="coerce").fillna(float("inf")).values.tolist()
+    assert order == sorted(order) or rows.report.tolist() == sorted(rows.report)  # the order of a set
+    assert str(sent.own) in rows.report_mechanism[0]
+    with pytest.raises(InvalidInput, match="keep"):
+        sent.study.randomise(sent.folder / "one.csv", sent.folder / "x.csv", mixed=True, keep=("id",), **sent.invited)
+    with pytest.raises(InvalidInput, match=r"mixer alone|column of trust|`trust`"):  # with the mixer's epsilon
+        sent.study.randomise(sent.folder / "people.csv", sent.folder / "x.csv", mixed=True, **sent.invited)
+    assert not (sent.folder / "x.csv").exists()
+
+
+def test_every_batch_is_charged_once_and_promised_what_its_size_keeps(sent: Collected, tmp_path: Path) -> None:
+    room = ApproxDP(4.0, 1e-5)
+    ledger = Ledger.create(tmp_path / "l", {"trusted": room, "local": room, "shuffled": PureDP(2 * sent.own)})
+
+    def spent() -> float:
+        return next(account.spent.epsilon for account in ledger.accounts() if account.people == "shuffled")
+
+    found = sent.release(ledger=ledger)
+    assert spent() == 0.0  # a table holds no batch
+    assert "shuffled" not in {promise.people for promise in found.receipt.promises}
+    for _ in range(2):  # the same batches again, for nothing
+        found = sent.release(sent.batch("one"), sent.batch("two"), ledger=ledger)
+        assert spent() == pytest.approx(sent.own)
+    assert found.people["shuffled"] == sum(SMALL.values())
+    assert not found.simulated
+    k = {"choice": 3, "records": len(found.facts.get("records", ())) + 1}.get(sent.task)
+    told = [(p.budget.epsilon, p.budget.delta) for p in found.receipt.promises if p.people == "shuffled"]
+    hidden = central_epsilon(SMALL["one"], sent.own, DELTA, k=k)
+    assert told == [(sent.own, 0.0), (pytest.approx(hidden), DELTA), (sent.own, 0.0)]
+    assert any("one report, in one batch" in line for line in found.receipt.assumes)  # which no file shows
+    sent.release(sent.batch("two"), ledger=ledger)  # another set of reports
+    assert spent() == pytest.approx(2 * sent.own)
+
+
+def test_a_batch_counts_once_and_is_of_its_mixer_and_its_study(sent: Collected, tmp_path: Path) -> None:
+    one, rows = sent.batch("one"), sent.frame()
+
+    def written(name: str, frame: pd.DataFrame) -> Path:
+        frame.to_csv(tmp_path / name, index=False)
+        return tmp_path / name
+
+    named = written("named.csv", rows.assign(who="Ann"))
+    cases = [
+        ((one, one), "every batch once"),
+        ((one, written("part.csv", rows.head(40))), "every batch once"),  # some of the same reports
+        ((written("both.csv", pd.concat([sent.frame("two"), rows.head(9)])),), r"one name of the batch.* 2 names"),
+        ((written("nameless.csv", rows.drop(columns="report_batch")),), r"one name of the batch.* none|`report_batch`"),
+        ((named,), "nothing but reports"),  # beside somebody's name a report is not mixed
+        ((written("weaker.csv", rows.assign(report_mechanism="piecewise(epsilon=9.0)")),), "mechanism|must hold `k-rr"),
+        ((written("mute.csv", rows.drop(columns="report_mechanism")),), "mechanism"),
+    ]
+    for value in VALUES[sent.task] if sent.task != "records" else ():  # nor beside what it stands for
+        cases += [((written(f"{value}.csv", rows.assign(**{value: "7.1717"})),), f"nothing in .*`{value}`")]
+    for batches, said in cases:
+        with pytest.raises(InvalidInput, match=said) as refused:
+            sent.release(*batches)
+        assert "Ann" not in str(refused.value)
+        assert "7.1717" not in str(refused.value)
+    assumed = sent.release(tmp_path / "mute.csv", assume_mechanism=True).receipt.assumed_mechanism
+    assert assumed == rows.report_mechanism[0]
+    for other in (declare(sent.task, promise=PROMISE), mixing(sent.task, batch=320)):
+        with pytest.raises(InvalidInput, match=r"mixer|--batch|invitation|batch"):
+            sent.release(one, study=other)

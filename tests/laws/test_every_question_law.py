@@ -1,0 +1,225 @@
+"""What holds of every question, whichever it is: near the truth, paid for first and once, marked where it is a trial.
+
+Each is declared, answered by devices, and released from files, as a user does it. Laws of one task alone (which noise,
+which draw, whose reach) have a file of their own beside this one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from tests.questions import TASKS, crowd, declare
+
+from hybridp import ApproxDP, BudgetExceeded, HybridpError, Ledger, PureDP, Study, seeded
+from hybridp.errors import LedgerProblem, UnusableRows
+from hybridp.protocols.study import ledger_totals
+from hybridp.randomness import Randomness
+from hybridp.release.receipt import CURATOR, VIEWER
+from hybridp.release.release import Release
+
+FIRST = ("records", "regression")  # whose trusted people answer, and pay, before local people are asked
+INVITED = (*FIRST, "points")
+
+
+@dataclass(frozen=True)
+class Collected:
+    """A folder with what devices sent to a study, and the invitation where there is one."""
+
+    task: str
+    study: Study
+    folder: Path
+
+    @property
+    def invited(self) -> dict[str, Path]:
+        return {"invite": self.folder / "invite.json"} if self.task in INVITED else {}
+
+    def invite(self, ledger: Ledger | None = None, rows: str = "people.csv", rng: Randomness | None = None) -> None:
+        """A map of points is of public numbers, and no row is read for it."""
+        if self.task in INVITED:
+            (self.folder / "invite.json").unlink(missing_ok=True)
+            data = None if self.task == "points" else self.folder / rows
+            self.study.invite(self.folder / "invite.json", data, ledger=ledger, rng=rng)
+
+    def send(self, name: str, rng: Randomness | None = None) -> None:
+        self.study.randomise(self.folder / "people.csv", self.folder / name, rng=rng, **self.invited)
+
+    def release(self, name: str, **run: Any) -> Release:
+        """From these reports, and the rows of trusted people where reports are in a file of their own."""
+        if self.task not in INVITED:
+            return self.study.release(self.folder / name, **run)
+        return self.study.release(self.folder / "people.csv", reports=self.folder / name, **self.invited, **run)
+
+    def look(self, rows: str, **run: Any) -> None:
+        """The first thing that is paid for: trusted people's answers."""
+        if self.task in FIRST:
+            self.invite(run["ledger"], rows)
+        else:
+            self.study.release(self.folder / rows, **run)
+
+    def ledger(self, trusted: float = 1, local: float = 1, *, trial: bool = False, name: str = "ledger") -> Ledger:
+        """One that pays for so many such studies."""
+        groups = zip(ledger_totals(self.study).items(), (trusted, local), strict=True)
+        totals = {who: ApproxDP(times * b.epsilon, times * getattr(b, "delta", 0.0)) for (who, b), times in groups}
+        return Ledger.create(self.folder / name, totals, trial=trial)
+
+
+@pytest.fixture(params=TASKS)
+def asked(request: pytest.FixtureRequest, tmp_path: Path) -> Collected:
+    if request.param == "table":
+        pytest.importorskip("torch")
+    crowd().to_csv(tmp_path / "people.csv", index=False)
+    return Collected(request.param, declare(request.param), tmp_path)
+
+
+def truth(task: str) -> dict[str, float]:
+    """Every published cell's true number, among all people."""
+    people = crowd()
+    shares = people.way.value_counts(normalize=True)
+    slope = np.polyfit(people.a, people.b, 1)
+    return {
+        "mean": {"": people.pay.mean()},
+        "own epsilons": {"": people.pay.mean()},
+        "statistics": {"": people.pay.mean(), "0.5": people.pay.median()},
+        "public groups": dict(people.groupby("town").pay.mean()),
+        "private groups": {f"{ill}: {way}": shares[way] for ill in ("yes", "no") for way in shares.index},
+        "choice": dict(shares),
+        "ticks": {"a": 2 / 3, "b": 2 / 3, "c": 1 / 3},
+        "count": {"bus": len(people) / 2},
+        "vector": {"a": people.a.mean(), "b": people.b.mean()},
+        "records": dict.fromkeys(("weather", "news", "maps"), 1 / 7),
+        "points": {},
+        "regression": {"intercept": slope[1], "a": slope[0]},
+        "table": {},
+    }[task]
+
+
+def test_it_is_near_the_truth_and_everybody_is_charged_the_promise_once(asked: Collected) -> None:
+    ledger = asked.ledger()
+    asked.invite(ledger)
+    asked.send("sent.csv")
+    found = asked.release("sent.csv", ledger=ledger)
+    expected = truth(asked.task)
+    seen = {cell.name: cell for cell in found.cells if cell.statistic != "sd"}
+    for name, true in expected.items():
+        assert seen[name].low < true < seen[name].high
+    assert not found.simulated
+    assert found.receipt.randomness == "system randomness"
+    accounts = {account.people: account for account in ledger.accounts()}
+    assert [entry.state for entry in ledger.history()] == ["spent", "spent"]
+    assert found.receipt.ledger_entries == (1, 2)
+    for (name, promised), group in zip(ledger_totals(asked.study).items(), ("trusted", "local"), strict=True):
+        spent = accounts[name].spent
+        assert promised.epsilon * (1 - 1e-9) < spent.epsilon <= promised.epsilon
+        assert spent.delta <= getattr(promised, "delta", 0.0)
+        told = {p.against: p.budget for p in found.receipt.promises if p.people == group}
+        assert set(told) == {CURATOR, VIEWER}
+        assert (told[CURATOR] is None) == (group == "trusted")
+        stated = {getattr(b, "epsilon", promised.epsilon) for b in told.values() if b is not None}
+        assert max(stated) == pytest.approx(promised.epsilon)
+    # Without budget nothing is read, whatever stands there: neither rows nor reports.
+    before = ledger.history()
+    with pytest.raises(BudgetExceeded) as refused:
+        asked.look("nowhere.csv", ledger=ledger)
+    assert (refused.value.exit_code, refused.value.__context__) == (3, None)
+    assert ledger.history() == before
+
+
+def test_the_same_reports_are_free_and_others_are_charged_again(asked: Collected) -> None:
+    ledger = asked.ledger(trusted=3)
+    asked.invite(ledger)
+    asked.send("sent.csv")
+    head, *rows = (asked.folder / "sent.csv").read_text().splitlines()
+    (asked.folder / "turned.csv").write_text("\n".join([head, *rows[::-1]]) + "\n")
+    for name in ("sent.csv", "turned.csv"):
+        asked.release(name, ledger=ledger)
+    groups = [entry.people.split()[0] for entry in ledger.history()]
+    assert groups.count("local") == 1
+    asked.send("again.csv")
+    with pytest.raises(BudgetExceeded, match="local"):
+        asked.release("again.csv", ledger=ledger)
+    assert not [e for e in ledger.history() if e.people.startswith("local")][1:]
+
+
+def test_labels_are_public_and_what_else_rows_say_is_charged(asked: Collected) -> None:
+    ledger = asked.ledger()
+    crowd().assign(trust="perhaps").to_csv(asked.folder / "labels.csv", index=False)
+    for rows in ("labels.csv", "nowhere.csv"):
+        with pytest.raises(HybridpError):
+            asked.look(rows, ledger=ledger)
+        assert {entry.state for entry in ledger.history()} <= {"void"}
+    people = crowd().assign(trust="trusted").to_csv(index=False)
+    (asked.folder / "broken.csv").write_text(people.replace("rare", "ra,re", 1))  # as a comma in somebody's value would
+    with pytest.raises(UnusableRows):
+        asked.look("broken.csv", ledger=ledger)
+    assert "refused" in {entry.state for entry in ledger.history()}
+
+
+def test_a_seed_at_any_step_is_on_the_receipt(asked: Collected) -> None:
+    asked.invite()
+    asked.send("sent.csv")
+    asked.send("seeded.csv", seeded(1))
+    assert asked.release("seeded.csv").simulated
+    if asked.task in FIRST:  # which draws nothing afterwards
+        assert not asked.release("sent.csv", rng=seeded(1)).simulated
+        asked.invite(rng=seeded(1))
+        asked.send("of a trial.csv")
+        assert asked.release("of a trial.csv").simulated
+    else:
+        first, again, other = (asked.release("sent.csv", rng=seeded(seed)).to_dict() for seed in (1, 1, 2))
+        assert first["simulated"]
+        assert first["questions"] == again["questions"]
+        assert first["questions"] != other["questions"] or asked.task == "count"  # one draw, of little noise
+
+
+def test_raw_values_of_local_people_are_for_a_trial_that_no_real_ledger_pays_for(asked: Collected) -> None:
+    real, trial = asked.ledger(), asked.ledger(trial=True, name="trial")
+    with pytest.raises(HybridpError, match=r"report|invit|simulate"):
+        asked.study.release(asked.folder / "people.csv", ledger=real)
+    for run in ({"simulate_local": True}, {"trial_opt_in": 0.2}):
+        with pytest.raises(HybridpError, match="trial"):
+            asked.study.release(asked.folder / "people.csv", ledger=real, **run)
+    assert {entry.state for entry in real.history()} <= {"void"}
+    found = asked.study.release(asked.folder / "people.csv", ledger=trial, simulate_local=True)
+    assert found.simulated
+    assert any("SIMULATION" in line for line in found.receipt.assumes)
+    drawn = asked.study.release(asked.folder / "people.csv", trial_opt_in=0.3)
+    assert drawn.receipt.simulated
+    assert drawn.to_dict()["simulated"] is True
+    assert any(line.startswith("TRIAL: every person was drawn as trusted") for line in drawn.receipt.assumes)
+    with pytest.raises(BudgetExceeded):  # a trial draws new reports each time
+        asked.study.release(asked.folder / "people.csv", ledger=trial, simulate_local=True)
+
+
+def test_where_everybody_is_alike_one_group_answers_alone(asked: Collected) -> None:
+    """No report is needed of people who all trust, and no raw value is summed of people who are all local."""
+    public = {"public": ["own", "town"], **({"column": "id"} if asked.task == "records" else {})}
+    trusted, local = (declare(asked.task, trust={"everyone": group}, people=public) for group in ("trusted", "local"))
+    found = trusted.release(asked.folder / "people.csv")
+    assert not found.receipt.simulated
+    assert {promise.people for promise in found.receipt.promises} == {"trusted"}
+    with pytest.raises(HybridpError, match=r"report|trust|invit"):
+        local.release(asked.folder / "people.csv")
+
+
+def test_reports_of_another_promise_or_of_none_are_refused(asked: Collected) -> None:
+    asked.invite()
+    asked.send("sent.csv")
+    sent = pd.read_csv(asked.folder / "sent.csv", dtype=str)
+    unnamed = sent.drop(columns=[name for name in sent if name.endswith("report_mechanism")])
+    unnamed.to_csv(asked.folder / "unnamed.csv", index=False)
+    with pytest.raises(UnusableRows, match="--assume-mechanism"):
+        asked.release("unnamed.csv")
+    assert asked.release("unnamed.csv", assume_mechanism=True).receipt.assumed_mechanism is not None
+    with pytest.raises(LedgerProblem, match=r"account for the (trusted|local)"):
+        asked.release("sent.csv", ledger=Ledger.create(asked.folder / "staff", {"staff": PureDP(9.0)}))
+    if asked.task == "own epsilons":
+        return
+    other, ledger = declare(asked.task, promise={"epsilon": 2.0, "delta": 1e-6}), asked.ledger()
+    with pytest.raises(HybridpError, match=r"mechanism|invit|promise"):
+        replace(asked, study=other).release("sent.csv", ledger=ledger)
+    assert {entry.state for entry in ledger.history()} <= {"void"}
