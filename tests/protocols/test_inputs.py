@@ -149,7 +149,9 @@ def test_a_drawn_split_is_a_trial_and_no_real_ledger_pays_for_it(task: str, tmp_
     with pytest.raises(HybridpError, match="trial"):
         CALLS[task](TrustRule(trial_opt_in=0.5), ledger=ledger)
     assert not [entry for entry in ledger.history() if entry.state != "void"]
-    assert CALLS[task](TrustRule(trial_opt_in=0.5)).receipt.simulated
+    trial = Ledger.create(tmp_path / "t", dict.fromkeys(("trusted", "local"), ApproxDP(4.0, 1e-4)), trial=True)
+    assert CALLS[task](TrustRule(trial_opt_in=0.5), ledger=trial).receipt.simulated
+    assert [entry.people for entry in trial.history()] == ["trusted", "local"]  # reports of a trial are paid for too
 
 
 def test_reports_alone_decide_where_everybody_is_local(tmp_path: Path) -> None:
