@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from benchmarks.utility import DOCS, write_between
 from hybridp.public.personal import adpm_weights
-from hybridp.public.personal_baselines import (
+from hybridp_lab.baselines.personal import (
     Affine,
     fme_inferred,
     ldpe,

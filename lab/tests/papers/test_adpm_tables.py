@@ -12,7 +12,7 @@ import pytest
 
 from hybridp.errors import InvalidInput
 from hybridp.public.personal import adpm_weights
-from hybridp.public.personal_baselines import (
+from hybridp_lab.baselines.personal import (
     fme_inferred,
     ldpe,
     propdpm,

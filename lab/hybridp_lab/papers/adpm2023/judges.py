@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.public.personal import adpm_weights
-from hybridp.public.personal_baselines import ldpe, sampling_mechanism
+from hybridp_lab.baselines.personal import ldpe, sampling_mechanism
 from hybridp_lab.figure.declared import Check, Row, Verdict
 from hybridp_lab.figure.ruling import ALIKE, MUCH, PAR, bounded, exact, unjudged
 from hybridp_lab.papers.adpm2023.simulation import METHODS, PRINTED

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.public.personal import adpm_weights
-from hybridp.public.personal_baselines import (
+from hybridp.randomness import seeded, synthetic_data_generator
+from hybridp_lab.baselines.personal import (
     Affine,
     fme_inferred,
     ldpe,
@@ -25,7 +26,6 @@ from hybridp.public.personal_baselines import (
     sampling_mechanism,
     uni,
 )
-from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp_lab.figure.catalogue import Point, Row
 from hybridp_lab.papers.adpm2023.two_groups import two_groups
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hybridp.errors import must
-from hybridp.public.personal_baselines import _le_cam
+from hybridp_lab.baselines.personal import _le_cam
 
 __all__ = ["TwoGroups", "two_groups"]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,12 +24,14 @@ __all__ = [
     "fme_inferred",
     "ldpe",
     "lower_bound",
+    "planned",
     "propdpm",
     "sampling_mechanism",
     "uni",
 ]
 
 Floats = NDArray[np.float64]
+_EXACT_SM = 100_000  # levels of epsilon up to which the sampling mechanism's moments are integrated
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,3 +222,19 @@ def _le_cam(eps: Floats, mass: Floats) -> float:
 
 def _masses(people: Crowd) -> Floats:
     return np.ones(people.epsilons.size) if people.counts is None else people.counts
+
+
+def planned(
+    eps: Floats, counts: NDArray[np.int64], variance: float, width: float, *, bounded: bool
+) -> dict[str, dict[str, Any]]:
+    """What a plan of personal epsilons says of every baseline and, where it is comparable, of the lower bound."""
+    given: dict[str, Any] = {"variance": variance, "width": width, "counts": counts}
+    sampled = sampling_mechanism(eps, **given).mse if eps.size <= _EXACT_SM else math.nan
+    found: dict[str, dict[str, Any]] = {
+        "uni": {"mse": uni(eps, **given).mse},
+        "propdpm": {"mse": propdpm(eps, **given).mse},
+        "ldpe": {"mse": ldpe(eps, **given).mse},
+        "sm": {"mse": sampled, "neighbours": "add-remove"},
+        "fme": {"mse": fme_inferred(eps, **given).mse, "inferred": True},
+    }
+    return found | ({"lower-bound": {"mse": lower_bound(eps, width=width, counts=counts)}} if bounded else {})
