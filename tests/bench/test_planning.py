@@ -91,14 +91,6 @@ def test_the_critical_opt_in_rate_is_the_papers() -> None:
         assert plan.predicted["critical"]["c"] == near(sd**2 / (sd**2 + 2 * (m / epsilon) ** 2))
 
 
-@pytest.mark.parametrize("epsilon", [0.5, 2.0])
-def test_the_critical_n_exists_above_the_critical_rate_only(epsilon: float) -> None:
-    rate = 0.09 / (0.09 + 2 / epsilon**2)
-    for c, exists in ((rate * 0.999, False), (rate * 1.001, True)):
-        plan = plan_mean(n=1000, opt_in=c, bounds=UNIT, guarantee=PureDP(epsilon), sd=0.3, **LAPLACE)
-        assert (plan.predicted["critical"]["n"] is not None) is exists
-
-
 def test_the_crossing_of_the_baselines_is_where_the_errata_say() -> None:
     """Uniform data, epsilon 1, five percent: the trusted group alone wins from n = 1920 on."""
 

@@ -82,7 +82,7 @@ def test_many_epsilons_over_24_decades():
     assert math.fsum(w.weight) == pytest.approx(1, rel=1e-12)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_a_general_solver_finds_nothing_better(seed):
     rng = np.random.default_rng(seed)
     eps = np.exp(rng.uniform(-2, 2, 8))
@@ -103,25 +103,6 @@ def test_a_general_solver_finds_nothing_better(seed):
     )
     np.testing.assert_allclose(solved.x[:-1], got.weight, atol=1e-7)
     assert solved.fun == pytest.approx(got.mse, rel=1e-9)
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_agreement_with_cvxpy(seed):
-    cp = pytest.importorskip("cvxpy")
-    rng = np.random.default_rng(100 + seed)
-    eps, noise, variance = np.exp(rng.uniform(-3, 2, 30)), rng.uniform(0.5, 8, 20), rng.uniform(0.02, 0.25)
-    w, v = cp.Variable(30, nonneg=True), cp.Variable(20)
-    trusted = variance * cp.sum_squares(w) + 2 * cp.square(cp.max(cp.multiply(1 / eps, w)))
-    local = cp.sum_squares(cp.multiply(np.sqrt(variance + noise), v))
-    tight = {"tol_gap_abs": 1e-13, "tol_gap_rel": 1e-13, "tol_feas": 1e-13}
-    cp.Problem(cp.Minimize(trusted), [cp.sum(w) == 1]).solve(solver="CLARABEL", **tight)
-    np.testing.assert_allclose(w.value, adpm_weights(eps, variance=variance).weight, atol=1e-7)
-    problem = cp.Problem(cp.Minimize(trusted + local), [cp.sum(w) + cp.sum(v) == 1])
-    problem.solve(solver="CLARABEL", **tight)
-    u = unified(eps, noise, variance=variance)
-    np.testing.assert_allclose(w.value, u.trusted_share * u.trusted.weight, atol=1e-7)
-    np.testing.assert_allclose(v.value, u.local_weight, atol=1e-7)
-    assert problem.value == pytest.approx(u.mse, abs=1e-9)
 
 
 # --- privacy, symmetries and limits ---
