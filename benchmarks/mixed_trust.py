@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from benchmarks.utility import DOCS, write_between
 from hybridp.bench.simulate import collect, salary_like
 from hybridp.blend.mean import Rule
-from hybridp.blend.personal import Spread, combine, learn_variance
+from hybridp.blend.means import Spread, combine, learn_variance
 from hybridp.curator.mean import sum_noise
 from hybridp.curator.personal import release_weighted_sum
 from hybridp.device.mean import randomise_own

@@ -65,8 +65,7 @@ def mix(database: str, key_file: str, port: int) -> None:
 
     import uvicorn
 
-    from hybridp.mixer.app import build_app
-    from hybridp.mixer.keys import load_or_make
+    from hybridp.mixer.app import build_app, load_or_make
     from hybridp.mixer.store import Store
     from hybridp.service.schema import connect
 
@@ -111,7 +110,7 @@ class Server:
 @contextlib.contextmanager
 def both(collector_at: str, mixer_at: str, folder: Path, batch: int) -> Iterator[tuple[Server, Server, str, Any]]:
     """Collector and mixer, a study that they share, and the mixer's store."""
-    from hybridp.mixer.keys import load_or_make
+    from hybridp.mixer.app import load_or_make
     from hybridp.mixer.store import Route, Store
     from hybridp.public.mixing import from_text, text
     from hybridp.service import studies
@@ -330,7 +329,7 @@ def measure(store_name: str, collector_at: str, mixer_at: str, folder: Path, sec
         cipher = service.view(study).cipher
         service.close()
         assert cipher is not None
-        from hybridp.mixer.keys import load_or_make
+        from hybridp.mixer.app import load_or_make
         from hybridp.public.mixing import ticket
 
         many = int(6000 * seconds)

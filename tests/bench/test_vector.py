@@ -10,7 +10,8 @@ import pytest
 
 from hybridp.bench.planning import PLANNED, PlanName, plan_mean
 from hybridp.bench.vector import plan_vector_mean
-from hybridp.blend.mean import Rule, blend_vectors
+from hybridp.blend.mean import Rule
+from hybridp.blend.means import blend_vectors
 from hybridp.curator.vector import RawTotals, release_sum
 from hybridp.device.mean import reach_reports
 from hybridp.errors import InvalidInput

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hybridp.blend.mean import Rule, blend
-from hybridp.blend.personal import Spread, combine, learn_variance, local_mean
+from hybridp.blend.means import Spread, combine, learn_variance, local_mean
 from hybridp.curator.mean import Totals, release_sum, sum_noise
 from hybridp.curator.personal import release_weighted_sum
 from hybridp.device.mean import randomise_own

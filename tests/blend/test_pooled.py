@@ -7,8 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from hybridp.blend.mean import Rule, blend
-from hybridp.blend.pooled import pooled
+from hybridp.blend.mean import Rule, blend, pooled
 from hybridp.noise import reports
 from hybridp.public.budgets import PureDP
 from hybridp.public.messages import LocalSummary

@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import norm
 
 from hybridp.blend.mean import Blend, Rule, blend
-from hybridp.blend.sealed import SealedBlend, seal
+from hybridp.blend.means import SealedBlend, seal
 from hybridp.curator.mean import Totals, release_sum, sum_noise
 from hybridp.noise import reports
 from hybridp.public.budgets import ApproxDP, PureDP

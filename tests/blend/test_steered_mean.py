@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hybridp.blend.steered_mean import blend_window
+from hybridp.blend.means import blend_window
 from hybridp.curator.mean import release_window
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds

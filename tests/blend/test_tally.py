@@ -17,8 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hybridp.blend import personal as personal_blending
-from hybridp.blend.mean import Rule, blend, blend_vectors
+from hybridp.blend import means as personal_blending
+from hybridp.blend.mean import Rule, blend
+from hybridp.blend.means import blend_vectors
 from hybridp.blend.tally import MeanTally, PersonalTally, SlotTally, Tally, VectorTally, merge, tally_from_dict
 from hybridp.blend.tally_origin import MOST_BATCHES, Origin, bounds_in, invite_in
 from hybridp.device.mean import randomise_many, randomise_own, randomise_steps

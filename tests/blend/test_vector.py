@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hybridp.blend.mean import Rule, blend, blend_vectors
+from hybridp.blend.mean import Rule, blend
+from hybridp.blend.means import blend_vectors
 from hybridp.device.mean import reach_reports
 from hybridp.errors import InvalidInput
 from hybridp.noise import discrete_gaussian, discrete_laplace

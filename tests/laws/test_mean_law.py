@@ -22,7 +22,7 @@ from scipy import stats
 
 from hybridp import noise
 from hybridp.blend.mean import Rule, blend
-from hybridp.blend.sealed import seal
+from hybridp.blend.means import seal
 from hybridp.curator.mean import Columns, Totals, release_sum, sum_noise
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger
@@ -37,7 +37,7 @@ from hybridp.public.lattice import Bounds
 from hybridp.public.messages import LocalSummary, TrustedSummary
 from hybridp.public.randomisers import DitheredBit, randomiser
 from hybridp.randomness import seeded
-from hybridp.release.groups import groups_release
+from hybridp.release.answers import groups_release
 from hybridp.release.receipt import VIEWER
 from hybridp.release.result import sole
 from hybridp.testing import laws

@@ -19,8 +19,8 @@ from scipy import stats
 from sqlalchemy import Engine, inspect
 
 from hybridp.errors import InvalidInput
-from hybridp.mixer import send as send_module
-from hybridp.mixer.send import Sender
+from hybridp.mixer import app as send_module
+from hybridp.mixer.app import Sender
 from hybridp.mixer.store import Route, Store, Ticketed
 from hybridp.public.mixing import Signer, new_key, read_batch
 from hybridp.service.schema import connect

@@ -35,14 +35,20 @@ from hybridp.public.study import Number, Trust
 from hybridp.public.study import Promise as Promised
 from hybridp.public.vector import VectorBounds
 from hybridp.release import style
+from hybridp.release.answers import (
+    Difference,
+    GroupAnswer,
+    GroupEstimate,
+    as_count,
+    groups_release,
+    mean_release,
+    several_release,
+)
 from hybridp.release.distribution import Curve, Gap, Told, distribution_release
 from hybridp.release.facts import statistic
-from hybridp.release.groups import Difference, GroupAnswer, groups_release
-from hybridp.release.mean import GroupEstimate, mean_release
 from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt
 from hybridp.release.release import Release
 from hybridp.release.result import Result
-from hybridp.release.several import ListedGroup, as_count, several_release
 from hybridp.service.shown import shown_release
 
 ODD = '<script>alert(1)</script> & "co" $x_$'
@@ -87,7 +93,7 @@ def listed(
     p_values: list[float], **own: Any,
 ) -> Release:  # fmt: skip
     low, high = ([x + side * r for x, r in zip(estimate, reach, strict=True)] for side in (-1, 1))
-    groups = {name: ListedGroup(people, estimate, reach) for name, people in (("trusted", 1_000), ("local", 9_000))}
+    groups = {name: GroupEstimate(people, estimate, reach) for name, people in (("trusted", 1_000), ("local", 9_000))}
     own = {"unbiased": estimate, "anchor": None, "joint": False, "weight": [0.5, 0.5], "estimator": "hybrid"} | own
     return several_release(
         question, key, task, names, estimate=estimate, interval=(low, high), differences=[0.0, 0.0], widths=reach,

@@ -7,25 +7,25 @@ the group estimates; the hybrid is ``w mu_T + (1-w) mu_L``.
 not, in mean or spread, so the error of each group comes from its own figures. All other blends of both groups take them
 to be alike: they are more certain where that is so, and off by ``(w - k/(k + n_L))`` times the difference where not.
 
-Of several columns each is blended as a mean of its own, in reach coordinates: where the noise of the reports differs,
-or fewer people reported a column, its weight differs. Those who did not report it are still among the people whose mean
-it is: rules that mind a gap between the groups aim at the share of everybody. Joint intervals widen each column's
-(Bonferroni), and the p-values of the groups' disagreement are Holm's, valid whatever the dependence.
+Reports of different randomisers, of people who trust nobody and people whose reports were mixed, are one group. Group g
+has n_g reports with noise v_g. Its mean has a share ``a_g`` of the pooled mean, in proportion to ``n_g/(var + v_g)`` at
+a public guess of the data's variance, so that no report moves the shares. The pooled mean has the variance of ``n =
+1/sum(a_g^2/n_g)`` reports with the noise ``sum(b_g v_g)``, where ``b_g = n a_g^2/n_g`` add up to 1: that is a
+`LocalSummary`, and blends like any other. With one randomiser it is their plain sum. Where the groups may differ, their
+shares are stated: those of their people.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from dataclasses import dataclass
+from typing import Literal, cast, get_args
 
-import numpy as np
-
-from hybridp.blend.pooled import pooled
 from hybridp.errors import InvalidInput, must
 from hybridp.public.anchoring import clipping_loss, leash
-from hybridp.public.errorlaw import NormalLaplace, holm
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.errorlaw import NormalLaplace
 from hybridp.public.mean import (
     PILOT_VARIANCE,
     SYNONYMS,
@@ -36,9 +36,88 @@ from hybridp.public.mean import (
     upper_variance,
 )
 from hybridp.public.messages import LocalSummary, TrustedSummary
-from hybridp.public.vector import VectorReportSums, VectorSum
+from hybridp.public.randomisers import Randomiser
 
-__all__ = ["ESTIMATORS", "Blend", "Disagreement", "EstimatorName", "Rule", "VectorBlend", "blend", "blend_vectors"]
+__all__ = ["ESTIMATORS", "Blend", "Disagreement", "EstimatorName", "Rule", "blend"]
+__all__ += ["pooled", "pooled_shares"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Mixture:
+    """The noise of a pooled report: the figures of a randomiser that a blend reads."""
+
+    parts: tuple[Randomiser, ...]
+    shares: tuple[float, ...]
+
+    name = "pooled"
+
+    @property
+    def guarantee(self) -> PureDP | ApproxDP:
+        """The weakest of them: nobody in the group has less."""
+        return max((part.guarantee for part in self.parts), key=lambda g: (g.epsilon, g.delta))
+
+    @property
+    def variance_terms(self) -> tuple[float, float]:
+        terms = [part.variance_terms for part in self.parts]
+        first, second = (sum(b * t[i] for b, t in zip(self.shares, terms, strict=True)) for i in (0, 1))
+        return first, second
+
+    @property
+    def worst_variance(self) -> float:
+        return sum(b * part.worst_variance for b, part in zip(self.shares, self.parts, strict=True))
+
+    @property
+    def bound(self) -> float:
+        return max(part.bound for part in self.parts)
+
+    def square_deviation(self, mean: float, spread: float) -> float:
+        each = [part.square_deviation(mean, spread) for part in self.parts]
+        return sum(b * one for b, one in zip(self.shares, each, strict=True))
+
+
+def _usual_noise(randomiser: Randomiser) -> float:
+    """The noise of a report on values that are spread evenly over the bounds, whose mean square is a third."""
+    constant, quadratic = randomiser.variance_terms
+    return constant + quadratic / 3
+
+
+def pooled_shares(groups: Sequence[LocalSummary]) -> list[float]:
+    """Each group's share of the pooled mean: by public numbers alone, so that no report moves it."""
+    weights = [group.people / (PILOT_VARIANCE + _usual_noise(group.randomiser)) for group in groups]
+    return [weight / sum(weights) for weight in weights]
+
+
+def pooled(groups: Sequence[LocalSummary], by: Sequence[float] | None = None) -> LocalSummary | None:
+    """The groups as one; None where nobody reported. Each counts in proportion to `by`, or by its precision.
+
+    >>> from hybridp.public.randomisers import dithered_bit
+    >>> weak, strong = dithered_bit(PureDP(1.0)), dithered_bit(PureDP(4.0))
+    >>> both = pooled([LocalSummary(1000, 100.0, 5000.0, weak), LocalSummary(1000, 120.0, 1200.0, strong)])
+    >>> 0.115 < both.mean < 0.12  # the better reports decide
+    True
+    """
+    stated = [1.0] * len(groups) if by is None else by
+    some = [group for group in groups if group.people]
+    if not some:
+        return None
+    heard = [weight for group, weight in zip(groups, stated, strict=True) if group.people]
+    total = some[0]
+    alike = by is None or len({group.people / weight for group, weight in zip(some, heard, strict=True)}) == 1
+    if alike and all(group.randomiser == total.randomiser for group in some):
+        for group in some[1:]:
+            total = total + group
+        return total
+    share = pooled_shares(some) if by is None else [weight / sum(heard) for weight in heard]
+    people = 1 / sum(a * a / group.people for a, group in zip(share, some, strict=True))
+    parts = tuple(people * a * a / group.people for a, group in zip(share, some, strict=True))
+    mixture = cast("Randomiser", _Mixture(tuple(group.randomiser for group in some), parts))
+    whole = max(1, int(people))  # rounded down: never surer than it is
+    mean = sum(a * group.mean for a, group in zip(share, some, strict=True))
+    square = sum(b * group.squares / group.people for b, group in zip(parts, some, strict=True))
+    if by is not None:  # each around its own mean: they may differ
+        square = mean**2 + sum(b * group.second_moment(group.mean) for b, group in zip(parts, some, strict=True))
+    return LocalSummary(whole, mean * whole, square * whole, mixture)
+
 
 EstimatorName = Literal[
     "everyone", "alike", "adaptive", "anchored", "skew-aware", "kvh", "pwh", "fixed", "tcm-only", "lm-only", "full-lm",
@@ -362,85 +441,3 @@ def _disagreement(trusted: TrustedSummary | None, local: LocalSummary | None, sp
     normal += _local_variance(local, spread.told) / local.people
     law = NormalLaplace(math.sqrt(normal), trusted.laplace_scale)
     return Disagreement.of(trusted.mean - local.mean, law)
-
-
-# --- several columns --------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class VectorBlend:
-    """One blend a coordinate, in reach coordinates; `reach` brings them to unit coordinates."""
-
-    coordinates: tuple[Blend, ...]
-    reach: float
-
-    def estimates(self) -> list[float]:
-        """In unit coordinates."""
-        return [self.reach * b.estimate for b in self.coordinates]
-
-    def half_widths(self, level: float, *, joint: bool) -> list[float]:
-        """Half the widths of the intervals; joint ones hold all together with this coverage."""
-        must(0 < level < 1, "level", "must be strictly between 0 and 1", level)
-        each = 1 - (1 - level) / len(self.coordinates) if joint else level
-        return [self.reach * b.half_width(each) for b in self.coordinates]
-
-    def gap_widths(self, level: float, *, joint: bool) -> list[float | None]:
-        """Half the widths of the intervals of the groups' differences, in reach coordinates."""
-        each = 1 - (1 - level) / len(self.coordinates) if joint else level
-        gaps = (b.disagreement for b in self.coordinates)
-        return [None if gap is None else gap.half_width(each) for gap in gaps]
-
-    def p_values(self) -> tuple[float | None, ...]:
-        """Do the groups differ in a coordinate? Adjusted for asking so often; None where one group says nothing."""
-        gaps = [b.disagreement for b in self.coordinates]
-        adjusted = iter(holm([gap.p_value for gap in gaps if gap is not None]))
-        return tuple(None if gap is None else next(adjusted) for gap in gaps)
-
-
-def blend_vectors(
-    trusted: VectorSum | None,
-    local: VectorReportSums | None,
-    rules: Sequence[Rule],
-    reach: float,
-    mixed: VectorReportSums | None = None,
-    *,
-    answering: float = 1.0,
-) -> VectorBlend:
-    """Combine what the groups sent; one rule for all coordinates, or one each, stated in unit coordinates.
-
-    Reports that came through a mixer are pooled with the local ones, coordinate by coordinate. Those who sent some are
-    this share of all who are not trusted.
-    """
-    both = [group for group in (local, mixed) if group is not None and group.people]
-    if trusted is None and not both:
-        raise InvalidInput("`people` must be at least 1 in one of the groups. Got 0.")
-    told = sum(group.counts for group in both)
-    d = len(trusted.noisy_totals) if trusted is not None else len(both[0].counts)
-    must(len(rules) in (1, d), "rules", f"must be one, or one for each of the {d} coordinates", len(rules))
-    if trusted is None and not bool(np.all(told > 0)):
-        raise InvalidInput(
-            "`people` must be enough for a report on every coordinate, or trust the curator. "
-            f"Got {int(np.sum(told > 0))} of {d} coordinates."
-        )
-    sent_in = sum(group.people for group in both) / answering
-    share = None if trusted is None or not both else trusted.people / (trusted.people + sent_in)
-    found = []
-    for j in range(d):
-        rule = _scaled(rules[j if len(rules) > 1 else 0], reach)
-        own = None if trusted is None else trusted.column(j)
-        columns = [(column, group.people) for group in both if (column := group.column(j)) is not None]
-        by = [people for _, people in columns] if rule.name == "everyone" else None
-        sent = pooled([column for column, _ in columns], by)
-        found.append(blend(own, sent, rule, trusted_share=share))
-    return VectorBlend(tuple(found), reach)
-
-
-def _scaled(rule: Rule, reach: float) -> Rule:
-    """The rule's sizes in reach coordinates."""
-    if reach == 1:
-        return rule
-
-    def in_reaches(size: float | None) -> float | None:
-        return None if size is None else size / reach
-
-    return replace(rule, sd=in_reaches(rule.sd), local_sd=in_reaches(rule.local_sd), gap=in_reaches(rule.gap))

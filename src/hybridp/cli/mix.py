@@ -44,7 +44,7 @@ def _store(database: str) -> Store:
 
 def _signer(database: str, key_file: Path) -> Signer:
     needs_service()
-    from hybridp.mixer.keys import load_or_make
+    from hybridp.mixer.app import load_or_make
 
     new = not key_file.exists()
     found = load_or_make(key_file, lambda: not _store(database).routes())

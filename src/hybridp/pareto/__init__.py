@@ -10,14 +10,23 @@ neither torch nor botorch.
 8
 """
 
-from .compare import Band, Wins, band, wins
-from .decide import Advice, Choice, final_front, suggest
-from .front import Staircase, hypervolume, pareto_indices, staircase
-from .models import Models, fit_models
-from .problem import Evaluation, Measure, Problem, load_problem, problem_names
-from .publish import Cost, PublishedFront, compose, guarded, publishing_cost, release_front
-from .run import Run, dpareto, grid_search, observed_hypervolume, random_search
-from .space import (
+from hybridp.pareto.front import Band, Staircase, Wins, band, hypervolume, pareto_indices, staircase, wins
+from hybridp.pareto.models import Models, fit_models
+from hybridp.pareto.problem import Evaluation, Measure, Problem, load_problem, problem_names
+from hybridp.pareto.publish import (
+    Advice,
+    Choice,
+    Cost,
+    PublishedFront,
+    compose,
+    final_front,
+    guarded,
+    publishing_cost,
+    release_front,
+    suggest,
+)
+from hybridp.pareto.run import Run, dpareto, grid_search, observed_hypervolume, random_search
+from hybridp.pareto.space import (
     Categorical,
     Integer,
     Law,
@@ -30,7 +39,7 @@ from .space import (
     Space,
     Uniform,
 )
-from .store import Store
+from hybridp.pareto.store import Store
 
 __all__ = [
     "Advice",

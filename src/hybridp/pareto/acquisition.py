@@ -20,12 +20,11 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import must
-from ._quiet import quiet
-from .front import pareto_indices
-from .models import Models
-from .problem import Evaluation, Problem
-from .space import Value
+from hybridp.errors import must
+from hybridp.pareto.front import pareto_indices, quiet
+from hybridp.pareto.models import Models
+from hybridp.pareto.problem import Evaluation, Problem
+from hybridp.pareto.space import Value
 
 __all__ = ["ACQUISITIONS", "cells", "expected_gain", "hvpoi", "next_setting", "poi"]
 

@@ -17,9 +17,9 @@ from typing import Any, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ._quiet import quiet
-from .problem import Evaluation, Problem
-from .space import Setting
+from hybridp.pareto.front import quiet
+from hybridp.pareto.problem import Evaluation, Problem
+from hybridp.pareto.space import Setting
 
 __all__ = ["Models", "Surrogate", "believe", "fit_models", "refit_due"]
 

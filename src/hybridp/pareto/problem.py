@@ -26,8 +26,8 @@ from typing import Any, Literal, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InvalidInput, must
-from .space import Law, Setting, Space
+from hybridp.errors import InvalidInput, must
+from hybridp.pareto.space import Law, Setting, Space
 
 __all__ = ["Evaluation", "Measure", "Problem", "epsilon_of", "load_problem", "problem_names"]
 

@@ -19,14 +19,14 @@ from typing import Any, TypeAlias, final
 
 import numpy as np
 
-from ..errors import InvalidInput, must
-from ..randomness import seeded, synthetic_data_generator
-from .acquisition import ACQUISITIONS, next_setting
-from .front import hypervolume, pareto_indices
-from .models import Models, believe, fit_models
-from .problem import Evaluation, Problem
-from .space import Setting
-from .store import Store
+from hybridp.errors import InvalidInput, must
+from hybridp.pareto.acquisition import ACQUISITIONS, next_setting
+from hybridp.pareto.front import hypervolume, pareto_indices
+from hybridp.pareto.models import Models, believe, fit_models
+from hybridp.pareto.problem import Evaluation, Problem
+from hybridp.pareto.space import Setting
+from hybridp.pareto.store import Store
+from hybridp.randomness import seeded, synthetic_data_generator
 
 __all__ = ["Progress", "Run", "dpareto", "grid_search", "observed_hypervolume", "random_search"]
 

@@ -22,7 +22,7 @@ from typing import TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InvalidInput, must
+from hybridp.errors import InvalidInput, must
 
 __all__ = [
     "Categorical",

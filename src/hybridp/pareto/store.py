@@ -27,9 +27,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, final
 
-from ..errors import InvalidInput, must
-from .problem import Evaluation, Measure, Problem
-from .space import Setting
+from hybridp.errors import InvalidInput, must
+from hybridp.pareto.problem import Evaluation, Measure, Problem
+from hybridp.pareto.space import Setting
 
 __all__ = ["Declared", "Store"]
 
@@ -80,7 +80,7 @@ class Declared:
 
     def reading(self) -> Problem:
         """A problem with these axes whose oracles cannot be asked."""
-        from .space import Real, Space
+        from hybridp.pareto.space import Real, Space
 
         def closed(*_: Any) -> float:
             raise InvalidInput("`problem` must be given to evaluate anything new. Got only a run file.")

@@ -35,8 +35,8 @@ from hybridp.public.errorlaw import holm
 from hybridp.public.groups import OTHER, Grouping
 from hybridp.public.trust import drawn_trust
 from hybridp.randomness import Randomness, secure
+from hybridp.release.answers import Difference, GroupAnswer, groups_release
 from hybridp.release.facts import Facts
-from hybridp.release.groups import Difference, GroupAnswer, groups_release
 from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt, assuming, noted, values_rule
 from hybridp.release.release import Release
 

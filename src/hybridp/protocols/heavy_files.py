@@ -37,8 +37,8 @@ from hybridp.public.messages import OptInCounts, SlotReports, report_text
 from hybridp.public.shuffling import Mixing
 from hybridp.public.trust import drawn_trust
 from hybridp.randomness import Randomness, secure
+from hybridp.release.answers import GroupEstimate, Shuffled
 from hybridp.release.facts import statistic
-from hybridp.release.mixing import Shuffled
 from hybridp.release.receipt import Protection, assuming, build_receipt, choice_unprotected, noted, public_choice
 from hybridp.release.release import Release
 
@@ -435,8 +435,8 @@ def publish_heavy(
     if mixed is not None and mixed.summary.people and second is not None and study.mixing is not None:
         heard.append((second.mechanism, mixed.summary))
         batches = protections.mixed_batches(blender.list_mixing(second, study.mixing), mixed.batches)
-        shuffled = Shuffled(mixed.summary.people, None, second.mechanism.name, study.mixing.epsilon,
-                            study.mixing.batch, batches)  # fmt: skip
+        shuffled = Shuffled(GroupEstimate(mixed.summary.people), None, second.mechanism.name,
+                            study.mixing.epsilon, study.mixing.batch, batches)  # fmt: skip
     if heard:
         (first, *more) = heard
         everything, anchor, default = blending.held(invite.head, estimates, *first, study.estimator, more)
@@ -455,7 +455,7 @@ def publish_heavy(
     }
     mixing: dict[str, Any] = {}
     if shuffled is not None:
-        groups["shuffled"], mixing = {"people": shuffled.group}, {"mixing": shuffled.to_dict()}
+        groups["shuffled"], mixing = {"people": shuffled.group.people}, {"mixing": shuffled.to_dict()}
     shares = _listed(records)
     facts = statistic(
         "heavy-hitters",

@@ -32,7 +32,7 @@ from hybridp.public.queries import Feature
 from hybridp.public.shares import CountNoise, NoisyCounts, ShareInvite, ShareReports
 from hybridp.public.trust import drawn_trust
 from hybridp.randomness import Randomness, secure
-from hybridp.release.groups import GroupAnswer, groups_release
+from hybridp.release.answers import GroupAnswer, groups_release
 from hybridp.release.receipt import (
     Protection,
     assumed_alike,

@@ -17,9 +17,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from hybridp.blend.mean import Blend, Rule, blend
-from hybridp.blend.pooled import pooled, shares
-from hybridp.blend.sealed import seal
+from hybridp.blend.mean import Blend, Rule, blend, pooled, pooled_shares
+from hybridp.blend.means import seal
 from hybridp.curator import mean as curating
 from hybridp.curator.sources import TableLike
 from hybridp.errors import InvalidInput, must
@@ -38,9 +37,8 @@ from hybridp.public.randomisers import LocalName, randomiser
 from hybridp.public.shuffling import Mixing
 from hybridp.public.trust import drawn_trust
 from hybridp.randomness import Randomness, secure
+from hybridp.release.answers import GroupEstimate, Shuffled, mean_release
 from hybridp.release.facts import clipped_share
-from hybridp.release.mean import GroupEstimate, mean_release
-from hybridp.release.mixing import Shuffled
 from hybridp.release.receipt import (
     assumed_alike,
     assuming,
@@ -466,14 +464,14 @@ def _own_error(study: MeanStudy, group: LocalSummary | None, found: Blend) -> No
 
 def _shuffled(
     study: MeanStudy, mixed: MixedReports[LocalSummary] | None, both: Sequence[LocalSummary], found: Blend
-) -> Shuffled[GroupEstimate] | None:
+) -> Shuffled | None:
     """What is told of people whose reports came through a mixer."""
     mixing, invite = study.mixing, study.mixed_invite
     if mixed is None or not mixed.summary.people or mixing is None or invite is None:
         return None
     alone = _alone(study, mixed.summary, mixed.summary.people, _own_error(study, mixed.summary, found))
     part = mixed.summary.people / sum(group.people for group in both)
-    weight = (1 - found.weight) * (part if study.rule.name == "everyone" else shares(both)[-1])
+    weight = (1 - found.weight) * (part if study.rule.name == "everyone" else pooled_shares(both)[-1])
     batches = protections.mixed_batches(mixing, mixed.batches)
     return Shuffled(alone, weight, invite.randomiser.name, mixing.epsilon, mixing.batch, batches)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from hybridp.blend.sealed import SealedBlend
+from hybridp.blend.means import SealedBlend
 from hybridp.errors import must
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
@@ -16,7 +16,7 @@ from hybridp.public.personal import PersonalDP
 from hybridp.public.shares import ShareReports
 from hybridp.public.shuffling import LevelMixing, Mixing
 from hybridp.public.vector import VectorReportSums
-from hybridp.release.mixing import MixedBatch, MixedLevel, Shuffled, ShuffledLevels
+from hybridp.release.answers import MixedBatch, MixedLevel, Shuffled, ShuffledLevels
 from hybridp.release.receipt import COLLUDING, MIXED, Promise, Protection
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def mixed_batches(mixing: Mixing, batches: tuple[int, ...]) -> tuple[MixedBatch,
 _SIZES = 8
 
 
-def mixed_promises(shuffled: Shuffled[Any] | None) -> list[Promise]:
+def mixed_promises(shuffled: Shuffled | None) -> list[Promise]:
     """A line for every size of a batch, if mixer and curator keep apart; and one for all of them, if they do not."""
     if shuffled is None:
         return []
@@ -170,7 +170,7 @@ def mixed_levels(mixing: LevelMixing, sizes: Mapping[float, tuple[int, ...]]) ->
     return tuple(found)
 
 
-def level_promises(shuffled: ShuffledLevels[Any] | None) -> list[Promise]:
+def level_promises(shuffled: ShuffledLevels | None) -> list[Promise]:
     """A line for every epsilon and size of its crowd; one for those who have none; and one for all, on collusion."""
     if shuffled is None:
         return []
@@ -191,7 +191,7 @@ def level_promises(shuffled: ShuffledLevels[Any] | None) -> list[Promise]:
     return [*found, Promise("shuffled", COLLUDING, everybody, device)]
 
 
-def mixed_assumptions(shuffled: Shuffled[Any] | ShuffledLevels[Any] | None) -> tuple[str, ...]:
+def mixed_assumptions(shuffled: Shuffled | ShuffledLevels | None) -> tuple[str, ...]:
     if shuffled is None:
         return ()
     left, given = "a report's own epsilon", ""

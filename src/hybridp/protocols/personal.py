@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.blend import personal as blending
+from hybridp.blend import means as blending
 from hybridp.blend.mean import Blend
 from hybridp.curator import mean as columns_of
 from hybridp.curator import personal as curating
@@ -42,8 +42,7 @@ from hybridp.public.personal import PersonalDP, adpm_weights
 from hybridp.public.shuffling import LevelMixing
 from hybridp.public.trust import drawn_trust, label_column
 from hybridp.randomness import Randomness, secure
-from hybridp.release.mean import GroupEstimate, mean_release, personal_facts
-from hybridp.release.mixing import ShuffledLevels
+from hybridp.release.answers import GroupEstimate, ShuffledLevels, mean_release, personal_facts
 from hybridp.release.receipt import (
     Protection,
     assumed_alike,

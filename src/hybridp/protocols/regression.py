@@ -51,6 +51,7 @@ from hybridp.public.sums import NOTHING, column_sums
 from hybridp.public.trust import drawn_trust
 from hybridp.public.vector import VectorBounds, VectorNoiseName, VectorReportSums
 from hybridp.randomness import Randomness, secure
+from hybridp.release.answers import GroupEstimate, several_release
 from hybridp.release.receipt import (
     Protection,
     build_receipt,
@@ -63,7 +64,6 @@ from hybridp.release.receipt import (
     values_rule,
 )
 from hybridp.release.release import Release
-from hybridp.release.several import ListedGroup, several_release
 
 __all__ = ["FORMS", "FormName", "RegressionStudy", "publish_regression", "release_people", "release_regression"]
 __all__ += ["enough_people", "rows_rule", "trusted_rounds"]
@@ -447,11 +447,11 @@ def publish_regression(
     )
 
 
-def _group(units: Units, people: int, found: Fit | None) -> ListedGroup:
+def _group(units: Units, people: int, found: Fit | None) -> GroupEstimate:
     if found is None:
-        return ListedGroup(people)
+        return GroupEstimate(people)
     beta, errors = units.fit(found)
-    return ListedGroup(people, plain(_numbers(beta)), plain(_numbers(errors)))
+    return GroupEstimate(people, plain(_numbers(beta)), plain(_numbers(errors)))
 
 
 def _numbers(x: Floats) -> tuple[float, ...]:

@@ -44,8 +44,9 @@ from hybridp.public.shares import (
 from hybridp.public.shuffling import Mixing
 from hybridp.public.trust import drawn_trust
 from hybridp.randomness import Randomness, secure
+from hybridp.release.answers import GroupEstimate, Shuffled, several_release
+from hybridp.release.answers import as_count as counted_as
 from hybridp.release.facts import clipped_share
-from hybridp.release.mixing import Shuffled
 from hybridp.release.receipt import (
     Protection,
     assumed_alike,
@@ -58,8 +59,6 @@ from hybridp.release.receipt import (
     public_choice,
 )
 from hybridp.release.release import Release
-from hybridp.release.several import ListedGroup, several_release
-from hybridp.release.several import as_count as counted_as
 
 __all__ = ["ShareStudy", "bins", "choice", "counted", "field_rule", "publish_shares", "release_shares"]
 
@@ -275,9 +274,9 @@ def publish_shares(
         ("options", question.values[:-1] if question.excludes else question.values),
         estimate=to_simplex(found.estimate).tolist(),
         interval=(low.tolist(), high.tolist()),
-        trusted=ListedGroup(trusted_people)
+        trusted=GroupEstimate(trusted_people)
         if own is None or errors is None
-        else ListedGroup(trusted_people, own.tolist(), errors.tolist()),
+        else GroupEstimate(trusted_people, own.tolist(), errors.tolist()),
         local=_alone(local, found),
         differences=None if own is None or told is None else (own - told).tolist(),
         widths=None if gaps is None else gaps.tolist(),
@@ -319,19 +318,19 @@ def publish_shares(
     )
 
 
-def _alone(reports: ShareReports | None, found: ShareBlend) -> ListedGroup:
+def _alone(reports: ShareReports | None, found: ShareBlend) -> GroupEstimate:
     """One group's own shares, with their errors if the blend's shares were true, or the group's own."""
     if reports is None or not reports.people:
-        return ListedGroup(0)
+        return GroupEstimate(0)
     own = Told((reports,))
     at = own.shares if found.estimator == "everyone" else found.estimate
     errors = np.sqrt(own.variance(np.clip(at, 0.0, 1.0)))
-    return ListedGroup(reports.people, own.shares.tolist(), errors.tolist())
+    return GroupEstimate(reports.people, own.shares.tolist(), errors.tolist())
 
 
 def _shuffled(
     study: ShareStudy, mixed: MixedReports[ShareReports] | None, found: ShareBlend
-) -> Shuffled[ListedGroup] | None:
+) -> Shuffled | None:
     """What is told of people whose reports came through a mixer."""
     mixing, invite = study.mixing, study.mixed_invite
     if mixed is None or not mixed.summary.people or mixing is None or invite is None:

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.blend.distribution import blended
-from hybridp.blend.steered_mean import blend_window
+from hybridp.blend.means import blend_window
 from hybridp.curator import mean as curating
 from hybridp.errors import must
 from hybridp.ledger import Charge
@@ -36,7 +36,7 @@ from hybridp.public.messages import Invite, LocalSummary, NoisySquares, TrustedS
 from hybridp.public.shares import CountNoise, NoisyCounts
 from hybridp.public.steered_mean import PILOT_SHARE, SQUARES_SHARE, Crowd, Quartiles, Window, WindowNoise, WindowSums
 from hybridp.randomness import Randomness
-from hybridp.release.mean import GroupEstimate, mean_release
+from hybridp.release.answers import GroupEstimate, mean_release
 from hybridp.release.receipt import (
     Protection,
     assumed_alike,

@@ -56,9 +56,9 @@ from hybridp.public.study import (
 )
 from hybridp.public.trust import Answering, drawn_trust, keyed, rule_of
 from hybridp.randomness import Randomness, secure
+from hybridp.release.answers import about
 from hybridp.release.receipt import one_receipt
 from hybridp.release.release import Release
-from hybridp.release.several import about
 
 __all__ = ["Files", "answered_once", "ledger_totals", "published", "release_study"]
 

@@ -26,6 +26,7 @@ from hybridp.public.queries import SEPARATOR, Feature
 from hybridp.public.shares import CountNoise, NoisyCounts, TickInvite, TickReports, tick_invite, tick_noise
 from hybridp.public.trust import drawn_trust
 from hybridp.randomness import Randomness, secure
+from hybridp.release.answers import GroupEstimate, several_release
 from hybridp.release.receipt import (
     Protection,
     assumed_alike,
@@ -38,7 +39,6 @@ from hybridp.release.receipt import (
     public_choice,
 )
 from hybridp.release.release import Release
-from hybridp.release.several import ListedGroup, several_release
 
 __all__ = ["TickStudy", "publish_ticks", "release_ticks"]
 
@@ -166,12 +166,12 @@ def publish_ticks(
     ends = [part.intervals(each) for part in parts]
     estimate = [float(part.estimate[0]) for part in parts]
 
-    def group(name: Any, people: int) -> ListedGroup:
+    def group(name: Any, people: int) -> GroupEstimate:
         shares = [part.trusted if name == "trusted" else part.local for part in parts]
         errors = [part.standard_errors(name) for part in parts]
         if any(one is None for one in (*shares, *errors)):
-            return ListedGroup(people)
-        return ListedGroup(people, _first(shares), _first(errors))
+            return GroupEstimate(people)
+        return GroupEstimate(people, _first(shares), _first(errors))
 
     # Of a yes or no both say the same, and were adjusted as two.
     raised = [part.p_values() for part in parts]
@@ -179,8 +179,8 @@ def publish_ticks(
     gaps = [part.gap_widths(each) for part in parts]
     mine, others = group("trusted", raw.trusted_people), group("local", 0 if local is None else local.people)
     apart = None
-    if mine.numbers is not None and others.numbers is not None:
-        apart = [float(a or 0) - float(b or 0) for a, b in zip(mine.numbers, others.numbers, strict=True)]
+    if isinstance(mine.estimate, list) and isinstance(others.estimate, list):
+        apart = [a - b for a, b in zip(mine.estimate, others.estimate, strict=True)]
     return several_release(
         question.name,
         "shares",

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hybridp.blend.mean import Rule, VectorBlend, blend_vectors
-from hybridp.blend.pooled import shares
+from hybridp.blend.mean import Rule, pooled_shares
+from hybridp.blend.means import VectorBlend, blend_vectors
 from hybridp.curator import vector as curating
 from hybridp.curator.sources import TableLike
 from hybridp.device.files import write_vector_reports
@@ -43,7 +43,7 @@ from hybridp.public.trust import drawn_trust
 from hybridp.public.vector import VectorBounds, VectorInvite, VectorNoiseName, VectorReportSums, VectorSum, vector_noise
 from hybridp.public.vector_randomisers import ScalarReports, VectorLocalName, vector_reports
 from hybridp.randomness import Randomness, secure
-from hybridp.release.mixing import Shuffled
+from hybridp.release.answers import GroupEstimate, Shuffled, several_release
 from hybridp.release.receipt import (
     Protection,
     assumed_alike,
@@ -57,7 +57,6 @@ from hybridp.release.receipt import (
     values_rule,
 )
 from hybridp.release.release import Release
-from hybridp.release.several import ListedGroup, several_release
 
 if TYPE_CHECKING:
     from hybridp.blend.tally import VectorTally
@@ -402,7 +401,7 @@ def publish_vector_mean(
 
 def _shuffled(
     study: VectorStudy, local: VectorReportSums | None, mixed: MixedReports[VectorReportSums] | None, found: VectorBlend
-) -> Shuffled[ListedGroup] | None:
+) -> Shuffled | None:
     """What is told of people whose reports came through a mixer."""
     mixing, invite = study.mixing, study.mixed_invite
     if mixed is None or not mixed.summary.people or mixing is None or invite is None:
@@ -410,7 +409,7 @@ def _shuffled(
     weights = []
     for j, one in enumerate(found.coordinates):
         told = [None if group is None else group.column(j) for group in (local, mixed.summary)]
-        part = 0.0 if told[-1] is None else shares([column for column in told if column is not None])[-1]
+        part = 0.0 if told[-1] is None else pooled_shares([column for column in told if column is not None])[-1]
         if part and told[0] is not None and local is not None and study.estimator == "everyone":
             part = mixed.summary.people / (local.people + mixed.summary.people)
         weights.append((1 - one.weight) * part)
@@ -446,22 +445,22 @@ def _numbers(x: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> list[float
 
 def _trusted_group(
     bounds: VectorBounds, trusted: VectorSum | None, people: int, found: VectorBlend, estimator: str
-) -> ListedGroup:
+) -> GroupEstimate:
     d = bounds.dimensions
     if trusted is None:
-        return ListedGroup(people, (None,) * d, (None,) * d, (people,) * d)
+        return GroupEstimate(people, (None,) * d, (None,) * d, counts=(people,) * d)
     noise = trusted.noise.variance / (trusted.people * trusted.reach_steps) ** 2
     own = [one.variance / trusted.people + noise for one in found.coordinates]
     if estimator == "everyone":
         own = [one.trusted_error.variance for one in found.coordinates if one.trusted_error is not None]
     errors = [b.half * bounds.reach * math.sqrt(v) for b, v in zip(bounds.bounds, own, strict=True)]
-    return ListedGroup(people, _numbers(bounds.from_unit(trusted.means * bounds.reach)), errors, (people,) * d)
+    return GroupEstimate(people, _numbers(bounds.from_unit(trusted.means * bounds.reach)), errors, counts=(people,) * d)
 
 
-def _local_group(bounds: VectorBounds, local: VectorReportSums | None) -> ListedGroup:
+def _local_group(bounds: VectorBounds, local: VectorReportSums | None) -> GroupEstimate:
     d = bounds.dimensions
     if local is None:
-        return ListedGroup(0, (None,) * d, (None,) * d, (0,) * d)
+        return GroupEstimate(0, (None,) * d, (None,) * d, counts=(0,) * d)
     plan = local.reports
     worst = (plan.randomiser if isinstance(plan, ScalarReports) else plan).worst_variance
     means: list[float | None] = []
@@ -476,7 +475,7 @@ def _local_group(bounds: VectorBounds, local: VectorReportSums | None) -> Listed
         few = worst if n < 30 else 0.0  # too few to trust their own spread
         means.append(b.from_unit(bounds.reach * mean))
         errors.append(b.half * bounds.reach * math.sqrt(max(seen, few) / n))
-    return ListedGroup(local.people, means, errors, [int(n) for n in local.counts])
+    return GroupEstimate(local.people, means, errors, counts=[int(n) for n in local.counts])
 
 
 # --- the receipt ------------------------------------------------------------------------------------------------------

@@ -49,8 +49,8 @@ from hybridp.public.sums import NOTHING, Sums, column_sums, exact_sums
 from hybridp.public.synth_reports import MarginalReports
 from hybridp.public.vector import VectorInvite, VectorReportSums
 from hybridp.randomness import Randomness
+from hybridp.release.answers import as_count
 from hybridp.release.release import Release
-from hybridp.release.several import as_count
 from hybridp.service.models import centres
 from hybridp.service.plans import Head, MeanPlan, PersonalPlan, QuestionsPlan, TablePlan
 from hybridp.service.problems import Refused

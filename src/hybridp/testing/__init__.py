@@ -19,19 +19,24 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from .case import (
+from hybridp.testing.contract import (
     ANYTHING_GOES,
+    Broken,
     Case,
     Draw,
+    Failure,
     Kind,
     Law,
+    Promise,
+    broken,
     fewer_flips,
+    hold,
     less_scale,
     less_sigma,
     more_inside,
     more_truth,
+    promises,
 )
-from .contract import Broken, Failure, Promise, broken, hold, promises
 
 if TYPE_CHECKING:
     from . import laws as laws

@@ -21,7 +21,7 @@ from typing import ParamSpec, TypeVar
 
 import mpmath as mp
 
-from .case import Law
+from hybridp.testing.contract import Law
 
 __all__ = [
     "Law",

@@ -1,0 +1,364 @@
+"""Means beyond the plain blend: within a window, published alone, of own epsilons, of several columns. Post-processing.
+
+**A publication of the estimate alone**, for which the trusted group's noise also protects local people. Against someone
+who sees only ``w mu_T + (1-w) mu_L`` the curator's noise covers a local person's contribution too (P sec. 8). On a
+lattice this needs care: the trusted part moves in steps of ``w step``, so anything finer in the published number would
+show the local mean unprotected. The local part is therefore rounded to those steps. Replacing one local person's data,
+with their device's coins held fixed, then moves the result by a whole number of steps, at most ``ceil((1-w) (reach/n_L
++ slip)/(w step)) + 2``, and the discrete noise on the sum gives the stated guarantee for a shift of that many. `slip`
+is what floating point can add: n_L reports summed in doubles, in any order, have a mean that is off by at most ``n_L
+2^-53`` times the longest report, with either person's data. Holds only when nothing else about the reports is
+published, and for a weight fixed before the data is seen.
+
+**Everyone's own epsilon.** The optimal affine estimate separates: the trusted half weighs people by ``min(epsilon_i,
+theta)`` (`public.personal.adpm_weights`), and the rest is inverse variance over the trusted release and every report:
+``1/V = 1/V_T + sum_j 1/(var + v_j)``. ADPM (nobody local) and KVH (one epsilon) are special cases.
+
+**Several columns.** Each is blended as a mean of its own, in reach coordinates: where the noise of the reports differs,
+or fewer people reported a column, its weight differs. Those who did not report it are still among the people whose mean
+it is: rules that mind a gap between the groups aim at the share of everybody. Joint intervals widen each column's
+(Bonferroni), and the p-values of the groups' disagreement are Holm's, valid whatever the dependence.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridp.blend.mean import Blend, Disagreement, Rule, blend, pooled
+from hybridp.errors import InvalidInput, must
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.errorlaw import NormalLaplace, holm
+from hybridp.public.mean import (
+    PILOT_VARIANCE,
+    WORST_VARIANCE,
+    learned_variance,
+    predicted_se,
+    raw_variance,
+    upper_variance,
+)
+from hybridp.public.mechanisms import DiscreteLaplace, discrete_gaussian_profile
+from hybridp.public.messages import LocalSummary, ReportsByEpsilon, TrustedSummary, WeightedSum
+from hybridp.public.personal import local_terms
+from hybridp.public.randomisers import LocalAdditive
+from hybridp.public.steered_mean import WindowSums, best_weight
+from hybridp.public.vector import VectorReportSums, VectorSum
+
+__all__ = ["SealedBlend", "Spread", "anybody_heard", "blend_window", "combine", "learn_variance", "local_mean", "seal"]
+__all__ += ["VectorBlend", "blend_vectors", "share_of"]
+
+Floats = NDArray[np.float64]
+
+
+def blend_window(said: WindowSums, local: LocalSummary | None) -> Blend:
+    """``r_T + w y_T + (1-w) y_L``, with the law of its error, in the unit coordinate of the public bounds.
+
+    Reports are about a value's place within the window or, where trusted people's squares said so, in the whole range:
+    then ``w (r_T + y_T) + (1-w) x_L``. The weight follows from public numbers alone: the pilot's, the squares, and how
+    many people there are. The interval takes upper limits of what varies: beyond the window by the trusted people's
+    noisy squares, within it (or in all) by the reports; what is within and beyond is taken to move together.
+    """
+    window, k = said.window, said.people
+    heard = local is not None and local.people > 0
+    within = said.within or not heard
+    low, half = (window.low, window.width / 2) if within else (0.0, 0.5)
+    noise, outside = said.noise_variance, said.outside_variance if within else 0.0
+    inside, told, mean_l = half**2, 0.0, 0.0
+    w = 1.0
+    if heard:
+        assert local is not None
+        mean_l = low + half * (local.mean + 1)
+        centre = min(max(local.mean, -1.0), 1.0)
+        raw = raw_variance(local.second_moment(centre), centre, local.randomiser)
+        error = predicted_se(local.people, centre, min(max(raw, 0.0), 1.0), local.randomiser)
+        inside *= upper_variance(raw, error)
+        few = local.randomiser.worst_variance if local.people < 30 else 0.0
+        told = half**2 * max(local.variance, few) / local.people
+        constant, quadratic = local.randomiser.variance_terms
+        varies = window.inside if within else float(window.spread(said.outside_seen))
+        away = window.away if within else min((2 * window.mean - 1) ** 2 + 4 * varies, 1.0)
+        expected = (varies + half**2 * (constant + quadratic * away)) / local.people
+        w = float(best_weight(varies, window.together if within else 0.0, expected, noise if within else 2 * noise, k))
+
+    def law(weight: float) -> NormalLaplace:
+        """Of the estimate with this weight, in the unit coordinate: a range is 2 long."""
+        sampling = (math.sqrt(outside) + weight * math.sqrt(inside)) ** 2 / k
+        normal = sampling + weight**2 * noise + (1 - weight) ** 2 * told
+        return NormalLaplace(2 * math.sqrt(normal), 2 * said.laplace_scale * (1.0 if within else weight))
+
+    estimate = (1.0 if within else w) * said.outside_mean + w * said.inside_mean + (1 - w) * mean_l
+    gap = None
+    if heard:
+        apart = NormalLaplace(math.sqrt(inside / k + told + (0.0 if within else noise)), said.laplace_scale)
+        difference = said.inside_mean + (0.0 if within else said.outside_mean) - mean_l
+        gap = Disagreement.of(2 * difference, NormalLaplace(2 * apart.s, 2 * apart.b))
+    return Blend(
+        estimate=2 * estimate - 1,
+        weight=w,
+        variance=4 * (window.inside if within else float(window.spread(said.outside_seen))),
+        error=law(w),
+        slack=0.0,
+        disagreement=gap,
+        trusted_error=law(1.0),
+        local_error=law(0.0) if heard else None,
+    )
+
+
+_LARGEST_SHIFT = 2**50  # beyond this, doubles no longer count single steps
+_REPORT_SLACK = 1 + 1e-9  # how far beyond the reach a report may be read, its own rounding included
+
+
+@dataclass(frozen=True, slots=True)
+class SealedBlend:
+    """The rounded estimate, the law of its error from public numbers alone, and what it promises local people."""
+
+    estimate: float
+    error: NormalLaplace
+    slack: float
+    local_viewer: PureDP | ApproxDP | None
+
+    def half_width(self, level: float) -> float:
+        return self.error.quantile((1 + level) / 2) + self.slack
+
+
+def seal(trusted: TrustedSummary | None, local: LocalSummary | None, found: Blend) -> SealedBlend:
+    """Round the local part to the trusted lattice and work out the amplified guarantee."""
+    if trusted is None or local is None or local.people == 0 or not 0 < found.weight < 1:
+        return SealedBlend(found.estimate, found.error, found.slack, None)
+    w, step = found.weight, found.weight * trusted.step
+    steps = trusted.noisy_total + round((1 - w) * local.mean / step)
+    reach = 2.0 if isinstance(local.randomiser, LocalAdditive) else 2 * local.randomiser.bound
+    slip = 2 * (local.people + 8) * 2.0**-53 * local.randomiser.bound
+    shift = math.ceil((1 - w) * _REPORT_SLACK * (reach / local.people + slip) / step) + 2
+    report = local.randomiser.worst_variance + found.variance
+    assert found.trusted_error is not None
+    normal = (w * found.trusted_error.s) ** 2 + (1 - w) ** 2 * report / local.people
+    return SealedBlend(
+        estimate=steps * step - w,
+        error=NormalLaplace(math.sqrt(normal), w * trusted.laplace_scale),
+        slack=found.slack,
+        local_viewer=_amplified(trusted, local, shift),
+    )
+
+
+def _amplified(trusted: TrustedSummary, local: LocalSummary, shift: int) -> PureDP | ApproxDP | None:
+    """What the curator's noise promises for a shift of so many steps; None when the own report's promise is better."""
+    own = local.randomiser.guarantee
+    if shift > _LARGEST_SHIFT:
+        return None
+    if isinstance(trusted.noise, DiscreteLaplace):
+        epsilon = shift / trusted.noise.scale * (1 + 1e-12)
+        return PureDP(epsilon) if epsilon < own.epsilon else None
+    sigma, delta = trusted.noise.sigma, trusted.noise.guarantee.delta
+    low, high = 0.0, own.epsilon
+    if discrete_gaussian_profile(shift, sigma, high) > delta:
+        return None
+    for _ in range(60):
+        middle = (low + high) / 2
+        if discrete_gaussian_profile(shift, sigma, middle) > delta:
+            low = middle
+        else:
+            high = middle
+    return ApproxDP(high, delta)
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The data's variance in the unit coordinate: for the weights, and a cautious one for intervals."""
+
+    used: float
+    upper: float
+    learned: bool = False
+
+    @classmethod
+    def stated(cls, sd: float) -> Spread:
+        return cls(sd**2, sd**2)
+
+    @classmethod
+    def worst(cls) -> Spread:
+        return cls(WORST_VARIANCE, WORST_VARIANCE)
+
+
+def anybody_heard(reports: ReportsByEpsilon) -> bool:
+    """Whether anybody's device said something."""
+    return bool(np.isfinite(local_terms(reports.epsilons).constant).any())
+
+
+def _precision(reports: ReportsByEpsilon, variance: float, mean: float) -> Floats:
+    """1/(var + v) of one report of each level; 0 where people are silent."""
+    terms = local_terms(reports.epsilons)
+    noise = terms.constant + terms.quadratic * min(variance + mean**2, 1.0)
+    return np.asarray(1 / (variance + noise))
+
+
+def local_mean(reports: ReportsByEpsilon, variance: float) -> float:
+    """The inverse-variance mean of the reports."""
+    precision = _precision(reports, variance, 0.0)
+    return float(np.dot(precision, reports.totals) / np.dot(precision, reports.people))
+
+
+def learn_variance(reports: ReportsByEpsilon) -> Spread:
+    """The data's variance from the reports, at no privacy cost; the worst case when nobody reports.
+
+    Every level of epsilon gives an unbiased estimate (its mean square around a pilot mean, less its noise); they are
+    combined by inverse variance, and the posterior mean is used, as in `public.mean`.
+    """
+    if not anybody_heard(reports):
+        return Spread.worst()
+    pilot = min(max(local_mean(reports, PILOT_VARIANCE), -1.0), 1.0)
+    terms = local_terms(reports.epsilons)
+    heard = np.isfinite(terms.constant)
+    people = reports.people[heard].astype(np.float64)
+    constant, quadratic = terms.constant[heard], terms.quadratic[heard]
+    second = (reports.squares[heard] - 2 * pilot * reports.totals[heard]) / people + pilot**2
+    raw = (second - constant - quadratic * pilot**2) / (1 + quadratic)
+    deviation = terms.square_deviation(pilot, PILOT_VARIANCE)[heard] / (1 + quadratic)
+    precision = people / deviation**2
+    total = float(precision.sum())
+    value, se = float(np.dot(precision, raw)) / total, 1 / math.sqrt(total)
+    return Spread(*learned_variance(value, se, pilot), learned=True)
+
+
+def combine(
+    trusted: WeightedSum | None, trusted_people: Floats, reports: ReportsByEpsilon, spread: Spread, *,
+    trusted_share: float | None = None,
+) -> Blend:  # fmt: skip
+    """Inverse-variance combination of the trusted release and every report.
+
+    `trusted_people` counts the people behind each of the trusted weights. With a `trusted_share` that is the trusted
+    release's weight, however much both groups differ, and a spread learned from reports is that of local people alone.
+    """
+    heard = anybody_heard(reports)
+    if trusted is None and not heard:
+        raise InvalidInput("`epsilons` must be positive for at least one person. Got 0 for everybody.")
+    squares = 0.0 if trusted is None else float(np.dot(trusted_people, trusted.weights**2))
+    information_t = 0.0
+    if trusted is not None:
+        information_t = 1 / max(spread.used * squares + trusted.noise_variance, 1e-300)
+    precision = _precision(reports, spread.used, _middle(reports, spread)) if heard else np.zeros(len(reports.epsilons))
+    information_l = float(np.dot(precision, reports.people))
+    weight, upper = information_t / (information_t + information_l), spread.upper
+    if trusted_share is not None and trusted is not None and heard:
+        weight, upper = trusted_share, WORST_VARIANCE if spread.learned else spread.upper
+    mean_l = float(np.dot(precision, reports.totals)) / information_l if heard else 0.0
+    mean_t = trusted.mean if trusted is not None else 0.0
+    scale = trusted.laplace_scale if trusted is not None else 0.0
+    error_l = _local_error(reports, precision, spread) if heard else 0.0
+    normal = weight**2 * upper * squares + (1 - weight) ** 2 * error_l
+    disagreement = None
+    if trusted is not None and heard:
+        law = NormalLaplace(math.sqrt(upper * squares + error_l), scale)
+        disagreement = Disagreement.of(mean_t - mean_l, law)
+    return Blend(
+        estimate=weight * mean_t + (1 - weight) * mean_l,
+        weight=weight,
+        variance=spread.used,
+        error=NormalLaplace(math.sqrt(normal), weight * scale),
+        slack=0.0,
+        disagreement=disagreement,
+    )
+
+
+def share_of(part: ReportsByEpsilon, everyone: ReportsByEpsilon, spread: Spread) -> float:
+    """What a part of the reports weighs among all of them, by inverse variance."""
+    middle = _middle(everyone, spread)
+    told, whole = (float(np.dot(_precision(r, spread.used, middle), r.people)) for r in (part, everyone))
+    return told / whole
+
+
+def _middle(reports: ReportsByEpsilon, spread: Spread) -> float:
+    return min(max(local_mean(reports, spread.used), -1.0), 1.0)
+
+
+def _local_error(reports: ReportsByEpsilon, precision: Floats, spread: Spread) -> float:
+    """Variance of the local mean, with the cautious variance of the data and the worst of the noise."""
+    terms = local_terms(reports.epsilons)
+    each = np.where(precision > 0, spread.upper + terms.constant + terms.quadratic, 0.0)
+    total = float(np.dot(precision, reports.people))
+    return float(np.dot(precision**2 * reports.people, each)) / total**2
+
+
+# --- several columns --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class VectorBlend:
+    """One blend a coordinate, in reach coordinates; `reach` brings them to unit coordinates."""
+
+    coordinates: tuple[Blend, ...]
+    reach: float
+
+    def estimates(self) -> list[float]:
+        """In unit coordinates."""
+        return [self.reach * b.estimate for b in self.coordinates]
+
+    def half_widths(self, level: float, *, joint: bool) -> list[float]:
+        """Half the widths of the intervals; joint ones hold all together with this coverage."""
+        must(0 < level < 1, "level", "must be strictly between 0 and 1", level)
+        each = 1 - (1 - level) / len(self.coordinates) if joint else level
+        return [self.reach * b.half_width(each) for b in self.coordinates]
+
+    def gap_widths(self, level: float, *, joint: bool) -> list[float | None]:
+        """Half the widths of the intervals of the groups' differences, in reach coordinates."""
+        each = 1 - (1 - level) / len(self.coordinates) if joint else level
+        gaps = (b.disagreement for b in self.coordinates)
+        return [None if gap is None else gap.half_width(each) for gap in gaps]
+
+    def p_values(self) -> tuple[float | None, ...]:
+        """Do the groups differ in a coordinate? Adjusted for asking so often; None where one group says nothing."""
+        gaps = [b.disagreement for b in self.coordinates]
+        adjusted = iter(holm([gap.p_value for gap in gaps if gap is not None]))
+        return tuple(None if gap is None else next(adjusted) for gap in gaps)
+
+
+def blend_vectors(
+    trusted: VectorSum | None,
+    local: VectorReportSums | None,
+    rules: Sequence[Rule],
+    reach: float,
+    mixed: VectorReportSums | None = None,
+    *,
+    answering: float = 1.0,
+) -> VectorBlend:
+    """Combine what the groups sent; one rule for all coordinates, or one each, stated in unit coordinates.
+
+    Reports that came through a mixer are pooled with the local ones, coordinate by coordinate. Those who sent some are
+    this share of all who are not trusted.
+    """
+    both = [group for group in (local, mixed) if group is not None and group.people]
+    if trusted is None and not both:
+        raise InvalidInput("`people` must be at least 1 in one of the groups. Got 0.")
+    told = sum(group.counts for group in both)
+    d = len(trusted.noisy_totals) if trusted is not None else len(both[0].counts)
+    must(len(rules) in (1, d), "rules", f"must be one, or one for each of the {d} coordinates", len(rules))
+    if trusted is None and not bool(np.all(told > 0)):
+        raise InvalidInput(
+            "`people` must be enough for a report on every coordinate, or trust the curator. "
+            f"Got {int(np.sum(told > 0))} of {d} coordinates."
+        )
+    sent_in = sum(group.people for group in both) / answering
+    share = None if trusted is None or not both else trusted.people / (trusted.people + sent_in)
+    found = []
+    for j in range(d):
+        rule = _scaled(rules[j if len(rules) > 1 else 0], reach)
+        own = None if trusted is None else trusted.column(j)
+        columns = [(column, group.people) for group in both if (column := group.column(j)) is not None]
+        by = [people for _, people in columns] if rule.name == "everyone" else None
+        sent = pooled([column for column, _ in columns], by)
+        found.append(blend(own, sent, rule, trusted_share=share))
+    return VectorBlend(tuple(found), reach)
+
+
+def _scaled(rule: Rule, reach: float) -> Rule:
+    """The rule's sizes in reach coordinates."""
+    if reach == 1:
+        return rule
+
+    def in_reaches(size: float | None) -> float | None:
+        return None if size is None else size / reach
+
+    return replace(rule, sd=in_reaches(rule.sd), local_sd=in_reaches(rule.local_sd), gap=in_reaches(rule.gap))

@@ -1,0 +1,412 @@
+"""Published answers: the facts of a mean, of several numbers, of groups, and of people whose reports were mixed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol
+
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.groups import Grouping
+from hybridp.public.lattice import Bounds
+from hybridp.release.facts import Facts, statistic, times
+from hybridp.release.receipt import Receipt
+from hybridp.release.release import Release
+
+__all__ = ["Difference", "GroupAnswer", "GroupEstimate", "MixedBatch", "MixedLevel", "Numbers", "Shuffled"]
+__all__ += ["ShuffledLevels", "about", "as_count", "groups_release", "mean_release", "personal_facts"]
+__all__ += ["several_release"]
+
+Numbers = Sequence[float | None]
+_SHOWN = 1000  # levels of epsilon listed in full
+
+
+@dataclass(frozen=True, slots=True)
+class GroupEstimate:
+    """One group's own noisy number, or several, with standard errors; None where it says nothing.
+
+    Of a mean `half_width` is that of its interval at the release's level; of several numbers `counts` is how many
+    people spoke about each.
+    """
+
+    people: int
+    estimate: float | Numbers | None = None
+    standard_error: float | Numbers | None = None
+    half_width: float | None = None
+    counts: Sequence[int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MixedBatch:
+    """So many batches of a mixer, each of this many people at least, and what each keeps.
+
+    `fakes`, told of the smallest batch, is the epsilon that is left if so many of its people are fakes.
+    """
+
+    people: int
+    many: int
+    budget: PureDP | ApproxDP
+    fakes: tuple[tuple[int, float], ...] = ()
+
+    @property
+    def text(self) -> str:
+        batches = "a batch" if self.many == 1 else f"{self.many:,} batches"
+        return f"in {batches} of {self.people:,}"
+
+    def to_dict(self) -> dict[str, Any]:
+        kept = {"people": self.people, "batches": self.many, "epsilon": self.budget.epsilon, "delta": self.budget.delta}
+        fakes = [{"fakes": fakes, "epsilon": left} for fakes, left in self.fakes]
+        return kept | ({"with_fakes": fakes} if fakes else {})
+
+
+@dataclass(frozen=True, slots=True)
+class Shuffled:
+    """People who trust that mixer and curator do not collude: their own estimate, its weight, and their batches.
+
+    `epsilon` is what a report keeps by itself, `least` the public minimum of a batch.
+    """
+
+    group: GroupEstimate
+    weight: float | tuple[float, ...] | None
+    randomiser: str
+    epsilon: float
+    least: int
+    batches: tuple[MixedBatch, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        batches = [batch.to_dict() for batch in self.batches]
+        weight = list(self.weight) if isinstance(self.weight, tuple) else self.weight
+        stated = {"local_epsilon": self.epsilon, "least": self.least, "batches": batches}
+        return {"randomiser": self.randomiser, **({} if weight is None else {"weight": weight}), **stated}
+
+
+@dataclass(frozen=True, slots=True)
+class MixedLevel:
+    """People of one epsilon whose reports were mixed: how many, and what they keep by the size of their crowd.
+
+    `batches` counts people of this epsilon alone, where that many of them keep more than their report does by itself;
+    `unhidden` are the others.
+    """
+
+    epsilon: float
+    people: int
+    batches: tuple[MixedBatch, ...]
+    unhidden: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShuffledLevels:
+    """As `Shuffled`, where everyone has their own epsilon: `least` counts people of one epsilon in a batch."""
+
+    group: GroupEstimate
+    weight: float
+    randomiser: str
+    least: int
+    levels: tuple[MixedLevel, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        levels = [
+            {
+                "local_epsilon": level.epsilon if math.isfinite(level.epsilon) else "inf",
+                "people": level.people,
+                "unhidden": level.unhidden,
+                "batches": [batch.to_dict() for batch in level.batches],
+            }
+            for level in self.levels
+        ]
+        return {"randomiser": self.randomiser, "weight": self.weight, "least": self.least, "levels": levels}
+
+
+def _listed(values: Any) -> Any:
+    return list(values) if isinstance(values, Sequence) else values
+
+
+def _answer(
+    task: str, estimate: Any, interval: Any, groups: Mapping[str, GroupEstimate], gap: Facts, first: Facts,
+    mechanisms: tuple[str, str], shuffled: Shuffled | ShuffledLevels | None, own: dict[str, Any], *, wide: bool,
+) -> dict[str, Any]:  # fmt: skip
+    """The facts of a statistic: `first` its own, then what each group says (of a mean with how `wide` its interval is),
+    how far they differ, the mechanisms, what is known of a mixer, and the rest."""
+    if shuffled is not None:
+        groups = {**groups, "shuffled": shuffled.group}
+        own |= {"shuffled": _listed(shuffled.group.estimate), "mixing": shuffled.to_dict()}
+    said = {}
+    for name, group in groups.items():
+        counts = {} if group.counts is None else {"counts": list(group.counts)}
+        said[name] = {"people": group.people, **counts, "standard_error": _listed(group.standard_error)}
+        said[name] |= {"half_width": group.half_width} if wide else {}
+    trusted, local = (_listed(groups[name].estimate) for name in ("trusted", "local"))
+    made = dict(zip(("trusted", "local"), mechanisms, strict=True))
+    more = {**first, "groups": said, "disagreement": gap, "mechanisms": made, **own}
+    return statistic(task, estimate, interval, trusted, local, **more)
+
+
+def several_release(
+    question: str,
+    statistics: str,
+    task: str,
+    names: tuple[str, Sequence[str]],
+    *,
+    estimate: Sequence[float],
+    interval: tuple[Sequence[float], Sequence[float]],
+    trusted: GroupEstimate,
+    local: GroupEstimate,
+    differences: Numbers | None,
+    widths: Numbers | None,
+    p_values: Numbers | None,
+    level: float,
+    mechanisms: tuple[str, str],
+    receipt: Receipt,
+    shuffled: Shuffled | None = None,
+    limit: float | None = None,
+    **own: Any,
+) -> Release:
+    """One statistic with a number for each of `names`: the key that lists them ("options", "columns"), and they.
+
+    `estimate` is what is published. Each interval covers its own number at the level or, when `joint`, all together.
+    `differences`, trusted less the others, with half the `widths` of their intervals (cut at `limit`) and `p_values`
+    adjusted for their number (Holm) tell where the groups disagree.
+    """
+    key, known = names
+    test = round(1 - level, 12)
+    apart = [name for name, p in zip(known, p_values or [None] * len(known), strict=True) if p is not None and p < test]
+    gap = {
+        "difference": _listed(differences),
+        "interval": _ends(differences, widths, limit),
+        "p_value": _listed(p_values),
+        key: apart,
+        "test_level": test,
+    }
+    groups = {"trusted": trusted, "local": local}
+    facts = _answer(task, list(estimate), [list(end) for end in interval], groups, gap, {key: list(known)}, mechanisms,
+                    shuffled, own, wide=False)  # fmt: skip
+    return Release({question: {statistics: facts}}, level, receipt)
+
+
+def _ends(middles: Numbers | None, widths: Numbers | None, limit: float | None) -> list[list[float | None]] | None:
+    if middles is None or not widths:
+        return None
+    ends = []
+    for side in (-1, 1):
+        found = [None if x is None or w is None else x + side * w for x, w in zip(middles, widths, strict=True)]
+        ends.append(found if limit is None else [None if x is None else max(-limit, min(limit, x)) for x in found])
+    return ends
+
+
+def as_count(shares: Release) -> Release:
+    """The first option's share as a number of people: share times people, who are as many whoever is replaced."""
+    ((question, _),) = shares.questions.items()
+    told, n = shares.facts, sum(shares.people.values())
+
+    def first(values: Any) -> Any:
+        return values[0] if isinstance(values, list) else values
+
+    gap, anchor = told["disagreement"], told["anchor"]
+    ends = [first(end) for end in told["interval"]]
+    one = {
+        **told,
+        **{name: first(told[name]) for name in ("estimate", "trusted", "local", "shuffled", "unbiased", "weight")
+           if name in told},
+        "interval": ends,
+        "options": told["options"][:1],
+        "disagreement": {
+            **gap,
+            **{name: first(gap[name]) for name in ("difference", "p_value")},
+            "interval": None if gap["interval"] is None else [first(end) for end in gap["interval"]],
+        },
+        "anchor": anchor and {name: first(value) for name, value in anchor.items()},
+    }  # fmt: skip
+    share = {"estimate": one["estimate"], "interval": ends}
+    counted = times(one, n, "count", share=share, people=n)
+    return Release({question: {"count": counted}}, shares.level, shares.receipt, joined=True)
+
+
+def about(answer: Release, people: int) -> Release:
+    """The same where there are so many people: sums and counts, of which not everybody was asked, are about all."""
+    found = {
+        name: {key: times(facts, people / facts["people"], people=people) if key in ("sum", "count") else facts
+               for key, facts in some.items()}
+        for name, some in answer.questions.items()
+    }  # fmt: skip
+    return replace(answer, questions=found)
+
+
+class _Gap(Protocol):
+    """How far the groups' means are apart, in half-ranges."""
+
+    @property
+    def difference(self) -> float: ...
+    @property
+    def p_value(self) -> float: ...
+    def half_width(self, level: float) -> float: ...
+
+
+def mean_release(
+    bounds: Bounds,
+    estimate: float,
+    reach: float,
+    groups: Mapping[str, GroupEstimate],
+    *,
+    level: float,
+    estimator: str,
+    weight: float,
+    gap: _Gap | None,
+    mechanisms: tuple[str, str],
+    receipt: Receipt,
+    shuffled: Shuffled | ShuffledLevels | None = None,
+    **own: Any,
+) -> Release:
+    """The mean of the population that the people were drawn from, in the unit of the bounds.
+
+    `estimate` is unbiased given the weight; what is published is the same put back inside the bounds, which can only
+    come closer, and its interval of half-width `reach`, which covers sampling and noise. A `gap` says whether the
+    groups disagree. Of an estimate-only publication the groups hold nothing but their numbers of people.
+    """
+    test = round(1 - level, 12)
+    lower, upper = bounds.lower, bounds.upper
+    having = " of those who have one" if own.get("left_out") else ""
+    apart = dict.fromkeys(("difference", "interval", "p_value", "groups_disagree", "test_level"))
+    if gap is not None:
+        difference, wide = bounds.half * gap.difference, bounds.half * gap.half_width(level)
+        ends, p = [difference - wide, difference + wide], gap.p_value
+        apart = dict(zip(apart, (difference, ends, p, p < test, test), strict=True))
+    first = {
+        "unbiased": estimate,
+        "what": f"mean of values clipped to [{lower:,.6g}, {upper:,.6g}]{having}",
+        "clipped_to": [lower, upper],
+        "estimator": estimator,
+        "weight": weight,
+    }
+    interval = bounds.project(estimate - reach), bounds.project(estimate + reach)
+    rest = {"clipped": None, "anchor": None, "sd_estimate": None, **own}
+    facts = _answer("mean", bounds.project(estimate), interval, groups, apart, first, mechanisms, shuffled, rest,
+                    wide=True)  # fmt: skip
+    return Release({"value": {"mean": facts}}, level, receipt)
+
+
+def personal_facts(groups: list[tuple[float, float, int, float, float]]) -> dict[str, Any]:
+    """What trusted people asked for and what they got, by (asked, may spend, people, weight of each, spent).
+
+    Who spends less than this release might have has more privacy, for free. Infinity is written "inf", and at most
+    1,000 levels are listed.
+    """
+
+    def level(value: float) -> float | str:
+        return value if math.isfinite(value) else "inf"
+
+    return {
+        "levels": len(groups),
+        "saturated": sum(n for _, may, n, _, spent in groups if spent < may * (1 - 1e-9)),
+        "groups": [
+            {"asked": level(asked), "epsilon": level(may), "people": n, "weight": w, "effective_epsilon": level(spent)}
+            for asked, may, n, w, spent in groups[:_SHOWN]
+        ],
+    }
+
+
+class GroupAnswer(NamedTuple):
+    """One group's answer: a number, or a list with one an option, as the facts of the same question without groups.
+
+    `members` are the groups that it is made of, more than one where small ones were merged. `people` are its trusted
+    and local people where the group is public; `share`, with the ends of its interval, is its estimated share of
+    everybody where it is private.
+    """
+
+    name: str
+    members: tuple[str, ...]
+    facts: Facts
+    people: tuple[int, int] | None = None
+    share: tuple[float, float, float] | None = None
+
+
+class Difference(NamedTuple):
+    """One group less another (of shares: in one option), its interval, and the adjusted p-value of no difference."""
+
+    first: str
+    second: str
+    option: str | None
+    estimate: float
+    low: float
+    high: float
+    p_value: float
+
+    def to_dict(self) -> dict[str, Any]:
+        told = {"of": self.first, "less": self.second, "option": self.option, "estimate": self.estimate}
+        return {**told, "interval": [self.low, self.high], "p_value": self.p_value}
+
+
+def groups_release(
+    question: str,
+    kind: str,
+    grouping: Grouping,
+    answers: Sequence[GroupAnswer],
+    p_values: Sequence[tuple[float, ...] | None],
+    differences: Sequence[Difference],
+    *,
+    withheld: tuple[str, ...],
+    people: tuple[int, int],
+    options: tuple[str, ...],
+    level: float,
+    mechanisms: tuple[str, str],
+    receipt: Receipt,
+    **own: Any,
+) -> Release:
+    """The means, or shares, of the people of every group.
+
+    Each interval covers its own answer at the stated level or, when joint, all of them cover together, and so do the
+    differences among themselves. `p_values` of trusted and local people who disagree are adjusted for their number
+    (Holm), those of the differences among themselves. `withheld` groups had too few people, by the public rule.
+    """
+
+    def column(pick: Any) -> list[Any] | None:
+        values = [pick(answer.facts) for answer in answers]
+        return None if all(value is None for value in values) else values
+
+    by: dict[str, Any] = {
+        "column": grouping.column,
+        "private": grouping.private,
+        "categories": [answer.name for answer in answers],
+        "members": [list(answer.members) for answer in answers],
+        "withheld": list(withheld),
+        "least": grouping.least,
+    }
+    if grouping.private:
+        shares = [answer.share for answer in answers if answer.share is not None]
+        by["shares"] = [share for share, _, _ in shares]
+        by["shares_interval"] = [[low for _, low, _ in shares], [high for _, _, high in shares]]
+    else:
+        by["people"] = [list(answer.people or ()) for answer in answers]
+    test, nothing = round(1 - level, 12), [None] * len(options) if options else None
+    gaps = [answer.facts["disagreement"] for answer in answers]
+    ends = [gap["interval"] or (nothing, nothing) for gap in gaps]
+    said = [
+        (answer.name if not options else f"{answer.name}: {options[at]}", p)
+        for answer, some in zip(answers, p_values, strict=True)
+        for at, p in enumerate(some or ())
+    ]
+    own_p = [None if p is None else list(p) if options else p[0] for p in p_values]
+    facts = statistic(
+        f"{kind}-by-group",
+        column(lambda facts: facts["estimate"]),
+        [column(lambda facts, i=i: facts["interval"][i]) for i in (0, 1)],
+        column(lambda facts: facts["trusted"]),
+        column(lambda facts: facts["local"]),
+        by=by,
+        **({"options": list(options)} if options else {}),
+        unbiased=column(lambda facts: facts["unbiased"]),
+        joint=grouping.joint,
+        weight=column(lambda facts: facts["weight"]),
+        groups={"trusted": {"people": people[0]}, "local": {"people": people[1]}},
+        disagreement={
+            "difference": [nothing if gap["difference"] is None else gap["difference"] for gap in gaps],
+            "interval": [[end[i] for end in ends] for i in (0, 1)],
+            "p_value": None if all(p is None for p in own_p) else own_p,
+            "groups": [label for label, p in said if p < test],
+            "test_level": test,
+        },
+        differences=[gap.to_dict() for gap in differences],
+        mechanisms=dict(zip(("trusted", "local"), mechanisms, strict=True)),
+        **own,
+    )
+    return Release({question: {f"{kind}_by_group": facts}}, level, receipt)
