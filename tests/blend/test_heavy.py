@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import optimize, stats
+from scipy import stats
 
 from hybridp.blend import heavy as blending
 from hybridp.blend.heavy import (
@@ -54,20 +54,6 @@ def columns(found: list[Estimate]) -> tuple[np.ndarray, np.ndarray, np.ndarray, 
 
 
 # --- clients ---
-
-
-def test_an_empty_list_is_known_for_certain() -> None:
-    found = blending.local_estimate(HeadList.of([], 2), OneSlot(), SlotReports(12, np.array([12])))
-    assert (found.slots.tolist(), found.variances.tolist()) == ([1.0], [0.0])
-    assert (found.queries.tolist(), found.query_variances.tolist()) == ([1.0], [0.0])
-
-
-@pytest.mark.parametrize("people", [0, 1])
-def test_too_few_clients_know_nothing(people: int) -> None:
-    counts = np.zeros(len(HEAD), dtype=np.int64)
-    counts[3] = people
-    flat = from_oracle(HEAD, counts.astype(float), 0.5, 0.1, people)
-    assert np.isinf(flat.variances).all()
 
 
 @pytest.mark.parametrize("n", [2, 10, 1000])
@@ -137,12 +123,6 @@ def test_one_opt_in_person_knows_nothing() -> None:
     assert np.isinf(found.variances).all()
 
 
-def test_fold_adds_up() -> None:
-    small = HEAD.trimmed({"c"})
-    folded = blending.fold(TRUTH, HEAD.fold(small), len(small))
-    assert folded == pytest.approx([0.08, 0.04, 0.02, 0.03, 0.83])
-
-
 # --- both groups ---
 
 
@@ -171,12 +151,6 @@ def test_who_knows_nothing_changes_nothing() -> None:
     assert combine([known, unknown]).slots == pytest.approx(TRUTH)
     nobody = combine([unknown, unknown])
     assert (nobody.slots.tolist(), nobody.variances.tolist()) == ([0.0] * 10, [np.inf] * 10)
-
-
-def test_what_already_adds_up_stays() -> None:
-    found = project(HEAD, estimate(TRUTH, np.full(10, 1e-12)))
-    assert found.slots == pytest.approx(TRUTH)
-    assert found.queries == pytest.approx(QUERIES)
 
 
 def test_projected_slots_and_queries_agree() -> None:
@@ -241,27 +215,6 @@ def test_the_nearest_point_of_the_simplex(values: np.ndarray, total: float) -> N
     assert (values[x == 0] <= theta.max() + 1e-9).all()
 
 
-def test_the_nearest_point_by_a_general_solver() -> None:
-    draw = np.random.default_rng(11)
-    for values in draw.normal(0.2, 0.3, (10, 6)):
-        found = optimize.minimize(
-            lambda x, v=values: ((x - v) ** 2).sum(),
-            np.full(6, 1 / 6),
-            jac=lambda x, v=values: 2 * (x - v),
-            bounds=[(0, 1)] * 6,
-            constraints={"type": "eq", "fun": lambda x: x.sum() - 1, "jac": np.ones_like},
-            options={"ftol": 1e-14},
-        )
-        assert simplex(values) == pytest.approx(found.x, abs=1e-5)
-        # Clipping and rescaling is another point, and farther away.
-        other = np.maximum(values, 0) / np.maximum(values, 0).sum()
-        assert ((simplex(values) - values) ** 2).sum() <= ((other - values) ** 2).sum() + 1e-12
-
-
-def test_nothing_to_share_out() -> None:
-    assert simplex(np.array([0.3, -1.0]), 0.0).tolist() == [0.0, 0.0]
-
-
 # --- ranks ---
 
 
@@ -303,10 +256,6 @@ def test_rank_ranges_hold_the_rank_and_shrink_with_the_error(values: np.ndarray,
 def test_unknown_values_may_have_any_rank() -> None:
     best, worst = blending.rank_ranges(np.array([0.5, 0.1, 0.2]), np.array([np.inf, 1e-3, 1e-3]))
     assert (best.tolist(), worst.tolist()) == ([1, 2, 1], [3, 3, 2])
-
-
-def test_half_width() -> None:
-    assert blending.half_width(np.array([2.0]), 0.95)[0] == pytest.approx(2 * stats.norm.ppf(0.975))
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -88,11 +88,6 @@ def test_a_weight_fixed_in_advance_does_not_look_at_the_reports() -> None:
         assert len(weights) == 1, name
 
 
-@pytest.mark.parametrize("name", ["adaptive", "skew-aware", "full-lm"])
-def test_learned_weights_are_not_called_fixed(name: EstimatorName) -> None:
-    assert not rule(name).fixed_in_advance
-
-
 def test_the_papers_weights() -> None:
     trusted, local = summed(40, 0.1), told(760, 0.0)
     assert blend(trusted, local, Rule("everyone")).weight == pytest.approx(0.05)
@@ -112,15 +107,6 @@ def test_skew_aware_runs_from_the_adaptive_to_the_stratified_weight() -> None:
     weights = [blend(summed(k, d), local, Rule("skew-aware")).weight for d in (0.0, 0.03, 0.1, 0.4, 1.0)]
     assert weights == sorted(weights, reverse=True)
     assert weights[-1] == pytest.approx(0.05, abs=1e-4)
-
-
-def test_with_many_reports_the_learned_variance_makes_kvh() -> None:
-    trusted = summed(400, 0.1)
-    for sd in (0.1, 0.3, 0.7):
-        learned = blend(trusted, told(4_000_000, 0.1, sd=sd), Rule("adaptive"))
-        known = blend(trusted, told(4_000_000, 0.1, sd=sd), Rule("kvh", sd=sd))
-        assert learned.variance == pytest.approx(sd**2, rel=0.02)
-        assert learned.weight == pytest.approx(known.weight, rel=0.01)
 
 
 # --- groups of any size -----------------------------------------------------------------------------------------------
@@ -203,12 +189,6 @@ def test_rules_that_make_no_sense_are_refused(changes: dict[str, object], names:
         Rule(**changes)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("level", [0.0, 1.0, -1.0, math.nan])
-def test_coverage_must_be_a_probability(level: float) -> None:
-    with pytest.raises(InvalidInput, match="`level`"):
-        blend(summed(5, 0.0), None, Rule("adaptive")).half_width(level)
-
-
 # --- the error, by simulation -----------------------------------------------------------------------------------------
 
 _draw = np.random.default_rng(20)
@@ -229,7 +209,7 @@ CELLS = [
     ("coin", 400, 300, 4.0),  # here the sampling of the trusted is most of the error
     ("uniform", 90, 30, 0.1),  # and here their noise
 ]
-TRIALS = 2000
+TRIALS = 800
 LOWEST = stats.binom.ppf(1e-6, TRIALS, 0.94) / TRIALS  # a coverage of 94 % is seen below this once in a million
 
 

@@ -61,14 +61,6 @@ def test_sparsemax_of_transposed_rows_is_its_definition(sizes: list[int], seed: 
             assert kept[:, row].numpy() == pytest.approx(by_sort(block[:, row]), abs=1e-9)
 
 
-def test_sparsemax_is_the_closest_point_of_the_simplex() -> None:
-    cvxpy = pytest.importorskip("cvxpy")
-    x = np.random.default_rng(4).normal(size=6)
-    point = cvxpy.Variable(6)
-    cvxpy.Problem(cvxpy.Minimize(cvxpy.sum_squares(point - x)), [point >= 0, cvxpy.sum(point) == 1]).solve()
-    assert sparsemax(torch.tensor(x)).numpy() == pytest.approx(point.value, abs=1e-4)
-
-
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from([1e-3, 1.0, 1e3]))
 def test_sparsemax_ends_in_single_precision(seed: int, scale: float) -> None:

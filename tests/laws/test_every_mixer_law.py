@@ -90,6 +90,9 @@ def test_a_batch_is_its_reports_and_nothing_else(sent: Collected) -> None:
         sent.study.randomise(sent.folder / "one.csv", sent.folder / "x.csv", mixed=True, keep=("id",), **sent.invited)
     with pytest.raises(InvalidInput, match=r"mixer alone|column of trust|`trust`"):  # with the mixer's epsilon
         sent.study.randomise(sent.folder / "people.csv", sent.folder / "x.csv", mixed=True, **sent.invited)
+    plain = declare(sent.task, promise=PROMISE)
+    with pytest.raises(InvalidInput, match=r"has a mixer|states a mixer"):
+        plain.randomise(sent.folder / "one.csv", sent.folder / "x.csv", mixed=True, **sent.invited)
     assert not (sent.folder / "x.csv").exists()
 
 

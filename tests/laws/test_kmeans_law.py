@@ -201,19 +201,6 @@ def test_a_file_with_reports_from_devices(
     assert budgets["trusted", VIEWER] == promise
 
 
-@pytest.mark.parametrize("promise", [PURE, APPROX])
-def test_a_file_and_its_ledger(told: Messages, tmp_path: Path, promise: PureDP | ApproxDP) -> None:
-    x, tape = points(800), Recording(3)
-    ledger = Ledger.create(tmp_path / "l.ledger", {"trusted": promise})
-    with tape.as_the_systems():
-        found = release_kmeans(table(tmp_path / "p.csv", x), KMeansStudy(UNIT, 3, promise), COLUMNS, ledger=ledger)
-    check(told, tape, x, promise)
-    [entry] = ledger.history()
-    assert (entry.people, entry.budget.epsilon, entry.budget.delta) == ("trusted", promise.epsilon, promise.delta)
-    assert found.receipt.ledger_entries == (entry.id,)
-    assert not found.simulated
-
-
 def test_scikit_learns_estimator(told: Messages) -> None:
     pytest.importorskip("sklearn")
     from hybridp.protocols.kmeans_estimator import HybridKMeans

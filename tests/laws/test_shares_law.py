@@ -178,17 +178,6 @@ def test_reports_are_drawn_for_their_epsilon_and_join_the_release_once(tmp_path:
     np.testing.assert_allclose(shares(found)["local"], (seen - lies) / (truth - lies), rtol=1e-9)
 
 
-def test_other_reports_of_the_same_people_are_charged_again(tmp_path: Path) -> None:
-    raw = write(tmp_path / "raw.csv", rows(["yes"] * 16, "local"))
-    Ledger.create(tmp_path / "l", {"trusted": PureDP(1.0), "local": PureDP(1.0)})
-    promise = (*asked(TWO), "--epsilon", 0.5)
-    for i in range(2):
-        with Recording(i).as_the_systems():
-            command("randomise", "shares", raw, *promise, "--out", tmp_path / f"{i}.csv")
-            command("release", "shares", tmp_path / f"{i}.csv", *promise, "--ledger", tmp_path / "l")
-    assert [e.people for e in Ledger.open(tmp_path / "l").history()].count("local") == 2
-
-
 def test_sets_of_many_options_are_reports_of_their_epsilon_too(tmp_path: Path) -> None:
     options = tuple(f"o{i}" for i in range(20))
     held = [options[i % 20] for i in range(64)]
@@ -216,12 +205,3 @@ def test_sets_of_many_options_are_reports_of_their_epsilon_too(tmp_path: Path) -
     seen = np.array([sum(i in s for s in sets) for i in range(20)]) / 64
     truth, other = oracle.truth, (size - oracle.truth) / 19
     np.testing.assert_allclose(shares(release)["local"], (seen - other) / (truth - other), rtol=1e-9)
-
-
-def test_trials_say_so(tmp_path: Path) -> None:
-    table = write(tmp_path / "rows.csv", [*rows(HELD[TWO]), *rows(HELD[TWO], "local")])
-    promise, seeded = (*asked(TWO), "--epsilon", 1), tmp_path / "seeded.csv"
-    assert command("release", "shares", table, *promise, "--simulate-local")["simulated"]
-    assert command("release", "shares", table, *promise, "--simulate-local", "--seed", 1)["simulated"]
-    command("randomise", "shares", table, *promise, "--seed", 1, "--out", seeded)
-    assert command("release", "shares", seeded, *promise)["simulated"]

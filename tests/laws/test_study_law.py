@@ -6,7 +6,6 @@ computed here. Its scale is stated here too: the sensitivity over the question's
 
 from __future__ import annotations
 
-import json
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -113,17 +112,6 @@ def test_a_second_release_is_refused_before_a_row_is_read_and_the_same_reports_a
         study.release(folder / "no such file.csv", ledger=ledger)
     assert len(ledger.history()) == 3
     assert len(ledger.releases()) == 2
-
-
-def test_reports_of_other_people_are_charged_anew(folder: Path) -> None:
-    study = Study.read(folder / "study.toml")
-    ledger = Ledger.create(folder / "l", {"trusted": PureDP(2.0), "local": PureDP(1.0)})
-    study.release(folder / "rows.csv", ledger=ledger)
-    study.randomise(folder / "raw.csv", folder / "again.csv")
-    with pytest.raises(BudgetExceeded):
-        study.release(folder / "again.csv", ledger=ledger)
-    assert len(ledger.releases()) == 1
-    assert [e.state for e in ledger.history()] == ["spent", "spent", "void"]
 
 
 def test_each_report_is_made_at_its_part_and_no_raw_value_is_left(folder: Path) -> None:
@@ -266,15 +254,6 @@ def test_who_answers_one_drawn_question_is_charged_what_covers_each() -> None:
     for asked in (both, both[::-1], both[1:] + both[:1]):
         (found,) = together(asked, "all", once=("local",))
         assert (found.budget.epsilon, found.budget.delta, found.noise) == (1.0, 1e-5, None)
-
-
-def test_a_trial_is_charged_whole_to_a_trials_ledger_and_says_so(folder: Path) -> None:
-    found = command("release", folder / "study.toml", folder / "raw.csv", "--simulate-local", "--ledger", folder / "l")
-    assert found["simulated"]
-    ledger = Ledger.open(folder / "l")
-    assert ledger.trial
-    assert {(e.people, e.budget.epsilon) for e in ledger.history()} == {("trusted", 1.0), ("local", 1.0)}
-    assert json.dumps(ledger.release(1)).count("SIMULATION") >= 1
 
 
 @pytest.mark.parametrize("several", ["split", "drawn"])

@@ -299,20 +299,6 @@ def test_a_declared_table_is_one_vector_one_model_and_one_charge_a_group(declare
     assert sorted(path.name for path in tmp_path.iterdir()) == ["l", "m", "more"]
 
 
-def test_raw_local_rows_and_reports_of_another_promise_are_refused_in_a_declared_study(
-    declared: Path, tmp_path: Path
-) -> None:
-    sent, out = declared.parent, ("--model", tmp_path / "m")
-    assert _refused("release", declared, sent / "raw.csv", *out)
-    (tmp_path / "larger.toml").write_text(declared.read_text().replace("epsilon = 1\n", "epsilon = 2\n"))
-    assert _refused("release", tmp_path / "larger.toml", sent / "one.csv", *out)
-    assert not (tmp_path / "m").exists()
-    trial = command("release", declared, sent / "raw.csv", "--simulate-local", "--ledger", tmp_path / "l", *out)
-    assert trial["simulated"]
-    assert [(e.people, e.budget.delta) for e in Ledger.open(tmp_path / "l").history()] == [
-        ("trusted", DELTA), ("local", 0.0)]  # fmt: skip
-
-
 def test_a_declared_table_of_local_people_alone_charges_nobody_who_trusts(declared: Path, tmp_path: Path) -> None:
     local = write(tmp_path / "local.csv", rows("local", 400, 6))
     text = declared.read_text().replace('column = "trust"', 'everyone = "local"')

@@ -69,33 +69,6 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
     return Study.read("study.toml")
 
 
-def test_devices_and_curator_share_one_promise_and_one_charge(study: Study) -> None:
-    sent = study.randomise("people.csv", "sent.csv")
-    assert dict(sent.reports) == {"way": 300, "minutes": 300, "pay": 300}
-    assert "epsilon=1.2" in sent.mechanisms["way"]
-    found = study.release("sent.csv", ledger="study.ledger")
-    told = found.to_dict()["questions"]
-    assert told["way"]["shares"]["options"] == ["train", "car", "walk"]
-    assert told["way"]["shares"]["estimate"] == pytest.approx([1 / 3] * 3, abs=0.15)
-    assert told["minutes"]["histogram"]["options"][-1] == "unknown"
-    entries = Ledger.open("study.ledger").history()
-    assert [(e.people, e.budget.epsilon) for e in entries] == [("trusted", 2.0), ("local", 2.0)]
-    assert not found.simulated
-    lines = Path("sent.csv").read_text().splitlines()
-    local = [line for line in lines if ",local," in line]
-    assert len(local) == 300
-    assert all(line.split(",")[lines[0].split(",").index("way")] == "" for line in local)
-
-
-def test_the_file_says_again_what_it_said_and_the_plan_predicts(study: Study) -> None:
-    study.write("again.toml")
-    assert Study.read("again.toml").to_dict() == study.to_dict()
-    plan = study.plan("people.csv").to_dict()
-    told = plan["questions"]["way"]["shares"]["predicted"]
-    assert set(told["estimators"]) == {"everyone", "hybrid", "anchored", "tcm-only", "lm-only"}
-    assert told["estimator"] == "everyone"
-
-
 @pytest.mark.parametrize(
     ("stated", "word"),
     [

@@ -8,10 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import numpy as np
 import pytest
-from scipy import stats
 
 from hybridp.bench.heavy_plan import zipf
 from hybridp.errors import HybridpError, InvalidInput, UnusableRows
@@ -127,14 +125,6 @@ def test_nothing_is_discovered(tmp_path: Path, study: HeavyStudy) -> None:
     assert found.facts["wildcards"]["estimate"] == [1.0]
 
 
-def test_a_list_longer_than_the_data_and_few_people(tmp_path: Path) -> None:
-    rows = [(i, "only", "one", "trusted") for i in range(30)]
-    found = release(write(tmp_path / "log.csv", rows), replace(STUDY, head=1000))
-    assert found.facts["records"] == [["only", "one"]]
-    assert found.facts["estimate"][0] > 0.7
-    assert found.facts["mechanisms"]["local"] == "none"
-
-
 @pytest.mark.parametrize("trusted", [1, 2, 12])
 def test_few_trusted_people_and_nobody_local(tmp_path: Path, trusted: int) -> None:
     """One person more or less in a part: a release with honest intervals, whatever the split."""
@@ -193,35 +183,6 @@ def test_bad_reports_are_refused_and_not_charged(log: Path, tmp_path: Path) -> N
 
 
 # --- two phases ---
-
-
-def two_phases(path: Path, folder: Path, study: HeavyStudy, seed: int, ending: str = "csv") -> Release:
-    invite, reports = folder / f"{seed}.json", folder / f"{seed}.csv"
-    files.write_invitation(path, study, COLUMNS, invite, rng=seeded(2 * seed))
-    files.write_record_reports(path, invite, COLUMNS, reports, rng=seeded(2 * seed + 1))
-    if ending == "parquet":
-        duckdb.read_csv(str(reports)).write_parquet(str(reports.with_suffix(".parquet")))
-    return files.combine_reports(reports.with_suffix(f".{ending}"), invite)
-
-
-def test_two_phases_have_the_law_of_one_go(log: Path, tmp_path: Path) -> None:
-    """Estimates of three records over 15 seeds each way, Kolmogorov-Smirnov; shifted ones are told apart."""
-    study = replace(STUDY, head=6)
-    records = [("q0", "u0"), ("q0", "u1"), ("q1", "u0")]
-
-    def estimates(found: list[Release]) -> np.ndarray:
-        return np.array(
-            [
-                [dict(zip(map(tuple, f.facts["records"]), f.facts["estimate"], strict=True))[r] for r in records]
-                for f in found
-            ]
-        )
-
-    once = estimates([release(log, study, seed) for seed in range(15)])
-    twice = estimates([two_phases(log, tmp_path, study, seed) for seed in range(15)])
-    for i in range(3):
-        assert stats.ks_2samp(once[:, i], twice[:, i]).pvalue > 1e-4
-        assert stats.ks_2samp(once[:, i], twice[:, i] + 4 * once[:, i].std()).pvalue < 1e-4
 
 
 def test_the_order_of_reports_tells_nothing(invited: Path, tmp_path: Path) -> None:
@@ -318,17 +279,6 @@ def test_a_tampered_invitation_is_refused_in_one_sentence(invited: Path, tmp_pat
         assert SECRET not in str(refused.value)
         assert refused.value.__suppress_context__
     assert not (tmp_path / "out.csv").exists()
-
-
-@pytest.mark.parametrize("text", ["", "{", "null", f'{{"study": "{SECRET}"}}', "\ud800"])
-def test_a_foreign_file_is_no_invitation(invited: Path, tmp_path: Path, text: str) -> None:
-    foreign = tmp_path / "foreign.json"
-    foreign.write_bytes(text.encode(errors="surrogatepass"))
-    with pytest.raises(InvalidInput, match=r"^`invite` ") as refused:
-        files.combine_reports(invited / "reports.csv", foreign)
-    assert SECRET not in str(refused.value)
-    with pytest.raises(InvalidInput, match=r"^`invite` "):
-        files.combine_reports(invited / "reports.csv", tmp_path / "missing.json")
 
 
 def test_existing_files_are_kept(log: Path, invited: Path, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from dataclasses import replace
@@ -147,41 +146,6 @@ def declared(where: Path, more: str = "", mixer: str = "[mixer]\nbatch = 300\nde
     asked = 'name = "pay"\nkind = "number"\nmissing = "middle"\nlower = 0\nupper = 1\n'
     where.write_text(f'title = "t"\ntrust = "trust"\npromise = 1.0\n{mixer}{more}[[questions]]\n{asked}')
     return where
-
-
-def test_a_declared_study_is_released_over_its_mixers_batches_and_without_any(folder: Path, tmp_path: Path) -> None:
-    """Charged and promised as by the command on one task. A table holds no batch: without one nobody shuffled pays."""
-    study, batch = declared(tmp_path / "study.toml"), tmp_path / "batch.csv"
-    own = Mixing.planned(ApproxDP(1.0, 1e-4), 300).epsilon
-    told = json.loads(run("randomise", study, folder / "one.csv", "--mixed", "--out", batch, "--json"))
-    assert told["batch"] == {"least": 300, "local_epsilon": own, "epsilon": central_epsilon(350, own, 1e-4),
-                             "delta": 1e-4}  # fmt: skip
-    with batch.open() as file, (folder / "one-batch.csv").open() as other:
-        rows, same = list(csv.DictReader(file)), list(csv.DictReader(other))
-    assert rows[0].keys() == same[0].keys()
-    assert {row["report_mechanism"] for row in rows} == {row["report_mechanism"] for row in same}
-    assert [float(row["report"]) for row in rows] == sorted(float(row["report"]) for row in rows)
-    spent = {"trusted": 1.0, "local": 1.0, "shuffled": 0.0}
-    for batches in ([], ["--mixed", batch, "--mixed", folder / "two-batch.csv"]):
-        ledger = tmp_path / f"ledger{len(batches)}.db"
-        document = json.loads(run("release", study, folder / "reports.csv", *batches, "--ledger", ledger, "--json"))
-        spent["shuffled"] = own if batches else 0.0
-        accounts = {account.people: account.spent.epsilon for account in Ledger.open(ledger).accounts()}
-        assert accounts == pytest.approx(spent)
-        lines = [p["epsilon"] for p in document["receipt"]["promises"] if p["group"] == "shuffled"]
-        assert lines == ([own, central_epsilon(350, own, 1e-4), own] if batches else [])
-        assert sole(document)["groups"].get("shuffled", {}).get("people") == (400 if batches else None)
-    shown = run("release", study, folder / "reports.csv", "--mixed", batch)
-    assert "shuffled" in shown
-    alone, people = declared(tmp_path / "alone.toml", mixer=""), folder / "people.csv"
-    for arguments, said in (
-        (("release", alone, folder / "reports.csv", "--mixed", batch), "has a mixer"),
-        (("randomise", alone, folder / "one.csv", "--mixed", "--out", tmp_path / "x.csv"), "has a mixer"),
-        # Local people's reports would be drawn with the mixer's epsilon.
-        (("randomise", study, people, "--mixed", "--out", tmp_path / "x.csv"), "who trust the mixer alone"),
-    ):
-        assert said in run(*arguments, code=1)
-    assert not (tmp_path / "x.csv").exists()
 
 
 def test_a_mixers_own_delta_is_that_of_its_batches_whatever_the_promise_has(folder: Path, tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from tests.questions import question
 
 from hybridp import ApproxDP, InvalidInput, Ledger, PureDP, Study, seeded
 from hybridp.errors import LedgerProblem
-from hybridp.protocols.synth import load_model
 
 NUMBER = question("pay", "number", upper=100)
 VECTOR = question("body", "vector", "a", "b", upper=100)
@@ -81,30 +80,6 @@ def test_numbers_and_vectors_share_a_promise_and_a_file_of_reports(people: Path,
     assert list(dict.fromkeys(frame["question"])) == ["pay", "body"]
 
 
-def test_records_in_a_trial_and_in_two_phases_spend_the_promise_once(people: Path, tmp_path: Path) -> None:
-    study = declare(RECORDS, NUMBER)
-    trial = study.release(people, simulate_local=True, ledger=tmp_path / "trial", rng=seeded(1))
-    assert charged(tmp_path / "trial") == {"trusted": 4.0, "local": 4.0}
-    assert trial.simulated
-    assert ["weather"] in [r[:1] for r in trial.to_dict()["questions"]["search"]["shares"]["records"]]
-    with pytest.raises(InvalidInput, match="must be given for raw local rows, or the two phases used"):
-        study.release(people, ledger=tmp_path / "none")
-    assert not (tmp_path / "none").exists()
-    # Phase one: the trusted people's part for the records is charged now, and the rest with the release.
-    made = study.invite(tmp_path / "invite.json", people, ledger=tmp_path / "l")
-    assert made["queries"] >= 3
-    assert charged(tmp_path / "l") == {"trusted": 2.0, "local": 0.0}
-    study.randomise(people, tmp_path / "slots.csv", invite=tmp_path / "invite.json")
-    study.randomise(people, tmp_path / "r.csv")
-    found = study.release(
-        tmp_path / "r.csv", ledger=tmp_path / "l", invite=tmp_path / "invite.json", reports=tmp_path / "slots.csv"
-    )
-    assert charged(tmp_path / "l") == {"trusted": 4.0, "local": 4.0}
-    shares = found.to_dict()["questions"]["search"]["shares"]
-    assert {"weather", "news", "maps"} <= {record[0] for record in shares["records"]}
-    assert not found.simulated
-
-
 def test_a_plan_says_that_it_assumes_the_largest_spread_of_a_mean() -> None:
     """Five means of which each local person answers one: at a sixth of the range errors are about half as large."""
     five = [{"name": f"q{i}", "kind": "number", "missing": 0, "lower": 0, "upper": 100} for i in range(5)]
@@ -139,18 +114,6 @@ def test_a_copy_with_reports_holds_the_points_of_trusted_people_alone(people: Pa
     )
     assert charged(tmp_path / "l") == {"trusted": 4.0, "local": 4.0}
     assert set(found.to_dict()["questions"]) == {"pay", "place"}
-
-
-def test_a_synthetic_table_is_fitted_under_the_same_promise(people: Path, tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    study = declare(TABLE, {**NUMBER, "weight": 1}, trust={"everyone": "trusted"}, people={})
-    found = study.release(people, ledger=tmp_path / "l", model=tmp_path / "model", rng=seeded(1))
-    assert charged(tmp_path / "l")["trusted"] == pytest.approx(4.0, rel=1e-3)
-    assert charged(tmp_path / "l")["trusted"] <= 4.0
-    assert load_model(tmp_path / "model").answer("sex=F").estimate == pytest.approx(0.5, abs=0.1)
-    assert (tmp_path / "model" / "model.json").is_file()
-    assert "home" in found.to_dict()["questions"]
-    assert study.plan(people)["home"] is not None
 
 
 def test_who_takes_part_in_a_synthetic_table_is_said_or_drawn_for_a_trial(people: Path, tmp_path: Path) -> None:
