@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -172,12 +173,12 @@ def test_a_cluster_through_spark_connect(connect_server: str, tmp_path: Path) ->
 def test_rows_on_another_engine_cannot_be_copied(places: dict[str, list[str]], tmp_path: Path) -> None:
     """Randomising is done to files, on the devices' side."""
     from hybridp.errors import InvalidInput
-    from hybridp.tables import write_reports
+    from hybridp.tables.reports import Copy, read_codes, write_reports
 
     location, _, table = places["postgresql"]
+    copy, read = Copy(values=("value",), trust="trust"), partial(read_codes, schema=None)
     with open_rows(location, table=table) as rows, pytest.raises(InvalidInput, match="must be a file"):
-        write_reports(rows, value="value", trust="trust", missing="middle", mechanism_text="x", lower=0, upper=1,
-                      randomise=lambda levels: levels, out=tmp_path / "out.csv")  # fmt: skip
+        write_reports(rows, copy, read, lambda held: held, tmp_path / "out.csv")
     query = MeanQuery(value="value", trust="trust", lower=0.0, upper=100.0, local_raw=True, missing="middle")
     with open_rows(Source(location), table=table) as rows:
         assert mean_totals(rows, query).trusted_people > 0

@@ -7,6 +7,7 @@ import decimal
 import math
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,12 @@ import pytest
 
 from hybridp import Source
 from hybridp.errors import InvalidInput, UnusablePublicRows, UnusableRows
+from hybridp.public.lattice import Lattice
 from hybridp.public.trust import TrustRule
 from hybridp.randomness import seeded
-from hybridp.tables import MeanQuery, MeanTotals, Rows, mean_totals, open_rows, write_reports
+from hybridp.tables import MeanQuery, MeanTotals, Rows, mean_totals, open_rows
 from hybridp.tables.asked import parse_query, table_of
+from hybridp.tables.reports import Copy, read_levels, write_reports
 
 from .inputs import KINDS, every_form
 
@@ -342,8 +345,9 @@ def test_a_copy_with_reports_can_be_made_of_a_query(people: Path) -> None:
     query = "SELECT pay, consent, 'x' AS extra FROM rows WHERE year = '2024'"
     source = Source(people, query=query, public=("year",))
     with open_rows(source, trust=TrustRule("consent", trusted=("yes",))) as rows:
-        write_reports(rows, value="pay", trust="consent", mechanism_text="none", lower=0, upper=100, levels=4,
-                      missing=0, randomise=lambda levels: levels / 2, out=out)  # fmt: skip
+        copy = Copy(values=("pay",), trust="consent", reports=("report",), mechanism=("report_mechanism", "none"))
+        read = partial(read_levels, lattice=Lattice(0, 100, 4), missing=0)
+        write_reports(rows, copy, read, lambda levels: levels / 2, out)
     assert out.read_text() == "pay,consent,report,report_mechanism\n20,yes,,\n,no,0.5,none\n"
     assert out.stat().st_mode & 0o777 == 0o600
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import gzip
 import os
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +16,11 @@ import pytest
 from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, UnusableRows
-from hybridp.tables import open_rows, write_reports
+from hybridp.public.lattice import Lattice
+from hybridp.tables import open_rows
+from hybridp.tables.reports import Copy, read_levels, write_reports
 
-BASE: dict[str, Any] = {
-    "value": "salary",
-    "trust": "trust",
-    "mechanism_text": "it's a test",
-    "lower": 0.0,
-    "upper": 10.0,
-    "missing": "middle",
-    "levels": 100,
-    "randomise": lambda levels: levels / 8,
-}
+BASE = Copy(values=("salary",), trust="trust", reports=("report",), mechanism=("report_mechanism", "it's a test"))
 CSV = 'salary,trust,zip,name\n1.50,trusted,007,"a,b"\n2.5,local,010,"say ""hi"""\n99,local,,é\n'
 
 
@@ -35,9 +30,14 @@ def save(folder: Path, content: str = CSV) -> Path:
     return path
 
 
-def write(path: Path, out: Path, **changes: Any) -> int:
-    with open_rows(path, threads=1) as rows:
-        count = write_reports(rows, out=out, **{**BASE, **changes})
+def write(
+    path: Path, out: Path, *, randomise: Any = lambda levels: levels / 8, missing: Any = "middle", chunk: int = 2**18,
+    overwrite: bool = False, threads: int = 1, **changes: Any,
+) -> int:  # fmt: skip
+    read = partial(read_levels, lattice=Lattice(0.0, 10.0, 100), missing=missing)
+    with open_rows(path, threads=threads) as rows:
+        copy = replace(BASE, **changes)
+        count = write_reports(rows, copy, read, randomise, out, chunk=chunk, overwrite=overwrite)
         assert rows.engine.connection.execute("SELECT count(*) FROM duckdb_tables()").fetchone() == (0,)
     return count
 
@@ -88,9 +88,8 @@ def test_the_order_of_many_rows_is_kept_and_each_row_gets_its_own_report(tmp_pat
         seen.append(levels.size)
         return levels + 0.5
 
-    with open_rows(tmp_path / "in.parquet", threads=2) as rows:
-        options = {**BASE, "randomise": randomise, "kept": ("serial",)}
-        assert write_reports(rows, out=tmp_path / "out.csv", chunk=70_001, **options) == 200_000
+    options: dict[str, Any] = {"randomise": randomise, "kept": ("serial",), "chunk": 70_001, "threads": 2}
+    assert write(tmp_path / "in.parquet", tmp_path / "out.csv", **options) == 200_000
     assert sum(seen) == 200_000
     assert len(seen) == 5
     for serial, row in enumerate(read(tmp_path / "out.csv")):
@@ -141,16 +140,16 @@ def test_unusable_rows_leave_no_copy(tmp_path: Path, content: str, changes: dict
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"value": "pay"}, "`value` must be a column of in.csv"),
-        ({"report": "ZIP"}, "`report` must be a column that the table does not have yet"),
-        ({"mechanism_column": "name"}, "`mechanism_column` must be a column that the table does not have yet"),
-        ({"mechanism_column": "report"}, "`mechanism_column` must be a column that the table does not have yet"),
+        ({"values": ("pay",)}, "`value` must be a column of in.csv"),
+        ({"reports": ("ZIP",)}, "`report` must be a column that the table does not have yet"),
+        ({"mechanism": ("name", "x")}, "`mechanism` must be a column that the table does not have yet"),
+        ({"mechanism": ("report", "x")}, "`mechanism` must be a column that the table does not have yet"),
         ({"out": "out.duckdb"}, "`out` must end in"),
         ({"out": "none/out.csv"}, "`out` must be in a directory that exists"),
         ({"missing": 11}, "`missing` must lie between"),
         ({"chunk": 0}, "`chunk` must be at least 1"),
-        ({"randomise": lambda levels: levels[:1] / 2}, "`randomise` must return one finite report for each level"),
-        ({"randomise": lambda levels: levels * np.nan}, "`randomise` must return one finite report for each level"),
+        ({"randomise": lambda levels: levels[:1] / 2}, "`randomise` must return one finite report for each row"),
+        ({"randomise": lambda levels: levels * np.nan}, "`randomise` must return one finite report for each row"),
     ],
 )
 def test_parameters_are_checked(tmp_path: Path, changes: dict[str, Any], sentence: str) -> None:
@@ -186,7 +185,8 @@ def test_nobody_else_may_read_a_copy(tmp_path: Path) -> None:
 
 def test_any_column_name_can_be_used(tmp_path: Path) -> None:
     path = save(tmp_path, '"a""b; drop",trust\n8,local\n1,trusted\n')
-    write(path, tmp_path / "out.csv", value='a"b; drop', report="it's", mechanism_column='m"')
+    odd = {"values": ('a"b; drop',), "reports": ("it's",), "mechanism": ('m"', "it's a test")}
+    write(path, tmp_path / "out.csv", **odd)
     sent, kept = read(tmp_path / "out.csv")
     assert sent == {'a"b; drop': "", "trust": "local", "it's": "10.0", 'm"': "it's a test"}
     assert kept == {'a"b; drop': "1", "trust": "trusted", "it's": "", 'm"': ""}

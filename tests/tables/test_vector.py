@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ from hybridp.curator.vector import VectorColumns, vector_query
 from hybridp.errors import InvalidInput, UnusableRows
 from hybridp.public.vector import VectorBounds
 from hybridp.tables import open_rows
+from hybridp.tables.reports import Copy, read_vectors, write_reports
 from hybridp.tables.vector import VectorQuery, vector_totals
-from hybridp.tables.vector_reports import write_vector_reports
 
 NAMES = ("a", "b", "c")
 SIZE = 3_000
@@ -95,11 +96,10 @@ def test_a_copy_keeps_order_and_trusted_values_and_hides_local_ones(
         return np.where(steps % 2 == 1, steps.astype(float), np.nan)
 
     names = ("a_report", "b_report", "c_report")
+    copy = Copy(values=("a", "b", "c"), trust="trust", reports=names, mechanism=("how", "odd"))
+    read = partial(read_vectors, query=replace(query(limits), reads="local", reports=None))
     with open_rows(plain) as rows:
-        people = write_vector_reports(
-            rows, query(limits), names, mechanism_column="how", mechanism_text="odd", randomise=odd_ones,
-            out=tmp_path / out, chunk=700,
-        )  # fmt: skip
+        people = write_reports(rows, copy, read, odd_ones, tmp_path / out, chunk=700)
     assert people == (~TRUSTED).sum()
     with duckdb.connect() as db:
         got = db.execute(f"SELECT a, b, c, a_report, b_report, c_report, trust, how FROM '{tmp_path / out}'").fetchall()
@@ -114,15 +114,9 @@ def test_a_copy_keeps_order_and_trusted_values_and_hides_local_ones(
             assert row[3:6] == tuple(float(s) if s % 2 else None for s in steps[i])
             assert row[7] == "odd"
     with open_rows(plain) as rows, pytest.raises(InvalidInput, match="`out` must not exist yet"):
-        write_vector_reports(
-            rows, query(limits), names, mechanism_column="how", mechanism_text="odd", randomise=odd_ones,
-            out=tmp_path / out,
-        )  # fmt: skip
-    with open_rows(plain) as rows, pytest.raises(InvalidInput, match="must not have a column for reports yet"):
-        write_vector_reports(
-            rows, query(limits), ("a", "y", "z"), mechanism_column="how", mechanism_text="odd", randomise=odd_ones,
-            out=tmp_path / "new.csv",
-        )  # fmt: skip
+        write_reports(rows, copy, read, odd_ones, tmp_path / out)
+    with open_rows(plain) as rows, pytest.raises(InvalidInput, match="must be a column that the table does not have"):
+        write_reports(rows, replace(copy, reports=("a", "y", "z")), read, odd_ones, tmp_path / "new.csv")
 
 
 SECRET = "1.98765"

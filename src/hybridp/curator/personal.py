@@ -14,6 +14,7 @@ import operator
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from os import PathLike
 from typing import NamedTuple
 
@@ -24,11 +25,11 @@ from hybridp import noise, tables
 from hybridp.curator.mean import Columns, check_mechanism, mean_query
 from hybridp.curator.sources import Answers
 from hybridp.errors import must
-from hybridp.public.lattice import Bounds
+from hybridp.public.lattice import LEVELS, Bounds, Lattice
 from hybridp.public.messages import WeightedSum, own_epsilon_text, reports_digest
-from hybridp.public.randomisers import LEVELS
 from hybridp.public.trust import label_column
 from hybridp.randomness import Randomness
+from hybridp.tables.reports import Copy, read_levels, write_reports
 
 __all__ = ["ReportsFound", "read", "read_answers", "release_weighted_sum", "simulate_reports"]
 
@@ -92,22 +93,17 @@ def simulate_reports(
     out: str | PathLike[str],
 ) -> None:
     """For a trial only: a copy of the rows with local values replaced by simulated reports."""
-    tables.write_reports(
-        rows,
-        value=columns.value,
+    report, own = columns.report or "report", (columns.person, columns.record_key, columns.record_id)
+    copy = Copy(
+        values=(columns.value,),
         trust=label_column(columns.trust),
-        report=columns.report or "report",
-        mechanism_column=f"{columns.report or 'report'}_mechanism",
-        mechanism_text=f"{own_epsilon_text(bounds, (columns.value,))} SIMULATED",
-        lower=bounds.lower,
-        upper=bounds.upper,
-        levels=LEVELS,
-        missing=columns.missing,
         epsilon=epsilon,
-        kept=tuple(name for name in (columns.person, columns.record_key, columns.record_id) if name is not None),
-        randomise=randomise,
-        out=out,
+        kept=tuple(name for name in own if name is not None),
+        reports=(report,),
+        mechanism=(f"{report}_mechanism", f"{own_epsilon_text(bounds, (columns.value,))} SIMULATED"),
     )
+    read = partial(read_levels, lattice=Lattice(bounds.lower, bounds.upper, LEVELS), missing=columns.missing)
+    write_reports(rows, copy, read, lambda held, own: randomise(held[:, 0], own), out)
 
 
 def release_weighted_sum(

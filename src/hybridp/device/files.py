@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from os import PathLike
@@ -27,9 +27,9 @@ from hybridp.public.envelope import appearing
 from hybridp.public.groups import Joint
 from hybridp.public.heavy import HeadList, OneSlot
 from hybridp.public.kmeans_rounds import MapInvite
-from hybridp.public.lattice import Bounds
+from hybridp.public.lattice import LEVELS, Bounds, Lattice
 from hybridp.public.messages import BATCH, MECHANISM, Invite, own_epsilon_text
-from hybridp.public.randomisers import LEVELS, KRandomisedResponse
+from hybridp.public.randomisers import KRandomisedResponse
 from hybridp.public.regression import Question
 from hybridp.public.shares import ShareInvite, TickInvite
 from hybridp.public.synth_reports import MarginalInvite
@@ -37,11 +37,9 @@ from hybridp.public.trust import Trusts, drawn_trust, label_column
 from hybridp.public.vector import VectorInvite
 from hybridp.randomness import Randomness
 from hybridp.tables.kmeans import PointQuery, check_points, store_points
-from hybridp.tables.reports import write_drawn, write_emptied
-from hybridp.tables.reports import write_record_reports as write_records
+from hybridp.tables.reports import Copy, read_codes, read_levels, read_vectors, write_drawn, write_emptied
+from hybridp.tables.reports import write_reports as write_randomised
 from hybridp.tables.vector import VectorQuery
-from hybridp.tables.vector_reports import write_bare_reports
-from hybridp.tables.vector_reports import write_vector_reports as write_vectors
 
 __all__ = [
     "draw_questions",
@@ -56,9 +54,25 @@ __all__ = [
 ]
 
 
-def _named(report: str, rng: Randomness) -> tuple[str, str]:
-    """The column beside reports that names their batch, and a random name."""
-    return f"{report}_batch", f"{int(rng.words(1)[0]):016x}"
+def _named(rng: Randomness) -> str:
+    """A random name of a batch of reports."""
+    return f"{int(rng.words(1)[0]):016x}"
+
+
+def _copied(
+    path: tables.TableLike, copy: Copy, read: Callable[[tables.Rows, Copy], Any], draw: Callable[..., Any],
+    out: str | PathLike[str], where: Mapping[str, Any], rng: Randomness, *, batch: str | None = None,
+) -> tuple[int, list[str]]:  # fmt: skip
+    """A copy of the table with reports in it, marked where a program or a trial draws them, and with `batch`, the
+    column for it, a random name; gives the number of reports, and the columns that were left out."""
+    trust = where["trust"]
+    copy = replace(copy, trust=label_column(trust))
+    if copy.mechanism is not None and (rng.simulated or drawn_trust(trust)):
+        copy = replace(copy, mechanism=(copy.mechanism[0], f"{copy.mechanism[1]} SIMULATED"))
+    with tables.open_rows(path, table=where["table"], trust=trust, person=copy.person, rng=rng) as rows:
+        copy = copy if batch is None else replace(copy, batch=(batch, _named(rng)))
+        people = write_randomised(rows, copy, read, draw, out, overwrite=where["overwrite"])
+        return people, [name for name in rows.written if name not in copy.columns]
 
 
 def write_number_reports(
@@ -91,37 +105,16 @@ def write_number_reports(
     if isinstance(invite, Invite):
         told, bounds = replace(invite, question=(value,)), invite.bounds
         text = told.text
-        draw = lambda levels: randomise_levels(levels, told, rng=rng)  # noqa: E731
+        draw = lambda held: randomise_levels(held[:, 0], told, rng=rng)  # noqa: E731
     else:
         bounds = invite
         text = own_epsilon_text(bounds, (value,))
-        draw = lambda levels, own: randomise_own(levels, own, bounds, rng=rng)  # noqa: E731
-    labels = label_column(trust)
-    simulated = rng.simulated or drawn_trust(trust)
-    with tables.open_rows(path, table=table, trust=trust, person=person, rng=rng) as rows:
-        copied = {value, epsilon} if mixed else {value, labels, person, epsilon, *kept}
-        left_out = [name for name in rows.written if name not in copied]
-        people = tables.write_reports(
-            rows,
-            value=value,
-            trust=labels,
-            report=report,
-            mechanism_column=f"{report}_mechanism",
-            mechanism_text=f"{text} SIMULATED" if simulated else text,
-            lower=bounds.lower,
-            upper=bounds.upper,
-            levels=LEVELS,
-            missing=missing,
-            person=person,
-            epsilon=epsilon,
-            kept=kept,
-            asked=asked,
-            batch=_named(report, rng) if mixed else None,
-            mixed=mixed,
-            randomise=draw,
-            out=out,
-            overwrite=overwrite,
-        )
+        draw = lambda held, own: randomise_own(held[:, 0], own, bounds, rng=rng)  # noqa: E731
+    copy = Copy(values=(value,), trust=None, person=person, epsilon=epsilon, kept=kept, reports=(report,),
+                mechanism=(f"{report}_mechanism", text), asked=asked, mixed=mixed)  # fmt: skip
+    read = partial(read_levels, lattice=Lattice(bounds.lower, bounds.upper, LEVELS), missing=missing)
+    where = {"trust": trust, "table": table, "overwrite": overwrite}
+    people, left_out = _copied(path, copy, read, draw, out, where, rng, batch=f"{report}_batch" if mixed else None)
     return people, text, left_out
 
 
@@ -142,10 +135,11 @@ def write_without(
     For what local people tell elsewhere: in a file of answers to an invitation. `told` names the batch of that file
     beside those who answer there: (column, name, the column of drawn questions, this one).
     """
-    labels = label_column(trust)
+    batch, asked = (None, None) if told is None else (told[:2], told[2:])
+    copy = Copy(values=emptied, trust=label_column(trust), kept=kept, batch=batch, asked=asked)
     with tables.open_rows(path, table=table, trust=trust, person=person, rng=rng) as rows:
-        write_emptied(rows, emptied, kept, labels, out, told)
-        return [name for name in rows.written if name not in {labels, *emptied, *kept}]
+        write_emptied(rows, copy, out)
+        return [name for name in rows.written if name not in copy.columns]
 
 
 def draw_questions(
@@ -164,16 +158,16 @@ def draw_questions(
 
     Each device draws for itself, with these chances and whatever its person's data: which one it was is public.
     """
-    labels = label_column(trust)
     ends = [min(math.floor(end * 2**64), 2**64 - 1) for end in itertools.accumulate(chances.values())][:-1]
     marks = np.array(ends, dtype=np.uint64)
 
     def draw(many: int) -> NDArray[np.int64]:
         return np.searchsorted(marks, rng.words(many), side="right").astype(np.int64)
 
+    copy = Copy(trust=label_column(trust), kept=kept, reports=(column,), texts=True)
     with tables.open_rows(path, table=table, trust=trust, person=person, rng=rng) as rows:
-        write_drawn(rows, column, tuple(chances), draw, kept, labels, out)
-        return [name for name in rows.written if name not in {labels, *kept}]
+        write_drawn(rows, copy, tuple(chances), draw, out)
+        return [name for name in rows.written if name not in copy.columns]
 
 
 def _write_slots(out: str | PathLike[str], counts: NDArray[np.int64], mechanism: str, *, rng: Randomness) -> None:
@@ -181,7 +175,7 @@ def _write_slots(out: str | PathLike[str], counts: NDArray[np.int64], mechanism:
 
     Beside each report stand the mechanism's text and a random name of this batch.
     """
-    batch = f"{int(rng.words(1)[0]):016x}"
+    batch = _named(rng)
     with appearing(out) as draft, draft.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["report", MECHANISM, BATCH])
@@ -271,25 +265,14 @@ def write_vector_reports(
     Gives the number of reports, and the columns that were left out.
     """
     told = replace(invite, question=values)
-    simulated = rng.simulated or drawn_trust(trust)
-    read = {"missing": missing, "person": person, "reads": "local", "asked": asked}
+    read = {"missing": missing, "person": person, "reads": "local"}
     query = VectorQuery.of(invite.bounds, values, label_column(trust), **read)
-    with tables.open_rows(path, table=table, trust=trust, person=person, rng=rng) as rows:
-        needed = {*values} if mixed else {*values, label_column(trust), person, *kept}
-        left_out = [name for name in rows.columns if name not in needed]
-        people = write_vectors(
-            rows,
-            query,
-            reports,
-            mechanism_column=mechanism,
-            mechanism_text=told.simulated_text if simulated else told.text,
-            randomise=lambda steps: randomise_steps(steps, told, rng=rng),
-            out=out,
-            overwrite=overwrite,
-            kept=kept,
-            batch=_named(mechanism.removesuffix("_mechanism"), rng) if mixed else None,
-        )
-    return people, left_out
+    copy = Copy(values=values, trust=None, person=person, kept=kept, reports=reports, mechanism=(mechanism, told.text),
+                asked=asked, mixed=mixed)  # fmt: skip
+    where = {"trust": trust, "table": table, "overwrite": overwrite}
+    draw, batch = partial(randomise_steps, invite=told, rng=rng), f"{mechanism.removesuffix('_mechanism')}_batch"
+    read_all = partial(read_vectors, query=query)
+    return _copied(path, copy, read_all, draw, out, where, rng, batch=batch if mixed else None)
 
 
 def write_regression_reports(
@@ -307,16 +290,9 @@ def write_regression_reports(
     """One report on the question for each local row (every row without `trust`), and nothing else; how many."""
     read = {"missing": missing, "person": person, "reads": "local"}
     query = VectorQuery.of(question.bounds, question.columns, label_column(trust), **read)
-    with tables.open_rows(path, table=table, trust=trust, person=person, rng=rng) as rows:
-        return write_bare_reports(
-            rows,
-            query,
-            question.names,
-            mechanism_column=MECHANISM,
-            mechanism_text=text,
-            randomise=lambda steps: answer_question(steps, question, rng=rng),
-            out=out,
-        )
+    copy = Copy(trust=None, person=person, reports=question.names, mechanism=(MECHANISM, text), mixed=True)
+    draw, where = partial(answer_question, question=question, rng=rng), {"trust": trust, "table": table}
+    return _copied(path, copy, partial(read_vectors, query=query), draw, out, {**where, "overwrite": False}, rng)[0]
 
 
 def write_share_reports(
@@ -347,45 +323,23 @@ def write_share_reports(
     Gives the number of reports, and the columns that were left out: those that neither the release needs nor `keep`
     names.
     """
-    labels = label_column(trust)
-    simulated = rng.simulated or drawn_trust(trust)
-    with tables.open_rows(path, table=table, trust=trust, person=person, rng=rng) as rows:
-        value = invite.question.name if joint is None else joint.value
-        number = joint is not None and isinstance(joint.answers, Bounds)
-        levels: dict[str, Any] = {"lower": 0.0, "upper": 1.0, "feature": invite.question}
-        draw: Any = (
-            partial(report_sets, invite=invite, rng=rng)
-            if isinstance(invite, TickInvite)
-            else partial(report_codes, invite=invite, rng=rng)
-        )
-        if joint is not None:
-            levels |= {"feature": None if number else joint.answers, "by": joint.by}
-            assert isinstance(invite, ShareInvite)
-            draw = partial(report_joint, joint=joint, invite=invite, rng=rng)
-            if isinstance(joint.answers, Bounds):
-                ends = joint.answers
-                levels |= {"lower": ends.lower, "upper": ends.upper, "levels": joint.steps, "missing": missing}
-        beside = () if joint is None else (joint.by.name,)
-        needed = {value} if mixed else {value, labels, person, *keep, *beside}
-        left_out = [column for column in rows.written if column not in needed]
-        people = tables.write_reports(
-            rows,
-            value=value,
-            trust=labels,
-            report=report,
-            mechanism_column=f"{report}_mechanism",
-            mechanism_text=invite.simulated_text if simulated else invite.text,
-            person=person,
-            kept=keep,
-            **levels,
-            batch=_named(report, rng),
-            asked=asked,
-            mixed=mixed,
-            randomise=draw,
-            out=out,
-            overwrite=overwrite,
-        )
-    return people, left_out
+    levels: dict[str, Any] = {"lattice": Lattice(0.0, 1.0, LEVELS), "feature": invite.question}
+    values: tuple[str, ...] = (invite.question.name,)
+    each: Any = report_sets if isinstance(invite, TickInvite) else report_codes
+    report_on = partial(each, invite=invite, rng=rng)
+    if joint is not None:
+        values = joint.value, joint.by.name
+        levels |= {"feature": joint.answers, "by": joint.by}
+        assert isinstance(invite, ShareInvite)
+        report_on = partial(report_joint, joint=joint, invite=invite, rng=rng)
+        if isinstance(joint.answers, Bounds):
+            lattice = Lattice(joint.answers.lower, joint.answers.upper, joint.steps)
+            levels |= {"lattice": lattice, "missing": missing, "feature": None}
+    copy = Copy(values=values, trust=None, person=person, kept=keep, reports=(report,), texts=True, asked=asked,
+                mechanism=(f"{report}_mechanism", invite.text), mixed=mixed)  # fmt: skip
+    where = {"trust": trust, "table": table, "overwrite": overwrite}
+    draw, batch = (lambda held: report_on(held[:, 0])), f"{report}_batch"
+    return _copied(path, copy, partial(read_levels, **levels), draw, out, where, rng, batch=batch)
 
 
 def write_marginal_reports(
@@ -403,18 +357,11 @@ def write_marginal_reports(
 
     Gives the number of reports, and the columns that were left out.
     """
-    labels, simulated = label_column(trust), rng.simulated or drawn_trust(trust)
-    with tables.open_rows(path, table=table, trust=trust, rng=rng) as rows:
-        people = write_records(
-            rows,
-            invite.schema,
-            trust=labels,
-            report="report",
-            mechanism_text=invite.simulated_text if simulated else invite.text,
-            batch=f"{int(rng.words(1)[0]):016x}",
-            kept=keep,
-            randomise=partial(report_marginals, invite=invite, rng=rng),
-            out=out,
-            overwrite=overwrite,
-        )
-        return people, [name for name in rows.written if name not in {*invite.schema.names, labels, *keep}]
+    copy = Copy(values=invite.schema.names, trust=None, kept=keep, reports=("report",), texts=True,
+                mechanism=(MECHANISM, invite.text))  # fmt: skip
+    read, where = partial(read_codes, schema=invite.schema), {"trust": trust, "table": table, "overwrite": overwrite}
+
+    def draw(held: NDArray[np.int64]) -> list[str]:
+        return report_marginals(held.T.astype(np.uint16), invite, rng=rng)
+
+    return _copied(path, copy, read, draw, out, where, rng, batch=BATCH)

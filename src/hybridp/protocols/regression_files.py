@@ -279,7 +279,7 @@ def write_reports(
         trust=trust,
         person=person,
         missing=invite.missing,
-        text=f"{invite.text} SIMULATED" if rng.simulated else invite.text,
+        text=invite.text,
         table=table,
         rng=rng,
     )

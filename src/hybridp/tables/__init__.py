@@ -24,7 +24,6 @@ from hybridp.tables.mean import (
     trusted_levels,
 )
 from hybridp.tables.personal import PersonalTotals, epsilon_counts, personal_totals
-from hybridp.tables.reports import write_reports
 from hybridp.tables.source import ENGINES, Rows, Source, TableLike, open_rows
 
 __all__ = [
@@ -54,5 +53,4 @@ __all__ = [
     "sample_records",
     "slot_counts",
     "trusted_levels",
-    "write_reports",
 ]

@@ -20,7 +20,7 @@ from hybridp.public.queries import SEPARATOR, Feature, Schema
 from hybridp.tables.engine import answers, arrays, stream
 from hybridp.tables.source import CHOICES, TABLES, VIEW, Rows, unstated
 
-__all__ = ["check_declared", "check_feature", "codes", "domain", "feature_code", "labelled_codes", "local_reports"]
+__all__ = ["check_declared", "check_feature", "check_schema", "codes", "domain", "feature_code", "local_reports"]
 __all__ += ["table_counts"]
 
 _CODED = "coded"
@@ -35,7 +35,7 @@ def codes(rows: Rows, schema: Schema, *, trust: str | None = None, label: str = 
 
     from hybridp.tables.sql import column, labelled, named
 
-    _check(rows, schema)
+    check_schema(rows, schema)
     query = exp.select(*(named(feature_code(rows, f), f"c{i}") for i, f in enumerate(schema.features))).from_(VIEW)
     if trust is not None:
         query = query.where(labelled(column(trust), label))
@@ -44,19 +44,6 @@ def codes(rows: Rows, schema: Schema, *, trust: str | None = None, label: str = 
     for i in range(len(schema.features)):
         out[i] = np.asarray(found[f"c{i}"])
     return out
-
-
-def labelled_codes(rows: Rows, schema: Schema, trust: str | None) -> Any:
-    """The query of every row's codes c0, c1, ..., in order: whether it is local, and whether its label is known."""
-    from sqlglot import exp
-
-    from hybridp.tables.sql import column, labelled, named
-
-    _check(rows, schema)
-    local = exp.true() if trust is None else labelled(column(trust), "local")
-    known = exp.true() if trust is None else exp.or_(local.copy(), labelled(column(trust), "trusted"))
-    coded = [named(feature_code(rows, f), f"c{i}") for i, f in enumerate(schema.features)]
-    return exp.select(named(local, "local"), named(known, "known"), *coded).from_(VIEW)
 
 
 def local_reports(rows: Rows, trust: str, report: str, chunk: int) -> Iterator[list[str | None]]:
@@ -92,7 +79,7 @@ def table_counts(rows: Rows, schema: Schema, tuples: Sequence[tuple[int, ...]]) 
 
     from hybridp.tables.sql import cast, column, named, whole
 
-    _check(rows, schema)
+    check_schema(rows, schema)
     must(bool(tuples), "tuples", "must be at least one", 0)
     wanted = list(dict.fromkeys(tuple(sorted(t)) for t in tuples))
     used = sorted({f for t in wanted for f in t})
@@ -156,7 +143,8 @@ def check_declared(rows: Rows, schema: Schema) -> None:
             raise rows.unread(unstated(feature.name, TABLES))
 
 
-def _check(rows: Rows, schema: Schema) -> None:
+def check_schema(rows: Rows, schema: Schema) -> None:
+    """Refuse columns whose types have no codes."""
     for feature in schema.features:
         rows.need("columns", feature.name)
         if feature.edges:

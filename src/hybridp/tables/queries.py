@@ -35,23 +35,10 @@ from hybridp.tables.sql import number as as_number
 if TYPE_CHECKING:
     from hybridp.public.queries import Feature
     from hybridp.tables.mean import MeanQuery
+    from hybridp.tables.reports import Copy
 
-__all__ = [
-    "TIMES",
-    "alike",
-    "copied",
-    "draw_problems",
-    "drawn_from",
-    "draws",
-    "emptied",
-    "flags",
-    "levels",
-    "local_people",
-    "mechanisms",
-    "people",
-    "stride",
-]
-__all__ += ["emptied", "totals"]
+__all__ = ["TIMES", "alike", "coded", "copied", "draw_problems", "draws", "every_field", "flags", "levels"]
+__all__ += ["local_people", "mechanisms", "one_answer", "people", "reporting", "stride", "totals"]
 
 TIMES = "hybridp times"
 """The column that says how many records are alike."""
@@ -313,59 +300,49 @@ def mechanisms(trust: str, mechanism_column: str, real: str, simulated: str) -> 
     return counted.where(labelled(column(trust), "local"))
 
 
+def reporting(copy: Copy, table: str | None = None) -> dict[str, Any]:
+    """Whether a row is trusted, is local and was asked what is reported on, and has a label that is known."""
+
+    def of(name: str, word: str) -> Any:
+        return labelled(exp.column(name, table=table, quoted=True), word)
+
+    trust = copy.trust
+    trusted, local = (exp.false(), exp.true()) if trust is None else (of(trust, "trusted"), of(trust, "local"))
+    known = exp.or_(trusted.copy(), local.copy())
+    if copy.asked is not None:
+        local = both(local, exp.Coalesce(this=of(*copy.asked), expressions=[exp.false()]))
+    return {"trusted": trusted, "local": local, "known": known}
+
+
+def coded(rows: Rows, copy: Copy, features: Iterable[Feature]) -> exp.Select:
+    """Every row, in order: whether it is to report, whether its label is known, and its codes c0, c1, ..."""
+    flags = {name: this for name, this in reporting(copy).items() if name != "trusted"}
+    codes = {f"c{i}": feature_code(rows, feature) for i, feature in enumerate(features)}
+    return exp.select(*(named(this, name) for name, this in (flags | codes).items())).from_(VIEW)
+
+
 def draws(
     rows: Rows,
+    copy: Copy,
     value: str,
-    trust: str | None,
     lattice: Lattice,
     missing: float | str | None,
-    epsilon: str | None = None,
-    feature: Feature | None = None,
-    by: Feature | None = None,
-    asked: tuple[str, str] | None = None,
+    feature: Feature | None,
+    by: Feature | None,
 ) -> exp.Select:
-    """In the order of the rows: whether a row is local, whether its label is known, a local row's level and epsilon.
-
-    With `asked`, a column and its word, only rows that hold the word count as local.
-    """
-    local = exp.true() if trust is None else labelled(column(trust), "local")
-    known = exp.true() if trust is None else exp.or_(local.copy(), labelled(column(trust), "trusted"))
-    fields = [named(_asked(local, asked), "local"), named(known, "known"), named(_value(rows, value, feature), "value")]
+    """The same with the level c0 of a row that is to report, and everyone's own epsilon."""
+    flags = reporting(copy)
+    fields = [*(named(flags[name], name) for name in ("local", "known")), named(_value(rows, value, feature), "value")]
     if by is not None:
         fields.append(named(column(by.name), "category"))
-    outputs = [
-        column("local"),
-        column("known"),
-        named(exp.Case().when(column("local"), _level(rows, feature, lattice, missing, by)), "level"),
-    ]
-    if epsilon is not None:
-        fields.append(named(as_number(column(epsilon), is_text=rows.is_text(epsilon)), "epsilon"))
-        outputs.append(column("epsilon"))
-        stated = exp.GTE(this=column("epsilon"), expression=double(0.0))
-        sensible = both(stated, exp.LTE(this=column("epsilon"), expression=double(float("inf"))))
-        outputs.append(named(sensible, "asked"))
+    here = exp.Case().when(column("local"), _level(rows, feature, lattice, missing, by))
+    outputs = [column("local"), column("known"), named(here, "c0")]
+    if copy.epsilon is not None:
+        fields.append(named(as_number(column(copy.epsilon), is_text=rows.is_text(copy.epsilon)), "epsilon"))
+        sensible = exp.GTE(this=column("epsilon"), expression=double(0.0))
+        sensible = both(sensible, exp.LTE(this=column("epsilon"), expression=double(float("inf"))))
+        outputs += [column("epsilon"), named(sensible, "stated")]
     return exp.select(*outputs).from_(exp.select(*fields).from_(VIEW).subquery("fields", copy=False))
-
-
-def _asked(local: Any, asked: tuple[str, str] | None, table: str | None = None) -> Any:
-    """Whether a row is local and was asked this."""
-    if asked is None:
-        return local
-    holds = labelled(exp.column(asked[0], table=table, quoted=True), asked[1])
-    return both(local, exp.Coalesce(this=holds, expressions=[exp.false()]))
-
-
-def levels_told(table: str) -> exp.Select:
-    """How many different epsilons the local rows have, of what `draws` found."""
-    distinct = exp.Count(this=exp.Distinct(expressions=[column("epsilon")]))
-    return exp.select(named(distinct, "levels")).from_(table).where(column("local"))
-
-
-def drawn_from(table: str, *, with_epsilon: bool) -> exp.Select:
-    """What `draws` found, row by row, with 0 where a row is not read."""
-    fields = ["level", *(["epsilon"] if with_epsilon else [])]
-    kept = [named(exp.Coalesce(this=column(f), expressions=[exp.Literal.number(0)]), f) for f in fields]
-    return exp.select(column("local"), *kept).from_(exp.to_table(table))
 
 
 def every_field(table: str) -> exp.Select:
@@ -373,15 +350,14 @@ def every_field(table: str) -> exp.Select:
     return exp.select("*").from_(exp.to_table(table))
 
 
-def draw_problems(table: str, *, with_epsilon: bool = False) -> exp.Select:
-    """The counts that tell whether every row of `draws` obeys the rules."""
-    asked = {
-        "rows": exp.Count(this=exp.Star()),
-        "known": count_if(column("known")),
-        "local": count_if(column("local")),
-    }
-    if with_epsilon:
-        asked["asked"] = count_if(both(column("local"), column("asked")))
+def draw_problems(table: str, copy: Copy) -> exp.Select:
+    """The counts that tell whether every row to randomise obeys the rules, and how many report."""
+    local = column("local")
+    asked = {"rows": exp.Count(this=exp.Star()), "known": count_if(column("known")), "local": count_if(local)}
+    if copy.epsilon is not None:
+        own = exp.Case().when(local.copy(), column("epsilon"))
+        asked["stated"] = count_if(both(local.copy(), column("stated")))
+        asked["levels"] = exp.Count(this=exp.Distinct(expressions=[own]))
     return exp.select(*(named(this, name) for name, this in asked.items())).from_(exp.to_table(table))
 
 
@@ -406,30 +382,6 @@ def local_people(person: str, trust: str | None) -> exp.Select:
     return exp.select(*(named(this, name) for name, this in asked.items())).from_(VIEW)
 
 
-def emptied(
-    names: Mapping[str, str], values: Iterable[str], trust: str, told: tuple[str, str, str, str] | None = None
-) -> exp.Select:
-    """Some columns of the rows, in order; raw `values` only where the row itself says `trusted`.
-
-    `told` (column, text, another column, word) adds a text to local rows that hold the word in the other column.
-    """
-    trusted = labelled(column(trust), "trusted")
-    kept: dict[str, Any] = {name: column(place) for name, place in names.items()}
-    kept |= {name: exp.Case().when(trusted.copy(), column(name)) for name in values}
-    if told is not None:
-        asked = _asked(labelled(column(trust), "local"), told[2:])
-        kept[told[0]] = exp.Case().when(asked, exp.Literal.string(told[1]))
-    return exp.select(*(named(this, name) for name, this in kept.items())).from_(VIEW)
-
-
-def beside(names: Mapping[str, str], added: str, drawn: str) -> exp.Select:
-    """Some columns of the rows, in order, and one that was drawn for them."""
-    kept = [named(exp.column(place, table=VIEW, quoted=True), name) for name, place in names.items()]
-    drawn_column = named(exp.column("drawn", table=drawn, quoted=True), added)
-    join = exp.Join(this=exp.to_table(drawn), method="POSITIONAL")
-    return exp.select(*kept, drawn_column).from_(VIEW).join(join)
-
-
 def one_answer(trust: str, answered: str, reports: Mapping[str, tuple[str, ...]]) -> exp.Select:
     """How many rows are local, how many name each of the questions, and how many reports are out of place.
 
@@ -448,47 +400,29 @@ def one_answer(trust: str, answered: str, reports: Mapping[str, tuple[str, ...]]
     return counted.where(labelled(column(trust), "local"))
 
 
-def copied(
-    names: Mapping[str, str],
-    raw: tuple[str, ...],
-    trust: str | None,
-    report: str,
-    mechanism_column: str,
-    mechanism_text: str,
-    drawn: str,
-    batch: tuple[str, str] | None = None,
-    asked: tuple[str, str] | None = None,
-    mixed: bool = False,
-    level: tuple[str, bool] | None = None,
-) -> exp.Select:
-    """Some columns of the rows, in order, beside their reports; `raw` ones only where the row says `trusted`.
+def copied(rows: Rows, copy: Copy, drawn: str | None) -> exp.Select:
+    """Some columns of the rows, in order, beside their reports; values only where the row itself says `trusted`.
 
-    `names` says where each column is read. Of a `mixed` batch there are the reports alone, from the least to the
-    largest: their order tells nothing. Where everyone has their own epsilon it stands beside the report (`level`: its
-    column, and whether that holds text) as a number, since the way in which somebody writes it may tell who they are;
-    the order is then by epsilon first.
+    Of a mixed batch there are the reports alone, from the least to the largest, by everyone's own epsilon first.
     """
 
     def of(name: str) -> Any:
         return exp.column(name, table=VIEW, quoted=True)
 
-    trusted = exp.false() if trust is None else labelled(of(trust), "trusted")
-    local = _asked(exp.true() if trust is None else labelled(of(trust), "local"), asked, VIEW)
-    kept = {name: of(place) for name, place in names.items()}
-    kept |= {name: exp.Case().when(trusted.copy(), of(name)) for name in raw}
-    added = {
-        report: exp.column("report", table=drawn, quoted=True),
-        mechanism_column: exp.Case().when(local, exp.Literal.string(mechanism_text)),
-    }
-    if batch is not None:
-        added[batch[0]] = exp.Case().when(local.copy(), exp.Literal.string(batch[1]))
-    first = []
-    if level is not None:
-        kept[level[0]] = as_number(of(level[0]), is_text=level[1])
-        first.append(kept[level[0]].copy())
-    outputs = [named(this, name) for name, this in (kept | added).items()]
-    # DuckDB alone pairs rows by position, which is how a file's order is kept.
-    beside = exp.Join(this=exp.to_table(drawn), method="POSITIONAL")
-    query = exp.select(*outputs).from_(VIEW).join(beside)
-    sorted_by = (*first, exp.column("report", table=drawn, quoted=True))
-    return query.where(local.copy()).order_by(*sorted_by) if mixed else query
+    flags = reporting(copy, VIEW)
+    reports = {name: exp.column(f"y{j}", table=drawn, quoted=True) for j, name in enumerate(copy.reports)}
+    wanted = {*copy.values} if copy.mixed else copy.columns
+    kept = {name: of(place) for name, place in rows.written.items() if name in wanted}
+    kept |= {name: exp.Case().when(flags["trusted"].copy(), of(name)) for name in copy.values}
+    sorted_by = list(reports.values())
+    if copy.mixed and copy.epsilon is not None:
+        kept[copy.epsilon] = as_number(of(copy.epsilon), is_text=rows.is_text(copy.epsilon))
+        sorted_by.insert(0, kept[copy.epsilon])
+    kept |= reports
+    for beside in (copy.mechanism, copy.batch):
+        if beside is not None:
+            kept[beside[0]] = exp.Case().when(flags["local"].copy(), exp.Literal.string(beside[1]))
+    query = exp.select(*(named(this, name) for name, this in kept.items())).from_(VIEW)
+    if drawn is not None:  # DuckDB alone pairs rows by position, which is how a file's order is kept
+        query = query.join(exp.Join(this=exp.to_table(drawn), method="POSITIONAL"))
+    return query.where(flags["local"]).order_by(*(this.copy() for this in sorted_by)) if copy.mixed else query

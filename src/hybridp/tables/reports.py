@@ -1,10 +1,16 @@
-"""Randomising a file: each local row's value becomes a report, in a copy of the file."""
+"""Randomising a file: each local row's answer becomes a report, in a copy of the file.
+
+What is reported on is read by a query (`read_levels`, `read_vectors`, `read_codes`); what the copy holds beside the
+reports is a `Copy`. The rest is the same whatever the question: rules, draws some rows at a time, and one file.
+"""
 
 from __future__ import annotations
 
 import os
 import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,58 +24,65 @@ from hybridp.public.shuffling import MOST_LEVELS
 from hybridp.tables.duck import DECIMAL, Duck, kind_of
 from hybridp.tables.engine import answers, attempt, drop, fresh, given, keep, quoted, stream, text, written
 from hybridp.tables.labels import check_trust, local_rows, unlabelled
-from hybridp.tables.marginals import check_feature
+from hybridp.tables.marginals import check_declared, check_feature, check_schema
 from hybridp.tables.mean import CHUNK, cannot_exclude
 from hybridp.tables.source import Rows
+from hybridp.tables.vector import VectorQuery, check_columns
 
-__all__ = ["check_one_answer", "on_files", "write_copy", "write_drawn", "write_emptied"]
-__all__ += ["write_record_reports", "write_reports"]
+__all__ = ["Copy", "check_one_answer", "read_codes", "read_levels", "read_vectors", "write_drawn", "write_emptied"]
+__all__ += ["write_reports"]
 
-Randomise = Callable[[NDArray[np.int64]], NDArray[np.float64]]
-RandomiseEach = Callable[[NDArray[np.int64], NDArray[np.float64]], NDArray[np.float64]]
-RandomiseCodes = Callable[[NDArray[np.int64]], list[str]]
+Query = Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Copy:
+    """What a copy of the rows holds: `values`, which local rows lose, columns that are `kept`, and new ones.
+
+    Rows labelled `local` (all rows when `trust` is None) get numbers, or `texts`, in the columns `reports`, with the
+    mechanism's column and text beside them, and with `batch`, a column and a name of these reports. With `asked`, a
+    column and a word, only local rows that hold the word do; the others lose their values too. Trusted rows keep theirs
+    and get nothing. Of the other columns only those in `kept` are copied, as they are: a raw column beside a report may
+    tell what the report hides. A `mixed` batch is what a mixer hands on: the reports alone, without trusted rows or any
+    other column, sorted, so that their order tells nothing. Everyone's own `epsilon`, which is public, stands beside
+    their report there, as a number: how somebody writes it may tell who they are.
+    """
+
+    values: tuple[str, ...] = ()
+    trust: str | None
+    person: str | None = None
+    epsilon: str | None = None
+    kept: tuple[str, ...] = ()
+    reports: tuple[str, ...] = ()
+    texts: bool = False
+    mechanism: tuple[str, str] | None = None
+    batch: tuple[str, str] | None = None
+    asked: tuple[str, str] | None = None
+    mixed: bool = False
+
+    @property
+    def columns(self) -> set[str | None]:
+        """Those of the table that are in the copy."""
+        own = {*self.values, self.epsilon}
+        return own if self.mixed else {*own, self.trust, self.person, *self.kept}
 
 
 def write_reports(
     rows: Rows,
-    *,
-    value: str,
-    trust: str | None,
-    report: str = "report",
-    mechanism_column: str = "report_mechanism",
-    mechanism_text: str,
-    lower: float,
-    upper: float,
-    levels: int = 2**32,
-    missing: float | str | None = None,
-    person: str | None = None,
-    epsilon: str | None = None,
-    kept: tuple[str, ...] = (),
-    feature: Feature | None = None,
-    by: Feature | None = None,
-    batch: tuple[str, str] | None = None,
-    asked: tuple[str, str] | None = None,
-    mixed: bool = False,
-    randomise: Randomise | RandomiseEach | RandomiseCodes,
+    copy: Copy,
+    read: Callable[[Rows, Copy], Query],
+    randomise: Callable[..., Any],
     out: str | os.PathLike[str],
+    *,
     overwrite: bool = False,
     chunk: int = CHUNK,
 ) -> int:
-    """Copy the rows to `out` (CSV or Parquet) with a report in place of every local value; return how many there are.
+    """Write the copy to `out` (CSV or Parquet), with reports in place of local values; return how many there are.
 
-    Rows labelled `local` (all rows when `trust` is None) lose their value and get `randomise(level)` and
-    `mechanism_text`; trusted rows keep theirs and get neither. The order of the rows is kept. `randomise` sees each
-    local row once, at most `chunk` levels at a time, so the guarantee is the randomiser's and holds for a row: the
-    column `person`, where given, must name every local person once. A value that is missing or no number counts as
-    `missing` ("middle": of the bounds): a device that sent nothing would tell. With a column of personal epsilons,
-    `randomise` gets those as its second argument. Of the other columns only those in `kept` are copied, as they are:
-    a raw column beside a report may tell what the report hides. Those of a CSV file stay text in Parquet too.
-    With a `feature`, the levels are codes of its options and reports are texts; `batch` is a column, and a name of
-    these reports that stands in it. With a private category `by`, the levels are joint ones (`queries.stride`), reports
-    are texts too, and local rows lose their category with their value. With `asked`, a column and a word, only local
-    rows that hold the word get a report; the others lose their value too. A `mixed` batch is what a mixer hands on: the
-    reports alone, without trusted rows or any other column, sorted, so that their order tells nothing. Everyone's own
-    epsilon, which is public, stands beside their report there, as a number.
+    The order of the rows is kept. `randomise` sees what was `read` of each local row once (a row each, and everyone's
+    own epsilon as a second argument where there is one), at most `chunk` of them at a time, so the guarantee is the
+    randomiser's and holds for a row: the column `copy.person`, where given, must name every local person once. It gives
+    one report a row; of several numbers, NaN where one is not reported. Columns of a CSV file stay text in Parquet too.
 
     The copy appears under its name only when it is complete.
 
@@ -78,180 +91,128 @@ def write_reports(
     >>> folder = tempfile.TemporaryDirectory()
     >>> file, out = pathlib.Path(folder.name, "people.csv"), pathlib.Path(folder.name, "reports.csv")
     >>> _ = file.write_text("salary,trust\\n25,trusted\\n75,local\\n")
+    >>> copy = Copy(values=("salary",), trust="trust", reports=("report",), mechanism=("how", "half, without noise"))
     >>> with open_rows(file) as rows:
-    ...     write_reports(rows, value="salary", trust="trust", mechanism_text="half, without noise", lower=0, upper=100,
-    ...                   levels=4, missing=0, randomise=lambda levels: levels / 2, out=out)
+    ...     write_reports(rows, copy, lambda *of: read_levels(*of, lattice=Lattice(0, 100, 4), missing=0),
+    ...                   lambda levels: levels / 2, out)
     1
     >>> print(out.read_text())
-    salary,trust,report,report_mechanism
+    salary,trust,report,how
     25,trusted,,
     ,local,1.5,"half, without noise"
     >>> folder.cleanup()
     """
     from hybridp.tables import queries
 
-    target = _target(out, overwrite=overwrite)
-    lattice = Lattice(lower, upper, levels)
-    if missing == "exclude" or (feature is not None and feature.excludes):
-        raise cannot_exclude()
-    if isinstance(missing, float | int):
-        must(lower <= missing <= upper, "missing", f"must lie between {lower} and {upper}", missing)
-    must(chunk >= 1, "chunk", "must be at least 1", chunk)
-    added = {"report": report, "mechanism_column": mechanism_column, **({} if batch is None else {"batch": batch[0]})}
-    _check_columns(rows, value, trust, person, added)
-    if feature is None:
-        rows.need_number(value)
-        rows.need_missing(value, missing)
-    else:
-        check_feature(rows, feature)
-    if by is not None:
-        rows.need("by", by.name)
-    if epsilon is not None:
-        rows.need("epsilon-column", epsilon)
-    for name in kept:
-        rows.need("keep", name)
-    if person is not None:
-        _check_once(rows, person, trust)
-
-    duck = on_files(rows)
-    levelled, drawn = fresh("levelled"), fresh("drawn")
-    try:
-        keep(rows, levelled, queries.draws(rows, value, trust, lattice, missing, epsilon, feature, by, asked))
-        problems = queries.draw_problems(levelled, with_epsilon=epsilon is not None)
-        local = _check_rows(rows, answers(rows, problems)[0], trust, epsilon)
-        if mixed and epsilon is not None:
-            levels_told = int(answers(rows, queries.levels_told(levelled))[0]["levels"] or 0)
-            rule = (
-                f"must hold at most {MOST_LEVELS} different numbers in a mixed batch, or people hide among hardly any"
-            )
-            must(levels_told <= MOST_LEVELS, "epsilon-column", rule, f"{levels_told:,}")
-        texts = feature is not None or by is not None
-        _draw(rows, duck, levelled, drawn, randomise, epsilon, chunk, texts=texts)
-        category = None if by is None else by.name
-        copied = {value} if mixed else {value, category, trust, person, epsilon, *kept}
-        names = {name: place for name, place in rows.written.items() if name in copied}
-        raw = (value,) if category is None else (value, category)
-        level = None if epsilon is None or not mixed else (epsilon, rows.is_text(epsilon))
-        beside: tuple[Any, ...] = (batch, asked, mixed, level)
-        copy = queries.copied(names, raw, trust, report, mechanism_column, mechanism_text, drawn, *beside)
-        write_copy(rows, written(copy), target)
-    finally:
-        drop(rows, levelled, drawn)
-    return local
-
-
-def write_record_reports(
-    rows: Rows,
-    schema: Schema,
-    *,
-    trust: str | None,
-    report: str,
-    mechanism_text: str,
-    batch: str,
-    kept: tuple[str, ...] = (),
-    randomise: Callable[[NDArray[np.uint16]], list[str]],
-    out: str | os.PathLike[str],
-    overwrite: bool = False,
-    chunk: int = CHUNK,
-) -> int:
-    """As `write_reports`, with one report for all columns of a schema: local rows lose every one of them.
-
-    `randomise` sees each local row once, as its codes (`hybridp.tables.marginals`), one column of the array a row.
-    """
-    from hybridp.tables import queries
-    from hybridp.tables.marginals import check_declared, labelled_codes
-
-    target = _target(out, overwrite=overwrite)
-    added = {"report": report, "mechanism_column": f"{report}_mechanism", "batch": f"{report}_batch"}
-    for name in schema.names:
-        _check_columns(rows, name, trust, None, added)
-    for name in kept:
-        rows.need("keep", name)
-        must(name not in schema.names, "keep", "must not name a column that is reported on", f"`{name}`")
-    check_declared(rows, schema)
-    duck, coded, drawn = on_files(rows), fresh("coded"), fresh("drawn")
-    people = 0
-    try:
-        # Read once: what is randomised and the order of the copy are then of the same rows.
-        keep(rows, coded, labelled_codes(rows, schema, trust))
-        _check_rows(rows, answers(rows, queries.draw_problems(coded))[0], trust, None)
-        duck.execute(f"CREATE TEMP TABLE {drawn} (report VARCHAR)")
-        for part in stream(rows, queries.every_field(coded), chunk):
-            local = np.asarray(part["local"], dtype=np.bool_)
-            codes = np.stack([np.asarray(part[f"c{i}"])[local] for i in range(len(schema.names))]).astype(np.uint16)
-            reports = np.full(local.size, "", dtype=object)
-            reports[local] = randomise(codes)
-            people += int(local.sum())
-            with given(rows, {"local": local, "report": reports}) as name:
-                duck.execute(f"INSERT INTO {drawn} SELECT CASE WHEN local THEN report END FROM {quoted(name)}")
-        copied = {*schema.names, trust, *kept}
-        names = {name: place for name, place in rows.written.items() if name in copied}
-        beside = (f"{report}_batch", batch)
-        copy = queries.copied(names, schema.names, trust, report, f"{report}_mechanism", mechanism_text, drawn, beside)
-        write_copy(rows, written(copy), target)
-    finally:
-        drop(rows, coded, drawn)
-    return people
-
-
-def _target(out: str | os.PathLike[str], *, overwrite: bool) -> Path:
-    """Where a copy goes; refused where it cannot."""
     target = Path(out)
     writable = target.name.lower().endswith((".csv", ".csv.gz", ".tsv", ".parquet"))
     must(writable, "out", "must end in .csv, .csv.gz, .tsv or .parquet", str(target))
     must(overwrite or not target.exists(), "out", "must not exist yet, unless it may be overwritten", str(target))
     must(target.parent.is_dir(), "out", "must be in a directory that exists", str(target))
-    return target
+    _check_copy(rows, copy)
+    query = read(rows, copy)
+    if copy.person is not None:
+        _check_once(rows, copy.person, copy.trust)
+    on_files(rows)
+    held, drawn = fresh("held"), fresh("drawn")
+    try:
+        keep(rows, held, query)  # read once: what is randomised and the order of the copy are of the same rows
+        local = _check_rows(rows, copy, answers(rows, queries.draw_problems(held, copy))[0])
+        _draw(rows, copy, held, drawn, randomise, chunk)
+        write_copy(rows, written(queries.copied(rows, copy, drawn)), target)
+    finally:
+        drop(rows, held, drawn)
+    return local
 
 
-def write_emptied(
-    rows: Rows, emptied: tuple[str, ...], kept: tuple[str, ...], trust: str, out: Path,
-    told: tuple[str, str, str, str] | None = None,
-) -> None:  # fmt: skip
-    """Copy columns of the rows to `out`: `kept` ones as they are, `emptied` ones only where the row says `trusted`.
+# --- what is reported on ----------------------------------------------------------------------------------------------
 
-    `told`: see `queries.emptied`.
+
+def read_levels(
+    rows: Rows,
+    copy: Copy,
+    *,
+    lattice: Lattice,
+    missing: float | str | None = None,
+    feature: Feature | None = None,
+    by: Feature | None = None,
+) -> Query:
+    """The level of a number; with a `feature` the code of an option; with a private category `by` a joint level.
+
+    A value that is missing or no number counts as `missing` ("middle": of the bounds): a device that sent nothing would
+    tell.
     """
     from hybridp.tables import queries
 
-    for name in (trust, *emptied, *kept):
-        rows.need("columns", name)
-    names = {name: place for name, place in rows.written.items() if name in {trust, *emptied, *kept}}
-    write_copy(rows, written(queries.emptied(names, emptied, trust, told)), out)
+    if missing == "exclude" or (feature is not None and feature.excludes):
+        raise cannot_exclude()
+    if isinstance(missing, float | int):
+        low, high = lattice.lower, lattice.upper
+        must(low <= missing <= high, "missing", f"must lie between {low} and {high}", missing)
+    value = copy.values[0]
+    if feature is None:
+        rows.need_number(value)
+        rows.need_missing(value, missing)
+    else:
+        check_feature(rows, feature)
+    return queries.draws(rows, copy, value, lattice, missing, feature, by)
 
 
-def write_drawn(
-    rows: Rows,
-    column: str,
-    words: tuple[str, ...],
-    draw: Callable[[int], NDArray[np.int64]],
-    kept: tuple[str, ...],
-    trust: str,
-    out: Path,
-) -> None:
-    """Copy the columns `kept` to `out`, with a word that was drawn for every local row in the new one `column`."""
+def read_vectors(rows: Rows, copy: Copy, *, query: VectorQuery) -> Query:
+    """The vectors of a query, on the lattice."""
+    from hybridp.tables import vector_queries
+
+    check_columns(rows, query)
+    return vector_queries.draws(rows, query, copy)
+
+
+def read_codes(rows: Rows, copy: Copy, *, schema: Schema | None) -> Query:
+    """The codes of all columns of a schema (`hybridp.tables.marginals`); without one, nothing."""
     from hybridp.tables import queries
 
-    for name in (trust, *kept):
-        rows.need("columns", name)
-    taken = column.lower() in {name.lower() for name in rows.columns}
-    must(not taken, "columns", "must leave a name free, for the question that was drawn", f"`{column}`")
-    check_trust(rows, trust)
-    duck, drawn, known = on_files(rows), fresh("drawn"), np.array([*words, ""], dtype=object)
-    labels = fresh("labels")
-    try:
-        keep(rows, labels, queries.draws(rows, trust, trust, Lattice(0.0, 1.0, 2), None))
-        duck.execute(f"CREATE TEMP TABLE {drawn} (drawn VARCHAR)")
-        for part in stream(rows, queries.drawn_from(labels, with_epsilon=False), CHUNK):
-            local = np.asarray(part["local"], dtype=np.bool_)
-            codes = np.full(local.size, len(words), dtype=np.int64)
-            codes[local] = draw(int(local.sum()))
-            with given(rows, {"local": local, "word": known[codes]}) as name:
-                duck.execute(f"INSERT INTO {drawn} SELECT CASE WHEN local THEN word END FROM {quoted(name)}")
-        names = {name: place for name, place in rows.written.items() if name in {trust, *kept}}
-        write_copy(rows, written(queries.beside(names, column, drawn)), out)
-    finally:
-        drop(rows, labels, drawn)
+    if schema is not None:
+        check_declared(rows, schema)
+        check_schema(rows, schema)
+    return queries.coded(rows, copy, () if schema is None else schema.features)
+
+
+# --- copies without reports, or with a drawn word ---------------------------------------------------------------------
+
+
+def write_emptied(rows: Rows, copy: Copy, out: Path) -> None:
+    """A copy in which local rows lose their values, and nothing is reported."""
+    from hybridp.tables import queries
+
+    for name in (copy.trust, *copy.values, *copy.kept):
+        rows.need("columns", name or "")
+    write_copy(rows, written(queries.copied(rows, copy, None)), out)
+
+
+def write_drawn(rows: Rows, copy: Copy, words: tuple[str, ...], draw: Callable[[int], Any], out: Path) -> None:
+    """A copy with a word drawn for every local row in the one column `copy.reports`, whatever the row holds."""
+    known = np.array(words, dtype=object)
+    write_reports(rows, copy, partial(read_codes, schema=None), lambda held: known[draw(len(held))], out)
+
+
+# --- rules ------------------------------------------------------------------------------------------------------------
+
+
+def _check_copy(rows: Rows, copy: Copy) -> None:
+    own = [("value" if len(copy.values) == 1 else "columns", name) for name in copy.values]
+    beside = [("epsilon-column", copy.epsilon), *(("keep", name) for name in copy.kept)]
+    for parameter, name in (*own, ("trust", copy.trust), ("person", copy.person), *beside):
+        if name is not None:
+            rows.need(parameter, name)
+    for name in copy.kept:
+        must(name not in copy.values, "keep", "must not name a column that is reported on", f"`{name}`")
+    if copy.trust is not None:
+        check_trust(rows, copy.trust)
+    taken = {name.lower() for name in rows.columns}
+    new = [*(("report", name) for name in copy.reports), ("mechanism", copy.mechanism), ("batch", copy.batch)]
+    for parameter, made in new:
+        name = made if isinstance(made, str) else "" if made is None else made[0]
+        must(name.lower() not in taken, parameter, "must be a column that the table does not have yet", f"`{name}`")
+        taken |= {name.lower()} - {""}
 
 
 def _check_once(rows: Rows, person: str, trust: str | None) -> None:
@@ -263,6 +224,19 @@ def _check_once(rows: Rows, person: str, trust: str | None) -> None:
         raise UnusablePublicRows(f"Column `{person}` must name every local person, and once.")
     if found["people"] + found["trusted"] > found["either"]:
         raise UnusablePublicRows(f"Column `{trust}` must hold one label for each person, not both.")
+
+
+def _check_rows(rows: Rows, copy: Copy, found: dict[str, int | None]) -> int:
+    local = int(found["local"] or 0)
+    if (found["known"] or 0) != found["rows"]:
+        raise unlabelled(rows, copy.trust or "")
+    if copy.epsilon is not None and (found["stated"] or 0) != local:
+        raise UnusablePublicRows(f"Column `{copy.epsilon}` must hold an epsilon of 0 or more in every local row.")
+    if copy.mixed and copy.epsilon is not None:
+        levels = int(found["levels"] or 0)
+        rule = f"must hold at most {MOST_LEVELS} different numbers in a mixed batch, or people hide among hardly any"
+        must(levels <= MOST_LEVELS, "epsilon-column", rule, f"{levels:,}")
+    return local
 
 
 def check_one_answer(
@@ -309,55 +283,33 @@ def on_files(rows: Rows) -> Duck:
     return rows.engine
 
 
-def _check_columns(rows: Rows, value: str, trust: str | None, person: str | None, added: dict[str, str]) -> None:
-    for parameter, name in (("value", value), ("trust", trust), ("person", person)):
-        if name is not None:
-            rows.need(parameter, name)
-    if trust is not None:
-        check_trust(rows, trust)
-    taken = {name.lower() for name in rows.columns}
-    for parameter, name in added.items():
-        must(name.lower() not in taken, parameter, "must be a column that the table does not have yet", f"`{name}`")
-        taken.add(name.lower())
+# --- draws, and the file ----------------------------------------------------------------------------------------------
 
 
-def _check_rows(rows: Rows, found: dict[str, int | None], trust: str | None, epsilon: str | None) -> int:
-    local = int(found["local"] or 0)
-    if (found["known"] or 0) != found["rows"]:
-        raise unlabelled(rows, trust or "")
-    if epsilon is not None and (found["asked"] or 0) != local:
-        raise UnusablePublicRows(f"Column `{epsilon}` must hold an epsilon of 0 or more in every local row.")
-    return local
-
-
-def _draw(
-    rows: Rows,
-    duck: Duck,
-    levelled: str,
-    drawn: str,
-    randomise: Any,
-    epsilon: str | None,
-    chunk: int,
-    *,
-    texts: bool = False,
-) -> None:
-    """Fill `drawn` with one report for each row of `levelled`, NULL where the row is not local."""
+def _draw(rows: Rows, copy: Copy, held: str, drawn: str, randomise: Callable[..., Any], chunk: int) -> None:
+    """Fill `drawn` with one report for each row of `held`, NULL where the row is not to report or says nothing."""
     from hybridp.tables import queries
 
-    duck.execute(f"CREATE TEMP TABLE {drawn} (report {'VARCHAR' if texts else 'DOUBLE'})")
-    for part in stream(rows, queries.drawn_from(levelled, with_epsilon=epsilon is not None), chunk):
+    duck, wide = on_files(rows), len(copy.reports)
+    kind, there = ("VARCHAR", "local") if copy.texts else ("DOUBLE", "NOT isnan(y{j})")
+    duck.execute(f"CREATE TEMP TABLE {drawn} ({', '.join(f'y{j} {kind}' for j in range(wide))})")
+    listed = ", ".join(f"CASE WHEN {there.format(j=j)} THEN y{j} END" for j in range(wide))
+    for part in stream(rows, queries.every_field(held), chunk):
         local = np.asarray(part["local"], dtype=np.bool_)
-        reports: Any = np.full(local.size, "", dtype=object) if texts else np.zeros(local.size)
+        nothing: tuple[Any, Any] = ("", object) if copy.texts else (np.nan, np.float64)
+        reports: NDArray[Any] = np.full((local.size, wide), *nothing, order="F")  # a column is one piece
         if local.any():
-            asked: list[Any] = [np.asarray(part["level"], dtype=np.int64)[local]]
-            if epsilon is not None:
+            read = [np.ma.getdata(part[name])[local] for name in part if name.startswith("c")]
+            asked: list[Any] = [np.array(read, dtype=np.int64).reshape(len(read), int(local.sum())).T]
+            if copy.epsilon is not None:
                 asked.append(np.asarray(part["epsilon"], dtype=np.float64)[local])
-            sent = np.asarray(randomise(*asked), dtype=object if texts else np.float64)
-            ok = sent.shape == (int(local.sum()),) and (texts or bool(np.isfinite(sent).all()))
-            must(ok, "randomise", "must return one finite report for each level", f"shape {sent.shape}")
-            reports[local] = sent
-        with given(rows, {"local": local, "report": reports}) as name:
-            duck.execute(f"INSERT INTO {drawn} SELECT CASE WHEN local THEN report END FROM {quoted(name)}")
+            told = np.asarray(randomise(*asked), dtype=reports.dtype)
+            told = told.reshape(-1, 1) if wide == 1 else told
+            ok = told.shape == (int(local.sum()), wide) and (copy.texts or wide > 1 or bool(np.isfinite(told).all()))
+            must(ok, "randomise", "must return one finite report for each row", f"shape {told.shape}")
+            reports[local] = told
+        with given(rows, {"local": local, **{f"y{j}": reports[:, j] for j in range(wide)}}) as name:
+            duck.execute(f"INSERT INTO {drawn} SELECT {listed} FROM {quoted(name)}")
 
 
 def write_copy(rows: Rows, query: str, target: Path) -> None:

@@ -36,8 +36,7 @@ class VectorQuery:
     Reports are summed as (report - centre)/reach, and lie within their bound of the centre. A value that is
     missing or no number counts as the public `missing` of its column ("middle": of its bounds). With
     `person`, a trusted person's vector is the one with the smallest MD5 of theirs. No trusted value is refused. With
-    `square_steps` trusted squares are added up too, in so many steps to the farthest that a coordinate can be. With
-    `asked`, a column and its word, only local rows that hold the word are to report.
+    `square_steps` trusted squares are added up too, in so many steps to the farthest that a coordinate can be.
     """
 
     values: tuple[str, ...]
@@ -57,7 +56,6 @@ class VectorQuery:
     report_reaches: tuple[float, ...] = ()
     report_bounds: tuple[float, ...] = ()
     square_steps: int = 0
-    asked: tuple[str, str] | None = None
 
     def __post_init__(self) -> None:
         d = len(self.values)

@@ -7,11 +7,13 @@ whether a vector is clipped is decided exactly; a clipped one is shrunk and roun
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
 from hybridp.tables.dialects import exact_sum, joined
+from hybridp.tables.queries import reporting
 from hybridp.tables.source import VIEW, Rows
 from hybridp.tables.sql import (
     cast,
@@ -30,9 +32,10 @@ from hybridp.tables.sql import not_a_number as not_number
 from hybridp.tables.sql import number as as_number
 
 if TYPE_CHECKING:
+    from hybridp.tables.reports import Copy
     from hybridp.tables.vector import VectorQuery
 
-__all__ = ["clipped", "copied", "draw_problems", "drawn_from", "people", "totals", "vectors"]
+__all__ = ["draws", "people", "totals", "vectors"]
 
 
 def _added(terms: list[Any]) -> Any:
@@ -49,29 +52,15 @@ def _flags(query: VectorQuery) -> tuple[Any, Any]:
     return labelled(column(query.trust), "trusted"), labelled(column(query.trust), "local")
 
 
-def _asked(query: VectorQuery, table: str | None = None) -> Any:
-    """Whether a row's device drew this question; every row's did where nothing was drawn."""
-    if query.asked is None:
-        return exp.true()
-    holds = labelled(exp.column(query.asked[0], table=table, quoted=True), query.asked[1])
-    return exp.Coalesce(this=holds, expressions=[exp.false()])
-
-
-def clipped(rows: Rows, query: VectorQuery) -> exp.Select:
+def clipped(rows: Rows, query: VectorQuery, beside: Mapping[str, Any] = MappingProxyType({})) -> exp.Select:
     """Every record with its labels, the coordinates `c0`, `c1`, ... of the vectors that are read here, and reports."""
     trusted, local = _flags(query)
-    fields = [named(trusted, "trusted"), named(local, "local")]
-    read = column(query.reads) if query.reads != "all" else exp.or_(column("trusted"), column("local"))
-    steps: list[Any] = [column("trusted"), column("local")]
-    kept = ["trusted", "local"]
+    own = {"trusted": trusted, "local": local, **beside}
     if query.person is not None:
-        fields.append(named(column(query.person), "who"))
-        steps.append(column("who"))
-        kept.append("who")
-    if query.asked is not None:
-        fields.append(named(_asked(query), "asked"))
-        steps.append(column("asked"))
-        kept.append("asked")
+        own["who"] = column(query.person)
+    kept, fields = [*own], [named(this, name) for name, this in own.items()]
+    read = column(query.reads) if query.reads != "all" else exp.or_(column("trusted"), column("local"))
+    steps: list[Any] = [column(name) for name in kept]
     for j, (name, lattice) in enumerate(zip(query.values, query.lattices, strict=True)):
         value = f"value{j}"
         fields.append(named(as_number(column(name), is_text=rows.is_text(name), decimal=rows.decimal), value))
@@ -185,47 +174,9 @@ def people(query: VectorQuery) -> exp.Select:
     return exp.select(*(named(this, name) for name, this in asked.items())).from_(VIEW)
 
 
-def _reporting(query: VectorQuery) -> Any:
-    """Whether a row of what `clipped` found is to report."""
-    return column("local") if query.asked is None else exp.and_(column("local"), column("asked"))
-
-
-def drawn_from(table: str, query: VectorQuery) -> exp.Select:
-    """Whether each row of a file to randomise is to report, and its vector."""
+def draws(rows: Rows, query: VectorQuery, copy: Copy) -> exp.Select:
+    """Every row, in order: whether it is to report, whether its label is known, and its vector."""
+    flags = reporting(copy)
+    every = clipped(rows, query, {"reports": flags["local"], "known": flags["known"]}).subquery("vectors")
     vector = (column(f"c{j}") for j in range(len(query.values)))
-    return exp.select(named(_reporting(query), "local"), *vector).from_(exp.to_table(table))
-
-
-def draw_problems(table: str, query: VectorQuery) -> exp.Select:
-    """The counts that tell whether every row of a file to randomise obeys the rules, and how many report."""
-    asked: dict[str, Any] = {
-        "records": exp.Count(this=exp.Star()),
-        "known": count_if(exp.or_(column("trusted"), column("local"))),
-        "local": count_if(_reporting(query)),
-    }
-    return exp.select(*(named(this, name) for name, this in asked.items())).from_(exp.to_table(table))
-
-
-def copied(
-    kept_names: Mapping[str, str],
-    query: VectorQuery,
-    names: tuple[str, ...],
-    mechanism_column: str,
-    mechanism_text: str,
-    drawn: str,
-) -> exp.Select:
-    """Some columns of the rows, in order, beside their reports; raw values only where the row itself says `trusted`."""
-
-    def of(name: str) -> Any:
-        return exp.column(name, table=VIEW, quoted=True)
-
-    trusted = exp.false() if query.trust is None else labelled(of(query.trust), "trusted")
-    local = exp.true() if query.trust is None else labelled(of(query.trust), "local")
-    kept: dict[str, Any] = {name: of(place) for name, place in kept_names.items()}
-    kept |= {name: exp.Case().when(trusted.copy(), of(name)) for name in query.values}
-    kept |= {name: exp.column(f"y{j}", table=drawn, quoted=True) for j, name in enumerate(names)}
-    asked = exp.and_(local, _asked(query, VIEW))
-    kept[mechanism_column] = exp.Case().when(asked, exp.Literal.string(mechanism_text))
-    # DuckDB alone pairs rows by position, which is how a file's order is kept.
-    beside = exp.Join(this=exp.to_table(drawn), method="POSITIONAL")
-    return exp.select(*(named(this, name) for name, this in kept.items())).from_(VIEW).join(beside)
+    return exp.select(named(column("reports"), "local"), column("known"), *vector).from_(every)
