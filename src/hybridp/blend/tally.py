@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,18 +47,53 @@ _SLACK = 1e-9  # a report's own rounding
 _OWN_SLACK = 1e-4  # a device's probabilities are whole cells, which moves a reach by a few millionths
 
 
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Reports of one mechanism, added up, and where they come from; each kind has a state of its own."""
+
+    origin: Origin
+
+    kind: ClassVar[str] = ""
+
+    @property
+    def people(self) -> int:
+        raise NotImplementedError
+
+    def named(self, batch: str, *, simulated: bool = False) -> Self:
+        """For the reports of one more batch, which must be new."""
+        return replace(self, origin=self.origin.adding(batch, simulated=simulated))
+
+    def __add__(self, other: Self) -> Self:
+        return replace(self, origin=self.origin + other.origin, **self._with(other))
+
+    def _with(self, other: Any) -> dict[str, Any]:
+        """The state of both in one."""
+        raise NotImplementedError
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: the origin, and the state that this kind has."""
+        return self.origin.document(self.kind, self.people, **self._state())
+
+    def _state(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    @classmethod
+    def read(cls, stated: dict[str, Any], origin: Origin) -> Self:
+        """The inverse of `to_dict`."""
+        raise NotImplementedError
+
+
 # --- the mean ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class MeanTally:
+class MeanTally(Tally):
     """Reports on one number, all made by the invitation's randomiser: their sums, and how many lie in each public bin.
 
     `bins` tell the distribution (quantiles, shares below values, the spread). They are None where a mean alone is to be
     told: an estimate that is published alone promises more because nothing else is.
     """
 
-    origin: Origin
     invite: Invite
     sums: Sums = NOTHING
     bins: tuple[int, ...] | None = None
@@ -86,25 +121,21 @@ class MeanTally:
     def people(self) -> int:
         return self.sums.people
 
-    def add(
-        self, reports: Sequence[float] | NDArray[np.float64], *, batch: str | None = None, simulated: bool = False
-    ) -> MeanTally:
-        """With these reports too, in the value's own unit; a named batch must be new."""
+    def add(self, reports: Numbers) -> MeanTally:
+        """With these reports too, in the value's own unit."""
         x = numbers("reports", reports)
         (more,) = exact_sums(x)
-        origin, sums = self.origin.adding(batch, simulated=simulated), self.sums + more
         if self.bins is None:
-            return replace(self, origin=origin, sums=sums)
+            return replace(self, sums=self.sums + more)
         places, bounds = _bins(self.invite.randomiser), self.invite.bounds
         found = np.bincount(places.numbers(x, bounds.centre, bounds.half), minlength=places.size).tolist()
-        return replace(self, origin=origin, sums=sums, bins=_added(self.bins, found))
+        return replace(self, sums=self.sums + more, bins=_added(self.bins, found))
 
-    def __add__(self, other: MeanTally) -> MeanTally:
-        origin, sums = self.origin + other.origin, self.sums + other.sums
+    def _with(self, other: MeanTally) -> dict[str, Any]:
         if self.bins is None or other.bins is None:
             must(self.bins is other.bins, "tally", "must hold sums only, like the other, to be merged", "one with bins")
-            return replace(self, origin=origin, sums=sums)
-        return replace(self, origin=origin, sums=sums, bins=_added(self.bins, other.bins))
+            return {"sums": self.sums + other.sums}
+        return {"sums": self.sums + other.sums, "bins": _added(self.bins, other.bins)}
 
     def summary(self) -> LocalSummary:
         """What the blend reads, in the unit coordinate: exact sums, rounded once."""
@@ -117,9 +148,8 @@ class MeanTally:
             raise InvalidInput("`tally` must hold its reports by bins to tell a distribution. Got one of sums only.")
         return BinnedReports(np.array(self.bins, dtype=np.int64), self.invite.randomiser)
 
-    def to_dict(self) -> dict[str, Any]:
-        bins = None if self.bins is None else list(self.bins)
-        return self.origin.document(self.kind, self.people, sums=self.sums.to_dict(), bins=bins)
+    def _state(self) -> dict[str, Any]:
+        return {"sums": self.sums.to_dict(), "bins": None if self.bins is None else list(self.bins)}
 
     @classmethod
     def read(cls, stated: dict[str, Any], origin: Origin) -> MeanTally:
@@ -143,14 +173,13 @@ def _added(one: Sequence[int], two: Sequence[int]) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class PersonalTally:
+class PersonalTally(Tally):
     """Reports on one number, each made with its person's own epsilon: sums for each distinct epsilon, ascending.
 
     The state grows with the number of distinct epsilons, so let people choose among a few. `silent` people asked for
     epsilon 0: they are counted, and whatever stands beside them is not looked at.
     """
 
-    origin: Origin
     bounds: Bounds
     silent: int = 0
     groups: tuple[tuple[float, Sums], ...] = ()
@@ -167,45 +196,32 @@ class PersonalTally:
             check_reach(sums, self.bounds.centre, reach)
 
     @classmethod
-    def empty(cls, bounds: Bounds, collection: str | None = None, *, question: tuple[str, ...] = ()) -> PersonalTally:
-        return cls(Origin(own_epsilon_text(bounds, question), collection), bounds)
+    def empty(cls, bounds: Bounds, collection: str | None = None) -> PersonalTally:
+        return cls(Origin(own_epsilon_text(bounds), collection), bounds)
 
     @property
     def people(self) -> int:
         return self.silent + sum(s.people for _, s in self.groups)
 
-    def add(
-        self, reports: Numbers, epsilons: Numbers, *, batch: str | None = None, simulated: bool = False
-    ) -> PersonalTally:
+    def add(self, reports: Numbers, epsilons: Numbers) -> PersonalTally:
         """With these reports too, in the value's own unit, and the epsilons that they were made with."""
         x, asked = numbers("reports", reports), numbers("epsilons", epsilons)
         must(len(x) == len(asked), "epsilons", f"must be as many as the reports ({len(x)})", len(asked))
         must(bool((asked >= 0).all()), "epsilons", "must be 0 or more for everybody", "others")
         quiet = asked == 0
-        return replace(
-            self,
-            origin=self.origin.adding(batch, simulated=simulated),
-            silent=self.silent + int(np.count_nonzero(quiet)),
-            groups=joined(self.groups, grouped_sums(x[~quiet], asked[~quiet])),
-        )
+        more = joined(self.groups, grouped_sums(x[~quiet], asked[~quiet]))
+        return replace(self, silent=self.silent + int(np.count_nonzero(quiet)), groups=more)
 
-    def __add__(self, other: PersonalTally) -> PersonalTally:
-        return replace(
-            self,
-            origin=self.origin + other.origin,
-            silent=self.silent + other.silent,
-            groups=joined(self.groups, other.groups),
-        )
+    def _with(self, other: PersonalTally) -> dict[str, Any]:
+        return {"silent": self.silent + other.silent, "groups": joined(self.groups, other.groups)}
 
     def summary(self) -> ReportsByEpsilon:
         """What the blend reads, in the unit coordinate: exact sums, rounded once."""
         return ReportsByEpsilon.of(self.groups, self.bounds.centre, self.bounds.half, silent=self.silent)
 
-    def to_dict(self) -> dict[str, Any]:
+    def _state(self) -> dict[str, Any]:
         # JSON has no infinity: epsilons are texts, each the shortest that identifies its double.
-        return self.origin.document(
-            self.kind, self.people, silent=self.silent, groups={repr(e): s.to_dict() for e, s in self.groups}
-        )
+        return {"silent": self.silent, "groups": {repr(e): s.to_dict() for e, s in self.groups}}
 
     @classmethod
     def read(cls, stated: dict[str, Any], origin: Origin) -> PersonalTally:
@@ -219,13 +235,12 @@ class PersonalTally:
 
 
 @dataclass(frozen=True, slots=True)
-class VectorTally:
-    """Reports on a vector, one entry a column; `people` sent one, about as many columns as the invitation asks for."""
+class VectorTally(Tally):
+    """Reports on a vector, one entry a column; `sent` of them, about as many columns as the invitation asks for."""
 
-    origin: Origin
     invite: VectorInvite
     columns: tuple[str, ...]
-    people: int
+    sent: int
     sums: tuple[Sums, ...]
 
     kind = "vector-mean"
@@ -239,6 +254,10 @@ class VectorTally:
         must(ok, "people", f"must each report {self._reported} of {d} columns", self.people)
         for sums, side in zip(self.sums, self.invite.bounds.bounds, strict=True):
             check_reach(sums, side.centre, side.half * self.invite.bounds.reach * self._bound * (1 + _SLACK))
+
+    @property
+    def people(self) -> int:
+        return self.sent
 
     @property
     def _reported(self) -> int:
@@ -255,34 +274,19 @@ class VectorTally:
         asked = replace(invite, question=tuple(columns))
         return cls(Origin(asked.text, collection), asked, tuple(columns), 0, (NOTHING,) * invite.bounds.dimensions)
 
-    def add(
-        self,
-        reports: Sequence[Sequence[float]] | NDArray[np.float64],
-        *,
-        batch: str | None = None,
-        simulated: bool = False,
-    ) -> VectorTally:
+    def add(self, reports: Sequence[Sequence[float]] | NDArray[np.float64]) -> VectorTally:
         """With these reports too, one a row, in the columns' own units; NaN where a column was not reported."""
         d = self.invite.bounds.dimensions
         x = numbers("reports", reports, d)
         ok = bool(((~np.isnan(x)).sum(axis=1) == self._reported).all())
         must(ok, "reports", f"must hold {self._reported} of {d} columns in every row", "another number")
-        more = column_sums(x)
-        return replace(
-            self,
-            origin=self.origin.adding(batch, simulated=simulated),
-            people=self.people + len(x),
-            sums=tuple(a + b for a, b in zip(self.sums, more, strict=True)),
-        )
+        return replace(self, sent=self.sent + len(x), sums=self._summed(column_sums(x)))
 
-    def __add__(self, other: VectorTally) -> VectorTally:
-        must(self.columns == other.columns, "tally", "must hold the same columns to be merged", "other columns")
-        return replace(
-            self,
-            origin=self.origin + other.origin,
-            people=self.people + other.people,
-            sums=tuple(a + b for a, b in zip(self.sums, other.sums, strict=True)),
-        )
+    def _with(self, other: VectorTally) -> dict[str, Any]:
+        return {"sent": self.sent + other.sent, "sums": self._summed(other.sums)}
+
+    def _summed(self, more: Sequence[Sums]) -> tuple[Sums, ...]:
+        return tuple(a + b for a, b in zip(self.sums, more, strict=True))
 
     def summary(self) -> VectorReportSums:
         """What the blend reads, in reach coordinates: exact sums, rounded once."""
@@ -291,7 +295,7 @@ class VectorTally:
             self.people, self.sums, self.invite.reports, [(b.centre, b.half * reach) for b in sides]
         )
 
-    def to_dict(self) -> dict[str, Any]:
+    def _state(self) -> dict[str, Any]:
         bounds, plan = self.invite.bounds, self.invite.reports
         geometry = {
             "lower": [float(b.lower) for b in bounds.bounds],
@@ -302,7 +306,7 @@ class VectorTally:
             "reported": plan.reported if isinstance(plan, ScalarReports) else None,
         }
         columns = {name: sums.to_dict() for name, sums in zip(self.columns, self.sums, strict=True)}
-        return self.origin.document(self.kind, self.people, invite=geometry, columns=columns)
+        return {"invite": geometry, "columns": columns}
 
     @classmethod
     def read(cls, stated: dict[str, Any], origin: Origin) -> VectorTally:
@@ -323,10 +327,9 @@ class VectorTally:
 
 
 @dataclass(frozen=True, slots=True)
-class SlotTally:
+class SlotTally(Tally):
     """Reports that name a slot of a head list, or a cell of a map, of one invitation."""
 
-    origin: Origin
     task: SlotTask
     counts: tuple[int, ...]
 
@@ -345,37 +348,23 @@ class SlotTally:
     def people(self) -> int:
         return sum(self.counts)
 
-    def add(
-        self, reports: Sequence[int] | NDArray[Any], *, batch: str | None = None, simulated: bool = False
-    ) -> SlotTally:
-        """With these reports too, each the number of a slot."""
-        told = np.asarray(reports)
-        ok = told.ndim == 1 and (len(told) == 0 or told.dtype.kind in "iu")
-        must(ok, "reports", "must be whole numbers in one row", f"{told.dtype} of shape {told.shape}")
-        ok = len(told) == 0 or (int(told.min()) >= 0 and int(told.max()) < len(self.counts))
-        must(ok, "reports", f"must be numbers of a slot, 0 to {len(self.counts) - 1}", "others")
-        return self.add_counts(
-            np.bincount(told.astype(np.int64), minlength=len(self.counts)), batch=batch, simulated=simulated
-        )
-
-    def add_counts(self, counts: NDArray[np.int64], *, batch: str | None = None, simulated: bool = False) -> SlotTally:
-        """With reports that were counted already, slot by slot."""
+    def add(self, counts: NDArray[np.int64]) -> SlotTally:
+        """With reports that were counted slot by slot."""
         must(len(counts) == len(self.counts), "counts", f"must be {len(self.counts)}", len(counts))
         must(bool((counts >= 0).all()), "counts", "must not be negative", "a negative one")
-        more = self.origin.adding(batch, simulated=simulated)
-        return replace(self, origin=more, counts=_added(self.counts, counts.tolist()))
+        return replace(self, counts=_added(self.counts, counts.tolist()))
 
-    def __add__(self, other: SlotTally) -> SlotTally:
+    def _with(self, other: SlotTally) -> dict[str, Any]:
         same = self.task == other.task and len(self.counts) == len(other.counts)
         must(same, "tally", "must answer the same invitation to be merged", "another one's")
-        return replace(self, origin=self.origin + other.origin, counts=_added(self.counts, other.counts))
+        return {"counts": _added(self.counts, other.counts)}
 
     def summary(self) -> SlotReports:
         """What the blend reads."""
         return SlotReports(self.people, np.array(self.counts, dtype=np.int64))
 
-    def to_dict(self) -> dict[str, Any]:
-        return self.origin.document(self.kind, self.people, task=self.task, counts=list(self.counts))
+    def _state(self) -> dict[str, Any]:
+        return {"task": self.task, "counts": list(self.counts)}
 
     @classmethod
     def read(cls, stated: dict[str, Any], origin: Origin) -> SlotTally:
@@ -387,7 +376,6 @@ class SlotTally:
 
 # --- any of them ------------------------------------------------------------------------------------------------------
 
-Tally = MeanTally | VectorTally | PersonalTally | SlotTally
 _KINDS: dict[str, type[Tally]] = {k.kind: k for k in (MeanTally, VectorTally, PersonalTally, SlotTally)}
 
 
@@ -395,27 +383,21 @@ def merge(one: Tally, two: Tally) -> Tally:
     """Both in one: associative, commutative, exact. Another mechanism, another collection or a shared batch is refused.
 
     >>> empty = SlotTally.empty("an invitation", 3, "heavy-hitters")
-    >>> merge(empty.add([1], batch="monday"), empty.add([1], batch="monday"))
+    >>> merge(empty.named("monday"), empty.named("monday"))
     Traceback (most recent call last):
         ...
     hybridp.errors.InvalidInput: `tally` must share no batch with another to be merged. Got monday.
     """
-    if isinstance(one, MeanTally) and isinstance(two, MeanTally):
-        return one + two
-    if isinstance(one, VectorTally) and isinstance(two, VectorTally):
-        return one + two
-    if isinstance(one, PersonalTally) and isinstance(two, PersonalTally):
-        return one + two
-    if isinstance(one, SlotTally) and isinstance(two, SlotTally):
-        return one + two
-    raise InvalidInput(f"`tally` must be of one kind to be merged. Got {one.kind} and {two.kind}.")
+    if one.kind != two.kind:
+        raise InvalidInput(f"`tally` must be of one kind to be merged. Got {one.kind} and {two.kind}.")
+    return one + two
 
 
 def tally_from_dict(document: Any) -> Tally:
     """The inverse of `to_dict`, checked: nothing negative, sums that numbers in reach can have, counts that agree.
 
     >>> empty = SlotTally.empty("an invitation", 3, "heavy-hitters")
-    >>> tally_from_dict(empty.add([2, 0, 2]).to_dict()).people
+    >>> tally_from_dict(empty.add(np.array([1, 0, 2])).to_dict()).people
     3
     """
     try:

@@ -136,15 +136,16 @@ def add_file(tally: Tally, path: str | PathLike[str], columns: ReportColumns | N
         if text not in (None, tally.origin.mechanism):
             raise UnusableRows(f"Column `{where.mechanism}` must name the mechanism of the tally in every row.")
         # The batch is refused before its rows are read.
-        ready = tally.origin.adding(batch, simulated=simulated)
-        if isinstance(tally, SlotTally):
+        ready = tally.named(batch, simulated=simulated)
+        if isinstance(ready, SlotTally):
             must(where.trust is None, "trust", "must be left out: a file of answers holds nothing else", where.trust)
-            return replace(tally, origin=ready).add_counts(slot_counts(rows, where.report, len(tally.counts)))
-        if isinstance(tally, MeanTally):
-            return _add_numbers(replace(tally, origin=ready), rows, where)
-        if isinstance(tally, PersonalTally):
-            return _add_personal(replace(tally, origin=ready), rows, where)
-        return _add_vectors(replace(tally, origin=ready), rows, where)
+            return ready.add(slot_counts(rows, where.report, len(ready.counts)))
+        if isinstance(ready, MeanTally):
+            return _add_numbers(ready, rows, where)
+        if isinstance(ready, PersonalTally):
+            return _add_personal(ready, rows, where)
+        assert isinstance(ready, VectorTally)
+        return _add_vectors(ready, rows, where)
 
 
 def _fingerprint(path: str | PathLike[str], where: ReportColumns) -> str:
