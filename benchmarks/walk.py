@@ -52,7 +52,8 @@ def walking() -> Iterator[Passed]:
 
 def trusted_salary(folder: Path) -> Passed:
     from hybridp.curator.mean import Columns
-    from hybridp.protocols.mean import MeanStudy, release_mean
+    from hybridp.protocols.driver import release_mean
+    from hybridp.protocols.mean import MeanStudy
     from hybridp.public.budgets import PureDP
     from hybridp.public.lattice import Bounds
 

@@ -30,9 +30,9 @@ from hybridp.curator.shares import RawCounts, release_counts
 from hybridp.curator.sources import Source
 from hybridp.curator.vector import VectorColumns
 from hybridp.device.shares import simulated_reports
-from hybridp.protocols.distribution import DistributionStudy, release_distribution
-from hybridp.protocols.groups import release_groups
-from hybridp.protocols.mean import MeanStudy, release_mean
+from hybridp.protocols.distribution import DistributionStudy
+from hybridp.protocols.driver import release_distribution, release_groups, release_mean
+from hybridp.protocols.mean import MeanStudy
 from hybridp.protocols.shares import ShareStudy, choice, publish_shares
 from hybridp.protocols.vector import VectorStudy
 from hybridp.public.budgets import ApproxDP, PureDP

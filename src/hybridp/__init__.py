@@ -30,17 +30,18 @@ if TYPE_CHECKING:
     from hybridp.ledger import Ledger as Ledger
     from hybridp.pareto.run import dpareto as dpareto
     from hybridp.protocols.distribution import DistributionStudy as DistributionStudy
-    from hybridp.protocols.distribution import release_distribution as release_distribution
-    from hybridp.protocols.groups import release_groups as release_groups
+    from hybridp.protocols.driver import release_distribution as release_distribution
+    from hybridp.protocols.driver import release_groups as release_groups
+    from hybridp.protocols.driver import release_joint as release_joint
+    from hybridp.protocols.driver import release_mean as release_mean
+    from hybridp.protocols.driver import release_shares as release_shares
     from hybridp.protocols.heavy import HeavyStudy as HeavyStudy
     from hybridp.protocols.heavy_files import release_heavy_hitters as release_heavy_hitters
     from hybridp.protocols.joint import JointStudy as JointStudy
-    from hybridp.protocols.joint import release_joint as release_joint
     from hybridp.protocols.kmeans import KMeansStudy as KMeansStudy
     from hybridp.protocols.kmeans_estimator import HybridKMeans as HybridKMeans
     from hybridp.protocols.kmeans_files import release_kmeans as release_kmeans
     from hybridp.protocols.mean import MeanStudy as MeanStudy
-    from hybridp.protocols.mean import release_mean as release_mean
     from hybridp.protocols.personal import PersonalStudy as PersonalStudy
     from hybridp.protocols.regression import RegressionStudy as RegressionStudy
     from hybridp.protocols.regression import release_regression as release_regression
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from hybridp.protocols.regression_estimator import HybridLogisticRegression as HybridLogisticRegression
     from hybridp.protocols.shares import ShareStudy as ShareStudy
     from hybridp.protocols.shares import choice as choice
-    from hybridp.protocols.shares import release_shares as release_shares
     from hybridp.protocols.steered_mean_files import release_steered as release_steered
     from hybridp.protocols.synth import SynthStudy as SynthStudy
     from hybridp.protocols.synth import fit_synth as fit_synth
@@ -123,14 +123,14 @@ _PLACES = {
     "plan_shares": "bench.shares",
     "randomise": "device.mean",
     "read": "release.release",
-    "release_distribution": "protocols.distribution",
-    "release_groups": "protocols.groups",
+    "release_distribution": "protocols.driver",
+    "release_groups": "protocols.driver",
     "release_heavy_hitters": "protocols.heavy_files",
-    "release_joint": "protocols.joint",
+    "release_joint": "protocols.driver",
     "release_kmeans": "protocols.kmeans_files",
-    "release_mean": "protocols.mean",
+    "release_mean": "protocols.driver",
     "release_regression": "protocols.regression",
-    "release_shares": "protocols.shares",
+    "release_shares": "protocols.driver",
     "release_steered": "protocols.steered_mean_files",
     "result_schema": "release.result",
     "secure": "randomness",

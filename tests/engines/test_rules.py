@@ -13,7 +13,8 @@ from tests.engines.conftest import ENGINES, Columns, fill_postgres, need_spark, 
 import hybridp as hp
 from hybridp.errors import InvalidInput, UnusablePublicRows, UnusableRows
 from hybridp.ledger import Ledger
-from hybridp.protocols.mean import MeanStudy, release_mean
+from hybridp.protocols.driver import release_mean
+from hybridp.protocols.mean import MeanStudy
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.public.trust import TrustRule

@@ -17,8 +17,8 @@ from hybridp.curator.sources import Source
 from hybridp.ledger import Ledger
 from hybridp.noise.oracles import oracle_reports
 from hybridp.noise.votes import rounded_up
-from hybridp.protocols.groups import release_groups
-from hybridp.protocols.joint import JointStudy, release_joint
+from hybridp.protocols.driver import release_groups, release_joint
+from hybridp.protocols.joint import JointStudy
 from hybridp.protocols.mean import MeanStudy
 from hybridp.public.budgets import PureDP
 from hybridp.public.groups import Grouping

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from hybridp.curator.mean import Columns
-from hybridp.protocols.mean import MeanStudy, release_mean
+from hybridp.protocols.driver import release_mean
+from hybridp.protocols.mean import MeanStudy
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.randomness import secure, seeded

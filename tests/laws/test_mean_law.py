@@ -27,9 +27,9 @@ from hybridp.curator.mean import Columns, Totals, release_sum, sum_noise
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger
 from hybridp.protocols.distribution import DistributionStudy
-from hybridp.protocols.groups import release_groups
+from hybridp.protocols.driver import release_groups, release_mean
 from hybridp.protocols.joint import JointStudy
-from hybridp.protocols.mean import MeanStudy, publish_mean, release_mean
+from hybridp.protocols.mean import MeanStudy, publish_mean
 from hybridp.protocols.number import NumberStudy
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.groups import Grouping

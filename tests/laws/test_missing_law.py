@@ -24,7 +24,7 @@ from hybridp.curator.mean import Totals, cannot_exclude, release_sum
 from hybridp.errors import InvalidInput, UnusablePublicRows
 from hybridp.ledger import Ledger
 from hybridp.protocols.mean import MeanStudy, publish_mean
-from hybridp.protocols.shares import counted, publish_shares
+from hybridp.protocols.shares import publish_shares
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.public.mean import answered_noise, sum_noise
@@ -263,10 +263,11 @@ def test_shares_are_of_those_who_have_an_option(share: float) -> None:
     everybody = np.append(truth * (1 - share), share)
 
     def once(draw: np.random.Generator, seed: int) -> np.ndarray:
-        from hybridp.curator.shares import RawCounts
+        from hybridp.curator.shares import RawCounts, release_counts
 
         rng = seeded(seed)
-        sent, _ = counted(RawCounts(people, draw.multinomial(people, everybody)), study, rng=rng)
+        raw = RawCounts(people, draw.multinomial(people, everybody))
+        sent = replace(release_counts(raw, study.count_noise, rng=rng), left_out=True)
         found = publish_shares(study, sent, None, trusted_people=people, rng=rng)
         assert found.facts["options"] == ["bus", "car", "walk"]
         assert math.isclose(sum(found.facts["unbiased"]), 1.0)
@@ -282,7 +283,7 @@ def test_shares_are_of_those_who_have_an_option(share: float) -> None:
 
 @pytest.mark.parametrize(("options", "promise"), [(12, PureDP(0.5)), (2, ApproxDP(0.5, 1e-6))])
 def test_the_interval_covers_the_share_of_those_who_are_left_out(options: int, promise: Any) -> None:
-    from hybridp.curator.shares import RawCounts
+    from hybridp.curator.shares import RawCounts, release_counts
 
     counts = np.full(options + 1, 40)
     people = int(counts.sum())
@@ -292,8 +293,8 @@ def test_the_interval_covers_the_share_of_those_who_are_left_out(options: int, p
 
     def once(seed: int) -> bool:
         rng = seeded(seed)
-        found = publish_shares(study, counted(RawCounts(people, counts), study, rng=rng)[0], None,
-                               trusted_people=people, rng=rng)  # fmt: skip
+        noisy = replace(release_counts(RawCounts(people, counts), study.count_noise, rng=rng), left_out=True)
+        found = publish_shares(study, noisy, None, trusted_people=people, rng=rng)
         low, high = found.facts["left_out"]["interval"]
         return bool(low <= counts[-1] / people <= high)
 

@@ -195,8 +195,8 @@ def test_what_raw_values_decide_stays_charged(folder: Path, monkeypatch: pytest.
             raise UnusableRows("Column `age` must obey.")
         return real(*given, **more)
 
-    real = protocol.release_mean
-    monkeypatch.setattr(protocol, "release_mean", second_fails)
+    real = protocol.release
+    monkeypatch.setattr(protocol, "release", second_fails)
     with pytest.raises(UnusableRows):
         declared().release(folder / "rows.csv", ledger=folder / "l")
     assert [(e.people, e.budget.epsilon, e.state) for e in Ledger.open(folder / "l").history()] == [
@@ -210,14 +210,14 @@ def test_a_question_that_would_spend_more_than_was_charged_ends_the_release(
 ) -> None:
     from hybridp.protocols import study as protocol
 
-    real = protocol.release_mean
+    real = protocol.release
 
-    def greedy(data: Any, study: Any, columns: Any, **more: Any) -> Any:
+    def greedy(data: Any, study: Any, columns: Any, by: Any = None, **more: Any) -> Any:
         from dataclasses import replace
 
-        return real(data, replace(study, trusted_guarantee=PureDP(1.0)), columns, **more)
+        return real(data, replace(study, trusted_guarantee=PureDP(1.0)), columns, by, **more)
 
-    monkeypatch.setattr(protocol, "release_mean", greedy)
+    monkeypatch.setattr(protocol, "release", greedy)
     with pytest.raises(AssertionError, match="spends more than the study charges"):
         declared().release(folder / "rows.csv", ledger=folder / "l")
     assert Ledger.open(folder / "l").releases() == []

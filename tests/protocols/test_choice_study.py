@@ -13,8 +13,9 @@ import pytest
 from hybridp import Columns
 from hybridp.errors import InvalidInput, UnusablePublicRows
 from hybridp.ledger import Ledger
-from hybridp.protocols.distribution import DistributionStudy, release_distribution
-from hybridp.protocols.shares import ShareStudy, bins, release_shares
+from hybridp.protocols.distribution import DistributionStudy
+from hybridp.protocols.driver import release_distribution, release_shares
+from hybridp.protocols.shares import ShareStudy, bins
 from hybridp.protocols.study import ledger_totals
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds

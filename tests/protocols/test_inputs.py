@@ -22,16 +22,16 @@ from hybridp.curator.vector import VectorColumns
 from hybridp.device.files import write_number_reports
 from hybridp.errors import HybridpError, InvalidInput
 from hybridp.ledger import Charge, Ledger
-from hybridp.protocols.groups import release_groups
+from hybridp.protocols.driver import release_groups, release_mean, release_shares
 from hybridp.protocols.heavy import HeavyStudy
 from hybridp.protocols.heavy_files import release_heavy_hitters
 from hybridp.protocols.kmeans import KMeansStudy
 from hybridp.protocols.kmeans_files import PointColumns, release_kmeans
-from hybridp.protocols.mean import MeanStudy, release_mean
+from hybridp.protocols.mean import MeanStudy
 from hybridp.protocols.paying import spending
 from hybridp.protocols.personal import ACCOUNTS, PersonalStudy
-from hybridp.protocols.shares import ShareStudy, choice, release_shares
-from hybridp.protocols.vector import VectorStudy, release_vector_mean
+from hybridp.protocols.shares import ShareStudy, choice
+from hybridp.protocols.vector import VectorStudy
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.groups import Grouping
 from hybridp.public.kmeans import Box
@@ -132,7 +132,7 @@ CALLS: dict[str, Release] = {
         people(), MeanStudy(BOUNDS, PureDP(1.0)), Columns("pay", trust, missing="middle"), **run),
     "shares": lambda trust, **run: release_shares(
         people(), ShareStudy(choice("way", ["bus"], other="another"), PureDP(1.0)), Columns("way", trust), **run),
-    "vector": lambda trust, **run: release_vector_mean(
+    "vector": lambda trust, **run: release_mean(
         people(), VectorStudy(VectorBounds.of([0, 0], [100, 100]), PureDP(1.0)),
         VectorColumns(("a", "b"), trust, missing="middle"), **run),
     "heavy": lambda trust, **run: release_heavy_hitters(
@@ -208,7 +208,7 @@ def test_a_query_is_refused_where_nobody_would_pay_for_its_failure(tmp_path: Pat
     own = MeanStudy(BOUNDS, PureDP(1.0), Rule("lm-only"))
     ways: dict[str, Callable[[Ledger], Any]] = {
         "mean": lambda ledger: release_mean(told, own, Columns("pay", "trust", missing="middle"), ledger=ledger),
-        "vector": lambda ledger: release_vector_mean(
+        "vector": lambda ledger: release_mean(
             told, VectorStudy(VectorBounds.of([0], [100]), PureDP(1.0), (Rule("lm-only"),)),
             VectorColumns(("pay",), "trust", missing="middle"), ledger=ledger,
         ),

@@ -19,7 +19,8 @@ from hybridp.curator.mean import Columns
 from hybridp.device.mean import randomise_many
 from hybridp.errors import BudgetExceeded, InvalidInput
 from hybridp.ledger import SEALED, Ledger
-from hybridp.protocols.mean import MeanStudy, release_mean
+from hybridp.protocols.driver import release_mean
+from hybridp.protocols.mean import MeanStudy
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.randomness import seeded
@@ -211,7 +212,7 @@ def test_an_amplified_release_that_came_to_nothing_can_be_made_again(
 ) -> None:
     ledger = roomy(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr("hybridp.protocols.mean.heard", lambda *a, **k: 1 / 0)  # what nobody foresaw
+        patch.setattr("hybridp.curator.mean.release_sum", lambda *a, **k: 1 / 0)  # what nobody foresaw
         with pytest.raises(ZeroDivisionError):
             release_mean(rows, ALONE, COLUMNS, ledger=ledger)
     assert [(e.people, e.state) for e in ledger.history()] == [("trusted", "refused"), ("local", "void")]

@@ -22,7 +22,8 @@ from hybridp.device.mean import randomise_many
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger
 from hybridp.noise import reports
-from hybridp.protocols.mean import MeanStudy, publish_mean, release_mean
+from hybridp.protocols.driver import release_mean
+from hybridp.protocols.mean import MeanStudy, publish_mean
 from hybridp.protocols.mean_receipt import MixedReports, mixed_batches
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.lattice import Bounds

@@ -17,11 +17,12 @@ from tests.protocols.batches import run
 
 from hybridp.bench.personal import plan_personal
 from hybridp.blend.tally import PersonalTally
+from hybridp.blend.tally_origin import Origin
 from hybridp.curator.mean import Columns
 from hybridp.curator.sources import Source
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger
-from hybridp.protocols.mean import release_mean
+from hybridp.protocols.driver import release_mean
 from hybridp.protocols.mean_receipt import mixed_levels
 from hybridp.protocols.personal import ACCOUNTS, MIXED_ACCOUNT, PersonalStudy
 from hybridp.public.budgets import PureDP
@@ -256,7 +257,7 @@ def test_what_is_refused(folder: Path, tmp_path: Path) -> None:
     told = [release_mean(sent, STUDY, COLUMNS, **how | more) for more in ({}, {"mixed": [batch]})]
     words = own_epsilon_text(BOUNDS, ("pay",)), None  # the receipt says where it takes the analyst's word
     assert tuple(found.receipt.assumed_mechanism for found in told) == words
-    tally = PersonalTally.empty(BOUNDS, question=("pay",))
+    tally = replace(PersonalTally.empty(BOUNDS), origin=Origin(own_epsilon_text(BOUNDS, ("pay",))))
     with pytest.raises(InvalidInput, match="without a tally"):
         release_mean(public(tmp_path / "trusted.csv"), STUDY, COLUMNS, epsilon="own", mixed=[batch], tally=tally)
     with pytest.raises(InvalidInput, match="must be everyone or unified"):

@@ -17,8 +17,9 @@ from hybridp.curator import vector as curating
 from hybridp.curator.vector import VectorColumns
 from hybridp.device.mean import reach_reports
 from hybridp.errors import InvalidInput
+from hybridp.protocols.driver import release_mean
 from hybridp.protocols.mean_receipt import MixedReports
-from hybridp.protocols.vector import VectorStudy, publish_vector_mean, release_vector_mean
+from hybridp.protocols.vector import VectorStudy, publish_vector_mean
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.shuffling import Mixing
 from hybridp.public.sums import column_sums
@@ -109,4 +110,4 @@ def test_a_tally_pays_for_no_batch(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "trusted.csv").write_text("a,b\n" + "0.25,3\n" * 50)
     columns = VectorColumns(NAMES, TrustRule(everyone="trusted"), missing="middle")
     with pytest.raises(InvalidInput, match="without a tally"):
-        release_vector_mean(tmp_path / "trusted.csv", study, columns, tally=tally, mixed=[folder / "one-batch.csv"])
+        release_mean(tmp_path / "trusted.csv", study, columns, tally=tally, mixed=[folder / "one-batch.csv"])

@@ -16,7 +16,7 @@ from hybridp.curator.sources import Source
 from hybridp.device.mean import randomise_own
 from hybridp.errors import BudgetExceeded, InvalidInput
 from hybridp.ledger import Ledger
-from hybridp.protocols.mean import release_mean
+from hybridp.protocols.driver import release_mean
 from hybridp.protocols.personal import (
     ACCOUNTS,
     PERSONAL_ESTIMATORS,

@@ -18,7 +18,8 @@ from hybridp.curator.vector import VectorColumns
 from hybridp.device.mean import randomise_many
 from hybridp.errors import InvalidInput, UnusablePublicRows
 from hybridp.ledger import Ledger
-from hybridp.protocols.mean import MeanStudy, release_mean
+from hybridp.protocols.driver import release_mean
+from hybridp.protocols.mean import MeanStudy
 from hybridp.protocols.vector import VectorStudy, write_reports
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds

@@ -16,7 +16,8 @@ from hybridp.blend.mean import Rule
 from hybridp.curator.mean import Columns
 from hybridp.curator.vector import VectorColumns
 from hybridp.errors import InvalidInput
-from hybridp.protocols.mean import MeanStudy, release_mean
+from hybridp.protocols.driver import release_mean
+from hybridp.protocols.mean import MeanStudy
 from hybridp.protocols.personal import PersonalStudy
 from hybridp.protocols.vector import VectorStudy, publish_vector_mean
 from hybridp.public.budgets import ApproxDP, PureDP

@@ -19,7 +19,6 @@ import numpy as np
 from hybridp.bench.shares import by_people, plan_shares
 from hybridp.blend.joint import JointBlend, blend_joint
 from hybridp.errors import must
-from hybridp.protocols.groups import kind_of
 from hybridp.protocols.joint import JointStudy
 from hybridp.protocols.mean import MeanStudy
 from hybridp.protocols.shares import ShareStudy
@@ -67,7 +66,7 @@ def plan_groups(
     if isinstance(study, MeanStudy):
         assumes.append(_spread_words(sd is not None, private=grouping.private))
     assumes.append(grouping.unlisted)
-    kind = kind_of(study)
+    kind = study.called
     facts = predicted(
         f"{kind}-by-group",
         {name: {"rmse_population": [max(each) for each in some]} for name, some in errors.items()},

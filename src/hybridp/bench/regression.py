@@ -15,7 +15,7 @@ import numpy as np
 
 from hybridp.blend.regression import Score, deviation, forecast
 from hybridp.errors import must
-from hybridp.protocols.mean import noise_level
+from hybridp.protocols.mean_receipt import noise_level
 from hybridp.protocols.regression import FormName, RegressionStudy
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.regression import LADDER, MOST_PREDICTORS, KindName, NoisyRounds, Question, Trusted

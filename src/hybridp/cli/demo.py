@@ -160,7 +160,7 @@ def _collect(out: Path, pay: NDArray[np.float64], trusted: int, study: MeanStudy
 def _release(out: Path, collected: Path, study: MeanStudy) -> Release:
     from hybridp.curator.mean import Columns
     from hybridp.ledger import Ledger
-    from hybridp.protocols.mean import release_mean
+    from hybridp.protocols.driver import release_mean
 
     file = out / "demo.ledger"
     file.unlink(missing_ok=True)  # every demo is a new, made-up study

@@ -191,7 +191,7 @@ def said_randomised(
     named: bool = False, drawn: bool = False,
 ) -> None:  # fmt: skip
     """Say what was written and left out, and warn of a promise that protects hardly anybody, as a release does."""
-    from hybridp.protocols.mean import warned
+    from hybridp.protocols.paying import warned
     from hybridp.public.budgets import hides_little
 
     most, mixing, levels = max(found.reports.values()), found.mixing, found.levels

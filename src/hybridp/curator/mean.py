@@ -71,6 +71,19 @@ class Columns:
     record_id: str | None = None
     missing: float | str | None = None
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.value,)
+
+    @property
+    def reads(self) -> dict[str, str]:
+        """The columns that must be there, by the option that names them."""
+        return {"column": self.value}
+
+    @property
+    def absent(self) -> float | str | None:
+        return self.missing
+
     def must_count(self, what: str) -> None:
         """Refuse to leave people out where the answer is about everybody."""
         rule = f"must be a number, or middle, for {what}: people without a value cannot be left out of it yet"
@@ -96,6 +109,14 @@ class Totals:
     trusted_answered: int | None = None
     assumed: bool = False
     digest: str | None = None
+
+    def plus(self, other: Totals) -> Totals:
+        """RAW: what is needed of the people in both."""
+        added = {name: getattr(self, name) + getattr(other, name) for name in _ADDED}
+        return replace(self, **added)
+
+
+_ADDED = ("trusted_people", "trusted_sum", "trusted_squares")
 
 
 def mean_query(

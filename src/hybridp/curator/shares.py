@@ -56,6 +56,10 @@ class RawCounts:
     digest: str | None = None
     steps: int = 1
 
+    def plus(self, other: RawCounts) -> RawCounts:
+        """RAW: what is needed of the people in both."""
+        return RawCounts(self.trusted_people + other.trusted_people, self.trusted + other.trusted)
+
 
 def share_query(columns: Columns, question: Feature, *, local_raw: bool, joint: Joint | None = None) -> MeanQuery:
     """The query for these columns, or for them and a private category."""

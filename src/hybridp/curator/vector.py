@@ -47,6 +47,15 @@ class VectorColumns:
     mechanism: str = MECHANISM
 
     @property
+    def names(self) -> tuple[str, ...]:
+        return self.values
+
+    @property
+    def reads(self) -> dict[str, tuple[str, ...]]:
+        """The columns that must be there, by the option that names them."""
+        return {"columns": self.values}
+
+    @property
     def absent(self) -> tuple[float | str, ...] | None:
         """What a missing value of each column counts as: a number within the bounds, or "middle"."""
         return missing_each(self.missing, len(self.values))

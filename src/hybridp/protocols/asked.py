@@ -16,6 +16,7 @@ from hybridp.curator.heavy import RecordColumns
 from hybridp.curator.mean import Columns
 from hybridp.curator.sources import CHOICES, NUMBERS, TABLES, asks, must_be_public, unstated
 from hybridp.curator.vector import VectorColumns
+from hybridp.errors import must
 from hybridp.protocols.distribution import DistributionStudy
 from hybridp.protocols.heavy import HeavyStudy
 from hybridp.protocols.joint import JointStudy
@@ -27,6 +28,7 @@ from hybridp.protocols.personal import PersonalStudy
 from hybridp.protocols.regression import RegressionStudy
 from hybridp.protocols.shares import ShareStudy, bins, choice
 from hybridp.protocols.synth import Method, SynthStudy
+from hybridp.protocols.task import Task
 from hybridp.protocols.ticks import TickStudy
 from hybridp.protocols.vector import VectorStudy
 from hybridp.public.budgets import ApproxDP
@@ -55,6 +57,7 @@ from hybridp.public.workloads import stated_workload
 
 __all__ = [
     "choice_study",
+    "columns_of",
     "grouping",
     "joint_study",
     "heavy_study",
@@ -72,6 +75,7 @@ __all__ = [
     "share_columns",
     "share_study",
     "synth_study",
+    "task_of",
     "tick_study",
     "trust_rule",
     "vector_columns",
@@ -204,6 +208,31 @@ def joint_study(study: Declaration, place: int) -> JointStudy:
     asked = study.questions[place]
     own = mean_study(study, place) if isinstance(asked, Number) else share_study(study, place)
     return JointStudy(own, asked.columns_read[0], groups)
+
+
+def task_of(study: Declaration, place: int) -> Task:
+    """The question at this place, at its part of the promise, where a table alone answers it."""
+    question, groups = study.questions[place], grouping(study, place)
+    if groups is not None and groups.private:
+        return joint_study(study, place)
+    if isinstance(question, Vector):
+        return vector_study(study, place)
+    if not isinstance(question, Number):
+        return choice_study(study, place)
+    if study.promise.personal:
+        named = study.promise.epsilon_column is not None
+        must(named, "promise.epsilon_column", "must name the column of everyone's own epsilon", "nothing")
+        return personal_study(study, place)
+    plain = groups is not None or question.statistics == ("mean",)
+    return mean_study(study, place) if plain else number_study(study, place)
+
+
+def columns_of(study: Declaration, place: int, trust: Any) -> Any:
+    """Where a table holds what the question asks for, and the reports on it."""
+    question = study.questions[place]
+    if isinstance(question, Vector):
+        return vector_columns(study, place, trust)
+    return (number_columns if isinstance(question, Number) else share_columns)(study, place, trust)
 
 
 def personal_study(study: Declaration, place: int) -> PersonalStudy:

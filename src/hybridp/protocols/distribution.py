@@ -15,48 +15,31 @@ Steered: local people who are asked later answer within windows that all of this
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from hybridp.blend.distribution import Known, Shape, blended
 from hybridp.blend.plausible import Plausible, groups_apart, normal_reach, plausible
-from hybridp.curator import distribution as curating
-from hybridp.curator.mean import Columns, read
-from hybridp.curator.sources import TableLike
 from hybridp.errors import InvalidInput, must
-from hybridp.ledger import Charge, Ledger
-from hybridp.protocols.heard import Heard, hear, noise_in_shares
-from hybridp.protocols.mean import kept, on_reports
-from hybridp.protocols.paying import paid_rows
+from hybridp.ledger import Charge
+from hybridp.protocols.heard import Heard, ask_counts, noise_in_shares
+from hybridp.protocols.task import Task
 from hybridp.public.budgets import ApproxDP, PureDP, split_off
-from hybridp.public.distribution import BinnedReports, adds_little, bin_ends, rank_variances
+from hybridp.public.distribution import adds_little, bin_ends, rank_variances
 from hybridp.public.lattice import Bounds
 from hybridp.public.messages import Invite
 from hybridp.public.randomisers import DitheredBit, LocalName, dithered_bit, randomiser
-from hybridp.public.shares import LEAST_COUNTED, CountNoise, NoiseName, NoisyCounts, count_noise
-from hybridp.public.trust import drawn_trust
-from hybridp.randomness import Randomness, secure
+from hybridp.public.rounds import Conversation, Crowd, Numbers, Windows
+from hybridp.public.shares import LEAST_COUNTED, CountNoise, NoiseName, count_noise
+from hybridp.randomness import Randomness
+from hybridp.release import receipt as receipts
 from hybridp.release.distribution import Curve, Gap, Told, distribution_release
-from hybridp.release.receipt import (
-    Protection,
-    assuming,
-    build_receipt,
-    choice_unprotected,
-    chosen_blindly,
-    honest_devices,
-    noted,
-    public_choice,
-    values_rule,
-)
+from hybridp.release.receipt import Protection
 from hybridp.release.release import Release
 
-if TYPE_CHECKING:
-    from hybridp.blend.tally import MeanTally
-
-__all__ = ["DistributionStudy", "measured", "publish", "release_distribution", "statistics", "stretches"]
+__all__ = ["DistributionStudy", "publish", "statistics", "stretches"]
 
 Guarantee = PureDP | ApproxDP
 _MOST = 50
@@ -64,7 +47,7 @@ _ATOMS = 256
 
 
 @dataclass(frozen=True)
-class DistributionStudy:
+class DistributionStudy(Task):
     """Everything that is decided, and public, before anybody sends anything.
 
     `at` are shares of people whose quantiles are asked for, `below` values at or below which a share of people is asked
@@ -181,6 +164,37 @@ class DistributionStudy:
         of_each = rank_variances(self.at, self._count_noise(trusted), trusted, local, self.bit, phased=phased)
         return 1 / math.sqrt(sum(1 / variance for variance in of_each))
 
+    called = "distribution"
+
+    def prepared(self, columns: Any) -> DistributionStudy:
+        columns.must_count("a distribution")
+        return self
+
+    def check_phases(self, phases: Sequence[float], *, trial: bool) -> None:
+        must(trial, "phases", "must go with --simulate-local: a trial of all phases at once", "none")
+        both = self.estimator not in ("tcm-only", "lm-only")
+        must(both, "phases", "must go with an estimator that hears both groups", self.estimator)
+        some = all(0 < part < 1 for part in phases) and len(phases) < 10 and abs(sum(phases) - 1) < 1e-6
+        must(some, "phases", "must be a few shares of the local people that add up to 1", tuple(phases))
+        must(bool(self.at), "at", "must be given where people are asked around quantiles", "nothing")
+
+    def named(self, names: tuple[str, ...]) -> Invite:
+        return replace(self.invite, question=names)
+
+    def check_tally(self, tally: Any, names: tuple[str, ...]) -> None:
+        tally.distribution()
+
+    def trusted_only(self) -> DistributionStudy:
+        """The same while nobody local was asked."""
+        return replace(self, estimator="tcm-only")
+
+    def ask(self, crowd: Crowd) -> Conversation:
+        got = yield Numbers(self.named(crowd.names), bins=True, heard=self.estimator != "tcm-only")
+        heard = yield from ask_counts(self, got.trusted_people, got.binned)
+        while crowd.phased and (told := (yield Windows(self.invite_within(heard.windows(self)), heard))):
+            heard = replace(heard, answered=(*heard.answered, *told))
+        return publish(self, crowd.names[0], heard, rows=crowd.rows(self.bounds.centre), **crowd.made())
+
     def charges(self, purpose: str, collection: str | None) -> list[Charge]:
         """What the ledger will be asked for: all of the trusted people's epsilon, in one count or in two."""
         invite = self.invite
@@ -189,129 +203,6 @@ class DistributionStudy:
             return [own]
         trusted = Charge("trusted", self.promised, "noise on the counts between places", purpose)
         return [trusted] if self.estimator == "tcm-only" else [trusted, own]
-
-
-def release_distribution(
-    path: TableLike,
-    study: DistributionStudy,
-    columns: Columns,
-    *,
-    table: str | None = None,
-    simulate_local: bool = False,
-    phases: Sequence[float] = (),
-    ledger: Ledger | None = None,
-    purpose: str = "distribution",
-    collection: str | None = None,
-    tally: MeanTally | None = None,
-    assume_mechanism: bool = False,
-    invite_out: Path | None = None,
-    rng: Randomness | None = None,
-) -> Release:
-    """Release quantiles, shares below values and the spread of a number.
-
-    Trusted people: the study's guarantee against whoever sees the release, under replacement of one person's data, one
-    record a person. Local people: the guarantee of the report that they sent, for a mean or for this; the very same
-    reports are charged once. With `simulate_local` local rows are raw and randomised here: a trial, and marked as such;
-    `phases` are the shares of local people who are then asked one after another, each within the windows that are known
-    by then. With `invite_out` an invitation for local people who are asked later is written to that file. A `tally` of
-    reports for a mean stands in for the local rows: the table then holds trusted people only.
-    """
-    from hybridp.protocols.steered import Draft
-
-    rng = secure() if rng is None else rng
-    columns.must_count("a distribution")
-    simulate_local = simulate_local or drawn_trust(columns.trust)
-    must(not phases or simulate_local, "phases", "must go with --simulate-local: a trial of all phases at once", "none")
-    both = study.estimator not in ("tcm-only", "lm-only")
-    must(not phases or both, "phases", "must go with an estimator that hears both groups", study.estimator)
-    whole = not phases or abs(sum(phases) - 1) < 1e-6
-    some = all(0 < part < 1 for part in phases) and len(phases) < 10
-    must(some and whole, "phases", "must be a few shares of the local people that add up to 1", tuple(phases))
-    steered = bool(phases) or invite_out is not None
-    must(not steered or bool(study.at), "at", "must be given where people are asked around quantiles", "nothing")
-    draft = None if invite_out is None else Draft.checked(invite_out)
-    invite = replace(study.invite, question=(columns.value,))
-    opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
-    opened |= {"reads": {"column": columns.value}, "missing": columns.missing, "raw": simulate_local}
-    trial = rng.simulated or simulate_local
-    held: BinnedReports | None = None
-    digest: str | None = None
-    if tally is not None:
-        must(not simulate_local, "simulate_local", "must not join a tally", simulate_local)
-        collection = tally.origin.stands_in(invite.text, collection)
-        held, digest = tally.distribution(), tally.origin.digest(tally.to_dict())
-
-    def charged() -> tuple[list[Charge], list[Charge]]:
-        return on_reports(study.charges(purpose, collection), trial=simulate_local, digest=digest)
-
-    first, own = charged()
-    undecided = draft is not None and tally is None  # rows are opened to see whether they hold reports
-    if undecided:
-        first, own = [charge for charge in first if charge.people == "trusted"], []
-    with paid_rows(path, first, own, ledger, undecided=undecided, trial=trial, **opened) as (rows, entries, _):
-        if undecided:
-            if columns.report not in rows.columns:  # local people are asked later
-                study = replace(study, estimator="tcm-only")
-            first, own = charged()
-            entries.charge(first)
-        unasked = draft is not None and study.estimator == "tcm-only"
-        raw = simulate_local or unasked
-        totals = read(rows, columns, invite, local_raw=raw, assume=assume_mechanism)
-        local: BinnedReports | None = None
-        if tally is not None:
-            tally.origin.stands_in(invite.text, collection, local_rows=totals.local.people)
-            local = None if study.estimator == "tcm-only" else held
-        elif study.estimator != "tcm-only" and not phases:
-            if simulate_local:
-                local = curating.simulate_reports(rows, columns, invite, rng=rng)[1]
-            elif totals.local.people:
-                entries.charge(own, digest=totals.digest)
-                local = curating.read_bins(rows, columns, invite, totals.local.people)
-
-        def count(places: tuple[float, ...], stated: CountNoise) -> NoisyCounts:
-            return curating.count_between(
-                rows, columns, invite, places, stated, totals.trusted_people, local_raw=raw, rng=rng
-            )
-
-        heard = hear(study, totals.trusted_people, local, count)
-        lots = curating.Lots(phases, rng=rng)
-        for phase in range(len(phases)):
-            asked = study.invite_within(heard.windows(study))
-            told = curating.simulate_answers(rows, columns, asked, lots, phase, rng=rng)
-            heard = replace(heard, answered=(*heard.answered, *told))
-        found = publish(
-            study,
-            columns.value,
-            heard,
-            entries=tuple(entries),
-            simulated_local=(totals.simulated_reports and not unasked)
-            or (tally is not None and tally.origin.simulated),
-            rows=values_rule(columns.counts_as(study.bounds.centre)),
-            rng=rng,
-        )
-        found = noted(assuming(found, invite.text if totals.assumed else None), rows.notes)
-        if draft is not None:
-            sent = (digest or totals.digest) if heard.reports is not None else None
-            draft.make(
-                study, columns.value, heard, found, tuple(entries), notes=rows.notes, first_reports=sent,
-                ledger=ledger,
-            )  # fmt: skip
-        found = kept(found, ledger, entries, purpose=purpose, study=study, columns=columns)
-    if draft is not None:
-        draft.write()
-    return found
-
-
-def measured(
-    study: DistributionStudy,
-    question: str,
-    people: int,
-    local: BinnedReports | None,
-    count: Callable[[tuple[float, ...], CountNoise], NoisyCounts],
-    **publication: Any,
-) -> Release:
-    """Count the trusted people where the reports say that it matters, with noise by `count`, and publish both."""
-    return publish(study, question, hear(study, people, local, count), **publication)
 
 
 def publish(
@@ -363,14 +254,14 @@ def publish(
         windows=windows,
         edges=study.edges,
         mechanisms=(heard.noise, "none" if local is None else local[1]),
-        receipt=build_receipt(
+        receipt=receipts.build_receipt(
             trusted=Protection(study.promised, heard.protection) if heard.counted else None,
             local=None if local is None else local[0],
             assumes=(
-                public_choice(),
-                choice_unprotected(),
-                chosen_blindly(),
-                honest_devices("a local share"),
+                receipts.public_choice(),
+                receipts.choice_unprotected(),
+                receipts.chosen_blindly(),
+                receipts.honest_devices("a local share"),
                 rows,
                 *assumes,
                 "" if known.trusted is not None or not (heard.counted and heard.local) else _ALIKE,

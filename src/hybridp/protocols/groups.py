@@ -19,145 +19,40 @@ from dataclasses import replace
 from typing import Any
 
 from hybridp.blend.groups import Gap, mean_gaps, share_gaps
-from hybridp.blend.mean import blend
-from hybridp.blend.shares import blend_shares
-from hybridp.curator import groups as curating
-from hybridp.curator import shares as counting
-from hybridp.curator.mean import Columns
-from hybridp.curator.sources import CHOICES, NUMBERS, TableLike, must_be_public, must_read_again, open_rows
-from hybridp.errors import must
-from hybridp.ledger import Ledger
-from hybridp.protocols import mean as means
-from hybridp.protocols import shares
-from hybridp.protocols.mean import MeanStudy, kept, on_reports, spending
+from hybridp.protocols.mean import MeanStudy
 from hybridp.protocols.shares import ShareStudy
 from hybridp.public.errorlaw import holm
 from hybridp.public.groups import OTHER, Grouping
-from hybridp.public.trust import drawn_trust
-from hybridp.randomness import Randomness, secure
+from hybridp.public.rounds import Crowd, drive
 from hybridp.release.answers import Difference, GroupAnswer, groups_release
 from hybridp.release.facts import Facts
-from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt, assuming, noted, values_rule
+from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt
 from hybridp.release.release import Release
 
-__all__ = ["adjusted", "group_study", "heard_of", "kind_of", "listed_differences", "publish_groups", "release_groups"]
-__all__ += ["small_rule"]
+__all__ = ["adjusted", "ask_groups", "listed_differences", "publish_groups", "small_rule"]
 
 Study = MeanStudy | ShareStudy
 
 
-def release_groups(
-    path: TableLike,
-    study: Study,
-    columns: Columns,
-    grouping: Grouping,
-    *,
-    table: str | None = None,
-    simulate_local: bool = False,
-    ledger: Ledger | None = None,
-    purpose: str | None = None,
-    collection: str | None = None,
-    assume_mechanism: bool = False,
-    rng: Randomness | None = None,
-) -> Release:
-    """Release a mean (`MeanStudy`) or shares (`ShareStudy`) by group.
-
-    Trusted people: the study's guarantee against whoever sees the release, under replacement of one person's data; of a
-    public group, who is in which stays what it is, as the choice of trust does. Local people: the guarantee of their
-    own report. Reports and their charge: as in `release_mean`.
-    """
-    rng = secure() if rng is None else rng
-    columns.must_count("an answer by group")
-    left = isinstance(study, ShareStudy) and study.question.excludes
-    must(not left, "missing", "must be an option for an answer by group: nobody can be left out of it yet", "exclude")
-    simulate_local = simulate_local or drawn_trust(columns.trust)
-    sealed = isinstance(study, MeanStudy) and study.publish != "full"
-    must(not sealed, "publish", "must be full for an answer by group", "estimate-only")
-    must(grouping.column != columns.value, "by", "must be another column than the value's", grouping.column)
-    must_be_public(path, "by", grouping.column)
-    must_read_again(path, 2)
-    if isinstance(study, MeanStudy):
-        study = study.decided(0, 0)  # no one size speaks for all groups: where alike is stated, the plain blend
-    name = kind_of(study)
-    purpose = f"{name} of {columns.value} by {grouping.column}" if purpose is None else purpose
-    first, own = on_reports(study.charges(purpose, collection), trial=simulate_local)
-    trial = rng.simulated or simulate_local
-    opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
-    told = {"local_raw": simulate_local, "assume": assume_mechanism}
-    stated: object = columns.missing
-    if isinstance(study, ShareStudy):
-        stated = study.question.absent or study.question.missing or None
-    with (
-        spending(ledger, first, own, trial=trial, path=path) as entries,
-        open_rows(path, **opened) as rows,
-        curating.grouped(rows, grouping.column, columns, NUMBERS if name == "mean" else CHOICES, stated) as every,
-    ):
-        whole = _read(every, study, columns, **told)
-        sizes = grouping.sized(curating.sizes(every, grouping.column, columns))
-        groups, withheld = grouping.must_remain({name: heard_of(study, size) for name, size in sizes.items()})
-        if whole.local is not None and whole.local.people:
-            entries.charge(own, digest=whole.digest)
-        each = group_study(study, len(groups), joint=grouping.joint)
-        parts: dict[str, tuple[Any, Any]] = {}
-        for group, members in groups.items():
-            some = curating.rows_of(every, members)
-            totals = _read(some, each, columns, **told)
-            parts[group] = _answer(some, totals, each, columns, simulate_local, tuple(entries), rng)
-        unheard = [sum(sizes[name][place] for name in withheld) for place in (0, 1)]
-        found = publish_groups(study, columns.value, grouping, groups, withheld, parts, unheard)
-        mechanism = _invite(study, columns).text if whole.assumed else None
-        found = noted(assuming(found, mechanism), rows.notes)
-        asked = {"question": study, "by": grouping}
-        return kept(found, ledger, entries, purpose=purpose, study=asked, columns=columns)
+def ask_groups(task: Any, grouping: Grouping, people: Any, crowd: Crowd) -> Release:
+    """Every group is a study of its own with the whole promise: nobody is in two, and small ones are merged first."""
+    whole = people.read(next(task.ask(crowd)))
+    sizes = people.sizes(grouping)
+    groups, withheld = grouping.must_remain({name: _heard_of(task, size) for name, size in sizes.items()})
+    people.pay(whole)
+    each = task.of_group(len(groups), joint=grouping.joint)
+    parts: dict[str, tuple[Any, Any]] = {}
+    for group, members in groups.items():
+        some = people.of(members)
+        found = drive(each.ask(crowd), some)
+        parts[group] = found, each.blended(some.answered[-1])
+    unheard = [sum(sizes[name][place] for name in withheld) for place in (0, 1)]
+    return publish_groups(task, crowd.names[0], grouping, groups, withheld, parts, unheard)
 
 
-def kind_of(study: Study) -> str:
-    """What is asked for of every group."""
-    return "mean" if isinstance(study, MeanStudy) else "histogram" if study.question.edges else "shares"
-
-
-def _invite(study: Study, columns: Columns) -> Any:
-    return replace(study.invite, question=(columns.value,)) if isinstance(study, MeanStudy) else study.invite
-
-
-def heard_of(study: Study, people: tuple[int, int]) -> int:
+def _heard_of(study: Study, people: tuple[int, int]) -> int:
     """How many of a group's trusted and local people the estimator hears."""
-    name = study.rule.name if isinstance(study, MeanStudy) else study.estimator
-    return people[0] if name == "tcm-only" else people[1] if name == "lm-only" else sum(people)
-
-
-def group_study(study: Study, groups: int, *, joint: bool) -> Study:
-    """The study of one group: joint intervals share what may go wrong."""
-    if not joint:
-        return study
-    level = 1 - (1 - study.level) / groups
-    return replace(study, level=level) if isinstance(study, MeanStudy) else replace(study, level=level, joint=True)
-
-
-def _read(rows: Any, study: Study, columns: Columns, *, local_raw: bool, assume: bool) -> Any:
-    """RAW: what the question needs of these rows."""
-    invite = _invite(study, columns)
-    if isinstance(study, MeanStudy):
-        return means.read_totals(rows, study, columns, invite, local_raw=local_raw, assume=assume)
-    return counting.read(rows, columns, invite, local_raw=local_raw, assume=assume)
-
-
-def _answer(
-    rows: Any, raw: Any, study: Study, columns: Columns, local_raw: bool, entries: tuple[int, ...], rng: Randomness
-) -> tuple[Any, Any]:
-    """One group's own release, and the blend behind it."""
-    said: dict[str, Any] = {"trusted_people": raw.trusted_people, "entries": entries, "rng": rng}
-    said["simulated_local"] = raw.simulated_reports
-    if isinstance(study, MeanStudy):
-        trusted, local, _ = means.heard(
-            rows, raw, study, columns, _invite(study, columns), local_raw=local_raw, rng=rng
-        )
-        used = None if study.rule.name == "tcm-only" else local
-        rule = values_rule(columns.counts_as(study.bounds.centre))
-        mean = means.publish_mean(study, trusted, used, rows=rule, **said)
-        return mean, blend(trusted, used, study.rule)
-    counts, reports = shares.counted(raw, study, rng=rng)
-    return shares.publish_shares(study, counts, reports, **said), blend_shares(counts, reports, study.estimator)
+    return people[0] if study.estimator == "tcm-only" else people[1] if study.estimator == "lm-only" else sum(people)
 
 
 # --- what is published ------------------------------------------------------------------------------------------------
@@ -197,7 +92,7 @@ def publish_groups(
     receipts = dict(zip(names, (part.receipt for part in found), strict=True))
     return groups_release(
         value,
-        kind_of(study),
+        study.called,
         grouping,
         answers,
         adjusted(own),
@@ -241,7 +136,7 @@ def listed_differences(
 
 def _unheard(study: Study, trusted: int, local: int) -> list[Promise]:
     """What holds for people whose groups are withheld: they were asked, and reported, as everybody was."""
-    name = study.rule.name if isinstance(study, MeanStudy) else study.estimator
+    name = study.estimator
     withheld, found = "nothing of theirs is released: their group is withheld", []
     if trusted and name != "lm-only":
         found.append(Promise("trusted", CURATOR, None, f"trust: the curator reads their values; {withheld}"))

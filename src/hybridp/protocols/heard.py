@@ -6,7 +6,7 @@ All of it is public, and enough to publish from and to ask further.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,17 +22,18 @@ from hybridp.blend.distribution import (
     reports_seen,
 )
 from hybridp.blend.plausible import windows_around
-from hybridp.protocols.mean import noise_level
+from hybridp.protocols.mean_receipt import noise_level
 from hybridp.public.budgets import ApproxDP, PureDP, split_off
 from hybridp.public.distribution import CELLS, BinnedReports, WindowReports
 from hybridp.public.lattice import Bounds
+from hybridp.public.rounds import Between, drive
 from hybridp.public.shares import CountNoise, NoisyCounts
 from hybridp.release.distribution import Counted
 
 if TYPE_CHECKING:
     from hybridp.protocols.distribution import DistributionStudy
 
-__all__ = ["Heard", "hear", "noise_in_shares", "places_around"]
+__all__ = ["Heard", "ask_counts", "hear", "noise_in_shares", "places_around"]
 
 Guarantee = PureDP | ApproxDP
 _COARSE = (*(2.0**-i for i in (11, 9, 7, 5)), *(i / 16 for i in range(1, 16)), *(1 - 2.0**-i for i in (5, 7, 9, 11)))
@@ -107,13 +108,31 @@ def _with_counts(heard: Heard, bounds: Bounds, counted: list[tuple[NoisyCounts, 
     return replace(heard, counted=told, protection=", then ".join(parts), noise=kind)
 
 
+@dataclass(frozen=True)
+class _Counted:
+    """People who can only be counted between places."""
+
+    count: Callable[[tuple[float, ...], CountNoise], NoisyCounts]
+
+    def answer(self, asked: Any) -> NoisyCounts:
+        return self.count(asked.places, asked.noise)
+
+
 def hear(
     study: DistributionStudy,
     people: int,
     local: BinnedReports | None,
     count: Callable[[tuple[float, ...], CountNoise], NoisyCounts],
 ) -> Heard:
-    """The reports, and the trusted people counted where these say that it matters."""
+    """The reports, and the trusted people counted where these say that it matters, with noise by `count`."""
+    found: Heard = drive(ask_counts(study, people, local), _Counted(count))
+    return found
+
+
+def ask_counts(
+    study: DistributionStudy, people: int, local: BinnedReports | None
+) -> Generator[Between, NoisyCounts, Heard]:
+    """The same as rounds of a conversation."""
     local = None if local is None or not local.people else local
     heard = Heard(reports=local, trusted=people)
     if not people or study.estimator == "lm-only":
@@ -122,8 +141,10 @@ def hear(
         heard, local = replace(heard, alone=True), None
     counted: list[tuple[NoisyCounts, tuple[float, ...]]] = []
 
-    def noisy(places: tuple[float, ...], part: Guarantee | None) -> NoisyCounts:
-        found = count(places, study.count_noise(len(places), part))
+    def noisy(
+        places: tuple[float, ...], part: Guarantee | None = None
+    ) -> Generator[Between, NoisyCounts, NoisyCounts]:
+        found = yield Between(places, study.count_noise(len(places), part))
         counted.append((found, places))
         return found
 
@@ -131,7 +152,15 @@ def hear(
     shape = None
     if local is not None and _enough(local):
         shape = fit([reports_seen(local, CELLS, ends, jumps=jumps)], ends, jumps=jumps)
-    _count(study, people, noisy, shape if shape is not None and _near(study, shape, people) else None)
+    if shape is not None and _near(study, shape, people):
+        yield from noisy(places_around(study, shape, people))
+    else:  # local people do not tell where to look: trusted people do, first
+        rest, part = split_off(study.promised, 0.5)
+        coarse = _apart(study, _COARSE)
+        look = yield from noisy(coarse, part)
+        ends = ends if jumps else np.union1d(ends, coarse)
+        rough = counts_seen(look, coarse, Shape.known(ends=ends, jumps=jumps))
+        yield from noisy(places_around(study, fit([rough], ends, jumps=jumps), people, rest, coarse), rest)
     return _with_counts(heard, study.bounds, counted)
 
 
@@ -151,21 +180,6 @@ def _near(study: DistributionStudy, shape: Shape, people: int) -> bool:
     noise = 32 / (study.promised.epsilon * people) ** 2  # of a count with half of epsilon
     errors = ((q, shape.below(shape.quantile(q))[1]) for q in study.at)
     return all(error**2 <= 9 * (q * (1 - q) / people + noise) for q, error in errors)
-
-
-def _count(study: DistributionStudy, people: int, count: Any, shape: Shape | None) -> None:
-    """Count trusted people around what is asked for; where local people do not tell where that is, look first."""
-    if shape is not None:
-        count(places_around(study, shape, people), None)
-        return
-    rest, part = split_off(study.promised, 0.5)
-    coarse = _apart(study, _COARSE)
-    look = count(coarse, part)
-    ends, jumps = _ends(study)
-    ends = ends if jumps else np.union1d(ends, coarse)
-    rough = counts_seen(look, coarse, Shape.known(ends=ends, jumps=jumps))
-    shape = fit([rough], ends, jumps=jumps)
-    count(places_around(study, shape, people, rest, coarse), rest)
 
 
 def _apart(study: DistributionStudy, places: Iterable[float]) -> tuple[float, ...]:

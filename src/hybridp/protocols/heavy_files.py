@@ -25,10 +25,9 @@ from hybridp.ledger import Charge, Ledger
 from hybridp.protocols import heavy as blender
 from hybridp.protocols import mean_receipt as protections
 from hybridp.protocols.heavy import HeavyRecord, HeavyStudy, Invitation
-from hybridp.protocols.mean import kept, spending
 from hybridp.protocols.mean_receipt import MixedReports
 from hybridp.protocols.mixed import Batches, SlotsAsked, read_batches
-from hybridp.protocols.paying import ASKED_BEFORE, must_have_paid
+from hybridp.protocols.paying import ASKED_BEFORE, kept, must_have_paid, spending
 from hybridp.public import envelope
 from hybridp.public.anchoring import Anchoring
 from hybridp.public.budgets import ApproxDP, PureDP

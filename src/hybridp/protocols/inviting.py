@@ -11,7 +11,7 @@ from hybridp.curator.sources import with_public
 from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Ledger
 from hybridp.protocols import asked, heavy_files, kmeans_files, regression_files, steered, steered_mean_files
-from hybridp.protocols.distribution import release_distribution
+from hybridp.protocols.driver import release
 from hybridp.protocols.paying import paying
 from hybridp.protocols.tally import load_tally, tally_for
 from hybridp.public.budgets import ApproxDP, PureDP
@@ -136,7 +136,7 @@ def first_phase(
     how |= {"simulate_local": simulate_local, "assume_mechanism": assume_mechanism, "collection": collection}
     how |= {"tally": None if tally is None else tally_for(study, tally), "phases": phases}
     assert counted.distribution is not None
-    return release_distribution(data, counted.distribution, columns, **how)
+    return release(data, counted.distribution, columns, **how)
 
 
 _READ: dict[str, Callable[[Path], Any]] = {

@@ -1,60 +1,49 @@
-"""A mean or shares by a private category: value and category are one question (`hybridp.public.groups`).
+"""A mean or shares by a private category: value and category are one question (`hybridp.public.joint`).
 
-1. Everyone may know: the categories, the bounds or options, the report, the trusted group's noise.
-2. Each local person's device sends one report about category and value together.
-3. The ledger is charged, before any row is read.
-4. The curator adds up the votes of the trusted people by cell, and adds noise to every cell.
-5. The blend answers within each category; those with too few people, by their noisy counts, are merged or withheld.
-6. The release states the answers, the categories' shares, intervals, differences and the receipt.
+Everyone may know the categories, the bounds or options, the report, and the trusted group's noise. Each local person's
+device sends one report about category and value together; of trusted people the votes for every cell leave the curator,
+with noise. The blend answers within each category; those with too few people, by their noisy counts, are merged or
+withheld.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from hybridp.blend.joint import CategoryBlend, JointBlend, blend_joint
 from hybridp.blend.shares import to_simplex
-from hybridp.curator import shares as curating
-from hybridp.curator.mean import Columns
-from hybridp.curator.sources import TableLike, must_read_again, open_rows
-from hybridp.device.shares import simulated_reports
 from hybridp.errors import InvalidInput, must
-from hybridp.ledger import Charge, Ledger
-from hybridp.protocols.groups import adjusted, kind_of, listed_differences, small_rule
-from hybridp.protocols.mean import MeanStudy, kept, noise_level, on_reports, spending
-from hybridp.protocols.mean_receipt import drawn
+from hybridp.ledger import Charge
+from hybridp.protocols.groups import adjusted, listed_differences, small_rule
+from hybridp.protocols.mean import MeanStudy
+from hybridp.protocols.mean_receipt import drawn, noise_level
 from hybridp.protocols.shares import ShareStudy, field_rule
+from hybridp.protocols.task import Task
 from hybridp.public.groups import Grouping, Joint
 from hybridp.public.lattice import Bounds
 from hybridp.public.queries import Feature
+from hybridp.public.rounds import Conversation, Crowd, Options
 from hybridp.public.shares import CountNoise, NoisyCounts, ShareInvite, ShareReports
-from hybridp.public.trust import drawn_trust
-from hybridp.randomness import Randomness, secure
+from hybridp.randomness import Randomness
+from hybridp.release import receipt as receipts
 from hybridp.release.answers import GroupAnswer, groups_release
 from hybridp.release.receipt import (
     Protection,
-    assumed_alike,
-    assuming,
-    build_receipt,
-    choice_unprotected,
-    chosen_blindly,
-    honest_devices,
-    noted,
-    public_choice,
     values_rule,
 )
 from hybridp.release.release import Release
 
-__all__ = ["JointStudy", "publish_joint", "release_joint"]
+__all__ = ["JointStudy", "publish_joint"]
 
 _HEARD = {name: name for name in ("everyone", "hybrid", "tcm-only", "lm-only")}
 _HEARD |= {"adaptive": "hybrid", "alike": "hybrid"}
 
 
 @dataclass(frozen=True)
-class JointStudy:
+class JointStudy(Task):
     """A mean or shares, the column that it is about, and the private grouping."""
 
     study: MeanStudy | ShareStudy
@@ -62,11 +51,9 @@ class JointStudy:
     grouping: Grouping
 
     def __post_init__(self) -> None:
-        own = self.study.rule.name if isinstance(self.study, MeanStudy) else self.study.estimator
         rule = "must be left out, alike, tcm-only or lm-only for an answer by a private category"
-        must(own in _HEARD, "estimator", rule, own)
-        same = self.grouping.column != self.value
-        must(same, "by", "must be another column than the value's", self.grouping.column)
+        must(self.study.estimator in _HEARD, "estimator", rule, self.study.estimator)
+        self.grouping.must_differ(self.value)
         if isinstance(self.study, MeanStudy):
             full = self.study.publish == "full"
             must(full, "publish", "must be full for an answer by group", self.study.publish)
@@ -76,11 +63,29 @@ class JointStudy:
             must(plain, "gap", "must be left out with local_sd for an answer by a private category", "one of them")
         self.charges("", None)  # a promise that no mechanism can keep is refused here, before a ledger is made for it
 
+    reads_again = True
+
+    def purpose(self, names: tuple[str, ...], by: Grouping | None) -> str:
+        return f"{self.study.called} of {self.value} by {self.grouping.column}"
+
+    def prepared(self, columns: Any) -> JointStudy:
+        columns.must_count("an answer by group")
+        self.study.prepared_for(self.grouping, columns)
+        return self
+
+    def stated(self, by: Grouping | None) -> Any:
+        return {"question": self.study, "by": self.grouping}
+
+    def ask(self, crowd: Crowd) -> Conversation:
+        noise = None if self.estimator == "lm-only" else self.noise
+        got = yield Options(self.invite, noise, self.joint, heard=self.estimator != "tcm-only")
+        told = {"trusted_people": got.trusted_people, "rows": crowd.rows}
+        return publish_joint(self, got.trusted, got.local, **told, **crowd.made())
+
     @property
     def estimator(self) -> str:
         """Who is heard."""
-        own = self.study.rule.name if isinstance(self.study, MeanStudy) else self.study.estimator
-        return _HEARD[own]
+        return _HEARD[self.study.estimator]
 
     @cached_property
     def joint(self) -> Joint:
@@ -109,70 +114,13 @@ class JointStudy:
         return [trusted] if self.estimator == "tcm-only" else [trusted, own]
 
 
-def release_joint(
-    path: TableLike,
-    study: JointStudy,
-    columns: Columns,
-    *,
-    table: str | None = None,
-    simulate_local: bool = False,
-    ledger: Ledger | None = None,
-    purpose: str | None = None,
-    collection: str | None = None,
-    assume_mechanism: bool = False,
-    rng: Randomness | None = None,
-) -> Release:
-    """Release a mean or shares by a private category, from a table of trusted rows and local reports on both columns.
-
-    Trusted people: the study's guarantee against whoever sees the release, under replacement of one person's data,
-    category and value. Local people: the guarantee of their own report. Reports and their charge: as in `release_mean`.
-    """
-    rng = secure() if rng is None else rng
-    columns.must_count("an answer by group")
-    left = isinstance(study.study, ShareStudy) and study.study.question.excludes
-    must(not left, "missing", "must be an option for an answer by group: nobody can be left out of it yet", "exclude")
-    simulate_local = simulate_local or drawn_trust(columns.trust)
-    must_read_again(path, 2 if simulate_local else 1)
-    kind, joint, invite = kind_of(study.study), study.joint, study.invite
-    purpose = f"{kind} of {study.value} by {study.grouping.column}" if purpose is None else purpose
-    first, own = on_reports(study.charges(purpose, collection), trial=simulate_local)
-    trial = rng.simulated or simulate_local
-    opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
-    with spending(ledger, first, own, trial=trial, path=path) as entries, open_rows(path, **opened) as rows:
-        raw = curating.read(rows, columns, invite, local_raw=simulate_local, assume=assume_mechanism, joint=joint)
-        local = raw.local
-        if local is not None and local.people:
-            entries.charge(own, digest=raw.digest)
-        if simulate_local and study.estimator != "tcm-only":
-            held = raw.local_raw
-            if held is None:
-                held = curating.rounded_cells(rows, columns, invite, joint, rng=rng)
-            local = simulated_reports(held, invite, rng=rng)
-        trusted: NoisyCounts | None = None
-        if raw.trusted_people and study.estimator != "lm-only":
-            trusted = curating.release_counts(raw, study.noise, rng=rng)
-        found = publish_joint(
-            study,
-            trusted,
-            None if study.estimator == "tcm-only" else local,
-            trusted_people=raw.trusted_people,
-            missing=None if isinstance(columns.missing, str) else columns.missing,
-            entries=tuple(entries),
-            simulated_local=raw.simulated_reports,
-            rng=rng,
-        )
-        found = noted(assuming(found, invite.text if raw.assumed else None), rows.notes)
-        asked = {"question": study.study, "by": study.grouping}
-        return kept(found, ledger, entries, purpose=purpose, study=asked, columns=columns)
-
-
 def publish_joint(
     study: JointStudy,
     trusted: NoisyCounts | None,
     local: ShareReports | None,
     *,
     trusted_people: int,
-    missing: float | None = None,
+    rows: Callable[[Any], str] = lambda middle: values_rule(f"{middle:g}"),
     entries: tuple[int, ...] = (),
     simulated_local: bool = False,
     rng: Randomness,
@@ -209,7 +157,7 @@ def publish_joint(
         more["edges"] = list(own.question.edges)
     return groups_release(
         study.value,
-        kind_of(own),
+        own.called,
         grouping,
         [_answer(own, name, groups[name], part, level, own.level) for name, part in parts.items()],
         adjusted(own_p),
@@ -219,7 +167,7 @@ def publish_joint(
         options=options,
         level=own.level,
         mechanisms=(noise_level(study.noise.mechanism)[0] if trusted is not None else "none", study.invite.oracle.name),
-        receipt=_receipt(study, trusted, local, missing, entries, simulated_local, rng),
+        receipt=_receipt(study, trusted, local, rows, entries, simulated_local, rng),
         **more,
     )
 
@@ -259,7 +207,7 @@ def _answer(
 
 
 def _receipt(
-    study: JointStudy, trusted: NoisyCounts | None, local: ShareReports | None, missing: float | None,
+    study: JointStudy, trusted: NoisyCounts | None, local: ShareReports | None, rows: Callable[[Any], str],
     entries: tuple[int, ...], simulated_local: bool, rng: Randomness,
 ) -> Any:  # fmt: skip
     own, invite = study.study, study.invite
@@ -270,23 +218,20 @@ def _receipt(
         text = f"discrete {kind} noise on each of {trusted.noise.size} cells, {size:.6g} times their {ball} sensitivity"
         protection = Protection(trusted.noise.mechanism.guarantee, text)
     device = f"{invite.oracle.name} report on their own device"
-    if isinstance(own, ShareStudy):
-        rule = field_rule(own.question)
-    else:
-        rule = values_rule(f"{own.bounds.centre if missing is None else missing:g}")
+    rule = field_rule(own.question) if isinstance(own, ShareStudy) else rows(own.bounds.centre)
     wide = isinstance(own, MeanStudy) and own.rule.sd is None
-    return build_receipt(
+    return receipts.build_receipt(
         protection,
         Protection(invite.promise, device, "no amplification is claimed") if local is not None else None,
         assumes=(
-            public_choice(),
-            choice_unprotected(),
-            chosen_blindly("the categories, and the bounds or options,"),
-            honest_devices("a category's answer"),
+            receipts.public_choice(),
+            receipts.choice_unprotected(),
+            receipts.chosen_blindly("the categories, and the bounds or options,"),
+            receipts.honest_devices("a category's answer"),
             f"`{study.grouping.column}` is private, and the promise covers it together with the value",
             study.grouping.unlisted,
             rule,
-            assumed_alike(study.estimator),
+            receipts.assumed_alike(study.estimator),
             "intervals allow for the widest spread of values within a category: they are wider than need be" * wide,
             small_rule(study.grouping, "noisy"),
         ),

@@ -21,7 +21,7 @@ from hybridp.device import files as device
 from hybridp.errors import InvalidInput, UnusablePublicRows, must
 from hybridp.ledger import Ledger
 from hybridp.protocols.kmeans import KMeansStudy, SimulatedCrowd, cluster, publish_kmeans
-from hybridp.protocols.mean import kept, on_reports, spending
+from hybridp.protocols.paying import kept, on_reports, spending
 from hybridp.public import envelope
 from hybridp.public.budgets import promised
 from hybridp.public.kmeans import Box, Grid

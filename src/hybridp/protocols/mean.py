@@ -1,11 +1,7 @@
 """The hybrid mean, from a collection of rows to a published release (P Def. 3.12; ours where it says so).
 
-1. Everyone may know: the bounds, the randomiser, the trusted group's mechanism, the rule for the weight.
-2. Each local person's device sends one report (`hybridp.device.mean`); trusted people send their value.
-3. The ledger is charged, before any row is read.
-4. The curator adds up both groups in one scan and adds noise to the trusted sum.
-5. The blend chooses the weight and combines. No further privacy is spent.
-6. The release states the estimate, its interval and the receipt.
+Everyone may know the bounds, the randomiser, the trusted group's mechanism, and the rule for the weight. Local people's
+devices send one report each; of trusted people the sum leaves the curator, with noise. The blend chooses the weight.
 """
 
 from __future__ import annotations
@@ -15,58 +11,41 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import Any, Literal
 
 from hybridp.blend.mean import Blend, Rule, blend, pooled, pooled_shares
 from hybridp.blend.means import seal
-from hybridp.curator import mean as curating
-from hybridp.curator.sources import TableLike
+from hybridp.curator.mean import NoiseName, cannot_exclude, sum_noise
 from hybridp.errors import InvalidInput, must
-from hybridp.ledger import SEALED, Charge, Ledger
+from hybridp.ledger import SEALED, Charge
 from hybridp.protocols import mean_receipt as protections
 from hybridp.protocols.mean_receipt import MixedReports, noise_level
-from hybridp.protocols.mixed import read_batches
-from hybridp.protocols.paying import kept, on_reports, paid_rows, spending, undecided, warned
+from hybridp.protocols.paying import undecided
+from hybridp.protocols.task import Task
 from hybridp.public.anchoring import SPREAD_SHARE, Anchoring, mean_anchoring
 from hybridp.public.budgets import ApproxDP, PureDP, split_off
 from hybridp.public.errorlaw import NormalLaplace
+from hybridp.public.groups import Grouping
 from hybridp.public.lattice import Bounds
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, discrete_laplace
 from hybridp.public.messages import SQUARE_STEPS, Invite, LocalSummary, TrustedSummary
 from hybridp.public.randomisers import LocalName, randomiser
+from hybridp.public.rounds import Answer, Conversation, Crowd, Numbers
 from hybridp.public.shuffling import Mixing
-from hybridp.public.trust import drawn_trust
-from hybridp.randomness import Randomness, secure
+from hybridp.randomness import Randomness
+from hybridp.release import receipt as receipts
 from hybridp.release.answers import GroupEstimate, Shuffled, mean_release
 from hybridp.release.facts import clipped_share
-from hybridp.release.receipt import (
-    assumed_alike,
-    assuming,
-    build_receipt,
-    choice_unprotected,
-    chosen_blindly,
-    honest_devices,
-    noted,
-    public_choice,
-    values_rule,
-)
 from hybridp.release.release import Release
 
-if TYPE_CHECKING:
-    from hybridp.blend.tally import MeanTally, PersonalTally, VectorTally
-    from hybridp.curator.vector import VectorColumns
-    from hybridp.protocols.personal import PersonalStudy
-    from hybridp.protocols.vector import VectorStudy
-
-__all__ = ["MeanStudy", "heard", "kept", "noise_level", "on_reports", "publish_mean", "read_totals", "release_mean"]
-__all__ += ["spending", "warned"]
+__all__ = ["MeanStudy", "publish_mean"]
 
 Publication = Literal["full", "estimate-only"]
 Guarantee = PureDP | ApproxDP
 
 
 @dataclass(frozen=True)
-class MeanStudy:
+class MeanStudy(Task):
     """Everything that is decided, and public, before anybody sends anything.
 
     `guarantee` is what every person is promised; `trusted_guarantee` may differ for the trusted group. `publish` =
@@ -87,7 +66,7 @@ class MeanStudy:
     guarantee: Guarantee
     rule: Rule = field(default_factory=Rule)
     local: LocalName = "best"
-    noise: curating.NoiseName = "best"
+    noise: NoiseName = "best"
     trusted_guarantee: Guarantee | None = None
     level: float = 0.95
     publish: Publication = "full"
@@ -116,6 +95,62 @@ class MeanStudy:
         if self.excluding:
             protections.check_excluding(self)
         self.charges("", None)  # a promise that no mechanism can keep is refused here, before a ledger is made for it
+
+    @property
+    def estimator(self) -> str:
+        return self.rule.name
+
+    @property
+    def undecided(self) -> bool:  # type: ignore[override]
+        return self.rule.name == "alike"
+
+    def prepared(self, columns: Any) -> MeanStudy:
+        return replace(self, excluding=True) if columns.missing == "exclude" else self
+
+    def prepared_for(self, by: Grouping, columns: Any) -> MeanStudy:
+        columns.must_count("an answer by group")
+        must(self.publish == "full", "publish", "must be full for an answer by group", self.publish)
+        by.must_differ(columns.value)
+        return self.decided(0, 0)  # no one size speaks for all groups: where alike is stated, the plain blend
+
+    def of_group(self, groups: int, *, joint: bool) -> MeanStudy:
+        """The study of one group: joint intervals share what may go wrong."""
+        return replace(self, level=1 - (1 - self.level) / groups) if joint else self
+
+    def blended(self, got: Answer) -> Blend:
+        """What the groups said, blended."""
+        return blend(got.trusted, got.local, self.rule)
+
+    def named(self, names: tuple[str, ...]) -> Invite:
+        return replace(self.invite, question=names)
+
+    def check_tally(self, tally: Any, names: tuple[str, ...]) -> None:
+        if self.excluding:
+            raise cannot_exclude()
+        alone = self.publish == "full" or tally.bins is None
+        must(alone, "tally", "must be made with --sums-only where the estimate alone is published", "one with bins")
+
+    def batches(self, mixed: Sequence[Any], columns: Any, epsilon: str | None, *, assume: bool) -> Any:
+        if self.excluding and mixed:
+            raise cannot_exclude()
+        return super().batches(mixed, columns, epsilon, assume=assume)
+
+    def ask(self, crowd: Crowd) -> Conversation:
+        name = self.rule.name
+        got = yield Numbers(
+            self.named(crowd.names),
+            None if name in ("lm-only", "full-lm") else self.sum_noise,
+            self.squares_noise,
+            self.count_noise,
+            all_report=name == "full-lm",
+            excluding=self.excluding,
+            heard=name != "tcm-only",
+        )
+        told = {"trusted_people": got.trusted_people, "mixed": got.mixed, "clipped": got.clipped}
+        found = publish_mean(
+            self, got.trusted, got.local, **told, rows=crowd.rows(self.bounds.centre), **crowd.made()
+        )
+        return found.named(crowd.names[0])
 
     def decided(self, trusted: int, local: int, shuffled: int = 0) -> MeanStudy:
         """The same for groups of so many people, before anything is charged or drawn: "alike" has become a rule."""
@@ -155,7 +190,7 @@ class MeanStudy:
 
     @cached_property
     def sum_noise(self) -> DiscreteLaplace | DiscreteGaussian:
-        return curating.sum_noise(self._parts[0], "laplace" if self.excluding else self.noise)
+        return sum_noise(self._parts[0], "laplace" if self.excluding else self.noise)
 
     @property
     def count_noise(self) -> DiscreteLaplace | None:
@@ -207,164 +242,6 @@ class MeanStudy:
                 ways.append(replace(self, rule=replace(self.rule, name="anchored")))
         promise = self.trusted_guarantee or self.guarantee
         return undecided(promise, [way.charges(purpose, collection) for way in ways], purpose)
-
-
-@overload
-def release_mean(
-    path: TableLike, study: MeanStudy, columns: curating.Columns, *, tally: MeanTally | None = None, **how: Any
-) -> Release: ...
-
-
-@overload
-def release_mean(
-    path: TableLike,
-    study: PersonalStudy,
-    columns: curating.Columns,
-    *,
-    epsilon: str,
-    tally: PersonalTally | None = None,
-    **how: Any,
-) -> Release: ...
-
-
-@overload
-def release_mean(
-    path: TableLike, study: VectorStudy, columns: VectorColumns, *, tally: VectorTally | None = None, **how: Any
-) -> Release: ...
-
-
-def release_mean(path: TableLike, study: Any, columns: Any, *, epsilon: str | None = None, **how: Any) -> Any:
-    """Release the mean of one column or several, with one promise for all or everybody's own epsilon.
-
-    The study says which: a `MeanStudy` is about one number, a `VectorStudy` about several (`columns` are then
-    `VectorColumns`), a `PersonalStudy` about one number of people who bring their own epsilon, which the column
-    `epsilon` holds.
-
-    `path` is a file, a URL, a `Source` or a table that Python holds (`hybridp.Source` lists the kinds), and
-    `columns.trust` a column that holds `trusted` or `local`, or a `TrustRule` on other words.
-
-    Trusted people: the study's guarantee against whoever sees the release, under replacement of one person's data,
-    one record a person. Local people: the guarantee of their own report, against everyone. With `simulate_local` the
-    local rows are raw and are randomised here: a trial, and marked as such. The local reports are
-    charged once, however often these very ones are used; `collection` may name the set, and is refused for another one.
-    A `tally` stands in for the local rows: the table then holds trusted people only. Reports name their mechanism and
-    column, which must be this study's; `assume_mechanism` takes those that name none, and says so on the receipt.
-    `mixed` lists the batches that a mixer handed on, each a table of reports, of a study with `mixing`.
-    """
-    if isinstance(study, MeanStudy):
-        must(epsilon is None, "epsilon", "must be left out: a MeanStudy promises everybody the same", epsilon)
-        return _release_number(path, study, columns, **how)
-    from hybridp.protocols.personal import PersonalStudy, release_personal_mean
-    from hybridp.protocols.vector import release_vector_mean
-
-    if isinstance(study, PersonalStudy):
-        named = "must name the column of everybody's own epsilon, as a PersonalStudy asks"
-        must(epsilon is not None, "epsilon", named, "none")
-        return release_personal_mean(path, study, columns, str(epsilon), **how)
-    must(epsilon is None, "epsilon", "must be left out: a VectorStudy promises everybody the same", epsilon)
-    return release_vector_mean(path, study, columns, **how)
-
-
-def _release_number(
-    path: TableLike,
-    study: MeanStudy,
-    columns: curating.Columns,
-    *,
-    table: str | None = None,
-    simulate_local: bool = False,
-    ledger: Ledger | None = None,
-    purpose: str = "mean",
-    collection: str | None = None,
-    tally: MeanTally | None = None,
-    mixed: Sequence[TableLike] = (),
-    assume_mechanism: bool = False,
-    rng: Randomness | None = None,
-) -> Release:
-    rng = secure() if rng is None else rng
-    simulate_local = simulate_local or drawn_trust(columns.trust)
-    invite = replace(study.invite, question=(columns.value,))
-    excluding, heard_alone = columns.missing == "exclude", study.rule.name == "tcm-only"
-    study = replace(study, excluding=True) if excluding else study
-    if excluding and (tally is not None or mixed):
-        raise curating.cannot_exclude()
-    if tally is not None:
-        must(not simulate_local, "simulate_local", "must not join a tally", simulate_local)
-        # The tally's digest is that of local reports: batches charged under it would be free from then on.
-        must(not mixed, "mixed", "must go without a tally", f"{len(mixed)} batches beside one")
-        collection = tally.origin.stands_in(invite.text, collection)
-        alone = study.publish == "full" or tally.bins is None
-        must(alone, "tally", "must be made with --sums-only where the estimate alone is published", "one with bins")
-    digest = None if tally is None else tally.origin.digest(tally.to_dict())
-    trial = rng.simulated or simulate_local
-    opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
-    opened |= {"reads": {"column": columns.value}, "missing": columns.missing, "raw": simulate_local}
-
-    def asked() -> tuple[list[Charge], list[Charge]]:
-        charges = [c for c in study.charges(purpose, collection) if mixed or c.people != "shuffled"]
-        return on_reports(charges, trial=simulate_local, digest=digest)
-
-    first, own = asked()
-    batches = read_batches(mixed, study.mixed_invite, columns, study.mixing, assume=assume_mechanism)
-    opened["undecided"] = study.rule.name == "alike"
-    with paid_rows(path, first, own, ledger, trial=trial, **opened) as (rows, entries, people):
-        if people is not None:
-            local_people = people.local if tally is None else tally.summary().people
-            study = study.decided(people.trusted, local_people, batches.found[0])
-            first, own = asked()
-            entries.charge(first)
-        totals = read_totals(rows, study, columns, invite, local_raw=simulate_local, assume=assume_mechanism)
-        if excluding and totals.local.people and not heard_alone:
-            raise curating.cannot_exclude()
-        for group, sent, named in (("local", totals.local.people, totals.digest), ("shuffled", *batches.found)):
-            if sent:
-                entries.charge([charge for charge in own if charge.people == group], digest=named)
-        if tally is not None:
-            tally.origin.stands_in(invite.text, collection, local_rows=totals.local.people)
-            totals = replace(totals, local=tally.summary())
-        trusted, local, clipped = heard(rows, totals, study, columns, invite, local_raw=simulate_local, rng=rng)
-        found = publish_mean(
-            study,
-            trusted,
-            None if study.rule.name == "tcm-only" else local,
-            trusted_people=totals.trusted_people,
-            mixed=None if study.rule.name == "tcm-only" else batches.reports,
-            clipped=clipped,
-            entries=tuple(entries),
-            simulated_local=totals.simulated_reports
-            or batches.simulated
-            or (tally is not None and tally.origin.simulated),
-            rows=values_rule(columns.counts_as(study.bounds.centre)),
-            rng=rng,
-        )
-        found = assuming(found.named(columns.value), invite.text if totals.assumed else None, batches.assumed)
-        found = noted(found, rows.notes)
-        return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns)
-
-
-def read_totals(
-    rows: Any, study: MeanStudy, columns: curating.Columns, invite: Invite, *, local_raw: bool, assume: bool
-) -> curating.Totals:
-    """RAW: what the study needs of these rows."""
-    wanted = {"count_clipped": study.count_noise is not None, "sum_squares": study.squares_noise is not None}
-    return curating.read(rows, columns, invite, local_raw=local_raw, assume=assume, **wanted)
-
-
-def heard(
-    rows: Any, totals: curating.Totals, study: MeanStudy, columns: curating.Columns, invite: Invite, *,
-    local_raw: bool, rng: Randomness,
-) -> tuple[TrustedSummary | None, LocalSummary, int | None]:  # fmt: skip
-    """What leaves the curator: the trusted sum with its noise, the reports' sums, the noisy count of the clipped."""
-    local = totals.local
-    if local_raw:
-        local = curating.simulate_local(rows, columns, invite, rng=rng)
-    if not totals.trusted_people or study.rule.name == "lm-only":
-        return None, local, None
-    if study.rule.name == "full-lm":
-        own = curating.randomise_trusted(rows, columns, invite, local_raw=local_raw, rng=rng)
-        return None, local + own, None
-    trusted = curating.release_sum(totals, study.sum_noise, study.squares_noise, rng=rng)
-    count = study.count_noise
-    return trusted, local, None if count is None else curating.release_clipped(totals, count, rng=rng)
 
 
 def publish_mean(
@@ -430,19 +307,19 @@ def publish_mean(
         mechanisms=(noise_level(trusted.noise)[0] if trusted is not None else "none", study.invite.randomiser.name),
         shuffled=shuffled,
         **own,
-        receipt=build_receipt(
+        receipt=receipts.build_receipt(
             protections.trusted_protection(study, trusted),
             protections.local_protection(study, sealed) if local is not None and local.people else None,
             mixed=protections.mixed_promises(shuffled),
             assumes=(
-                public_choice(),
-                choice_unprotected(),
-                chosen_blindly(),
-                honest_devices(),
+                receipts.public_choice(),
+                receipts.choice_unprotected(),
+                receipts.chosen_blindly(),
+                receipts.honest_devices(),
                 *protections.mixed_assumptions(shuffled),
                 protections.AMPLIFIED if sealed is not None and sealed.local_viewer is not None else "",
                 rows,
-                assumed_alike(study.rule.name),
+                receipts.assumed_alike(study.rule.name),
                 ""
                 if study.default is None
                 else study.default.of_mean(None if anchor is None else anchor.reach, stated=study.rule.sd is not None),

@@ -122,6 +122,10 @@ class LevelBatches:
         return ReportsByEpsilon.pooled(self.parts)
 
     @property
+    def found(self) -> tuple[int, str | None]:
+        return self.reports.count, self.digest
+
+    @property
     def sizes(self) -> dict[float, tuple[int, ...]]:
         """How many people of an epsilon each batch holds, where it holds any: among those alone they hide."""
         found: dict[float, tuple[int, ...]] = {}

@@ -7,28 +7,24 @@ divided in two equal halves where both are needed: one for the sum (mean and sum
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hybridp.curator import distribution as counting
-from hybridp.curator import mean as curating
-from hybridp.curator.sources import TableLike, open_rows
 from hybridp.errors import must
-from hybridp.ledger import Charge, Ledger
-from hybridp.protocols.distribution import DistributionStudy, measured
-from hybridp.protocols.mean import MeanStudy, kept, on_reports, publish_mean, spending
+from hybridp.ledger import Charge
+from hybridp.protocols.distribution import DistributionStudy, publish
+from hybridp.protocols.heard import ask_counts
+from hybridp.protocols.mean import MeanStudy, publish_mean
+from hybridp.protocols.task import Task
 from hybridp.public.budgets import ApproxDP, PureDP, split
-from hybridp.public.distribution import BinnedReports
-from hybridp.public.messages import Invite, LocalSummary, TrustedSummary
-from hybridp.public.shares import CountNoise, NoisyCounts
-from hybridp.public.trust import drawn_trust
-from hybridp.randomness import Randomness, secure
+from hybridp.public.messages import Invite
+from hybridp.public.rounds import Conversation, Crowd, Numbers
 from hybridp.release.facts import Facts, times
-from hybridp.release.receipt import assuming, noted, one_receipt, values_rule
+from hybridp.release.receipt import one_receipt
 from hybridp.release.release import Release
 
-__all__ = ["NumberStudy", "halves", "publish_number", "release_number", "steered_number"]
+__all__ = ["NumberStudy", "halves", "steered_number"]
 
 
 def halves(promise: PureDP | ApproxDP) -> tuple[PureDP | ApproxDP, PureDP | ApproxDP]:
@@ -42,7 +38,7 @@ def halves(promise: PureDP | ApproxDP) -> tuple[PureDP | ApproxDP, PureDP | Appr
 
 
 @dataclass(frozen=True)
-class NumberStudy:
+class NumberStudy(Task):
     """What is asked of one number: of the mean's kind, of the distribution's kind, or both.
 
     The studies have the same bounds and the same invitation, and each its own part of the trusted people's promise.
@@ -64,6 +60,56 @@ class NumberStudy:
             full = self.mean.publish == "full"
             must(full, "publish", "must be full where more than the mean and the sum is asked for", self.mean.publish)
 
+    called = "number"
+
+    @property
+    def estimator(self) -> str:
+        return (self.mean or self._counted).estimator
+
+    @property
+    def _counted(self) -> DistributionStudy:
+        assert self.distribution is not None
+        return self.distribution
+
+    def prepared(self, columns: Any) -> NumberStudy:
+        columns.must_count("several statistics" if self.mean is not None else "a distribution")
+        return self
+
+    def check_phases(self, phases: Sequence[float], *, trial: bool) -> None:
+        must(self.mean is None, "phases", "must go with quantiles of a study's only question", "others beside them")
+        self._counted.check_phases(phases, trial=trial)
+
+    def named(self, names: tuple[str, ...]) -> Invite:
+        return replace(self.invite, question=names)
+
+    def check_tally(self, tally: Any, names: tuple[str, ...]) -> None:
+        must(self.mean is None, "tally", "must be left out where a sum and counts are both asked for", "one")
+        tally.distribution()
+
+    def ask(self, crowd: Crowd) -> Conversation:
+        if self.mean is None:
+            counts = yield from self._counted.ask(crowd)
+            return _stated(self, crowd.names[0], counts.people, None, counts)
+        name, counts = self.mean.rule.name, None
+        got = yield Numbers(
+            self.named(crowd.names),
+            None if name in ("lm-only", "full-lm") else self.mean.sum_noise,
+            self.mean.squares_noise,
+            self.mean.count_noise,
+            bins=self.distribution is not None,
+            all_report=name == "full-lm",
+            heard=name != "tcm-only",
+        )
+        people = {"trusted": got.trusted_people, "local": 0 if got.local is None else got.local.people}
+        people["local"] -= got.trusted_people if name == "full-lm" else 0
+        made = {"rows": crowd.rows(self.mean.bounds.centre), **crowd.made()}
+        told = {"trusted_people": got.trusted_people, "clipped": got.clipped}
+        mean = publish_mean(self.mean, got.trusted, got.local, **told, **made)
+        if self.distribution is not None:
+            heard = yield from ask_counts(self.distribution, got.trusted_people, got.binned)
+            counts = publish(self.distribution, crowd.names[0], heard, **made)
+        return _stated(self, crowd.names[0], people, mean, counts)
+
     @property
     def invite(self) -> Invite:
         """What goes to every device."""
@@ -76,93 +122,6 @@ class NumberStudy:
         both = [study.charges(purpose, collection) for study in (self.mean, self.distribution) if study is not None]
         trusted = [charge for charges in both for charge in charges if charge.people == "trusted"]
         return trusted + [charge for charge in both[0] if charge.people == "local"]
-
-
-def release_number(
-    path: TableLike,
-    study: NumberStudy,
-    columns: curating.Columns,
-    *,
-    table: str | None = None,
-    simulate_local: bool = False,
-    ledger: Ledger | None = None,
-    purpose: str = "number",
-    collection: str | None = None,
-    assume_mechanism: bool = False,
-    rng: Randomness | None = None,
-) -> Release:
-    """Release several statistics of one number from a table of trusted values and local reports.
-
-    Trusted people: what both studies promise together against whoever sees the release, under replacement of one
-    person's data, one record a person. Local people: the guarantee of their one report, against everyone. With
-    `simulate_local` local rows are raw and randomised here, once for all statistics: a trial, and marked as such.
-    """
-    rng = secure() if rng is None else rng
-    columns.must_count("several statistics")
-    simulate_local = simulate_local or drawn_trust(columns.trust)
-    invite = replace(study.invite, question=(columns.value,))
-    first, own = on_reports(study.charges(purpose, collection), trial=simulate_local)
-    trial = rng.simulated or simulate_local
-    opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
-    with spending(ledger, first, own, trial=trial, path=path) as entries, open_rows(path, **opened) as rows:
-        totals = curating.read(
-            rows,
-            columns,
-            invite,
-            local_raw=simulate_local,
-            count_clipped=study.mean is not None and study.mean.count_noise is not None,
-            sum_squares=study.mean is not None and study.mean.squares_noise is not None,
-            assume=assume_mechanism,
-        )
-        heard = any(charge.people == "local" for charge in study.charges(purpose, None))
-        local: LocalSummary | None = totals.local if heard else None
-        binned: BinnedReports | None = None
-        if heard and simulate_local:
-            local, binned = counting.simulate_reports(rows, columns, invite, rng=rng)
-        elif heard and totals.local.people:
-            entries.charge(own, digest=totals.digest)
-            if study.distribution is not None:
-                binned = counting.read_bins(rows, columns, invite, totals.local.people)
-        publication: dict[str, Any] = {
-            "entries": tuple(entries),
-            "simulated_local": totals.simulated_reports,
-            "rows": values_rule(columns.counts_as(invite.bounds.centre)),
-            "rng": rng,
-        }
-
-        def count(places: tuple[float, ...], stated: CountNoise) -> NoisyCounts:
-            return counting.count_between(
-                rows, columns, invite, places, stated, totals.trusted_people, local_raw=simulate_local, rng=rng
-            )
-
-        told = local
-        if study.mean is not None and study.mean.rule.name == "full-lm" and local is not None:
-            # the trusted report too, as they are charged
-            told = local + curating.randomise_trusted(rows, columns, invite, local_raw=simulate_local, rng=rng)
-        told_of = {"trusted": totals.trusted_people, "local": 0 if local is None else local.people}
-        found = publish_number(study, columns.value, told_of, totals, told, binned, count, **publication)
-        found = noted(assuming(found, invite.text if totals.assumed else None), rows.notes)
-        return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns)
-
-
-def publish_number(
-    study: NumberStudy,
-    question: str,
-    people: Mapping[str, int],
-    totals: curating.Totals,
-    local: LocalSummary | None,
-    binned: BinnedReports | None,
-    count: Callable[[tuple[float, ...], CountNoise], NoisyCounts],
-    **publication: Any,
-) -> Release:
-    """Draw the noise of the sum, and of the counts, and state what was promised; `count` adds noise to counts of
-    trusted people, `people` are the trusted and the local."""
-    mean = distribution = None
-    if study.mean is not None:
-        mean = _mean(study.mean, totals, local, publication)
-    if study.distribution is not None:
-        distribution = measured(study.distribution, question, people["trusted"], binned, count, **publication)
-    return _stated(study, question, people, mean, distribution)
 
 
 def steered_number(study: NumberStudy, question: str, distribution: Release) -> Release:
@@ -196,13 +155,3 @@ def _stated(
     if distribution is not None:  # its intervals are among those that hold together only where it was asked for
         found["distribution"] = {**known["distribution"], "joint": study.joint and "distribution" in study.statistics}
     return Release({question: found}, study.level, one_receipt(receipts, once=("local",)))
-
-
-def _mean(study: MeanStudy, totals: curating.Totals, local: LocalSummary | None, publication: dict[str, Any]) -> Any:
-    trusted: TrustedSummary | None = None
-    clipped: int | None = None
-    if totals.trusted_people and study.rule.name not in ("lm-only", "full-lm"):
-        trusted = curating.release_sum(totals, study.sum_noise, study.squares_noise, rng=publication["rng"])
-        if (noise := study.count_noise) is not None:
-            clipped = curating.release_clipped(totals, noise, rng=publication["rng"])
-    return publish_mean(study, trusted, local, trusted_people=totals.trusted_people, clipped=clipped, **publication)

@@ -1,64 +1,44 @@
 """The mean when everyone brings their own epsilon, and some of them trust the curator.
 
-1. Everyone may know: the bounds, and each person's choices (trust, epsilon). The choices are public.
-2. Each local person's device sends a report with the best randomiser for their own epsilon.
-   Where there is a mixer, reports may come through it, in batches; each states its person's epsilon, and nothing else.
-3. The ledger is charged: everybody the same share of their own epsilon.
-4. The spread of the data is learned from the local reports, which costs nothing.
-5. The curator weighs the trusted people by min(epsilon_i, theta) and adds noise that respects every one of them.
-6. The trusted release and all reports are combined by inverse variance.
+Everyone may know the bounds, and each person's choices (trust, epsilon): the choices are public. Each local person's
+device sends a report with the best randomiser for their own epsilon; where there is a mixer, reports may come through
+it, in batches, each beside its person's epsilon and nothing else. Everybody is charged the same share of their own
+epsilon. The spread of the data is learned from the local reports, which costs nothing. The curator weighs the trusted
+people by min(epsilon_i, theta) and adds noise that respects every one of them; the trusted release and all reports are
+combined by inverse variance.
 """
 
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from os import PathLike
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.blend import means as blending
 from hybridp.blend.mean import Blend
-from hybridp.curator import mean as columns_of
-from hybridp.curator import personal as curating
-from hybridp.curator.sources import TableLike, must_be_public, open_rows
-from hybridp.device.mean import randomise_own
 from hybridp.errors import InvalidInput, must
-from hybridp.ledger import SHARES, Charge, Ledger
-from hybridp.protocols.mean import kept, on_reports, spending
+from hybridp.ledger import SHARES, Charge
 from hybridp.protocols.mean_receipt import level_promises, mixed_assumptions, mixed_levels
 from hybridp.protocols.mixed import LevelBatches, read_level_batches
+from hybridp.protocols.task import Task
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.public.mean import SYNONYMS
 from hybridp.public.messages import OWN_EPSILON, ReportsByEpsilon, WeightedSum, own_epsilon_text
 from hybridp.public.personal import PersonalDP, adpm_weights
+from hybridp.public.rounds import Conversation, Crowd, Epsilons, Weighted
 from hybridp.public.shuffling import LevelMixing
-from hybridp.public.trust import drawn_trust, label_column
-from hybridp.randomness import Randomness, secure
+from hybridp.randomness import Randomness
+from hybridp.release import receipt as receipts
 from hybridp.release.answers import GroupEstimate, ShuffledLevels, mean_release, personal_facts
 from hybridp.release.receipt import (
     Protection,
-    assumed_alike,
-    assuming,
-    build_receipt,
-    chosen_blindly,
-    honest_devices,
-    noted,
-    plain,
-    public_choice,
-    values_rule,
 )
 from hybridp.release.release import Release
-
-if TYPE_CHECKING:
-    from hybridp.blend.tally import PersonalTally
 
 __all__ = [
     "ACCOUNTS",
@@ -67,8 +47,6 @@ __all__ = [
     "PersonalStudy",
     "learned_spread",
     "publish_personal_mean",
-    "release_personal_mean",
-    "simulate_reports",
     "trusted_weights",
 ]
 
@@ -82,8 +60,14 @@ MIXED_ACCOUNT = f"shuffled {SHARES}"
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
-class PersonalStudy:
+class OwnInvite(NamedTuple):
+    """What is written beside a report that was made with the person's own epsilon."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class PersonalStudy(Task):
     """What is decided before anybody sends anything. `share` of everybody's own epsilon is spent by this release.
 
     "everyone" counts trusted people, and all others, by their numbers; within each, and in "unified" among all, people
@@ -110,6 +94,35 @@ class PersonalStudy:
         rule = "must be everyone or unified where reports are mixed: the others use trusted people alone"
         must(self.mixing is None or self.uses_reports, "estimator", rule, self.estimator)
 
+    personal = True
+
+    def prepared(self, columns: Any) -> PersonalStudy:
+        columns.must_count("people with their own epsilon")
+        return self
+
+    def named(self, names: tuple[str, ...]) -> OwnInvite:
+        return OwnInvite(own_epsilon_text(self.bounds, names))
+
+    def check_tally(self, tally: Any, names: tuple[str, ...]) -> None:
+        """Any tally of reports by epsilon."""
+
+    def batches(self, mixed: Sequence[Any], columns: Any, epsilon: str | None, *, assume: bool) -> LevelBatches:
+        rule = "must go with the least number of people of one epsilon in a batch (--batch)"
+        must(not mixed or self.mixing is not None, "mixed", rule, "none")
+        return read_level_batches(mixed, columns, str(epsilon), self.bounds, assume=assume)
+
+    def ask(self, crowd: Crowd) -> Conversation:
+        epsilons, people, reports, mixed = yield Epsilons(self.bounds, self.share)
+        spread = learned_spread(self, ReportsByEpsilon.pooled([reports, mixed.reports]))
+        trusted: WeightedSum | None = None
+        if bool((epsilons > 0).any()):
+            trusted = yield Weighted(epsilons, trusted_weights(self, epsilons, people, spread))
+        rows = f"{crowd.rows(self.bounds.centre)}; an epsilon that is missing or no number counts as 0"
+        found = publish_personal_mean(
+            self, trusted, epsilons, people, reports, spread, mixed=mixed, rows=rows, **crowd.made()
+        )
+        return found.named(crowd.names[0])
+
     @property
     def uses_reports(self) -> bool:
         return self.estimator in ("everyone", "unified")
@@ -129,116 +142,6 @@ class PersonalStudy:
         if self.mixing is not None:  # whatever mixer and curator do, no more than this
             reports.append(Charge(MIXED_ACCOUNT, PureDP(1.0), "own report, mixed", purpose, collection=collection))
         return [trusted, *reports]
-
-
-def release_personal_mean(
-    path: TableLike,
-    study: PersonalStudy,
-    columns: columns_of.Columns,
-    epsilon_column: str,
-    *,
-    table: str | None = None,
-    simulate_local: bool = False,
-    ledger: Ledger | None = None,
-    purpose: str = "mean",
-    collection: str | None = None,
-    tally: PersonalTally | None = None,
-    mixed: Sequence[TableLike] = (),
-    assume_mechanism: bool = False,
-    rng: Randomness | None = None,
-) -> Release:
-    """Release the mean of a table whose column `epsilon_column` holds each person's own epsilon.
-
-    Guarantee: person i's epsilon (times the share), under replacement of that person's data: against the curator for
-    local people, against whoever sees the release for trusted ones. All but `everyone` and
-    `unified` use trusted people only. With
-    `simulate_local` local rows are raw and are randomised here: a trial, and marked as such. A
-    `tally` stands in for the local rows: the table then holds trusted people only. Reports and their charge: as in
-    `release_mean`. `mixed` lists the batches that a mixer handed on, of a study with `mixing`: tables of reports, each
-    beside its person's epsilon, in a column of the same name.
-    """
-    rng = secure() if rng is None else rng
-    columns.must_count("people with their own epsilon")
-    must_be_public(path, "epsilon-column", epsilon_column)
-    simulate_local = simulate_local or drawn_trust(columns.trust)
-    text = own_epsilon_text(study.bounds, (columns.value,))
-    if tally is not None:
-        must(not simulate_local, "simulate_local", "must not join a tally", simulate_local)
-        # The tally's digest is that of local reports: batches charged under it would be free from then on.
-        must(not mixed, "mixed", "must go without a tally", f"{len(mixed)} batches beside one")
-        collection = tally.origin.stands_in(text, collection)
-    digest = None if tally is None else tally.origin.digest(tally.to_dict())
-    rule = "must go with the least number of people of one epsilon in a batch (--batch)"
-    must(not mixed or study.mixing is not None, "mixed", rule, "none")
-    charges = [c for c in study.charges(purpose, collection) if mixed or c.people != MIXED_ACCOUNT]
-    first, own = on_reports(charges, trial=simulate_local, digest=digest)
-    batches = read_level_batches(mixed, columns, epsilon_column, study.bounds, assume=assume_mechanism)
-    trust = columns.trust
-    notes: tuple[str, ...] = ()
-    with ExitStack() as stack:
-        entries = stack.enter_context(spending(ledger, first, own, trial=rng.simulated or simulate_local, path=path))
-        if simulate_local:
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="hybridp-"))
-            path, raw = Path(folder, "trial.parquet"), path
-            notes = simulate_reports(raw, columns, epsilon_column, study.bounds, path, table=table, rng=rng)
-            table = None
-            if drawn_trust(columns.trust):  # the copy holds who was drawn
-                trust = label_column(columns.trust)
-        rows = stack.enter_context(open_rows(path, table=table, trust=trust))
-        notes = notes or rows.notes
-        totals, sent = curating.read(
-            rows, replace(columns, trust=trust), epsilon_column, study.bounds, assume=assume_mechanism
-        )
-        told = ((ACCOUNTS["local"], totals.local_people, sent.digest),
-                (MIXED_ACCOUNT, batches.reports.people, batches.digest))  # fmt: skip
-        for account, reporting, named in told:
-            if reporting.any():
-                entries.charge([charge for charge in own if charge.people == account], digest=named)
-        simulated = sent.simulated or batches.simulated
-        reports = ReportsByEpsilon(
-            totals.local_epsilons, totals.local_people, totals.report_sums, totals.report_square_sums
-        )
-        if tally is not None:
-            tally.origin.stands_in(tally.origin.mechanism, collection, local_rows=reports.count)
-            reports, simulated = tally.summary(), tally.origin.simulated
-        spread = learned_spread(study, ReportsByEpsilon.pooled([reports, batches.reports]))
-        epsilons = totals.trusted_epsilons * study.share
-        trusted: WeightedSum | None = None
-        if bool((epsilons > 0).any()):
-            weights = trusted_weights(study, epsilons, totals.trusted_people, spread)
-            trusted = curating.release_weighted_sum(
-                epsilons, totals.trusted_people, totals.trusted_level_sums, weights, rng=rng
-            )
-        missing = columns.counts_as(study.bounds.centre)
-        found = publish_personal_mean(
-            study, trusted, epsilons, totals.trusted_people, reports, spread, tuple(entries), simulated, rng,
-            mixed=batches, rows=f"{values_rule(missing)}; an epsilon that is missing or no number counts as 0",
-        )  # fmt: skip
-        found = assuming(found.named(columns.value), text if sent.assumed else None, batches.assumed)
-        read = {**plain(columns), "epsilon": epsilon_column}
-        found = noted(found, notes)
-        return kept(found, ledger, entries, purpose=purpose, study=study, columns=read)
-
-
-def simulate_reports(
-    path: TableLike,
-    columns: columns_of.Columns,
-    epsilon_column: str,
-    bounds: Bounds,
-    out: str | PathLike[str],
-    *,
-    table: str | None = None,
-    rng: Randomness,
-) -> tuple[str, ...]:
-    """For a trial only: write the reports that local people's devices would send, from raw rows, marked SIMULATED.
-
-    Gives what is to be said of the rows.
-    """
-    with open_rows(path, table=table, trust=columns.trust, person=columns.person, rng=rng) as rows:
-        curating.simulate_reports(
-            rows, columns, epsilon_column, bounds, lambda x, e: randomise_own(x, e, bounds, rng=rng), out
-        )
-        return rows.notes
 
 
 def learned_spread(study: PersonalStudy, reports: ReportsByEpsilon) -> blending.Spread:
@@ -268,19 +171,17 @@ def publish_personal_mean(
     people: NDArray[np.int64],
     reports: ReportsByEpsilon,
     spread: blending.Spread,
-    entries: tuple[int, ...],
-    simulated: bool,
-    rng: Randomness,
     *,
+    entries: tuple[int, ...],
+    simulated_local: bool,
+    rng: Randomness,
     mixed: LevelBatches | None = None,
     rows: str = "",
 ) -> Release:
     """Blend the noisy weighted sum (of people at `epsilons`) with the reports: post-processing, nothing is drawn.
 
-    Those that were `mixed` count as any other of their epsilon, by their variance.
-
-    `entries` are the ledger's; `simulated` says that a program drew the reports, `rng` whether it was seeded; `rows` is
-    the public rule by which a table's fields became values.
+    Those that were `mixed` count as any other of their epsilon, by their variance. `rows` is the public rule by which a
+    table's fields became values.
     """
     bounds = study.bounds
     own = reports if study.uses_reports else _nobody()
@@ -323,25 +224,25 @@ def publish_personal_mean(
         ),
         sd_estimate=bounds.half * math.sqrt(spread.used) if spread.learned else None,
         shuffled=shuffled,
-        receipt=build_receipt(
+        receipt=receipts.build_receipt(
             _trusted_protection(trusted, epsilons, people),
             _local_protection(own) if local_people else None,
             mixed=level_promises(shuffled),
             assumes=(
-                public_choice(choice="which epsilon they chose"),
+                receipts.public_choice(choice="which epsilon they chose"),
                 "WARNING: where people's data and their choices go together, the choices tell something by themselves, "
                 "and the weights then bias the mean towards those who ask for less privacy",
-                chosen_blindly(),
-                honest_devices(),
+                receipts.chosen_blindly(),
+                receipts.honest_devices(),
                 *mixed_assumptions(shuffled),
-                assumed_alike(study.estimator),
+                receipts.assumed_alike(study.estimator),
                 "people of one group who chose different epsilons are taken to be alike, and so are local and shuffled "
                 "ones" * (study.estimator == "everyone"),
                 rows,
             ),
             randomness=rng.label,
             seeded=rng.simulated,
-            simulated_local=simulated,
+            simulated_local=simulated_local,
             entries=entries,
         ),
         **_by_epsilon(trusted, epsilons, people, study.share),

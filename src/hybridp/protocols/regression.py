@@ -27,9 +27,8 @@ from hybridp.curator.vector import VectorColumns
 from hybridp.device.regression import answer_question
 from hybridp.errors import InvalidInput, UnusablePublicRows, must
 from hybridp.ledger import Charge, Ledger, together
-from hybridp.protocols.mean import kept, noise_level, on_reports
-from hybridp.protocols.mean_receipt import drawn
-from hybridp.protocols.paying import paid_rows
+from hybridp.protocols.mean_receipt import drawn, noise_level
+from hybridp.protocols.paying import kept, on_reports, paid_rows
 from hybridp.public.budgets import ApproxDP, PureDP, promised, split_off
 from hybridp.public.errorlaw import holm
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace

@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from hybridp.errors import InvalidInput, must
 from hybridp.protocols.estimating import randomness_of, stated_bounds, trusted_rows, warn_of_scalers
-from hybridp.protocols.mean import warned
+from hybridp.protocols.paying import warned
 from hybridp.protocols.regression import RegressionStudy, release_people
 from hybridp.public.budgets import promised
 from hybridp.public.vector import VectorBounds

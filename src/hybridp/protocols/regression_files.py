@@ -19,8 +19,7 @@ from hybridp.curator.vector import VectorColumns
 from hybridp.device import files as device
 from hybridp.errors import InvalidInput, NotShown, must
 from hybridp.ledger import Charge, Ledger
-from hybridp.protocols.mean import kept, spending
-from hybridp.protocols.paying import ASKED_BEFORE, must_have_paid, paid_rows
+from hybridp.protocols.paying import ASKED_BEFORE, kept, must_have_paid, paid_rows, spending
 from hybridp.protocols.regression import (
     RegressionStudy,
     enough_people,

@@ -1,11 +1,8 @@
 """Shares of people by option, from a collection of rows to a published release.
 
-1. Everyone may know: the options (or the edges of bins), the report, the trusted group's noise.
-2. Each local person's device sends one report about their option (`hybridp.device.shares`).
-3. The ledger is charged, before any row is read.
-4. The curator counts both groups and adds noise to the trusted counts.
-5. The blend weighs the groups option by option. No further privacy is spent.
-6. The release states the shares, their intervals and the receipt.
+Everyone may know the options (or the edges of bins), the report and the trusted group's noise. Each local person's
+device sends one report about their option; of trusted people the counts leave the curator, with noise. The blend weighs
+the groups option by option.
 """
 
 from __future__ import annotations
@@ -18,20 +15,17 @@ from typing import Any
 import numpy as np
 
 from hybridp.blend.shares import SHARE_ESTIMATORS, ShareBlend, ShareEstimator, Told, blend_shares, to_simplex
-from hybridp.curator import shares as curating
-from hybridp.curator.mean import Columns, cannot_exclude
-from hybridp.curator.sources import TableLike, open_rows
-from hybridp.device.shares import simulated_reports
 from hybridp.errors import must
-from hybridp.ledger import Charge, Ledger
+from hybridp.ledger import Charge
 from hybridp.protocols import mean_receipt as protections
 from hybridp.protocols.mean_receipt import MixedReports, drawn, noise_level
-from hybridp.protocols.mixed import read_batches
-from hybridp.protocols.paying import kept, on_reports, spending
+from hybridp.protocols.task import Task
 from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.groups import Grouping
 from hybridp.public.mean import SYNONYMS
 from hybridp.public.oracles import share_oracle
 from hybridp.public.queries import MISSING, Feature
+from hybridp.public.rounds import Answer, Conversation, Crowd, Options
 from hybridp.public.shares import (
     CountNoise,
     NoiseName,
@@ -42,25 +36,16 @@ from hybridp.public.shares import (
     mixed_oracle,
 )
 from hybridp.public.shuffling import Mixing
-from hybridp.public.trust import drawn_trust
-from hybridp.randomness import Randomness, secure
+from hybridp.randomness import Randomness
+from hybridp.release import receipt as receipts
 from hybridp.release.answers import GroupEstimate, Shuffled, several_release
-from hybridp.release.answers import as_count as counted_as
 from hybridp.release.facts import clipped_share
 from hybridp.release.receipt import (
     Protection,
-    assumed_alike,
-    assuming,
-    build_receipt,
-    choice_unprotected,
-    chosen_blindly,
-    honest_devices,
-    noted,
-    public_choice,
 )
 from hybridp.release.release import Release
 
-__all__ = ["ShareStudy", "bins", "choice", "counted", "field_rule", "publish_shares", "release_shares"]
+__all__ = ["ShareStudy", "bins", "choice", "field_rule", "publish_shares"]
 
 Guarantee = PureDP | ApproxDP
 
@@ -104,7 +89,7 @@ def _stated(
 
 
 @dataclass(frozen=True)
-class ShareStudy:
+class ShareStudy(Task):
     """Everything that is decided, and public, before anybody sends anything.
 
     `question` names the column and its options, or the edges of its bins (`Feature.binned`). `guarantee` is what every
@@ -133,6 +118,47 @@ class ShareStudy:
         known = ", ".join(SHARE_ESTIMATORS)
         must(self.estimator in SHARE_ESTIMATORS, "estimator", f"must be one of {known}", self.estimator)
         self.charges("", None)  # a promise that no mechanism can keep is refused here, before a ledger is made for it
+
+    @property
+    def called(self) -> str:  # type: ignore[override]
+        return "histogram" if self.question.edges else "shares"
+
+    @property
+    def options(self) -> tuple[str, ...]:  # type: ignore[override]
+        return self.question.values
+
+    @property
+    def absent(self) -> str | bool | None:
+        """What is declared of a missing field, if anything."""
+        return self.question.absent or self.question.missing or None
+
+    def purpose(self, names: tuple[str, ...], by: Grouping | None) -> str:
+        return "shares" if by is None else super().purpose(names, by)
+
+    def prepared(self, columns: Any) -> ShareStudy:
+        same = self.question.name == columns.value
+        must(same, "value", f"must be the question's column `{self.question.name}`", columns.value)
+        return self
+
+    def prepared_for(self, by: Grouping, columns: Any) -> ShareStudy:
+        rule = "must be an option for an answer by group: nobody can be left out of it yet"
+        must(not self.question.excludes, "missing", rule, "exclude")
+        by.must_differ(columns.value)
+        return self
+
+    def of_group(self, groups: int, *, joint: bool) -> ShareStudy:
+        """The study of one group: joint intervals share what may go wrong."""
+        return replace(self, level=1 - (1 - self.level) / groups, joint=True) if joint else self
+
+    def blended(self, got: Answer) -> ShareBlend:
+        """What the groups said, blended."""
+        return blend_shares(got.trusted, got.local, self.estimator)
+
+    def ask(self, crowd: Crowd) -> Conversation:
+        noise = None if self.estimator == "lm-only" else self.count_noise
+        got = yield Options(self.invite, noise, heard=self.estimator != "tcm-only")
+        told = {"trusted_people": got.trusted_people, "mixed": got.mixed}
+        return publish_shares(self, got.trusted, got.local, **told, **crowd.made())
 
     @property
     def invite(self) -> ShareInvite:
@@ -164,78 +190,6 @@ class ShareStudy:
         told = drawn(noise.mechanism) if kind == "gaussian" or noise.draws == 1 else None
         trusted = Charge("trusted", noise.mechanism.guarantee, f"{kind} noise on the counts", purpose, noise=told)
         return [trusted] if self.estimator == "tcm-only" or self.question.excludes else [trusted, *reports]
-
-
-def release_shares(
-    path: TableLike,
-    study: ShareStudy,
-    columns: Columns,
-    *,
-    table: str | None = None,
-    simulate_local: bool = False,
-    ledger: Ledger | None = None,
-    purpose: str = "shares",
-    collection: str | None = None,
-    mixed: Sequence[TableLike] = (),
-    assume_mechanism: bool = False,
-    as_count: bool = False,
-    rng: Randomness | None = None,
-) -> Release:
-    """Release the shares of people by option, from a table of trusted options and local reports.
-
-    Trusted people: the study's guarantee against whoever sees the release, under replacement of one person's data, one
-    record a person. Local people: the guarantee of their own report, against everyone. With `simulate_local` local rows
-    are raw and randomised here: a trial, and marked as such. Reports and their charge: as in `release_mean`, and so are
-    the batches of a mixer, `mixed`. With `as_count` the release tells how many people have the first of two
-    options.
-    """
-    rng = secure() if rng is None else rng
-    simulate_local = simulate_local or drawn_trust(columns.trust)
-    must(not as_count or study.question.size == 2, "as_count", "must go with two options", study.question.size)
-    same = study.question.name == columns.value
-    must(same, "value", f"must be the question's column `{study.question.name}`", columns.value)
-    invite = study.invite
-    charges = [c for c in study.charges(purpose, collection) if mixed or c.people != "shuffled"]
-    first, own = on_reports(charges, trial=simulate_local)
-    trial = rng.simulated or simulate_local
-    opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
-    batches = read_batches(mixed, study.mixed_invite, columns, study.mixing, assume=assume_mechanism)
-    with spending(ledger, first, own, trial=trial, path=path) as entries, open_rows(path, **opened) as rows:
-        raw = curating.read(rows, columns, invite, local_raw=simulate_local, assume=assume_mechanism)
-        sent = 0 if raw.local is None else raw.local.people
-        held = 0 if raw.local_raw is None else int(raw.local_raw.sum())
-        if study.question.excludes and study.estimator != "tcm-only" and (sent or held or mixed):
-            raise cannot_exclude()
-        for group, people, named in (("local", sent, raw.digest), ("shuffled", *batches.found)):
-            if people:
-                entries.charge([charge for charge in own if charge.people == group], digest=named)
-        trusted, local = counted(raw, study, rng=rng)
-        found = publish_shares(
-            study,
-            trusted,
-            local,
-            trusted_people=raw.trusted_people,
-            mixed=None if study.estimator == "tcm-only" else batches.reports,
-            entries=tuple(entries),
-            simulated_local=raw.simulated_reports or batches.simulated,
-            rng=rng,
-        )
-        found = assuming(found, invite.text if raw.assumed else None, batches.assumed)
-        found = noted(counted_as(found) if as_count else found, rows.notes)
-        return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns)
-
-
-def counted(
-    raw: curating.RawCounts, study: ShareStudy, *, rng: Randomness
-) -> tuple[NoisyCounts | None, ShareReports | None]:
-    """What leaves the curator: the trusted counts with their noise, and how many reports support each option."""
-    local = raw.local
-    if raw.local_raw is not None and study.estimator != "tcm-only":
-        local = simulated_reports(raw.local_raw, study.invite, rng=rng)
-    trusted: NoisyCounts | None = None
-    if raw.trusted_people and study.estimator != "lm-only":
-        trusted = replace(curating.release_counts(raw, study.count_noise, rng=rng), left_out=study.question.excludes)
-    return trusted, None if study.estimator == "tcm-only" else local
 
 
 def publish_shares(
@@ -296,18 +250,18 @@ def publish_shares(
         if held is None
         else {"plain": held.plain.tolist(), "most": held.most.tolist(), "reach": held.reach},
         **more,
-        receipt=build_receipt(
+        receipt=receipts.build_receipt(
             _trusted_protection(trusted),
             _local_protection(study) if local is not None and local.people else None,
             mixed=protections.mixed_promises(shuffled),
             assumes=(
-                public_choice(),
-                choice_unprotected(),
-                chosen_blindly("the options, or the edges of bins,"),
-                honest_devices("a local share"),
+                receipts.public_choice(),
+                receipts.choice_unprotected(),
+                receipts.chosen_blindly("the options, or the edges of bins,"),
+                receipts.honest_devices("a local share"),
                 *protections.mixed_assumptions(shuffled),
                 field_rule(question),
-                assumed_alike(study.estimator),
+                receipts.assumed_alike(study.estimator),
                 "" if default is None else default.words("hybrid", "a trusted share", "at equal shares", default.reach),
             ),
             randomness=rng.label,

@@ -14,7 +14,7 @@ from hybridp.curator.sources import TableLike, open_rows
 from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Charge, Ledger
 from hybridp.protocols import asked
-from hybridp.protocols.mean import MeanStudy, read_totals
+from hybridp.protocols.mean import MeanStudy
 from hybridp.protocols.paying import ASKED_BEFORE, kept, must_have_paid, paid_rows, spending
 from hybridp.protocols.steered import Draft
 from hybridp.protocols.steered_mean import (
@@ -77,7 +77,7 @@ def release_steered(
         invite = replace(study.invite, question=(columns.value,))
         how: dict[str, Any] = {"local_raw": True}
 
-        rules = cache(lambda: read_totals(rows, study, columns, invite, assume=False, **how))
+        rules = cache(lambda: curating.read(rows, columns, invite, **how))
 
         def count(places: tuple[float, ...], stated: CountNoise) -> NoisyCounts:
             rules()  # on people and their labels: who counts takes them as kept
@@ -86,7 +86,7 @@ def release_steered(
         source = Source(
             count,
             lambda: curating.table_levels(rows, columns, invite, **how),
-            lambda own: read_totals(rows, own, columns, invite, assume=False, **how),
+            lambda own: curating.read(rows, columns, invite, sum_squares=own.squares_noise is not None, **how),
             entries.charge,
         )
         said = trusted_say(study, columns.value, counted.trusted, local, source, purpose=purpose, rng=rng)

@@ -24,21 +24,13 @@ from hybridp.curator.synth_groups import read_groups
 from hybridp.errors import InvalidInput, NotShown, UnusablePublicRows, must
 from hybridp.ledger import Charge, Ledger, Shared, together
 from hybridp.protocols import asked, heavy_files, kmeans_files, regression_files
-from hybridp.protocols.distribution import release_distribution
-from hybridp.protocols.groups import release_groups
-from hybridp.protocols.joint import release_joint
-from hybridp.protocols.mean import kept, on_reports, release_mean, spending
-from hybridp.protocols.number import release_number, steered_number
-from hybridp.protocols.paying import answered_after, must_have_paid
-from hybridp.protocols.personal import release_personal_mean
+from hybridp.protocols.driver import release
+from hybridp.protocols.paying import answered_after, kept, must_have_paid, on_reports, spending
 from hybridp.protocols.regression import release_regression
-from hybridp.protocols.shares import release_shares
 from hybridp.protocols.steered_mean_files import steered_way
 from hybridp.protocols.synth import fit_file
 from hybridp.protocols.synth_mixed import charge_for_reports, fit_groups
 from hybridp.protocols.tally import tally_for
-from hybridp.protocols.ticks import TickStudy, release_ticks
-from hybridp.protocols.vector import release_vector_mean
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.study import (
     ANSWERED,
@@ -294,16 +286,8 @@ def _way(study: Declaration, i: int, data: Any, trust: Any, files: Files, run: M
     match question:
         case Number() if question.form == "steered":
             return _Way(*steered_way(study, i, data, trust, _answered(question, files), run))
-        case Number() if study.promise.personal:
-            return _personal(study, i, data, trust, run)
-        case Number() | Choice() if question.by is not None:
-            return _by_group(study, i, data, trust, run)
-        case Number():
-            return _number(study, i, data, trust, run)
-        case Choice() | Count():
-            return _choice(study, i, data, trust, run)
-        case Vector():
-            return _vector(study, i, data, trust, run)
+        case Number() | Choice() | Count() | Vector():
+            return _table_answers(study, i, data, trust, run)
         case Records():
             return _records(study, i, data, trust, files, run)
         case Points():
@@ -324,67 +308,18 @@ def _parted(charges: list[Charge], run: Mapping[str, Any]) -> tuple[list[Charge]
     return on_reports(charges, trial=run["simulate_local"])
 
 
-def _number(study: Declaration, i: int, data: Any, trust: Any, run: Mapping[str, Any]) -> _Way:
-    columns, purpose = asked.number_columns(study, i, trust), study.questions[i].name
-    if study.questions[i].statistics != ("mean",):  # type: ignore[attr-defined]
-        several = asked.number_study(study, i)
-        counted = several.distribution
-
-        def answer(shared: Shared) -> Release:
-            told = {"ledger": shared, "purpose": purpose, **run}
-            if several.mean is not None or counted is None:
-                return release_number(data, several, columns, **told)
-            return steered_number(several, columns.value, release_distribution(data, counted, columns, **told))
-
-        return _Way(*_parted(several.charges(purpose, None), run), answer)
-    own = replace(asked.mean_study(study, i), excluding=columns.missing == "exclude")
-    return _plain(release_mean, own, study, i, data, columns, run)
-
-
-def _plain(
-    release: Callable[..., Any], own: Any, study: Declaration, i: int, data: Any, columns: Any, run: Mapping[str, Any],
-    *more: Any, **told: Any,
-) -> _Way:  # fmt: skip
-    """A question that one release answers, by its own study and columns, and what `more` it is told."""
-    purpose = study.questions[i].name
+def _table_answers(study: Declaration, i: int, data: Any, trust: Any, run: Mapping[str, Any]) -> _Way:
+    """A question that the table alone answers."""
+    question, task, columns = study.questions[i], asked.task_of(study, i), asked.columns_of(study, i, trust)
+    groups = asked.grouping(study, i)
+    by = None if groups is None or groups.private else groups
+    own = task.prepared(columns) if by is None else task.prepared(columns).prepared_for(by, columns)
+    told: dict[str, Any] = {"purpose": question.name, "epsilon": study.promise.epsilon_column}
+    told["as_count"] = isinstance(question, Count)
     return _Way(
-        *_parted(own.charges(purpose, None), run),
-        lambda shared: release(data, own, columns, *more, ledger=shared, purpose=purpose, **told, **run),
+        *_parted(own.charges(question.name, None), run),
+        lambda shared: release(data, task, columns, by, ledger=shared, **told, **run),
     )
-
-
-def _by_group(study: Declaration, i: int, data: Any, trust: Any, run: Mapping[str, Any]) -> _Way:
-    number, groups = isinstance(study.questions[i], Number), asked.grouping(study, i)
-    columns = asked.number_columns(study, i, trust) if number else asked.share_columns(study, i, trust)
-    assert groups is not None
-    if groups.private:
-        return _plain(release_joint, asked.joint_study(study, i), study, i, data, columns, run)
-    own: Any = asked.mean_study(study, i) if number else asked.share_study(study, i)
-    return _plain(release_groups, own, study, i, data, columns, run, groups)
-
-
-def _personal(study: Declaration, i: int, data: Any, trust: Any, run: Mapping[str, Any]) -> _Way:
-    own, columns = asked.personal_study(study, i), asked.number_columns(study, i, trust)
-    purpose, epsilon = study.questions[i].name, study.promise.epsilon_column
-    if epsilon is None:
-        raise InvalidInput("`promise.epsilon_column` must name the column of everyone's own epsilon. Got nothing.")
-    return _Way(
-        *_parted(own.charges(purpose), run),
-        lambda shared: release_personal_mean(data, own, columns, epsilon, ledger=shared, purpose=purpose, **run),
-    )
-
-
-def _choice(study: Declaration, i: int, data: Any, trust: Any, run: Mapping[str, Any]) -> _Way:
-    own, columns = asked.choice_study(study, i), asked.share_columns(study, i, trust)
-    if isinstance(own, TickStudy):
-        return _plain(release_ticks, own, study, i, data, columns, run)
-    counted = isinstance(study.questions[i], Count)
-    return _plain(release_shares, own, study, i, data, columns, run, as_count=counted)
-
-
-def _vector(study: Declaration, i: int, data: Any, trust: Any, run: Mapping[str, Any]) -> _Way:
-    columns = asked.vector_columns(study, i, trust)
-    return _plain(release_vector_mean, asked.vector_study(study, i), study, i, data, columns, run)
 
 
 def _records(study: Declaration, i: int, data: Any, trust: Any, files: Files, run: Mapping[str, Any]) -> _Way:

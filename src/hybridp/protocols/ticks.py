@@ -1,7 +1,7 @@
 """Several of several options, from a collection of rows to a published release: shares of people by option.
 
 The steps are those of `hybridp.protocols.shares`. Every option is a yes or no of its own: of all trusted people, with
-noise for all options together, and of the local people whose device drew it (`hybridp.public.shares`).
+noise for all options together, and of the local people whose device drew it (`hybridp.public.ticks`).
 """
 
 from __future__ import annotations
@@ -12,41 +12,31 @@ from typing import Any
 import numpy as np
 
 from hybridp.blend.shares import ShareBlend, ShareEstimator, blend_shares
-from hybridp.curator import ticks as curating
-from hybridp.curator.mean import Columns
-from hybridp.curator.sources import TableLike, open_rows
-from hybridp.device.ticks import simulated_ticks
 from hybridp.errors import InvalidInput, must
-from hybridp.ledger import Charge, Ledger
-from hybridp.protocols.mean import kept, noise_level, on_reports, spending
+from hybridp.ledger import Charge
+from hybridp.protocols.mean_receipt import noise_level
+from hybridp.protocols.task import Task
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.errorlaw import holm
 from hybridp.public.mean import SYNONYMS
 from hybridp.public.queries import SEPARATOR, Feature
+from hybridp.public.rounds import Conversation, Crowd, Ticks
 from hybridp.public.shares import CountNoise, NoisyCounts, TickInvite, TickReports, tick_invite, tick_noise
-from hybridp.public.trust import drawn_trust
-from hybridp.randomness import Randomness, secure
+from hybridp.randomness import Randomness
+from hybridp.release import receipt as receipts
 from hybridp.release.answers import GroupEstimate, several_release
 from hybridp.release.receipt import (
     Protection,
-    assumed_alike,
-    assuming,
-    build_receipt,
-    choice_unprotected,
-    chosen_blindly,
-    honest_devices,
-    noted,
-    public_choice,
 )
 from hybridp.release.release import Release
 
-__all__ = ["TickStudy", "publish_ticks", "release_ticks"]
+__all__ = ["TickStudy", "publish_ticks"]
 
 Guarantee = PureDP | ApproxDP
 
 
 @dataclass(frozen=True)
-class TickStudy:
+class TickStudy(Task):
     """Everything that is decided, and public, before anybody sends anything.
 
     `question` names the column and its options, of which a person may tick up to `question.most`. With `joint`
@@ -73,6 +63,13 @@ class TickStudy:
     def most(self) -> int:
         return self.question.most
 
+    called = "shares"
+
+    def ask(self, crowd: Crowd) -> Conversation:
+        noise = None if self.estimator == "lm-only" else self.noise
+        got = yield Ticks(self.invite, noise, heard=self.estimator != "tcm-only")
+        return publish_ticks(self, got.trusted, got.local, trusted_people=got.trusted_people, **crowd.made())
+
     @property
     def invite(self) -> TickInvite:
         """What goes to every device."""
@@ -93,60 +90,14 @@ class TickStudy:
         return [trusted] if self.estimator == "tcm-only" else [trusted, own]
 
 
-def release_ticks(
-    path: TableLike,
-    study: TickStudy,
-    columns: Columns,
-    *,
-    table: str | None = None,
-    simulate_local: bool = False,
-    ledger: Ledger | None = None,
-    purpose: str = "shares",
-    collection: str | None = None,
-    assume_mechanism: bool = False,
-    rng: Randomness | None = None,
-) -> Release:
-    """Release the share of people who ticked each option, from a table of trusted ticks and local reports.
-
-    Trusted people: the study's guarantee against whoever sees the release, under replacement of one person's data, one
-    record a person. Local people: the guarantee of their own report, against everyone. With `simulate_local` local rows
-    are raw and randomised here: a trial, and marked as such. Reports and their charge: as in `release_mean`.
-    """
-    rng = secure() if rng is None else rng
-    simulate_local = simulate_local or drawn_trust(columns.trust)
-    invite = study.invite
-    first, own = on_reports(study.charges(purpose, collection), trial=simulate_local)
-    trial = rng.simulated or simulate_local
-    opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
-    with spending(ledger, first, own, trial=trial, path=path) as entries, open_rows(path, **opened) as rows:
-        raw = curating.read(rows, columns, invite, local_raw=simulate_local, assume=assume_mechanism)
-        local = raw.local
-        if local.people:
-            entries.charge(own, digest=raw.digest)
-        if raw.local_sets is not None and study.estimator != "tcm-only":
-            local = simulated_ticks(raw.local_sets, invite, rng=rng)
-        trusted: list[NoisyCounts] | None = None
-        if raw.trusted_people and study.estimator != "lm-only":
-            trusted = curating.release_ticks(raw, study.noise, rng=rng)
-        found = publish_ticks(
-            study,
-            trusted,
-            None if study.estimator == "tcm-only" or not local.people else local,
-            raw,
-            entries=tuple(entries),
-            rng=rng,
-        )
-        found = noted(assuming(found, invite.text if raw.assumed else None), rows.notes)
-        return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns)
-
-
 def publish_ticks(
     study: TickStudy,
     trusted: list[NoisyCounts] | None,
     local: TickReports | None,
-    raw: curating.RawTicks,
     *,
-    entries: tuple[int, ...],
+    trusted_people: int,
+    entries: tuple[int, ...] = (),
+    simulated_local: bool = False,
     rng: Randomness,
 ) -> Release:
     """Blend option by option and state what was promised. Post-processing: no rows, no noise."""
@@ -177,7 +128,7 @@ def publish_ticks(
     raised = [part.p_values() for part in parts]
     p_values = None if any(p is None for p in raised) else holm([p[0] / 2 for p in raised if p is not None])
     gaps = [part.gap_widths(each) for part in parts]
-    mine, others = group("trusted", raw.trusted_people), group("local", 0 if local is None else local.people)
+    mine, others = group("trusted", trusted_people), group("local", 0 if local is None else local.people)
     apart = None
     if isinstance(mine.estimate, list) and isinstance(others.estimate, list):
         apart = [a - b for a, b in zip(mine.estimate, others.estimate, strict=True)]
@@ -201,24 +152,24 @@ def publish_ticks(
         estimator=study.estimator,
         weight=list(_first([part.weights for part in parts])),
         anchor=None,
-        receipt=build_receipt(
+        receipt=receipts.build_receipt(
             None if trusted is None else _trusted_protection(study),
             None if local is None else Protection(
                 study.invite.promise, "yes or no to one drawn option, by randomised response on their own device",
                 "no amplification is claimed",
             ),
             assumes=(
-                public_choice(),
-                choice_unprotected(),
-                chosen_blindly("the options, and how many a person may tick,"),
-                honest_devices("a local share"),
-                assumed_alike(study.estimator),
+                receipts.public_choice(),
+                receipts.choice_unprotected(),
+                receipts.chosen_blindly("the options, and how many a person may tick,"),
+                receipts.honest_devices("a local share"),
+                receipts.assumed_alike(study.estimator),
                 f"a field lists options separated by `{SEPARATOR}`; what is not among them is left out, and of more "
                 f"than {study.most} the first ones count, in the order of the options",
             ),
             randomness=rng.label,
             seeded=rng.simulated,
-            simulated_local=raw.simulated_reports,
+            simulated_local=simulated_local,
             entries=entries,
         ),
     )  # fmt: skip

@@ -1,13 +1,8 @@
 """The hybrid vector mean, from a collection of rows to a published release.
 
-1. Everyone may know: the box, the clipping norm, the kind of report (chosen here, from public numbers alone), the
-   trusted group's noise, the rule for the weights.
-2. Each local person's device sends one report about the whole vector (`hybridp.device.mean`).
-3. The ledger is charged, before any value is read. Where it is left open whether reports are held to the trusted means,
-   the groups' sizes are counted first, which are public and decide it.
-4. The curator adds up both groups in one scan and adds noise to each coordinate of the trusted sum.
-5. The blend chooses a weight for each coordinate and combines. No further privacy is spent.
-6. The release states the estimates, their intervals and the receipt.
+Everyone may know the box, the clipping norm, the kind of report (chosen here, from public numbers alone), the trusted
+group's noise, and the rule for the weights. Each local person's device sends one report about the whole vector; of
+trusted people the sums leave the curator, each with noise. The blend chooses a weight for each coordinate.
 """
 
 from __future__ import annotations
@@ -18,56 +13,43 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from hybridp.blend.mean import Rule, pooled_shares
 from hybridp.blend.means import VectorBlend, blend_vectors
-from hybridp.curator import vector as curating
 from hybridp.curator.sources import TableLike
+from hybridp.curator.vector import VectorColumns
 from hybridp.device.files import write_vector_reports
-from hybridp.device.mean import reach_reports
 from hybridp.errors import InvalidInput, must
-from hybridp.ledger import Charge, Ledger
+from hybridp.ledger import Charge
 from hybridp.protocols import mean_receipt as protections
 from hybridp.protocols.mean_receipt import MixedReports, drawn, noise_level
-from hybridp.protocols.mixed import read_batches
-from hybridp.protocols.paying import kept, on_reports, paid_rows, undecided
+from hybridp.protocols.paying import undecided
+from hybridp.protocols.task import Task
 from hybridp.public.anchoring import VECTOR_SPREAD_SHARE, Anchoring, vector_anchoring
 from hybridp.public.budgets import ApproxDP, PureDP, split_off
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, discrete_laplace
+from hybridp.public.rounds import Conversation, Crowd, Vectors
 from hybridp.public.shuffling import Mixing
-from hybridp.public.sums import NOTHING, column_sums
-from hybridp.public.trust import drawn_trust
 from hybridp.public.vector import VectorBounds, VectorInvite, VectorNoiseName, VectorReportSums, VectorSum, vector_noise
 from hybridp.public.vector_randomisers import ScalarReports, VectorLocalName, vector_reports
-from hybridp.randomness import Randomness, secure
+from hybridp.randomness import Randomness
+from hybridp.release import receipt as receipts
 from hybridp.release.answers import GroupEstimate, Shuffled, several_release
 from hybridp.release.receipt import (
     Protection,
-    assumed_alike,
-    assuming,
-    build_receipt,
-    choice_unprotected,
-    chosen_blindly,
-    honest_devices,
-    noted,
-    public_choice,
-    values_rule,
 )
 from hybridp.release.release import Release
 
-if TYPE_CHECKING:
-    from hybridp.blend.tally import VectorTally
-
-__all__ = ["VectorStudy", "publish_vector_mean", "release_vector_mean", "write_reports"]
+__all__ = ["VectorStudy", "publish_vector_mean", "write_reports"]
 
 Guarantee = PureDP | ApproxDP
 
 
 @dataclass(frozen=True)
-class VectorStudy:
+class VectorStudy(Task):
     """Everything that is decided, and public, before anybody sends anything.
 
     `guarantee` is promised to every person, for their whole vector. `rules` holds one rule, or one a coordinate, with
@@ -109,6 +91,29 @@ class VectorStudy:
     @property
     def estimator(self) -> str:
         return self.rules[0].name
+
+    called = "vector mean"
+
+    @property
+    def undecided(self) -> bool:  # type: ignore[override]
+        return self.estimator == "alike"
+
+    def prepared(self, columns: Any) -> VectorStudy:
+        d = self.bounds.dimensions
+        must(len(columns.values) == d, "columns", f"must be as many as the bounds ({d})", len(columns.values))
+        return self
+
+    def named(self, names: tuple[str, ...]) -> VectorInvite:
+        return replace(self.invite, question=names)
+
+    def check_tally(self, tally: Any, names: tuple[str, ...]) -> None:
+        must(tally.columns == names, "tally", "must hold reports on these columns", ", ".join(tally.columns))
+
+    def ask(self, crowd: Crowd) -> Conversation:
+        noise = None if self.estimator == "lm-only" else self.sum_noise
+        got = yield Vectors(self.named(crowd.names), noise, self.squares_noise, heard=self.estimator != "tcm-only")
+        told = {"trusted_people": got.trusted_people, "mixed": got.mixed, "rows": crowd.rows(self.bounds)}
+        return publish_vector_mean(self, crowd.names, got.trusted, got.local, **told, **crowd.made())
 
     def decided(self, trusted: int, local: int, shuffled: int = 0) -> VectorStudy:
         """The same for groups of so many people, before anything is charged or drawn: "alike" has become a rule."""
@@ -197,97 +202,10 @@ class VectorStudy:
         return trusted if self.estimator == "tcm-only" else [*trusted, *reports]
 
 
-def release_vector_mean(
-    path: TableLike,
-    study: VectorStudy,
-    columns: curating.VectorColumns,
-    *,
-    table: str | None = None,
-    simulate_local: bool = False,
-    ledger: Ledger | None = None,
-    purpose: str = "vector mean",
-    collection: str | None = None,
-    tally: VectorTally | None = None,
-    mixed: Sequence[TableLike] = (),
-    assume_mechanism: bool = False,
-    rng: Randomness | None = None,
-) -> Release:
-    """Release the mean vector of a table of trusted values and local reports.
-
-    Trusted people: the study's guarantee against whoever sees the release, under replacement of one person's whole
-    vector, one record a person. Local people: the guarantee of their own report, against everyone. With
-    `simulate_local` local rows are raw and randomised here: a trial, and marked as such. A `tally` stands in for the
-    local rows: the table then holds trusted people only. Reports and their charge: as in `release_mean`, and so are
-    the batches of a mixer, `mixed`.
-    """
-    rng = secure() if rng is None else rng
-    simulate_local = simulate_local or drawn_trust(columns.trust)
-    d = study.bounds.dimensions
-    must(len(columns.values) == d, "columns", f"must be as many as the bounds ({d})", len(columns.values))
-    invite = replace(study.invite, question=columns.values)
-    if tally is not None:
-        must(not simulate_local, "simulate_local", "must not join a tally", simulate_local)
-        must(not mixed, "mixed", "must go without a tally", f"{len(mixed)} batches beside one")
-        must(tally.columns == columns.values, "tally", "must hold reports on these columns", ", ".join(tally.columns))
-        collection = tally.origin.stands_in(invite.text, collection)
-    digest = None if tally is None else tally.origin.digest(tally.to_dict())
-
-    def asked() -> tuple[list[Charge], list[Charge]]:
-        charges = [c for c in study.charges(purpose, collection) if mixed or c.people != "shuffled"]
-        return on_reports(charges, trial=simulate_local, digest=digest)
-
-    first, own = asked()
-    batches = read_batches(mixed, study.mixed_invite, columns, study.mixing, assume=assume_mechanism)
-    trial = rng.simulated or simulate_local
-    opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
-    opened |= {"reads": {"columns": columns.values}, "missing": columns.absent, "undecided": study.estimator == "alike"}
-    with paid_rows(path, first, own, ledger, trial=trial, raw=simulate_local, **opened) as (rows, entries, counted):
-        if counted is not None:
-            told = counted.local if tally is None else tally.people
-            study = study.decided(counted.trusted, told, batches.found[0])
-            first, own = asked()
-            entries.charge(first)
-        how = {"local_raw": simulate_local, "assume": assume_mechanism, "sum_squares": study.squares_noise is not None}
-        totals = curating.read(rows, columns, invite, **how)
-        for group, sent, named in (("local", totals.local.people, totals.digest), ("shuffled", *batches.found)):
-            if sent:
-                entries.charge([charge for charge in own if charge.people == group], digest=named)
-        local = totals.local
-        if simulate_local:
-            people, sums = 0, (NOTHING,) * d
-            for steps in curating.local_steps(rows, columns, invite):
-                more = column_sums(reach_reports(steps, invite, rng=rng))
-                people, sums = people + len(steps), tuple(a + b for a, b in zip(sums, more, strict=True))
-            local = VectorReportSums.of(people, sums, invite.reports)
-        if tally is not None:
-            tally.origin.stands_in(invite.text, collection, local_rows=local.people)
-            local = tally.summary()
-        trusted: VectorSum | None = None
-        if totals.trusted_people and study.estimator != "lm-only":
-            trusted = curating.release_sum(totals, study.sum_noise, study.bounds, study.squares_noise, rng=rng)
-        found = publish_vector_mean(
-            study,
-            columns.values,
-            trusted,
-            None if study.estimator == "tcm-only" else local,
-            trusted_people=totals.trusted_people,
-            mixed=None if study.estimator == "tcm-only" else batches.reports,
-            entries=tuple(entries),
-            simulated_local=totals.simulated_reports
-            or batches.simulated
-            or (tally is not None and tally.origin.simulated),
-            rows=values_rule(columns.counts_as(study.bounds)),
-            rng=rng,
-        )
-        found = assuming(found, invite.text if totals.assumed else None, batches.assumed)
-        found = noted(found, rows.notes)
-        return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns)
-
-
 def write_reports(
     path: TableLike,
     invite: VectorInvite,
-    columns: curating.VectorColumns,
+    columns: VectorColumns,
     out: str | PathLike[str],
     *,
     table: str | None = None,
@@ -376,18 +294,18 @@ def publish_vector_mean(
         estimator=study.estimator,
         weight=[b.weight for b in found.coordinates],
         anchor=anchor,
-        receipt=build_receipt(
+        receipt=receipts.build_receipt(
             _trusted_protection(study, trusted),
             None if local is None or not local.people else _local_protection(study),
             mixed=protections.mixed_promises(shuffled),
             assumes=(
-                public_choice(),
-                choice_unprotected(),
-                chosen_blindly("the bounds, and the norm and radius,"),
-                honest_devices(),
+                receipts.public_choice(),
+                receipts.choice_unprotected(),
+                receipts.chosen_blindly("the bounds, and the norm and radius,"),
+                receipts.honest_devices(),
                 *protections.mixed_assumptions(shuffled),
                 rows,
-                assumed_alike(study.estimator),
+                receipts.assumed_alike(study.estimator),
                 "" if study.default is None else study.default.of_vector(None if anchor is None else anchor["reach"]),
             ),
             randomness=rng.label,

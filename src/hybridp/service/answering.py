@@ -7,74 +7,53 @@ for its places first. The noise is drawn here, before anything is charged; `publ
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.blend.mean import blend
-from hybridp.blend.shares import blend_shares
-from hybridp.curator import distribution as counting
-from hybridp.curator import mean as summing
-from hybridp.curator import shares as share_curator
 from hybridp.curator import synth as table_curator
-from hybridp.curator import ticks as tick_curator
-from hybridp.curator import vector as vector_curator
 from hybridp.curator.sources import Entrusted
-from hybridp.protocols.groups import group_study, heard_of, publish_groups
-from hybridp.protocols.joint import JointStudy, publish_joint
+from hybridp.protocols.groups import ask_groups
+from hybridp.protocols.joint import JointStudy
 from hybridp.protocols.kmeans import KMeansStudy
-from hybridp.protocols.mean import MeanStudy, publish_mean
-from hybridp.protocols.number import NumberStudy, publish_number
+from hybridp.protocols.mean import MeanStudy
+from hybridp.protocols.number import NumberStudy
 from hybridp.protocols.regression import RegressionStudy
 from hybridp.protocols.regression_files import Invitation as Line
 from hybridp.protocols.regression_files import publish_answers
-from hybridp.protocols.shares import ShareStudy, publish_shares
+from hybridp.protocols.shares import ShareStudy
 from hybridp.protocols.study import published
 from hybridp.protocols.synth_mixed import publish_mixed
-from hybridp.protocols.ticks import TickStudy, publish_ticks
-from hybridp.protocols.vector import VectorStudy, publish_vector_mean
+from hybridp.protocols.ticks import TickStudy
+from hybridp.protocols.vector import VectorStudy
 from hybridp.public.budgets import PureDP
-from hybridp.public.distribution import BinnedReports, report_bins
+from hybridp.public.distribution import report_bins
 from hybridp.public.groups import Grouping
 from hybridp.public.kmeans_rounds import MapInvite
-from hybridp.public.messages import LocalSummary
 from hybridp.public.oracles import SubsetSelection
 from hybridp.public.randomisers import Randomiser, best_randomiser
-from hybridp.public.shares import CountNoise, NoisyCounts, ShareInvite, ShareReports, TickReports
+from hybridp.public.rounds import Crowd, drive
+from hybridp.public.shares import ShareInvite, ShareReports
 from hybridp.public.study import Count, Regression
-from hybridp.public.sums import NOTHING, Sums, column_sums, exact_sums
+from hybridp.public.sums import NOTHING, column_sums, exact_sums
 from hybridp.public.synth_reports import MarginalReports
 from hybridp.public.vector import VectorInvite, VectorReportSums
 from hybridp.randomness import Randomness
 from hybridp.release.answers import as_count
 from hybridp.release.release import Release
 from hybridp.service.models import centres
+from hybridp.service.people import Heard, StorePeople
 from hybridp.service.plans import Head, MeanPlan, PersonalPlan, QuestionsPlan, TablePlan
 from hybridp.service.problems import Refused
 from hybridp.service.questions import Asked, Category, unit_reports, unpacked_reports
 from hybridp.service.vectors import unpacked
 
-__all__ = ["Heard", "answered", "column_of", "heard", "randomiser_of", "vector_mean"]
+__all__ = ["answered", "column_of", "conversed", "heard", "randomiser_of"]
 
 Ints = NDArray[np.int64]
-
-
-@dataclass
-class Heard:
-    """What the local reports on one question say: how many, their sums where it is a number, or the columns' where it
-    is several, and their counts.
-
-    Where the answer is told by a public group: how many, and the rest category by category.
-    """
-
-    people: int = 0
-    sums: Sums = NOTHING
-    counts: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    groups: tuple[Heard, ...] = ()
-    columns: tuple[Sums, ...] = ()
 
 
 def heard(plan: QuestionsPlan, chunks: Iterable[Sequence[bytes]], head: Head | None = None) -> list[Heard]:
@@ -170,44 +149,6 @@ class _Column:
         return (rows[:, self.places[:width]] for rows in self.answers.codes(self.width))
 
 
-@dataclass(frozen=True)
-class _Some:
-    """RAW: some people's answers, as they were unsealed: a number is the same 8 bytes as a place."""
-
-    rows: Ints
-
-    def codes(self, width: int = 1) -> Iterator[Ints]:
-        yield self.rows[:, :width]
-
-    def numbers(self, width: int = 1) -> Iterator[NDArray[np.float64]]:
-        yield np.ascontiguousarray(self.rows[:, :width]).view(np.float64)
-
-
-Raw = summing.Totals | share_curator.RawCounts
-
-
-def _raw(study: ShareStudy | MeanStudy, answers: Entrusted) -> Raw:
-    """RAW: what shares or a mean need of these answers; it adds up over people."""
-    if isinstance(study, ShareStudy):
-        return share_curator.read_answers((codes[:, 0] for codes in answers.codes()), study.question.size)
-    return summing.read_answers(answers, study.bounds, LocalSummary.of(NOTHING, study.invite.randomiser))
-
-
-def _together(parts: Sequence[Raw]) -> Raw:
-    """RAW: what is needed of the people in all of these."""
-    first, *rest = parts
-    for part in rest:
-        if isinstance(first, summing.Totals):
-            assert isinstance(part, summing.Totals)
-            first = replace(first, trusted_people=first.trusted_people + part.trusted_people,
-                            trusted_sum=first.trusted_sum + part.trusted_sum,
-                            trusted_squares=first.trusted_squares + part.trusted_squares)  # fmt: skip
-        else:
-            assert isinstance(part, share_curator.RawCounts)
-            first = share_curator.RawCounts(first.trusted_people + part.trusted_people, first.trusted + part.trusted)
-    return first
-
-
 def column_of(plan: QuestionsPlan, one: Asked, answers: Entrusted) -> _Column:
     """RAW: the answers to one question, and to the groups by which it is told."""
     ends = accumulate(own.cells for own in plan.entrusted)
@@ -267,23 +208,8 @@ def _tabled(
 
 
 def _answer(one: Asked, local: Heard, answers: Entrusted | None, people: int, rng: Randomness) -> Any:
-    study = one.study
+    study: Any = one.study
     match study:
-        case ShareStudy() | MeanStudy() if one.grouping is not None:
-            return _by_group(one, study, one.grouping, local.groups, answers, rng)
-        case JointStudy():
-            return _by_private_group(study, local, answers, people, rng)
-        case ShareStudy() | MeanStudy():
-            found = _blended(study, local, None if answers is None else _raw(study, answers), people, rng)[0]
-            return as_count(found) if isinstance(one.question, Count) else found
-        case TickStudy():
-            return _ticks(study, local, answers, people, rng)
-        case NumberStudy():
-            return _number(one, study, local, answers, people, rng)
-        case VectorStudy():
-            none = (NOTHING,) * len(one.coordinates)
-            sums = VectorReportSums.of(local.people, local.columns or none, study.invite.reports)
-            return vector_mean(study, one.coordinates, sums, answers, people, rng=rng)(())
         case RegressionStudy():
             assert isinstance(one.within, Line)
             assert isinstance(one.question, Regression)
@@ -293,131 +219,22 @@ def _answer(one: Asked, local: Heard, answers: Entrusted | None, people: int, rn
             assert isinstance(one.invite, MapInvite)
             own = None if answers is None else (people, answers)
             return centres(study, one.invite, one.coordinates, local.counts, own, rng=rng)
+    found = conversed(study, one.coordinates or (one.name,), StorePeople(answers, people, local, rng), one.grouping)
+    return as_count(found(())) if isinstance(one.question, Count) else found(())
 
 
-def vector_mean(
-    study: VectorStudy,
-    columns: tuple[str, ...],
-    local: VectorReportSums,
-    answers: Entrusted | None,
-    people: int,
-    *,
-    rng: Randomness,
+def conversed(
+    study: Any, names: tuple[str, ...], people: StorePeople, by: Grouping | None = None
 ) -> Callable[[tuple[int, ...]], Release]:
-    """The mean of several numbers: the noise on the sums of those who trust is drawn here; what is returned states the
+    """Hold a question's conversation with the people of a service: the noise is drawn here; what is returned states the
     release for the ids of its charges."""
-    study, trusted = study.decided(people, local.people), None
-    if answers is not None:
-        totals = vector_curator.read_answers(answers, study.bounds, local)
-        trusted = vector_curator.release_sum(totals, study.sum_noise, study.bounds, study.squares_noise, rng=rng)
-    used, own = local if study.estimator != "tcm-only" else None, trusted
-    return lambda entries: publish_vector_mean(
-        study, columns, own, used, trusted_people=people, entries=entries, rng=rng
-    )
-
-
-def _blended(
-    study: ShareStudy | MeanStudy, local: Heard, raw: Raw | None, people: int, rng: Randomness
-) -> tuple[Any, Any]:
-    """Shares or a mean of these people, and the blend behind them."""
-    if isinstance(study, ShareStudy):
-        noisy = None
-        if isinstance(raw, share_curator.RawCounts):
-            noisy = share_curator.release_counts(raw, study.count_noise, rng=rng)
-        reports = ShareReports(local.people, local.counts, study.invite.oracle) if local.people else None
-        shares = publish_shares(study, noisy, reports, trusted_people=people, rng=rng)
-        return shares, blend_shares(noisy, reports, study.estimator)
-    study = study.decided(0 if raw is None else people, local.people)
-    summary = LocalSummary.of(local.sums, study.invite.randomiser)
-    added = None
-    if isinstance(raw, summing.Totals):
-        totals = replace(raw, local=summary)
-        added = summing.release_sum(totals, study.sum_noise, study.squares_noise, rng=rng)
-    used = summary if local.people else None
-    return publish_mean(study, added, used, trusted_people=people, rng=rng), blend(added, used, study.rule)
-
-
-def _by_private_group(
-    study: JointStudy, told: Heard, answers: Entrusted | None, people: int, rng: Randomness
-) -> Release:
-    """Votes for a category and an answer at once (`hybridp.protocols.joint`)."""
-    noisy = None
-    if answers is not None:
-        noisy = share_curator.release_counts(share_curator.read_votes(answers, study.joint), study.noise, rng=rng)
-    local = ShareReports(told.people, told.counts, study.invite.oracle) if told.people else None
-    return publish_joint(study, noisy, local, trusted_people=people, rng=rng)
-
-
-def _by_group(
-    one: Asked,
-    study: MeanStudy | ShareStudy,
-    grouping: Grouping,
-    told: Sequence[Heard],
-    answers: Entrusted | None,
-    rng: Randomness,
-) -> Release:
-    """Every group is a study of its own with the whole promise: nobody is in two (`hybridp.protocols.groups`).
-
-    The trusted answers are unsealed once, whatever the number of groups: what is needed of each adds up.
-    """
-    nobody = _raw(study, _Some(np.zeros((0, 1), dtype=np.int64)))
-    own = [nobody for _ in grouping.names]
-    for rows in () if answers is None else answers.codes(2):
-        for place in np.unique(rows[:, 1]).tolist():
-            some = _raw(study, _Some(rows[rows[:, 1] == place]))
-            own[place] = _together([own[place], some])
-    sizes = {name: (own[i].trusted_people, told[i].people) for i, name in enumerate(grouping.names)}
-    groups, withheld = grouping.must_remain({name: heard_of(study, size) for name, size in sizes.items()})
-    each, parts = group_study(study, len(groups), joint=grouping.joint), {}
-    for name, of in groups.items():
-        members = tuple(grouping.names.index(member) for member in of)
-        local = Heard(
-            sum(told[i].people for i in members),
-            sum((told[i].sums for i in members), NOTHING),
-            np.sum([told[i].counts for i in members], axis=0),
-        )
-        raw = _together([own[i] for i in members])
-        read = raw.trusted_people and one.estimator != "lm-only"
-        parts[name] = _blended(each, local, raw if read else None, raw.trusted_people, rng)
-    unheard = [sum(sizes[name][place] for name in withheld) for place in (0, 1)]
-    return publish_groups(study, one.name, grouping, groups, withheld, parts, unheard)
-
-
-def _ticks(study: TickStudy, local: Heard, answers: Entrusted | None, people: int, rng: Randomness) -> Any:
-    raw = tick_curator.RawTicks(people, np.zeros(0, dtype=np.int64), TickReports(local.counts, study.invite.oracle),
-                                None, simulated_reports=False)  # fmt: skip
-    noisy = None
-    if answers is not None:
-        noisy = tick_curator.release_ticks(tick_curator.read_answers(answers, study.invite), study.noise, rng=rng)
-    return publish_ticks(study, noisy, raw.local if local.people else None, raw, entries=(), rng=rng)
-
-
-def _number(
-    one: Asked, study: NumberStudy, local: Heard, answers: Entrusted | None, people: int, rng: Randomness
-) -> Any:
-    invite = study.invite
-    reports = LocalSummary.of(local.sums, invite.randomiser)
-    totals = summing.Totals(people, 0, reports)
-    if answers is not None and study.mean is not None:
-        totals = summing.read_answers(answers, invite.bounds, reports)
-
-    def count(places: tuple[float, ...], stated: CountNoise) -> NoisyCounts:
-        assert answers is not None
-        return counting.count_answers(answers, invite.bounds, places, stated, rng=rng)
-
-    return publish_number(
-        study,
-        one.name,
-        {"trusted": people, "local": local.people},
-        totals,
-        reports if local.people else None,
-        BinnedReports(local.counts, invite.randomiser) if local.people and study.distribution is not None else None,
-        count,
-        entries=(),
-        simulated_local=False,
-        rows="",
-        rng=rng,
-    )
+    crowd = Crowd(names, lambda middle: "", lambda: {"rng": people.rng, "entries": (), "simulated_local": False})
+    if by is not None:
+        found = ask_groups(study.decided(0, 0), by, people, crowd)
+    else:
+        study = study.decided(0 if people.answers is None else people.people, people.told.people)
+        found = drive(study.ask(crowd), people)
+    return lambda entries: replace(found, receipt=replace(found.receipt, ledger_entries=entries))
 
 
 def randomiser_of(plan: MeanPlan | PersonalPlan, epsilon: float | None) -> Randomiser:

@@ -27,7 +27,8 @@ from hybridp.ledger import Charge, together
 from hybridp.protocols import asked
 from hybridp.protocols.heavy import HeavyStudy
 from hybridp.protocols.heavy import Invitation as HeavyInvitation
-from hybridp.protocols.mean import MeanStudy, on_reports
+from hybridp.protocols.mean import MeanStudy
+from hybridp.protocols.paying import on_reports
 from hybridp.protocols.personal import PersonalStudy
 from hybridp.protocols.regression_files import Invitation as RegressionInvitation
 from hybridp.protocols.steered import Steering

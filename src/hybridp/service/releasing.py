@@ -31,17 +31,17 @@ from hybridp.public.heavy import counting_noise, discovery
 from hybridp.public.messages import LocalSummary, OptInCounts, ReportsByEpsilon, SlotReports
 from hybridp.public.randomisers import Randomiser
 from hybridp.public.sums import NOTHING, Groups, column_sums, exact_sums, joined
-from hybridp.public.vector import VectorReportSums
 from hybridp.randomness import Randomness
 from hybridp.release.receipt import plain
 from hybridp.release.release import Release
-from hybridp.service.answering import answered, heard, randomiser_of, vector_mean
+from hybridp.service.answering import answered, conversed, heard, randomiser_of
 from hybridp.service.core import Service, Study
 from hybridp.service.deletion import shred
 from hybridp.service.keys import RowCipher
 from hybridp.service.ledger import Balance, balances, release_once, stored
 from hybridp.service.mixed import waits_for_mixer
 from hybridp.service.models import clustered, line_of, regressed, regression_piloted
+from hybridp.service.people import Heard, StorePeople
 from hybridp.service.phases import empty_list, listed, opt_in_document, opt_in_of, phase_two, piloted, steered
 from hybridp.service.planned import check_discovery
 from hybridp.service.plans import (
@@ -364,7 +364,7 @@ def _personal(db: Connection, study: Study, plan: PersonalPlan, service: Service
 
     def build(entries: tuple[int, ...]) -> dict[str, Any]:
         found = personal_protocol.publish_personal_mean(
-            task, trusted, own, people[here], reports, spread, entries, False, rng
+            task, trusted, own, people[here], reports, spread, entries=entries, simulated_local=False, rng=rng
         )
         return _document(study, found)
 
@@ -378,12 +378,12 @@ def _vector(db: Connection, study: Study, plan: VectorPlan, service: Service) ->
         for rows in stream(db, study.number, LOCAL):
             more = column_sums(unpacked(invite, [bytes(row[2]) for row in rows]))
             reported, sent = reported + len(rows), tuple(a + b for a, b in zip(sent, more, strict=True))
-    local = VectorReportSums.of(reported, sent, invite.reports)
     answers = None if task.estimator == "lm-only" else _sealed(db, service, study)
-    if answers is None and local.people == 0:
+    if answers is None and reported == 0:
         raise Refused("batch-too-small", f"Nobody took part whom the estimator {task.estimator} listens to.")
     people = 0 if answers is None else counts(db, study.number)["trusted"]
-    final = vector_mean(task, plan.columns, local, answers, people, rng=service.rng)
+    told = StorePeople(answers, people, Heard(reported, columns=sent), service.rng)
+    final = conversed(task, plan.columns, told)
     return lambda entries: _document(study, final(entries))
 
 

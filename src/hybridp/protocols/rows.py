@@ -1,0 +1,224 @@
+"""RAW: the people of a table, who answer the rounds of a conversation by the curator's code and their own reports."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from hybridp.curator import distribution as counting
+from hybridp.curator import groups as grouped
+from hybridp.curator import mean as summing
+from hybridp.curator import personal as weighing
+from hybridp.curator import shares as choosing
+from hybridp.curator import ticks as ticking
+from hybridp.curator import vector as vectors
+from hybridp.curator.sources import Rows, open_rows
+from hybridp.device.mean import randomise_own, reach_reports
+from hybridp.device.shares import simulated_reports
+from hybridp.device.ticks import simulated_ticks
+from hybridp.protocols.mixed import Batches, LevelBatches
+from hybridp.public.groups import Grouping
+from hybridp.public.messages import ReportsByEpsilon
+from hybridp.public.rounds import Answer, Between, Epsilons, Numbers, Options, Round, Ticks, Vectors, Weighted, Windows
+from hybridp.public.sums import NOTHING, column_sums
+from hybridp.public.trust import drawn_trust, label_column
+from hybridp.public.vector import VectorReportSums
+from hybridp.randomness import Randomness
+
+__all__ = ["TablePeople"]
+
+
+def _paid(group: str, digest: str | None) -> None:
+    """Nothing is due."""
+
+
+@dataclass
+class TablePeople:
+    """RAW: a table's trusted values, and its local reports; where local rows are `raw`, a trial draws reports here.
+
+    Reports are paid for by `charge(group, digest)` when they are read, before anything is drawn. A `tally` stands in
+    for the local rows. `phases` are the shares of local people whom a trial asks one after another.
+    """
+
+    rows: Rows
+    columns: Any
+    rng: Randomness
+    raw: bool = False
+    assume: bool = False
+    charge: Callable[[str, str | None], None] = _paid
+    tally: Any = None
+    batches: Batches[Any] | LevelBatches = field(default_factory=LevelBatches)
+    phases: Sequence[float] = ()
+    epsilon: str | None = None
+    assumed: bool = False
+    simulated: bool = False
+    digest: str | None = None
+    answered: list[Answer] = field(default_factory=list)
+    stack: ExitStack = field(default_factory=ExitStack)
+    asked: Windows | None = None
+    _kept: Any = None
+    _phase: int = 0
+
+    def answer(self, asked: Round) -> Any:
+        """What leaves the curator, and what devices sent."""
+        found = getattr(self, asked.kind)(asked)
+        self.answered += [found] if isinstance(found, Answer) else []
+        return found
+
+    def read(self, asked: Any) -> Any:
+        """RAW: both groups' totals in one scan."""
+        how: dict[str, Any] = {"local_raw": self.raw, "assume": self.assume}
+        if isinstance(asked, Options):
+            totals: Any = choosing.read(self.rows, self.columns, asked.invite, **how, joint=asked.joint)
+        elif isinstance(asked, Ticks):
+            totals = ticking.read(self.rows, self.columns, asked.invite, **how)
+        elif isinstance(asked, Vectors):
+            how["sum_squares"] = asked.squares is not None
+            totals = vectors.read(self.rows, self.columns, asked.invite, **how)
+        else:
+            how |= {"count_clipped": asked.clipped is not None, "sum_squares": asked.squares is not None}
+            totals = summing.read(self.rows, self.columns, asked.invite, **how)
+        return totals
+
+    def pay(self, totals: Any) -> Any:
+        """Charge for the reports that were read."""
+        self._heard(totals.local.people, totals.digest, totals.simulated_reports, totals.assumed)
+        return totals
+
+    def sizes(self, by: Grouping) -> dict[str, tuple[int, int]]:
+        """How many trusted and local people each public group has."""
+        return by.sized(grouped.sizes(self.rows, by.column, self.columns))
+
+    def of(self, members: tuple[str, ...]) -> TablePeople:
+        """The people of some groups, whose reports were paid for."""
+        return replace(self, rows=grouped.rows_of(self.rows, members), charge=_paid, answered=[])
+
+    def _heard(self, people: int, digest: str | None, simulated: bool, assumed: bool) -> None:
+        self.assumed, self.digest = self.assumed or assumed, digest
+        self.simulated = self.simulated or simulated or self.batches.simulated
+        if people:
+            self.charge("local", digest)
+        if self.batches.found[0]:
+            self.charge("shuffled", self.batches.digest)
+        if self.tally is not None:
+            origin = self.tally.origin
+            origin.stands_in(origin.mechanism, origin.collection, local_rows=people)
+            self.simulated = self.simulated or origin.simulated
+
+    def numbers(self, asked: Numbers) -> Answer:
+        totals, invite, binned = self.pay(self.read(asked)), asked.invite, None
+        self._kept = totals, invite
+        if asked.excluding and asked.heard and totals.local.people:
+            raise summing.cannot_exclude()
+        local = totals.local if self.tally is None else self.tally.summary()
+        if self.raw and asked.bins and asked.heard and not self.phases:
+            local, binned = counting.simulate_reports(self.rows, self.columns, invite, rng=self.rng)
+        elif self.raw and asked.heard and not asked.bins:
+            local = summing.simulate_local(self.rows, self.columns, invite, rng=self.rng)
+        elif asked.bins and asked.heard and not self.raw:
+            if self.tally is not None:
+                binned = self.tally.distribution()
+            elif local.people:
+                binned = counting.read_bins(self.rows, self.columns, invite, local.people)
+        if asked.all_report and totals.trusted_people:
+            how: dict[str, Any] = {"local_raw": self.raw, "rng": self.rng}
+            local = local + summing.randomise_trusted(self.rows, self.columns, invite, **how)
+        trusted = clipped = None
+        if totals.trusted_people and asked.noise is not None:
+            trusted = summing.release_sum(totals, asked.noise, asked.squares, rng=self.rng)
+            clipped = None if asked.clipped is None else summing.release_clipped(totals, asked.clipped, rng=self.rng)
+        return self._said(asked, totals, trusted, local, binned=binned, clipped=clipped)
+
+    def _said(self, asked: Any, totals: Any, trusted: Any, local: Any, **more: Any) -> Answer:
+        mixed = self.batches.reports if asked.heard and isinstance(self.batches, Batches) else None
+        return Answer(totals.trusted_people, trusted, local if asked.heard else None, mixed, **more)
+
+    def between(self, asked: Between) -> Any:
+        totals, invite = self._kept
+        return counting.count_between(
+            self.rows, self.columns, invite, asked.places, asked.noise, totals.trusted_people, local_raw=self.raw,
+            rng=self.rng,
+        )  # fmt: skip
+
+    @cached_property
+    def _lots(self) -> counting.Lots:
+        return counting.Lots(self.phases, rng=self.rng)
+
+    def windows(self, asked: Windows) -> Any:
+        """The next phase of a trial; None after the last."""
+        self.asked, phase = asked, self._phase
+        if phase >= len(self.phases):
+            return None
+        self._phase += 1
+        return counting.simulate_answers(self.rows, self.columns, asked.invite, self._lots, phase, rng=self.rng)
+
+    def options(self, asked: Options) -> Answer:
+        totals, invite = self.pay(self.read(asked)), asked.invite
+        local = totals.local
+        if self.raw and asked.heard:
+            held = totals.local_raw
+            if held is None and asked.joint is not None:
+                held = choosing.rounded_cells(self.rows, self.columns, invite, asked.joint, rng=self.rng)
+            local = simulated_reports(held, invite, rng=self.rng)
+        trusted = None
+        if totals.trusted_people and asked.noise is not None:
+            trusted = choosing.release_counts(totals, asked.noise, rng=self.rng)
+            trusted = replace(trusted, left_out=invite.question.excludes)
+        return self._said(asked, totals, trusted, local)
+
+    def ticks(self, asked: Ticks) -> Answer:
+        totals = self.pay(self.read(asked))
+        local, trusted = totals.local, None
+        if self.raw and asked.heard:
+            local = simulated_ticks(totals.local_sets, asked.invite, rng=self.rng)
+        if totals.trusted_people and asked.noise is not None:
+            trusted = ticking.release_ticks(totals, asked.noise, rng=self.rng)
+        return self._said(asked, totals, trusted, local if local.people else None)
+
+    def vectors(self, asked: Vectors) -> Answer:
+        totals, invite = self.pay(self.read(asked)), asked.invite
+        local = totals.local if self.tally is None else self.tally.summary()
+        if self.raw and asked.heard:
+            people, sums = 0, (NOTHING,) * invite.bounds.dimensions
+            for steps in vectors.local_steps(self.rows, self.columns, invite):
+                more = column_sums(reach_reports(steps, invite, rng=self.rng))
+                people, sums = people + len(steps), tuple(a + b for a, b in zip(sums, more, strict=True))
+            local = VectorReportSums.of(people, sums, invite.reports)
+        trusted = None
+        if totals.trusted_people and asked.noise is not None:
+            trusted = vectors.release_sum(totals, asked.noise, invite.bounds, asked.squares, rng=self.rng)
+        return self._said(asked, totals, trusted, local)
+
+    # --- everybody's own epsilon --------------------------------------------------------------------------------------
+
+    def epsilons(self, asked: Epsilons) -> Any:
+        """How many trusted people have each epsilon, these times the share, and the reports by epsilon."""
+        rows, columns, bounds, epsilon = self.rows, self.columns, asked.bounds, str(self.epsilon)
+        if self.raw:  # a copy of the table holds the reports that devices would send, marked SIMULATED
+            folder = self.stack.enter_context(tempfile.TemporaryDirectory(prefix="hybridp-"))
+            copy = Path(folder, "trial.parquet")
+            weighing.simulate_reports(
+                rows, columns, epsilon, bounds, lambda x, e: randomise_own(x, e, bounds, rng=self.rng), copy
+            )
+            trust = label_column(columns.trust) if drawn_trust(columns.trust) else columns.trust
+            rows = self.stack.enter_context(open_rows(copy, trust=trust))
+            columns = replace(columns, trust=trust)
+        totals, sent = weighing.read(rows, columns, epsilon, bounds, assume=self.assume)
+        self._kept = totals
+        self._heard(int(totals.local_people.sum()), sent.digest, sent.simulated, sent.assumed)
+        reports = ReportsByEpsilon(
+            totals.local_epsilons, totals.local_people, totals.report_sums, totals.report_square_sums
+        )
+        reports = reports if self.tally is None else self.tally.summary()
+        return totals.trusted_epsilons * asked.share, totals.trusted_people, reports, self.batches
+
+    def weighted(self, asked: Weighted) -> Any:
+        totals = self._kept
+        return weighing.release_weighted_sum(
+            asked.epsilons, totals.trusted_people, totals.trusted_level_sums, asked.weights, rng=self.rng
+        )

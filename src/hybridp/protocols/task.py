@@ -1,0 +1,74 @@
+"""What a driver must know of a question, whatever it is: what is decided, and public, before anybody sends anything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+from hybridp.errors import must
+from hybridp.protocols.mixed import read_batches
+from hybridp.public.groups import Grouping
+from hybridp.public.rounds import Conversation, Crowd
+
+if TYPE_CHECKING:
+    from hybridp.curator.sources import TableLike
+    from hybridp.ledger import Charge
+
+__all__ = ["Task"]
+
+
+class Task:
+    """A question at its part of the promise. Its conversation (`ask`) sees public facts and released numbers only."""
+
+    called = "mean"
+    """What is asked for, in a word."""
+    options: tuple[str, ...] = ()
+    undecided = False
+    """Whether the groups' sizes, which are public, decide what is spent (`decided`)."""
+    personal = False
+    """Whether everybody brings their own epsilon, which a column holds."""
+    reads_again = False
+    """Whether a trial reads raw rows twice."""
+    mixing: Any = None
+    mixed_invite: Any = None
+    invite: Any
+
+    def charges(self, purpose: str, collection: str | None) -> list[Charge]:
+        """What the ledger will be asked for."""
+        raise NotImplementedError
+
+    def ask(self, crowd: Crowd) -> Conversation:
+        """The rounds, and the release that follows from their answers. Post-processing: no rows, no noise."""
+        raise NotImplementedError
+
+    def prepared(self, columns: Any) -> Self:
+        """The same for a table's columns; refuses what they cannot answer, before anything is opened."""
+        return self
+
+    def prepared_for(self, by: Grouping, columns: Any) -> Self:
+        """The same by group."""
+        raise NotImplementedError
+
+    def decided(self, trusted: int, local: int, shuffled: int = 0) -> Self:
+        """The same for groups of so many people, before anything is charged or drawn."""
+        return self
+
+    def named(self, names: tuple[str, ...]) -> Any:
+        """What goes to every device, about the columns of these names."""
+        return self.invite
+
+    def purpose(self, names: tuple[str, ...], by: Grouping | None) -> str:
+        """What the ledger calls it."""
+        return self.called if by is None else f"{self.called} of {names[0]} by {by.column}"
+
+    def check_tally(self, tally: Any, names: tuple[str, ...]) -> None:
+        """Refuse a tally that cannot stand in for local people's rows."""
+        must(False, "tally", "must be left out for this question", "one")
+
+    def batches(self, mixed: Sequence[TableLike], columns: Any, epsilon: str | None, *, assume: bool) -> Any:
+        """The reports that a mixer handed on."""
+        return read_batches(mixed, self.mixed_invite, columns, self.mixing, assume=assume)
+
+    def stated(self, by: Grouping | None) -> Any:
+        """What a receipt says was asked."""
+        return self if by is None else {"question": self, "by": by}

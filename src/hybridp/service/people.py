@@ -1,0 +1,165 @@
+"""RAW: the people of a service, who answer a conversation's rounds by what they entrusted and reported."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridp.curator import distribution as counting
+from hybridp.curator import mean as summing
+from hybridp.curator import shares as choosing
+from hybridp.curator import ticks as ticking
+from hybridp.curator import vector as vectors
+from hybridp.curator.sources import Entrusted
+from hybridp.public.distribution import BinnedReports
+from hybridp.public.groups import Grouping
+from hybridp.public.lattice import Bounds
+from hybridp.public.messages import LocalSummary
+from hybridp.public.rounds import Answer, Between, Numbers, Options, Round, Ticks, Vectors
+from hybridp.public.shares import NoisyCounts, ShareReports, TickReports
+from hybridp.public.sums import NOTHING, Sums
+from hybridp.public.vector import VectorReportSums
+from hybridp.randomness import Randomness
+
+__all__ = ["Heard", "StorePeople"]
+
+Ints = NDArray[np.int64]
+
+
+@dataclass
+class Heard:
+    """What the local reports on one question say: how many, their sums where it is a number, or the columns' where it
+    is several, and their counts.
+
+    Where the answer is told by a public group: how many, and the rest category by category.
+    """
+
+    people: int = 0
+    sums: Sums = NOTHING
+    counts: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    groups: tuple[Heard, ...] = ()
+    columns: tuple[Sums, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Some:
+    """RAW: some people's answers, as they were unsealed: a number is the same 8 bytes as a place."""
+
+    rows: Ints
+
+    def codes(self, width: int = 1) -> Iterator[Ints]:
+        yield self.rows[:, :width]
+
+    def numbers(self, width: int = 1) -> Iterator[NDArray[np.float64]]:
+        yield np.ascontiguousarray(self.rows[:, :width]).view(np.float64)
+
+
+@dataclass
+class StorePeople:
+    """RAW: so many trusted people and their answers to one question, and what the local reports on it say."""
+
+    answers: Entrusted | None
+    people: int
+    told: Heard
+    rng: Randomness
+    totals: Any = None
+    """What a round needs of the answers, where they were read before."""
+    groups: list[Any] = field(default_factory=list)
+    names: tuple[str, ...] = ()
+    bounds: Bounds | None = None
+    answered: list[Answer] = field(default_factory=list)
+
+    def answer(self, asked: Round) -> Any:
+        """What leaves the curator, and what devices sent."""
+        return getattr(self, asked.kind)(asked)
+
+    def _summed(self, asked: Any, answers: Entrusted) -> Any:
+        """RAW: what the round needs of these answers; it adds up over people."""
+        if isinstance(asked, Numbers):
+            local = LocalSummary.of(NOTHING, asked.invite.randomiser)
+            return summing.read_answers(answers, asked.invite.bounds, local)
+        if isinstance(asked, Ticks):
+            return ticking.read_answers(answers, asked.invite)
+        if isinstance(asked, Vectors):
+            none = VectorReportSums.of(0, (NOTHING,) * asked.invite.bounds.dimensions, asked.invite.reports)
+            return vectors.read_answers(answers, asked.invite.bounds, none)
+        if asked.joint is not None:
+            return choosing.read_votes(answers, asked.joint)
+        return choosing.read_answers((codes[:, 0] for codes in answers.codes()), asked.invite.question.size)
+
+    def _read(self, asked: Any) -> Any:
+        if self.totals is None and self.answers is not None and asked.noise is not None:
+            self.totals = self._summed(asked, self.answers)
+        return None if asked.noise is None or self.totals is None or not self.totals.trusted_people else self.totals
+
+    def _said(self, asked: Any, trusted: Any, local: Any, **more: Any) -> Answer:
+        self.answered.append(Answer(self.people, trusted, local if self.told.people and asked.heard else None, **more))
+        return self.answered[-1]
+
+    def numbers(self, asked: Numbers) -> Answer:
+        totals, made, trusted = self._read(asked), asked.invite.randomiser, None
+        if totals is not None and asked.noise is not None:
+            trusted = summing.release_sum(totals, asked.noise, asked.squares, rng=self.rng)
+        binned = BinnedReports(self.told.counts, made) if asked.bins and asked.heard and self.told.people else None
+        self.bounds = asked.invite.bounds
+        return self._said(asked, trusted, LocalSummary.of(self.told.sums, made), binned=binned)
+
+    def between(self, asked: Between) -> NoisyCounts:
+        assert self.answers is not None
+        assert self.bounds is not None
+        return counting.count_answers(self.answers, self.bounds, asked.places, asked.noise, rng=self.rng)
+
+    def options(self, asked: Options) -> Answer:
+        totals = self._read(asked)
+        trusted = None if totals is None else choosing.release_counts(totals, asked.noise, rng=self.rng)  # type: ignore[arg-type]
+        return self._said(asked, trusted, ShareReports(self.told.people, self.told.counts, asked.invite.oracle))
+
+    def ticks(self, asked: Ticks) -> Answer:
+        totals = self._read(asked)
+        trusted = None if totals is None else ticking.release_ticks(totals, asked.noise, rng=self.rng)  # type: ignore[arg-type]
+        return self._said(asked, trusted, TickReports(self.told.counts, asked.invite.oracle))
+
+    def vectors(self, asked: Vectors) -> Answer:
+        totals, bounds, trusted = self._read(asked), asked.invite.bounds, None
+        if totals is not None and asked.noise is not None:
+            trusted = vectors.release_sum(totals, asked.noise, bounds, asked.squares, rng=self.rng)
+        none = (NOTHING,) * bounds.dimensions
+        sums = VectorReportSums.of(self.told.people, self.told.columns or none, asked.invite.reports)
+        return self._said(asked, trusted, sums)
+
+    # --- by a public group --------------------------------------------------------------------------------------------
+
+    def read(self, asked: Any) -> None:
+        """RAW: what the round needs of every group. Answers are unsealed once, whatever the number of groups."""
+        nobody = self._summed(asked, _Some(np.zeros((0, 1), dtype=np.int64)))
+        self.groups = [nobody for _ in self.told.groups]
+        for rows in () if self.answers is None else self.answers.codes(2):
+            for place in np.unique(rows[:, 1]).tolist():
+                more = self._summed(asked, _Some(rows[rows[:, 1] == place]))
+                self.groups[place] = self.groups[place].plus(more)
+
+    def pay(self, totals: None) -> None:
+        """The service charges when all noise was drawn."""
+
+    def sizes(self, by: Grouping) -> dict[str, tuple[int, int]]:
+        """How many trusted and local people each group has."""
+        self.names = by.names
+        told = zip(by.names, self.groups, self.told.groups, strict=True)
+        return {name: (own.trusted_people, local.people) for name, own, local in told}
+
+    def of(self, members: tuple[str, ...]) -> StorePeople:
+        """The people of some groups."""
+        places = [self.names.index(name) for name in members]
+        told = Heard(
+            sum(self.told.groups[i].people for i in places),
+            sum((self.told.groups[i].sums for i in places), NOTHING),
+            np.sum([self.told.groups[i].counts for i in places], axis=0),
+        )
+        first, *rest = (self.groups[i] for i in places)
+        for one in rest:
+            first = first.plus(one)
+        return StorePeople(self.answers, first.trusted_people, told, self.rng, first)
