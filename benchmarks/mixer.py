@@ -154,7 +154,7 @@ def _sealed(task: Any, number: int) -> str:
     from hybridp.public.mixing import from_text, seal, text
     from hybridp.service.studies import new_report_id
 
-    payload = {"report": {"threshold": number, "above": True}}
+    payload = {"reports": {"x": {"threshold": number, "above": True}}}
     body = {"id": new_report_id(), "payload": payload, "padding": ""}
     size = task["mixer"]["bytes"] - len(json.dumps(body, separators=(",", ":")))
     raw = json.dumps(body | {"padding": "x" * size}, separators=(",", ":")).encode()
@@ -313,7 +313,8 @@ def _plain_bodies() -> Iterator[bytes]:
     while True:
         raw = os.urandom(20)
         name, bit = base64.urlsafe_b64encode(raw[:16])[:22].decode(), int.from_bytes(raw[16:], "big")
-        report = {"id": name, "time": hour, "group": "local", "payload": {"report": {"threshold": bit, "above": True}}}
+        payload = {"reports": {"x": {"threshold": bit, "above": True}}}
+        report = {"id": name, "time": hour, "group": "local", "payload": payload}
         yield json.dumps({"reports": [report]}).encode()
 
 

@@ -57,12 +57,12 @@ def _say(*parts: str) -> None:
 def _report(token: str | None = None, *, trusted: bool = False) -> dict[str, Any]:
     from hybridp.service.studies import new_report_id, rounded_now
 
-    local = {"report": {"threshold": random.getrandbits(32), "above": True}}
+    local = {"reports": {"x": {"threshold": random.getrandbits(32), "above": True}}}
     return {
         "id": new_report_id(),
         "time": rounded_now({"time_precision": 60}),
         "group": "trusted" if trusted else "local",
-        "payload": {"value": 50.0} if trusted else local,
+        "payload": {"answers": {"x": 50.0}} if trusted else local,
         "token": token,
     }
 

@@ -36,7 +36,8 @@ def fill(database: str, key_file: Path, reports: int, trusted: float) -> str:
     from hybridp.service import studies
     from hybridp.service.commits import Commits
     from hybridp.service.core import Service
-    from hybridp.service.reports import NUMBER, Packed
+    from hybridp.service.parts.base import NUMBER
+    from hybridp.service.reports import Packed
     from hybridp.service.schema import TRUSTED
     from hybridp.service.settings import Settings
     from hybridp.service.store import Batch, writing

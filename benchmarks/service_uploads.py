@@ -126,7 +126,7 @@ class Client(asyncio.Protocol):
             threshold = int.from_bytes(raw[16:], "big")
             parts.append(
                 f'{{"id":"{name}","time":{self._hour},"group":"local",'
-                f'"payload":{{"report":{{"threshold":{threshold},"above":true}}}}}}'
+                f'"payload":{{"reports":{{"x":{{"threshold":{threshold},"above":true}}}}}}}}'
             )
         body = f'{{"reports":[{",".join(parts)}]}}'
         self._began = time.perf_counter()
@@ -168,7 +168,8 @@ async def load(study: str, port: int, connections: int, seconds: float, reports:
 def bare(database: str, seconds: float) -> float:
     """Reports a second of the store alone: batches of 64, one after the other."""
     from hybridp.service.commits import Commits
-    from hybridp.service.reports import BIT, Packed
+    from hybridp.service.parts.base import BIT
+    from hybridp.service.reports import Packed
     from hybridp.service.schema import LOCAL, connect, prepare, progress
     from hybridp.service.store import Batch, writing
 

@@ -297,7 +297,7 @@ def _opened(served: Any, tape: Recording | None, records: list[str], epsilon: fl
     study = studies.create_study(service, study_of(plan))["id"]
     rows = [
         {"id": studies.new_report_id(), "time": studies.rounded_now({"time_precision": 60}), "group": "trusted",
-         "payload": {"records": [[record]]}}
+         "payload": {"answers": {"answer": [[record]]}}}
         for record in records
     ]  # fmt: skip
     for start in range(0, len(rows), 1000):
@@ -320,14 +320,14 @@ def test_the_service_adds_the_stated_noise_and_charges_for_it(served: Any) -> No
     from hybridp.service.tasks import task_of
 
     view = service.fresh_view(study)
-    task = task_of(study, view.study.plan, 2, view.head)
+    task = task_of(study, view.plan, 2)
     stated = {"trusted": DELTA, "local": 0.0}
     assert task["guarantee"] == {group: {"epsilon": EPSILON, "delta": d} for group, d in stated.items()}
     keep = math.exp(EPSILON) / (math.exp(EPSILON) + RECORDS)
-    assert int(task["randomiser"]["keep"]) / 2**64 == pytest.approx(keep, rel=1e-12)
+    assert int(task["questions"][0]["randomiser"]["keep"]) / 2**64 == pytest.approx(keep, rel=1e-12)
     now = studies.rounded_now({"time_precision": 60})
     told = [
-        {"id": studies.new_report_id(), "time": now, "group": "local", "payload": {"category": i % 5}}
+        {"id": studies.new_report_id(), "time": now, "group": "local", "payload": {"reports": {"answer": i % 5}}}
         for i in range(50)
     ]
     assert asyncio.run(studies.submit(service, study, told)) == []
@@ -362,7 +362,8 @@ def test_a_service_that_draws_from_a_seed_says_so(served: Any) -> None:
     service, study, found = _opened(served, None, [held(i) for i in range(600)], 4.0)
     assert found["simulated"] is True
     now = studies.rounded_now({"time_precision": 60})
-    told = [{"id": studies.new_report_id(), "time": now, "group": "local", "payload": {"category": 0}} for _ in "ab"]
+    sent = {"time": now, "group": "local", "payload": {"reports": {"answer": 0}}}
+    told = [{"id": studies.new_report_id(), **sent} for _ in "ab"]
     assert asyncio.run(studies.submit(service, study, told)) == []
     studies.close_study(service, study)
     service.rng = secure()  # phase one was a trial, and so is what is made of it

@@ -179,7 +179,7 @@ def task_for(**plan: Any) -> dict[str, Any]:
     from hybridp.service.tasks import task_of
 
     common: dict[str, Any] = {"kind": "mean", "title": "t", "bounds": {"lower": LOWER, "upper": UPPER}}
-    return task_of("x", parse_plan(study_of(common | plan)), 1, None)
+    return task_of("x", parse_plan(study_of(common | plan)), 1)
 
 
 @pytest.mark.parametrize(("name", "epsilon"), [("dithered", 1.0), ("piecewise", 4.0), ("laplace", 0.5)])
@@ -187,7 +187,7 @@ def test_the_client_sends_the_stated_randomiser(name: str, epsilon: float) -> No
     task = task_for(epsilon=epsilon, local=name)
     for value, at in zip(VALUES, LEVEL, strict=True):
         tape = Recording(7)
-        told = local_report(task, value, rng=tape.rng)["payload"]["report"]
+        told = local_report(task, value, rng=tape.rng)["payload"]["reports"]["answer"]
         (drawn,), end = tape.read_from(0, law(name, epsilon, np.array([at])), 0)
         assert end == len(tape.words)
         if name == "dithered":
@@ -203,7 +203,7 @@ def test_the_client_uses_a_persons_own_epsilon() -> None:
     task = task_for(kind="personal-mean", allowed_epsilons=[0.5, 4.0])
     for epsilon in (0.5, 4.0):
         tape = Recording(8)
-        told = local_report(task, 99.75, epsilon=epsilon, rng=tape.rng)["payload"]["report"]
+        told = local_report(task, 99.75, epsilon=epsilon, rng=tape.rng)["payload"]["reports"]["answer"]
         mechanism = best_randomiser(PureDP(epsilon))
         at = np.array([level(99.75)])
         (drawn,), _ = tape.read_from(0, lambda n, rng, m=mechanism, x=at: noise.reports(m, x, rng=rng), 0)
@@ -223,10 +223,11 @@ const { cases } = JSON.parse(readFileSync(0, "utf8"));
 const told = cases.map(({ task, value, words }) => {
   let used = 0;
   const next = () => BigInt(words[used++]);
-  const payload = task.kind === "mean"
-    ? page.numberPayload(task.randomiser, task.bounds, value, next)
-    : page.vectorPayload(task.randomiser, task.coordinates, value, next);
-  return { payload, used };
+  const { randomiser, bounds, coordinates } = task.questions[0];
+  const answer = bounds
+    ? page.numberReport(randomiser, bounds, value, next)
+    : page.numbersReport(randomiser, coordinates, value, next);
+  return { payload: { reports: { answer } }, used };
 });
 console.log(JSON.stringify(told));
 """
@@ -241,7 +242,7 @@ def test_the_browser_sends_what_the_client_sends_on_the_same_words(tmp_path: Pat
     cases, wanted = [], []
     for task in tasks:
         for seed, value in enumerate(VALUES):
-            given = value if task["kind"] == "mean" else (value, 64.0, -value)
+            given = value if "bounds" in task["questions"][0] else (value, 64.0, -value)
             tape = Recording(seed)
             wanted.append(local_report(task, given, rng=tape.rng)["payload"])
             words = [str(int(w)) for w in tape.words]

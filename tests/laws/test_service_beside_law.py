@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -276,9 +275,7 @@ def test_trusted_answers_are_kept_for_the_release_and_no_longer(two: TwoPhases) 
 
 
 def test_the_line_of_the_release_is_that_of_the_files(two: TwoPhases, tmp_path: Path) -> None:
-    reports = [{"payload": {"report": one["payload"]["reports"]["work"]}} for one in two.reports]
-    alone = SimpleNamespace(pilot={"invitation": two.pilot["invitations"]["work"]}, reports=reports)
-    found, mine = lines.released_over_files(alone, tmp_path), two.told["questions"]["work"]["regression"]
+    found, mine = lines.released_over_files(two, tmp_path), two.told["questions"]["work"]["regression"]
     np.testing.assert_allclose(mine["estimate"], found.facts["estimate"], rtol=1e-9)
     np.testing.assert_allclose(mine["interval"], found.facts["interval"], rtol=1e-9)
     assert all(a < b for a, b in zip(mine["standard_error"], mine["groups"]["trusted"]["standard_error"], strict=True))

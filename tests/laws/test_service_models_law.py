@@ -20,6 +20,8 @@ import pytest
 
 pytest.importorskip("fastapi")
 
+from tests.service.sent import asked as one_question
+
 from hybridp.device.client import fetch_task, local_report, send_reports, trusted_report
 from hybridp.errors import InvalidInput
 from hybridp.protocols.regression_files import combine_reports, read_invitation
@@ -116,7 +118,7 @@ def promised(found: dict[str, Any]) -> dict[str, float]:
 
 def test_the_first_phase_publishes_true_sums_plus_a_draw_of_the_stated_noise_each(run: Run) -> None:
     """500 local people cannot pay for a look at the residuals: all of ε = 2 is for the sums."""
-    (published,) = run.pilot["invitation"]["trusted"]["totals"]
+    (published,) = run.pilot["invitations"]["work"]["trusted"]["totals"]
     drawn = run.server.next(laplaces(l1(2) / 2.0), len(PAIRS))
     assert np.abs(np.array(published) - exact() - drawn).max() == 0
     assert len(set(np.asarray(drawn).tolist())) == len(PAIRS)
@@ -136,8 +138,8 @@ def test_each_group_is_charged_once_in_its_own_phase(run: Run, told: dict[str, A
 
 def test_who_is_asked_when(run: Run) -> None:
     assert (run.first_task["groups"], run.task["groups"], run.refused_late) == (["trusted"], ["local"], "wrong-phase")
-    assert [side["name"] for side in run.first_task["coordinates"]] == list(COLUMNS)
-    assert "line" not in run.first_task
+    assert [side["name"] for side in run.first_task["questions"][0]["coordinates"]] == list(COLUMNS)
+    assert "line" not in run.first_task["questions"][0]
     with pytest.raises(InvalidInput, match="group"):
         local_report(run.first_task, LOCAL[0], rng=seeded(1))
 
@@ -147,9 +149,10 @@ def test_the_task_asks_about_the_line_of_the_first_release(run: Run) -> None:
     half, middle = [8.0, 4.0, 32.0], [8.0, 0.0, 32.0]
     level = found[0] + found[1] * middle[0] + found[2] * middle[1] - middle[2]
     unit = [level / half[2], found[1] * half[0] / half[2], found[2] * half[1] / half[2]]
-    np.testing.assert_allclose(run.task["line"]["centre"], unit, rtol=1e-9)
-    assert run.task["line"]["form"] == "steered"
-    assert run.pilot["invitation"]["digest"].removeprefix("sha256:")[:16] in run.task["mechanism"]
+    np.testing.assert_allclose(run.task["questions"][0]["line"]["centre"], unit, rtol=1e-9)
+    assert run.task["questions"][0]["line"]["form"] == "steered"
+    digest = run.pilot["invitations"]["work"]["digest"].removeprefix("sha256:")
+    assert digest[:16] in run.task["questions"][0]["mechanism"]
 
 
 def certain(task: dict[str, Any]) -> dict[str, Any]:
@@ -157,50 +160,53 @@ def certain(task: dict[str, Any]) -> dict[str, Any]:
     from hybridp.public.budgets import PureDP
     from hybridp.public.regression import Question
     from hybridp.public.vector import VectorBounds
-    from hybridp.service.tasks import described_vector
+    from hybridp.service.parts.described import described_vector
 
-    line, sides = task["line"], task["coordinates"]
+    (told,) = task["questions"]
+    line, sides = told["line"], told["coordinates"]
     bounds = VectorBounds.of([c["lower"] for c in sides], [c["upper"] for c in sides])
-    asked = Question(task["model"], line["form"], bounds, PureDP(30.0), tuple(line["centre"]), line["clip"])
+    asked = Question(told["model"], line["form"], bounds, PureDP(30.0), tuple(line["centre"]), line["clip"])
     promise = {"epsilon": 30.0, "delta": 0.0}
-    sure = {"guarantee": task["guarantee"] | {"local": promise}, "randomiser": described_vector(asked.invite)}
-    return {name: value for name, value in (task | sure).items() if name != "bytes"}
+    sure = one_question(task, guarantee=promise, randomiser=described_vector(asked.invite))
+    return {name: value for name, value in sure.items() if name != "bytes"}
 
 
 def test_a_device_reports_a_coordinate_of_the_score_and_is_refused_less_noise(run: Run) -> None:
-    task, line = certain(run.task), run.task["line"]
+    task, line = certain(run.task), run.task["questions"][0]["line"]
     seen = set()
     for i, (age, pay, hours) in enumerate([*LOCAL[:20], (99.0, -99.0, 999.0)]):
         x = [1.0, min(age / 8 - 1, 1.0), max(pay / 4, -1.0)]
         away = min(hours / 32 - 1, 1.0) - sum(b * c for b, c in zip(line["centre"], x, strict=True))
         score = [c * min(max(away, -line["clip"]), line["clip"]) for c in x]
-        sent = local_report(task, (age, pay, hours), rng=seeded(i))["payload"]["report"]
+        sent = local_report(task, (age, pay, hours), rng=seeded(i))["payload"]["reports"]["work"]
         for place, number in zip(sent["coordinates"], sent["each"], strict=True):
             assert number == pytest.approx(score[place], abs=0.08 * line["clip"])
             seen.add(place)
     assert seen == {0, 1, 2}
-    stricter = run.task["guarantee"] | {"local": {"epsilon": 1.0, "delta": 0.0}}
+    stricter = one_question(run.task, guarantee={"epsilon": 1.0, "delta": 0.0})
     with pytest.raises(InvalidInput, match="small enough for 1-DP"):
-        local_report(run.task | {"guarantee": stricter}, LOCAL[0], rng=seeded(1))
-    other = run.task["randomiser"] | {"reported": 2}
+        local_report(stricter, LOCAL[0], rng=seeded(1))
+    other = run.task["questions"][0]["randomiser"] | {"reported": 2}
     with pytest.raises(InvalidInput, match="must be the report of each coordinate"):
-        local_report(run.task | {"randomiser": other}, LOCAL[0], rng=seeded(1))
+        local_report(one_question(run.task, randomiser=other), LOCAL[0], rng=seeded(1))
 
 
 def released_over_files(run: Run, folder: Path) -> Any:
-    from hybridp.service.vectors import pack, unpacked
+    import msgspec
+
+    from hybridp.service.parts.described import Coordinates
+    from hybridp.service.parts.vectors import pack_vector, unpacked
 
     invited = folder / "invite.json"
-    envelope.save(invited, run.pilot["invitation"])
+    envelope.save(invited, run.pilot["invitations"]["work"])
     invite = read_invitation(invited)
     question = invite.question
     with (folder / "sent.csv").open("w", newline="") as file:
         out = csv.writer(file)
         out.writerow([*question.names, MECHANISM])
         for report in run.reports:
-            sent = report["payload"]["report"]
-            each = [(x["threshold"], x["above"]) if isinstance(x, dict) else x for x in sent["each"]]
-            row = unpacked(question.invite, [pack(question.invite, sent["coordinates"], each)])[0]
+            sent = msgspec.convert(report["payload"]["reports"]["work"], Coordinates)
+            row = unpacked(question.invite, pack_vector(question.invite, sent))[0]
             out.writerow([*("" if math.isnan(x) else repr(x) for x in row.tolist()), invite.text])
     return combine_reports(folder / "sent.csv", invited)
 
@@ -224,14 +230,15 @@ def test_where_many_are_expected_a_part_pays_for_the_scale_of_residuals(run: Run
     task = fetch_task(server.live.url, study)
     assert send_reports(server.live.url, study, [trusted_report(task, x) for x in TRUSTED]) == []
     pilot = server.live.ask(f"/{study}/phase-two")
-    (published,) = pilot["invitation"]["trusted"]["totals"]
+    (published,) = pilot["invitations"]["work"]["trusted"]["totals"]
     drawn = server.next(laplaces(l1(2) / 1.86), len(PAIRS))
     assert np.abs(np.array(published) - exact() - drawn).max() <= 2
     start, *slopes = pilot["questions"]["work"]["regression"]["estimate"]
     clipped = [[min(max(x, a), b) for x, a, b in zip(p, LOWER, UPPER, strict=True)] for p in TRUSTED]
     away = np.array([abs(y - start - slopes[0] * a - slopes[1] * b) / 32 for a, b, y in clipped])
     good = [-abs(20 * int((away > 2 ** (1 - g / 4)).sum()) - len(TRUSTED)) for g in range(32)]
-    quality, place = np.asarray(server.next(laplaces(40 / 0.14), 32)) + good, pilot["invitation"]["trusted"]["place"]
+    quality = np.asarray(server.next(laplaces(40 / 0.14), 32)) + good
+    place = pilot["invitations"]["work"]["trusted"]["place"]
     assert quality[place] == quality[place:].max()  # nearer ones than the sums allow are left out
     assert place > 0
     assert server.spent(study) == {"trusted": (2.0, 0.0), "local": (0.0, 0.0)}
@@ -243,7 +250,7 @@ def test_a_logistic_regression_spends_its_promise_on_three_rounds(run: Run, told
     """Three rounds of sums, each with the noise of all of them; then local people, about the last line."""
     own, many = crowd(3, 1200, logistic=True), crowd(4, 200, logistic=True)
     found = Run(run.server, YES, 200, own, many)
-    rounds = found.pilot["invitation"]["trusted"]["totals"]
+    rounds = found.pilot["invitations"]["work"]["trusted"]["totals"]
     p = 3
     each = (2 * p + 2 * (p * p // 4)) * UNIT + 2 * p * STEPS**2 + 2 * p + 3 * (p * (p - 1) // 2)
     drawn = [run.server.next(laplaces(3 * each / 2.0), p + p * (p + 1) // 2) for _ in range(3)]
@@ -257,16 +264,16 @@ def test_a_logistic_regression_spends_its_promise_on_three_rounds(run: Run, told
         np.abs(np.array(told) - noise).max() <= len(own) * UNIT for told, noise in zip(rounds, drawn, strict=True)
     )
     assert found.spent_first == {"trusted": (2.0, 0.0), "local": (0.0, 0.0)}
-    assert found.task["coordinates"][-1] == {"name": "hours", "lower": 0.0, "upper": 1.0, "yes": True}
+    assert found.task["questions"][0]["coordinates"][-1] == {"name": "hours", "lower": 0.0, "upper": 1.0, "yes": True}
     final = found.finished()["questions"]["work"]["regression"]
     assert (final["kind"], final["form"]) == ("logistic", "steered")
     assert final["groups"]["local"]["people"] == len(many)
     assert run.server.spent(found.study) == {"trusted": (2.0, 0.0), "local": (2.5, 0.0)}
     task = certain(found.task)
     for i, (age, pay, y) in enumerate(many[:20]):
-        sent = local_report(task, (age, pay, y), rng=seeded(i))["payload"]["report"]
+        sent = local_report(task, (age, pay, y), rng=seeded(i))["payload"]["reports"]["work"]
         x = [1.0, age / 8 - 1, pay / 4]
-        chance = 1 / (1 + math.exp(-sum(b * c for b, c in zip(task["line"]["centre"], x, strict=True))))
+        chance = 1 / (1 + math.exp(-sum(b * c for b, c in zip(task["questions"][0]["line"]["centre"], x, strict=True))))
         assert sent["each"] == pytest.approx([x[j] * (y - chance) for j in sent["coordinates"]], abs=0.08)
 
 
@@ -274,7 +281,7 @@ def test_what_was_said_before_is_kept_as_it_was(run: Run) -> None:
     """The line is that of the stored release, after any restart: a view is made anew from what was published."""
     stored = run.server.live.ask(f"/{run.study}", method="GET")
     (first,) = [r["document"] for r in stored["releases"] if r["kind"] == "discovery"]
-    assert json.dumps(first["invitation"], sort_keys=True) == json.dumps(run.pilot["invitation"], sort_keys=True)
+    assert json.dumps(first["invitations"], sort_keys=True) == json.dumps(run.pilot["invitations"], sort_keys=True)
 
 
 # --- K-means ----------------------------------------------------------------------------------------------------------
@@ -309,7 +316,7 @@ def test_centres_are_those_of_the_files_with_the_same_words(run: Run, tmp_path: 
     found = server.release(study)
     assert server.spent(study) == {"trusted": (2.0, 0.0), "local": (3.0, 0.0)}
     assert promised(found) == {"trusted": 2.0, "local": 3.0}
-    start, cells = server.at, task["grid"]["cells"]
+    start, cells = server.at, task["questions"][0]["grid"]["cells"]
     server.next(laplaces(2 / 1.0), cells)  # one person leaves a cell and enters another: 2 over half of ε
     after = server.at
     box = Box((0.0, 0.0), (8.0, 4.0))
@@ -325,7 +332,7 @@ def test_centres_are_those_of_the_files_with_the_same_words(run: Run, tmp_path: 
     with (tmp_path / "reports.csv").open("w", newline="") as file:
         out = csv.writer(file)
         out.writerow(["report", MECHANISM])
-        out.writerows([report["payload"]["category"], text] for report in made)
+        out.writerows([report["payload"]["reports"]["homes"], text] for report in made)
     told = found["questions"]["homes"]["centres"]
     for skipped, same in ((start, True), (start + 1, False)):
         tape = Recording(45)

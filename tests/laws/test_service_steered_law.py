@@ -46,7 +46,7 @@ class Run:
         self.refused_early = self._tried("local", self.first_task)
         self.pilot = live.ask(f"/{self.study}/phase-two")
         self.look = server.next(laplaces(2 / 1.0), 24)
-        self.near = server.next(laplaces(2 / 1.0), len(self.pilot["invitation"]["counted"][1]["noisy"]))
+        self.near = server.next(laplaces(2 / 1.0), len(self.pilot["invitations"]["way"]["counted"][1]["noisy"]))
         self.spent_first = server.spent(self.study)
         self.between = live.ask(f"/{self.study}", method="GET")
         self.task = fetch_task(live.url, self.study)
@@ -89,7 +89,7 @@ def promised(found: dict[str, Any]) -> dict[str, float]:
 
 def test_the_first_phase_publishes_true_counts_plus_two_draws_for_half_of_epsilon_each(run: Run) -> None:
     """A look at 24 cells, then at places around the median: each for ε/2 = 1, one count up and another one down."""
-    look, near = run.pilot["invitation"]["counted"]
+    look, near = run.pilot["invitations"]["way"]["counted"]
     assert [round(value, 9) for value in look["values"]][4:-4] == [8.0 * i for i in range(1, 16)]
     assert look["noisy"] == (counts_between(look["values"]) + run.look).tolist()
     assert near["noisy"] == (counts_between(near["values"]) + run.near).tolist()
@@ -123,10 +123,10 @@ def test_who_is_asked_when(run: Run) -> None:
 def test_the_task_asks_where_the_first_release_says(run: Run) -> None:
     (question,) = run.task["questions"]
     windows = [[128 * end for end in window] for window in question["windows"]]
-    np.testing.assert_allclose(windows, run.pilot["invitation"]["windows"], atol=128 / 2**20)
+    np.testing.assert_allclose(windows, run.pilot["invitations"]["way"]["windows"], atol=128 / 2**20)
     told = run.pilot["questions"]["way"]["quantiles"]
     assert windows[0][0] <= told["estimate"][0] <= windows[-1][1]
-    assert run.pilot["invitation"]["digest"].removeprefix("sha256:")[:16] in question["mechanism"]
+    assert run.pilot["invitations"]["way"]["digest"].removeprefix("sha256:")[:16] in question["mechanism"]
     assert all(float(end) * 2**20 % 1 == 0 for window in question["windows"] for end in window)
 
 
@@ -166,7 +166,7 @@ def test_the_final_release_is_that_of_the_files(run: Run, tmp_path: Path) -> Non
     told = run.final["questions"]["way"]["quantiles"]
     wide = {}
     for times in (1, 100):
-        invitation = json.loads(json.dumps(run.pilot["invitation"]))
+        invitation = json.loads(json.dumps(run.pilot["invitations"]["way"]))
         for one in invitation["counted"]:
             one["noise_variance"] *= times
         (folder := tmp_path / str(times)).mkdir()

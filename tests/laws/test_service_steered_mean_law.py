@@ -45,7 +45,7 @@ class Run:
         self.first_task = fetch_task(live.url, self.study)
         assert send_reports(live.url, self.study, [trusted_report(self.first_task, x) for x in TRUSTED]) == []
         self.pilot = live.ask(f"/{self.study}/phase-two")
-        sent = self.pilot["invitation"]
+        sent = self.pilot["invitations"]["way"]
         self.counts = [server.next(laplaces(2 / (PILOT / 2)), len(one["noisy"])) for one in sent["counted"]]
         low, high = sent["window"]
         self.far = int(max(low, 1 - high) * 2**16)
@@ -65,7 +65,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
 
 
 def test_the_first_phase_publishes_true_numbers_plus_draws_for_the_parts_of_epsilon(run: Run) -> None:
-    sent = run.pilot["invitation"]
+    sent = run.pilot["invitations"]["way"]
     levels = np.array([level(x) for x in TRUSTED])
     for one, drawn in zip(sent["counted"], run.counts, strict=True):
         cuts = [round(place / 128 * LEVELS) for place in one["values"]]
@@ -98,15 +98,15 @@ def test_each_group_is_charged_once_in_its_own_phase(run: Run) -> None:
 def test_people_are_asked_in_turn_and_within_the_window(run: Run) -> None:
     assert (run.first_task["groups"], run.task["groups"]) == (["trusted"], ["local"])
     (question,) = run.task["questions"]
-    assert question["windows"] == [run.pilot["invitation"]["window"]]
-    assert run.pilot["invitation"]["digest"].removeprefix("sha256:")[:16] in question["mechanism"]
+    assert question["windows"] == [run.pilot["invitations"]["way"]["window"]]
+    assert run.pilot["invitations"]["way"]["digest"].removeprefix("sha256:")[:16] in question["mechanism"]
     with pytest.raises(InvalidInput, match="windows"):
         local_report(run.first_task | {"groups": ["local"]}, 3.0, rng=seeded(1))
 
 
 def test_the_final_release_is_that_of_the_files(run: Run, tmp_path: Path) -> None:
     invited = tmp_path / "invite.json"
-    envelope.save(invited, run.pilot["invitation"])
+    envelope.save(invited, run.pilot["invitations"]["way"])
     sent = as_a_file(tmp_path, run.reports, read_invitation(invited).invite)
     found = release_answers(sent, invited, "trust").to_dict()["questions"]["way"]["mean"]
     mean = run.final["questions"]["way"]["mean"]

@@ -86,7 +86,9 @@ def report() -> Callable[..., dict[str, Any]]:
     """One report as a device would send it; a trusted value unless something else is asked for."""
 
     def make(value: float = 40.0, *, group: str = "trusted", **more: Any) -> dict[str, Any]:
-        payload = {"value": value} if group == "trusted" else {"report": {"threshold": 1 << 31, "above": True}}
+        payload: dict[str, Any] = {"answers": {"answer": value}}
+        if group == "local":
+            payload = {"reports": {"answer": {"threshold": 1 << 31, "above": True}}}
         found = {
             "id": studies.new_report_id(),
             "time": studies.rounded_now({"time_precision": 60}),

@@ -22,7 +22,7 @@ from hybridp.device.ticks import report_sets
 from hybridp.noise import bernoulli, categories, reports, uniform_below
 from hybridp.noise.oracles import oracle_reports
 from hybridp.protocols.regression import FormName, RegressionStudy
-from hybridp.protocols.regression_files import invitation_document, invitation_of
+from hybridp.protocols.regression_files import invitation_document
 from hybridp.public import envelope
 from hybridp.public.budgets import PureDP
 from hybridp.public.heavy import HeadList
@@ -43,7 +43,7 @@ from hybridp.public.shares import tick_invite
 from hybridp.public.vector import VectorBounds, VectorInvite
 from hybridp.public.vector_randomisers import scalar_reports
 from hybridp.randomness import Randomness, seeded
-from hybridp.service.plans import QuestionsPlan, parse_plan
+from hybridp.service.plans import parse_plan
 from hybridp.service.tasks import task_of
 
 FILE = Path(__file__).with_name("vectors.json")
@@ -176,7 +176,7 @@ def coordinate_vectors() -> Iterator[dict[str, Any]]:
                 "coordinates": sides,
                 "input": values.tolist(),
                 "words": [str(w) for w in words[: tape.used]],
-                "report": {"report": {"coordinates": chosen, "each": each}},
+                "report": {"coordinates": chosen, "each": each},
             }
 
 
@@ -241,7 +241,6 @@ def task_about_a_line(promise: float, form: FormName = "best") -> dict[str, Any]
     The line is rounded: its last digits would be those of the machine that solved for it.
     """
     plan = parse_plan({"title": "t", "promise": promise, "questions": WITH_LINE, "people": EXPECTED})
-    assert isinstance(plan, QuestionsPlan)
     study = plan.parts[1].study
     assert isinstance(study, RegressionStudy)
     study = replace(study, form=form)
@@ -250,7 +249,7 @@ def task_about_a_line(promise: float, form: FormName = "best") -> dict[str, Any]
     document = invitation_document(study, ("age", "wage", "hours"), said, 50_000, (1,), simulated=False)
     document["question"]["centre"] = [float(f"{x:.9g}") for x in document["question"]["centre"]]
     document["digest"] = envelope.digest(document)
-    return task_of("id", plan, 2, {"work": invitation_of(document)})
+    return task_of("id", plan.within({"invitations": {"work": document}}), 2)
 
 
 def question_vectors() -> Iterator[dict[str, Any]]:
@@ -259,7 +258,7 @@ def question_vectors() -> Iterator[dict[str, Any]]:
     beside = (BESIDE, BESIDE_ANSWERS, [2.5, [1.7, 68.25, 41.0], [3.5, -9.0]])
     for promise, (questions, answers, given) in product((1.0, 30.0), (plain, beside)):
         stated = {"title": "t", "promise": promise, "questions": questions, "people": EXPECTED}
-        task = task_of("id", parse_plan(stated), 1, None)
+        task = task_of("id", parse_plan(stated), 1)
         assert (task["draws"] is not None) == (promise == 1.0)
         for words in tapes([int(end) - 1 for end in task["draws"] or ()] + [2**62], 8, 10):
             tape = Tape(words)
@@ -286,7 +285,7 @@ def question_vectors() -> Iterator[dict[str, Any]]:
                 "report": told,
             }
     stated = {"title": "t", "promise": 1.0, "questions": [QUESTIONS[2] | GROUPED]}
-    task = task_of("id", parse_plan(stated), 1, None)
+    task = task_of("id", parse_plan(stated), 1)
     for words in tapes([], 4, 11):
         tape = Tape(words)
         told = local_report(task, {"pay": 2.5, "town": "Kiel"}, now=0.0, rng=tape.rng)["payload"]
@@ -303,7 +302,7 @@ def question_vectors() -> Iterator[dict[str, Any]]:
         QUESTIONS[2] | GROUPED | private, QUESTIONS[3],
         {"name": "mood", "kind": "choice", "options": ["a", "b", "c"], "by": "site", "categories": ["x", "y", "z"],
          "by_private": True}]}  # fmt: skip
-    task = task_of("id", parse_plan(stated), 1, None)
+    task = task_of("id", parse_plan(stated), 1)
     for value in (-3.0, 0.4, 2.5, 9.0):
         answers = {"pay": value, "town": "Kiel", "kids": "yes", "mood": "b", "site": "z"}
         for words in tapes([int(value / 9 * 2**64)] if value > 0 else [], 4, 13):
@@ -321,7 +320,7 @@ def question_vectors() -> Iterator[dict[str, Any]]:
 def window_vectors() -> Iterator[dict[str, Any]]:
     """People who answer within windows around quantiles: where a value stands in them is the same whole number."""
     stated = {"title": "t", "promise": 1.0, "questions": [STEERED]}
-    task = task_of("id", parse_plan(stated), 1, None) | {"groups": ["local"]}
+    task = task_of("id", parse_plan(stated), 1) | {"groups": ["local"]}
     steps = [(104_857, 300_001), (300_002, 700_003), (900_000, 2**20)]
     for many in (1, 2, 3):
         windows = [[low / 2**20, high / 2**20] for low, high in steps[-many:]]

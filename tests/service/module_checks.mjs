@@ -52,7 +52,7 @@ function vectors() {
     };
     const told =
       vector.kind === "coordinates"
-        ? module.vectorPayload(vector.mechanism, vector.coordinates, vector.input, next)
+        ? module.numbersReport(vector.mechanism, vector.coordinates, vector.input, next)
         : draw(vector.kind, vector.mechanism, vector.input, next, vector.groups);
     let same = JSON.stringify(told) === JSON.stringify(vector.report);
     if (vector.kind === "piecewise") same &&= module.piecewiseUnit(vector.mechanism, told) === vector.unit;
@@ -93,7 +93,7 @@ function counts() {
 
 function bodies() {
   const { reports, size } = JSON.parse(readFileSync(0, "utf8"));
-  return reports.map((report) => JSON.stringify(module.padded({ id: "n", payload: { report } }, size)));
+  return reports.map((report) => JSON.stringify(module.padded({ id: "n", payload: { reports: { answer: report } } }, size)));
 }
 
 function texts() {

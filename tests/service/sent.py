@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection, select
 
 from hybridp.service import studies
 from hybridp.service.core import Service
+from hybridp.service.plans import Plan
 from hybridp.service.schema import reports
 from hybridp.service.store import reading
 
@@ -42,3 +44,26 @@ def rebuilt_counts(db: Connection, study: int) -> list[tuple[int, int]]:
     """The groups' sizes, counted from the rows themselves."""
     rows = db.exec_driver_sql(f"SELECT grp, count(*) FROM reports WHERE study = {int(study)} GROUP BY grp")
     return [(int(g), int(n)) for g, n in rows]
+
+
+def asked(task: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """The task, whose only question is changed; a promise is changed in both places that state it."""
+    (question,) = task["questions"]
+    found = task | {"questions": [question | changes]}
+    if "guarantee" in changes:
+        found["guarantee"] = task["guarantee"] | {"local": changes["guarantee"]}
+    return found
+
+
+def alone(question: dict[str, Any]) -> dict[str, Any]:
+    """The task of local people who are asked this question and no other."""
+    promise = {"local": question["guarantee"]}
+    return {"questions": [question], "draws": None, "groups": ["local"], "time_precision": 60, "guarantee": promise}
+
+
+def within(plan: Plan, place: int, head: Any) -> Plan:
+    """The plan, whose question at this place is asked as a first phase told."""
+    found, asked = replace(plan), list(plan.asked)
+    asked[place] = replace(asked[place], within=head) if head is not None else asked[place]
+    found.__dict__["asked"] = tuple(asked)
+    return found

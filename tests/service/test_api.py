@@ -23,8 +23,8 @@ from hybridp.randomness import seeded
 from hybridp.release.result import sole
 from hybridp.service import studies
 from hybridp.service.core import Service
-from hybridp.service.questions import unit_reports
-from hybridp.service.reports import BIT
+from hybridp.service.parts.base import BIT
+from hybridp.service.parts.numbers import unit_reports
 
 from .declared import study_of
 
@@ -52,7 +52,7 @@ def local_bits(values: list[float], report: Make) -> list[dict[str, Any]]:
     for value in values:
         threshold = int(rng.integers(LEVELS))
         above = bool((value / 100 * LEVELS > threshold) ^ (rng.random() < q))
-        found.append(report(group="local", payload={"report": {"threshold": threshold, "above": above}}))
+        found.append(report(group="local", payload={"reports": {"answer": {"threshold": threshold, "above": above}}}))
     return found
 
 
@@ -107,7 +107,7 @@ def test_stored_bits_are_the_reports_that_devices_make() -> None:
     threshold = (words >> np.uint64(32)).astype(np.int64)
     above = (levels > threshold) ^ ((words & np.uint64(0xFFFFFFFF)) < np.uint64(randomiser.flips >> 32))
     bodies = [BIT.pack(int(t), bool(a)) for t, a in zip(threshold, above, strict=True)]
-    assert np.array_equal(unit_reports(randomiser, bounds, bodies), drawn)
+    assert np.array_equal(unit_reports(randomiser, bounds, b"".join(bodies)), drawn)
 
 
 def test_personal_epsilons(client: TestClient, analyst: dict[str, str], report: Make) -> None:
@@ -123,11 +123,11 @@ def test_personal_epsilons(client: TestClient, analyst: dict[str, str], report: 
 
     invite = Invite(Bounds(0, 100), best_randomiser(PureDP(4.0)))
     sent = randomise_many([60.0] * 100, invite, rng=seeded(2))
-    rows += [report(group="local", epsilon=4.0, payload={"report": float(y)}) for y in sent]
+    rows += [report(group="local", epsilon=4.0, payload={"reports": {"answer": float(y)}}) for y in sent]
     assert send(client, study, rows) == []
     wrong = send(client, study, [report(1.0), report(1.0, epsilon=2.0)])
     assert [f["code"] for f in wrong] == ["bad-epsilon", "bad-epsilon"]
-    far = send(client, study, [report(group="local", epsilon=4.0, payload={"report": 1e9})])
+    far = send(client, study, [report(group="local", epsilon=4.0, payload={"reports": {"answer": 1e9}})])
     assert [f["code"] for f in far] == ["out-of-range"]
     client.post(f"/api/studies/{study}/close", headers=analyst)
     found = client.post(f"/api/studies/{study}/release", headers=analyst).json()
@@ -152,14 +152,14 @@ def test_a_vector_mean(
     plan = {"kind": "vector-mean", "title": "v", "columns": ["a", "b", "c"], "bounds": sides, "min_batch": 4}
     study = created(client, analyst, plan | change | {"time_precision": 60})
     task = client.get(f"/tasks/{study}").json()
-    how = task["randomiser"]
+    how = task["questions"][0]["randomiser"]
     assert how.get("each", how)["name"] == drawn
     assert how["browser"] is (drawn != "unit-vector")
-    assert [c["name"] for c in task["coordinates"]] == ["a", "b", "c"]
+    assert [c["name"] for c in task["questions"][0]["coordinates"]] == ["a", "b", "c"]
     truth, rng = [4.0, 1.0, 0.6], seeded(4)
     rows = [local_report(task, truth, rng=rng) for _ in range(500)]
     assert send(client, study, rows) == []
-    assert send(client, study, [report(payload={"values": truth}) for _ in range(500)]) == []
+    assert send(client, study, [report(payload={"answers": {"answer": truth}}) for _ in range(500)]) == []
     client.post(f"/api/studies/{study}/close", headers=analyst)
     page = client.get(f"/api/studies/{study}", headers=analyst).json()
     found = client.post(f"/api/studies/{study}/release", headers=analyst).json()
@@ -169,7 +169,7 @@ def test_a_vector_mean(
         assert abs(estimate - x) < far * half, estimate
     lines = client.get(f"/api/studies/{study}/export", headers=analyst).text.splitlines()
     assert len(lines) == 500
-    told = json.loads(lines[0])["report"]
+    told = json.loads(lines[0])["report"]["answer"]
     assert sum(x is not None for x in told) == how.get("reported", 3)
 
 
@@ -179,11 +179,11 @@ def test_bad_reports_about_several_numbers(client: TestClient, analyst: dict[str
     bits = created(client, analyst, plan | {"epsilon": 1.0, "local": "sampling"})
     numbers = created(client, analyst, plan | {"epsilon": 9.0, "local": "per-coordinate"})
     ball = created(client, analyst, plan | {"epsilon": 4.0, "local": "unit-vector", "norm": "l2", "radius": 1.0})
-    assert client.get(f"/tasks/{bits}").json()["randomiser"]["reported"] == 1
+    assert client.get(f"/tasks/{bits}").json()["questions"][0]["randomiser"]["reported"] == 1
     bit = {"threshold": 1, "above": True}
     good, whole = {"coordinates": [2], "each": [bit]}, {"coordinates": [0, 1, 2], "each": [5.0, 5.0, 5.0]}
-    assert send(client, bits, [report(group="local", payload={"report": good})]) == []
-    assert send(client, numbers, [report(group="local", payload={"report": whole})]) == []
+    assert send(client, bits, [report(group="local", payload={"reports": {"answer": good}})]) == []
+    assert send(client, numbers, [report(group="local", payload={"reports": {"answer": whole}})]) == []
     cases: list[tuple[str, Any, str]] = [
         (bits, {"coordinates": [], "each": []}, "bad-payload"),
         (bits, {"coordinates": [3], "each": [bit]}, "bad-payload"),
@@ -202,11 +202,11 @@ def test_bad_reports_about_several_numbers(client: TestClient, analyst: dict[str
         (ball, [5.0, 5.0, -1e6], "out-of-range"),
     ]
     for study, wrong, code in cases:
-        found = send(client, study, [report(group="local", payload={"report": wrong})])
+        found = send(client, study, [report(group="local", payload={"reports": {"answer": wrong}})])
         assert [f["code"] for f in found] == [code], wrong
         assert "1e6" not in found[0]["detail"]
         assert "1000000" not in found[0]["detail"]
-    assert send(client, bits, [report(payload={"values": [1.0]})])[0]["code"] == "bad-payload"
+    assert send(client, bits, [report(payload={"answers": {"answer": [1.0]}})])[0]["code"] == "bad-payload"
 
 
 def test_heavy_hitters_in_two_phases(client: TestClient, analyst: dict[str, str], report: Make) -> None:
@@ -214,9 +214,9 @@ def test_heavy_hitters_in_two_phases(client: TestClient, analyst: dict[str, str]
             "head": 5}  # fmt: skip
     study = created(client, analyst, plan)
     popular = [["news", "a.org"]] * 300 + [["maps", "m.org"]] * 200 + [["rare", "r.org"]]
-    rows = [report(payload={"records": [record, record]}) for record in popular]
+    rows = [report(payload={"answers": {"answer": [record, record]}}) for record in popular]
     assert send(client, study, rows) == []
-    local = report(group="local", payload={"category": 0})
+    local = report(group="local", payload={"reports": {"answer": 0}})
     assert [f["code"] for f in send(client, study, [local])] == ["wrong-phase"]
     client_release = client.post(f"/api/studies/{study}/release", headers=analyst)
     assert client_release.json()["code"] == "still-open"
@@ -225,18 +225,18 @@ def test_heavy_hitters_in_two_phases(client: TestClient, analyst: dict[str, str]
     assert client.post(f"/api/studies/{study}/phase-two", headers=analyst).json() == opened.json()
     task = client.get(f"/tasks/{study}").json()
     assert task["phase"] == 2
-    head = HeadList(2, tuple(tuple(s) for s in task["slots"]))
+    head = HeadList(2, tuple(tuple(s) for s in task["questions"][0]["slots"]))
     assert ("rare", "r.org") not in head.slots
     assert {("news", "a.org"), ("maps", "m.org")} <= set(head.slots)
     slots = np.array([head.slot_of(("news", "a.org"))] * 600 + [head.slot_of(("maps", "m.org"))] * 400)
     mechanism = k_randomised_response(PureDP(studies_guarantee().epsilon), len(head))
-    assert task["randomiser"]["keep"] == str(mechanism.keep)
+    assert task["questions"][0]["randomiser"]["keep"] == str(mechanism.keep)
     drawn = categories(mechanism, slots, rng=seeded(1)).tolist()
-    late = report(payload={"records": [["news", "a.org"]]})
+    late = report(payload={"answers": {"answer": [["news", "a.org"]]}})
     assert [f["code"] for f in send(client, study, [late])] == ["wrong-phase"]
-    assert send(client, study, [report(group="local", payload={"category": s}) for s in drawn]) == []
-    bad = report(group="local", payload={"category": len(head)})
-    assert [f["code"] for f in send(client, study, [bad])] == ["out-of-range"]
+    assert send(client, study, [report(group="local", payload={"reports": {"answer": s}}) for s in drawn]) == []
+    bad = report(group="local", payload={"reports": {"answer": len(head)}})
+    assert [f["code"] for f in send(client, study, [bad])] == ["bad-payload"]
     client.post(f"/api/studies/{study}/close", headers=analyst)
     found = client.post(f"/api/studies/{study}/release", headers=analyst).json()
     queries = sole(found)["queries"]
@@ -258,7 +258,7 @@ def test_uploads_are_idempotent(client: TestClient, analyst: dict[str, str], mea
     one, two = report(10.0), report(group="local")
     assert send(client, study, [one, one, two]) == []
     assert send(client, study, [two, one]) == []
-    changed = one | {"payload": {"value": 11.0}}
+    changed = one | {"payload": {"answers": {"answer": 11.0}}}
     assert send(client, study, [changed, two]) == []  # the first counts, and the answer does not tell what it was
     assert client.get(f"/api/studies/{study}", headers=analyst).json()["people"] == {"trusted": 1, "local": 1}
     client.post(f"/api/studies/{study}/close", headers=analyst)
@@ -290,14 +290,14 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"time": 60 * 10**9}, "bad-time"),
     ({"time": -60}, "bad-time"),
     ({"epsilon": 1.0}, "bad-epsilon"),
-    ({"payload": {"value": "x"}}, "bad-payload"),
-    ({"payload": {"value": 1, "more": 2}}, "bad-payload"),
+    ({"payload": {"answers": {"answer": "x"}}}, "bad-payload"),
+    ({"payload": {"answers": {"answer": 1, "more": 2}}}, "bad-payload"),
     ({"payload": []}, "bad-payload"),
-    ({"payload": {"report": {"threshold": 1, "above": True}}}, "bad-payload"),
-    ({"group": "local", "payload": {"report": {"threshold": 2**32, "above": True}}}, "bad-payload"),
-    ({"group": "local", "payload": {"report": {"threshold": -1, "above": True}}}, "bad-payload"),
-    ({"group": "local", "payload": {"report": {"threshold": 5, "above": 1}}}, "bad-payload"),
-    ({"group": "local", "payload": {"report": 5.0}}, "bad-payload"),
+    ({"payload": {"reports": {"answer": {"threshold": 1, "above": True}}}}, "bad-payload"),
+    ({"group": "local", "payload": {"reports": {"answer": {"threshold": 2**32, "above": True}}}}, "bad-payload"),
+    ({"group": "local", "payload": {"reports": {"answer": {"threshold": -1, "above": True}}}}, "bad-payload"),
+    ({"group": "local", "payload": {"reports": {"answer": {"threshold": 5, "above": 1}}}}, "bad-payload"),
+    ({"group": "local", "payload": {"reports": {"answer": 5.0}}}, "bad-payload"),
 ]
 
 
@@ -375,7 +375,7 @@ def test_the_task_document_is_complete_and_constant(
     assert first.content == second.content
     assert client.get(f"/tasks/{study}", headers={"If-None-Match": first.headers["etag"]}).status_code == 304
     task = first.json()
-    assert task["randomiser"]["flips"] == str(dithered_bit(PureDP(1.0)).flips)
+    assert task["questions"][0]["randomiser"]["flips"] == str(dithered_bit(PureDP(1.0)).flips)
     assert any("more than once" in sentence for sentence in task["notice"])
 
 

@@ -171,7 +171,7 @@ def test_the_map_is_for_those_who_will_be_asked_about_it() -> None:
     split = parse_plan(stated(epsilon=5.0, promise={"several": "split"}))
     all_of_them = parse_plan(stated(HOMES, epsilon=2.0, people=EXPECTED))
     grids = [plan.parts[3].invite.grid for plan in (drawn, split)]
-    assert grids == [alone.invite.grid, all_of_them.invite.grid]
+    assert grids == [alone.parts[0].invite.grid, all_of_them.parts[0].invite.grid]
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
@@ -196,7 +196,7 @@ def test_a_page_without_scripts_takes_all_answers(service: Service) -> None:
 
 
 def test_what_is_sent_is_said_of_each_question() -> None:
-    task = task_of("id", parse_plan(stated(SMOKES, BODY, HOMES, epsilon=3.0, promise={"several": "split"})), 1, None)
+    task = task_of("id", parse_plan(stated(SMOKES, BODY, HOMES, epsilon=3.0, promise={"several": "split"})), 1)
     said = [words.sent_of(question) for question in task["questions"]]
     assert "One of the 3 options" in said[0]
     assert said[1] == "A randomised report on one of these 2 numbers, drawn by chance."
@@ -207,7 +207,7 @@ def test_what_is_sent_is_said_of_each_question() -> None:
     np.testing.assert_allclose(sum(levels), task["guarantee"]["local"]["epsilon"])
     view = participant_view(task | {"status": "open"}, token=None, token_state="fine", report_id="")
     assert [float(offer["epsilon"]) for offer in view["local"]["offers"]] == levels
-    both = task_of("id", parse_plan(stated(BODY, PAY, epsilon=30.0, promise={"several": "split"})), 1, None)
+    both = task_of("id", parse_plan(stated(BODY, PAY, epsilon=30.0, promise={"several": "split"})), 1)
     assert words.sent_of(both["questions"][0]) == "A randomised report on each of these 2 numbers."
 
 

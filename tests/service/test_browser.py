@@ -82,7 +82,7 @@ def plain_page(pages: dict[bool, Any], traffic: Any) -> Iterator[Any]:
 def test_a_local_answer_never_leaves_the_page(server: Any, page: Any, traffic: Any) -> None:
     study = server.study()
     page.goto(f"{server.url}/s/{study}")
-    page.fill("#local-value", "37.51234")
+    page.fill("#local-answer-0", "37.51234")
     page.click("#local-send:enabled")
     page.wait_for_selector("#local-status .done")
     page.reload()
@@ -94,9 +94,9 @@ def test_a_local_answer_never_leaves_the_page(server: Any, page: Any, traffic: A
     (report,) = json.loads(body)["reports"]
     assert report["group"] == "local"
     assert server.has_received(json.dumps(report["payload"], separators=(",", ":")))
-    assert set(report["payload"]) == {"report"}
-    assert 0 <= report["payload"]["report"]["threshold"] < 2**32
-    assert isinstance(report["payload"]["report"]["above"], bool)
+    assert set(report["payload"]["reports"]) == {"answer"}
+    assert 0 <= report["payload"]["reports"]["answer"]["threshold"] < 2**32
+    assert isinstance(report["payload"]["reports"]["answer"]["above"], bool)
     assert {url.split("/")[2] for _, url, _, _ in traffic.sent if url.startswith("http")} == {server.url.split("/")[2]}
     assert server.people(study) == {"trusted": 0, "local": 1}
     assert traffic.complaints == []
@@ -106,7 +106,7 @@ def test_the_watch_on_the_traffic_can_fail(server: Any, page: Any, traffic: Any)
     """The control: a trusted answer is seen on its way."""
     study = server.study()
     page.goto(f"{server.url}/s/{study}")
-    page.fill("#trusted-value", "41.98765")
+    page.fill("#trusted-answer-0", "41.98765")
     page.click(".trusted form button")
     page.wait_for_url("**/thanks")
     assert len(traffic.holding("41.98765")) == 1
@@ -120,24 +120,24 @@ def test_a_visit_counts_once_however_often_it_sends(server: Any, page: Any, traf
     tab = page.context.new_page()
     for one in (page, tab):
         one.goto(f"{server.url}/s/{study}")
-    page.fill("#trusted-value", "41")
+    page.fill("#trusted-answer-0", "41")
     page.dblclick(".trusted form button")
     page.wait_for_url("**/thanks")
     page.go_back()
     page.wait_for_selector("#answered")
     assert page.query_selector_all("#local-form, .trusted form") == []
-    tab.fill("#local-value", "77")
+    tab.fill("#local-answer-0", "77")
     tab.click("#local-send:enabled")
     tab.wait_for_selector("#local-status .problem")
     assert "An answer has arrived from this visit" in tab.inner_text("#local-status")
     assert traffic.uploads == []
-    tab.fill("#trusted-value", "55")
+    tab.fill("#trusted-answer-0", "55")
     tab.click(".trusted form button:not(.second)")
     tab.wait_for_url("**/thanks")
     tab.close()
     assert server.people(study) == {"trusted": 1, "local": 0}
     page.click("text=Somebody else answers")
-    page.fill("#local-value", "30")
+    page.fill("#local-answer-0", "30")
     page.click("#local-send:enabled")
     page.wait_for_selector("#local-status .done")
     page.reload()
@@ -168,7 +168,7 @@ def test_a_server_that_is_not_reached_is_named_in_plain_words(server: Any, page:
     study = server.study()
     page.goto(f"{server.url}/s/{study}")
     page.route("**/reports", lambda route: route.abort())
-    page.fill("#local-value", "30")
+    page.fill("#local-answer-0", "30")
     page.click("#local-send:enabled")
     page.wait_for_selector("#local-status .problem")
     said = page.inner_text("#local-status")
@@ -200,18 +200,18 @@ def test_a_shuffled_answer_is_seen_by_neither(server: Any, page: Any, traffic: A
         other = {"key": mixer.key, "batch": 3, "report_key": "A" * 43}  # the page was given a key of its own
         page.route(where, lambda route: route.fulfill(json=other, headers={"access-control-allow-origin": "*"}))
         page.goto(f"{server.url}/s/{study}")
-        page.fill("#shuffled-value", "37.51234")
+        page.fill("#shuffled-answer-0", "37.51234")
         page.click("#shuffled-send:enabled")
         page.wait_for_selector("#shuffled-status .problem")
         assert traffic.holding("/ticket") == []
         page.unroute(where)
         page.goto(f"{server.url}/s/{study}")
         page.reload()
-        page.fill("#shuffled-value", "37.51234")
+        page.fill("#shuffled-answer-0", "37.51234")
         page.click("#shuffled-send:enabled")
         page.wait_for_selector("#shuffled-status .done")
         report = json.loads(page.inner_text("#shuffled-status pre"))
-        assert page.is_disabled("#local-value")
+        assert page.is_disabled("#local-answer-0")
         task = fetch_task(server.url, study)
         for value in (10.0, 20.0):
             send_shuffled(server.url, task, shuffled_report(task, value, rng=seeded(int(value))))
@@ -246,14 +246,14 @@ def test_a_local_record_never_leaves_the_page(server: Any, page: Any, traffic: A
     assert "opens later" in page.inner_text(".local")
     server.open_phase_two(study)
     page.goto(f"{server.url}/s/{study}")
-    page.fill("#local-record-0", "my secret search")
-    page.fill("#local-record-1", "secret.example")
+    page.fill("#local-answer-0-0", "my secret search")
+    page.fill("#local-answer-0-1", "secret.example")
     page.click("#local-send:enabled")
     page.wait_for_selector("#local-status .done")
     assert traffic.holding("secret") == []
     assert not server.has_received("secret")
     (report,) = json.loads(traffic.uploads[0])["reports"]
-    assert 0 <= report["payload"]["category"] < len(fetch_task(server.url, study)["slots"])
+    assert 0 <= report["payload"]["reports"]["answer"] < len(fetch_task(server.url, study)["questions"][0]["slots"])
     assert server.people(study)["local"] == 1
 
 
@@ -262,12 +262,12 @@ def test_everyone_may_choose_their_own_epsilon(server: Any, page: Any, traffic: 
     study = server.study(kind="personal-mean", bounds={"lower": 0, "upper": 16}, allowed_epsilons=[0.5, 4.0])
     page.goto(f"{server.url}/s/{study}")
     page.select_option("#local-epsilon", epsilon)
-    page.fill("#local-value", "7.12345")
+    page.fill("#local-answer-0", "7.12345")
     page.click("#local-send:enabled")
     page.wait_for_selector("#local-status .done")
     (report,) = json.loads(traffic.uploads[0])["reports"]
     assert report["epsilon"] == float(epsilon)
-    assert isinstance(report["payload"]["report"], dict if epsilon == "0.5" else float)
+    assert isinstance(report["payload"]["reports"]["answer"], dict if epsilon == "0.5" else float)
     assert traffic.holding("7.12345") == []
     assert server.people(study)["local"] == 1
 
@@ -288,14 +288,14 @@ def test_several_local_answers_never_leave_the_page(
     page.goto(f"{server.url}/s/{study}")
     values = ("7.51234", "71.98765", "-13.24681")
     for i, value in enumerate(values):
-        page.fill(f"#local-value-{i}", value)
+        page.fill(f"#local-answer-0-{i}", value)
     page.click("#local-send:enabled")
     page.wait_for_selector("#local-status .done")
     raw = [v.strip("-") for v in values]
     assert traffic.holding(*raw) == []
     assert not server.has_received(*raw)
     (report,) = json.loads(traffic.uploads[0])["reports"]
-    told = report["payload"]["report"]
+    told = report["payload"]["reports"]["answer"]
     assert len(told["coordinates"]) == len(told["each"]) == (1 if kind is dict else 3)
     assert all(isinstance(x, kind) for x in told["each"])
     assert server.people(study) == {"trusted": 0, "local": 1}
@@ -450,19 +450,19 @@ def test_answers_to_a_model_never_leave_the_page(server: Any, page: Any, traffic
         assert send_reports(server.url, study, made) == []
         server.open_phase_two(study)
     page.goto(f"{server.url}/s/{study}")
-    page.fill("#local-value-0", "3.61357")
-    page.fill("#local-value-1", "1.92468")
+    page.fill("#local-answer-0-0", "3.61357")
+    page.fill("#local-answer-0-1", "1.92468")
     if asked is WORK:
         page.click("#local-send:enabled")
         page.wait_for_selector("#local-status .problem")
         assert "Please choose an answer" in page.inner_text("#local-status")
-        page.select_option("#local-value-2", "1")
+        page.select_option("#local-answer-0-2", "1")
     page.click("#local-send:enabled")
     page.wait_for_selector("#local-status .done")
     assert traffic.holding("3.61357", "1.92468") == []
     assert not server.has_received("3.61357", "1.92468")
     (report,) = json.loads(traffic.uploads[0])["reports"]
-    assert set(report["payload"]) == {"report" if asked is WORK else "category"}
+    assert set(report["payload"]["reports"]) == {asked["name"]}
     assert server.people(study)["local"] == 1
     assert traffic.complaints == []
     page.set_viewport_size(PHONE)
@@ -585,12 +585,12 @@ def test_questions_that_keep_less_than_the_page_shows_are_refused_aloud(
 def test_several_trusted_answers_and_one_that_is_missing(server: Any, page: Any, plain_page: Any) -> None:
     study = server.study(**VECTOR, epsilon=1.0)
     page.goto(f"{server.url}/s/{study}")
-    page.fill("#local-value-0", "7")
+    page.fill("#local-answer-0-0", "7")
     page.click("#local-send:enabled")
-    assert page.get_attribute("#local-value-1", "aria-invalid") == "true"
+    assert page.get_attribute("#local-answer-0-1", "aria-invalid") == "true"
     plain_page.goto(f"{server.url}/s/{study}")
     for i in range(3):
-        plain_page.fill(f"#trusted-value-{i}", "5")
+        plain_page.fill(f"#trusted-answer-0-{i}", "5")
     plain_page.click(".trusted form button")
     assert "Thank you" in plain_page.inner_text("h1")
     assert server.people(study) == {"trusted": 1, "local": 0}
@@ -607,8 +607,8 @@ def test_enter_before_the_script_runs_sends_nothing(server: Any, page: Any, traf
     """Fields without names and a button that only the script enables: the browser itself has nothing to submit."""
     page.route("**/participant.js", lambda route: route.abort())
     page.goto(f"{server.url}/s/{server.study()}")
-    page.fill("#local-value", "29.13579")
-    page.press("#local-value", "Enter")
+    page.fill("#local-answer-0", "29.13579")
+    page.press("#local-answer-0", "Enter")
     page.evaluate("document.getElementById('local-form').submit()")
     page.wait_for_load_state()
     assert traffic.holding("29.13579") == []
@@ -618,7 +618,7 @@ def test_after_a_failure_the_same_report_is_sent(server: Any, page: Any, traffic
     study = server.study()
     page.goto(f"{server.url}/s/{study}")
     page.route("**/reports", lambda route: route.abort())
-    page.fill("#local-value", "12")
+    page.fill("#local-answer-0", "12")
     page.click("#local-send:enabled")
     page.wait_for_selector("#local-status .problem")
     page.unroute("**/reports")
@@ -632,10 +632,10 @@ def test_after_a_failure_the_same_report_is_sent(server: Any, page: Any, traffic
 def test_an_answer_out_of_range_is_not_randomised(server: Any, page: Any, traffic: Any) -> None:
     page.goto(f"{server.url}/s/{server.study()}")
     for bad in ("", "121"):
-        page.fill("#local-value", bad)
+        page.fill("#local-answer-0", bad)
         page.click("#local-send:enabled")
         page.wait_for_selector("#local-status .problem")
-        assert page.get_attribute("#local-value", "aria-invalid") == "true"
+        assert page.get_attribute("#local-answer-0", "aria-invalid") == "true"
     assert traffic.uploads == []
 
 
@@ -643,7 +643,7 @@ def test_an_invitation_works_once(server: Any, page: Any, traffic: Any) -> None:
     study = server.study(by_invitation=True)
     (token,) = server.invite(study, 1)
     page.goto(f"{server.url}/s/{study}?t={token}")
-    page.fill("#local-value", "12")
+    page.fill("#local-answer-0", "12")
     page.click("#local-send:enabled")
     page.wait_for_selector("#local-status .done")
     for link in (f"?t={token}", "?t=unknown", ""):  # nobody types an answer that would not be taken
@@ -675,7 +675,7 @@ def test_the_trusted_choice_needs_no_script(server: Any, plain_page: Any) -> Non
     plain_page.goto(f"{server.url}/s/{study}")
     assert "needs JavaScript" in plain_page.inner_text(".local")
     assert plain_page.is_disabled("#local-send")
-    plain_page.fill("#trusted-value", "25")
+    plain_page.fill("#trusted-answer-0", "25")
     plain_page.click(".trusted form button")
     assert "Thank you" in plain_page.inner_text("h1")
     assert server.people(study) == {"trusted": 1, "local": 0}
@@ -898,7 +898,7 @@ def test_both_ways_are_in_the_first_screen_of_a_desk(server: Any, page: Any) -> 
 def test_the_whole_message_is_shown(server: Any, page: Any, traffic: Any) -> None:
     """To the letter: id, time, token and group too."""
     page.goto(f"{server.url}/s/{server.study()}")
-    page.fill("#local-value", "37")
+    page.fill("#local-answer-0", "37")
     page.click("#local-send:enabled")
     page.wait_for_selector("#local-status .done")
     (body,) = traffic.uploads
@@ -926,16 +926,17 @@ def test_words_follow_the_chosen_epsilon(server: Any, page: Any) -> None:
 
 
 def fewer_flips(task: Any) -> None:
-    task["randomiser"]["flips"] = str(int(task["randomiser"]["flips"]) * 9 // 10)
+    how = task["questions"][0]["randomiser"]
+    how["flips"] = str(int(how["flips"]) * 9 // 10)
 
 
 def another_promise(task: Any) -> None:
-    task["guarantee"]["local"]["epsilon"] = 8.0
-    task["randomiser"]["flips"] = str(dithered_bit(PureDP(8.0)).flips)
+    task["guarantee"]["local"]["epsilon"] = task["questions"][0]["guarantee"]["epsilon"] = 8.0
+    task["questions"][0]["randomiser"]["flips"] = str(dithered_bit(PureDP(8.0)).flips)
 
 
 def turned_bounds(task: Any) -> None:
-    task["bounds"]["upper"] = -1
+    task["questions"][0]["bounds"]["upper"] = -1
 
 
 LIES = {"fewer flips": fewer_flips, "another promise": another_promise, "turned bounds": turned_bounds}
@@ -956,7 +957,7 @@ def test_a_task_that_keeps_less_than_the_page_shows_is_refused_aloud(
     study = server.study()
     page.route("**/tasks/*", changed)
     page.goto(f"{server.url}/s/{study}")
-    page.fill("#local-value", "37")
+    page.fill("#local-answer-0", "37")
     if lie is None:
         page.click("#local-send:enabled")
         page.wait_for_selector("#local-status .done")
@@ -1001,12 +1002,12 @@ def test_the_keyboard_is_enough(server: Any, page: Any) -> None:
         seen.append(here)
         ring = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
         assert ring != "none", here
-        if here == "local-value":
+        if here == "local-answer-0":
             page.keyboard.type("33")
         if here == "local-send":
             page.keyboard.press("Enter")
             break
     page.wait_for_selector("#local-status .done")
     assert seen[0] == "Skip to the content"
-    assert seen.index("trusted-value") < seen.index("local-value") < seen.index("local-send")
+    assert seen.index("trusted-answer-0") < seen.index("local-answer-0") < seen.index("local-send")
     assert server.people(study)["local"] == 1

@@ -43,10 +43,10 @@ def test_a_study_by_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     service = Service(Settings.from_environment(where[1], where[3]))
     rows: list[dict[str, Any]] = [
         {"id": studies.new_report_id(), "time": studies.rounded_now(PLAN), "group": "trusted",
-         "payload": {"value": 30}, "token": link.split("t=")[1]}
+         "payload": {"answers": {"answer": 30}}, "token": link.split("t=")[1]}
         for link in links
     ]  # fmt: skip
-    rows[0] |= {"group": "local", "payload": {"report": {"threshold": 9, "above": True}}}
+    rows[0] |= {"group": "local", "payload": {"reports": {"answer": {"threshold": 9, "above": True}}}}
     assert asyncio.run(studies.submit(service, study, rows)) == []
     service.close()
     assert "Commute" in run(commands.listing, *where)

@@ -47,7 +47,7 @@ def test_one_value_moves_a_mean_by_the_range_at_most(
 
     def total(value: float) -> float:
         values = [50.0] * (N - 1) + [value]
-        return N * float(released(service, plan, report, [{"value": v} for v in values], **more))
+        return N * float(released(service, plan, report, [{"answers": {"answer": v}} for v in values], **more))
 
     lower, upper = total(0.0), total(100.0)
     assert upper - lower == pytest.approx(100, rel=1e-6)  # a value in range counts
@@ -69,7 +69,7 @@ def test_one_row_moves_a_vector_mean_by_its_sensitivity_at_most(
 
     def total(row: list[float]) -> Any:
         rows = [[50.0, 0.0]] * (N - 1) + [row]
-        found = released(service, plan, report, [{"values": r} for r in rows])
+        found = released(service, plan, report, [{"answers": {"answer": r}} for r in rows])
         return N * np.array([found[0] / 50, found[1]])
 
     middle = total([50.0, 0.0])

@@ -16,7 +16,6 @@ from scipy.stats import binom
 
 from hybridp.service import studies
 from hybridp.service.core import Service
-from hybridp.service.planned import discovery_forecast
 from hybridp.service.plans import parse_plan
 from hybridp.service.settings import Settings
 from tests import warm
@@ -32,7 +31,7 @@ def filled(settings: Settings, report: Make, people: int) -> tuple[str, dict[str
     """A study with so many trusted people, each with a record of their own, and an analyst's headers."""
     service = Service(settings)
     study = str(studies.create_study(service, study_of(PLAN))["id"])
-    rows = [report(payload={"records": [[f"q{i}", "u"]]}) for i in range(people)]
+    rows = [report(payload={"answers": {"answer": [[f"q{i}", "u"]]}}) for i in range(people)]
     assert asyncio.run(studies.submit(service, study, rows)) == []
     key = studies.add_analyst(service, "ada")
     service.close()
@@ -77,7 +76,7 @@ def test_what_cannot_work_is_refused_and_what_hardly_can_is_confirmed_before_any
 
 def test_a_list_that_will_hold_something_is_not_asked_about(service: Service, report: Make) -> None:
     study = str(studies.create_study(service, study_of(PLAN))["id"])
-    rows = [report(payload={"records": [["q", "u"]]}) for _ in range(400)]
+    rows = [report(payload={"answers": {"answer": [["q", "u"]]}}) for _ in range(400)]
     assert asyncio.run(studies.submit(service, study, rows)) == []
     found = studies.open_phase_two(service, study)
     assert found["discovered_records"] == 1
@@ -87,8 +86,8 @@ def test_a_list_that_will_hold_something_is_not_asked_about(service: Service, re
 @pytest.mark.parametrize("people", [200, 2000])
 def test_the_forecast_is_the_sum_of_the_chances(people: int) -> None:
     """Each record's count is binomial, the noise discrete Laplace of scale 2/epsilon: summed here term by term."""
-    plan = parse_plan(study_of(PLAN))
-    among, threshold = round(people * plan.study.discovery_share), 19
+    (asked,) = parse_plan(study_of(PLAN)).asked
+    among, threshold = round(people * asked.study.discovery_share), 19
     harmonic = sum(1 / r for r in range(1, 1001))
     a = math.exp(-1 / 2)
 
@@ -101,7 +100,7 @@ def test_the_forecast_is_the_sum_of_the_chances(people: int) -> None:
     for rank in range(1, 1001):
         mass = binom.pmf(range(1, 400), among, 1 / rank / harmonic)
         expected += sum(m * p for m, p in zip(mass, passes, strict=True))
-    said = discovery_forecast(plan, people)
+    said = asked.first_forecast(people)
     assert said is not None
     assert f"about {threshold} of the {among:,} people" in said
     number = float(said.split(" if 1,000")[0].rsplit(" ", 1)[1])

@@ -60,7 +60,7 @@ def test_a_form_told_503_and_sent_again_counts_once(losing: Any) -> None:
     tries = 0
     for i in range(PEOPLE):
         with urllib.request.urlopen(url) as answer:
-            fields = fields_of(answer.read().decode()) | {"value": str(30 + i)}
+            fields = fields_of(answer.read().decode()) | {"answer.0": str(30 + i)}
         status, page = post(url, fields)
         while status == 503:
             tries += 1
@@ -77,17 +77,17 @@ def test_a_form_with_a_mistake_keeps_its_id(losing: Any) -> None:
     url = f"{losing.url}/s/{losing.study()}"
     with urllib.request.urlopen(url) as answer:
         fields = fields_of(answer.read().decode())
-    status, page = post(url, fields | {"value": "x"})
+    status, page = post(url, fields | {"answer.0": "x"})
     assert status == 422
     assert fields_of(page)["report_id"] == fields["report_id"]
 
 
 SECRETS = {
-    "mean": ({}, {"value": "777777.125"}),
+    "mean": ({}, {"answer.0": "777777.125"}),
     "personal-mean": ({"bounds": {"lower": 0, "upper": 9}, "allowed_epsilons": [1.0]},
-                      {"value": "777777.125", "epsilon": "7.5"}),
+                      {"answer.0": "777777.125", "epsilon": "7.5"}),
     "vector-mean": ({"columns": ["a", "b"], "bounds": [{"lower": 0, "upper": 9}] * 2, "epsilon": 1.0},
-                    {"value.0": "777777.125", "value.1": "x"}),
+                    {"answer.0.0": "777777.125", "answer.0.1": "x"}),
     "heavy-hitters": ({"epsilon": 4.0, "delta": 1e-3, "max_length": 5}, {"record.0": "777777.125", "record.1": "y"}),
 }  # fmt: skip
 
@@ -123,7 +123,7 @@ def test_a_pages_report_told_503_counts_once(losing: Any) -> None:
         traffic.watch(context)
         page = context.new_page()
         page.goto(f"{losing.url}/s/{study}")
-        page.fill("#local-value", "12")
+        page.fill("#local-answer-0", "12")
         page.click("#local-send:enabled")
         page.wait_for_selector("#local-status .problem")
         page.click("#local-send:enabled")
@@ -141,7 +141,7 @@ def test_without_a_store_the_form_still_comes_back(tmp_path: Path, monkeypatch: 
         service = web.app.state.service  # type: ignore[attr-defined]
         plan = {"kind": "mean", "title": "t", "bounds": {"lower": 0, "upper": 9}, "epsilon": 1.0}
         study = studies.create_study(service, study_of(plan))["id"]
-        form = fields_of(web.get(f"/s/{study}").text) | {"value": "5"}
+        form = fields_of(web.get(f"/s/{study}").text) | {"answer.0": "5"}
 
         def away(*given: Any) -> Any:
             raise OperationalError("select", {}, Exception("gone"))

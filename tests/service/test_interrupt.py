@@ -204,7 +204,7 @@ def test_the_first_of_two_phases_says_what_is_true(
     settings: Settings, tmp_path: Path, report: Make, stage: str
 ) -> None:
     plan = {"kind": "heavy-hitters", "title": "h", "epsilon": 6, "delta": 1e-3, "min_batch": 2, "time_precision": 60}
-    rows = [report(payload={"records": [["q", "u"]]}) for _ in range(50)]
+    rows = [report(payload={"answers": {"answer": [["q", "u"]]}}) for _ in range(50)]
     study = filled(settings, study_of(plan), rows, close=False)
     with command(settings, tmp_path, stage, "study", "phase-two", study) as running:
         running.until("ready")

@@ -122,7 +122,8 @@ def test_every_other_number_of_the_task_is_the_plans(service: Service) -> None:
 
     plan = {"kind": "personal-mean", "title": "t", "bounds": {"lower": -3, "upper": 9}, "allowed_epsilons": [0.5, 1.0]}
     task = studies.task_document(service, studies.create_study(service, study_of(plan))["id"])
-    assert (task["bounds"], task["levels"], task["word"]) == ({"lower": -3, "upper": 9}, str(LEVELS), str(2**64))
+    assert task["questions"][0]["bounds"] == {"lower": -3, "upper": 9}
+    assert (task["levels"], task["word"]) == (str(LEVELS), str(2**64))
     for choice in task["choices"]:
         flips = int(choice["randomiser"]["flips"])
         with localcontext() as exact:
@@ -239,7 +240,7 @@ def test_what_is_deleted_while_a_release_reads_it_stays_deleted(
     found = discovering(service)
     for name, what, ask in (
         ("_prepared", study, studies.release_study),
-        ("_discovered", found, studies.open_phase_two),
+        ("_first", found, studies.open_phase_two),
     ):
         read, number = getattr(releasing, name), service.number(what)
 
@@ -319,7 +320,7 @@ def test_a_discovery_at_work_is_not_said_to_be_interrupted(web: TestClient, monk
     service = service_of(web)
     study = discovering(service)
     told = []
-    real = releasing._discovered
+    real = releasing._first
 
     def looked_at(*given: Any) -> Any:
         told.append(studies.study_summary(service, study)["why_not"])
@@ -328,7 +329,7 @@ def test_a_discovery_at_work_is_not_said_to_be_interrupted(web: TestClient, monk
         other.close()
         return real(*given)
 
-    monkeypatch.setattr(releasing, "_discovered", looked_at)
+    monkeypatch.setattr(releasing, "_first", looked_at)
     studies.open_phase_two(service, study)
     assert told[0] == "The discovery is under way."
     assert "has begun and has not ended" in told[1]

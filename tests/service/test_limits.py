@@ -175,7 +175,8 @@ def test_pages_are_limited_by_address_behind_the_proxy_that_is_trusted(
 def guesses(url: str, study: str, key: str) -> dict[str, Callable[[str], tuple[int, str, str]]]:
     """One wrong try by each way in, from an address."""
     asked = json.dumps({"reports": [{"id": "A" * 22, "token": "wrong"}]}).encode()
-    report = {"id": "A" * 22, "time": int(time.time()), "group": "trusted", "payload": {"value": 1}, "token": "wrong"}
+    report = {"id": "A" * 22, "time": int(time.time()), "group": "trusted", "token": "wrong"}
+    report["payload"] = {"answers": {"answer": 1}}
     sent = json.dumps({"reports": [report]}).encode()
     kind = {"content_type": "application/json"}
     form = {"content_type": "application/x-www-form-urlencoded"}

@@ -239,7 +239,7 @@ def test_what_a_plan_says_of_its_mixer(mean_plan: Any) -> None:
     plan = parse_plan(mean_plan() | {"mixer": STATED})
     again = parse_plan(json.dumps(plan.to_dict()))
     assert again == plan
-    mixing = plan.study.mixing
+    mixing = plan.declared.mixing
     assert mixing is not None
     assert mixed_delta(50, mixing.epsilon, 1.0) <= 1e-2 < mixed_delta(50, mixing.epsilon * 1.01, 1.0)
     for change, said in (
@@ -250,7 +250,7 @@ def test_what_a_plan_says_of_its_mixer(mean_plan: Any) -> None:
     ):  # fmt: skip
         with pytest.raises(InvalidInput, match=said):
             parse_plan(mean_plan() | {"mixer": STATED | change})
-    capped = parse_plan(mean_plan() | {"mixer": STATED | {"cap": 1.1}}).study.mixing
+    capped = parse_plan(mean_plan() | {"mixer": STATED | {"cap": 1.1}}).declared.mixing
     assert capped is not None
     assert capped.epsilon == 1.1
 

@@ -26,7 +26,7 @@ from hybridp.service.app import build_app
 from hybridp.service.core import Service
 from hybridp.service.forms import declared_by, fieldsets
 from hybridp.service.participant import trusted_payload
-from hybridp.service.plans import RegressionPlan, parse_plan
+from hybridp.service.plans import parse_plan
 from hybridp.service.problems import Refused
 from hybridp.service.schema import reports
 from hybridp.service.settings import Limits, Settings
@@ -34,6 +34,7 @@ from hybridp.service.shown import shown_release
 from hybridp.service.store import reading
 
 from .declared import study_of
+from .sent import asked
 
 LINE = {"name": "work", "kind": "regression", "target": "hours", "on": ["age", "pay"], "lower": [0, -4, 0],
         "upper": [16, 4, 64]}  # fmt: skip
@@ -93,10 +94,10 @@ def test_a_regression_from_its_answers_to_its_release(service: Service) -> None:
         bodies = db.execute(select(reports.c.body)).scalars().all()
     assert len({len(body) for body in bodies}) == 1  # one length, whatever the answer
     lines = [json.loads(line) for line in studies.export(service, study)]
-    clip = task["line"]["clip"]
+    clip = task["questions"][0]["line"]["clip"]
     assert len(lines) == 200
     for line in lines:
-        (number,) = [x for x in line["report"] if x is not None]
+        (number,) = [x for x in line["report"]["work"] if x is not None]
         assert abs(number) <= 5 * clip
     studies.close_study(service, study)
     found = studies.release_study(service, study)
@@ -127,18 +128,18 @@ def test_the_page_asks_for_every_column_and_for_yes_or_no(service: Service) -> N
     other = str(studies.create_study(service, stated(YES))["id"])
     with TestClient(build_app(service.settings)) as client:
         page, yes = client.get(f"/s/{study}").text, client.get(f"/s/{other}").text
-        answer = {"value.0": "7", "value.1": "-1.5", "value.2": "30", "report_id": studies.new_report_id()}
+        answer = {"answer.0.0": "7", "answer.0.1": "-1.5", "answer.0.2": "30", "report_id": studies.new_report_id()}
         sent = client.post(f"/s/{study}", data=answer, follow_redirects=False)
         assert sent.status_code == 303
-        empty = client.post(f"/s/{study}", data=answer | {"value.2": ""})
+        empty = client.post(f"/s/{study}", data=answer | {"answer.0.2": ""})
         assert "Please give a number." in empty.text
     for place in range(3):
-        assert f'name="value.{place}"' in page
-    assert 'name="value.3"' not in page
+        assert f'name="answer.0.{place}"' in page
+    assert 'name="answer.0.3"' not in page
     assert "This way opens later" in page
     assert '<option value="1">yes</option>' in yes
     assert '<option value="1">yes</option>' not in page
-    assert trusted_payload(task, answer)[0] == {"values": [7.0, -1.5, 30.0]}
+    assert trusted_payload(task, answer)[0] == {"answers": {"work": [7.0, -1.5, 30.0]}}
     assert studies.study_summary(service, study)["people"]["trusted"] == 1
 
 
@@ -163,7 +164,7 @@ def test_the_page_asks_for_every_column_and_for_yes_or_no(service: Service) -> N
                 "promise": {"epsilon": 4.0, "delta": 1e-6},
                 "people": {"local": 9, "column": "p"},
             },
-            "`a.kind` must not be records or table where several are asked",
+            "`a.kind` must be that of a study's only question",
         ),
     ],
 )
@@ -177,17 +178,14 @@ def test_where_a_page_could_not_draw_the_best_report_people_are_asked_about_the_
     """At ε = 8 all products are told best by a direction, which a page leaves to programs."""
     for epsilon, form in ((1.0, "best"), (8.0, "steered")):
         plan = parse_plan(stated(promise={"epsilon": epsilon}))
-        assert isinstance(plan, RegressionPlan)
-        assert plan.asked.form == form
+        assert plan.declared.questions[0].form == form
     plan = parse_plan(stated(LINE | {"form": "plain"}, promise={"epsilon": 8.0}))
-    assert isinstance(plan, RegressionPlan)
-    assert plan.asked.form == "plain"
+    assert plan.declared.questions[0].form == "plain"
 
 
 def test_a_plan_charges_no_more_than_its_people_were_promised() -> None:
     """However many trusted people there will be, and whichever way their promise is spent."""
     plan = parse_plan(stated(promise={"epsilon": 2.0, "trusted_epsilon": 0.7, "delta": 1e-6}, people={"local": 10**7}))
-    assert isinstance(plan, RegressionPlan)
     whole, ways = plan.accounts()["trusted"], set()
     for many in (4, 100, 10**4, 10**6, 10**9):
         (charge,) = plan.discovery_charges({"trusted": many, "local": 0})
@@ -203,7 +201,7 @@ def test_what_no_device_sends_is_not_taken(service: Service) -> None:
     study, task = opened(service)
     good = trusted_report(task, people(1)[0])
     for values in ([1.0, 2.0], [1.0, 2.0, 3.0, 4.0], []):
-        (told,) = send(service, study, [{**good, "payload": {"values": values}}])
+        (told,) = send(service, study, [{**good, "payload": {"answers": {"work": values}}}])
         assert told["code"] == "bad-payload", told
     study, task = second_phase(service)
     own = local_report(task, people(1)[0], rng=seeded(1))
@@ -213,9 +211,9 @@ def test_what_no_device_sends_is_not_taken(service: Service) -> None:
         {"coordinates": [], "each": []}, {"coordinates": [0], "each": [bit]},
     ]  # fmt: skip
     for report in wrong:
-        (told,) = send(service, study, [{**own, "payload": {"report": report}}])
+        (told,) = send(service, study, [{**own, "payload": {"reports": {"work": report}}}])
         assert told["code"] == "bad-payload", told
-    (told,) = send(service, study, [{**own, "payload": {"report": {"coordinates": [0], "each": [99.0]}}}])
+    (told,) = send(service, study, [{**own, "payload": {"reports": {"work": {"coordinates": [0], "each": [99.0]}}}}])
     assert told["code"] == "out-of-range"
     assert studies.study_summary(service, study)["people"]["local"] == 0
 
@@ -282,7 +280,7 @@ def test_a_form_states_what_a_study_file_would(kind: str) -> None:
     assert needed == {name for name in own if name.startswith("people.")}
     plan = parse_plan(declared_by(usual | own | {"kind": kind, "title": "t"}))
     assert plan.kind == kind
-    assert plan.asked.columns == (("age", "pay", "hours") if kind == "regression" else ("x", "y"))
+    assert plan.declared.questions[0].columns == (("age", "pay", "hours") if kind == "regression" else ("x", "y"))
 
 
 def test_commands_of_both_phases(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -362,11 +360,11 @@ def test_points_from_their_answers_to_their_centres(service: Service) -> None:
     assert summary["raw_deleted"]
     assert [(a["people"], a["epsilon_spent"]) for a in summary["ledger"]] == [("trusted", 4.0), ("local", 4.0)]
     lines = [json.loads(line) for line in studies.export(service, study)]
-    assert {line["category"] for line in lines} <= set(range(task["grid"]["cells"]))
+    assert {line["report"]["homes"] for line in lines} <= set(range(task["questions"][0]["grid"]["cells"]))
     (part,) = shown_release(found, summary["plan"])["parts"]
     assert (part["headline"], len(part["tables"][0].rows)) == ("2 centres of east, north (improved)", 2)
     with TestClient(build_app(service.settings)) as client:
-        assert 'name="value.1"' in client.get(f"/s/{opened(service, question=HOMES, **EXPECTED)[0]}").text
+        assert 'name="answer.0.1"' in client.get(f"/s/{opened(service, question=HOMES, **EXPECTED)[0]}").text
 
 
 @pytest.mark.parametrize(
@@ -388,13 +386,13 @@ def test_a_map_that_a_page_cannot_ask_about_is_refused_in_one_sentence(change: d
 def test_cells_that_no_map_has_are_not_taken(service: Service) -> None:
     study, task = opened(service, question=HOMES, **EXPECTED)
     own = local_report(task, [1.0, 1.0], rng=seeded(1))
-    for cell in (-1, task["grid"]["cells"]):
-        (told,) = send(service, study, [{**own, "payload": {"category": cell}}])
-        assert told["code"] == "out-of-range"
-    weaker = task | {"guarantee": task["guarantee"] | {"local": {"epsilon": 1.0, "delta": 0.0}}}
+    for cell in (-1, task["questions"][0]["grid"]["cells"]):
+        (told,) = send(service, study, [{**own, "payload": {"reports": {"homes": cell}}}])
+        assert told["code"] == "bad-payload"
+    weaker = asked(task, guarantee={"epsilon": 1.0, "delta": 0.0})
     with pytest.raises(InvalidInput, match="`keep` must"):
         local_report(weaker, [1.0, 1.0], rng=seeded(1))
-    other = task | {"grid": {"per_axis": 2, "cells": 4}}
+    other = asked(task, grid={"per_axis": 2, "cells": 4})
     with pytest.raises(InvalidInput, match="`response` must have one category for each"):
         local_report(other, [1.0, 1.0], rng=seeded(1))
 

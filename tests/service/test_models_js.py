@@ -26,7 +26,9 @@ from hybridp.public.kmeans_rounds import map_invite
 from hybridp.public.regression import Question
 from hybridp.public.vector import VectorBounds
 from hybridp.randomness import Randomness, seeded
-from hybridp.service.tasks import described, described_vector
+from hybridp.service.parts.described import described, described_vector
+
+from .sent import alone
 
 NODE = shutil.which("node")
 pytestmark = pytest.mark.skipif(NODE is None, reason="not installed: Node (apt-get install nodejs)")
@@ -46,7 +48,7 @@ const told = asked.map(({ task, promise, people, words }) => {
     let used = 0;
     const next = () => BigInt(words[i][used++]);
     const steps = task.line ? models.lineSteps(task, values) : [models.cellOf(task, values)];
-    return { steps, payload: models.modelPayload(task, values, next), used };
+    return { steps, report: models.modelReport(task, values, next), used };
   });
 });
 process.stdout.write(JSON.stringify(told));
@@ -78,9 +80,9 @@ def task_about(model: Any, form: Any, epsilon: float) -> tuple[dict[str, Any], Q
     names = ("a", "b", "y")
     sides = [{"name": n, "lower": low, "upper": up} for n, low, up in zip(names, LOWER, UPPER, strict=True)]
     promise = {"epsilon": epsilon, "delta": 0.0}
-    task = {"kind": "regression", "groups": ["local"], "model": model, "coordinates": sides, "time_precision": 60,
+    task = {"name": "answer", "model": model, "coordinates": sides, "guarantee": promise,
             "line": {"form": form, "centre": list(centre), "clip": question.clip},
-            "randomiser": described_vector(question.invite), "guarantee": {"local": promise}}  # fmt: skip
+            "randomiser": described_vector(question.invite)}  # fmt: skip
     return task, question
 
 
@@ -114,21 +116,21 @@ def test_equal_words_give_the_page_and_the_client_equal_reports(page: Callable[[
         task, question = task_about(model, form, epsilon)
         people = people_of(model)
         words = np.random.Philox(5).random_raw(64 * len(people)).reshape(-1, 64).tolist()
-        asked.append({"task": task, "promise": task["guarantee"]["local"], "people": people,
+        asked.append({"task": task, "promise": task["guarantee"], "people": people,
                       "words": [[str(w) for w in own] for own in words]})  # fmt: skip
         mine = []
         for values, own in zip(people, words, strict=True):
             rng, used = taped(own)
-            payload = local_report(task, values, rng=rng)["payload"]
+            report = local_report(alone(task), values, rng=rng)["payload"]["reports"]["answer"]
             steps = question.steps(question.bounds.steps([values]))[0].tolist()
-            mine.append({"steps": steps, "payload": payload, "used": used[0]})
+            mine.append({"steps": steps, "report": report, "used": used[0]})
         expected.append(mine)
     for told, mine, (model, _, _) in zip(page(asked), expected, CASES, strict=True):
         for page_says, client_says in zip(told, mine, strict=True):
             apart = np.abs(np.array(page_says["steps"]) - client_says["steps"]).max()
             assert apart <= (1 if model == "logistic" else 0)
             assert page_says["used"] == client_says["used"]
-            sent, own = page_says["payload"]["report"], client_says["payload"]["report"]
+            sent, own = page_says["report"], client_says["report"]
             assert sent["coordinates"] == own["coordinates"]
             if isinstance(own["each"][0], dict):
                 assert sent["each"] == own["each"]
@@ -145,9 +147,8 @@ def map_task(per_axis: int, epsilon: float) -> dict[str, Any]:
     promise = {"epsilon": epsilon, "delta": 0.0}
     invite = map_invite(Grid(box, per_axis), epsilon)
     sides = [{"name": n, "lower": low, "upper": up} for n, low, up in zip("ab", LOWER, UPPER, strict=False)]
-    return {"kind": "points", "groups": ["local"], "coordinates": sides, "time_precision": 60,
-            "grid": {"per_axis": per_axis, "cells": per_axis**2}, "randomiser": described(invite.response),
-            "guarantee": {"local": promise}}  # fmt: skip
+    return {"name": "answer", "coordinates": sides, "grid": {"per_axis": per_axis, "cells": per_axis**2},
+            "randomiser": described(invite.response), "guarantee": promise}  # fmt: skip
 
 
 def test_equal_words_give_the_page_and_the_client_equal_fields_of_a_map(page: Callable[[Any], Any]) -> None:
@@ -158,18 +159,18 @@ def test_equal_words_give_the_page_and_the_client_equal_fields_of_a_map(page: Ca
         corners = [[16 * a, -3.5 + 7.5 * b] for a in edges for b in edges]
         people = [*np.random.default_rng(9).uniform([-1, -4], [17, 5], (80, 2)).tolist(), *corners]
         words = np.random.Philox(6).random_raw(64 * len(people)).reshape(-1, 64).tolist()
-        asked.append({"task": task, "promise": task["guarantee"]["local"], "people": people,
+        asked.append({"task": task, "promise": task["guarantee"], "people": people,
                       "words": [[str(w) for w in own] for own in words]})  # fmt: skip
         grid, mine = Grid(Box(tuple(LOWER[:2]), tuple(UPPER[:2])), per_axis), []
         for point, own in zip(people, words, strict=True):
             rng, used = taped(own)
-            payload = local_report(task, point, rng=rng)["payload"]
+            report = local_report(alone(task), point, rng=rng)["payload"]["reports"]["answer"]
             cell = int(grid.cell(grid.box.levels([point]))[0])
-            mine.append({"steps": [cell], "payload": payload, "used": used[0]})
+            mine.append({"steps": [cell], "report": report, "used": used[0]})
         expected.append(mine)
     assert page(asked) == expected
     cells = [one["steps"][0] for one in expected[1]]
-    assert [one["payload"]["category"] for one in expected[1]] == cells  # at ε = 30 the truth, and all of it differs
+    assert [one["report"] for one in expected[1]] == cells  # at ε = 30 the truth, and all of it differs
     assert len(set(cells)) > 40
     changes = [{"grid": {"per_axis": 2}}, {"grid": {"per_axis": 1}}, {"grid": {"per_axis": 500}},
                {"randomiser": asked[1]["task"]["randomiser"]}, {"randomiser": {"name": "dithered", "flips": "7"}},
@@ -195,7 +196,7 @@ def test_the_page_draws_nothing_that_keeps_less_than_it_promises(page: Callable[
         (task | {"coordinates": [*task["coordinates"][:2], {"name": "y", "lower": 1.0, "upper": 1.0}]}, None, "bounds"),
         (task, None, ""),
     ]
-    asked = [{"task": one, "promise": promise or one["guarantee"]["local"], "people": [], "words": []}
+    asked = [{"task": one, "promise": promise or one["guarantee"], "people": [], "words": []}
              for one, promise, _ in wrong]  # fmt: skip
     *refused, fine = page(asked)
     assert fine == []
@@ -204,4 +205,4 @@ def test_the_page_draws_nothing_that_keeps_less_than_it_promises(page: Callable[
         assert why in said
     for one in [one for one, _, why in wrong if why in ("line", "bounds")]:  # the client draws nothing of it either
         with pytest.raises(InvalidInput):
-            local_report(one, [1.0, 1.0, 1.0], rng=seeded(1))
+            local_report(alone(one), [1.0, 1.0, 1.0], rng=seeded(1))

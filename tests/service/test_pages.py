@@ -108,7 +108,7 @@ def test_what_people_wrote_is_escaped(web: TestClient) -> None:
         page = web.get(address).text
         assert "<script>alert" not in page
         assert '"><script>' not in page
-    page = web.post(f"/s/{study}", data={"value": '"><script>x'}).text
+    page = web.post(f"/s/{study}", data={"answer.0": '"><script>x'}).text
     assert '"><script>' not in page
 
 
@@ -116,7 +116,7 @@ def test_participants_get_one_cookie_or_none(web: TestClient) -> None:
     """With an invitation none; in an open study one, of its pages alone, which ends with the browser or by itself."""
     invited, study = make(web, by_invitation=True), make(web)
     assert "set-cookie" not in web.get(f"/s/{invited}").headers
-    assert "set-cookie" not in web.post(f"/s/{invited}", data={"value": "5"}).headers
+    assert "set-cookie" not in web.post(f"/s/{invited}", data={"answer.0": "5"}).headers
     first = web.get(f"/s/{study}")
     told = [part.strip().lower() for part in first.headers["set-cookie"].split(";")]
     assert sorted(told[1:]) == ["httponly", f"path=/s/{study}", "samesite=lax"]
@@ -268,11 +268,11 @@ def test_a_study_of_several_numbers_from_the_form_to_the_release(web: TestClient
     assert answer.status_code == 303, answer.text
     study = answer.headers["location"].rsplit("/", 1)[1]
     task = studies.task_document(service_of(web), study)
-    assert [(c["lower"], c["upper"]) for c in task["coordinates"]] == [(0.0, 24.0), (0.0, 10.0)]
+    assert [(c["lower"], c["upper"]) for c in task["questions"][0]["coordinates"]] == [(0.0, 24.0), (0.0, 10.0)]
     page = web.get(f"/s/{study}").text
     assert "&lt;b&gt;mood" in page
-    given = {"report_id": hidden(page, "report_id"), "value.0": "7", "value.1": "4"}
-    assert web.post(f"/s/{study}", data=given | {"value.1": "x"}).status_code == 422
+    given = {"report_id": hidden(page, "report_id"), "answer.0.0": "7", "answer.0.1": "4"}
+    assert web.post(f"/s/{study}", data=given | {"answer.0.1": "x"}).status_code == 422
     assert web.post(f"/s/{study}", data=given).status_code == 303
     assert send(web, study, local_and_trusted(task, [[7.0, 4.0]] * 30))
     for action in ("close", "release"):
@@ -306,7 +306,7 @@ def test_a_release_of_heavy_hitters_is_shown(web: TestClient) -> None:
 
 def test_a_form_sent_twice_counts_once(web: TestClient) -> None:
     study = make(web)
-    form = {"report_id": hidden(web.get(f"/s/{study}").text, "report_id"), "value": "25"}
+    form = {"report_id": hidden(web.get(f"/s/{study}").text, "report_id"), "answer.0": "25"}
     for _ in range(2):
         answer = web.post(f"/s/{study}", data=form)
         assert (answer.status_code, answer.headers["location"]) == (303, f"/s/{study}/thanks")
@@ -317,7 +317,7 @@ def test_a_form_sent_twice_counts_once(web: TestClient) -> None:
 def test_a_bad_answer_is_asked_for_again(web: TestClient, value: str) -> None:
     study = make(web)
     page = web.get(f"/s/{study}").text
-    answer = web.post(f"/s/{study}", data={"report_id": hidden(page, "report_id"), "value": value})
+    answer = web.post(f"/s/{study}", data={"report_id": hidden(page, "report_id"), "answer.0": value})
     assert answer.status_code == 422
     assert 'role="alert"' in answer.text
     assert studies.study_summary(service_of(web), study)["people"]["trusted"] == 0
@@ -329,10 +329,10 @@ def test_an_invitation_is_needed_and_works_once(web: TestClient) -> None:
     page = web.get(f"/s/{study}").text
     assert "by invitation" in page
     assert "<form" not in page  # nobody types an answer that would not be taken
-    lost = {"report_id": studies.new_report_id(), "value": "5"}
+    lost = {"report_id": studies.new_report_id(), "answer.0": "5"}
     assert web.post(f"/s/{study}", data=lost).status_code == 401
     page = web.get(f"/s/{study}?t={token}").text
-    form = {"report_id": hidden(page, "report_id"), "value": "5", "t": token}
+    form = {"report_id": hidden(page, "report_id"), "answer.0": "5", "t": token}
     assert web.post(f"/s/{study}", data=form).status_code == 303
     again = form | {"report_id": studies.new_report_id()}
     assert web.post(f"/s/{study}", data=again).status_code == 409
@@ -355,7 +355,7 @@ def test_local_fields_have_no_names(web: TestClient) -> None:
 
 def test_a_closed_study_takes_nothing(web: TestClient) -> None:
     study = make(web)
-    form = {"report_id": hidden(web.get(f"/s/{study}").text, "report_id"), "value": "5"}
+    form = {"report_id": hidden(web.get(f"/s/{study}").text, "report_id"), "answer.0": "5"}
     studies.close_study(service_of(web), study)
     page = web.get(f"/s/{study}").text
     assert "<form" not in page

@@ -31,8 +31,9 @@ from hybridp.service import studies
 from hybridp.service.answering import answered, heard
 from hybridp.service.app import build_app
 from hybridp.service.core import Service
-from hybridp.service.plans import QuestionsPlan, parse_plan
-from hybridp.service.questions import asked_of, pack_answers, pack_reports, unpacked_reports
+from hybridp.service.parts import pack_answers, pack_reports, parts_of, unpacked_reports
+from hybridp.service.parts.described import Bit
+from hybridp.service.plans import parse_plan
 from hybridp.service.shown import error_rows, error_unit, shown_release
 from hybridp.service.tasks import task_of
 
@@ -471,7 +472,7 @@ def test_what_no_device_sends_is_refused_and_not_repeated(service: Service) -> N
         assert send(service, study, [good]) == []  # the control: as it was made, it is taken
 
 
-EITHER = [asked_of(parse_plan(stated(*EVERY, epsilon=epsilon)).declared) for epsilon in (20.0, 1.0)]
+EITHER = [parts_of(parse_plan(stated(*EVERY, epsilon=epsilon)).declared) for epsilon in (20.0, 1.0)]
 
 
 @given(st.data())
@@ -494,8 +495,8 @@ def test_reports_come_out_of_the_store_as_they_went_in(data: st.DataObject) -> N
 
 
 def _report(one: Any) -> st.SearchStrategy[Any]:
-    bits = st.tuples(st.integers(0, 2**32 - 1), st.booleans())
-    if not one.options:
+    bits = st.builds(Bit, st.integers(0, 2**32 - 1), st.booleans())
+    if one.question.kind == "number":
         return bits if one.size == 5 else st.floats(one.question.lower, one.question.upper)
     if one.question.kind == "choice" and one.question.several:
         return st.integers(0, 2 * len(one.options) - 1)
@@ -508,7 +509,7 @@ def _report(one: Any) -> st.SearchStrategy[Any]:
 def test_the_service_asks_with_the_report_of_the_declared_study() -> None:
     """The mechanism's text is that which the same declaration writes beside reports in a table."""
     for question in (SMOKES, TOWN, WAYS):
-        task = task_of("id", parse_plan(stated(question)), 1, None)
+        task = task_of("id", parse_plan(stated(question)), 1)
         table = Declaration(promise=1.0, trust="trust", questions=[question])
         assert task["questions"][0]["mechanism"] == choice_study(table, 0).invite.text
 
@@ -516,7 +517,7 @@ def test_the_service_asks_with_the_report_of_the_declared_study() -> None:
 def test_a_program_reports_a_number_by_a_private_group_as_a_table_does() -> None:
     """By the same line. At so large an epsilon a report is the very cell: the same words round to the same bound."""
     question = PAY | BY | {"by_private": True, "categories": ["Bonn", "Kiel"]}
-    task = task_of("id", parse_plan(stated(question, epsilon=30.0)), 1, None)
+    task = task_of("id", parse_plan(stated(question, epsilon=30.0)), 1)
     own = joint_study(Declaration(promise=30.0, trust="trust", questions=[question]), 0)
     assert task["questions"][0]["mechanism"] == own.invite.text
     told = []
@@ -533,14 +534,14 @@ def test_a_program_reports_a_number_by_a_private_group_as_a_table_does() -> None
 def test_a_task_that_leads_beyond_its_options_is_refused() -> None:
     """A server that lists more bins than options, or gives a number's column another size than its two bounds, would
     make some answers tell what no other answer ever tells."""
-    (age,) = task_of("id", parse_plan(stated({"name": "age", "kind": "choice", "edges": [0, 18, 65, 120]})), 1, None)[
+    (age,) = task_of("id", parse_plan(stated({"name": "age", "kind": "choice", "edges": [0, 18, 65, 120]})), 1)[
         "questions"
     ]
     for answer in (10, 70, 100):  # whatever the answer is
         with pytest.raises(InvalidInput, match=r"`edges` must be those of the task's options\. Got others"):
             answer_to(age | {"edges": [0, 18, 65, 80, 90, 120]}, answer)
     asked = PAY | BY | {"by_private": True, "categories": ["Bonn", "Kiel"]}
-    task = task_of("id", parse_plan(stated(asked)), 1, None)
+    task = task_of("id", parse_plan(stated(asked)), 1)
     keep = str(k_randomised_response(PureDP(1.0), 2).keep)
     told = {"options": ["Bonn", "Kiel"], "randomiser": {"name": "k-rr", "categories": 2, "keep": keep}}
     town, pay = task["columns"]
@@ -554,7 +555,7 @@ def test_a_task_that_leads_beyond_its_options_is_refused() -> None:
 def test_a_program_sends_no_more_than_its_person_accepts() -> None:
     """The task is the server's word: one that asks for more, or calls a private group public, is refused."""
     private, person = BY | {"by_private": True}, {"pay": 3.5, "town": "Ulm"}
-    task = task_of("id", parse_plan(stated(PAY | private)), 1, None)
+    task = task_of("id", parse_plan(stated(PAY | private)), 1)
     least = ApproxDP(1.0, 1e-9)
     for accept in (PureDP(1.0), least, PureDP(2.0)):
         assert set(local_report(task, person, accept=accept, rng=secure())["payload"]["reports"]) == {"pay"}
@@ -563,7 +564,7 @@ def test_a_program_sends_no_more_than_its_person_accepts() -> None:
     loose = task | {"guarantee": task["guarantee"] | {"local": {"epsilon": 1.0, "delta": 0.5}}}
     with pytest.raises(InvalidInput, match=r"`delta` must be at least the 0\.5 that"):
         local_report(loose, person, accept=least, rng=secure())
-    forged = task_of("id", parse_plan(stated(PAY | BY)), 1, None)
+    forged = task_of("id", parse_plan(stated(PAY | BY)), 1)
     with pytest.raises(InvalidInput, match="`public` must name the groups that the task sends as they are") as refused:
         local_report(forged, person, accept=PureDP(1.0), rng=secure())
     assert "Ulm" not in str(refused.value)
@@ -574,11 +575,10 @@ def test_a_program_sends_no_more_than_its_person_accepts() -> None:
 def test_what_is_heard_of_reports_is_their_count() -> None:
     """Counts by hand from what was sent; of sets each option that they hold."""
     plan = parse_plan(stated(SMOKES, TOWN, WAYS, epsilon=20.0))
-    assert isinstance(plan, QuestionsPlan)
     size = plan.parts[1].study.invite.oracle.size if hasattr(plan.parts[1].study.invite.oracle, "size") else 0
     one = [{"smokes": i % 3, "town": sorted({i % 20}) if size else i % 20, "ways": i % 8} for i in range(40)]
-    told = heard(plan, [[pack_reports(plan.parts, False, sent) for sent in one[:25]],
-                        [pack_reports(plan.parts, False, sent) for sent in one[25:]]])  # fmt: skip
+    bodies = [(None, pack_reports(plan.parts, False, sent)) for sent in one]
+    told = heard(plan, [bodies[:25], bodies[25:]])
     assert [h.people for h in told] == [40, 40, 40]
     assert told[0].counts.tolist() == [14, 13, 13]
     assert told[1].counts.tolist() == [2] * 20
@@ -608,7 +608,7 @@ def test_what_is_heard_of_reports_is_their_count() -> None:
         ([MEAN | {"noise": "gaussian"}], "`way.noise` must not be gaussian where a mean is steered"),
         ([MEAN | {"sd": 3.0}], "`way.sd` must be left out where trusted people are asked first"),
         ([MEAN], "`people.local` must say how many are expected where a mean is steered"),
-        ([STEERED, PAY], "`way.form` must be that of a study's only question: trusted people are asked about it first"),
+        ([STEERED, PAY], "`way.form` must be that of a study's only question"),
         ([WAY | {"guessed": True}], "`way.guessed` must be deleted, and the bounds chosen"),
         ([SMOKES | {"options": [f"o{i}" for i in range(501)]}], "`smokes.options` must be at most 500 on a page"),
         ([PAY | {"name": f"n{i}"} for i in range(51)], "`questions` must be at most 50 on a page. Got 51"),
@@ -751,11 +751,10 @@ def test_a_study_of_one_phase_has_no_second(service: Service) -> None:
 @pytest.mark.parametrize("question", [PAY | BY, SMOKES | BY], ids=["a mean", "shares"])
 def test_trusted_answers_are_unsealed_once_whatever_the_number_of_groups(question: dict[str, Any]) -> None:
     plan = parse_plan(stated(question, epsilon=20.0))
-    assert isinstance(plan, QuestionsPlan)
-    task = task_of("id", plan, 1, None)
+    task = task_of("id", plan, 1)
     value = 3.5 if question["kind"] == "number" else "daily"
     sent = [trusted_report(task, {question["name"]: value, "town": BY["categories"][i % 3]}) for i in range(60)]
-    bodies = [pack_answers(plan.packed, report["payload"]["answers"]) for report in sent]
+    bodies = [pack_answers(plan.packed, report["payload"]["answers"], lambda many: 0) for report in sent]
     read: list[int] = []
 
     class Sealed:

@@ -12,6 +12,7 @@ from fractions import Fraction
 from importlib import resources
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -37,10 +38,11 @@ from hybridp.public.randomisers import (
     randomised_response,
 )
 from hybridp.randomness import secure
-from hybridp.service.plans import HeavyPlan, parse_plan
+from hybridp.service.plans import parse_plan
 from hybridp.service.tasks import task_of
 
 from .declared import study_of
+from .sent import within
 
 HERE = Path(__file__).parent
 NODE = shutil.which("node")
@@ -167,7 +169,7 @@ def one_option_law(k: int, keep: int, ticked: list[int]) -> list[Fraction]:
 
 SET, YES_NO = subset_selection(PureDP(0.5), 5), randomised_response(PureDP(1.0))
 DRAWN: dict[str, Any] = task_of(
-    "id", parse_plan({"promise": 1.0, "title": "t", "questions": load_maker().QUESTIONS}), 1, None
+    "id", parse_plan({"promise": 1.0, "title": "t", "questions": load_maker().QUESTIONS}), 1
 )
 CHANCES = [Fraction(1, 5), Fraction(1, 5), Fraction(2, 5), Fraction(1, 5)]  # by the stated weights
 
@@ -247,8 +249,9 @@ def test_a_browser_and_the_library_seal_the_same_letters(node: Callable[..., Any
                1.7976931348623157e308, 2**53, 0.1 + 0.2, 123456789012345680000.0]  # fmt: skip
     sent: list[Any] = [float(x) for x in numbers] + [{"threshold": 7, "above": True}, {"threshold": 0, "above": False}]
     told = node("bodies", stdin=json.dumps({"reports": sent, "size": 400}))
-    assert [client._sealed_body(one, 400, "n").decode() for one in sent] == told
-    usual = [json.dumps({"id": "n", "payload": {"report": one}}, separators=(",", ":"))[:-1] for one in sent]
+    assert [client._sealed_body({"answer": one}, 400, "n").decode() for one in sent] == told
+    bodies = [{"id": "n", "payload": {"reports": {"answer": one}}} for one in sent]
+    usual = [json.dumps(body, separators=(",", ":"))[:-1] for body in bodies]
     assert sum(not body.startswith(plain) for plain, body in zip(usual, told, strict=True)) > 100
 
 
@@ -337,7 +340,7 @@ def test_the_page_checks_all_questions_together(node: Callable[..., Any]) -> Non
             task = maker.task_about_a_line(epsilon)
         else:
             stated = {"promise": epsilon, "title": "t", "questions": questions, "people": maker.EXPECTED}
-            task = task_of("id", parse_plan(stated), 1, None)
+            task = task_of("id", parse_plan(stated), 1)
         ask(task, True)
         ask(task, False, epsilon=epsilon * (1 - 1e-12))
         for place, question in enumerate(task["questions"]):
@@ -366,7 +369,7 @@ def test_the_page_checks_all_questions_together(node: Callable[..., Any]) -> Non
                 assert not python_takes(lambda task=refused: local_report(task, maker.ANSWERS, rng=secure()))
     private = [q | {"by": f"by_{q['name']}", "by_private": True, "categories": ["x", "y"]} for q in maker.QUESTIONS if
                q["kind"] == "number" or (q["kind"] == "choice" and "several" not in q)]  # fmt: skip
-    task = task_of("id", parse_plan({"promise": 3.0, "title": "t", "questions": private}), 1, None)
+    task = task_of("id", parse_plan({"promise": 3.0, "title": "t", "questions": private}), 1)
     given = maker.ANSWERS | {"by_town": "x", "by_pay": "y"}
     given = {column["name"]: given[column["name"]] for column in task["columns"]}
     for place, lie in ((0, None), (1, None), (0, 1), (1, 1), (1, 2)):
@@ -410,15 +413,18 @@ def test_the_page_checks_whole_tasks(node: Callable[..., Any]) -> None:
     records = [("maps", "m.org"), ("news", "a.org"), ("news", "b.org")]
     asked, fine = [], []
 
-    def ask(task: dict[str, Any], good: bool, **lie: Any) -> None:
-        asked.append([task["randomiser"] | lie, task["guarantee"]["local"], task])
+    def ask(task: dict[str, Any], good: bool, **lie: Any) -> dict[str, Any]:
+        (question,) = task["questions"]
+        told = task | {"questions": [question | {"randomiser": question["randomiser"] | lie}]}
+        asked.append([None, task["guarantee"]["local"], told])
         fine.append(good)
+        return dict(question["randomiser"])
 
     for how in ("sampling", "per-coordinate"):
         for epsilon in (1.0, 20.0):
-            task = task_of("id", parse_plan(study_of(vector | {"local": how, "epsilon": epsilon})), 1, None)
-            ask(task, True)
-            each = task["randomiser"]["each"]
+            task = task_of("id", parse_plan(study_of(vector | {"local": how, "epsilon": epsilon})), 1)
+            how_told = ask(task, True)
+            each = how_told["each"]
             worse = (
                 {"flips": str(int(each["flips"]) - 1)}
                 if "flips" in each
@@ -427,15 +433,15 @@ def test_the_page_checks_whole_tasks(node: Callable[..., Any]) -> None:
             ask(task, False, each=each | worse)
             ask(task, False, reach=2**23)
             ask(task, False, dimensions=5)
-            ask(task, False, reported=task["randomiser"]["reported"] + 1)
+            ask(task, False, reported=how_told["reported"] + 1)
     plan = parse_plan(study_of(heavy))
-    assert isinstance(plan, HeavyPlan)
     for known in (records, records[:1], []):
-        task = task_of("id", plan, 2, invitation(HeadList.of(known, 2), plan.study))
-        ask(task, True)
+        head = SimpleNamespace(invitation=invitation(HeadList.of(known, 2), plan.asked[0].study))
+        task = task_of("id", within(plan, 0, head), 2)
+        how_told = ask(task, True)
         if known:
-            ask(task, False, keep=str(int(task["randomiser"]["keep"]) + 2**20))
-            ask(task, False, categories=task["randomiser"]["categories"] + 1)
+            ask(task, False, keep=str(int(how_told["keep"]) + 2**20))
+            ask(task, False, categories=how_told["categories"] + 1)
             ask(task, False, name="one-slot")  # a list with records is answered by chance
     told = node("promises", stdin=json.dumps(asked))
     assert [refusal is None for refusal in told] == fine

@@ -24,14 +24,16 @@ from hybridp.service import studies
 from hybridp.service.app import build_app
 from hybridp.service.core import Service
 from hybridp.service.limits import Gate
+from hybridp.service.parts.described import described
 from hybridp.service.plans import parse_plan
 from hybridp.service.schema import study_keys
 from hybridp.service.settings import Limits, Settings
 from hybridp.service.store import reading
-from hybridp.service.tasks import described, task_of
+from hybridp.service.tasks import task_of
 from tests import warm
 
 from .declared import study_of
+from .sent import alone
 
 Make = Callable[..., dict[str, Any]]
 
@@ -68,7 +70,7 @@ def test_an_invitation_is_not_for_both_ways(web: TestClient, mean_plan: Make, re
     together = [report(group=first, token=other), report(group=second, token=other)]
     assert send(web, study, together) == ["token-used"]
     assert "<form" not in web.get(f"/s/{study}?t={token}").text
-    form = {"report_id": studies.new_report_id(), "value": "5", "t": token}
+    form = {"report_id": studies.new_report_id(), "answer.0": "5", "t": token}
     assert web.post(f"/s/{study}", data=form).status_code == 409
     assert sum(studies.study_summary(service_of(web), study)["people"].values()) == 2
 
@@ -77,11 +79,11 @@ def test_an_invitation_is_not_for_both_phases(web: TestClient, report: Make) -> 
     plan = {"kind": "heavy-hitters", "title": "h", "epsilon": 6, "delta": 1e-3, "min_batch": 2, "by_invitation": True}
     study = studies.create_study(service_of(web), study_of(plan | {"time_precision": 60}))["id"]
     tokens = studies.invite(service_of(web), study, 60)
-    rows = [report(payload={"records": [["q", "u"]]}, token=t) for t in tokens[:50]]
+    rows = [report(payload={"answers": {"answer": [["q", "u"]]}}, token=t) for t in tokens[:50]]
     assert send(web, study, rows) == []
     studies.open_phase_two(service_of(web), study)
-    again = report(group="local", payload={"category": 0}, token=tokens[0])
-    fresh = report(group="local", payload={"category": 0}, token=tokens[55])
+    again = report(group="local", payload={"reports": {"answer": 0}}, token=tokens[0])
+    fresh = report(group="local", payload={"reports": {"answer": 0}}, token=tokens[55])
     assert send(web, study, [again, fresh]) == ["token-used"]
 
 
@@ -111,7 +113,7 @@ def test_forms_count_for_the_rate_limit(web: TestClient, mean_plan: Make) -> Non
     service_of(web).gate = Gate(0.001, 3)
     statuses = [web.post("/login", data={"key": "guess"}).status_code for _ in range(2)]
     page = web.get(f"/s/{study}").text
-    form = {"report_id": re.findall(r'name="report_id" value="([^"]*)"', page)[0], "value": "5"}
+    form = {"report_id": re.findall(r'name="report_id" value="([^"]*)"', page)[0], "answer.0": "5"}
     statuses += [web.post(f"/s/{study}", data=form).status_code for _ in range(2)]
     assert statuses == [401, 401, 303, 429]
     assert int(web.post("/login", data={"key": "guess"}).headers["retry-after"]) > 1
@@ -140,7 +142,7 @@ def test_nothing_of_a_person_is_logged(
     rows = [report(31.41592, token=token), report(27.18281, token="no such token"), report("16.18033")]
     send(web, study, rows)
     web.get(f"/s/{study}?t={token}")
-    web.post(f"/s/{study}", data={"value": "14.14213", "t": token, "report_id": rows[0]["id"]})
+    web.post(f"/s/{study}", data={"answer.0": "14.14213", "t": token, "report_id": rows[0]["id"]})
     web.get("/api/studies", headers={"Authorization": f"Bearer {key}"})
     web.post("/login", data={"key": key})
     # Names that begin with http are those of the test's own client.
@@ -233,20 +235,21 @@ PLANS: dict[str, dict[str, Any]] = {
 
 def forged(name: str) -> tuple[dict[str, Any], Any, float | None]:
     """A task whose mechanism protects less than it promises: that of a larger epsilon."""
-    task = task_of("s", parse_plan(study_of({"title": "t", **PLANS[name]})), 1, None)
+    task = task_of("s", parse_plan(study_of({"title": "t", **PLANS[name]})), 1)
+    (question,) = task["questions"]
     match name:
         case "dithered":
-            task["randomiser"] = described(dithered_bit(PureDP(2.0)))
+            question["randomiser"] = described(dithered_bit(PureDP(2.0)))
         case "piecewise":
-            task["randomiser"] = described(piecewise(PureDP(5.0)))
+            question["randomiser"] = described(piecewise(PureDP(5.0)))
         case "personal":
             task["choices"][0]["randomiser"] = described(dithered_bit(PureDP(2.0)))
             return task, 5.0, 1.0
         case "coordinates":
-            task["randomiser"]["each"] = described(dithered_bit(PureDP(2.0)))
+            question["randomiser"]["each"] = described(dithered_bit(PureDP(2.0)))
             return task, [5.0] * 3, None
         case "unit-vector":
-            task["randomiser"]["inside"] = str(int(task["randomiser"]["inside"]) + 2**60)
+            question["randomiser"]["inside"] = str(int(question["randomiser"]["inside"]) + 2**60)
             return task, [5.0] * 3, None
     return task, 5.0, None
 
@@ -257,7 +260,7 @@ def test_a_device_refuses_a_forged_probability(name: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         local_report(task, answer, epsilon=epsilon, rng=seeded(1))
     assert "5.0" not in str(refused.value).partition("Got")[0]
-    honest = task_of("s", parse_plan(study_of({"title": "t", **PLANS[name]})), 1, None)
+    honest = task_of("s", parse_plan(study_of({"title": "t", **PLANS[name]})), 1)
     assert local_report(honest, answer, epsilon=epsilon, rng=seeded(1))["group"] == "local"
 
 
@@ -267,11 +270,11 @@ def test_a_device_refuses_a_forged_probability_of_a_record() -> None:
 
     def task(epsilon: float) -> dict[str, Any]:
         how = k_randomised_response(PureDP(epsilon), len(head))
-        return {"kind": "heavy-hitters", "groups": ["local"], "record": ["q", "u"], "time_precision": 60,
-                "slots": [list(s) for s in head.slots], "guarantee": {"local": promise},
-                "randomiser": described(how)}  # fmt: skip
+        slots = [list(s) for s in head.slots]
+        return alone({"name": "answer", "record": ["q", "u"], "slots": slots, "guarantee": promise,
+                      "randomiser": described(how)})  # fmt: skip
 
-    assert "category" in local_report(task(2.0), ("news", "a.org"), rng=seeded(1))["payload"]
+    assert "answer" in local_report(task(2.0), ("news", "a.org"), rng=seeded(1))["payload"]["reports"]
     with pytest.raises(InvalidInput):
         local_report(task(3.0), ("news", "a.org"), rng=seeded(1))
 

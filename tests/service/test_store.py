@@ -302,7 +302,8 @@ def test_one_bad_report_does_not_spoil_a_group(service: Service, mean_plan: Make
 
     async def many() -> list[list[dict[str, Any]]]:
         asked = [(first, [one]) for one in fresh]
-        asked += [(first, [before]), (first, [before | {"payload": {"value": 8.0}}]), (second, [report()])]
+        other = before | {"payload": {"answers": {"answer": 8.0}}}
+        asked += [(first, [before]), (first, [other]), (second, [report()])]
         return await asyncio.gather(*(studies.submit(service, study, some) for study, some in asked))
 
     found = asyncio.run(many())
@@ -320,7 +321,7 @@ def test_what_was_sent_for_one_phase_is_not_stored_in_the_next(service: Service,
     plan = {"kind": "heavy-hitters", "title": "h", "epsilon": 4, "delta": 1e-5, "min_batch": 10, "time_precision": 60,
             "head": 5}  # fmt: skip
     study = studies.create_study(service, study_of(plan))["id"]
-    rows = [report(payload={"records": [["news", "a.org"]]}) for _ in range(3)]
+    rows = [report(payload={"answers": {"answer": [["news", "a.org"]]}}) for _ in range(3)]
     assert send(service, study, rows[:1]) == []
     view = service.view(study)
     service.write(lambda db: db.execute(progress.update().values(phase=2)) and None)
@@ -441,7 +442,7 @@ def test_nobody_whom_the_estimator_listens_to_is_said(service: Service, mean_pla
         study = studies.create_study(service, study_of(plan))["id"]
         assert send(service, study, [report(group="local", epsilon=epsilon) for _ in range(5)]) == []
         studies.close_study(service, study)
-        with pytest.raises(Refused, match=r"Nobody took part whom the estimator .* listens to"):
+        with pytest.raises(Refused, match=r"Nobody answered the question answer whom the estimator .* listens to"):
             studies.release_study(service, study)
         assert {a["epsilon_spent"] for a in studies.study_summary(service, study)["ledger"]} == {0.0}
 

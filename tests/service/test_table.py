@@ -21,7 +21,7 @@ from hybridp.randomness import seeded
 from hybridp.service import studies
 from hybridp.service.app import build_app
 from hybridp.service.core import Service
-from hybridp.service.plans import TablePlan, parse_plan
+from hybridp.service.plans import parse_plan
 from hybridp.service.problems import Refused
 from hybridp.service.settings import Limits, Settings
 from hybridp.service.shown import shown_release
@@ -112,7 +112,6 @@ def test_the_page_asks_for_columns_or_for_the_cell_of_a_drawn_marginal(service: 
 
 def test_devices_are_asked_with_the_reports_of_the_declared_study(service: Service) -> None:
     plan = parse_plan(stated())
-    assert isinstance(plan, TablePlan)
     own = synth_study(plan.declared, 0, mixed=True).invite
     assert [one.invite.oracle for one in plan.parts] == [asked.oracle for asked in own.questions]
     assert plan.parts[0].options[3] == "sex: M; age: 0..29"  # the last column moves first

@@ -133,7 +133,7 @@ def test_a_sealed_record_has_one_length(service: Service, report: Make) -> None:
             "record": ["illness"], "max_length": 20}  # fmt: skip
     study = studies.create_study(service, study_of(plan))["id"]
     told = ["flu", "asthma", "schizophrenia", "x" * 20, "ж" * 20, "\U00020000" * 20, '"' * 20]
-    rows = [report(payload={"records": [[t]]}) for t in told]
+    rows = [report(payload={"answers": {"answer": [[t]]}}) for t in told]
     assert asyncio.run(studies.submit(service, study, rows)) == []
     with reading(service.engine) as db:
         lengths = {len(bytes(body)) for body in db.execute(select(reports.c.body)).scalars()}
@@ -147,7 +147,7 @@ def test_the_order_of_arrival_is_not_kept(service: Service, mean_plan: Make, rep
     for start in range(0, 400, 20):
         rows = [report(group="local", time=studies.rounded_now({"time_precision": 3600})) for _ in range(20)]
         for i, row in enumerate(rows):
-            row["payload"] = {"report": {"threshold": start + i, "above": True}}
+            row["payload"] = {"reports": {"answer": {"threshold": start + i, "above": True}}}
         assert asyncio.run(studies.submit(service, study, rows)) == []
     with reading(service.engine) as db:
         bodies = [bytes(b) for b in db.execute(select(reports.c.body)).scalars()]

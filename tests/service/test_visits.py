@@ -37,7 +37,7 @@ class Visitor:
     def answer(self, study: str, value: str) -> str:
         """The page loaded anew, and its form sent."""
         (name,) = re.findall(r'name="report_id" value="([^"]+)"', self.get(f"/s/{study}"))
-        return self.post(f"/s/{study}", report_id=name, value=value)
+        return self.post(f"/s/{study}", **{"report_id": name, "answer.0": value})
 
 
 def test_back_and_send_again_is_one_person(
@@ -52,13 +52,14 @@ def test_back_and_send_again_is_one_person(
     name = str(cookie.value).partition(".")[0]
     back = ana.get(f"/s/{study}")  # there is no form any more
     assert "An answer has arrived from this visit" in back
-    assert 'name="value"' not in back
-    assert "the first counts" in ana.post(f"/s/{study}", report_id=name, value="90")  # a form that was open still
+    assert 'name="answer.0"' not in back
+    late = ana.post(f"/s/{study}", **{"report_id": name, "answer.0": "90"})  # a form that was open still
+    assert "the first counts" in late
     assert studies.study_summary(service, study)["people"] == {"trusted": 1, "local": 0}
     assert "the first counts" in ben.answer(study, "20")
     assert studies.study_summary(service, study)["people"] == {"trusted": 2, "local": 0}
     again = ana.post(f"/s/{study}/visit")  # somebody else at the same device
-    assert 'name="value"' in again
+    assert 'name="answer.0"' in again
     assert name not in again
     ana.answer(study, "60")
     assert studies.study_summary(service, study)["people"] == {"trusted": 3, "local": 0}

@@ -131,13 +131,13 @@ def test_records_and_categories_have_one_size(server: Any, bodies: list[tuple[st
     several = client.trusted_report(task, [["a"], ["b"], ["c" * 200]])
     assert client.send_reports(server.url, study, [several]) == []
     assert {len(body) for _, body in bodies} == {task["bytes"]["trusted"] + len('{"reports":[]}')}
-    assert len(several["payload"]["records"]) == 1  # the others stay on the device
+    assert len(several["payload"]["answers"]["answer"]) == 1  # the others stay on the device
     crowd = [client.trusted_report(task, [f"illness {i % 20}"]) for i in range(2000)]
     assert client.send_reports(server.url, study, crowd) == []  # in as many requests as their length asks for
     assert all(len(body) <= 1 << 20 for _, body in bodies)
     server.open_phase_two(study)
     task = client.fetch_task(server.url, study)
-    assert len(task["slots"]) > 10
+    assert len(task["questions"][0]["slots"]) > 10
     bodies.clear()
     for i in range(40):
         made = client.local_report(task, [f"illness {i % 20}"], rng=secure())
@@ -155,17 +155,17 @@ def test_a_text_counts_however_it_is_spelled(server: Any) -> None:
     """ "Weather", " WEATHER " and "weather" are one answer: for trusted people, for devices, and in the list."""
     study = server.study(kind="heavy-hitters", epsilon=6.0, delta=1e-3, record=["query"], min_batch=2)
     task = client.fetch_task(server.url, study)
-    assert "NFKC" in task["text_rule"]
+    assert "NFKC" in task["questions"][0]["text_rule"]
     spelled = ["Weather", " WEATHER ", "weather", "Ｗeather", "wea\u00adther".replace("\u00ad", "")]
     raw = [client.trusted_report(task, [spelled[i % 5]]) for i in range(100)]
     for i, one in enumerate(raw):  # as a client would send them that does not know the rule
-        one["payload"]["records"] = [[spelled[i % 5]]]
+        one["payload"]["answers"]["answer"] = [[spelled[i % 5]]]
     assert client.send_reports(server.url, study, raw) == []
     server.open_phase_two(study)
-    slots = client.fetch_task(server.url, study)["slots"]
+    slots = client.fetch_task(server.url, study)["questions"][0]["slots"]
     assert slots == [["weather"], [None]]
     task = client.fetch_task(server.url, study)
-    told = [client.local_report(task, ["  WeaTher"], rng=secure())["payload"]["category"] for _ in range(200)]
+    told = [client.local_report(task, ["  WeaTher"], rng=secure())["payload"]["reports"]["answer"] for _ in range(200)]
     assert told.count(0) > 150  # at epsilon 6 it would be about none of them if the text were "everything else"
     assert normalised(normalised("ẞ  İ")) == normalised("ẞ  İ")
 
@@ -289,8 +289,8 @@ def sent(chromium: Pages, address: str, script: str, fields: dict[str, str], but
 def test_every_upload_of_a_browser_has_one_size(server: Any, chromium: Any) -> None:
     local = ("#local-send:enabled", "#local-status .done")
     trusted = (".trusted form button", "h1:has-text('Thank you')")
-    one = [{"value": "0"}, {"value": "119.99999999999"}]
-    three = [{f"value-{i}": text for i in range(3)} for text in ("0", "99.123456")]
+    one = [{"answer-0": "0"}, {"answer-0": "119.99999999999"}]
+    three = [{f"answer-0-{i}": text for i in range(3)} for text in ("0", "99.123456")]
     several = VECTOR | {"epsilon": 9.0, "local": "per-coordinate", "bounds": [{"lower": 0, "upper": 120}] * 3}
     for plan, answers in (({}, one), ({"epsilon": 4.0, "local": "piecewise"}, one), (several, three)):
         study = server.study(**plan)
@@ -312,7 +312,7 @@ def test_every_upload_of_a_browser_has_one_size(server: Any, chromium: Any) -> N
 def test_a_browser_with_a_wrong_clock_takes_part(server: Any, chromium: Any, wrong: int) -> None:
     study = server.study(time_precision=60)
     button, done = "#local-send:enabled", "#local-status .done"
-    body = sent(chromium, f"{server.url}/s/{study}", CLOCK % wrong, {"#local-value": "25"}, button, done)
+    body = sent(chromium, f"{server.url}/s/{study}", CLOCK % wrong, {"#local-answer-0": "25"}, button, done)
     (report,) = json.loads(body)["reports"]
     assert abs(report["time"] - time.time()) < 300
     assert server.people(study) == {"trusted": 0, "local": 1}
@@ -326,6 +326,6 @@ def test_a_text_in_a_browser_counts_however_it_is_spelled(server: Any, chromium:
     assert client.send_reports(server.url, study, crowd) == []
     server.open_phase_two(study)
     button, done = "#local-send:enabled", "#local-status .done"
-    body = sent(chromium, f"{server.url}/s/{study}", "", {"#local-record-0": "  WEATHER"}, button, done)
+    body = sent(chromium, f"{server.url}/s/{study}", "", {"#local-answer-0-0": "  WEATHER"}, button, done)
     # At epsilon 30 another slot than the true one is reported once in 10^13 times.
-    assert json.loads(body)["reports"][0]["payload"] == {"category": 0}
+    assert json.loads(body)["reports"][0]["payload"] == {"reports": {"answer": 0}}

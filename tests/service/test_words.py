@@ -17,8 +17,6 @@ from hypothesis import strategies as st
 
 from hybridp.protocols.heard import Heard
 from hybridp.protocols.heavy import invitation
-from hybridp.protocols.mean import MeanStudy
-from hybridp.protocols.regression import RegressionStudy
 from hybridp.protocols.regression_files import invitation_document, invitation_of
 from hybridp.protocols.steered import Steering
 from hybridp.protocols.steered_mean import MeanSteering
@@ -39,10 +37,11 @@ from hybridp.public.shuffling import mixed_delta
 from hybridp.public.steered_mean import Crowd, WindowNoise, WindowSums, normal_people
 from hybridp.service import chances, charts, html, words
 from hybridp.service.participant import participant_view
-from hybridp.service.plans import HeavyPlan, QuestionsPlan, RegressionPlan, parse_plan
+from hybridp.service.plans import Plan, parse_plan
 from hybridp.service.tasks import task_of
 
 from .declared import ASKER, study_of
+from .sent import within
 
 EPSILONS = (0.01, 0.5, 1.0, 2.0, 5.0, 12.0)
 
@@ -245,41 +244,45 @@ def told(name: str) -> tuple[Any, dict[str, Any], dict[str, str]]:
         stated = {"title": stated["title"], "promise": stated["epsilon"], "questions": stated["questions"],
                   "people": stated.get("people", {})}  # fmt: skip
     plan = parse_plan(study_of(stated)).dated(NOW)
-    head: Any = None
+    head, place = None, 1 if name == "beside a line, second" else 0
+    study: Any = plan.asked[place].study
     if name == "steered, second":
-        assert isinstance(plan, QuestionsPlan)
         near = ((0.25, 0.375), (0.5, 0.625))
-        head = Steering(plan.parts[0].distribution, "answer", Heard(), near, 1, (1,), None, (), False, "sha256:ab")
-    if name == "beside a line, second":
-        assert isinstance(plan, QuestionsPlan)
-        own = plan.parts[1].study
-        assert isinstance(own, RegressionStudy)
-        said = NoisyRounds(own.kind, 500, ((9,) * 9,), own.trusted(500, 1000).noise, ((),))
-        columns = ("age", "pay", "hours")
-        head = {"work": invitation_of(invitation_document(own, columns, said, 1000, (1,), simulated=False))}
-    if isinstance(plan, RegressionPlan) and name.endswith("second"):
-        rounds = 3 if plan.asked.model == "logistic" else 1
+        head = Steering(study.distribution, "answer", Heard(), near, 1, (1,), None, (), False, "sha256:ab")
+    elif ("line" in name and name.endswith("second")) or name == "products, second":
+        rounds = 3 if getattr(plan.asked[place].question, "model", "") == "logistic" else 1
         centres = ((0.0, 0.0, 0.0),) * 3 if rounds == 3 else ((),)
-        said = NoisyRounds(plan.study.kind, 500, ((9,) * 9,) * rounds, plan.trusted(500).noise, centres)
-        head = invitation_of(invitation_document(plan.study, plan.columns, said, 1000, (1,), simulated=False))
-    if name == "a steered mean, second":
-        assert isinstance(plan, QuestionsPlan)
-        assert isinstance(plan.parts[0].study, MeanStudy)
+        said = NoisyRounds(study.kind, 500, ((9,) * 9,) * rounds, study.trusted(500, 1000).noise, centres)
+        columns = ("age", "pay", "hours")
+        head = invitation_of(invitation_document(study, columns, said, 1000, (1,), simulated=False))
+    elif name == "a steered mean, second":
         crowd = Crowd(500, 900, 4.0, 1.0)
         (window,) = crowd.steered(np.array([[0.25, 0.5]]), *normal_people(0.4, 0.1))
         noise = WindowNoise.of(PureDP(3.0), PureDP(1.0), *window.levels)
         sums = WindowSums(500, 0, 0, 0, noise, window)
-        head = MeanSteering(plan.parts[0].study, "answer", crowd, None, Heard(), sums, None, digest="sha256:ab")
-    if name in HEADS:
-        assert isinstance(plan, HeavyPlan)
-        head = invitation(HeadList.of(HEADS[name], 2), plan.study)
-    task = task_of("id", plan, 2 if head is not None else 1, head)
-    names = ("kind", "title", "question", "by_invitation", "time_precision", "min_batch", "closes", "delete_by")
+        head = MeanSteering(study, "answer", crowd, None, Heard(), sums, None, digest="sha256:ab")
+    elif name in HEADS:
+        head = SimpleNamespace(invitation=invitation(HeadList.of(HEADS[name], 2), study))
+    shown = within(plan, place, head)
+    task = task_of("id", shown, 2 if head is not None else 1)
+    names = ("title", "by_invitation", "time_precision", "min_batch", "closes", "delete_by")
     facts = {name: getattr(plan, name) for name in (*names, "delete_raw_after_release")}
-    facts["study"] = getattr(plan, "study", None)
+    facts |= {"kind": kind_of(plan), "question": plan.declared.questions[0].text, "study": study}
     facts["phased"] = plan.phased
     usual = {"delta": 0.0, "trusted_epsilon": None, "releases": 1, "estimator": "", "mixer": None}
     return SimpleNamespace(**{**usual, **PLANS[name], **facts}), task, words.said(task)
+
+
+def kind_of(plan: Plan) -> str:
+    """What a study is about, as the rules below tell studies apart."""
+    question: Any = plan.declared.questions[0]
+    if plan.choices:
+        return "personal-mean"
+    if plan.kind == "number":
+        mean = question.statistics == ("mean",) and question.by is None and question.form != "steered"
+        return "mean" if mean else "questions"
+    known = {"records": "heavy-hitters", "vector": "vector-mean", "regression": "regression", "points": "points"}
+    return known.get(plan.kind, "questions")
 
 
 def spent_in_all(plan: Any) -> float:
@@ -376,7 +379,7 @@ def rule_trusted_published(plan: Any, task: Any, text: str) -> None:
 
 def beside_a_line(task: Any) -> bool:
     """Whether everybody is asked about a regression among other questions."""
-    return any(question["kind"] == "regression" for question in task.get("questions", ()))
+    return len(task["questions"]) > 1 and any(question["kind"] == "regression" for question in task["questions"])
 
 
 def counted(task: Any, text: str) -> None:
@@ -453,12 +456,12 @@ def rule_retention(plan: Any, task: Any, text: str) -> None:
 
 def named_in(task: Any) -> bool:
     """Whether an option, or the field of a map where the answer lies, may be what a report says."""
-    return any("options" in asked or "grid" in asked for asked in (task, *task.get("questions", ())))
+    return any("options" in asked or "grid" in asked for asked in task["questions"])
 
 
 def rule_local_stays(plan: Any, task: Any, text: str) -> None:
     assert ("Your answer itself stays" in text) != ("leaves it only as the report" in text)
-    if "slots" in task or named_in(task):
+    if "slots" in task["questions"][0] or named_in(task):
         assert "Your answer itself stays" not in text  # it may be what the report names
     public = ", ".join(by["name"] for by in task.get("by", ()))
     assert ("our group" in text) == bool(public)
@@ -468,7 +471,7 @@ def rule_local_stays(plan: Any, task: Any, text: str) -> None:
 def rule_local_seen(plan: Any, task: Any, text: str) -> None:
     assert "obody sees" not in text
     assert "see the report" in text
-    named = named_in(task) or ("slots" in task and len(task["slots"]) > 1)
+    named = named_in(task) or len(task["questions"][0].get("slots", ())) > 1
     assert ("may well be right" in text) == named
 
 
@@ -545,12 +548,13 @@ def rule_local_odds(plan: Any, task: Any, text: str) -> None:
     often = re.findall(r"(?:people|right|about) (over \d+|\d+) (?:send|times)", text)[0]
     most = 100 * math.exp(epsilon) / (math.exp(epsilon) + 1)
     if "send their true answer" in text:
-        slots = task.get("slots") or task["questions"][0]["options"]
+        slots = task["questions"][0].get("slots") or task["questions"][0]["options"]
         truth = 100 * math.exp(epsilon) / (math.exp(epsilon) + len(slots) - 1)
         assert often == ("over 99" if truth > 99.5 else str(round(truth)))
         assert ("only rarely" in text) == (truth >= 90)
     else:
-        least = 50 if len(task.get("slots", "ab")) == 1 else 51  # a report on an empty list tells nothing
+        slots = task["questions"][0].get("slots", "ab")
+        least = 50 if len(slots) == 1 else 51  # a report on an empty list tells nothing
         assert least <= int(often.removeprefix("over ")) <= math.ceil(most)
 
 
@@ -742,7 +746,7 @@ def test_the_page_makes_no_other_claims(name: str) -> None:
     known |= {view["shuffled"]["sent"]} if view["shuffled"] else set()
     known |= {o["sent"] for o in view["local"].get("offers", [])} | {c.lower() for c in getattr(plan, "columns", ())}
     known |= {f"At ε = {o['epsilon']}: {o['sent']}" for o in view["local"].get("offers", [])}
-    known |= {side["name"] for of in (task, *task.get("questions", ())) for side in of.get("coordinates", ())}
+    known |= {side["name"] for of in task["questions"] for side in of.get("coordinates", ())}
     asked = [*task.get("questions", ()), *task.get("columns", ())]
     known |= {text for q in asked for text in (q["text"], q["name"], *q.get("options", ()))}
     known |= {chances.in_words(e) for e in (0.05, 0.5, 1, 2, 5, 99)} | set(view["not_now"].values())
@@ -865,10 +869,11 @@ def test_a_report_on_a_line_says_on_how_many_numbers_of_which() -> None:
     for name, about in (("a line, second", "how far they lie from the line"), ("products, second", "products")):
         _, task, _ = told(name)
         many = 3 if name == "a line, second" else 9
-        said = words.sent_about_line(task)
+        (asked,) = task["questions"]
+        said = words.sent_of(asked)
         assert f"on one of {many} numbers, drawn by chance" in said
         assert about in said
-        assert (task["randomiser"]["dimensions"], task["randomiser"]["reported"]) == (many, 1)
+        assert (asked["randomiser"]["dimensions"], asked["randomiser"]["reported"]) == (many, 1)
 
 
 def test_where_a_report_of_a_steered_mean_is_about_is_said_in_their_own_unit() -> None:
@@ -887,10 +892,11 @@ def test_the_ends_of_a_window_are_written_as_numbers_are_on_the_page() -> None:
 
 def test_a_report_on_a_map_says_how_often_it_is_true() -> None:
     _, task, _ = told("points")
-    cells = task["grid"]["per_axis"] ** 2
+    (asked,) = task["questions"]
+    cells = asked["grid"]["per_axis"] ** 2
     truth = 1 / (1 + (cells - 1) * math.exp(-4.0))
-    assert f"one of {cells} fields" in words.sent_about_map(task)
-    assert f"your own about {round(100 * truth)} times in 100" in words.sent_about_map(task)
+    assert f"one of {cells} fields" in words.sent_of(asked)
+    assert f"your own about {round(100 * truth)} times in 100" in words.sent_of(asked)
     for name, epsilon in (("one drawn", 2.0), ("split", 16 / 3)):  # of several questions at its part of the promise
         *_, asked = told(f"beside a vector and points, {name}")[1]["questions"]
         cells = asked["grid"]["per_axis"] ** 2
@@ -917,9 +923,9 @@ def test_a_report_that_names_the_truth_is_said_to() -> None:
         mechanism = invitation(HeadList.of(HEADS[name], 2), plan.study).mechanism
         assert isinstance(mechanism, KRandomisedResponse)
         most = mechanism.likelihood(0, 0)
-        assert float(chances.told_truly(task["randomiser"])) == pytest.approx(most, abs=1e-12)
+        assert float(chances.told_truly(task["questions"][0]["randomiser"])) == pytest.approx(most, abs=1e-12)
         assert most > 0.85
-        assert f"about {round(100 * most)} times in 100" in words.sent(task["randomiser"])
+        assert f"about {round(100 * most)} times in 100" in words.sent_of(task["questions"][0])
 
 
 # --- charts -----------------------------------------------------------------------------------------------------------

@@ -249,7 +249,7 @@ def phase_two(study: str, key: str, yes: bool, database: str | None, key_file: P
         click.echo(f"{found['title']}: {found['discovered_records']:,} records discovered. {outcome}")
     else:
         _print_release(found)
-        line = "invitations" in found or "centre" in found["invitation"].get("question", {})
+        line = any("centre" in one.get("question", {}) for one in found["invitations"].values())
         click.echo(f"Local people are invited to answer {'about the line' if line else 'near what it says'}.")
 
 
@@ -276,10 +276,9 @@ def release(
         new = not model.exists() and model.parent.is_dir()
         must(new, "model", "must be a new folder in an existing one", model)
     with _service(database, key_file) as service:
-        from hybridp.service.plans import TablePlan
         from hybridp.service.studies import release_study
 
-        table_asked = model is None or isinstance(service.study(study).plan, TablePlan)
+        table_asked = model is None or service.study(study).plan.kind == "table"
         must(table_asked, "model", "must go with a study of a synthetic table", "another kind of question")
         again = f"`hybridp study release {study} --key {shlex.quote(key)}` shows it"
         with _stored_or_not(service, study, key, "final", again):

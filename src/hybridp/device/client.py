@@ -11,12 +11,13 @@ far this machine's clock is off. An entrusted answer is sent once the server has
 >>> from hybridp.randomness import secure
 >>> promise = {"epsilon": 1.0, "delta": 0.0}
 >>> how = {"name": "dithered", "flips": str(dithered_bit(PureDP(1.0)).flips)}
->>> task = {"kind": "mean", "bounds": {"lower": 0, "upper": 60}, "groups": ["trusted", "local"], "randomiser": how}
->>> task |= {"guarantee": {"trusted": promise, "local": promise}, "time_precision": 3600}
->>> sorted(local_report(task, 25.0, rng=secure())["payload"]["report"])
+>>> way = {"name": "way", "bounds": {"lower": 0, "upper": 60}, "randomiser": how, "guarantee": promise}
+>>> task = {"questions": [way], "draws": None, "groups": ["trusted", "local"], "time_precision": 3600}
+>>> task |= {"guarantee": {"trusted": promise, "local": promise}}
+>>> sorted(local_report(task, 25.0, rng=secure())["payload"]["reports"]["way"])
 ['above', 'threshold']
 >>> trusted_report(task, 25.0)["payload"]
-{'value': 25.0}
+{'answers': {'way': 25.0}}
 """
 
 from __future__ import annotations
@@ -32,19 +33,11 @@ from decimal import Decimal
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-import numpy as np
-
-from hybridp.device.kmeans import cell_teller
-from hybridp.device.questions import answer_to, by_name, category, finite, numbers, question_reports
-from hybridp.device.regression import line_teller
-from hybridp.device.stated import must_accept, number_report, promise_of, randomiser_of, vector_teller
+from hybridp.device.questions import answer_to, by_name, category, question_reports
+from hybridp.device.stated import must_accept, promise_of
 from hybridp.errors import HybridpError, must
-from hybridp.noise import categories
 from hybridp.public import mixing
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.heavy import HeadList, normalised
-from hybridp.public.lattice import Bounds
-from hybridp.public.randomisers import KRandomisedResponse
 from hybridp.public.shuffling import mixed_delta
 from hybridp.randomness import Randomness
 
@@ -84,19 +77,10 @@ def trusted_report(
     Of several records one is chosen here, by chance: a study counts one, and the others need not leave this machine.
     """
     must("trusted" in task["groups"], "group", "must be one that the task takes now", "trusted")
-    payload: dict[str, Any]
-    if task["kind"] == "questions":
-        given = by_name(task, answer)
-        asked = task.get("columns") or task["questions"]
-        told = {question["name"]: answer_to(question, given[question["name"]]) for question in asked}
-        payload = {"answers": told | category(task, given)}
-    elif task["kind"] == "heavy-hitters":
-        records = _records(task, answer)
-        payload = {"records": [records[secrets.randbelow(len(records))]]}
-    elif "coordinates" in task:
-        payload = {"values": numbers(task, answer)}
-    else:
-        payload = {"value": finite("answer", answer)}
+    given = by_name(task, answer)
+    asked = task.get("columns") or task["questions"]
+    told = {question["name"]: answer_to(question, given[question["name"]]) for question in asked}
+    payload = {"answers": told | category(task, given)}
     return _report(task, "trusted", payload, epsilon, token, now)
 
 
@@ -125,25 +109,13 @@ def local_report(
     must("local" in task["groups"], "group", "must be one that the task takes now", "local")
     if accept is not None:
         _must_be_accepted(task, accept, public, epsilon)
-    payload: dict[str, Any]
-    if task["kind"] == "questions":
-        given = by_name(task, answer)
-        payload = {"reports": question_reports(task, given, rng) | category(task, given)}
-    elif task["kind"] == "heavy-hitters":
-        (record,) = _records(task, answer)
-        payload = {"category": _slot_report(task, record, rng)}
-    elif "coordinates" in task:
-        tell = {"points": cell_teller, "regression": line_teller}.get(task["kind"], vector_teller)
-        values = numbers(task, answer)
-        told = tell(task, promise_of(task["guarantee"]["local"]))(values, rng)
-        payload = {"category" if task["kind"] == "points" else "report": told}
-    else:
-        payload = {"report": _number_report(task, finite("answer", answer), epsilon, rng)}
+    given, asked = by_name(task, answer), _at(task, epsilon)
+    payload = {"reports": question_reports(asked, given, rng) | category(task, given)}
     return _report(task, "local", payload, epsilon, token, now)
 
 
 def _must_be_accepted(task: Task, accept: PureDP | ApproxDP, public: Collection[str], epsilon: float | None) -> None:
-    told = promise_of(task["guarantee"]["local"]) if epsilon is None else PureDP(epsilon)
+    told = promise_of(_at(task, epsilon)["guarantee"]["local"])
     must_accept(told, accept.epsilon, accept.delta)
     sent = [by["name"] for by in task.get("by") or ()]
     rule = "must name the groups that the task sends as they are"
@@ -164,17 +136,19 @@ def shuffled_report(task: Task, answer: float, *, token: str | None = None, rng:
     else:
         kept = mixed.epsilon >= own.epsilon
     must(kept, "mixed", "must be what a batch of the stated size keeps", str(mixed))
-    bounds = Bounds(float(task["bounds"]["lower"]), float(task["bounds"]["upper"]))
-    told = number_report(bounds, randomiser_of(mixer["randomiser"], own), finite("answer", answer), rng)
+    given = by_name(task, answer)
+    told = question_reports(_with(task, mixer["randomiser"], promised["shuffled"]), given, rng)
     body = _sealed_body(told, int(mixer["bytes"]))
     sealed = mixing.seal(body, mixing.from_text(mixer["report_key"], 32, "report_key"), task["id"])
     return {"id": secrets.token_urlsafe(16), "token": token, "sealed": mixing.text(sealed)}
 
 
-def _sealed_body(told: Any, size: int, name: str | None = None) -> bytes:
+def _sealed_body(told: Mapping[str, Any], size: int, name: str | None = None) -> bytes:
     """What is sealed, letter by letter as a browser writes it: among others nobody's program may show."""
-    report = spelled(told) if isinstance(told, float) else _encoded(told).decode()
-    start = f'{{"id":"{name or secrets.token_urlsafe(16)}","payload":{{"report":{report}}},"padding":"'
+    ((question, one),) = told.items()
+    report = spelled(one) if isinstance(one, float) else _encoded(one).decode()
+    sent = f'{{"reports":{{{json.dumps(question, ensure_ascii=False)}:{report}}}}}'
+    start = f'{{"id":"{name or secrets.token_urlsafe(16)}","payload":{sent},"padding":"'
     return (start + "x" * (size - len(start) - 2) + '"}').encode()
 
 
@@ -199,17 +173,6 @@ def spelled(number: float) -> str:
         rest = f".{text[1:]}" if len(text) > 1 else ""
         text = f"{text[0]}{rest}e{point - 1:+d}"
     return f"-{text}" if sign else text
-
-
-def _records(task: Task, answer: Any) -> list[list[str]]:
-    """One record, or several, as a list of them, each part by the public rule for texts."""
-    rows = [answer] if answer and isinstance(answer[0], str) else list(answer)
-    must(bool(rows), "records", "must be at least one", 0)
-    records = [[normalised(str(part)) for part in row] for row in rows]
-    most = int(task.get("max_length", 1000))
-    for part in (part for record in records for part in record):
-        must(1 <= len(part) <= most, "record", f"must have parts of 1 to {most} characters", len(part))
-    return records
 
 
 def _report(
@@ -242,37 +205,24 @@ def _encoded(document: Any) -> bytes:
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-# --- one number, or a record ------------------------------------------------------------------------------------------
+# --- the question as it is asked --------------------------------------------------------------------------------------
 
 
-def _described(task: Task, epsilon: float | None) -> tuple[Mapping[str, Any], PureDP | ApproxDP]:
+def _with(task: Task, randomiser: Mapping[str, Any], promise: Mapping[str, float]) -> Task:
+    """The task whose only question is reported on by another mechanism, at another promise."""
+    (question,) = task["questions"]
+    own = {**question, "randomiser": randomiser, "guarantee": promise}
+    return {**task, "questions": [own], "guarantee": {**task.get("guarantee", {}), "local": promise}}
+
+
+def _at(task: Task, epsilon: float | None) -> Task:
+    """The task as it is asked at the epsilon that a person chose, where everybody has their own."""
     if "choices" not in task:
-        return task["randomiser"], promise_of(task["guarantee"]["local"])
+        return task
     must(epsilon is not None, "epsilon", "must be given: everyone chooses their own in this study", epsilon)
-    assert epsilon is not None
     found = next((c["randomiser"] for c in task["choices"] if c["epsilon"] == epsilon), None)
     must(found is not None, "epsilon", "must be one that the study offers", epsilon)
-    assert found is not None
-    return found, PureDP(epsilon)
-
-
-def _number_report(task: Task, value: float, epsilon: float | None, rng: Randomness) -> Any:
-    bounds = Bounds(float(task["bounds"]["lower"]), float(task["bounds"]["upper"]))
-    return number_report(bounds, randomiser_of(*_described(task, epsilon)), value, rng)
-
-
-def _slot_report(task: Task, record: list[str], rng: Randomness) -> int:
-    slots = tuple(tuple(slot) for slot in task["slots"])
-    head = HeadList(len(task["record"]), slots)
-    must(len(record) == head.depth, "record", f"must have {head.depth} columns", len(record))
-    stated, promise = task["randomiser"], promise_of(task["guarantee"]["local"])
-    if stated["name"] == "one-slot":
-        must(len(head) == 1, "randomiser", "must be one for the list's slots", "another one")
-        return 0
-    must(stated["name"] == "k-rr", "randomiser", "must be one that this client knows", stated["name"])
-    response = KRandomisedResponse(promise, int(stated["categories"]), int(stated["keep"]))
-    must(response.categories == len(head), "categories", f"must be the {len(head)} slots", response.categories)
-    return int(categories(response, np.array([head.slot_of(tuple(record))], dtype=np.int64), rng=rng)[0])
+    return _with(task, found or {}, {"epsilon": float(epsilon or 0), "delta": 0.0})
 
 
 # --- the network ------------------------------------------------------------------------------------------------------

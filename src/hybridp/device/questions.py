@@ -7,6 +7,7 @@ question's mechanism keeps its part, and the parts together no more than the who
 from __future__ import annotations
 
 import math
+import secrets
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
@@ -25,6 +26,7 @@ from hybridp.noise import categories
 from hybridp.noise.oracles import oracle_reports
 from hybridp.noise.votes import rounded_up
 from hybridp.public.budgets import PureDP
+from hybridp.public.heavy import HeadList, normalised
 from hybridp.public.lattice import Bounds, Lattice
 from hybridp.public.oracles import SubsetSelection
 from hybridp.public.queries import Feature
@@ -42,6 +44,8 @@ def by_name(task: Task, answer: Any) -> Mapping[str, Any]:
     names = [question["name"] for question in task.get("columns") or task["questions"]]
     names += [by["name"] for by in task.get("by") or ()]
     given: Mapping[str, Any] = answer if isinstance(answer, Mapping) else {names[0]: answer}
+    if len(names) == 1 and names[0] not in given:  # several numbers, by the names of these
+        given = {names[0]: answer}
     must(set(given) == set(names), "answer", f"must hold one for each of {', '.join(names)}", "others")
     return given
 
@@ -102,9 +106,15 @@ def numbers(task: Task, answer: Any) -> list[float]:
 
 
 def answer_to(question: Mapping[str, Any], answer: Any) -> Any:
-    """A number, the place of an option, the places of those ticked, or several numbers; what is none of them is not
-    repeated."""
+    """A number, the place of an option, the places of those ticked, several numbers, or a record; what is none of them
+    is not repeated.
+
+    Of several records one is chosen here, by chance: a study counts one, and the others need not leave this machine.
+    """
     name = question["name"]
+    if "record" in question:
+        records = _records(question, answer)
+        return [records[secrets.randbelow(len(records))]]
     if "coordinates" in question:
         return numbers(question, answer)
     if "options" not in question:
@@ -122,6 +132,39 @@ def answer_to(question: Mapping[str, Any], answer: Any) -> Any:
     known = not isinstance(answer, str) and given <= set(options) and len(given) <= int(question["several"])
     must(known, name, f"must be at most {question['several']} of the task's options", "others")
     return sorted(options.index(option) for option in given)
+
+
+def _records(question: Mapping[str, Any], answer: Any) -> list[list[str]]:
+    """One record, or several, as a list of them, each part by the public rule for texts."""
+    rows = [answer] if answer and isinstance(answer[0], str) else list(answer)
+    must(bool(rows), "records", "must be at least one", 0)
+    records = [[normalised(str(part)) for part in row] for row in rows]
+    most = int(question.get("max_length", 1000))
+    for part in (part for record in records for part in record):
+        must(1 <= len(part) <= most, "record", f"must have parts of 1 to {most} characters", len(part))
+    return records
+
+
+def _slot_teller(question: Mapping[str, Any]) -> Reporter:
+    """Reports on a record, as a slot of the published list."""
+    head = HeadList(len(question["record"]), tuple(tuple(slot) for slot in question["slots"]))
+    stated, promise = question["randomiser"], promise_of(question["guarantee"])
+    response = None
+    if stated["name"] == "one-slot":
+        must(len(head) == 1, "randomiser", "must be one for the list's slots", "another one")
+    else:
+        must(stated["name"] == "k-rr", "randomiser", "must be one that this client knows", stated["name"])
+        response = KRandomisedResponse(promise, int(stated["categories"]), int(stated["keep"]))
+        must(response.categories == len(head), "categories", f"must be the {len(head)} slots", response.categories)
+
+    def tell(records: list[list[str]], rng: Randomness) -> int:
+        (record,) = records
+        must(len(record) == head.depth, "record", f"must have {head.depth} columns", len(record))
+        if response is None:
+            return 0
+        return int(categories(response, np.array([head.slot_of(tuple(record))], dtype=np.int64), rng=rng)[0])
+
+    return tell
 
 
 def question_reports(task: Task, given: Mapping[str, Any], rng: Randomness) -> dict[str, Any]:
@@ -144,6 +187,8 @@ def question_reports(task: Task, given: Mapping[str, Any], rng: Randomness) -> d
 
 def _teller(question: Mapping[str, Any]) -> Reporter:
     """What the question's report is drawn by, at its part of the promise."""
+    if "record" in question:
+        return _slot_teller(question)
     if "coordinates" in question:
         tell = cell_teller if "grid" in question else line_teller if "line" in question else vector_teller
         return tell(question, promise_of(question["guarantee"]))

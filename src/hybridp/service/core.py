@@ -18,8 +18,7 @@ from hybridp.service.deletion import Sweeper, end
 from hybridp.service.keys import RESTORE, KeyProblem, KeyRing, RowCipher, load
 from hybridp.service.limits import Gate
 from hybridp.service.metrics import Metrics
-from hybridp.service.phases import phase_two
-from hybridp.service.plans import Head, SomePlan, moment, parse_plan
+from hybridp.service.plans import Plan, moment, parse_plan
 from hybridp.service.problems import NoSuchStudy, Refused
 from hybridp.service.reports import Checker
 from hybridp.service.schema import connect, meta, prepare, progress, releases, studies, study_keys
@@ -40,18 +39,18 @@ class Study:
 
     number: int
     id: str
-    plan: SomePlan
+    plan: Plan
     created: int
 
 
 @dataclass(frozen=True)
 class View:
-    """What a study accepts at the moment: its phase, the invitation of a second phase, and the rules for a report."""
+    """What a study accepts at the moment: its phase, its plan as people are asked in it, and the rules for a report."""
 
     study: Study
+    plan: Plan
     state: str
     phase: int
-    head: Head | None
     raw: str
     cipher: RowCipher | None
     checker: Checker
@@ -224,14 +223,13 @@ class Service:
         return view
 
     def _view(self, db: Connection, study: Study, state: str, phase: int, raw: str) -> View:
-        head: Head | None = None
-        if study.plan.phased and phase == 2:
+        plan = study.plan
+        if plan.phased and phase == 2:
             found = select(releases.c.document).where(releases.c.study == study.number, releases.c.kind == "discovery")
-            head = phase_two(db.execute(found).scalar_one(), study.plan)
+            plan = plan.within(json.loads(db.execute(found).scalar_one()))
         cipher = self.cipher(db, study)
-        skew = self.settings.limits.clock_skew
-        checker = Checker(study.plan, phase, head, cipher, since=study.created, clock_skew=skew)
-        return View(study, state, phase, head, raw, cipher, checker)
+        checker = Checker(plan, phase, cipher, since=study.created, clock_skew=self.settings.limits.clock_skew)
+        return View(study, plan, state, phase, raw, cipher, checker)
 
     def cipher(self, db: Connection, study: Study) -> RowCipher | None:
         """The study's own cipher; None when its raw values were deleted."""

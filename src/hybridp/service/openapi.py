@@ -13,7 +13,7 @@ import msgspec
 from hybridp.public.study import SCHEMA, Declaration, Declared, Fields, declared
 from hybridp.service.plans import KINDS
 from hybridp.service.problems import MEDIA_TYPE
-from hybridp.service.reports import PAYLOADS, TOLD, Upload
+from hybridp.service.reports import PAYLOADS, Upload
 
 __all__ = ["MIXED", "UPLOAD", "complete"]
 
@@ -85,10 +85,11 @@ def complete(document: dict[str, Any]) -> dict[str, Any]:
 
 def _parts() -> dict[str, Any]:
     template = "#/components/schemas/{name}"
-    (*_, place, some, direction), parts = msgspec.json.schema_components(
-        [Upload, *PAYLOADS, *TOLD], ref_template=template
-    )
-    parts["Reports"]["properties"]["reports"]["additionalProperties"] = {"anyOf": [place, some, direction]}
+    forms = [form for some in PAYLOADS.values() for form in some]
+    (_, *found), parts = msgspec.json.schema_components([Upload, *forms, *PAYLOADS], ref_template=template)
+    for kind, some in PAYLOADS.items():
+        own = [found[forms.index(form)] for form in some]
+        parts[kind.__name__]["properties"][kind.__name__.lower()]["additionalProperties"] = {"anyOf": own}
     names = [template.format(name=kind.__name__) for kind in PAYLOADS]
     parts["Report"]["properties"]["payload"] = {"anyOf": [{"$ref": name} for name in names]}
     parts["Report"]["properties"]["id"] |= {"pattern": "^[A-Za-z0-9_-]{21}[AQgw]$"}

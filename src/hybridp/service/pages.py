@@ -312,7 +312,7 @@ def confirm(request: Request, study_id: str, session: Asked, what: str = "") -> 
 def _closing(s: Mapping[str, Any]) -> list[str]:
     found = ["Nobody can answer any more, and it cannot be opened again."]
     if s["phased"] and s["phase"] != 2:
-        made = "The list can still be made" if s["kind"] == "heavy-hitters" else "What they say can still be released"
+        made = "The list can still be made" if s["kind"] == "records" else "What they say can still be released"
         found = [
             "Trusted people cannot answer any more.",
             f"{made}: “Discover” opens the study again, for local people.",
@@ -326,7 +326,7 @@ def _discovering(s: Mapping[str, Any]) -> list[str]:
             "Trusted people cannot answer any more: a part of their promise is spent on the line of what they say.",
             "It is public from then on, and local people are asked about it. Their other answers wait for the release.",
         ]
-    heavy = s["kind"] == "heavy-hitters"
+    heavy = s["kind"] == "records"
     made = "the list of frequent answers" if heavy else "statistics of what they say"
     public = "The list is public from then on, and local people are asked about it."
     if not heavy:

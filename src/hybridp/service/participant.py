@@ -106,9 +106,9 @@ def _trusted_rows(task: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _local(task: Mapping[str, Any]) -> dict[str, Any]:
-    if len(task.get("questions", ())) > 1:
+    if len(task["questions"]) > 1:
         return _local_questions(task)
-    alone = task["questions"][0] if "questions" in task else task
+    (alone,) = task["questions"]
     if task.get("choices"):
         offers = [(float(c["epsilon"]), 0.0, c["randomiser"]) for c in task["choices"]]
     else:
@@ -118,13 +118,8 @@ def _local(task: Mapping[str, Any]) -> dict[str, Any]:
     for epsilon, delta, randomiser in offers:
         found = chances.notice(randomiser, epsilon, delta)
         rows.append(_row(epsilon, delta, found.right, found.exact))
-        offer: dict[str, Any] = {"epsilon": chances.exact(epsilon), "sent": words.sent(randomiser), "event": ""}
-        if "questions" in task:
-            offer["sent"] = words.sent_of(alone)
-        elif "line" in task:
-            offer["sent"] = words.sent_about_line(task)
-        elif "grid" in task:
-            offer["sent"] = words.sent_about_map(task)
+        told = words.sent_of({**alone, "randomiser": randomiser})
+        offer: dict[str, Any] = {"epsilon": chances.exact(epsilon), "sent": told, "event": ""}
         if task.get("choices"):
             offer["sent"] = f"{words.odds({'randomiser': randomiser}, epsilon)} {offer['sent']}".strip()
         if randomiser["browser"] and randomiser["name"] != "coordinates" and "steps" not in alone:
@@ -148,7 +143,7 @@ def _local(task: Mapping[str, Any]) -> dict[str, Any]:
 
 def _computes(task: Mapping[str, Any]) -> bool:
     """Whether the report is on numbers that are computed from the answers."""
-    return any("line" in asked or "grid" in asked for asked in (task, *task.get("questions", ())))
+    return any("line" in asked or "grid" in asked for asked in task["questions"])
 
 
 def _local_questions(task: Mapping[str, Any]) -> dict[str, Any]:
@@ -180,25 +175,19 @@ def _shuffled(task: Mapping[str, Any]) -> dict[str, Any]:
 
 def trusted_payload(task: Mapping[str, Any], form: Mapping[str, str]) -> tuple[dict[str, Any], float | None]:
     """What a posted form says, as the payload of a report, and the epsilon asked for; the store checks the rest."""
-    if task["kind"] == "heavy-hitters":
-        record = [form.get(f"record.{i}", "").strip() for i in range(len(task["record"]))]
-        if not all(record):
-            raise InvalidInput("Please fill in every field.")
-        return {"records": [record]}, None
-    if "coordinates" in task:
-        values = [_number(form.get(f"value.{i}", "")) for i in range(len(task["coordinates"]))]
-        return {"values": values}, None
-    if task["kind"] == "questions":
-        asked = task.get("columns") or task["questions"]
-        told = {q["name"]: _given(q, f"answer.{i}", form) for i, q in enumerate(asked)}
-        told |= {by["name"]: _place(form.get(f"by.{i}", "")) for i, by in enumerate(task["by"])}
-        return {"answers": told}, None
-    epsilon = _number(form.get("epsilon", "")) if task["kind"] == "personal-mean" else None
-    return {"value": _number(form.get("value", ""))}, epsilon
+    asked = task.get("columns") or task["questions"]
+    told = {q["name"]: _given(q, f"answer.{i}", form) for i, q in enumerate(asked)}
+    told |= {by["name"]: _place(form.get(f"by.{i}", "")) for i, by in enumerate(task["by"])}
+    return {"answers": told}, _number(form.get("epsilon", "")) if "choices" in task else None
 
 
 def _given(question: Mapping[str, Any], field: str, form: Mapping[str, str]) -> Any:
-    """The answer to one of a study's questions: an option's place, those of the ticked ones, a number, or several."""
+    """The answer to a question: an option's place, those of the ticked ones, a number, several, or a record."""
+    if "record" in question:
+        record = [form.get(f"{field}.{i}", "").strip() for i in range(len(question["record"]))]
+        if not all(record):
+            raise InvalidInput("Please fill in every field.")
+        return [record]
     if "coordinates" in question:
         return [_number(form.get(f"{field}.{i}", "")) for i in range(len(question["coordinates"]))]
     if "options" not in question:

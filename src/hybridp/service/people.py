@@ -15,10 +15,11 @@ from hybridp.curator import shares as choosing
 from hybridp.curator import ticks as ticking
 from hybridp.curator import vector as vectors
 from hybridp.curator.sources import Entrusted
+from hybridp.protocols.mean_receipt import MixedReports
 from hybridp.public.distribution import BinnedReports
 from hybridp.public.groups import Grouping
 from hybridp.public.lattice import Bounds
-from hybridp.public.messages import LocalSummary
+from hybridp.public.messages import Invite, LocalSummary
 from hybridp.public.rounds import Answer, Between, Numbers, Options, Round, Ticks, Vectors
 from hybridp.public.shares import NoisyCounts, ShareReports, TickReports
 from hybridp.public.sums import NOTHING, Sums
@@ -35,7 +36,8 @@ class Heard:
     """What the local reports on one question say: how many, their sums where it is a number, or the columns' where it
     is several, and their counts.
 
-    Where the answer is told by a public group: how many, and the rest category by category.
+    Where the answer is told by a public group: how many, and the rest category by category. `own` are the sums of
+    people with an epsilon of their own; `mixed` is what came through a mixer, and `batches` how many in each batch.
     """
 
     people: int = 0
@@ -43,6 +45,9 @@ class Heard:
     counts: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     groups: tuple[Heard, ...] = ()
     columns: tuple[Sums, ...] = ()
+    own: dict[float, Sums] = field(default_factory=dict)
+    mixed: Heard | None = None
+    batches: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,8 @@ class StorePeople:
     names: tuple[str, ...] = ()
     bounds: Bounds | None = None
     answered: list[Answer] = field(default_factory=list)
+    mixed: Invite | None = None
+    """What people were asked who sent their report through a mixer."""
 
     def answer(self, asked: Round) -> Any:
         """What leaves the curator, and what devices sent."""
@@ -97,7 +104,8 @@ class StorePeople:
         return None if asked.noise is None or self.totals is None or not self.totals.trusted_people else self.totals
 
     def _said(self, asked: Any, trusted: Any, local: Any, **more: Any) -> Answer:
-        self.answered.append(Answer(self.people, trusted, local if self.told.people and asked.heard else None, **more))
+        came = self.told.people or self.told.mixed is not None
+        self.answered.append(Answer(self.people, trusted, local if came and asked.heard else None, **more))
         return self.answered[-1]
 
     def numbers(self, asked: Numbers) -> Answer:
@@ -105,8 +113,10 @@ class StorePeople:
         if totals is not None and asked.noise is not None:
             trusted = summing.release_sum(totals, asked.noise, asked.squares, rng=self.rng)
         binned = BinnedReports(self.told.counts, made) if asked.bins and asked.heard and self.told.people else None
-        self.bounds = asked.invite.bounds
-        return self._said(asked, trusted, LocalSummary.of(self.told.sums, made), binned=binned)
+        self.bounds, mixed = asked.invite.bounds, None
+        if self.told.mixed is not None and self.mixed is not None and asked.heard:
+            mixed = MixedReports(LocalSummary.of(self.told.mixed.sums, self.mixed.randomiser), self.told.batches)
+        return self._said(asked, trusted, LocalSummary.of(self.told.sums, made), binned=binned, mixed=mixed)
 
     def between(self, asked: Between) -> NoisyCounts:
         assert self.answers is not None

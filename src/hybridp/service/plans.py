@@ -2,12 +2,13 @@
 
 A plan has no fields of its own: what may be stated, how it is checked and what it is for stand in the declaration, and
 forms, interface description and study files are made from there. A plan is stored as it was accepted and never changes.
-It makes the library's own study object, which knows the mechanisms and what a release costs.
+What a kind of question needs is its part's (`hybridp.service.parts`): a study of one number is a study of questions of
+which there is one.
 
 >>> way = {"name": "way", "kind": "number", "lower": 0, "upper": 120}
 >>> plan = parse_plan({"title": "Commute", "promise": 1, "questions": [way]})
 >>> plan.kind, plan.accounts()["trusted"].epsilon
-('mean', 1.0)
+('number', 1.0)
 >>> parse_plan({"title": "Commute", "promise": 1, "questions": [way | {"upper": -1}]})
 Traceback (most recent call last):
     ...
@@ -18,31 +19,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from decimal import Decimal
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Charge, together
-from hybridp.protocols import asked
-from hybridp.protocols.heavy import HeavyStudy
-from hybridp.protocols.heavy import Invitation as HeavyInvitation
-from hybridp.protocols.mean import MeanStudy
+from hybridp.ledger.rule import DELTA, EPSILON, units
 from hybridp.protocols.paying import on_reports
-from hybridp.protocols.personal import PersonalStudy
-from hybridp.protocols.regression_files import Invitation as RegressionInvitation
-from hybridp.protocols.steered import Steering
-from hybridp.protocols.steered_mean import MeanSteering, whole_charge
 from hybridp.protocols.study import answered_once
-from hybridp.protocols.synth import SynthStudy
-from hybridp.protocols.synth_mixed import charge_for_reports
-from hybridp.protocols.vector import VectorStudy
-from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.lattice import Bounds
-from hybridp.public.messages import Invite
+from hybridp.public.budgets import ApproxDP, PureDP, promised
 from hybridp.public.mixing import from_text
-from hybridp.public.personal import LOCAL_LEAST, LOCAL_MOST
 from hybridp.public.study import (
+    SCHEMA,
     Choice,
     Collection,
     Count,
@@ -53,274 +44,249 @@ from hybridp.public.study import (
     Question,
     Records,
     Regression,
-    Table,
     Vector,
 )
-from hybridp.public.vector import VectorInvite
-from hybridp.service.models import PointsPlan, RegressionPlan, asked_on_a_page
-from hybridp.service.plan import Groups, Plan, check_number, check_vector, in_turn, moment, over
-from hybridp.service.questions import (
-    Asked,
-    Category,
-    asked_of,
-    categories_of,
-    table_parts,
-)
+from hybridp.public.study.fields import plain_fields
+from hybridp.service.parts import Category, Part, categories_of, drawable, parts_of
 
-__all__ = ["KINDS", "Head", "HeavyPlan", "MeanPlan", "PersonalPlan", "Plan", "PointsPlan", "QuestionsPlan",
-           "RegressionPlan", "SomePlan", "TablePlan", "VectorPlan", "moment", "parse_plan"]  # fmt: skip
+__all__ = ["KINDS", "Groups", "Head", "Plan", "in_turn", "moment", "over", "parse_plan"]
 
+DAY = 86_400
+KEPT_DAYS = 90
+"""Days after the closing at which trusted answers go, unless the plan says otherwise."""
+OPEN_DAYS = 365
+"""A study without a closing time is taken to be open for so long when its answers' last day is chosen."""
+MOST_DAYS = 3660
+MOST_EPSILON = 1000.0
+LEAST_DELTA, MOST_DELTA = 1e-15, 0.1
 MOST_MIXED = 200_000
 """People in a batch: one of nearly twice as many, the last of a study, comes in one request (`mixing.MOST_BATCH`)."""
+_LAST = 253_370_764_800  # the year 9999: dates can be written, and a day be added to them
+
+_SUCH_AS = {
+    "asked_by": "the town council",
+    "collection.purpose": "to plan the bus lines",
+    "collection.contact": "survey@town.example",
+}
+Groups = dict[str, PureDP | ApproxDP]
+Head = dict[str, Any]
+"""The release of the first of two phases, as it is stored: what local people are asked follows from it."""
+KINDS: dict[str, type[Question]] = {
+    "mean": Number, "number": Number, "choice": Choice, "count": Count, "personal-mean": Number, "vector-mean": Vector,
+    "heavy-hitters": Records, "regression": Regression, "points": Points,
+}  # fmt: skip
+"""What a page collects that a form can state, and the question that asks for it. A table is stated in a study file."""
 
 
-class _NumberPlan(Plan[Number]):
-    """One number a person."""
+def moment(stated: datetime | str | None) -> int | None:
+    """A declared moment, or its text, in Unix seconds, as people's devices are told it; None for what is none."""
+    try:
+        found = datetime.fromisoformat(stated) if isinstance(stated, str) else stated
+        return int(found.timestamp()) if isinstance(found, datetime) else None
+    except (ValueError, OverflowError):
+        return None
 
-    unsupported: ClassVar[dict[str, Any]] = {"publish": "full", "clipped_share": 0.0, "statistics": ("mean",)}
+
+def over(budget: PureDP | ApproxDP, releases: int) -> PureDP | ApproxDP:
+    """So many releases of this budget, as the ledger adds them up: each is a whole number of units, rounded up.
+
+    >>> over(PureDP(1 / 3), 3).epsilon
+    1.000000000002
+    """
+    return in_turn(budget, times=releases)
+
+
+def in_turn(*budgets: PureDP | ApproxDP, times: int = 1) -> PureDP | ApproxDP:
+    """Releases of these budgets one after the other, so many times, as the ledger adds them up.
+
+    >>> in_turn(PureDP(1 / 3), PureDP(2 / 3)).epsilon
+    1.000000000001
+    """
+    epsilon = Decimal(times * sum(units(budget.epsilon, EPSILON) for budget in budgets)) / EPSILON
+    delta = Decimal(times * sum(units(budget.delta, DELTA) for budget in budgets)) / DELTA
+    return promised(float(epsilon), float(delta))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the service must know of a study: one question, or several under one promise. Times are Unix seconds.
+
+    Local people answer all, with the parts of a split promise, or the one that their device draws, with the whole.
+    Where one of the questions waits, they come second: what trusted people say of it is released first, at its part of
+    the promise, and what these answered to all the other questions together with the reports.
+    """
+
+    declared: Declaration
 
     @property
-    def bounds(self) -> Bounds:
-        return Bounds(self.asked.lower, self.asked.upper)
+    def collection(self) -> Collection:
+        assert self.declared.collection is not None
+        return self.declared.collection
 
-    def check_kind(self) -> None:
-        check_number(self.asked)
+    # --- the rules of a collection over the web -----------------------------------------------------------------------
 
-
-class MeanPlan(_NumberPlan):
-    """The mean of one number."""
-
-    kind: ClassVar[str] = "mean"
-
-    def check_kind(self) -> None:
-        super().check_kind()
-        self.check_levels()
-        _ = self.study.invite
+    def check(self) -> None:
+        """The rules of a collection over the web, beside those of the declaration."""
+        stated, collection = self.declared, self.collection
+        must(0.5 <= stated.level <= 0.999, "level", "must be at least 0.5 and at most 0.999", stated.level)
+        must(stated.trust.everyone is None, "trust.everyone", "must be left out: people choose", stated.trust.everyone)
+        for name, at in (("opens", self.opens), ("closes", self.closes), ("delete_by", self.delete_by)):
+            must(at is None or 0 <= at <= _LAST, f"collection.{name}", "must lie in the years 1970 to 9998", "another")
+        last = self.closes if self.closes is not None else self.opens
+        if last is not None and self.delete_by is not None:
+            rule = "must be after the study's last moment"
+            must(self.delete_by > last, "collection.delete_by", rule, str(collection.delete_by))
+        if not stated.promise.personal:
+            self._check_levels()
+        _ = self.packed
+        if any(one.once for one in self.asked):
+            rule = f"must be 1 for a question of this kind ({self.kind})"
+            must(self.planned_releases == 1, "collection.releases", rule, self.planned_releases)
         if self.mixer is not None:
-            self.check_mixer(self.mixer)
+            self._check_mixer(self.mixer)
+        _ = self.accounts()
 
-    def check_mixer(self, mixer: Mixer) -> None:
+    def _check_levels(self) -> None:
+        stated = self.declared.promise
+        for name, epsilon in (("epsilon", stated.epsilon), ("trusted_epsilon", stated.trusted_epsilon)):
+            if epsilon is not None:
+                must(0.001 <= epsilon <= 30, f"promise.{name}", "must be at least 0.001 and at most 30", epsilon)
+                most = MOST_EPSILON / epsilon
+                rule = f"must be at most {most:.0f}: together they may spend an epsilon of {MOST_EPSILON:g}"
+                must(self.planned_releases <= most, "collection.releases", rule, self.planned_releases)
+        ok = stated.delta == 0 or (stated.delta >= LEAST_DELTA and stated.delta * self.planned_releases < MOST_DELTA)
+        rule = f"must be 0, or at least {LEAST_DELTA:g} and, over all releases together, below {MOST_DELTA:g}"
+        must(ok, "promise.delta", rule, stated.delta)
+
+    def _check_mixer(self, mixer: Mixer) -> None:
         """People's browsers must find the mixer, and the collector know its signature."""
+        got = f"a mixer and a question of kind {self.asked[0].question.kind}"
+        got += " where everyone has their own epsilon" if self.choices else ""
+        alone = len(self.asked) == 1 and self.asked[0].mixes
+        must(alone, "mixer", "must go with the mean of a number here", got)
         mixer.must(mixer.url is not None, "url", "must be given: people's devices send their reports there", "nothing")
         from_text(mixer.key or "", 32, "mixer.key")
         rule = f"must be at most {MOST_MIXED:,} in a study of the service"
         mixer.must(mixer.batch <= MOST_MIXED, "batch", rule, mixer.batch)
 
-    @cached_property
-    def study(self) -> MeanStudy:
-        return asked.mean_study(self.declared, 0)
+    def check_asker(self) -> None:
+        """Who asks, why, and where to reach them: participants read it first. Only of a study that is opened now."""
+        told = {"asked_by": self.declared.asked_by, "collection.purpose": self.collection.purpose}
+        for name, text in {**told, "collection.contact": self.collection.contact}.items():
+            rule = "must be given before people are asked: they read it first"
+            must(bool(text), name, f'{rule} (such as {name.rpartition(".")[2]} = "{_SUCH_AS[name]}")', "nothing")
 
-    def accounts(self) -> Groups:
-        """As many trusted sums as planned, and each local person's one report."""
-        trusted = self.study.trusted_guarantee or self.study.guarantee
-        invite = self.study.mixed_invite
-        mixed: Groups = {} if invite is None else {"shuffled": invite.promise}
-        return {"trusted": over(trusted, self.planned_releases), "local": self.study.invite.promise, **mixed}
+    def dated(self, now: int) -> Plan:
+        """The same plan with the day on which trusted answers go at the latest, for all to read.
 
-    def decided(self, people: dict[str, int]) -> MeanStudy:
-        """The study of so many people in each group, which decides the estimator where the plan leaves it open."""
-        return self.study.decided(people["trusted"], people["local"], people.get("shuffled", 0))
+        Where it states none: 90 days after the closing, rounded up to a whole day; a study that is closed by hand is
+        taken to be open for a year.
+        """
+        last = self.closes if self.closes is not None else max(now, self.opens or 0) + OPEN_DAYS * DAY
+        if self.delete_by is None:
+            at = datetime.fromtimestamp(-(-(last + KEPT_DAYS * DAY) // DAY) * DAY, UTC)
+            return replace(self, declared=replace(self.declared, collection=replace(self.collection, delete_by=at)))
+        stated = str(self.collection.delete_by)
+        must(self.delete_by > now, "collection.delete_by", "must lie in the future", stated)
+        most = last + MOST_DAYS * DAY
+        rule = f"must be at most {MOST_DAYS:,} days after the study's last moment: answers do not stay for ever"
+        must(self.delete_by <= most, "collection.delete_by", rule, stated)
+        return self
 
-    def charges(self, collection: str, people: dict[str, int] | None = None) -> list[Charge]:
-        task = self.study if people is None else self.decided(people)
-        return task.charges(self.title, collection)
+    def to_dict(self) -> dict[str, Any]:
+        """The declaration with everything that it states, defaults too: what is stored and shown."""
+        stated = plain_fields(self.declared, everything=True)
+        questions = [{"kind": q.kind, **plain_fields(q, everything=True)} for q in self.declared.questions]
+        return {"schema": SCHEMA, **stated, "questions": questions}
 
-
-class PersonalPlan(_NumberPlan):
-    """The mean of one number when everyone chooses an epsilon from a list."""
-
-    kind: ClassVar[str] = "personal-mean"
-
-    def check_kind(self) -> None:
-        super().check_kind()
-        self.once()
-        stated = self.declared.promise
-        rule = "must list the ones that people choose from, 50 at most"
-        must(1 <= len(self.allowed_epsilons) <= 50, "promise.allowed_epsilons", rule, len(self.allowed_epsilons))
-        for e in self.allowed_epsilons:
-            rule = f"must lie between {LOCAL_LEAST:g} and {LOCAL_MOST:g}"
-            must(LOCAL_LEAST <= e <= LOCAL_MOST, "promise.allowed_epsilons", rule, e)
-        must(stated.share == 1, "promise.share", "must be 1: people are promised the epsilon they chose", stated.share)
-        _ = self.study
-
-    @property
-    def allowed_epsilons(self) -> tuple[float, ...]:
-        return self.declared.promise.allowed_epsilons
+    # --- its questions ------------------------------------------------------------------------------------------------
 
     @cached_property
-    def study(self) -> PersonalStudy:
-        return asked.personal_study(self.declared, 0)
+    def asked(self) -> tuple[Part, ...]:
+        return parts_of(self.declared)
 
     @property
-    def uses(self) -> tuple[str, ...]:
-        return ("trusted", "local") if self.study.uses_reports else ("trusted",)
-
-    def accounts(self) -> Groups:
-        """1 stands for everybody's own epsilon, spent once."""
-        return {charge.people: PureDP(1.0) for charge in self.charges("")}
-
-    def charges(self, collection: str, people: dict[str, int] | None = None) -> list[Charge]:
-        return self.study.charges(self.title, collection)
-
-
-class VectorPlan(Plan[Vector]):
-    """The mean of several numbers at once: the guarantee is for a person's whole vector."""
-
-    kind: ClassVar[str] = "vector-mean"
-    unsupported: ClassVar[dict[str, Any]] = {"statistics": ("mean",)}
-
-    def check_kind(self) -> None:
-        check_vector(self.asked)
-        self.check_levels()
-        _ = self.invite
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return self.asked.columns
-
-    @cached_property
-    def study(self) -> VectorStudy:
-        return asked.vector_study(self.declared, 0)
-
-    @cached_property
-    def invite(self) -> VectorInvite:
-        return self.study.invite
-
-    def accounts(self) -> Groups:
-        trusted = self.study.trusted_guarantee or self.study.guarantee
-        return {"trusted": over(trusted, self.planned_releases), "local": self.invite.promise}
-
-    def decided(self, people: dict[str, int]) -> VectorStudy:
-        """The study of so many people in each group, which decides the estimator where the plan leaves it open."""
-        return self.study.decided(people["trusted"], people["local"], people.get("shuffled", 0))
-
-    def charges(self, collection: str, people: dict[str, int] | None = None) -> list[Charge]:
-        return (self.study if people is None else self.decided(people)).charges(self.title, collection)
-
-
-class HeavyPlan(Plan[Records]):
-    """The most frequent records. Phase one: trusted people discover; phase two: local people answer the head list."""
-
-    kind: ClassVar[str] = "heavy-hitters"
-
-    @property
-    def phased(self) -> bool:
-        return True
-
-    def check_kind(self) -> None:
-        self.once()
-        self.check_levels()
-        _ = self.study
-
-    @property
-    def record(self) -> tuple[str, ...]:
-        return self.asked.columns
-
-    @cached_property
-    def study(self) -> HeavyStudy:
-        return asked.heavy_study(self.declared, 0)
-
-    def accounts(self) -> Groups:
-        return {"trusted": self.study.trusted_promise, "local": self.study.local_guarantee}
-
-    def charges(self, collection: str, people: dict[str, int] | None = None) -> list[Charge]:
-        """Of the second phase; the first charges the trusted."""
-        own = self.study.local_guarantee
-        return [Charge("local", own, "k-rr report on the head list", self.title, collection=collection)]
-
-    def discovery_charges(self, people: dict[str, int] | None = None) -> list[Charge]:
-        return [Charge("trusted", self.study.trusted_promise, "thresholded counts of one record", self.title)]
-
-
-class QuestionsPlan(Plan[Question]):
-    """Shares of options, counts, several statistics of a number: one question, or several under one promise, beside
-    which vectors and points may be asked for.
-
-    Local people answer all, with the parts of a split promise, or the one that their device draws, with the whole. Of
-    one number they may be asked in a second phase, around the quantiles or within the window that trusted people named.
-    Beside a regression, too, they come second: what trusted people say of its line is released first, at its part of
-    the promise, and what these answered to all the other questions together with the reports.
-    """
-
-    kind: ClassVar[str] = "questions"
-
-    def check_kind(self) -> None:
-        self.check_levels()
-        _ = self.packed
-        if any(isinstance(one.question, Points) for one in self.parts):
-            self.once()
-        if self.phased:
-            self.once()
-        for one in self.parts if any(one.steered for one in self.parts) else ():
-            rule = "must be that of a study's only question: trusted people are asked about it first"
-            one.question.must(len(self.parts) == 1 or not one.steered, "form", rule, "steered")
-            if isinstance(self.parts[0].study, MeanStudy):
-                expected = self.declared.people.local
-                rule = "must say how many are expected where a mean is steered: that decides where they are asked"
-                must(expected is not None and expected >= 1, "people.local", rule, expected or "nothing")
-
-    @property
-    def phased(self) -> bool:
-        return any(one.waits for one in self.parts)
-
-    @property
-    def answers_last(self) -> bool:
-        return any(not one.waits for one in self.parts)
-
-    def parts_within(self, head: Head | None) -> tuple[Asked, ...]:
-        """The questions as local people are asked them: in the second phase within the invitation's windows, or about
-        its lines."""
-        if isinstance(head, Steering | MeanSteering):
-            return tuple(replace(one, within=head.invite) for one in self.parts)
-        lines = head if isinstance(head, dict) else {}
-        return tuple(replace(one, within=lines[one.name]) if one.name in lines else one for one in self.parts)
-
-    def packed_within(self, head: Head | None) -> tuple[Asked | Category, ...]:
-        """What a report holds in the second phase."""
-        return (*self.parts_within(head), *self.categories)
-
-    @cached_property
-    def parts(self) -> tuple[Asked, ...]:
-        return asked_of(self.declared)
+    def parts(self) -> tuple[Part, ...]:
+        """What local people report on."""
+        return tuple(part for one in self.asked for part in one.reported)
 
     @cached_property
     def categories(self) -> tuple[Category, ...]:
         """The public groups by which answers are told."""
-        return categories_of(self.parts)
+        return categories_of(self.asked)
 
     @cached_property
-    def packed(self) -> tuple[Asked | Category, ...]:
+    def packed(self) -> tuple[Part, ...]:
         """What a report holds: the questions, and the person's public groups."""
         return (*self.parts, *self.categories)
 
     @cached_property
-    def entrusted(self) -> tuple[Asked | Category, ...]:
+    def entrusted(self) -> tuple[Part, ...]:
         """What a trusted person's answer holds: private groups too."""
-        return (*(column for one in self.parts for column in one.columns), *self.categories)
+        return (*(column for one in self.asked for column in one.columns), *self.categories)
+
+    def within(self, head: Head | None) -> Plan:
+        """The same with the questions as local people are asked them in the second phase."""
+        if head is None:
+            return self
+        found, stated = replace(self), head.get("invitations", {})
+        asked = tuple(
+            one.asked_within(stated.get(one.name) or head.get("invitation", head)) if one.waits else one
+            for one in self.asked
+        )
+        found.__dict__["asked"] = asked  # the value of the property of this name
+        return found
+
+    @property
+    def choices(self) -> tuple[float, ...]:
+        """The epsilons that people choose from, where everybody has their own."""
+        return self.asked[0].choices
+
+    @property
+    def mixed(self) -> tuple[Part, ...]:
+        """What a report holds that comes through a mixer."""
+        return tuple(part for one in self.asked for part in [one.mixed] if part is not None)
+
+    @property
+    def phased(self) -> bool:
+        """Whether trusted people come first, and what they say tells what local people are asked."""
+        return any(one.waits for one in self.asked)
+
+    @property
+    def answers_last(self) -> bool:
+        """Whether the final release reads trusted people's answers: of two phases only where the first leaves some."""
+        return any(not one.waits for one in self.asked)
 
     @property
     def drawn(self) -> bool:
-        return self.declared.drawn
+        """Whether a local person's device draws the one question that it answers."""
+        return self.declared.drawn or any(one.drawn for one in self.asked)
 
     @property
     def chances(self) -> dict[str, float]:
         """How likely a local person's device draws each question."""
-        return self.declared.chances
+        if self.declared.drawn:
+            return self.declared.chances
+        return {one.name: 1 / len(self.parts) for one in self.parts}
 
     @property
-    def question(self) -> str:
-        return self.asked.text if len(self.parts) == 1 else ""
+    def kind(self) -> str:
+        """What is asked, in a word."""
+        return self.declared.questions[0].kind if len(self.declared.questions) == 1 else "questions"
 
     @property
     def uses(self) -> tuple[str, ...]:
-        heard = [one.estimator for one in self.parts]
-        only = {"lm-only": "trusted", "tcm-only": "local"}
-        return tuple(group for name, group in only.items() if any(estimator != name for estimator in heard))
+        """The groups whose answers count in the result."""
+        heard = {group for one in self.asked for group in one.hears}
+        heard |= {"shuffled"} if self.mixer is not None and "local" in heard else set()
+        return tuple(group for group in ("trusted", "local", "shuffled") if group in heard)
+
+    # --- what it spends -----------------------------------------------------------------------------------------------
 
     @property
     def local_promise(self) -> PureDP | ApproxDP:
         """Of a local person's whole report: the largest of the questions that are drawn, or all parts together."""
-        own = [Charge("local", one.promise, "", one.name) for one in self.parts]
+        own = [Charge("local", one.promise, "", one.name) for one in self.asked]
         return together(own, "", once=answered_once(self.declared))[0].budget
 
     @property
@@ -333,138 +299,96 @@ class QuestionsPlan(Plan[Question]):
         return spent[0] if len(spent) == 1 else in_turn(*spent)
 
     def accounts(self) -> Groups:
-        """As many releases as planned, and not one more."""
-        return {"trusted": over(self.each_release, self.planned_releases), "local": self.local_promise}
+        """The totals of the study's ledger: as many releases as planned, and not one more."""
+        if self.choices:  # 1 stands for everybody's own epsilon, spent once
+            return {charge.people: PureDP(1.0) for charge in self.charges("")}
+        found: Groups = {"trusted": over(self.each_release, self.planned_releases), "local": self.local_promise}
+        return found | ({"shuffled": self.mixed[0].promise} if self.mixed else {})
 
     def charges(self, collection: str, people: dict[str, int] | None = None) -> list[Charge]:
-        """The trusted for every release, the reports once, under the collection's name; of two phases the second's."""
-        if self.parts[0].steered:
-            invite = self.parts[0].invite
-            assert isinstance(invite, Invite)
-            made = f"{invite.randomiser.name} report within windows"
-            return [Charge("local", self.local_promise, made, self.title, collection=collection)]
-        spent = [(one.waits, charge) for one in self.parts for charge in one.charges()]
-        first, sent = on_reports(
-            [charge for waits, charge in spent if not waits or charge.people == "local"], trial=False
-        )
+        """What the final release charges: the trusted for every release, the reports once, under the collection's name;
+        of two phases the second's. Of a study's only question for so many people in each group."""
+        sizes = people if len(self.asked) == 1 else None
+        spent = [(one.waits, charge) for one in self.asked for charge in one.charges(self._sizes(sizes))]
+        later = [charge for waits, charge in spent if not waits or not charge.people.startswith("trusted")]
+        first, sent = on_reports(later, trial=False)
         reports = together(sent, self.title, collection, once=answered_once(self.declared))
         return together(first, self.title) + reports
 
     def discovery_charges(self, people: dict[str, int] | None = None) -> list[Charge]:
-        mean = self.parts[0].study
-        if self.parts[0].steered and isinstance(mean, MeanStudy):
-            return [whole_charge(mean, self.title)]
-        sizes = None if people is None else (people["trusted"], int(self.declared.people.local or 0))
-        asked = [
-            charge for one in self.parts if one.waits for charge in one.charges(sizes) if charge.people == "trusted"
-        ]
-        return together(asked, self.title)
+        """What the release of the first phase of so many people charges, where there is one."""
+        spent = [charge for one in self.asked if one.waits for charge in one.charges(self._sizes(people))]
+        return together([charge for charge in spent if charge.people == "trusted"], self.title)
 
+    def _sizes(self, people: dict[str, int] | None) -> dict[str, int] | None:
+        return None if people is None else {**people, "expected": int(self.declared.people.local or 0)}
 
-class TablePlan(QuestionsPlan):
-    """A synthetic table: trusted people answer every column, local people the one marginal that their device draws."""
-
-    def check_kind(self) -> None:
-        self.once()
-        super().check_kind()
-
-    @cached_property
-    def study(self) -> SynthStudy:
-        return asked.synth_study(self.declared, 0, mixed=True)
-
-    @cached_property
-    def _both(self) -> tuple[tuple[Asked, ...], tuple[Asked, ...]]:
-        return table_parts(self.asked, self.study.workload.schema, self.study.invite)
-
-    @cached_property
-    def parts(self) -> tuple[Asked, ...]:
-        """The marginals: a cell is an option, and each is drawn as often as the others."""
-        return self._both[1]
-
-    @cached_property
-    def entrusted(self) -> tuple[Asked | Category, ...]:
-        return self._both[0]
+    # --- what pages, devices and releases read ------------------------------------------------------------------------
 
     @property
-    def drawn(self) -> bool:
-        return True
+    def title(self) -> str:
+        return self.declared.title
 
     @property
-    def chances(self) -> dict[str, float]:
-        return {one.name: 1 / len(self.parts) for one in self.parts}
+    def level(self) -> float:
+        return self.declared.level
 
     @property
-    def local_promise(self) -> PureDP:
-        return self.study.invite.guarantee
+    def opens(self) -> int | None:
+        return moment(self.collection.opens)
 
     @property
-    def each_release(self) -> PureDP | ApproxDP:
-        """There is one, and its noise is rounded up to whole steps: what it spends is no more than the promise."""
-        return self.declared.trusted_guarantee
+    def closes(self) -> int | None:
+        return moment(self.collection.closes)
 
-    def charges(self, collection: str, people: dict[str, int] | None = None) -> list[Charge]:
-        own = charge_for_reports(self.study.invite, self.title, None)
-        trusted = [replace(charge, collection=None) for charge in self.study.charges("", self.title)]
-        return [*trusted, replace(own, collection=collection)]
+    @property
+    def delete_by(self) -> int | None:
+        return moment(self.collection.delete_by)
+
+    @property
+    def min_batch(self) -> int:
+        return self.collection.min_batch
+
+    @property
+    def time_precision(self) -> int:
+        return self.collection.time_precision
+
+    @property
+    def by_invitation(self) -> bool:
+        return self.collection.by_invitation
+
+    @property
+    def delete_raw_after_release(self) -> bool:
+        return self.collection.delete_raw_after_release
+
+    @property
+    def expected(self) -> dict[str, int] | None:
+        """How many people are expected in each group: for the planned error only."""
+        people = self.declared.people
+        if people.trusted is None and people.local is None:
+            return None
+        mixed = {} if self.mixer is None else {"shuffled": people.shuffled or 0}
+        return {"trusted": people.trusted or 0, "local": people.local or 0, **mixed}
+
+    @property
+    def mixer(self) -> Mixer | None:
+        return self.declared.mixer
+
+    @property
+    def planned_releases(self) -> int:
+        """How many times trusted people's answers are used, at most."""
+        return self.collection.releases
 
 
-SomePlan = MeanPlan | PersonalPlan | VectorPlan | HeavyPlan | QuestionsPlan | RegressionPlan | PointsPlan
-Head = HeavyInvitation | Steering | MeanSteering | RegressionInvitation | dict[str, RegressionInvitation]
-"""What the first of two phases says to local people: its list, its windows, or its line; lines of several questions by
-their names."""
-KINDS: dict[str, type[Question]] = {
-    "mean": Number, "number": Number, "choice": Choice, "count": Count, "personal-mean": Number, "vector-mean": Vector,
-    "heavy-hitters": Records, "regression": Regression, "points": Points,
-}  # fmt: skip
-"""What a page collects that a form can state, and the question that asks for it. A table is stated in a study file."""
-
-
-def parse_plan(stated: Mapping[str, Any] | str | Declaration) -> SomePlan:
+def parse_plan(stated: Mapping[str, Any] | str | Declaration) -> Plan:
     """A checked plan from a declaration, its plain data, or its JSON text; one sentence says what is wrong.
 
     What only a table needs may be left out: the column that tells the groups apart, and the one that tells people
-    apart. A report by the best randomiser is the best that a page can draw.
+    apart.
     """
-    declared = stated if isinstance(stated, Declaration) else _declaration(stated)
-    drawable = tuple(
-        replace(one, local="sampling") if isinstance(one, Vector) and one.local == "best" else one
-        for one in declared.questions
-    )
-    declared = replace(declared, questions=drawable)
-    drawable = tuple(
-        replace(one, form=asked_on_a_page(one, asked.regression_study(declared, i)))
-        if isinstance(one, Regression)
-        else one
-        for i, one in enumerate(drawable)
-    )
-    question, collection = drawable[0], declared.collection or Collection()
-    declared = replace(declared, title=declared.purpose, collection=collection, questions=drawable)
-    plan: SomePlan
-    match question:
-        case _ if len(declared.questions) > 1:
-            plan = QuestionsPlan(declared)
-        case Choice() | Count():
-            plan = QuestionsPlan(declared)
-        case Number() if question.statistics != ("mean",) or question.by is not None or question.form == "steered":
-            plan = QuestionsPlan(declared)
-        case Number() if declared.promise.personal:
-            plan = PersonalPlan(declared)
-        case Number():
-            plan = MeanPlan(declared)
-        case Vector():
-            plan = VectorPlan(declared)
-        case Records():
-            plan = HeavyPlan(declared)
-        case Table():
-            plan = TablePlan(declared)
-        case Regression():
-            plan = RegressionPlan(declared)
-        case _:
-            assert isinstance(question, Points)  # every kind that can be declared can be asked
-            plan = PointsPlan(declared)
-    got = f"a mixer and a question of kind {question.kind}"
-    got += " where everyone has their own epsilon" if declared.promise.personal else ""
-    must(declared.mixer is None or isinstance(plan, MeanPlan), "mixer", "must go with the mean of a number here", got)
+    declared = drawable(stated if isinstance(stated, Declaration) else _declaration(stated))
+    collection = declared.collection or Collection()
+    plan = Plan(replace(declared, title=declared.purpose, collection=collection))
     plan.check()
     return plan
 

@@ -9,56 +9,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 from sqlalchemy import Connection, func, select
 
-from hybridp.curator import heavy as heavy_curator
-from hybridp.curator import mean as mean_curator
-from hybridp.curator import personal as personal_curator
-from hybridp.errors import BudgetExceeded, InvalidInput
+from hybridp.errors import BudgetExceeded
 from hybridp.ledger.rule import EPSILON as EPSILON_UNITS
 from hybridp.ledger.rule import units
-from hybridp.protocols import heavy as heavy_protocol
-from hybridp.protocols import heavy_files
-from hybridp.protocols import personal as personal_protocol
-from hybridp.protocols.mean import publish_mean
-from hybridp.protocols.mean_receipt import MixedReports
-from hybridp.protocols.steered import Steering
-from hybridp.protocols.steered_mean import MeanSteering
-from hybridp.public.heavy import counting_noise, discovery
-from hybridp.public.messages import LocalSummary, OptInCounts, ReportsByEpsilon, SlotReports
-from hybridp.public.randomisers import Randomiser
-from hybridp.public.sums import NOTHING, Groups, column_sums, exact_sums, joined
-from hybridp.randomness import Randomness
 from hybridp.release.receipt import plain
-from hybridp.release.release import Release
-from hybridp.service.answering import answered, conversed, heard, randomiser_of
+from hybridp.service.answering import Sent, answered, heard, heard_mixed, piloted
 from hybridp.service.core import Service, Study
 from hybridp.service.deletion import shred
 from hybridp.service.keys import RowCipher
 from hybridp.service.ledger import Balance, balances, release_once, stored
 from hybridp.service.mixed import waits_for_mixer
-from hybridp.service.models import clustered, line_of, regressed, regression_piloted
-from hybridp.service.people import Heard, StorePeople
-from hybridp.service.phases import empty_list, listed, opt_in_document, opt_in_of, phase_two, piloted, steered
-from hybridp.service.planned import check_discovery
-from hybridp.service.plans import (
-    HeavyPlan,
-    MeanPlan,
-    PersonalPlan,
-    PointsPlan,
-    QuestionsPlan,
-    RegressionPlan,
-    VectorPlan,
-)
 from hybridp.service.problems import Refused
-from hybridp.service.questions import unit_reports
 from hybridp.service.schema import LOCAL, SHUFFLED, batches, progress, releases
 from hybridp.service.sealed import Sealed
 from hybridp.service.store import counts, reading, snapshot, stream
-from hybridp.service.vectors import unpacked
 
 __all__ = ["close", "discover", "release"]
 
@@ -124,8 +93,8 @@ def discover(service: Service, study: Study, key: str, *, sure: bool = False) ->
             raise Refused("wrong-phase", "The second phase was opened, or the study deleted, before.")
         with reading(service.engine) as db:
             _check_batch(counts(db, study.number), study, "trusted")
-            if isinstance(plan, HeavyPlan):
-                check_discovery(plan, counts(db, study.number)["trusted"], sure=sure)
+            for one in plan.asked:
+                one.check_first(counts(db, study.number)["trusted"], sure=sure)
             _check_budget(db, study, plan.discovery_charges(counts(db, study.number)))
         # Phase 0 takes nobody: what is read now is the batch, whole. Who dies here leaves it to the next request.
         service.write(lambda db: _move(db, study.number, 1, 0))
@@ -134,7 +103,7 @@ def discover(service: Service, study: Study, key: str, *, sure: bool = False) ->
             with snapshot(service.engine) as db:
                 batch = _batch(db, study)
                 charges = plan.discovery_charges(counts(db, study.number))
-                build = _first(db, study, _cipher(service, db, study), service.rng)
+                build = _first(db, service, study)
             return _commit(service, study, key, "discovery", charges, build, batch)
         except BaseException:
             service.write(lambda db: _move(db, study.number, 0, 1))
@@ -233,7 +202,7 @@ def _spending(db: Connection, study: Study, kind: str, before: list[Balance]) ->
             "so_far": _levels(new.epsilon_spent, new.delta_spent),
             "total": _levels(new.epsilon_total, new.delta_total),
         }
-    unit = "shares of everybody's own epsilon" if isinstance(study.plan, PersonalPlan) else "epsilon"
+    unit = "shares of everybody's own epsilon" if study.plan.choices else "epsilon"
     planned = study.plan.planned_releases
     # Where nothing is drawn another one is the last one again, at no charge.
     return {"release": min(int(made) + 1, planned), "planned_releases": planned, "unit": unit, "groups": groups}
@@ -258,236 +227,41 @@ def _cipher(service: Service, db: Connection, study: Study) -> RowCipher:
     return found
 
 
-def _prepared(db: Connection, service: Service, study: Study) -> Build:
-    plan = study.plan
-    match plan:
-        case MeanPlan():
-            return _mean(db, study, plan, service)
-        case PersonalPlan():
-            return _personal(db, study, plan, service)
-        case VectorPlan():
-            return _vector(db, study, plan, service)
-        case HeavyPlan():
-            return _heavy(db, study, plan, service.rng)
-        case QuestionsPlan():
-            return _questions(db, study, plan, service)
-        case RegressionPlan():
-            final = regressed(plan, line_of(_discovery(db, study)), _bodies(db, study))
-            return lambda entries: _headed(study, final(entries).to_dict())
-        case PointsPlan():
-            answers = _sealed(db, service, study)
-            trusted = None if answers is None else (counts(db, study.number)["trusted"], answers)
-            centres = clustered(plan, trusted, _bodies(db, study), rng=service.rng)
-            return lambda entries: _headed(study, centres(entries).to_dict())
-
-
-def _document(study: Study, found: Release) -> dict[str, Any]:
-    """The release as it is stored, under the name of the study's question."""
-    return _headed(study, found.named(study.plan.asked.name).to_dict())
-
-
 def _headed(study: Study, document: dict[str, Any]) -> dict[str, Any]:
     return {"study": study.id, "title": study.plan.title, **plain(document)}
 
 
-# --- means ------------------------------------------------------------------------------------------------------------
+# --- the releases -----------------------------------------------------------------------------------------------------
 
 
-def _sealed(db: Connection, service: Service, study: Study) -> Sealed | None:
-    """The trusted answers; None where nobody trusted, and then it does not matter that they are gone."""
-    if not counts(db, study.number)["trusted"]:
-        return None
-    return Sealed(db, study.number, _cipher(service, db, study))
+def _sent(db: Connection, study: Study, group: int) -> Iterator[Sent]:
+    """Stored reports: the epsilon that their senders chose, and as they were packed."""
+    return ([(row[1], bytes(row[2])) for row in rows] for rows in stream(db, study.number, group))
 
 
-def _report_sums(db: Connection, study: Study, plan: MeanPlan, group: int, randomiser: Randomiser) -> LocalSummary:
-    sent = NOTHING
-    if plan.study.rule.name != "tcm-only":
-        for rows in stream(db, study.number, group):
-            sent += exact_sums(unit_reports(randomiser, plan.bounds, [bytes(row[2]) for row in rows]))[0]
-    return LocalSummary.of(sent, randomiser)
-
-
-def _mixed_sums(db: Connection, study: Study, plan: MeanPlan) -> MixedReports[LocalSummary] | None:
-    """What came through the mixer, batch by batch; None where the study has none, or does not listen to reports."""
-    invite = plan.study.mixed_invite
-    if invite is None or plan.study.rule.name == "tcm-only":
-        return None
-    sizes = db.execute(select(batches.c.people).where(batches.c.study == study.number, batches.c.people > 0)).scalars()
-    return MixedReports(_report_sums(db, study, plan, SHUFFLED, invite.randomiser), tuple(int(n) for n in sizes))
-
-
-def _mean(db: Connection, study: Study, plan: MeanPlan, service: Service) -> Build:
-    task, rng = plan.decided(counts(db, study.number)), service.rng
-    bounds = task.bounds
-    local = _report_sums(db, study, plan, LOCAL, task.invite.randomiser)
-    mixed = _mixed_sums(db, study, plan)
-    people, trusted = 0, None
-    answers = None if task.rule.name == "lm-only" else _sealed(db, service, study)
-    if answers is not None:
-        totals = mean_curator.read_answers(answers, bounds, local)
-        people = totals.trusted_people
-        trusted = mean_curator.release_sum(totals, task.sum_noise, task.squares_noise, rng=rng)
-    if trusted is None and local.people + (0 if mixed is None else mixed.summary.people) == 0:
-        raise Refused("batch-too-small", f"Nobody took part whom the estimator {task.rule.name} listens to.")
-
-    def build(entries: tuple[int, ...]) -> dict[str, Any]:
-        heard = None if task.rule.name == "tcm-only" else local
-        found = publish_mean(task, trusted, heard, trusted_people=people, mixed=mixed, entries=entries, rng=rng)
-        return _document(study, found)
-
-    return build
-
-
-def _personal(db: Connection, study: Study, plan: PersonalPlan, service: Service) -> Build:
-    task, rng = plan.study, service.rng
-    levels = sorted(plan.allowed_epsilons)
-    people = sums = np.zeros(len(levels), dtype=np.int64)
-    answers = _sealed(db, service, study)
-    if answers is not None:
-        people, sums = personal_curator.read_answers(answers, task.bounds, levels)
-    sent: Groups = ()
-    for rows in stream(db, study.number, LOCAL):
-        for e, mine in _by_epsilon(rows).items():
-            y = unit_reports(randomiser_of(plan, e), task.bounds, [bytes(row[2]) for row in mine])
-            sent = joined(sent, ((e, exact_sums(y)[0]),))
-    here, epsilons = people > 0, np.array(levels)
-    reports = ReportsByEpsilon.of(sent)
-    spread = personal_protocol.learned_spread(task, reports)
-    own = epsilons[here] * task.share
-    if not len(own) and not (task.uses_reports and sent):
-        raise Refused("batch-too-small", f"Nobody took part whom the estimator {task.estimator} listens to.")
+def _prepared(db: Connection, service: Service, study: Study) -> Build:
+    plan = study.plan.within(_discovery(db, study)) if study.plan.phased else study.plan
+    told, people = heard(plan, _sent(db, study, LOCAL)), counts(db, study.number)["trusted"]
+    if plan.mixed and "shuffled" in plan.uses:
+        sizes = select(batches.c.people).where(batches.c.study == study.number, batches.c.people > 0)
+        through = heard_mixed(plan, _sent(db, study, SHUFFLED))
+        told[0] = replace(told[0], mixed=through, batches=tuple(map(int, db.execute(sizes).scalars())))
     trusted = None
-    if len(own):
-        weights = personal_protocol.trusted_weights(task, own, people[here], spread)
-        trusted = personal_curator.release_weighted_sum(own, people[here], sums[here], weights, rng=rng)
-
-    def build(entries: tuple[int, ...]) -> dict[str, Any]:
-        found = personal_protocol.publish_personal_mean(
-            task, trusted, own, people[here], reports, spread, entries=entries, simulated_local=False, rng=rng
-        )
-        return _document(study, found)
-
-    return build
-
-
-def _vector(db: Connection, study: Study, plan: VectorPlan, service: Service) -> Build:
-    task, invite = plan.study, plan.invite
-    reported, sent = 0, (NOTHING,) * task.bounds.dimensions
-    if task.estimator != "tcm-only":
-        for rows in stream(db, study.number, LOCAL):
-            more = column_sums(unpacked(invite, [bytes(row[2]) for row in rows]))
-            reported, sent = reported + len(rows), tuple(a + b for a, b in zip(sent, more, strict=True))
-    answers = None if task.estimator == "lm-only" else _sealed(db, service, study)
-    if answers is None and reported == 0:
-        raise Refused("batch-too-small", f"Nobody took part whom the estimator {task.estimator} listens to.")
-    people = 0 if answers is None else counts(db, study.number)["trusted"]
-    told = StorePeople(answers, people, Heard(reported, columns=sent), service.rng)
-    final = conversed(task, plan.columns, told)
-    return lambda entries: _document(study, final(entries))
-
-
-def _bodies(db: Connection, study: Study) -> Iterator[list[bytes]]:
-    """The local reports, as they were packed."""
-    return ([bytes(row[2]) for row in rows] for rows in stream(db, study.number, LOCAL))
-
-
-def _questions(db: Connection, study: Study, plan: QuestionsPlan, service: Service) -> Build:
-    sent = _bodies(db, study)
-    head = phase_two(_discovery(db, study), plan) if plan.phased else None
-    if isinstance(head, Steering | MeanSteering):
-        final = steered(plan, head, sent, rng=service.rng)
-        return lambda entries: _headed(study, final(entries).to_dict())
-    told = heard(plan, sent, head)
-    answers = _sealed(db, service, study) if plan.answers_last and "trusted" in plan.uses else None
-    trusted = None if answers is None else (counts(db, study.number)["trusted"], answers)
-    state = answered(plan, told, trusted, head, rng=service.rng)
+    if people and plan.answers_last and "trusted" in plan.uses:  # where nobody trusted it does not matter: it is gone
+        trusted = people, Sealed(db, study.number, _cipher(service, db, study))
+    state = answered(plan, told, trusted, rng=service.rng)
     return lambda entries: _headed(study, state(entries).to_dict())
 
 
-def _by_epsilon(rows: list[tuple[Any, ...]]) -> dict[float, list[tuple[Any, ...]]]:
-    found: dict[float, list[tuple[Any, ...]]] = {}
-    for row in rows:
-        found.setdefault(float(row[1]), []).append(row)
-    return found
+def _first(db: Connection, service: Service, study: Study) -> Build:
+    """The first of two phases."""
+    trusted = counts(db, study.number)["trusted"], Sealed(db, study.number, _cipher(service, db, study))
+    state = piloted(study.plan, trusted, rng=service.rng)
+    return lambda entries: _headed(study, state(entries))
 
 
-# --- the first of two phases ------------------------------------------------------------------------------------------
-
-
-def _first(db: Connection, study: Study, cipher: RowCipher, rng: Randomness) -> Build:
-    plan = study.plan
-    if isinstance(plan, HeavyPlan):
-        return _discovered(db, study, plan, cipher, rng)
-    trusted = counts(db, study.number)["trusted"], Sealed(db, study.number, cipher)
-    if isinstance(plan, RegressionPlan):
-        state = regression_piloted(plan, trusted, rng=rng)
-    else:
-        assert isinstance(plan, QuestionsPlan)
-        state = piloted(plan, trusted, rng=rng)
-
-    def build(entries: tuple[int, ...]) -> dict[str, Any]:
-        found, invitation = state(entries)
-        several = isinstance(plan, QuestionsPlan) and not plan.parts[0].steered
-        return _headed(study, {**found.to_dict(), "invitations" if several else "invitation": invitation})
-
-    return build
-
-
-def _discovery(db: Connection, study: Study) -> str:
+def _discovery(db: Connection, study: Study) -> dict[str, Any]:
     """What the first phase published."""
     found = select(releases.c.document).where(releases.c.study == study.number, releases.c.kind == "discovery")
-    return str(db.execute(found).scalar_one())
-
-
-# --- heavy hitters ----------------------------------------------------------------------------------------------------
-
-
-def _discovered(db: Connection, study: Study, plan: HeavyPlan, cipher: RowCipher, rng: Randomness) -> Build:
-    task = plan.study
-    mechanisms = discovery(task.trusted_promise), counting_noise(task.trusted_promise)
-    said = heavy_curator.discover_answers(
-        Sealed(db, study.number, cipher), task.discovery_share, *mechanisms, task.depth, rng=rng
-    )
-    found = heavy_protocol.opt_in_counts(*said, task)
-
-    def build(entries: tuple[int, ...]) -> dict[str, Any]:
-        document = {
-            "task": "heavy-hitters discovery",
-            "opt_in": opt_in_document(found),
-            "discovered_records": len(said.records),
-            "groups": {"trusted": {"discovery": said.discovery_people, "estimation": said.estimation_people}},
-            "simulated": rng.simulated,
-            "ledger_entries": list(entries),
-        }
-        invited = listed(json.dumps(document), plan)
-        document["slots"] = [list(slot) for slot in invited.head.slots]
-        if not said.records:
-            document["remark"] = empty_list(plan)
-        return _headed(study, document)
-
-    return build
-
-
-def _heavy(db: Connection, study: Study, plan: HeavyPlan, rng: Randomness) -> Build:
-    first = json.loads(_discovery(db, study))
-    found: OptInCounts = opt_in_of(first["opt_in"], plan)
-    head, estimates = heavy_protocol.trim(found, plan.study)
-    invited = heavy_protocol.invitation(head, plan.study)
-    told = np.zeros(len(head), dtype=np.int64)
-    for rows in stream(db, study.number, LOCAL):
-        slots = np.frombuffer(b"".join([bytes(row[2]) for row in rows]), dtype="<u4")
-        told += np.bincount(slots, minlength=len(head))
-    if len(told) != len(head):
-        raise InvalidInput("`reports` must name slots of the head list. Got others.")
-    reports = SlotReports(int(told.sum()), told)
-
-    def build(entries: tuple[int, ...]) -> dict[str, Any]:
-        both = (*first["ledger_entries"], *entries)
-        seeded = bool(first["simulated"]) or rng.simulated
-        release = heavy_files.publish_heavy(
-            plan.study, found, invited, estimates, reports, reports.people, both, seeded, False
-        )
-        return _document(study, release)
-
-    return build
+    document: dict[str, Any] = json.loads(db.execute(found).scalar_one())
+    return document

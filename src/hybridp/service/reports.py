@@ -1,56 +1,37 @@
 """One uploaded report against its study's plan: packed for the store, or refused with a clear code.
 
 Nothing here knows the database. A value entrusted to the study is sealed before it leaves this file; a local report is
-packed as the whole numbers that the device drew. Of several trusted records only one is kept, chosen by a keyed hash of
-the report's id: by chance, but the same one if the report is sent again.
+packed as the whole numbers that the device drew.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-import math
-import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
 from hybridp.errors import InvalidInput
-from hybridp.protocols.heavy import Invitation
-from hybridp.protocols.regression_files import Invitation as Line
-from hybridp.public.budgets import PureDP
-from hybridp.public.heavy import normalised
 from hybridp.public.mixing import unseal
-from hybridp.public.randomisers import LEVELS, DitheredBit, Randomiser, best_randomiser
-from hybridp.public.vector import VectorInvite
-from hybridp.public.vector_randomisers import ScalarReports
-from hybridp.service import vectors
 from hybridp.service.keys import RowCipher, hashed
-from hybridp.service.plans import (
-    Head,
-    HeavyPlan,
-    MeanPlan,
-    PersonalPlan,
-    PointsPlan,
-    QuestionsPlan,
-    RegressionPlan,
-    SomePlan,
-    VectorPlan,
-)
+from hybridp.service.parts import Part, pack_answers, pack_reports
+from hybridp.service.parts.base import OutOfReach
+from hybridp.service.parts.described import Bit, Coordinates
+from hybridp.service.plans import Plan
 from hybridp.service.problems import STATUS, Refused
-from hybridp.service.questions import BIT, NUMBER, SLOT, Asked, Invited, pack_answers, pack_reports
 from hybridp.service.schema import LOCAL, SHUFFLED, TRUSTED
 
-__all__ = ["PAYLOADS", "Checker", "Failure", "Packed", "Report", "Upload", "packed_record", "parse_upload", "report_id",
-           "unpacked_record"]  # fmt: skip
+__all__ = ["PAYLOADS", "Checker", "Failure", "Packed", "Report", "Upload", "parse_upload", "report_id"]
 
 # --- the wire ---------------------------------------------------------------------------------------------------------
 
 
 class Report(msgspec.Struct, forbid_unknown_fields=True):
-    """One contribution. `payload` depends on the study's kind and on the group."""
+    """One contribution. `payload` depends on the group, and on the study's questions."""
 
     id: Annotated[str, msgspec.Meta(description="16 random bytes, base64url without padding")]
     time: Annotated[int, msgspec.Meta(description="Unix seconds, rounded down to the study's precision")]
@@ -77,93 +58,29 @@ class Mixed(msgspec.Struct, forbid_unknown_fields=True):
     padding: str = ""
 
 
-class Value(msgspec.Struct, forbid_unknown_fields=True):
-    """Trusted, a mean."""
-
-    value: float
-
-
-class Bit(msgspec.Struct, forbid_unknown_fields=True):
-    """A dithered bit as it was drawn."""
-
-    threshold: Annotated[int, msgspec.Meta(ge=0, lt=LEVELS)]
-    above: bool
-
-
-class DitheredReport(msgspec.Struct, forbid_unknown_fields=True):
-    """Local, a mean, the dithered bit."""
-
-    report: Bit
-
-
-class NumberReport(msgspec.Struct, forbid_unknown_fields=True):
-    """Local, a mean, another randomiser: in the value's own unit."""
-
-    report: float
-
-
-class Records(msgspec.Struct, forbid_unknown_fields=True):
-    """Trusted, heavy hitters: the person's records, each a list of one or two texts."""
-
-    records: list[list[str]]
-
-
-class Category(msgspec.Struct, forbid_unknown_fields=True):
-    """Local, heavy hitters: the number of a slot of the head list; points: of a cell of the map."""
-
-    category: int
-
-
-class Values(msgspec.Struct, forbid_unknown_fields=True):
-    """Trusted, a vector mean, a regression or points: one number for each column, a target last."""
-
-    values: list[float]
-
-
-class Coordinates(msgspec.Struct, forbid_unknown_fields=True):
-    """Some columns by their numbers, ascending, and the report on each: a bit, or a number in the column's own unit."""
-
-    coordinates: list[int]
-    each: list[Bit | float]
-
-
-class CoordinatesReport(msgspec.Struct, forbid_unknown_fields=True):
-    """Local, a vector mean or a regression, some coordinates."""
-
-    report: Coordinates
-
-
-class DirectionReport(msgspec.Struct, forbid_unknown_fields=True):
-    """Local, a vector mean or a regression, one direction: a number for each coordinate, in its own unit."""
-
-    report: list[float]
-
-
 class Answers(msgspec.Struct, forbid_unknown_fields=True):
-    """Trusted, questions: by their names a number, the place of an option among the task's, the places of those ticked,
-    or one number for each column."""
+    """Trusted: by the questions' names a number, the place of an option among the task's, the places of those ticked,
+    one number for each column, or the person's records, each a list of texts."""
 
-    answers: dict[str, int | float | list[int | float]]
+    answers: dict[str, msgspec.Raw]
 
 
 class Reports(msgspec.Struct, forbid_unknown_fields=True):
-    """Local, questions: by their names a bit or a number, a place in a list, or several places, rising; of several
-    numbers some coordinates, or one direction. Where questions are drawn, one."""
+    """Local: by the questions' names a bit or a number in the value's own unit, a place in a list, or several places,
+    rising; of several numbers some coordinates, or one direction. Where questions are drawn, one."""
 
     reports: dict[str, msgspec.Raw]
 
 
-TOLD: tuple[Any, ...] = (int | float | list[int] | Bit, Coordinates, list[float])
-"""What a report on one of several questions may be: it depends on the question."""
-
-
-PAYLOADS = (Value, DitheredReport, NumberReport, Records, Category, Values, CoordinatesReport, DirectionReport, Answers,
-            Reports)  # fmt: skip
+PAYLOADS: dict[type[msgspec.Struct], tuple[Any, ...]] = {
+    Answers: (float, list[float], list[list[str]]),
+    Reports: (float, list[float], Bit, Coordinates),
+}
+"""What is sent, and what may stand in it under a question's name."""
 
 _upload = msgspec.json.Decoder(Upload)
 _mixed = msgspec.json.Decoder(Mixed)
-_decoders: dict[Any, msgspec.json.Decoder[Any]] = {kind: msgspec.json.Decoder(kind) for kind in (*PAYLOADS, *TOLD)}
-_FAR = "The report lies further out than any device that follows the plan can be."
+_answers, _reports = msgspec.json.Decoder(Answers), msgspec.json.Decoder(Reports)
 _BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -228,26 +145,29 @@ class Checker:
 
     def __init__(
         self,
-        plan: SomePlan,
+        plan: Plan,
         phase: int,
-        head: Head | None,
         cipher: RowCipher | None,
         *,
         since: int,
         clock_skew: int,
     ) -> None:
+        """`plan` is the study's as people are asked it in this phase."""
         self.plan = plan
-        self.phase = phase
         self._cipher = cipher
         precision = plan.time_precision
         # Devices take the time from the date of an answer, which has whole seconds and may be a little old.
         self._earliest = ((plan.opens if plan.opens is not None else since) - clock_skew) // precision * precision
         self._latest = plan.closes
         self._skew = clock_skew
-        self._slots = len(head.head) if isinstance(head, Invitation) else 0
-        if isinstance(plan, PointsPlan):
-            self._slots = plan.invite.grid.cells
-        self._packers = self._choose(head)
+        self._packers: dict[tuple[int, float | None], Pack] = {}
+        for epsilon in plan.choices or (None,):
+            if cipher is not None and (not plan.phased or phase == 1):
+                self._packers[TRUSTED, epsilon] = _packed_answers(plan.entrusted, cipher)
+            if not plan.phased or phase == 2:
+                self._packers[LOCAL, epsilon] = _packed_reports([one.at(epsilon) for one in plan.packed], plan.drawn)
+        if plan.mixed:
+            self._packers[SHUFFLED, None] = _packed_reports(plan.mixed, False)
 
     def check(self, report: Report, now: int) -> Packed | Failure:
         try:
@@ -287,10 +207,10 @@ class Checker:
             raise _Bad("bad-time", "The time must lie between the opening and the closing of the study.")
 
     def _epsilon(self, epsilon: float | None) -> float | None:
-        if isinstance(self.plan, PersonalPlan):
-            if epsilon not in self.plan.allowed_epsilons:
-                raise _Bad("bad-epsilon", "The epsilon must be one of those that the study allows.")
-        elif epsilon is not None:
+        allowed = self.plan.choices
+        if allowed and epsilon not in allowed:
+            raise _Bad("bad-epsilon", "The epsilon must be one of those that the study allows.")
+        if not allowed and epsilon is not None:
             raise _Bad("bad-epsilon", "The epsilon must be null: the study has one for everybody.")
         return epsilon
 
@@ -301,186 +221,39 @@ class Checker:
             raise _Bad("token-needed", "The study takes reports by invitation only: a token is needed.")
         return hashed(token)
 
-    # --- payloads -----------------------------------------------------------------------------------------------------
 
-    def _choose(self, head: Head | None) -> dict[tuple[int, float | None], Pack]:
-        plan = self.plan
-        found: dict[tuple[int, float | None], Pack]
-        steps: dict[int, dict[tuple[int, float | None], Pack]]
-        match plan:
-            case MeanPlan():
-                found = {(TRUSTED, None): self._value, (LOCAL, None): self._report_of(plan.study.invite.randomiser)}
-                if plan.study.mixed_invite is not None:
-                    found[SHUFFLED, None] = self._report_of(plan.study.mixed_invite.randomiser)
-                return found
-            case PersonalPlan():
-                found = {}
-                for e in plan.allowed_epsilons:
-                    found[TRUSTED, e] = self._value
-                    found[LOCAL, e] = self._report_of(best_randomiser(PureDP(e)))
-                return found
-            case VectorPlan():
-                return {(TRUSTED, None): self._values_of(plan.columns), (LOCAL, None): self._vector_of(plan.invite)}
-            case PointsPlan():
-                return {(TRUSTED, None): self._values_of(plan.columns), (LOCAL, None): self._slot}
-            case RegressionPlan():
-                steps = {1: {(TRUSTED, None): self._values_of(plan.columns)}}
-                if isinstance(head, Line):
-                    steps[2] = {(LOCAL, None): self._vector_of(head.question.invite)}
-                return steps.get(self.phase, {})
-            case QuestionsPlan():
-                steps = {1: {(TRUSTED, None): self._answers_of(plan)}}
-                if not plan.phased or head is not None:
-                    steps[2] = {(LOCAL, None): self._reports_of(plan, head)}
-                return steps.get(self.phase, {}) if plan.phased else steps[1] | steps[2]
-            case HeavyPlan():
-                steps = {1: {(TRUSTED, None): self._record}, 2: {(LOCAL, None): self._slot}}
-                return steps.get(self.phase, {})
+def _packed_answers(asked: Sequence[Part], cipher: RowCipher) -> Pack:
+    read = _reader(lambda payload: _answers.decode(payload).answers, {one.name: one.answer_type for one in asked})
 
-    def _seal(self, value: bytes, row: bytes) -> bytes:
-        assert self._cipher is not None
-        return self._cipher.seal(value, row)
+    def answers(row: bytes, payload: msgspec.Raw) -> bytes:
+        return cipher.seal(_kept(pack_answers, asked, read(payload), partial(cipher.choice, row)), row)
 
-    def _value(self, row: bytes, payload: msgspec.Raw) -> bytes:
-        return self._seal(NUMBER.pack(_decoded(Value, payload).value), row)
-
-    def _report_of(self, randomiser: Randomiser) -> Pack:
-        if isinstance(randomiser, DitheredBit):
-            return _bit
-        assert isinstance(self.plan, MeanPlan | PersonalPlan)
-        bounds = self.plan.study.bounds
-        reach = bounds.half * randomiser.bound * (1 + 1e-9)
-
-        def number(row: bytes, payload: msgspec.Raw) -> bytes:
-            report: float = _decoded(NumberReport, payload).report
-            if not abs(report - bounds.centre) <= reach:
-                raise _Bad("out-of-range", _FAR)
-            return NUMBER.pack(report)
-
-        return number
-
-    def _values_of(self, columns: tuple[str, ...]) -> Pack:
-        def numbers(row: bytes, payload: msgspec.Raw) -> bytes:
-            values: list[float] = _decoded(Values, payload).values
-            if len(values) != len(columns) or not all(map(math.isfinite, values)):
-                raise _Bad("bad-payload", f"The values must be {len(columns)} finite numbers.")
-            return self._seal(struct.pack(f"<{len(values)}d", *values), row)
-
-        return numbers
-
-    def _vector_of(self, invite: VectorInvite) -> Pack:
-        some = isinstance(invite.reports, ScalarReports)
-
-        def vector(row: bytes, payload: msgspec.Raw) -> bytes:
-            try:
-                if not some:
-                    return vectors.direction(invite, _decoded(DirectionReport, payload).report)
-                return vectors.pack(invite, *_plain(_decoded(CoordinatesReport, payload).report))
-            except vectors.OutOfReach:
-                raise _Bad("out-of-range", _FAR) from None
-            except InvalidInput as error:
-                raise _Bad("bad-payload", str(error)) from None
-
-        return vector
-
-    def _answers_of(self, plan: QuestionsPlan) -> Pack:
-        def answers(row: bytes, payload: msgspec.Raw) -> bytes:
-            try:
-                return self._seal(pack_answers(plan.entrusted, _decoded(Answers, payload).answers), row)
-            except InvalidInput as error:
-                raise _Bad("bad-payload", str(error)) from None
-
-        return answers
-
-    def _reports_of(self, plan: QuestionsPlan, head: Head | None) -> Pack:
-        packed = plan.packed_within(head)
-        kinds = {one.name: _told_on(one.invite) for one in packed if isinstance(one, Asked)}
-
-        def reports(row: bytes, payload: msgspec.Raw) -> bytes:
-            given = _decoded(Reports, payload).reports.items()
-            told = {name: _plain(_decoded(kinds.get(name, TOLD[0]), raw)) for name, raw in given}
-            try:
-                return pack_reports(packed, plan.drawn, told)
-            except vectors.OutOfReach:
-                raise _Bad("out-of-range", _FAR) from None
-            except InvalidInput as error:
-                raise _Bad("bad-payload", str(error)) from None
-
-        return reports
-
-    def _record(self, row: bytes, payload: msgspec.Raw) -> bytes:
-        assert isinstance(self.plan, HeavyPlan)
-        given: list[list[str]] = _decoded(Records, payload).records
-        if not 1 <= len(given) <= self.plan.asked.max_records:
-            raise _Bad("bad-payload", f"The records must be at least 1 and at most {self.plan.asked.max_records}.")
-        records = [tuple([normalised(part) for part in record]) for record in given]
-        for record in records:
-            if len(record) != len(self.plan.record):
-                raise _Bad("bad-payload", f"Each record must have {len(self.plan.record)} parts.")
-            if any(not 1 <= len(part) <= self.plan.asked.max_length for part in record):
-                raise _Bad("bad-payload", f"Each part must have 1 to {self.plan.asked.max_length} characters.")
-        assert self._cipher is not None
-        chosen = sorted(records)[self._cipher.choice(row, len(records))]
-        return self._seal(packed_record(chosen, self.plan.asked.max_length), row)
-
-    def _slot(self, row: bytes, payload: msgspec.Raw) -> bytes:
-        slot: int = _decoded(Category, payload).category
-        if not 0 <= slot < self._slots:
-            raise _Bad("out-of-range", f"The category must lie between 0 and {self._slots - 1}.")
-        return SLOT.pack(slot)
+    return answers
 
 
-_PART = struct.Struct("<H")
+def _packed_reports(asked: Sequence[Part], drawn: bool) -> Pack:
+    read = _reader(lambda payload: _reports.decode(payload).reports, {one.name: one.report_type for one in asked})
+    return lambda row, payload: _kept(pack_reports, asked, drawn, read(payload))
 
 
-def packed_record(record: tuple[str, ...], longest: int) -> bytes:
-    """A record in as many bytes as the longest one that the plan allows: its size tells nothing.
-
-    >>> len(packed_record(("flu", ""), 20)) == len(packed_record(("schizophrenia", "ж" * 20), 20))
-    True
-    >>> unpacked_record(packed_record(("flu", "ж"), 20))
-    ('flu', 'ж')
-    """
-    texts = [part.encode() for part in record]
-    room = len(record) * 4 * longest  # UTF-8 takes four bytes a character at most
-    return bytes([len(record)]) + b"".join([_PART.pack(len(t)) + t for t in texts]) + bytes(room - sum(map(len, texts)))
-
-
-def unpacked_record(packed: bytes) -> tuple[str, ...]:
-    parts, at = [], 1
-    for _ in range(packed[0]):
-        (size,) = _PART.unpack_from(packed, at)
-        parts.append(packed[at + 2 : at + 2 + size].decode())
-        at += 2 + size
-    return tuple(parts)
-
-
-def _bit(row: bytes, payload: msgspec.Raw) -> bytes:
-    found: Bit = _decoded(DitheredReport, payload).report
-    return BIT.pack(found.threshold, found.above)
-
-
-def _told_on(invite: Invited) -> Any:
-    """What a report on this question is on its way."""
-    if not isinstance(invite, VectorInvite):
-        return TOLD[0]
-    return TOLD[1] if isinstance(invite.reports, ScalarReports) else TOLD[2]
-
-
-def _plain(told: Any) -> Any:
-    """The same without its names: a bit is its threshold and whether the value is above it."""
-    if isinstance(told, Coordinates):
-        return told.coordinates, [_plain(x) for x in told.each]
-    return (told.threshold, told.above) if isinstance(told, Bit) else told
-
-
-def _decoded(kind: Any, payload: msgspec.Raw) -> Any:
+def _kept(pack: Callable[..., bytes], *given: Any) -> bytes:
     try:
-        found = _decoders[kind].decode(payload)
-    except _BROKEN as error:
-        shown = str(error) if isinstance(error, msgspec.ValidationError) else "it is not JSON"
-        of = "one of the study's questions" if kind in TOLD else kind.__name__
-        raise _Bad("bad-payload", f"The payload must be that of {of}: {shown}.") from None
-    if kind in (Value, NumberReport) and not math.isfinite(found.value if kind is Value else found.report):
-        raise _Bad("bad-payload", "The number must be finite.")
-    return found
+        return pack(*given)
+    except OutOfReach as error:
+        raise _Bad("out-of-range", str(error)) from None
+    except InvalidInput as error:
+        raise _Bad("bad-payload", str(error)) from None
+
+
+def _reader(whole: Callable[[msgspec.Raw], Any], types: dict[str, Any]) -> Callable[[msgspec.Raw], dict[str, Any]]:
+    """What is sent under each question's name, in its form; a name that is none is refused where all are packed."""
+    read = {name: msgspec.json.Decoder(kind).decode for name, kind in types.items()}
+
+    def decoded(payload: msgspec.Raw) -> dict[str, Any]:
+        try:
+            return {name: read[name](raw) if name in read else None for name, raw in whole(payload).items()}
+        except _BROKEN as error:
+            shown = str(error) if isinstance(error, msgspec.ValidationError) else "it is not JSON"
+            raise _Bad("bad-payload", f"The payload must be what the study's questions ask for: {shown}.") from None
+
+    return decoded

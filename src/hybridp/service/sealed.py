@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection
 
 from hybridp.service.keys import RowCipher
-from hybridp.service.reports import unpacked_record
+from hybridp.service.parts.records import unpacked_record
 from hybridp.service.schema import TRUSTED
 from hybridp.service.store import stream
 

@@ -10,7 +10,7 @@ from typing import Any
 from hybridp.public.randomisers import WORD
 from hybridp.service.chances import of_100, told_truly
 
-__all__ = ["number", "sent", "sent_about_line", "sent_about_map", "sent_of"]
+__all__ = ["number", "sent", "sent_of"]
 
 Task = Mapping[str, Any]
 
@@ -44,9 +44,11 @@ def sent_of(question: Mapping[str, Any]) -> str:
     """The same for one of a study's questions."""
     randomiser, many = question["randomiser"], len(question.get("options", ()))
     if "grid" in question:
-        return sent_about_map(question)
+        return _sent_about_map(question)
+    if "slots" in question:
+        return sent(randomiser)
     if "line" in question:
-        return sent_about_line(question)
+        return _sent_about_line(question)
     options, first = f"{many:,} options", ""
     if "columns" in question:
         of = question["columns"]
@@ -86,7 +88,7 @@ def sent_of(question: Mapping[str, Any]) -> str:
     return sent(randomiser)
 
 
-def sent_about_line(task: Task) -> str:
+def _sent_about_line(task: Task) -> str:
     """The same for a regression: a report on some of the numbers that are computed from the answers."""
     randomiser, steered = task["randomiser"], task["line"]["form"] == "steered"
     about = "how far they lie from the line of those who trusted" if steered else "products of any two of them"
@@ -100,7 +102,7 @@ def sent_about_line(task: Task) -> str:
     )
 
 
-def sent_about_map(task: Task) -> str:
+def _sent_about_map(task: Task) -> str:
     """The same for points: a cell of the map."""
     cells, truth = int(task["grid"]["cells"]), _about(Fraction(int(task["randomiser"]["keep"]), WORD))
     return (

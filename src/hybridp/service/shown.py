@@ -49,11 +49,8 @@ def error_rows(summary: Mapping[str, Any]) -> list[tuple[str, float]]:
 def error_unit(summary: Mapping[str, Any]) -> str:
     """What the errors are measured in."""
     asked = summary["plan"]["questions"][0]
-    if summary["kind"] == "heavy-hitters" or (summary["kind"] == "questions" and asked["kind"] != "number"):
-        return "share of people"
-    if summary["kind"] == "vector-mean":
-        return "in half-ranges of a column"
-    return str(asked.get("unit") or "in the unit of the answer")
+    units = {"number": asked.get("unit") or "in the unit of the answer", "vector": "in half-ranges of a column"}
+    return str(units.get(asked["kind"], "share of people"))
 
 
 def shown_release(document: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,11 +19,11 @@ from hybridp.errors import InvalidInput, must
 from hybridp.public.study import Declaration
 from hybridp.service import mixed, releasing, store
 from hybridp.service.core import Service, Study, View, know_key
-from hybridp.service.exported import readable
 from hybridp.service.keys import hashed, new_secret
 from hybridp.service.ledger import balances, open_accounts
-from hybridp.service.planned import discovery_forecast, predicted
-from hybridp.service.plans import SomePlan, moment, parse_plan
+from hybridp.service.parts import unpacked_reports
+from hybridp.service.planned import predicted
+from hybridp.service.plans import Plan, moment, parse_plan
 from hybridp.service.problems import NoSuchStudy, Refused
 from hybridp.service.reports import Failure, Packed, Report, parse_upload, report_id
 from hybridp.service.schema import GROUPS, LOCAL, analysts, invitations, meta, progress, releases, studies, study_keys
@@ -172,7 +172,7 @@ def the_study(service: Service, stated: Mapping[str, Any] | Declaration) -> dict
     return create_study(service, stated)
 
 
-def _plainly(plan: SomePlan | str, created: int) -> dict[str, Any] | None:
+def _plainly(plan: Plan | str, created: int) -> dict[str, Any] | None:
     """The plan as it would have been stored at a moment; None where it would have been refused then. Fields that an
     older version did not know, and did not store, are at their defaults."""
     try:
@@ -241,6 +241,7 @@ def study_summary(service: Service, study_id: str, bins: int = 60) -> dict[str, 
     why = _why_not(study, line["status"], row.phase, people, row.raw, len(finals), busy=busy) or waits
     return {
         **line,
+        "kind": plan.kind,
         "link": f"{service.settings.base_url}/s/{study.id}",
         "plan": plan.to_dict(),
         "open_to_all": not plan.by_invitation,
@@ -252,7 +253,7 @@ def study_summary(service: Service, study_id: str, bins: int = 60) -> dict[str, 
         "mixing": mixing,
         "planned": None if plan.expected is None else _predicted(plan, plan.expected),
         "now_predicted": _predicted(plan, people),
-        "discovery_forecast": discovery_forecast(plan, people["trusted"]),
+        "discovery_forecast": plan.asked[0].first_forecast(people["trusted"]),
         "ledger": ledger,
         "releases": documents,
         "release": finals[-1] if finals else None,
@@ -266,7 +267,7 @@ def study_summary(service: Service, study_id: str, bins: int = 60) -> dict[str, 
     }
 
 
-def _predicted(plan: SomePlan, people: dict[str, int]) -> dict[str, Any] | None:
+def _predicted(plan: Plan, people: dict[str, int]) -> dict[str, Any] | None:
     """A prediction is a help and no more: where numbers give up there is none, and the page goes on."""
     try:
         return predicted(plan, people)
@@ -303,7 +304,7 @@ def _why_not(
     return None
 
 
-def _takes_people(plan: SomePlan, status: str, phase: int) -> bool:
+def _takes_people(plan: Plan, status: str, phase: int) -> bool:
     """Whether anybody can answer, now or later: closed in its first phase, a study of two opens again."""
     return status in ("planned", "open") or (status == "closed" and plan.phased and phase != 2)
 
@@ -366,13 +367,15 @@ def newest_release(service: Service, study_id: str) -> dict[str, Any]:
 def export(service: Service, study_id: str) -> Iterator[bytes]:
     """The local reports, which are private by themselves, as lines of JSON in the order of their random ids."""
     view = service.view(study_id)
-    study = view.study
+    number, plan = view.study.number, view.plan
     with store.snapshot(service.engine) as db:
-        sql = f"SELECT at, epsilon, body FROM reports WHERE study = {study.number} AND grp = {LOCAL} ORDER BY id"
+        sql = f"SELECT at, epsilon, body FROM reports WHERE study = {number} AND grp = {LOCAL} ORDER BY id"
         rows = db.execution_options(stream_results=True, yield_per=5000).exec_driver_sql(sql)
         for at, epsilon, body in rows:
-            line = {"time": at, "epsilon": epsilon, **readable(study.plan, view.head, epsilon, bytes(body))}
-            yield msgspec.json.encode(line) + b"\n"
+            packed = [one.at(epsilon) for one in plan.packed]
+            sent = zip(packed, unpacked_reports(packed, plan.drawn, [bytes(body)]), strict=True)
+            report = {one.name: one.written(own) for one, own in sent if own}
+            yield msgspec.json.encode({"time": at, "epsilon": epsilon, "report": report}) + b"\n"
 
 
 def reseal(service: Service) -> int:
@@ -398,7 +401,7 @@ def task_document(service: Service, study_id: str) -> dict[str, Any]:
     view = service.view(study_id)
     plan = view.study.plan
     status = _status(plan.opens, plan.closes, view.state, service.now())
-    return mixer_keys(task_of(view.study.id, plan, view.phase, view.head), view.cipher) | {"status": status}
+    return mixer_keys(task_of(view.study.id, view.plan, view.phase), view.cipher) | {"status": status}
 
 
 def token_state(service: Service, study_id: str, token: str | None) -> str:

@@ -11,10 +11,9 @@ from urllib.parse import urlsplit
 
 from hybridp.public.budgets import LOCAL_LIMIT
 from hybridp.service.chances import at_most_right, exact, in_words, notice, of_100, told_truly
-from hybridp.service.sent import number, sent, sent_about_line, sent_about_map, sent_of
+from hybridp.service.sent import number, sent, sent_of
 
-__all__ = ["SENTENCES", "VISIT_HOURS", "notices", "number", "odds", "said", "sent", "sent_about_line", "sent_about_map"]
-__all__ += ["sent_of", "when"]
+__all__ = ["SENTENCES", "VISIT_HOURS", "notices", "number", "odds", "said", "sent", "sent_of", "when"]
 
 Task = Mapping[str, Any]
 _RARELY, _NEARLY = Fraction(9, 10), Fraction(199, 200)
@@ -34,35 +33,39 @@ def when(seconds: float) -> str:
 # The page shows these and no other claims; tests/service/test_words.py has a rule for each that computes it anew.
 
 
+def _only(task: Task) -> Mapping[str, Any]:
+    """The study's question, where there is one; nothing where there are several."""
+    return task["questions"][0] if len(task["questions"]) == 1 else {}
+
+
 def _heavy(task: Task) -> bool:
-    return bool(task["kind"] == "heavy-hitters")
+    return "record" in _only(task)
 
 
 def _steered(task: Task) -> bool:
     """Whether local people are asked around what trusted people say."""
-    return any(question.get("form") == "steered" for question in task.get("questions", ()))
-
-
-def _line(task: Task) -> bool:
-    return bool(task["kind"] == "regression")
+    return _only(task).get("form") == "steered"
 
 
 def _lines(task: Task) -> bool:
-    """Whether the line of a regression is asked about beside other questions."""
-    return any(question["kind"] == "regression" for question in task.get("questions", ()))
+    """Whether the line of a regression is asked about."""
+    return any(question["kind"] == "regression" for question in task["questions"])
+
+
+def _line(task: Task) -> bool:
+    """Whether nothing else is."""
+    return _lines(task) and bool(_only(task))
 
 
 def _phased(task: Task) -> bool:
-    return _heavy(task) or _steered(task) or _line(task) or _lines(task)
+    return _heavy(task) or _steered(task) or _lines(task)
 
 
 def _named(task: Task) -> bool:
     """Whether a local person's report may name the very answer."""
-    if task["kind"] == "questions":
-        return any("options" in question or "grid" in question for question in task["questions"])
-    if task["kind"] == "points":
-        return True
-    return _heavy(task) and "randomiser" in task and told_truly(task["randomiser"]) > 0
+    if _heavy(task):
+        return "randomiser" in _only(task) and told_truly(_only(task)["randomiser"]) > 0
+    return any("options" in question or "grid" in question for question in task["questions"])
 
 
 def _level(promise: Mapping[str, float]) -> str:
@@ -143,11 +146,13 @@ def _trusted_published(task: Task) -> str:
 def _statistics(task: Task) -> str:
     """What is published of a study's answers, whichever way they came."""
     if _line(task):
-        return f"The {_explained(task)}"
-    if task["kind"] == "points":
-        return f"{int(task['clusters']):,} centres, and how many people are near each,"
-    if task["kind"] != "questions":
-        return "Averages" if task["kind"] == "vector-mean" else "An average"
+        return f"The {_explained(_only(task))}"
+    if "grid" in _only(task):
+        return f"{int(_only(task)['clusters']):,} centres, and how many people are near each,"
+    if "coordinates" in _only(task):
+        return "Averages"
+    if _only(task).get("statistics") == ["mean"] and not task["by"] and not _steered(task):
+        return "An average"
     asked = task["questions"]
     *several, last = dict.fromkeys(name for _, name in sorted(map(_published_of, asked)))
     told = f"{', '.join(several)} and {last}" if several else "the shares" if last == "shares" else last
@@ -240,10 +245,8 @@ def _local_odds(task: Task) -> str:
         worst = max(choices, key=lambda choice: float(choice["epsilon"]))
         told = odds(worst, float(worst["epsilon"]))
         return f"At ε = {exact(worst['epsilon'])}: {told[0].lower()}{told[1:]}" if told else ""
-    asked = task.get("questions", [task])
     promise = task["guarantee"]["local"]
-    alone = asked[0] if len(asked) == 1 else {}
-    return odds(alone, float(promise["epsilon"]), float(promise["delta"]))
+    return odds(_only(task), float(promise["epsilon"]), float(promise["delta"]))
 
 
 def _name_local(task: Task) -> str:
@@ -267,7 +270,7 @@ def _run_by(mixer: Mapping[str, Any]) -> str:
 
 def _local_stays(task: Task) -> str:
     public = ", ".join(by["name"] for by in task.get("by") or ())
-    if _named(task) or ("randomiser" in task and _heavy(task)):
+    if _named(task) or "slots" in _only(task):
         beside = f", and your group ({public}) as it is" if public else ""
         return f"The report is drawn on this page; your answer leaves it only as the report{beside}."
     return "Your answer itself stays on this page." + (f" Your group ({public}) is sent as it is." if public else "")
@@ -285,9 +288,7 @@ def _local_published(task: Task) -> str:
         return "How frequent each entry of the list is among all reports, corrected for chance."
     if "local" not in task["uses"]:
         return "Nothing of your report: only the first way counts in the result."
-    corrected = ", corrected for chance" if task["kind"] in ("questions", "regression", "points") else ""
-    of = ", from" if _line(task) else " of"
-    return f"{_statistics(task)}{of} all reports{corrected}."
+    return f"{_statistics(task)}{', from' if _line(task) else ' of'} all reports, corrected for chance."
 
 
 def _local_promise(task: Task) -> str:
@@ -303,8 +304,6 @@ def _private_groups(task: Task) -> list[str]:
 
 def _by_group(task: Task) -> str:
     """What is said of the groups by which answers are told."""
-    if task["kind"] != "questions":
-        return ""
     public, private = [by["name"] for by in task["by"]], _private_groups(task)
     told = []
     if public:

@@ -1,5 +1,6 @@
 // The choice in between: randomise on this page, seal the report for the study, and hand it to the mixer.
-import { checkPromise, numberPayload, padded, reportId, supported, systemWords } from "./randomise.js";
+import { padded, reportId, supported, systemWords } from "./randomise.js";
+import { checkQuestions, questionsPayload } from "./questions.js";
 import { canSeal, fromText, seal, text } from "./seal.js";
 
 async function ask(where, document) {
@@ -32,14 +33,15 @@ export async function startMixed(task, { token, report: name }, page) {
   const button = document.getElementById("shuffled-send");
   const status = document.getElementById("shuffled-status");
   const why = document.getElementById("shuffled-why");
-  const value = document.getElementById("shuffled-value");
   const { randomiser, url, bytes, report_key } = task.mixer;
+  const guarantee = task.guarantee.shuffled;
+  const mixed = { ...task, questions: task.questions.map((question) => ({ ...question, randomiser, guarantee })) };
   const say = (kind, title, said, detail) => page.show(kind, title, said, detail, status);
   let problem = supported(randomiser) ? "" : "Reports of this kind cannot be made in a browser.";
   if (problem === "" && !(await canSeal())) problem = "This browser is too old to seal a report: please choose another way.";
   if (problem === "") {
     try {
-      checkPromise(randomiser, page.promiseIn(document.getElementById("shuffled-promise")), task);
+      checkQuestions(mixed, page.promiseIn(document.getElementById("shuffled-promise")));
     } catch (error) {
       problem = `This page will not randomise your answer: ${error.message}. Please tell the people who run the study.`;
       say("problem", "Nothing was sent", problem);
@@ -55,12 +57,12 @@ export async function startMixed(task, { token, report: name }, page) {
     event.preventDefault();
     if (button.disabled) return;
     if (kept === null) {
-      const answer = page.numberIn(value, task.bounds, status);
-      if (answer === null) return;
-      const report = { id: reportId(), payload: numberPayload(randomiser, task.bounds, answer, systemWords()) };
+      const given = page.questionAnswers(mixed, form, [0]);
+      if (given === null) return;
+      const report = { id: reportId(), payload: questionsPayload(mixed, [0], given.answers, systemWords()) };
       const body = new TextEncoder().encode(JSON.stringify(padded(report, bytes)));
       kept = { name, report, sealed: text(await seal(body, fromText(report_key), task.id)) };
-      value.disabled = true;
+      for (const field of form.querySelectorAll("input, select")) field.disabled = true;
     }
     button.disabled = true;
     try {

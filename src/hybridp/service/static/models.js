@@ -74,8 +74,8 @@ export function checkModel(task, promise) {
   return task.line ? checkLine(task, promise) : checkMap(task, promise);
 }
 
-/** The payload of a report on a regression, or on a map. */
-export function modelPayload(task, values, next) {
+/** The report on a regression, or on a map. */
+export function modelReport(task, values, next) {
   if (task.line) return vectorReport(task.randomiser, sides(task), lineSteps(task, values), next);
-  return { category: category(task.randomiser, cellOf(task, values), next) };
+  return category(task.randomiser, cellOf(task, values), next);
 }

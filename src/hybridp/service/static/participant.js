@@ -1,15 +1,5 @@
 // The local choice: randomise on this page, send the report, and nothing else of the answer.
-import {
-  checkPromise,
-  numberPayload,
-  padded,
-  recordPayload,
-  roundedTime,
-  supported,
-  systemWords,
-  vectorPayload,
-} from "./randomise.js";
-import { checkModel, modelPayload } from "./models.js";
+import { numberReport, padded, roundedTime, supported, systemWords } from "./randomise.js";
 import { askedPlaces, checkQuestions, columnsOf, questionsPayload } from "./questions.js";
 import { startMixed } from "./mixed.js";
 
@@ -35,24 +25,26 @@ function show(kind, title, text, detail, place = status) {
   place.replaceChildren(box);
 }
 
-function refuse(input, text, place = status) {
+function refuse(input, text) {
   input.setAttribute("aria-invalid", "true");
   input.focus();
-  show("problem", "Nothing was sent", text, undefined, place);
+  show("problem", "Nothing was sent", text, undefined, input.form.querySelector("[role=status]"));
   return null;
 }
 
-function chosenRandomiser(task) {
-  if (task.kind !== "personal-mean") return { randomiser: task.randomiser, epsilon: null };
+// The epsilon that was chosen, where everybody has their own, and the questions as they are asked at it.
+function chosen(task) {
+  if (!task.choices) return { epsilon: null, questions: task.questions };
   const wanted = Number(document.getElementById("local-epsilon").value);
-  const choice = task.choices.find((c) => c.epsilon === wanted) ?? { randomiser: null, epsilon: wanted };
-  return { randomiser: choice.randomiser, epsilon: choice.epsilon };
+  const { randomiser, epsilon } = task.choices.find((c) => c.epsilon === wanted) ?? { randomiser: null, epsilon: wanted };
+  const guarantee = { epsilon, delta: 0 };
+  return { epsilon, questions: task.questions.map((question) => ({ ...question, randomiser, guarantee })) };
 }
 
 // The promise that stands on this page, as the participant reads it.
 function shownPromise(task) {
   const choice = document.getElementById("local-epsilon");
-  return promiseIn(task.kind === "personal-mean" ? choice.selectedOptions[0] : document.getElementById("local-promise"));
+  return promiseIn(task.choices ? choice.selectedOptions[0] : document.getElementById("local-promise"));
 }
 
 function promiseIn(place) {
@@ -63,14 +55,11 @@ function promiseIn(place) {
 
 // Whether the randomiser can be drawn here and keeps what this page shows; the button says why it does not work.
 function ready(task) {
-  const { randomiser } = chosenRandomiser(task);
-  const drawable = task.questions ? task.questions.every((q) => supported(q.randomiser)) : supported(randomiser);
-  let problem = drawable ? "" : "Reports of this kind cannot be made in a browser.";
+  const { questions } = chosen(task);
+  let problem = questions.every((q) => supported(q.randomiser)) ? "" : "Reports of this kind cannot be made in a browser.";
   if (problem === "") {
     try {
-      if (task.questions) checkQuestions(task, shownPromise(task));
-      else if (task.line || task.grid) checkModel(task, shownPromise(task));
-      else checkPromise(randomiser, shownPromise(task), task);
+      checkQuestions({ ...task, questions }, shownPromise(task));
     } catch (error) {
       problem = `This page will not randomise your answer: ${error.message}. Please tell the people who run the study.`;
       show("problem", "Nothing was sent", problem);
@@ -80,19 +69,6 @@ function ready(task) {
   why.textContent = problem;
   why.hidden = problem === "";
   return problem === "";
-}
-
-// The answer, checked here as the form of the other choice is checked by the server; null when it cannot be used.
-function answer(task) {
-  for (const input of form.querySelectorAll("input, select")) input.removeAttribute("aria-invalid");
-  if (task.questions) return questionAnswers(task);
-  if (task.kind === "heavy-hitters") {
-    const fields = [...form.querySelectorAll("input.field")];
-    const empty = fields.find((input) => input.value.trim() === "");
-    return empty ? refuse(empty, "Please fill in every field.") : fields.map((input) => input.value.trim());
-  }
-  if (task.coordinates) return numbersIn(form, task.coordinates);
-  return numberIn(document.getElementById("local-value"), task.bounds);
 }
 
 function numbersIn(place, coordinates) {
@@ -109,7 +85,9 @@ function numbersIn(place, coordinates) {
 // The questions that are asked here: drawn once, when the page is loaded.
 let places = [];
 
-function questionAnswers(task) {
+// The answers, checked here as the form of the other choice is checked by the server; null when they cannot be used.
+function questionAnswers(task, form, places) {
+  for (const input of form.querySelectorAll("input, select")) input.removeAttribute("aria-invalid");
   const answers = [];
   for (const i of places) {
     const given = questionAnswer(task, task.questions[i], form.querySelector(`.question[data-place="${i}"]`));
@@ -135,7 +113,12 @@ function questionAnswer(task, question, field) {
   return answers;
 }
 
-function fieldAnswer({ options, several, bounds, coordinates }, field) {
+function fieldAnswer({ options, several, bounds, coordinates, record }, field) {
+  if (record) {
+    const fields = [...field.querySelectorAll("input.field")];
+    const empty = fields.find((input) => input.value.trim() === "");
+    return empty ? refuse(empty, "Please fill in every field.") : fields.map((input) => input.value.trim());
+  }
   if (coordinates) return numbersIn(field, coordinates);
   if (!options) return numberIn(field.querySelector("input"), bounds);
   if (several === null) {
@@ -147,20 +130,12 @@ function fieldAnswer({ options, several, bounds, coordinates }, field) {
   return ticked.length > several ? refuse(boxes[ticked[several]], `Please tick at most ${several}.`) : ticked;
 }
 
-function numberIn(input, { lower, upper }, place = status) {
+function numberIn(input, { lower, upper }) {
   const value = input.valueAsNumber ?? Number(input.value); // of a list the option
   input.removeAttribute("aria-invalid");
-  if (Number.isNaN(value)) return refuse(input, "Please give a number.", place);
-  if (value < lower || value > upper) return refuse(input, `Please give a number from ${lower} to ${upper}.`, place);
+  if (Number.isNaN(value)) return refuse(input, "Please give a number.");
+  if (value < lower || value > upper) return refuse(input, `Please give a number from ${lower} to ${upper}.`);
   return value;
-}
-
-function payloadOf(task, randomiser, value, next) {
-  if (task.kind === "heavy-hitters") return recordPayload(randomiser, task.slots, value, next);
-  if (task.kind === "vector-mean") return vectorPayload(randomiser, task.coordinates, value, next);
-  if (task.line || task.grid) return modelPayload(task, value, next);
-  if (task.questions) return questionsPayload(task, places, value.answers, next, value.groups);
-  return numberPayload(randomiser, task.bounds, value, next);
 }
 
 // One report is drawn and kept: sending again after a failure sends the same one. A fresh draw for every attempt would
@@ -192,11 +167,11 @@ function posted(where, body) {
 }
 
 async function send(task) {
-  const { randomiser, epsilon } = chosenRandomiser(task);
+  const { epsilon, questions } = chosen(task);
   if (drawn === null) {
     if (!ready(task)) return;
-    const value = answer(task);
-    if (value === null) return;
+    const given = questionAnswers(task, form, places);
+    if (given === null) return;
     if (!task.by_invitation && (await arrived(task))) {
       show("problem", "Nothing was sent", "An answer has arrived from this visit: one is enough.");
       return;
@@ -207,7 +182,7 @@ async function send(task) {
       token: study.dataset.token || null,
       group: "local",
       epsilon,
-      payload: payloadOf(task, randomiser, value, systemWords()),
+      payload: questionsPayload({ ...task, questions }, places, given.answers, systemWords(), given.groups),
     };
     drawn = padded(report, task.bytes.local);
     for (const field of form.querySelectorAll("input, select")) field.disabled = true;
@@ -253,7 +228,7 @@ function answered(mine) {
 // --- words that follow the chosen epsilon ---------------------------------------------------------------------------
 
 function follow(task) {
-  const { epsilon } = chosenRandomiser(task);
+  const { epsilon } = chosen(task);
   for (const offer of document.querySelectorAll(".offer")) offer.hidden = Number(offer.dataset.epsilon) !== epsilon;
   const seen = [...document.querySelectorAll(".seen")].find((s) => Number(s.dataset.epsilon) === epsilon);
   document.getElementById("notice").hidden = seen === undefined;
@@ -274,23 +249,23 @@ function fill(end, on) {
 
 // --- a hundred made-up reports --------------------------------------------------------------------------------------
 
-// Whether a report shows the event of the table: the bit says "high", a number lies in the upper half, slot 0 is named.
-function shows(task, randomiser, end, next) {
-  const { lower, upper } = task.bounds;
-  const { report } = numberPayload(randomiser, task.bounds, end === "one" ? lower : upper, next);
+// Whether a report shows the event of the table: the bit says "high", or a number lies in the upper half.
+function shows({ randomiser, bounds }, end, next) {
+  const { lower, upper } = bounds;
+  const report = numberReport(randomiser, bounds, end === "one" ? lower : upper, next);
   return typeof report === "number" ? report > lower + (upper - lower) / 2 : report.above;
 }
 
 function simulate(task) {
   const next = systemWords();
-  const { randomiser, epsilon } = chosenRandomiser(task);
+  const { epsilon, questions } = chosen(task);
   const said = [];
   for (const end of ["one", "other"]) {
     const count = document.querySelector(`.dot-count[data-which="${end}"]`);
     const dots = count.parentElement.querySelectorAll("circle");
     let on = 0;
     for (const dot of dots) {
-      const yes = shows(task, randomiser, end, next);
+      const yes = shows(questions[0], end, next);
       dot.setAttribute("class", yes ? "on" : "off");
       on += Number(yes);
     }
@@ -334,7 +309,7 @@ async function start() {
     event.preventDefault();
     send(task).catch((problem) => show("problem", "Nothing was sent", problem.message));
   });
-  if (task.kind === "personal-mean") {
+  if (task.choices) {
     const choice = document.getElementById("local-epsilon");
     choice.addEventListener("change", () => {
       status.replaceChildren();
@@ -343,14 +318,13 @@ async function start() {
     });
     follow(task);
   }
-  if (task.questions) {
-    places = askedPlaces(task, systemWords());
-    for (const i of places) form.querySelector(`.question[data-place="${i}"]`).hidden = false;
-  }
+  places = askedPlaces(task, systemWords());
+  for (const i of places) form.querySelector(`.question[data-place="${i}"]`).hidden = false;
   ready(task);
-  if (task.mixer) startMixed(task, study.dataset, { show, numberIn, promiseIn, answered });
+  if (task.mixer) startMixed(task, study.dataset, { show, questionAnswers, promiseIn, answered });
   const trial = document.getElementById("try");
-  if (trial && task.bounds) {
+  const { bounds, form: asked, options } = task.questions[0];
+  if (trial && bounds && !asked && !options) {
     trial.hidden = false;
     trial.addEventListener("click", () => simulate(task));
   }

@@ -6,14 +6,15 @@ import {
   level,
   LEVELS,
   must,
-  numberPayload,
+  numberReport,
+  numbersReport,
   oneOption,
   optionSet,
+  recordReport,
   uniformBelow,
-  vectorPayload,
   whole,
 } from "./randomise.js";
-import { checkModel, modelPayload } from "./models.js";
+import { checkModel, modelReport } from "./models.js";
 
 // A level as it is written, in units of 10^-40: parts of a promise add up as they are written, not as doubles.
 function written(x) {
@@ -72,14 +73,14 @@ export function askedPlaces(task, next) {
 }
 
 function questionReport(question, answer, next) {
-  const { randomiser, bounds, windows, coordinates, grid, line } = question;
-  if (grid) return modelPayload(question, answer, next).category;
-  if (line) return modelPayload(question, answer, next).report;
-  if (coordinates) return vectorPayload(randomiser, coordinates, answer, next).report;
+  const { randomiser, bounds, windows, coordinates, grid, line, slots } = question;
+  if (grid || line) return modelReport(question, answer, next);
+  if (coordinates) return numbersReport(randomiser, coordinates, answer, next);
+  if (slots) return recordReport(randomiser, slots, answer, next);
   if (randomiser.name === "k-rr") return category(randomiser, answer, next);
   if (randomiser.name === "subset") return optionSet(randomiser, answer, next);
   if (randomiser.name === "one-option") return oneOption(randomiser, answer, next);
-  return numberPayload(randomiser, bounds, answer, next, windows).report;
+  return numberReport(randomiser, bounds, answer, next, windows);
 }
 
 /** The columns that a question is about, where it is about several: its options are their cells. */

@@ -256,7 +256,7 @@ function checkSet({ categories, size, keep }, epsilon, options) {
 
 /**
  * Throws unless the integers of a randomiser keep the promise {epsilon, delta}, whatever the answer is. `task` is the
- * task document, which says what the answer is about.
+ * question, which says what the answer is about.
  */
 export function checkPromise(randomiser, promise, task) {
   const [epsilon, delta] = [fraction("epsilon", promise.epsilon), fraction("delta", promise.delta)];
@@ -304,22 +304,22 @@ export function placed(at, windows) {
   }, 0);
 }
 
-/** The payload of a report on a number, as the task document's randomiser and bounds ask for it. */
-export function numberPayload(randomiser, bounds, value, next, windows = []) {
+/** The report on a number, as a question's randomiser and bounds ask for it. */
+export function numberReport(randomiser, bounds, value, next, windows = []) {
   const { lower, upper } = bounds;
   const at = placed(level(value, lower, upper), windows);
-  if (randomiser.name === "dithered") return { report: ditheredBit(randomiser, at, next) };
+  if (randomiser.name === "dithered") return ditheredBit(randomiser, at, next);
   if (randomiser.name !== "piecewise") throw new RangeError("this page cannot draw from this randomiser");
   const unit = piecewiseUnit(randomiser, piecewiseCell(randomiser, at, next));
-  return { report: lower + (upper - lower) / 2 + ((upper - lower) / 2) * unit };
+  return lower + (upper - lower) / 2 + ((upper - lower) / 2) * unit;
 }
 
-/** The payload of a report on a record, as a slot of the head list. */
-export function recordPayload(randomiser, slots, record, next) {
+/** The report on a record, as a slot of the head list. */
+export function recordReport(randomiser, slots, record, next) {
   const slot = slotOf(slots, record.map(normalised));
-  if (randomiser.name === "one-slot") return { category: 0 };
+  if (randomiser.name === "one-slot") return 0;
   if (randomiser.name !== "k-rr") throw new RangeError("this page cannot draw from this randomiser");
-  return { category: category(randomiser, slot, next) };
+  return category(randomiser, slot, next);
 }
 
 // --- several numbers ------------------------------------------------------------------------------------------------
@@ -342,8 +342,8 @@ export function stepOf(value, { lower, upper }) {
   return Math.min(Math.floor(share + 0.5), 2 * STEPS) - STEPS;
 }
 
-/** The payload of a report on several numbers. */
-export function vectorPayload(randomiser, coordinates, values, next) {
+/** The report on several numbers. */
+export function numbersReport(randomiser, coordinates, values, next) {
   return vectorReport(randomiser, coordinates, values.map((value, i) => stepOf(value, coordinates[i])), next);
 }
 
@@ -363,5 +363,5 @@ export function vectorReport(randomiser, coordinates, steps, next) {
           return lower + half + half * (reach / STEPS) * piecewiseUnit(each, cell);
         });
   const order = chosen.map((_, i) => i).sort((a, b) => chosen[a] - chosen[b]);
-  return { report: { coordinates: order.map((i) => chosen[i]), each: order.map((i) => drawn[i]) } };
+  return { coordinates: order.map((i) => chosen[i]), each: order.map((i) => drawn[i]) };
 }

@@ -1,0 +1,173 @@
+"""What holds in the service of every question, whichever it is, from its declaration to its release.
+
+Each is answered by devices of both groups. Laws of one kind alone (which noise, which draw, which words) have files of
+their own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+from tests.laws.test_every_question_law import truth
+from tests.questions import TASKS, crowd
+
+from hybridp.device.client import local_report, trusted_report
+from hybridp.errors import HybridpError
+from hybridp.randomness import seeded
+from hybridp.release.release import Release
+from hybridp.service import studies
+from hybridp.service.app import build_app
+from hybridp.service.core import Service
+from hybridp.service.settings import Limits, Settings
+from hybridp.service.shown import shown_release
+
+from .declared import study_of
+from .sent import lengths, send
+
+TRUSTED, LOCAL = 300, 400
+_STEERED = {"name": "pay", "kind": "number", "lower": 0, "upper": 100, "form": "steered"}
+QUESTIONS: dict[str, dict[str, Any]] = {
+    **{
+        task: {name: x for name, x in asked.items() if name not in ("missing", "other")}
+        for task, asked in TASKS.items()
+    },
+    "steered quantiles": {**_STEERED, "statistics": ["quantiles"], "at": [0.5]},
+    "steered mean": _STEERED,
+}
+QUESTIONS["public groups"] |= {"categories": ["u", "v"], "least": 5}
+EPSILONS = [0.5, 1.0, 2.0]
+JUNK: list[Any] = ["x", None, True, {"a": 1}, [["a", "b", "c", "d"]], [1e999], {"threshold": 2**32, "above": True},
+                   {"coordinates": [99], "each": [1.0]}]  # fmt: skip
+
+
+def answer(task: str, row: Any) -> Any:
+    """What the person in this row says."""
+    own = {
+        "public groups": {"pay": row.pay, "town": row.town},
+        "private groups": {"ill": row.ill, "way": row.way},
+        "choice": row.way,
+        "ticks": row.liked.split(";"),
+        "count": row.way == "bus",
+        "vector": [row.a, row.b],
+        "records": [row.query],
+        "points": {"x": row.x, "y": row.y},
+        "regression": [row.a, row.b],
+        "table": {"way": row.way, "town": row.town},
+    }
+    return own.get(task, row.pay)
+
+
+@pytest.fixture(scope="module")
+def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    folder: Path = tmp_path_factory.mktemp("service")
+    settings = Settings.from_environment(
+        f"sqlite:///{folder / 's.db'}", folder / "k", "http://testserver", Limits(rate=0)
+    )
+    service = Service(settings)
+    with TestClient(build_app(settings, service=service), follow_redirects=False) as running:
+        yield running
+    service.close()
+
+
+class Asked:
+    """A study of one question, its people, and what they have sent."""
+
+    def __init__(self, service: Service, task: str) -> None:
+        self.service, self.task_name = service, task
+        own = {"allowed_epsilons": EPSILONS} if task == "own epsilons" else {"epsilon": 4.0, "delta": 1e-6}
+        stated = {"title": task, "promise": own, "questions": [QUESTIONS[task]], "level": 0.999}
+        stated |= {"people": {"trusted": TRUSTED, "local": LOCAL}, "collection": {"min_batch": 4}}
+        self.id = str(studies.create_study(service, study_of(stated))["id"])
+        rows = list(crowd().itertuples())
+        self.people = {"trusted": rows[:TRUSTED], "local": rows[-LOCAL:]}
+
+    @property
+    def task(self) -> dict[str, Any]:
+        return studies.task_document(self.service, self.id)
+
+    def made(self, group: str) -> list[dict[str, Any]]:
+        found, task = [], self.task
+        for i, row in enumerate(self.people[group]):
+            own = {"epsilon": row.own} if "choices" in task else {}
+            said = answer(self.task_name, row)
+            said = task["questions"][0]["options"][not said] if self.task_name == "count" else said
+            sent = (
+                trusted_report(task, said, **own)
+                if group == "trusted"
+                else local_report(task, said, rng=seeded(i), **own)
+            )
+            found.append(sent)
+        return found
+
+    def spent(self) -> list[tuple[float, float]]:
+        ledger = studies.study_summary(self.service, self.id)["ledger"]
+        return [(account["epsilon_spent"], account["epsilon_total"]) for account in ledger]
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_it_goes_from_its_answers_to_its_release(web: TestClient, name: str) -> None:
+    """Of one length on the way and in the store, charged once, near the truth, shown, and then nothing is left."""
+    service: Service = web.app.state.service  # type: ignore[attr-defined]
+    asked = Asked(service, name)
+    phased = "local" not in asked.task["groups"]
+    with pytest.raises(HybridpError):
+        studies.release_study(service, asked.id)
+    for group in ("trusted", "local"):
+        if group == "local" and phased:
+            first = studies.open_phase_two(service, asked.id, sure=True)
+            assert studies.open_phase_two(service, asked.id) == first
+            (spent, whole), (later, _) = asked.spent()
+            assert (spent, later) == (pytest.approx(whole, rel=1e-9), 0)
+        page = web.get(f"/s/{asked.id}").text
+        assert ('<form method="post"' in page) == (group == "trusted" or not phased)
+        made, task = asked.made(group), asked.task
+        assert lengths(made) == {task["bytes"][group]}
+        _refuses(service, asked.id, made[0], group)
+        assert send(service, asked.id, made) == []
+        assert send(service, asked.id, made[:3]) == []  # again: nothing changes
+    people = studies.study_summary(service, asked.id)["people"]
+    assert people == {"trusted": TRUSTED, "local": LOCAL}
+    studies.close_study(service, asked.id)
+    found = studies.release_study(service, asked.id)
+    assert studies.release_study(service, asked.id) == found
+    if not phased:  # of two phases the second draws nothing: another release is the same again, at no charge
+        with pytest.raises(HybridpError):
+            studies.release_study(service, asked.id, "another")
+    assert all(spent == pytest.approx(whole, rel=1e-9) for spent, whole in asked.spent())
+    assert found["receipt"]["simulated"] is False
+    release = Release.of_dict(found)
+    seen = {cell.name: cell for cell in release.cells if cell.statistic != "sd"}
+    known = {"steered quantiles": {"0.5": 40.0}, "steered mean": {"": 40.0}, "count": {"bus": (TRUSTED + LOCAL) / 2}}
+    for cell, true in (known.get(name) or truth(name)).items():
+        wide = seen[cell].high - seen[cell].low  # in all ten standard errors
+        assert seen[cell].low - wide < true < seen[cell].high + wide
+    lines = [json.loads(line) for line in studies.export(service, asked.id)]
+    assert len(lines) == LOCAL
+    assert {len(line["report"]) for line in lines} == {1 + (name == "public groups")}
+    summary = studies.study_summary(service, asked.id)
+    assert summary["raw_deleted"]
+    assert shown_release(found, summary["plan"])["parts"]
+    assert "takes no more answers" in web.get(f"/s/{asked.id}").text
+
+
+def _refuses(service: Service, study: str, good: dict[str, Any], group: str) -> None:
+    """What no device sends is not taken, and not repeated."""
+    ((kind, told),) = good["payload"].items()
+    name = next(iter(told))
+    wrong = [{kind: told | {name: junk}} for junk in JUNK] + [
+        {},
+        {kind: {}},
+        {kind: told | {"more": 1}},
+        {"other": told},
+    ]
+    failures = send(service, study, [{**good, "id": studies.new_report_id(), "payload": one} for one in wrong])
+    assert [failure["code"] for failure in failures] == ["bad-payload"] * len(wrong)
+    assert not any("99" in failure["detail"] for failure in failures)
+    other = {"trusted": "local", "local": "trusted"}[group]
+    (mixed,) = send(service, study, [{**good, "id": studies.new_report_id(), "group": other}])
+    assert mixed["code"] in ("bad-payload", "wrong-phase")
