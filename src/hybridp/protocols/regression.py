@@ -31,6 +31,7 @@ from hybridp.protocols.mean_receipt import drawn, noise_level
 from hybridp.protocols.paying import kept, on_reports, paid_rows
 from hybridp.public.budgets import ApproxDP, PureDP, promised, split_off
 from hybridp.public.errorlaw import holm
+from hybridp.public.lattice import NOTHING, column_sums
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.personal import LOCAL_MOST
 from hybridp.public.regression import (
@@ -46,7 +47,6 @@ from hybridp.public.regression import (
     scale_noise,
     scale_share,
 )
-from hybridp.public.sums import NOTHING, column_sums
 from hybridp.public.trust import drawn_trust
 from hybridp.public.vector import VectorBounds, VectorNoiseName, VectorReportSums
 from hybridp.randomness import Randomness, secure

@@ -18,11 +18,10 @@ from hybridp.curator.sources import Entrusted
 from hybridp.protocols.mean_receipt import MixedReports
 from hybridp.public.distribution import BinnedReports
 from hybridp.public.groups import Grouping
-from hybridp.public.lattice import Bounds
+from hybridp.public.lattice import NOTHING, Bounds, Sums
 from hybridp.public.messages import Invite, LocalSummary
 from hybridp.public.rounds import Answer, Between, Numbers, Options, Round, Ticks, Vectors
 from hybridp.public.shares import NoisyCounts, ShareReports, TickReports
-from hybridp.public.sums import NOTHING, Sums
 from hybridp.public.vector import VectorReportSums
 from hybridp.randomness import Randomness
 
