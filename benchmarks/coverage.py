@@ -43,13 +43,11 @@ from benchmarks.quantiles import Cell as QuantileCell
 from benchmarks.quantiles import Crowd, population
 from benchmarks.utility import write_between
 from hybridp import noise
-from hybridp.blend.groups import JointBlend, blend_joint, mean_gaps, published_gap, share_gaps
+from hybridp.blend.groups import mean_gaps, published_gap, share_gaps
+from hybridp.blend.joint import JointBlend, blend_joint
 from hybridp.blend.mean import Blend, blend
 from hybridp.blend.plausible import plausible
 from hybridp.blend.shares import ShareBlend, blend_shares
-from hybridp.protocols.distribution import DistributionStudy
-from hybridp.protocols.heard import hear
-from hybridp.protocols.mean import MeanStudy
 from hybridp.public.budgets import PureDP
 from hybridp.public.distribution import PHASES
 from hybridp.public.groups import STEPS, Joint
@@ -59,6 +57,9 @@ from hybridp.public.oracles import share_oracle
 from hybridp.public.queries import Feature
 from hybridp.public.shares import NoisyCounts, ShareReports, count_noise, option_counts, tick_invite, tick_noise
 from hybridp.randomness import Randomness, seeded
+from hybridp.tasks.distribution import DistributionStudy
+from hybridp.tasks.evidence import hear
+from hybridp.tasks.mean import MeanStudy
 
 __all__ = ["main"]
 

@@ -18,14 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp import noise
-from hybridp.protocols.distribution import DistributionStudy, publish
-from hybridp.protocols.heard import hear
 from hybridp.public.budgets import PureDP
 from hybridp.public.distribution import CELLS, BinnedReports, report_bins
 from hybridp.public.lattice import Bounds
 from hybridp.public.randomisers import LEVELS
 from hybridp.public.shares import CountNoise, NoisyCounts
 from hybridp.randomness import seeded
+from hybridp.tasks.distribution import DistributionStudy, publish
+from hybridp.tasks.evidence import hear
 
 __all__ = ["main"]
 

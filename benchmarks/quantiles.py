@@ -42,8 +42,6 @@ from numpy.typing import NDArray
 from hybridp import noise
 from hybridp.blend.distribution import Shape, blended
 from hybridp.blend.plausible import plausible
-from hybridp.protocols.distribution import DistributionStudy
-from hybridp.protocols.heard import Heard, hear
 from hybridp.public.budgets import PureDP
 from hybridp.public.distribution import BINS, CELLS, PHASES, BinnedReports, WindowReports, report_bins
 from hybridp.public.lattice import Bounds
@@ -51,6 +49,8 @@ from hybridp.public.oracles import estimate
 from hybridp.public.randomisers import WORD, Randomiser
 from hybridp.public.shares import CountNoise, NoisyCounts
 from hybridp.randomness import Randomness, seeded
+from hybridp.tasks.distribution import DistributionStudy
+from hybridp.tasks.evidence import Heard, hear
 from hybridp_lab.baselines.oracles import optimised_unary
 
 __all__ = ["main"]

@@ -22,7 +22,6 @@ from hybridp.blend.mean import Rule
 from hybridp.curator.distribution import _cuts
 from hybridp.curator.mean import Totals, release_sum, release_window, squares
 from hybridp.curator.shares import RawCounts, release_counts
-from hybridp.protocols.mean import MeanStudy, publish_mean
 from hybridp.protocols.steered_mean import MeanSteering, Source, publish_steered, trusted_say
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
@@ -30,6 +29,7 @@ from hybridp.public.messages import LocalSummary
 from hybridp.public.shares import CountNoise, NoisyCounts
 from hybridp.public.steered_mean import WindowSums
 from hybridp.randomness import seeded
+from hybridp.tasks.mean import MeanStudy, publish_mean
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 BOUNDS = Bounds(0.0, 1.0)

@@ -53,9 +53,9 @@ def walking() -> Iterator[Passed]:
 def trusted_salary(folder: Path) -> Passed:
     from hybridp.curator.mean import Columns
     from hybridp.protocols.driver import release_mean
-    from hybridp.protocols.mean import MeanStudy
     from hybridp.public.budgets import PureDP
     from hybridp.public.lattice import Bounds
+    from hybridp.tasks.mean import MeanStudy
 
     file = folder / "salaries.csv"
     file.write_text("salary,trust\n52000,trusted\n61000,trusted\n")

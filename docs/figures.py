@@ -22,7 +22,6 @@ from hybridp.curator.mean import Totals, release_sum, squares
 from hybridp.noise import reports
 from hybridp.pareto import dpareto, final_front, grid_search, load_problem, random_search, staircase
 from hybridp.protocols.kmeans import KMeansStudy, release_points
-from hybridp.protocols.mean import MeanStudy, publish_mean
 from hybridp.public.budgets import PureDP
 from hybridp.public.kmeans import Box
 from hybridp.public.lattice import Bounds
@@ -30,6 +29,7 @@ from hybridp.public.messages import LocalSummary
 from hybridp.public.randomisers import LocalName, randomiser
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.release import style
+from hybridp.tasks.mean import MeanStudy, publish_mean
 
 __all__ = ["flow", "kmeans", "main", "pareto", "plan", "reach", "release"]
 

@@ -30,11 +30,7 @@ from hybridp.curator.shares import RawCounts, release_counts
 from hybridp.curator.sources import Source
 from hybridp.curator.vector import VectorColumns
 from hybridp.device.shares import simulated_reports
-from hybridp.protocols.distribution import DistributionStudy
 from hybridp.protocols.driver import release_distribution, release_groups, release_mean
-from hybridp.protocols.mean import MeanStudy
-from hybridp.protocols.shares import ShareStudy, choice, publish_shares
-from hybridp.protocols.vector import VectorStudy
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.groups import Grouping
 from hybridp.public.lattice import Bounds
@@ -43,6 +39,10 @@ from hybridp.public.randomisers import LEVELS, LocalName, randomiser
 from hybridp.public.vector import VectorBounds
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.study import Study
+from hybridp.tasks.distribution import DistributionStudy
+from hybridp.tasks.mean import MeanStudy
+from hybridp.tasks.shares import ShareStudy, choice, publish_shares
+from hybridp.tasks.vector import VectorStudy
 
 __all__ = ["FIGURES", "epsilon", "groups", "main", "own_steps", "poison", "quantiles", "shares", "study", "synth"]
 __all__ += ["trust", "vector"]

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from hybridp.errors import InvalidInput as InvalidInput
     from hybridp.ledger import Ledger as Ledger
     from hybridp.pareto.run import dpareto as dpareto
-    from hybridp.protocols.distribution import DistributionStudy as DistributionStudy
     from hybridp.protocols.driver import release_distribution as release_distribution
     from hybridp.protocols.driver import release_groups as release_groups
     from hybridp.protocols.driver import release_joint as release_joint
@@ -37,22 +36,16 @@ if TYPE_CHECKING:
     from hybridp.protocols.driver import release_shares as release_shares
     from hybridp.protocols.heavy import HeavyStudy as HeavyStudy
     from hybridp.protocols.heavy_files import release_heavy_hitters as release_heavy_hitters
-    from hybridp.protocols.joint import JointStudy as JointStudy
     from hybridp.protocols.kmeans import KMeansStudy as KMeansStudy
     from hybridp.protocols.kmeans_estimator import HybridKMeans as HybridKMeans
     from hybridp.protocols.kmeans_files import release_kmeans as release_kmeans
-    from hybridp.protocols.mean import MeanStudy as MeanStudy
-    from hybridp.protocols.personal import PersonalStudy as PersonalStudy
     from hybridp.protocols.regression import RegressionStudy as RegressionStudy
     from hybridp.protocols.regression import release_regression as release_regression
     from hybridp.protocols.regression_estimator import HybridLinearRegression as HybridLinearRegression
     from hybridp.protocols.regression_estimator import HybridLogisticRegression as HybridLogisticRegression
-    from hybridp.protocols.shares import ShareStudy as ShareStudy
-    from hybridp.protocols.shares import choice as choice
     from hybridp.protocols.steered_mean_files import release_steered as release_steered
     from hybridp.protocols.synth import SynthStudy as SynthStudy
     from hybridp.protocols.synth import fit_synth as fit_synth
-    from hybridp.protocols.vector import VectorStudy as VectorStudy
     from hybridp.public.budgets import ZCDP as ZCDP
     from hybridp.public.budgets import ApproxDP as ApproxDP
     from hybridp.public.budgets import Neighbours as Neighbours
@@ -72,6 +65,13 @@ if TYPE_CHECKING:
     from hybridp.release.result import result_schema as result_schema
     from hybridp.release.waves import compare_waves as compare_waves
     from hybridp.study import Study as Study
+    from hybridp.tasks.distribution import DistributionStudy as DistributionStudy
+    from hybridp.tasks.joint import JointStudy as JointStudy
+    from hybridp.tasks.mean import MeanStudy as MeanStudy
+    from hybridp.tasks.personal import PersonalStudy as PersonalStudy
+    from hybridp.tasks.shares import ShareStudy as ShareStudy
+    from hybridp.tasks.shares import choice as choice
+    from hybridp.tasks.vector import VectorStudy as VectorStudy
 
 __version__ = "0.1.0"
 
@@ -81,7 +81,7 @@ _PLACES = {
     "Bounds": "public.lattice",
     "BudgetExceeded": "errors",
     "Columns": "curator.mean",
-    "DistributionStudy": "protocols.distribution",
+    "DistributionStudy": "tasks.distribution",
     "Feature": "public.queries",
     "Grouping": "public.groups",
     "HeavyStudy": "protocols.heavy",
@@ -91,27 +91,27 @@ _PLACES = {
     "HybridpError": "errors",
     "InvalidInput": "errors",
     "Invite": "public.messages",
-    "JointStudy": "protocols.joint",
+    "JointStudy": "tasks.joint",
     "KMeansStudy": "protocols.kmeans",
     "Ledger": "ledger",
-    "MeanStudy": "protocols.mean",
+    "MeanStudy": "tasks.mean",
     "Neighbours": "public.budgets",
     "PersonalDP": "public.personal",
-    "PersonalStudy": "protocols.personal",
+    "PersonalStudy": "tasks.personal",
     "PureDP": "public.budgets",
     "RegressionStudy": "protocols.regression",
     "Release": "release.release",
     "Rule": "blend.mean",
-    "ShareStudy": "protocols.shares",
+    "ShareStudy": "tasks.shares",
     "Source": "curator.sources",
     "Study": "study",
     "SynthStudy": "protocols.synth",
     "TrustRule": "public.trust",
     "VectorBounds": "public.vector",
     "VectorColumns": "curator.vector",
-    "VectorStudy": "protocols.vector",
+    "VectorStudy": "tasks.vector",
     "ZCDP": "public.budgets",
-    "choice": "protocols.shares",
+    "choice": "tasks.shares",
     "compare_waves": "release.waves",
     "dpareto": "pareto.run",
     "fit_synth": "protocols.synth",

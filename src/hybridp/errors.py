@@ -127,3 +127,11 @@ def finite(name: str, value: float) -> float:
     """The value as a float, refused when it is NaN or infinite."""
     must(math.isfinite(value), name, "must be a finite number", value)
     return float(value)
+
+
+def cannot_exclude() -> UnusablePublicRows:
+    """Who is local, and sends nothing, tells that there is nothing; a report cannot say so yet."""
+    return UnusablePublicRows(
+        "`missing` must be a value where people are local, whose reports cannot say that there is none: state one (or "
+        "middle), or hear trusted people alone with the estimator tcm-only. Got exclude."
+    )

@@ -16,13 +16,13 @@ from hybridp.blend.mean import Rule, blend
 from hybridp.curator.mean import Totals, release_sum, squares, sum_noise
 from hybridp.errors import InvalidInput
 from hybridp.noise import reports
-from hybridp.protocols.mean import MeanStudy
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.public.messages import LocalSummary
 from hybridp.public.randomisers import LEVELS, randomiser
 from hybridp.randomness import seeded
 from hybridp.release.plan import Plan
+from hybridp.tasks.mean import MeanStudy
 
 UNIT = Bounds(0, 1)
 LAPLACE: dict[str, Any] = {"noise": "laplace", "local": "laplace"}

@@ -22,14 +22,14 @@ from hybridp.blend.distribution import (
     shares_seen,
 )
 from hybridp.blend.plausible import Plausible, plausible
-from hybridp.protocols.distribution import DistributionStudy
-from hybridp.protocols.heard import hear, places_around
 from hybridp.public.budgets import PureDP
 from hybridp.public.distribution import CELLS, BinnedReports, adds_little, report_bins
 from hybridp.public.lattice import Bounds
 from hybridp.public.randomisers import LEVELS, LocalName, dithered_bit, randomiser
 from hybridp.public.shares import CountNoise, NoisyCounts, count_noise
 from hybridp.randomness import seeded
+from hybridp.tasks.distribution import DistributionStudy
+from hybridp.tasks.evidence import hear, places_around
 
 ENDS = np.linspace(0, 1, CELLS + 1)
 

@@ -13,8 +13,6 @@ from scipy import optimize, stats
 from hybridp import noise
 from hybridp.blend.distribution import Known, Seen, SharesBelow, blended, gini, variance
 from hybridp.blend.plausible import Ladder, Plausible, normal_reach, plausible
-from hybridp.protocols.distribution import DistributionStudy, publish
-from hybridp.protocols.heard import hear
 from hybridp.public.budgets import PureDP
 from hybridp.public.distribution import CELLS, BinnedReports, report_bins, report_rows
 from hybridp.public.lattice import Bounds
@@ -22,6 +20,8 @@ from hybridp.public.randomisers import LEVELS, WORD, Piecewise, randomiser
 from hybridp.public.shares import CountNoise, NoisyCounts
 from hybridp.randomness import seeded
 from hybridp.release.release import Release
+from hybridp.tasks.distribution import DistributionStudy, publish
+from hybridp.tasks.evidence import hear
 
 UNIT = Bounds(0, 1)
 

@@ -289,8 +289,8 @@ def test_the_module_is_the_command(people: Path) -> None:
 def test_a_ledger_is_readable_in_80_columns(tmp_path: Path, run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     """The longest names that we give ourselves, with a delta: no line is longer, and no number or time is broken."""
     from hybridp.ledger import Charge
-    from hybridp.protocols.personal import ACCOUNTS
     from hybridp.public.budgets import ApproxDP
+    from hybridp.tasks.personal import ACCOUNTS
 
     books = Ledger.create(tmp_path / "l.ledger", {name: ApproxDP(1.0, 1e-5) for name in ACCOUNTS.values()})
     purpose = "synthetic data of age, education, occupation"

@@ -17,13 +17,13 @@ from hybridp.curator.sources import count_rows, open_rows
 from hybridp.errors import BudgetExceeded, HybridpError, InvalidInput, LedgerProblem
 from hybridp.ledger import Charge, Ledger
 from hybridp.protocols.driver import release_mean
-from hybridp.protocols.mean import MeanStudy
 from hybridp.protocols.paying import spending
-from hybridp.protocols.personal import ACCOUNTS
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.study import Study
 from hybridp.tables.source import Source
+from hybridp.tasks.mean import MeanStudy
+from hybridp.tasks.personal import ACCOUNTS
 
 STUDY = """
 [promise]

@@ -11,10 +11,10 @@ import pytest
 from hybridp.curator.mean import Columns
 from hybridp.errors import PromiseWarning
 from hybridp.protocols.driver import release_mean
-from hybridp.protocols.mean import MeanStudy
 from hybridp.public.budgets import ApproxDP, PureDP, doubts
 from hybridp.public.lattice import Bounds
 from hybridp.release.result import sole
+from hybridp.tasks.mean import MeanStudy
 
 Runner = Callable[..., Any]
 MEAN = "release mean trusted.csv --column pay --trust trust --missing middle --lower 0 --upper 100000 --epsilon 1"

@@ -14,13 +14,13 @@ import hybridp as hp
 from hybridp.errors import InvalidInput, UnusablePublicRows, UnusableRows
 from hybridp.ledger import Ledger
 from hybridp.protocols.driver import release_mean
-from hybridp.protocols.mean import MeanStudy
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.public.trust import TrustRule
 from hybridp.randomness import seeded
 from hybridp.tables import MeanQuery, MeanTotals, Source, mean_totals, open_rows
 from hybridp.tables.engine import answers
+from hybridp.tasks.mean import MeanStudy
 
 N = 300
 PEOPLE: Columns = {

@@ -15,16 +15,17 @@ from scipy import stats
 from hybridp.curator.mean import Columns
 from hybridp.curator.sources import Source
 from hybridp.ledger import Ledger
-from hybridp.noise.reports import oracle_reports, rounded_up
+from hybridp.noise.oracles import oracle_reports
+from hybridp.noise.votes import rounded_up
 from hybridp.protocols.driver import release_groups, release_joint
-from hybridp.protocols.joint import JointStudy
-from hybridp.protocols.mean import MeanStudy
 from hybridp.public.budgets import PureDP
 from hybridp.public.groups import Grouping
 from hybridp.public.lattice import Bounds
 from hybridp.public.oracles import share_oracle
 from hybridp.public.randomisers import KRandomisedResponse
 from hybridp.randomness import seeded
+from hybridp.tasks.joint import JointStudy
+from hybridp.tasks.mean import MeanStudy
 
 from .means import LEVELS, LOWER, UPPER, Row, command, level, read, whole, write
 from .recording import Recording, apart, laplaces, span_of

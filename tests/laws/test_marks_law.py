@@ -13,10 +13,10 @@ import pytest
 
 from hybridp.curator.mean import Columns
 from hybridp.protocols.driver import release_mean
-from hybridp.protocols.mean import MeanStudy
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.randomness import secure, seeded
+from hybridp.tasks.mean import MeanStudy
 
 from .means import LOWER, UPPER, command, local, read, trusted, write
 

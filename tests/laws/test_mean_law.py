@@ -26,11 +26,7 @@ from hybridp.blend.means import seal
 from hybridp.curator.mean import Columns, Totals, release_sum, sum_noise
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger
-from hybridp.protocols.distribution import DistributionStudy
 from hybridp.protocols.driver import release_groups, release_mean
-from hybridp.protocols.joint import JointStudy
-from hybridp.protocols.mean import MeanStudy, publish_mean
-from hybridp.protocols.number import NumberStudy
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.groups import Grouping
 from hybridp.public.lattice import Bounds
@@ -40,6 +36,10 @@ from hybridp.randomness import seeded
 from hybridp.release.answers import groups_release
 from hybridp.release.receipt import VIEWER
 from hybridp.release.result import sole
+from hybridp.tasks.distribution import DistributionStudy
+from hybridp.tasks.joint import JointStudy
+from hybridp.tasks.mean import MeanStudy, publish_mean
+from hybridp.tasks.number import NumberStudy
 from hybridp.testing import laws
 
 from .means import LEVELS, LOWER, UPPER, command, flips, level, local, read, trusted, whole, write

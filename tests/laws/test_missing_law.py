@@ -20,11 +20,9 @@ import pandas as pd
 import pytest
 
 import hybridp as hp
-from hybridp.curator.mean import Totals, cannot_exclude, release_sum
-from hybridp.errors import InvalidInput, UnusablePublicRows
+from hybridp.curator.mean import Totals, release_sum
+from hybridp.errors import InvalidInput, UnusablePublicRows, cannot_exclude
 from hybridp.ledger import Ledger
-from hybridp.protocols.mean import MeanStudy, publish_mean
-from hybridp.protocols.shares import publish_shares
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.public.mean import answered_noise, sum_noise
@@ -32,6 +30,8 @@ from hybridp.public.mechanisms import DiscreteLaplace, discrete_laplace
 from hybridp.public.messages import LocalSummary
 from hybridp.public.randomisers import randomiser
 from hybridp.randomness import seeded
+from hybridp.tasks.mean import MeanStudy, publish_mean
+from hybridp.tasks.shares import publish_shares
 
 from .means import LEVELS, LOWER, UPPER, command, level, local, trusted, whole, write
 from .recording import Recording, laplaces, span_of

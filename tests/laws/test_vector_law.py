@@ -20,12 +20,12 @@ from hybridp.blend.mean import Rule
 from hybridp.curator.vector import RawTotals, VectorColumns, read_answers, release_sum
 from hybridp.curator.vector import read as read_totals
 from hybridp.ledger import Ledger
-from hybridp.protocols.vector import VectorStudy, publish_vector_mean
 from hybridp.public.budgets import PureDP
-from hybridp.public.lattice import NOTHING
+from hybridp.public.sums import NOTHING
 from hybridp.public.vector import VectorBounds, VectorReportSums
 from hybridp.release.result import sole
 from hybridp.tables import open_rows
+from hybridp.tasks.vector import VectorStudy, publish_vector_mean
 from hybridp.testing import laws
 
 from .means import Row, command, read, whole, write

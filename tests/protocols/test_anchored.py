@@ -18,12 +18,12 @@ from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger
 from hybridp.noise import reports
 from hybridp.protocols.driver import release_mean
-from hybridp.protocols.mean import MeanStudy
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.public.messages import LocalSummary, TrustedSummary
 from hybridp.public.randomisers import LEVELS, Randomiser, randomiser
 from hybridp.randomness import seeded, synthetic_data_generator
+from hybridp.tasks.mean import MeanStudy
 
 COLUMNS = curating.Columns("pay", "trust", missing="middle")
 STUDY = MeanStudy(Bounds(0, 100), PureDP(1.0), Rule("anchored"))

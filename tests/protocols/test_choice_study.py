@@ -13,15 +13,15 @@ import pytest
 from hybridp import Columns
 from hybridp.errors import InvalidInput, UnusablePublicRows
 from hybridp.ledger import Ledger
-from hybridp.protocols.distribution import DistributionStudy
 from hybridp.protocols.driver import release_distribution, release_shares
-from hybridp.protocols.shares import ShareStudy, bins
 from hybridp.protocols.study import ledger_totals
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.public.study import Question
 from hybridp.randomness import seeded
 from hybridp.study import Study
+from hybridp.tasks.distribution import DistributionStudy
+from hybridp.tasks.shares import ShareStudy, bins
 
 TEXT = """
 schema = 1

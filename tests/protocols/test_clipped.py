@@ -14,9 +14,9 @@ from hybridp.curator import mean as curating
 from hybridp.errors import BudgetExceeded, InvalidInput
 from hybridp.ledger import Ledger
 from hybridp.protocols.driver import release_mean
-from hybridp.protocols.mean import MeanStudy
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.lattice import Bounds
+from hybridp.tasks.mean import MeanStudy
 
 COLUMNS = curating.Columns("pay", "trust", missing="middle")
 STUDY = MeanStudy(Bounds(0, 100), PureDP(1.0), clipped_share=0.1)

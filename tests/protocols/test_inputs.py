@@ -27,11 +27,7 @@ from hybridp.protocols.heavy import HeavyStudy
 from hybridp.protocols.heavy_files import release_heavy_hitters
 from hybridp.protocols.kmeans import KMeansStudy
 from hybridp.protocols.kmeans_files import PointColumns, release_kmeans
-from hybridp.protocols.mean import MeanStudy
 from hybridp.protocols.paying import spending
-from hybridp.protocols.personal import ACCOUNTS, PersonalStudy
-from hybridp.protocols.shares import ShareStudy, choice
-from hybridp.protocols.vector import VectorStudy
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.groups import Grouping
 from hybridp.public.kmeans import Box
@@ -42,6 +38,10 @@ from hybridp.public.randomisers import randomiser
 from hybridp.public.trust import TrustRule
 from hybridp.public.vector import VectorBounds
 from hybridp.randomness import seeded
+from hybridp.tasks.mean import MeanStudy
+from hybridp.tasks.personal import ACCOUNTS, PersonalStudy
+from hybridp.tasks.shares import ShareStudy, choice
+from hybridp.tasks.vector import VectorStudy
 
 from ..tables.inputs import KINDS, every_form
 

@@ -20,12 +20,12 @@ from hybridp.device.mean import randomise_many
 from hybridp.errors import BudgetExceeded, InvalidInput
 from hybridp.ledger import SEALED, Ledger
 from hybridp.protocols.driver import release_mean
-from hybridp.protocols.mean import MeanStudy
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.randomness import seeded
 from hybridp.release.receipt import VIEWER
 from hybridp.release.release import Release
+from hybridp.tasks.mean import MeanStudy
 
 BOUNDS = Bounds(0, 100_000)
 STUDY = MeanStudy(BOUNDS, PureDP(1.0))

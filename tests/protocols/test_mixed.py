@@ -23,8 +23,6 @@ from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger
 from hybridp.noise import reports
 from hybridp.protocols.driver import release_mean
-from hybridp.protocols.mean import MeanStudy, publish_mean
-from hybridp.protocols.mean_receipt import MixedReports, mixed_batches
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.public.messages import Invite, LocalSummary
@@ -33,6 +31,8 @@ from hybridp.public.shuffling import Mixing, central_epsilon, mixed_delta
 from hybridp.public.trust import TrustRule
 from hybridp.randomness import Randomness, seeded, synthetic_data_generator
 from hybridp.release.result import sole
+from hybridp.tasks.mean import MeanStudy, publish_mean
+from hybridp.tasks.protections import MixedReports, mixed_batches
 
 BOUNDS, MEAN = Bounds(0, 1), 2 / 7
 SD = math.sqrt(10 / (49 * 8))

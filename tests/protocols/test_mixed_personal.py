@@ -23,8 +23,6 @@ from hybridp.curator.sources import Source
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger
 from hybridp.protocols.driver import release_mean
-from hybridp.protocols.mean_receipt import mixed_levels
-from hybridp.protocols.personal import ACCOUNTS, MIXED_ACCOUNT, PersonalStudy
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.public.messages import own_epsilon_text
@@ -33,6 +31,8 @@ from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.release.receipt import COLLUDING, MIXED
 from hybridp.release.result import sole
 from hybridp.service.plans import parse_plan
+from hybridp.tasks.personal import ACCOUNTS, MIXED_ACCOUNT, PersonalStudy
+from hybridp.tasks.protections import mixed_levels
 
 BOUNDS, MEAN, DELTA = Bounds(0, 1), 2 / 7, 1e-4
 MIXING = LevelMixing(100, DELTA)

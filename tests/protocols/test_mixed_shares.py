@@ -14,9 +14,7 @@ from tests.protocols.batches import refused, run
 from hybridp.bench.shuffling import plan_share_groups
 from hybridp.blend.shares import Told, blend_shares
 from hybridp.errors import InvalidInput
-from hybridp.noise.reports import oracle_reports
-from hybridp.protocols.mean_receipt import MixedReports
-from hybridp.protocols.shares import ShareStudy, choice, publish_shares
+from hybridp.noise.oracles import oracle_reports
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.oracles import Oracle, subset_selection, support_counts
 from hybridp.public.randomisers import k_randomised_response
@@ -24,6 +22,8 @@ from hybridp.public.shares import NoisyCounts, ShareReports, mixed_oracle, share
 from hybridp.public.shuffling import Mixing, central_epsilon, mixed_delta
 from hybridp.randomness import Randomness, seeded, synthetic_data_generator
 from hybridp.release.result import sole
+from hybridp.tasks.protections import MixedReports
+from hybridp.tasks.shares import ShareStudy, choice, publish_shares
 
 WAY, TRUE = choice("way", ["bus", "car", "walk"], missing="walk"), np.array([0.5, 0.3, 0.2])
 SIZES = {"trusted": 200, "shuffled": 1000, "local": 4000}

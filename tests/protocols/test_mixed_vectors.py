@@ -18,14 +18,14 @@ from hybridp.curator.vector import VectorColumns
 from hybridp.device.mean import reach_reports
 from hybridp.errors import InvalidInput
 from hybridp.protocols.driver import release_mean
-from hybridp.protocols.mean_receipt import MixedReports
-from hybridp.protocols.vector import VectorStudy, publish_vector_mean
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.lattice import column_sums
 from hybridp.public.shuffling import Mixing
+from hybridp.public.sums import column_sums
 from hybridp.public.trust import TrustRule
 from hybridp.public.vector import VectorBounds, VectorInvite, VectorReportSums
 from hybridp.randomness import Randomness, seeded, synthetic_data_generator
+from hybridp.tasks.protections import MixedReports
+from hybridp.tasks.vector import VectorStudy, publish_vector_mean
 
 BOUNDS, NAMES = VectorBounds.of([0, 0], [1, 100]), ("a", "b")
 TRUE = np.array([2 / 7, 400 / 7])

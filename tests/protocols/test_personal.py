@@ -17,11 +17,6 @@ from hybridp.device.mean import randomise_own
 from hybridp.errors import BudgetExceeded, InvalidInput
 from hybridp.ledger import Ledger
 from hybridp.protocols.driver import release_mean
-from hybridp.protocols.personal import (
-    ACCOUNTS,
-    PERSONAL_ESTIMATORS,
-    PersonalStudy,
-)
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.public.messages import own_epsilon_text
@@ -29,6 +24,7 @@ from hybridp.public.personal import PersonalDP, adpm_weights
 from hybridp.randomness import seeded
 from hybridp.release.receipt import VIEWER
 from hybridp.release.release import Release
+from hybridp.tasks.personal import ACCOUNTS, PERSONAL_ESTIMATORS, PersonalStudy
 
 BOUNDS = Bounds(0, 100)
 STUDY = PersonalStudy(BOUNDS)

@@ -18,14 +18,15 @@ from hybridp.curator.vector import VectorColumns
 from hybridp.device.mean import randomise_many
 from hybridp.errors import InvalidInput, UnusablePublicRows
 from hybridp.ledger import Ledger
+from hybridp.protocols.devices import write_vectors
 from hybridp.protocols.driver import release_mean
-from hybridp.protocols.mean import MeanStudy
-from hybridp.protocols.vector import VectorStudy, write_reports
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.public.messages import Invite
 from hybridp.public.vector import VectorBounds
 from hybridp.randomness import secure, seeded
+from hybridp.tasks.mean import MeanStudy
+from hybridp.tasks.vector import VectorStudy
 
 STUDY = MeanStudy(Bounds(0, 100), PureDP(1.0))
 COLUMNS = Columns("pay", "trust", missing="middle")
@@ -147,7 +148,7 @@ def test_vector_reports_name_their_columns(tmp_path: Path) -> None:
     raw.write_text("a,b,trust\n" + "50,5,local\n" * 30 + "50,5,trusted\n")
     study = VectorStudy(BOX, PureDP(1.0))
     out = tmp_path / "sent.csv"
-    write_reports(raw, study.invite, VectorColumns(("a", "b"), "trust", missing="middle"), out, rng=secure())
+    write_vectors(raw, study.invite, VectorColumns(("a", "b"), "trust", missing="middle"), out, rng=secure())
     assert release_mean(out, study, VectorColumns(("a", "b"), "trust", missing="middle")).people["local"] == 30
     text = out.read_text()
     out.write_text(text.replace("a,b,trust,a_report,b_report", "c,b,trust,c_report,b_report"))

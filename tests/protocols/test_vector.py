@@ -17,13 +17,13 @@ from hybridp.curator.mean import Columns
 from hybridp.curator.vector import VectorColumns
 from hybridp.errors import InvalidInput
 from hybridp.protocols.driver import release_mean
-from hybridp.protocols.mean import MeanStudy
-from hybridp.protocols.personal import PersonalStudy
-from hybridp.protocols.vector import VectorStudy, publish_vector_mean
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.vector import VectorBounds, VectorReportSums, VectorSum
 from hybridp.randomness import seeded
 from hybridp.release.release import Release
+from hybridp.tasks.mean import MeanStudy
+from hybridp.tasks.personal import PersonalStudy
+from hybridp.tasks.vector import VectorStudy, publish_vector_mean
 
 NAMES = ("age", "pay", "score")
 BOUNDS = VectorBounds.of([0, 0, -5], [100, 200, 5])

@@ -12,7 +12,6 @@ import pytest
 
 from hybridp.blend.mean import Rule
 from hybridp.curator.mean import sum_noise
-from hybridp.protocols.mean import MeanStudy, publish_mean
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.public.messages import LocalSummary, TrustedSummary
@@ -20,6 +19,7 @@ from hybridp.public.randomisers import LEVELS, randomiser
 from hybridp.randomness import secure, seeded
 from hybridp.release.release import Release
 from hybridp.release.result import sole
+from hybridp.tasks.mean import MeanStudy, publish_mean
 
 STUDY = MeanStudy(Bounds(100, 300), PureDP(1.0))
 

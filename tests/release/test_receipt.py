@@ -10,11 +10,11 @@ import pytest
 from hybridp.blend.mean import Rule
 from hybridp.curator.mean import Columns
 from hybridp.protocols.driver import release_mean
-from hybridp.protocols.mean import MeanStudy
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.randomness import seeded
 from hybridp.release.receipt import CURATOR, VIEWER, Protection, Receipt, build_receipt, one_receipt
+from hybridp.tasks.mean import MeanStudy
 
 NOISE = Protection(PureDP(0.5), "noise on the sum", "a remark")
 REPORT = Protection(PureDP(2.0), "a report")

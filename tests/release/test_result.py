@@ -25,7 +25,6 @@ import hybridp.bench.synth
 import hybridp.bench.synth_rows
 import hybridp.bench.vector
 import hybridp.release.synth
-from hybridp.protocols.distribution import DistributionStudy
 from hybridp.protocols.kmeans import KMeansStudy
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.kmeans import Box
@@ -50,6 +49,7 @@ from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt
 from hybridp.release.release import Release
 from hybridp.release.result import Result
 from hybridp.service.shown import shown_release
+from hybridp.tasks.distribution import DistributionStudy
 
 ODD = '<script>alert(1)</script> & "co" $x_$'
 ONE = PureDP(1.0)

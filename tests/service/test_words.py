@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybridp.protocols.heard import Heard
 from hybridp.protocols.heavy import invitation
 from hybridp.protocols.regression_files import invitation_document, invitation_of
 from hybridp.protocols.steered import Steering
@@ -39,6 +38,7 @@ from hybridp.service import chances, charts, html, words
 from hybridp.service.participant import participant_view
 from hybridp.service.plans import Plan, parse_plan
 from hybridp.service.tasks import task_of
+from hybridp.tasks.evidence import Heard
 
 from .declared import ASKER, study_of
 from .sent import within

@@ -33,8 +33,6 @@ from hybridp.curator.shares import RawCounts, release_counts
 from hybridp.device.shares import simulated_reports
 from hybridp.errors import must
 from hybridp.noise import reports
-from hybridp.protocols.mean import MeanStudy
-from hybridp.protocols.shares import ShareStudy, choice
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.public.messages import LocalSummary
@@ -43,6 +41,8 @@ from hybridp.public.randomisers import LEVELS
 from hybridp.public.shares import NoisyCounts, ShareReports
 from hybridp.randomness import Randomness, seeded, synthetic_data_generator
 from hybridp.release import style
+from hybridp.tasks.mean import MeanStudy
+from hybridp.tasks.shares import ShareStudy, choice
 from hybridp_lab.attacks.records import RECORD_ATTACKS, RECORD_ESTIMATORS, record_errors
 from hybridp_lab.attacks.recovering import ldp_recover, normalised
 

@@ -24,13 +24,13 @@ import numpy as np
 
 from hybridp.blend.distribution import Shape, blended
 from hybridp.errors import must
-from hybridp.protocols.distribution import DistributionStudy, stretches
-from hybridp.protocols.heard import Heard, hear
 from hybridp.public.distribution import BINS, CELLS, PHASES, BinnedReports, WindowReports, report_bins
 from hybridp.public.lattice import Bounds
 from hybridp.public.randomisers import WORD
 from hybridp.public.shares import CountNoise, NoisyCounts
 from hybridp.release.plan import Plan, planned, predicted
+from hybridp.tasks.distribution import DistributionStudy, stretches
+from hybridp.tasks.evidence import Heard, hear
 
 __all__ = ["plan_distribution"]
 

@@ -17,15 +17,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from hybridp.bench.shares import by_people, plan_shares
-from hybridp.blend.groups import JointBlend, blend_joint
+from hybridp.blend.joint import JointBlend, blend_joint
 from hybridp.errors import must
-from hybridp.protocols.joint import JointStudy
-from hybridp.protocols.mean import MeanStudy
-from hybridp.protocols.shares import ShareStudy
 from hybridp.public.groups import Grouping
 from hybridp.public.randomisers import LEVELS
 from hybridp.public.shares import NoisyCounts, ShareReports
 from hybridp.release.plan import Plan, planned, predicted
+from hybridp.tasks.joint import JointStudy
+from hybridp.tasks.mean import MeanStudy
+from hybridp.tasks.shares import ShareStudy
 
 __all__ = ["plan_groups"]
 

@@ -21,7 +21,6 @@ from hybridp.bench.planning import SAID_OF_EVERYONE, anchored
 from hybridp.bench.shuffling import plan_share_groups
 from hybridp.blend.shares import share_anchoring
 from hybridp.errors import must
-from hybridp.protocols.shares import ShareStudy
 from hybridp.public.anchoring import TIGHTEST, Anchoring, clipping_loss
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.mechanisms import DiscreteLaplace
@@ -30,6 +29,7 @@ from hybridp.public.queries import Feature
 from hybridp.public.shares import NoiseName, count_noise, mixed_oracle, tick_noise, tick_variance
 from hybridp.public.shuffling import Mixing
 from hybridp.release.plan import Plan, planned, predicted
+from hybridp.tasks.shares import ShareStudy
 
 __all__ = ["as_count", "by_people", "plan_shares", "three_shares"]
 

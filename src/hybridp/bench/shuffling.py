@@ -22,7 +22,7 @@ from hybridp.public.vector_randomisers import ScalarReports, VectorReports
 from hybridp.release.plan import Plan
 
 if TYPE_CHECKING:
-    from hybridp.protocols.vector import VectorStudy
+    from hybridp.tasks.vector import VectorStudy
 
 __all__ = ["ThreeGroups", "plan_groups", "plan_record_groups", "plan_share_groups", "plan_vector_groups"]
 

@@ -12,7 +12,6 @@ from hybridp.curator.groups import group_sizes
 from hybridp.curator.sources import Counted, count_people, must_not_ask, with_public
 from hybridp.errors import InvalidInput, must
 from hybridp.protocols import asked
-from hybridp.protocols.mean import MeanStudy
 from hybridp.public.study import (
     Choice,
     Count,
@@ -25,6 +24,7 @@ from hybridp.public.study import (
     Vector,
 )
 from hybridp.release.plan import Plan, planned, predicted
+from hybridp.tasks.mean import MeanStudy
 
 __all__ = ["plan_study"]
 

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from hybridp.protocols.mean import MeanStudy
     from hybridp.release.plan import Plan
     from hybridp.release.release import Release
+    from hybridp.tasks.mean import MeanStudy
 
 __all__ = ["demo"]
 
@@ -87,8 +87,8 @@ def _tour(out: Path, people: int, opt_in: float, epsilon: float, trials: int, as
     from hybridp.bench.simulate import salary_like
     from hybridp.cli.common import bounds, guarantee
     from hybridp.errors import must
-    from hybridp.protocols.mean import MeanStudy
     from hybridp.randomness import seeded
+    from hybridp.tasks.mean import MeanStudy
 
     must(100 <= people <= 20_000_000, "people", "must be at least 100 and at most 20,000,000", people)
     must(2 <= trials <= 100_000, "trials", "must be at least 2 and at most 100,000", trials)

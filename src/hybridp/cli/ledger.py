@@ -35,8 +35,8 @@ def create(
     from hybridp.ledger import Ledger
 
     if personal:
-        from hybridp.protocols.personal import ACCOUNTS
         from hybridp.public.budgets import PureDP
+        from hybridp.tasks.personal import ACCOUNTS
 
         ledger = Ledger.create(file, {name: PureDP(1.0) for name in ACCOUNTS.values()}, trial=trial)
     else:

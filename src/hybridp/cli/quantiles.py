@@ -42,7 +42,7 @@ def plan(
     """
     from hybridp.bench.distribution import plan_distribution
     from hybridp.protocols.asked import mean_study
-    from hybridp.protocols.distribution import DistributionStudy
+    from hybridp.tasks.distribution import DistributionStudy
 
     usual = mean_study(one_question(question, promise), 0)
     study = DistributionStudy(

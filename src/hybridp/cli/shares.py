@@ -132,7 +132,7 @@ def _plan(
     from hybridp.bench.shares import plan_shares as plan
     from hybridp.bench.shares import three_shares
     from hybridp.protocols.asked import choice_study
-    from hybridp.protocols.shares import ShareStudy
+    from hybridp.tasks.shares import ShareStudy
 
     if shuffled is not None and (choice.by is not None or choice.several is not None):
         raise InvalidInput("`shuffled` must not go with --by or --several: there, reports are not mixed. Got both.")

@@ -26,7 +26,7 @@ from hybridp.errors import (
     UnusableRows,
     must,
 )
-from hybridp.public.budgets import ZCDP, ApproxDP, Neighbours, PureDP, as_approx
+from hybridp.public.budgets import SEALED, SHARES, ZCDP, ApproxDP, Charge, Neighbours, PureDP, as_approx
 
 if TYPE_CHECKING:
     from hybridp.ledger.file import Ledger
@@ -52,9 +52,6 @@ __all__ = [
 
 EPSILON, DELTA = 10**12, 10**18
 """How many units of the ledger an epsilon of 1 has, and a delta of 1."""
-
-SEALED = ", for one estimate published alone"
-"""Ends the mechanism of reports whose people are promised an amplification: they are released once."""
 
 _MOST = 1e6
 _SPENT = "state = 'spent'"
@@ -95,30 +92,6 @@ class Account:
     total: ApproxDP
     spent: ApproxDP
     left: ApproxDP
-
-
-@dataclass(frozen=True, slots=True)
-class Charge:
-    """What one use of a group's data costs.
-
-    `digest` stands for a set of local reports, whatever their order: the very same ones are charged once, however often
-    they are used, because using them again is post-processing. `collection` is a name for such a set: one name, one
-    digest. A set that has grown is another set, and is charged again: whether the reports that came are by new people
-    or by the same ones cannot be seen. `beside` is the digest of a set that other people sent: where that one is paid
-    for at this price, a set beside it takes nothing more, since everybody still sent one report; there is one such set
-    for each `collection`, which then names a phase of the study, and any other is charged. `noise` (mechanism, noise
-    multiplier, and the sensitivity in steps of the lattice that it was drawn on) is kept so that the whole history can
-    be composed more tightly than by adding up.
-    """
-
-    people: str
-    budget: PureDP | ApproxDP
-    mechanism: str
-    purpose: str
-    collection: str | None = None
-    noise: tuple[str, float] | tuple[str, float, int] | None = None
-    digest: str | None = None
-    beside: str | None = None
 
 
 def tells_nothing(failure: BaseException) -> bool:
@@ -316,10 +289,6 @@ def such_reports_paid(book: Book, one: Charge) -> bool:
 
 
 # --- a whole history --------------------------------------------------------------------------------------------------
-
-SHARES = "(share of own epsilon)"
-"""Ends the name of an account that counts in shares of everybody's own epsilon: 1 stands for all of it."""
-
 
 def tight_epsilon(ledger: Ledger, people: str, delta: float, own_epsilon: float | None = None) -> float:
     """The epsilon, at this delta, of everything a group has spent, by privacy loss distributions (dp-accounting).

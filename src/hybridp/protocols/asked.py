@@ -17,20 +17,11 @@ from hybridp.curator.mean import Columns
 from hybridp.curator.sources import CHOICES, NUMBERS, TABLES, asks, must_be_public, unstated
 from hybridp.curator.vector import VectorColumns
 from hybridp.errors import must
-from hybridp.protocols.distribution import DistributionStudy
 from hybridp.protocols.heavy import HeavyStudy
-from hybridp.protocols.joint import JointStudy
 from hybridp.protocols.kmeans import KMeansStudy
 from hybridp.protocols.kmeans_files import PointColumns
-from hybridp.protocols.mean import MeanStudy
-from hybridp.protocols.number import NumberStudy, halves
-from hybridp.protocols.personal import PersonalStudy
 from hybridp.protocols.regression import RegressionStudy
-from hybridp.protocols.shares import ShareStudy, bins, choice
 from hybridp.protocols.synth import Method, SynthStudy
-from hybridp.protocols.task import Task
-from hybridp.protocols.ticks import TickStudy
-from hybridp.protocols.vector import VectorStudy
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.distribution import CELLS
 from hybridp.public.groups import Grouping
@@ -54,6 +45,15 @@ from hybridp.public.synth import usual_method
 from hybridp.public.trust import TrustRule, rule_of
 from hybridp.public.vector import VectorBounds
 from hybridp.public.workloads import stated_workload
+from hybridp.tasks.distribution import DistributionStudy
+from hybridp.tasks.joint import JointStudy
+from hybridp.tasks.mean import MeanStudy
+from hybridp.tasks.number import NumberStudy, halves
+from hybridp.tasks.personal import PersonalStudy
+from hybridp.tasks.shares import ShareStudy, bins, choice
+from hybridp.tasks.task import Task
+from hybridp.tasks.ticks import TickStudy
+from hybridp.tasks.vector import VectorStudy
 
 __all__ = [
     "choice_study",

@@ -13,16 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from hybridp.curator.sources import open_rows, with_public
+from hybridp.curator.vector import VectorColumns
 from hybridp.device.files import (
     draw_questions,
     write_marginal_reports,
     write_number_reports,
     write_share_reports,
+    write_vector_reports,
     write_without,
 )
 from hybridp.device.stated import must_accept
 from hybridp.errors import InvalidInput, must
-from hybridp.protocols import asked, heavy_files, kmeans_files, regression_files, steered, steered_mean_files, vector
+from hybridp.protocols import asked, heavy_files, kmeans_files, regression_files, steered, steered_mean_files
 from hybridp.protocols.mixed import written_levels
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.lattice import Bounds
@@ -47,9 +49,10 @@ from hybridp.public.study import (
     needs_invitation,
 )
 from hybridp.public.trust import Answering, TrustRule, drawn_trust, label_column, rule_of
+from hybridp.public.vector import VectorInvite
 from hybridp.randomness import Randomness, secure
 
-__all__ = ["Randomised", "answer_invitation", "randomise_study"]
+__all__ = ["Randomised", "answer_invitation", "randomise_study", "write_vectors"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +218,7 @@ def randomise_study(
             if isinstance(question, Vector):
                 own = asked.vector_study(study, i).invite
                 columns = asked.vector_columns(study, i, rule)
-                written, gone = vector.write_reports(source, own, columns, target, **where, asked=one, rng=rng)  # type: ignore[arg-type]
+                written, gone = write_vectors(source, own, columns, target, **where, asked=one, rng=rng)
                 texts[question.name], promise = replace(own, question=columns.values).text, own.promise
             elif isinstance(question, (Choice, Count)) or (isinstance(question, Grouped) and question.by_private):
                 private = isinstance(question, Grouped) and question.by_private
@@ -238,6 +241,15 @@ def randomise_study(
             carried += study.report_columns(question)
             source = target
     return Randomised(str(out), count, texts, tuple(left_out), drawn, rng.label, promise=promise)
+
+
+def write_vectors(
+    path: Any, invite: VectorInvite, columns: VectorColumns, out: Any, **how: Any
+) -> tuple[int, list[str]]:
+    """Local rows lose their vectors and get one report; gives the number of reports and the columns left out."""
+    read: dict[str, Any] = {"values": columns.values, "reports": columns.reports, "mechanism": columns.mechanism}
+    read |= {"trust": columns.trust, "person": columns.person, "missing": columns.absent}
+    return write_vector_reports(path, invite, out, **read, **how)
 
 
 def _write_number(
@@ -287,7 +299,7 @@ def _write_batch(
         text = heavy_files.read_invitation(invite_file, mixed=True)[1]
     elif isinstance(question, Vector):
         invite, at = asked.vector_study(study, 0).mixed_invite, asked.vector_columns(study, 0, None)
-        written, _ = vector.write_reports(data, invite, at, out, **whole)
+        written, _ = write_vectors(data, invite, at, out, **whole)
         text = replace(invite, question=at.values).text
     elif isinstance(question, Choice):
         invite, columns = asked.share_study(study, 0).mixed_invite, asked.share_columns(study, 0, None)

@@ -18,7 +18,7 @@ from hybridp.curator import groups as grouped
 from hybridp.curator.sources import CHOICES, NUMBERS, TableLike, must_be_public, must_read_again
 from hybridp.errors import must
 from hybridp.ledger import Charge, Ledger
-from hybridp.protocols.groups import ask_groups
+from hybridp.protocols.mixed import read_batches, read_level_batches
 from hybridp.protocols.paying import kept, on_reports, paid_rows
 from hybridp.protocols.rows import TablePeople
 from hybridp.protocols.steered import Draft
@@ -29,6 +29,8 @@ from hybridp.randomness import Randomness, secure
 from hybridp.release.answers import as_count as counted_as
 from hybridp.release.receipt import assuming, noted, plain, values_rule
 from hybridp.release.release import Release
+from hybridp.tasks.groups import ask_groups
+from hybridp.tasks.protections import Batches, LevelBatches
 
 __all__ = ["release"]
 
@@ -97,15 +99,24 @@ def release(
 
     first, own = asked()
     draft = None if invite_out is None else Draft.checked(invite_out)
+    steered = bool(phases) or draft is not None
     later = draft is not None and tally is None  # rows are opened to see whether they hold reports
     if later:
         first, own = [charge for charge in first if charge.people == "trusted"], []
     if phases:
         task.check_phases(phases, trial=raw)
-    batches = task.batches(mixed, columns, epsilon, assume=assume_mechanism)
+    if steered:
+        must(bool(task.at), "at", "must be given where people are asked around quantiles", "nothing")
+    if mixed:
+        task.check_mixed()
+    batches: Batches[Any] | LevelBatches
+    if epsilon is not None:
+        batches = read_level_batches(mixed, columns, epsilon, task.bounds, assume=assume_mechanism)
+    else:
+        batches = read_batches(mixed, task.mixed_invite, columns, task.mixing, assume=assume_mechanism)
     opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
     opened |= {"reads": columns.reads, "missing": columns.absent, "raw": raw, "undecided": task.undecided or later}
-    unasked, steered = False, bool(phases) or draft is not None
+    unasked = False
     with paid_rows(path, first, own, ledger, trial=rng.simulated or raw, **opened) as (rows, entries, sizes):
         if sizes is not None:
             local = sizes.local if tally is None else tally.people

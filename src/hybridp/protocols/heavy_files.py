@@ -23,10 +23,8 @@ from hybridp.device import files as device
 from hybridp.errors import InvalidInput, NotShown, must
 from hybridp.ledger import Charge, Ledger
 from hybridp.protocols import heavy as blender
-from hybridp.protocols import mean_receipt as protections
 from hybridp.protocols.heavy import HeavyRecord, HeavyStudy, Invitation
-from hybridp.protocols.mean_receipt import MixedReports
-from hybridp.protocols.mixed import Batches, SlotsAsked, read_batches
+from hybridp.protocols.mixed import SlotsAsked, read_batches
 from hybridp.protocols.paying import ASKED_BEFORE, kept, must_have_paid, spending
 from hybridp.public import envelope
 from hybridp.public.anchoring import Anchoring
@@ -40,6 +38,8 @@ from hybridp.release.answers import GroupEstimate, Shuffled
 from hybridp.release.facts import statistic
 from hybridp.release.receipt import Protection, assuming, build_receipt, choice_unprotected, noted, public_choice
 from hybridp.release.release import Release
+from hybridp.tasks import protections
+from hybridp.tasks.protections import Batches, MixedReports
 
 if TYPE_CHECKING:
     from hybridp.blend.tally import SlotTally

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from hybridp.curator import mean as curating
 from hybridp.curator import personal as by_epsilon
@@ -14,7 +14,6 @@ from hybridp.curator import vector as vectors
 from hybridp.curator.reports import slots_told
 from hybridp.curator.sources import Rows, TableLike, epsilon_counts, open_rows
 from hybridp.errors import OtherMechanism, UnusablePublicRows, must
-from hybridp.protocols.mean_receipt import MixedReports, mixed_levels
 from hybridp.public.lattice import Bounds
 from hybridp.public.messages import (
     Invite,
@@ -28,8 +27,9 @@ from hybridp.public.shares import ShareInvite, ShareReports
 from hybridp.public.shuffling import MOST_LEVELS, LevelMixing, Mixing
 from hybridp.public.trust import TrustRule
 from hybridp.public.vector import VectorInvite, VectorReportSums
+from hybridp.tasks.protections import Batches, LevelBatches, MixedReports, mixed_levels
 
-__all__ = ["Batches", "LevelBatches", "SlotsAsked", "read_batches", "read_level_batches", "written_levels"]
+__all__ = ["SlotsAsked", "read_batches", "read_level_batches", "written_levels"]
 
 S = TypeVar("S", LocalSummary, ShareReports, VectorReportSums, SlotReports)
 _EVERYBODY = TrustRule(everyone="local")
@@ -41,23 +41,6 @@ class SlotsAsked:
 
     text: str
     slots: int
-
-
-@dataclass(frozen=True, slots=True)
-class Batches(Generic[S]):
-    """The reports of all batches, a name for the set of them, and whether some say that they protect nobody.
-
-    `assumed` is the mechanism that some do not name, and that they are taken to be made by.
-    """
-
-    reports: MixedReports[S] | None = None
-    digest: str | None = None
-    simulated: bool = False
-    assumed: str | None = None
-
-    @property
-    def found(self) -> tuple[int, str | None]:
-        return 0 if self.reports is None else self.reports.summary.people, self.digest
 
 
 def read_batches(
@@ -103,36 +86,6 @@ def read_batches(
     sizes = tuple(part.people for part in parts)
     digest = reports_digest(asked.text, *sorted(digests))
     return Batches(MixedReports(total, sizes), digest, simulated, asked.text if assumed else None)
-
-
-@dataclass(frozen=True, slots=True)
-class LevelBatches:
-    """Batches where everyone has their own epsilon: each one's reports by epsilon, and a name for the set of them.
-
-    Some may say that they protect nobody; `assumed` is the mechanism that some do not name.
-    """
-
-    parts: tuple[ReportsByEpsilon, ...] = ()
-    digest: str | None = None
-    simulated: bool = False
-    assumed: str | None = None
-
-    @property
-    def reports(self) -> ReportsByEpsilon:
-        return ReportsByEpsilon.pooled(self.parts)
-
-    @property
-    def found(self) -> tuple[int, str | None]:
-        return self.reports.count, self.digest
-
-    @property
-    def sizes(self) -> dict[float, tuple[int, ...]]:
-        """How many people of an epsilon each batch holds, where it holds any: among those alone they hide."""
-        found: dict[float, tuple[int, ...]] = {}
-        for part in self.parts:
-            for epsilon, people in zip(part.epsilons.tolist(), part.people.tolist(), strict=True):
-                found[epsilon] = (*found.get(epsilon, ()), people)
-        return dict(sorted(found.items()))
 
 
 def read_level_batches(

@@ -9,7 +9,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
-from itertools import chain
 from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -23,7 +22,7 @@ from hybridp.public.trust import Trusts, label_column
 from hybridp.release.receipt import Asked, Receipt, plain
 
 __all__ = ["ASKED_BEFORE", "FLOOR", "answered_after", "kept", "looked", "must_have_paid", "on_reports"]
-__all__ += ["paid_rows", "paying", "spending", "undecided", "warned"]
+__all__ += ["paid_rows", "paying", "spending", "warned"]
 
 Guarantee = PureDP | ApproxDP
 T = TypeVar("T")
@@ -222,15 +221,6 @@ def looked(
             raise
         with spending(ledger, failed, trial=trial, path=path):
             raise
-
-
-def undecided(promise: Guarantee, ways: Sequence[list[Charge]], purpose: str) -> list[Charge]:
-    """The charges before it is known which of these ways is taken: for trusted people, the promise that covers each."""
-    sums = [[charge for charge in way if charge.people == "trusted"] for way in ways]
-    delta = max(charge.budget.delta for charge in chain(*sums))
-    budget = replace(promise, delta=delta) if isinstance(promise, ApproxDP) and delta else PureDP(promise.epsilon)
-    text = f"{sums[0][0].mechanism}, and on its spread where the estimator is anchored"
-    return [Charge("trusted", budget, text, purpose), *(one for one in ways[0] if one.people != "trusted")]
 
 
 @contextmanager

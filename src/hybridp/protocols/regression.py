@@ -27,11 +27,9 @@ from hybridp.curator.vector import VectorColumns
 from hybridp.device.regression import answer_question
 from hybridp.errors import InvalidInput, UnusablePublicRows, must
 from hybridp.ledger import Charge, Ledger, together
-from hybridp.protocols.mean_receipt import drawn, noise_level
 from hybridp.protocols.paying import kept, on_reports, paid_rows
 from hybridp.public.budgets import ApproxDP, PureDP, promised, split_off
 from hybridp.public.errorlaw import holm
-from hybridp.public.lattice import NOTHING, column_sums
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.personal import LOCAL_MOST
 from hybridp.public.regression import (
@@ -47,6 +45,7 @@ from hybridp.public.regression import (
     scale_noise,
     scale_share,
 )
+from hybridp.public.sums import NOTHING, column_sums
 from hybridp.public.trust import drawn_trust
 from hybridp.public.vector import VectorBounds, VectorNoiseName, VectorReportSums
 from hybridp.randomness import Randomness, secure
@@ -63,6 +62,7 @@ from hybridp.release.receipt import (
     values_rule,
 )
 from hybridp.release.release import Release
+from hybridp.tasks.protections import drawn, noise_level
 
 __all__ = ["FORMS", "FormName", "RegressionStudy", "publish_regression", "release_people", "release_regression"]
 __all__ += ["enough_people", "rows_rule", "trusted_rounds"]

@@ -21,14 +21,15 @@ from hybridp.curator.sources import Rows, open_rows
 from hybridp.device.mean import randomise_own, reach_reports
 from hybridp.device.shares import simulated_reports
 from hybridp.device.ticks import simulated_ticks
-from hybridp.protocols.mixed import Batches, LevelBatches
+from hybridp.errors import cannot_exclude
 from hybridp.public.groups import Grouping
-from hybridp.public.lattice import NOTHING, column_sums
 from hybridp.public.messages import ReportsByEpsilon
 from hybridp.public.rounds import Answer, Between, Epsilons, Numbers, Options, Round, Ticks, Vectors, Weighted, Windows
+from hybridp.public.sums import NOTHING, column_sums
 from hybridp.public.trust import drawn_trust, label_column
 from hybridp.public.vector import VectorReportSums
 from hybridp.randomness import Randomness
+from hybridp.tasks.protections import Batches, LevelBatches
 
 __all__ = ["TablePeople"]
 
@@ -114,7 +115,7 @@ class TablePeople:
         totals, invite, binned = self.pay(self.read(asked)), asked.invite, None
         self._kept = totals, invite
         if asked.excluding and asked.heard and totals.local.people:
-            raise summing.cannot_exclude()
+            raise cannot_exclude()
         local = totals.local if self.tally is None else self.tally.summary()
         if self.raw and asked.bins and asked.heard and not self.phases:
             local, binned = counting.simulate_reports(self.rows, self.columns, invite, rng=self.rng)

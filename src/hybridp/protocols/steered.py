@@ -20,8 +20,6 @@ from hybridp.curator.sources import TableLike, open_rows
 from hybridp.device.files import write_number_reports
 from hybridp.errors import InvalidInput, NotShown, must
 from hybridp.ledger import Charge, Ledger
-from hybridp.protocols.distribution import DistributionStudy, publish
-from hybridp.protocols.heard import Heard
 from hybridp.protocols.paying import ASKED_BEFORE, kept, must_have_paid, spending
 from hybridp.public import envelope
 from hybridp.public.budgets import ApproxDP, PureDP, promised
@@ -34,6 +32,8 @@ from hybridp.randomness import Randomness, secure
 from hybridp.release.distribution import Counted
 from hybridp.release.receipt import assuming, noted
 from hybridp.release.release import Release
+from hybridp.tasks.distribution import DistributionStudy, publish
+from hybridp.tasks.evidence import Heard
 
 __all__ = ["Draft", "Steering", "counted_of", "counted_parts", "read_invitation", "release_answers", "stated_promises"]
 __all__ += ["steering_document", "steering_of", "write_answers"]

@@ -25,9 +25,6 @@ from hybridp.blend.means import blend_window
 from hybridp.curator import mean as curating
 from hybridp.errors import must
 from hybridp.ledger import Charge
-from hybridp.protocols.distribution import DistributionStudy
-from hybridp.protocols.heard import Heard, hear
-from hybridp.protocols.mean import MeanStudy, publish_mean
 from hybridp.protocols.steered import counted_of, counted_parts, read_promises, stated_promises
 from hybridp.public import envelope
 from hybridp.public.budgets import PureDP, split_off
@@ -47,6 +44,9 @@ from hybridp.release.receipt import (
     public_choice,
 )
 from hybridp.release.release import Release
+from hybridp.tasks.distribution import DistributionStudy
+from hybridp.tasks.evidence import Heard, hear
+from hybridp.tasks.mean import MeanStudy, publish_mean
 
 __all__ = ["MEAN_INVITATION", "MeanSteering", "Source", "check_steered", "publish_steered", "steering_of"]
 __all__ += ["steering_said", "trusted_say", "whole_charge"]

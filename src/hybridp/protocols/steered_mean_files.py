@@ -14,7 +14,6 @@ from hybridp.curator.sources import TableLike, open_rows
 from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Charge, Ledger
 from hybridp.protocols import asked
-from hybridp.protocols.mean import MeanStudy
 from hybridp.protocols.paying import ASKED_BEFORE, kept, must_have_paid, paid_rows, spending
 from hybridp.protocols.steered import Draft
 from hybridp.protocols.steered_mean import (
@@ -34,6 +33,7 @@ from hybridp.public.trust import LABEL, TrustRule, Trusts, drawn_trust, label_co
 from hybridp.randomness import Randomness, secure
 from hybridp.release.receipt import assuming, noted, values_rule
 from hybridp.release.release import Release
+from hybridp.tasks.mean import MeanStudy
 
 __all__ = ["invitation_to", "read_invitation", "release_answers", "release_steered", "steered_way"]
 

@@ -269,3 +269,35 @@ def doubts(budget: PureDP | ApproxDP, people: int) -> tuple[str, ...]:
             "at random, raw, would keep it"
         )
     return tuple(found)
+
+
+# --- what a ledger is asked for ---------------------------------------------------------------------------------------
+
+SEALED = ", for one estimate published alone"
+"""Ends the mechanism of reports whose people are promised an amplification: they are released once."""
+SHARES = "(share of own epsilon)"
+"""Ends the name of an account that counts in shares of everybody's own epsilon: 1 stands for all of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What one use of a group's data costs.
+
+    `digest` stands for a set of local reports, whatever their order: the very same ones are charged once, however often
+    they are used, because using them again is post-processing. `collection` is a name for such a set: one name, one
+    digest. A set that has grown is another set, and is charged again: whether the reports that came are by new people
+    or by the same ones cannot be seen. `beside` is the digest of a set that other people sent: where that one is paid
+    for at this price, a set beside it takes nothing more, since everybody still sent one report; there is one such set
+    for each `collection`, which then names a phase of the study, and any other is charged. `noise` (mechanism, noise
+    multiplier, and the sensitivity in steps of the lattice that it was drawn on) is kept so that the whole history can
+    be composed more tightly than by adding up.
+    """
+
+    people: str
+    budget: PureDP | ApproxDP
+    mechanism: str
+    purpose: str
+    collection: str | None = None
+    noise: tuple[str, float] | tuple[str, float, int] | None = None
+    digest: str | None = None
+    beside: str | None = None

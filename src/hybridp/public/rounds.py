@@ -21,8 +21,8 @@ from hybridp.public.messages import Invite
 from hybridp.public.shares import CountNoise, ShareInvite, TickInvite
 from hybridp.public.vector import VectorInvite
 
-__all__ = ["Answer", "Between", "Conversation", "Crowd", "Epsilons", "Numbers", "Options", "People", "Round", "Ticks"]
-__all__ += ["Vectors", "Weighted", "Windows", "drive"]
+__all__ = ["Answer", "Between", "Chance", "Conversation", "Crowd", "Epsilons", "Numbers", "Options", "People"]
+__all__ += ["Round", "Ticks", "Vectors", "Weighted", "Windows", "drive"]
 
 AddedNoise = DiscreteLaplace | DiscreteGaussian
 
@@ -129,6 +129,15 @@ class Weighted:
 
 
 Round = Numbers | Vectors | Options | Ticks | Between | Windows | Epsilons | Weighted
+
+
+class Chance(Protocol):
+    """Where noise came from, as a release says it."""
+
+    @property
+    def label(self) -> str: ...
+    @property
+    def simulated(self) -> bool: ...
 
 
 @dataclass(frozen=True)

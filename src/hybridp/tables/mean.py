@@ -18,7 +18,7 @@ from hybridp.tables.labels import check_trust, local_rows, unlabelled
 from hybridp.tables.marginals import check_feature
 from hybridp.tables.source import Rows
 
-__all__ = ["CHUNK", "MeanQuery", "MeanTotals", "cannot_exclude", "check_mechanism", "local_levels", "mean_totals"]
+__all__ = ["CHUNK", "MeanQuery", "MeanTotals", "check_mechanism", "local_levels", "mean_totals"]
 __all__ += ["named_mechanism", "trusted_levels"]
 
 CHUNK = 2**18
@@ -182,7 +182,7 @@ def local_levels(rows: Rows, query: MeanQuery, chunk: int = CHUNK) -> Iterator[N
     return _levels(rows, query, "local", chunk)
 
 
-def check_mechanism(rows: Rows, trust: str, mechanism_column: str, real: str) -> bool | None:
+def check_mechanism(rows: Rows, trust: str, mechanism_column: str, real: str, simulated: str) -> bool | None:
     """Refuse reports that say they were made by another mechanism; True when some say that they were simulated.
 
     None for a table without that column, which says nothing (see `named_mechanism`).
@@ -192,7 +192,7 @@ def check_mechanism(rows: Rows, trust: str, mechanism_column: str, real: str) ->
     rows.need("trust", trust)
     if mechanism_column not in rows.columns:
         return None
-    (found,) = answers(rows, queries.mechanisms(trust, mechanism_column, real, f"{real} SIMULATED"))
+    (found,) = answers(rows, queries.mechanisms(trust, mechanism_column, real, simulated))
     if (found["real"] or 0) + (found["simulated"] or 0) != found["local"]:
         raise OtherMechanism(f"Column `{mechanism_column}` must name the mechanism {real} in every local row.")
     return bool(found["simulated"])
@@ -249,14 +249,6 @@ def check_columns(rows: Rows, query: MeanQuery) -> None:
     if query.feature is None and not alone:
         rows.need_missing(query.value, query.missing)
     check_trust(rows, query.trust)
-
-
-def cannot_exclude() -> UnusablePublicRows:
-    """Who is local, and sends nothing, tells that there is nothing; a report cannot say so yet."""
-    return UnusablePublicRows(
-        "`missing` must be a value where people are local, whose reports cannot say that there is none: state one (or "
-        "middle), or hear trusted people alone with the estimator tcm-only. Got exclude."
-    )
 
 
 def ends(*numbers: float | None) -> tuple[float, ...]:

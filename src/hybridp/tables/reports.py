@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.errors import InvalidInput, UnusablePublicRows, must
+from hybridp.errors import InvalidInput, UnusablePublicRows, cannot_exclude, must
 from hybridp.public.lattice import Lattice
 from hybridp.public.queries import Feature, Schema
 from hybridp.public.shuffling import MOST_LEVELS
@@ -25,7 +25,7 @@ from hybridp.tables.duck import DECIMAL, Duck, kind_of
 from hybridp.tables.engine import answers, attempt, drop, fresh, given, keep, quoted, stream, text, written
 from hybridp.tables.labels import check_trust, local_rows, unlabelled
 from hybridp.tables.marginals import check_declared, check_feature, check_schema
-from hybridp.tables.mean import CHUNK, cannot_exclude
+from hybridp.tables.mean import CHUNK
 from hybridp.tables.source import Rows
 from hybridp.tables.vector import VectorQuery, check_columns
 

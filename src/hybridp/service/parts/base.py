@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from hybridp.curator.sources import Entrusted
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Charge
-from hybridp.protocols.groups import ask_groups
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.groups import Grouping
 from hybridp.public.rounds import Crowd, drive
@@ -29,6 +28,7 @@ from hybridp.public.study import Number, People, Question
 from hybridp.randomness import Randomness
 from hybridp.release.release import Release
 from hybridp.service.people import Heard, StorePeople
+from hybridp.tasks.groups import ask_groups
 
 __all__ = [
     "BIT",

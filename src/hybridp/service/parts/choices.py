@@ -11,9 +11,6 @@ import numpy as np
 
 from hybridp.curator.sources import Entrusted
 from hybridp.protocols import asked as asking
-from hybridp.protocols.joint import JointStudy
-from hybridp.protocols.shares import ShareStudy
-from hybridp.protocols.ticks import TickStudy
 from hybridp.public.lattice import Bounds
 from hybridp.public.oracles import SubsetSelection
 from hybridp.public.shares import written_reports
@@ -23,6 +20,9 @@ from hybridp.release.answers import as_count
 from hybridp.release.release import Release
 from hybridp.service.parts.base import CODE, SLOT, Forecast, Heard, Ints, Part, rising
 from hybridp.service.parts.described import described
+from hybridp.tasks.joint import JointStudy
+from hybridp.tasks.shares import ShareStudy
+from hybridp.tasks.ticks import TickStudy
 
 __all__ = ["MOST_OPTIONS", "Shares", "choice_part", "pairs"]
 

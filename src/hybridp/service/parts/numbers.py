@@ -20,29 +20,30 @@ from hybridp.curator.sources import Answers, Entrusted
 from hybridp.errors import must
 from hybridp.ledger import Charge
 from hybridp.protocols import asked as asking
-from hybridp.protocols import personal as personal_protocol
-from hybridp.protocols.distribution import DistributionStudy, publish
-from hybridp.protocols.heard import Heard as Told
-from hybridp.protocols.heard import hear
-from hybridp.protocols.mean import MeanStudy
-from hybridp.protocols.number import NumberStudy, steered_number
-from hybridp.protocols.personal import PersonalStudy
 from hybridp.protocols.steered import Steering, steering_document, steering_of
 from hybridp.protocols.steered_mean import MeanSteering, Source, publish_steered, trusted_say, whole_charge
 from hybridp.protocols.steered_mean import steering_of as mean_steering_of
 from hybridp.public.budgets import PureDP
 from hybridp.public.distribution import answers as window_answers
 from hybridp.public.distribution import report_bins, window_bins
-from hybridp.public.lattice import NOTHING, Bounds, exact_sums
+from hybridp.public.lattice import Bounds
 from hybridp.public.messages import Invite, LocalSummary, ReportsByEpsilon
 from hybridp.public.personal import LOCAL_LEAST, LOCAL_MOST
 from hybridp.public.randomisers import LEVELS, DitheredBit, DitheredReports, Randomiser, best_randomiser
 from hybridp.public.shares import CountNoise, NoisyCounts
 from hybridp.public.study import Declaration, Number, People
+from hybridp.public.sums import NOTHING, exact_sums
 from hybridp.randomness import Randomness
 from hybridp.release.release import Release
 from hybridp.service.parts.base import BIT, NUMBER, Forecast, Heard, OutOfReach, Part, Pilot, check_number, double
 from hybridp.service.parts.described import DIGITS, FORM_NUMBER, Bit, described, longest_number
+from hybridp.tasks import personal as personal_protocol
+from hybridp.tasks.distribution import DistributionStudy, publish
+from hybridp.tasks.evidence import Heard as Told
+from hybridp.tasks.evidence import hear
+from hybridp.tasks.mean import MeanStudy
+from hybridp.tasks.number import NumberStudy, steered_number
+from hybridp.tasks.personal import PersonalStudy
 
 __all__ = ["number_part", "unit_reports"]
 

@@ -12,7 +12,6 @@ from hybridp.curator import synth as table_curator
 from hybridp.curator.sources import Entrusted
 from hybridp.ledger import Charge
 from hybridp.protocols import asked as asking
-from hybridp.protocols.shares import ShareStudy
 from hybridp.protocols.synth import SynthStudy
 from hybridp.protocols.synth_mixed import charge_for_reports, publish_mixed
 from hybridp.public.budgets import ApproxDP, PureDP
@@ -25,6 +24,7 @@ from hybridp.release.release import Release
 from hybridp.service.parts.base import Heard, Part
 from hybridp.service.parts.choices import MOST_OPTIONS, Shares
 from hybridp.service.problems import Refused
+from hybridp.tasks.shares import ShareStudy
 
 __all__ = ["MOST_QUESTIONS", "table_part"]
 

@@ -32,12 +32,11 @@ from hybridp.protocols.kmeans import KMeansStudy, cluster, publish_kmeans
 from hybridp.protocols.kmeans_files import ToldCells, map_for
 from hybridp.protocols.regression import RegressionStudy, trusted_rounds
 from hybridp.protocols.regression_files import Invitation, invitation_document, invitation_of, publish_answers
-from hybridp.protocols.vector import VectorStudy
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.kmeans_rounds import MapInvite
-from hybridp.public.lattice import NOTHING, column_sums
 from hybridp.public.randomisers import DitheredBit, DitheredReports
 from hybridp.public.study import Declaration, Points, Regression, Vector
+from hybridp.public.sums import NOTHING, column_sums
 from hybridp.public.vector import HALF, VectorInvite, VectorReportSums
 from hybridp.randomness import Randomness
 from hybridp.release.release import Release
@@ -63,6 +62,7 @@ from hybridp.service.parts.described import (
     some_coordinates,
 )
 from hybridp.service.problems import Refused
+from hybridp.tasks.vector import VectorStudy
 
 __all__ = [
     "drawable_line",

@@ -19,8 +19,6 @@ from dataclasses import replace
 from typing import Any
 
 from hybridp.blend.groups import Gap, mean_gaps, share_gaps
-from hybridp.protocols.mean import MeanStudy
-from hybridp.protocols.shares import ShareStudy
 from hybridp.public.errorlaw import holm
 from hybridp.public.groups import OTHER, Grouping
 from hybridp.public.rounds import Crowd, drive
@@ -28,6 +26,8 @@ from hybridp.release.answers import Difference, GroupAnswer, groups_release
 from hybridp.release.facts import Facts
 from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt
 from hybridp.release.release import Release
+from hybridp.tasks.mean import MeanStudy
+from hybridp.tasks.shares import ShareStudy
 
 __all__ = ["adjusted", "ask_groups", "listed_differences", "publish_groups", "small_rule"]
 

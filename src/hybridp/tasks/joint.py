@@ -1,4 +1,4 @@
-"""A mean or shares by a private category: value and category are one question (`hybridp.public.groups`).
+"""A mean or shares by a private category: value and category are one question (`hybridp.public.joint`).
 
 Everyone may know the categories, the bounds or options, the report, and the trusted group's noise. Each local person's
 device sends one report about category and value together; of trusted people the votes for every cell leave the curator,
@@ -13,21 +13,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from hybridp.blend.groups import CategoryBlend, JointBlend, blend_joint
+from hybridp.blend.joint import CategoryBlend, JointBlend, blend_joint
 from hybridp.blend.shares import to_simplex
 from hybridp.errors import InvalidInput, must
-from hybridp.ledger import Charge
-from hybridp.protocols.groups import adjusted, listed_differences, small_rule
-from hybridp.protocols.mean import MeanStudy
-from hybridp.protocols.mean_receipt import drawn, noise_level
-from hybridp.protocols.shares import ShareStudy, field_rule
-from hybridp.protocols.task import Task
+from hybridp.public.budgets import Charge
 from hybridp.public.groups import Grouping, Joint
 from hybridp.public.lattice import Bounds
 from hybridp.public.queries import Feature
-from hybridp.public.rounds import Conversation, Crowd, Options
+from hybridp.public.rounds import Chance, Conversation, Crowd, Options
 from hybridp.public.shares import CountNoise, NoisyCounts, ShareInvite, ShareReports
-from hybridp.randomness import Randomness
 from hybridp.release import receipt as receipts
 from hybridp.release.answers import GroupAnswer, groups_release
 from hybridp.release.receipt import (
@@ -35,6 +29,11 @@ from hybridp.release.receipt import (
     values_rule,
 )
 from hybridp.release.release import Release
+from hybridp.tasks.groups import adjusted, listed_differences, small_rule
+from hybridp.tasks.mean import MeanStudy
+from hybridp.tasks.protections import drawn, noise_level
+from hybridp.tasks.shares import ShareStudy, field_rule
+from hybridp.tasks.task import Task
 
 __all__ = ["JointStudy", "publish_joint"]
 
@@ -123,7 +122,7 @@ def publish_joint(
     rows: Callable[[Any], str] = lambda middle: values_rule(f"{middle:g}"),
     entries: tuple[int, ...] = (),
     simulated_local: bool = False,
-    rng: Randomness,
+    rng: Chance,
 ) -> Release:
     """Blend what both groups sent and state what was promised. Post-processing: no rows, no noise."""
     if local is not None and local.people == 0:
@@ -208,7 +207,7 @@ def _answer(
 
 def _receipt(
     study: JointStudy, trusted: NoisyCounts | None, local: ShareReports | None, rows: Callable[[Any], str],
-    entries: tuple[int, ...], simulated_local: bool, rng: Randomness,
+    entries: tuple[int, ...], simulated_local: bool, rng: Chance,
 ) -> Any:  # fmt: skip
     own, invite = study.study, study.invite
     protection = None

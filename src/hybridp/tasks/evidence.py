@@ -22,16 +22,16 @@ from hybridp.blend.distribution import (
     reports_seen,
 )
 from hybridp.blend.plausible import windows_around
-from hybridp.protocols.mean_receipt import noise_level
 from hybridp.public.budgets import ApproxDP, PureDP, split_off
 from hybridp.public.distribution import CELLS, BinnedReports, WindowReports
 from hybridp.public.lattice import Bounds
 from hybridp.public.rounds import Between, drive
 from hybridp.public.shares import CountNoise, NoisyCounts
 from hybridp.release.distribution import Counted
+from hybridp.tasks.protections import noise_level
 
 if TYPE_CHECKING:
-    from hybridp.protocols.distribution import DistributionStudy
+    from hybridp.tasks.distribution import DistributionStudy
 
 __all__ = ["Heard", "ask_counts", "hear", "noise_in_shares", "places_around"]
 

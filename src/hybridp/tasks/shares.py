@@ -16,16 +16,12 @@ import numpy as np
 
 from hybridp.blend.shares import SHARE_ESTIMATORS, ShareBlend, ShareEstimator, Told, blend_shares, to_simplex
 from hybridp.errors import must
-from hybridp.ledger import Charge
-from hybridp.protocols import mean_receipt as protections
-from hybridp.protocols.mean_receipt import MixedReports, drawn, noise_level
-from hybridp.protocols.task import Task
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.budgets import ApproxDP, Charge, PureDP
 from hybridp.public.groups import Grouping
 from hybridp.public.mean import SYNONYMS
 from hybridp.public.oracles import share_oracle
 from hybridp.public.queries import MISSING, Feature
-from hybridp.public.rounds import Answer, Conversation, Crowd, Options
+from hybridp.public.rounds import Answer, Chance, Conversation, Crowd, Options
 from hybridp.public.shares import (
     CountNoise,
     NoiseName,
@@ -36,7 +32,6 @@ from hybridp.public.shares import (
     mixed_oracle,
 )
 from hybridp.public.shuffling import Mixing
-from hybridp.randomness import Randomness
 from hybridp.release import receipt as receipts
 from hybridp.release.answers import GroupEstimate, Shuffled, several_release
 from hybridp.release.facts import clipped_share
@@ -44,6 +39,9 @@ from hybridp.release.receipt import (
     Protection,
 )
 from hybridp.release.release import Release
+from hybridp.tasks import protections
+from hybridp.tasks.protections import MixedReports, drawn, noise_level
+from hybridp.tasks.task import Task
 
 __all__ = ["ShareStudy", "bins", "choice", "field_rule", "publish_shares"]
 
@@ -201,7 +199,7 @@ def publish_shares(
     mixed: MixedReports[ShareReports] | None = None,
     entries: tuple[int, ...] = (),
     simulated_local: bool = False,
-    rng: Randomness,
+    rng: Chance,
 ) -> Release:
     """Blend what the groups sent and state what was promised. Post-processing: no rows, no noise.
 

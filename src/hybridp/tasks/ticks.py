@@ -1,7 +1,7 @@
 """Several of several options, from a collection of rows to a published release: shares of people by option.
 
-The steps are those of `hybridp.protocols.shares`. Every option is a yes or no of its own: of all trusted people, with
-noise for all options together, and of the local people whose device drew it (`hybridp.public.shares`).
+The steps are those of `hybridp.tasks.shares`. Every option is a yes or no of its own: of all trusted people, with
+noise for all options together, and of the local people whose device drew it (`hybridp.public.ticks`).
 """
 
 from __future__ import annotations
@@ -13,22 +13,20 @@ import numpy as np
 
 from hybridp.blend.shares import ShareBlend, ShareEstimator, blend_shares
 from hybridp.errors import InvalidInput, must
-from hybridp.ledger import Charge
-from hybridp.protocols.mean_receipt import noise_level
-from hybridp.protocols.task import Task
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.budgets import ApproxDP, Charge, PureDP
 from hybridp.public.errorlaw import holm
 from hybridp.public.mean import SYNONYMS
 from hybridp.public.queries import SEPARATOR, Feature
-from hybridp.public.rounds import Conversation, Crowd, Ticks
+from hybridp.public.rounds import Chance, Conversation, Crowd, Ticks
 from hybridp.public.shares import CountNoise, NoisyCounts, TickInvite, TickReports, tick_invite, tick_noise
-from hybridp.randomness import Randomness
 from hybridp.release import receipt as receipts
 from hybridp.release.answers import GroupEstimate, several_release
 from hybridp.release.receipt import (
     Protection,
 )
 from hybridp.release.release import Release
+from hybridp.tasks.protections import noise_level
+from hybridp.tasks.task import Task
 
 __all__ = ["TickStudy", "publish_ticks"]
 
@@ -98,7 +96,7 @@ def publish_ticks(
     trusted_people: int,
     entries: tuple[int, ...] = (),
     simulated_local: bool = False,
-    rng: Randomness,
+    rng: Chance,
 ) -> Release:
     """Blend option by option and state what was promised. Post-processing: no rows, no noise."""
     if trusted is None and local is None:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import replace
+from itertools import chain
+from typing import Any, Self
 
 from hybridp.errors import must
-from hybridp.protocols.mixed import read_batches
+from hybridp.public.budgets import ApproxDP, Charge, PureDP
 from hybridp.public.groups import Grouping
 from hybridp.public.rounds import Conversation, Crowd
 
-if TYPE_CHECKING:
-    from hybridp.curator.sources import TableLike
-    from hybridp.ledger import Charge
+__all__ = ["Task", "undecided"]
 
-__all__ = ["Task"]
+Guarantee = PureDP | ApproxDP
 
 
 class Task:
@@ -65,10 +65,18 @@ class Task:
         """Refuse a tally that cannot stand in for local people's rows."""
         must(False, "tally", "must be left out for this question", "one")
 
-    def batches(self, mixed: Sequence[TableLike], columns: Any, epsilon: str | None, *, assume: bool) -> Any:
-        """The reports that a mixer handed on."""
-        return read_batches(mixed, self.mixed_invite, columns, self.mixing, assume=assume)
+    def check_mixed(self) -> None:
+        """Refuse a mixer's batches where they cannot be heard."""
 
     def stated(self, by: Grouping | None) -> Any:
         """What a receipt says was asked."""
         return self if by is None else {"question": self, "by": by}
+
+
+def undecided(promise: Guarantee, ways: Sequence[list[Charge]], purpose: str) -> list[Charge]:
+    """The charges before it is known which of these ways is taken: for trusted people, the promise that covers each."""
+    sums = [[charge for charge in way if charge.people == "trusted"] for way in ways]
+    delta = max(charge.budget.delta for charge in chain(*sums))
+    budget = replace(promise, delta=delta) if isinstance(promise, ApproxDP) and delta else PureDP(promise.epsilon)
+    text = f"{sums[0][0].mechanism}, and on its spread where the estimator is anchored"
+    return [Charge("trusted", budget, text, purpose), *(one for one in ways[0] if one.people != "trusted")]

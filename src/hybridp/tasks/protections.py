@@ -11,7 +11,7 @@ from hybridp.blend.means import SealedBlend
 from hybridp.errors import must
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
-from hybridp.public.messages import LocalSummary, SlotReports, TrustedSummary
+from hybridp.public.messages import LocalSummary, ReportsByEpsilon, SlotReports, TrustedSummary
 from hybridp.public.personal import PersonalDP
 from hybridp.public.shares import ShareReports
 from hybridp.public.shuffling import LevelMixing, Mixing
@@ -20,7 +20,7 @@ from hybridp.release.answers import MixedBatch, MixedLevel, Shuffled, ShuffledLe
 from hybridp.release.receipt import COLLUDING, MIXED, Promise, Protection
 
 if TYPE_CHECKING:
-    from hybridp.protocols.mean import MeanStudy
+    from hybridp.tasks.mean import MeanStudy
 
 __all__ = ["AMPLIFIED", "SUM_AND_COUNT", "MixedReports", "check_excluding", "check_mixing", "local_protection"]
 __all__ += ["mixed_assumptions", "mixed_batches"]
@@ -102,6 +102,53 @@ class MixedReports(Generic[S]):
     def __post_init__(self) -> None:
         told = sum(self.batches)
         must(told == self.summary.people, "batches", f"must hold the {self.summary.people} reports", told)
+
+
+@dataclass(frozen=True, slots=True)
+class Batches(Generic[S]):
+    """The reports of all batches, a name for the set of them, and whether some say that they protect nobody.
+
+    `assumed` is the mechanism that some do not name, and that they are taken to be made by.
+    """
+
+    reports: MixedReports[S] | None = None
+    digest: str | None = None
+    simulated: bool = False
+    assumed: str | None = None
+
+    @property
+    def found(self) -> tuple[int, str | None]:
+        return 0 if self.reports is None else self.reports.summary.people, self.digest
+
+
+@dataclass(frozen=True, slots=True)
+class LevelBatches:
+    """Batches where everyone has their own epsilon: each one's reports by epsilon, and a name for the set of them.
+
+    Some may say that they protect nobody; `assumed` is the mechanism that some do not name.
+    """
+
+    parts: tuple[ReportsByEpsilon, ...] = ()
+    digest: str | None = None
+    simulated: bool = False
+    assumed: str | None = None
+
+    @property
+    def reports(self) -> ReportsByEpsilon:
+        return ReportsByEpsilon.pooled(self.parts)
+
+    @property
+    def found(self) -> tuple[int, str | None]:
+        return self.reports.count, self.digest
+
+    @property
+    def sizes(self) -> dict[float, tuple[int, ...]]:
+        """How many people of an epsilon each batch holds, where it holds any: among those alone they hide."""
+        found: dict[float, tuple[int, ...]] = {}
+        for part in self.parts:
+            for epsilon, people in zip(part.epsilons.tolist(), part.people.tolist(), strict=True):
+                found[epsilon] = (*found.get(epsilon, ()), people)
+        return dict(sorted(found.items()))
 
 
 def check_excluding(study: MeanStudy) -> None:

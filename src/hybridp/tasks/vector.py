@@ -12,38 +12,31 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from os import PathLike
 from typing import Any
 
 import numpy as np
 
 from hybridp.blend.mean import Rule, pooled_shares
 from hybridp.blend.means import VectorBlend, blend_vectors
-from hybridp.curator.sources import TableLike
-from hybridp.curator.vector import VectorColumns
-from hybridp.device.files import write_vector_reports
 from hybridp.errors import InvalidInput, must
-from hybridp.ledger import Charge
-from hybridp.protocols import mean_receipt as protections
-from hybridp.protocols.mean_receipt import MixedReports, drawn, noise_level
-from hybridp.protocols.paying import undecided
-from hybridp.protocols.task import Task
 from hybridp.public.anchoring import VECTOR_SPREAD_SHARE, Anchoring, vector_anchoring
-from hybridp.public.budgets import ApproxDP, PureDP, split_off
+from hybridp.public.budgets import ApproxDP, Charge, PureDP, split_off
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, discrete_laplace
-from hybridp.public.rounds import Conversation, Crowd, Vectors
+from hybridp.public.rounds import Chance, Conversation, Crowd, Vectors
 from hybridp.public.shuffling import Mixing
 from hybridp.public.vector import VectorBounds, VectorInvite, VectorNoiseName, VectorReportSums, VectorSum, vector_noise
 from hybridp.public.vector_randomisers import ScalarReports, VectorLocalName, vector_reports
-from hybridp.randomness import Randomness
 from hybridp.release import receipt as receipts
 from hybridp.release.answers import GroupEstimate, Shuffled, several_release
 from hybridp.release.receipt import (
     Protection,
 )
 from hybridp.release.release import Release
+from hybridp.tasks import protections
+from hybridp.tasks.protections import MixedReports, drawn, noise_level
+from hybridp.tasks.task import Task, undecided
 
-__all__ = ["VectorStudy", "publish_vector_mean", "write_reports"]
+__all__ = ["VectorStudy", "publish_vector_mean"]
 
 Guarantee = PureDP | ApproxDP
 
@@ -202,47 +195,6 @@ class VectorStudy(Task):
         return trusted if self.estimator == "tcm-only" else [*trusted, *reports]
 
 
-def write_reports(
-    path: TableLike,
-    invite: VectorInvite,
-    columns: VectorColumns,
-    out: str | PathLike[str],
-    *,
-    table: str | None = None,
-    overwrite: bool = False,
-    kept: tuple[str, ...] = (),
-    asked: tuple[str, str] | None = None,
-    mixed: bool = False,
-    rng: Randomness,
-) -> tuple[int, list[str]]:
-    """What devices do, for a file: local rows lose their values and get one report. A `mixed` batch is reports alone.
-
-    With `asked`, a column and its word, only local rows that hold the word report.
-
-    Gives the number of reports, and the columns that were left out: those that neither the release needs nor `kept`
-    names.
-    """
-    d = invite.bounds.dimensions
-    must(len(columns.values) == d, "columns", f"must be as many as the bounds ({d})", len(columns.values))
-    return write_vector_reports(
-        path,
-        invite,
-        out,
-        values=columns.values,
-        reports=columns.reports,
-        mechanism=columns.mechanism,
-        trust=columns.trust,
-        person=columns.person,
-        missing=columns.absent,
-        kept=kept,
-        table=table,
-        overwrite=overwrite,
-        asked=asked,
-        mixed=mixed,
-        rng=rng,
-    )
-
-
 def publish_vector_mean(
     study: VectorStudy,
     names: tuple[str, ...],
@@ -254,7 +206,7 @@ def publish_vector_mean(
     entries: tuple[int, ...] = (),
     simulated_local: bool = False,
     rows: str = "",
-    rng: Randomness,
+    rng: Chance,
 ) -> Release:
     """Blend what the groups sent and state what was promised. Post-processing: no rows, no noise.
 

@@ -12,17 +12,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hybridp.errors import must
-from hybridp.ledger import Charge
-from hybridp.protocols.distribution import DistributionStudy, publish
-from hybridp.protocols.heard import ask_counts
-from hybridp.protocols.mean import MeanStudy, publish_mean
-from hybridp.protocols.task import Task
-from hybridp.public.budgets import ApproxDP, PureDP, split
+from hybridp.public.budgets import ApproxDP, Charge, PureDP, split
 from hybridp.public.messages import Invite
 from hybridp.public.rounds import Conversation, Crowd, Numbers
 from hybridp.release.facts import Facts, times
 from hybridp.release.receipt import one_receipt
 from hybridp.release.release import Release
+from hybridp.tasks.distribution import DistributionStudy, publish
+from hybridp.tasks.evidence import ask_counts
+from hybridp.tasks.mean import MeanStudy, publish_mean
+from hybridp.tasks.task import Task
 
 __all__ = ["NumberStudy", "halves", "steered_number"]
 
@@ -70,6 +69,11 @@ class NumberStudy(Task):
     def _counted(self) -> DistributionStudy:
         assert self.distribution is not None
         return self.distribution
+
+    @property
+    def at(self) -> tuple[float, ...]:
+        """The quantiles around which people may be asked in phases."""
+        return self._counted.at
 
     def prepared(self, columns: Any) -> NumberStudy:
         columns.must_count("several statistics" if self.mean is not None else "a distribution")

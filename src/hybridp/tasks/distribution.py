@@ -23,21 +23,19 @@ from typing import Any, Literal
 from hybridp.blend.distribution import Known, Shape, blended
 from hybridp.blend.plausible import Plausible, groups_apart, normal_reach, plausible
 from hybridp.errors import InvalidInput, must
-from hybridp.ledger import Charge
-from hybridp.protocols.heard import Heard, ask_counts, noise_in_shares
-from hybridp.protocols.task import Task
-from hybridp.public.budgets import ApproxDP, PureDP, split_off
+from hybridp.public.budgets import ApproxDP, Charge, PureDP, split_off
 from hybridp.public.distribution import adds_little, bin_ends, rank_variances
 from hybridp.public.lattice import Bounds
 from hybridp.public.messages import Invite
 from hybridp.public.randomisers import DitheredBit, LocalName, dithered_bit, randomiser
-from hybridp.public.rounds import Conversation, Crowd, Numbers, Windows
+from hybridp.public.rounds import Chance, Conversation, Crowd, Numbers, Windows
 from hybridp.public.shares import LEAST_COUNTED, CountNoise, NoiseName, count_noise
-from hybridp.randomness import Randomness
 from hybridp.release import receipt as receipts
 from hybridp.release.distribution import Curve, Gap, Told, distribution_release
 from hybridp.release.receipt import Protection
 from hybridp.release.release import Release
+from hybridp.tasks.evidence import Heard, ask_counts, noise_in_shares
+from hybridp.tasks.task import Task
 
 __all__ = ["DistributionStudy", "publish", "statistics", "stretches"]
 
@@ -176,7 +174,6 @@ class DistributionStudy(Task):
         must(both, "phases", "must go with an estimator that hears both groups", self.estimator)
         some = all(0 < part < 1 for part in phases) and len(phases) < 10 and abs(sum(phases) - 1) < 1e-6
         must(some, "phases", "must be a few shares of the local people that add up to 1", tuple(phases))
-        must(bool(self.at), "at", "must be given where people are asked around quantiles", "nothing")
 
     def named(self, names: tuple[str, ...]) -> Invite:
         return replace(self.invite, question=names)
@@ -213,7 +210,7 @@ def publish(
     entries: tuple[int, ...],
     simulated_local: bool,
     rows: str,
-    rng: Randomness,
+    rng: Chance,
     assumes: tuple[str, ...] = (),
 ) -> Release:
     """Blend and state. Post-processing: no rows, no noise."""

@@ -11,7 +11,6 @@ combined by inverse variance.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -21,24 +20,21 @@ from numpy.typing import NDArray
 from hybridp.blend import means as blending
 from hybridp.blend.mean import Blend
 from hybridp.errors import InvalidInput, must
-from hybridp.ledger import SHARES, Charge
-from hybridp.protocols.mean_receipt import level_promises, mixed_assumptions, mixed_levels
-from hybridp.protocols.mixed import LevelBatches, read_level_batches
-from hybridp.protocols.task import Task
-from hybridp.public.budgets import PureDP
+from hybridp.public.budgets import SHARES, Charge, PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.public.mean import SYNONYMS
 from hybridp.public.messages import OWN_EPSILON, ReportsByEpsilon, WeightedSum, own_epsilon_text
 from hybridp.public.personal import PersonalDP, adpm_weights
-from hybridp.public.rounds import Conversation, Crowd, Epsilons, Weighted
+from hybridp.public.rounds import Chance, Conversation, Crowd, Epsilons, Weighted
 from hybridp.public.shuffling import LevelMixing
-from hybridp.randomness import Randomness
 from hybridp.release import receipt as receipts
 from hybridp.release.answers import GroupEstimate, ShuffledLevels, mean_release, personal_facts
 from hybridp.release.receipt import (
     Protection,
 )
 from hybridp.release.release import Release
+from hybridp.tasks.protections import LevelBatches, level_promises, mixed_assumptions, mixed_levels
+from hybridp.tasks.task import Task
 
 __all__ = [
     "ACCOUNTS",
@@ -106,10 +102,9 @@ class PersonalStudy(Task):
     def check_tally(self, tally: Any, names: tuple[str, ...]) -> None:
         """Any tally of reports by epsilon."""
 
-    def batches(self, mixed: Sequence[Any], columns: Any, epsilon: str | None, *, assume: bool) -> LevelBatches:
+    def check_mixed(self) -> None:
         rule = "must go with the least number of people of one epsilon in a batch (--batch)"
-        must(not mixed or self.mixing is not None, "mixed", rule, "none")
-        return read_level_batches(mixed, columns, str(epsilon), self.bounds, assume=assume)
+        must(self.mixing is not None, "mixed", rule, "none")
 
     def ask(self, crowd: Crowd) -> Conversation:
         epsilons, people, reports, mixed = yield Epsilons(self.bounds, self.share)
@@ -174,7 +169,7 @@ def publish_personal_mean(
     *,
     entries: tuple[int, ...],
     simulated_local: bool,
-    rng: Randomness,
+    rng: Chance,
     mixed: LevelBatches | None = None,
     rows: str = "",
 ) -> Release:

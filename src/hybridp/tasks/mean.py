@@ -15,28 +15,25 @@ from typing import Any, Literal
 
 from hybridp.blend.mean import Blend, Rule, blend, pooled, pooled_shares
 from hybridp.blend.means import seal
-from hybridp.curator.mean import NoiseName, cannot_exclude, sum_noise
-from hybridp.errors import InvalidInput, must
-from hybridp.ledger import SEALED, Charge
-from hybridp.protocols import mean_receipt as protections
-from hybridp.protocols.mean_receipt import MixedReports, noise_level
-from hybridp.protocols.paying import undecided
-from hybridp.protocols.task import Task
+from hybridp.errors import InvalidInput, cannot_exclude, must
 from hybridp.public.anchoring import SPREAD_SHARE, Anchoring, mean_anchoring
-from hybridp.public.budgets import ApproxDP, PureDP, split_off
+from hybridp.public.budgets import SEALED, ApproxDP, Charge, PureDP, split_off
 from hybridp.public.errorlaw import NormalLaplace
 from hybridp.public.groups import Grouping
 from hybridp.public.lattice import Bounds
+from hybridp.public.mean import NoiseName, sum_noise
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, discrete_laplace
 from hybridp.public.messages import SQUARE_STEPS, Invite, LocalSummary, TrustedSummary
 from hybridp.public.randomisers import LocalName, randomiser
-from hybridp.public.rounds import Answer, Conversation, Crowd, Numbers
+from hybridp.public.rounds import Answer, Chance, Conversation, Crowd, Numbers
 from hybridp.public.shuffling import Mixing
-from hybridp.randomness import Randomness
 from hybridp.release import receipt as receipts
 from hybridp.release.answers import GroupEstimate, Shuffled, mean_release
 from hybridp.release.facts import clipped_share
 from hybridp.release.release import Release
+from hybridp.tasks import protections
+from hybridp.tasks.protections import MixedReports, noise_level
+from hybridp.tasks.task import Task, undecided
 
 __all__ = ["MeanStudy", "publish_mean"]
 
@@ -130,10 +127,9 @@ class MeanStudy(Task):
         alone = self.publish == "full" or tally.bins is None
         must(alone, "tally", "must be made with --sums-only where the estimate alone is published", "one with bins")
 
-    def batches(self, mixed: Sequence[Any], columns: Any, epsilon: str | None, *, assume: bool) -> Any:
-        if self.excluding and mixed:
+    def check_mixed(self) -> None:
+        if self.excluding:
             raise cannot_exclude()
-        return super().batches(mixed, columns, epsilon, assume=assume)
 
     def ask(self, crowd: Crowd) -> Conversation:
         name = self.rule.name
@@ -255,7 +251,7 @@ def publish_mean(
     entries: tuple[int, ...] = (),
     simulated_local: bool = False,
     rows: str = "",
-    rng: Randomness,
+    rng: Chance,
 ) -> Release:
     """Blend what the groups sent and state what was promised. Post-processing: no rows, no noise.
 
