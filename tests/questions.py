@@ -28,6 +28,7 @@ _FEATURES = [{"name": "way", "values": WAYS}, {"name": "town", "values": ["u", "
 TASKS: dict[str, dict[str, Any]] = {
     "mean": _PAY,
     "statistics": {**_PAY, "statistics": ["mean", "sd", "quantiles"], "at": [0.5]},
+    "steered": {**_PAY, "form": "steered"},
     "own epsilons": _PAY,
     "public groups": {**_PAY, "by": "town"},
     "private groups": {**_WAY, "by": "ill", "by_private": True, "categories": ["yes", "no"]},

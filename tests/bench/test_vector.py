@@ -37,8 +37,7 @@ def squared_errors(bounds: VectorBounds, promise: PureDP, reports: VectorReports
     found: dict[str, Any] = {name: [] for name in RULES}
     for _ in range(TRIALS):
         unit = size * draw.choice([-1.0, 1.0], (N, D))
-        steps = bounds.steps(np.array([[b.from_unit(v) for b, v in zip(bounds.bounds, row, strict=True)]
-                                       for row in unit]))  # fmt: skip
+        steps = bounds.steps([b.centre for b in bounds.bounds] + unit * [b.half for b in bounds.bounds])
         truth = unit.mean(axis=0)
         sent = reach_reports(steps[TRUSTED:], invite, rng=rng)
         local = VectorReportSums.of(len(sent), column_sums(sent), invite.reports)

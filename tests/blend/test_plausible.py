@@ -176,7 +176,7 @@ def test_a_tail_without_people_that_was_counted_at_many_places_keeps_its_coverag
     """
     rng, places, k, sd = np.random.default_rng(4), tuple(i / 16 for i in range(1, 16)), 2_000, 30.0
     true = np.minimum(np.arange(1, 17) / 8, 1.0) * k
-    held, control, trials = 0, 0, 150
+    held, control, trials = 0, 0, 80
     for _ in range(trials):
         noisy = np.diff([0.0, *true]) + rng.normal(0, sd, 16)
         shares = np.cumsum(noisy / k - (noisy.sum() / k - 1) / 16)[:-1]
@@ -184,8 +184,8 @@ def test_a_tail_without_people_that_was_counted_at_many_places_keeps_its_coverag
         low, _ = found.between(0.5, None, 1.96)
         held += low <= 0.0
         control += found._fit(found.limit(0.5, 1)[0], 1.0)[0] - found._least <= 1.96**2
-    assert held >= 132  # below that by chance once in 20,000 times, at 95 %
-    assert control < 132
+    assert held >= 68  # below that by chance once in 20,000 times, at 95 %
+    assert control < 68
 
 
 def _ends(found: Release, statistic: str, place: int = 0) -> tuple[float, float]:
@@ -209,12 +209,12 @@ def test_groups_that_are_alike_are_not_said_to_differ_and_others_are() -> None:
     """100 trusted people at epsilon .1, whose counts' noise has the tails of single Laplace draws."""
     law = stats.expon(scale=0.08)
     study = DistributionStudy(UNIT, PureDP(0.1), at=(0.5,), estimator="hybrid")
-    alarms, trials = 0, 40
+    alarms, trials = 0, 25
     for seed in range(trials):
         crowd = Crowd(law, 500 + seed)
         found = _published(study, hear(study, 100, crowd.reports(9_900, study), crowd.count(100)))
         alarms += _apart(found)["groups_disagree"]
-    assert alarms <= 9  # more than that by chance once in 50,000 times, at 5 %
+    assert alarms <= 7  # more than that by chance once in 50,000 times, at 5 %
     other, own = Crowd(stats.expon(scale=0.3), 1), Crowd(law, 1)
     study = DistributionStudy(UNIT, PureDP(1.0), at=(0.5,), estimator="hybrid")
     gap = _apart(_published(study, hear(study, 2_000, own.reports(20_000, study), other.count(2_000))))

@@ -56,7 +56,7 @@ def test_without_noise_the_interval_is_wilsons() -> None:
 @pytest.mark.parametrize("name", ["everyone", "hybrid"])
 @pytest.mark.parametrize(("p", "epsilon"), [([0.3, 0.7], 1.0), ([0.01, 0.09, 0.3, 0.6], 0.5)])
 def test_intervals_cover_and_the_test_keeps_its_level(p: list[float], epsilon: float, name: Any) -> None:
-    runs, truth = 300, np.array(p)
+    runs, truth = 120, np.array(p)
     inside = together = narrow = alarms = 0
     for seed in range(runs):
         found = blend_shares(*groups(p, epsilon, 200, 3000, seed), name)
@@ -87,7 +87,7 @@ def test_groups_that_differ_are_counted_by_their_people_and_the_interval_covers(
     p_t, p_l, local = np.array([0.75, 0.2, 0.05]), np.array([0.35, 0.35, 0.3]), 3000
     c = trusted / (trusted + local)
     truth, apart = c * p_t + (1 - c) * p_l, p_t - p_l
-    runs, held, gaps, alike = 300, 0, 0, 0
+    runs, held, gaps, alike = 120, 0, 0, 0
     for seed in range(runs):
         own, _ = groups(p_t.tolist(), 1.0, trusted, 1, seed)
         _, told = groups(p_l.tolist(), 1.0, 1, local, 10_000 + seed)

@@ -134,7 +134,7 @@ CELLS = [
     (3, "l1", 0.9, 2.0, 0.0, "sampling", 50, 600),
     (4, None, None, 1.0, 0.0, "per-coordinate", 0, 3000),
 ]
-RUNS = 200
+RUNS = 100
 
 
 @pytest.mark.parametrize(("d", "norm", "radius", "epsilon", "delta", "name", "k", "n_l"), CELLS)

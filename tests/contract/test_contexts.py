@@ -6,17 +6,16 @@ the last bit, what a clean process prints.
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
+
+from tests import warm
 
 PROGRAM = """
 from fractions import Fraction
 import numpy as np
 from hybridp import noise
 from hybridp.noise.exact import settle_below_exp, settle_geometric
-from hybridp.curator.synth import _Candidate
+from hybridp.curator.synth import Candidate
 from hybridp.ledger.rule import DELTA, EPSILON, units
 from hybridp.public import oracles as o, randomisers as r, vector_randomisers as v
 from hybridp.public.budgets import ApproxDP, PureDP
@@ -44,7 +43,7 @@ for seed in range(3):
 for prefix in (1 << 62, (1 << 62) + 1, 3):
     print([settle_geometric(prefix, 63, scale, seeded(1)) for scale in (Fraction(10**9), Fraction(1, 3))])
     print(settle_below_exp(prefix, 63, Fraction(1, 7), seeded(1)), settle_below_exp(0, 63, Fraction(70, 3), seeded(1)))
-    print(_Candidate(0, 5, prefix).interval(Fraction(2)))
+    print(Candidate(0, 5, prefix).interval(Fraction(2)))
 """
 
 SETTINGS = {
@@ -62,10 +61,7 @@ SETTINGS = {
 
 
 def printed(prelude: str) -> str:
-    command = [sys.executable, "-c", f"{prelude}\n{PROGRAM}"]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert found.returncode == 0, found.stderr[-2000:]
-    return found.stdout
+    return warm.run(f"{prelude}\n{PROGRAM}", check=True).stdout
 
 
 @pytest.fixture(scope="module")

@@ -208,7 +208,7 @@ def test_estimates_are_unbiased_with_the_stated_variance(make: Callable[..., Ora
 
 @pytest.mark.parametrize("make", MAKERS)
 def test_simulated_counts_have_the_law_of_counted_reports(make: Callable[..., Oracle]) -> None:
-    oracle, values, times = make(PureDP(1.0), 3), np.array([0, 0, 2]), 2500
+    oracle, values, times = make(PureDP(1.0), 3), np.array([0, 0, 2]), 1500
     assert counts_p(oracle, oracle, values, times) > TINY_P
     assert counts_p(oracle, make(PureDP(1.6), 3), values, times) < TINY_P
 

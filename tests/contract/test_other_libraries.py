@@ -76,7 +76,7 @@ SEEDS = "no seed repeats the noise"
 @pytest.mark.parametrize(
     ("draw", "expected"), [(fresh, [BITS]), (global_state, [SEEDS]), (on_a_lattice, [])], ids=lambda f: str(f)[:20]
 )
-@pytest.mark.parametrize(("epsilon", "sensitivity"), [(0.1, 1.0), (1.0, 3.0), (2.0, 0.01)])
+@pytest.mark.parametrize(("epsilon", "sensitivity"), [(1.0, 3.0)])
 def test_floats_and_seeds(draw: Any, expected: list[str], epsilon: float, sensitivity: float) -> None:
     case = Case(
         Floats(PureDP(epsilon), sensitivity, sensitivity / epsilon), laws.laplace, less_scale, "continuous", draw=draw

@@ -38,8 +38,8 @@ def totals(path: Path, columns: Columns = COLUMNS, *, local_raw: bool = False) -
 # --- the noise --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
-@pytest.mark.parametrize("delta", [0.0, 1e-9, 1e-5, 1e-2])
+@pytest.mark.parametrize("epsilon", [0.1, 5.0])
+@pytest.mark.parametrize("delta", [0.0, 1e-9, 1e-2])
 def test_the_noise_keeps_its_promise_by_another_accountant(epsilon: float, delta: float) -> None:
     promise = ApproxDP(epsilon, delta) if delta else PureDP(epsilon)
     for name in ("laplace", "best") + (("gaussian",) if delta else ()):

@@ -32,19 +32,6 @@ def test_a_source_that_makes_no_sense(location: str, engine: str, words: str) ->
     assert "hunter2" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("location", "shown"),
-    [
-        ("postgresql://ann:hunter2@db.example:5433/people?sslmode=require", "postgresql://db.example:5433/people"),
-        ("sc://h:15002/;token=hunter2;use_ssl=true", "sc://h:15002"),
-        ("postgresql://ann:hunter2@[bad/people", "postgresql://"),
-        ("folder/people.csv", "folder/people.csv"),
-    ],
-)
-def test_a_password_is_not_shown(location: str, shown: str) -> None:
-    assert Source(location).shown == shown
-
-
 def test_a_database_that_does_not_answer(closed_port: int) -> None:
     pytest.importorskip("psycopg")
     url = f"postgresql://ann:hunter2@127.0.0.1:{closed_port}/people"
@@ -52,17 +39,6 @@ def test_a_database_that_does_not_answer(closed_port: int) -> None:
         open_rows(url, table="people")
     assert "hunter2" not in str(caught.value)
     assert caught.value.__context__ is None
-
-
-def test_tables_of_postgresql(server: str) -> None:
-    with pytest.raises(InvalidInput, match=r"`table` must be one table of .* that this user may read. Got nowhere."):
-        open_rows(server, table="nowhere")
-    fill_postgres(server, "first of two", PEOPLE)
-    fill_postgres(server, "second of two", PEOPLE)
-    with pytest.raises(InvalidInput, match="`table` must be given when"):
-        open_rows(server)
-    with open_rows(server, table="public.first of two") as rows:
-        assert mean_totals(rows, QUERY).trusted_people == 2
 
 
 def test_types_that_only_postgresql_has(server: str) -> None:

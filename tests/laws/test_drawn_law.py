@@ -232,7 +232,6 @@ def test_more_questions_than_the_promise_can_carry_are_refused_with_what_it_coul
 
 CARRIED = {
     "mean": ({}, 0.001, 0.001),
-    "quantiles": ({"statistics": ["quantiles"], "at": [0.5]}, 0.002, 0.001),
     "sum and quantiles": ({"statistics": ["sum", "quantiles"], "at": [0.5]}, 0.004, 0.001),
     "points": ({"kind": "points", "missing": "middle", "lower": [0.0], "upper": [9.0], "clusters": 2}, 0.02, 0.02),
 }

@@ -22,7 +22,7 @@ from hybridp.randomness import Randomness
 from hybridp.release.receipt import CURATOR, VIEWER
 from hybridp.release.release import Release
 
-FIRST = ("records", "regression")  # whose trusted people answer, and pay, before local people are asked
+FIRST = ("steered", "records", "regression")  # whose trusted people answer, and pay, before local people are asked
 INVITED = (*FIRST, "points")
 
 
@@ -42,8 +42,11 @@ class Collected:
         """A map of points is of public numbers, and no row is read for it."""
         if self.task in INVITED:
             (self.folder / "invite.json").unlink(missing_ok=True)
-            data = None if self.task == "points" else self.folder / rows
-            self.study.invite(self.folder / "invite.json", data, ledger=ledger, rng=rng)
+            out, data = self.folder / "invite.json", None if self.task == "points" else self.folder / rows
+            if self.task == "steered":  # whose trusted people's answer is published as well
+                self.study.release(data, invite_out=out, ledger=ledger, rng=rng)
+            else:
+                self.study.invite(out, data, ledger=ledger, rng=rng)
 
     def send(self, name: str, rng: Randomness | None = None) -> None:
         self.study.randomise(self.folder / "people.csv", self.folder / name, rng=rng, **self.invited)
@@ -83,6 +86,7 @@ def truth(task: str) -> dict[str, float]:
     slope = np.polyfit(people.a, people.b, 1)
     return {
         "mean": {"": people.pay.mean()},
+        "steered": {"": people.pay.mean()},
         "own epsilons": {"": people.pay.mean()},
         "statistics": {"": people.pay.mean(), "0.5": people.pay.median()},
         "public groups": dict(people.groupby("town").pay.mean()),
@@ -197,6 +201,8 @@ def test_raw_values_of_local_people_are_for_a_trial_that_no_real_ledger_pays_for
 
 def test_where_everybody_is_alike_one_group_answers_alone(asked: Collected) -> None:
     """No report is needed of people who all trust, and no raw value is summed of people who are all local."""
+    if asked.task == "steered":  # trusted people steer local ones: both are asked
+        return
     public = {"public": ["own", "town"], **({"column": "id"} if asked.task == "records" else {})}
     trusted, local = (declare(asked.task, trust={"everyone": group}, people=public) for group in ("trusted", "local"))
     found = trusted.release(asked.folder / "people.csv")

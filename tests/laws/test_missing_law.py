@@ -276,7 +276,7 @@ def test_shares_are_of_those_who_have_an_option(share: float) -> None:
         return (low <= truth) & (truth <= high)
 
     draw = np.random.default_rng(5)
-    hit = np.mean([once(draw, seed) for seed in range(300)], axis=0)
+    hit = np.mean([once(draw, seed) for seed in range(150)], axis=0)
     assert (hit >= 0.92).all(), hit
     assert study.count_noise.size == 4  # those who are left out are counted with the same noise as anybody
 
@@ -299,7 +299,7 @@ def test_the_interval_covers_the_share_of_those_who_are_left_out(options: int, p
         return bool(low <= counts[-1] / people <= high)
 
     # Everybody is here, so that noise is all of the error; it is wider than the rounding to whole people.
-    assert 0.88 <= np.mean([once(seed) for seed in range(150)]) <= 0.995
+    assert 0.88 <= np.mean([once(seed) for seed in range(100)]) <= 0.995
 
 
 @pytest.mark.parametrize("asked", ["mean", "shares"])

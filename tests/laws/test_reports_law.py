@@ -93,7 +93,7 @@ def test_gaussian_reports_keep_their_promise(tmp_path: Path) -> None:
     tape = Recording(2)
     sent = randomised(tmp_path, tape, "--epsilon", 1, "--delta", 1e-6, "--local", "gaussian")
     low, high = 1.0, 10.0  # the multiplier that the promise needs, by the independent law
-    for _ in range(60):
+    for _ in range(24):
         middle = (low + high) / 2
         low, high = (low, middle) if laws.gaussian(1.0, middle).delta(1.0) <= 1e-6 else (middle, high)
     drawn, end = tape.read_from(0, gaussians(high * LEVELS), len(VALUES))

@@ -65,10 +65,6 @@ def made_to_add_up(counts: list[int], drawn: Any) -> Any:
     return (noisy - (noisy.sum() - N) / len(counts)) / N
 
 
-def counts_of(question: dict[str, Any], options: list[str]) -> list[int]:
-    return [sum(person[question["name"]] == option for person in PEOPLE) for option in options]
-
-
 def stated(found: dict[str, Any], group: str) -> float:
     (promise,) = [p for p in found["receipt"]["promises"] if (p["group"], p["against"][:7]) == (group, "whoever")]
     return float(promise["epsilon"])

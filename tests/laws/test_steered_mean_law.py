@@ -225,21 +225,6 @@ def test_where_no_window_can_pay_all_of_epsilon_goes_into_a_plain_mean(tmp_path:
     assert "window" not in tapes[1][1]
 
 
-def test_a_trial_in_any_phase_is_one_to_the_end(tmp_path: Path) -> None:
-    raw = write(tmp_path / "raw.csv", local(*NEAR))
-    for name, seeds in (("pilot", (("--seed", 1), ())), ("answers", ((), ("--seed", 1))), ("none", ((), ()))):
-        folder = tmp_path / name
-        folder.mkdir()
-        steer(folder, NEAR, *seeds[0])
-        sent = folder / "sent.csv"
-        command("randomise", "mean", raw, "--trust", "trust", "--missing", 0, "--invite",
-                folder / "invite.json", "--epsilon", 9,
-                "--out", sent,
-                *seeds[1])  # fmt: skip
-        found = command("release", "mean", sent, "--invite", folder / "invite.json")
-        assert found["simulated"] == (name != "none")
-
-
 STUDY = """
 schema = 1
 promise = {{ epsilon = 1.0, trusted_epsilon = {epsilon} }}

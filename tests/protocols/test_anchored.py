@@ -94,11 +94,11 @@ def test_no_reports_whatever_move_it_beyond_what_it_says(sent: float, spread: fl
 
 def test_its_interval_covers_where_nobody_lies() -> None:
     inside = 0
-    for seed in range(400):
+    for seed in range(150):
         trusted, local, truth = collection(1000 + seed, 0.0)
         found = blend(trusted, local, Rule("anchored"))
         inside += abs(found.estimate - truth) <= found.half_width(0.9)
-    assert 0.9 - 4 * math.sqrt(0.09 / 400) < inside / 400 <= 1.0  # cautious: the spread's upper limit widens it
+    assert 0.9 - 4 * math.sqrt(0.09 / 150) < inside / 150 <= 1.0  # cautious: the spread's upper limit widens it
 
 
 def test_a_stated_standard_deviation_needs_no_squares() -> None:

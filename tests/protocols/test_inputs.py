@@ -92,8 +92,13 @@ def said(release: Any) -> dict[str, Any]:
     return document
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "csv"])
-@pytest.mark.parametrize("task", ["mean", "own epsilons", "choice", "vector", "records", "points", "regression"])
+@pytest.mark.parametrize(
+    ("task", "kind"),
+    [
+        *((task, kind) for task in ("mean", "choice", "records") for kind in KINDS[1:]),
+        *((task, kind) for task in ("own epsilons", "vector", "points", "regression") for kind in KINDS[4::7]),
+    ],
+)
 def test_every_form_is_the_release_of_the_file(forms: dict[str, Callable[[], Any]], task: str, kind: str) -> None:
     release = trial(task, forms[kind]())
     assert said(release) == of_csv(task, str(forms["csv"]()))

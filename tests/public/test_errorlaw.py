@@ -33,8 +33,8 @@ def log_tail_by_quadrature(x: float, s: float, b: float) -> float:
         return float(mp.log(mp.quad(integrand, [-60, *inside, 60])))
 
 
-@pytest.mark.parametrize("r", [1e-3, 0.1, 1.0, 3.0, 30.0, 1e3])
-@pytest.mark.parametrize("depth", [0.0, 0.3, 2.0, 9.0])
+@pytest.mark.parametrize("r", [1e-3, 0.1, 3.0, 1e3])
+@pytest.mark.parametrize("depth", [0.0, 2.0, 9.0])
 def test_tail_equals_the_convolution_integral(r: float, depth: float) -> None:
     b = 0.7
     law = NormalLaplace(s=r * b, b=b)

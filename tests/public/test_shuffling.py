@@ -21,10 +21,6 @@ Floats = NDArray[np.float64]
 Law = dict[tuple[int, ...], Fraction]
 
 
-def bernoulli(p: Fraction) -> dict[int, Fraction]:
-    return {0: 1 - p, 1: p}
-
-
 def stick(p: Law, q: Law, grown: Fraction) -> float:
     """The hockey-stick divergence, from its definition."""
     return float(sum(max(Fraction(0), p[o] - grown * q.get(o, Fraction(0))) for o in p))
@@ -142,8 +138,8 @@ def alike_delta(n: int, k: int, e0: float, epsilon: float, *, third: bool) -> fl
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 1e-4), (1.0, 1e-6), (4.0, 1e-6)])
-@pytest.mark.parametrize("k", [3, 5, 40])
-@pytest.mark.parametrize("n", [20, 50, 100])
+@pytest.mark.parametrize("k", [3, 40])
+@pytest.mark.parametrize("n", [20, 100])
 def test_a_planned_batch_keeps_its_delta(n: int, k: int, epsilon: float, delta: float) -> None:
     """A stated promise, back from what the devices are told to draw: the exact delta where all others are alike."""
     mixing = share_mixing(ApproxDP(epsilon, delta), k, n)

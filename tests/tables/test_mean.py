@@ -112,7 +112,7 @@ GOOD = [(1, "trusted", None), (None, "local", 3)]
 )
 def test_a_record_that_breaks_a_rule_is_refused(tmp_path: Path, record: tuple[Any, ...], sentence: str) -> None:
     totals(save(tmp_path, GOOD), **RANGE)
-    for records in itertools.permutations([*GOOD, record]):
+    for records in ([*GOOD, record], [record, *GOOD]):
         with pytest.raises(UnusableRows) as caught:
             totals(save(tmp_path, [*records]), **RANGE)
         assert str(caught.value).startswith(sentence)
@@ -181,7 +181,7 @@ def test_of_several_records_of_a_trusted_person_one_counts(tmp_path: Path) -> No
         found = {
             totals(save(tmp_path, rows, PEOPLE), person="person", levels=10, **by)
             for mine in itertools.permutations(own)
-            for rows in ([*mine, *other], [*other, *mine], [*mine, *other, (1, "trusted", None, "d", "2")][:-1])
+            for rows in ([*mine, *other], [*other, *mine])
         }
         assert len(found) == 1
         (one,) = found
@@ -215,7 +215,7 @@ def test_text_keys_that_are_numbers_are_compared_as_numbers(tmp_path: Path) -> N
 RECORD = st.tuples(st.integers(-3, 7), st.integers(0, 3), st.integers(0, 10**6))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     st.lists(RECORD, min_size=1, max_size=12, unique_by=lambda record: record[2]),
     st.lists(st.tuples(st.integers(-3, 7), st.integers(0, 10**6)), max_size=6, unique_by=lambda record: record[1]),
@@ -250,10 +250,10 @@ def test_nobody_moves_the_record_of_another(
 
 def test_people_spill_within_the_memory_limit(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
-    made = "i % 1000000 AS person, hash(i) AS key, 7.0 AS value, 'trusted' AS trust, repeat('x', 40) || i AS id"
-    duckdb.sql(f"SELECT {made} FROM range(2000000) t(i)").write_parquet(str(path))
-    with open_rows(path, threads=1, memory_limit="100MB") as rows:
+    made = "i % 500000 AS person, hash(i) AS key, 7.0 AS value, 'trusted' AS trust, repeat('x', 40) || i AS id"
+    duckdb.sql(f"SELECT {made} FROM range(1000000) t(i)").write_parquet(str(path))
+    with open_rows(path, threads=1, memory_limit="60MB") as rows:
         query = MeanQuery(
             value="value", trust="trust", person="person", record_id="id", lower=0, upper=7, levels=1, missing="middle"
         )
-        assert mean_totals(rows, query) == MeanTotals(1_000_000, 1_000_000, 0, 0.0, 0.0)
+        assert mean_totals(rows, query) == MeanTotals(500_000, 500_000, 0, 0.0, 0.0)
