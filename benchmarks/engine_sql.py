@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.engine_rows import SCHEMA
+from hybridp.curator.marginals import Codes, table_counts
 from hybridp.tables import HeavyQuery, MeanQuery, Rows, discovery_counts, mean_totals, sample_records
-from hybridp.tables.marginals import table_counts
+from hybridp.tables.marginals import codes
 
 __all__ = ["AGGREGATIONS", "WAYS", "runner"]
 
@@ -159,7 +160,7 @@ def _our_counts(**order: str) -> Callable[[Rows], Answer]:
 
 
 def _our_marginal(rows: Rows) -> Answer:
-    return _digest(table_counts(rows, SCHEMA, [(0, 1, 2)])[0].reshape(-1).tolist())
+    return _digest(table_counts(Codes(SCHEMA, codes(rows, SCHEMA)), (0, 1, 2)).reshape(-1).tolist())
 
 
 Sql = Callable[[str, str], str]

@@ -1,4 +1,4 @@
-"""Counts over categorical columns: each column becomes codes by the public schema, each table is one grouped count.
+"""Categorical columns, and numbers cut into bins, as codes by the public schema.
 
 The codes are a function of one row and the schema, never of the other rows, and every field has one: a number outside
 the edges is in the nearest bin, and whatever else the schema does not list, or is missing, counts as the value that the
@@ -8,22 +8,19 @@ refusal would be an answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import reduce
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.errors import UnusablePublicRows, must
+from hybridp.errors import UnusablePublicRows
 from hybridp.public.queries import SEPARATOR, Feature, Schema
 from hybridp.tables.engine import answers, arrays, stream
 from hybridp.tables.source import CHOICES, TABLES, VIEW, Rows, unstated
 
 __all__ = ["check_declared", "check_feature", "check_schema", "codes", "domain", "feature_code", "local_reports"]
-__all__ += ["table_counts"]
-
-_CODED = "coded"
 
 
 def codes(rows: Rows, schema: Schema, *, trust: str | None = None, label: str = "trusted") -> NDArray[np.uint16]:
@@ -69,58 +66,6 @@ def domain(rows: Rows, name: str, most: int) -> list[str | None]:
     return [row["v"] for row in answers(rows, query)]
 
 
-def table_counts(rows: Rows, schema: Schema, tuples: Sequence[tuple[int, ...]]) -> list[NDArray[np.int64]]:
-    """The exact k-way table over each tuple of features: one query, in which every tuple is one grouping set.
-
-    The file is read once. Listed values are counted as they are and become codes afterwards, which is a few thousand
-    cells in place of every row. For many tables over rows that fit in memory, counting on `codes` is faster.
-    """
-    from sqlglot import exp
-
-    from hybridp.tables.sql import cast, column, named, whole
-
-    check_schema(rows, schema)
-    must(bool(tuples), "tuples", "must be at least one", 0)
-    wanted = list(dict.fromkeys(tuple(sorted(t)) for t in tuples))
-    used = sorted({f for t in wanted for f in t})
-    for t in tuples:
-        must(len(set(t)) == len(t) >= 1, "tuples", "must each have different features", t)
-    sets = [exp.Tuple(expressions=[column(f"c{f}") for f in t]) for t in wanted]
-    # GROUPING tells the rows of one set from those of another, where NULL stands for "not in this set". Of one column
-    # at a time: with several, engines differ in which of them they accept.
-    which: Any = whole(0)
-    for f in used:
-        bit = exp.cast(exp.Grouping(expressions=[column(f"c{f}")]), "bigint")
-        which = exp.Add(this=exp.Mul(this=exp.paren(which), expression=whole(2)), expression=bit)
-    features = {f: schema.features[f] for f in used}
-    late = {f for f in used if _is_late(rows, features[f])}
-    fields = {f: column(features[f].name) if f in late else feature_code(rows, features[f]) for f in used}
-    base = exp.select(*(named(this, f"c{f}") for f, this in fields.items())).from_(VIEW).subquery("fields")
-    groups = exp.select(*(column(f"c{f}") for f in used), named(which, "which"), named(exp.Count(this=exp.Star()), "n"))
-    groups = groups.from_(base)
-    groups.set("group", exp.Group(grouping_sets=[exp.GroupingSets(expressions=sets)]))
-    # Several values may have one code (missing, and not listed), so that their counts are added up.
-    place = {f: feature_code(rows, features[f], column(f"c{f}")) if f in late else column(f"c{f}") for f in used}
-    keys = [*(named(this, f"c{f}") for f, this in place.items()), column("which")]
-    coded = exp.select(*keys, column("n")).from_(groups.subquery("groups")).subquery(_CODED)
-    names = [column(name) for name in (*(f"c{f}" for f in used), "which")]
-    people = named(cast(exp.Sum(this=column("n")), "bigint"), "n")
-    query = exp.select(*names, people).from_(coded).group_by(*(name.copy() for name in names))
-    found = arrays(rows, query)
-    which_array = np.asarray(found["which"], dtype=np.int64)
-    tables: dict[tuple[int, ...], NDArray[np.int64]] = {}
-    for t in wanted:
-        # A bit of the number is set for each used feature that is NOT in the set, the first feature being the highest.
-        number = sum(1 << (len(used) - 1 - i) for i, f in enumerate(used) if f not in t)
-        mine = which_array == number
-        shape = tuple(schema.sizes[f] for f in t)
-        cells = tuple(np.asarray(np.ma.getdata(found[f"c{f}"])[mine], dtype=np.int64) for f in t)
-        table = np.zeros(shape, dtype=np.int64)
-        table[cells] = np.asarray(found["n"])[mine]
-        tables[t] = table
-    return [tables[tuple(sorted(t))].transpose(np.argsort(np.argsort(t))) for t in tuples]
-
-
 def check_feature(rows: Rows, feature: Feature) -> None:
     """Refuse a column of options, or of a number in bins, that may lack some while nobody said what that means."""
     stated = feature.absent or feature.missing or feature.most or None
@@ -152,12 +97,6 @@ def check_schema(rows: Rows, schema: Schema) -> None:
         # The text of a double differs between engines, and with it the category.
         if not feature.edges and rows.columns[feature.name] in ("FLOAT", "DOUBLE"):
             raise UnusablePublicRows(f"Column `{feature.name}` must hold text or whole numbers, or be cut into bins.")
-
-
-def _is_late(rows: Rows, feature: Feature) -> bool:
-    """Whether fields may be counted before they are coded: as many different ones as a public list is long, if all is
-    well, and equal only where their texts are (0 and -0 are not)."""
-    return not feature.edges and (rows.is_text(feature.name) or rows.is_whole(feature.name))
 
 
 def _ticked(raw: Any, feature: Feature) -> Any:
