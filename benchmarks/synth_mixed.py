@@ -30,7 +30,7 @@ from hybridp.curator.synth_groups import GroupCodes
 from hybridp.device.synth import simulated_marginals
 from hybridp.protocols.synth import SynthStudy, fit_synth
 from hybridp.protocols.synth_chosen import write_invitation
-from hybridp.protocols.synth_mixed import fit_groups, fit_invited
+from hybridp.protocols.synth_mixed import fit_groups
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.randomness import seeded
@@ -75,7 +75,8 @@ def one(records: np.ndarray, schema: Schema, seed: int) -> dict[str, float]:
         alone = fit_synth(trusted, pilot, folder=f"{folder}/pilot", rng=seeded(seed + 2000))
         sent = write_invitation(f"{folder}/pilot", Path(folder) / "invitation.json")
     nobody = codes_of(schema, records[:0])
-    both = fit_invited(GroupCodes(nobody, None, local, simulated=True), sent, rng=seeded(seed + 3000))
+    told = GroupCodes(nobody, None, local, simulated=True)
+    both = fit_groups(told, sent.study, invitation=sent, rng=seeded(seed + 3000))
     for name, model in (("trusted alone, chosen", alone), ("both, chosen", both)):
         found[name] = float(evaluate(model, every)["synthetic"]["total_variation"])
     return found

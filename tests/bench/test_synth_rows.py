@@ -16,7 +16,7 @@ from hybridp.curator.synth_groups import GroupCodes
 from hybridp.errors import InvalidInput
 from hybridp.protocols.synth import SynthStudy, fit_synth
 from hybridp.protocols.synth_chosen import write_invitation
-from hybridp.protocols.synth_mixed import fit_groups, fit_invited
+from hybridp.protocols.synth_mixed import fit_groups
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.oracles import share_oracle
 from hybridp.public.queries import Schema, Threshold, Workload
@@ -57,7 +57,7 @@ def distances(seed: int) -> dict[str, float]:
         "trusted": chose,
         "local": fit_groups(reports, mixed, rng=seeded(seed)),
         "stated": fit_groups(GroupCodes(trusted, None, local, simulated=True), mixed, rng=seeded(seed)),
-        "chosen": fit_invited(reports, sent, rng=seeded(seed)),
+        "chosen": fit_groups(reports, sent.study, invitation=sent, rng=seeded(seed)),
     }
     return {way: evaluate(model, every)["synthetic"]["total_variation"] for way, model in models.items()}
 

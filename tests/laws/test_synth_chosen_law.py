@@ -29,7 +29,7 @@ from hybridp.noise.oracles import oracle_reports
 from hybridp.protocols.synth import load_model
 from hybridp.protocols.synth_chosen import read_invitation
 from hybridp.protocols.synth_files import packed
-from hybridp.protocols.synth_mixed import fit_invited
+from hybridp.protocols.synth_mixed import fit_groups
 from hybridp.public import envelope
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.trust import TrustRule
@@ -307,7 +307,7 @@ def test_a_domain_that_was_read_from_rows_is_told_without_a_folder_too(asked: Pa
         tmp_path / "r.csv",
     )
     groups = read_groups(tmp_path / "r.csv", invitation.invite, TrustRule(everyone="local"), pilot=True, rng=secure())
-    assumes = fit_invited(groups, invitation, rng=secure()).receipt.assumes
+    assumes = fit_groups(groups, invitation.study, invitation=invitation, rng=secure()).receipt.assumes
     assert any(line.startswith("NOT PROTECTED: which values occur in a was read") for line in assumes)
 
 

@@ -162,7 +162,7 @@ def _fit_invited(file: Any, invite: Path, trust: Trusts | None, asked: Releasing
     """Phase two: reports on the marginals that the trusted people chose."""
     from hybridp.cli.synth_mixed import invited_groups
     from hybridp.protocols.synth_chosen import read_invitation
-    from hybridp.protocols.synth_mixed import fit_invited
+    from hybridp.protocols.synth_mixed import fit_groups
 
     invitation = read_invitation(invite)
     groups = invited_groups(file, invitation, trust, asked)
@@ -172,7 +172,8 @@ def _fit_invited(file: Any, invite: Path, trust: Trusts | None, asked: Releasing
         bar.add_task("blending and fitting", total=None)
         purpose = f"synthetic data of {', '.join(study.workload.schema.names)}"
         with open_ledger(asked.ledger, totals, trial=trial) as ledger:
-            found = fit_invited(groups, invitation, folder=out, ledger=ledger, purpose=purpose, rng=asked.rng)
+            how: dict[str, Any] = {"folder": out, "ledger": ledger, "purpose": purpose, "rng": asked.rng}
+            found = fit_groups(groups, study, invitation=invitation, **how)
     _say_fitted(found, out, told, asked)
 
 

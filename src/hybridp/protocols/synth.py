@@ -125,6 +125,13 @@ class SynthStudy:
             before = max(before, epsilon)
         return found
 
+    @property
+    def protection(self) -> Protection:
+        """What trusted people are promised, and by what."""
+        steps = "; then ".join(dict.fromkeys(use.words for use in self.plan))
+        rho, rounds = math.fsum(use.rho for use in self.plan), len(self.plan)
+        return Protection(self.guarantee, steps, f"{rho:.6g}-zCDP" + (f" over {rounds} rounds" if rounds > 1 else ""))
+
     def to_dict(self) -> dict[str, Any]:
         thresholds = [{"features": list(t.features), "r": t.r} for t in self.workload.thresholds]
         return {
@@ -442,20 +449,13 @@ def _no_signal(study: SynthStudy, plan: tuple[Round, ...], people: int) -> list[
 
 
 def _model(
-    study: SynthStudy, place: Folder, data: Relaxed | Records, measured: list[Any], notes: tuple[str, ...]
+    study: SynthStudy, place: Folder, data: Relaxed | Records, measured: list[MeasuredTable], notes: tuple[str, ...]
 ) -> SyntheticModel:
-    plan = study.plan
-    steps = "; then ".join(dict.fromkeys(use.words for use in plan))
-    rho = math.fsum(use.rho for use in plan)
-    read = ", ".join(place.read_from_rows())
-    domain = "the schema, its bins and the workload were chosen without looking at the rows"
-    if read:
-        domain = f"NOT PROTECTED: which values occur in {read} was read from the rows"
     receipt = build_receipt(
-        Protection(study.guarantee, steps, f"{rho:.6g}-zCDP over {len(plan)} rounds"),
+        study.protection,
         None,
         assumes=(
-            domain,
+            place.domain_words("workload"),
             study.workload.schema.rule,
             "the number of people is public; a person's record is replaced",
             *notes,

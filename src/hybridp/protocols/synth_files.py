@@ -200,6 +200,13 @@ class Folder:
             problem = InvalidInput(f"`model` must hold readable files. Got {place} ({type(error).__name__}).")
         raise problem
 
+    def domain_words(self, asked: str) -> str:
+        """Where the schema and what is asked come from, for a receipt."""
+        read = ", ".join(self.read_from_rows())
+        if read:
+            return f"NOT PROTECTED: which values occur in {read} was read from the rows"
+        return f"the schema, its bins and the {asked} were chosen without looking at the rows"
+
     # --- local people ------------------------------------------------------------------------------------------------
 
     def save_local(self, reports: MarginalReports, about: dict[str, Any], entries: Sequence[int]) -> None:

@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import math
 import shutil
 import warnings
 from collections.abc import Mapping, Sequence
@@ -54,7 +53,7 @@ from hybridp.release.synth import SyntheticModel
 if TYPE_CHECKING:
     from hybridp.blend.relaxed import Records, Relaxed
 
-__all__ = ["charge_for_reports", "fit_groups", "fit_invited", "fit_mixed", "loaded", "publish_mixed", "write_model"]
+__all__ = ["charge_for_reports", "fit_groups", "fit_mixed", "loaded", "publish_mixed", "write_model"]
 
 _TREE = 1 << 22  # Cells of the largest graphical model; marginals that need more are fitted by relaxed rows.
 _MOST_RECORDS = 1 << 20
@@ -122,24 +121,27 @@ def paid_groups(
         some = groups.trusted.people > 0 or not asks(path)
         must(some, "query", "must leave somebody who trusts: nobody else pays for what it tells", "nobody")
         Folder.must_fit(begun, groups.people, simulated=rng.simulated or groups.simulated)
-        _owed(groups, study, begun, ledger, purpose, rng)
+        _owed(groups, study, begun, ledger, purpose, trial=rng.simulated or groups.simulated)
         return groups
 
     return looked(read, ledger, study.charges(Folder.name_of(begun), purpose), trial=trial, path=path)
 
 
 def _owed(
-    groups: GroupCodes, study: SynthStudy, begun: Folder | None, ledger: Ledger | None, purpose: str, rng: Randomness
-) -> tuple[list[Charge], Charge, MarginalReports | None]:
+    groups: GroupCodes, study: SynthStudy, begun: Folder | None, ledger: Ledger | None, purpose: str,
+    invitation: Invitation | None = None, *, trial: bool,
+) -> tuple[list[Charge], Charge, MarginalReports | None]:  # fmt: skip
     """What the fit charges for trusted people and for reports, and the reports that it has kept, which are paid for.
 
-    Refused where the ledger cannot pay for all of it.
+    Refused where the ledger cannot pay for all of it. Trusted people whom an invitation heard have paid before.
     """
-    kept = _kept_local(begun, study.invite, groups)
-    own = charge_for_reports(study.invite, purpose, groups.digest)
-    charges = study.charges(Folder.name_of(begun), purpose) if groups.trusted.people else []
+    invite = study.invite if invitation is None else invitation.invite
+    kept = _kept_local(begun, invite, groups)
+    own = charge_for_reports(invite, purpose, groups.digest)
+    again = invitation is None and groups.trusted.people > 0
+    charges = study.charges(Folder.name_of(begun), purpose) if again else []
     if ledger is not None:
-        ledger.check([*charges, *([own] if kept is None else [])], trial=rng.simulated or groups.simulated)
+        ledger.check([*charges, *([own] if kept is None else [])], trial=trial)
     return charges, own, kept
 
 
@@ -147,69 +149,52 @@ def fit_groups(
     groups: GroupCodes,
     study: SynthStudy,
     *,
+    invitation: Invitation | None = None,
     folder: str | PathLike[str] | None = None,
     ledger: Ledger | None = None,
     purpose: str = "synthetic data",
     rng: Randomness,
 ) -> SyntheticModel:
-    """`fit_mixed` on groups that have been read."""
-    must(study.method == "mixed", "method", "must be mixed for people who trust differently", study.method)
-    must(groups.trusted.schema == study.workload.schema, "workload", "must be over the schema of the rows", "another")
+    """`fit_mixed` on groups that have been read.
+
+    With an `invitation`, whose study this is, the trusted people chose before (`groups` are those of `read_groups` with
+    `pilot`): they pay nothing more, no row of theirs is read, and local people spend the epsilon of their own report.
+    """
     _must_have_local(groups)
-    warned([study.guarantee], groups.people)
-    simulated = rng.simulated or groups.simulated
-    invite, sources = study.invite, rng.spawn(2)
-    rows: dict[str, Any] = {"people": groups.people, "chosen_by": groups.trusted.chosen_by}
-    with Folder.open(folder, study.to_dict(), simulated=simulated, **rows) as place:
-        about = _about(groups, groups.trusted.people, seeded=rng.simulated)
-        charges, own, kept = _owed(groups, study, place, ledger, purpose, rng)
-        tables = []
-        if charges:
+    must(groups.trusted.schema == study.workload.schema, "workload", "must be over the schema of the rows", "another")
+    named, rows, trusted = study.to_dict(), groups.trusted.chosen_by, groups.trusted.people
+    if invitation is None:
+        must(study.method == "mixed", "method", "must be mixed for people who trust differently", study.method)
+        invite, trial = study.invite, False
+    else:
+        invitation.must_be_paid_by(ledger)
+        invite, trial, trusted = invitation.invite, invitation.simulated, invitation.trusted
+        named[PILOT] = invitation.digest
+    people, simulated = trusted + groups.local_people, rng.simulated or groups.simulated or trial
+    warned([study.guarantee], people if invitation is None else trusted)
+    if invitation is not None:  # what is refused leaves no folder
+        _owed(groups, study, Folder.begun(folder, named, rows), ledger, purpose, invitation, trial=simulated)
+    with Folder.open(folder, named, rows, people=people, simulated=simulated) as place:
+        about = _about(groups, trusted, seeded=rng.simulated or trial)
+        charges, own, kept = _owed(groups, study, place, ledger, purpose, invitation, trial=simulated)
+        source, drawn = rng.spawn(2) if invitation is None else (rng, rng)
+        tables: list[MeasuredTable] = []
+        if invitation is not None:
+            tables = invitation.tables
+            if invitation.read_from_rows:
+                place.say_read_from_rows(invitation.read_from_rows)
+            for i, content in enumerate(invitation.rounds):
+                if place.saved(i) != content:
+                    place.save_measured(i, content, list(invitation.entries))
+        elif charges:
             (use,), (charge,) = study.plan, charges
             tables = measured_once(
                 study, place, 0, int(kept is not None), charge, ledger,
-                lambda: [curating.measure_table(groups.trusted, f, use.sigma, rng=sources[0]) for f in use.tables],
+                lambda: [curating.measure_table(groups.trusted, f, use.sigma, rng=source) for f in use.tables],
                 trial=simulated,
             )  # fmt: skip
-        reports = kept or _heard(groups, invite, place, own, about, ledger, simulated, sources[1])
+        reports = kept or _heard(groups, invite, place, own, about, ledger, simulated, drawn)
         return _fitted(study, invite, place, tables, reports, about, place.synthetic(study.workload.schema.sizes)[0])
-
-
-def fit_invited(
-    groups: GroupCodes,
-    invitation: Invitation,
-    *,
-    folder: str | PathLike[str] | None = None,
-    ledger: Ledger | None = None,
-    purpose: str = "synthetic data",
-    rng: Randomness,
-) -> SyntheticModel:
-    """Phase two, after the trusted people chose: local reports that answer an invitation, and what it says.
-
-    Local people: the epsilon of their own report, against everyone. Trusted people pay nothing more: no row of theirs
-    is read. `groups` are those of `read_groups` with `pilot`.
-    """
-    _must_have_local(groups)
-    invitation.must_be_paid_by(ledger)
-    study, invite = invitation.study, invitation.invite
-    simulated = rng.simulated or groups.simulated or invitation.simulated
-    people = invitation.trusted + groups.local_people
-    warned([study.guarantee], invitation.trusted)
-    named, own = {**study.to_dict(), PILOT: invitation.digest}, charge_for_reports(invite, purpose, groups.digest)
-    begun = Folder.begun(folder, named, groups.trusted.chosen_by)
-    if ledger is not None and _kept_local(begun, invite, groups) is None:
-        ledger.check([own], trial=simulated)  # what is refused leaves no folder
-    with Folder.open(folder, named, groups.trusted.chosen_by, people=people, simulated=simulated) as place:
-        about = _about(groups, invitation.trusted, seeded=rng.simulated or invitation.simulated)
-        kept = _kept_local(place, invite, groups)
-        if invitation.read_from_rows:
-            place.say_read_from_rows(invitation.read_from_rows)
-        for i, content in enumerate(invitation.rounds):
-            if place.saved(i) != content:
-                place.save_measured(i, content, list(invitation.entries))
-        reports = kept or _heard(groups, invite, place, own, about, ledger, simulated, rng)
-        data = place.synthetic(study.workload.schema.sizes)[0]
-        return _fitted(study, invite, place, invitation.tables, reports, about, data)
 
 
 def _must_have_local(groups: GroupCodes) -> None:
@@ -413,23 +398,14 @@ def _no_signal(blended: list[BlendedTable], people: int) -> tuple[str, ...]:
 
 
 def _receipt(study: SynthStudy, invite: MarginalInvite, place: Folder, about: _About) -> Receipt:
-    read = ", ".join(place.read_from_rows())
-    asked = "marginals" if study.method == "mixed" else "questions"
-    domain = f"the schema, its bins and the {asked} were chosen without looking at the rows"
-    if read:
-        domain = f"NOT PROTECTED: which values occur in {read} was read from the rows"
-    steps = "; then ".join(dict.fromkeys(use.words for use in study.plan))
-    rho = math.fsum(use.rho for use in study.plan)
-    rounds = f" over {len(study.plan)} rounds" if len(study.plan) > 1 else ""
-    trusted = Protection(study.guarantee, steps, f"{rho:.6g}-zCDP{rounds}")
     drawn = f"one report on one of {len(invite.marginals)} marginals, drawn on their own device whatever their data"
     return build_receipt(
-        trusted if about.trusted else None,
+        study.protection if about.trusted else None,
         Protection(invite.guarantee, drawn, "no amplification is claimed"),
         assumes=(
             public_choice("record is"),
             choice_unprotected("record"),
-            domain,
+            place.domain_words("marginals" if study.method == "mixed" else "questions"),
             study.workload.schema.rule,
             "one blend speaks for both groups: trusted and local people are taken to be alike",
             honest_devices("a local table"),
