@@ -92,11 +92,16 @@ def _walk(
 ) -> Iterator[tuple[str, click.Command, click.Context]]:
     context = click.Context(command, parent=parent, info_name=name.rsplit(" ", 1)[-1])
     yield name, command, context
-    if isinstance(command, click.Group):
-        for child in command.list_commands(context):
-            found = command.get_command(context, child)
-            if found is not None:
-                yield from _walk(f"{name} {child}", found, context)
+    for child, found in _inside(command, context).items():
+        yield from _walk(f"{name} {child}", found, context)
+
+
+def _inside(command: click.Command, context: click.Context) -> dict[str, click.Command]:
+    """The commands of a group, or the tasks of a command that takes one of them as its first word."""
+    if not isinstance(command, click.Group):
+        return dict(getattr(command, "tasks", {}))
+    found = {child: command.get_command(context, child) for child in command.list_commands(context)}
+    return {child: one for child, one in found.items() if one is not None}
 
 
 def _cli_page() -> str:
@@ -109,9 +114,8 @@ def _cli_page() -> str:
     for name, command, context in commands():
         parts.append(f"{'##' if name.count(' ') < 2 else '###'} `{name}`")
         parts.extend(_paragraphs(command.help or ""))
-        if isinstance(command, click.Group):
-            children = [f"- [`{name} {c}`](#{_anchor(f'{name} {c}')})" for c in command.list_commands(context)]
-            parts.append("\n".join(children))
+        if inside := _inside(command, context):
+            parts.append("\n".join(f"- [`{name} {c}`](#{_anchor(f'{name} {c}')})" for c in inside))
         else:
             usage = " ".join([name, *command.collect_usage_pieces(context)])
             parts.append(f"```text\n{usage}\n```")

@@ -163,7 +163,7 @@ def _commands() -> dict[str, list[str]]:
             waiting += [
                 (f"{name} {inner}", command.get_command(context, inner)) for inner in command.list_commands(context)
             ]
-        elif command is not None and command.callback.__module__.startswith("hybridp."):
+        elif command is not None and (command.callback or type(command)).__module__.startswith("hybridp."):
             found[name] = [max(one.opts, key=len) for one in command.params if isinstance(one, click.Option)]
     return found
 

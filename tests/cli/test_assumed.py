@@ -12,7 +12,7 @@ from tests.cli.test_invitations import INVITED, PHASES, ask, second
 WHO = "--trust trust --epsilon 2"
 PAY = "--column pay --missing middle --lower 0 --upper 100"
 TOWN = "--column town --options a,b --missing a"
-POINTS = "--columns pay --columns age --missing middle --lower 0 --upper 100"
+POINTS = "--column pay --column age --missing middle --lower 0 --upper 100"
 TABLE = "--schema schema.json --other last --marginals town,size --trust trust --epsilon 2"
 # What device and release are both told, then what each of them is told alone.
 COMMANDS = {
@@ -92,7 +92,7 @@ def test_a_receipt_of_a_second_phase_says_so_too(run: Runner, people: Path, kind
         assert run(INVITED[kind]).code == 0
         assert run("randomise kmeans people.csv --invite i.json --trust trust --epsilon 2 --out sent.csv").code == 0
         line = (
-            "release kmeans people.csv --columns pay age "
+            "release kmeans people.csv --column pay age "
             "--missing middle --lower 0 --upper 100 --clusters 2 --trust trust --epsilon 2"
         )
         taken_at_a_word(run, f"{line} --invite i.json --reports sent.csv", "sent.csv")

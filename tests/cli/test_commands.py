@@ -19,7 +19,7 @@ Runner = Callable[..., Any]
 RELEASE = "--column pay --trust trust --missing middle --lower 0 --upper 100000 --epsilon 1"
 GOOD = [
     "plan mean --n 2.5e5 --opt-in 0.01 --lower 0 --upper 2.4e6 --sd 53_000 --epsilon 1",
-    "plan mean --n 250,000 --opt-in 0.01 --lower 0 --upper 1 --epsilon 1 --delta 1e-6 --sd 0.1:0.3 --target 0.01",
+    "plan mean --n 250,000 --opt-in 0.01 --lower 0 --upper 1 --epsilon 1 --delta 1e-6 --sd 0.1:0.3 --rmse 0.01",
     "plan mean --n 1000 --opt-in 0.1 --lower 0 --upper 1 --epsilon 1 --elasticity 1.5 --plot plan.png",
     "plan mean --n 1000 --opt-in 0.1 --lower 0 --upper 1 --epsilon 4 --local piecewise --mean 0.3",
     "randomise mean people.csv --column pay --trust trust "
@@ -112,6 +112,32 @@ def test_a_second_use_of_a_named_collection_is_free(run: Runner) -> None:
         assert {a["group"]: a["left"]["epsilon"] for a in accounts} == {"trusted": left, "local": 0.0}
     spent = run("ledger show study.ledger --tight-delta 1e-6 --json").document["accounts"]
     assert all(0 < a["tight"]["epsilon"] <= a["spent"]["epsilon"] for a in spent)
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_receipt_is_five_lines_or_whole(run: Runner) -> None:
+    """Whom it protects from whom, how, what is left, what is assumed, and where the rest is."""
+    run("ledger create study.ledger --epsilon 3 --json")
+    line = f"release mean collected.csv {RELEASE} --ledger study.ledger --collection spring"
+    told = run(line).out.partition("Receipt\n")[2].splitlines()
+    assert [one.split(":")[0].strip() for one in told] == ["promised", "by", "ledger entries", "assumes", "the rest"]
+    assert told[0].count("against") == 3
+    assert told[2].endswith("left: trusted epsilon 2; local epsilon 2")
+    assert "ledger show study.ledger --release 1" in told[4]
+    whole = run(f"{line} --full").out.partition("Receipt\n")[2].splitlines()
+    assumed = run(f"{line} --json").document["receipt"]["assumes"]
+    assert [one.removeprefix("  assumes: ") for one in whole if "  assumes: " in one] == assumed
+    assert f"; and {len(assumed) - 1} more" in told[3]
+    trial = run(f"release mean people.csv {RELEASE} --simulate-local --seed 1").out
+    assert trial.count("SIMULATION: ") == 2  # however short, what is no release says so
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_median_is_the_quantile_at_a_half(run: Runner) -> None:
+    how = f"people.csv {RELEASE} --simulate-local --seed 3 --json"
+    assert run(f"release median {how}").document == run(f"release quantiles {how} --at 0.5").document
+    how = "--n 9000 --opt-in 0.1 --lower 0 --upper 9 --epsilon 1 --json"
+    assert run(f"plan median {how}").document == run(f"plan quantiles --at .5 {how}").document
 
 
 @pytest.mark.usefixtures("folder")

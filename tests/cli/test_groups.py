@@ -249,7 +249,7 @@ def test_two_waves_are_compared_for_free(run: Runner, people: Path) -> None:
 
 def test_plans_predict_what_releases_show(run: Runner, people: Path) -> None:
     crowd = "--n 400 --opt-in 0.5 --lower 0 --upper 100 --epsilon 4 --sd 5 --by dept --categories law,sales,post,mail"
-    line = f"plan mean {crowd} --category-shares 0.3,0.6,0.075,0.025 --compare law"
+    line = f"plan mean {crowd} --shares 0.3,0.6,0.075,0.025 --compare law"
     public, private = (
         run(f"{line}{more} --json").document["questions"]["value"]["mean_by_group"] for more in ("", " --by-private")
     )
@@ -284,10 +284,10 @@ def test_plans_predict_what_releases_show(run: Runner, people: Path) -> None:
     assert told["shares"] == pytest.approx([0.3, 0.6, 0.1])
     assert run("plan study.toml people.csv").code == 0
     for bad, word in (
-        (f"plan mean {crowd} --category-shares 0.5,0.5", "category-shares"),
-        (f"plan mean {crowd} --category-shares a,b,c,d", "category-shares"),
+        (f"plan mean {crowd} --shares 0.5,0.5", "shares"),
+        (f"plan mean {crowd} --shares a,b,c,d", "shares"),
         ("plan mean --n 400 --opt-in 0.5 --lower 0 --upper 9 --epsilon 1 --by dept", "listed"),
-        (f"plan mean {crowd} --target 3", "must not go with --by"),
+        (f"plan mean {crowd} --rmse 3", "must not join `by`"),
         ("plan study.toml --n 400 --opt-in 0.5", "listed"),
     ):
         refused = run(bad)

@@ -16,8 +16,8 @@ from hybridp.release.result import sole
 Runner = Callable[..., Any]
 SECRET = "sentinel-5150"  # a private record: no refusal may repeat it
 PRIVACY = "--epsilon 4 --delta 1e-5"
-HELD = "--epsilon 9 --person id --record query url"
-READ = f"--person id --record query url --trust trust {PRIVACY}"
+HELD = "--epsilon 9 --person id --column query url"
+READ = f"--person id --column query url --trust trust {PRIVACY}"
 PLAN = f"plan heavy-hitters --n 519371 --opt-in 0.05 {PRIVACY}"
 
 
@@ -52,7 +52,7 @@ def test_a_file_of_counts_is_a_plan_too(run: Runner, tmp_path: Path) -> None:
     (tmp_path / "counts.csv").write_text("times\n" + "\n".join(map(str, counts)) + "\n")
     (tmp_path / "shares.csv").write_text("times\n" + "\n".join(str(c / 1875) for c in counts) + "\n")
     one, two = (
-        sole(run(f"{PLAN} --popularity {f}.csv --count-column times --json").document)["predicted"]
+        sole(run(f"{PLAN} --popularity {f}.csv --column times --json").document)["predicted"]
         for f in ("counts", "shares")
     )
     for key in ("share", "standard_error"):
@@ -112,7 +112,7 @@ def test_the_shape_of_a_release(run: Runner, log: str) -> None:
 
 
 def test_one_record_column(run: Runner, log: str) -> None:
-    line = f"release heavy-hitters {log} --person id --record query --trust trust {PRIVACY} --simulate-local --seed 1"
+    line = f"release heavy-hitters {log} --person id --column query --trust trust {PRIVACY} --simulate-local --seed 1"
     told = run(f"{line} --json").document
     assert all(len(record) == 1 for record in sole(told)["records"])
     assert sole(told)["head_list_size"] == len(sole(told)["records"])
@@ -122,10 +122,10 @@ def test_two_record_columns_however_spelled(run: Runner, log: str) -> None:
     """After one option, after two, or with the file at the end: the same release."""
     rest = f"--trust trust {PRIVACY} --simulate-local --seed 4 --json"
     spelled = [
-        f"release heavy-hitters {log} --person id --record query url {rest}",
-        f"release heavy-hitters {log} --person id --record query --record url {rest}",
-        f"release heavy-hitters --person id {rest} --record query url {log}",
-        f"release heavy-hitters --person id --record query url {rest} {log}",
+        f"release heavy-hitters {log} --person id --column query url {rest}",
+        f"release heavy-hitters {log} --person id --column query --column url {rest}",
+        f"release heavy-hitters --person id {rest} --column query url {log}",
+        f"release heavy-hitters --person id --column query url {rest} {log}",
     ]
     told = [run(line).document for line in spelled]
     assert sole(told[0])["records"]
@@ -228,20 +228,20 @@ def test_two_phases_in_words(run: Runner, log: str) -> None:
     [
         (f"log.csv {READ}", "simulate-local"),
         (f"nowhere.csv {READ} --simulate-local", "nowhere.csv"),
-        (f"log.csv --person id --record query url nope --trust trust {PRIVACY}", "record"),
-        (f"log.csv --person id --record nope --trust trust {PRIVACY}", "nope"),
-        (f"log.csv --person nope --record query --trust trust {PRIVACY}", "nope"),
-        (f"log.csv --person id --record query query --trust trust {PRIVACY}", "record"),
-        (f"log.csv --person id --record query --trust url {PRIVACY}", "url"),
-        (f"log.csv --person id --trust trust {PRIVACY}", "record"),
-        ("log.csv --person id --record query --trust trust --epsilon 4 --delta 0", "delta"),
-        ("log.csv --person id --record query --trust trust --epsilon 4 --delta 2", "delta"),
-        ("log.csv --person id --record query --trust trust --epsilon nan --delta 1e-5", "epsilon"),
-        ("log.csv --person id --record query --trust trust --epsilon 4", "delta"),
+        (f"log.csv --person id --column query url nope --trust trust {PRIVACY}", "column"),
+        (f"log.csv --person id --column nope --trust trust {PRIVACY}", "nope"),
+        (f"log.csv --person nope --column query --trust trust {PRIVACY}", "nope"),
+        (f"log.csv --person id --column query query --trust trust {PRIVACY}", "column"),
+        (f"log.csv --person id --column query --trust url {PRIVACY}", "url"),
+        (f"log.csv --person id --trust trust {PRIVACY}", "column"),
+        ("log.csv --person id --column query --trust trust --epsilon 4 --delta 0", "delta"),
+        ("log.csv --person id --column query --trust trust --epsilon 4 --delta 2", "delta"),
+        ("log.csv --person id --column query --trust trust --epsilon nan --delta 1e-5", "epsilon"),
+        ("log.csv --person id --column query --trust trust --epsilon 4", "delta"),
         (f"log.csv {READ} --head 0", "head"),
         (f"log.csv {READ} --discovery-share 1", "discovery-share"),
         (f"log.csv {READ} --level 2", "level"),
-        (f"log.csv {READ} --local laplace", "--local"),
+        (f"log.csv {READ} --local laplace", "local"),
         (f"log.csv {READ} --plot picture.txt", "--plot"),
         (f"log.csv {READ} --invite a.json --invite-out b.json", "invite"),
         ("log.csv --invite log.csv", "invite"),
@@ -273,8 +273,8 @@ def test_another_promise_than_the_invitations(run: Runner, log: str) -> None:
     Path("reports.csv").write_text("report\n0\n1\n")
     said = run("release heavy-hitters reports.csv --epsilon 5 --invite invite.json --json")
     assert (said.code, "epsilon" in said.document["error"]["message"]) == (2, True)
-    said = run("release heavy-hitters reports.csv --record query --invite invite.json --json")
-    assert (said.code, "record" in said.document["error"]["message"]) == (2, True)
+    said = run("release heavy-hitters reports.csv --column query --invite invite.json --json")
+    assert (said.code, "column" in said.document["error"]["message"]) == (2, True)
 
 
 def test_an_invitation_with_a_changed_slot(run: Runner, log: str) -> None:

@@ -17,7 +17,7 @@ MEAN = (
     "release mean people.csv --column pay --trust trust "
     "--missing middle --lower 0 --upper 100000 --epsilon 1 --simulate-local"
 )
-FIT = "synth fit people.csv --columns trust --domain-from-file --marginals trust --epsilon 1 --delta 1e-6 --out model"
+FIT = "synth fit people.csv --column trust --domain-from-file --marginals trust --epsilon 1 --delta 1e-6 --out model"
 
 READY = "sys.stderr.write('ready\\n'); sys.stderr.flush()"
 QUERY = f"""

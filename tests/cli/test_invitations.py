@@ -16,16 +16,16 @@ INVITED = {
     "quantiles": f"release quantiles people.csv --trust trust {NUMBER} --epsilon 2 --invite-out i.json",
     "regression": "release regression people.csv --trust trust --target pay --on age --missing middle "
     "--lower 0 --upper 100 --epsilon 2 --invite-out i.json",
-    "heavy-hitters": "release heavy-hitters people.csv --trust trust --person who --record town --epsilon 2 "
+    "heavy-hitters": "release heavy-hitters people.csv --trust trust --person who --column town --epsilon 2 "
     "--delta 1e-5 --head 2 --invite-out i.json",
-    "kmeans": "plan kmeans --columns pay age --missing middle --lower 0 --upper 100 --clusters 2 --epsilon 2 --n 900 "
-    "--opt-in 0.5 --invite i.json",
+    "kmeans": "plan kmeans --column pay age --missing middle --lower 0 --upper 100 --clusters 2 --epsilon 2 --n 900 "
+    "--opt-in 0.5 --invite-out i.json",
     "synth": "synth fit people.csv --schema schema.json --other last --epsilon 2 --delta 1e-5 --method adaptive "
     "--rows 50 --out m",
 }  # fmt: skip
 
 
-HELD = {"heavy-hitters": "--person who --record town", "mean": "--missing middle", "quantiles": "--missing middle"}
+HELD = {"heavy-hitters": "--person who --column town", "mean": "--missing middle", "quantiles": "--missing middle"}
 
 
 @pytest.fixture

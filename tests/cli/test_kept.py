@@ -312,7 +312,7 @@ FULL_WRITE = (
     "    if {here}: raise OSError(28, 'No space left on device')\n"
     "    return usual(self, *a, **k)\npathlib.Path.{name} = full"
 )
-TERMS = "--person person --record word --trust trust"
+TERMS = "--person person --column word --trust trust"
 DISCOVER = f"release heavy-hitters words.csv {TERMS} --record-key key --epsilon 1 --delta 1e-3 --invite-out invite.json"
 
 

@@ -18,9 +18,9 @@ from hybridp.release.result import sole
 Runner = Callable[..., Any]
 SECRET = "0.98765432"
 PLAN = (
-    "plan kmeans --columns a b --missing middle --lower 0 --upper 1 --clusters 3 --epsilon 4 --n 6600 --opt-in 0.0909"
+    "plan kmeans --column a b --missing middle --lower 0 --upper 1 --clusters 3 --epsilon 4 --n 6600 --opt-in 0.0909"
 )
-READ = "--columns a b --trust trust --missing middle --lower 0 --upper 1 --clusters 3 --epsilon 4"
+READ = "--column a b --trust trust --missing middle --lower 0 --upper 1 --clusters 3 --epsilon 4"
 
 
 @pytest.fixture
@@ -63,9 +63,9 @@ def test_a_release_of_trusted_people_is_for_people_too(run: Runner, tmp_path: Pa
 
 
 def test_an_invitation_and_its_reports(run: Runner, points: str) -> None:
-    told = run(f"{PLAN} --invite invite.json --json").document
+    told = run(f"{PLAN} --invite-out invite.json --json").document
     assert told["people"]["trusted"] == 600
-    assert told["invite_cells"] == sole(told)["predicted"]["map_cells"] > 12
+    assert told["invite"]["cells"] == sole(told)["predicted"]["map_cells"] > 12
     assert run(
         "randomise kmeans points.csv --invite invite.json --epsilon 9 --trust trust --out r.csv --json"
     ).document.items() >= {
@@ -106,13 +106,13 @@ def test_the_ledger_is_charged_once_and_then_refuses(run: Runner, points: str) -
         (f"release kmeans few.csv {READ.replace('a b', 'a c')}", "columns"),
         ("randomise kmeans points.csv --invite points.csv --epsilon 9 --out r.csv", "invite"),
         ("randomise kmeans points.csv --invite invite.json --epsilon 9 --trust trust --out r.xlsx", "out"),
-        ("plan kmeans --columns a b --lower 0 --upper 1 --clusters 3 --epsilon 1 --n 50 --opt-in 2", "opt-in"),
+        ("plan kmeans --column a b --lower 0 --upper 1 --clusters 3 --epsilon 1 --n 50 --opt-in 2", "opt-in"),
     ],
 )
 def test_bad_input_is_one_sentence(run: Runner, points: str, tmp_path: Path, line: str, name: str) -> None:
     (tmp_path / "labels.csv").write_text(f"a,b,trust\n{SECRET},1,sometimes\n")
     (tmp_path / "few.csv").write_text(f"a,b,trust\n{SECRET},1,trusted\n")
-    run(f"{PLAN} --invite invite.json")
+    run(f"{PLAN} --invite-out invite.json")
     said = run(f"{line} --json")
     assert said.code == 2
     assert name in said.document["error"]["message"]
@@ -128,7 +128,7 @@ def test_points_outside_the_bounds_are_clipped_in_silence(run: Runner, tmp_path:
 
 @pytest.mark.parametrize("per_axis", [2.5, 1_000_000, 1, "8"])
 def test_an_invitation_with_no_such_map_is_refused(run: Runner, points: str, per_axis: Any) -> None:
-    run(f"{PLAN} --invite invite.json --json")
+    run(f"{PLAN} --invite-out invite.json --json")
     asked = json.loads(Path("invite.json").read_text()) | {"per_axis": per_axis}
     Path("invite.json").write_text(json.dumps(asked | {"digest": digest(asked)}))
     said = run(f"randomise kmeans {points} --invite invite.json --epsilon 9 --trust trust --out r.csv --json")
@@ -138,7 +138,7 @@ def test_an_invitation_with_no_such_map_is_refused(run: Runner, points: str, per
 
 
 def test_an_overdraft_is_refused_before_a_row_is_read(run: Runner, points: str) -> None:
-    run(f"{PLAN} --invite invite.json --json")
+    run(f"{PLAN} --invite-out invite.json --json")
     Path("none.csv").write_text("report,report_mechanism\n")
     Ledger.create("study.ledger", {"trusted": PureDP(0.5), "local": PureDP(0.5)})
     said = run(f"release kmeans gone.csv {READ} --invite invite.json --reports none.csv --ledger study.ledger --json")
@@ -156,8 +156,8 @@ def test_a_delta_that_buys_nothing_is_not_charged(run: Runner, points: str) -> N
 
 def test_a_collection_holds_the_reports_to_one_invitation(run: Runner, points: str) -> None:
     """Reports that answer another map are other reports: the name of a collection does not make them free."""
-    run(f"{PLAN} --invite one.json --json")
-    run(f"{PLAN.replace('--n 6600', '--n 66000')} --invite two.json --json")
+    run(f"{PLAN} --invite-out one.json --json")
+    run(f"{PLAN.replace('--n 6600', '--n 66000')} --invite-out two.json --json")
     Ledger.create("l.ledger", {"trusted": PureDP(100.0), "local": PureDP(8.0)})
     for name in ("one", "two"):
         assert (

@@ -46,12 +46,12 @@ OWN = (
     "--missing middle --lower 0 --upper 100 --epsilon-column eps --public eps --estimator adpm --sd 30"
 )
 VECTOR = (
-    "release vector-mean {} --columns pay age --trust trust "
+    "release vector-mean {} --column pay age --trust trust "
     "--missing middle --lower 0 0 --upper 100 90 --epsilon 1 --estimator tcm-only"
 )
-HEAVY = "release heavy-hitters {} --person id --record word --trust trust --epsilon 4 --delta 1e-3"
+HEAVY = "release heavy-hitters {} --person id --column word --trust trust --epsilon 4 --delta 1e-3"
 KMEANS = (
-    "release kmeans {} --columns pay age --trust trust "
+    "release kmeans {} --column pay age --trust trust "
     "--missing middle --lower 0 0 --upper 100 90 --clusters 2 --epsilon 4"
 )
 COMMANDS = {

@@ -11,9 +11,9 @@ import pytest
 Runner = Callable[..., Any]
 BOUNDS = "--missing middle --lower 0 --upper 100000"
 MEAN = f"--column pay --trust trust {BOUNDS} --epsilon 1"
-VECTOR = f"release vector-mean people.csv --columns pay age --trust trust {BOUNDS} --epsilon 1"
-KMEANS = f"release kmeans people.csv --columns pay age --trust trust {BOUNDS} --epsilon 1 --clusters 2"
-HEAVY = "release heavy-hitters people.csv --person id --record age --trust trust --epsilon 1 --delta 1e-6"
+VECTOR = f"release vector-mean people.csv --column pay age --trust trust {BOUNDS} --epsilon 1"
+KMEANS = f"release kmeans people.csv --column pay age --trust trust {BOUNDS} --epsilon 1 --clusters 2"
+HEAVY = "release heavy-hitters people.csv --person id --column age --trust trust --epsilon 1 --delta 1e-6"
 FIT = "synth fit people.csv --marginals age --epsilon 1 --delta 1e-6 --out model"
 QUANTILES = f"release quantiles people.csv {MEAN} --simulate-local"
 PLAN = "plan mean --n 1000 --lower 0 --upper 1 --epsilon 1"
@@ -33,7 +33,7 @@ MISTAKES = [
     (VECTOR.replace("age", "aeg"), "Did you mean `age`?"),
     (f"{KMEANS} --trust thrust", "Did you mean `trust`?"),
     (f"{HEAVY} --trust thrust", "Did you mean `trust`?"),
-    (f"{FIT.replace('age', 'agee')} --columns agee --bins agee=0,50,100", "Did you mean `age`?"),
+    (f"{FIT.replace('age', 'agee')} --column agee --bins agee=0,50,100", "Did you mean `age`?"),
     (f"release mean headerless.csv {MEAN} --column 20001", "Got `20001`."),
     # raw rows
     (f"release mean people.csv {MEAN}", "`hybridp randomise mean`, or add --simulate-local"),
@@ -44,9 +44,9 @@ MISTAKES = [
     # half an option, or the wrong way round
     (f"{VECTOR} --norm l2", "`radius` must be given with the norm l2"),
     (f"{VECTOR} --radius 1", "`norm` must be given with a radius"),
-    (f"{FIT} --columns age --bins age=50,20", "`edges of age` must be at least 3 numbers, each above the one before"),
-    (f"{FIT} --columns age --bins age=0,50,20", "each above the one before. Got 0, 50, 20."),
-    (f"{FIT} --columns age --bins age", "must be written like"),
+    (f"{FIT} --column age --bins age=50,20", "`edges of age` must be at least 3 numbers, each above the one before"),
+    (f"{FIT} --column age --bins age=0,50,20", "each above the one before. Got 0, 50, 20."),
+    (f"{FIT} --column age --bins age", "must be written like"),
     (f"release mean sent.csv {MEAN} --missing middle --lower 5 --upper 1", "`upper` must be greater than lower"),
     (f"{KMEANS} --reports sent.csv", "together with the invitation"),
     (f"release mean sent.csv {MEAN} --collection spring", "must go with --ledger"),
@@ -68,7 +68,7 @@ MISTAKES = [
     (f"release mean sent.csv {MEAN} --plot folder.csv", "--plot"),
     (f"release mean sent.csv {MEAN} --ledger notes.json", "`ledger`"),
     (f"release mean sent.csv {MEAN} --tally people.csv", "`tally`"),
-    (f"{FIT} --columns age --schema nowhere.json", "`schema` must be a readable JSON file"),
+    (f"{FIT} --column age --schema nowhere.json", "`schema` must be a readable JSON file"),
     ("synth answer folder.csv age=3", "`model` must be the folder"),
     ("tally show people.csv", "`tally`"),
     ("ledger show people.csv", "`ledger`"),

@@ -12,6 +12,7 @@ import pytest
 
 import hybridp.cli
 from hybridp.cli.app import LazyGroup, cli
+from hybridp.cli.verbs import Verb
 from hybridp.public.study import Number, People, Points, Promise, Records, Table, Vector
 from hybridp.public.study.fields import Fields, declared
 
@@ -33,6 +34,8 @@ def commands(group: LazyGroup = cli, before: str = "") -> Iterator[tuple[str, cl
         assert found is not None
         if isinstance(found, LazyGroup):
             yield from commands(found, f"{before}{name} ")
+        elif isinstance(found, Verb):
+            yield from ((f"{before}{name} {task}", one) for task, one in found.tasks.items())
         else:
             yield f"{before}{name}", found
 
@@ -80,6 +83,28 @@ def test_one_grammar() -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "said"),
+    [("release mean p.csv --head 3", "`head` must be left out: `hybridp release mean` does not take it; heavy-hitters"),
+     ("randomise count p.csv --lower 3", "`hybridp randomise count` does not take it; mean, median"),
+     ("plan shares --clusters 3", "`hybridp plan shares` does not take it; kmeans does"),
+     ("release study.toml p.csv --column a", "`hybridp release` does not take it; mean"),
+     ("release heavy-hitters p.csv --max-length 9", "does not take it; a study file has `max_length`"),
+     ("release mean p.csv --colum a", "No such option '--colum'")],
+)  # fmt: skip
+def test_an_option_of_another_task_is_refused_with_where_it_belongs(run: Runner, line: str, said: str) -> None:
+    found = run(f"{line} --json")
+    assert (found.code, said in found.document["error"]["message"]) == (2, True), found.err
+
+
+def test_a_help_shows_the_options_of_its_task_and_no_other(run: Runner) -> None:
+    verb, mean = run("release --help").out, run("release mean --help").out
+    assert all(task in verb for task in ("mean", "median", "heavy-hitters", "STUDY.toml"))
+    assert "--lower" not in verb
+    assert mean.index("The question:") < mean.index("--lower") < mean.index("The promise:") < mean.index("--epsilon ")
+    assert "--head" not in mean
+
+
+@pytest.mark.parametrize(
     ("line", "start"),
     [
         (f"release {MEAN} --epsilon 1 --upper 0", "`upper` must be greater than lower (0)."),
@@ -105,8 +130,8 @@ def test_what_a_study_declares_is_declared_nowhere_else(folder: Path) -> None:
     fields = {one.option for of in kinds for one in declared(of)} - {"", "sd"}
     for name in ("one_question", "tasks", "plan", "tally"):
         by_hand = set(re.findall(r'click\.option\(\s*"--([a-z-]+)"', (folder / f"{name}.py").read_text("utf-8")))
-        # A plan reads a file of epsilons, and a schema's columns; a tally reads any reports.
-        own = {"plan": {"epsilon-column", "columns"}, "tally": {"report"}}.get(name, set())
+        # A plan reads files of epsilons and of counts; a tally reads any reports.
+        own = {"plan": {"epsilon-column", "column", "cap"}, "tally": {"report"}}.get(name, set())
         assert by_hand & fields <= own
 
 
@@ -114,10 +139,10 @@ def test_what_a_study_declares_is_declared_nowhere_else(folder: Path) -> None:
     ("line", "missing"),
     [("release mean p.csv --all-trusted --missing middle --lower 0 --upper 5 --epsilon 1", "--column"),
      ("release mean p.csv --all-trusted --column a --upper 5 --epsilon 1", "--lower"),
-     ("release vector-mean p.csv --all-trusted --columns a --missing middle --lower 0 --upper 5", "--epsilon"),
+     ("release vector-mean p.csv --all-trusted --column a --missing middle --lower 0 --upper 5", "--epsilon"),
      ("release shares p.csv --all-trusted --column a --epsilon 1", "--options"),
      ("randomise mean p.csv --column a --missing middle --lower 0 --upper 5 --epsilon 1", "--out"),
-     ("plan kmeans --columns a --lower 0 --upper 1 --clusters 2 --epsilon 1 --opt-in 0.5", "--n")],
+     ("plan kmeans --column a --lower 0 --upper 1 --clusters 2 --epsilon 1 --opt-in 0.5", "--n")],
 )  # fmt: skip
 def test_what_must_be_given_is_asked_for_by_its_option(run: Runner, line: str, missing: str) -> None:
     found = run(f"{line} --json")
@@ -136,17 +161,17 @@ def test_a_share_may_be_written_in_percent(run: Runner) -> None:
 def test_values_in_a_row_belong_to_their_option(run: Runner, tmp_path: Path) -> None:
     """The file comes first or last; a plan reads none, and its last value is a value."""
     (tmp_path / "p.csv").write_text("a,b,trust\n" + "1,2,trusted\n" * 5)
-    line = "--trust trust --missing middle --lower 0 --epsilon 1 --upper 5 9 --columns a b"
+    line = "--trust trust --missing middle --lower 0 --epsilon 1 --upper 5 9 --column a b"
     for words in (f"p.csv {line} --json", f"--json {line} p.csv"):
         found = run(f"release vector-mean {words}")
         assert found.code == 0, found.err
-    assert run("plan vector-mean --n 50 --opt-in 0.5 --lower 0 --upper 1 --epsilon 1 --json --columns a b c").code == 0
+    assert run("plan vector-mean --n 50 --opt-in 0.5 --lower 0 --upper 1 --epsilon 1 --json --column a b c").code == 0
 
 
 def test_numbers_in_a_row_may_be_joined_by_commas(run: Runner, tmp_path: Path) -> None:
     """Columns are written A,B, and so may be their bounds; a file of that name stays a file."""
     (tmp_path / "p,q.csv").write_text("a,b,trust\n" + "1,2,trusted\n" * 5)
-    line = "release vector-mean --seed 1 --json --columns a b --trust trust --epsilon 1 --upper 5 9"
+    line = "release vector-mean --seed 1 --json --column a b --trust trust --epsilon 1 --upper 5 9"
     told = run(f"{line} --missing middle --lower 0 -1 p,q.csv").out
     assert told
     assert run(f"{line} --missing middle --lower 0,-1 p,q.csv").out == told
@@ -247,10 +272,10 @@ LISTS = [
     (f"plan shares {CROWD}", "--options", ("red", "blue")),
     (f"plan shares {CROWD} --options red,blue", "--shares", ("0.2", "0.8")),
     (f"plan histogram {CROWD}", "--edges", ("0", "10", "20")),
-    (f"plan mean {CROWD} --lower 0 --upper 9 --by town --categories a,b", "--category-shares", ("0.5", "0.5")),
+    (f"plan mean {CROWD} --lower 0 --upper 9 --by town --categories a,b", "--shares", ("0.5", "0.5")),
     (f"plan mean {CROWD} --lower 0 --upper 9 --by town", "--categories", ("a", "b")),
     ("plan mean --lower 0 --upper 9", "--groups", ("0.1:70", "2:30")),
-    (f"plan vector-mean {CROWD} --columns a b", "--upper", ("1", "2")),
+    (f"plan vector-mean {CROWD} --column a b", "--upper", ("1", "2")),
     ("release quantiles people.csv --all-trusted --column pay "
         "--missing middle --lower 0 --upper 9 --epsilon 1 --seed 1", "--at",
      (".5", ".9")),

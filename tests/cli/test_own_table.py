@@ -234,11 +234,11 @@ def test_several_columns_written_with_commas_are_told_how_they_are_written(folde
         "--epsilon",
         "1",
     ]
-    done = hybridp(folder, *words, "--columns", "x,y")
+    done = hybridp(folder, *words, "--column", "x,y")
     assert done.returncode == 2
     assert "without commas: x y." in done.stderr
-    assert hybridp(folder, *words, "--columns", "x", "y").returncode == 0
-    assert "--columns TEXT..." in hybridp(folder, "release", "vector-mean", "--help").stdout
+    assert hybridp(folder, *words, "--column", "x", "y").returncode == 0
+    assert "--column TEXT..." in hybridp(folder, "release", "vector-mean", "--help").stdout
 
 
 def test_a_plan_of_questions_of_every_kind_says_what_to_expect(folder: Path) -> None:

@@ -88,7 +88,7 @@ def test_a_file_of_epsilons_is_a_plan_too(run: Any, tmp_path: Path, ending: str)
     if ending == "parquet":
         duckdb.sql("FROM 'eps.csv'").write_parquet("eps.parquet")
     own = ["--epsilon-column", "own", "--public", "own"]
-    one = run("plan", "mean", "--epsilons", f"eps.{ending}", *own, "--json").document
+    one = run("plan", "mean", "--groups", f"eps.{ending}", *own, "--json").document
     assert one == run("plan", "mean", "--groups", "0.1:70,inf:30", "--json").document
     assert sole(one)["predicted"]["estimators"]["adpm"]["groups"][1]["epsilon"] == "inf"
 
@@ -137,8 +137,7 @@ def test_the_plan_in_words_and_as_a_picture(run: Any, tmp_path: Path) -> None:
         (["--groups", "1:5", "--lower", "0"], "lower` and `upper"),
         (["--groups", "1:5", "--n", "50"], "n"),
         (["--groups", "1:5", "--epsilon", "1"], "epsilon"),
-        (["--groups", "1:5", "--target", "1"], "target"),
-        (["--groups", "1:5", "--epsilons", "eps.csv"], "groups"),
+        (["--groups", "1:5", "--rmse", "1"], "rmse"),
     ],
 )
 def test_a_plan_that_cannot_be(run: Any, arguments: list[str], name: str) -> None:

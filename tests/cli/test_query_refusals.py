@@ -44,7 +44,7 @@ options = ["red", "blue"]
 missing = "blue"
 """
 NUMBER = "--column pay --missing middle --lower 0 --upper 100"
-POINTS = "--columns pay --columns age --missing middle --lower 0 --upper 100"
+POINTS = "--column pay --column age --missing middle --lower 0 --upper 100"
 RELEASES = {
     "mean": f"release mean people.csv --all-trusted --epsilon 1 {NUMBER}",
     "sum": "release sum.toml people.csv",
@@ -63,9 +63,9 @@ RELEASES = {
     "regression": "release regression people.csv --all-trusted --epsilon 1 --target pay --on age "
         "--missing middle --lower 0 --upper 100",
     "vector": f"release vector-mean people.csv --all-trusted --epsilon 1 {POINTS}",
-    "heavy hitters": "release heavy-hitters people.csv --all-trusted --epsilon 1 --delta 1e-5 --record colour "
+    "heavy hitters": "release heavy-hitters people.csv --all-trusted --epsilon 1 --delta 1e-5 --column colour "
     "--person who --head 2",
-    "invitation": "release heavy-hitters people.csv --all-trusted --epsilon 1 --delta 1e-5 --record colour "
+    "invitation": "release heavy-hitters people.csv --all-trusted --epsilon 1 --delta 1e-5 --column colour "
     "--person who --head 2 --invite-out i.json",
     "kmeans": f"release kmeans people.csv --all-trusted --epsilon 1 {POINTS} --clusters 2",
     "synth": "synth fit people.csv --epsilon 1 --delta 1e-5 --schema schema.json --out model --other last "
@@ -350,7 +350,7 @@ TOLD_EXACTLY = {
     "by": (f"release mean people.csv --all-trusted --epsilon 1 {NUMBER} --by", "town"),
     "shares by": (f"{RELEASES['shares']} --by", "town"),
     "own": (f"release mean people.csv --trust trust {NUMBER} --epsilon-column", "own"),
-    "planned own": ("plan mean --epsilons people.csv --epsilon-column", "own"),
+    "planned own": ("plan mean --groups people.csv --epsilon-column", "own"),
 }
 
 
@@ -405,7 +405,7 @@ def test_a_plan_counts_no_column_as_trust_that_is_not_public(run: Runner, people
 
 def test_a_study_states_by_itself_what_is_public(run: Runner, people: Path) -> None:
     told = run("release study.toml people.csv --public town")
-    assert (told.code, "No such option" in told.err) == (2, True)
+    assert (told.code, "must be left out" in told.err) == (2, True)
     with pytest.raises(InvalidInput, match=r"where the study states it \(people\.public\)"):
         Study.read(people.parent / "study.toml").release(Source(people, public=("town",)))
 
@@ -474,5 +474,5 @@ def test_a_fit_goes_on_with_the_same_query_words_and_reports_alone(
 
 def test_one_column_is_one(run: Runner) -> None:
     plan = "plan vector-mean --n 100 --opt-in 0.5 --lower 0 --upper 1 --epsilon 1"
-    assert "mean of 1 column:" in run(f"{plan} --columns a").out
-    assert "means of 2 columns:" in run(f"{plan} --columns a --columns b").out
+    assert "mean of 1 column:" in run(f"{plan} --column a").out
+    assert "means of 2 columns:" in run(f"{plan} --column a --column b").out

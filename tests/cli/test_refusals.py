@@ -117,7 +117,7 @@ BAD = [
     (f"{PLAN} --sd 0.3:0.2", "sd"),
     (f"{PLAN} --sd 1:2:3", "sd"),
     (f"{PLAN} --mean 2", "mean"),
-    (f"{PLAN} --target -1", "target"),
+    (f"{PLAN} --rmse -1", "target"),
     (f"{PLAN} --elasticity nan", "elasticity"),
     (f"{PLAN} --plot picture", "plot"),
     (f"{PLAN} --upper 0", "upper"),
@@ -128,7 +128,7 @@ BAD = [
     ("demo --people 1000 --trials 2 --epsilon 0", "epsilon"),
     ("demo --out people.csv", "out"),
     ("dance", "dance"),
-    ("release median collected.csv", "median"),
+    ("release medan collected.csv", "median"),
     ("ledger", "--json"),
 ]
 

@@ -158,12 +158,12 @@ def test_nobody_trusted_is_plain_and_nobody_local_is_the_trusted_alone(run: Runn
         (f"release regression people.csv {ASK} --simulate-local --clip 1e300", "a million half-ranges"),
         (f"release regression few.csv {ASK} --simulate-local", "as many as the coefficients (3, with the intercept)"),
         (f"release regression few.csv {ASK} --invite-out i.json", "as many as the coefficients (3"),
-        ("plan regression --on a,a --n 100 --opt-in 5% --epsilon 1", "once"),
-        ("plan regression --target a --on a,b --n 100 --opt-in 5% --epsilon 1", "not the target"),
+        ("plan regression --on a,a --n 100 --opt-in 5% --epsilon 1", "different names"),
+        ("plan regression --target a --on a,b --n 100 --opt-in 5% --epsilon 1", "must not name the target"),
         ("plan regression --on ² --n 100 --opt-in 5% --epsilon 1 --json --target ²", "`on`"),
         (f"plan regression --on {'9' * 5000} --n 100 --opt-in 5% --epsilon 1", "1 to 20 columns"),
         ("plan regression --on 0 --n 100 --opt-in 5% --epsilon 1", "`on`"),
-        ("plan regression --on 3 --n 100 --opt-in 5% --epsilon 1 --residual-sd 3", "`residual-sd`"),
+        ("plan regression --on 3 --n 100 --opt-in 5% --epsilon 1 --sd .5,3", "`residual-sd`"),
         ("plan regression --on 3 --n 100 --opt-in 0 --epsilon 1 --kind logistic", "trusted"),
     ],
 )
@@ -180,7 +180,7 @@ def test_bad_input_is_one_sentence_and_charges_nothing(run: Runner, people: Path
 
 
 def test_a_plan_says_which_question_is_better(run: Runner) -> None:
-    told = run("plan regression --on 4 --n 100000 --opt-in 2% --epsilon 1 --residual-sd .1 --clip .45 --json").document
+    told = run("plan regression --on 4 --n 100000 --opt-in 2% --epsilon 1 --sd .5,.1 --clip .45 --json").document
     facts = told["questions"]["target"]["regression"]
     forms = facts["predicted"]["forms"]
     assert facts["form"] == "steered"

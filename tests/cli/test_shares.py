@@ -79,7 +79,8 @@ def test_reports_on_another_value_are_not_counted(run: Runner, people: Path) -> 
 
 def test_the_plan_of_a_count_is_that_of_its_share(run: Runner) -> None:
     how = "--n 5000 --opt-in 0.1 --epsilon 1 --json"
-    count = run(f"plan count --column a --value yes --share 0.2 {how}").document["questions"]["a"]["count"]["predicted"]
+    asked = run(f"plan count --column a --value yes --shares 0.2 {how}").document["questions"]["a"]
+    count = asked["count"]["predicted"]
     share = run(f"plan shares --column a --options yes,no --shares 0.2,0.8 {how}").document["questions"]["a"]["shares"]
     for who, errors in share["predicted"]["estimators"].items():
         expected = 5000 * errors["rmse_population"][0]
@@ -87,7 +88,7 @@ def test_the_plan_of_a_count_is_that_of_its_share(run: Runner) -> None:
     # Of 500 trusted people: sampling, and Laplace noise of scale 1.
     own = 10 * (500 * 0.2 * 0.8 + 2) ** 0.5
     assert count["estimators"]["tcm-only"]["rmse_population"] == pytest.approx(own, rel=0.05)
-    assert run(f"plan count --value yes --share 1.2 {how}").code == 2
+    assert run(f"plan count --value yes --shares 1.2 {how}").code == 2
 
 
 def test_a_histogram_counts_what_lies_outside_in_the_nearest_bin(run: Runner, people: Path) -> None:

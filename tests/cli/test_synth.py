@@ -97,7 +97,7 @@ def test_a_fit_for_people(run: Runner, people: list[dict[str, str]]) -> None:
 def test_every_way_to_say_the_domain(run: Runner, people: list[dict[str, str]], tmp_path: Path) -> None:
     (tmp_path / "values.json").write_text(json.dumps(VALUES))
     bins = "--bins age=18,30,40,50,65,90"
-    line = f"synth fit people.csv --columns sex age {bins} --categories values.json --marginals age,sex {SMALL}"
+    line = f"synth fit people.csv --column sex age {bins} --schema values.json --marginals age,sex {SMALL}"
     told = run(f"{line} --out one --json").document
     assert sole(told)["features"] == ["sex", "age"]
     saved = json.loads(Path("one", "model.json").read_text())["study"]["schema"]
@@ -144,7 +144,7 @@ def test_a_file_a_domain_and_an_epsilon_are_enough(run: Runner, tmp_path: Path) 
 
 
 def test_a_domain_from_the_file_is_declared_unprotected(run: Runner, people: list[dict[str, str]]) -> None:
-    line = f"synth fit people.csv --columns sex works --domain-from-file --marginals sex,works {SMALL} --out model"
+    line = f"synth fit people.csv --column sex works --domain-from-file --marginals sex,works {SMALL} --out model"
     said = run(f"{line} --json")
     assert "NOT PROTECTED" in said.err
     for told in (said.document, run("synth report model --json").document):
@@ -176,7 +176,7 @@ def test_sampled_columns_follow_the_law(run: Runner, people: list[dict[str, str]
 
 def test_memory_makes_large_tables_give_way(run: Runner, people: list[dict[str, str]]) -> None:
     edges = ",".join(map(str, range(18, 91)))
-    line = f"synth fit people.csv --bins age={edges} --columns age education sex works --domain-from-file {SMALL}"
+    line = f"synth fit people.csv --bins age={edges} --column age education sex works --domain-from-file {SMALL}"
     asked = "--marginals age,education,sex,works"
     assert sole(run(f"{line} {asked} --out all --json").document)["measured"]["tables"] == 4 + 1
     # Beside 280 MiB (293.6 MB): 1,296 cells of 104 bytes do not fit into .1 MB, its four three-way tables do.
@@ -429,10 +429,10 @@ PLAIN = f"--marginals age,sex {SMALL} --out m"
 BAD = [
     (f"synth fit nowhere.csv --schema schema.json {PLAIN}", "path"),
     (f"synth fit people.csv {PLAIN}", "columns"),
-    (f"synth fit people.csv --columns age sex {PLAIN}", "--domain-from-file"),
-    (f"synth fit people.csv --columns age nothere --domain-from-file {PLAIN}", "columns"),
-    (f"synth fit one.csv --columns age sex --domain-from-file {PLAIN}", "one value"),
-    (f"synth fit many.csv --columns age sex --domain-from-file {PLAIN}", "at most 4096"),
+    (f"synth fit people.csv --column age sex {PLAIN}", "--domain-from-file"),
+    (f"synth fit people.csv --column age nothere --domain-from-file {PLAIN}", "columns"),
+    (f"synth fit one.csv --column age sex --domain-from-file {PLAIN}", "one value"),
+    (f"synth fit many.csv --column age sex --domain-from-file {PLAIN}", "at most 4096"),
     (f"synth fit people.csv --schema oneschema.json {PLAIN}", "one value"),
     (f"synth fit people.csv --schema huge.json {PLAIN}", "at most 65536"),
     (f"synth fit people.csv --schema people.csv {PLAIN}", "schema"),
@@ -442,7 +442,7 @@ BAD = [
     (f"synth fit people.csv --schema schema.json {SMALL} --method adaptive --memory 1GiB --out m", "memory"),
     (f"synth fit people.csv --schema schema.json --bins age {PLAIN}", "bins"),
     (f"synth fit people.csv --schema schema.json --bins age=50,40,1 {PLAIN}", "edges of age"),
-    (f"synth fit people.csv --schema schema.json --columns sex --bins age=1,50,90 {PLAIN}", "bins"),
+    (f"synth fit people.csv --schema schema.json --column sex --bins age=1,50,90 {PLAIN}", "bins"),
     (f"synth fit people.csv --schema schema.json --thresholds 5-of-5:1 {SMALL} --out m", "number of features"),
     (f"synth fit people.csv --schema schema.json --thresholds 3-of-2:1 {SMALL} --out m", "thresholds"),
     (f"synth fit people.csv --schema schema.json --thresholds many {SMALL} --out m", "thresholds"),

@@ -11,16 +11,18 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from hybridp.cli import plan, tally, tasks
+from hybridp.cli import plan, tally
+from hybridp.cli.verbs import randomise, release
 from hybridp.errors import BudgetExceeded, InvalidInput, UnusableRows
 from hybridp.ledger import Ledger
 
+RELEASE, RANDOMISE = release.tasks, randomise.tasks
 SECRET = "987654.321"
 DRAW = np.random.default_rng(7)
 MEAN = "--column pay --trust trust --missing middle --lower 0 --upper 90000 --epsilon 1"
 OWN = "--column pay --trust trust --missing middle --lower 0 --upper 90000 --epsilon-column eps --public eps"
-SHAPE = "--columns a b c --lower 0 0 0 --upper 10 20 30 --epsilon 4"
-HEAVY = "--person id --record query url --trust trust --epsilon 4 --delta 1e-5"
+SHAPE = "--column a b c --lower 0 0 0 --upper 10 20 30 --epsilon 4"
+HEAVY = "--person id --column query url --trust trust --epsilon 4 --delta 1e-5"
 
 
 @pytest.fixture(autouse=True)
@@ -86,7 +88,7 @@ def reports(here: Path) -> str:
     rows = [f"{i},{pay:.2f},{'trusted' if i % 4 == 0 else 'local'},{(0.5, 1, 3)[i % 3]}"
             for i, pay in enumerate(DRAW.uniform(2e4, 6e4, 600))]  # fmt: skip
     Path("people.csv").write_text("\n".join(["id,pay,trust,eps", *rows]) + "\n")
-    done(tasks.randomise_mean, f"people.csv {MEAN} --keep id,eps --out sent.csv")
+    done(RANDOMISE["mean"], f"people.csv {MEAN} --keep id,eps --out sent.csv")
     split("sent.csv", 2, (0, 100), (100, 101), (101, 450))
     return "sent.csv"
 
@@ -106,8 +108,8 @@ def test_a_tally_stands_in_for_local_rows(reports: str, how: str) -> None:
     assert (both["people"], both["batches"], both["merged"]) == (450, 3, 2)
     done(tally.merge, "one.json two.json --out turned.json")
     assert Path("both.json").read_text() == Path("turned.json").read_text()
-    whole = done(tasks.release_mean, f"{reports} {MEAN} --seed 5 {how}")
-    found = done(tasks.release_mean, f"trusted.csv {MEAN} --seed 5 --tally both.json {how}")
+    whole = done(RELEASE["mean"], f"{reports} {MEAN} --seed 5 {how}")
+    found = done(RELEASE["mean"], f"trusted.csv {MEAN} --seed 5 --tally both.json {how}")
     same(found, whole)
 
 
@@ -118,7 +120,7 @@ def test_any_split_writes_the_same_numbers(reports: str) -> None:
     assert (whole.pop("batches"), whole.pop("digest")) != (parts.pop("batches"), parts.pop("digest"))
     assert whole == parts
     line = f"trusted.csv {MEAN} --seed 5 --tally"
-    one, two = (done(tasks.release_mean, f"{line} {name}.json") for name in ("whole", "parts"))
+    one, two = (done(RELEASE["mean"], f"{line} {name}.json") for name in ("whole", "parts"))
     assert one == two
 
 
@@ -137,10 +139,10 @@ def test_a_file_is_added_once_whatever_its_name(reports: str) -> None:
 def test_a_collection_is_charged_once(reports: str) -> None:
     done(tally.add, "part0.csv part1.csv part2.csv --state all.json --collection spring")
     line = f"trusted.csv {MEAN} --tally all.json --ledger ledger.json --trusted-epsilon 0.5"
-    done(tasks.release_mean, line)
-    again = done(tasks.release_mean, f"{line} --estimator lm-only")
+    done(RELEASE["mean"], line)
+    again = done(RELEASE["mean"], f"{line} --estimator lm-only")
     assert again["ledger"] == "ledger.json"
-    refused(tasks.release_mean, f"{line} --collection autumn", "`collection` must be spring")
+    refused(RELEASE["mean"], f"{line} --collection autumn", "`collection` must be spring")
     refused(tally.add, "part0.csv --state all.json --collection autumn", "`collection` must be spring")
 
 
@@ -163,72 +165,72 @@ def test_a_tally_tells_the_distribution_that_its_rows_tell(here: Path, told: str
             for i, pay in enumerate(np.random.default_rng(3).uniform(2e4, 6e4, 4000))]  # fmt: skip
     Path("many.csv").write_text("\n".join(["id,pay,trust", *rows]) + "\n")
     line = f"--column pay --trust trust --missing middle --lower 0 --upper 90000 {told}"
-    done(tasks.randomise_mean, f"many.csv {line} --seed 9 --keep id --out sent.csv")
+    done(RANDOMISE["mean"], f"many.csv {line} --seed 9 --keep id --out sent.csv")
     split("sent.csv", 2, (0, 1000), (1000, 1001), (1001, 3500))
     done(tally.add, "part0.csv --state one.json")
     done(tally.add, "part2.csv part1.csv --state two.json")
     done(tally.merge, "two.json one.json --out both.json")
-    whole = done(tasks.release_quantiles, f"sent.csv {line} {how} --seed 5")
-    found = done(tasks.release_quantiles, f"trusted.csv {line} {how} --seed 5 --tally both.json")
+    whole = done(RELEASE["quantiles"], f"sent.csv {line} {how} --seed 5")
+    found = done(RELEASE["quantiles"], f"trusted.csv {line} {how} --seed 5 --tally both.json")
     assert found == whole
-    fewer = done(tasks.release_quantiles, f"trusted.csv {line} {how} --seed 5 --tally two.json")
+    fewer = done(RELEASE["quantiles"], f"trusted.csv {line} {how} --seed 5 --tally two.json")
     assert (fewer["questions"] == whole["questions"]) == ("tcm-only" in how)
 
 
 def test_a_mean_and_then_its_distribution_are_charged_once(reports: str) -> None:
     done(tally.add, "part0.csv part1.csv part2.csv --state all.json --collection spring")
     line = f"trusted.csv {MEAN} --tally all.json --ledger study.ledger"
-    done(tasks.release_mean, line)
+    done(RELEASE["mean"], line)
     before = Ledger.open("study.ledger").history()
-    found = done(tasks.release_quantiles, f"{line} --estimator lm-only --at .5")
+    found = done(RELEASE["quantiles"], f"{line} --estimator lm-only --at .5")
     assert "costs no further epsilon" in json.dumps(found["receipt"])
     assert [e.state for e in Ledger.open("study.ledger").history()] == [e.state for e in before]
-    asked = run(tasks.release_quantiles, f"{line} --at .5")  # which would ask trusted people again
+    asked = run(RELEASE["quantiles"], f"{line} --at .5")  # which would ask trusted people again
     assert isinstance(asked.exception, BudgetExceeded)
-    done(tasks.release_quantiles, f"{line.replace('study.ledger', 'new.ledger')} --at .5")
+    done(RELEASE["quantiles"], f"{line.replace('study.ledger', 'new.ledger')} --at .5")
     paid = [(e.people, e.budget.epsilon, e.collection) for e in Ledger.open("new.ledger").history()]
     assert paid == [("trusted", 1.0, None), ("local", 1.0, "spring")]
     # Other reports of the same people are no second reading of the first ones.
     done(tally.add, "part0.csv part1.csv --state fewer.json")
     line = f"trusted.csv {MEAN} --tally fewer.json --ledger study.ledger --estimator lm-only"
-    other = run(tasks.release_quantiles, line)
+    other = run(RELEASE["quantiles"], line)
     assert isinstance(other.exception, BudgetExceeded)
 
 
 def test_the_distribution_of_seeded_reports_is_a_trial(reports: str) -> None:
-    done(tasks.randomise_mean, f"people.csv {MEAN} --keep id,eps --seed 3 --out trial.csv")
+    done(RANDOMISE["mean"], f"people.csv {MEAN} --keep id,eps --seed 3 --out trial.csv")
     done(tally.add, "trial.csv --trust trust --state trial.json")
-    assert done(tasks.release_quantiles, f"trusted.csv {MEAN} --tally trial.json")["simulated"] is True
+    assert done(RELEASE["quantiles"], f"trusted.csv {MEAN} --tally trial.json")["simulated"] is True
     done(tally.add, "part2.csv --state real.json")
-    assert done(tasks.release_quantiles, f"trusted.csv {MEAN} --tally real.json")["simulated"] is False
+    assert done(RELEASE["quantiles"], f"trusted.csv {MEAN} --tally real.json")["simulated"] is False
 
 
 def test_an_invitation_starts_from_a_tally_and_its_reports_are_charged_once(reports: str) -> None:
     """Phase two rests on the tally's reports: its own people are charged beside them, and nobody twice."""
     done(tally.add, "part0.csv part1.csv part2.csv --state all.json")
-    done(tasks.release_quantiles, f"trusted.csv {MEAN} --tally all.json --invite-out asked.json --ledger l")
+    done(RELEASE["quantiles"], f"trusted.csv {MEAN} --tally all.json --invite-out asked.json --ledger l")
     later = "\n".join(f"{i},{pay:.2f},local,1" for i, pay in enumerate(DRAW.uniform(2e4, 6e4, 300)))
     Path("later.csv").write_text(f"id,pay,trust,eps\n{later}\n")
-    done(tasks.randomise_quantiles, "later.csv --trust trust "
+    done(RANDOMISE["quantiles"], "later.csv --trust trust "
         "--missing middle --invite asked.json --epsilon 9 --out answers.csv")
-    found = done(tasks.release_quantiles, "answers.csv --trust trust --invite asked.json --ledger l")
+    found = done(RELEASE["quantiles"], "answers.csv --trust trust --invite asked.json --ledger l")
     groups = found["questions"]["pay"]["quantiles"]["groups"]
     assert (groups["trusted"]["people"], groups["local"]["people"]) == (150, 750)
     assert [e.people for e in Ledger.open("l").history()] == ["trusted", "local", "local"]
-    refused(tasks.release_quantiles, "answers.csv --trust trust --invite asked.json --tally all.json", "`tally`")
+    refused(RELEASE["quantiles"], "answers.csv --trust trust --invite asked.json --tally all.json", "`tally`")
 
 
 def test_an_estimate_that_is_published_alone_has_a_tally_of_sums_alone(reports: str) -> None:
     """What makes its promise larger is that nothing else is told of these reports."""
     alone = f"trusted.csv {MEAN} --estimator fixed --weight 0.3 --sd 20000 --publish estimate-only --ledger l"
     done(tally.add, "part0.csv --state all.json")
-    refused(tasks.release_mean, f"{alone} --tally all.json", "`tally` must be made with --sums-only")
+    refused(RELEASE["mean"], f"{alone} --tally all.json", "`tally` must be made with --sums-only")
     assert not Path("l").exists()
     assert done(tally.add, "part0.csv --state sums.json --sums-only")["entries"] == 1
     done(tally.add, "part1.csv --state sums.json")  # and stays so
     assert json.loads(Path("sums.json").read_text())["bins"] is None
-    done(tasks.release_mean, f"{alone} --tally sums.json")
-    refused(tasks.release_quantiles, f"trusted.csv {MEAN} --tally sums.json", "Got one of sums only")
+    done(RELEASE["mean"], f"{alone} --tally sums.json")
+    refused(RELEASE["quantiles"], f"trusted.csv {MEAN} --tally sums.json", "Got one of sums only")
     done(tally.add, "part2.csv --state rest.json")
     refused(tally.merge, "sums.json rest.json --out both.json", "must hold sums only")
     refused(tally.add, "part2.csv --state all.json --sums-only", "`sums-only` must be said when a tally is new")
@@ -244,18 +246,18 @@ def test_what_cannot_stand_in_for_a_distribution(reports: str) -> None:
         (f"trusted.csv {MEAN} --tally all.json --simulate-local", "`simulate-local` must not go with --tally"),
         (f"trusted.csv {MEAN} --tally trusted.csv", "`hybridp tally` wrote"),
     ]:
-        refused(tasks.release_quantiles, line, why)
+        refused(RELEASE["quantiles"], line, why)
         assert not Path("l").exists()
 
 
 def test_seeded_reports_are_marked(reports: str) -> None:
-    done(tasks.randomise_mean, f"people.csv {MEAN} --keep id,eps --seed 3 --out trial.csv")
+    done(RANDOMISE["mean"], f"people.csv {MEAN} --keep id,eps --seed 3 --out trial.csv")
     assert done(tally.add, "trial.csv --trust trust --state trial.json")["simulated"] is True
     said = run(tally.show, "trial.json")
     assert said.exit_code == 0
     assert "SIMULATED" in said.stderr
     assert "dithered(epsilon=1.0" in said.stdout
-    assert done(tasks.release_mean, f"trusted.csv {MEAN} --tally trial.json")["simulated"] is True
+    assert done(RELEASE["mean"], f"trusted.csv {MEAN} --tally trial.json")["simulated"] is True
     shown = done(tally.show, "trial.json")
     assert shown["people"] == 450
     assert shown["bytes"] < 4000
@@ -263,27 +265,27 @@ def test_seeded_reports_are_marked(reports: str) -> None:
 
 
 def test_everyones_own_epsilon(reports: str) -> None:
-    done(tasks.randomise_mean, f"people.csv {OWN} --keep id --out own.csv")
+    done(RANDOMISE["mean"], f"people.csv {OWN} --keep id --out own.csv")
     split("own.csv", 2, (0, 200), (200, 450))
     refused(tally.add, "part0.csv --state own.json", "`epsilon-column`")
     assert done(tally.add, "part0.csv part1.csv --epsilon-column eps --state own.json")["kind"] == "personal-mean"
-    whole = done(tasks.release_mean, f"own.csv {OWN} --seed 5")
-    found = done(tasks.release_mean, f"trusted.csv {OWN} --seed 5 --tally own.json")
+    whole = done(RELEASE["mean"], f"own.csv {OWN} --seed 5")
+    found = done(RELEASE["mean"], f"trusted.csv {OWN} --seed 5 --tally own.json")
     same(found, whole)
-    refused(tasks.release_mean, f"trusted.csv {MEAN} --tally own.json", "must be of the kind mean")
-    refused(tasks.release_mean, f"own.csv {OWN} --tally own.json", "must hold trusted rows only")
+    refused(RELEASE["mean"], f"trusted.csv {MEAN} --tally own.json", "must be of the kind mean")
+    refused(RELEASE["mean"], f"own.csv {OWN} --tally own.json", "must hold trusted rows only")
 
 
 def test_what_cannot_stand_in(reports: str) -> None:
     done(tally.add, "part0.csv --state one.json")
-    refused(tasks.release_mean, f"{reports} {MEAN} --tally one.json", "must hold trusted rows only")
-    refused(tasks.release_mean, f"trusted.csv {MEAN} --tally one.json --local laplace", "must hold reports by laplace")
-    refused(tasks.release_mean, f"trusted.csv {MEAN} --tally one.json --simulate-local", "`simulate-local`")
-    refused(tasks.release_mean, f"trusted.csv {MEAN} --tally nowhere.json", "nowhere.json")
+    refused(RELEASE["mean"], f"{reports} {MEAN} --tally one.json", "must hold trusted rows only")
+    refused(RELEASE["mean"], f"trusted.csv {MEAN} --tally one.json --local laplace", "must hold reports by laplace")
+    refused(RELEASE["mean"], f"trusted.csv {MEAN} --tally one.json --simulate-local", "`simulate-local`")
+    refused(RELEASE["mean"], f"trusted.csv {MEAN} --tally nowhere.json", "nowhere.json")
     vectors = f"trusted.csv {SHAPE} --missing middle --trust trust --tally one.json"
-    refused(tasks.release_vector_mean, vectors, "must be of the kind vector-mean")
+    refused(RELEASE["vector-mean"], vectors, "must be of the kind vector-mean")
     Path("one.json").write_text(Path("one.json").read_text().replace('"people": 100', '"people": 99', 1))
-    refused(tasks.release_mean, f"trusted.csv {MEAN} --tally one.json", "must")
+    refused(RELEASE["mean"], f"trusted.csv {MEAN} --tally one.json", "must")
 
 
 @pytest.mark.parametrize(
@@ -320,7 +322,7 @@ def test_more_that_is_refused(reports: str) -> None:
     Path("torn.json").write_text("{")
     for command, line in ((tally.show, "torn.json"), (tally.add, "part1.csv --state torn.json")):
         refused(command, line, "`tally` must name a file")
-    done(tasks.randomise_mean, f"people.csv {MEAN.replace('--epsilon 1', '--epsilon 2')} --keep id,eps --out other.csv")
+    done(RANDOMISE["mean"], f"people.csv {MEAN.replace('--epsilon 1', '--epsilon 2')} --keep id,eps --out other.csv")
     assert isinstance(run(tally.add, "other.csv --trust trust --state one.json").exception, UnusableRows)
 
 
@@ -345,19 +347,19 @@ def test_vectors(how: str) -> None:
     values = DRAW.beta(2, 4, size=(600, 3)) * [10, 20, 30]
     rows = [f"{a:.4f},{b:.4f},{c:.4f},{'trusted' if i % 3 == 0 else 'local'}" for i, (a, b, c) in enumerate(values)]
     Path("people.csv").write_text("\n".join(["a,b,c,trust", *rows]) + "\n")
-    done(tasks.randomise_vector_mean, f"people.csv {SHAPE} --missing middle --trust trust --out sent.csv {how}")
+    done(RANDOMISE["vector-mean"], f"people.csv {SHAPE} --missing middle --trust trust --out sent.csv {how}")
     split("sent.csv", 3, (0, 150), (150, 400))
     done(tally.add, f"part0.csv --state one.json {SHAPE} {how}")
     done(tally.add, "part1.csv --state one.json")  # the state knows its geometry
-    whole = done(tasks.release_vector_mean, f"sent.csv {SHAPE} --missing middle --trust trust --seed 5 {how}")
+    whole = done(RELEASE["vector-mean"], f"sent.csv {SHAPE} --missing middle --trust trust --seed 5 {how}")
     line = f"trusted.csv {SHAPE} --missing middle --trust trust --seed 5 --tally one.json {how}"
-    found = done(tasks.release_vector_mean, line)
+    found = done(RELEASE["vector-mean"], line)
     same(found, whole)
     line = f"sent.csv {SHAPE} --missing middle --trust trust --tally one.json {how}"
-    refused(tasks.release_vector_mean, line, "must hold trusted rows only")
+    refused(RELEASE["vector-mean"], line, "must hold trusted rows only")
     turned = SHAPE.replace("a b c", "b a c").replace("10 20", "20 10")
     line = f"trusted.csv {turned} --trust trust --tally one.json {how}"
-    refused(tasks.release_vector_mean, line, "must hold reports on these")
+    refused(RELEASE["vector-mean"], line, "must hold reports on these")
     refused(tally.add, f"part0.csv --state two.json {SHAPE.split(' --epsilon')[0]}", "`epsilon` must be given")
     Path("part0.csv").write_text(Path("part0.csv").read_text().replace(",local,", ",local,nan,", 1))
     assert run(tally.add, f"part0.csv --state two.json {SHAPE} {how}").exit_code != 0
@@ -370,23 +372,23 @@ def test_heavy_hitters() -> None:
     query = np.minimum(DRAW.geometric(0.33, 3000) - 1, 40)
     rows = [f"{i},q{q},u{i % 2},{'trusted' if i < 800 else 'local'}" for i, q in enumerate(query.tolist())]
     Path("log.csv").write_text("\n".join(["id,query,url,trust", *rows]) + "\n")
-    done(tasks.release_heavy_hitters, f"log.csv {HEAVY} --invite-out invite.json")
-    answer = "--person id --record query url --trust trust --invite invite.json --epsilon 9"
-    done(tasks.randomise_heavy_hitters, f"log.csv {answer} --out sent.csv")
+    done(RELEASE["heavy-hitters"], f"log.csv {HEAVY} --invite-out invite.json")
+    answer = "--person id --column query url --trust trust --invite invite.json --epsilon 9"
+    done(RANDOMISE["heavy-hitters"], f"log.csv {answer} --out sent.csv")
     head, *lines = Path("sent.csv").read_text().splitlines()
     for i, part in enumerate((lines[::3], lines[1::3], lines[2::3])):
         Path(f"part{i}.csv").write_text("\n".join([head, *part]) + "\n")
     done(tally.add, "part0.csv --state one.json --invite invite.json")
     done(tally.add, "part2.csv part1.csv --state two.json --invite invite.json")
     assert done(tally.merge, "one.json two.json --out both.json")["people"] == 2200
-    whole = done(tasks.release_heavy_hitters, "sent.csv --invite invite.json")
-    found = done(tasks.release_heavy_hitters, "--invite invite.json --tally both.json")
+    whole = done(RELEASE["heavy-hitters"], "sent.csv --invite invite.json")
+    found = done(RELEASE["heavy-hitters"], "--invite invite.json --tally both.json")
     assert found == whole
-    refused(tasks.release_heavy_hitters, "sent.csv --invite invite.json --tally both.json", "`file` must be given, or")
-    refused(tasks.release_heavy_hitters, HEAVY, "`file` must be given, or")
-    refused(tasks.release_heavy_hitters, f"--tally both.json {HEAVY}", "`file` must be given, or")
-    done(tasks.release_heavy_hitters, f"log.csv {HEAVY} --invite-out other.json")
-    refused(tasks.release_heavy_hitters, "--invite other.json --tally both.json", "must hold reports by")
+    refused(RELEASE["heavy-hitters"], "sent.csv --invite invite.json --tally both.json", "`file` must be given, or")
+    refused(RELEASE["heavy-hitters"], HEAVY, "`file` must be given, or")
+    refused(RELEASE["heavy-hitters"], f"--tally both.json {HEAVY}", "`file` must be given, or")
+    done(RELEASE["heavy-hitters"], f"log.csv {HEAVY} --invite-out other.json")
+    refused(RELEASE["heavy-hitters"], "--invite other.json --tally both.json", "must hold reports by")
     refused(tally.add, "part0.csv --state other.tally --invite other.json", "must name the mechanism of the tally")
     refused(tally.add, "part0.csv --state x.json --invite part0.csv", "`invite`")
 
@@ -395,11 +397,11 @@ def test_points() -> None:
     points = np.clip(np.repeat([[0.2, 0.3], [0.7, 0.8]], 2000, axis=0) + 0.05 * DRAW.standard_normal((4000, 2)), 0, 1)
     Path("points.csv").write_text("a,b\n" + "".join(f"{a:.5f},{b:.5f}\n" for a, b in points))
     line = (
-        "--columns a b "
-        "--missing middle --lower 0 --upper 1 --clusters 2 --epsilon 4 --n 5000 --opt-in 0.1 --invite invite.json"
+        "--column a b "
+        "--missing middle --lower 0 --upper 1 --clusters 2 --epsilon 4 --n 5000 --opt-in 0.1 --invite-out invite.json"
     )
     done(plan.kmeans, line)
-    done(tasks.randomise_kmeans, "points.csv --invite invite.json --epsilon 9 --out sent.csv")
+    done(RANDOMISE["kmeans"], "points.csv --invite invite.json --epsilon 9 --out sent.csv")
     head, *lines = Path("sent.csv").read_text().splitlines()
     for i, part in enumerate((lines[::2], lines[1::2])):
         Path(f"part{i}.csv").write_text("\n".join([head, *part]) + "\n")
@@ -411,11 +413,11 @@ def test_points() -> None:
     refused(tally.add, "part0.csv --trust a --state other.json --invite invite.json", "`trust`")
     Path("trusted.csv").write_text("a,b,trust\n" + "".join(f"{a:.3f},{b:.3f},trusted\n" for a, b in points[::8]))
     line = (
-        "trusted.csv --columns a b --trust trust "
+        "trusted.csv --column a b --trust trust "
         "--missing middle --lower 0 --upper 1 --clusters 2 --epsilon 4 --invite invite.json"
     )
-    whole = done(tasks.release_kmeans, f"{line} --reports sent.csv --seed 5")
-    assert done(tasks.release_kmeans, f"{line} --tally map.json --seed 5") == whole
-    refused(tasks.release_kmeans, f"{line} --tally map.json --reports sent.csv", "must not go with a tally")
+    whole = done(RELEASE["kmeans"], f"{line} --reports sent.csv --seed 5")
+    assert done(RELEASE["kmeans"], f"{line} --tally map.json --seed 5") == whole
+    refused(RELEASE["kmeans"], f"{line} --tally map.json --reports sent.csv", "must not go with a tally")
     alone = line.removesuffix(" --invite invite.json")
-    refused(tasks.release_kmeans, f"{alone} --tally map.json", "with the invitation")
+    refused(RELEASE["kmeans"], f"{alone} --tally map.json", "with the invitation")

@@ -13,9 +13,9 @@ from tests.cli.conftest import Runner
 BOUNDS = "--missing middle --lower 0 --upper 100 --epsilon 1"
 TASKS = {
     "mean": f"--column pay {BOUNDS}",
-    "vector-mean": "--columns pay age --missing middle --lower 0 --upper 100 --epsilon 1",
-    "heavy-hitters": "--record colour --person who --epsilon 4 --delta 1e-4",
-    "kmeans": "--columns pay age --missing middle --lower 0 0 --upper 100 100 --clusters 2 --epsilon 4",
+    "vector-mean": "--column pay age --missing middle --lower 0 --upper 100 --epsilon 1",
+    "heavy-hitters": "--column colour --person who --epsilon 4 --delta 1e-4",
+    "kmeans": "--column pay age --missing middle --lower 0 0 --upper 100 100 --clusters 2 --epsilon 4",
     "quantiles": f"--column pay {BOUNDS}",
     "shares": "--column colour --options red,blue --missing blue --epsilon 1",
 }

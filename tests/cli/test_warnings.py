@@ -57,11 +57,11 @@ def test_the_library_warns(people: Path, promise: Any, words: str | None, recwar
     "line",
     [
         f"{MEAN} --noise gaussian",
-        "release vector-mean trusted.csv --columns pay age --trust trust "
+        "release vector-mean trusted.csv --column pay age --trust trust "
         "--missing middle --lower 0 --upper 100000 --epsilon 1",
-        "release kmeans trusted.csv --columns pay age --trust trust "
+        "release kmeans trusted.csv --column pay age --trust trust "
         "--missing middle --lower 0 --upper 100000 --epsilon 1 --clusters 2",
-        "release heavy-hitters trusted.csv --person id --record age --trust trust --epsilon 1",
+        "release heavy-hitters trusted.csv --person id --column age --trust trust --epsilon 1",
     ],
 )
 def test_a_delta_of_a_tenth_must_be_insisted_on(run: Runner, line: str) -> None:
@@ -85,7 +85,7 @@ def test_a_large_epsilon_is_told(run: Runner) -> None:
 
 def test_a_synthetic_fit_is_no_exception(run: Runner) -> None:
     pytest.importorskip("torch")
-    line = "synth fit trusted.csv --columns age --bins age=0,3,7 --other last --marginals age --epsilon 1 "
+    line = "synth fit trusted.csv --column age --bins age=0,3,7 --other last --marginals age --epsilon 1 "
     line += "--out model --json"
     refused = run(f"{line} --delta 0.2")
     assert (refused.code, "add --insist" in refused.document["error"]["message"]) == (2, True)
@@ -123,7 +123,7 @@ def test_devices_refuse_what_a_release_would(run: Runner) -> None:
     "line",
     [
         "randomise mean trusted.csv --column pay --missing middle --lower 0 --upper 100000 --out r.csv",
-        "randomise vector-mean trusted.csv --columns pay age --missing middle --lower 0 --upper 100000 --out r.csv",
+        "randomise vector-mean trusted.csv --column pay age --missing middle --lower 0 --upper 100000 --out r.csv",
     ],
 )
 def test_devices_are_warned_of_a_large_epsilon_too(run: Runner, line: str) -> None:
@@ -134,8 +134,8 @@ def test_devices_are_warned_of_a_large_epsilon_too(run: Runner, line: str) -> No
 @pytest.mark.parametrize("epsilon", [10, 11])
 def test_an_invitation_with_a_large_epsilon_warns_whoever_answers(run: Runner, epsilon: int) -> None:
     plan = (
-        "plan kmeans --columns pay age "
-        "--missing middle --lower 0 --upper 100000 --clusters 2 --n 900 --opt-in 0.1 --invite i.json"
+        "plan kmeans --column pay age "
+        "--missing middle --lower 0 --upper 100000 --clusters 2 --n 900 --opt-in 0.1 --invite-out i.json"
     )
     assert run(f"{plan} --epsilon {epsilon}").code == 0
     said = run(f"randomise kmeans trusted.csv --invite i.json --epsilon {epsilon} --out r.csv --json")

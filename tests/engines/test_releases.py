@@ -45,7 +45,7 @@ def _columns() -> Columns:
 COMMANDS = {
     "mean": "release mean {rows} --column value --trust trust "
     "--missing middle --lower 0 --upper 100 --epsilon 1 --simulate-local",
-    "vector": "release vector-mean {rows} --columns value other --trust trust "
+    "vector": "release vector-mean {rows} --column value other --trust trust "
     "--missing middle --lower 0 -3 --upper 100 3 --epsilon 2 "
     "--simulate-local",
     "shares": "release shares {rows} --column colour --options red,green "
@@ -58,9 +58,9 @@ COMMANDS = {
     "quantiles": "release quantiles {rows} --column value --trust trust "
     "--missing middle --lower 0 --upper 100 --epsilon 1 --at .5 "
     "--simulate-local",
-    "heavy": "release heavy-hitters {rows} --person person --record query --trust trust --epsilon 4 --delta 1e-4 "
+    "heavy": "release heavy-hitters {rows} --person person --column query --trust trust --epsilon 4 --delta 1e-4 "
     "--head 5 --simulate-local",
-    "kmeans": "release kmeans {rows} --columns value other --trust trust "
+    "kmeans": "release kmeans {rows} --column value other --trust trust "
     "--missing middle --lower 0 -3 --upper 100 3 --clusters 2 "
     "--epsilon 4 --simulate-local",
 }

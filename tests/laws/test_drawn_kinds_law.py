@@ -67,7 +67,7 @@ class Sent:
                 command("release", self.toml, self.raw, "--ledger", self.ledger, "--invite-out", self.invite)
                 shutil.copy(self.ledger, folder / "paid")
             else:
-                command("plan", self.toml, self.raw, "--invite", self.invite)
+                command("plan", self.toml, self.raw, "--invite-out", self.invite)
             files = ("--out", self.table, "--reports", self.told, "--invite", self.invite)
             self.written = command("randomise", self.toml, self.raw, *files)
 

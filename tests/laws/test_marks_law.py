@@ -34,9 +34,9 @@ KINDS: dict[str, dict[str, tuple[object, ...]]] = {
         "tally": ("--epsilon-column", "own"),
     },
     "vector": {
-        "device": ("randomise", "vector-mean", "--columns", "pay", "age", "--trust", "trust", *NUMBER, "--epsilon", 1),
-        "release": ("release", "vector-mean", "--columns", "pay", "age", "--trust", "trust", *NUMBER, "--epsilon", 1),
-        "tally": ("--columns", "pay", "age", *NUMBER[2:], "--epsilon", 1),
+        "device": ("randomise", "vector-mean", "--column", "pay", "age", "--trust", "trust", *NUMBER, "--epsilon", 1),
+        "release": ("release", "vector-mean", "--column", "pay", "age", "--trust", "trust", *NUMBER, "--epsilon", 1),
+        "tally": ("--column", "pay", "age", *NUMBER[2:], "--epsilon", 1),
     },
 }
 MORE = {"own": "1.0", "age": "30"}

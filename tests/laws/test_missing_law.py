@@ -92,9 +92,9 @@ def test_the_noise_of_the_count_is_a_draw_of_its_own_beside_that_of_the_sum(tmp_
 TASKS: dict[str, tuple[Any, ...]] = {
     "mean": ("mean", *BASE),
     "quantiles": ("quantiles", *BASE),
-    "vector-mean": ("vector-mean", "--columns", "pay", "--trust", "trust", "--lower", 0, "--upper", 128,
+    "vector-mean": ("vector-mean", "--column", "pay", "--trust", "trust", "--lower", 0, "--upper", 128,
                     "--epsilon", 1),
-    "kmeans": ("kmeans", "--columns", "pay", "--trust", "trust", "--lower", 0, "--upper", 1, "--clusters", 2,
+    "kmeans": ("kmeans", "--column", "pay", "--trust", "trust", "--lower", 0, "--upper", 1, "--clusters", 2,
                "--epsilon", 4),
     "regression": ("regression", "--target", "pay", "--on", "age", "--trust", "trust", "--lower", 0, "--upper", 128,
                    "--epsilon", 4),

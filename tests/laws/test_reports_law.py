@@ -118,7 +118,7 @@ def test_thousands_of_reports_keep_the_loss_below_epsilon(tmp_path: Path) -> Non
 # --- several columns --------------------------------------------------------------------------------------------------
 
 NAMES = ("a", "b", "c", "d")
-SIDES = ("--columns", *NAMES, "--missing", "middle", "--lower", -64, "--upper", 64, "--trust", "trust")
+SIDES = ("--column", *NAMES, "--missing", "middle", "--lower", -64, "--upper", 64, "--trust", "trust")
 HALF = 2**24
 
 

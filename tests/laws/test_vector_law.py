@@ -38,7 +38,7 @@ PEOPLE = [
     (1.0, -2.5, 3.25, 0.0), (64.0, 64.0, 64.0, 64.0), (-64.0, 0.5, 0.25, 1e9), (0.0, 0.0, 0.0, 0.0),
     (12.5, -12.5, 12.5, -12.5), (-1e9, 1e9, -1e9, 1e9), (0.125, 0.0, -0.125, 32.0), (5.0, 6.0, 7.0, 8.0),
 ]  # fmt: skip
-BOX = ("--columns", *NAMES, "--missing", "middle", "--lower", LOWER, "--upper", UPPER, "--trust", "trust")
+BOX = ("--column", *NAMES, "--missing", "middle", "--lower", LOWER, "--upper", UPPER, "--trust", "trust")
 BALLS = {None: (), "l1": ("--norm", "l1", "--radius", 1.5), "l2": ("--norm", "l2", "--radius", 1.25)}
 
 

@@ -269,7 +269,7 @@ def test_what_is_refused(folder: Path, tmp_path: Path) -> None:
         (tmp_path / "many.csv", MIX, "at most 64 different"),
         (folder / "one.csv", [*MIX, "--keep", "pay"], "`keep`"),
         (folder / "one.csv", [*MIX, "--shuffled-epsilon", "2"], "everyone has their own epsilon"),
-        (folder / "one.csv", [*MIX, "--shuffled-cap", "4"], "everyone has their own epsilon"),
+        (folder / "one.csv", [*MIX, "--cap", "4"], "everyone has their own epsilon"),
         (folder / "one.csv", MIX[:2], "no pure guarantee"),
     ):
         assert said in run("randomise", "mean", file, *WHAT, *more, *out, code=1)

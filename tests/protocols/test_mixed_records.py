@@ -75,7 +75,7 @@ def test_the_groups_count_by_their_variance_and_lies_through_a_mixer_are_held() 
 
 # --- files ------------------------------------------------------------------------------------------------------------
 
-WHO = ["--person", "id", "--record", "query"]
+WHO = ["--person", "id", "--column", "query"]
 MIX = ["--batch", "300", "--shuffled-delta", "1e-5"]
 OWN = Mixing.planned(ApproxDP(2.0, 1e-5), 300).epsilon
 
@@ -165,7 +165,7 @@ def test_devices_and_the_release_refuse_an_invitation_to_another_study(folder: P
         file = tmp_path / f"points{epsilon}{upper}.toml"
         where = f'title = "t"\ntrust = "trust"\npromise = {epsilon}\n[people]\ntrusted = 5000\nlocal = 90000\n'
         file.write_text(where + points.replace("upper = 1", f"upper = {upper}"))
-    run("plan", tmp_path / "points2.01.toml", "--invite", tmp_path / "map.json")
+    run("plan", tmp_path / "points2.01.toml", "--invite-out", tmp_path / "map.json")
     for name in ("points1.01", "points2.02"):
         asked = ["randomise", tmp_path / f"{name}.toml", tmp_path / "points.csv", "--invite", tmp_path / "map.json"]
         assert "must be to this question" in run(*asked, "--out", out, code=1)

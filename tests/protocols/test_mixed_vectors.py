@@ -83,7 +83,7 @@ def test_it_is_as_precise_as_planned_and_each_group_counts_by_its_variance() -> 
 
 # --- files ------------------------------------------------------------------------------------------------------------
 
-WHAT = ["--columns", "a", "b", "--missing", "middle", "--lower", "0", "--upper", "1", "100", "--epsilon", "1"]
+WHAT = ["--column", "a", "b", "--missing", "middle", "--lower", "0", "--upper", "1", "100", "--epsilon", "1"]
 MIX = ["--batch", "300", "--shuffled-delta", "1e-4"]
 
 

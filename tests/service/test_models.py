@@ -308,7 +308,7 @@ def test_commands_of_both_phases(tmp_path: Path, capsys: pytest.CaptureFixture[s
     studies.close_study(service, study)
     service.close()
     final = command("release", study)
-    assert "local, against whoever sees the release: epsilon 4.0" in final
+    assert "local people 4-DP (replace-one)" in final
     assert "intercept" in final
 
 

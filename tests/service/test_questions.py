@@ -726,7 +726,7 @@ def test_a_mean_in_two_phases(service: Service, capsys: pytest.CaptureFixture[st
     assert told["interval"][0] < 34.5 < told["interval"][1]
     assert {one["people"]: one["epsilon_spent"] for one in summary["ledger"]} == {"trusted": epsilon, "local": 2.5}
     _print_release(pilot)
-    assert "trusted, against whoever sees the release" in capsys.readouterr().out
+    assert "promised: trusted people" in capsys.readouterr().out
 
 
 def test_the_account_of_two_phases_is_what_they_charge() -> None:

@@ -54,9 +54,9 @@ def plan_groups(
     must(n >= 1, "n", "must be at least 1", n)
     must(0 <= opt_in <= 1, "opt-in", "must lie between 0 and 1", opt_in)
     if shares is not None:
-        must(len(shares) == len(names), "category-shares", f"must be one for each of {len(names)}", len(shares))
+        must(len(shares) == len(names), "shares", f"must be one for each of {len(names)}", len(shares))
         ok = all(0 < p < 1 or len(names) == 1 for p in shares) and abs(sum(shares) - 1) < 1e-6
-        must(ok, "category-shares", "must be positive and add up to 1", ", ".join(f"{p:g}" for p in shares))
+        must(ok, "shares", "must be positive and add up to 1", ", ".join(f"{p:g}" for p in shares))
     parts = [1 / len(names)] * len(names) if shares is None else [float(p) for p in shares]
     options = () if isinstance(study, MeanStudy) else study.question.values
     predict = _private if grouping.private else _public

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 __all__ = [
     "answered",
     "bounds",
-    "bounds_options",
     "check_delta",
     "check_plot",
     "count",
@@ -51,6 +50,7 @@ __all__ = [
     "save_plot",
     "sd_range",
     "share_type",
+    "stack",
     "show_release",
     "show_words",
     "table",
@@ -129,7 +129,7 @@ share_type = _Share()
 sd_range = _SdRange()
 
 
-def _stack(*decorators: Callable[[F], F]) -> Callable[[F], F]:
+def stack(*decorators: Callable[[F], F]) -> Callable[[F], F]:
     def apply(function: F) -> F:
         for decorate in reversed(decorators):
             function = decorate(function)
@@ -142,10 +142,6 @@ json_option = click.option("--json", "as_json", is_flag=True, help="One JSON obj
 plot_option = click.option(
     "--plot", "plot_file", type=click.Path(dir_okay=False, path_type=Path), help="Save a picture (.png, .svg, .pdf)."
 )
-bounds_options = _stack(
-    click.option("--lower", type=float, required=True, help="Public lower bound of the value."),
-    click.option("--upper", type=float, required=True, help="Public upper bound of the value."),
-)
 table_option = click.option("--table", "table_name", help="The table, in a DuckDB file or a database.")
 
 
@@ -157,7 +153,7 @@ public_option = click.option(
 # Engine and query are read first, and the file then knows them: commands have one argument for where rows live.
 def rows_in(name: str, *, required: bool = True) -> Callable[[F], F]:
     """The argument for where rows live, called so in the help and in messages."""
-    return _stack(
+    return stack(
         click.argument("file", metavar=name if required else f"[{name}]", type=_RowsIn(), required=required),
         click.option(
             "--engine",
@@ -365,16 +361,30 @@ def show_plan(found: Any, plot_file: Path | None = None, as_json: bool = False, 
         show_words(found)
 
 
-def show_release(found: Any) -> None:
+def show_release(found: Any, *, full: bool = False, ledger: Path | None = None) -> None:
     """A release as a terminal shows it: whether it is a trial, its numbers, and its receipt."""
     if found.simulated:
         note("SIMULATED: this is a trial, not a private release.")
     show_words(found)
-    receipt(found)
+    receipt(found, full=full, ledger=ledger)
 
 
-def receipt(found: Any) -> None:
-    """A release's receipt, indented under its title."""
+def level(epsilon: float, delta: float) -> str:
+    """A budget in a few letters."""
+    return f"epsilon {epsilon:g}" + (f", delta {delta:g}" if delta else "")
+
+
+def receipt(
+    found: Any, *, full: bool = False, ledger: Path | None = None, left: dict[str, Any] | None = None,
+    rest: str = "the rest: --full and --json",
+) -> None:  # fmt: skip
+    """A release's receipt, indented under its title: five lines, or all of it."""
+    from hybridp.ledger import Ledger
+
+    own = found.receipt
+    if ledger is not None:
+        left = {one.people: level(one.left.epsilon, one.left.delta) for one in Ledger.open(ledger).accounts()}
+        rest += "" if own.asked is None else f"; `hybridp ledger show {ledger} --release {own.asked.number}`, for free"
     click.echo("Receipt")
-    for line in str(found.receipt).splitlines():
+    for line in str(own).splitlines() if full else own.brief(left, rest):
         click.echo(f"  {line}")

@@ -17,7 +17,7 @@ _FILE = click.Path(path_type=Path)
 @command("compare")
 @click.argument("first", type=_FILE)
 @click.argument("second", type=_FILE)
-@options_of(asked=some(Releasing, "out", "plot", "as_json"))
+@options_of(asked=some(Releasing, "out", "plot", "as_json", "full"))
 def compare(first: Path, second: Path, asked: Releasing) -> None:
     """What changed from one wave of a study to the next: FIRST and SECOND are releases, as --out writes them.
 

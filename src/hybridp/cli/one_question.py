@@ -37,12 +37,13 @@ __all__ = ["TRUST", "Device", "Task", "randomise_command", "release_command"]
 
 Option = Callable[[Any], Any]
 _MIXER = some(Mixer, "batch", "epsilon", "cap", "delta", later=True)
-_SHUFFLED = ("batch", "shuffled-epsilon", "shuffled-cap", "shuffled-delta")
-_RELEASED = ("ledger", "collection", "simulate_local", "assume_mechanism", "seed", "table", "out", "plot", "as_json")
+_SHUFFLED = ("batch", "shuffled-epsilon", "cap", "shuffled-delta")
+_RELEASED = ("ledger", "collection", "simulate_local", "assume_mechanism", "seed", "table", "out", "plot", "as_json",
+             "full")  # fmt: skip
 TRUST = ("trust", "trusted-value", "local-value", "all-trusted", "all-local", "trial-opt-in")
 # What may stand beside any invitation that says the rest: on where rows are, who pays, and where the answer goes.
 _WHERE = ("invite", "ledger", "assume-mechanism", "table", "out", "json", "engine", "query", "decimal", "public",
-          "insist", "level", "plot")  # fmt: skip
+          "insist", "level", "plot", "full")  # fmt: skip
 _ANSWERED = (*_WHERE, *TRUST, "epsilon", "delta", "missing", "person", "keep", "overwrite", "seed")
 
 

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from hybridp.cli.common import check_delta, count, share_type
+from hybridp.cli.common import check_delta, count, needed, share_type, stack
 from hybridp.errors import InvalidInput
-from hybridp.public.study import Number, People, Promise, Question, Trust
+from hybridp.public.study import KINDS, Choice, Mixer, Number, People, Promise, Question, Trust
 from hybridp.public.study.fields import Declared, Fields, declared
 from hybridp.public.trust import LABEL, TrustRule, Trusts, drawn_trust, rule_of
 
@@ -33,13 +33,16 @@ __all__ = [
     "all_given",
     "Later",
     "command",
+    "bins_of",
     "count",
+    "edges_options",
     "given",
     "joined",
     "list_option",
     "listed",
     "must_not_join",
     "number_or_word",
+    "numbers",
     "one_question",
     "option_of",
     "options_of",
@@ -51,6 +54,7 @@ __all__ = [
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
+_MOST_BINS = 1000
 
 
 # --- types of values --------------------------------------------------------------------------------------------------
@@ -215,11 +219,52 @@ def list_option(*names: str, default: str | None = None, **how: Any) -> Callable
     return click.option(*names, multiple=True, callback=joined, metavar="A,B", **how)
 
 
+edges_options = stack(
+    list_option("--edges", help="The public edges of the bins, as 0,10,20,50."),
+    click.option("--lower", type=float, help="Without --edges: the public lower bound."),
+    click.option("--upper", type=float, help="Without --edges: the public upper bound."),
+    click.option(
+        "--bins", type=count, default=20, show_default=True, help="Without --edges: how many bins of one width."
+    ),
+)
+
+
+def numbers(name: str, text: str) -> list[float]:
+    """The numbers of 0,10,20."""
+    try:
+        return [float(part) for part in listed(name, text)]
+    except ValueError:
+        raise InvalidInput(f"`{name}` must be numbers such as 0,10,20. Got {text}.") from None
+
+
+def bins_of(
+    question: Later, value: str, edges: str | None, lower: float | None, upper: float | None, bins: int
+) -> Choice:
+    """A choice among the bins of a number."""
+    from hybridp.public.lattice import Bounds
+
+    if edges is not None:
+        if lower is not None or upper is not None:
+            raise InvalidInput("`edges` must not go with --lower and --upper. Got both.")
+        cuts = numbers("edges", edges)
+    else:
+        limits = Bounds(needed("lower", lower, "--edges"), needed("upper", upper, "--edges"))
+        if not 2 <= bins <= _MOST_BINS:
+            raise InvalidInput(f"`bins` must be at least 2 and at most {_MOST_BINS:,}. Got {bins}.")
+        cuts = [limits.lower + limits.width * i / bins for i in range(bins)] + [limits.upper]
+    question.values.update(column=value, edges=tuple(cuts))
+    return question()  # type: ignore[no-any-return]
+
+
 # --- commands ---------------------------------------------------------------------------------------------------------
 
 
+_SECTIONS = {"question": "The question", "trust": "Who trusts", "people": "The people", "promise": "The promise",
+             "mixer": "A mixer"}  # fmt: skip
+
+
 class _Spread(click.Command):
-    """A command whose repeated options take several values in a row: `--columns age pay`.
+    """A command whose repeated options take several values in a row: `--column age pay`.
 
     The file, if the command reads one, comes first or last; whatever follows such an option, up to the next option,
     belongs to it. Numbers may be joined by commas, as names may: `--lower 0,0,0`.
@@ -242,7 +287,34 @@ class _Spread(click.Command):
                 out += [word for part in parts for word in (current, part)][int(out[-1] == current) :]
             else:
                 out.append(token)
-        return super().parse_args(ctx, out)
+        try:
+            return super().parse_args(ctx, out)
+        except click.NoSuchOption as error:
+            raise self._not_taken(ctx, error) from None
+
+    def _not_taken(self, ctx: click.Context, error: click.NoSuchOption) -> Exception:
+        """What to do with an option that this task does not take: another one does, or a study file."""
+        name = error.option_name[2:]
+        tasks: dict[str, click.Command] = getattr(getattr(self, "verb", None), "tasks", {})
+        others = [task for task, one in tasks.items() if any(error.option_name in each.opts for each in one.params)]
+        field = name.replace("-", "_")
+        file = any(field == one.name for of in (*KINDS.values(), *_LABELS.values()) for one in declared(of))
+        if not tasks or not (others or file):
+            return error
+        instead = f"{', '.join(others)} {'do' if others[1:] else 'does'}" if others else f"a study file has `{field}`"
+        return InvalidInput(f"`{name}` must be left out: `{ctx.command_path}` does not take it; {instead}. Got it.")
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The options by what they are about: a declaration's own, then the others."""
+        sections: dict[str, list[tuple[str, str]]] = {title: [] for title in _SECTIONS.values()}
+        for one in self.get_params(ctx):
+            about = one.get_help_record(ctx)
+            if about is not None:
+                sections.setdefault(_SECTIONS.get((one.name or "").partition("_")[0], "Options"), []).append(about)
+        for title, listed in sections.items():
+            if listed:
+                with formatter.section(title):
+                    formatter.write_dl(listed)
 
 
 def command(name: str) -> Callable[[Callable[..., None]], click.Command]:
@@ -278,7 +350,7 @@ def must_not_join(phase: str, *options: str) -> None:
 
 # --- refusals ---------------------------------------------------------------------------------------------------------
 
-_LABELS: dict[str, type[Fields]] = {"promise": Promise, "trust": Trust, "people": People}
+_LABELS: dict[str, type[Fields]] = {"promise": Promise, "trust": Trust, "people": People, "mixer": Mixer}
 
 
 @contextmanager

@@ -1,25 +1,47 @@
-"""`hybridp plan`: predictions before the collection."""
+"""`hybridp plan TASK`: predictions before the collection, from public numbers and guesses."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from hybridp.cli.common import check_plot, needed, public_option, sd_range, show_plan
-from hybridp.cli.groups import show_groups
-from hybridp.cli.options import Later, command, count, given, list_option, one_question, options_of, some
-from hybridp.errors import InvalidInput
-from hybridp.public.budgets import ApproxDP
-from hybridp.public.study import Mixer, Number, Points, Promise, Records, Vector
+from hybridp.cli.common import needed, note, public_option, sd_range, show_plan
+from hybridp.cli.options import (
+    Later,
+    Some,
+    bins_of,
+    command,
+    count,
+    edges_options,
+    given,
+    list_option,
+    must_not_join,
+    numbers,
+    one_question,
+    options_of,
+    some,
+    value_of,
+)
+from hybridp.cli.releasing import Releasing
+from hybridp.errors import InvalidInput, must
+from hybridp.public.regression import MOST_PREDICTORS
+from hybridp.public.study import Choice, Count, Mixer, Number, Points, Promise, Records, Regression, Vector
 from hybridp.public.study.fields import Fields, at_least, field
 
 if TYPE_CHECKING:
     from hybridp.bench.planning import PlanName
+    from hybridp.release.plan import Plan
 
-__all__ = ["heavy_hitters", "kmeans", "mean", "three_groups", "vector_mean"]
+__all__ = ["PLANS", "Crowd", "planned"]
+
+PROMISE = some(Promise, "epsilon", "delta", "trusted_epsilon", needed=("epsilon",))
+_MIXER = some(Mixer, "batch", "epsilon", "cap", "delta", later=True)
+_GROUPED = ("by", "by_private", "categories", "compare")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,57 +52,60 @@ class Crowd(Fields):
     opt_in: float = field(help="The share of people who trust the curator.", check=at_least(0, 1))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Showing(Fields):
-    """Where a plan goes."""
+def planned(
+    name: str, *options: Any, plot: bool = True, **groups: type[Fields] | Some
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """A command that shows the plan, and perhaps more, that a function makes of declarations and other options."""
 
-    plot: Path | None = field(None, help="Save a picture (.png, .svg, .pdf).")
-    as_json: bool = field(False, help="One JSON object on stdout and nothing else.", option="json")
+    def decorate(function: Callable[..., Any]) -> click.Command:
+        @functools.wraps(function)
+        def run(show: Releasing, **given: Any) -> None:
+            made = function(**given)
+            found, more = made if isinstance(made, tuple) else (made, {})
+            show_plan(found, show.plot, show.as_json, **more)
 
-    def check(self) -> None:
-        check_plot(self.plot)
+        made: Any = options_of(show=some(Releasing, *(("plot",) if plot else ()), "as_json"))(run)
+        for option in reversed(options):
+            made = option(made)
+        return command(name)(options_of(**groups)(made))
+
+    return decorate
 
 
-@command("mean")
-@options_of(
+_shuffled = click.option("--shuffled", type=float, help="The share of people who trust a mixer; the others are local.")
+_shares = list_option(
+    "--shares", help="Guesses of the options' shares of people, with --by of the groups': 0.5,0.3,0.2; equal without."
+)
+_guessed_mean = click.option("--mean", "guess", type=float, help="A guess of the mean.  [default: the middle]")
+
+
+# --- a number ---------------------------------------------------------------------------------------------------------
+
+
+@planned(
+    "mean",
+    _shuffled,
+    click.option("--sd", type=sd_range, help="The standard deviation, or a range LOW:HIGH; without it the worst case."),
+    _shares,
+    list_option("--groups", help='Personal epsilons of trusted people, as "0.1:700,2:300" (EPSILON:PEOPLE), or a file '
+                "with one person's epsilon a row."),
+    list_option("--local-groups", help="The same for local people."),
+    click.option("--epsilon-column", default="epsilon", show_default=True, help="The column of that file."),
+    public_option,
+    _guessed_mean,
+    click.option("--rmse", type=float, help="How many opt-ins are needed to reach this root mean squared error?"),
+    click.option("--elasticity", type=float,
+                 help="Percent more opt-ins for each percent less trusted epsilon: does lowering it pay?"),
     crowd=some(Crowd, later=True),
-    question=some(Number, "lower", "upper", "noise", "local", "by", "by_private", "categories", "compare", later=True),
+    question=some(Number, "lower", "upper", "noise", "local", *_GROUPED, later=True),
     promise=some(Promise, "epsilon", "delta", "trusted_epsilon", later=True),
-    mixer=some(Mixer, "batch", "epsilon", "cap", "delta", later=True),
-)
-@click.option("--shuffled", type=float, help="The share of people who trust a mixer; the others are local.")
-@click.option(
-    "--sd", type=sd_range, help="The data's standard deviation, or a range LOW:HIGH; without it the worst case."
-)
-@list_option("--category-shares", help="With --by: the categories' shares of people, as 0.5,0.3,0.2; equal without.")
-@list_option("--groups", help='Personal epsilons of trusted people, as "0.1:700,2:300" (EPSILON:PEOPLE).')
-@list_option("--local-groups", help="The same for local people.")
-@click.option("--epsilons", type=click.Path(path_type=Path), help="A file with one person's epsilon a row.")
-@click.option("--epsilon-column", default="epsilon", show_default=True, help="Its column.")
-@public_option
-@click.option("--mean", "mean_value", type=float, help="A guess of the mean, where the local noise depends on it.")
-@click.option("--target", type=float, help="How many opt-ins are needed to reach this root mean squared error?")
-@click.option(
-    "--elasticity", type=float, help="Percent more opt-ins for each percent less trusted epsilon: does lowering it pay?"
-)
-@options_of(show=Showing)
+    mixer=_MIXER,
+)  # fmt: skip
 def mean(
-    crowd: Later,
-    question: Later,
-    promise: Later,
-    mixer: Later,
-    shuffled: float | None,
-    sd: Any,
-    category_shares: str | None,
-    groups: str | None,
-    local_groups: str | None,
-    epsilons: Path | None,
-    epsilon_column: str,
-    mean_value: float | None,
-    target: float | None,
+    crowd: Later, question: Later, promise: Later, mixer: Later, shuffled: float | None, sd: Any, shares: str | None,
+    groups: str | None, local_groups: str | None, epsilon_column: str, guess: float | None, rmse: float | None,
     elasticity: float | None,
-    show: Showing,
-) -> None:
+) -> Plan:  # fmt: skip
     """Predicted error of every estimator of a mean, and when which baseline wins.
 
     `mse` is against the mean of these n people (as in the papers); `rmse` is against the population they come from. R
@@ -94,205 +119,270 @@ def mean(
 
     With --by, the standard error of every category's mean.
 
-    With --groups, --local-groups or --epsilons everyone has their own epsilon: ADPM, its baselines and the unified
-    estimator, with errors against the population mean. Bounds default to the paper's -0.5 and 0.5 there. With
-    --shuffled-delta, also what it is worth if the local people of one epsilon go to a mixer.
+    With --groups or --local-groups everyone has their own epsilon: ADPM, its baselines and the unified estimator, with
+    errors against the population mean. Bounds default to the paper's -0.5 and 0.5 there. With --shuffled-delta, also
+    what it is worth if the local people of one epsilon go to a mixer.
     """
-    n, opt_in, asked = crowd.values["n"], crowd.values["opt_in"], question.values
-    if groups is not None or local_groups is not None or epsilons is not None:
-        for name in ("n", "opt-in", "epsilon", "delta", "trusted-epsilon", "mean", "target", "elasticity", "noise",
-                     "local", "shuffled", "shuffled-epsilon"):  # fmt: skip
-            if given(name):
-                raise InvalidInput(f"`{name}` must not go with personal epsilons. Got both.")
-        _personal(groups, local_groups, epsilons, epsilon_column, asked["lower"], asked["upper"], sd, mixer, show)
-        return
     from hybridp.bench.offering import opt_ins_needed, trust_offer
     from hybridp.bench.planning import plan_mean
     from hybridp.bench.steered_mean import plan_steered
     from hybridp.public.lattice import Bounds
 
-    for name, value in (("n", n), ("opt-in", opt_in), ("lower", asked["lower"]), ("upper", asked["upper"]),
-                        ("epsilon", promise.values["epsilon"])):  # fmt: skip
-        needed(name, value, "--groups")
-    assert n is not None
-    assert opt_in is not None
-    made = promise()
-    own = made.trusted_epsilon
-    if asked["by"] is not None:
-        for name in ("target", "elasticity"):
+    asked = question.values
+    if groups is not None or local_groups is not None:
+        for name in ("n", "opt-in", "epsilon", "delta", "trusted-epsilon", "mean", "rmse", "elasticity", "noise",
+                     "local", "shuffled", "shuffled-epsilon"):  # fmt: skip
             if given(name):
-                raise InvalidInput(f"`{name}` must not go with --by. Got both.")
+                raise InvalidInput(f"`{name}` must not go with personal epsilons. Got both.")
+        return _personal(groups, local_groups, epsilon_column, asked["lower"], asked["upper"], sd, mixer)
+    for name, value in {**crowd.values, **asked, **promise.values}.items():
+        if name in ("n", "opt_in", "lower", "upper", "epsilon"):
+            needed(name.replace("_", "-"), value, "--groups")
+    people, made = crowd(), promise()
+    if asked["by"] is not None:
+        must_not_join("by", "rmse", "elasticity")
         if isinstance(sd, tuple):
             raise InvalidInput("`sd` must be one number with --by. Got a range.")
-        question.values["column"] = "value"
-        show_groups(question(), made, n, opt_in, category_shares, show, sd=sd, mean=mean_value)
-        return
+        asked["column"] = "value"
+        return _by_group(question(), made, people, shares, sd=sd, mean=guess)
+    own = made.trusted_epsilon
     plan = plan_mean(
-        n=n,
-        opt_in=opt_in,
-        bounds=Bounds(asked["lower"], asked["upper"]),
-        guarantee=made.budget(made.epsilon),
-        sd=sd,
-        noise=asked["noise"],
-        local=asked["local"],
-        mean=mean_value,
+        n=people.n, opt_in=people.opt_in, bounds=Bounds(asked["lower"], asked["upper"]), sd=sd, mean=guess,
+        guarantee=made.budget(made.epsilon), noise=asked["noise"], local=asked["local"],
         trusted_guarantee=None if own is None else made.budget(own),
-    )
+    )  # fmt: skip
     names: tuple[PlanName, ...] = ("everyone", "pwh", "kvh", "adaptive")
     opt_ins: dict[str, Any] = {"to_beat_both_baselines": {name: opt_ins_needed(plan, name) for name in names}}
-    if target is not None:
-        reached = {name: opt_ins_needed(plan, name, target) for name in ("tcm-only", *names)}
-        opt_ins |= {"to_reach_target": reached, "target_rmse": target}
+    if rmse is not None:
+        reached = {name: opt_ins_needed(plan, name, rmse) for name in ("tcm-only", *names)}
+        opt_ins |= {"to_reach_target": reached, "target_rmse": rmse}
     more: dict[str, Any] = {"opt_ins": opt_ins, "steered": plan_steered(plan)}
     if elasticity is not None:
         more["trust_offer"] = trust_offer(plan, elasticity)
     if shuffled is not None:
-        more["shuffled"] = three_numbers(plan, shuffled, mixer)
-    show_plan(plan.adding(**more), show.plot, show.as_json)
+        more["shuffled"] = _three_numbers(plan, shuffled, mixer)
+    return plan.adding(**more)
 
 
 def _personal(
-    groups: str | None,
-    local_groups: str | None,
-    epsilons: Path | None,
-    epsilon_column: str,
-    lower: float | None,
-    upper: float | None,
-    sd: Any,
+    groups: str | None, local_groups: str | None, column: str, lower: float | None, upper: float | None, sd: Any,
     mixer: Later,
-    show: Showing,
-) -> None:
+) -> Plan:  # fmt: skip
     from hybridp.bench.personal import parse_groups, plan_personal
     from hybridp.public.lattice import Bounds
 
-    if groups is not None and epsilons is not None:
-        raise InvalidInput("`groups` must not go with --epsilons. Got both.")
     if isinstance(sd, tuple):
         raise InvalidInput(f"`sd` must be one number with personal epsilons. Got {sd[0]:g}:{sd[1]:g}.")
     if (lower is None) != (upper is None):
         raise InvalidInput("`lower` and `upper` must be given together. Got one of them.")
-    trusted: Any = ((), ())
-    if groups is not None:
-        trusted = parse_groups(groups)
-    elif epsilons is not None:
-        trusted = _read_epsilons(epsilons, epsilon_column)
-    local: Any = ((), ()) if local_groups is None else parse_groups(local_groups)
+    stated = [((), ()) if text is None else _read_epsilons(text, column) if Path(text).is_file() else parse_groups(text)
+              for text in (groups, local_groups)]  # fmt: skip
     mixed = mixer.values
-    if mixed["delta"] is None and (given("batch") or given("shuffled-cap")):
-        raise InvalidInput("`shuffled-delta` must go with --batch and --shuffled-cap. Got none.")
-    plan = plan_personal(
-        *trusted,
-        local_epsilons=local[0],
-        local_counts=local[1],
+    if mixed["delta"] is None and (given("batch") or given("cap")):
+        raise InvalidInput("`shuffled-delta` must go with --batch and --cap. Got none.")
+    return plan_personal(
+        *stated[0], local_epsilons=stated[1][0], local_counts=stated[1][1], sd=sd,
         bounds=None if lower is None or upper is None else Bounds(lower, upper),
-        sd=sd,
-        mixed_delta=mixed["delta"],
-        batch=mixed["batch"],
-        cap=mixed["cap"],
-    )
-    show_plan(plan, show.plot, show.as_json)
+        mixed_delta=mixed["delta"], batch=mixed["batch"], cap=mixed["cap"],
+    )  # fmt: skip
 
 
-def _read_epsilons(file: Path, column: str) -> Any:
+def _read_epsilons(file: str, column: str) -> Any:
     from hybridp.curator.sources import Source, epsilon_counts, must_be_public, open_rows
 
-    source = Source(file, public=click.get_current_context().meta.get("hybridp.public") or ())
+    source = Source(Path(file), public=click.get_current_context().meta.get("hybridp.public") or ())
     must_be_public(source, "epsilon-column", column)
     with open_rows(source) as rows:
         return epsilon_counts(rows, column)
 
 
-@command("vector-mean")
-@options_of(
-    crowd=Crowd,
-    question=some(Vector, "columns", "lower", "upper", "norm", "radius", "sd", "noise", "local", later=True),
-    promise=some(Promise, "epsilon", "delta", "trusted_epsilon", needed=("epsilon",)),
-    mixer=some(Mixer, "batch", "epsilon", "cap", "delta", later=True),
-    show=some(Showing, "as_json"),
-)
-@click.option("--shuffled", type=float, help="The share of people who trust a mixer; the others are local.")
-@click.option("--dimensions", type=count, help="In place of --columns: how many there are.")
-def vector_mean(
-    crowd: Crowd, question: Later, promise: Promise, mixer: Later, show: Showing, shuffled: float | None,
-    dimensions: int | None,
-) -> None:  # fmt: skip
+def _by_group(
+    question: Number | Choice, promise: Promise, crowd: Crowd, shares: str | None, *,
+    sd: float | None = None, mean: float | None = None,
+) -> Plan:  # fmt: skip
+    """The plan of an answer by group."""
+    from hybridp.bench.groups import plan_groups
+    from hybridp.protocols.asked import grouping, mean_study, share_study
+
+    study = one_question(question, promise)
+    by = grouping(study, 0)
+    assert by is not None
+    if not by.names:
+        raise InvalidInput("`categories` must be listed for a plan by group, as A,B,C. Got none.")
+    parts = None if shares is None else numbers("shares", shares)
+    own: Any = mean_study(study, 0) if isinstance(question, Number) else share_study(study, 0)
+    n, opt_in, name = crowd.n, crowd.opt_in, question.column
+    return plan_groups(own, by, n=n, opt_in=opt_in, question=name, shares=parts, sd=sd, mean=mean)
+
+
+_guessed_sd = click.option("--sd", type=float, help="A guess of the standard deviation. Default: a sixth of the range.")
+_SPREAD = some(Number, "lower", "upper", "local", "noise")
+
+
+@planned(
+    "quantiles",
+    list_option("--at", default="0.5", help="The shares of people whose quantiles are wanted: .5,.9.  [default: .5]"),
+    _guessed_mean, _guessed_sd, crowd=Crowd, question=_SPREAD, promise=PROMISE,
+)  # fmt: skip
+def quantiles(**given: Any) -> Plan:
+    """Predicted errors of quantiles: steered, in one go, by trusted people alone and by local people alone.
+
+    Says which to use, and why, from public numbers alone.
+    """
+    return _quantiles(**given)
+
+
+@planned("median", _guessed_mean, _guessed_sd, crowd=Crowd, question=_SPREAD, promise=PROMISE)
+def median(**given: Any) -> Plan:
+    """Predicted errors of the median: `quantiles` at 0.5."""
+    return _quantiles(**given)
+
+
+def _quantiles(
+    crowd: Crowd, question: Number, promise: Promise, guess: float | None, sd: float | None, at: str = "0.5"
+) -> Plan:
+    from hybridp.bench.distribution import plan_distribution
+    from hybridp.protocols.asked import number_study
+
+    asked = replace(question, statistics=("quantiles",), at=tuple(numbers("at", at)))
+    study = number_study(one_question(asked, promise), 0).distribution
+    assert study is not None
+    return plan_distribution(n=crowd.n, opt_in=crowd.opt_in, study=study, mean=guess, sd=sd)
+
+
+# --- options and vectors ----------------------------------------------------------------------------------------------
+
+_CHOSEN: dict[str, Any] = {"crowd": Crowd, "promise": PROMISE, "noise": value_of(Choice, "noise"), "mixer": _MIXER}
+
+
+@planned("shares", _shuffled, _shares, **_CHOSEN,
+         question=some(Choice, "column", "options", "several", *_GROUPED, needed=("options",), later=True))  # fmt: skip
+def shares(question: Later, **given: Any) -> Plan:
+    """Predicted errors of the shares of several options: trusted people alone, local people alone, and both.
+
+    --options may also say only how many there are. With --shuffled some people trust a mixer: the errors of three
+    groups together, and what each person's move from local to shuffled to trusted is worth. --batch is the least size
+    of a batch, all of them together unless given.
+    """
+    _name(question.values, "options", "option")
+    return _choice(question(), **given)
+
+
+@planned("histogram", edges_options, _shuffled, _shares, **_CHOSEN,
+         question=some(Choice, "column", "other", *_GROUPED, later=True))  # fmt: skip
+def histogram(question: Later, edges: Any, lower: Any, upper: Any, bins: int, **given: Any) -> Plan:
+    """Predicted errors of the shares of a number's bins."""
+    return _choice(bins_of(question, question.values["column"] or "value", edges, lower, upper, bins), **given)
+
+
+def _choice(
+    choice: Choice, crowd: Crowd, promise: Promise, noise: Any, shares: str | None, mixer: Later, shuffled: float | None
+) -> Plan:
+    from hybridp.bench.shares import three_shares
+    from hybridp.public.shares import share_mixing
+    from hybridp.tasks.shares import ShareStudy
+
+    if shuffled is not None and (choice.by is not None or choice.several is not None):
+        raise InvalidInput("`shuffled` must not go with --by or --several: there, reports are not mixed. Got both.")
+    choice = replace(choice, noise=noise)
+    if choice.by is not None:
+        return _by_group(choice, promise, crowd, shares)
+    found, study = _options(choice, crowd, promise, None if shares is None else numbers("shares", shares))
+    if shuffled is not None:
+        groups, promised, stated = _three_groups(found, shuffled, mixer)
+        mixing = share_mixing(promised, study.question.size, stated.batch, epsilon=stated.epsilon, cap=stated.cap)
+        assert isinstance(study, ShareStudy)
+        found = found.adding(shuffled=three_shares(study, found.facts["shares"], groups, mixing))
+    return found
+
+
+def _options(
+    question: Choice | Count, crowd: Crowd, promise: Promise, shares: Sequence[float] | None
+) -> tuple[Plan, Any]:
+    from hybridp.bench.shares import plan_shares
+    from hybridp.protocols.asked import choice_study
+
+    own = choice_study(one_question(question, promise), 0)
+    return plan_shares(
+        question=own.question, n=crowd.n, opt_in=crowd.opt_in, guarantee=own.guarantee, noise=own.noise,
+        shares=shares, trusted_guarantee=own.trusted_guarantee,
+    ), own  # fmt: skip
+
+
+@planned("count", list_option("--shares", default="0.5", help="A guess of the share who have it.  [default: .5]"),
+         question=some(Count, "column", "value", "noise"), crowd=Crowd, promise=PROMISE)  # fmt: skip
+def count_people(question: Count, crowd: Crowd, promise: Promise, shares: str) -> Plan:
+    """Predicted errors of a count of people: trusted people alone, local people alone, and both."""
+    from hybridp.bench.shares import as_count
+
+    (share,) = numbers("shares", shares)[:1]
+    must(0 <= share <= 1, "shares", "must lie between 0 and 1", f"{share:g}")
+    return as_count(_options(question, crowd, promise, (share, 1 - share))[0])
+
+
+@planned("vector-mean", _shuffled, plot=False, crowd=Crowd, promise=PROMISE, mixer=_MIXER,
+         question=some(Vector, "columns", "lower", "upper", "norm", "radius", "sd", "noise", "local", later=True)
+         )  # fmt: skip
+def vector_mean(crowd: Crowd, question: Later, promise: Promise, mixer: Later, shuffled: float | None) -> Plan:
     """Predicted error of every estimator of a vector mean, column by column.
 
     The promise covers a person's whole vector. Errors overall are in half-ranges of the bounds, so that columns of
-    different units can be averaged; those of a column are in its own unit. Without --sd: the largest spread that all
-    columns can have at once. tcm-only: only the people who trust; full-lm: everybody reports as if local; the other
-    estimators weigh the two groups: `hybridp release vector-mean --help` explains them. With --shuffled some people
-    trust a mixer: the errors of three groups together, and what a move from one to the next is worth.
+    different units can be averaged; those of a column are in its own unit. --column may also say only how many there
+    are. Without --sd: the largest spread that all columns can have at once. tcm-only: only the people who trust;
+    full-lm: everybody reports as if local; the other estimators weigh the two groups: `hybridp release vector-mean
+    --help` explains them. With --shuffled some people trust a mixer: the errors of three groups together, and what a
+    move from one to the next is worth.
     """
     from hybridp.bench.vector import plan_vector_mean
     from hybridp.protocols.asked import vector_study
 
-    if (dimensions is None) == (not question.values["columns"]):
-        raise InvalidInput("`columns` must be given, or --dimensions in their place. Got neither or both.")
-    if dimensions is not None:
-        question.values["columns"] = tuple(f"column {j + 1}" for j in range(dimensions))
+    _name(question.values, "columns", "column")
     asked = question()
     study = vector_study(one_question(asked, promise), 0)
     plan = plan_vector_mean(
-        n=crowd.n,
-        opt_in=crowd.opt_in,
-        bounds=study.bounds,
-        guarantee=study.guarantee,
-        names=asked.columns,
-        sd=asked.sd or None,
-        noise=study.noise,
-        local=study.local,
-        trusted_guarantee=study.trusted_guarantee,
-    )
-    if shuffled is not None:
-        plan = plan.adding(shuffled=three_numbers(plan, shuffled, mixer, study))
-    show_plan(plan, show.plot, show.as_json)
+        n=crowd.n, opt_in=crowd.opt_in, bounds=study.bounds, guarantee=study.guarantee, names=asked.columns,
+        sd=asked.sd or None, noise=study.noise, local=study.local, trusted_guarantee=study.trusted_guarantee,
+    )  # fmt: skip
+    return plan if shuffled is None else plan.adding(shuffled=_three_numbers(plan, shuffled, mixer, study))
 
 
-# --- records and points -----------------------------------------------------------------------------------------------
+def _name(values: dict[str, Any], name: str, what: str, most: int = 10_000) -> None:
+    """A plan needs to know how many there are: names for so many where only their number is given."""
+    stated = values[name]
+    if len(stated) == 1 and stated[0].isascii() and stated[0].isdigit():
+        many = int(stated[0][:9])
+        must(1 <= many <= most, name, f"must name 1 to {most:,} columns or options", many)
+        values[name] = tuple(f"{what} {i + 1}" for i in range(many))
 
 
-@command("heavy-hitters")
-@options_of(
+# --- records, points and lines ----------------------------------------------------------------------------------------
+
+
+@planned(
+    "heavy-hitters",
+    click.option("--zipf", type=float, default=1.0, show_default=True, help="Popularity falls as rank to this power."),
+    click.option("--distinct", type=count, default=1_000_000, show_default=True, help="How many distinct records."),
+    click.option("--popularity", type=click.Path(path_type=Path), help="Or a file with a column of counts or shares."),
+    click.option("--column", default="count", show_default=True, help="The column of that file."),
     crowd=Crowd,
-    question=some(Records, "head", "discovery_share", later=True),
+    question=some(Records, "head", later=True),
     promise=some(Promise, "epsilon", "delta", needed=("epsilon", "delta")),
-    show=Showing,
 )
-@click.option("--zipf", type=float, default=1.0, show_default=True, help="Popularity falls as rank to this power.")
-@click.option(
-    "--distinct", type=count, default=1_000_000, show_default=True, help="How many distinct records there are."
-)
-@click.option("--popularity", type=click.Path(path_type=Path), help="Or a file with a column of counts or shares.")
-@click.option("--count-column", default="count", show_default=True, help="Its column.")
 def heavy_hitters(
-    crowd: Crowd,
-    question: Later,
-    promise: Promise,
-    show: Showing,
-    zipf: float,
-    distinct: int,
-    popularity: Path | None,
-    count_column: str,
-) -> None:
+    crowd: Crowd, question: Later, promise: Promise, zipf: float, distinct: int, popularity: Path | None, column: str
+) -> Plan:
     """Expected size of the head list and error of its estimates, for a popularity curve."""
     from hybridp.bench import heavy_plan as planning
 
-    if popularity is not None:
-        shares = _popularity(popularity, count_column)
-    else:
-        if distinct > 50_000_000:
-            raise InvalidInput(f"`distinct` must be at most 50,000,000. Got {distinct:,}.")
-        shares = planning.zipf(distinct, zipf)
-    found = planning.plan_heavy(
-        people=crowd.n,
-        opt_in=crowd.opt_in,
-        guarantee=_with_delta(promise),
-        shares=shares,
-        head=question.values["head"],
-        discovery_share=question.values["discovery_share"],
-    )
-    show_plan(found, show.plot, show.as_json)
+    question.values["columns"] = ("record",)
+    own = question()
+    if popularity is None and distinct > 50_000_000:
+        raise InvalidInput(f"`distinct` must be at most 50,000,000. Got {distinct:,}.")
+    known = planning.zipf(distinct, zipf) if popularity is None else _popularity(popularity, column)
+    return planning.plan_heavy(
+        people=crowd.n, opt_in=crowd.opt_in, guarantee=_with_delta(promise), shares=known, head=own.head,
+        discovery_share=own.discovery_share,
+    )  # fmt: skip
 
 
 def _with_delta(promise: Promise) -> Any:
@@ -313,59 +403,85 @@ def _popularity(file: Path, column: str) -> Any:
     return values / total if total > 1 + 1e-9 else values
 
 
-@command("kmeans")
-@options_of(
+@planned(
+    "kmeans",
+    click.option("--invite-out", type=click.Path(dir_okay=False, path_type=Path), help="Write the invitation."),
+    plot=False,
     crowd=Crowd,
-    question=some(Points, "columns", "lower", "upper", "missing", "clusters", "iterations"),
+    question=some(Points, "columns", "lower", "upper", "missing", "clusters"),
     promise=some(Promise, "epsilon", "delta", needed=("epsilon",)),
-    show=some(Showing, "as_json"),
 )
-@click.option(
-    "--invite", "invite_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the devices' invitation."
-)
-def kmeans(crowd: Crowd, question: Points, promise: Promise, show: Showing, invite_file: Path | None) -> None:
-    """Map, rounds and noise that these numbers afford; with --invite, the invitation for the devices.
+def kmeans(crowd: Crowd, question: Points, promise: Promise, invite_out: Path | None) -> tuple[Plan, dict[str, Any]]:
+    """Map, rounds and noise that these numbers afford; with --invite-out, the invitation for the devices.
 
     Nothing is read and nothing is spent.
     """
     from hybridp.bench.kmeans_plan import plan_kmeans
-    from hybridp.protocols import kmeans_files as protocol
     from hybridp.protocols.asked import kmeans_study
 
-    study = kmeans_study(one_question(question, promise), 0)
-    found = plan_kmeans(study, question.columns, people=crowd.n, opt_in=crowd.opt_in)
-    more: dict[str, Any] = {}
-    if invite_file is not None:
-        sent = protocol.write_invitation(
-            study, question.columns, trusted=found.people["trusted"], local=found.people["local"], out=invite_file,
-            missing=question.missing or None,
-        )  # fmt: skip
-        more = {"invite": str(invite_file), "invite_cells": sent.grid.cells}
-    show_plan(found, show.plot, show.as_json, **more)
-    if invite_file is not None and not show.as_json:
-        click.echo(f"The invitation for the devices is in {invite_file}.")
+    study = one_question(question, promise)
+    found = plan_kmeans(kmeans_study(study, 0), question.columns, people=crowd.n, opt_in=crowd.opt_in)
+    if invite_out is None:
+        return found, {}
+    made = study.invite(invite_out, trusted=found.people["trusted"], local=found.people["local"])
+    note(f"The invitation for the devices is in {invite_out}.")
+    return found, {"invite": made}
+
+
+@planned(
+    "regression",
+    list_option("--sd", default="0.5,0.2", help="Guesses of the standard deviations of a column and of the residuals, "
+                "in half-ranges of the bounds.  [default: 0.5,0.2]"),
+    crowd=Crowd, promise=PROMISE, question=some(Regression, "target", "on", "model", "clip", "noise", later=True),
+)  # fmt: skip
+def regression(crowd: Crowd, promise: Promise, question: Later, sd: str) -> Plan:
+    """Predicted errors of a regression: trusted people alone, and both by what local people are asked.
+
+    --on may also say only how many columns explain the target. Errors and --clip are in unit coordinates, where the
+    bounds of every column are -1 and 1.
+    """
+    from hybridp.bench.regression import plan_regression
+
+    asked = question.values
+    _name(asked, "on", "column", MOST_PREDICTORS)
+    asked["target"] = asked["target"] or "target"
+    asked |= {"lower": (0.0,), "upper": (1.0,)} if asked["model"] == "logistic" else {"lower": (-1.0,), "upper": (1.0,)}
+    line, own = question(), promise.trusted_epsilon
+    spreads = numbers("sd", sd)
+    must(len(spreads) == 2, "sd", "must be two numbers, of a column and of the residuals", sd)
+    assert promise.epsilon is not None
+    return plan_regression(
+        n=crowd.n, opt_in=crowd.opt_in, predictors=len(line.on), guarantee=promise.budget(promise.epsilon),
+        kind=line.model, column_sd=spreads[0], residual_sd=spreads[1], clip=line.clip, noise=line.noise,
+        trusted_guarantee=None if own is None else promise.budget(own), target=line.target,
+    )  # fmt: skip
 
 
 # --- three groups -----------------------------------------------------------------------------------------------------
 
 
-def three_numbers(plan: Any, share: float, mixer: Later, study: Any = None) -> dict[str, Any]:
+def _three_numbers(plan: Any, share: float, mixer: Later, study: Any = None) -> dict[str, Any]:
     """A mean from three groups, or that of a vector study, as plain data."""
     from hybridp.bench.shuffling import plan_groups, plan_vector_groups
     from hybridp.public.shuffling import Mixing
 
-    people, promised, stated = three_groups(plan, share, mixer)
+    people, promised, stated = _three_groups(plan, share, mixer)
     mixing, sd = Mixing.planned(promised, stated.batch, epsilon=stated.epsilon, cap=stated.cap), plan.facts["sd"]
     if study is not None:
         return plan_vector_groups(*people, replace(study, mixing=mixing), sd["used"], by_people=True).to_dict()
     return plan_groups(*people, plan.setting, mixing, sd=sd["used"], by_people=True).to_dict()
 
 
-def three_groups(plan: Any, share: float, mixer: Later) -> tuple[tuple[int, int, int], ApproxDP, Mixer]:
+def _three_groups(plan: Any, share: float, mixer: Later) -> tuple[tuple[int, int, int], Any, Mixer]:
     """How many people trust, trust a mixer, or nobody; what a batch is promised; and the mixer, all in one batch."""
+    from hybridp.public.budgets import ApproxDP
+
     trusted, shuffled = plan.people["trusted"], round(plan.people["n"] * share)
     stated = Mixer(**{"batch": max(shuffled, 2)} | {name: x for name, x in mixer.values.items() if x is not None})
     delta = stated.delta or plan.promise["delta"]
     if not delta:
         raise InvalidInput("`shuffled-delta` must be given: a mixed batch has no pure guarantee. Got none.")
     return (trusted, shuffled, plan.people["local"] - shuffled), ApproxDP(plan.promise["epsilon"], delta), stated
+
+
+PLANS = (mean, median, quantiles, vector_mean, shares, histogram, count_people, heavy_hitters, kmeans, regression)

@@ -33,7 +33,6 @@ __all__ = [
     "Releasing",
     "Writing",
     "check_out",
-    "finish",
     "open_ledger",
     "out_option",
     "present",
@@ -64,6 +63,7 @@ class Releasing(Fields):
     out: Path | None = field(None, help="Write the release, as --json has it, to this new file before it is shown.")
     plot: Path | None = field(None, help="Save a picture (.png, .svg, .pdf).")
     as_json: bool = field(False, help="One JSON object on stdout and nothing else.", option="json")
+    full: bool = field(False, help="Show the whole receipt, not five lines of it.")
     mixed: tuple[str, ...] = field((), help="Batches that a mixer handed on.", metavar="FILE...")
     invite_out: Path | None = field(
         None, help="Phase one: ask those who trust, and write the invitation for local people, who are asked later."
@@ -106,9 +106,18 @@ class Releasing(Fields):
 
     def finish(self, found: Any, *, spent: bool = True) -> None:
         """The end of a release: kept first, then written, drawn and shown; `spent`: whether anything was."""
-        finish(
-            found, ledger_file=self.ledger, out_file=self.out, plot_file=self.plot, as_json=self.as_json, spent=spent
-        )
+        document = found.to_dict()
+        again = ""
+        if self.ledger is not None:
+            document["ledger"] = str(self.ledger)
+            number = found.receipt.asked.number
+            again = f"`hybridp ledger show {self.ledger} --release {number}` shows it again, for free"
+        present(
+            document, lambda: show_release(found, full=self.full, ledger=self.ledger), again, out_file=self.out,
+            as_json=self.as_json, draw=lambda path: save_plot(path, found.plot), plot_file=self.plot,
+        )  # fmt: skip
+        if self.ledger is None and spent and not found.simulated:
+            note("Nothing was charged: without --ledger nobody adds up what these people were promised.")
 
 
 out_option = option_of(Releasing, "out", "out_file")
@@ -249,33 +258,6 @@ def say_made(file: Path) -> None:
 
 
 # --- the end ----------------------------------------------------------------------------------------------------------
-
-
-def finish(
-    found: Any,
-    *,
-    ledger_file: Path | None,
-    out_file: Path | None,
-    plot_file: Path | None,
-    as_json: bool,
-    spent: bool = True,
-) -> None:
-    """The end of a release; of one that `spent` nothing no word is lost on who pays."""
-    document = found.to_dict()
-    again = ""
-    if ledger_file is not None:
-        document["ledger"] = str(ledger_file)
-        number = found.receipt.asked.number
-        again = f"`hybridp ledger show {ledger_file} --release {number}` shows it again, for free"
-
-    def draw(path: Path) -> None:
-        save_plot(path, found.plot)
-
-    present(
-        document, lambda: show_release(found), again, out_file=out_file, as_json=as_json, draw=draw, plot_file=plot_file
-    )
-    if ledger_file is None and spent and not found.simulated:
-        note("Nothing was charged: without --ledger nobody adds up what these people were promised.")
 
 
 def present(

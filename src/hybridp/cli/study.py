@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hybridp.cli.app import NOTHING, if_interrupted
-from hybridp.cli.common import count, emit, json_option, note, number, show_words, table
-from hybridp.cli.releasing import check_out, out_option, present
+from hybridp.cli.common import count, emit, json_option, note, number, receipt, show_words, table
+from hybridp.cli.options import option_of
+from hybridp.cli.releasing import Releasing, check_out, out_option, present
 from hybridp.cli.serve import needs_service, say_new_key, store_options
 from hybridp.cli.synth_study import must_have_torch
 from hybridp.errors import HybridpError, InvalidInput, NotShown, must
@@ -31,7 +32,7 @@ __all__ = [
     "delete",
     "export",
     "invite",
-    "listing",
+    "list",
     "phase_two",
     "release",
     "rotate_key",
@@ -100,7 +101,7 @@ def create(file: str, database: str | None, key_file: Path | None, as_json: bool
 @click.command("list")
 @store_options
 @json_option
-def listing(database: str | None, key_file: Path | None, as_json: bool) -> None:
+def list(database: str | None, key_file: Path | None, as_json: bool) -> None:
     """All studies, newest first."""
     with _service(database, key_file) as service:
         from hybridp.service.studies import list_studies
@@ -258,6 +259,7 @@ def phase_two(study: str, key: str, yes: bool, database: str | None, key_file: P
 @click.option("--key", default="release", show_default=True, help="The same key gives the same release, uncharged.")
 @click.option("--model", type=click.Path(file_okay=False, path_type=Path), help="The new folder of a synthetic table.")
 @out_option
+@option_of(Releasing, "full", "full")
 @store_options
 @json_option
 def release(
@@ -265,6 +267,7 @@ def release(
     key: str,
     model: Path | None,
     out_file: Path | None,
+    full: bool,
     database: str | None,
     key_file: Path | None,
     as_json: bool,
@@ -289,34 +292,28 @@ def release(
 
         write_model(found, model)
         note(f"The synthetic data set is in {model}: `hybridp synth answer` and `sample` use it, for free.")
-    present(found, lambda: _print_release(found), f"{again} again, uncharged", out_file=out_file, as_json=as_json)
+    present(
+        found, lambda: _print_release(found, full=full), f"{again} again, uncharged", out_file=out_file, as_json=as_json
+    )
 
 
-def _print_release(found: dict[str, Any]) -> None:
+def _print_release(found: dict[str, Any], *, full: bool = False) -> None:
     from hybridp.release.release import Release
 
-    show_words(Release.of_dict(found))
-    _promises(found["receipt"])
-    _spent(found["spending"])
+    release, spending = Release.of_dict(found), found["spending"]
+    show_words(release)
+    left = {}
+    for group, spent in spending["groups"].items():
+        so_far, total = spent["so_far"]["epsilon"], spent["total"]["epsilon"]
+        left[group] = f"{number(total - so_far)} of {number(total)}"
+    planned = f"release {spending['release']} of {spending['planned_releases']} planned, in {spending['unit']}"
+    receipt(release, full=full, left=left, rest=f"{planned}; the rest: --full and --json")
 
 
 def _finish(service: Service) -> None:
     """A command ends when what it deleted is gone from the files too, if nobody holds that up."""
     if not service.sweeper.wait(60):
         note("The values' key is deleted. Their rows are removed when a server runs, or at the next command.")
-
-
-def _promises(receipt: dict[str, Any]) -> None:
-    for promise in receipt["promises"]:
-        level = "by trust" if promise["epsilon"] is None else f"epsilon {promise['epsilon']}, delta {promise['delta']}"
-        click.echo(f"  {promise['group']}, against {promise['against']}: {level} ({promise['mechanism']})")
-
-
-def _spent(spending: dict[str, Any]) -> None:
-    click.echo(f"  release {spending['release']} of {spending['planned_releases']} planned, in {spending['unit']}:")
-    for group, spent in spending["groups"].items():
-        this, so_far, total = (number(spent[name]["epsilon"]) for name in ("this_release", "so_far", "total"))
-        click.echo(f"  {group}: {this} for this one, {so_far} of {total} so far")
 
 
 @click.command("export")

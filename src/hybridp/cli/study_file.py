@@ -84,7 +84,7 @@ def said_of_file(file: Path) -> Iterator[None]:
 @click.option("--n", "people", type=count, help="How many people in all, where the study and DATA do not say.")
 @click.option("--opt-in", type=share_type, help="With --n: the share of people who trust the curator.")
 @click.option("--shuffled", type=share_type, help="With --n: the share of people who trust the study's mixer.")
-@click.option("--invite", "invite_file", type=_PATH, help="Write the invitation to a question of kind points.")
+@click.option("--invite-out", "invite_file", type=_PATH, help="Write the invitation to a question of kind points.")
 @table_option
 @plot_option
 @json_option
@@ -178,7 +178,7 @@ def randomise(study_file: Path, file: Any, asked: Writing, reports: Path | None)
 @rows_in("DATA")
 @options_of(
     asked=some(Releasing, "ledger", "collection", "simulate_local", "tally", "assume_mechanism", "seed", "table", "out",
-               "plot", "as_json", "invite_out", "local_people", "invite", "reports", "mixed"),
+               "plot", "as_json", "full", "invite_out", "local_people", "invite", "reports", "mixed"),
 )  # fmt: skip
 @click.option("--trial-opt-in", type=share_type, help="A trial: all rows are raw, and this share is drawn as trusting.")
 @click.option("--model", type=click.Path(file_okay=False, path_type=Path), help="The new folder of a synthetic table.")

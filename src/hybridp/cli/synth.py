@@ -32,6 +32,7 @@ from hybridp.cli.common import (
 )
 from hybridp.cli.options import Later, command, given, options_of, some, trust_options
 from hybridp.cli.releasing import Releasing, open_ledger, present
+from hybridp.cli.synth_mixed import invite
 from hybridp.cli.synth_study import must_have_torch, public_schema, schema_options, study_of, workload_of
 from hybridp.errors import HybridpError, InvalidInput, PromiseWarning
 from hybridp.public.budgets import PureDP
@@ -40,7 +41,7 @@ from hybridp.public.trust import Trusts
 from hybridp.release.release import Release
 from hybridp.release.result import sole
 
-__all__ = ["answer", "evaluate", "fit", "report", "sample"]
+__all__ = ["answer", "evaluate", "fit", "invite", "report", "sample"]
 
 model_argument = click.argument("model", type=click.Path(file_okay=False, path_type=Path))
 
@@ -65,7 +66,7 @@ class Interrupted(HybridpError):
 @options_of(
     question=some(Table, later=True),
     stated_promise=some(Promise, "epsilon", "delta", later=True),
-    asked=some(Releasing, "simulate_local", "assume_mechanism", "ledger", "seed", "table", "as_json"),
+    asked=some(Releasing, "simulate_local", "assume_mechanism", "ledger", "seed", "table", "as_json", "full"),
 )
 @click.option("--invite", type=click.Path(dir_okay=False, path_type=Path),
               help="Phase two: the invitation that the reports in FILE answer. It states the rest.")  # fmt: skip
@@ -186,7 +187,7 @@ def _say_fitted(found: Any, out: Path, told: list[str], asked: Releasing) -> Non
         _simulated(found)
         click.echo(f"{found}, fitted to {found.people:,} people; the model is in {out}.")
         _classes(sole(document)["utility"]["classes"])
-        receipt(found)
+        receipt(found, full=asked.full, ledger=asked.ledger)
 
     present(
         document, show, f"`hybridp synth report {out}` shows it again, for free", out_file=None, as_json=asked.as_json

@@ -13,7 +13,7 @@ import click
 
 from hybridp.cli.common import count, note, show_plan
 from hybridp.cli.options import Later, command, options_of, some
-from hybridp.cli.plan import Showing
+from hybridp.cli.releasing import Releasing
 from hybridp.errors import InvalidInput, must
 from hybridp.public.study import Promise, Table
 
@@ -33,13 +33,15 @@ def schema_options(function: Any) -> Any:
             help="What is missing or not listed counts as a column's last value, or as a category of its own, unless "
             "the schema says so of the column. A table needs it, or the schema's word.",
         ),
-        click.option("--bins", multiple=True, help='Public edges of a numeric column: "age=0,18,30,45,65,100".'),
         click.option(
-            "--schema", "--categories", "schema_file", type=click.Path(dir_okay=False, path_type=Path),
+            "--bins", multiple=True, help='Public edges of a number, "age=0,18,65"; or how many values, "sex=2".'
+        ),
+        click.option(
+            "--schema", "schema_file", type=click.Path(dir_okay=False, path_type=Path),
             help="JSON with the public values or edges of the columns.",
         ),
         click.option(
-            "--columns", multiple=True, help="The columns of the data set; all of the schema's unless given."
+            "--column", "columns", multiple=True, help="The columns of the data set; all of the schema's unless given."
         ),
     ):  # fmt: skip
         function = option(function)
@@ -60,7 +62,6 @@ def public_schema(
     *,
     schema_file: Path | None,
     bins: Sequence[str],
-    sizes: Sequence[str] = (),
     domain_from_file: bool = False,
     other: str | None = None,
     table: str | None = None,
@@ -72,9 +73,6 @@ def public_schema(
     for text in bins:
         made = _binned(text)
         known[made.name] = made
-    for text in sizes:
-        made = _sized(text)
-        known[made.name] = made
     names = list(dict.fromkeys(columns)) or list(known)
     must(bool(names), "columns", "must be named, or a schema must list them", "neither")
     if columns:
@@ -83,7 +81,7 @@ def public_schema(
             must(asked in names, "bins", "must be of one of the columns", f"`{asked}`")
     read = tuple(name for name in names if name not in known)
     if read and file is None:
-        raise InvalidInput(f"`columns` must have public values: give --schema, --bins or --sizes. Got `{read[0]}`.")
+        raise InvalidInput(f"`columns` must have public values: give --schema or --bins. Got `{read[0]}`.")
     if read and not domain_from_file:
         raise InvalidInput(
             "`columns` must have public values: list them in --schema, cut them by --bins, or declare the file's own "
@@ -148,7 +146,8 @@ def _is_number(value: Any) -> bool:
 
 
 def _binned(text: str) -> Feature:
-    from hybridp.public.queries import Feature
+    """A column by its edges, age=0,18,65,100, or by how many values it has, sex=2."""
+    from hybridp.public.queries import Feature, Schema
 
     name, sign, cuts = text.partition("=")
     try:
@@ -156,16 +155,11 @@ def _binned(text: str) -> Feature:
     except ValueError:
         edges = []
     must(bool(sign and name.strip() and edges), "bins", 'must be written like "age=0,18,65,100"', repr(text))
-    return Feature.binned(name.strip(), edges)
-
-
-def _sized(text: str) -> Feature:
-    from hybridp.public.queries import Schema
-
-    name, sign, size = text.partition("=")
-    ok = bool(sign and name.strip()) and size.strip().isdecimal() and 2 <= int(size) <= 65_536
-    must(ok, "sizes", 'must be written like "sex=2", with 2 values or more', repr(text))
-    return Schema.from_domain({name.strip(): int(size)}).features[0]
+    if len(edges) > 1:
+        return Feature.binned(name.strip(), edges)
+    sized = cuts.strip().isdecimal() and 2 <= edges[0] <= 65_536
+    must(sized, "bins", 'must have 2 values or more where only their number is given, like "sex=2"', repr(text))
+    return Schema.from_domain({name.strip(): int(edges[0])}).features[0]
 
 
 def workload_of(schema: Schema, asked: Mapping[str, Any]) -> Workload:
@@ -216,7 +210,7 @@ def study_of(
 @options_of(
     question=some(Table, "marginals", "thresholds", "law", "most_queries", "workload_seed", later=True),
     promise=some(Promise, "epsilon", "delta", needed=("epsilon", "delta")),
-    show=Showing,
+    show=some(Releasing, "plot", "as_json"),
 )
 @click.option("--n", type=count, required=True, help="How many people the table has.")
 @click.option("--opt-in", type=float, help="The share of people who trust the curator, where the others are local.")
@@ -227,11 +221,10 @@ def study_of(
     help="Rows that may be looked at, to rehearse on in place of made-up people. They are NOT protected.",
 )  # fmt: skip
 @schema_options
-@click.option("--sizes", multiple=True, help='Or how many values a column has: "sex=2".')
 def plan(
     question: Later,
     promise: Promise,
-    show: Showing,
+    show: Releasing,
     n: int,
     opt_in: float | None,
     method: str | None,
@@ -240,7 +233,6 @@ def plan(
     schema_file: Path | None,
     bins: tuple[str, ...],
     other: str | None,
-    sizes: tuple[str, ...],
 ) -> None:
     """Predicted errors of a synthetic table.
 
@@ -255,7 +247,7 @@ def plan(
     from hybridp.public.synth import usual_method
     from hybridp.public.workloads import default_workload
 
-    schema, _ = public_schema(None, columns, schema_file=schema_file, bins=bins, sizes=sizes, other=other)
+    schema, _ = public_schema(None, columns, schema_file=schema_file, bins=bins, other=other)
     stated = bool(question.values["thresholds"] or question.values["marginals"])
     workload = workload_of(schema, question.values) if stated else default_workload(schema)
     assert promise.epsilon is not None

@@ -57,7 +57,7 @@ def add(
     """Add files of reports to a tally: all of them, or none.
 
     FILE is what `hybridp randomise` wrote; with --trust only local rows are read. A new tally of vectors needs their
-    --columns, bounds and promise, as the devices had them. The state holds counts and exact sums, whatever the number
+    --column, bounds and promise, as the devices had them. The state holds counts and exact sums, whatever the number
     of reports; a file that it has already is refused. Reports on one number are counted by public bins too, from which
     `hybridp release quantiles --tally` tells the distribution at no further epsilon.
     """
@@ -71,7 +71,7 @@ def add(
         from hybridp.protocols.asked import vector_study
 
         if epsilon is None:
-            raise InvalidInput("`epsilon` must be given with --columns. Got none.")
+            raise InvalidInput("`epsilon` must be given with --column. Got none.")
         asked = question()
         own = vector_study(one_question(asked, promise()), 0)
         wanted = protocol.vector_tally(

@@ -5,13 +5,13 @@ An entry names the question, which of its fields are options, and what else a re
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import click
 
-from hybridp.cli.one_question import TRUST, Device, Task, randomise_command, release_command
-from hybridp.cli.options import Later
-from hybridp.cli.shares import bins_of, edges_options
+from hybridp.cli.one_question import TRUST, Device, Task
+from hybridp.cli.options import Later, bins_of, edges_options
 from hybridp.public.study import Choice, Count, Number, Points, Records, Regression, Vector
 
 __all__ = ["TASKS"]
@@ -29,12 +29,12 @@ _spread = click.option(
 )
 
 
-def _quantiles(question: Later, spread: bool) -> Any:
+def _quantiles(question: Later, spread: bool = False) -> Any:
     """What is asked of the number: the median where nothing else is."""
     values = question.values
-    if not (spread or values["at"] or values["below"] or values["above"]):
+    if not (spread or any(values.get(name) for name in ("at", "below", "above"))):
         values["at"] = (0.5,)
-    wanted = {"quantiles": values["at"], "shares-below": values["below"], "shares-above": values["above"]}
+    wanted = {"quantiles": values.get("at"), "shares-below": values.get("below"), "shares-above": values.get("above")}
     gini = ["gini"] if (values["lower"] or 0) >= 0 else []
     values["statistics"] = [name for name, at in wanted.items() if at] + (["variance", "sd", *gini] if spread else [])
     return question()
@@ -276,8 +276,16 @@ _COUNT = Task(
     ),
 )
 
+_MEDIAN = replace(
+    _QUANTILES,
+    fields=tuple(one for one in _QUANTILES.fields if one not in ("at", "below", "above")),
+    more=(),
+    text="The median of a number, with an interval and a receipt: `quantiles` at 0.5.",
+)
+
 TASKS = {
     "mean": _MEAN,
+    "median": _MEDIAN,
     "vector-mean": _VECTOR,
     "heavy-hitters": _RECORDS,
     "shares": _SHARES,
@@ -288,11 +296,3 @@ TASKS = {
     "regression": _REGRESSION,
 }
 
-
-def __getattr__(name: str) -> Any:
-    """`release_mean`, `randomise_mean` and the like: the commands, made when they are asked for."""
-    verb, _, task = name.partition("_")
-    makers, known = {"release": release_command, "randomise": randomise_command}, task.replace("_", "-")
-    if verb not in makers or known not in TASKS:
-        raise AttributeError(name)
-    return makers[verb](known, TASKS[known])

@@ -52,12 +52,15 @@ class Promise:
     def of(cls, told: Mapping[str, Any]) -> Promise:
         return cls(told["group"], told["against"], _budget(told), told["mechanism"], told["note"])
 
+    @property
+    def little(self) -> str:
+        """What is said of a report that hides little."""
+        stated = isinstance(self.budget, PureDP | ApproxDP) and self.people != "trusted"
+        return hides_little(self.budget.epsilon, self.budget.delta) if stated else ""  # type: ignore[union-attr]
+
     def __str__(self) -> str:
         level = "no guarantee, by their own choice" if self.budget is None else str(self.budget)
-        tail = f"; {self.note}" if self.note else ""
-        if isinstance(self.budget, PureDP | ApproxDP) and self.people != "trusted":
-            little = hides_little(self.budget.epsilon, self.budget.delta)
-            tail = f"; {little}{tail}" if little else tail
+        tail = "".join(f"; {said}" for said in (self.little, self.note) if said)
         return f"{self.people}, against {self.against}: {level}, by {self.mechanism}{tail}"
 
 
@@ -187,6 +190,43 @@ class Receipt:
             None if asked is None else Asked(*(asked[key] for key in _ASKED)),
             told["assumed_mechanism"],
         )
+
+    def brief(self, left: Mapping[str, Any] | None = None, rest: str = "") -> tuple[str, ...]:
+        """Five lines: who was promised what, and how; what each group has `left`; what is assumed; where the `rest` is.
+
+        >>> own = Protection(PureDP(1.0), "a report on their own device")
+        >>> found = build_receipt(None, own, assumes=["they are alike"], randomness="a coin", seeded=False)
+        >>> print(*found.brief({"local": PureDP(0.5)}, "--full shows the rest"), sep="\\n")
+        promised: local people 1-DP (replace-one) against the curator and whoever sees the release
+        by: local, a report on their own device; a coin
+        ledger entries: none, nothing was charged; left: local 0.5-DP (replace-one)
+        assumes: they are alike
+        --full shows the rest
+        """
+        who: dict[str, dict[str, list[str]]] = {}
+        how: dict[str, dict[str, None]] = {}
+        for one in self.promises:
+            level = "nothing, by their own choice," if one.budget is None else str(one.budget)
+            level += f" ({one.little})" if one.little else ""
+            who.setdefault(one.people, {}).setdefault(level, []).append(one.against)
+            if one.budget is not None:
+                how.setdefault(one.people, {})[one.mechanism] = None
+        promised = [
+            f"{group} people " + ", ".join(f"{level} against {' and '.join(them)}" for level, them in levels.items())
+            for group, levels in who.items()
+        ]
+        made = [f"{group}, {', '.join(each)}" for group, each in how.items()]
+        paid = f"ledger entries: {', '.join(map(str, self.ledger_entries)) or 'none, nothing was charged'}"
+        if left is not None:
+            paid += "; left: " + "; ".join(f"{group} {budget}" for group, budget in left.items())
+        said = [line for line in self.assumes if line.partition(":")[0].isupper()]  # WARNING, SIMULATION and the like
+        if self.assumed_mechanism is not None:
+            said.append(f"ASSUMED, NOT CHECKED: local reports were made by {self.assumed_mechanism}")
+        said = said or list(self.assumes[:1])
+        more = sum(line not in said for line in self.assumes)
+        assumed = "; ".join([*said, *([f"and {more} more"] if more else [])])
+        return (f"promised: {'; '.join(promised)}", f"by: {'; '.join((*made, self.randomness))}", paid,
+                f"assumes: {assumed or 'nothing'}", rest)  # fmt: skip
 
     def __str__(self) -> str:
         lines = [str(p) for p in self.promises]

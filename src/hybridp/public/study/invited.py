@@ -95,7 +95,7 @@ class Records(Question):
     kind: ClassVar[str] = "records"
     _what: ClassVar[str] = "a question of kind records"
 
-    columns: tuple[str, ...] = field(help="The record's column, or two: query and url.", check=named, option="record")
+    columns: tuple[str, ...] = field(help="The record's column, or two: query and url.", check=named, option="column")
     head: int = field(50, help="The most queries to keep (M).", check=at_least(1, 10_000))
     discovery_share: float = field(0.95, help="Trusted people used to discover.", check=between_0_and_1)
     reuse: bool = field(True, help="Blend the discovery group's noisy counts too.")
@@ -124,7 +124,7 @@ class Points(Question):
     kind: ClassVar[str] = "points"
     _what: ClassVar[str] = "a question of kind points"
 
-    columns: tuple[str, ...] = field(help="The columns of the coordinates.", check=named)
+    columns: tuple[str, ...] = field(help="The columns of the coordinates.", check=named, option="column")
     lower: tuple[float, ...] = field(help="Public lower bounds: one for all columns, or one for each.")
     upper: tuple[float, ...] = field(help="Public upper bounds: one for all columns, or one for each.")
     missing: tuple[float | str, ...] = field((), help=MISSINGS)

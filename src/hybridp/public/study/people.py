@@ -172,7 +172,7 @@ class Mixer(Fields):
         8.0,
         help="The most that epsilon may be: what is left to people if mixer and collector collude.",
         check=Check("must be above 0 and at most 16", lambda x: 0 < x <= 16),
-        option="shuffled-cap",
+        option="cap",
     )
     delta: float | None = field(
         None,

@@ -440,7 +440,7 @@ class Vector(Question):
     kind: ClassVar[str] = "vector"
     _what: ClassVar[str] = "a question of kind vector"
 
-    columns: tuple[str, ...] = field(help="The columns of the vector.", check=named)
+    columns: tuple[str, ...] = field(help="The columns of the vector.", check=named, option="column")
     lower: tuple[float, ...] = field(help="Public lower bounds: one for all columns, or one for each.")
     upper: tuple[float, ...] = field(help="Public upper bounds: one for all columns, or one for each.")
     missing: tuple[float | str, ...] = field((), help=MISSINGS)
