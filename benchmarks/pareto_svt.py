@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from hybridp.pareto import Evaluation, Run, dpareto, final_front, grid_search, hypervolume, random_search
-from hybridp.pareto.acquisition import ACQUISITIONS
+from hybridp.pareto.models import ACQUISITIONS
 from hybridp_lab.problems.svt import POSITIVE, QUERIES, sparse_vector_problem
 
 PROBLEM = sparse_vector_problem()

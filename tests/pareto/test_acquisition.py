@@ -8,8 +8,7 @@ from scipy.special import expit
 from toys import SPACE, three, toy, true_error
 
 from hybridp.pareto import dpareto, fit_models, hypervolume, pareto_indices, random_search
-from hybridp.pareto.acquisition import cells, expected_gain, hvpoi, next_setting, poi
-from hybridp.pareto.models import believe
+from hybridp.pareto.models import believe, cells, expected_gain, hvpoi, next_setting, poi
 
 CORNER = np.array([2.0, 1.0])
 

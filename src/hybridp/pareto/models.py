@@ -6,22 +6,38 @@ open problem of Avent 2023, section 3.6, asks for models made for privacy). Wher
 the variance of their mean (delta method through the transform) is given to the model as known noise; with
 single runs the noise is fitted. Hyperparameters are fitted again only when the data have grown by an eighth; in
 between, new data are merely conditioned on.
+
+What to evaluate next: three acquisition functions over candidates of the unit cube.
+
+`exact` (the default). The privacy oracle is exact, so a candidate's ln(epsilon) = a is known and only its error e is
+uncertain. With the current front as a staircase F, the hypervolume that a candidate adds is
+the integral over u >= a of max(0, F(u) - e) du; its expectation over the posterior of e is taken in the plain error, on
+quantiles of the logit's normal law. The staircase stands on posterior means, not on lucky observations. With more
+objectives the same expectation is taken over botorch's partition of the non-dominated region.
+
+`hvpoi`: Avent 2023, equation (3.1), after Couckuyt et al. 2014: gain of the posterior mean times the probability of
+improvement, in the transformed space, with a model for ln(epsilon) too.
+
+`nehvi`: botorch's log noisy expected hypervolume improvement on the same models.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.pareto.front import quiet
+from hybridp.errors import must
+from hybridp.pareto.front import pareto_indices, quiet
 from hybridp.pareto.problem import Evaluation, Problem
-from hybridp.pareto.space import Setting
+from hybridp.pareto.space import Setting, Value
 
-__all__ = ["Models", "Surrogate", "believe", "fit_models", "refit_due"]
+__all__ = ["ACQUISITIONS", "Models", "Surrogate", "believe", "cells", "expected_gain", "fit_models", "hvpoi"]
+__all__ += ["next_setting", "poi", "refit_due"]
+
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -182,3 +198,246 @@ def _surrogate(x: Floats, z: Floats, noise: Floats | None, before: Surrogate | N
 def _hyperparameters(gp: Any) -> dict[str, Any]:
     """Lengthscales, mean and fitted noise; the scaling of the outcome and known noise belong to the data."""
     return {name: value for name, value in gp.named_parameters() if value.requires_grad}
+
+
+# Logarithm of the acquisition, from points of the cube and their ln(epsilon).
+Score: TypeAlias = Callable[[Floats, Floats], Floats]
+
+ACQUISITIONS = ("exact", "hvpoi", "nehvi")
+# Posterior draws an error is averaged over: midpoints of equally likely slices.
+_SLICES = 16
+# Stands for minus infinity on a transformed axis: finite, so that no cell is infinite times nothing.
+_FAR = 1e6
+
+
+def next_setting(
+    problem: Problem,
+    models: Models,
+    done: Sequence[Evaluation],
+    failed: Sequence[Evaluation],
+    *,
+    acquisition: str,
+    rng: np.random.Generator,
+) -> dict[str, Value]:
+    """The candidate with the largest acquisition: a uniform pool, then four rounds of shrinking local search."""
+    must(acquisition in ACQUISITIONS, "acquisition", f"must be one of {', '.join(ACQUISITIONS)}", acquisition)
+    score = {"exact": _exact, "hvpoi": _hvpoi, "nehvi": _nehvi}[acquisition](problem, models, done, rng)
+    bad = np.array([problem.space.encode(e.setting) for e in failed]).reshape(-1, problem.space.dim)
+    known = models.noisy[0].x[:, : problem.space.dim]
+    dim, wide = problem.space.dim, 64 if acquisition == "nehvi" else 512
+    near = known[rng.integers(len(known), size=wide // 2)] + 0.05 * rng.normal(size=(wide // 2, dim))
+    pool = np.vstack([rng.random((wide, dim)), np.clip(near, 0, 1)])
+    settings, x, values = _scored(problem, models, pool, score, bad)
+    for shrink in (0.1, 0.03, 0.01, 0.003):
+        top = np.argsort(-values)[:8]
+        # Half of the moves change one knob only: in several dimensions those are the ones that succeed.
+        moves = shrink * rng.normal(size=(len(top) * max(wide // 32, 4), dim))
+        single = rng.integers(dim, size=len(moves))
+        mask = (np.arange(dim)[None] == single[:, None]) | (np.arange(len(moves))[:, None] % 2 == 0)
+        start = np.repeat(x[top], len(moves) // len(top), axis=0)
+        new = _scored(problem, models, np.clip(start + moves * mask, 0, 1), score, bad)
+        settings, x, values = settings + new[0], np.vstack([x, new[1]]), np.append(values, new[2])
+    return settings[int(np.argmax(values))]
+
+
+def _scored(
+    problem: Problem, models: Models, x: Floats, score: Score, bad: Floats
+) -> tuple[list[dict[str, Value]], Floats, Floats]:
+    settings, x = problem.space.snap(x)
+    values = score(x, ln_epsilon(problem, models, settings, x))
+    if len(bad):
+        # Settings that failed repel: nothing is learnt about them, so nothing else would.
+        near = ((x[:, None, :] - bad[None, :, :]) ** 2).sum(2).min(1)
+        values = values + np.log(np.maximum(-np.expm1(-near / 0.05**2), 1e-300))
+    return settings, x, np.where(np.isnan(values), -np.inf, values)
+
+
+def _log(values: Floats) -> Floats:
+    return np.asarray(np.log(np.maximum(values, 1e-300)))
+
+
+def ln_epsilon(problem: Problem, models: Models, settings: Sequence[dict[str, Value]], x: Floats) -> Floats:
+    """ln(epsilon) by the oracle, or by its noiseless model where the oracle is dear; inf where it refuses."""
+    if not problem.cheap_privacy and models.privacy is not None:
+        return models.privacy.predict(x)[0]
+    out = np.empty(len(settings))
+    for i, setting in enumerate(settings):
+        try:
+            out[i] = np.log(problem.epsilon(setting))
+        except Exception:
+            out[i] = np.inf
+    return out
+
+
+# --- the default ------------------------------------------------------------------------------------------------------
+
+
+def _slices() -> Floats:
+    from scipy.special import ndtri
+
+    return np.asarray(ndtri((np.arange(_SLICES) + 0.5) / _SLICES))
+
+
+def expected_gain(front: Floats, corner: Floats, a: Floats, errors: Floats) -> Floats:
+    """Mean over columns of `errors` of the area that (a, error) adds to the staircase `front` below `corner`.
+
+    >>> front, corner = np.array([[0.0, 0.5]]), np.array([2.0, 1.0])
+    >>> expected_gain(front, corner, np.array([-1.0]), np.array([[0.25, 0.75]])).tolist()
+    [0.75]
+    """
+    edge = np.append(front[:, 0], corner[0])
+    height = np.append(corner[1], front[:, 1])
+    left = np.append(-np.inf, edge[:-1])
+    width = np.maximum(edge[None] - np.maximum(left[None], a[:, None]), 0.0)
+    # Sum_k width_k max(0, height_k - e): heights fall, so the segments that gain are the first ones.
+    below, reach = np.cumsum(width * height, axis=1), np.cumsum(width, axis=1)
+    count = (height[None, None, :] > errors[:, :, None]).sum(2)
+    last = np.maximum(count - 1, 0)
+    gain = np.take_along_axis(below, last, 1) - errors * np.take_along_axis(reach, last, 1)
+    return np.asarray(np.where(count > 0, gain, 0.0).mean(1))
+
+
+def _smoothed(problem: Problem, models: Models, done: Sequence[Evaluation]) -> Floats:
+    """The evaluations on the axes of the volume, each noisy objective at its posterior mean."""
+    x = models.noisy[0].x
+    epsilon = np.array([e.epsilon for e in done])
+    if len(x) > len(done):  # believed, pending settings
+        later = x[len(done) :, : problem.space.dim]
+        epsilon = np.append(epsilon, [problem.epsilon(problem.space.decode(row)) for row in later])
+    values = [m.inverse(s.predict(x)[0]) for m, s in zip(problem.measures, models.noisy, strict=True)]
+    points = problem.axes(epsilon, np.column_stack(values))
+    points = points[(points < problem.corner).all(1)]
+    return points[pareto_indices(points)]
+
+
+def _exact(problem: Problem, models: Models, done: Sequence[Evaluation], rng: np.random.Generator) -> Score:
+    front, corner = _smoothed(problem, models, done), problem.corner
+    plan = _slices()
+    if len(models.noisy) == 1:
+
+        def area(x: Floats, a: Floats) -> Floats:
+            mean, sd = models.noisy[0].predict(models.inputs(x, a))
+            errors = problem.measure.inverse(mean[:, None] + sd[:, None] * plan)
+            usable = np.isfinite(a)
+            gain = expected_gain(front, corner, np.where(usable, a, corner[0]), problem.measure.on_axis(errors))
+            return _log(np.where(usable, gain, 0.0))
+
+        return area
+    lower, upper = cells(front, corner)
+    draws = np.column_stack([rng.permutation(plan) for _ in models.noisy])
+
+    def volume(x: Floats, a: Floats) -> Floats:
+        ends = [s.predict(models.inputs(x, a)) for s in models.noisy]
+        total = np.zeros(len(x))
+        for draw in draws:
+            columns = [np.where(np.isfinite(a), a, corner[0])]
+            for (mean, sd), m, t in zip(ends, problem.measures, draw, strict=True):
+                columns.append(np.asarray(m.on_axis(m.inverse(mean + t * sd))))
+            total += _gain(np.column_stack(columns), lower, upper)
+        return _log(total / len(draws))
+
+    return volume
+
+
+# --- cells of the non-dominated region --------------------------------------------------------------------------------
+
+
+def cells(front: Floats, corner: Floats) -> tuple[Floats, Floats]:
+    """Disjoint boxes that fill the region below `corner` that the front does not dominate (minimisation).
+
+    >>> lower, upper = cells(np.array([[0.0, 0.0]]), np.array([1.0, 1.0]))
+    >>> bool((lower < -1e5).any()), len(upper)
+    (True, 2)
+    """
+    with quiet():
+        import torch
+        from botorch.utils.multi_objective.box_decompositions.non_dominated import FastNondominatedPartitioning
+
+    found = FastNondominatedPartitioning(
+        torch.as_tensor(-corner, dtype=torch.double),
+        torch.as_tensor(-front.reshape(-1, len(corner)), dtype=torch.double),
+    )
+    high, low = (-found.get_hypercell_bounds()).numpy()
+    return np.clip(low, -_FAR, _FAR), np.clip(high, -_FAR, _FAR)
+
+
+def _gain(points: Floats, lower: Floats, upper: Floats) -> Floats:
+    """Hypervolume that each point would add: the part of every cell that lies above it."""
+    sides = np.maximum(upper[None] - np.maximum(lower[None], points[:, None, :]), 0.0)
+    return np.asarray(sides.prod(2).sum(1))
+
+
+def poi(mean: Floats, sd: Floats, lower: Floats, upper: Floats) -> Floats:
+    """Probability that independent normals fall into the cells."""
+    from scipy.special import ndtr
+
+    spread = np.maximum(sd, 1e-9)[:, None, :]
+    inside = ndtr((upper[None] - mean[:, None, :]) / spread) - ndtr((lower[None] - mean[:, None, :]) / spread)
+    return np.asarray(inside.prod(2).sum(1))
+
+
+def hvpoi(front: Floats, corner: Floats, mean: Floats, sd: Floats) -> Floats:
+    """Gain of the mean times the probability of improvement (Avent 2023, equation 3.1)."""
+    lower, upper = cells(front, corner)
+    return _gain(mean, lower, upper) * poi(mean, sd, lower, upper)
+
+
+def _transformed(problem: Problem, done: Sequence[Evaluation]) -> tuple[Floats, Floats]:
+    """Observed points and the anti-ideal point in the models' space."""
+    values = np.array([e.values for e in done])
+    columns = [np.log([e.epsilon for e in done])]
+    columns += [m.model(values[:, j]) for j, m in enumerate(problem.measures)]
+    worst = [float(m.model(np.array([v]))[0]) for m, v in zip(problem.measures, problem.anti_ideal[1:], strict=True)]
+    return np.column_stack(columns), np.array([np.log(problem.anti_ideal[0]), *worst])
+
+
+def _hvpoi(problem: Problem, models: Models, done: Sequence[Evaluation], rng: np.random.Generator) -> Score:
+    points, corner = _transformed(problem, done)
+    every = _with_privacy(models)
+    extra = models.noisy[0].x[len(done) :]
+    if len(extra):  # believed, pending settings
+        points = np.vstack([points, np.column_stack([s.predict(extra)[0] for s in every])])
+    points = points[(points < corner).all(1)]
+    lower, upper = cells(points[pareto_indices(points)], corner)
+
+    def score(x: Floats, a: Floats) -> Floats:
+        ends = [s.predict(x) for s in every]
+        mean, sd = np.column_stack([e[0] for e in ends]), np.column_stack([e[1] for e in ends])
+        return _log(_gain(mean, lower, upper) * poi(mean, sd, lower, upper))
+
+    return score
+
+
+def _with_privacy(models: Models) -> tuple[Any, ...]:
+    assert models.privacy is not None
+    return (models.privacy, *models.noisy)
+
+
+def _nehvi(problem: Problem, models: Models, done: Sequence[Evaluation], rng: np.random.Generator) -> Score:
+    with quiet():
+        import torch
+        from botorch.acquisition.multi_objective import logei
+        from botorch.acquisition.multi_objective.objective import WeightedMCMultiOutputObjective
+        from botorch.models.model_list_gp_regression import ModelListGP
+        from botorch.sampling.normal import SobolQMCNormalSampler
+
+    # Some versions compile a kernel at first use, for minutes; a few hundred candidates do not repay that.
+    logei._load_attempted = True
+    _, corner = _transformed(problem, done)
+    # Every member is a GP, the privacy one nearly noiseless: a deterministic member cannot be conditioned.
+    every = _with_privacy(models)
+    with quiet():
+        found = logei.qLogNoisyExpectedHypervolumeImprovement(
+            model=ModelListGP(*[s.gp for s in every]),
+            ref_point=(-corner).tolist(),
+            X_baseline=torch.as_tensor(models.noisy[0].x, dtype=torch.double),
+            sampler=SobolQMCNormalSampler(torch.Size([32]), seed=int(rng.integers(2**31))),
+            objective=WeightedMCMultiOutputObjective(-torch.ones(len(every), dtype=torch.double)),
+            prune_baseline=True,
+        )
+
+    def score(x: Floats, a: Floats) -> Floats:
+        with torch.no_grad(), quiet():
+            return np.asarray(found(torch.as_tensor(x, dtype=torch.double).unsqueeze(1)).numpy())
+
+    return score

@@ -20,9 +20,8 @@ from typing import Any, TypeAlias, final
 import numpy as np
 
 from hybridp.errors import InvalidInput, must
-from hybridp.pareto.acquisition import ACQUISITIONS, next_setting
 from hybridp.pareto.front import hypervolume, pareto_indices
-from hybridp.pareto.models import Models, believe, fit_models
+from hybridp.pareto.models import ACQUISITIONS, Models, believe, fit_models, next_setting
 from hybridp.pareto.problem import Evaluation, Problem
 from hybridp.pareto.space import Setting
 from hybridp.pareto.store import Store

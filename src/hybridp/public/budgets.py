@@ -30,6 +30,7 @@ __all__ = [
     "Neighbours",
     "PureDP",
     "ZCDP",
+    "added",
     "as_approx",
     "doubts",
     "hides_little",
@@ -227,6 +228,17 @@ def split(budget: PureDP | ApproxDP, weights: Sequence[float]) -> list[PureDP | 
         return [replace(budget, epsilon=epsilon) for epsilon in epsilons]
     deltas = parts(budget.delta, 10**18)
     return [replace(budget, epsilon=e, delta=d) for e, d in zip(epsilons, deltas, strict=True)]
+
+
+def added(budgets: Sequence[PureDP | ApproxDP]) -> PureDP | ApproxDP:
+    """Their sum (basic composition) as written, digit by digit: one of doubles could be a last digit more.
+
+    >>> added([PureDP(0.1), PureDP(0.2)]).epsilon
+    0.3
+    """
+    epsilon, delta = (float(sum(Fraction(repr(float(getattr(one, name)))) for one in budgets))
+                      for name in ("epsilon", "delta"))  # fmt: skip
+    return promised(epsilon, delta, budgets[0].neighbours)
 
 
 LOCAL_LIMIT = 3.0

@@ -11,10 +11,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
-from fractions import Fraction
 from typing import Any, NamedTuple, TypeVar
 
-from hybridp.public.budgets import ApproxDP, Neighbours, PureDP, hides_little, promised
+from hybridp.public.budgets import ApproxDP, Neighbours, PureDP, added, hides_little, promised
 from hybridp.public.personal import PersonalDP
 
 __all__ = ["COLLUDING", "CURATOR", "MIXED", "VIEWER"]
@@ -390,11 +389,7 @@ def _added(people: str, against: str, said: Sequence[tuple[str, Promise]], once:
         most = max(known, key=lambda budget: (budget.epsilon, budget.delta))
         made = "; ".join(dict.fromkeys(promise.mechanism for _, promise in said))
         return Promise(people, against, most, made, notes)
-    epsilon = float(sum(Fraction(repr(float(budget.epsilon))) for budget in known))
-    delta = float(sum(Fraction(repr(float(budget.delta))) for budget in known))
-    relation = known[0].neighbours
-    whole = promised(epsilon, delta, relation)
-    return Promise(people, against, whole, mechanism, notes)
+    return Promise(people, against, added(known), mechanism, notes)
 
 
 def _level(promise: Promise) -> str:

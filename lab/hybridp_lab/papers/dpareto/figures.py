@@ -29,7 +29,7 @@ from hybridp.pareto import (
     pareto_indices,
     random_search,
 )
-from hybridp.pareto.acquisition import next_setting
+from hybridp.pareto.models import next_setting
 from hybridp.pareto.run import observed_hypervolume
 from hybridp.pareto.space import Setting
 from hybridp.randomness import seeded, synthetic_data_generator
