@@ -12,13 +12,9 @@ import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from hybridp.device.client import local_report
-from hybridp.device.mean import randomise_many
-from hybridp.noise import categories
 from hybridp.public.budgets import PureDP
-from hybridp.public.heavy import HeadList
 from hybridp.public.lattice import Bounds
-from hybridp.public.randomisers import LEVELS, dithered_bit, k_randomised_response
+from hybridp.public.randomisers import LEVELS, dithered_bit
 from hybridp.randomness import seeded
 from hybridp.release.result import sole
 from hybridp.service import studies
@@ -110,69 +106,6 @@ def test_stored_bits_are_the_reports_that_devices_make() -> None:
     assert np.array_equal(unit_reports(randomiser, bounds, b"".join(bodies)), drawn)
 
 
-def test_personal_epsilons(client: TestClient, analyst: dict[str, str], report: Make) -> None:
-    plan = {"kind": "personal-mean", "title": "p", "bounds": {"lower": 0, "upper": 100}, "min_batch": 4,
-            "time_precision": 60, "allowed_epsilons": [0.5, 1, 4], "sd": 20}  # fmt: skip
-    study = created(client, analyst, plan)
-    task = client.get(f"/tasks/{study}").json()
-    assert [c["randomiser"]["name"] for c in task["choices"]] == ["dithered", "dithered", "piecewise"]
-    rows = [report(60.0, epsilon=e) for e in (0.5, 1.0, 4.0) for _ in range(200)]
-    rows += [r | {"epsilon": 1.0} for r in local_bits([60.0] * 300, report)]
-    from hybridp.public.messages import Invite
-    from hybridp.public.randomisers import best_randomiser
-
-    invite = Invite(Bounds(0, 100), best_randomiser(PureDP(4.0)))
-    sent = randomise_many([60.0] * 100, invite, rng=seeded(2))
-    rows += [report(group="local", epsilon=4.0, payload={"reports": {"answer": float(y)}}) for y in sent]
-    assert send(client, study, rows) == []
-    wrong = send(client, study, [report(1.0), report(1.0, epsilon=2.0)])
-    assert [f["code"] for f in wrong] == ["bad-epsilon", "bad-epsilon"]
-    far = send(client, study, [report(group="local", epsilon=4.0, payload={"reports": {"answer": 1e9}})])
-    assert [f["code"] for f in far] == ["out-of-range"]
-    client.post(f"/api/studies/{study}/close", headers=analyst)
-    found = client.post(f"/api/studies/{study}/release", headers=analyst).json()
-    assert abs(sole(found)["estimate"] - 60) < 12
-    assert [g["epsilon"] for g in sole(found)["personal"]["groups"]] == [0.5, 1.0, 4.0]
-    assert all(g["effective_epsilon"] <= g["epsilon"] for g in sole(found)["personal"]["groups"])
-
-
-VECTORS: list[tuple[str, dict[str, Any]]] = [
-    ("dithered", {"epsilon": 2.0, "local": "sampling"}),
-    ("piecewise", {"epsilon": 9.0, "local": "per-coordinate"}),
-    ("unit-vector", {"epsilon": 4.0, "local": "unit-vector", "norm": "l2", "radius": 1.0}),
-]
-
-
-@pytest.mark.parametrize(("drawn", "change"), VECTORS, ids=[name for name, _ in VECTORS])
-def test_a_vector_mean(
-    client: TestClient, analyst: dict[str, str], report: Make, drawn: str, change: dict[str, Any]
-) -> None:
-    """Reports of the Python client and trusted values, from the task to the release."""
-    sides = [{"lower": 0, "upper": 10}, {"lower": -5, "upper": 5}, {"lower": 0, "upper": 1}]
-    plan = {"kind": "vector-mean", "title": "v", "columns": ["a", "b", "c"], "bounds": sides, "min_batch": 4}
-    study = created(client, analyst, plan | change | {"time_precision": 60})
-    task = client.get(f"/tasks/{study}").json()
-    how = task["questions"][0]["randomiser"]
-    assert how.get("each", how)["name"] == drawn
-    assert how["browser"] is (drawn != "unit-vector")
-    assert [c["name"] for c in task["questions"][0]["coordinates"]] == ["a", "b", "c"]
-    truth, rng = [4.0, 1.0, 0.6], seeded(4)
-    rows = [local_report(task, truth, rng=rng) for _ in range(500)]
-    assert send(client, study, rows) == []
-    assert send(client, study, [report(payload={"answers": {"answer": truth}}) for _ in range(500)]) == []
-    client.post(f"/api/studies/{study}/close", headers=analyst)
-    page = client.get(f"/api/studies/{study}", headers=analyst).json()
-    found = client.post(f"/api/studies/{study}/release", headers=analyst).json()
-    far = 8 * page["now_predicted"]["rmse"]  # eight standard errors, in half-ranges
-    assert sole(found)["columns"] == ["a", "b", "c"]
-    for estimate, x, half in zip(sole(found)["estimate"], truth, (5, 5, 0.5), strict=True):
-        assert abs(estimate - x) < far * half, estimate
-    lines = client.get(f"/api/studies/{study}/export", headers=analyst).text.splitlines()
-    assert len(lines) == 500
-    told = json.loads(lines[0])["report"]["answer"]
-    assert sum(x is not None for x in told) == how.get("reported", 3)
-
-
 def test_bad_reports_about_several_numbers(client: TestClient, analyst: dict[str, str], report: Make) -> None:
     sides = [{"lower": 0, "upper": 10}] * 3
     plan = {"kind": "vector-mean", "title": "v", "columns": ["a", "b", "c"], "bounds": sides, "time_precision": 60}
@@ -207,44 +140,6 @@ def test_bad_reports_about_several_numbers(client: TestClient, analyst: dict[str
         assert "1e6" not in found[0]["detail"]
         assert "1000000" not in found[0]["detail"]
     assert send(client, bits, [report(payload={"answers": {"answer": [1.0]}})])[0]["code"] == "bad-payload"
-
-
-def test_heavy_hitters_in_two_phases(client: TestClient, analyst: dict[str, str], report: Make) -> None:
-    plan = {"kind": "heavy-hitters", "title": "h", "epsilon": 4, "delta": 1e-5, "min_batch": 10, "time_precision": 60,
-            "head": 5}  # fmt: skip
-    study = created(client, analyst, plan)
-    popular = [["news", "a.org"]] * 300 + [["maps", "m.org"]] * 200 + [["rare", "r.org"]]
-    rows = [report(payload={"answers": {"answer": [record, record]}}) for record in popular]
-    assert send(client, study, rows) == []
-    local = report(group="local", payload={"reports": {"answer": 0}})
-    assert [f["code"] for f in send(client, study, [local])] == ["wrong-phase"]
-    client_release = client.post(f"/api/studies/{study}/release", headers=analyst)
-    assert client_release.json()["code"] == "still-open"
-    opened = client.post(f"/api/studies/{study}/phase-two", headers=analyst)
-    assert opened.status_code == 200, opened.text
-    assert client.post(f"/api/studies/{study}/phase-two", headers=analyst).json() == opened.json()
-    task = client.get(f"/tasks/{study}").json()
-    assert task["phase"] == 2
-    head = HeadList(2, tuple(tuple(s) for s in task["questions"][0]["slots"]))
-    assert ("rare", "r.org") not in head.slots
-    assert {("news", "a.org"), ("maps", "m.org")} <= set(head.slots)
-    slots = np.array([head.slot_of(("news", "a.org"))] * 600 + [head.slot_of(("maps", "m.org"))] * 400)
-    mechanism = k_randomised_response(PureDP(studies_guarantee().epsilon), len(head))
-    assert task["questions"][0]["randomiser"]["keep"] == str(mechanism.keep)
-    drawn = categories(mechanism, slots, rng=seeded(1)).tolist()
-    late = report(payload={"answers": {"answer": [["news", "a.org"]]}})
-    assert [f["code"] for f in send(client, study, [late])] == ["wrong-phase"]
-    assert send(client, study, [report(group="local", payload={"reports": {"answer": s}}) for s in drawn]) == []
-    bad = report(group="local", payload={"reports": {"answer": len(head)}})
-    assert [f["code"] for f in send(client, study, [bad])] == ["bad-payload"]
-    client.post(f"/api/studies/{study}/close", headers=analyst)
-    found = client.post(f"/api/studies/{study}/release", headers=analyst).json()
-    queries = sole(found)["queries"]
-    shares = dict(zip(map(tuple, queries["records"]), queries["estimate"], strict=True))
-    assert abs(shares["news",] - 0.6) < 0.12
-    assert abs(shares["maps",] - 0.4) < 0.12
-    assert sole(found)["groups"]["local"]["people"] == 1000
-    assert len(found["receipt"]["ledger_entries"]) == 2
 
 
 def studies_guarantee() -> Any:

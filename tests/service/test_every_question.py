@@ -127,7 +127,7 @@ def test_it_goes_from_its_answers_to_its_release(web: TestClient, name: str) -> 
         assert ('<form method="post"' in page) == (group == "trusted" or not phased)
         made, task = asked.made(group), asked.task
         assert lengths(made) == {task["bytes"][group]}
-        _refuses(service, asked.id, made[0], group)
+        _refuses(service, asked.id, made[0], group, phased)
         assert send(service, asked.id, made) == []
         assert send(service, asked.id, made[:3]) == []  # again: nothing changes
     people = studies.study_summary(service, asked.id)["people"]
@@ -155,7 +155,7 @@ def test_it_goes_from_its_answers_to_its_release(web: TestClient, name: str) -> 
     assert "takes no more answers" in web.get(f"/s/{asked.id}").text
 
 
-def _refuses(service: Service, study: str, good: dict[str, Any], group: str) -> None:
+def _refuses(service: Service, study: str, good: dict[str, Any], group: str, phased: bool) -> None:
     """What no device sends is not taken, and not repeated."""
     ((kind, told),) = good["payload"].items()
     name = next(iter(told))
@@ -169,5 +169,11 @@ def _refuses(service: Service, study: str, good: dict[str, Any], group: str) -> 
     assert [failure["code"] for failure in failures] == ["bad-payload"] * len(wrong)
     assert not any("99" in failure["detail"] for failure in failures)
     other = {"trusted": "local", "local": "trusted"}[group]
-    (mixed,) = send(service, study, [{**good, "id": studies.new_report_id(), "group": other}])
-    assert mixed["code"] in ("bad-payload", "wrong-phase")
+    far = [{**good, "id": studies.new_report_id(), "payload": {kind: told | {name: x}}} for x in (1e300, 10**6)]
+    codes = [failure["code"] for failure in send(service, study, far)] if group == "local" else []
+    assert all(code in ("bad-payload", "out-of-range") for code in codes)
+    assert len(codes) == (2 if group == "local" else 0)
+    changes: list[dict[str, Any]] = [{"group": other}, {"epsilon": 3.0}, {"time": 60}]
+    told = send(service, study, [{**good, "id": studies.new_report_id(), **change} for change in changes])
+    codes = ["wrong-phase" if phased else "bad-payload", "bad-epsilon", "bad-time"]
+    assert [failure["code"] for failure in told] == codes
