@@ -133,6 +133,21 @@ def test_it_is_near_the_truth_and_everybody_is_charged_the_promise_once(asked: C
     assert ledger.history() == before
 
 
+def test_trusted_people_with_a_promise_of_their_own_are_charged_and_promised_that_one(asked: Collected) -> None:
+    if asked.task in ("own epsilons", "table"):  # which have one promise for everybody, and say so
+        return
+    study = declare(asked.task, promise={"epsilon": 4.0, "trusted_epsilon": 1.0, "delta": 1e-6})
+    mine = replace(asked, study=study)
+    ledger = mine.ledger()
+    mine.invite(ledger)
+    mine.send("sent.csv")
+    found = mine.release("sent.csv", ledger=ledger)
+    spent = {account.people: account.spent.epsilon for account in ledger.accounts()}
+    assert spent == {"trusted": pytest.approx(1.0), "local": pytest.approx(4.0)}
+    told = {p.people: p.budget.epsilon for p in found.receipt.promises if p.against == VIEWER}
+    assert told == {"trusted": pytest.approx(1.0), "local": pytest.approx(4.0)}
+
+
 def test_the_same_reports_are_free_and_others_are_charged_again(asked: Collected) -> None:
     ledger = asked.ledger(trusted=3)
     asked.invite(ledger)

@@ -80,6 +80,19 @@ def test_numbers_and_vectors_share_a_promise_and_a_file_of_reports(people: Path,
     assert list(dict.fromkeys(frame["question"])) == ["pay", "body"]
 
 
+def test_everyones_own_epsilon_is_charged_in_shares(people: Path, tmp_path: Path) -> None:
+    study = declare(NUMBER, promise={"epsilon_column": "eps", "share": 0.5})
+    study.randomise(people, tmp_path / "r.csv")
+    found = study.release(tmp_path / "r.csv", ledger=tmp_path / "l")
+    assert charged(tmp_path / "l") == {
+        "trusted (share of own epsilon)": 0.5,
+        "local (share of own epsilon)": 1.0,
+    }
+    low, high = found.to_dict()["questions"]["pay"]["mean"]["interval"]
+    assert low < 40 < high
+    assert study.plan(people)["pay"].estimators["unified"]["mse"] > 0
+
+
 def test_a_plan_says_that_it_assumes_the_largest_spread_of_a_mean() -> None:
     """Five means of which each local person answers one: at a sixth of the range errors are about half as large."""
     five = [{"name": f"q{i}", "kind": "number", "missing": 0, "lower": 0, "upper": 100} for i in range(5)]

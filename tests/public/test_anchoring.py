@@ -13,7 +13,6 @@ from hybridp.public.anchoring import (
     LOOSEST,
     MOST_COST,
     TIGHTEST,
-    Anchoring,
     anchoring,
     clipping_loss,
     leash,
@@ -141,14 +140,3 @@ def test_what_the_spread_costs_counts_too_and_nobody_is_anchored_to_nobody() -> 
     assert anchoring(1.0, 100.0, paid=1.2).reach is None  # the trusted group carries it, and would pay too much
     for v_t, v_l in ((math.inf, 1.0), (1.0, math.inf), (0.0, 1.0)):
         assert anchoring(v_t, v_l).reach is None
-
-
-def test_the_words_say_which_and_why() -> None:
-    held, plain = (rule.words("hybrid", "a trusted share", "at equal shares", rule.reach) for rule in
-                   (anchoring(1.0, 2.0), anchoring(1000.0, 1.0)))  # fmt: skip
-    assert "alike is anchored here" in held
-    assert "1.5 standard errors" in held
-    assert "1.1 % of the error if nobody lies (at equal shares)" in held
-    assert "alike is hybrid here" in plain
-    assert "more than 3%" in plain
-    assert "whatever the standard deviations are" in Anchoring(2.0, 0.01, "any", 0.3).of_vector(2.0)

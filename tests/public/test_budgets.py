@@ -132,9 +132,3 @@ def test_a_stated_delta_is_never_lowered() -> None:
         as_approx(ApproxDP(1.0, 1e-6), 1e-7)
     assert as_approx(ApproxDP(1.0, 1e-6), 1e-5) == ApproxDP(1.0, 1e-5)
     assert as_approx(PureDP(1.0), 0.0) == ApproxDP(1.0, 0.0)
-
-
-def test_budgets_read_aloud() -> None:
-    assert str(PureDP(0.5)) == "0.5-DP (replace-one)"
-    assert str(ApproxDP(1.0, 1e-6, Neighbours.ADD_REMOVE)) == "(1, 1e-06)-DP (add-remove)"
-    assert str(ZCDP(0.25)) == "0.25-zCDP (replace-one)"
