@@ -43,8 +43,7 @@ from benchmarks.quantiles import Cell as QuantileCell
 from benchmarks.quantiles import Crowd, population
 from benchmarks.utility import write_between
 from hybridp import noise
-from hybridp.blend.groups import mean_gaps, published_gap, share_gaps
-from hybridp.blend.joint import JointBlend, blend_joint
+from hybridp.blend.groups import JointBlend, blend_joint, mean_gaps, published_gap, share_gaps
 from hybridp.blend.mean import Blend, blend
 from hybridp.blend.plausible import plausible
 from hybridp.blend.shares import ShareBlend, blend_shares

@@ -16,8 +16,7 @@ from hybridp.curator.vector import RawTotals, release_sum
 from hybridp.device.mean import reach_reports
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.lattice import Bounds
-from hybridp.public.sums import column_sums
+from hybridp.public.lattice import Bounds, column_sums
 from hybridp.public.vector import VectorBounds, VectorInvite, VectorReportSums, vector_noise
 from hybridp.public.vector_randomisers import VectorReports, vector_reports
 from hybridp.randomness import seeded

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hybridp.blend.groups import apart, mean_gaps, published_gap, share_gaps
-from hybridp.blend.joint import JointBlend, blend_joint, pair_chances
+from hybridp.blend.groups import JointBlend, apart, blend_joint, mean_gaps, pair_chances, published_gap, share_gaps
 from hybridp.blend.mean import Rule, blend
 from hybridp.blend.shares import blend_shares
 from hybridp.errors import InvalidInput
-from hybridp.noise.oracles import oracle_reports
+from hybridp.noise.reports import oracle_reports
 from hybridp.public.budgets import PureDP
 from hybridp.public.groups import STEPS, Grouping, Joint
 from hybridp.public.lattice import Bounds

@@ -15,9 +15,9 @@ from hybridp.blend.kmeans import (
     centres_of_map,
     collect_round,
     debiased_local,
-    on_simplex,
     radius_for,
 )
+from hybridp.blend.shares import simplex
 from hybridp.device.kmeans import answer_map, answer_round
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import PureDP
@@ -81,7 +81,7 @@ def test_projection_on_shares() -> None:
     draw = np.random.default_rng(1)
     for _ in range(50):
         x = draw.normal(0, 1, 6)
-        p = on_simplex(x)
+        p = simplex(x)
         assert p.min() >= 0
         assert p.sum() == pytest.approx(1)
         # No point of a fine random cloud of shares is nearer.

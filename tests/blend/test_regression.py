@@ -22,8 +22,8 @@ from hybridp.blend.regression import (
 )
 from hybridp.device.regression import answer_question
 from hybridp.public.budgets import PureDP
+from hybridp.public.lattice import column_sums
 from hybridp.public.regression import LADDER, Question
-from hybridp.public.sums import column_sums
 from hybridp.public.vector import VectorBounds, VectorReportSums
 from hybridp.randomness import seeded
 

@@ -26,10 +26,9 @@ from hybridp.device.mean import randomise_many, randomise_own, randomise_steps
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.envelope import digest
-from hybridp.public.lattice import Bounds
+from hybridp.public.lattice import NOTHING, Bounds, Sums, exact_sums
 from hybridp.public.messages import Invite
 from hybridp.public.randomisers import LOCAL_NAMES, Piecewise, piecewise, randomiser
-from hybridp.public.sums import NOTHING, Sums, exact_sums
 from hybridp.public.vector import VectorBounds, VectorInvite
 from hybridp.public.vector_randomisers import VECTOR_LOCAL_NAMES, vector_reports
 from hybridp.randomness import seeded
@@ -381,7 +380,7 @@ def test_a_text_describes_its_invitation(name: Any) -> None:
 
 def test_texts_that_describe_nothing() -> None:
     for text in (
-        "", "dithered", INVITE.simulated_text, INVITE.text + " ", INVITE.text.replace("dithered", "coin"),
+        "", "dithered", f"{INVITE.text} SIMULATED", INVITE.text + " ", INVITE.text.replace("dithered", "coin"),
         INVITE.text.replace("1.0", "1"), INVITE.text.replace("1.0", "-1.0"), INVITE.text.replace("57.0", "nan"),
         INVITE.text.replace("57.0", "-57.0"), INVITE.text.replace("delta=0.0", "delta=0.5"),
     ):  # fmt: skip

@@ -16,11 +16,11 @@ from hybridp.errors import InvalidInput
 from hybridp.noise import discrete_gaussian, discrete_laplace
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.errorlaw import holm
+from hybridp.public.lattice import column_sums
 from hybridp.public.mechanisms import DiscreteLaplace
 from hybridp.public.mechanisms import discrete_laplace as laplace_noise
 from hybridp.public.messages import LocalSummary, TrustedSummary
 from hybridp.public.randomisers import LEVELS
-from hybridp.public.sums import column_sums
 from hybridp.public.vector import HALF, VectorBounds, VectorInvite, VectorReportSums, VectorSum, vector_noise
 from hybridp.public.vector_randomisers import scalar_reports, vector_reports
 from hybridp.randomness import seeded

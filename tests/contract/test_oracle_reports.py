@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hybridp.noise.oracles import oracle_reports
+from hybridp.noise.reports import oracle_reports
 from hybridp.public.budgets import PureDP
 from hybridp.public.oracles import Oracle, subset_selection
 from hybridp.public.randomisers import k_randomised_response

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from hybridp.errors import InvalidInput
-from hybridp.noise.oracles import oracle_reports, simulate_counts
+from hybridp.noise.reports import oracle_reports, simulate_counts
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.oracles import Oracle, SubsetSelection, estimate, share_oracle, subset_selection, support_counts
 from hybridp.public.randomisers import KRandomisedResponse, k_randomised_response

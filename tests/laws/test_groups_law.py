@@ -15,8 +15,7 @@ from scipy import stats
 from hybridp.curator.mean import Columns
 from hybridp.curator.sources import Source
 from hybridp.ledger import Ledger
-from hybridp.noise.oracles import oracle_reports
-from hybridp.noise.votes import rounded_up
+from hybridp.noise.reports import oracle_reports, rounded_up
 from hybridp.protocols.driver import release_groups, release_joint
 from hybridp.public.budgets import PureDP
 from hybridp.public.groups import Grouping

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from hybridp.ledger import Ledger
-from hybridp.noise.oracles import oracle_reports
+from hybridp.noise.reports import oracle_reports
 from hybridp.public.budgets import PureDP
 from hybridp.public.oracles import SubsetSelection
 from hybridp.public.randomisers import KRandomisedResponse

@@ -25,7 +25,7 @@ from hybridp.cli.app import main
 from hybridp.curator.synth_groups import read_groups
 from hybridp.ledger import Ledger
 from hybridp.noise import uniform_below
-from hybridp.noise.oracles import oracle_reports
+from hybridp.noise.reports import oracle_reports
 from hybridp.protocols.synth import load_model
 from hybridp.protocols.synth_chosen import read_invitation
 from hybridp.protocols.synth_files import packed

@@ -23,7 +23,7 @@ from hybridp.cli.app import main
 from hybridp.device.synth import report_marginals
 from hybridp.ledger import Ledger
 from hybridp.noise import uniform_below
-from hybridp.noise.oracles import oracle_reports
+from hybridp.noise.reports import oracle_reports
 from hybridp.protocols.synth import load_model
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.oracles import SubsetSelection

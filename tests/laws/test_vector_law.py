@@ -21,7 +21,7 @@ from hybridp.curator.vector import RawTotals, VectorColumns, read_answers, relea
 from hybridp.curator.vector import read as read_totals
 from hybridp.ledger import Ledger
 from hybridp.public.budgets import PureDP
-from hybridp.public.sums import NOTHING
+from hybridp.public.lattice import NOTHING
 from hybridp.public.vector import VectorBounds, VectorReportSums
 from hybridp.release.result import sole
 from hybridp.tables import open_rows

@@ -18,7 +18,7 @@ from hybridp.blend.tally import SlotTally
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger
 from hybridp.noise import discrete_laplace
-from hybridp.noise.oracles import simulate_counts
+from hybridp.noise.reports import simulate_counts
 from hybridp.protocols import heavy_files as files
 from hybridp.protocols.heavy import HeavyStudy, invitation, mixed_invitation
 from hybridp.public.budgets import ApproxDP

@@ -14,7 +14,7 @@ from tests.protocols.batches import refused, run
 from hybridp.bench.shuffling import plan_share_groups
 from hybridp.blend.shares import Told, blend_shares
 from hybridp.errors import InvalidInput
-from hybridp.noise.oracles import oracle_reports
+from hybridp.noise.reports import oracle_reports
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.oracles import Oracle, subset_selection, support_counts
 from hybridp.public.randomisers import k_randomised_response

@@ -19,8 +19,8 @@ from hybridp.device.mean import reach_reports
 from hybridp.errors import InvalidInput
 from hybridp.protocols.driver import release_mean
 from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.lattice import column_sums
 from hybridp.public.shuffling import Mixing
-from hybridp.public.sums import column_sums
 from hybridp.public.trust import TrustRule
 from hybridp.public.vector import VectorBounds, VectorInvite, VectorReportSums
 from hybridp.randomness import Randomness, seeded, synthetic_data_generator

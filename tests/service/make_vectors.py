@@ -20,7 +20,7 @@ from hybridp.device.client import local_report
 from hybridp.device.mean import reach_reports
 from hybridp.device.ticks import report_sets
 from hybridp.noise import bernoulli, categories, reports, uniform_below
-from hybridp.noise.oracles import oracle_reports
+from hybridp.noise.reports import oracle_reports
 from hybridp.protocols.regression import FormName, RegressionStudy
 from hybridp.protocols.regression_files import invitation_document
 from hybridp.public import envelope

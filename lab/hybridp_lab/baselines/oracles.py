@@ -26,8 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import must
-from hybridp.noise import oracles as product
-from hybridp.noise.oracles import _checked, _response
+from hybridp.noise.reports import _checked, _response
+from hybridp.noise.reports import oracle_reports as usual_reports
+from hybridp.noise.reports import simulate_counts as usual_counts
 from hybridp.public import oracles as known
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.oracles import SubsetSelection, _debiased_variance, _enough, _in_range, _within
@@ -320,14 +321,14 @@ def oracle_reports(oracle: AnyOracle, values: Ints, *, rng: Randomness) -> NDArr
     """One report for each person's item in 0..k-1, with the oracle's guarantee for each person.
 
     Optimised unary encoding gives uint8[n, ceil(k/8)], bits in the order of `np.packbits`; local hashing records of the
-    type `HASHED`; the others what `hybridp.noise.oracles` says.
+    type `HASHED`; the others what `hybridp.noise.reports` says.
 
     >>> from hybridp.randomness import seeded
     >>> oracle_reports(optimised_unary(PureDP(1.0), 20), np.array([3, 4]), rng=seeded(1)).shape
     (2, 3)
     """
     if isinstance(oracle, KRandomisedResponse | SubsetSelection):
-        return product.oracle_reports(oracle, values, rng=rng)
+        return usual_reports(oracle, values, rng=rng)
     values = _checked(oracle.categories, values)
     shape, kind = ((len(values),), HASHED) if isinstance(oracle, LocalHashing) else (
         (len(values), -(-oracle.categories // 8)), np.dtype(np.uint8))  # fmt: skip
@@ -351,7 +352,7 @@ def simulate_counts(oracle: AnyOracle, values: Ints, *, rng: Randomness) -> Ints
     [4000, 0, 0]
     """
     if isinstance(oracle, KRandomisedResponse | SubsetSelection):
-        return product.simulate_counts(oracle, values, rng=rng)
+        return usual_counts(oracle, values, rng=rng)
     values = _checked(oracle.categories, values)
     if isinstance(oracle, OptimisedUnary) and len(values) >= _MANY:
         holders = np.bincount(values, minlength=oracle.categories).tolist()

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hybridp.bench.shares import by_people, plan_shares
-from hybridp.blend.joint import JointBlend, blend_joint
+from hybridp.blend.groups import JointBlend, blend_joint
 from hybridp.errors import must
 from hybridp.public.groups import Grouping
 from hybridp.public.randomisers import LEVELS

@@ -1,6 +1,26 @@
-"""Differences between groups of disjoint people: post-processing of what each group's blend says, at no epsilon.
+"""Differences between groups, and answers within private categories: post-processing, at no epsilon.
 
-Public groups are disjoint and every group's noise is drawn by itself, so that their errors are independent. Of two
+**Private categories**, from noisy cells and reports on cells. Within a category (or several, merged) with a share P of
+all people, an answer's share is ``theta = P_j/P``: its cells over all cells. Both groups tell the cells; ``g(theta) =
+P_j - theta P`` has mean 0 at the true theta in each, and theirs are blended by one weight: the trusted people's share
+of all (`by_people`), or that of the smaller error. The estimate is where the blend of g is 0: the ratio of the blended
+cells. Its interval holds every theta at which g does not differ from 0 by more than its error (Fieller 1954): it is
+right also where the category is so small that P itself is hardly known, and then goes from 0 to 1.
+
+The error of g is that of a linear form of cells, coefficients ``a = 1[answer j] - theta``, with ``A = sum a`` and
+``Q = sum a^2`` over the category's cells, K cells in all:
+
+* trusted, k of them: ``P theta (1-theta)/k`` for sampling (less for a number with a known standard deviation), and
+  noise of ``v (Q - A^2/K)/k^2``, as counts are made to add up to k;
+* local, n of them: with p*, q* the chances that a report supports the holder's cell and another, r1 and r0 those that
+  it supports two cells, one of them the holder's, or neither, ``((q* - r0) Q + (r0 - q*^2) A^2 + (p*-q*-2(r1-r0)) P
+  theta (1-theta))/((p*-q*)^2 n)``.
+
+Two categories share nobody, so that sampling leaves their g uncorrelated; what is left is ``-v A A'/(K k^2)`` of the
+noise and ``(r0 - q*^2) A A'/((p*-q*)^2 n)`` of the reports. A difference's interval respects it (MOVER), and its
+p-value is that of a theta that both share, whichever fits best.
+
+**Public groups** are disjoint and every group's noise is drawn by itself, so that their errors are independent. Of two
 means the errors are normal plus one Laplace draw each: the law of the difference keeps the wider draw as it is and
 counts the narrower one to the normal part, whose variance it has. Of two shares the interval is Newcombe's (1998,
 method 10: MOVER), made of the groups' own score intervals, and the p-value is that of a share that both have.
@@ -10,19 +30,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.blend.mean import Blend
 from hybridp.blend.shares import ShareBlend
-from hybridp.errors import must
-from hybridp.public.errorlaw import NormalLaplace, log_upper_tail
+from hybridp.errors import InvalidInput, must
+from hybridp.public.errorlaw import NormalLaplace, farthest_kept, log_upper_tail
+from hybridp.public.oracles import Oracle, SubsetSelection, estimate
+from hybridp.public.shares import NoisyCounts, ShareReports
 
-__all__ = ["Gap", "apart", "mean_gaps", "published_gap", "share_gaps"]
+__all__ = ["CategoryBlend", "Gap", "JointBlend", "apart", "blend_joint", "mean_gaps", "pair_chances", "published_gap"]
+__all__ += ["share_gaps"]
 
 Floats = NDArray[np.float64]
+
+
 Pairs = Sequence[tuple[int, int]]
 
 
@@ -124,3 +150,320 @@ def _pooled(
 def _each(level: float, many: int, *, joint: bool) -> float:
     must(0 < level < 1, "level", "must be strictly between 0 and 1", level)
     return 1 - (1 - level) / max(many, 1) if joint else level
+
+
+_GRID = np.linspace(0.0, 1.0, 513)
+_HALVINGS = 30
+
+
+def pair_chances(oracle: Oracle) -> tuple[float, float]:
+    """The chances that a report supports two given items: one of them the holder's, and neither.
+
+    >>> from hybridp.public.budgets import PureDP
+    >>> from hybridp.public.randomisers import k_randomised_response
+    >>> pair_chances(k_randomised_response(PureDP(1.0), 4))
+    (0.0, 0.0)
+    """
+    if not isinstance(oracle, SubsetSelection):
+        return 0.0, 0.0
+    d, k, p = oracle.size, oracle.categories, oracle.truth
+    return p * (d - 1) / (k - 1), (p * (d - 1) * (d - 2) + (1 - p) * d * (d - 1)) / ((k - 1) * (k - 2))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class JointBlend:
+    """Both groups' cells, and how many answers a category has. `sd` is a number's, over the width of its bounds."""
+
+    trusted: NoisyCounts | None
+    local: ShareReports | None
+    answers: int
+    sd: float | None = None
+    by_people: bool = False
+    """Each group counts by its number of people: they may differ. Else they are taken to be alike."""
+
+    @property
+    def trusted_share(self) -> float | None:
+        """The weight of the trusted cells where it is that of people."""
+        if not self.by_people or self.trusted is None or self.local is None:
+            return None
+        return self.trusted.people / (self.trusted.people + self.local.people)
+
+    @property
+    def size(self) -> int:
+        """All cells."""
+        if self.trusted is not None:
+            return self.trusted.noise.size
+        assert self.local is not None
+        return self.local.oracle.categories
+
+    def cells(self, categories: Sequence[int]) -> tuple[Floats | None, Floats | None]:
+        """Each group's cells of these categories, added up by answer."""
+        own = None if self.trusted is None else self.trusted.shares
+        told = None if self.local is None else estimate(self.local.oracle, self.local.counts, self.local.people)[0]
+        rows = list(categories)
+        found = [None if c is None else c.reshape(-1, self.answers)[rows].sum(axis=0) for c in (own, told)]
+        return found[0], found[1]
+
+    # --- errors -------------------------------------------------------------------------------------------------------
+
+    def of_form(self, total: Any, squares: Any, spread: Any, known: Any = None) -> tuple[Any, Any]:
+        """Both groups' variances of a form of cells: A, Q, and ``sum a^2 p`` of local and of trusted people."""
+        own: Any = math.inf
+        told: Any = math.inf
+        if self.trusted is not None:
+            k, noise = self.trusted.people, self.trusted.noise
+            v = noise.mechanism.variance / noise.steps**2
+            own = (spread if known is None else known) / k + v * (squares - total**2 / self.size) / k**2
+        if self.local is not None:
+            oracle = self.local.oracle
+            p, q, (r1, r0) = oracle.truth, oracle.other, pair_chances(oracle)
+            told = (q - r0) * squares + (r0 - q**2) * total**2 + (p - q - 2 * (r1 - r0)) * spread
+            told = told / ((p - q) ** 2 * self.local.people)
+        return own, told
+
+    def between(self, total: Any, other: Any) -> tuple[Any, Any]:
+        """Both groups' covariances of forms over the cells of two disjoint sets of categories."""
+        own: Any = 0.0
+        told: Any = 0.0
+        if self.trusted is not None:
+            k, noise = self.trusted.people, self.trusted.noise
+            own = -noise.mechanism.variance / noise.steps**2 * total * other / (self.size * k**2)
+        if self.local is not None:
+            oracle = self.local.oracle
+            p, q, (_, r0) = oracle.truth, oracle.other, pair_chances(oracle)
+            told = (r0 - q**2) * total * other / ((p - q) ** 2 * self.local.people)
+        return own, told
+
+    def laplace(self, coefficient: Any) -> Any:
+        """The scale of one cell's Laplace draw with this coefficient; 0 without one."""
+        if self.trusted is None or self.trusted.noise.laplace_scale == 0:
+            return 0.0 * coefficient
+        noise = self.trusted.noise
+        return coefficient * math.sqrt(noise.mechanism.variance / 2) / noise.steps / self.trusted.people
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class CategoryBlend:
+    """One category, or several merged: its share of all people, and in it the share of every answer."""
+
+    whole: JointBlend
+    merged: int
+    share: float
+    """Of all people, by both groups."""
+    weight: float
+    """Of the trusted group's cells, within the category."""
+    cells: Floats
+    trusted_cells: Floats | None
+    local_cells: Floats | None
+
+    @property
+    def estimate(self) -> Floats:
+        """Of every answer; where nobody seems to be in the category, all alike."""
+        return _ratios(self.cells)
+
+    @property
+    def trusted(self) -> Floats | None:
+        return None if self.trusted_cells is None else _ratios(self.trusted_cells)
+
+    @property
+    def local(self) -> Floats | None:
+        return None if self.local_cells is None else _ratios(self.local_cells)
+
+    def _form(self, theta: Floats) -> tuple[Floats, Floats]:
+        """A and Q of the form whose mean is 0 at theta."""
+        m, c = self.whole.answers, self.merged
+        return c * (1 - m * theta), c * ((1 - theta) ** 2 + (m - 1) * theta**2)
+
+    def variances(self, theta: Floats) -> tuple[Floats, Floats]:
+        """Of each group's g, were theta the truth."""
+        total, squares = self._form(theta)
+        present = min(max(self.share, 0.0), 1.0)
+        spread = present * theta * (1 - theta)
+        sd = self.whole.sd
+        known = None if sd is None else present * np.minimum(theta * (1 - theta), sd**2)
+        if self.whole.trusted_share is not None:
+            spread, known = self._apart_spreads(theta, spread)
+        return self.whole.of_form(total, squares, spread, known)
+
+    def _apart_spreads(self, theta: Floats, alike: Floats) -> tuple[Floats, Floats]:
+        """``sum a^2 p`` of local and of trusted people who may differ: with their own shares, and of the trusted, who
+        say little of a small category, the largest."""
+        assert self.trusted_cells is not None
+        assert self.local_cells is not None
+        assert self.whole.trusted is not None
+        k, noise = self.whole.trusted.people, self.whole.trusted.noise
+        unsure = 1 / k + 2 * math.sqrt(len(self.trusted_cells) * self.merged * noise.variance) / k
+        own, told = (min(max(float(cells.sum()), 0.0), 1.0) for cells in (self.trusted_cells, self.local_cells))
+        most = np.maximum(theta, 1 - theta) ** 2
+        if len(theta) != len(self.cells):  # some thetas of one answer
+            return np.maximum(alike, told * most), min(own + unsure, 1.0) * most
+        at, there = (np.clip(_ratios(cells), 0.0, 1.0) for cells in (self.local_cells, self.trusted_cells))
+        spread = np.maximum(alike, told * (at * (1 - theta) ** 2 + (1 - at) * theta**2))
+        if self.whole.sd is not None:
+            away = np.abs(there - theta) + unsure / max(own, unsure)
+            most = np.minimum(most, self.whole.sd**2 + away**2)
+        return spread, min(own + unsure, 1.0) * most
+
+    def groups_apart(self, level: float) -> tuple[Floats, Floats, Floats] | None:
+        """Trusted people's answers less local ones', and the ends of its intervals; None where one group is empty."""
+        if self.trusted_cells is None or self.local_cells is None:
+            return None
+        whole = self.whole
+        alone = [
+            CategoryBlend(JointBlend(own, told, whole.answers, whole.sd), self.merged, float(cells.sum()), weight,
+                          cells, None if own is None else cells, None if told is None else cells)
+            for own, told, weight, cells in ((whole.trusted, None, 1.0, self.trusted_cells),
+                                             (None, whole.local, 0.0, self.local_cells))
+        ]  # fmt: skip
+        at = [np.clip(one.estimate, 0.0, 1.0) for one in alone]
+        low, high = apart(at[0], alone[0].intervals(level), at[1], alone[1].intervals(level))
+        return at[0] - at[1], low, high
+
+    def law(self, theta: Floats) -> tuple[Floats, Floats]:
+        """The law of the blended g: sd of its normal part, scale of its Laplace part."""
+        own, told = self.variances(theta)
+        w, variance = self.weight, np.zeros_like(theta)
+        if w > 0:
+            variance = variance + w**2 * own
+        if w < 1:
+            variance = variance + (1 - w) ** 2 * told
+        b = w * self.whole.laplace(np.maximum(theta, 1 - theta))
+        b = np.minimum(b, np.sqrt(variance / 2))
+        return np.sqrt(np.maximum(variance - 2 * b**2, 1e-300)), b
+
+    def intervals(self, level: float) -> tuple[Floats, Floats]:
+        """Of every answer's share."""
+        must(0 < level < 1, "level", "must be strictly between 0 and 1", level)
+        if self.cells.sum() <= 0:
+            return np.zeros_like(self.cells), np.ones_like(self.cells)
+        at = np.clip(self.estimate, 0.0, 1.0)
+        return self._end(at, 0.0, level), self._end(at, 1.0, level)
+
+    def _end(self, at: Floats, limit: float, level: float) -> Floats:
+        """The farthest theta on one side that is not rejected, by bisection."""
+        least, present = math.log((1 - level) / 2), float(self.cells.sum())
+
+        def kept(theta: Floats) -> NDArray[np.bool_]:
+            s, b = self.law(theta)
+            return np.asarray(log_upper_tail(np.abs(at - theta) * present, s, b) >= least)
+
+        return farthest_kept(kept, at, limit, _HALVINGS)
+
+    def share_interval(self, level: float) -> tuple[float, float]:
+        """Of the category's share of all people."""
+        least, at = math.log((1 - level) / 2), np.array([min(max(self.share, 0.0), 1.0)])
+
+        def kept(share: Floats) -> Any:
+            own, told = self._share_variances(share)
+            w = self.whole.trusted_share
+            w = _weight(float(own[0]), float(told[0])) if w is None else w
+            variance = (w**2 * own if w > 0 else 0.0) + ((1 - w) ** 2 * told if w < 1 else 0.0)
+            return log_upper_tail(np.abs(at - share), np.sqrt(np.maximum(variance, 1e-300)), 0.0 * share) >= least
+
+        low, high = (float(farthest_kept(kept, at, limit, _HALVINGS)[0]) for limit in (0.0, 1.0))
+        return low, high
+
+    def _share_variances(self, share: Floats) -> tuple[Any, Any]:
+        """Of each group's own share of the category: the form with a = 1 on all its cells."""
+        many = self.merged * self.whole.answers
+        spread = share * (1 - share)
+        if self.whole.trusted_share is not None and self.trusted_cells is not None:
+            present = min(max(float(self.trusted_cells.sum()), 0.0), 1.0)
+            spread = np.maximum(spread, present * (1 - present))
+        own, told = self.whole.of_form(float(many), float(many), spread)
+        if self.whole.local is not None:  # E a^2 p is the share itself, and cells of one category go together
+            oracle, n = self.whole.local.oracle, self.whole.local.people
+            p, q, (r1, r0) = oracle.truth, oracle.other, pair_chances(oracle)
+            seen = many * q + (p - q) * share
+            second = seen + r0 * many * (many - 1) + 2 * (r1 - r0) * share * (many - 1)
+            told = (second - seen**2) / ((p - q) ** 2 * n)
+        return own + 0 * share, told + 0 * share
+
+    def p_values(self) -> list[float] | None:
+        """Do trusted and local people disagree on an answer? Not adjusted; None where one of them says nothing."""
+        if self.trusted_cells is None or self.local_cells is None:
+            return None
+        theta = np.clip(self.estimate, 0.0, 1.0)
+        away = np.abs((self.trusted_cells - theta * self.trusted_cells.sum())
+                      - (self.local_cells - theta * self.local_cells.sum()))  # fmt: skip
+        own, told = self.variances(theta)
+        b = np.minimum(self.whole.laplace(np.maximum(theta, 1 - theta)), np.sqrt(own / 2))
+        s = np.sqrt(np.maximum(own + told - 2 * b**2, 1e-300))
+        found: list[float] = np.minimum(2 * np.exp(log_upper_tail(away, s, b)), 1.0).tolist()
+        return found
+
+    def gaps(self, other: CategoryBlend, level: float) -> list[Gap]:
+        """This one's answers less another category's."""
+        mine, theirs = (np.clip(one.estimate, 0.0, 1.0) for one in (self, other))
+        ends = self.intervals(level), other.intervals(level)
+        low, high = apart(mine, ends[0], theirs, ends[1], self._correlation(other, mine, theirs))
+        found = []
+        for j in range(len(mine)):
+            fits = self._misfit(other, j)
+            columns = (mine[j] - theirs[j], low[j], high[j], math.erfc(math.sqrt(max(fits, 0.0) / 2)))
+            found.append(Gap(*(float(x) for x in columns)))
+        return found
+
+    def gap_errors(self, other: CategoryBlend, theta: Floats) -> Floats:
+        """The standard errors of both categories' difference, were theta the truth in both."""
+        mine, theirs = (s**2 + 2 * b**2 for s, b in (self.law(theta), other.law(theta)))
+        shared = self._covariance(other, theta, theta) / (self.share * other.share)
+        return np.asarray(np.sqrt(mine / self.share**2 + theirs / other.share**2 - 2 * shared))
+
+    def _covariance(self, other: CategoryBlend, mine: Floats, theirs: Floats) -> Floats:
+        own, told = self.whole.between(self._form(mine)[0], other._form(theirs)[0])
+        w, v = self.weight, other.weight
+        return np.asarray(w * v * own + (1 - w) * (1 - v) * told)
+
+    def _correlation(self, other: CategoryBlend, mine: Floats, theirs: Floats) -> Floats:
+        sizes = [s**2 + 2 * b**2 for s, b in (self.law(mine), other.law(theirs))]
+        return np.asarray(self._covariance(other, mine, theirs) / np.sqrt(sizes[0] * sizes[1]))
+
+    def _misfit(self, other: CategoryBlend, j: int) -> float:
+        """The least of the squared distance of both g from 0, over a theta that both categories share."""
+        forms = [one.cells[j] - _GRID * one.cells.sum() for one in (self, other)]
+        sizes = [s**2 + 2 * b**2 for s, b in (self.law(_GRID), other.law(_GRID))]
+        c = self._covariance(other, _GRID, _GRID)
+        whole = forms[0] ** 2 * sizes[1] - 2 * c * forms[0] * forms[1] + forms[1] ** 2 * sizes[0]
+        return float(np.min(whole / np.maximum(sizes[0] * sizes[1] - c**2, 1e-300)))
+
+
+def _ratios(cells: Floats) -> Floats:
+    whole = float(cells.sum())
+    return np.full(len(cells), 1 / len(cells)) if whole <= 0 else np.asarray(cells / whole)
+
+
+def _weight(own: float, told: float) -> float:
+    """Of the trusted group, by the groups' variances."""
+    if math.isinf(own) or math.isinf(told):
+        return float(math.isinf(told))
+    return told / (own + told) if own + told > 0 else 0.5
+
+
+def blend_joint(whole: JointBlend, categories: Sequence[int]) -> CategoryBlend:
+    """One category, or several merged into one."""
+    if whole.trusted is None and whole.local is None:
+        raise InvalidInput("`people` must be at least 1 in one of the groups. Got 0.")
+    own, told = whole.cells(categories)
+    merged = len(categories)
+    cells = own if own is not None else told
+    assert cells is not None
+    found = CategoryBlend(whole, merged, merged * whole.answers / whole.size, 0.5, cells, own, told)
+
+    def mixed(w: float) -> Floats:
+        if own is None or told is None:
+            assert cells is not None
+            return cells
+        return w * own + (1 - w) * told
+
+    share, theta = found.share, np.full(whole.answers, 1 / whole.answers)
+    w = 0.5
+    for _ in range(3):  # from equal shares on: a pilot whose own error is far below what it is used for
+        p, q = found._share_variances(np.array([min(max(share, 0.0), 1.0)]))
+        stated = whole.trusted_share
+        share = float(mixed(_weight(float(p[0]), float(q[0])) if stated is None else stated).sum())
+        found = CategoryBlend(whole, merged, share, w, cells, own, told)
+        v_t, v_l = found.variances(theta)
+        w = _weight(float(np.sum(v_t)), float(np.sum(v_l))) if stated is None else stated
+        theta = np.clip(_ratios(mixed(w)), 0.0, 1.0)
+    return CategoryBlend(whole, merged, share, w, mixed(w), own, told)

@@ -17,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from hybridp.blend.shares import simplex
 from hybridp.errors import must
 from hybridp.public.anchoring import TIGHTEST, Anchoring, anchoring, clipping_loss, leash
 from hybridp.public.heavy import HeadList, OneSlot
@@ -26,7 +27,7 @@ from hybridp.public.oracles import Oracle
 __all__ = ["Estimate", "HeavyAnchor", "HeavyBlend", "HeavyEstimator", "anchor_heavy"]
 __all__ += ["better_queries", "blend_heavy", "combine", "fold", "from_noisy_counts", "from_oracle"]
 __all__ += ["half_width", "heavy_anchoring", "held", "keep_best", "local_estimate"]
-__all__ += ["project", "rank_ranges", "restrict", "simplex", "trim"]
+__all__ += ["project", "rank_ranges", "restrict", "trim"]
 
 HeavyEstimator = Literal["alike", "hybrid", "anchored"]
 Floats = NDArray[np.float64]
@@ -163,28 +164,6 @@ def project(head: HeadList, found: Estimate) -> Estimate:
     shrunk = np.where(wild, found.slots * kept, found.slots)
     slots = simplex(shrunk, weights=found.variances)
     return Estimate(slots, found.variances, _by_query(head, slots), found.query_variances)
-
-
-def simplex(values: Floats, total: float = 1.0, *, weights: Floats | None = None) -> Floats:
-    """The nearest point with non-negative entries that add up to `total` (Wang and Carreira-Perpiñán 2013).
-
-    With weights, the nearest when each squared distance is divided by its weight: ``max(v - lambda w, 0)``.
-
-    >>> simplex(np.array([0.7, 0.5, -0.1])).round(3).tolist()
-    [0.6, 0.4, 0.0]
-    """
-    if total <= 0:
-        return np.zeros(len(values))
-    if weights is None:
-        w = np.ones(len(values))
-    else:
-        most = float(np.max(weights[np.isfinite(weights)], initial=1e-12))
-        w = np.clip(weights, 1e-12 * most, 1e6 * most)  # an unknown slot gives way before all others
-    order = np.argsort(-values / w, kind="stable")
-    ratio = (values / w)[order]
-    excess = (np.cumsum(values[order]) - total) / np.cumsum(w[order])
-    last = int(np.flatnonzero(ratio > excess)[-1])
-    return np.asarray(np.maximum(values - excess[last] * w, 0.0))
 
 
 def rank_ranges(values: Floats, errors: Floats, level: float = 0.95) -> tuple[Ints, Ints]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from hybridp.blend.shares import simplex
 from hybridp.errors import InvalidInput
 from hybridp.public.kmeans import Box, Grid, nearest, separation
 from hybridp.public.kmeans_rounds import LocalMap, LocalRound, RoundReports, TrustedMap, TrustedRound
@@ -25,7 +26,6 @@ __all__ = [
     "centres_of_map",
     "collect_round",
     "debiased_local",
-    "on_simplex",
     "radius_for",
 ]
 
@@ -49,14 +49,6 @@ class Clusters:
 
 
 # --- the map ----------------------------------------------------------------------------------------------------------
-
-
-def on_simplex(shares: Floats) -> Floats:
-    """The nearest vector of shares: none negative, their sum 1 (Duchi et al. 2008). Small noise goes to zero."""
-    ordered = np.sort(shares)[::-1]
-    excess = (np.cumsum(ordered) - 1) / np.arange(1, len(shares) + 1)
-    last = int(np.flatnonzero(ordered > excess)[-1])
-    return np.asarray(np.maximum(shares - excess[last], 0.0))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -109,7 +101,7 @@ def blend_map(trusted: TrustedMap | None, local: LocalMap | None) -> MapShares:
 
 def centres_of_map(grid: Grid, found: MapShares, clusters: int) -> Clusters:
     """Lloyd's algorithm on the cells: started greedily, each new centre where it lowers the sum of squares the most."""
-    weight, variance = on_simplex(found.shares), found.variance
+    weight, variance = simplex(found.shares), found.variance
     middles = grid.middles()
     held = np.flatnonzero(weight > 0)
     points, mass = middles[held], weight[held]

@@ -28,13 +28,13 @@ from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, must
 from hybridp.public.anchoring import TIGHTEST, Anchoring, anchoring, clipping_loss
-from hybridp.public.errorlaw import holm, log_upper_tail
+from hybridp.public.errorlaw import farthest_kept, holm, log_upper_tail
 from hybridp.public.mean import SYNONYMS
 from hybridp.public.oracles import Oracle, estimate
 from hybridp.public.shares import CountNoise, NoisyCounts, ShareReports
 
 __all__ = ["SHARE_ESTIMATORS", "ShareAnchor", "ShareBlend", "ShareEstimator", "Told", "blend_shares"]
-__all__ += ["report_parts", "share_anchoring", "to_simplex"]
+__all__ += ["report_parts", "share_anchoring", "simplex", "to_simplex"]
 
 Floats = NDArray[np.float64]
 ShareEstimator = Literal["everyone", "alike", "hybrid", "anchored", "tcm-only", "lm-only"]
@@ -157,9 +157,9 @@ class ShareBlend:
         must(0 < level < 1, "level", "must be strictly between 0 and 1", level)
         each = 1 - (1 - level) / len(self.estimate) if joint else level
         at = np.clip(self.estimate, 0.0, 1.0)
-        return self._end(at, -1.0, each), self._end(at, 1.0, each)
+        return self._end(at, 0.0, each), self._end(at, 1.0, each)
 
-    def _end(self, at: Floats, side: float, level: float) -> Floats:
+    def _end(self, at: Floats, limit: float, level: float) -> Floats:
         """The share farthest on one side that is not rejected, by bisection."""
         least = math.log((1 - level) / 2)
 
@@ -167,13 +167,7 @@ class ShareBlend:
             s, b = self.errors(share)
             return np.asarray(log_upper_tail(np.abs(at - share), np.maximum(s, 1e-300), b) >= least)
 
-        inside, outside = at.copy(), np.full_like(at, 0.0 if side < 0 else 1.0)
-        inside = np.where(kept(outside), outside, inside)
-        for _ in range(45):
-            middle = (inside + outside) / 2
-            ok = kept(middle)
-            inside, outside = np.where(ok, middle, inside), np.where(ok, outside, middle)
-        return inside
+        return farthest_kept(kept, at, limit, 45)
 
     def standard_errors(self, group: Literal["trusted", "local"]) -> Floats | None:
         """Of one group's own shares."""
@@ -305,8 +299,27 @@ def to_simplex(shares: Floats) -> Floats:
     >>> to_simplex(np.array([0.7, 0.5, -0.1])).round(12).tolist()
     [0.6, 0.4, 0.0]
     """
-    ordered = np.sort(shares)[::-1]
-    over = (np.cumsum(ordered) - 1) / np.arange(1, len(shares) + 1)
-    last = int(np.flatnonzero(ordered > over)[-1])
-    found = np.maximum(shares - over[last], 0.0)
+    found = simplex(shares)
     return np.asarray(found / math.fsum(found))
+
+
+def simplex(values: Floats, total: float = 1.0, *, weights: Floats | None = None) -> Floats:
+    """The nearest point with non-negative entries that add up to `total` (Wang and Carreira-Perpiñán 2013).
+
+    With weights, the nearest when each squared distance is divided by its weight: ``max(v - lambda w, 0)``.
+
+    >>> simplex(np.array([0.7, 0.5, -0.1])).round(3).tolist()
+    [0.6, 0.4, 0.0]
+    """
+    if total <= 0:
+        return np.zeros(len(values))
+    if weights is None:
+        w = np.ones(len(values))
+    else:
+        most = float(np.max(weights[np.isfinite(weights)], initial=1e-12))
+        w = np.clip(weights, 1e-12 * most, 1e6 * most)  # an unknown slot gives way before all others
+    order = np.argsort(-values / w, kind="stable")
+    ratio = (values / w)[order]
+    excess = (np.cumsum(values[order]) - total) / np.cumsum(w[order])
+    last = int(np.flatnonzero(ratio > excess)[-1])
+    return np.asarray(np.maximum(values - excess[last] * w, 0.0))

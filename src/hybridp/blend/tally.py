@@ -1,6 +1,6 @@
 """Device reports added up as they come: a state of bounded size that can be split, shipped and merged.
 
-A tally holds what an estimate needs of the reports and nothing else: counts, exact sums (`hybridp.public.sums`),
+A tally holds what an estimate needs of the reports and nothing else: counts, exact sums (`hybridp.public.lattice`),
 their ends, and of a number how many reports lie in each public bin (`hybridp.public.distribution`). It grows with the
 head list, the coordinates, the distinct epsilons and the batches, never with the reports.
 Merging is associative and commutative, with `empty` as its identity, to the last bit: any split of the same reports in
@@ -31,11 +31,20 @@ from hybridp.blend.tally_origin import Origin, bounds_in, invite_in
 from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import PureDP
 from hybridp.public.distribution import BinnedReports, ReportBins, report_bins
-from hybridp.public.lattice import Bounds
+from hybridp.public.lattice import (
+    NOTHING,
+    Bounds,
+    Sums,
+    check_reach,
+    column_sums,
+    exact_sums,
+    grouped_sums,
+    joined,
+    numbers,
+)
 from hybridp.public.messages import Invite, LocalSummary, ReportsByEpsilon, SlotReports, own_epsilon_text
 from hybridp.public.personal import local_terms
 from hybridp.public.randomisers import Randomiser
-from hybridp.public.sums import NOTHING, Sums, check_reach, column_sums, exact_sums, grouped_sums, joined, numbers
 from hybridp.public.vector import VectorBounds, VectorInvite, VectorReportSums
 from hybridp.public.vector_randomisers import ScalarReports, scalar_reports, unit_vector
 

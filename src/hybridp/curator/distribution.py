@@ -14,11 +14,10 @@ from hybridp.curator.mean import Columns, mean_query
 from hybridp.curator.shares import RawCounts, release_counts
 from hybridp.curator.sources import Entrusted
 from hybridp.public.distribution import CELLS, BinnedReports, WindowReports, answers, report_bins, window_bins
-from hybridp.public.lattice import Bounds
+from hybridp.public.lattice import NOTHING, Bounds, exact_sums
 from hybridp.public.messages import Invite, LocalSummary
 from hybridp.public.randomisers import LEVELS, DitheredBit
 from hybridp.public.shares import CountNoise, NoisyCounts
-from hybridp.public.sums import NOTHING, exact_sums
 from hybridp.randomness import Randomness
 from hybridp.tables.distribution import report_counts, stretch_counts
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from hybridp import noise, tables
 from hybridp.curator.sources import Entrusted
 from hybridp.errors import must
-from hybridp.public.lattice import Bounds
+from hybridp.public.lattice import NOTHING, Bounds, exact_sums
 from hybridp.public.mean import NoiseName, answered_noise, sum_noise
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.messages import (
@@ -29,7 +29,6 @@ from hybridp.public.messages import (
 )
 from hybridp.public.randomisers import LEVELS
 from hybridp.public.steered_mean import Window, WindowNoise, WindowSums
-from hybridp.public.sums import NOTHING, exact_sums
 from hybridp.public.trust import Trusts, label_column
 from hybridp.randomness import Randomness
 
@@ -167,7 +166,7 @@ def read(
     """
     columns = _reported(rows, columns)
     rows.need("column", columns.value)
-    says = True if local_raw else check_mechanism(rows, columns, invite.text, invite.simulated_text)
+    says = True if local_raw else check_mechanism(rows, columns, invite.text)
     query = replace(_query(columns, invite, local_raw=local_raw), count_clipped=count_clipped, sum_squares=sum_squares)
     found = tables.mean_totals(rows, query)
     local = LocalSummary(found.local_people, found.report_sum, found.report_square_sum, invite.randomiser)
@@ -198,12 +197,12 @@ def read_answers(answers: Entrusted, bounds: Bounds, local: LocalSummary) -> Tot
     return Totals(people, total, local, trusted_squares=squared)
 
 
-def check_mechanism(rows: tables.Rows, columns: Columns, real: str, simulated: str) -> bool | None:
+def check_mechanism(rows: tables.Rows, columns: Columns, real: str) -> bool | None:
     """Refuse reports made by another mechanism than announced; True when they say that they were simulated."""
     rows.need("column", columns.value)  # before the reports, which name it too: a misspelt column is heard of as one
     if columns.report is None:
         return None
-    return tables.check_mechanism(rows, label_column(columns.trust), f"{columns.report}_mechanism", real, simulated)
+    return tables.check_mechanism(rows, label_column(columns.trust), f"{columns.report}_mechanism", real)
 
 
 def release_sum(

@@ -61,7 +61,7 @@ def read(
     rows.need("epsilon-column", epsilon)
     rows.need("column", columns.value)
     text = own_epsilon_text(bounds, (columns.value,))
-    says = True if local_raw else check_mechanism(rows, columns, text, f"{text} SIMULATED")
+    says = True if local_raw else check_mechanism(rows, columns, text)
     reach = 1 + 2 / math.tanh(0.0005)  # the longest report of anybody's, at epsilon 0.001
     query = mean_query(columns, bounds, reach, local_raw=local_raw, epsilon=epsilon)
     if query.report not in rows.columns:  # nobody local needs no reports; if somebody is, that is said by name

@@ -18,7 +18,7 @@ from hybridp import noise, tables
 from hybridp.curator.mean import Columns, check_mechanism
 from hybridp.curator.sources import Entrusted
 from hybridp.errors import UnusablePublicRows
-from hybridp.noise.votes import voted_cells
+from hybridp.noise.reports import voted_cells
 from hybridp.public.groups import Joint
 from hybridp.public.lattice import Bounds, Lattice
 from hybridp.public.mechanisms import DiscreteLaplace
@@ -94,7 +94,7 @@ def read(
     if columns.report not in rows.columns:  # fine when nobody is local; refused below when somebody is
         columns = replace(columns, report=None)
     rows.need("column", columns.value)
-    says = True if local_raw else check_mechanism(rows, columns, invite.text, invite.simulated_text)
+    says = True if local_raw else check_mechanism(rows, columns, invite.text)
     query = share_query(columns, invite.question, local_raw=local_raw, joint=joint)
     sets = isinstance(invite.oracle, SubsetSelection)
     found = share_totals(rows, query, named=not sets)

@@ -87,7 +87,7 @@ def read_groups(
                 f"{local_rows(labels)}, and no column `{REPORT}` holds their reports: make them with `hybridp "
                 "randomise synth`, or add --simulate-local for a trial on raw rows."
             )
-        says = tables.check_mechanism(rows, labels, f"{REPORT}_mechanism", invite.text, invite.simulated_text)
+        says = tables.check_mechanism(rows, labels, f"{REPORT}_mechanism", invite.text)
         told = MarginalReports.nobody(invite)
         for texts in marginals.local_reports(rows, labels, REPORT, CHUNK):
             told = told + read_marginal_reports(invite, texts, REPORT)

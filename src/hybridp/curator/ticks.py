@@ -43,7 +43,7 @@ def read(
     if columns.report not in rows.columns:  # fine when nobody is local; refused below when somebody is
         columns = replace(columns, report=None)
     rows.need("column", columns.value)
-    says = True if local_raw else check_mechanism(rows, columns, invite.text, invite.simulated_text)
+    says = True if local_raw else check_mechanism(rows, columns, invite.text)
     query = replace(share_query(columns, invite.question, local_raw=local_raw), cells=invite.names)
     found = share_totals(rows, query, named=True)
     local = TickReports(found.local_counts, invite.oracle)

@@ -135,7 +135,7 @@ def read(
         query, says = _with_reports(rows, columns, invite), None
         if columns.trust is not None and query.reports is not None:
             label = label_column(columns.trust)
-            says = tables.check_mechanism(rows, label, columns.mechanism, invite.text, invite.simulated_text)
+            says = tables.check_mechanism(rows, label, columns.mechanism, invite.text)
     found = vector_totals(rows, replace(query, square_steps=SQUARE_STEPS) if sum_squares else query)
     local = VectorReportSums(
         found.local_people,

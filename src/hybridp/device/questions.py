@@ -23,8 +23,7 @@ from hybridp.device.stated import Reporter, number_report, promise_of, randomise
 from hybridp.device.ticks import report_places
 from hybridp.errors import must
 from hybridp.noise import categories
-from hybridp.noise.oracles import oracle_reports
-from hybridp.noise.votes import rounded_up
+from hybridp.noise.reports import oracle_reports, rounded_up
 from hybridp.public.budgets import PureDP
 from hybridp.public.heavy import HeadList, normalised
 from hybridp.public.lattice import Bounds, Lattice

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.noise.oracles import oracle_reports
-from hybridp.noise.votes import voted_cells
+from hybridp.noise.reports import oracle_reports, voted_cells
 from hybridp.public.groups import Joint
 from hybridp.public.lattice import Bounds
 from hybridp.public.oracles import support_counts

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.noise import uniform_below
-from hybridp.noise.oracles import oracle_reports
+from hybridp.noise.reports import oracle_reports
 from hybridp.public.oracles import support_counts
 from hybridp.public.shares import ShareReports
 from hybridp.public.synth_reports import MarginalInvite, MarginalReports, written_marginal

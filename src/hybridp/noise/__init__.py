@@ -1,4 +1,4 @@
-"""Exact noise: drawn bit by bit (`exact`), added to sums (`additive`), or sent as reports (`reports`, `oracles`)."""
+"""Exact noise: drawn bit by bit (`exact`), added to sums (`additive`), or sent as reports (`reports`)."""
 
 from hybridp.noise.additive import (
     LARGEST_SCALE,

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from hybridp.blend import heavy as blending
 from hybridp.blend.heavy import HeavyBlend, HeavyEstimator, blend_heavy, keep_best, restrict
 from hybridp.errors import must
-from hybridp.noise.oracles import simulate_counts
+from hybridp.noise.reports import simulate_counts
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import HeadList, OneSlot, counting_noise, discovery
 from hybridp.public.messages import OptInCounts, SlotReports

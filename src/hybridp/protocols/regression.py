@@ -30,6 +30,7 @@ from hybridp.ledger import Charge, Ledger, together
 from hybridp.protocols.paying import kept, on_reports, paid_rows
 from hybridp.public.budgets import ApproxDP, PureDP, promised, split_off
 from hybridp.public.errorlaw import holm
+from hybridp.public.lattice import NOTHING, column_sums
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.personal import LOCAL_MOST
 from hybridp.public.regression import (
@@ -45,7 +46,6 @@ from hybridp.public.regression import (
     scale_noise,
     scale_share,
 )
-from hybridp.public.sums import NOTHING, column_sums
 from hybridp.public.trust import drawn_trust
 from hybridp.public.vector import VectorBounds, VectorNoiseName, VectorReportSums
 from hybridp.randomness import Randomness, secure

@@ -23,9 +23,9 @@ from hybridp.device.shares import simulated_reports
 from hybridp.device.ticks import simulated_ticks
 from hybridp.errors import cannot_exclude
 from hybridp.public.groups import Grouping
+from hybridp.public.lattice import NOTHING, column_sums
 from hybridp.public.messages import ReportsByEpsilon
 from hybridp.public.rounds import Answer, Between, Epsilons, Numbers, Options, Round, Ticks, Vectors, Weighted, Windows
-from hybridp.public.sums import NOTHING, column_sums
 from hybridp.public.trust import drawn_trust, label_column
 from hybridp.public.vector import VectorReportSums
 from hybridp.randomness import Randomness

@@ -17,7 +17,7 @@ relatives", 2006, derives the law with Mills' ratio, which is erfcx up to a fact
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar, cast
 
@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from hybridp.errors import finite, must
 
-__all__ = ["NormalLaplace", "holm", "log_upper_tail"]
+__all__ = ["NormalLaplace", "farthest_kept", "holm", "log_upper_tail"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -145,6 +145,19 @@ def _like(given: X, values: Floats) -> X:
     if isinstance(given, np.ndarray):
         return values
     return float(values)
+
+
+def farthest_kept(
+    kept: Callable[[Floats], npt.NDArray[np.bool_]], inside: Floats, limit: float, halvings: int
+) -> Floats:
+    """The values between `inside`, which are kept, and a limit that are the last ones kept, by bisection."""
+    outside = np.full_like(inside, limit)
+    inside = np.where(kept(outside), outside, inside)
+    for _ in range(halvings):
+        middle = (inside + outside) / 2
+        ok = kept(middle)
+        inside, outside = np.where(ok, middle, inside), np.where(ok, outside, middle)
+    return inside
 
 
 def holm(p_values: Sequence[float]) -> tuple[float, ...]:

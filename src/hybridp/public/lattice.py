@@ -8,25 +8,45 @@ exactly: every person contributes one level in {0, ..., levels}, and replacing a
 
 How many levels depends on what must fit into 64 bits: a number has `LEVELS`, a coordinate of a vector twice `HALF`,
 because the squared norm of a vector of up to 1,024 coordinates is computed in integers too.
+
 >>> bounds = Bounds(0, 200_000)
 >>> bounds.levels([0.0, 100_000.0, 999_999.0]).tolist() == [0, LEVELS // 2, LEVELS]
 True
+
+**Sums of reports** are those of doubles without rounding, in which neither order nor grouping can be seen. Addition of
+doubles is not associative: two halves of a collection, added up apart and then together, end in other digits than the
+whole. Every finite double is a whole multiple of 2^-1074, so its sum and the sum of its squares are dyadic rationals,
+which Python's integers hold exactly. To stay quick, a block of numbers is cut into limbs of 20 bits,
+
+    x = sum_i l_i 2^(top - 20 (i+1)),   |l_i| < 2^20,   x^2 = sum_s 2^(2 top - 20 (s+2)) sum_(i+j=s) l_i l_j
+
+which are added up as 64-bit integers: there are at most 105 limbs, so that 2^15 of the inner sums stay below 2^62.
+
+>>> half = exact_sums(np.array([1e16, 1.0]))[0] + exact_sums(np.array([-1e16]))[0]
+>>> half.total, half == exact_sums(np.array([1.0, -1e16, 1e16]))[0]
+(Fraction(1, 1), True)
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.errors import finite, must
+from hybridp.errors import InvalidInput, finite, must
 
-__all__ = ["HALF", "LEVELS", "MOST_LEVELS", "Bounds", "Lattice", "missing_each"]
+__all__ = ["HALF", "LEVELS", "MOST_LEVELS", "NOTHING", "Bounds", "Groups", "Lattice", "Sums", "check_reach"]
+__all__ += ["column_sums", "exact_sums", "grouped_sums", "joined", "missing_each", "numbers"]
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
 
 LEVELS = 2**32
 """Steps over the bounds of one number: finer than any data that 32 bits can tell apart."""
@@ -159,3 +179,218 @@ class Bounds:
 
     def project(self, x: float) -> float:
         return min(max(x, self.lower), self.upper)
+
+
+_BITS = 20
+_BLOCK = 1 << 15
+_UNIT = 1074  # every double is a whole multiple of 2^-1074
+_LONGEST = 1100  # hexadecimal digits: squares need 4,196 bits, and their number 63 more
+_DYADIC = re.compile(r"(-?)0x(0|[1-9a-f][0-9a-f]*)p-(0|[1-9][0-9]*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """How many numbers, their sum, the sum of their squares, the least and the most: exact, and mergeable by `+`."""
+
+    people: int
+    total: Fraction
+    squares: Fraction
+    least: float | None
+    most: float | None
+
+    def __post_init__(self) -> None:
+        must(self.people >= 0, "people", "must not be negative", self.people)
+        if self.least is None or self.most is None:
+            ok = self.people == 0 and self.total == self.squares == 0 and self.least is self.most
+        else:
+            # The sum of n numbers in [least, most] lies between n times both; the squares obey Cauchy and Schwarz.
+            n, low, high = self.people, Fraction(self.least), Fraction(self.most)
+            ok = n > 0 and n * low <= self.total <= n * high
+            ok = ok and self.total**2 <= n * self.squares <= n * n * max(low * low, high * high)
+        must(ok, "sums", "must be those of numbers between the least and the most", "others")
+
+    def __add__(self, other: Sums) -> Sums:
+        return Sums(
+            self.people + other.people,
+            self.total + other.total,
+            self.squares + other.squares,
+            _best(min, self.least, other.least),
+            _best(max, self.most, other.most),
+        )
+
+    def moved(self, centre: float, half: float) -> tuple[float, float]:
+        """The sums of ``(x - centre)/half`` and of its square, each rounded once."""
+        n, c, h = self.people, Fraction(centre), Fraction(half)
+        total = self.total - n * c
+        return float(total / h), float((self.squares - c * (self.total + total)) / (h * h))
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON, without loss.
+
+        >>> exact_sums(np.array([0.5, 3.0]))[0].to_dict()
+        {'people': 2, 'total': '0x7p-1', 'squares': '0x25p-2', 'least': 0.5, 'most': 3.0}
+        """
+        return {
+            "people": self.people,
+            "total": _written(self.total),
+            "squares": _written(self.squares),
+            "least": self.least,
+            "most": self.most,
+        }
+
+    @classmethod
+    def from_dict(cls, stated: Any) -> Sums:
+        """The inverse of `to_dict`; anything that it cannot have written is refused."""
+        ok = isinstance(stated, dict) and set(stated) == {"people", "total", "squares", "least", "most"}
+        must(ok, "sums", "must hold people, total, squares, least and most", "other fields")
+        people, ends = stated["people"], (stated["least"], stated["most"])
+        ok = type(people) is int and all(e is None or (type(e) is float and math.isfinite(e)) for e in ends)
+        must(ok, "sums", "must hold finite numbers", "others")
+        return cls(people, _read(stated["total"], _UNIT), _read(stated["squares"], 2 * _UNIT), *ends)
+
+
+NOTHING = Sums(0, Fraction(0), Fraction(0), None, None)
+"""The sums of nobody: the identity of `+`."""
+
+
+def _best(choose: Any, one: float | None, two: float | None) -> float | None:
+    known = [x for x in (one, two) if x is not None]
+    return choose(known) if known else None
+
+
+def _written(x: Fraction) -> str:
+    """A dyadic rational as the hexadecimal number that C and Python read, with an exponent of 2."""
+    return f"{x.numerator:#x}p-{x.denominator.bit_length() - 1}"
+
+
+def _read(text: Any, most: int) -> Fraction:
+    found = _DYADIC.fullmatch(text) if isinstance(text, str) and len(text) <= _LONGEST else None
+    if found is not None and int(found[3]) <= most:
+        value = Fraction(int(found[1] + found[2], 16), 1 << int(found[3]))
+        if _written(value) == text:  # lowest terms: equal sums have equal texts
+            return value
+    raise InvalidInput("`sums` must hold exact numbers such as 0x7p-1. Got another text.")
+
+
+def check_reach(sums: Sums, centre: float, reach: float) -> None:
+    """Refuse sums that hold a report which no honest device sends."""
+    ok = sums.least is None or sums.most is None or (centre - reach <= sums.least and sums.most <= centre + reach)
+    must(ok, "reports", "must lie where this mechanism can put them", "one that does not")
+
+
+def numbers(name: str, given: Any, *shape: int) -> Floats:
+    """An array of doubles whose entries, one a person, have this shape."""
+    x = np.asarray(given, dtype=np.float64)
+    ok = x.ndim == len(shape) + 1 and x.shape[1:] == shape
+    must(ok, name, f"must be numbers of shape (people{''.join(f', {n}' for n in shape)})", f"shape {x.shape}")
+    return x
+
+
+# --- by column, by group ---------------------------------------------------------------------------------------------
+
+Groups = tuple[tuple[float, Sums], ...]
+"""The sums of people who share a number (an epsilon), each number once and ascending."""
+
+
+def column_sums(values: Floats) -> tuple[Sums, ...]:
+    """The sums of each column of (people x columns); NaN where a person says nothing of a column.
+
+    >>> [s.people for s in column_sums(np.array([[1.0, np.nan], [2.0, 3.0]]))]
+    [2, 1]
+    """
+    told = ~np.isnan(values)
+    counts = told.sum(axis=0)
+    heard = np.flatnonzero(counts)
+    found = [NOTHING] * len(counts)
+    if len(heard):
+        # Column by column: the segments of one long array.
+        starts = (np.cumsum(counts) - counts)[heard]
+        for j, sums in zip(heard.tolist(), exact_sums(values.T[told.T], starts), strict=True):
+            found[j] = sums
+    return tuple(found)
+
+
+def grouped_sums(values: Floats, keys: Floats) -> Groups:
+    """The sums of the values of each key."""
+    order = np.argsort(keys, kind="stable")
+    distinct, starts = np.unique(keys[order], return_index=True)
+    found = exact_sums(values[order], starts) if len(distinct) else []
+    return tuple(zip(distinct.tolist(), found, strict=True))
+
+
+def joined(one: Groups, two: Groups) -> Groups:
+    """Both in one."""
+    found = dict(one)
+    for key, sums in two:
+        found[key] = found.get(key, NOTHING) + sums
+    return tuple(sorted(found.items()))
+
+
+# --- adding up --------------------------------------------------------------------------------------------------------
+
+
+def exact_sums(values: Floats, starts: Ints | None = None) -> list[Sums]:
+    """The sums of each segment of `values`; segments begin at `starts` (ascending from 0, none of them empty)."""
+    x = np.ascontiguousarray(values, dtype=np.float64)
+    must(bool(np.isfinite(x).all()), "reports", "must be finite numbers", "others")
+    if not len(x):
+        return [NOTHING]
+    begin = np.zeros(1, dtype=np.int64) if starts is None else np.asarray(starts, dtype=np.int64)
+    totals, squares = [0] * len(begin), [0] * len(begin)
+    for low in range(0, len(x), _BLOCK):
+        block = x[low : low + _BLOCK]
+        first = int(np.searchsorted(begin, low, side="right")) - 1
+        last = int(np.searchsorted(begin, low + len(block), side="left"))
+        cuts = np.maximum(begin[first:last] - low, 0)
+        _add_block(block, cuts, first, totals, squares)
+    counts = np.diff(begin, append=len(x)).tolist()
+    # Adding 0 makes the two zeros one, which minima and maxima would otherwise choose by their order.
+    least, most = ((end.reduceat(x, begin) + 0.0).tolist() for end in (np.minimum, np.maximum))
+    return [
+        Sums(n, Fraction(t, 1 << _UNIT), Fraction(q, 1 << 2 * _UNIT), low, high)
+        for n, t, q, low, high in zip(counts, totals, squares, least, most, strict=True)
+    ]
+
+
+def _add_block(block: Floats, cuts: Ints, first: int, totals: list[int], squares: list[int]) -> None:
+    """Add the segments of a block, the first of which has the number `first`, to sums in units of 2^-1074 and of its
+    square."""
+    limbs, lowest = _limbs(block)
+    pairs = [
+        sum((limbs[i] * limbs[s - i] for i in _partners(s, len(limbs))), start=np.int64(0)) for s in _orders(limbs)
+    ]
+    # Trailing limbs may lie below 2^-1074, where every double has only zeros.
+    for sums, parts, shift in ((totals, limbs, lowest + _UNIT), (squares, pairs, 2 * (lowest + _UNIT))):
+        for number, digits in enumerate(zip(*(np.add.reduceat(part, cuts).tolist() for part in parts), strict=True)):
+            whole = 0
+            for digit in digits:
+                whole = (whole << _BITS) + digit
+            sums[first + number] += whole << shift if shift >= 0 else whole >> -shift
+
+
+def _orders(limbs: list[Ints]) -> range:
+    return range(max(2 * len(limbs) - 1, 0))
+
+
+def _partners(order: int, limbs: int) -> range:
+    return range(max(0, order - limbs + 1), min(order, limbs - 1) + 1)
+
+
+def _limbs(block: Floats) -> tuple[list[Ints], int]:
+    """Whole numbers of 20 bits, the most significant first, and the exponent of the last: the block is their sum."""
+    weight = int(np.frexp(np.abs(block).max())[1])
+    rest = block
+    found: list[Ints] = []
+    while rest.any():
+        weight -= _BITS
+        limb = np.trunc(_scaled(rest, -weight))
+        found.append(limb.astype(np.int64))
+        rest = rest - _scaled(limb, weight)
+    return found, weight
+
+
+def _scaled(x: Floats, exponent: int) -> Floats:
+    """x 2^exponent; a product is several times quicker than ldexp, where that power is a double."""
+    if -1022 <= exponent <= 1023:
+        return x * 2.0**exponent
+    return np.asarray(np.ldexp(x, exponent))

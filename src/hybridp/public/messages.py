@@ -24,10 +24,9 @@ from numpy.typing import NDArray
 from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import Discovery, HeadList
-from hybridp.public.lattice import Bounds
+from hybridp.public.lattice import Bounds, Groups, Sums
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.randomisers import LEVELS, Randomiser
-from hybridp.public.sums import Groups, Sums
 
 Floats = NDArray[np.float64]
 
@@ -128,11 +127,6 @@ class Invite:
             part = np.clip((levels / LEVELS - low) / (high - low), 0.0, 1.0)
             found += np.floor(part * (cuts[i + 1] - cuts[i])).astype(np.int64)
         return found
-
-    @property
-    def simulated_text(self) -> str:
-        """The same for reports drawn from a seeded generator, which protect nobody."""
-        return f"{self.text} SIMULATED"
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,7 +150,7 @@ _BLOCK = 1 << 14
 
 
 def support_counts(oracle: Oracle, reports: NDArray[Any]) -> Ints:
-    """How many reports support each item, from reports as `noise.oracles.oracle_reports` makes.
+    """How many reports support each item, from reports as `noise.reports.oracle_reports` makes.
 
     Reports come from outside: their shape and range are checked. Memory does not grow with the reports.
 

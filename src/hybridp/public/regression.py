@@ -36,13 +36,13 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.errors import InvalidInput, must
+from hybridp.errors import must
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.lattice import HALF, Bounds
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, discrete_laplace
 from hybridp.public.messages import report_text
 from hybridp.public.randomisers import piecewise
-from hybridp.public.vector import VectorBounds, VectorInvite, VectorNoiseName, vector_gaussian
+from hybridp.public.vector import VectorBounds, VectorInvite, VectorNoiseName, sums_noise
 from hybridp.public.vector_randomisers import ScalarReports, VectorReports, scalar_reports, unit_vector
 
 __all__ = [
@@ -111,16 +111,7 @@ def rounds_noise(
     guarantee: Guarantee, kind: KindName, predictors: int, name: VectorNoiseName = "best"
 ) -> DiscreteLaplace | DiscreteGaussian:
     """The noise of every sum of every round: Laplace, Gaussian (needs delta), or the one of less variance."""
-    l1, l2 = sensitivities(kind, predictors)
-    found: list[DiscreteLaplace | DiscreteGaussian] = []
-    if name != "gaussian":
-        found.append(discrete_laplace(PureDP(guarantee.epsilon), l1))
-    if name != "laplace" and guarantee.delta > 0:
-        sums = ROUNDS[kind] * _sums(kind, predictors)
-        found.append(vector_gaussian(ApproxDP(guarantee.epsilon, guarantee.delta), l2, sums))
-    if not found:
-        raise InvalidInput("`delta` must be positive for Gaussian noise. Got 0.")
-    best = min(found, key=lambda m: m.variance)
+    best = sums_noise(guarantee, *sensitivities(kind, predictors), ROUNDS[kind] * _sums(kind, predictors), name)
     size = best.scale if isinstance(best, DiscreteLaplace) else best.sigma
     must(size <= _LARGEST, "epsilon", f"must be larger for {predictors} columns", guarantee.epsilon)
     return best

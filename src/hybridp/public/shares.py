@@ -230,10 +230,6 @@ class ShareInvite:
         made = f"{self.oracle.name}(epsilon={float(self.promise.epsilon)!r},options={options})"
         return report_text(made, (self.question.name,))
 
-    @property
-    def simulated_text(self) -> str:
-        return f"{self.text} SIMULATED"
-
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ShareReports:
@@ -327,10 +323,6 @@ class TickInvite:
         asked = hashlib.sha256(json.dumps([self.question.values, self.question.most]).encode()).hexdigest()[:16]
         made = f"one-option(epsilon={float(self.promise.epsilon)!r},options={self.question.size} {asked})"
         return report_text(made, (self.question.name,))
-
-    @property
-    def simulated_text(self) -> str:
-        return f"{self.text} SIMULATED"
 
 
 def tick_invite(question: Feature, guarantee: Guarantee) -> TickInvite:

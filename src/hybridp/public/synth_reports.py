@@ -93,10 +93,6 @@ class MarginalInvite:
         made = f"drawn-marginal(epsilon={float(self.guarantee.epsilon)!r},marginals={marginals})"
         return report_text(made, self.schema.names)
 
-    @property
-    def simulated_text(self) -> str:
-        return f"{self.text} SIMULATED"
-
 
 @dataclass(frozen=True, eq=False)
 class MarginalReports:

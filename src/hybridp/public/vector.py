@@ -48,7 +48,7 @@ from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ZCDP, ApproxDP, PureDP, as_approx
-from hybridp.public.lattice import HALF, Bounds, Lattice
+from hybridp.public.lattice import HALF, Bounds, Lattice, Sums
 from hybridp.public.mechanisms import (
     DiscreteGaussian,
     DiscreteLaplace,
@@ -58,11 +58,10 @@ from hybridp.public.mechanisms import (
 )
 from hybridp.public.messages import LocalSummary, NoisySquares, TrustedSummary, report_text
 from hybridp.public.randomisers import Randomiser
-from hybridp.public.sums import Sums
 from hybridp.public.vector_randomisers import MOST_DIMENSIONS, ScalarReports, VectorReports
 
 __all__ = ["HALF", "SHRINK", "NormName", "VectorBounds", "VectorInvite", "VectorNoiseName", "VectorReportSums"]
-__all__ += ["VectorSum", "gaussian_is_enough", "vector_gaussian", "vector_noise"]
+__all__ += ["VectorSum", "gaussian_is_enough", "sums_noise", "vector_gaussian", "vector_noise"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -257,10 +256,6 @@ class VectorInvite:
         made = f"{self.reports.text},epsilon={self.promise.epsilon!r},{self.bounds.text})"
         return report_text(made, self.question)
 
-    @property
-    def simulated_text(self) -> str:
-        return f"{self.text} SIMULATED"
-
 
 @dataclass(frozen=True, eq=False)
 class VectorReportSums:
@@ -373,6 +368,20 @@ def vector_gaussian(guarantee: ApproxDP, sensitivity: int, dimensions: int) -> D
     raise InvalidInput(f"`epsilon` must be within what Gaussian noise can keep. Got {guarantee.epsilon}.")
 
 
+def sums_noise(
+    guarantee: Guarantee, l1: int, l2: int, sums: int, name: VectorNoiseName
+) -> DiscreteLaplace | DiscreteGaussian:
+    """The noise of each of so many sums with these sensitivities: Laplace, Gaussian, or the one of less variance."""
+    found: list[DiscreteLaplace | DiscreteGaussian] = []
+    if name != "gaussian":
+        found.append(discrete_laplace(PureDP(guarantee.epsilon), l1))
+    if name != "laplace" and guarantee.delta > 0:
+        found.append(vector_gaussian(ApproxDP(guarantee.epsilon, guarantee.delta), l2, sums))
+    if not found:
+        raise InvalidInput("`delta` must be positive for Gaussian noise. Got 0.")
+    return min(found, key=lambda m: m.variance)
+
+
 def vector_noise(
     guarantee: Guarantee, bounds: VectorBounds, name: VectorNoiseName = "best"
 ) -> DiscreteLaplace | DiscreteGaussian:
@@ -385,12 +394,4 @@ def vector_noise(
     ok = math.isfinite(guarantee.epsilon) and 0.001 <= guarantee.epsilon <= 500
     must(ok, "epsilon", "must be at least 0.001 and at most 500", guarantee.epsilon)
     must(name in ("laplace", "gaussian", "best"), "noise", "must be one of laplace, gaussian, best", name)
-    found: list[DiscreteLaplace | DiscreteGaussian] = []
-    if name != "gaussian":
-        found.append(discrete_laplace(PureDP(guarantee.epsilon), bounds.l1_sensitivity))
-    if name != "laplace" and guarantee.delta > 0:
-        promise = ApproxDP(guarantee.epsilon, guarantee.delta)
-        found.append(vector_gaussian(promise, bounds.l2_sensitivity, bounds.dimensions))
-    if not found:
-        raise InvalidInput("`delta` must be positive for Gaussian noise. Got 0.")
-    return min(found, key=lambda m: m.variance)
+    return sums_noise(guarantee, bounds.l1_sensitivity, bounds.l2_sensitivity, bounds.dimensions, name)

@@ -17,11 +17,10 @@ from hybridp.curator import vector as vectors
 from hybridp.curator.sources import Entrusted
 from hybridp.public.distribution import BinnedReports
 from hybridp.public.groups import Grouping
-from hybridp.public.lattice import Bounds
+from hybridp.public.lattice import NOTHING, Bounds, Sums
 from hybridp.public.messages import Invite, LocalSummary
 from hybridp.public.rounds import Answer, Between, Numbers, Options, Round, Ticks, Vectors
 from hybridp.public.shares import NoisyCounts, ShareReports, TickReports
-from hybridp.public.sums import NOTHING, Sums
 from hybridp.public.vector import VectorReportSums
 from hybridp.randomness import Randomness
 from hybridp.tasks.protections import MixedReports

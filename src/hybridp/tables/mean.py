@@ -182,7 +182,7 @@ def local_levels(rows: Rows, query: MeanQuery, chunk: int = CHUNK) -> Iterator[N
     return _levels(rows, query, "local", chunk)
 
 
-def check_mechanism(rows: Rows, trust: str, mechanism_column: str, real: str, simulated: str) -> bool | None:
+def check_mechanism(rows: Rows, trust: str, mechanism_column: str, real: str) -> bool | None:
     """Refuse reports that say they were made by another mechanism; True when some say that they were simulated.
 
     None for a table without that column, which says nothing (see `named_mechanism`).
@@ -192,7 +192,7 @@ def check_mechanism(rows: Rows, trust: str, mechanism_column: str, real: str, si
     rows.need("trust", trust)
     if mechanism_column not in rows.columns:
         return None
-    (found,) = answers(rows, queries.mechanisms(trust, mechanism_column, real, simulated))
+    (found,) = answers(rows, queries.mechanisms(trust, mechanism_column, real, f"{real} SIMULATED"))
     if (found["real"] or 0) + (found["simulated"] or 0) != found["local"]:
         raise OtherMechanism(f"Column `{mechanism_column}` must name the mechanism {real} in every local row.")
     return bool(found["simulated"])

@@ -1,4 +1,4 @@
-"""A mean or shares by a private category: value and category are one question (`hybridp.public.joint`).
+"""A mean or shares by a private category: value and category are one question (`hybridp.public.groups`).
 
 Everyone may know the categories, the bounds or options, the report, and the trusted group's noise. Each local person's
 device sends one report about category and value together; of trusted people the votes for every cell leave the curator,
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from hybridp.blend.joint import CategoryBlend, JointBlend, blend_joint
+from hybridp.blend.groups import CategoryBlend, JointBlend, blend_joint
 from hybridp.blend.shares import to_simplex
 from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import Charge

@@ -1,7 +1,7 @@
 """Several of several options, from a collection of rows to a published release: shares of people by option.
 
 The steps are those of `hybridp.tasks.shares`. Every option is a yes or no of its own: of all trusted people, with
-noise for all options together, and of the local people whose device drew it (`hybridp.public.ticks`).
+noise for all options together, and of the local people whose device drew it (`hybridp.public.shares`).
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.blend.heavy import simplex
+from hybridp.blend.shares import simplex
 from hybridp.protocols.heavy import HeavyBlend
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.heavy import HeadList

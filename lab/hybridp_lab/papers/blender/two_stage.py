@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.blend import heavy as blending
-from hybridp.blend.heavy import Estimate, HeavyBlend, simplex
+from hybridp.blend.heavy import Estimate, HeavyBlend
+from hybridp.blend.shares import simplex
 from hybridp.errors import must
 from hybridp.noise import categories, uniform_below
 from hybridp.protocols.heavy import HeavyStudy

@@ -26,13 +26,12 @@ from hybridp.protocols.steered_mean import steering_of as mean_steering_of
 from hybridp.public.budgets import PureDP
 from hybridp.public.distribution import answers as window_answers
 from hybridp.public.distribution import report_bins, window_bins
-from hybridp.public.lattice import Bounds
+from hybridp.public.lattice import NOTHING, Bounds, exact_sums
 from hybridp.public.messages import Invite, LocalSummary, ReportsByEpsilon
 from hybridp.public.personal import LOCAL_LEAST, LOCAL_MOST
 from hybridp.public.randomisers import LEVELS, DitheredBit, DitheredReports, Randomiser, best_randomiser
 from hybridp.public.shares import CountNoise, NoisyCounts
 from hybridp.public.study import Declaration, Number, People
-from hybridp.public.sums import NOTHING, exact_sums
 from hybridp.randomness import Randomness
 from hybridp.release.release import Release
 from hybridp.service.parts.base import BIT, NUMBER, Forecast, Heard, OutOfReach, Part, Pilot, check_number, double

@@ -34,9 +34,9 @@ from hybridp.protocols.regression import RegressionStudy, trusted_rounds
 from hybridp.protocols.regression_files import Invitation, invitation_document, invitation_of, publish_answers
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.kmeans_rounds import MapInvite
+from hybridp.public.lattice import NOTHING, column_sums
 from hybridp.public.randomisers import DitheredBit, DitheredReports
 from hybridp.public.study import Declaration, Points, Regression, Vector
-from hybridp.public.sums import NOTHING, column_sums
 from hybridp.public.vector import HALF, VectorInvite, VectorReportSums
 from hybridp.randomness import Randomness
 from hybridp.release.release import Release

@@ -87,7 +87,7 @@ function uniformByHalf(k, next) {
 
 /**
  * A random set of `size` options (subset selection): with the own one with probability keep/2^64, the others uniform
- * (Floyd's algorithm). The order of the words is that of hybridp/noise/oracles.py for one person.
+ * (Floyd's algorithm). The order of the words is that of hybridp/noise/reports.py for one person.
  */
 export function optionSet({ categories, size, keep }, value, next) {
   const k = Number(whole("categories", categories, 2n, 1n << 31n));
