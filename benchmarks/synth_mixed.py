@@ -27,7 +27,7 @@ from hybridp.blend.tables import blend_tables
 from hybridp.curator.marginals import codes_of, table_counts
 from hybridp.curator.synth import measure_table
 from hybridp.curator.synth_groups import GroupCodes
-from hybridp.device.synth import simulated_marginals
+from hybridp.device.shares import simulated_marginals
 from hybridp.protocols.synth import SynthStudy, fit_synth
 from hybridp.protocols.synth_chosen import write_invitation
 from hybridp.protocols.synth_mixed import fit_groups

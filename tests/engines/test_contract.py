@@ -329,7 +329,7 @@ def test_cluster_sums_and_cells(engine: str, opened: Opened) -> None:
     assert sorted(map(tuple, parts.T.tolist())) == sorted(map(tuple, levels.astype(float).tolist()))
 
 
-def test_marginal_counts(engine: str, opened: Opened) -> None:
+def test_codes(engine: str, opened: Opened) -> None:
     rng = np.random.default_rng(6)
     colour = rng.choice(["red", "Red", "grün", "o'hara"], PEOPLE).tolist()
     age = rng.uniform(0, 90, PEOPLE).tolist()

@@ -21,7 +21,6 @@ from hybridp.tables import (
     head_counts,
     local_slots,
     open_rows,
-    raw_record_frequencies,
     records_at,
     sample_records,
 )
@@ -45,10 +44,12 @@ def parquet(path: Path, select: str) -> None:
 
 def frequencies(path: Path, query: HeavyQuery = TWO, salt: int = 3, threads: int = 1) -> dict[tuple[str, ...], int]:
     with open_rows(path, threads=threads) as rows:
-        records, counts = raw_record_frequencies(rows, query, salt)
+        with sample_records(rows, query, salt, discovery_share=0.0) as sample:
+            names = ", ".join(f"f{place}" for place in range(len(query.record)))
+            counted = f"SELECT {names}, count(*) FROM {sample.table} WHERE f0 IS NOT NULL GROUP BY ALL"
+            found = rows.engine.connection.execute(counted).fetchall()
         assert rows.engine.connection.execute("SELECT count(*) FROM duckdb_tables()").fetchone() == (0,)
-    assert counts.tolist() == sorted(counts.tolist(), reverse=True)
-    return dict(zip(records, counts.tolist(), strict=True))
+    return {tuple(record): times for *record, times in found}
 
 
 def choices(path: Path, salt: int = 3, threads: int = 1, query: HeavyQuery = TWO) -> dict[str, str]:

@@ -19,7 +19,7 @@ from hybridp.public.messages import Invite, LocalSummary
 from hybridp.public.randomisers import LEVELS, DitheredBit
 from hybridp.public.shares import CountNoise, NoisyCounts
 from hybridp.randomness import Randomness
-from hybridp.tables.distribution import report_counts, stretch_counts
+from hybridp.tables.shares import report_counts, stretch_counts
 
 __all__ = ["Lots", "count_answers", "count_between", "read_answers", "read_bins", "simulate_answers"]
 __all__ += ["simulate_reports"]

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from hybridp import noise, tables
 from hybridp.curator.mean import Columns, check_mechanism
+from hybridp.curator.reports import batch_names
 from hybridp.curator.sources import Entrusted
 from hybridp.errors import UnusablePublicRows
 from hybridp.noise.reports import voted_cells
@@ -25,7 +26,17 @@ from hybridp.public.mechanisms import DiscreteLaplace
 from hybridp.public.messages import BATCH, reports_digest
 from hybridp.public.oracles import SubsetSelection
 from hybridp.public.queries import Feature
-from hybridp.public.shares import CountNoise, NoisyCounts, ShareInvite, ShareReports, read_reports
+from hybridp.public.shares import (
+    CountNoise,
+    NoisyCounts,
+    ShareInvite,
+    ShareReports,
+    TickInvite,
+    TickReports,
+    option_counts,
+    read_reports,
+    tick_counts,
+)
 from hybridp.public.trust import label_column
 from hybridp.randomness import Randomness
 from hybridp.tables.columns import all_empty, some_texts
@@ -35,9 +46,8 @@ from hybridp.tables.shares import report_texts, share_totals
 from hybridp.tables.source import TableLike
 
 __all__ = ["RawCounts", "all_empty", "batch_digest", "batch_names", "check_batches", "read", "read_answers"]
-__all__ += ["read_votes", "release_counts", "rounded_cells", "share_query"]
-
-_MOST_BATCHES = 100_000
+__all__ += ["RawTicks", "read_sets", "read_ticks", "read_votes", "release_counts", "release_ticks", "rounded_cells"]
+__all__ += ["share_query"]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -147,14 +157,6 @@ def batch_digest(rows: tables.Rows, columns: Columns, text: str, counts: NDArray
     return reports_digest(text, people, counts.tolist(), [name for name in batches if name])
 
 
-def batch_names(rows: tables.Rows, batch: str) -> list[str]:
-    """The different names of batches that stand beside reports, in the column `batch`."""
-    found = some_texts(rows, batch, _MOST_BATCHES + 1) if batch in rows.columns else []
-    if len(found) > _MOST_BATCHES:
-        raise UnusablePublicRows(f"Column `{batch}` must hold at most {_MOST_BATCHES:,} different names.")
-    return found
-
-
 def check_batches(data: TableLike, table: str | None, column: str, reports: TableLike) -> None:
     """Refuse reports of another run than the table's, which names their batch in `column`: all public.
 
@@ -198,3 +200,59 @@ def release_counts(raw: RawCounts, stated: CountNoise, *, rng: Randomness) -> No
     whole = stated.steps // raw.steps
     noisy = tuple(count * whole + int(draw) for count, draw in zip(counted, drawn, strict=True))
     return NoisyCounts(raw.trusted_people, noisy, stated)
+
+
+# --- several options a person -----------------------------------------------------------------------------------------
+# One noisy count an option, for all of them together: a replaced person moves the counts by at most ``min(2 most, k)``
+# in all, whatever the field holds: of more ticks than `most` the first ones are counted.
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class RawTicks:
+    """RAW: the exact trusted counts, and in a trial the sets that local people hold. Never leaves this room."""
+
+    trusted_people: int
+    trusted: NDArray[np.int64]
+    local: TickReports
+    local_sets: tuple[NDArray[np.int64], NDArray[np.int64]] | None
+    simulated_reports: bool
+    assumed: bool = False
+    digest: str | None = None
+
+
+def read_sets(
+    rows: tables.Rows, columns: Columns, invite: TickInvite, *, local_raw: bool = False, assume: bool = False
+) -> RawTicks:
+    """Both groups' counts. Reports of another mechanism, or of none unless it is assumed, are refused."""
+    if columns.report not in rows.columns:  # fine when nobody is local; refused below when somebody is
+        columns = replace(columns, report=None)
+    rows.need("column", columns.value)
+    says = True if local_raw else check_mechanism(rows, columns, invite.text)
+    query = replace(share_query(columns, invite.question, local_raw=local_raw), cells=invite.names)
+    found = share_totals(rows, query, named=True)
+    local = TickReports(found.local_counts, invite.oracle)
+    if local_raw:
+        return RawTicks(found.trusted_people, found.trusted_counts, local, found.local_sets, simulated_reports=True)
+    assumed = tables.named_mechanism(f"{columns.report}_mechanism", says, local.people, assume=assume)
+    digest = batch_digest(rows, columns, invite.text, local.counts, local.people)
+    return RawTicks(found.trusted_people, found.trusted_counts, local, None, bool(says), assumed, digest)
+
+
+def read_ticks(answers: Entrusted, invite: TickInvite) -> RawTicks:
+    """The same from the answers that a service keeps: how many trusted people ticked each option."""
+    people, counts = 0, np.zeros(invite.question.size, dtype=np.int64)
+    for sets in answers.codes():
+        people += len(sets)
+        counts += tick_counts(sets[:, 0], np.ones(len(sets), dtype=np.int64), invite.question)
+    nobody = TickReports(np.zeros(len(invite.names), dtype=np.int64), invite.oracle)
+    return RawTicks(people, counts, nobody, None, simulated_reports=False)
+
+
+def release_ticks(raw: RawTicks, stated: CountNoise, *, rng: Randomness) -> list[NoisyCounts]:
+    """Every option's count of trusted people, each with noise for all of them: what the guarantee is about."""
+    assert isinstance(stated.mechanism, DiscreteLaplace)
+    drawn = noise.discrete_laplace(stated.mechanism.scale, len(raw.trusted), rng=rng)
+    return [
+        option_counts(raw.trusted_people, count + int(draw), stated)
+        for count, draw in zip(raw.trusted.tolist(), drawn, strict=True)
+    ]

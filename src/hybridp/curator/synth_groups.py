@@ -16,9 +16,10 @@ from hybridp.public.synth_reports import MarginalInvite, MarginalReports, read_m
 from hybridp.public.trust import Trusts, label_column, rule_of
 from hybridp.randomness import Randomness
 from hybridp.tables import marginals
+from hybridp.tables.columns import local_texts
+from hybridp.tables.groups import count_people
 from hybridp.tables.labels import local_rows
 from hybridp.tables.mean import CHUNK
-from hybridp.tables.people import count_people
 from hybridp.tables.source import TableLike
 
 __all__ = ["REPORT", "GroupCodes", "read_groups"]
@@ -89,7 +90,7 @@ def read_groups(
             )
         says = tables.check_mechanism(rows, labels, f"{REPORT}_mechanism", invite.text)
         told = MarginalReports.nobody(invite)
-        for texts in marginals.local_reports(rows, labels, REPORT, CHUNK):
+        for texts in local_texts(rows, REPORT, labels, CHUNK):
             told = told + read_marginal_reports(invite, texts, REPORT)
         assumed = tables.named_mechanism(f"{REPORT}_mechanism", says, told.people, assume=assume)
         counts = np.concatenate([one.counts for one in told.told])

@@ -18,10 +18,8 @@ from numpy.typing import NDArray
 from hybridp import tables
 from hybridp.device.kmeans import answer_map
 from hybridp.device.mean import randomise_levels, randomise_own, randomise_steps
-from hybridp.device.regression import answer_question
-from hybridp.device.shares import report_codes, report_joint
-from hybridp.device.synth import report_marginals
-from hybridp.device.ticks import report_sets
+from hybridp.device.shares import report_codes, report_joint, report_marginals, report_sets
+from hybridp.device.stated import answer_question
 from hybridp.noise import categories
 from hybridp.public.envelope import appearing
 from hybridp.public.groups import Joint

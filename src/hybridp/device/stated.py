@@ -13,19 +13,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.device.mean import chosen_levels, randomise_steps
+from hybridp.device.mean import chosen_levels, randomise_steps, reach_reports
 from hybridp.errors import InvalidInput, must
 from hybridp.noise import dithered, reports
 from hybridp.public.budgets import ApproxDP, PureDP, promised
 from hybridp.public.lattice import Bounds
 from hybridp.public.messages import Invite
 from hybridp.public.randomisers import DitheredBit, DitheredReports, Piecewise, Randomiser, local_additive
+from hybridp.public.regression import Question
 from hybridp.public.vector import VectorBounds, VectorInvite
 from hybridp.public.vector_randomisers import ScalarReports, UnitVector, VectorReports, scalar_reports, unit_vector
 from hybridp.randomness import Randomness
 
-__all__ = ["Reporter", "must_accept", "number_report", "promise_of", "randomiser_of", "vector_reporter"]
-__all__ += ["vector_teller"]
+__all__ = ["Reporter", "answer_question", "line_teller", "must_accept", "number_report", "promise_of"]
+__all__ += ["randomiser_of", "vector_reporter", "vector_teller"]
 
 Task = Mapping[str, Any]
 Reporter = Callable[[Any, Randomness], Any]
@@ -130,3 +131,34 @@ def _some_coordinates(plan: ScalarReports, bounds: VectorBounds, steps: NDArray[
         each = [side.centre + side.half * bounds.reach * y for side, y in zip(sides, unit, strict=True)]
     order = np.argsort(chosen)
     return {"coordinates": [int(j) for j in chosen[order]], "each": [each[i] for i in order]}
+
+
+# --- regression -------------------------------------------------------------------------------------------------------
+
+
+def answer_question(steps: NDArray[np.int64], question: Question, *, rng: Randomness) -> NDArray[np.float64]:
+    """Reports of people (a row each, on the lattice, the target last), in reach coordinates; NaN where none is told.
+
+    Each is epsilon-DP for the epsilon of its question, whatever the columns: the vector that it tells of lies within
+    public bounds before it is randomised. One report a person.
+
+    >>> from hybridp.public.budgets import PureDP
+    >>> from hybridp.public.vector import VectorBounds
+    >>> from hybridp.randomness import secure
+    >>> bounds = VectorBounds.of([0, 0], [10, 1])
+    >>> asked = Question("linear", "steered", bounds, PureDP(1.0), centre=(0.1, 0.2), clip=0.5)
+    >>> answer_question(bounds.steps([[7.0, 0.9]]), asked, rng=secure()).shape
+    (1, 2)
+    """
+    return reach_reports(question.steps(steps), question.invite, rng=rng)
+
+
+def line_teller(task: Mapping[str, Any], promise: PureDP | ApproxDP) -> Reporter:
+    """Reports on the line of a task document, or of one of its questions; refused where it states another mechanism
+    than the promise asks for."""
+    sides, line = task["coordinates"], task["line"]
+    bounds = VectorBounds.of([float(c["lower"]) for c in sides], [float(c["upper"]) for c in sides])
+    pure, centre = PureDP(promise.epsilon), tuple(map(float, line["centre"]))
+    asked = Question(task["model"], line["form"], bounds, pure, centre, float(line["clip"]))
+    tell = vector_reporter(task["randomiser"], asked.invite)
+    return lambda values, rng: tell(asked.steps(bounds.steps([values])), rng)

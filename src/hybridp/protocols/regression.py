@@ -6,7 +6,7 @@
 4. From that release and public numbers follows the question to local people: about all products (plain), or only about
    the score at the trusted people's line (steered), whichever promises less error. It can travel as an invitation
    (`hybridp.protocols.regression_files`); in a trial local rows answer here.
-5. Each local person's device answers once, with its whole epsilon (`hybridp.device.regression`).
+5. Each local person's device answers once, with its whole epsilon (`hybridp.device.stated`).
 6. The blend combines, the release states coefficients, intervals and the receipt. No further privacy is spent.
 """
 
@@ -24,7 +24,7 @@ from hybridp.blend.regression import Fit, Score, Units
 from hybridp.curator import regression as curating
 from hybridp.curator.sources import TableLike
 from hybridp.curator.vector import VectorColumns
-from hybridp.device.regression import answer_question
+from hybridp.device.stated import answer_question
 from hybridp.errors import InvalidInput, UnusablePublicRows, must
 from hybridp.ledger import Charge, Ledger, together
 from hybridp.protocols.paying import kept, on_reports, paid_rows

@@ -15,12 +15,10 @@ from hybridp.curator import groups as grouped
 from hybridp.curator import mean as summing
 from hybridp.curator import personal as weighing
 from hybridp.curator import shares as choosing
-from hybridp.curator import ticks as ticking
 from hybridp.curator import vector as vectors
 from hybridp.curator.sources import Rows, open_rows
 from hybridp.device.mean import randomise_own, reach_reports
-from hybridp.device.shares import simulated_reports
-from hybridp.device.ticks import simulated_ticks
+from hybridp.device.shares import simulated_reports, simulated_ticks
 from hybridp.errors import cannot_exclude
 from hybridp.public.groups import Grouping
 from hybridp.public.lattice import NOTHING, column_sums
@@ -77,7 +75,7 @@ class TablePeople:
         if isinstance(asked, Options):
             totals: Any = choosing.read(self.rows, self.columns, asked.invite, **how, joint=asked.joint)
         elif isinstance(asked, Ticks):
-            totals = ticking.read(self.rows, self.columns, asked.invite, **how)
+            totals = choosing.read_sets(self.rows, self.columns, asked.invite, **how)
         elif isinstance(asked, Vectors):
             how["sum_squares"] = asked.squares is not None
             totals = vectors.read(self.rows, self.columns, asked.invite, **how)
@@ -178,7 +176,7 @@ class TablePeople:
         if self.raw and asked.heard:
             local = simulated_ticks(totals.local_sets, asked.invite, rng=self.rng)
         if totals.trusted_people and asked.noise is not None:
-            trusted = ticking.release_ticks(totals, asked.noise, rng=self.rng)
+            trusted = choosing.release_ticks(totals, asked.noise, rng=self.rng)
         return self._said(asked, totals, trusted, local if local.people else None)
 
     def vectors(self, asked: Vectors) -> Answer:

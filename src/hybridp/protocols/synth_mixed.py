@@ -1,7 +1,7 @@
 """A synthetic data set of people who trust differently, from a table of trusted rows and local reports.
 
 1. Everyone may know: the schema, the marginals, the epsilon.
-2. Each local person's device draws one marginal and sends one report on it (`hybridp.device.synth`).
+2. Each local person's device draws one marginal and sends one report on it (`hybridp.device.shares`).
 3. The ledger is charged, once for each group.
 4. The curator measures all marginals of the trusted rows as one vector, and adds up the reports on each. Or the trusted
    people were asked before, and chose the marginals (`hybridp.protocols.synth_chosen`): their rows are not read again.
@@ -26,7 +26,7 @@ from hybridp.blend.tables import BlendedTable, blend_tables, pooled
 from hybridp.curator import synth as curating
 from hybridp.curator.sources import TableLike, asks, chosen_by
 from hybridp.curator.synth_groups import GroupCodes, read_groups
-from hybridp.device.synth import simulated_marginals
+from hybridp.device.shares import simulated_marginals
 from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Charge, Ledger
 from hybridp.protocols.paying import ASKED_BEFORE, looked, spending, warned

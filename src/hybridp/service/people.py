@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from hybridp.curator import distribution as counting
 from hybridp.curator import mean as summing
 from hybridp.curator import shares as choosing
-from hybridp.curator import ticks as ticking
 from hybridp.curator import vector as vectors
 from hybridp.curator.sources import Entrusted
 from hybridp.public.distribution import BinnedReports
@@ -89,7 +88,7 @@ class StorePeople:
             local = LocalSummary.of(NOTHING, asked.invite.randomiser)
             return summing.read_answers(answers, asked.invite.bounds, local)
         if isinstance(asked, Ticks):
-            return ticking.read_answers(answers, asked.invite)
+            return choosing.read_ticks(answers, asked.invite)
         if isinstance(asked, Vectors):
             none = VectorReportSums.of(0, (NOTHING,) * asked.invite.bounds.dimensions, asked.invite.reports)
             return vectors.read_answers(answers, asked.invite.bounds, none)
@@ -129,7 +128,7 @@ class StorePeople:
 
     def ticks(self, asked: Ticks) -> Answer:
         totals = self._read(asked)
-        trusted = None if totals is None else ticking.release_ticks(totals, asked.noise, rng=self.rng)  # type: ignore[arg-type]
+        trusted = None if totals is None else choosing.release_ticks(totals, asked.noise, rng=self.rng)  # type: ignore[arg-type]
         return self._said(asked, trusted, TickReports(self.told.counts, asked.invite.oracle))
 
     def vectors(self, asked: Vectors) -> Answer:

@@ -10,7 +10,6 @@ from hybridp.tables.heavy import (
     discovery_counts,
     head_counts,
     local_slots,
-    raw_record_frequencies,
     records_at,
     sample_records,
 )
@@ -48,7 +47,6 @@ __all__ = [
     "number_column",
     "open_rows",
     "personal_totals",
-    "raw_record_frequencies",
     "records_at",
     "sample_records",
     "slot_counts",

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import UnusablePublicRows, UnusableRows
-from hybridp.tables.engine import arrays
+from hybridp.tables.engine import arrays, stream
 from hybridp.tables.source import VIEW, Rows
 
-__all__ = ["all_empty", "number_column", "only_texts", "slot_counts", "some_texts"]
+__all__ = ["all_empty", "local_numbers", "local_texts", "number_column", "only_texts", "slot_counts", "some_texts"]
 
 
 def number_column(rows: Rows, name: str) -> NDArray[np.float64]:
@@ -45,16 +48,52 @@ def slot_counts(rows: Rows, name: str, slots: int) -> NDArray[np.int64]:
     return out
 
 
-def some_texts(rows: Rows, name: str, most: int) -> list[str]:
-    """Up to `most` different texts of a column, in order; a missing one is an empty text. For what is public."""
-    from sqlglot import exp
+def some_texts(rows: Rows, name: str, most: int, trust: str | None = None) -> list[str]:
+    """Up to `most` different texts of a column, in order; a missing one is an empty text. For what is public.
 
-    from hybridp.tables.sql import column, named
+    With `trust`, those of local rows alone.
+    """
+    from hybridp.tables.sql import cast, column, named
 
-    text = exp.cast(column(name), "TEXT")
-    query = exp.select(named(text, "text")).distinct().from_(VIEW).limit(most)
+    query = _of_local([named(cast(column(name), "text"), "text")], trust).distinct().limit(most)
     found = np.ma.asarray(arrays(rows, query)["text"], dtype=object).tolist()
     return sorted("" if text is None else str(text) for text in found)
+
+
+def local_texts(rows: Rows, name: str, trust: str | None, chunk: int) -> Iterator[list[str | None]]:
+    """The texts of local rows' reports (of all rows without `trust`), some at a time."""
+    from hybridp.tables.sql import cast, column, named
+
+    rows.need("report", name)
+    for part in stream(rows, _of_local([named(cast(column(name), "text"), "sent")], trust), chunk):
+        yield np.ma.asarray(part["sent"], dtype=object).tolist()
+
+
+def local_numbers(rows: Rows, names: tuple[str, ...], trust: str | None, chunk: int) -> Iterator[dict[str, Any]]:
+    """The same of several columns as masked doubles; text that is no number is refused."""
+    from hybridp.tables.sql import column, named, not_a_number, number
+
+    fields = []
+    for i, name in enumerate(names):
+        rows.need("report", name)
+        if not (rows.is_number(name) or rows.is_text(name)):
+            raise UnusableRows(f"Column `{name}` must hold numbers; its type is {rows.columns[name]}.")
+        value = number(column(name), is_text=rows.is_text(name))
+        fields += [named(value, f"n{i}"), named(not_a_number(column(name), value), f"text{i}")]
+    for part in stream(rows, _of_local(fields, trust), chunk):
+        for i, name in enumerate(names):
+            if bool(np.any(part[f"text{i}"])):
+                raise UnusableRows(f"Column `{name}` must hold numbers.")
+        yield {name: np.ma.asarray(part[f"n{i}"], dtype=np.float64).copy() for i, name in enumerate(names)}
+
+
+def _of_local(fields: list[Any], trust: str | None) -> Any:
+    from sqlglot import exp
+
+    from hybridp.tables.sql import column, labelled
+
+    query = exp.select(*fields).from_(VIEW)
+    return query if trust is None else query.where(labelled(column(trust), "local"))
 
 
 def all_empty(rows: Rows, names: tuple[str, ...]) -> bool:

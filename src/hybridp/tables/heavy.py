@@ -20,7 +20,7 @@ from hybridp.tables.mean import CHUNK
 from hybridp.tables.source import Rows
 
 __all__ = ["HeavyQuery", "Record", "RecordSample", "Slot", "discovery_counts", "head_counts", "local_slots"]
-__all__ += ["raw_record_frequencies", "records_at", "sample_records"]
+__all__ += ["records_at", "sample_records"]
 
 Ints = NDArray[np.int64]
 Record = tuple[str, ...]
@@ -205,19 +205,6 @@ def local_slots(sample: RecordSample, head: Sequence[Slot], chunk: int = CHUNK) 
     with _head(sample, head) as listed:
         parts = stream(sample.rows, queries.slots(sample.query, sample.table, listed, rest, "local"), chunk)
     return (np.asarray(part["slot"], dtype=np.int64) for part in parts)
-
-
-def raw_record_frequencies(rows: Rows, query: HeavyQuery, salt: int) -> tuple[list[Record], Ints]:
-    """Every distinct record and how many people are sampled with it, most frequent first. Without any privacy.
-
-    For evaluation and simulation on data that is public or generated: nothing of this may be released.
-    """
-    from hybridp.tables import heavy_queries as queries
-
-    with sample_records(rows, query, salt, discovery_share=0.0) as sample:
-        found = answers(rows, queries.distinct(query, sample.table, None, by_count=True))
-    records = [tuple(row[f"f{place}"] for place in range(len(query.record))) for row in found]
-    return records, np.array([row["times"] for row in found], dtype=np.int64)
 
 
 def _check_columns(rows: Rows, query: HeavyQuery) -> None:

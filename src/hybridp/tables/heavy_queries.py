@@ -24,7 +24,6 @@ __all__ = [
     "LOCAL",
     "PARTS",
     "chosen",
-    "distinct",
     "labels",
     "lone",
     "numbered",
@@ -150,19 +149,6 @@ def people(table: str) -> exp.Select:
     asked = {part: count_if(_within(part)) for part in ("discovery", "estimation", "local")}
     asked |= {"people": exp.Count(this=exp.Star())}
     return exp.select(*(named(this, name) for name, this in asked.items())).from_(exp.to_table(table))
-
-
-def distinct(query: HeavyQuery, table: str, part: str | None, *, by_count: bool = False) -> exp.Select:
-    """The distinct records of a part of the sample and their counts, along their text or most frequent first."""
-    names = _names(query)
-    counted = exp.select(*names, named(exp.Count(this=exp.Star()), "times")).from_(exp.to_table(table))
-    counted = counted.where(exp.not_(is_missing(column("f0"))))
-    if part is not None:
-        counted = counted.where(_within(part))
-    along = [exp.Ordered(this=name.copy()) for name in names]
-    if by_count:
-        along.insert(0, exp.Ordered(this=column("times"), desc=True))
-    return counted.group_by(*(name.copy() for name in names)).order_by(*along)
 
 
 def numbered(query: HeavyQuery, table: str, part: str) -> exp.Select:

@@ -8,7 +8,6 @@ refusal would be an answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import reduce
 from typing import Any
 
@@ -17,10 +16,10 @@ from numpy.typing import NDArray
 
 from hybridp.errors import UnusablePublicRows
 from hybridp.public.queries import SEPARATOR, Feature, Schema
-from hybridp.tables.engine import answers, arrays, stream
+from hybridp.tables.engine import answers, arrays
 from hybridp.tables.source import CHOICES, TABLES, VIEW, Rows, unstated
 
-__all__ = ["check_declared", "check_feature", "check_schema", "codes", "domain", "feature_code", "local_reports"]
+__all__ = ["check_declared", "check_feature", "check_schema", "codes", "domain", "feature_code"]
 
 
 def codes(rows: Rows, schema: Schema, *, trust: str | None = None, label: str = "trusted") -> NDArray[np.uint16]:
@@ -41,18 +40,6 @@ def codes(rows: Rows, schema: Schema, *, trust: str | None = None, label: str = 
     for i in range(len(schema.features)):
         out[i] = np.asarray(found[f"c{i}"])
     return out
-
-
-def local_reports(rows: Rows, trust: str, report: str, chunk: int) -> Iterator[list[str | None]]:
-    """The texts of local rows' reports, some at a time."""
-    from sqlglot import exp
-
-    from hybridp.tables.sql import cast, column, labelled, named
-
-    rows.need("report", report)
-    query = exp.select(named(cast(column(report), "text"), "sent")).from_(VIEW)
-    for part in stream(rows, query.where(labelled(column(trust), "local")), chunk):
-        yield np.ma.asarray(part["sent"], dtype=object).tolist()
 
 
 def domain(rows: Rows, name: str, most: int) -> list[str | None]:
