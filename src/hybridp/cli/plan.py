@@ -300,9 +300,9 @@ def _options(
     question: Choice | Count, crowd: Crowd, promise: Promise, shares: Sequence[float] | None
 ) -> tuple[Plan, Any]:
     from hybridp.bench.shares import plan_shares
-    from hybridp.protocols.asked import choice_study
+    from hybridp.protocols.asked import share_study
 
-    own = choice_study(one_question(question, promise), 0)
+    own = share_study(one_question(question, promise), 0)
     return plan_shares(
         question=own.question, n=crowd.n, opt_in=crowd.opt_in, guarantee=own.guarantee, noise=own.noise,
         shares=shares, trusted_guarantee=own.trusted_guarantee,
