@@ -363,8 +363,8 @@ def test_reports_of_devices(engine: str, opened: Opened) -> None:
     }
     with opened(engine, columns) as rows:
         assert slot_counts(rows, "slot", 4).tolist() == [1, 1, 3, 0]
-        assert check_mechanism(rows, "trust", "made by", "fair coin", "toy") is False
+        assert check_mechanism(rows, "trust", "made by", "fair coin") is False
         with pytest.raises(UnusableRows, match="must name the mechanism"):
-            check_mechanism(rows, "trust", "made by", "another coin", "toy")
+            check_mechanism(rows, "trust", "made by", "another coin")
         with pytest.raises(UnusableRows, match="number of a slot"):
             slot_counts(rows, "slot", 2)
