@@ -234,3 +234,13 @@ def test_the_adaptive_release_claims_nothing_for_local_people(rows: Path) -> Non
     promise = viewer_promise(release_mean(rows, STUDY, COLUMNS), "local")
     assert promise.budget == PureDP(1.0)
     assert "no amplification" in promise.note
+
+
+@pytest.mark.parametrize(("told", "said"), [({"phases": (0.5, 0.5)}, "phases"), ({"as_count": True}, "two options")])
+def test_what_a_mean_does_not_have_is_refused_before_anything_is_charged(
+    rows: Path, tmp_path: Path, told: dict[str, Any], said: str
+) -> None:
+    ledger = Ledger.create(tmp_path / "l", {"trusted": PureDP(1.0), "local": PureDP(1.0)})
+    with pytest.raises(InvalidInput, match=said):
+        release_mean(rows, STUDY, COLUMNS, ledger=ledger, **told)
+    assert ledger.history() == []

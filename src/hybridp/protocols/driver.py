@@ -80,6 +80,7 @@ def release(
     if by is not None:
         task = task.prepared_for(by, columns)
         must_be_public(path, "by", by.column)
+    must(not as_count or len(task.options) == 2, "as_count", "must go with two options", len(task.options))
     if epsilon is not None:
         must_be_public(path, "epsilon-column", epsilon)
     must_read_again(path, 2 if by is not None or (raw and task.reads_again) else 1)

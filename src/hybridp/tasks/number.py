@@ -71,9 +71,8 @@ class NumberStudy(Task):
         return self.distribution
 
     @property
-    def at(self) -> tuple[float, ...]:
-        """The quantiles around which people may be asked in phases."""
-        return self._counted.at
+    def at(self) -> tuple[float, ...]:  # type: ignore[override]
+        return () if self.distribution is None else self.distribution.at
 
     def prepared(self, columns: Any) -> NumberStudy:
         columns.must_count("several statistics" if self.mean is not None else "a distribution")

@@ -25,6 +25,8 @@ class Task:
     options: tuple[str, ...] = ()
     undecided = False
     """Whether the groups' sizes, which are public, decide what is spent (`decided`)."""
+    at: tuple[float, ...] = ()
+    """The quantiles around which people may be asked in phases."""
     personal = False
     """Whether everybody brings their own epsilon, which a column holds."""
     reads_again = False
@@ -64,6 +66,10 @@ class Task:
     def check_tally(self, tally: Any, names: tuple[str, ...]) -> None:
         """Refuse a tally that cannot stand in for local people's rows."""
         must(False, "tally", "must be left out for this question", "one")
+
+    def check_phases(self, phases: Sequence[float], *, trial: bool) -> None:
+        """Refuse phases that a trial cannot have."""
+        must(not phases, "phases", "must go with quantiles of a study's only question", tuple(phases))
 
     def check_mixed(self) -> None:
         """Refuse a mixer's batches where they cannot be heard."""
