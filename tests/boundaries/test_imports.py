@@ -76,8 +76,11 @@ def test_every_trespass_is_caught(tmp_path: Path) -> None:
     assert "hybridp.device.files -> hybridp.tables" not in flat
 
 
-@pytest.mark.parametrize("args", [["--help"], ["--version"], ["release", "--help"], []])
-def test_help_loads_nothing_heavy(args: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("args", "needed"), [(["--help"], []), (["--version"], []), (["release", "--help"], ["numpy"]), ([], [])]
+)
+def test_help_loads_nothing_heavy(args: list[str], needed: list[str]) -> None:
+    """A verb's tasks are those that questions declare, whose bounds are numpy's lattices."""
     code = f"""
 import sys
 from hybridp.cli import main
@@ -88,7 +91,7 @@ except SystemExit as left:
 heavy = ("numpy", "scipy", "duckdb", "sqlglot", "matplotlib", "pandas", "dp_accounting")
 print("\\nloaded:", [name for name in heavy if name in sys.modules])
 """
-    assert python(code).splitlines()[-1] == "loaded: []"
+    assert python(code).splitlines()[-1] == f"loaded: {needed}"
 
 
 def test_planning_reads_no_tables_and_draws_nothing() -> None:

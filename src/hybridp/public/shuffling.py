@@ -43,7 +43,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from hybridp.errors import must
 from hybridp.public.budgets import ApproxDP, PureDP
@@ -100,6 +99,8 @@ def _among_clones(others: int, clone: float, e0: float, epsilon: float) -> float
     (2(t-h)/t) b(h; t)``, so that ``P/b`` and ``Q/b`` are straight lines in h, and the positive part is the tail above
     one h.
     """
+    from scipy import special
+
     first, clones = _binomial(others, clone)
     t = first + 1 + np.arange(len(clones), dtype=np.float64)
     grown = math.exp(epsilon)
@@ -143,6 +144,8 @@ def _above(p: Floats, q: Floats, grown: float) -> Floats:
 
 def _fair_tail(h: Floats, t: Floats) -> Floats:
     """P(H >= h) for H ~ Bin(t, 1/2); 1 for h <= 0 and 0 for h > t or t < 0."""
+    from scipy import special
+
     inside = (h > 0) & (h <= t)
     tail = special.betainc(np.where(inside, h, 1.0), np.where(inside, t - h + 1, 1.0), 0.5)
     return np.where(inside, tail, ((h <= 0) & (t >= 0)).astype(np.float64))
