@@ -36,42 +36,40 @@ def tape(words: list[str]) -> Randomness:
     return Randomness(True, "a tape", read, lambda n: [])
 
 
-def mean_task(epsilon: float = 1.0, **changes: Any) -> dict[str, Any]:
+def asked(epsilon: float, question: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """A task of one question, with the whole promise."""
     promise = {"epsilon": epsilon, "delta": 0.0}
-    return {
-        "kind": "mean",
-        "groups": ["trusted", "local"],
-        "bounds": {"lower": 0.0, "upper": float(LEVELS)},  # so that the value is its own level
-        "guarantee": {"trusted": promise, "local": promise},
-        "randomiser": {"name": "dithered", "flips": str(dithered_bit(PureDP(epsilon)).flips)},
-        "time_precision": 60,
-    } | changes
+    whole = {"groups": ["trusted", "local"], "guarantee": {"trusted": promise, "local": promise}, "draws": []}
+    own = {"name": "q", "guarantee": promise, **question}
+    return {**whole, "questions": [own], "time_precision": 60, **changes}
 
 
-def heavy_task(head: HeadList = HEAD, epsilon: float = 2.0, **changes: Any) -> dict[str, Any]:
-    mechanism = k_randomised_response(PureDP(epsilon), len(head))
-    return {
-        "kind": "heavy-hitters",
-        "groups": ["local"],
-        "record": ["query", "url"][: head.depth],
-        "slots": [list(slot) for slot in head.slots],
-        "guarantee": {"local": {"epsilon": epsilon, "delta": 0.0}},
-        "randomiser": {"name": "k-rr", "categories": mechanism.categories, "keep": str(mechanism.keep)},
-        "time_precision": 60,
-    } | changes
+def mean_task(epsilon: float = 1.0, randomiser: Any = None, **changes: Any) -> dict[str, Any]:
+    usual = {"name": "dithered", "flips": str(dithered_bit(PureDP(epsilon)).flips)}
+    bounds = {"lower": 0.0, "upper": float(LEVELS)}  # so that the value is its own level
+    return asked(epsilon, {"bounds": bounds, "randomiser": randomiser or usual}, **changes)
+
+
+def heavy_task(
+    head: HeadList = HEAD, epsilon: float = 2.0, randomiser: Any = None, **changes: Any
+) -> dict[str, Any]:
+    mechanism = k_randomised_response(PureDP(epsilon), max(len(head), 2))
+    usual = {"name": "k-rr", "categories": mechanism.categories, "keep": str(mechanism.keep)}
+    record = {"record": ["query", "url"][: head.depth], "slots": [list(slot) for slot in head.slots]}
+    return asked(epsilon, {**record, "randomiser": randomiser or usual}, **{"groups": ["local"], **changes})
 
 
 @pytest.mark.parametrize("vector", [v for v in VECTORS if v["kind"] == "dithered"])
 def test_the_client_sends_the_bits_of_the_vectors(vector: dict[str, Any]) -> None:
     made = local_report(mean_task(vector["epsilon"]), float(vector["input"]), rng=tape(vector["words"]))
-    assert made["payload"] == {"report": vector["report"]}
+    assert made["payload"] == {"reports": {"q": vector["report"]}}
 
 
 @pytest.mark.parametrize("vector", [v for v in VECTORS if v["kind"] == "piecewise"])
 def test_the_client_sends_the_numbers_of_the_vectors(vector: dict[str, Any]) -> None:
     task = mean_task(vector["epsilon"], randomiser={"name": "piecewise", **vector["mechanism"]})
     made = local_report(task, float(vector["input"]), rng=tape(vector["words"]))
-    assert made["payload"]["report"] == Bounds(0.0, float(LEVELS)).from_unit(vector["unit"])
+    assert made["payload"]["reports"]["q"] == Bounds(0.0, float(LEVELS)).from_unit(vector["unit"])
 
 
 def test_the_client_sends_the_slots_of_the_vectors() -> None:
@@ -79,29 +77,26 @@ def test_the_client_sends_the_slots_of_the_vectors() -> None:
     for vector in (v for v in VECTORS if v["kind"] == "k-rr"):
         names = [f"r{i:04}" for i in range(vector["mechanism"]["categories"] - 1)]
         task = heavy_task(HeadList.of([(name,) for name in names], 1), vector["epsilon"])
-        assert task["randomiser"] == {"name": "k-rr", **vector["mechanism"]}
+        assert task["questions"][0]["randomiser"] == {"name": "k-rr", **vector["mechanism"]}
         made = local_report(task, ([*names, "elsewhere"][vector["input"]],), rng=tape(vector["words"]))
-        assert made["payload"] == {"category": vector["report"]}
+        assert made["payload"] == {"reports": {"q": vector["report"]}}
 
 
 def test_a_list_without_records_is_answered_with_its_only_slot() -> None:
-    empty = HeadList.of([], 2)
-    task = heavy_task() | {"slots": [list(slot) for slot in empty.slots], "randomiser": {"name": "one-slot"}}
-    assert local_report(task, ("news", "a.org"), rng=tape([]))["payload"] == {"category": 0}
+    task = heavy_task(HeadList.of([], 2), randomiser={"name": "one-slot"})
+    assert local_report(task, ("news", "a.org"), rng=tape([]))["payload"] == {"reports": {"q": 0}}
     with pytest.raises(InvalidInput, match="`randomiser` must be one for the list's slots"):
         local_report(heavy_task(randomiser={"name": "one-slot"}), ("news", "a.org"), rng=tape([]))
 
 
 @pytest.mark.parametrize("vector", [v for v in VECTORS if v["kind"] == "coordinates"])
 def test_the_client_sends_the_coordinates_of_the_vectors(vector: dict[str, Any]) -> None:
-    promise = {"local": {"epsilon": vector["epsilon"], "delta": 0.0}}
-    task = {"kind": "vector-mean", "groups": ["local"], "coordinates": vector["coordinates"], "guarantee": promise}
-    task |= {"randomiser": vector["mechanism"], "time_precision": 60}
+    question = {"coordinates": vector["coordinates"], "randomiser": vector["mechanism"]}
+    task = asked(vector["epsilon"], question, groups=["local"])
     made = local_report(task, vector["input"], rng=tape(vector["words"]))
-    assert made["payload"] == vector["report"]
-    weaker = {"local": {"epsilon": vector["epsilon"] * 0.99, "delta": 0.0}}
+    assert made["payload"] == {"reports": {"q": vector["report"]}}
     with pytest.raises(InvalidInput):
-        local_report(task | {"guarantee": weaker}, vector["input"], rng=tape(vector["words"]))
+        local_report(asked(vector["epsilon"] * 0.99, question), vector["input"], rng=tape(vector["words"]))
 
 
 @given(st.floats(0.001, 30), st.integers(0, LEVELS), st.integers(0, 2**32))
@@ -118,9 +113,7 @@ def test_a_bit_is_sent_as_it_was_drawn(epsilon: float, level: int, seed: int) ->
 def points_task() -> dict[str, Any]:
     sides = [{"name": name, "lower": 0.0, "upper": 1.0} for name in ("x", "z")]
     how = {"name": "k-rr", "categories": 4, "keep": str(k_randomised_response(PureDP(1.0), 4).keep)}
-    promise = {"local": {"epsilon": 1.0, "delta": 0.0}}
-    return {"kind": "points", "groups": ["trusted", "local"], "coordinates": sides, "grid": {"per_axis": 2},
-            "guarantee": promise, "randomiser": how, "time_precision": 60}  # fmt: skip
+    return asked(1.0, {"coordinates": sides, "randomiser": how, "grid": {"per_axis": 2}})
 
 
 @pytest.mark.parametrize("report", [trusted_report, partial(local_report, rng=seeded(1))])
@@ -129,9 +122,9 @@ def points_task() -> dict[str, Any]:
 )
 def test_an_answer_that_is_no_finite_number_is_refused_and_not_repeated(report: Any, value: Any) -> None:
     """One sentence, whichever question it is about: a program's log shows what a refusal says."""
-    line = points_task() | {"kind": "vector-mean"}
-    for task, answer in ((mean_task(), value), (points_task(), [0.5, value]), (line, {"x": 0.5, "z": value})):
-        with pytest.raises(InvalidInput, match=r"`(answer|z)` must be a finite number. Got another value.") as refused:
+    by_name = {"x": 0.5, "z": value}
+    for task, answer in ((mean_task(), value), (points_task(), [0.5, value]), (points_task(), by_name)):
+        with pytest.raises(InvalidInput, match=r"`(q|z)` must be a finite number. Got another value.") as refused:
             report(task, answer)
         assert "secret" not in str(refused.value)
         assert refused.value.__context__ is None or "secret" not in str(refused.value.__context__)
@@ -147,7 +140,7 @@ def test_an_answer_that_is_no_finite_number_is_refused_and_not_repeated(report: 
         mean_task(randomiser={"name": "dithered", "flips": "0"}),
         mean_task(1.0, randomiser={"name": "piecewise", "width": str(2**31), "inside": str(2**64 - 2**60)}),
         mean_task(randomiser={"name": "none"}),
-        heavy_task(guarantee={"local": {"epsilon": 1.9, "delta": 0.0}}),
+        heavy_task(guarantee={"local": {"epsilon": 1.9, "delta": 0.0}}),  # less than its question's part
         heavy_task(
             randomiser={
                 "name": "k-rr",
@@ -160,7 +153,7 @@ def test_an_answer_that_is_no_finite_number_is_refused_and_not_repeated(report: 
     ],
 )
 def test_a_task_that_breaks_its_promise_is_refused(task: dict[str, Any]) -> None:
-    answer: Any = ("news", "a.org") if task["kind"] == "heavy-hitters" else 5.0
+    answer: Any = ("news", "a.org") if "record" in task["questions"][0] else 5.0
     with pytest.raises(InvalidInput):
         local_report(task, answer, rng=seeded(1))
 
@@ -171,7 +164,7 @@ def test_a_chosen_epsilon_must_be_offered() -> None:
     flips = str(dithered_bit(PureDP(0.5)).flips)
     task = mean_task(choices=[{"epsilon": 0.5, "randomiser": {"name": name, "flips": flips}}])
     assert local_report(task, 5.0, epsilon=0.5, rng=seeded(1))["epsilon"] == 0.5
-    assert trusted_report(task, 5.0, epsilon=0.5)["payload"] == {"value": 5.0}
+    assert trusted_report(task, 5.0, epsilon=0.5)["payload"] == {"answers": {"q": 5.0}}
     for epsilon in (None, 0.7):
         with pytest.raises(InvalidInput, match="epsilon"):
             local_report(task, 5.0, epsilon=epsilon, rng=seeded(1))
@@ -181,7 +174,7 @@ def test_a_chosen_epsilon_must_be_offered() -> None:
 
 def test_a_choice_that_breaks_its_own_promise_is_refused() -> None:
     """The bit of epsilon 1 beside a choice of .5: each person's own epsilon is what is checked."""
-    lie = mean_task(choices=[{"epsilon": 0.5, "randomiser": mean_task(1.0)["randomiser"]}])
+    lie = mean_task(choices=[{"epsilon": 0.5, "randomiser": mean_task(1.0)["questions"][0]["randomiser"]}])
     with pytest.raises(InvalidInput, match="flips"):
         local_report(lie, 5.0, epsilon=0.5, rng=seeded(1))
 
