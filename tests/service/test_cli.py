@@ -49,8 +49,8 @@ def test_a_study_by_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     rows[0] |= {"group": "local", "payload": {"reports": {"answer": {"threshold": 9, "above": True}}}}
     assert asyncio.run(studies.submit(service, study, rows)) == []
     service.close()
-    assert "Commute" in run(commands.listing, *where)
-    assert json.loads(run(commands.listing, *where, "--json"))["studies"][0]["people"] == {"trusted": 9, "local": 1}
+    assert "Commute" in run(commands.list, *where)
+    assert json.loads(run(commands.list, *where, "--json"))["studies"][0]["people"] == {"trusted": 9, "local": 1}
     assert "closed with 9 trusted" in run(commands.close, study, *where)
     first = json.loads(run(commands.release, study, *where, "--json"))
     assert json.loads(run(commands.release, study, *where, "--json")) == first
@@ -90,7 +90,7 @@ def test_a_release_of_several_numbers_by_commands(tmp_path: Path) -> None:
     told = run(commands.release, study, *where)
     assert "hours" in told
     assert "mood" in told
-    assert "epsilon 1.0" in told
+    assert "1-DP" in told
 
 
 def test_the_demonstration_by_command(tmp_path: Path) -> None:
@@ -136,5 +136,5 @@ def test_keys_by_commands(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="JSON object"):
         run(commands.create, "-", *where, given="[]")
     with pytest.raises(InvalidInput, match="sqlite or postgresql"):
-        run(commands.listing, "--database", "mysql://x", "--key-file", where[3])
+        run(commands.list, "--database", "mysql://x", "--key-file", where[3])
     assert "--base-url" in run(serve, "--help")

@@ -48,7 +48,7 @@ READING = "r._prepared = r._first = lambda *a, **k: (here('ready'), never())"
 COMMITTING = "once = r.release_once; r.release_once = lambda *a: (here('ready'), until('go'), once(*a))[2]"
 ROLLING_BACK = "r.release_once = lambda *a: (here('ready'), until('go'), 1 / 0)"
 SWEEPING = "Sweeper.wait = lambda *a: (here('ready'), never())"
-FITTING = "command._print_release = lambda *a: (here('ready'), never())"
+FITTING = "command._print_release = lambda *a, **k: (here('ready'), never())"
 
 
 class Stopped:
