@@ -181,7 +181,6 @@ class Traffic:
         page.unroute_all()
         page.context.clear_cookies()
         page.set_viewport_size({"width": 1280, "height": 720})
-        page.evaluate("window.stop()")  # whatever form the others left on its way
         page.goto("about:blank")
         page.context.on("request", self._note)
         for event, listener in heard.items():

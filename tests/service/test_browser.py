@@ -609,8 +609,8 @@ def test_enter_before_the_script_runs_sends_nothing(server: Any, page: Any, traf
     page.goto(f"{server.url}/s/{server.study()}")
     page.fill("#local-answer-0", "29.13579")
     page.press("#local-answer-0", "Enter")
-    page.evaluate("document.getElementById('local-form').submit()")
-    page.wait_for_load_state()
+    with page.expect_navigation():
+        page.evaluate("document.getElementById('local-form').submit()")
     assert traffic.holding("29.13579") == []
 
 
