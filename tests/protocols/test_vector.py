@@ -18,6 +18,7 @@ from hybridp.curator.vector import VectorColumns
 from hybridp.errors import InvalidInput
 from hybridp.protocols.driver import release_mean
 from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.groups import Grouping
 from hybridp.public.vector import VectorBounds, VectorReportSums, VectorSum
 from hybridp.randomness import seeded
 from hybridp.release.release import Release
@@ -99,6 +100,11 @@ def test_what_makes_no_sense_is_refused_at_once(make: Any, sentence: str) -> Non
 
 
 # --- the release ------------------------------------------------------------------------------------------------------
+
+
+def test_a_vector_is_not_told_by_group(people: Path) -> None:
+    with pytest.raises(InvalidInput, match="`by` must be left out"):
+        release_mean(people, STUDY, COLUMNS, Grouping("score"))
 
 
 def test_the_study_says_which_mean_it_is(people: Path) -> None:

@@ -57,7 +57,6 @@ class TablePeople:
     assumed: bool = False
     simulated: bool = False
     digest: str | None = None
-    answered: list[Answer] = field(default_factory=list)
     stack: ExitStack = field(default_factory=ExitStack)
     asked: Windows | None = None
     _kept: Any = None
@@ -65,9 +64,7 @@ class TablePeople:
 
     def answer(self, asked: Round) -> Any:
         """What leaves the curator, and what devices sent."""
-        found = getattr(self, asked.kind)(asked)
-        self.answered += [found] if isinstance(found, Answer) else []
-        return found
+        return getattr(self, asked.kind)(asked)
 
     def read(self, asked: Any) -> Any:
         """RAW: both groups' totals in one scan."""
@@ -95,7 +92,7 @@ class TablePeople:
 
     def of(self, members: tuple[str, ...]) -> TablePeople:
         """The people of some groups, whose reports were paid for."""
-        return replace(self, rows=grouped.rows_of(self.rows, members), charge=_paid, answered=[])
+        return replace(self, rows=grouped.rows_of(self.rows, members), charge=_paid)
 
     def _heard(self, people: int, digest: str | None, simulated: bool, assumed: bool) -> None:
         self.assumed, self.digest = self.assumed or assumed, digest

@@ -162,8 +162,8 @@ class People(Protocol):
         """What leaves the curator, and what devices sent."""
 
 
-def drive(conversation: Conversation, people: People) -> Any:
-    """Hold a conversation with these people, to its end."""
+def drive(conversation: Conversation, people: People, answers: list[Any] | None = None) -> Any:
+    """Hold a conversation with these people, to its end; `answers` takes what every round brought."""
     answer: Any = None
     while True:
         try:
@@ -171,3 +171,5 @@ def drive(conversation: Conversation, people: People) -> Any:
         except StopIteration as end:
             return end.value
         answer = people.answer(asked)
+        if answers is not None:
+            answers.append(answer)

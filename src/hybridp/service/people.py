@@ -74,7 +74,6 @@ class StorePeople:
     groups: list[Any] = field(default_factory=list)
     names: tuple[str, ...] = ()
     bounds: Bounds | None = None
-    answered: list[Answer] = field(default_factory=list)
     mixed: Invite | None = None
     """What people were asked who sent their report through a mixer."""
 
@@ -103,8 +102,7 @@ class StorePeople:
 
     def _said(self, asked: Any, trusted: Any, local: Any, **more: Any) -> Answer:
         came = self.told.people or self.told.mixed is not None
-        self.answered.append(Answer(self.people, trusted, local if came and asked.heard else None, **more))
-        return self.answered[-1]
+        return Answer(self.people, trusted, local if came and asked.heard else None, **more)
 
     def numbers(self, asked: Numbers) -> Answer:
         totals, made, trusted = self._read(asked), asked.invite.randomiser, None

@@ -43,9 +43,9 @@ def ask_groups(task: Any, grouping: Grouping, people: Any, crowd: Crowd) -> Rele
     each = task.of_group(len(groups), joint=grouping.joint)
     parts: dict[str, tuple[Any, Any]] = {}
     for group, members in groups.items():
-        some = people.of(members)
-        found = drive(each.ask(crowd), some)
-        parts[group] = found, each.blended(some.answered[-1])
+        answers: list[Any] = []
+        found = drive(each.ask(crowd), people.of(members), answers)
+        parts[group] = found, each.blended(answers[-1])
     unheard = [sum(sizes[name][place] for name in withheld) for place in (0, 1)]
     return publish_groups(task, crowd.names[0], grouping, groups, withheld, parts, unheard)
 

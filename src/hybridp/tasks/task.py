@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
@@ -17,7 +18,7 @@ __all__ = ["Task", "undecided"]
 Guarantee = PureDP | ApproxDP
 
 
-class Task:
+class Task(ABC):
     """A question at its part of the promise. Its conversation (`ask`) sees public facts and released numbers only."""
 
     called = "mean"
@@ -35,21 +36,22 @@ class Task:
     mixed_invite: Any = None
     invite: Any
 
+    @abstractmethod
     def charges(self, purpose: str, collection: str | None) -> list[Charge]:
         """What the ledger will be asked for."""
-        raise NotImplementedError
 
+    @abstractmethod
     def ask(self, crowd: Crowd) -> Conversation:
         """The rounds, and the release that follows from their answers. Post-processing: no rows, no noise."""
-        raise NotImplementedError
 
     def prepared(self, columns: Any) -> Self:
         """The same for a table's columns; refuses what they cannot answer, before anything is opened."""
         return self
 
     def prepared_for(self, by: Grouping, columns: Any) -> Self:
-        """The same by group."""
-        raise NotImplementedError
+        """The same by group, where it can be told so."""
+        must(False, "by", "must be left out: only a mean or shares are told by a public group", by.column)
+        return self
 
     def decided(self, trusted: int, local: int, shuffled: int = 0) -> Self:
         """The same for groups of so many people, before anything is charged or drawn."""
@@ -71,8 +73,8 @@ class Task:
         """Refuse phases that a trial cannot have."""
         must(not phases, "phases", "must go with quantiles of a study's only question", tuple(phases))
 
-    def check_mixed(self) -> None:
-        """Refuse a mixer's batches where they cannot be heard."""
+    def check_mixed(self) -> None:  # noqa: B027
+        """Refuse a mixer's batches where they cannot be heard; most can be."""
 
     def stated(self, by: Grouping | None) -> Any:
         """What a receipt says was asked."""
