@@ -222,7 +222,8 @@ def test_the_smallest_charge_costs_a_whole_unit(service: Service) -> None:
 
 
 def test_a_key_is_for_one_kind_of_release(service: Service) -> None:
-    service.write(lambda db: db.execute(progress.insert().values(study=9, state="open", phase=1, taken=0)) and None)
+    begun = {"study": 9, "state": "open", "phase": 1, "taken": 0, "raw": "kept", "tokens_made": 0, "tokens_used": 0}
+    service.write(lambda db: db.execute(progress.insert().values(**begun)) and None)
     service.write(lambda db: release_once(db, 9, "k", "discovery", [], lambda ids: {}))
     with pytest.raises(Refused) as refused:
         service.write(lambda db: release_once(db, 9, "k", "final", [], lambda ids: {}))

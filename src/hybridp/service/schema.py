@@ -1,4 +1,5 @@
-"""The tables, for SQLite and PostgreSQL, and their version; Alembic's steps in `migrations` lead from one to the next.
+"""The tables' columns by name, and their version. Alembic's steps in `migrations` make them, for SQLite and PostgreSQL,
+and alone say their types and rules.
 
 A study's row is written once and never changed (a trigger refuses it); what moves lives in `progress`. Participation is
 counted as reports arrive, so that a page about ten million reports reads a few hundred rows. Levels of the ledger are
@@ -20,26 +21,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    CheckConstraint,
-    Column,
-    Connection,
-    Engine,
-    Float,
-    Integer,
-    LargeBinary,
-    MetaData,
-    SmallInteger,
-    Table,
-    Text,
-    UniqueConstraint,
-    create_engine,
-    event,
-    inspect,
-    select,
-)
+from sqlalchemy import Connection, Engine, TableClause, column, create_engine, event, inspect, select, table
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from sqlalchemy.pool import QueuePool, StaticPool
@@ -52,6 +34,7 @@ __all__ = [
     "NEWEST",
     "SHUFFLED",
     "STEPS",
+    "TABLES",
     "TICKET",
     "TRUSTED",
     "accounts",
@@ -74,140 +57,27 @@ LOCAL, TRUSTED, SHUFFLED, TICKET = 0, 1, 2, 3
 """How a group is written in the column `grp`. A ticket is no report: it says that somebody may send one to a mixer."""
 GROUPS = {TRUSTED: "trusted", LOCAL: "local", SHUFFLED: "shuffled"}
 
-metadata = MetaData()
 
-meta = Table("meta", metadata, Column("key", Text, primary_key=True), Column("value", Text, nullable=False))
+def _table(name: str, columns: str) -> TableClause:
+    return table(name, *map(column, columns.split()))
 
-analysts = Table(
-    "analysts",
-    metadata,
-    Column("id", Integer, primary_key=True),
-    Column("name", Text, nullable=False),
-    Column("key_hash", LargeBinary, nullable=False, unique=True),
-    Column("created", BigInteger, nullable=False),
-    Column("revoked", BigInteger),
-)
 
-studies = Table(
-    "studies",
-    metadata,
-    Column("number", Integer, primary_key=True),
-    Column("id", Text, nullable=False, unique=True),
-    Column("title", Text, nullable=False),
-    Column("kind", Text, nullable=False),
-    Column("plan", Text, nullable=False),
-    Column("created", BigInteger, nullable=False),
-    Column("analyst", Integer),
-)
-
-progress = Table(
-    "progress",
-    metadata,
-    Column("study", Integer, primary_key=True, autoincrement=False),
-    Column("state", Text, nullable=False),
-    Column("phase", SmallInteger, nullable=False),
-    Column("taken", BigInteger, nullable=False),
-    Column("raw", Text, nullable=False, default="kept"),
-    Column("tokens_made", BigInteger, nullable=False, default=0),
-    Column("tokens_used", BigInteger, nullable=False, default=0),
-    Column("ended", BigInteger),
-    CheckConstraint("state IN ('open', 'closed', 'released', 'deleted')"),
-    CheckConstraint("raw IN ('kept', 'deleting', 'deleted')"),
-)
-
-study_keys = Table(
-    "study_keys",
-    metadata,
-    Column("study", Integer, primary_key=True, autoincrement=False),
-    Column("sealed", LargeBinary, nullable=False),
-)
-
-invitations = Table(
-    "invitations",
-    metadata,
-    Column("study", Integer, primary_key=True, autoincrement=False),
-    Column("token", LargeBinary, primary_key=True),
-    Column("used", Boolean, nullable=False),
-    sqlite_with_rowid=False,
-)
-
-# The key of a row is a keyed hash of the report's id: neither an id nor an order of arrival can be read from it.
-reports = Table(
-    "reports",
-    metadata,
-    Column("study", Integer, primary_key=True, autoincrement=False),
-    Column("id", LargeBinary, primary_key=True),
-    Column("at", BigInteger, nullable=False),
-    Column("grp", SmallInteger, nullable=False),
-    Column("epsilon", Float),
-    Column("body", LargeBinary, nullable=False),
-    sqlite_with_rowid=False,
-)
-
-participation = Table(
-    "participation",
-    metadata,
-    Column("study", Integer, primary_key=True, autoincrement=False),
-    Column("start", BigInteger, primary_key=True, autoincrement=False),
-    Column("grp", SmallInteger, primary_key=True, autoincrement=False),
-    Column("people", BigInteger, nullable=False),
-    sqlite_with_rowid=False,
-)
-
-# Which reports came in which batch is kept nowhere: only how many.
-batches = Table(
-    "batches",
-    metadata,
-    Column("study", Integer, primary_key=True, autoincrement=False),
-    Column("id", LargeBinary, primary_key=True),
-    Column("people", BigInteger, nullable=False),
-    Column("last", Boolean, nullable=False),
-    sqlite_with_rowid=False,
-)
-
-accounts = Table(
-    "accounts",
-    metadata,
-    Column("study", Integer, primary_key=True, autoincrement=False),
-    Column("people", Text, primary_key=True),
-    Column("neighbours", Text, nullable=False),
-    Column("epsilon_total", BigInteger, nullable=False),
-    Column("delta_total", BigInteger, nullable=False),
-    Column("epsilon_spent", BigInteger, nullable=False, default=0),
-    Column("delta_spent", BigInteger, nullable=False, default=0),
-    CheckConstraint("0 <= epsilon_spent AND epsilon_spent <= epsilon_total"),
-    CheckConstraint("0 <= delta_spent AND delta_spent <= delta_total"),
-)
-
-charges = Table(
-    "charges",
-    metadata,
-    Column("id", Integer, primary_key=True),
-    Column("study", Integer, nullable=False),
-    Column("people", Text, nullable=False),
-    Column("epsilon", BigInteger, nullable=False),
-    Column("delta", BigInteger, nullable=False),
-    Column("mechanism", Text, nullable=False),
-    Column("purpose", Text, nullable=False),
-    Column("collection", Text),
-    Column("digest", Text),
-    Column("noise", Text, nullable=False),
-    Column("at", BigInteger, nullable=False),
-    Column("state", Text, nullable=False),
-    UniqueConstraint("study", "people", "collection", name="one_charge_per_collection"),
-)
-
-releases = Table(
-    "releases",
-    metadata,
-    Column("id", Integer, primary_key=True),
-    Column("study", Integer, nullable=False),
-    Column("key", Text, nullable=False),
-    Column("kind", Text, nullable=False),
-    Column("created", BigInteger, nullable=False),
-    Column("document", Text, nullable=False),
-    UniqueConstraint("study", "key", name="one_release_per_key"),
-)
+meta = _table("meta", "key value")
+analysts = _table("analysts", "id name key_hash created revoked")
+studies = _table("studies", "number id title kind plan created analyst")
+progress = _table("progress", "study state phase taken raw tokens_made tokens_used ended")
+study_keys = _table("study_keys", "study sealed")
+invitations = _table("invitations", "study token used")
+reports = _table("reports", "study id at grp epsilon body")
+"""The key of a row is a keyed hash of the report's id: neither an id nor an order of arrival can be read from it."""
+participation = _table("participation", "study start grp people")
+batches = _table("batches", "study id people last")
+"""Which reports came in which batch is kept nowhere: only how many."""
+accounts = _table("accounts", "study people neighbours epsilon_total delta_total epsilon_spent delta_spent")
+charges = _table("charges", "id study people epsilon delta mechanism purpose collection digest noise at state")
+releases = _table("releases", "id study key kind created document")
+TABLES = {one.name: one for one in (meta, analysts, studies, progress, study_keys, invitations, reports, participation,
+                                    batches, accounts, charges, releases)}  # fmt: skip
 
 
 # --- versions ---------------------------------------------------------------------------------------------------------

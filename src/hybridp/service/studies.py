@@ -148,10 +148,9 @@ def create_study(
             "created": now,
             "analyst": None if analyst is None else analyst.id,
         }
-        made = db.execute(studies.insert().values(**row)).inserted_primary_key
-        assert made is not None
-        number = int(made[0])
-        db.execute(progress.insert().values(study=number, state="open", phase=1, taken=0))
+        number = int(db.execute(studies.insert().values(**row).returning(studies.c.number)).scalar_one())
+        begun = {"study": number, "state": "open", "phase": 1, "taken": 0, "raw": "kept"}
+        db.execute(progress.insert().values(**begun, tokens_made=0, tokens_used=0))
         db.execute(study_keys.insert().values(study=number, sealed=sealed))
         open_accounts(db, number, checked.accounts())
 
