@@ -18,7 +18,7 @@ from hybridp.errors import InvalidInput
 from hybridp.mixer.app import build_app
 from hybridp.mixer.store import Route, Store
 from hybridp.public.mixing import OVERHEAD, Signer, new_key, public, text, ticket
-from hybridp.service.limits import Gate
+from hybridp.service.problems import Gate
 from hybridp.service.schema import connect
 
 

@@ -102,9 +102,7 @@ def test_disagreement_is_told_at_the_intervals_level() -> None:
             assert found.p_value is not None
             assert disagree(found) is (found.p_value < 1 - level)
             assert sole(found.to_dict())["disagreement"]["test_level"] == pytest.approx(1 - level)
-    levels = {
-        disagree(published(0.1, 0.0, MeanStudy(STUDY.bounds, STUDY.guarantee, level=x))) for x in (0.5, 0.999)
-    }
+    levels = {disagree(published(0.1, 0.0, MeanStudy(STUDY.bounds, STUDY.guarantee, level=x))) for x in (0.5, 0.999)}
     assert levels == {True, False}
 
 

@@ -48,7 +48,7 @@ from hybridp.release.facts import statistic
 from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt
 from hybridp.release.release import Release
 from hybridp.release.result import Result
-from hybridp.service.shown import shown_release
+from hybridp.service.charts import shown_release
 from hybridp.tasks.distribution import DistributionStudy
 
 ODD = '<script>alert(1)</script> & "co" $x_$'

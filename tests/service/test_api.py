@@ -314,7 +314,7 @@ def test_metrics_may_ask_for_a_token(settings: Any, service: Service) -> None:
 
 def test_rate_limits_by_address(settings: Any, service: Service, mean_plan: Make, report: Make) -> None:
     from hybridp.service.app import build_app
-    from hybridp.service.limits import Gate
+    from hybridp.service.problems import Gate
 
     study = studies.create_study(service, mean_plan())["id"]
     service.gate = Gate(1.0, 1000)

@@ -19,13 +19,13 @@ from hybridp.errors import InvalidInput
 from hybridp.randomness import seeded
 from hybridp.service import studies, words
 from hybridp.service.app import build_app
+from hybridp.service.charts import shown_release
 from hybridp.service.core import Service
 from hybridp.service.deletion import shred
 from hybridp.service.participant import participant_view
 from hybridp.service.plans import parse_plan
 from hybridp.service.problems import Refused
 from hybridp.service.schema import TRUSTED
-from hybridp.service.shown import shown_release
 from hybridp.service.store import reading, stream
 from hybridp.service.tasks import task_of
 

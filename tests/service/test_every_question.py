@@ -22,9 +22,9 @@ from hybridp.randomness import seeded
 from hybridp.release.release import Release
 from hybridp.service import studies
 from hybridp.service.app import build_app
+from hybridp.service.charts import shown_release
 from hybridp.service.core import Service
 from hybridp.service.settings import Limits, Settings
-from hybridp.service.shown import shown_release
 
 from .declared import study_of
 from .sent import lengths, send

@@ -20,8 +20,7 @@ from starlette.testclient import TestClient
 
 from hybridp.service import studies
 from hybridp.service.core import Service
-from hybridp.service.limits import Gate
-from hybridp.service.problems import Refused
+from hybridp.service.problems import Gate, Refused
 from hybridp.service.settings import Settings
 
 Make = Callable[..., dict[str, Any]]

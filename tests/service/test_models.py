@@ -23,6 +23,7 @@ from hybridp.errors import InvalidInput
 from hybridp.randomness import seeded
 from hybridp.service import studies
 from hybridp.service.app import build_app
+from hybridp.service.charts import shown_release
 from hybridp.service.core import Service
 from hybridp.service.forms import declared_by, fieldsets
 from hybridp.service.participant import trusted_payload
@@ -30,7 +31,6 @@ from hybridp.service.plans import parse_plan
 from hybridp.service.problems import Refused
 from hybridp.service.schema import reports
 from hybridp.service.settings import Limits, Settings
-from hybridp.service.shown import shown_release
 from hybridp.service.store import reading
 
 from .declared import study_of

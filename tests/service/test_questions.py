@@ -30,11 +30,11 @@ from hybridp.release.facts import labels
 from hybridp.service import studies
 from hybridp.service.answering import answered, heard
 from hybridp.service.app import build_app
+from hybridp.service.charts import error_rows, error_unit, shown_release
 from hybridp.service.core import Service
 from hybridp.service.parts import pack_answers, pack_reports, parts_of, unpacked_reports
 from hybridp.service.parts.described import Bit
 from hybridp.service.plans import parse_plan
-from hybridp.service.shown import error_rows, error_unit, shown_release
 from hybridp.service.tasks import task_of
 
 from .sent import kept_lengths, lengths, opened, send

@@ -23,9 +23,9 @@ from hybridp.release.result import sole
 from hybridp.service import studies
 from hybridp.service.app import build_app
 from hybridp.service.core import Service
-from hybridp.service.limits import Gate
 from hybridp.service.parts.described import described
 from hybridp.service.plans import parse_plan
+from hybridp.service.problems import Gate
 from hybridp.service.schema import study_keys
 from hybridp.service.settings import Limits, Settings
 from hybridp.service.store import reading

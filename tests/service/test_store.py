@@ -21,9 +21,9 @@ from hybridp.release.result import sole
 from hybridp.service import studies
 from hybridp.service.core import Service
 from hybridp.service.keys import KeyRing, RowCipher, load_or_make, save
-from hybridp.service.ledger import balances, charge, open_accounts, release_once
 from hybridp.service.plans import parse_plan
 from hybridp.service.problems import Refused
+from hybridp.service.releasing import balances, charge, open_accounts, release_once
 from hybridp.service.reports import parse_upload
 from hybridp.service.schema import analysts, invitations, progress, reports, study_keys
 from hybridp.service.settings import Settings

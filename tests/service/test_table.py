@@ -20,11 +20,11 @@ from hybridp.protocols.asked import synth_study
 from hybridp.randomness import seeded
 from hybridp.service import studies
 from hybridp.service.app import build_app
+from hybridp.service.charts import shown_release
 from hybridp.service.core import Service
 from hybridp.service.plans import parse_plan
 from hybridp.service.problems import Refused
 from hybridp.service.settings import Limits, Settings
-from hybridp.service.shown import shown_release
 
 from .declared import study_of
 from .sent import kept_lengths, lengths, opened, send

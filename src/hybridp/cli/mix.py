@@ -168,7 +168,7 @@ def serve(database: str, key_file: Path, host: str, port: int, rate: float, trus
 
     from hybridp.mixer.app import build_app
     from hybridp.service.app import listen
-    from hybridp.service.limits import Gate
+    from hybridp.service.problems import Gate
     from hybridp.service.settings import Limits
 
     app = build_app(store, _signer(database, key_file), Gate(rate, Limits().burst).wait)

@@ -219,7 +219,7 @@ def _stored_or_not(service: Service, study: str, key: str, kind: str, again: str
 
 def _is_stored(service: Service, study: str, key: str, kind: str) -> bool:
     """Asked of the writer, behind whatever it was told before."""
-    from hybridp.service.ledger import stored
+    from hybridp.service.releasing import stored
 
     number = service.number(study)
     return service.write(lambda db: stored(db, number, key, kind)) is not None

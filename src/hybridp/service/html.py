@@ -1,21 +1,25 @@
-"""Templates, and answers as pages: what every page of the service is made with."""
+"""Templates, answers as pages, and security headers: the browser may load, run, send and frame only what is named."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hybridp.errors import HybridpError
 from hybridp.service import words
 from hybridp.service.uploads import log_internal
 
-__all__ = ["HERE", "address_of", "for_people", "form_fields", "paced", "page", "see", "slowly", "status_of", "trouble"]
-__all__ += ["whatever_is_stored"]
+__all__ = ["HERE", "POLICY", "SecurityHeaders", "address_of", "for_people", "form_fields", "paced", "page"]
+__all__ += ["policy_with", "see", "slowly", "status_of", "trouble", "whatever_is_stored"]
+
 
 HERE = Path(__file__).parent
 
@@ -88,3 +92,56 @@ async def paced(request: Request) -> None:
 
 def see(path: str) -> RedirectResponse:
     return RedirectResponse(path, status_code=303)
+
+
+# --- headers ----------------------------------------------------------------------------------------------------------
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+)
+
+_ALWAYS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    # An invitation's code is in the address of the page: no other server may read it there.
+    "referrer-policy": "no-referrer",
+    "permissions-policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=(), browsing-topics=()",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
+
+
+def policy_with(url: str) -> str:
+    """The policy of a page whose script also sends to the server of this address, and to no other.
+
+    >>> policy_with("https://mixer.example/path").split("; ")[4]
+    "connect-src 'self' https://mixer.example"
+    """
+    parts = urlsplit(url)
+    return POLICY.replace("connect-src 'self'", f"connect-src 'self' {parts.scheme}://{parts.netloc}")
+
+
+class SecurityHeaders:
+    """ASGI middleware; `https` adds the promise that this host is only ever reached by TLS."""
+
+    def __init__(self, app: ASGIApp, https: bool = False) -> None:
+        self.app = app
+        self.more = {"strict-transport-security": "max-age=31536000"} if https else {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in {**_ALWAYS, **self.more}.items():
+                    headers.setdefault(name, value)  # a page may say which other server its script must reach
+                if headers.get("content-type", "").startswith("text/html"):
+                    headers["cache-control"] = "no-store"
+            await send(message)
+
+        await self.app(scope, receive, with_headers)

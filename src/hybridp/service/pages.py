@@ -20,11 +20,12 @@ from starlette.staticfiles import StaticFiles
 
 from hybridp.errors import HybridpError
 from hybridp.service import charts, participant, sessions, store, studies
+from hybridp.service.charts import error_rows, error_unit, shown_release
 from hybridp.service.core import Service
 from hybridp.service.forms import NAMES, declared_by, fieldsets
-from hybridp.service.headers import SecurityHeaders
 from hybridp.service.html import (
     HERE,
+    SecurityHeaders,
     address_of,
     for_people,
     form_fields,
@@ -38,7 +39,6 @@ from hybridp.service.html import (
 )
 from hybridp.service.problems import Refused
 from hybridp.service.schema import analysts, meta
-from hybridp.service.shown import error_rows, error_unit, shown_release
 
 __all__ = ["install", "router"]
 

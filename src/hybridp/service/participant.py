@@ -17,8 +17,7 @@ from starlette.concurrency import run_in_threadpool
 from hybridp.errors import HybridpError, InvalidInput
 from hybridp.service import chances, mixed, studies, words
 from hybridp.service.charts import dots
-from hybridp.service.headers import policy_with
-from hybridp.service.html import address_of, form_fields, paced, page, see, slowly, status_of, trouble
+from hybridp.service.html import address_of, form_fields, paced, page, policy_with, see, slowly, status_of, trouble
 from hybridp.service.problems import Refused
 from hybridp.service.schema import TICKET
 from hybridp.service.uploads import log_internal

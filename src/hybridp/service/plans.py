@@ -18,11 +18,13 @@ hybridp.errors.InvalidInput: `way.upper` must be greater than lower (0). Got -1.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cached_property
+from statistics import NormalDist
 from typing import Any
 
 from hybridp.errors import InvalidInput, must
@@ -49,7 +51,8 @@ from hybridp.public.study import (
 from hybridp.public.study.fields import plain_fields
 from hybridp.service.parts import Category, Part, categories_of, drawable, parts_of
 
-__all__ = ["KINDS", "Groups", "Head", "Plan", "in_turn", "moment", "over", "parse_plan"]
+__all__ = ["KINDS", "Groups", "Head", "Plan", "in_turn", "moment", "over", "parse_plan", "predicted"]
+
 
 DAY = 86_400
 KEPT_DAYS = 90
@@ -408,3 +411,36 @@ def _declaration(stated: Mapping[str, Any] | str) -> Declaration:
     if records and isinstance(people, Mapping):
         given["people"] = {"column": "person", **people}
     return Declaration.of(given)
+
+
+# --- how good will it be ----------------------------------------------------------------------------------------------
+
+
+def predicted(plan: Plan, people: dict[str, int]) -> dict[str, Any] | None:
+    """Root mean squared error and half-width of the interval, from group sizes and public numbers alone; None where
+    nobody, or too few, take part.
+
+    >>> asked = {"name": "way", "kind": "number", "lower": 0, "upper": 100, "sd": 10, "local": "dithered"}
+    >>> plan = parse_plan({"title": "t", "promise": 1, "questions": [asked]})
+    >>> round(predicted(plan, {"trusted": 1000, "local": 9000})["rmse"], 2)
+    0.96
+    """
+    found = plan.asked[0].forecast(people) if len(plan.asked) == 1 else None
+    variances = {} if found is None else {group: v for group, v in found.variances.items() if v > 0}
+    if found is None or not variances:
+        return None
+    if found.alike:
+        variance = 1 / sum(1 / v for v in variances.values())
+    else:  # each group counts by its number of people
+        whole = sum(people[group] for group in variances)
+        variance = sum((people[group] / whole) ** 2 * v for group, v in variances.items())
+    rmse = found.scale * math.sqrt(variance)
+    z = NormalDist().inv_cdf((1 + plan.level) / 2)
+    groups = ("trusted", "local", *(("shuffled",) if people.get("shuffled") else ()))
+    return {
+        "people": {group: people[group] for group in groups},
+        "rmse": rmse,
+        "half_width": z * rmse,
+        "unit": found.unit,
+        "assumes": found.assumes,
+    }

@@ -1,4 +1,5 @@
-"""What goes wrong, as RFC 9457 problem documents: a stable code, a status, one sentence, never a person's data.
+"""What goes wrong, as RFC 9457 problem documents: a stable code, a status, one sentence, never a person's data. And who
+is refused for coming too fast.
 
 >>> Refused("closed", "The study takes no more reports.").status
 409
@@ -6,15 +7,23 @@
 
 from __future__ import annotations
 
+import hashlib
+import ipaddress
+import math
 import re
-from collections.abc import Mapping
+import secrets
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from hybridp.errors import BudgetExceeded, HybridpError, InvalidInput
 
-__all__ = ["MEDIA_TYPE", "STATUS", "NoSuchStudy", "Refused", "problem", "problem_of", "sentence"]
+__all__ = ["MEDIA_TYPE", "STATUS", "Gate", "NoSuchStudy", "Refused", "problem", "problem_of", "sentence"]
+
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -102,3 +111,81 @@ def problem_of(error: HybridpError) -> tuple[int, bytes, int | None]:
     if isinstance(error, InvalidInput):
         return 422, problem("invalid", str(error)), None
     return 503, problem("unavailable", str(error)), 5
+
+
+# --- how fast an address may come -------------------------------------------------------------------------------------
+
+_KEPT = 100_000  # addresses; beyond, the one heard of longest ago is forgotten, and starts with a full bucket
+
+
+def _network(address: str) -> str:
+    """Who gets one address of IPv6 gets 2^64 of them: the network counts as one.
+
+    >>> _network("2001:db8::7") == _network("2001:db8::9"), _network("192.0.2.1")
+    (True, '192.0.2.1')
+    """
+    if ":" not in address:
+        return address
+    try:
+        found = ipaddress.IPv6Address(address.partition("%")[0])
+    except ValueError:
+        return address
+    return str(found.ipv4_mapped or int(found) >> 64)
+
+
+class Gate:
+    """A token bucket for each address: `rate` a second, `burst` at once. A rate of 0 lets everything through.
+
+    In memory only: an address is neither stored nor logged, not even here. The table is keyed by a hash under a secret
+    that lives as long as the process, so that nothing read from its memory later names an address.
+
+    >>> now = [0.0]
+    >>> gate = Gate(rate=1.0, burst=2, clock=lambda: now[0])
+    >>> gate.wait("192.0.2.1", 2), gate.wait("192.0.2.1", 1)
+    (0.0, 1.0)
+    >>> now[0] = 1.0
+    >>> gate.wait("192.0.2.1", 1)
+    0.0
+    """
+
+    def __init__(self, rate: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rate, self._burst, self._clock = rate, float(burst), clock
+        self._secret = secrets.token_bytes(16)
+        self._buckets: OrderedDict[bytes, tuple[float, float]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def _take(self, address: str, cost: int, *, least: float) -> float:
+        """Charge `cost` where it leaves `least` or more in the bucket; by how much it is short of that."""
+        key = hashlib.blake2b(_network(address).encode(), key=self._secret, digest_size=12).digest()
+        with self._lock:
+            now = self._clock()
+            level, then = self._buckets.pop(key, (self._burst, now))
+            level = min(self._burst, level + (now - then) * self._rate)
+            short = cost + least - level
+            self._buckets[key] = (level if short > 0 else level - cost, now)
+            if len(self._buckets) > _KEPT:
+                self._buckets.popitem(last=False)
+        return max(short, 0.0)
+
+    def wait(self, address: str, cost: int = 1) -> float:
+        """0 if it may pass, and is charged; else the seconds after which it could."""
+        return 0.0 if self._rate == 0 else self._take(address, cost, least=0.0) / self._rate
+
+    def check(self, address: str, cost: int = 1) -> None:
+        """`Refused` for whoever comes too fast."""
+        _refuse(self.wait(address, cost), "Too many at once")
+
+    def may_guess(self, address: str) -> None:
+        """`Refused` for whoever was wrong too often, whatever they bring now; nothing is charged for asking."""
+        _refuse(0.0 if self._rate == 0 else self._take(address, 0, least=1.0) / self._rate, "Too many wrong keys")
+
+    def guessed_wrong(self, address: str, many: int = 1) -> None:
+        """Charge wrong guesses: many in one request may cost the next burst too, and no more."""
+        if self._rate:
+            self._take(address, min(many, int(self._burst)), least=-self._burst)
+
+
+def _refuse(wait: float, why: str) -> None:
+    if wait:
+        seconds = math.ceil(wait)
+        raise Refused("too-fast", f"{why}: come back in {seconds} s.", retry_after=seconds)

@@ -2,34 +2,38 @@
 
 The rows are read as a stream in one snapshot, the noise is drawn, and then the charge and the release are committed
 together: a process that dies in between has published nothing and charged nothing. Memory does not grow with the number
-of reports (for heavy hitters: with the number of distinct records of trusted people).
+of reports (for heavy hitters: with the number of distinct records of trusted people). The ledger's rule is the one of
+a ledger's file (`hybridp.ledger.rule`), on the rows of one study.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, func, select, text
 
 from hybridp.errors import BudgetExceeded
+from hybridp.ledger import Charge, rule
 from hybridp.ledger.rule import EPSILON as EPSILON_UNITS
 from hybridp.ledger.rule import units
+from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.release.receipt import plain
-from hybridp.service.answering import Sent, answered, heard, heard_mixed, piloted
+from hybridp.service.answering import Sealed, Sent, answered, heard, heard_mixed, piloted
 from hybridp.service.core import Service, Study
 from hybridp.service.deletion import shred
 from hybridp.service.keys import RowCipher
-from hybridp.service.ledger import Balance, balances, release_once, stored
 from hybridp.service.mixed import waits_for_mixer
 from hybridp.service.problems import Refused
 from hybridp.service.schema import LOCAL, SHUFFLED, batches, progress, releases
-from hybridp.service.sealed import Sealed
 from hybridp.service.store import counts, reading, snapshot, stream
 
-__all__ = ["close", "discover", "release"]
+__all__ = ["Balance", "balances", "charge", "close", "discover", "open_accounts", "release", "release_once"]
+__all__ += ["stored"]
+
 
 Build = Callable[[tuple[int, ...]], dict[str, Any]]
 
@@ -265,3 +269,75 @@ def _discovery(db: Connection, study: Study) -> dict[str, Any]:
     found = select(releases.c.document).where(releases.c.study == study.number, releases.c.kind == "discovery")
     document: dict[str, Any] = json.loads(db.execute(found).scalar_one())
     return document
+
+
+# --- the ledger -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """What a group was promised in total, and what is spent."""
+
+    people: str
+    epsilon_total: float
+    epsilon_spent: float
+    delta_total: float
+    delta_spent: float
+
+
+def _book(db: Connection, study: int) -> rule.Book:
+    return rule.Book(lambda sql, values: db.execute(text(sql), values), {"study": study})
+
+
+def open_accounts(db: Connection, study: int, totals: Mapping[str, PureDP | ApproxDP]) -> None:
+    """The totals are what people are promised; nothing ever raises them."""
+    rule.open_accounts(_book(db, study), totals)
+
+
+def balances(db: Connection, study: int) -> list[Balance]:
+    return [
+        Balance(a.people, a.total.epsilon, a.spent.epsilon, a.total.delta, a.spent.delta)
+        for a in rule.accounts(_book(db, study))
+    ]
+
+
+def charge(db: Connection, study: int, asked: Iterable[Charge]) -> tuple[int, ...]:
+    """Charge all of it or raise `BudgetExceeded`; the caller's transaction makes it all or nothing."""
+    return tuple(rule.charge(_book(db, study), asked, int(time.time())))
+
+
+def stored(db: Connection, study: int, key: str, kind: str) -> dict[str, Any] | None:
+    """The release that was made under this key, if any."""
+    row = db.execute(
+        select(releases.c.kind, releases.c.document).where(releases.c.study == study, releases.c.key == key)
+    ).first()
+    if row is None:
+        return None
+    if row.kind != kind:
+        raise Refused("key-reused", "This idempotency key was used for another kind of release.")
+    found: dict[str, Any] = json.loads(row.document)
+    return found
+
+
+def release_once(
+    db: Connection,
+    study: int,
+    key: str,
+    kind: str,
+    asked: Iterable[Charge],
+    build: Callable[[tuple[int, ...]], dict[str, Any]],
+) -> tuple[dict[str, Any], bool]:
+    """Charge and store a release, or give back the one stored under this key; and whether it is new.
+
+    `build` makes the document from the ids of the charges. It must draw nothing and read nothing: it runs between the
+    charge and the commit. Guarantee: a release is stored if and only if it is charged, once for each key.
+    """
+    # Whoever releases the same study waits here for the other's commit.
+    db.execute(select(progress.c.study).where(progress.c.study == study).with_for_update())
+    before = stored(db, study, key, kind)
+    if before is not None:
+        return before, False
+    document = build(charge(db, study, asked))
+    text = json.dumps(document, allow_nan=False)
+    db.execute(releases.insert().values(study=study, key=key, kind=kind, created=int(time.time()), document=text))
+    return document, True

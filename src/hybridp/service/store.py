@@ -1,7 +1,7 @@
 """Writing reports and reading them back. Every function runs inside the caller's transaction.
 
 `take` stores a whole group of uploads in a handful of statements, each of them for many rows, written for both
-databases by hand; `commits.py` has the shorter way for a group in which nothing is unusual. Reading for a release is a
+databases by hand; `writer.py` has the shorter way for a group in which nothing is unusual. Reading for a release is a
 stream: its memory does not grow with the number of reports.
 """
 

@@ -20,11 +20,10 @@ from hybridp.public.study import Declaration
 from hybridp.service import mixed, releasing, store
 from hybridp.service.core import Service, Study, View, know_key
 from hybridp.service.keys import hashed, new_secret
-from hybridp.service.ledger import balances, open_accounts
 from hybridp.service.parts import unpacked_reports
-from hybridp.service.planned import predicted
-from hybridp.service.plans import Plan, moment, parse_plan
+from hybridp.service.plans import Plan, moment, parse_plan, predicted
 from hybridp.service.problems import NoSuchStudy, Refused
+from hybridp.service.releasing import balances, open_accounts
 from hybridp.service.reports import Failure, Packed, Report, parse_upload, report_id
 from hybridp.service.schema import GROUPS, LOCAL, analysts, invitations, meta, progress, releases, studies, study_keys
 from hybridp.service.tasks import mixer_keys, task_of

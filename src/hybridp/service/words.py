@@ -10,8 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from hybridp.public.budgets import LOCAL_LIMIT
-from hybridp.service.chances import at_most_right, exact, in_words, notice, of_100, told_truly
-from hybridp.service.sent import number, sent, sent_of
+from hybridp.service.chances import at_most_right, exact, in_words, notice, number, of_100, sent, sent_of, told_truly
 
 __all__ = ["SENTENCES", "VISIT_HOURS", "notices", "number", "odds", "said", "sent", "sent_of", "when"]
 

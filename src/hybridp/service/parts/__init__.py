@@ -22,10 +22,9 @@ from hybridp.errors import InvalidInput, must
 from hybridp.protocols import asked as asking
 from hybridp.public.study import Declaration, Question
 from hybridp.service.parts.base import Category, Part
-from hybridp.service.parts.choices import MOST_OPTIONS, choice_part, pairs
+from hybridp.service.parts.choices import MOST_OPTIONS, MOST_QUESTIONS, choice_part, pairs, table_part
 from hybridp.service.parts.numbers import number_part
 from hybridp.service.parts.records import records_part
-from hybridp.service.parts.table import MOST_QUESTIONS, table_part
 from hybridp.service.parts.vectors import drawable_line, drawable_vector, points_part, regression_part, vector_part
 
 __all__ = ["Category", "Part", "categories_of", "drawable", "pack_answers", "pack_reports", "parts_of"]
