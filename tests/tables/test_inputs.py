@@ -518,7 +518,7 @@ def test_every_query_sees_the_same_split(tmp_path: Path) -> None:
 
 
 def test_rows_without_an_order_are_drawn_by_person_or_not_at_all() -> None:
-    from hybridp.tables.labels import drawn_label
+    from hybridp.tables.columns import drawn_label
 
     with pytest.raises(InvalidInput, match="`trial-opt-in` must go with --person on this engine"):
         drawn_label(TrustRule(trial_opt_in=0.1), None, seeded(1), "postgres")

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from hybridp.curator.mean import Columns
 from hybridp.curator.sources import Rows, TableLike, must_be_public, open_rows
 from hybridp.public.trust import Trusts, label_column
-from hybridp.tables.groups import group_sizes as sizes_of
-from hybridp.tables.groups import kept_by_group, rows_of
+from hybridp.tables.columns import group_sizes as sizes_of
+from hybridp.tables.columns import kept_by_group, rows_of
 
 __all__ = ["group_sizes", "grouped", "rows_of", "sizes"]
 

@@ -26,9 +26,7 @@ from hybridp.public.trust import LABEL, label_column
 from hybridp.public.vector import VectorBounds, VectorReportSums
 from hybridp.public.vector_randomisers import ScalarReports
 from hybridp.randomness import Randomness
-from hybridp.tables.columns import only_texts
-from hybridp.tables.groups import count_people
-from hybridp.tables.labels import local_rows
+from hybridp.tables.columns import count_people, local_rows, only_texts
 from hybridp.tables.source import TableLike
 from hybridp.tables.vector import VectorQuery, check_columns, check_people, group_vectors, vector_totals
 

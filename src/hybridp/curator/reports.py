@@ -13,9 +13,7 @@ from hybridp import tables
 from hybridp.errors import UnusablePublicRows, UnusableRows
 from hybridp.public.messages import BATCH, MECHANISM, reports_digest
 from hybridp.public.trust import Trusts, label_column
-from hybridp.tables.columns import local_numbers, only_texts, slot_counts, some_texts
-from hybridp.tables.groups import count_people
-from hybridp.tables.labels import check_trust
+from hybridp.tables.columns import check_trust, count_people, local_numbers, only_texts, slot_counts, some_texts
 from hybridp.tables.source import Rows, TableLike
 
 __all__ = ["ReportColumns", "SlotsTold", "batch_names", "read_mechanism", "read_slots", "report_parts", "slot_counts"]

@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, must
 from hybridp.public.trust import Trusts, label_column, rule_of
-from hybridp.tables.columns import number_column
+from hybridp.tables.columns import Counted, number_column
+from hybridp.tables.columns import count_people as count_rows
 from hybridp.tables.frames import read_once
-from hybridp.tables.groups import Counted
-from hybridp.tables.groups import count_people as count_rows
 from hybridp.tables.personal import epsilon_counts
 from hybridp.tables.reports import check_one_answer
 from hybridp.tables.source import CHOICES, ENGINES, NUMBERS, TABLES, Rows, Source, TableLike, open_rows, shown, unstated

@@ -16,9 +16,7 @@ from hybridp.public.synth_reports import MarginalInvite, MarginalReports, read_m
 from hybridp.public.trust import Trusts, label_column, rule_of
 from hybridp.randomness import Randomness
 from hybridp.tables import marginals
-from hybridp.tables.columns import local_texts
-from hybridp.tables.groups import count_people
-from hybridp.tables.labels import local_rows
+from hybridp.tables.columns import count_people, local_rows, local_texts
 from hybridp.tables.mean import CHUNK
 from hybridp.tables.source import TableLike
 

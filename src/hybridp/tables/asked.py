@@ -22,6 +22,7 @@ from typing import Any
 
 from hybridp.errors import InvalidInput, must
 from hybridp.tables.source import VIEW, is_number_type
+from hybridp.tables.sql import exp
 
 __all__ = ["computed_of_others", "parse_query", "query_note", "row_by_row", "table_of"]
 
@@ -49,7 +50,6 @@ def parse_query(text: str, dialect: str) -> Any:
 Got ORDER.
     """
     import sqlglot
-    from sqlglot import exp
     from sqlglot.errors import SqlglotError
 
     must(len(text) <= _LONGEST, "query", f"must have at most {_LONGEST:,} letters", f"{len(text):,}")
@@ -114,8 +114,6 @@ def row_by_row(select: Any, dialect: str, relation: str, columns: Mapping[str, s
     >>> row_by_row(query, "duckdb", "rows", {"pay": "INTEGER", "town": "VARCHAR"}, ["town"])
     'SELECT CAST(asked."pay" AS DOUBLE) * CAST(2 AS DOUBLE) AS "twice" FROM rows AS asked WHERE asked."town" IS NULL'
     """
-    from sqlglot import exp
-
     table = select.args["from_"].this
     reader = _Row(dialect, columns, (table.alias or table.name).lower())
     made: dict[str, Any] = {}
@@ -147,15 +145,11 @@ def _must_be_public(what: str, this: Any, public: Collection[str]) -> None:
 
 
 def _read_in(this: Any) -> list[str]:
-    from sqlglot import exp
-
     return [str(column.this.this) for column in this.find_all(exp.Column)]
 
 
 def computed_of_others(text: str, dialect: str, public: Collection[str]) -> frozenset[str]:
     """The columns, in small letters, that a query computes or renames of columns that are not public."""
-    from sqlglot import exp
-
     found = set()
     for output in parse_query(text, dialect).expressions:
         reads = {_name(column.this, dialect) for column in output.find_all(exp.Column)}
@@ -187,8 +181,6 @@ class _Row:
     table: str
 
     def outputs(self, output: Any) -> dict[str, Any]:
-        from sqlglot import exp
-
         star = isinstance(output, exp.Star) or (isinstance(output, exp.Column) and isinstance(output.this, exp.Star))
         if star:
             inner = output if isinstance(output, exp.Star) else output.this
@@ -205,8 +197,6 @@ class _Row:
 
     def read(self, node: Any) -> Kinded:
         """The same expression, made anew of what is allowed, and its kind; anything else is refused."""
-        from sqlglot import exp
-
         match node:
             case exp.Paren():
                 inner, kind = self.read(node.this)
@@ -265,8 +255,6 @@ class _Row:
         raise InvalidInput(f"`query` {_ALLOWED}. Got {_said(node.name if node.key == 'anonymous' else node.key)}.")
 
     def _column(self, node: Any) -> Kinded:
-        from sqlglot import exp
-
         must(isinstance(node.this, exp.Identifier), "query", _ALLOWED, _said(type(node.this).__name__))
         name = _name(node.this, self.dialect)
         if self.dialect == "duckdb":  # which reads names in any case
@@ -284,8 +272,6 @@ class _Row:
         return _column(name), "date" if kind == "DATE" else kind
 
     def _number(self, text: str, sign: int) -> Kinded:
-        from sqlglot import exp
-
         try:
             value = sign * float(text)
         except ValueError:
@@ -297,8 +283,6 @@ class _Row:
 
     def _alike(self, nodes: Sequence[Any], wanted: str = "") -> tuple[list[Any], str]:
         """Operands of one kind, as the engine may compare them: no cast that nobody wrote is left to it."""
-        from sqlglot import exp
-
         read = [self.read(node) for node in nodes]
         kinds = {kind for _, kind in read if kind} | ({wanted} if wanted else set())
         dates = all(kind != "text" or _is_day(node) for node, kind in read)
@@ -317,8 +301,6 @@ class _Row:
         return [self._operand(node, kind) for node, _ in read], kind
 
     def _operand(self, node: Any, kind: str) -> Any:
-        from sqlglot import exp
-
         if kind == "number" and self.dialect != "postgres" and not isinstance(node, exp.Null):
             return exp.cast(node, "double")
         if kind == "float" and _is_literal(node):
@@ -329,8 +311,6 @@ class _Row:
         return node
 
     def _case(self, node: Any) -> Kinded:
-        from sqlglot import exp
-
         ifs, operand, default = node.args["ifs"], node.this, node.args.get("default")
         if operand is None:
             whens = [self._alike([one.this], "truth")[0][0] for one in ifs]
@@ -345,8 +325,6 @@ class _Row:
         return found, kind
 
     def _computed(self, node: Any) -> Kinded:
-        from sqlglot import exp
-
         if isinstance(node, exp.Neg):
             (this,), _ = self._alike([node.this], "number")
             return exp.Neg(this=exp.paren(this)), "number"
@@ -356,8 +334,6 @@ class _Row:
         return type(node)(this=left, expression=right), "number"
 
     def _cast(self, node: Any) -> Kinded:
-        from sqlglot import exp
-
         kinds = {"text", "number", "float", "truth", "date"}
         this, kind = self.read(node.this)
         target = node.args["to"]
@@ -378,14 +354,10 @@ class _Row:
 
 
 def _column(name: str) -> Any:
-    from sqlglot import exp
-
     return exp.Column(this=exp.to_identifier(name, quoted=True), table=exp.to_identifier("asked"))
 
 
 def _is_literal(node: Any) -> bool:
-    from sqlglot import exp
-
     return isinstance(node, exp.Literal)
 
 

@@ -1,26 +1,40 @@
-"""Single columns of public or already private numbers: popularity curves, and reports."""
+"""Columns of public or already private facts: reports and curves, who trusts, and who is in which public group."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.errors import UnusablePublicRows, UnusableRows
-from hybridp.tables.engine import arrays, stream
+from hybridp.errors import InvalidInput, UnusablePublicRows, UnusableRows, must
+from hybridp.public.trust import LABEL, LOCAL, TRUSTED, TrustRule, keyed, suggestion
+from hybridp.randomness import Randomness
+from hybridp.tables.engine import answers, arrays, drop, fresh, keep, stream
 from hybridp.tables.source import VIEW, Rows
+from hybridp.tables.sql import both, cast, column, exp, labelled, named, not_a_number, number
 
-__all__ = ["all_empty", "local_numbers", "local_texts", "number_column", "only_texts", "slot_counts", "some_texts"]
+__all__ = [
+    "Counted",
+    "all_empty",
+    "answers_here",
+    "check_trust",
+    "count_people",
+    "drawn_label",
+    "group_sizes",
+    "kept_by_group",
+]
+__all__ += ["local_numbers", "local_rows", "local_texts", "number_column", "only_texts", "rows_of", "slot_counts"]
+__all__ += ["some_texts", "unlabelled", "worded_label"]
 
 
 def number_column(rows: Rows, name: str) -> NDArray[np.float64]:
     """A column of numbers, none of them missing. For public figures: nothing is protected here."""
-    from sqlglot import exp
-
-    from hybridp.tables.sql import column, named, number
-
     rows.need("count-column", name)
     value = number(column(name), is_text=rows.is_text(name))
     found = arrays(rows, exp.select(named(value, "value")).from_(VIEW))["value"]
@@ -31,10 +45,6 @@ def number_column(rows: Rows, name: str) -> NDArray[np.float64]:
 
 def slot_counts(rows: Rows, name: str, slots: int) -> NDArray[np.int64]:
     """How many reports name each slot. Reports are private already; a number that is no slot is refused."""
-    from sqlglot import exp
-
-    from hybridp.tables.sql import column, named, number
-
     rows.need("report", name)
     value = number(column(name), is_text=rows.is_text(name))
     reports = named(exp.Count(this=exp.Star()), "reports")
@@ -53,8 +63,6 @@ def some_texts(rows: Rows, name: str, most: int, trust: str | None = None) -> li
 
     With `trust`, those of local rows alone.
     """
-    from hybridp.tables.sql import cast, column, named
-
     query = _of_local([named(cast(column(name), "text"), "text")], trust).distinct().limit(most)
     found = np.ma.asarray(arrays(rows, query)["text"], dtype=object).tolist()
     return sorted("" if text is None else str(text) for text in found)
@@ -62,8 +70,6 @@ def some_texts(rows: Rows, name: str, most: int, trust: str | None = None) -> li
 
 def local_texts(rows: Rows, name: str, trust: str | None, chunk: int) -> Iterator[list[str | None]]:
     """The texts of local rows' reports (of all rows without `trust`), some at a time."""
-    from hybridp.tables.sql import cast, column, named
-
     rows.need("report", name)
     for part in stream(rows, _of_local([named(cast(column(name), "text"), "sent")], trust), chunk):
         yield np.ma.asarray(part["sent"], dtype=object).tolist()
@@ -71,8 +77,6 @@ def local_texts(rows: Rows, name: str, trust: str | None, chunk: int) -> Iterato
 
 def local_numbers(rows: Rows, names: tuple[str, ...], trust: str | None, chunk: int) -> Iterator[dict[str, Any]]:
     """The same of several columns as masked doubles; text that is no number is refused."""
-    from hybridp.tables.sql import column, named, not_a_number, number
-
     fields = []
     for i, name in enumerate(names):
         rows.need("report", name)
@@ -88,20 +92,12 @@ def local_numbers(rows: Rows, names: tuple[str, ...], trust: str | None, chunk: 
 
 
 def _of_local(fields: list[Any], trust: str | None) -> Any:
-    from sqlglot import exp
-
-    from hybridp.tables.sql import column, labelled
-
     query = exp.select(*fields).from_(VIEW)
     return query if trust is None else query.where(labelled(column(trust), "local"))
 
 
 def all_empty(rows: Rows, names: tuple[str, ...]) -> bool:
     """Whether these columns, as far as the table has them, hold nothing in any row."""
-    from sqlglot import exp
-
-    from hybridp.tables.sql import column, named
-
     here = [name for name in names if name in rows.columns]
     if not here:
         return True
@@ -117,3 +113,212 @@ def only_texts(rows: Rows, name: str, allowed: tuple[str, ...]) -> set[str]:
     if not texts <= set(allowed):
         raise UnusablePublicRows(f"Column `{name}` must hold `{allowed[0]}` in every row.")
     return texts
+
+
+# --- labels: `trusted` or `local` for every row, by a rule on words, for everybody alike, or drawn --------------------
+
+Sql = Any
+_DRAWN = "question drawn"
+_DIGITS = 13  # of a hash in hexadecimal: a share is drawn to 2^-52
+
+
+def worded_label(trust: TrustRule) -> Sql:
+    """`trusted` for its words alone; any other is local, or no label where the words for local are listed too."""
+
+    def among(words: tuple[str, ...]) -> Sql:
+        return exp.In(this=exp.cast(column(trust.column or ""), "text"), expressions=[*map(exp.Literal.string, words)])
+
+    case = exp.Case().when(among(trust.trusted), exp.Literal.string(TRUSTED))
+    if trust.local:
+        return case.when(among(trust.local), exp.Literal.string(LOCAL))
+    return case.else_(exp.Literal.string(LOCAL))
+
+
+def drawn_label(trust: TrustRule, person: str | None, rng: Randomness | None, dialect: str) -> Sql:
+    """The same label for everybody; or, for a trial, one that is drawn for every person or, without names, every row.
+
+    The draw is a hash of the person's name, or of the row's place, with a key of 128 random bits: whatever the row
+    holds.
+    """
+    if trust.trial_opt_in is None:
+        return exp.Literal.string(trust.everyone or LOCAL)
+    key = trust.key
+    if key is None:
+        if rng is None:
+            raise InvalidInput("`rng` must be given to draw who trusts. Got None.")
+        key = keyed(trust, rng.words(2).tolist()).key
+    drawn = _hashed(key or "", person, dialect, "trial-opt-in", "must go with --person on this engine")
+    trusted = exp.LT(this=drawn, expression=exp.Literal.string(_digits(trust.trial_opt_in)))
+    return exp.Case().when(trusted, exp.Literal.string(TRUSTED)).else_(exp.Literal.string(LOCAL))
+
+
+def _hashed(key: str, person: str | None, dialect: str, field: str, rule: str) -> Sql:
+    """Some digits of a hash of the person's name, or of the row's place, with a key."""
+    who: Sql = exp.Window(this=exp.RowNumber())
+    if person is not None:
+        who = column(person)
+    else:  # only there the rows have an order that every query sees
+        must(dialect == "duckdb", field, rule, dialect)
+    text = exp.DPipe(this=exp.Literal.string(f"{key} "), expression=exp.cast(who, "text"))
+    return exp.Substring(this=exp.MD5(this=text), start=exp.Literal.number(1), length=exp.Literal.number(_DIGITS))
+
+
+def _digits(share: float) -> str:
+    """The first digits that are not below this share of all hashes."""
+    return f"{min(math.ceil(share * 16**_DIGITS), 16**_DIGITS - 1):0{_DIGITS}x}"
+
+
+def answers_here(trust: TrustRule, person: str | None, dialect: str) -> tuple[dict[str, Sql], Sql]:
+    """A column to make, and which rows to keep by it: all but local people who answered another question.
+
+    A row without a label stays, to be refused.
+    """
+    answering = trust.answering
+    assert answering is not None
+    elsewhere = exp.NEQ(this=column(trust.label), expression=exp.Literal.string(LOCAL))
+    here = exp.Coalesce(this=elsewhere, expressions=[exp.true()])
+    if answering.column is not None:
+        return {}, exp.or_(here, labelled(column(answering.column), answering.question))
+    rule = "must name a column for a trial of several questions on this engine"
+    drawn = _hashed(answering.key or "", person, dialect, "people.column", rule)
+    inside: Sql = exp.GTE(this=column(_DRAWN), expression=exp.Literal.string(_digits(answering.start)))
+    if answering.start <= 0:
+        inside = exp.true()
+    if answering.end < 1:
+        below = exp.LT(this=column(_DRAWN), expression=exp.Literal.string(_digits(answering.end)))
+        inside = both(inside, below)
+    return {_DRAWN: drawn}, exp.or_(here, inside)
+
+
+def check_trust(rows: Rows, name: str) -> None:
+    """Refuse a column that cannot hold the labels."""
+    rows.need("trust", name)
+    if not rows.is_text(name):
+        words = f"Column `{name}` must hold text: `trusted` or `local` in every row."
+        known = rows.is_whole(name) or rows.columns[name] == "BOOLEAN"
+        raise UnusablePublicRows(words + (suggestion(name, some_texts(rows, name, _MOST)) if known else ""))
+
+
+_MOST = 9  # words that are looked at: more are no answer to a question of trust
+
+
+def unlabelled(rows: Rows, name: str) -> UnusablePublicRows:
+    """What to say where a row has no label: the choice is public, and so are the words for it."""
+    trust = rows.trust
+    if trust is not None and trust.local:
+        trusted, local = (" or ".join(f"`{word}`" for word in words) for words in (trust.trusted, trust.local))
+        return UnusablePublicRows(f"Column `{name}` must hold {trusted} (trusted) or {local} (local) in every row.")
+    found = some_texts(rows, name, _MOST)
+    hint = "" if {*found} <= {TRUSTED, LOCAL, ""} else suggestion(name, found)
+    return UnusablePublicRows(f"Column `{name}` must hold `trusted` or `local` in every row.{hint}")
+
+
+def local_rows(name: str) -> str:
+    """How a message starts that is about local rows.
+
+    >>> local_rows("consent")
+    'Column `consent` labels rows `local`'
+    """
+    return "Rows are local" if name == LABEL else f"Column `{name}` labels rows `local`"
+
+
+# --- rows by a public group ------------------------------------------------------------------------------------------
+# Who is in which group is known to all, so that a rule on it may refuse. The columns of a release are kept once,
+# with everybody's group as text; the rows of one group are then rows like any others.
+
+MOST_GROUPS = 500
+_GROUP = "group of the person"
+
+
+@contextmanager
+def kept_by_group(rows: Rows, by: str, columns: Iterable[str | None]) -> Iterator[Rows]:
+    """These columns of all rows, those that there are, kept by the engine with everybody's group beside them."""
+    rows.need("by", by)
+    if rows.columns[by] in ("FLOAT", "DOUBLE"):  # their text differs between engines
+        raise UnusablePublicRows(f"Column `{by}` must hold text or whole numbers to name a group.")
+    wanted = {name: rows.columns[name] for name in dict.fromkeys(columns) if name is not None and name in rows.columns}
+    table = fresh("grouped")
+    fields = [*(named(column(name), name) for name in wanted), named(cast(column(by), "text"), _GROUP)]
+    keep(rows, table, exp.select(*fields).from_(VIEW))
+    try:
+        every = exp.select(*(named(column(name), name) for name in (*wanted, _GROUP))).from_(exp.to_table(table))
+        found = {**wanted, _GROUP: "VARCHAR"}
+        yield replace(rows, columns=MappingProxyType(found), part=every.subquery())
+    finally:
+        drop(rows, table)
+
+
+def rows_of(kept: Rows, groups: Iterable[str]) -> Rows:
+    """The rows of people in one of these groups."""
+    among: Any = exp.In(this=column(_GROUP), expressions=[exp.Literal.string(name) for name in groups])
+    part = kept.part.copy()
+    part.set("this", part.this.where(among))
+    return replace(kept, part=part)
+
+
+def group_sizes(kept: Rows, by: str, trust: str, person: str | None) -> dict[str, tuple[int, int]]:
+    """How many trusted and local people each group has, in the order of the names. Everybody is in one group."""
+    group, label = column(_GROUP), column(trust)
+    who: Any = exp.Star()
+    if person is not None:
+        kept.need("person", person)
+        who = exp.Distinct(expressions=[column(person)])
+        several = exp.Count(this=exp.Distinct(expressions=[group]))
+        each = exp.select(named(several, "many")).from_(VIEW).group_by(column(person)).subquery("each")
+        (found,) = answers(kept, exp.select(named(exp.Max(this=column("many")), "most")).from_(each))
+        if (found["most"] or 0) > 1:
+            raise UnusablePublicRows(f"Column `{by}` must hold one group for each person, not several.")
+    trusted, many = labelled(label, "trusted"), exp.Count(this=who)
+    asked = exp.select(named(group, "name"), named(trusted, "trusted"), named(many, "n")).from_(VIEW)
+    sizes: dict[Any, list[int]] = {}
+    for row in answers(kept, asked.group_by(group.copy(), trusted.copy()).limit(2 * MOST_GROUPS + 3)):
+        sizes.setdefault(row["name"], [0, 0])[0 if row["trusted"] else 1] += int(row["n"])
+    if None in sizes or "" in sizes:
+        raise UnusablePublicRows(f"Column `{by}` must name a group in every row.")
+    if len(sizes) > MOST_GROUPS:
+        raise UnusablePublicRows(f"Column `{by}` must hold at most {MOST_GROUPS} different groups: merge some first.")
+    return {name: (sizes[name][0], sizes[name][1]) for name in sorted(sizes)}
+
+
+# --- how many people are in each group: public under replacement, and all that a plan reads of a table ----------------
+
+Levels = tuple[NDArray[np.float64], NDArray[np.int64]]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Counted:
+    """The people of both groups; with own epsilons, each group's different ones and how many people have each."""
+
+    trusted: int
+    local: int
+    epsilons: tuple[Levels, Levels] | None = None
+
+
+def count_people(rows: Rows, trust: str, person: str | None, epsilon: str | None = None) -> Counted:
+    """People by their choices; no value of anybody is read. Without `person`, every row is a person of their own."""
+    rows.need("trust", trust)
+    many: Any = exp.Count(this=exp.Star())
+    if person is not None:
+        rows.need("person", person)
+        many = exp.Count(this=exp.Distinct(expressions=[column(person)]))
+    label = exp.cast(column(trust), "TEXT")
+    asked: Any = exp.Literal.number(0)
+    keys: list[Any] = [label]
+    if epsilon is not None:
+        rows.need("epsilon-column", epsilon)
+        asked = number(column(epsilon), is_text=rows.is_text(epsilon))
+        keys.append(asked)
+    query = exp.select(named(label, "label"), named(asked, "asked"), named(many, "people")).from_(VIEW).group_by(*keys)
+    found = arrays(rows, query)
+    labels: Any = np.ma.asarray(found["label"], dtype=object).filled("")
+    counts = np.asarray(found["people"], dtype=np.int64)
+    if not {*labels.tolist()} <= {"trusted", "local"}:
+        raise unlabelled(rows, trust)
+    chosen = np.ma.filled(np.ma.asarray(found["asked"], dtype=np.float64), 0.0)
+    inside = [labels == name for name in ("trusted", "local")]
+    people = [int(counts[where].sum()) for where in inside]
+    if epsilon is None:
+        return Counted(people[0], people[1])
+    chosen = np.where(np.isfinite(chosen), chosen, 0.0)
+    trusted, local = ((chosen[where], counts[where]) for where in inside)
+    return Counted(people[0], people[1], (trusted, local))

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from hybridp.errors import HybridpError, InvalidInput, must
 from hybridp.tables.engine import attempt, fresh, memory_short, quoted, text, unreadable, written
+from hybridp.tables.sql import exp
 
 if TYPE_CHECKING:
-    from sqlglot import exp
-
     from hybridp.tables.source import Source
 
 __all__ = ["DECIMAL", "Duck", "kind_of", "stated_decimal", "open_duck", "parquet_or_csv", "read_header", "without_bar"]

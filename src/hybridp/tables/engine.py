@@ -12,10 +12,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from hybridp.errors import HybridpError, InvalidInput, UnusableRows, must
+from hybridp.tables.sql import adapted, exp
 
 if TYPE_CHECKING:
-    from sqlglot import exp
-
     from hybridp.tables.source import Rows
 
 __all__ = ["Engine", "answers", "arrays", "attempt", "drop", "fresh", "given", "keep", "quoted", "stream", "text"]
@@ -78,7 +77,6 @@ def fresh(purpose: str) -> str:
 
 def written(expression: exp.Expression, dialect: str = "duckdb", source: exp.Expression | None = None) -> str:
     """The expression as SQL text in one dialect, with every identifier quoted; `source` stands for the rows."""
-    from hybridp.tables.dialects import adapted
     from hybridp.tables.source import VIEW
 
     return str(adapted(expression, dialect, source, VIEW).sql(dialect=dialect, identify=True, copy=False))
@@ -91,15 +89,11 @@ def _sql(rows: Rows, expression: exp.Expression) -> str:
 
 def text(value: str) -> str:
     """A string literal of DuckDB."""
-    from sqlglot import exp
-
     return exp.Literal.string(value).sql(dialect="duckdb")
 
 
 def quoted(name: str) -> str:
     """A quoted identifier of DuckDB."""
-    from sqlglot import exp
-
     return exp.to_identifier(name, quoted=True).sql(dialect="duckdb")
 
 

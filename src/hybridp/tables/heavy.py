@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import UnusablePublicRows, UnusableRows, must
+from hybridp.tables.columns import check_trust, unlabelled
 from hybridp.tables.engine import answers, arrays, drop, fresh, given, keep, stream
-from hybridp.tables.labels import check_trust, unlabelled
 from hybridp.tables.mean import CHUNK
 from hybridp.tables.source import Rows
 

@@ -10,12 +10,22 @@ import math
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from sqlglot import exp
-
-from hybridp.tables.dialects import identity, mark
-from hybridp.tables.dialects import joined as _joined
 from hybridp.tables.source import VIEW, Rows
-from hybridp.tables.sql import both, cast, column, count_if, is_missing, labelled, named, number, whole
+from hybridp.tables.sql import (
+    both,
+    cast,
+    column,
+    count_if,
+    exp,
+    identity,
+    is_missing,
+    labelled,
+    mark,
+    named,
+    number,
+    whole,
+)
+from hybridp.tables.sql import joined as _joined
 
 if TYPE_CHECKING:
     from hybridp.tables.heavy import HeavyQuery

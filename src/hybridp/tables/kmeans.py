@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from hybridp.errors import must
 from hybridp.public.kmeans import Box, Grid
+from hybridp.tables.columns import check_trust, unlabelled
 from hybridp.tables.engine import answers, fresh, keep, stream
-from hybridp.tables.labels import check_trust, unlabelled
 from hybridp.tables.mean import CHUNK
 from hybridp.tables.source import Rows
 

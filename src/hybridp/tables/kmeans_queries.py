@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlglot import exp
 
 from hybridp.public.kmeans import Grid
 from hybridp.public.lattice import Lattice
-from hybridp.tables.dialects import exact_sum
 from hybridp.tables.source import VIEW, Rows
-from hybridp.tables.sql import cast, column, count_if, double, labelled, level, named, number, whole
+from hybridp.tables.sql import cast, column, count_if, double, exact_sum, exp, labelled, level, named, number, whole
 
 if TYPE_CHECKING:
     from hybridp.tables.kmeans import PointQuery

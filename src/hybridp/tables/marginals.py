@@ -18,6 +18,7 @@ from hybridp.errors import UnusablePublicRows
 from hybridp.public.queries import SEPARATOR, Feature, Schema
 from hybridp.tables.engine import answers, arrays
 from hybridp.tables.source import CHOICES, TABLES, VIEW, Rows, unstated
+from hybridp.tables.sql import cast, code_of, column, double, exp, is_missing, labelled, named, number, whole
 
 __all__ = ["check_declared", "check_feature", "check_schema", "codes", "domain", "feature_code"]
 
@@ -27,10 +28,6 @@ def codes(rows: Rows, schema: Schema, *, trust: str | None = None, label: str = 
 
     With `trust`, those of the rows with this label alone.
     """
-    from sqlglot import exp
-
-    from hybridp.tables.sql import column, labelled, named
-
     check_schema(rows, schema)
     query = exp.select(*(named(feature_code(rows, f), f"c{i}") for i, f in enumerate(schema.features))).from_(VIEW)
     if trust is not None:
@@ -44,10 +41,6 @@ def codes(rows: Rows, schema: Schema, *, trust: str | None = None, label: str = 
 
 def domain(rows: Rows, name: str, most: int) -> list[str | None]:
     """NOT PRIVATE: the distinct values of a column as text, in no order; a few more than `most` at the most."""
-    from sqlglot import exp
-
-    from hybridp.tables.sql import cast, column, named
-
     rows.need("columns", name)
     query = exp.select(named(cast(column(name), "text"), "v")).distinct().from_(VIEW).limit(most + 2)
     return [row["v"] for row in answers(rows, query)]
@@ -88,9 +81,6 @@ def check_schema(rows: Rows, schema: Schema) -> None:
 
 def _ticked(raw: Any, feature: Feature) -> Any:
     """The values that a field lists, as bits of a number, the first value's lowest; what is not listed is left out."""
-    from sqlglot import exp
-
-    from hybridp.tables.sql import cast, whole
 
     def joined(*parts: Any) -> Any:
         return reduce(lambda a, b: exp.DPipe(this=a, expression=b), parts)
@@ -110,11 +100,6 @@ def _ticked(raw: Any, feature: Feature) -> Any:
 
 def feature_code(rows: Rows, feature: Feature, field: Any = None) -> Any:
     """The code of one field (the feature's column unless given): of every field, whatever it holds."""
-    from sqlglot import exp
-
-    from hybridp.tables.dialects import code_of
-    from hybridp.tables.sql import cast, column, double, is_missing, number, whole
-
     raw = column(feature.name) if field is None else field
     if feature.most:
         return _ticked(raw, feature)

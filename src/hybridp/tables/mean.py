@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from hybridp.errors import OtherMechanism, UnusablePublicRows, UnusableRows, finite, must
 from hybridp.public.lattice import Lattice
 from hybridp.public.queries import Feature
+from hybridp.tables.columns import check_trust, local_rows, unlabelled
 from hybridp.tables.engine import answers, stream
-from hybridp.tables.labels import check_trust, local_rows, unlabelled
 from hybridp.tables.marginals import check_feature
 from hybridp.tables.source import Rows
 

@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, UnusablePublicRows
 from hybridp.public.personal import local_terms
+from hybridp.tables.columns import unlabelled
 from hybridp.tables.engine import arrays
-from hybridp.tables.labels import unlabelled
 from hybridp.tables.mean import MeanQuery, check_columns, check_people, check_reports, ends
 from hybridp.tables.source import Rows
+from hybridp.tables.sql import column, exp, named, number
 
 __all__ = ["PersonalTotals", "epsilon_counts", "personal_totals"]
 
@@ -113,10 +114,7 @@ def _check_reach(found: dict[str, Any], heard: NDArray[np.bool_], query: MeanQue
 
 def epsilon_counts(rows: Rows, epsilon: str) -> tuple[Floats, Ints]:
     """The distinct epsilons of a column and how many rows have each: what a plan needs, and no value."""
-    from sqlglot import exp
-
     from hybridp.tables.source import VIEW
-    from hybridp.tables.sql import column, named, number
 
     rows.need("epsilon-column", epsilon)
     asked = number(column(epsilon), is_text=rows.is_text(epsilon))

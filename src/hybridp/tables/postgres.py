@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hybridp.errors import HybridpError, InvalidInput, UnusableRows, must
-from hybridp.tables.dialects import as_flag
 from hybridp.tables.engine import attempt, fresh, unreadable
+from hybridp.tables.sql import as_flag, exp
 
 if TYPE_CHECKING:
     from hybridp.tables.source import Source
@@ -75,8 +75,6 @@ class Postgres:
 
     def derive(self, columns: Mapping[str, Any], where: Any = None) -> Postgres:
         """Computed from the table's own columns: truth as truth, and text that is compared byte by byte."""
-        from sqlglot import exp
-
         known = {output.alias: output.this for output in self.relation.this.expressions}
         plain = {name: this.this if this.meta.get("flag") else this for name, this in known.items()}
 
@@ -291,8 +289,6 @@ def _shown(kind: str) -> str:
 
 def _relation(schema: str, name: str, types: Mapping[str, str]) -> Any:
     """The columns as the queries expect them: truth as 0 and 1, and text compared byte by byte, as elsewhere."""
-    from sqlglot import exp
-
     outputs: list[Any] = []
     for column, kind in types.items():
         this: Any = exp.column(column, quoted=True)
@@ -307,8 +303,6 @@ def _relation(schema: str, name: str, types: Mapping[str, str]) -> Any:
 
 
 def _quoted(name: str) -> str:
-    from sqlglot import exp
-
     return str(exp.to_identifier(name, quoted=True).sql(dialect="postgres"))
 
 

@@ -8,11 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from sqlglot import exp
-
 from hybridp.public.lattice import Lattice
 from hybridp.public.messages import SQUARE_STEPS
-from hybridp.tables.dialects import exact_sum
 from hybridp.tables.marginals import feature_code
 from hybridp.tables.source import VIEW, Rows
 from hybridp.tables.sql import (
@@ -21,6 +18,8 @@ from hybridp.tables.sql import (
     column,
     count_if,
     double,
+    exact_sum,
+    exp,
     fingerprint,
     is_missing,
     labelled,

@@ -21,9 +21,9 @@ from hybridp.errors import InvalidInput, UnusablePublicRows, cannot_exclude, mus
 from hybridp.public.lattice import Lattice
 from hybridp.public.queries import Feature, Schema
 from hybridp.public.shuffling import MOST_LEVELS
+from hybridp.tables.columns import check_trust, local_rows, unlabelled
 from hybridp.tables.duck import DECIMAL, Duck, kind_of
 from hybridp.tables.engine import answers, attempt, drop, fresh, given, keep, quoted, stream, text, written
-from hybridp.tables.labels import check_trust, local_rows, unlabelled
 from hybridp.tables.marginals import check_declared, check_feature, check_schema
 from hybridp.tables.mean import CHUNK
 from hybridp.tables.source import Rows

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from hybridp.errors import UnusablePublicRows, UnusableRows, must
 from hybridp.public.distribution import ReportBins
 from hybridp.public.shares import tick_counts
+from hybridp.tables.columns import local_rows, unlabelled
 from hybridp.tables.engine import answers, stream
-from hybridp.tables.labels import local_rows, unlabelled
 from hybridp.tables.mean import MeanQuery, check_columns, check_people
 from hybridp.tables.source import Rows
+from hybridp.tables.sql import both, cast, code_of, column, exp, named
 
 __all__ = ["ShareTotals", "report_counts", "report_texts", "share_totals", "stretch_counts"]
 
@@ -131,10 +132,7 @@ def _ticked_totals(
 
 def report_texts(rows: Rows, query: MeanQuery, chunk: int) -> Iterator[list[str | None]]:
     """Local people's reports as they were sent, some at a time, after the rules of `share_totals`."""
-    from sqlglot import exp
-
     from hybridp.tables.queries import flags, people
-    from hybridp.tables.sql import both, cast, column, named
 
     must(query.reads_reports, "report", "must be read", query.report)
     wanted = [column("local"), *([column("first")] if "first" in flags(query) else [])]
@@ -145,10 +143,7 @@ def report_texts(rows: Rows, query: MeanQuery, chunk: int) -> Iterator[list[str 
 
 def _counted(rows: Rows, query: MeanQuery, *, named: bool) -> Any:
     """Records, people and problems of each group by the option held or reported; -1 where none was named."""
-    from sqlglot import exp
-
     from hybridp.tables import sql
-    from hybridp.tables.dialects import code_of
     from hybridp.tables.queries import TIMES, alike, flags, people, stride
 
     slot: Any = sql.column("level")
@@ -191,8 +186,6 @@ def stretch_counts(rows: Rows, query: MeanQuery, cuts: Sequence[int], people: in
 
     Replacing one person moves one count down and another up by 1. The rules of `mean_totals` have been checked.
     """
-    from sqlglot import exp
-
     from hybridp.tables import sql
 
     must(all(a < b for a, b in pairwise(cuts)), "cuts", "must rise", "others")
@@ -209,8 +202,6 @@ def stretch_counts(rows: Rows, query: MeanQuery, cuts: Sequence[int], people: in
 
 def report_counts(rows: Rows, query: MeanQuery, bins: ReportBins, people: int) -> Ints:
     """How many local reports lie in each bin. Reports are private already; the rules have been checked."""
-    from sqlglot import exp
-
     from hybridp.tables import sql
 
     half = query.report_half
@@ -237,8 +228,6 @@ def report_counts(rows: Rows, query: MeanQuery, bins: ReportBins, people: int) -
 
 
 def _grouped(rows: Rows, query: MeanQuery, slot: Any, label: str) -> Any:
-    from sqlglot import exp
-
     from hybridp.tables import queries, sql
 
     wanted = [sql.column(label), *([sql.column("first")] if "first" in queries.flags(query) else [])]

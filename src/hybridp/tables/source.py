@@ -19,6 +19,7 @@ from hybridp.errors import InvalidInput, UnusablePublicRows, UnusableRows, did_y
 from hybridp.public.trust import LABEL, TrustRule, Trusts, rule_of
 from hybridp.randomness import Randomness
 from hybridp.tables.engine import Engine, attempt
+from hybridp.tables.sql import column
 
 __all__ = ["ENGINES", "VIEW", "EngineName", "Rows", "Source", "TableLike", "is_number_type", "open_rows"]
 __all__ += ["CHOICES", "NUMBERS", "TABLES", "shown", "unstated"]
@@ -175,7 +176,7 @@ class Rows:
 
     `columns` maps each name to DuckDB's name of its type; every CSV column is text (`VARCHAR`) and is converted by the
     query that reads it, because types guessed from the first rows would depend on the people in them. `part` stands
-    for the rows in every query, where they are some of the table's (`hybridp.tables.groups`). `computed` are columns
+    for the rows in every query, where they are some of the table's (`hybridp.tables.columns`). `computed` are columns
     that a query makes of others which are not public, and `ran` says whether any row has been read.
     """
 
@@ -376,7 +377,7 @@ def _opened(
 
 def _answering(rows: Rows, trust: TrustRule, person: str | None) -> Rows:
     """The rows without the local people who answered another question than this one."""
-    from hybridp.tables.labels import answers_here
+    from hybridp.tables.columns import answers_here
 
     assert trust.answering is not None
     if trust.answering.column is not None and trust.answering.column not in rows.columns:
@@ -387,8 +388,7 @@ def _answering(rows: Rows, trust: TrustRule, person: str | None) -> Rows:
 
 def _labelled(rows: Rows, trust: TrustRule, person: str | None, rng: Randomness | None) -> Rows:
     """The rows with a column of labels by the rule; the words as they were written stay beside it, for copies."""
-    from hybridp.tables.labels import drawn_label, worded_label
-    from hybridp.tables.sql import column
+    from hybridp.tables.columns import drawn_label, worded_label
 
     notes = (*rows.notes, trust.rule)
     if trust.column is not None and not trust.trusted:

@@ -27,10 +27,9 @@ import numpy as np
 from hybridp.errors import HybridpError, InvalidInput, UnusableRows, must
 from hybridp.tables.duck import parquet_or_csv, read_header
 from hybridp.tables.engine import attempt, fresh, unreadable, written
+from hybridp.tables.sql import column, exp, named
 
 if TYPE_CHECKING:
-    from sqlglot import exp
-
     from hybridp.tables.source import Source
 
 __all__ = ["Spark", "open_spark"]
@@ -80,8 +79,6 @@ class Spark:
         return _arrays(self.session.sql(sql).toArrow())
 
     def derive(self, columns: Mapping[str, exp.Expression], where: exp.Expression | None = None) -> Spark:
-        from hybridp.tables.sql import column, named
-
         frame = self.session.table(self.view)
         before = fresh("before")
         frame.createOrReplaceTempView(before)

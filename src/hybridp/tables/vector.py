@@ -14,8 +14,8 @@ from hybridp.errors import UnusablePublicRows, must
 from hybridp.public.lattice import Lattice
 from hybridp.public.trust import LABEL
 from hybridp.public.vector import HALF, SHRINK, VectorBounds
+from hybridp.tables.columns import check_trust, local_rows, unlabelled
 from hybridp.tables.engine import answers, stream
-from hybridp.tables.labels import check_trust, local_rows, unlabelled
 from hybridp.tables.mean import ends
 from hybridp.tables.source import Rows
 

@@ -10,9 +10,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from sqlglot import exp
-
-from hybridp.tables.dialects import exact_sum, joined
 from hybridp.tables.queries import reporting
 from hybridp.tables.source import VIEW, Rows
 from hybridp.tables.sql import (
@@ -20,8 +17,11 @@ from hybridp.tables.sql import (
     column,
     count_if,
     double,
+    exact_sum,
+    exp,
     fingerprint,
     is_missing,
+    joined,
     labelled,
     level,
     named,
