@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 from hybridp.device.client import local_report, trusted_report
 from hybridp.randomness import seeded
-from hybridp.service import sessions, studies
+from hybridp.service import pages, studies
 from hybridp.service.app import build_app
 from hybridp.service.core import Service
 from hybridp.service.settings import Limits, Settings
@@ -158,7 +158,7 @@ def test_the_cookie_is_for_this_server_alone(web: TestClient) -> None:
 @pytest.mark.parametrize("cookie", ["", "1.99999999999.x.0", "nonsense", "1.2.3", "é.1.1.1"])
 def test_a_forged_cookie_is_nobody(web: TestClient, cookie: str) -> None:
     secret = service_of(web).settings.session_secret
-    assert sessions.read_session(secret, cookie, now=time.time()) is None
+    assert pages.read_session(secret, cookie, now=time.time()) is None
 
 
 def test_a_session_ends_with_its_key(web: TestClient) -> None:
@@ -170,7 +170,7 @@ def test_a_session_ends_with_its_key(web: TestClient) -> None:
 
 def test_logging_out_ends_a_stolen_copy_of_the_session_too(web: TestClient) -> None:
     key = log_in(web)
-    stolen = {sessions.COOKIE: web.cookies[sessions.COOKIE]}
+    stolen = {pages.COOKIE: web.cookies[pages.COOKIE]}
     thief = TestClient(web.app, follow_redirects=False, base_url="http://127.0.0.1:8000", cookies=stolen)
     other = TestClient(web.app, follow_redirects=False, base_url="http://127.0.0.1:8000")
     assert other.post("/login", data={"key": key}, headers=SITE).status_code == 303

@@ -265,9 +265,16 @@ def told(name: str) -> tuple[Any, dict[str, Any], dict[str, str]]:
         head = SimpleNamespace(invitation=invitation(HeadList.of(HEADS[name], 2), study))
     shown = within(plan, place, head)
     task = task_of("id", shown, 2 if head is not None else 1)
-    names = ("title", "by_invitation", "time_precision", "min_batch", "closes", "delete_by")
-    facts = {name: getattr(plan, name) for name in (*names, "delete_raw_after_release")}
-    facts |= {"kind": kind_of(plan), "question": plan.declared.questions[0].text, "study": study}
+    names = ("by_invitation", "time_precision", "min_batch", "delete_raw_after_release")
+    facts = {name: getattr(plan.collection, name) for name in names}
+    facts |= {
+        "title": plan.declared.title,
+        "closes": plan.closes,
+        "delete_by": plan.delete_by,
+        "kind": kind_of(plan),
+        "question": plan.declared.questions[0].text,
+        "study": study,
+    }
     facts["phased"] = plan.phased
     usual = {"delta": 0.0, "trusted_epsilon": None, "releases": 1, "estimator": "", "mixer": None}
     return SimpleNamespace(**{**usual, **PLANS[name], **facts}), task, words.said(task)

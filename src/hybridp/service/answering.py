@@ -127,7 +127,7 @@ def piloted(plan: Plan, trusted: Trusted, *, rng: Randomness) -> Callable[[tuple
             invited = {name: document for name, (_, document) in both.items()}
             return {**published(plan.declared, told, ()).to_dict(), "invitations": invited}
         ((_, document),) = both.values()  # a list, which is no release by itself
-        if "remark" in document and plan.delete_raw_after_release:
+        if "remark" in document and plan.collection.delete_raw_after_release:
             document["remark"] += " The trusted answers are deleted, as the plan announced."
         return document
 

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from fastapi import Request
-from fastapi.responses import HTMLResponse, RedirectResponse
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from fastapi.routing import APIRoute
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hybridp.errors import HybridpError
 from hybridp.service import words
+from hybridp.service.problems import NoSuchStudy
 from hybridp.service.uploads import log_internal
 
-__all__ = ["HERE", "POLICY", "SecurityHeaders", "address_of", "for_people", "form_fields", "paced", "page"]
-__all__ += ["policy_with", "see", "slowly", "status_of", "trouble", "whatever_is_stored"]
+__all__ = ["HERE", "POLICY", "PageRoute", "SecurityHeaders", "address_of", "for_people"]
+__all__ += ["form_fields", "paced", "page", "policy_with"]
+__all__ += ["see", "slowly", "status_of", "trouble", "whatever_is_stored"]
 
 
 HERE = Path(__file__).parent
@@ -54,6 +57,27 @@ def trouble(error: HybridpError, back: str | None = None) -> HTMLResponse:
     if wait is not None:
         answer.headers["retry-after"] = str(wait)
     return answer
+
+
+class PageRoute(APIRoute):
+    """A refusal is a page too, with the way back; who must log in first is sent there."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def answer(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except HybridpError as error:
+                if status_of(error) == 401 and request.method == "GET":
+                    return see("/login")
+                study, path = request.path_params.get("study_id"), request.url.path
+                if path.startswith("/s/"):
+                    return trouble(error)
+                back = path if path in ("/login", "/studies/new") else "/"
+                return trouble(error, f"/studies/{study}" if study and not isinstance(error, NoSuchStudy) else back)
+
+        return answer
 
 
 def whatever_is_stored(draw: Callable[[], Any], instead: Any) -> Any:

@@ -40,7 +40,7 @@ def answered(service: Service, view: View, name: str) -> int | None:
 async def give_ticket(service: Service, view: View, name: str, token: str | None) -> str:
     """The right to send one report to the study's mixer, durably noted; of an open study, `name` is who asks."""
     plan, cipher, now = view.study.plan, view.cipher, service.now()
-    if plan.mixer is None:
+    if plan.declared.mixer is None:
         raise Refused("no-mixer", "The study has no mixer.")
     if plan.opens is not None and now < plan.opens:
         raise Refused("not-open", "The study has not opened yet.")
@@ -49,7 +49,7 @@ async def give_ticket(service: Service, view: View, name: str, token: str | None
     report_id(name)
     asked = view.checker.token(token)
     nonce = cipher.nonce(name if token is None or asked is None else token)
-    at = now // plan.time_precision * plan.time_precision
+    at = now // plan.collection.time_precision * plan.collection.time_precision
     own = cipher.row(b"ticket " + nonce)
     if asked is None:  # one row a visit, whichever way it answers
         own = cipher.row(report_id(name))
@@ -57,7 +57,9 @@ async def give_ticket(service: Service, view: View, name: str, token: str | None
             raise Refused("token-used", "An answer has arrived from this visit: one is enough.")
     row = Packed(own, at, TICKET, None, b"", asked, name)
     late = plan.closes is not None and now > plan.closes
-    failed = await service.writer.store(store.Batch(view.study.number, view.phase, plan.time_precision, [row], late))
+    failed = await service.writer.store(
+        store.Batch(view.study.number, view.phase, plan.collection.time_precision, [row], late)
+    )
     if failed:
         if failed[0].code in ("wrong-phase", "closed"):
             service.forget(view.study)
@@ -71,7 +73,7 @@ def take_batch(service: Service, view: View, batch: Batch) -> dict[str, int]:
     One that came before is answered as then, and changes nothing. Not from the event loop.
     """
     study, plan = view.study, view.study.plan
-    at = service.now() // plan.time_precision * plan.time_precision
+    at = service.now() // plan.collection.time_precision * plan.collection.time_precision
     found = [view.checker.mixed(sealed, study.id, at) for sealed in batch.sealed]
     rows = [one for one in found if one is not None]
     taken = service.write(lambda db: _store(db, view, batch, rows, at))
@@ -99,7 +101,7 @@ def _store(db: Connection, view: View, batch: Batch, rows: list[Packed], at: int
         raise Refused("no-tickets", "The mixer must not send more reports than people have tickets.")
     db.execute(batches.insert().values(study=number, id=batch.id, people=len(fresh), last=batch.last))
     if fresh:
-        width = max(view.study.plan.time_precision, store.BIN)
+        width = max(view.study.plan.collection.time_precision, store.BIN)
         store.insert(raw, number, list(fresh.values()), 0, {(at // width * width, SHUFFLED): len(fresh)}, postgres)
     return len(fresh)
 
@@ -115,7 +117,7 @@ def arrivals(db: Connection, number: int) -> dict[str, Any]:
 
 def waits_for_mixer(db: Connection, study: Study, now: int) -> str | None:
     """Why a closed study is not released yet: its mixer still holds reports. None where nothing is to be waited for."""
-    if study.plan.mixer is None:
+    if study.plan.declared.mixer is None:
         return None
     here = arrivals(db, study.number)
     if here["complete"] or here["arrived"] >= here["tickets"]:

@@ -5,7 +5,9 @@ Pages work without scripts; the one exception is the local choice, whose point i
 
 from __future__ import annotations
 
-import json
+import hashlib
+import hmac
+import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,12 +21,13 @@ from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 
 from hybridp.errors import HybridpError
-from hybridp.service import charts, participant, sessions, store, studies
+from hybridp.service import charts, participant, store, studies
 from hybridp.service.charts import error_rows, error_unit, shown_release
 from hybridp.service.core import Service
 from hybridp.service.forms import NAMES, declared_by, fieldsets
 from hybridp.service.html import (
     HERE,
+    PageRoute,
     SecurityHeaders,
     address_of,
     for_people,
@@ -34,15 +37,14 @@ from hybridp.service.html import (
     see,
     slowly,
     status_of,
-    trouble,
     whatever_is_stored,
 )
-from hybridp.service.problems import Refused
+from hybridp.service.problems import NoSuchStudy, Refused
 from hybridp.service.schema import analysts, meta
 
-__all__ = ["install", "router"]
+__all__ = ["COOKIE", "install", "open_session", "read_session", "router"]
 
-router = APIRouter(include_in_schema=False, dependencies=[Depends(paced)])
+router = APIRouter(include_in_schema=False, dependencies=[Depends(paced)], route_class=PageRoute)
 
 
 def install(app: FastAPI) -> None:
@@ -57,25 +59,56 @@ def install(app: FastAPI) -> None:
 
     app.include_router(participant.router)
     app.add_exception_handler(HTTPException, answer)
-    refused: Any = app.exception_handlers[HybridpError]
-
-    async def refuse(request: Request, error: Any) -> Any:
-        return trouble(error) if for_people(request) else await refused(request, error)
-
-    app.add_exception_handler(HybridpError, refuse)
     app.mount("/static", StaticFiles(directory=HERE / "static"), name="static")
     app.add_middleware(SecurityHeaders, https=app.state.service.settings.secure_cookies)
 
 
-# --- analysts ---------------------------------------------------------------------------------------------------------
+# --- an analyst's session ---------------------------------------------------------------------------------------------
+
+# The cookie says who, until when, and a random number; a keyed hash (HMAC-SHA256) of that makes it unforgeable. The
+# form token is a keyed hash of the whole cookie, so that another site, which can make a browser send the cookie but
+# cannot read it, cannot make the token. A change of the secret ends every session; logging out ends one, by a hash of
+# its cookie that the server keeps until the session would have ended by itself.
+
+COOKIE = "hybridp_session"
+LASTS = 12 * 3600
+"""Seconds until a session ends."""
+
+
+def _mac(secret: bytes, purpose: str, text: str) -> str:
+    return hmac.new(secret, f"{purpose}:{text}".encode(), hashlib.sha256).hexdigest()
+
+
+def open_session(secret: bytes, analyst: int, *, now: float) -> str:
+    """The cookie of a new session.
+
+    >>> secret = bytes(32)
+    >>> cookie = open_session(secret, 7, now=1000)
+    >>> read_session(secret, cookie, now=1001), read_session(secret, cookie, now=10**9)
+    (7, None)
+    >>> read_session(bytes(31) + b"x", cookie, now=1001) is None
+    True
+    """
+    text = f"{analyst}.{int(now) + LASTS}.{secrets.token_urlsafe(16)}"
+    return f"{text}.{_mac(secret, 'session', text)}"
+
+
+def read_session(secret: bytes, cookie: str, *, now: float) -> int | None:
+    """Whose session it is; None for a forged or an old one."""
+    text, _, mac = cookie.rpartition(".")
+    parts = text.split(".")
+    if len(parts) != 3 or not cookie.isascii() or not hmac.compare_digest(mac, _mac(secret, "session", text)):
+        return None
+    return int(parts[0]) if now < int(parts[1]) else None
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A logged-in analyst and the token of their forms."""
+    """A logged-in analyst, the token of their forms, and their cookie."""
 
     analyst: studies.Analyst
     form_token: str
+    cookie: str
 
 
 def _same_site(request: Request) -> bool:
@@ -92,7 +125,8 @@ def _known(service: Service, who: int, cookie: str) -> studies.Analyst | None:
 
 
 def _ended(cookie: str) -> str:
-    return f"ended:{sessions.mark(cookie)}"
+    """What is kept of a session that was ended: nobody can make the cookie from it."""
+    return f"ended:{hashlib.sha256(f'ended:{cookie}'.encode()).hexdigest()}"
 
 
 def _end(service: Service, cookie: str) -> None:
@@ -102,37 +136,35 @@ def _end(service: Service, cookie: str) -> None:
         kept = db.execute(select(meta.c.key, meta.c.value).where(meta.c.key.like("ended:%"))).all()
         over = [key for key, until in kept if int(until) < time.time()]
         db.execute(delete(meta).where(meta.c.key.in_([*over, _ended(cookie)])))
-        db.execute(meta.insert().values(key=_ended(cookie), value=str(sessions.ends(cookie))))
+        db.execute(meta.insert().values(key=_ended(cookie), value=cookie.split(".")[1]))
 
     service.write(run)
 
 
-def _session(request: Request) -> Session | None:
+def _session(request: Request) -> Session:
+    """Whoever is logged in; who is not is sent to the login, and a form of theirs is refused."""
     service = request.app.state.service
-    cookie = request.cookies.get(sessions.COOKIE, "")
-    who = sessions.read_session(service.settings.session_secret, cookie, now=time.time())
-    if who is None:
-        return None
-    analyst = _known(service, who, cookie)
+    cookie = request.cookies.get(COOKIE, "")
+    who = read_session(service.settings.session_secret, cookie, now=time.time())
+    analyst = None if who is None else _known(service, who, cookie)
     if analyst is None:
-        return None
-    return Session(analyst, sessions.form_token(service.settings.session_secret, cookie))
-
-
-Asked = Annotated["Session | None", Depends(_session)]
-
-
-async def _posted(request: Request) -> tuple[Session, dict[str, str]]:
-    """The session and fields of a form that this site made; Refused otherwise."""
-    session = await run_in_threadpool(_session, request)
-    if session is None:
         raise Refused("unauthorised", "Please log in first.")
+    return Session(analyst, _mac(service.settings.session_secret, "form", cookie), cookie)
+
+
+Asked = Annotated[Session, Depends(_session)]
+
+
+async def _form(request: Request, session: Asked) -> dict[str, str]:
+    """The fields of a form that this site made; Refused otherwise."""
     form = await form_fields(request)
-    secret = request.app.state.service.settings.session_secret
-    cookie = request.cookies.get(sessions.COOKIE, "")
-    if not _same_site(request) or not sessions.form_token_ok(secret, cookie, form.pop("form_token", "")):
+    mine = hmac.compare_digest(form.pop("form_token", "").encode(), session.form_token.encode())
+    if not mine or not _same_site(request):
         raise Refused("csrf", "This form is too old or came from another site. Please go back and try again.")
-    return session, form
+    return form
+
+
+Posted = Annotated[dict[str, str], Depends(_form)]
 
 
 @router.get("/login")
@@ -143,11 +175,8 @@ def login_page() -> Response:
 @router.post("/login")
 async def login(request: Request) -> Response:
     service = request.app.state.service
-    try:
-        slowly(request)
-        service.guesses.may_guess(address_of(request))
-    except Refused as error:
-        return trouble(error, "/login")
+    slowly(request)
+    service.guesses.may_guess(address_of(request))
     form = await form_fields(request)
     analyst = await run_in_threadpool(studies.check_key, service, form.get("key", "").strip())
     if analyst is None:
@@ -155,33 +184,22 @@ async def login(request: Request) -> Response:
     if analyst is None or not _same_site(request):
         return page("login.html", 401, problem="This key is not known.")
     answer = see("/")
-    answer.set_cookie(
-        sessions.COOKIE,
-        sessions.open_session(service.settings.session_secret, analyst.id, now=time.time()),
-        max_age=sessions.LASTS,
-        httponly=True,
-        samesite="lax",
-        secure=service.settings.secure_cookies,
-    )
+    cookie = open_session(service.settings.session_secret, analyst.id, now=time.time())
+    secure = service.settings.secure_cookies
+    answer.set_cookie(COOKIE, cookie, max_age=LASTS, httponly=True, samesite="lax", secure=secure)
     return answer
 
 
 @router.post("/logout")
-async def logout(request: Request) -> Response:
-    try:
-        await _posted(request)
-    except Refused as error:
-        return trouble(error, "/")
-    await run_in_threadpool(_end, request.app.state.service, request.cookies.get(sessions.COOKIE, ""))
+def logout(request: Request, session: Asked, form: Posted) -> Response:
+    _end(request.app.state.service, session.cookie)
     answer = see("/login")
-    answer.delete_cookie(sessions.COOKIE)
+    answer.delete_cookie(COOKIE)
     return answer
 
 
 @router.get("/")
 def study_list(request: Request, session: Asked) -> Response:
-    if session is None:
-        return see("/login")
     found = studies.list_studies(request.app.state.service)
     return page("studies.html", studies=found, here="list", form_token=session.form_token)
 
@@ -194,18 +212,13 @@ def _new_page(session: Session, kind: str, given: Mapping[str, str], problem: st
 
 @router.get("/studies/new")
 def new_study_page(session: Asked, kind: str = "mean") -> Response:
-    return see("/login") if session is None else _new_page(session, kind, {})
+    return _new_page(session, kind, {})
 
 
 @router.post("/studies/new")
-async def new_study(request: Request) -> Response:
+def new_study(request: Request, session: Asked, form: Posted) -> Response:
     try:
-        session, form = await _posted(request)
-    except Refused as error:
-        return trouble(error, "/studies/new")
-    service = request.app.state.service
-    try:
-        made = await run_in_threadpool(studies.create_study, service, declared_by(form), analyst=session.analyst)
+        made = studies.create_study(request.app.state.service, declared_by(form), analyst=session.analyst)
     except HybridpError as error:
         return _new_page(session, form.get("kind", "mean"), form, str(error), status_of(error))
     return see(f"/studies/{made['id']}")
@@ -214,11 +227,7 @@ async def new_study(request: Request) -> Response:
 def _study_page(
     request: Request, session: Session, study_id: str, problem: str = "", status: int = 200, live: int = 0
 ) -> Response:
-    try:
-        s = studies.study_summary(request.app.state.service, study_id)
-    except HybridpError as error:
-        return trouble(error, "/")
-    finals = [r for r in s["releases"] if r["kind"] == "final"]
+    s = studies.study_summary(request.app.state.service, study_id)
     planned = whatever_is_stored(lambda: error_rows(s), [])
     first = (r["document"] for r in s["releases"] if r["kind"] == "discovery" and "questions" in r["document"])
     told = s["release"] or next(first, None)
@@ -235,78 +244,54 @@ def _study_page(
         ),
         errors=whatever_is_stored(lambda: charts.bars(planned, error_unit(s)), None) if planned else None,
         assumed=(s["now_predicted"] or s["planned"] or {}).get("assumes", ""),
-        may_release=s["can_release"],
         may_discover=s["phased"] and s["phase"] != 2 and s["status"] in ("open", "closed"),
         told=told,
         shown=whatever_is_stored(lambda: shown_release(told, s["plan"]), None) if told else None,
-        release_key=f"release-{len(finals) + 1}" if finals else "release",
     )
 
 
 @router.get("/studies/{study_id}")
 def study_page(request: Request, study_id: str, session: Asked, live: str = "") -> Response:
     """`live` seconds until the page is loaded again: for watching, on demand."""
-    if session is None:
-        return see("/login")
     again = min(max(int(live), 2), 600) if live.isdecimal() and len(live) < 9 else 0
     return _study_page(request, session, study_id, live=again)
 
 
 @router.get("/studies/{study_id}/release.json")
 def release_file(request: Request, study_id: str, session: Asked) -> Response:
-    if session is None:
-        return see("/login")
-    try:
-        found = studies.study_summary(request.app.state.service, study_id)["release"]
-    except HybridpError as error:
-        return trouble(error, "/")
-    if found is None:
-        return trouble(Refused("no-release", "Nothing has been released."), f"/studies/{study_id}")
+    found = studies.newest_release(request.app.state.service, study_id)
     head = {"content-disposition": f'attachment; filename="release-{found.get("task", "study")}.json"'}
-    return JSONResponse(json.loads(json.dumps(found)), headers=head)
-
-
-async def _act(request: Request, study_id: str, what: Any) -> Response:
-    """Do something to a study, then show it; a refusal is shown above it."""
-    try:
-        session, form = await _posted(request)
-    except Refused as error:
-        return trouble(error, f"/studies/{study_id}")
-    try:
-        await run_in_threadpool(what, form)
-    except HybridpError as error:
-        return await run_in_threadpool(_study_page, request, session, study_id, str(error), status_of(error))
-    return see(f"/studies/{study_id}")
+    return JSONResponse(found, headers=head)
 
 
 @router.get("/studies/{study_id}/confirm")
 def confirm(request: Request, study_id: str, session: Asked, what: str = "") -> Response:
     """What cannot be undone is asked about first, with what it would do."""
-    if session is None:
-        return see("/login")
+    found = next((one for one in _DEEDS if one.name == what), None)
+    if found is None:
+        raise Refused("not-found", "There is no such thing to do.")
     try:
         s = studies.study_summary(request.app.state.service, study_id)
     except HybridpError as error:
-        if what != "delete" or isinstance(error, studies.NoSuchStudy):
-            return trouble(error, "/")
-        s = {"id": study_id, "title": study_id, "kind": "", "phased": False, "phase": 0, "people": {}}
-        s |= {"answers_last": True, "planned_releases": 1}
-    if what not in _DEEDS:
-        return trouble(Refused("not-found", "There is no such thing to do."), f"/studies/{study_id}")
+        if what != "delete" or isinstance(error, NoSuchStudy):
+            raise
+        s = {"id": study_id, "title": study_id}
     finals = sum(r["kind"] == "final" for r in s.get("releases", ()))
-    path, title, button, sentences = _DEEDS[what]
-    told = [sentence for sentence in sentences(s) if sentence]
     key = f"release-{finals + 1}" if finals else "release"
-    values: dict[str, Any] = {
-        "s": s,
-        "path": path,
-        "title": title,
-        "button": button,
-        "told": told,
-        "key": key,
-        "here": "",
-    }
-    return page("confirm.html", **values, form_token=session.form_token)
+    told = [sentence for sentence in found.sentences(s) if sentence]
+    return page("confirm.html", s=s, deed=found, told=told, key=key, here="", form_token=session.form_token)
+
+
+@dataclass(frozen=True, slots=True)
+class _Deed:
+    """Something that cannot be undone: what is said of it before, and how it is done, with the fields of its form."""
+
+    name: str
+    path: str
+    title: str
+    button: str
+    sentences: Callable[[Mapping[str, Any]], list[str]]
+    do: Callable[[Service, str, dict[str, str]], object]
 
 
 def _closing(s: Mapping[str, Any]) -> list[str]:
@@ -357,50 +342,37 @@ def _deleting(s: Mapping[str, Any]) -> list[str]:
     ]
 
 
-_DEEDS: dict[str, tuple[str, str, str, Callable[[Mapping[str, Any]], list[str]]]] = {
-    "close": ("close", "Close the study?", "Yes, close it", _closing),
-    "discover": ("phase-two", "Discover, then invite local people?", "Yes, discover", _discovering),
-    "release": ("release", "Release the study?", "Yes, release it", _releasing),
-    "delete": ("delete", "Delete the study?", "Yes, delete it", _deleting),
-}
-
-
-@router.post("/studies/{study_id}/delete")
-async def delete_study(request: Request, study_id: str) -> Response:
-    service = request.app.state.service
-    return await _act(request, study_id, lambda form: studies.delete_study(service, study_id))
-
-
-@router.post("/studies/{study_id}/close")
-async def close(request: Request, study_id: str) -> Response:
-    service = request.app.state.service
-    return await _act(request, study_id, lambda form: studies.close_study(service, study_id))
-
-
-@router.post("/studies/{study_id}/phase-two")
-async def phase_two(request: Request, study_id: str) -> Response:
-    service = request.app.state.service
-    return await _act(request, study_id, lambda form: studies.open_phase_two(service, study_id, sure="sure" in form))
-
-
-@router.post("/studies/{study_id}/release")
-async def release(request: Request, study_id: str) -> Response:
-    service = request.app.state.service
-    return await _act(
-        request, study_id, lambda form: studies.release_study(service, study_id, key=form.get("key") or "release")
-    )
+_DEEDS = (
+    _Deed("close", "close", "Close the study?", "Yes, close it", _closing,
+          lambda service, study_id, form: studies.close_study(service, study_id)),
+    _Deed("discover", "phase-two", "Discover, then invite local people?", "Yes, discover", _discovering,
+          lambda service, study_id, form: studies.open_phase_two(service, study_id, sure="sure" in form)),
+    _Deed("release", "release", "Release the study?", "Yes, release it", _releasing,
+          lambda service, study_id, form: studies.release_study(service, study_id, form.get("key") or "release")),
+    _Deed("delete", "delete", "Delete the study?", "Yes, delete it", _deleting,
+          lambda service, study_id, form: studies.delete_study(service, study_id)),
+)  # fmt: skip
 
 
 @router.post("/studies/{study_id}/invitations")
-async def invitations(request: Request, study_id: str) -> Response:
+def invitations(request: Request, study_id: str, session: Asked, form: Posted) -> Response:
     service = request.app.state.service
-    try:
-        session, form = await _posted(request)
-        count = int(form.get("count", "")) if form.get("count", "").isdecimal() else 0
-        if not 1 <= count <= 10_000:
-            raise Refused("invalid", "`count` must be at least 1 and at most 10,000.")
-        tokens = await run_in_threadpool(studies.invite, service, study_id, count)
-    except HybridpError as error:
-        return trouble(error, f"/studies/{study_id}")
+    count = int(form.get("count", "")) if form.get("count", "").isdecimal() else 0
+    if not 1 <= count <= 10_000:
+        raise Refused("invalid", "`count` must be at least 1 and at most 10,000.")
+    tokens = studies.invite(service, study_id, count)
     links = [f"{service.settings.base_url}/s/{study_id}?t={token}" for token in tokens]
     return page("invitations.html", links=links, study_id=study_id, here="", form_token=session.form_token)
+
+
+@router.post("/studies/{study_id}/{path}")
+def act(request: Request, study_id: str, path: str, session: Asked, form: Posted) -> Response:
+    """Do something to a study, then show it; a refusal is shown above it."""
+    found = next((one for one in _DEEDS if one.path == path), None)
+    if found is None:
+        raise HTTPException(404, "Not Found")
+    try:
+        found.do(request.app.state.service, study_id, form)
+    except HybridpError as error:
+        return _study_page(request, session, study_id, str(error), status_of(error))
+    return see(f"/studies/{study_id}")

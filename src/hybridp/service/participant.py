@@ -17,7 +17,7 @@ from starlette.concurrency import run_in_threadpool
 from hybridp.errors import HybridpError, InvalidInput
 from hybridp.service import chances, mixed, studies, words
 from hybridp.service.charts import dots
-from hybridp.service.html import address_of, form_fields, paced, page, policy_with, see, slowly, status_of, trouble
+from hybridp.service.html import PageRoute, address_of, form_fields, paced, page, policy_with, see, slowly, status_of
 from hybridp.service.problems import Refused
 from hybridp.service.schema import TICKET
 from hybridp.service.uploads import log_internal
@@ -25,7 +25,7 @@ from hybridp.service.words import VISIT_HOURS
 
 __all__ = ["participant_view", "router", "trusted_payload"]
 
-router = APIRouter(include_in_schema=False, dependencies=[Depends(paced)])
+router = APIRouter(include_in_schema=False, dependencies=[Depends(paced)], route_class=PageRoute)
 
 _WAIT = {
     "trusted": "This way is not open now: the people who trust the team have shown what to ask about already.",
@@ -282,11 +282,8 @@ def _begin(request: Request, study_id: str, name: str, answer: Response) -> None
 @router.post("/s/{study_id}/visit")
 def another_visit(request: Request, study_id: str) -> Response:
     """Somebody else at the same device: the next answer is another person's."""
-    try:
-        slowly(request)
-        request.app.state.service.study(study_id)
-    except HybridpError as error:
-        return trouble(error)
+    slowly(request)
+    request.app.state.service.study(study_id)
     answer = see(f"/s/{quote(study_id)}")
     _begin(request, study_id, studies.new_report_id(), answer)
     return answer
@@ -294,10 +291,7 @@ def another_visit(request: Request, study_id: str) -> Response:
 
 @router.get("/s/{study_id}")
 def participant_page(request: Request, study_id: str, t: str | None = None) -> Response:
-    try:
-        return _participant(request, study_id, t or None, {})
-    except HybridpError as error:
-        return trouble(error)
+    return _participant(request, study_id, t or None, {})
 
 
 @router.post("/s/{study_id}")
@@ -333,8 +327,6 @@ async def participate(request: Request, study_id: str) -> Response:
         return _again(study_id, form, Refused("unavailable", "The store does not answer.", retry_after=5))
     try:
         return await run_in_threadpool(_participant, request, study_id, token, form, problem, status)
-    except HybridpError as error:
-        return trouble(error)
     except SQLAlchemyError:
         return _again(study_id, form, Refused("unavailable", "The store does not answer.", retry_after=5))
 
@@ -351,8 +343,5 @@ def _again(study_id: str, form: Mapping[str, str], error: HybridpError) -> Respo
 
 @router.get("/s/{study_id}/thanks")
 def thanks(request: Request, study_id: str) -> Response:
-    try:
-        task = studies.task_document(request.app.state.service, study_id)
-    except HybridpError as error:
-        return trouble(error)
+    task = studies.task_document(request.app.state.service, study_id)
     return page("thanks.html", task=task, say=words.said(task))

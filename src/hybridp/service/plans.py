@@ -51,7 +51,7 @@ from hybridp.public.study import (
 from hybridp.public.study.fields import plain_fields
 from hybridp.service.parts import Category, Part, categories_of, drawable, parts_of
 
-__all__ = ["KINDS", "Groups", "Head", "Plan", "in_turn", "moment", "over", "parse_plan", "predicted"]
+__all__ = ["KINDS", "Groups", "Head", "Plan", "in_turn", "moment", "parse_plan", "predicted"]
 
 
 DAY = 86_400
@@ -90,20 +90,14 @@ def moment(stated: datetime | str | None) -> int | None:
         return None
 
 
-def over(budget: PureDP | ApproxDP, releases: int) -> PureDP | ApproxDP:
-    """So many releases of this budget, as the ledger adds them up: each is a whole number of units, rounded up.
-
-    >>> over(PureDP(1 / 3), 3).epsilon
-    1.000000000002
-    """
-    return in_turn(budget, times=releases)
-
-
 def in_turn(*budgets: PureDP | ApproxDP, times: int = 1) -> PureDP | ApproxDP:
-    """Releases of these budgets one after the other, so many times, as the ledger adds them up.
+    """Releases of these budgets one after the other, so many times, as the ledger adds them up: each is a whole number
+    of units, rounded up.
 
     >>> in_turn(PureDP(1 / 3), PureDP(2 / 3)).epsilon
     1.000000000001
+    >>> in_turn(PureDP(1 / 3), times=3).epsilon
+    1.000000000002
     """
     epsilon = Decimal(times * sum(units(budget.epsilon, EPSILON) for budget in budgets)) / EPSILON
     delta = Decimal(times * sum(units(budget.delta, DELTA) for budget in budgets)) / DELTA
@@ -144,9 +138,9 @@ class Plan:
         _ = self.packed
         if any(one.once for one in self.asked):
             rule = f"must be 1 for a question of this kind ({self.kind})"
-            must(self.planned_releases == 1, "collection.releases", rule, self.planned_releases)
-        if self.mixer is not None:
-            self._check_mixer(self.mixer)
+            must(self.collection.releases == 1, "collection.releases", rule, self.collection.releases)
+        if self.declared.mixer is not None:
+            self._check_mixer(self.declared.mixer)
         _ = self.accounts()
 
     def _check_levels(self) -> None:
@@ -156,8 +150,8 @@ class Plan:
                 must(0.001 <= epsilon <= 30, f"promise.{name}", "must be at least 0.001 and at most 30", epsilon)
                 most = MOST_EPSILON / epsilon
                 rule = f"must be at most {most:.0f}: together they may spend an epsilon of {MOST_EPSILON:g}"
-                must(self.planned_releases <= most, "collection.releases", rule, self.planned_releases)
-        ok = stated.delta == 0 or (stated.delta >= LEAST_DELTA and stated.delta * self.planned_releases < MOST_DELTA)
+                must(self.collection.releases <= most, "collection.releases", rule, self.collection.releases)
+        ok = stated.delta == 0 or (stated.delta >= LEAST_DELTA and stated.delta * self.collection.releases < MOST_DELTA)
         rule = f"must be 0, or at least {LEAST_DELTA:g} and, over all releases together, below {MOST_DELTA:g}"
         must(ok, "promise.delta", rule, stated.delta)
 
@@ -281,7 +275,7 @@ class Plan:
     def uses(self) -> tuple[str, ...]:
         """The groups whose answers count in the result."""
         heard = {group for one in self.asked for group in one.hears}
-        heard |= {"shuffled"} if self.mixer is not None and "local" in heard else set()
+        heard |= {"shuffled"} if self.declared.mixer is not None and "local" in heard else set()
         return tuple(group for group in ("trusted", "local", "shuffled") if group in heard)
 
     # --- what it spends -----------------------------------------------------------------------------------------------
@@ -305,7 +299,10 @@ class Plan:
         """The totals of the study's ledger: as many releases as planned, and not one more."""
         if self.choices:  # 1 stands for everybody's own epsilon, spent once
             return {charge.people: PureDP(1.0) for charge in self.charges("")}
-        found: Groups = {"trusted": over(self.each_release, self.planned_releases), "local": self.local_promise}
+        found: Groups = {
+            "trusted": in_turn(self.each_release, times=self.collection.releases),
+            "local": self.local_promise,
+        }
         return found | ({"shuffled": self.mixed[0].promise} if self.mixed else {})
 
     def charges(self, collection: str, people: dict[str, int] | None = None) -> list[Charge]:
@@ -315,26 +312,18 @@ class Plan:
         spent = [(one.waits, charge) for one in self.asked for charge in one.charges(self._sizes(sizes))]
         later = [charge for waits, charge in spent if not waits or not charge.people.startswith("trusted")]
         first, sent = on_reports(later, trial=False)
-        reports = together(sent, self.title, collection, once=answered_once(self.declared))
-        return together(first, self.title) + reports
+        reports = together(sent, self.declared.title, collection, once=answered_once(self.declared))
+        return together(first, self.declared.title) + reports
 
     def discovery_charges(self, people: dict[str, int] | None = None) -> list[Charge]:
         """What the release of the first phase of so many people charges, where there is one."""
         spent = [charge for one in self.asked if one.waits for charge in one.charges(self._sizes(people))]
-        return together([charge for charge in spent if charge.people == "trusted"], self.title)
+        return together([charge for charge in spent if charge.people == "trusted"], self.declared.title)
 
     def _sizes(self, people: dict[str, int] | None) -> dict[str, int] | None:
         return None if people is None else {**people, "expected": int(self.declared.people.local or 0)}
 
     # --- what pages, devices and releases read ------------------------------------------------------------------------
-
-    @property
-    def title(self) -> str:
-        return self.declared.title
-
-    @property
-    def level(self) -> float:
-        return self.declared.level
 
     @property
     def opens(self) -> int | None:
@@ -349,38 +338,13 @@ class Plan:
         return moment(self.collection.delete_by)
 
     @property
-    def min_batch(self) -> int:
-        return self.collection.min_batch
-
-    @property
-    def time_precision(self) -> int:
-        return self.collection.time_precision
-
-    @property
-    def by_invitation(self) -> bool:
-        return self.collection.by_invitation
-
-    @property
-    def delete_raw_after_release(self) -> bool:
-        return self.collection.delete_raw_after_release
-
-    @property
     def expected(self) -> dict[str, int] | None:
         """How many people are expected in each group: for the planned error only."""
         people = self.declared.people
         if people.trusted is None and people.local is None:
             return None
-        mixed = {} if self.mixer is None else {"shuffled": people.shuffled or 0}
+        mixed = {} if self.declared.mixer is None else {"shuffled": people.shuffled or 0}
         return {"trusted": people.trusted or 0, "local": people.local or 0, **mixed}
-
-    @property
-    def mixer(self) -> Mixer | None:
-        return self.declared.mixer
-
-    @property
-    def planned_releases(self) -> int:
-        """How many times trusted people's answers are used, at most."""
-        return self.collection.releases
 
 
 def parse_plan(stated: Mapping[str, Any] | str | Declaration) -> Plan:
@@ -435,7 +399,7 @@ def predicted(plan: Plan, people: dict[str, int]) -> dict[str, Any] | None:
         whole = sum(people[group] for group in variances)
         variance = sum((people[group] / whole) ** 2 * v for group, v in variances.items())
     rmse = found.scale * math.sqrt(variance)
-    z = NormalDist().inv_cdf((1 + plan.level) / 2)
+    z = NormalDist().inv_cdf((1 + plan.declared.level) / 2)
     groups = ("trusted", "local", *(("shuffled",) if people.get("shuffled") else ()))
     return {
         "people": {group: people[group] for group in groups},

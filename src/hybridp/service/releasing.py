@@ -133,9 +133,9 @@ def _check_closed(service: Service, study: Study) -> None:
 
 def _check_batch(people: dict[str, int], study: Study, group: str | None) -> None:
     here = sum(people.values()) if group is None else people[group]
-    if here < study.plan.min_batch:
+    if here < study.plan.collection.min_batch:
         who = "people" if group is None else f"{group} people"
-        raise Refused("batch-too-small", f"A release needs at least {study.plan.min_batch} {who}.")
+        raise Refused("batch-too-small", f"A release needs at least {study.plan.collection.min_batch} {who}.")
 
 
 def _check_budget(db: Connection, study: Study, charges: list[Any]) -> None:
@@ -179,7 +179,7 @@ def _commit(
             _check_unchanged(db, study, batch)
             final = {"state": "released"} if kind == "final" else {"state": "open", "phase": 2}
             db.execute(progress.update().where(progress.c.study == study.number).values(**final))
-            if study.plan.delete_raw_after_release and _last(db, study):
+            if study.plan.collection.delete_raw_after_release and _last(db, study):
                 # The reports of a second phase are stored under a key of their own.
                 shred(db, study.number, service.settings.keys.new_data_key()[1] if kind == "discovery" else None)
         return document, new
@@ -207,7 +207,7 @@ def _spending(db: Connection, study: Study, kind: str, before: list[Balance]) ->
             "total": _levels(new.epsilon_total, new.delta_total),
         }
     unit = "shares of everybody's own epsilon" if study.plan.choices else "epsilon"
-    planned = study.plan.planned_releases
+    planned = study.plan.collection.releases
     # Where nothing is drawn another one is the last one again, at no charge.
     return {"release": min(int(made) + 1, planned), "planned_releases": planned, "unit": unit, "groups": groups}
 
@@ -219,7 +219,7 @@ def _levels(epsilon: float, delta: float) -> dict[str, float]:
 
 def _last(db: Connection, study: Study) -> bool:
     """Whether the plan's budget pays for no further use of trusted people's values."""
-    uses = study.plan.planned_releases + (study.plan.phased and study.plan.answers_last)
+    uses = study.plan.collection.releases + (study.plan.phased and study.plan.answers_last)
     made = db.execute(select(func.count()).select_from(releases).where(releases.c.study == study.number)).scalar_one()
     return int(made) >= uses
 
@@ -232,7 +232,7 @@ def _cipher(service: Service, db: Connection, study: Study) -> RowCipher:
 
 
 def _headed(study: Study, document: dict[str, Any]) -> dict[str, Any]:
-    return {"study": study.id, "title": study.plan.title, **plain(document)}
+    return {"study": study.id, "title": study.plan.declared.title, **plain(document)}
 
 
 # --- the releases -----------------------------------------------------------------------------------------------------

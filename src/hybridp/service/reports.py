@@ -155,7 +155,7 @@ class Checker:
         """`plan` is the study's as people are asked it in this phase."""
         self.plan = plan
         self._cipher = cipher
-        precision = plan.time_precision
+        precision = plan.collection.time_precision
         # Devices take the time from the date of an answer, which has whole seconds and may be a little old.
         self._earliest = ((plan.opens if plan.opens is not None else since) - clock_skew) // precision * precision
         self._latest = plan.closes
@@ -199,8 +199,8 @@ class Checker:
             return None
 
     def _check_time(self, time: int, now: int) -> None:
-        if time % self.plan.time_precision:
-            raise _Bad("bad-time", f"The time must be a multiple of {self.plan.time_precision} seconds.")
+        if time % self.plan.collection.time_precision:
+            raise _Bad("bad-time", f"The time must be a multiple of {self.plan.collection.time_precision} seconds.")
         if time > now + self._skew:
             raise _Bad("bad-time", "The time must not lie in the future.")
         if time < self._earliest or (self._latest is not None and time > self._latest):
@@ -215,7 +215,7 @@ class Checker:
         return epsilon
 
     def token(self, token: str | None) -> bytes | None:
-        if not self.plan.by_invitation:
+        if not self.plan.collection.by_invitation:
             return None
         if token is None:
             raise _Bad("token-needed", "The study takes reports by invitation only: a token is needed.")

@@ -141,7 +141,7 @@ def create_study(
     def run(db: Connection) -> None:
         row = {
             "id": study_id,
-            "title": checked.title,
+            "title": checked.declared.title,
             "kind": checked.kind,
             "plan": json.dumps(checked.to_dict()),
             "created": now,
@@ -161,7 +161,9 @@ def the_study(service: Service, stated: Mapping[str, Any] | Declaration) -> dict
     """The study that is declared so and was not deleted: the one that is there, or a new one."""
     wanted = parse_plan(stated)
     query = select(studies.c.id, studies.c.created, studies.c.plan).join(progress, progress.c.study == studies.c.number)
-    query = query.where(studies.c.title == wanted.title, progress.c.state != "deleted").order_by(studies.c.number)
+    query = query.where(studies.c.title == wanted.declared.title, progress.c.state != "deleted").order_by(
+        studies.c.number
+    )
     with store.reading(service.engine) as db:
         rows = db.execute(query).all()
     for row in rows:
@@ -230,7 +232,7 @@ def study_summary(service: Service, study_id: str, bins: int = 60) -> dict[str, 
         ledger = [asdict(b) for b in balances(db, study.number)]
         made = db.execute(select(releases).where(releases.c.study == study.number).order_by(releases.c.id)).all()
         waits = mixed.waits_for_mixer(db, study, service.now())
-        mixing = None if study.plan.mixer is None else mixed.arrivals(db, study.number)
+        mixing = None if study.plan.declared.mixer is None else mixed.arrivals(db, study.number)
     plan = study.plan
     documents = [{"key": r.key, "kind": r.kind, "created": r.created, "document": json.loads(r.document)} for r in made]
     finals = [d["document"] for d in documents if d["kind"] == "final"]
@@ -242,7 +244,7 @@ def study_summary(service: Service, study_id: str, bins: int = 60) -> dict[str, 
         "kind": plan.kind,
         "link": f"{service.settings.base_url}/s/{study.id}",
         "plan": plan.to_dict(),
-        "open_to_all": not plan.by_invitation,
+        "open_to_all": not plan.collection.by_invitation,
         "phased": plan.phased,
         "answers_last": plan.answers_last,
         "takes_people": _takes_people(plan, line["status"], row.phase),
@@ -258,8 +260,8 @@ def study_summary(service: Service, study_id: str, bins: int = 60) -> dict[str, 
         "raw_deleted": row.raw != "kept",
         "raw": row.raw,
         "delete_by": plan.delete_by,
-        "planned_releases": plan.planned_releases,
-        "min_batch": plan.min_batch,
+        "planned_releases": plan.collection.releases,
+        "min_batch": plan.collection.min_batch,
         "can_release": why is None,
         "why_not": why,
     }
@@ -292,11 +294,11 @@ def _why_not(
         return "The second phase has not been opened."
     if status in ("planned", "open"):
         return "The study takes reports still: close it first."
-    if made >= plan.planned_releases:
+    if made >= plan.collection.releases:
         return "All the releases that the plan announced were made."
     here = people["local"] if phased else sum(people.values())
-    if here < plan.min_batch:
-        return f"Too few people have taken part: {here:,} of at least {plan.min_batch:,}."
+    if here < plan.collection.min_batch:
+        return f"Too few people have taken part: {here:,} of at least {plan.collection.min_batch:,}."
     if raw != "kept" and plan.answers_last:
         return "The answers of trusted people were deleted, as the plan announced."
     return None
@@ -314,7 +316,7 @@ def invite(service: Service, study_id: str, count: int) -> list[str]:
     status = _status(study.plan.opens, study.plan.closes, view.state, service.now())
     if not _takes_people(study.plan, status, view.phase):
         raise Refused("closed", "The study takes no more reports: nobody could use an invitation.")
-    must(study.plan.by_invitation, "study", "must be by invitation to have tokens", "an open one")
+    must(study.plan.collection.by_invitation, "study", "must be by invitation to have tokens", "an open one")
     must(1 <= count <= MOST_INVITATIONS, "count", f"must be at least 1 and at most {MOST_INVITATIONS}", count)
     return service.write(lambda db: store.make_tokens(db, study.number, count))
 
@@ -405,7 +407,7 @@ def task_document(service: Service, study_id: str) -> dict[str, Any]:
 def token_state(service: Service, study_id: str, token: str | None) -> str:
     """Whether an invitation is good: "fine", "missing", "unknown" or "used". Asked before anybody types an answer."""
     study = service.study(study_id)
-    if not study.plan.by_invitation:
+    if not study.plan.collection.by_invitation:
         return "fine"
     if not token:
         return "missing"
@@ -441,7 +443,7 @@ def accept(service: Service, view: View, given: Sequence[Report]) -> tuple[store
             failed.append(found)
         else:
             packed.append(found)
-    return store.Batch(study.number, view.phase, plan.time_precision, packed, late), failed
+    return store.Batch(study.number, view.phase, plan.collection.time_precision, packed, late), failed
 
 
 def check_invitations(service: Service, study_id: str, asked: Sequence[tuple[str, str | None]]) -> dict[str, Any]:
@@ -459,7 +461,7 @@ def check_invitations(service: Service, study_id: str, asked: Sequence[tuple[str
         there = store.stored_rows(raw, view.study.number, list(rows.values()), postgres)
     stored = []
     for name, row in rows.items():
-        if view.study.plan.by_invitation and hashes[name] not in tokens:
+        if view.study.plan.collection.by_invitation and hashes[name] not in tokens:
             failures.append(Failure(name, "token-unknown", "The study knows no such invitation."))
         elif row in there:
             stored.append(name)

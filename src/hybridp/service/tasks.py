@@ -32,7 +32,7 @@ def task_of(study_id: str, plan: Plan, phase: int) -> dict[str, Any]:
     task = {
         "id": study_id,
         "version": VERSION,
-        "title": plan.title,
+        "title": plan.declared.title,
         "asked_by": plan.declared.asked_by,
         "purpose": plan.collection.purpose,
         "contact": plan.collection.contact,
@@ -41,11 +41,11 @@ def task_of(study_id: str, plan: Plan, phase: int) -> dict[str, Any]:
         "groups": _PHASES.get(phase, []) if plan.phased else ["trusted", "local"],
         "opens": plan.opens,
         "closes": plan.closes,
-        "time_precision": plan.time_precision,
-        "by_invitation": plan.by_invitation,
-        "min_batch": plan.min_batch,
-        "releases": plan.planned_releases,
-        "delete_raw_after_release": plan.delete_raw_after_release,
+        "time_precision": plan.collection.time_precision,
+        "by_invitation": plan.collection.by_invitation,
+        "min_batch": plan.collection.min_batch,
+        "releases": plan.collection.releases,
+        "delete_raw_after_release": plan.collection.delete_raw_after_release,
         "delete_by": plan.delete_by,
         "uses": list(plan.uses),
         "levels": str(LEVELS),
@@ -84,7 +84,7 @@ def _draws(plan: Plan) -> list[str] | None:
 
 def _mixed(plan: Plan, task: dict[str, Any]) -> dict[str, Any]:
     """The third way: a mixer, and what a report keeps by itself and in a batch of the stated size."""
-    mixer, mixing = plan.mixer, plan.declared.mixing
+    mixer, mixing = plan.declared.mixer, plan.declared.mixing
     if mixer is None or mixing is None:
         return {}
     (one,), kept = plan.mixed, mixing.promise(mixer.batch)
@@ -109,7 +109,7 @@ def sizes(plan: Plan) -> dict[str, int]:
 
     What is shorter is padded up to it by whoever sends it. A page without scripts cannot.
     """
-    token, epsilon = "x" * 22 if plan.by_invitation else None, DIGITS if plan.choices else None
+    token, epsilon = "x" * 22 if plan.collection.by_invitation else None, DIGITS if plan.choices else None
     frame = {"id": "x" * 22, "time": 10**10, "token": token, "epsilon": epsilon, "padding": ""}
     answers = {one.name: one.longest()[0] for one in plan.entrusted}
     sent = {one.name: one.longest()[1] for one in plan.packed}

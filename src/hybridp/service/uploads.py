@@ -97,7 +97,7 @@ class Front:
         if len(given) > 1:
             self._pass(scope, len(given) - 1)
         address = (scope.get("client") or ("",))[0]
-        if view.study.plan.by_invitation:
+        if view.study.plan.collection.by_invitation:
             service.guesses.may_guess(address)
         failures = await submit_reports(service, view, given)
         if unknown := sum(failure["code"] == "token-unknown" for failure in failures):
@@ -114,7 +114,7 @@ class Front:
         if length is None:
             raise Refused("length-needed", "The body must come with its length.")
         view = await asyncio.to_thread(service.view, study_id)
-        mixer = view.study.plan.mixer
+        mixer = view.study.plan.declared.mixer
         if mixer is None or mixer.key is None:
             raise Refused("no-mixer", "The study has no mixer.")
         key = from_text(mixer.key, 32, "key")
