@@ -91,18 +91,6 @@ def test_randomise_then_release(run: Runner, ending: str) -> None:
 
 
 @pytest.mark.usefixtures("folder")
-def test_local_values_do_not_leave_the_device(run: Runner, tmp_path: Path) -> None:
-    run(
-        "randomise mean people.csv --column pay --trust trust "
-        "--missing middle --lower 0 --upper 100000 --epsilon 1 --out sent.csv"
-    )
-    raw = [row.split(",") for row in (tmp_path / "people.csv").read_text().splitlines()[1:]]
-    sent = (tmp_path / "sent.csv").read_text()
-    for _, pay, trust in raw:
-        assert (f"\n{pay}," in sent) is (trust == "trusted")
-
-
-@pytest.mark.usefixtures("folder")
 def test_a_second_use_of_a_named_collection_is_free(run: Runner) -> None:
     run("ledger create study.ledger --epsilon 2 --local-epsilon 1 --json")
     for left in (1.0, 0.0):
@@ -138,28 +126,6 @@ def test_the_median_is_the_quantile_at_a_half(run: Runner) -> None:
     assert run(f"release median {how}").document == run(f"release quantiles {how} --at 0.5").document
     how = "--n 9000 --opt-in 0.1 --lower 0 --upper 9 --epsilon 1 --json"
     assert run(f"plan median {how}").document == run(f"plan quantiles --at .5 {how}").document
-
-
-@pytest.mark.usefixtures("folder")
-def test_trials_are_marked(run: Runner) -> None:
-    for line in (
-        f"release mean collected.csv {RELEASE} --seed 1",
-        f"release mean people.csv {RELEASE} --simulate-local",
-    ):
-        assert run(line, "--json").document["simulated"] is True
-        assert "SIMULATED" in run(line).err
-    seeded = (
-        "randomise mean people.csv --column pay --trust trust "
-        "--missing middle --lower 0 --upper 100000 --epsilon 1 --seed 1"
-    )
-    assert run(f"{seeded} --out s.csv --json").document["simulated"] is True
-    assert run(f"release mean s.csv {RELEASE} --json").document["simulated"] is True
-
-
-@pytest.mark.usefixtures("folder")
-def test_a_seed_repeats_a_trial(run: Runner) -> None:
-    one, other = (run(f"release mean people.csv {RELEASE} --simulate-local --seed 8 --json") for _ in range(2))
-    assert sole(one.document)["trusted"] == sole(other.document)["trusted"]
 
 
 @pytest.mark.parametrize(

@@ -70,21 +70,6 @@ def test_joint_intervals_are_wider_and_shares_have_one_an_option(run: Runner, pe
         assert other["interval"][0] <= one["interval"][0] <= one["interval"][1] <= other["interval"][1]
 
 
-def test_a_study_answers_by_group_and_its_devices_keep_the_public_column(run: Runner, people: Path) -> None:
-    Path("study.toml").write_text(
-        "schema = 1\npeople.public = ['dept', 'trust']\n[promise]\nepsilon = 2.0\n[trust]\ncolumn = 'trust'\n"
-        "[[question]]\nname = 'pay'\nkind = 'number'\n"
-        "missing = 'middle'\nlower = 0\nupper = 100\nby = 'dept'\nleast = 40\ncompare = 'law'\n[[question]]\n"
-        "name = 'way'\nkind = 'choice'\noptions = ['car', 'train']\nmissing = 'train'\nby = 'dept'\n"
-    )
-    assert run("randomise study.toml people.csv --out sent.csv").code == 0
-    found = run("release study.toml sent.csv --ledger l --json").document
-    assert found["questions"]["pay"]["mean_by_group"]["by"]["categories"] == ["law", "sales", "other"]
-    assert found["questions"]["way"]["shares_by_group"]["by"]["categories"] == ["law", "mail", "post", "sales"]
-    assert {(e.people, e.budget.epsilon) for e in Ledger.open("l").history()} == {("trusted", 2.0), ("local", 2.0)}
-    assert run("release study.toml people.csv --simulate-local").code == 0
-
-
 @pytest.mark.parametrize(
     ("line", "word"),
     [
@@ -172,32 +157,6 @@ def test_whom_no_listed_private_category_holds_counts_in_the_last_one_as_release
     assert f"Assumes: {said}." in " ".join(run(plan).out.split())
     public = run(f"{plan.replace('--by-private', '')} --json").document  # where such a row is refused
     assert said not in str(public)
-
-
-def test_reports_on_a_private_category_go_through_devices_and_studies(run: Runner, people: Path) -> None:
-    options = MEAN.replace(" --simulate-local", "").replace("--epsilon 1", "--epsilon 6")
-    assert run(f"randomise mean people.csv {options} {PRIVATE} --out sent.csv").code == 0
-    sent = Path("sent.csv").read_text().split("\n")[1:]
-    assert all(row.startswith(",,") for row in sent if "local" in row)
-    told = run(f"release mean sent.csv {options} {PRIVATE} --json").document["questions"]["pay"]["mean_by_group"]
-    assert told["by"]["categories"][:2] == ["law", "sales"]
-    assert told["local"][0] > told["local"][1]
-    refused = run(f"release mean sent.csv {options} --by dept --by-private --categories law,sales,post --ledger l")
-    assert refused.code == 2
-    assert "must name the mechanism" in refused.err
-    Path("study.toml").write_text(
-        "schema = 1\npeople.public = ['trust']\n[promise]\nepsilon = 12.0\n[trust]\ncolumn = 'trust'\n"
-        "[[question]]\nname = 'pay'\n"
-        "kind = 'number'\nmissing = 'middle'\nlower = 0\nupper = 100\n[[question]]\nname = 'way'\nkind = 'choice'\n"
-        "options = ['car', 'train']\nmissing = 'train'\nby = 'dept'\nby_private = true\n"
-        "categories = ['law', 'sales', 'post', 'mail']\n"
-    )
-    assert run("randomise study.toml people.csv --out both.csv").code == 0
-    found = run("release study.toml both.csv --ledger l --json").document
-    told = found["questions"]["way"]["shares_by_group"]
-    assert told["by"]["private"]
-    assert [len(shares) for shares in told["estimate"]] == [2] * len(told["by"]["categories"])
-    assert run("plan study.toml people.csv").code == 0
 
 
 @pytest.mark.parametrize(

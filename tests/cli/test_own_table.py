@@ -79,15 +79,6 @@ def test_bounds_that_were_guessed_are_said_until_somebody_chooses_them(folder: P
     assert json.loads(planned.stdout)["questions"]["salary"]["mean"]["predicted"]
 
 
-def test_raw_local_rows_are_refused_with_the_way_out_and_nothing_is_made(folder: Path) -> None:
-    hybridp(folder, "init", "people.csv", "--defaults")
-    done = hybridp(folder, "release", "study.toml", "people.csv", "--ledger", "l", "--out", "o.json")
-    assert done.returncode == 2
-    assert "make them with `hybridp randomise study.toml`" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert sorted(p.name for p in folder.iterdir()) == ["people.csv", "study.toml"]
-
-
 @pytest.mark.parametrize("verb", ["plan", "randomise", "release"])
 def test_words_of_trust_that_the_study_does_not_know_are_said_as_a_line_of_its_file(folder: Path, verb: str) -> None:
     words = [
@@ -109,18 +100,6 @@ def test_words_of_trust_that_the_study_does_not_know_are_said_as_a_line_of_its_f
     assert done.returncode == 2
     assert 'Say so in study.toml, under [trust]: trusted = ["yes"].' in done.stderr
     assert "--trusted-value" not in done.stderr
-
-
-def test_a_trial_on_raw_rows_is_marked(folder: Path) -> None:
-    hybridp(folder, "init", "people.csv", "--defaults")
-    found = answer(folder, "release", "study.toml", "people.csv", "--simulate-local", "--seed", "3")
-    assert found["simulated"]
-    assert found == answer(folder, "release", "study.toml", "people.csv", "--simulate-local", "--seed", "3")
-    shown = hybridp(folder, "release", "study.toml", "people.csv", "--simulate-local", "--plot", "p.png")
-    assert shown.returncode == 0, shown.stderr
-    assert "SIMULATED" in shown.stderr
-    assert "salary" in shown.stdout
-    assert (folder / "p.png").stat().st_size > 5000
 
 
 @pytest.mark.parametrize(
@@ -239,28 +218,3 @@ def test_several_columns_written_with_commas_are_told_how_they_are_written(folde
     assert "without commas: x y." in done.stderr
     assert hybridp(folder, *words, "--column", "x", "y").returncode == 0
     assert "--column TEXT..." in hybridp(folder, "release", "vector-mean", "--help").stdout
-
-
-def test_a_plan_of_questions_of_every_kind_says_what_to_expect(folder: Path) -> None:
-    questions = {
-        "pay": 'kind = "number"\nmissing = "middle"\nlower = 0\nupper = 9\ncolumn = "salary"',
-        "way": 'kind = "choice"\noptions = ["a", "b", "c"]\nmissing = "c"',
-        "body": 'kind = "vector"\ncolumns = ["p", "q"]\nmissing = "middle"\nlower = 0\nupper = 1',
-        "words": 'kind = "records"\ncolumns = ["w"]',
-        "place": 'kind = "points"\ncolumns = ["x", "y"]\nmissing = "middle"\nlower = 0\nupper = 1\nclusters = 2',
-        "line": 'kind = "regression"\ntarget = "y"\non = ["x"]\nmissing = "middle"\nlower = 0\nupper = 1',
-        "home": 'kind = "table"\nother = "last"\nmarginals = ["f,g"]\n'
-        'features = [{name = "f", values = ["1", "2"]}, {name = "g", values = ["1", "2"]}]',
-        "rows": 'kind = "table"\nother = "last"\nmarginals = ["f,g", "g,h"]\n'
-        'features = [{name = "f", values = ["1", "2"]}, '
-        '{name = "g", values = ["1", "2"]}, {name = "h", values = ["1", "2"]}]',
-    }
-    head = "schema = 1\n[people]\ntrusted = 500\nlocal = 4500\n[promise]\nepsilon = 2\ndelta = 1e-6\n"
-    for name, stated in questions.items():
-        trust = '[trust]\ncolumn = "t"\n' if name not in ("home", "rows") else '[trust]\neveryone = "trusted"\n'
-        people = head if name not in ("home", "rows") else head.replace("local = 4500", "local = 0")
-        ids = people.replace("[people]", '[people]\ncolumn = "id"') if name == "words" else people
-        (folder / "one.toml").write_text(f'{ids}{trust}[[question]]\nname = "{name}"\n{stated}\n')
-        done = hybridp(folder, "plan", "one.toml")
-        assert done.returncode == 0, (name, done.stderr)
-        assert re.search(rf"│ {name} +│ \w+ +│ +2 │ .*\d", done.stdout), done.stdout

@@ -113,16 +113,6 @@ def test_local_people_help_the_unified_estimator_only(run: Any) -> None:
     assert local["unified"]["mse"] == pytest.approx((1 + gain**2 - 2 / 3) / 4 / 9000, rel=1e-6)
 
 
-def test_the_plan_in_words_and_as_a_picture(run: Any, tmp_path: Path) -> None:
-    said = run("plan", "mean", "--groups", "0.1:700,2:300", "--plot", "plan.png")
-    assert said.code == 0
-    assert "300 people would get more privacy than they ask for, for free." in said.out
-    assert (tmp_path / "plan.png").stat().st_size > 5_000
-    assert "midpoint" in run("plan", "mean", "--groups", "0.01:10").out
-    with_zero = planned(run("plan", "mean", "--groups", "0:10,1:100", "--json"))
-    assert with_zero["uni"]["mse"] is None  # no noise hides a person entirely in an equally weighted mean
-
-
 @pytest.mark.parametrize(
     ("arguments", "name"),
     [
@@ -150,77 +140,6 @@ def test_a_plan_that_cannot_be(run: Any, arguments: list[str], name: str) -> Non
 # --- randomise and release ---
 
 
-def test_from_file_to_release(run: Any, people: str) -> None:
-    made = run("randomise", "mean", people, *READ, "--out", "collected.csv", "--json")
-    assert made.code == 0
-    assert (made.document["randomised"], made.document["epsilon"]) == (1700, "personal")
-    assert not made.document["simulated"]
-    said = run("release", "mean", "collected.csv", *READ, "--json")
-    assert said.code == 0
-    found = said.document["questions"]["pay"]["mean"]
-    assert found["estimator"] == "everyone"
-    assert found["interval"][0] < 40 < found["interval"][1]
-    shown = run("release", "mean", "collected.csv", *READ, "--estimator", "adpm", "--plot", "out.png")
-    assert shown.code == 0
-    assert "by the epsilon they asked for" in shown.out
-    assert "WARNING" in shown.out
-
-
-def test_a_trial_is_marked_and_reproducible(run: Any, people: str) -> None:
-    one, two = (run("release", "mean", people, *READ, "--simulate-local", "--seed", "4", "--json") for _ in "ab")
-    assert one.document == two.document
-    assert "SIMULATED" in run("release", "mean", people, *READ, "--simulate-local").err
-
-
-def test_two_halves_fit_and_a_third_is_refused(run: Any, people: str) -> None:
-    run("randomise", "mean", people, *READ, "--out", "collected.csv")
-    half = ["release", "mean", "collected.csv", *READ, "--share", "0.5", "--ledger", "study.ledger"]
-    half += ["--collection", "spring"]
-    assert [run(*half).code for _ in range(2)] == [0, 0]
-    third = run(*half)
-    assert third.code == 3
-    assert "share of own epsilon" in third.err
-    assert "Traceback" not in third.err
-    shown = run("ledger", "show", "study.ledger", "--json")
-    assert shown.code == 0
-
-
-@pytest.mark.parametrize(
-    ("rows", "column"),
-    [
-        (f",local,,{SECRET}\n", "eps"),
-        (f",local,3,9{SECRET}\n", "report"),
-        (f"{SECRET},someone,1,\n", "trust"),
-    ],
-)
-def test_bad_rows_are_refused_in_one_sentence(run: Any, tmp_path: Path, rows: str, column: str) -> None:
-    (tmp_path / "rows.csv").write_text(HEADER + "5,trusted,1,\n" + rows)
-    said = run("release", "mean", "rows.csv", *READ)
-    assert said.code == 2
-    assert said.err.startswith(f"hybridp: Column `{column}` ")
-    assert said.err.count("\n") == 1
-    assert "Traceback" not in said.err
-    assert SECRET not in said.err + said.out
-    assert "lots" not in said.err
-
-
-@pytest.mark.parametrize(
-    ("twin", "extra", "column"),
-    [
-        (f"a,1,,local,1,{SECRET}\n", [], "trust"),
-        (f"a,1,,local,1,{SECRET}\n", ["--record-key", "key"], "trust"),
-    ],
-)
-def test_one_person_has_one_group_and_one_epsilon(
-    run: Any, tmp_path: Path, twin: str, extra: list[str], column: str
-) -> None:
-    (tmp_path / "rows.csv").write_text("who,key," + HEADER + "a,0,5,trusted,1,\n" + twin)
-    said = run("release", "mean", "rows.csv", *READ, "--person", "who", *extra)
-    assert said.code == 2
-    assert said.err.startswith(f"hybridp: Column `{'who' if column == 'person' else column}` ")
-    assert SECRET not in said.err + said.out
-
-
 @pytest.mark.parametrize("row", [f"{SECRET},trusted,{e},\n" for e in ("-1", "nan", "", "lots")] + ["x,trusted,1,\n"])
 def test_a_trusted_row_is_counted_by_a_public_rule_and_never_refused(run: Any, tmp_path: Path, row: str) -> None:
     """A refusal would be an answer about it: no usable epsilon is 0, no usable value the middle of the bounds."""
@@ -229,14 +148,6 @@ def test_a_trusted_row_is_counted_by_a_public_rule_and_never_refused(run: Any, t
     assert said.code == 0
     assert sole(said.document)["groups"]["trusted"]["people"] == 2
     assert SECRET not in said.err + said.out
-
-
-def test_nobody_positive(run: Any, tmp_path: Path) -> None:
-    (tmp_path / "rows.csv").write_text(HEADER + f"{SECRET},trusted,0,\n,local,0,\n")
-    said = run("release", "mean", "rows.csv", *READ)
-    assert said.code == 2
-    assert said.err.startswith("hybridp: `epsilons` must be positive")
-    assert SECRET not in said.err
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from hybridp.ledger import Ledger
-from hybridp.public.budgets import PureDP
 
 from .conftest import SECRET, Runner
 
@@ -31,23 +30,6 @@ def people(tmp_path: Path) -> Path:
     return file
 
 
-def test_a_release_is_kept_written_drawn_charged_and_of_the_one_shape(run: Runner, people: Path) -> None:
-    line = f"release regression people.csv {ASK} --epsilon 20 --simulate-local --ledger l"
-    found = run(f"{line} --out o.json --plot p.png --json").document
-    told = found["questions"]["y"]["regression"]
-    assert told["columns"] == ["intercept", "a", "b"]
-    assert told["estimate"][1:] == pytest.approx([0.4, 0.3], abs=0.1)
-    low, high = told["interval"]
-    assert all(a < x < b for a, x, b in zip(low, told["estimate"], high, strict=True))
-    assert json.loads(Path("o.json").read_text())["questions"] == found["questions"]
-    assert Path("p.png").stat().st_size > 1000
-    assert [e.people for e in Ledger.open("l").history()] == ["trusted", "local"]
-    assert run(line).code == 3
-    shown = run(f"release regression people.csv {ASK} --simulate-local --seed 1")
-    assert shown.code == 0
-    assert "Linear regression of y" in shown.out
-
-
 @pytest.mark.parametrize("way", ["--simulate-local", "--invite-out i.json"])
 def test_a_look_at_rows_that_fails_by_a_value_stays_charged(run: Runner, people: Path, way: str) -> None:
     """That somebody's row is damaged is told, so that it is paid for."""
@@ -58,12 +40,6 @@ def test_a_look_at_rows_that_fails_by_a_value_stays_charged(run: Runner, people:
     assert {e.state for e in charged} == {"refused"}
     assert sum(e.budget.epsilon for e in charged) == pytest.approx(1)
     assert not Path("i.json").exists()
-
-
-@pytest.mark.parametrize("way", ["--simulate-local", "--invite-out i.json"])
-def test_an_overdraft_is_refused_before_the_rows_are_looked_at(run: Runner, people: Path, way: str) -> None:
-    Ledger.create("l", {"trusted": PureDP(0.5), "local": PureDP(0.5)}, trial=way == "--simulate-local")
-    assert run(f"release regression nowhere.csv {ASK} --ledger l {way}").code == 3
 
 
 def test_two_phases_and_an_invitation_that_was_changed(run: Runner, people: Path) -> None:
@@ -93,16 +69,6 @@ def test_two_phases_and_an_invitation_that_was_changed(run: Runner, people: Path
     refused = run("release regression r.csv --invite j.json")
     assert refused.code == 2
     assert "report_mechanism" in refused.err
-
-
-def test_nobody_trusted_is_plain_and_nobody_local_is_the_trusted_alone(run: Runner, people: Path) -> None:
-    alone = "--target y --on a,b --missing middle --lower 0 --upper 10 --epsilon 4 --simulate-local --json"
-    plain = run(f"release regression people.csv {alone} --all-local").document["questions"]["y"]["regression"]
-    assert (plain["form"], plain["trusted"], plain["groups"]["local"]["people"]) == ("plain", None, 4000)
-    told = run(f"release regression people.csv {alone} --all-trusted").document["questions"]["y"]["regression"]
-    assert (told["form"], told["local"], told["groups"]["trusted"]["people"]) == ("tcm-only", None, 4000)
-    drawn = run(f"release regression people.csv {alone} --trial-opt-in 50%").document
-    assert drawn["simulated"]
 
 
 @pytest.mark.parametrize(

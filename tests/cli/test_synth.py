@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -67,33 +66,6 @@ def share(people: list[dict[str, str]], holds: Callable[[dict[str, str]], bool])
 # --- fit --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_fit_is_one_object_with_a_receipt(run: Runner, people: list[dict[str, str]]) -> None:
-    said = run(f"{FIT} --json")
-    told = said.document
-    assert (said.code, said.err) == (0, "")
-    assert {key: sole(told)[key] for key in ("task", "method", "people", "rows")} == {
-        "task": "synthetic-data",
-        "method": "tables",
-        "people": 3000,
-        "rows": 60,
-    }
-    assert sole(told)["features"] == ["age", "education", "sex", "works"]
-    assert sole(told)["queries"] == 5 * 2 + 3 * 2 * 3
-    assert told["simulated"] is False
-    assert told["warnings"] == []
-    promises = {p["against"]: (p["epsilon"], p["delta"]) for p in told["receipt"]["promises"]}
-    assert promises["whoever sees the release"] == (2.0, 1e-6)
-    assert Path("model", "model.json").is_file()
-
-
-def test_a_fit_for_people(run: Runner, people: list[dict[str, str]]) -> None:
-    said = run(f"{FIT} --seed 1")
-    assert said.code == 0
-    assert "60 synthetic rows for 28 queries" in said.out
-    assert "Receipt" in said.out
-    assert "SIMULATED" in said.err
-
-
 def test_every_way_to_say_the_domain(run: Runner, people: list[dict[str, str]], tmp_path: Path) -> None:
     (tmp_path / "values.json").write_text(json.dumps(VALUES))
     bins = "--bins age=18,30,40,50,65,90"
@@ -143,18 +115,6 @@ def test_a_file_a_domain_and_an_epsilon_are_enough(run: Runner, tmp_path: Path) 
     assert sum(row["b"] == str(int(row["a"]) % 2) for row in made) > 40
 
 
-def test_a_domain_from_the_file_is_declared_unprotected(run: Runner, people: list[dict[str, str]]) -> None:
-    line = f"synth fit people.csv --column sex works --domain-from-file --marginals sex,works {SMALL} --out model"
-    said = run(f"{line} --json")
-    assert "NOT PROTECTED" in said.err
-    for told in (said.document, run("synth report model --json").document):
-        assumed = " ".join(told["receipt"]["assumes"])
-        assert "NOT PROTECTED: which values occur in sex, works" in assumed
-        assert "chosen without looking" not in assumed
-    read = json.loads(Path("model", "model.json").read_text())["study"]["schema"]["features"]
-    assert [f["values"] for f in read] == [["Female", "Male"], ["full", "part", "(missing)"]]
-
-
 def test_values_outside_the_schema(run: Runner, people: list[dict[str, str]], tmp_path: Path) -> None:
     write(tmp_path / "people.csv", [*people, {"age": "30", "education": SECRET, "sex": "Male", "works": ""}])
     said = run(f"{FIT} --json")
@@ -183,71 +143,12 @@ def test_memory_makes_large_tables_give_way(run: Runner, people: list[dict[str, 
     assert sole(run(f"{line} {asked} --memory 293.7MB --out few --json").document)["measured"]["tables"] == 4 + 4
 
 
-def test_no_signal_is_warned_about(run: Runner, people: list[dict[str, str]]) -> None:
-    said = run(f"{FIT.replace('--epsilon 2', '--epsilon 0.0005')} --json")
-    assert said.code == 0
-    assert "no signal" in said.err
-    assert len(said.document["warnings"]) == 1
-
-
 # --- the ledger, and fits that were interrupted -----------------------------------------------------------------------
 
 
 def spent(path: str) -> tuple[float, float]:
     account = Ledger.open(path).accounts()[0]
     return account.spent.epsilon, account.spent.delta
-
-
-def interrupt(monkeypatch: pytest.MonkeyPatch, where: str, call: int) -> None:
-    """Ctrl-C at the given call of a function of the protocol."""
-    from hybridp.protocols import synth as protocol
-
-    real, calls = getattr(protocol, where), iter(range(100))
-
-    def stopped(*args: Any, **kwargs: Any) -> Any:
-        if next(calls) == call:
-            raise KeyboardInterrupt
-        return real(*args, **kwargs)
-
-    monkeypatch.setattr(protocol, where, stopped)
-
-
-@pytest.mark.parametrize("where", ["_measure", "_project"])
-@pytest.mark.parametrize("call", [0, 1])
-def test_an_interrupted_fit_goes_on_and_pays_once(
-    run: Runner, people: list[dict[str, str]], monkeypatch: pytest.MonkeyPatch, where: str, call: int
-) -> None:
-    line = f"{FIT} --ledger l.db --json"
-    with monkeypatch.context() as patch:
-        interrupt(patch, where, call)
-        said = run(line)
-    assert said.code == 130
-    saved = call + (where == "_project")
-    message = said.document["error"]["message"]
-    assert f"{saved} of 2 rounds saved in model" in message
-    assert "same command" in message
-    assert run("synth answer model sex=Male").code == 2  # not before it has ended
-    before = [path.read_bytes() for path in sorted(Path("model").glob("round-*.npz"))]
-    charged = len(Ledger.open("l.db").history())
-    assert charged == call + 1
-    told = run(line).document
-    assert sole(told)["measured"]["tables"] == 6
-    assert [path.read_bytes() for path in sorted(Path("model").glob("round-*.npz"))][:saved] == before
-    assert len(Ledger.open("l.db").history()) == 2
-    epsilon, delta = spent("l.db")
-    assert epsilon == pytest.approx(2.0, abs=1e-9)
-    assert epsilon <= 2.0
-    assert delta == pytest.approx(1e-6)
-    assert run(line).code == 0  # it has ended: nothing is left to pay
-    assert spent("l.db") == (epsilon, delta)
-
-
-def test_a_refused_budget_leaves_nothing_behind(run: Runner, people: list[dict[str, str]]) -> None:
-    assert run(f"{FIT} --ledger l.db --json").code == 0
-    said = run(f"{FIT.replace('--out model', '--out again')} --ledger l.db --json")
-    assert said.code == 3
-    assert said.document["error"]["exit_code"] == 3
-    assert not Path("again").exists()
 
 
 @pytest.mark.parametrize("delta", ["", "--delta 1e-6"])
@@ -304,58 +205,7 @@ def test_a_query_is_refused_where_its_failure_would_be_free(run: Runner, people:
     assert [entry.state for entry in Ledger.open("rich.db").history()] == ["refused", "refused", "spent", "spent"]
 
 
-def test_another_fit_is_refused(run: Runner, people: list[dict[str, str]], tmp_path: Path) -> None:
-    assert run(FIT).code == 0
-    for other in (FIT.replace("--epsilon 2", "--epsilon 1"), FIT.replace("age,sex", "age,works"), f"{FIT} --seed 1"):
-        said = run(f"{other} --json")
-        assert said.code == 2
-        assert "`out`" in said.document["error"]["message"]
-    write(tmp_path / "people.csv", people[:-1])
-    assert "`out`" in run(f"{FIT} --json").document["error"]["message"]
-
-
-def test_a_fit_goes_on_with_the_ledger_that_paid(
-    run: Runner, people: list[dict[str, str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for first, then in (("", "--ledger other.db"), ("--ledger l.db", ""), ("--ledger k.db", "--ledger other.db")):
-        line = FIT.replace("--out model", f"--out model-{len(first)}{len(then)}")
-        with monkeypatch.context() as patch:
-            interrupt(patch, "_measure", 1)
-            assert run(f"{line} {first}").code == 130
-        said = run(f"{line} {then} --json")
-        assert said.code == 2
-        assert "`ledger`" in said.document["error"]["message"]
-        assert run(f"{line} {first}").code == 0
-    assert not Path("other.db").exists()
-
-
 # --- a saved model ----------------------------------------------------------------------------------------------------
-
-
-def test_answers_hold_the_truth(run: Runner, people: list[dict[str, str]]) -> None:
-    assert run(f"{FIT} --seed 3").code == 0
-    questions: dict[str, Callable[[dict[str, str]], bool]] = {
-        "sex=Female": lambda p: p["sex"] == "Female",
-        "sex=Female and age=30..49": lambda p: p["sex"] == "Female" and 30 <= int(p["age"]) < 50,
-        "at least 2 of: education=Masters, sex=Female, works=(missing)": lambda p: (
-            (p["education"] == "Masters") + (p["sex"] == "Female") + (p["works"] == "") >= 2
-        ),
-        "not (education=School or education=Masters)": lambda p: p["education"] == "Bachelors",
-    }
-    for query, holds in questions.items():
-        told = run("synth answer model --level 0.9999 --json", query).document
-        assert told["level"] == 0.9999
-        said = told["questions"]["table"]["share"]
-        assert said["query"] == query
-        assert said["basis"] == "measured"
-        low, high = said["interval"]
-        assert low <= share(people, holds) <= high
-        assert low <= said["estimate"] <= high
-    told = run("synth answer model --json", "age=18..29 and works=full").document
-    assert sole(told)["basis"] == "model"
-    assert sole(told)["measured"] is None
-    assert "no guarantee" in run("synth answer model", "age=18..29 and works=full").out
-    assert "the interval is the noise's" in run("synth answer model", "sex=Female").out
 
 
 @pytest.mark.parametrize("out", ["made.csv", "made.parquet"])
@@ -379,33 +229,6 @@ def test_a_sample_has_the_original_columns_and_values(run: Runner, people: list[
     # rounding, and a fit with the noise of epsilon 2
     assert sexes.count("Female") / 3000 == pytest.approx(share(people, lambda p: p["sex"] == "Female"), abs=0.05)
     assert run(f"synth sample model --rows 10 --out {out}").code == 2  # never over a file
-
-
-def test_a_sample_is_its_seeds(run: Runner, people: list[dict[str, str]]) -> None:
-    assert run(FIT).code == 0
-    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        assert "50 synthetic records" in run(f"synth sample model --rows 50 --out {name}.csv --seed {seed}").out
-    assert Path("a.csv").read_text() == Path("b.csv").read_text() != Path("c.csv").read_text()
-
-
-def test_an_evaluation_is_marked(run: Runner, people: list[dict[str, str]]) -> None:
-    assert run(FIT).code == 0
-    said = run("synth evaluate model people.csv --json")
-    told = said.document
-    assert "NOT PRIVATE" in said.err
-    assert told["mark"].startswith("NOT PRIVATE")
-    assert told["private"] is False
-    assert told["settled"]["queries"] == 28
-    # The largest cell of the workload's two tables is what answering 0 is wrong by.
-    bins = ((18, 30), (30, 40), (40, 50), (50, 65), (65, 91))
-    cells = Counter((p["sex"], next(i for i, (a, b) in enumerate(bins) if a <= int(p["age"]) < b)) for p in people)
-    more = Counter((p["education"], p["sex"], p["works"]) for p in people)
-    assert told["all_zero"]["l_inf"] == pytest.approx(max(*cells.values(), *more.values()) / 3000)
-    assert told["settled"]["l_inf"] < 0.1
-    shown = run("synth evaluate model people.csv")
-    assert "NOT PRIVATE" in shown.out
-    other = run("synth evaluate model people.csv --marginals age,works --json").document
-    assert other["settled"]["queries"] == 15
 
 
 def test_a_report_reads_nothing_and_draws(run: Runner, people: list[dict[str, str]], tmp_path: Path) -> None:

@@ -93,30 +93,6 @@ def test_a_plain_column_of_trust_is_named_once_on_the_receipt(run: Runner, peopl
     ]
 
 
-@pytest.mark.parametrize("task", list(TASKS))
-def test_a_drawn_trial_is_marked_and_has_a_ledger_of_its_own(run: Runner, people: Path, task: str) -> None:
-    start = f"release {task} people.csv {TASKS[task]} --json"
-    assert run(f"{start} --all-trusted --ledger real.ledger").code == 0
-    refused = run(f"{start} --trial-opt-in 50% --ledger real.ledger")
-    assert refused.code == 2
-    assert "trial" in refused.document["error"]["message"]
-    done = run(f"{start} --trial-opt-in 50% --ledger trial.ledger")
-    assert done.code == 0, done.err
-    assert done.document["simulated"] is True
-    assert any(line.startswith("TRIAL: ") for line in done.document["receipt"]["assumes"])
-    assert sum(groups(done.document)) == 800
-    assert run(f"{start} --all-trusted --ledger trial.ledger").code == 2
-
-
-def test_a_drawn_copy_is_marked_and_keeps_who_was_drawn(run: Runner, people: Path) -> None:
-    made = run(f"randomise mean people.csv --column pay --trial-opt-in 0.5 {BOUNDS} --out r.csv --json")
-    assert made.code == 0
-    assert made.document["simulated"] is True
-    done = run(f"release mean r.csv --column pay --trust trusted_or_local {BOUNDS} --json")
-    assert done.document["simulated"] is True
-    assert groups(done.document)[1] == made.document["randomised"]
-
-
 def test_all_local_randomises_everybody_and_no_column_is_added(run: Runner, people: Path) -> None:
     for option in ("--all-local", ""):
         made = run(f"randomise mean people.csv --column pay {option} {BOUNDS} --out r.csv --overwrite --json")
@@ -164,11 +140,3 @@ def test_a_query_makes_the_rows_of_every_command(run: Runner, people: Path) -> N
     assert any(
         "the query is: SELECT * FROM rows WHERE consent = 'no'" in line for line in done.document["receipt"]["assumes"]
     )
-
-
-@pytest.mark.parametrize("query", ["DROP TABLE rows", "SELECT * FROM 'people.csv'", "SELECT 1; SELECT 2", "what"])
-def test_a_query_that_does_more_than_read_is_refused(run: Runner, people: Path, query: str) -> None:
-    found = run(f"release mean people.csv --column pay --all-trusted {BOUNDS} --ledger l", "--query", query)
-    assert found.code == 2
-    assert "`query` must" in found.err
-    assert not Path("l").exists()

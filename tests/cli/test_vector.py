@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hybridp.blend.mean import ESTIMATORS
-from hybridp.cli.verbs import randomise, release
-from hybridp.errors import BudgetExceeded, InvalidInput
+from hybridp.cli.verbs import release
+from hybridp.errors import InvalidInput
 from hybridp.release.result import sole
 
 X = np.random.default_rng(3).beta(2, 4, size=(900, 3)) * [10, 20, 30]
@@ -42,21 +42,6 @@ def done(command: click.Command, line: str) -> dict[str, Any]:
     return document
 
 
-@pytest.mark.parametrize("how", ["", "--local unit-vector", "--norm l2 --radius 0.9", "--local per-coordinate"])
-def test_randomise_then_release(people: Path, how: str) -> None:
-    sent = done(randomise.tasks["vector-mean"], f"people.csv {SHAPE} --epsilon 4 --out sent.csv --person id {how}")
-    assert sent["randomised"] == 600
-    assert sent["simulated"] is False
-    assert Path("sent.csv").read_text().startswith("id,a,b,c,trust,a_report,b_report,c_report,report_mechanism\n")
-    found = done(release.tasks["vector-mean"], f"sent.csv {SHAPE} --epsilon 4 --person id {how}")
-    assert sent["mechanism"].startswith(sole(found)["mechanisms"]["local"].split()[0])
-    assert found["simulated"] is False
-    assert sole(found)["groups"]["trusted"]["people"] == 300
-    assert sole(found)["columns"] == ["a", "b", "c"]
-    for j in range(3):
-        assert abs(sole(found)["estimate"][j] - X[:, j].mean()) < (12 if "norm" in how else 8) * (j + 1)
-
-
 PLAN = "plan vector-mean --n 5000 --opt-in 0.1 --lower 0 --upper 1 --epsilon 1"
 
 
@@ -82,39 +67,12 @@ def test_a_plan_by_names_or_by_their_number(capsys: pytest.CaptureFixture[str]) 
         assert (code, said in refused["error"]["message"]) == (2, True)
 
 
-def test_the_rows_of_a_trial(people: Path) -> None:
-    line = f"people.csv {SHAPE} --epsilon 1 --delta 1e-6 --simulate-local --seed 3 --joint --plot p.png"
-    found = done(release.tasks["vector-mean"], line)
-    assert found["simulated"] is True
-    assert sole(found)["joint"] is True
-    assert found["plot"] == "p.png"
-    assert Path("p.png").stat().st_size > 1000
-    shown = run(release.tasks["vector-mean"], line)
-    assert shown.exit_code == 0
-    assert "Receipt" in shown.stdout
-    assert "SIMULATED" in shown.stderr
-
-
 def test_one_bound_may_stand_for_all(people: Path) -> None:
     line = (
         "people.csv --column a b c "
         "--missing middle --lower -30 --upper 30 --trust trust --epsilon 4 --simulate-local --seed 1"
     )
     assert sole(done(release.tasks["vector-mean"], line))["task"] == "vector-mean"
-
-
-def test_known_sizes_make_kvh(people: Path) -> None:
-    line = f"people.csv {SHAPE} --epsilon 4 --simulate-local --seed 1 --estimator kvh"
-    assert sole(done(release.tasks["vector-mean"], f"{line} --sd 1.8 3.6 5.4"))["estimator"] == "kvh"
-    line = f"people.csv {SHAPE} --epsilon 4 --simulate-local --estimator fixed --weight 0.25"
-    fixed = done(release.tasks["vector-mean"], line)
-    assert sole(fixed)["weight"] == [0.25] * 3
-
-
-def test_a_ledger_is_made_charged_and_kept_to(people: Path) -> None:
-    line = f"people.csv {SHAPE} --epsilon 1 --simulate-local --ledger l.ledger"
-    assert done(release.tasks["vector-mean"], line)["receipt"]["ledger_entries"] == [1, 2]
-    assert isinstance(run(release.tasks["vector-mean"], line).exception, BudgetExceeded)
 
 
 @pytest.mark.parametrize(
