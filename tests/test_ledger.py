@@ -601,7 +601,7 @@ def test_shares_of_own_epsilons_compose_for_one_epsilon_at_a_time(tmp_path: Path
     books = Ledger.create(tmp_path / "own", {f"trusted {SHARES}": PureDP(1.0)})
     for _ in range(50):
         spend(books, of(0.01, people=f"trusted {SHARES}"))
-    with pytest.raises(InvalidInput, match="`own-epsilon` must be positive"):
+    with pytest.raises(InvalidInput, match="`epsilon` must be positive"):
         tight_epsilon(books, f"trusted {SHARES}", 1e-6)
     found = {}
     for own in (1.0, 8.0, 100.0):

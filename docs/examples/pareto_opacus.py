@@ -1,6 +1,6 @@
 """Somebody else's mechanism on the Pareto bench: DP-SGD by Opacus, with Opacus's own accountant.
 
-    hybridp pareto run docs/examples/pareto_opacus.py:problem --init 8 --steps 16 --store opacus.db
+    hybridp pareto run docs/examples/pareto_opacus.py:problem --init 8 --steps 16 --out opacus.db
 
 Needs `opacus`. Its epsilon is for adding or removing one person and Poisson batches, not for replacement as in the rest
 of hybridp: do not lay this front over the library's own without that in mind.

@@ -32,7 +32,7 @@ GOOD = [
     f"release mean collected.csv {RELEASE} --estimator full-lm --plot release.svg",
     f"release mean people.csv {RELEASE} --simulate-local --seed 5",
     f"release mean collected.csv {RELEASE} --person id --ledger new.ledger",
-    "ledger create study.ledger --epsilon 2 --delta 1e-6 --local-epsilon 1",
+    "ledger create study.ledger --epsilon 1 --delta 1e-6 --trusted-epsilon 2",
 ]
 
 
@@ -72,8 +72,7 @@ def test_randomise_then_release(run: Runner, ending: str) -> None:
     )
     sent = run(line, "--json").document
     assert (sent["randomised"], sent["simulated"], sent["epsilon"], sent["delta"]) == (90, False, 1.0, 0.0)
-    assert run(line, "--json").code == 2  # never over an existing file, unless told
-    assert run(line, "--overwrite", "--json").code == 0
+    assert run(line, "--json").code == 2  # never over an existing file
     found = run(f"release mean sent.{ending} {RELEASE} --ledger study.ledger --json")
     assert found.code == 0
     document = found.document
@@ -92,13 +91,13 @@ def test_randomise_then_release(run: Runner, ending: str) -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_a_second_use_of_a_named_collection_is_free(run: Runner) -> None:
-    run("ledger create study.ledger --epsilon 2 --local-epsilon 1 --json")
+    run("ledger create study.ledger --epsilon 1 --trusted-epsilon 2 --json")
     for left in (1.0, 0.0):
         named = f"release mean collected.csv {RELEASE} --ledger study.ledger --collection spring --json"
         assert run(named).code == 0
         accounts = run("ledger show study.ledger --json").document["accounts"]
         assert {a["group"]: a["left"]["epsilon"] for a in accounts} == {"trusted": left, "local": 0.0}
-    spent = run("ledger show study.ledger --tight-delta 1e-6 --json").document["accounts"]
+    spent = run("ledger show study.ledger --delta 1e-6 --json").document["accounts"]
     assert all(0 < a["tight"]["epsilon"] <= a["spent"]["epsilon"] for a in spent)
 
 
@@ -160,7 +159,7 @@ def test_the_version_is_the_package_s(run: Runner) -> None:
 
 
 def test_the_demo(run: Runner, tmp_path: Path) -> None:
-    found = run("demo --people 3000 --trials 3 --out tour --json")
+    found = run("demo --n 3000 --trials 3 --out tour --json")
     assert found.code == 0
     document = found.document
     assert document["generated"] is True
@@ -174,7 +173,7 @@ def test_the_demo(run: Runner, tmp_path: Path) -> None:
     assert not (tmp_path / "tour" / "people.csv").exists()
     ledger = run("ledger show tour/demo.ledger --json").document
     assert [a["left"]["epsilon"] for a in ledger["accounts"]] == [0.0, 0.0]
-    again = run("demo --people 3000 --trials 3 --out tour")
+    again = run("demo --n 3000 --trials 3 --out tour")
     assert again.code == 0
     assert "Receipt" in again.out
 
@@ -183,7 +182,7 @@ def test_the_demo_draws_who_trusts(run: Runner, tmp_path: Path) -> None:
     """Not always the same rows: one unlucky group would mislead everybody who tries it."""
 
     def trusting() -> list[int]:
-        assert run("demo --people 1000 --opt-in 0.1 --trials 2 --out tour").code == 0
+        assert run("demo --n 1000 --opt-in 0.1 --trials 2 --out tour").code == 0
         trust = duckdb.sql(f"SELECT trust FROM '{tmp_path}/tour/collected.parquet'").fetchall()
         return [i for i, (value,) in enumerate(trust) if value == "trusted"]
 

@@ -87,7 +87,6 @@ def test_joint_intervals_are_wider_and_shares_have_one_an_option(run: Runner, pe
         (f"mean people.csv {MEAN} --least 5", "must go with by"),
         (f"mean people.csv {MEAN} --compare all", "must go with by"),
         (f"mean people.csv {MEAN} --joint", "must go with by"),
-        (f"mean people.csv {MEAN} --by dept --clipped-share 0.1", "must not go with by"),
         (f"mean holes.csv {MEAN} --by dept", "a group in every row"),
         (f"mean moved.csv {MEAN} --by dept --person id", "one group for each person"),
         (f"mean alone.csv {MEAN} --by dept --estimator tcm-only", "nobody in `mail`"),
@@ -148,7 +147,7 @@ def test_whom_no_listed_private_category_holds_counts_in_the_last_one_as_release
     people.write_text(people.read_text().replace(",sales,", ",,"))
     by = "--by dept --by-private --categories law,others"
     said = "a `dept` that is missing or not listed counts as `others`"
-    trusting = MEAN.replace("--trust trust", "--all-trusted").replace("--epsilon 1", "--epsilon 20")
+    trusting = MEAN.replace("--trust trust", "--everyone trusted").replace("--epsilon 1", "--epsilon 20")
     found = run(f"release mean people.csv {trusting.replace('--simulate-local', '')} {by} --json").document
     law, others = found["questions"]["pay"]["mean_by_group"]["by"]["shares"]
     assert (law, others) == pytest.approx((0.3, 0.7), abs=0.01)

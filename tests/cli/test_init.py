@@ -46,16 +46,16 @@ def test_the_same_header_with_other_values_is_the_same_file_byte_by_byte(folder:
     written = set()
     for seed in range(5):
         people(folder / "people.csv", seed)
-        code, out, err = run(capsys, "init", "people.csv", "--defaults")
+        code, out, err = run(capsys, "init", "people.csv", "--yes")
         assert code == 0, err
         written.add(((folder / "study.toml").read_bytes(), out, err))
         (folder / "study.toml").unlink()
     assert len(written) == 1
     (folder / "people.csv").write_text(HEADER + "\n,,not a number,\x01,maybe\n")  # values that break every rule
-    run(capsys, "init", "people.csv", "--defaults")
+    run(capsys, "init", "people.csv", "--yes")
     assert {(folder / "study.toml").read_bytes()} == {content for content, _, _ in written}
     (folder / "people.csv").write_text(HEADER.replace("salary", "rent") + "\n")  # the check can fail
-    run(capsys, "init", "people.csv", "--defaults", "--out", "other.toml")
+    run(capsys, "init", "people.csv", "--yes", "--out", "other.toml")
     assert (folder / "other.toml").read_bytes() != (folder / "study.toml").read_bytes()
 
 
@@ -68,7 +68,7 @@ def test_of_a_parquet_file_only_the_schema_counts(folder: Path, capsys: Any) -> 
             f"COPY (SELECT i::INTEGER AS pay, 'a' || i AS note, i::DOUBLE AS size, (i % 2 = 0) AS consent "
             f"FROM range({low}, {high}) t(i)) TO '{folder / 'people.parquet'}' (FORMAT parquet)"
         )
-        assert run(capsys, "init", "people.parquet", "--defaults")[0] == 0
+        assert run(capsys, "init", "people.parquet", "--yes")[0] == 0
         written.add((folder / "study.toml").read_bytes())
         (folder / "study.toml").unlink()
     (content,) = written
@@ -78,7 +78,7 @@ def test_of_a_parquet_file_only_the_schema_counts(folder: Path, capsys: Any) -> 
 
 def test_what_was_looked_at_is_said_and_the_file_is_a_study(folder: Path, capsys: Any) -> None:
     people(folder / "people.csv", 1)
-    code, out, err = run(capsys, "init", "people.csv", "--defaults")
+    code, out, err = run(capsys, "init", "people.csv", "--yes")
     assert code == 0
     assert "names and types of the 5 columns of people.csv, and at no value" in err
     assert "GUESSED" in out
@@ -110,15 +110,15 @@ def test_everything_can_be_given_and_nothing_is_then_a_guess(folder: Path, capsy
         "--upper",
         99,
     ]
-    words += ["--trust", "consent", "--trusted-value", "yes", "--local-value", "no", "--epsilon", 2, "--title", "Pay"]
-    code, out, err = run(capsys, "init", "people.csv", *words, "--asked-by", "us", "--json", "--out", "s.toml")
+    words += ["--trust", "consent", "--trusted-value", "yes", "--local-value", "no", "--epsilon", 2, "--yes"]
+    code, out, err = run(capsys, "init", "people.csv", *words, "--json", "--out", "s.toml")
     assert code == 0, err
     assert err == ""
     assert json.loads(out)["guessed_bounds"] == []
     study = Study.read(folder / "s.toml")
     assert [(q.name, q.upper) for q in study.questions] == [("salary", 9000), ("age", 99)]  # type: ignore[attr-defined]
     assert (study.trust.trusted, study.trust.local) == (("yes",), ("no",))
-    assert (study.promise.epsilon, study.title, study.asked_by) == (2.0, "Pay", "us")
+    assert study.promise.epsilon == 2.0
 
 
 def test_a_person_is_asked_for_what_nobody_may_read(folder: Path, capsys: Any, monkeypatch: Any) -> None:
@@ -137,27 +137,27 @@ def test_a_person_is_asked_for_what_nobody_may_read(folder: Path, capsys: Any, m
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
     code, _, err = run(capsys, "init", "people.csv", "--out", "other.toml")
     assert code == 2
-    assert "`answers` must be typed, or --defaults given" in err
+    assert "`answers` must be typed, or --yes given" in err
     assert not (folder / "other.toml").exists()
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["nothing.csv", "--defaults"], "`path` must be a file that exists"),
-        (["people.csv", "--defaults", "--out", "people.csv"], "`out` must name a new file"),
-        (["people.csv", "--defaults", "--column", "salery"], "`column` must be a column of people.csv. Got `salery`"),
-        (["people.csv", "--defaults", "--trust", "nope"], "`trust` must be a column of people.csv"),
+        (["nothing.csv", "--yes"], "`path` must be a file that exists"),
+        (["people.csv", "--yes", "--out", "people.csv"], "`out` must name a new file"),
+        (["people.csv", "--yes", "--column", "salery"], "`column` must be a column of people.csv. Got `salery`"),
+        (["people.csv", "--yes", "--trust", "nope"], "`trust` must be a column of people.csv"),
         (
-            ["people.csv", "--defaults", "--missing", "middle", "--lower", 0],
+            ["people.csv", "--yes", "--missing", "middle", "--lower", 0],
             "`upper` must be given together with --lower",
         ),
         (
-            ["people.csv", "--defaults", "--missing", "middle", "--lower", 5, "--upper", 1],
+            ["people.csv", "--yes", "--missing", "middle", "--lower", 5, "--upper", 1],
             "`age.upper` must be greater than lower (5)",
         ),
-        (["people.csv", "--defaults", "--epsilon", -1], "`promise.epsilon` must be positive and finite"),
-        (["headless.csv", "--defaults"], "`file` must start with a line of column names"),
+        (["people.csv", "--yes", "--epsilon", -1], "`promise.epsilon` must be positive and finite"),
+        (["headless.csv", "--yes"], "`file` must start with a line of column names"),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence_and_nothing_is_written(
@@ -175,12 +175,12 @@ def test_what_cannot_be_is_refused_in_a_sentence_and_nothing_is_written(
 
 def test_without_a_column_for_it_everyone_counts_as_local(folder: Path, capsys: Any) -> None:
     (folder / "people.csv").write_text("pay\n3\n")
-    code, _, err = run(capsys, "init", "people.csv", "--defaults")
+    code, _, err = run(capsys, "init", "people.csv", "--yes")
     assert code == 0
     assert "everyone counts as local" in err
     assert Study.read(folder / "study.toml").trust.everyone == "local"
-    for flag, group in (("--all-trusted", "trusted"), ("--all-local", "local")):
-        assert run(capsys, "init", "people.csv", "--defaults", flag, "--out", f"{group}.toml")[0] == 0
+    for group in ("trusted", "local"):
+        assert run(capsys, "init", "people.csv", "--yes", "--everyone", group, "--out", f"{group}.toml")[0] == 0
         assert Study.read(folder / f"{group}.toml").trust.everyone == group
 
 
@@ -192,8 +192,8 @@ def test_without_a_column_for_it_everyone_counts_as_local(folder: Path, capsys: 
 def test_a_name_that_says_no_is_not_taken_for_the_column_of_trust(folder: Path, capsys: Any, name: str) -> None:
     """A yes there may mean that somebody does not trust: read as trust, it would hand over their raw value."""
     (folder / "people.csv").write_text(f"pay,{name}\n3,yes\n")
-    assert run(capsys, "init", "people.csv", "--defaults", "--column", "pay")[0] == 0
+    assert run(capsys, "init", "people.csv", "--yes", "--column", "pay")[0] == 0
     assert Study.read(folder / "study.toml").trust.everyone == "local"
     (folder / "people.csv").write_text(f"pay,{name},opted_in_consent\n3,yes,no\n")
-    assert run(capsys, "init", "people.csv", "--defaults", "--column", "pay", "--out", "other.toml")[0] == 0
+    assert run(capsys, "init", "people.csv", "--yes", "--column", "pay", "--out", "other.toml")[0] == 0
     assert Study.read(folder / "other.toml").trust.column == "opted_in_consent"

@@ -40,7 +40,6 @@ def points(tmp_path: Path) -> str:
         (f"release kmeans points.csv {READ} --simulate-local --clusters 0", "clusters"),
         (f"release kmeans points.csv {READ} --simulate-local --clusters 10000", "clusters"),
         (f"release kmeans points.csv {READ} --simulate-local --epsilon 0", "epsilon"),
-        (f"release kmeans points.csv {READ} --simulate-local --iterations 0", "iterations"),
         (f"release kmeans points.csv {READ} --simulate-local --upper 1 1 1", "upper"),
         (f"release kmeans points.csv {READ} --simulate-local --plot p.txt", "--plot"),
         (f"release kmeans points.csv {READ} --reports r.csv", "reports"),

@@ -52,7 +52,6 @@ MISTAKES = [
     (f"release mean sent.csv {MEAN} --collection spring", "must go with --ledger"),
     (f"release mean sent.csv {MEAN} --mixed sent.csv", "`mixed` must go with a study that has a mixer: --batch"),
     (f"release mean sent.csv {MEAN} --least 5", "`least` must go with by, the column of the groups. Got 5."),
-    (f"{QUANTILES} --phases .5,.6", "`phases` must be a few shares of the local people that add up to 1"),
     # numbers
     (f"release mean sent.csv {MEAN} --epsilon 0", "`epsilon` must be positive"),
     (f"release mean sent.csv {MEAN} --level 95", "`level` must be strictly between 0 and 1"),

@@ -110,10 +110,9 @@ def test_a_help_shows_the_options_of_its_task_and_no_other(run: Runner) -> None:
         (f"release {MEAN} --epsilon 1 --upper 0", "`upper` must be greater than lower (0)."),
         (f"release {MEAN}", "`epsilon` must be given, or --epsilon-column"),
         (f"release {MEAN} --epsilon 1 --epsilon-column e", "`epsilon` must not go with everyone's own epsilon"),
-        (f"release {MEAN} --epsilon-column e --local-sd 1", "`local-sd` must be left out where everyone"),
-        (f"release {MEAN} --epsilon 1 --estimator fixed", "`weight` must be given for the estimator fixed"),
+        (f"release {MEAN} --epsilon 1 --estimator fixed", "`trusted_weight` must be given for the estimator fixed"),
         (f"release {MEAN} --epsilon 1 --estimator adpm", "`estimator` must go with everyone's own epsilon (--"),
-        (f"release {MEAN} --epsilon 1 --record-key k", "`person` must go with --record-key or --record-id"),
+        (f"release {MEAN} --epsilon 1 --record-key k", "`person` must go with --record-key or record_id"),
         (f"randomise {MEAN} --epsilon 0 --out o.csv", "`epsilon` must be positive and finite"),
     ],
 )  # fmt: skip
@@ -137,10 +136,10 @@ def test_what_a_study_declares_is_declared_nowhere_else(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("line", "missing"),
-    [("release mean p.csv --all-trusted --missing middle --lower 0 --upper 5 --epsilon 1", "--column"),
-     ("release mean p.csv --all-trusted --column a --upper 5 --epsilon 1", "--lower"),
-     ("release vector-mean p.csv --all-trusted --column a --missing middle --lower 0 --upper 5", "--epsilon"),
-     ("release shares p.csv --all-trusted --column a --epsilon 1", "--options"),
+    [("release mean p.csv --everyone trusted --missing middle --lower 0 --upper 5 --epsilon 1", "--column"),
+     ("release mean p.csv --everyone trusted --column a --upper 5 --epsilon 1", "--lower"),
+     ("release vector-mean p.csv --everyone trusted --column a --missing middle --lower 0 --upper 5", "--epsilon"),
+     ("release shares p.csv --everyone trusted --column a --epsilon 1", "--options"),
      ("randomise mean p.csv --column a --missing middle --lower 0 --upper 5 --epsilon 1", "--out"),
      ("plan kmeans --column a --lower 0 --upper 1 --clusters 2 --epsilon 1 --opt-in 0.5", "--n")],
 )  # fmt: skip
@@ -153,7 +152,7 @@ def test_a_share_may_be_written_in_percent(run: Runner) -> None:
     """A field that cannot be above 1 is a share; others are not."""
     said = COMMANDS["release mean"].params
     types = {flag: type(one.type).__name__ for one in said for flag in one.opts}
-    assert {types[f"--{name}"] for name in ("level", "weight", "share", "clipped-share")} == {"_Share"}
+    assert {types[f"--{name}"] for name in ("level", "share")} == {"_Share"}
     assert types["--epsilon"] == types["--lower"] == "FloatParamType"
     assert run(f"release {MEAN} --epsilon 50% --json").code == 2
 
@@ -213,11 +212,11 @@ def test_a_table_may_say_who_trusts_in_its_own_words(run: Runner) -> None:
 
 @pytest.mark.usefixtures("tables")
 def test_everybody_may_be_alike(run: Runner) -> None:
-    found = run(f"release mean ours.csv --all-trusted {PAY}").document["questions"]["pay"]["mean"]
+    found = run(f"release mean ours.csv --everyone trusted {PAY}").document["questions"]["pay"]["mean"]
     assert (found["groups"]["trusted"]["people"], found["groups"]["local"]["people"]) == (400, 0)
-    found = run(f"release mean ours.csv --all-local --simulate-local {PAY}").document["questions"]["pay"]["mean"]
+    found = run(f"release mean ours.csv --everyone local --simulate-local {PAY}").document["questions"]["pay"]["mean"]
     assert (found["groups"]["trusted"]["people"], found["groups"]["local"]["people"]) == (0, 400)
-    refused = run(f"release mean ours.csv --all-local {PAY}")
+    refused = run(f"release mean ours.csv --everyone local {PAY}")
     assert (refused.code, "--simulate-local" in refused.err) == (2, True)
 
 
@@ -229,7 +228,7 @@ def test_a_drawn_split_is_a_trial(run: Runner) -> None:
     found = run(f"{line} --ledger trial.ledger").document
     assert found["simulated"] is True
     assert any("TRIAL" in said for said in found["receipt"]["assumes"])
-    real = f"release mean ours.csv --all-trusted --ledger trial.ledger {PAY.replace('--seed 3 ', '')}"
+    real = f"release mean ours.csv --everyone trusted --ledger trial.ledger {PAY.replace('--seed 3 ', '')}"
     assert run(real).code in (2, 3)  # no real release on a ledger of trials
 
 
@@ -239,13 +238,13 @@ def test_a_query_of_ones_own_is_read_like_a_file(run: Runner) -> None:
     plain = estimate(run(f"release mean ours.csv --trust trust --simulate-local {PAY}"))
     line = f"release mean own.csv --trust trust --simulate-local --public consent {PAY}"
     assert estimate(run(line, "--query", select)) == plain
-    assert run(f"release mean own.csv --all-trusted {PAY}", "--query", "DROP TABLE rows").code == 2
+    assert run(f"release mean own.csv --everyone trusted {PAY}", "--query", "DROP TABLE rows").code == 2
 
 
 @pytest.mark.usefixtures("tables")
 @pytest.mark.parametrize(
     ("more", "named"),
-    [("", "trust"), ("--all-trusted --all-local", "all-trusted"), ("--all-trusted --trust trust", "trust"),
+    [("", "trust"), ("--everyone trusted --trust trust", "trust"),
      ("--trusted-value yes", "trusted-value"), ("--trial-opt-in 0", "trial-opt-in"),
      ("--trial-opt-in 1", "trial-opt-in")],
 )  # fmt: skip
@@ -276,15 +275,16 @@ LISTS = [
     (f"plan mean {CROWD} --lower 0 --upper 9 --by town", "--categories", ("a", "b")),
     ("plan mean --lower 0 --upper 9", "--groups", ("0.1:70", "2:30")),
     (f"plan vector-mean {CROWD} --column a b", "--upper", ("1", "2")),
-    ("release quantiles people.csv --all-trusted --column pay "
+    ("release quantiles people.csv --everyone trusted --column pay "
         "--missing middle --lower 0 --upper 9 --epsilon 1 --seed 1", "--at",
      (".5", ".9")),
-    ("release quantiles people.csv --all-trusted --column pay "
+    ("release quantiles people.csv --everyone trusted --column pay "
         "--missing middle --lower 0 --upper 9 --epsilon 1 --seed 1", "--below",
      ("3", "5")),
     ("plan synth --schema schema.json --epsilon 1 --delta 1e-6 --n 900", "--thresholds", ("2-of-2:1", "1-of-3:1")),
-    ("release shares people.csv --all-trusted --column town --missing b --epsilon 1 --seed 1", "--options", ("a", "b")),
-    ("release regression people.csv --all-trusted --target pay "
+    ("release shares people.csv --everyone trusted --column town --missing b --epsilon 1 --seed 1", "--options",
+     ("a", "b")),
+    ("release regression people.csv --everyone trusted --target pay "
         "--missing middle --lower 0 --upper 99 --epsilon 1 --seed 1", "--on",
      ("age", "own")),
 ]  # fmt: skip

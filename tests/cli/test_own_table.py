@@ -41,7 +41,7 @@ def answer(folder: Path, *words: str) -> dict[str, Any]:
 
 
 def test_four_commands_lead_from_a_table_to_a_kept_release(folder: Path) -> None:
-    assert hybridp(folder, "init", "people.csv", "--defaults").returncode == 0
+    assert hybridp(folder, "init", "people.csv", "--yes").returncode == 0
     answer(folder, "randomise", "study.toml", "people.csv", "--out", "reports.csv")
     found = answer(folder, "release", "study.toml", "reports.csv", "--ledger", "town.ledger", "--out", "release.json")
     kept = answer(folder, "ledger", "show", "town.ledger", "--release", "1")
@@ -67,7 +67,7 @@ def test_four_commands_lead_from_a_table_to_a_kept_release(folder: Path) -> None
 
 
 def test_bounds_that_were_guessed_are_said_until_somebody_chooses_them(folder: Path) -> None:
-    hybridp(folder, "init", "people.csv", "--defaults")
+    hybridp(folder, "init", "people.csv", "--yes")
     planned = hybridp(folder, "plan", "study.toml", "people.csv")
     assert planned.returncode == 0
     assert "the bounds of `salary`, 0 to 200000, are a guess from its name" in planned.stderr
@@ -95,7 +95,7 @@ def test_words_of_trust_that_the_study_does_not_know_are_said_as_a_line_of_its_f
         "--local-value",
         "local",
     ]
-    assert hybridp(folder, "init", "people.csv", "--defaults", *words).returncode == 0
+    assert hybridp(folder, "init", "people.csv", "--yes", *words).returncode == 0
     done = hybridp(folder, verb, "study.toml", "people.csv", *(["--out", "o.csv"] if verb == "randomise" else []))
     assert done.returncode == 2
     assert 'Say so in study.toml, under [trust]: trusted = ["yes"].' in done.stderr
@@ -115,7 +115,7 @@ def test_words_of_trust_that_the_study_does_not_know_are_said_as_a_line_of_its_f
     ],
 )
 def test_what_is_wrong_is_one_sentence(folder: Path, words: tuple[str, ...], said: str) -> None:
-    hybridp(folder, "init", "people.csv", "--column", "salary", "--lower", "0", "--upper", "99", "--defaults")
+    hybridp(folder, "init", "people.csv", "--column", "salary", "--lower", "0", "--upper", "99", "--yes")
     done = hybridp(folder, *words)
     assert done.returncode == 2
     assert said in done.stderr
@@ -126,8 +126,9 @@ def test_what_is_wrong_is_one_sentence(folder: Path, words: tuple[str, ...], sai
 
 def test_a_service_is_started_with_the_study_in_it(folder: Path) -> None:
     pytest.importorskip("fastapi")
-    asker = ("--asked-by", "us", "--purpose", "to try", "--contact", "none")
-    hybridp(folder, "init", "people.csv", "--column", "salary", "--lower", "0", "--upper", "99", "--defaults", *asker)
+    hybridp(folder, "init", "people.csv", "--column", "salary", "--lower", "0", "--upper", "99", "--yes")
+    study = (folder / "study.toml").read_text().replace('asked_by = ""', 'asked_by = "us"')
+    (folder / "study.toml").write_text(study + '[collection]\npurpose = "to try"\ncontact = "none"\n')
     links = set()
     for _ in range(2):  # the second start finds the study that the first one made
         with (folder / "log").open("w") as log:
@@ -145,7 +146,7 @@ def test_a_service_is_started_with_the_study_in_it(folder: Path) -> None:
 
 @pytest.mark.parametrize("verb", ["randomise", "release"])
 def test_a_missing_table_is_called_as_in_the_help(folder: Path, verb: str) -> None:
-    hybridp(folder, "init", "people.csv", "--defaults")
+    hybridp(folder, "init", "people.csv", "--yes")
     done = hybridp(folder, verb, "study.toml", *(["--out", "o.csv"] if verb == "randomise" else []))
     assert done.returncode == 2
     assert "Missing argument 'DATA'" in done.stderr
@@ -154,8 +155,8 @@ def test_a_missing_table_is_called_as_in_the_help(folder: Path, verb: str) -> No
 
 def test_a_plan_says_what_is_true_of_its_study(folder: Path) -> None:
     study = ["--lower", "0", "--upper", "9", "--out"]
-    hybridp(folder, "init", "people.csv", "--defaults", "--column", "salary", *study, "one.toml")
-    hybridp(folder, "init", "people.csv", "--defaults", "--column", "salary", "--all-local", *study, "local.toml")
+    hybridp(folder, "init", "people.csv", "--yes", "--column", "salary", *study, "one.toml")
+    hybridp(folder, "init", "people.csv", "--yes", "--column", "salary", "--everyone", "local", *study, "local.toml")
     assert "The promise:" not in hybridp(folder, "plan", "one.toml", "people.csv").stdout
     assert "│ local     │" in hybridp(folder, "plan", "local.toml", "people.csv").stdout
 
@@ -167,7 +168,9 @@ def test_a_plan_says_what_is_true_of_its_study(folder: Path) -> None:
 
 def test_names_in_brackets_are_shown_as_they_are(folder: Path) -> None:
     (folder / "odd.csv").write_text("[t],:smile:,consent\n" + "5,1,yes\n6,2,no\n" * 50)
-    assert hybridp(folder, "init", "odd.csv", "--defaults", "--title", "[b] of us").returncode == 0
+    assert hybridp(folder, "init", "odd.csv", "--yes").returncode == 0
+    study = (folder / "study.toml").read_text()
+    (folder / "study.toml").write_text(re.sub(r"title = .*", 'title = "[b] of us"', study))
     planned = hybridp(folder, "plan", "study.toml", "odd.csv").stdout
     assert all(name in planned for name in ("[t]", ":smile:", "[b] of us", "The promise: one drawn question"))
 
@@ -176,7 +179,7 @@ def test_the_next_command_that_init_names_runs_as_it_stands(folder: Path) -> Non
     place = folder / "my answers"
     place.mkdir()
     (folder / "people.csv").rename(place / "people.csv")
-    words = ["--defaults", "--out", "my study.toml"]
+    words = ["--yes", "--out", "my study.toml"]
     said = hybridp(folder, "init", "my answers/people.csv", *words).stdout
     (called,) = [line.removeprefix("Next: ") for line in said.splitlines() if line.startswith("Next: ")]
     name, *words = shlex.split(called)
@@ -203,7 +206,8 @@ def test_several_columns_written_with_commas_are_told_how_they_are_written(folde
         "release",
         "vector-mean",
         "points.csv",
-        "--all-trusted",
+        "--everyone",
+        "trusted",
         "--missing",
         "middle",
         "--lower",

@@ -56,9 +56,9 @@ def ask(command: click.Command, line: str) -> dict:
 
 
 def test_from_a_file_to_a_suggestion(place: Path) -> None:
-    ran = ask(pareto.run, "mine.py:problem --init 6 --steps 4 --store run.db --json")
+    ran = ask(pareto.run, "mine.py:problem --init 6 --steps 4 --out run.db --json")
     assert ran["evaluations"] == 10
-    again = ask(pareto.run, "mine.py:problem --init 6 --steps 6 --store run.db --plot run.png --json")
+    again = ask(pareto.run, "mine.py:problem --init 6 --steps 6 --out run.db --plot run.png --json")
     assert again["evaluations"] == 12
     assert Path("run.png").stat().st_size > 1000
     epsilons = [c["epsilon"] for c in again["chosen"]]
@@ -75,11 +75,11 @@ def test_from_a_file_to_a_suggestion(place: Path) -> None:
     advice = ask(pareto.suggest, "run.db --epsilon 1 --json")
     assert advice["suggested"]["epsilon"] <= 1
     assert advice["suggested"]["setting"]["b"] == pytest.approx(1.0, rel=0.15)
-    ask(pareto.run, "mine.py:problem --search grid --init 6 --steps 0 --store grid.db --json")
+    ask(pareto.run, "mine.py:problem --search grid --init 6 --steps 0 --out grid.db --json")
     compared = ask(pareto.compare, "run.db grid.db --json")
     assert compared["first"]["observed_hypervolume"] == pytest.approx(again["observed_hypervolume"])
     for command, line in (
-        (pareto.run, "mine.py:problem --init 6 --steps 6 --store run.db"),
+        (pareto.run, "mine.py:problem --init 6 --steps 6 --out run.db"),
         (pareto.front, "run.db"),
         (pareto.suggest, "run.db --epsilon 1"),
         (pareto.compare, "run.db grid.db"),
@@ -111,7 +111,7 @@ def test_failures_are_reported_and_do_not_stop(place: Path) -> None:
     ],
 )
 def test_an_oracle_that_never_answers_ends_the_command(place: Path, name: str, says: str) -> None:
-    line = f"mine.py:{name} --init 2 --steps 1 --store kept.db --json"
+    line = f"mine.py:{name} --init 2 --steps 1 --out kept.db --json"
     with pytest.raises(HybridpError, match=f"3 failures, the last: .*{says}"):
         CliRunner().invoke(pareto.run, line.split(), catch_exceptions=False, standalone_mode=False)
     with pytest.raises(HybridpError, match="at least one evaluation that succeeded"):
@@ -146,7 +146,7 @@ def test_an_interrupted_run_says_where_it_is_kept(place: Path, monkeypatch: pyte
         return real(self, setting, seed)
 
     monkeypatch.setattr(Problem, "evaluate", stops)
-    line = ["mine.py:problem", "--init", "4", "--steps", "0", "--store", "run.db", "--json"]
+    line = ["mine.py:problem", "--init", "4", "--steps", "0", "--out", "run.db", "--json"]
     found = CliRunner().invoke(pareto.run, line)
     assert found.exit_code != 0
     assert "run.db" in found.stderr
@@ -167,11 +167,10 @@ def test_an_interrupted_run_says_where_it_is_kept(place: Path, monkeypatch: pyte
         (pareto.run, "mine.py", "FILE.py:name"),
         (pareto.run, "one.py:problem", "more than one point"),
         (pareto.run, "no-such-problem", "no-such-problem"),
-        (pareto.run, "mine.py:problem --jobs 2 --backend nothing", "`backend` must be one that joblib can use"),
         (pareto.run, "mine.py:problem --init 0", "init"),
-        (pareto.run, "mine.py:problem --handmade --init 2 --steps 0", "laws"),
-        (pareto.run, "mine.py:problem --store nowhere/run.db", "folder"),
-        (pareto.run, "mine.py:other --init 1 --steps 0 --store done.db", "another"),
+        (pareto.run, "mine.py:problem --search handmade --init 2 --steps 0", "laws"),
+        (pareto.run, "mine.py:problem --out nowhere/run.db", "folder"),
+        (pareto.run, "mine.py:other --init 1 --steps 0 --out done.db", "another"),
         (pareto.front, "missing.db", "existing run file"),
         (pareto.front, "mine.py", "run file"),
         (pareto.suggest, "done.db --epsilon -1", "positive"),
@@ -180,7 +179,7 @@ def test_an_interrupted_run_says_where_it_is_kept(place: Path, monkeypatch: pyte
     ],
 )
 def test_refusals_are_one_sentence(place: Path, command: click.Command, line: str, says: str) -> None:
-    ask(pareto.run, "mine.py:problem --init 3 --steps 0 --store done.db --json")
+    ask(pareto.run, "mine.py:problem --init 3 --steps 0 --out done.db --json")
     with pytest.raises(HybridpError, match=says) as refused:
         CliRunner().invoke(command, line.split(), catch_exceptions=False, standalone_mode=False)
     assert "987654" not in str(refused.value)

@@ -159,7 +159,6 @@ def test_a_trusted_row_is_counted_by_a_public_rule_and_never_refused(run: Any, t
         (["--publish", "estimate-only"], "publish"),
         (["--noise", "gaussian"], "noise"),
         (["--local", "laplace"], "local"),
-        (["--gap", "1"], "gap"),
         (["--estimator", "adaptive"], "estimator"),
         (["--share", "0"], "share"),
         (["--sd", "-1"], "sd"),

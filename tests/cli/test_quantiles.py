@@ -63,8 +63,6 @@ def test_joint_intervals_share_what_may_miss_and_an_invitation_passes_it_on(run:
         (f"{PAY} --at .5,x", "'--at'"),
         (f"{PAY} --at .5,.5", "different"),
         (f"{PAY} --below 200", "`below`"),
-        (f"{PAY} --step -1", "`step`"),
-        (f"{PAY} --simulate-local --phases 1.5", "that add up to 1. Got 1.5."),
         (f"{PAY} --noise gaussian", "`delta`"),
         (f"{PAY} --epsilon .0015", "`epsilon` must be at least 0.002 where trusted people are heard. Got 0.0015."),
         ("--column pay --trust trust --missing middle --lower 9 --upper 1 --epsilon 1", "`upper`"),
@@ -128,8 +126,7 @@ def test_an_invitation_that_is_none_or_stands_beside_other_words_is_refused(run:
         ("sent.csv --trust trust --invite i.json --invite-out i.json", "new file"),
         ("people.csv --trust trust --invite i.json", "randomise"),
         (f"people.csv {PAY} --invite-out i.json", "new file"),
-        (f"people.csv {PAY} --phases .5,.5", "`phases`"),
-        (f"people.csv {PAY} --simulate-local --phases 2,3", "`phases`"),
+        (f"people.csv {PAY} --form steered", "`form`"),
         (f"people.csv {PAY} --below 30 --invite-out new.json", "`at`"),
         ("people.csv --column pay --trust trust --missing middle --lower 0 --upper 9", "'--epsilon'"),
     ):

@@ -46,28 +46,29 @@ missing = "blue"
 NUMBER = "--column pay --missing middle --lower 0 --upper 100"
 POINTS = "--column pay --column age --missing middle --lower 0 --upper 100"
 RELEASES = {
-    "mean": f"release mean people.csv --all-trusted --epsilon 1 {NUMBER}",
+    "mean": f"release mean people.csv --everyone trusted --epsilon 1 {NUMBER}",
     "sum": "release sum.toml people.csv",
-    "one estimator": f"release mean people.csv --all-trusted --epsilon 1 {NUMBER} --estimator tcm-only",
-    "steered mean": f"release mean people.csv --all-trusted --epsilon 1 {NUMBER} --invite-out i.json --local-people 9",
+    "one estimator": f"release mean people.csv --everyone trusted --epsilon 1 {NUMBER} --estimator tcm-only",
+    "steered mean": f"release mean people.csv --everyone trusted --epsilon 1 {NUMBER} --invite-out i.json --n 9",
     "own epsilon": f"release mean people.csv --trust trust --epsilon-column own --public own {NUMBER}",
-    "public groups": f"release mean people.csv --all-trusted --epsilon 1 {NUMBER} --by town --public town "
+    "public groups": f"release mean people.csv --everyone trusted --epsilon 1 {NUMBER} --by town --public town "
     "--categories a,b",
-    "private groups": f"release mean people.csv --all-trusted --epsilon 1 {NUMBER} --by town --by-private "
+    "private groups": f"release mean people.csv --everyone trusted --epsilon 1 {NUMBER} --by town --by-private "
     "--categories a,b",
-    "quantiles": f"release quantiles people.csv --all-trusted --epsilon 1 {NUMBER}",
-    "histogram": "release histogram people.csv --all-trusted --epsilon 1 --column pay --edges 0,50,100 "
+    "quantiles": f"release quantiles people.csv --everyone trusted --epsilon 1 {NUMBER}",
+    "histogram": "release histogram people.csv --everyone trusted --epsilon 1 --column pay --edges 0,50,100 "
         "--missing 50..100",
-    "shares": "release shares people.csv --all-trusted --epsilon 1 --column colour --options red,blue --missing blue",
-    "count": "release count people.csv --all-trusted --epsilon 1 --column colour --value red",
-    "regression": "release regression people.csv --all-trusted --epsilon 1 --target pay --on age "
+    "shares": "release shares people.csv --everyone trusted --epsilon 1 --column colour --options red,blue "
+        "--missing blue",
+    "count": "release count people.csv --everyone trusted --epsilon 1 --column colour --value red",
+    "regression": "release regression people.csv --everyone trusted --epsilon 1 --target pay --on age "
         "--missing middle --lower 0 --upper 100",
-    "vector": f"release vector-mean people.csv --all-trusted --epsilon 1 {POINTS}",
-    "heavy hitters": "release heavy-hitters people.csv --all-trusted --epsilon 1 --delta 1e-5 --column colour "
+    "vector": f"release vector-mean people.csv --everyone trusted --epsilon 1 {POINTS}",
+    "heavy hitters": "release heavy-hitters people.csv --everyone trusted --epsilon 1 --delta 1e-5 --column colour "
     "--person who --head 2",
-    "invitation": "release heavy-hitters people.csv --all-trusted --epsilon 1 --delta 1e-5 --column colour "
+    "invitation": "release heavy-hitters people.csv --everyone trusted --epsilon 1 --delta 1e-5 --column colour "
     "--person who --head 2 --invite-out i.json",
-    "kmeans": f"release kmeans people.csv --all-trusted --epsilon 1 {POINTS} --clusters 2",
+    "kmeans": f"release kmeans people.csv --everyone trusted --epsilon 1 {POINTS} --clusters 2",
     "synth": "synth fit people.csv --epsilon 1 --delta 1e-5 --schema schema.json --out model --other last "
     "--marginals colour,town",
     "synth of both": "synth fit people.csv --trust trust --epsilon 1 --delta 1e-5 --schema schema.json --out model "
@@ -278,7 +279,10 @@ def test_nobody_is_counted_by_what_a_query_makes_of_private_columns(
         "trust": "CASE WHEN TRY_CAST({} AS DOUBLE) > 43 THEN 'trusted' ELSE 'local' END AS trust",
         "person": "CASE WHEN TRY_CAST({} AS DOUBLE) > 43 THEN 'one' ELSE who END AS person",
     }
-    line = {"trust": "--trust trust --simulate-local --seed 1", "person": "--all-trusted --person person --ledger l"}
+    line = {
+        "trust": "--trust trust --simulate-local --seed 1",
+        "person": "--everyone trusted --person person --ledger l",
+    }
     line = f"release mean people.csv {NUMBER} --epsilon 1 {line[column]}"
     told = run(line, "--query", f"SELECT pay, {made_of[column].format('pay')} FROM rows")
     assert (told.code, "made of public ones" in told.err, spent(ledger)) == (2, True, 0.0), told.err
@@ -347,7 +351,7 @@ def test_a_plan_counts_nobody_whom_a_query_chose(run: Runner, people: Path) -> N
 
 
 TOLD_EXACTLY = {
-    "by": (f"release mean people.csv --all-trusted --epsilon 1 {NUMBER} --by", "town"),
+    "by": (f"release mean people.csv --everyone trusted --epsilon 1 {NUMBER} --by", "town"),
     "shares by": (f"{RELEASES['shares']} --by", "town"),
     "own": (f"release mean people.csv --trust trust {NUMBER} --epsilon-column", "own"),
     "planned own": ("plan mean --groups people.csv --epsilon-column", "own"),
@@ -413,7 +417,7 @@ def test_a_study_states_by_itself_what_is_public(run: Runner, people: Path) -> N
 def test_a_study_file_is_made_without_asking_a_query(run: Runner, people: Path, tmp_path: Path) -> None:
     """Whether it fails on somebody's value was told for free, by a command that looks at no value."""
     fails = "SELECT *, CASE WHEN CAST(pay AS INT) > {} THEN CAST(error('') AS INT) ELSE 1 END AS x FROM rows"
-    line = "init people.csv --column pay --lower 0 --upper 100 --all-trusted --defaults --out new.toml"
+    line = "init people.csv --column pay --lower 0 --upper 100 --everyone trusted --yes --out new.toml"
     told = {(said.code, said.out, said.err) for said in (run(line, "--query", fails.format(n)) for n in (60, 900))}
     ((code, _, err),) = told
     assert (code, "`query` must be left out" in err, (tmp_path / "new.toml").exists()) == (2, True, False)

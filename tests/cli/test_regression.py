@@ -117,7 +117,7 @@ def test_two_phases_and_an_invitation_that_was_changed(run: Runner, people: Path
         (f"release regression people.csv {ASK} --simulate-local --kind logistic", "0 and 1"),
         (f"release regression people.csv {ASK} --invite-out i.json --invite i.json", "two phases"),
         (f"release regression people.csv {ASK} --invite-out no/i.json", "`invite-out`"),
-        (f"release regression people.csv {ASK} --invite-out i.json --local-people 0", "local-people"),
+        (f"release regression people.csv {ASK} --invite-out i.json --n 0", "local-people"),
         ("release regression people.csv --invite people.csv", "`invite`"),
         ("release regression people.csv --invite people.csv --epsilon 1", "`epsilon`"),
         ("randomise regression people.csv --invite people.csv --epsilon 9 --out r.csv", "`invite`"),

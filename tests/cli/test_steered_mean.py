@@ -31,16 +31,15 @@ def people(tmp_path: Path) -> Path:
         (f"{PAY} --form steered", "without both: a trial, with --simulate-local"),
         (f"{PAY} --form steered --simulate-local --estimator kvh --sd 3", "`estimator` must be left out"),
         (f"{PAY} --form steered --simulate-local --publish estimate-only --estimator kvh --sd 3", "`estimator`"),
-        (f"{PAY} --form steered --simulate-local --clipped-share 10%", "`clipped-share` must be left out"),
         (f"{PAY} --form steered --simulate-local --delta 1e-6 --noise gaussian", "`noise` must"),
         (f"{PAY} --invite-out i.json --simulate-local", "`simulate-local` must not join `invite-out`"),
         (f"{PAY} --invite-out i.json --by town --public town", "`by` must not join `invite-out`"),
         (f"{PAY} --invite-out no/i.json", "`invite-out` must lie in an existing folder"),
-        (f"{PAY} --local-people 9 --simulate-local", "`local-people` must not join `a release in one go`"),
+        (f"{PAY} --n 9 --simulate-local", "`n` must not join `a release in one go`"),
         ("--invite people.csv", "`invite` must name an invitation that --invite-out wrote"),
         ("--invite people.csv --epsilon 2", "`epsilon` must not join `invite`"),
         (
-            "--all-trusted --column pay --missing middle --lower 0 --upper 100 --epsilon 1 --invite-out i.json",
+            "--everyone trusted --column pay --missing middle --lower 0 --upper 100 --epsilon 1 --invite-out i.json",
             "`local-people` must say",
         ),
     ],
@@ -75,7 +74,7 @@ def test_the_plan_of_a_study_says_what_the_plan_of_a_mean_says(run: Runner, peop
 
 def test_an_invitation_that_says_what_cannot_be_is_none(run: Runner, people: Path) -> None:
     """Its digest suits it, as anybody can compute: answers to it would be paid for, and lead to no mean."""
-    run(f"release mean people.csv {PAY} --trusted-epsilon 8 --local-people 200_000 --invite-out i.json")
+    run(f"release mean people.csv {PAY} --trusted-epsilon 8 --n 200_000 --invite-out i.json")
     said = json.loads(Path("i.json").read_text())
     kind, kept = said["hybridp"], {name: said[name] for name in said if name not in ("hybridp", "version", "digest")}
     kept.pop("simulated")

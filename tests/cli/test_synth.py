@@ -105,9 +105,9 @@ def test_a_file_a_domain_and_an_epsilon_are_enough(run: Runner, tmp_path: Path) 
     assert told["1"]["count"][0] == pytest.approx(told["1"]["estimate"] * 2000)
     assert told["1"]["estimate"] == pytest.approx(np.mean(kind == 1), abs=0.05)
     assert "rests on" in run("synth answer codes-model --by a b").out
-    (said_mean,) = run("synth answer codes-model a=2 --mean a --json").document["questions"]["table"].values()
+    (said_mean,) = run("synth answer codes-model a=2 --column a --json").document["questions"]["table"].values()
     assert said_mean["estimate"] == pytest.approx(2, abs=0.2)
-    assert "the mean of c" in run("synth answer codes-model --mean c").out
+    assert "the mean of c" in run("synth answer codes-model --column c").out
     assert run("synth sample codes-model --rows 50 --out made.csv --json").document["rows"] == 50
     with Path("made.csv").open() as file:
         made = list(csv.DictReader(file))
@@ -126,12 +126,6 @@ def test_values_outside_the_schema(run: Runner, people: list[dict[str, str]], tm
     told = run(f"{fit} --json").document
     assert sole(told)["people"] == 3001
     assert run("synth evaluate other people.csv --json").code == 0
-
-
-def test_sampled_columns_follow_the_law(run: Runner, people: list[dict[str, str]]) -> None:
-    line = f"synth fit people.csv --schema schema.json --thresholds 2-of-2:1 --law zipf:30 {SMALL} --out model --json"
-    assert sole(run(line).document)["thresholds"] == 1
-    assert json.loads(Path("model", "model.json").read_text())["study"]["thresholds"] == [{"features": [0, 1], "r": 2}]
 
 
 def test_memory_makes_large_tables_give_way(run: Runner, people: list[dict[str, str]]) -> None:
@@ -271,9 +265,6 @@ BAD = [
     (f"synth fit people.csv --schema schema.json --thresholds many {SMALL} --out m", "thresholds"),
     (f"synth fit people.csv --schema schema.json --thresholds 2-of-2:99 {SMALL} --out m", "count"),
     (f"synth fit people.csv --schema schema.json --marginals age,sox {SMALL} --out m", "sox"),
-    (f"synth fit people.csv --schema schema.json --law zopf {PLAIN}", "law"),
-    (f"synth fit people.csv --schema schema.json --law zipf:x {PLAIN}", "law"),
-    (f"synth fit people.csv --schema schema.json {PLAIN} --workload-seed -1", "workload-seed"),
     (f"synth fit people.csv --schema schema.json {PLAIN} --epsilon 0", "epsilon"),
     (f"synth fit people.csv --schema schema.json {PLAIN} --delta 0", "delta"),
     (f"synth fit people.csv --schema schema.json {PLAIN} --rows 0", "rows"),

@@ -96,14 +96,12 @@ def reports(here: Path) -> str:
 # --- the mean ---
 
 
-@pytest.mark.parametrize(
-    "how", ["", "--estimator fixed --weight 0.3 --sd 20000 --publish estimate-only", "--estimator full-lm"]
-)
+@pytest.mark.parametrize("how", ["", "--estimator kvh --sd 20000 --publish estimate-only", "--estimator full-lm"])
 def test_a_tally_stands_in_for_local_rows(reports: str, how: str) -> None:
-    held = "--sums-only" if "estimate-only" in how else ""
-    one = done(tally.add, f"part0.csv --state one.json {held}")
+    held = "--publish estimate-only" if "estimate-only" in how else ""
+    one = done(tally.add, f"part0.csv --tally one.json {held}")
     assert (one["kind"], one["people"], one["added"], one["batches"]) == ("mean", 100, 100, 1)
-    done(tally.add, f"part2.csv part1.csv --state two.json {held}")
+    done(tally.add, f"part2.csv part1.csv --tally two.json {held}")
     both = done(tally.merge, "two.json one.json --out both.json")
     assert (both["people"], both["batches"], both["merged"]) == (450, 3, 2)
     done(tally.merge, "one.json two.json --out turned.json")
@@ -114,25 +112,25 @@ def test_a_tally_stands_in_for_local_rows(reports: str, how: str) -> None:
 
 
 def test_a_file_is_added_once_whatever_its_name(reports: str) -> None:
-    done(tally.add, "part0.csv --state one.json")
+    done(tally.add, "part0.csv --tally one.json")
     before = Path("one.json").read_bytes()
     Path("again.csv").write_bytes(Path("part0.csv").read_bytes())
-    refused(tally.add, "part1.csv again.csv --state one.json", "`batch` must not be in the tally yet")
+    refused(tally.add, "part1.csv again.csv --tally one.json", "`batch` must not be in the tally yet")
     assert Path("one.json").read_bytes() == before  # all files, or none
-    done(tally.add, "part0.csv part1.csv --state two.json")
+    done(tally.add, "part0.csv part1.csv --tally two.json")
     refused(tally.merge, "one.json two.json --out both.json", "must share no batch")
     assert not Path("both.json").exists()
     assert not list(Path().glob(".*.json*"))
 
 
 def test_a_collection_is_charged_once(reports: str) -> None:
-    done(tally.add, "part0.csv part1.csv part2.csv --state all.json --collection spring")
+    done(tally.add, "part0.csv part1.csv part2.csv --tally all.json --collection spring")
     line = f"trusted.csv {MEAN} --tally all.json --ledger ledger.json --trusted-epsilon 0.5"
     done(RELEASE["mean"], line)
     again = done(RELEASE["mean"], f"{line} --estimator lm-only")
     assert again["ledger"] == "ledger.json"
     refused(RELEASE["mean"], f"{line} --collection autumn", "`collection` must be spring")
-    refused(tally.add, "part0.csv --state all.json --collection autumn", "`collection` must be spring")
+    refused(tally.add, "part0.csv --tally all.json --collection autumn", "`collection` must be spring")
 
 
 # --- the distribution ---
@@ -154,8 +152,8 @@ def test_a_tally_tells_the_distribution_that_its_rows_tell(here: Path, told: str
     line = f"--column pay --trust trust --missing middle --lower 0 --upper 90000 {told}"
     done(RANDOMISE["mean"], f"many.csv {line} --seed 9 --keep id --out sent.csv")
     split("sent.csv", 2, (0, 1000), (1000, 1001), (1001, 3500))
-    done(tally.add, "part0.csv --state one.json")
-    done(tally.add, "part2.csv part1.csv --state two.json")
+    done(tally.add, "part0.csv --tally one.json")
+    done(tally.add, "part2.csv part1.csv --tally two.json")
     done(tally.merge, "two.json one.json --out both.json")
     whole = done(RELEASE["quantiles"], f"sent.csv {line} {how} --seed 5")
     found = done(RELEASE["quantiles"], f"trusted.csv {line} {how} --seed 5 --tally both.json")
@@ -165,7 +163,7 @@ def test_a_tally_tells_the_distribution_that_its_rows_tell(here: Path, told: str
 
 
 def test_a_mean_and_then_its_distribution_are_charged_once(reports: str) -> None:
-    done(tally.add, "part0.csv part1.csv part2.csv --state all.json --collection spring")
+    done(tally.add, "part0.csv part1.csv part2.csv --tally all.json --collection spring")
     line = f"trusted.csv {MEAN} --tally all.json --ledger study.ledger"
     done(RELEASE["mean"], line)
     before = Ledger.open("study.ledger").history()
@@ -178,7 +176,7 @@ def test_a_mean_and_then_its_distribution_are_charged_once(reports: str) -> None
     paid = [(e.people, e.budget.epsilon, e.collection) for e in Ledger.open("new.ledger").history()]
     assert paid == [("trusted", 1.0, None), ("local", 1.0, "spring")]
     # Other reports of the same people are no second reading of the first ones.
-    done(tally.add, "part0.csv part1.csv --state fewer.json")
+    done(tally.add, "part0.csv part1.csv --tally fewer.json")
     line = f"trusted.csv {MEAN} --tally fewer.json --ledger study.ledger --estimator lm-only"
     other = run(RELEASE["quantiles"], line)
     assert isinstance(other.exception, BudgetExceeded)
@@ -186,7 +184,7 @@ def test_a_mean_and_then_its_distribution_are_charged_once(reports: str) -> None
 
 def test_an_invitation_starts_from_a_tally_and_its_reports_are_charged_once(reports: str) -> None:
     """Phase two rests on the tally's reports: its own people are charged beside them, and nobody twice."""
-    done(tally.add, "part0.csv part1.csv part2.csv --state all.json")
+    done(tally.add, "part0.csv part1.csv part2.csv --tally all.json")
     done(RELEASE["quantiles"], f"trusted.csv {MEAN} --tally all.json --invite-out asked.json --ledger l")
     later = "\n".join(f"{i},{pay:.2f},local,1" for i, pay in enumerate(DRAW.uniform(2e4, 6e4, 300)))
     Path("later.csv").write_text(f"id,pay,trust,eps\n{later}\n")
@@ -201,25 +199,41 @@ def test_an_invitation_starts_from_a_tally_and_its_reports_are_charged_once(repo
     refused(RELEASE["quantiles"], "answers.csv --trust trust --invite asked.json --tally all.json", "`tally`")
 
 
+def test_a_column_names_whose_reports_are_added_up(reports: str) -> None:
+    """Of a study with several questions the reports stand in NAME_report."""
+    text = Path("part0.csv").read_text()
+    Path("two.csv").write_text(
+        text.replace("report,", "pay_report,", 1).replace("report_mechanism", "pay_report_mechanism")
+    )
+    done(tally.add, "part0.csv --tally one.json")
+    done(tally.add, "two.csv --column pay --tally same.json")
+    one, same = (json.loads(Path(f"{name}.json").read_text()) for name in ("one", "same"))
+    assert (one["bins"], one["people"]) == (same["bins"], same["people"])
+
+
 def test_an_estimate_that_is_published_alone_has_a_tally_of_sums_alone(reports: str) -> None:
     """What makes its promise larger is that nothing else is told of these reports."""
-    alone = f"trusted.csv {MEAN} --estimator fixed --weight 0.3 --sd 20000 --publish estimate-only --ledger l"
-    done(tally.add, "part0.csv --state all.json")
-    refused(RELEASE["mean"], f"{alone} --tally all.json", "`tally` must be made with --sums-only")
+    alone = f"trusted.csv {MEAN} --estimator kvh --sd 20000 --publish estimate-only --ledger l"
+    done(tally.add, "part0.csv --tally all.json")
+    refused(RELEASE["mean"], f"{alone} --tally all.json", "`tally` must be made with --publish estimate-only")
     assert not Path("l").exists()
-    assert done(tally.add, "part0.csv --state sums.json --sums-only")["entries"] == 1
-    done(tally.add, "part1.csv --state sums.json")  # and stays so
+    assert done(tally.add, "part0.csv --tally sums.json --publish estimate-only")["entries"] == 1
+    done(tally.add, "part1.csv --tally sums.json")  # and stays so
     assert json.loads(Path("sums.json").read_text())["bins"] is None
     done(RELEASE["mean"], f"{alone} --tally sums.json")
     refused(RELEASE["quantiles"], f"trusted.csv {MEAN} --tally sums.json", "Got one of sums only")
-    done(tally.add, "part2.csv --state rest.json")
+    done(tally.add, "part2.csv --tally rest.json")
     refused(tally.merge, "sums.json rest.json --out both.json", "must hold sums only")
-    refused(tally.add, "part2.csv --state all.json --sums-only", "`sums-only` must be said when a tally is new")
-    refused(tally.add, f"part2.csv --state v.json --sums-only {SHAPE}", "`sums-only` must go with reports on one")
+    refused(
+        tally.add, "part2.csv --tally all.json --publish estimate-only", "`publish` must be said when a tally is new"
+    )
+    refused(
+        tally.add, f"part2.csv --tally v.json --publish estimate-only {SHAPE}", "`publish` must go with reports on one"
+    )
 
 
 def test_what_cannot_stand_in_for_a_distribution(reports: str) -> None:
-    done(tally.add, "part0.csv --state all.json --collection spring")
+    done(tally.add, "part0.csv --tally all.json --collection spring")
     for line, why in [
         (f"sent.csv {MEAN} --tally all.json", "trusted rows only"),
         (f"trusted.csv {MEAN.replace('90000', '90001')} --tally all.json", "`tally` must hold reports by"),
@@ -233,7 +247,7 @@ def test_what_cannot_stand_in_for_a_distribution(reports: str) -> None:
 
 def test_seeded_reports_are_marked(reports: str) -> None:
     done(RANDOMISE["mean"], f"people.csv {MEAN} --keep id,eps --seed 3 --out trial.csv")
-    assert done(tally.add, "trial.csv --trust trust --state trial.json")["simulated"] is True
+    assert done(tally.add, "trial.csv --trust trust --tally trial.json")["simulated"] is True
     said = run(tally.show, "trial.json")
     assert said.exit_code == 0
     assert "SIMULATED" in said.stderr
@@ -248,8 +262,8 @@ def test_seeded_reports_are_marked(reports: str) -> None:
 def test_everyones_own_epsilon(reports: str) -> None:
     done(RANDOMISE["mean"], f"people.csv {OWN} --keep id --out own.csv")
     split("own.csv", 2, (0, 200), (200, 450))
-    refused(tally.add, "part0.csv --state own.json", "`epsilon-column`")
-    assert done(tally.add, "part0.csv part1.csv --epsilon-column eps --state own.json")["kind"] == "personal-mean"
+    refused(tally.add, "part0.csv --tally own.json", "`epsilon-column`")
+    assert done(tally.add, "part0.csv part1.csv --epsilon-column eps --tally own.json")["kind"] == "personal-mean"
     whole = done(RELEASE["mean"], f"own.csv {OWN} --seed 5")
     found = done(RELEASE["mean"], f"trusted.csv {OWN} --seed 5 --tally own.json")
     same(found, whole)
@@ -258,7 +272,7 @@ def test_everyones_own_epsilon(reports: str) -> None:
 
 
 def test_what_cannot_stand_in(reports: str) -> None:
-    done(tally.add, "part0.csv --state one.json")
+    done(tally.add, "part0.csv --tally one.json")
     refused(RELEASE["mean"], f"{reports} {MEAN} --tally one.json", "must hold trusted rows only")
     refused(RELEASE["mean"], f"trusted.csv {MEAN} --tally one.json --local laplace", "must hold reports by laplace")
     refused(RELEASE["mean"], f"trusted.csv {MEAN} --tally one.json --simulate-local", "`simulate-local`")
@@ -286,25 +300,25 @@ def test_what_cannot_stand_in(reports: str) -> None:
 )
 def test_files_that_are_no_reports(reports: str, text: str, why: str) -> None:
     Path("bad.csv").write_text(text.replace("T", "dithered(epsilon=1.0,delta=0.0,lower=0.0,upper=90000.0)"))
-    refused(tally.add, "bad.csv --state bad.json", why)
+    refused(tally.add, "bad.csv --tally bad.json", why)
     assert not Path("bad.json").exists()
 
 
 def test_more_that_is_refused(reports: str) -> None:
-    done(tally.add, "part0.csv --state one.json")
-    refused(tally.add, "nowhere.csv --state one.json", "nowhere.csv")
-    refused(tally.add, "sent.csv --state one.json", "must name one mechanism")  # trusted rows without --trust
-    refused(tally.add, "sent.csv --trust id --state one.json", "`trusted` or `local`")
-    refused(tally.add, "part1.csv --state one.json --epsilon 1", "`columns`")
-    refused(tally.add, f"part1.csv --state one.json {SHAPE}", "`state` must be a tally of the mechanism")
-    refused(tally.add, "part1.csv --state nowhere/one.json", "existing folder")
+    done(tally.add, "part0.csv --tally one.json")
+    refused(tally.add, "nowhere.csv --tally one.json", "nowhere.csv")
+    refused(tally.add, "sent.csv --tally one.json", "must name one mechanism")  # trusted rows without --trust
+    refused(tally.add, "sent.csv --trust id --tally one.json", "`trusted` or `local`")
+    refused(tally.add, "part1.csv --tally one.json --epsilon 1", "`columns`")
+    refused(tally.add, f"part1.csv --tally one.json {SHAPE}", "`tally` must be one of the mechanism")
+    refused(tally.add, "part1.csv --tally nowhere/one.json", "existing folder")
     refused(tally.merge, "one.json one.json --out two.json", "must share no batch")
     refused(tally.merge, "one.json --out one.json", "`out` must name a new file")
     Path("torn.json").write_text("{")
-    for command, line in ((tally.show, "torn.json"), (tally.add, "part1.csv --state torn.json")):
+    for command, line in ((tally.show, "torn.json"), (tally.add, "part1.csv --tally torn.json")):
         refused(command, line, "`tally` must name a file")
     done(RANDOMISE["mean"], f"people.csv {MEAN.replace('--epsilon 1', '--epsilon 2')} --keep id,eps --out other.csv")
-    assert isinstance(run(tally.add, "other.csv --trust trust --state one.json").exception, UnusableRows)
+    assert isinstance(run(tally.add, "other.csv --trust trust --tally one.json").exception, UnusableRows)
 
 
 def test_a_state_that_changes_meanwhile_is_left_alone(reports: str) -> None:
@@ -330,8 +344,8 @@ def test_vectors(how: str) -> None:
     Path("people.csv").write_text("\n".join(["a,b,c,trust", *rows]) + "\n")
     done(RANDOMISE["vector-mean"], f"people.csv {SHAPE} --missing middle --trust trust --out sent.csv {how}")
     split("sent.csv", 3, (0, 150), (150, 400))
-    done(tally.add, f"part0.csv --state one.json {SHAPE} {how}")
-    done(tally.add, "part1.csv --state one.json")  # the state knows its geometry
+    done(tally.add, f"part0.csv --tally one.json {SHAPE} {how}")
+    done(tally.add, "part1.csv --tally one.json")  # the state knows its geometry
     whole = done(RELEASE["vector-mean"], f"sent.csv {SHAPE} --missing middle --trust trust --seed 5 {how}")
     line = f"trusted.csv {SHAPE} --missing middle --trust trust --seed 5 --tally one.json {how}"
     found = done(RELEASE["vector-mean"], line)
@@ -341,9 +355,9 @@ def test_vectors(how: str) -> None:
     turned = SHAPE.replace("a b c", "b a c").replace("10 20", "20 10")
     line = f"trusted.csv {turned} --trust trust --tally one.json {how}"
     refused(RELEASE["vector-mean"], line, "must hold reports on these")
-    refused(tally.add, f"part0.csv --state two.json {SHAPE.split(' --epsilon')[0]}", "`epsilon` must be given")
+    refused(tally.add, f"part0.csv --tally two.json {SHAPE.split(' --epsilon')[0]}", "`epsilon` must be given")
     Path("part0.csv").write_text(Path("part0.csv").read_text().replace(",local,", ",local,nan,", 1))
-    assert run(tally.add, f"part0.csv --state two.json {SHAPE} {how}").exit_code != 0
+    assert run(tally.add, f"part0.csv --tally two.json {SHAPE} {how}").exit_code != 0
 
 
 # --- slots ---
@@ -359,8 +373,8 @@ def test_heavy_hitters() -> None:
     head, *lines = Path("sent.csv").read_text().splitlines()
     for i, part in enumerate((lines[::3], lines[1::3], lines[2::3])):
         Path(f"part{i}.csv").write_text("\n".join([head, *part]) + "\n")
-    done(tally.add, "part0.csv --state one.json --invite invite.json")
-    done(tally.add, "part2.csv part1.csv --state two.json --invite invite.json")
+    done(tally.add, "part0.csv --tally one.json --invite invite.json")
+    done(tally.add, "part2.csv part1.csv --tally two.json --invite invite.json")
     assert done(tally.merge, "one.json two.json --out both.json")["people"] == 2200
     whole = done(RELEASE["heavy-hitters"], "sent.csv --invite invite.json")
     found = done(RELEASE["heavy-hitters"], "--invite invite.json --tally both.json")
@@ -370,8 +384,8 @@ def test_heavy_hitters() -> None:
     refused(RELEASE["heavy-hitters"], f"--tally both.json {HEAVY}", "`file` must be given, or")
     done(RELEASE["heavy-hitters"], f"log.csv {HEAVY} --invite-out other.json")
     refused(RELEASE["heavy-hitters"], "--invite other.json --tally both.json", "must hold reports by")
-    refused(tally.add, "part0.csv --state other.tally --invite other.json", "must name the mechanism of the tally")
-    refused(tally.add, "part0.csv --state x.json --invite part0.csv", "`invite`")
+    refused(tally.add, "part0.csv --tally other.tally --invite other.json", "must name the mechanism of the tally")
+    refused(tally.add, "part0.csv --tally x.json --invite part0.csv", "`invite`")
 
 
 def test_points() -> None:
@@ -386,12 +400,12 @@ def test_points() -> None:
     head, *lines = Path("sent.csv").read_text().splitlines()
     for i, part in enumerate((lines[::2], lines[1::2])):
         Path(f"part{i}.csv").write_text("\n".join([head, *part]) + "\n")
-    done(tally.add, "part0.csv part1.csv --state map.json --invite invite.json")
+    done(tally.add, "part0.csv part1.csv --tally map.json --invite invite.json")
     told = np.bincount([int(line.split(",")[0]) for line in lines])
     counts = json.loads(Path("map.json").read_text())["counts"]
     assert counts[: len(told)] == told.tolist()
     assert sum(counts) == 4000
-    refused(tally.add, "part0.csv --trust a --state other.json --invite invite.json", "`trust`")
+    refused(tally.add, "part0.csv --trust a --tally other.json --invite invite.json", "`trust`")
     Path("trusted.csv").write_text("a,b,trust\n" + "".join(f"{a:.3f},{b:.3f},trusted\n" for a, b in points[::8]))
     line = (
         "trusted.csv --column a b --trust trust "

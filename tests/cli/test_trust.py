@@ -71,10 +71,10 @@ def test_every_release_takes_every_way_to_say_who_trusts(run: Runner, people: Pa
     refused = run(f"{start} --trust consent --trusted-value yes --local-value no --simulate-local")
     assert refused.code == 2  # an empty word is neither
     assert "`yes` (trusted) or `no` (local)" in refused.document["error"]["message"]
-    done = run(f"{start} --all-trusted")
+    done = run(f"{start} --everyone trusted")
     assert done.code == 0, done.err
     assert (groups(done.document), done.document["simulated"]) == ((800, 0), False)
-    done = run(f"{start} --all-local")  # raw rows, and nobody's report
+    done = run(f"{start} --everyone local")  # raw rows, and nobody's report
     assert done.code == 2
     assert "report" in done.document["error"]["message"] or "somebody trusted" in done.document["error"]["message"]
 
@@ -94,11 +94,12 @@ def test_a_plain_column_of_trust_is_named_once_on_the_receipt(run: Runner, peopl
 
 
 def test_all_local_randomises_everybody_and_no_column_is_added(run: Runner, people: Path) -> None:
-    for option in ("--all-local", ""):
-        made = run(f"randomise mean people.csv --column pay {option} {BOUNDS} --out r.csv --overwrite --json")
+    for i, option in enumerate(("--everyone local", "")):
+        made = run(f"randomise mean people.csv --column pay {option} {BOUNDS} --out {i}.csv --json")
         assert made.document["randomised"] == 800
-        assert Path("r.csv").read_text().splitlines()[0] == "pay,report,report_mechanism"
-    done = run(f"release mean r.csv --column pay --all-local {BOUNDS} --json")
+        assert Path(f"{i}.csv").read_text().splitlines()[0] == "pay,report,report_mechanism"
+    assert run(f"randomise mean people.csv --column pay --everyone trusted {BOUNDS} --out no.csv").code == 2
+    done = run(f"release mean 0.csv --column pay --everyone local {BOUNDS} --json")
     assert groups(done.document) == (0, 800)
     assert done.document["questions"]["pay"]["mean"]["trusted"] is None
 
@@ -106,10 +107,9 @@ def test_all_local_randomises_everybody_and_no_column_is_added(run: Runner, peop
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ("", "`trust` must be given, or --all-trusted, --all-local or --trial-opt-in. Got none of them."),
-        ("--trust consent --all-local", "`trust` must not join `all-local`: one says who trusts. Got both."),
-        ("--all-trusted --all-local", "`all-trusted` must not join `all-local`"),
-        ("--all-local --trial-opt-in 5%", "`all-local` must not join `trial-opt-in`"),
+        ("", "`trust` must be given, or --everyone or --trial-opt-in. Got none of them."),
+        ("--trust consent --everyone local", "`trust` must not join `everyone`: one says who trusts. Got both."),
+        ("--everyone local --trial-opt-in 5%", "`everyone` must not join `trial-opt-in`"),
         ("--trusted-value yes", "`trusted-value` must go with --trust, the column of these words. Got it without."),
         ("--trust consent --local-value no", "`trusted` must name at least one word. Got none."),
         ("--trial-opt-in 1", "`trial-opt-in` must be strictly between 0 and 1. Got 1.0."),
@@ -134,7 +134,7 @@ def test_a_query_makes_the_rows_of_every_command(run: Runner, people: Path) -> N
     assert made.code == 0, made.err
     kept = [row["consent"] for row in csv.DictReader(people.read_text().splitlines()) if row["consent"]]
     assert made.document["randomised"] == kept.count("no")
-    done = run(f"release mean r.csv --column pay --all-local {BOUNDS} --json",
+    done = run(f"release mean r.csv --column pay --everyone local {BOUNDS} --json",
                "--public", "consent", "--query", "SELECT * FROM rows WHERE consent = 'no'")  # fmt: skip
     assert groups(done.document) == (0, kept.count("no"))
     assert any(

@@ -400,7 +400,7 @@ def test_a_source_does_not_print_its_password() -> None:
 
 @pytest.mark.parametrize("line", ["randomise mean URL --column v "
     "--missing middle --lower 0 --upper 1 --epsilon 1 --out o.csv",
-                                  "tally add URL --state s.json", "tally show URL"])  # fmt: skip
+                                  "tally add URL --tally s.json", "tally show URL"])  # fmt: skip
 def test_a_url_where_a_file_is_meant(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from click.testing import CliRunner
 

@@ -74,7 +74,7 @@ SCENES: dict[str, tuple[str, ...]] = {
         "plan mean --groups 0.1:700,2:300 --local-groups 1:9000",
         "plan vector-mean --n 900 --opt-in 0.1 --column a b --lower 0 --upper 14 20 --sd 2 3 --epsilon 1 --delta 1e-6",
         "plan synth --n 6000 --bins age=5 sex=2 work=3 --marginals age,sex 2-of:age,sex,work --epsilon 1 --delta 1e-8",
-        "plan heavy-hitters --n 519371 --opt-in 0.05 --epsilon 4 --delta 1e-5 --zipf 0.9 --distinct 1e5",
+        "plan heavy-hitters --n 519371 --opt-in 0.05 --epsilon 4 --delta 1e-5 --popularity 0.9:1e5",
         "plan kmeans --column a b --lower 0 --upper 1 --clusters 3 --epsilon 4 --n 6600 --opt-in 0.0909",
     ),
     "mean": (
@@ -87,10 +87,10 @@ SCENES: dict[str, tuple[str, ...]] = {
         f"release mean people.csv {OWN} --simulate-local --seed 6 --estimator adpm",
         f"randomise mean people.csv {MEAN} --out sent.csv --seed 4",
         f"release mean sent.csv {MEAN} --seed 4",
-        "tally add sent.csv --state a.tally --trust trust",
+        "tally add sent.csv --tally a.tally --trust trust",
     ),
     "study": (
-        "init people.csv --defaults --column pay --column age --lower 0 --upper 100000 --upper 90 --trust trust "
+        "init people.csv --yes --column pay --column age --lower 0 --upper 100000 --upper 90 --trust trust "
         "--trusted-value trusted --local-value local --person id",
         "plan study.toml people.csv",
         "release study.toml people.csv --simulate-local --seed 5",
@@ -150,14 +150,14 @@ SCENES: dict[str, tuple[str, ...]] = {
         f"release quantiles people.csv {MEAN} --at .5,.9 --spread --joint --simulate-local --seed 5",
         f"randomise quantiles people.csv {MEAN} --out quantiles.csv --seed 4",
         f"release quantiles quantiles.csv {MEAN} --estimator lm-only --seed 4",
-        "tally add quantiles.csv --state q.tally --trust trust",
+        "tally add quantiles.csv --tally q.tally --trust trust",
         f"release quantiles trusted.csv {MEAN} --tally q.tally --seed 4",
         "plan quantiles --n 20_000 --opt-in 0.05 --lower 0 --upper 100 --at .5,.9 --mean 40 --sd 12 --epsilon 1",
     ),
     "steered-mean": (
         f"release mean people.csv {MEAN} --form steered --simulate-local --seed 5",
         f"release mean people.csv {MEAN} --trusted-epsilon 40 --form steered --simulate-local --seed 5",
-        f"release mean people.csv {MEAN} --trusted-epsilon 40 --local-people 2_000 --invite-out asked.json --seed 5",
+        f"release mean people.csv {MEAN} --trusted-epsilon 40 --n 2_000 --invite-out asked.json --seed 5",
         "randomise mean people.csv --trust trust "
             "--missing middle --invite asked.json --epsilon 9 --out told.csv --seed 4",
         "release mean told.csv --trust trust --invite asked.json",

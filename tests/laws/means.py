@@ -19,6 +19,7 @@ from typing import Any
 import mpmath as mp
 import pytest
 
+from hybridp import Study
 from hybridp.cli.app import main
 
 LEVELS = 2**32
@@ -36,6 +37,19 @@ def command(*words: object) -> dict[str, Any]:
     assert left.value.code == 0, err.getvalue()
     found: dict[str, Any] = json.loads(out.getvalue())
     return found
+
+
+def new(path: Path) -> Path:
+    """A file that is not there."""
+    path.unlink(missing_ok=True)
+    return path
+
+
+def number_study(path: Path, epsilon: float, delta: float = 0.0, **fields: object) -> Path:
+    """A study file of the mean of `pay`, for fields that have no option."""
+    asked = {"name": "pay", "kind": "number", "lower": LOWER, "upper": UPPER, "missing": "middle", **fields}
+    Study(questions=[asked], promise={"epsilon": epsilon, "delta": delta}, trust={"column": "trust"}).write(new(path))
+    return path
 
 
 def write(path: Path, rows: Sequence[Row]) -> Path:

@@ -61,9 +61,7 @@ def test_every_public_group_has_a_draw_of_its_own_at_the_whole_epsilon_and_all_p
 ) -> None:
     table = write(tmp_path / "rows.csv", rows(PAY))
     with Recording(1).as_the_systems() as tape:
-        found = command(
-            "release", "mean", table, *MEAN, *BY, "--epsilon", epsilon, "--ledger", tmp_path / "l"
-        )
+        found = command("release", "mean", table, *MEAN, *BY, "--epsilon", epsilon, "--ledger", tmp_path / "l")
     noisy = sums(found, {dept: len(values) for dept, values in PAY.items()})
     added = {dept: noisy[dept] - sum(map(level, values)) for dept, values in PAY.items()}
     spans = [span_of(tape, [noise], laplaces(LEVELS / epsilon)) for noise in added.values()]
@@ -191,9 +189,7 @@ def test_the_library_draws_from_the_system_and_trials_say_so(tmp_path: Path) -> 
     trial = ("release", "mean", table, *MEAN, *PRIVATE, "--epsilon", 1, "--simulate-local")
     assert command(*trial)["simulated"]
     assert command("release", "mean", table, *MEAN, *BY, "--epsilon", 1, "--simulate-local")["simulated"]
-    assert command("release", "mean", tmp_path / "own.csv", *MEAN, *BY, "--epsilon", 1, "--seed", 1)[
-        "simulated"
-    ]
+    assert command("release", "mean", tmp_path / "own.csv", *MEAN, *BY, "--epsilon", 1, "--seed", 1)["simulated"]
 
 
 # --- private categories -----------------------------------------------------------------------------------------------

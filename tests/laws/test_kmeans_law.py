@@ -217,8 +217,7 @@ def test_the_command(told: Messages, tmp_path: Path, capsys: pytest.CaptureFixtu
     x, tape = points(700), Recording(5)
     place = table(tmp_path / "p.csv", x)
     line = (
-        f"release kmeans {place} --column a --column b --trust trust "
-        "--missing middle --lower 0 --upper 1 --clusters 3"
+        f"release kmeans {place} --column a --column b --trust trust --missing middle --lower 0 --upper 1 --clusters 3"
     )
     with tape.as_the_systems(), pytest.raises(SystemExit) as left:
         main([*line.split(), "--epsilon", str(EPSILON), "--delta", str(DELTA), "--json"])

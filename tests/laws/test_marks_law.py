@@ -85,7 +85,7 @@ def test_reports_from_a_seed_mark_whatever_uses_them(tmp_path: Path, kind: Any, 
     file = people(tmp_path, "rows.csv", [*trusted(10, 20, 30, 40), *sent])
     assert said(run(kind["release"], file)) == bool(seed)
     # By a tally of the reports beside a file of trusted people.
-    command("tally", "add", tmp_path / "sent.csv", "--state", tmp_path / "tally.json", *kind["tally"])
+    command("tally", "add", tmp_path / "sent.csv", "--tally", tmp_path / "tally.json", *kind["tally"])
     own = people(tmp_path, "own.csv", trusted(10, 20, 30, 40))
     assert said(run(kind["release"], own, "--tally", tmp_path / "tally.json")) == bool(seed)
 
@@ -105,7 +105,7 @@ def test_reports_of_another_promise_are_refused(tmp_path: Path, name: str) -> No
     run(KINDS[name]["release"], file, *OTHER[name])
     # Nor does a tally of them stand in for what the study states.
     command(
-        "tally", "add", tmp_path / "sent.csv", "--state", tmp_path / "t.json", *KINDS[name]["tally"], *TALLIED[name]
+        "tally", "add", tmp_path / "sent.csv", "--tally", tmp_path / "t.json", *KINDS[name]["tally"], *TALLIED[name]
     )
     own = people(tmp_path, "own.csv", trusted(10, 20, 30, 40))
     with pytest.raises(AssertionError, match="`tally` must hold reports by"):

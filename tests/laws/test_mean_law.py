@@ -42,7 +42,7 @@ from hybridp.tasks.mean import MeanStudy, publish_mean
 from hybridp.tasks.number import NumberStudy
 from hybridp.testing import laws
 
-from .means import LEVELS, LOWER, UPPER, command, flips, level, local, read, trusted, whole, write
+from .means import LEVELS, LOWER, UPPER, command, flips, level, local, number_study, read, trusted, whole, write
 from .recording import Recording, gaussians, laplaces, span_of
 
 VALUES = (3.25, 127.0, 64.5, 1e9, -5.0, 0.0, 99.75, 12.5)  # two of them out of range
@@ -163,7 +163,7 @@ def test_the_best_laplace_noise_for_a_delta_keeps_the_promise(rows: Any, tmp_pat
 
 SD = ("--sd", 30)
 ESTIMATORS = {
-    "adaptive": (), "skew-aware": (), "kvh": SD, "pwh": (), "naive": (), "fixed": ("--weight", 0.5), "tcm-only": (),
+    "adaptive": (), "skew-aware": (), "kvh": SD, "pwh": (), "naive": (), "tcm-only": (),
 }  # fmt: skip
 
 
@@ -235,10 +235,8 @@ def test_the_share_of_clipped_people_has_its_part_of_epsilon_and_a_draw_of_its_o
     """A quarter of epsilon 2 for a count that one person changes by 1, the rest for the sum; three were clipped."""
     three = [*VALUES[:7], 1000.0]
     with Recording(19).as_the_systems() as tape:
-        found = command(
-            "release", "mean", rows(*three, sent=[]), *BASE, "--epsilon", 2, "--clipped-share", 0.25, "--estimator",
-            "tcm-only", "--ledger", tmp_path / "l",
-        )  # fmt: skip
+        study = number_study(tmp_path / "study.toml", 2, clipped_share=0.25, estimator="tcm-only")
+        found = command("release", study, rows(*three, sent=[]), "--ledger", tmp_path / "l")
     first = span_of(tape, added(found, sum(map(level, three))), laplaces(LEVELS / 1.5))
     (drawn,), end = tape.read_from(first[1], laplaces(1 / 0.5), 1)
     assert end == len(tape.words)
@@ -368,7 +366,7 @@ def test_a_local_persons_raw_value_is_never_read(rows: Any) -> None:
 # --- the estimate alone -----------------------------------------------------------------------------------------------
 
 SEALED = ("--estimator", "kvh", *SD, "--publish", "estimate-only", "--local", "dithered")
-FIXED = ("--estimator", "fixed", "--weight", 0.9, *SEALED[2:])
+FIXED = {"estimator": "fixed", "trusted_weight": 0.9, "sd": 30, "publish": "estimate-only", "local": "dithered"}
 
 
 @pytest.mark.parametrize("options", [("--epsilon", 1), ("--epsilon", 1, "--delta", 1e-6, "--noise", "gaussian")])
@@ -413,15 +411,13 @@ def test_an_amplified_promise_is_what_the_noise_gives_for_the_largest_shift(tmp_
     sent = read(tmp_path / "sent.csv")
     gain = 1 / (1 - 2 * flips(1.0) / 2**64)
     ends = [[{**sent[0], "report": repr(64 + 64 * s * (gain + 1))}, *sent[1:]] for s in (-1, 1)]
-    for kind, options in (("laplace", ("--epsilon", 1)), ("gaussian", ("--epsilon", 1, "--delta", 1e-3))):
-        options = (*options, "--noise", kind)
+    for kind, delta in (("laplace", 0.0), ("gaussian", 1e-3)):
+        study = number_study(tmp_path / "study.toml", 1, delta, noise=kind, **FIXED)
         found = []
         for n, mine in enumerate(ends):
             table = write(tmp_path / f"{n}.csv", [*trusted(*VALUES), *mine])
             with Recording(14).as_the_systems():
-                found.append(
-                    command("release", "mean", table, *BASE, *FIXED, *options, "--ledger", tmp_path / f"{n}{kind}")
-                )
+                found.append(command("release", study, table, "--ledger", tmp_path / f"{n}{kind}"))
         w = sole(found[0])["weight"]
         shift = (_unit(found[1]) - _unit(found[0])) / (w * 2 / (LEVELS * len(VALUES)))
         claimed = stated(found[0], "local")

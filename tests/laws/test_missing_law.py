@@ -147,7 +147,7 @@ def test_a_type_that_has_a_number_in_every_row_needs_no_word_and_any_other_does(
 def test_only_reports_are_read_where_everybody_is_local(tmp_path: Path) -> None:
     raw, sent = write(tmp_path / "raw.csv", local(*range(50))), tmp_path / "sent.csv"
     command("randomise", "mean", raw, *BASE, "--missing", 0, "--out", sent)
-    assert command("release", "mean", sent, "--all-local", *[w for w in BASE if w not in ("--trust", "trust")])
+    assert command("release", "mean", sent, "--everyone", "local", *[w for w in BASE if w not in ("--trust", "trust")])
 
 
 # --- text -------------------------------------------------------------------------------------------------------------

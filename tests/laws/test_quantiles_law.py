@@ -302,7 +302,7 @@ def test_an_answer_within_a_window_is_a_coin_of_the_promise(tmp_path: Path) -> N
 def test_a_trial_of_all_phases_asks_everybody_once(tmp_path: Path) -> None:
     people = np.random.default_rng(3).normal(60, 15, 6000).round(4).tolist()
     table = write(tmp_path / "rows.csv", [*trusted(*people[:500]), *local(*people[500:])])
-    trial = ("--epsilon", 1, "--at", ".5", "--simulate-local", "--phases", ".1,.3,.6", "--ledger", tmp_path / "l")
+    trial = ("--epsilon", 1, "--at", ".5", "--simulate-local", "--form", "steered", "--ledger", tmp_path / "l")
     found = command("release", "quantiles", table, *PAY, *trial)
     assert found["simulated"]
     told = found["questions"]["pay"]["quantiles"]

@@ -223,7 +223,7 @@ def collection(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
     write(folder / "local.csv", rows(crowd[np.arange(20_000) % 4], "local"))
     with Recording(7).as_the_systems():
         command("release", "regression", folder / "trusted.csv", *BOX, "--epsilon", 1, "--form", "steered", "--clip", 4,
-                "--local-people", 20_000, "--invite-out", folder / "invite.json", "--ledger", folder / "l")  # fmt: skip
+                "--n", 20_000, "--invite-out", folder / "invite.json", "--ledger", folder / "l")  # fmt: skip
         command("randomise", "regression", folder / "local.csv", "--invite", folder / "invite.json", "--epsilon", 9,
                 "--trust", "trust",
                 "--out", folder / "sent.csv")  # fmt: skip

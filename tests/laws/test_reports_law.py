@@ -26,7 +26,7 @@ from hybridp.public.randomisers import DitheredBit, best_randomiser, piecewise
 from hybridp.public.vector_randomisers import unit_vector
 from hybridp.testing import laws
 
-from .means import LEVELS, LOWER, UPPER, command, flips, level, local, read, write
+from .means import LEVELS, LOWER, UPPER, command, flips, level, local, new, read, write
 from .recording import Recording, gaussians, laplaces
 
 VALUES = (3.25, 127.0, 64.5, 1e9, -5.0, 0.0, 99.75, 12.5)
@@ -38,7 +38,7 @@ NODE = shutil.which("node")
 def randomised(folder: Path, tape: Recording, *options: object, values: Any = VALUES) -> list[dict[str, str]]:
     raw = write(folder / "raw.csv", local(*values))
     with tape.as_the_systems():
-        command("randomise", "mean", raw, *BASE, *options, "--out", folder / "sent.csv", "--overwrite")
+        command("randomise", "mean", raw, *BASE, *options, "--out", new(folder / "sent.csv"))
     sent = read(folder / "sent.csv")
     assert all(row["pay"] == "" for row in sent), "a randomised row keeps no value"
     return sent
@@ -126,7 +126,7 @@ def vectors(folder: Path, tape: Recording, rows: Any, *options: object) -> Any:
     raw = [{"trust": "local", **dict(zip(NAMES, map(str, row), strict=True))} for row in rows]
     with tape.as_the_systems():
         command("randomise", "vector-mean", write(folder / "raw.csv", raw), *SIDES, *options, "--out",
-                folder / "sent.csv", "--overwrite")  # fmt: skip
+                new(folder / "sent.csv"))  # fmt: skip
     sent = read(folder / "sent.csv")
     assert all(row[name] == "" for row in sent for name in NAMES)
     return np.array([[float(row[f"{name}_report"] or "nan") / 64 for name in NAMES] for row in sent])

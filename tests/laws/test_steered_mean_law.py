@@ -41,7 +41,7 @@ def steer(tmp_path: Path, values: list[float], *more: object) -> tuple[dict[str,
     """Phase one: the invitation, the release, and the tape."""
     own = write(tmp_path / "own.csv", [*trusted(*values), *local(*[1e9] * 3)])
     with Recording(1).as_the_systems() as tape:
-        promise = ("--epsilon", 1, "--trusted-epsilon", EPSILON, "--local-people", 20_000, "--ledger", tmp_path / "l")
+        promise = ("--epsilon", 1, "--trusted-epsilon", EPSILON, "--n", 20_000, "--ledger", tmp_path / "l")
         found = command("release", "mean", own, *PAY, *promise, "--invite-out", tmp_path / "invite.json", *more)
     return json.loads((tmp_path / "invite.json").read_text()), found, tape
 
@@ -298,7 +298,7 @@ def test_a_person_with_both_labels_is_refused_before_the_pilot_and_nothing_is_ch
     rows += [{"who": "p0", **row} for row in local(60.0)]
     own, ledger = write(tmp_path / "own.csv", rows), tmp_path / "l"
     Ledger.create(ledger, {"trusted": PureDP(EPSILON), "local": PureDP(1.0)})
-    promise = ("--epsilon", 1, "--trusted-epsilon", EPSILON, "--local-people", 20_000, "--ledger", ledger)
+    promise = ("--epsilon", 1, "--trusted-epsilon", EPSILON, "--n", 20_000, "--ledger", ledger)
     with Recording(1).as_the_systems() as tape, pytest.raises(AssertionError, match="one label for each person"):
         command("release", "mean", own, *PAY, "--person", "who", *promise, "--invite-out", tmp_path / "invite.json")
     assert not len(tape.words)

@@ -156,7 +156,7 @@ def test_bins_of_a_number_are_mixed_too_and_a_simulated_batch_says_so(folder: Pa
     asked = ["--column", "age", "--edges", "0,30,60,90", "--missing", "60..90", "--epsilon", "1", *MIX]
     run("randomise", "histogram", numbers, *asked, "--seed", "1", "--out", tmp_path / "batch.csv")
     (tmp_path / "trusted.csv").write_text("age\n" + "".join(f"{i % 90}\n" for i in range(90)))
-    more = ["--all-trusted", "--mixed", tmp_path / "batch.csv", "--json"]
+    more = ["--everyone", "trusted", "--mixed", tmp_path / "batch.csv", "--json"]
     document = json.loads(run("release", "histogram", tmp_path / "trusted.csv", *asked, *more))
     assert document["simulated"]
     assert sole(document)["groups"]["shuffled"]["people"] == 400

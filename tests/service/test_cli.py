@@ -96,7 +96,7 @@ def test_a_release_of_several_numbers_by_commands(tmp_path: Path) -> None:
 def test_the_demonstration_by_command(tmp_path: Path) -> None:
     """In a process of its own: it serves, and its crowd draws a progress bar from a thread."""
     where = ("--out", str(tmp_path / "d"))
-    options = ("--people", "300", "--seconds", "0.2", "--port", "0", "--leave", "--json", *where)
+    options = ("--n", "300", "--seconds", "0.2", "--port", "0", "--json", *where)
     done = warm.run(warm.COMMAND, "demo", "--serve", *options)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)

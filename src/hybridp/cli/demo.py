@@ -43,14 +43,13 @@ RULES = ("tcm-only", "full-lm", "everyone", "pwh", "kvh", "adaptive")
     show_default=True,
     help="Where to put files.",
 )
-@click.option("--people", type=count, help="How many made-up people [250,000; 10,000 with --serve].")
+@click.option("--n", "people", type=count, help="How many made-up people [250,000; 10,000 with --serve].")
 @click.option("--opt-in", type=share_type, help="The share that trusts [.01; .05 with --serve].")
 @click.option("--epsilon", type=float, default=1.0, show_default=True, help="What everyone is promised.")
 @click.option("--trials", type=count, default=60, show_default=True, help="Simulated collections for the comparison.")
 @click.option("--serve", is_flag=True, help="Instead: a study online that made-up people answer while you watch.")
 @click.option("--seconds", type=float, default=300.0, show_default=True, help="--serve: until the last one comes.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="--serve: where.")
-@click.option("--stay/--leave", default=True, show_default=True, help="--serve: until Ctrl-C, or until all have come.")
 @json_option
 def demo(
     out: Path,
@@ -61,19 +60,19 @@ def demo(
     serve: bool,
     seconds: float,
     port: int,
-    stay: bool,
     as_json: bool,
 ) -> None:
     """A tour in under a minute: 250,000 generated people, 1 % of whom trust the curator.
 
     The people are made up; the mechanisms, the ledger and the noise of the release are the real ones. With --serve a
-    study goes online and 10,000 people arrive over five minutes.
+    study goes online and 10,000 people arrive over five minutes; it ends with Ctrl-C, or with --json when
+    all have come.
     """
     if serve:
         from hybridp.cli.demo_serve import run
 
         many, share = 10_000 if people is None else people, 0.05 if opt_in is None else opt_in
-        found = run(out, people=many, opt_in=share, epsilon=epsilon, seconds=seconds, port=port, stay=stay)
+        found = run(out, people=many, opt_in=share, epsilon=epsilon, seconds=seconds, port=port, stay=not as_json)
         if as_json:
             emit(found)
         return
@@ -90,7 +89,7 @@ def _tour(out: Path, people: int, opt_in: float, epsilon: float, trials: int, as
     from hybridp.randomness import seeded
     from hybridp.tasks.mean import MeanStudy
 
-    must(100 <= people <= 20_000_000, "people", "must be at least 100 and at most 20,000,000", people)
+    must(100 <= people <= 20_000_000, "n", "must be at least 100 and at most 20,000,000", people)
     must(2 <= trials <= 100_000, "trials", "must be at least 2 and at most 100,000", trials)
     must(people * opt_in >= 1, "opt-in", "must leave at least one trusted person", opt_in)
     began = time.perf_counter()

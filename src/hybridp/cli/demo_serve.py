@@ -26,7 +26,7 @@ def run(
     from hybridp.randomness import secure, seeded
     from hybridp.service.demo import serve_demo
 
-    must(1 <= people <= 1_000_000, "people", "must be at least 1 and at most 1,000,000", people)
+    must(1 <= people <= 1_000_000, "n", "must be at least 1 and at most 1,000,000", people)
     must(0 <= opt_in <= 1, "opt-in", "must be at least 0 and at most 1", opt_in)
     must(0 <= seconds <= 86_400, "seconds", "must be at least 0 and at most a day", seconds)
 

@@ -93,7 +93,7 @@ def _is_number(text: str) -> bool:
 @rows_argument
 @click.option("--out", "out_file", type=click.Path(dir_okay=False, path_type=Path), default=Path("study.toml"),
               show_default=True, help="The new study file.")  # fmt: skip
-@click.option("--defaults", is_flag=True, help="Ask nothing: what is not given is guessed from names, and marked so.")
+@click.option("--yes", "defaults", is_flag=True, help="Do not ask: guess from names what is not given, marked so.")
 @click.option("--column", "columns", multiple=True, help="A column of numbers to ask about; may be repeated.")
 @click.option("--lower", type=float, multiple=True, help="Its public lower bound: one for all columns, or one each.")
 @click.option("--upper", type=float, multiple=True, help="Its public upper bound: one for all columns, or one each.")
@@ -101,14 +101,9 @@ def _is_number(text: str) -> bool:
 @click.option("--trust", help="The column that says who trusts the curator.")
 @click.option("--trusted-value", "trusted", multiple=True, help="A word in it that means trusted; may be repeated.")
 @click.option("--local-value", "local", multiple=True, help="A word in it that means local; may be repeated.")
-@click.option("--all-trusted", "everyone", flag_value="trusted", help="Everyone trusts the curator; no column says so.")
-@click.option("--all-local", "everyone", flag_value="local", help="Nobody trusts the curator; no column says so.")
+@click.option("--everyone", type=click.Choice(["trusted", "local"]), help="In place of --trust: everyone is so.")
 @click.option("--person", help="The column that identifies a person.")
 @click.option("--epsilon", type=float, help="What every person is promised.  [default: 1]")
-@click.option("--title", help="What the study is called.")
-@click.option("--asked-by", help="Who asks.")
-@click.option("--purpose", help="What the answers are for; `hybridp serve` needs it.")
-@click.option("--contact", help="Where participants reach who asks; `hybridp serve` needs it.")
 @table_option
 @json_option
 def init(
@@ -125,17 +120,13 @@ def init(
     everyone: str | None,
     person: str | None,
     epsilon: float | None,
-    title: str | None,
-    asked_by: str | None,
-    purpose: str | None,
-    contact: str | None,
     table_name: str | None,
     as_json: bool,
 ) -> None:
     """Write a study file with comments, ready for `hybridp plan`, `randomise`, `release` and `serve`.
 
     Only the names and types of the columns are looked at, never a value: of a CSV file its first line. The public
-    bounds, who trusts and in which words are asked for, unless they are given here or --defaults leaves them to guesses
+    bounds, who trusts and in which words are asked for, unless they are given here or --yes leaves them to guesses
     from the names.
     """
     from hybridp.public.study.toml import to_toml, write_new
@@ -159,10 +150,9 @@ def init(
     instead = missing or ("exclude" if choice.get("everyone") == "trusted" else "middle")
     for question in questions:
         question["missing"] = instead
-    named = title if title is not None else asker.text("What the study is called", f"A study of {seen.name}")
-    by = asked_by if asked_by is not None else asker.text("Who asks", "")
+    named = asker.text("What the study is called", f"A study of {seen.name}")
+    by = asker.text("Who asks", "")
     level = epsilon if epsilon is not None else asker.number("What every person is promised (epsilon)", 1.0, above=0)
-    reached = {name: told for name, told in (("purpose", purpose), ("contact", contact)) if told}
     counted = {"public": [choice["column"]]} if "column" in choice else {}  # a plan counts who trusts
     study = Study.of(
         {
@@ -171,7 +161,6 @@ def init(
             "promise": {"epsilon": level},
             "trust": choice,
             "people": counted | ({} if who is None else {"column": who}),
-            **({"collection": reached} if reached else {}),
             "questions": questions,
         }
     )
@@ -211,12 +200,11 @@ def _say(study: Any, seen: _Seen, out_file: Path, others: Sequence[str], as_json
 
 
 def _left(others: Sequence[str]) -> str:
-    if not others:
-        return ""
-    names = ", ".join(others)
-    return (
-        f"Columns that are not asked about: {names}.\nTo ask about one, copy a [[question]] above and change its name."
-    )
+    said = ["`hybridp serve` needs asked_by, and under [collection] a purpose and a contact."]
+    if others:
+        said += [f"Columns that are not asked about: {', '.join(others)}."]
+        said += ["To ask about one, copy a [[question]] above and change its name."]
+    return "\n".join(said)
 
 
 # --- what is asked ----------------------------------------------------------------------------------------------------
@@ -234,7 +222,7 @@ class _Asker:
         try:
             found: str = click.prompt(what, default=suggested, err=True, show_default=bool(suggested))
         except click.Abort:
-            raise InvalidInput(f"`answers` must be typed, or --defaults given. Got none to: {what}.") from None
+            raise InvalidInput(f"`answers` must be typed, or --yes given. Got none to: {what}.") from None
         return found.strip()
 
     def number(
@@ -254,8 +242,7 @@ def _trust(
     seen: _Seen, asker: _Asker, column: str | None, trusted: Sequence[str], local: Sequence[str], everyone: str | None
 ) -> dict[str, Any]:
     if everyone is not None:
-        must(column is None and not trusted and not local, "trust", "must not go with --all-trusted or --all-local",
-             column or "words")  # fmt: skip
+        must(column is None and not trusted and not local, "trust", "must not go with --everyone", column or "words")
         return {"everyone": everyone}
     likely = (name for name in seen.columns if _TRUST.search(name.lower()))
     guess = next((name for name in likely if not _DISTRUST.search(name.lower())), "")

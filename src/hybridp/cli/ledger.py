@@ -16,7 +16,7 @@ __all__ = ["create", "show"]
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--epsilon", type=float, help="Total for each group.")
 @click.option("--delta", type=float, default=0.0, show_default=True)
-@click.option("--local-epsilon", type=float, help="Another total for local people.")
+@click.option("--trusted-epsilon", type=float, help="Another total for trusted people.")
 @click.option(
     "--personal", is_flag=True, help="For personal epsilons: each group may spend all of everyone's own, once."
 )
@@ -26,7 +26,7 @@ def create(
     file: Path,
     epsilon: float | None,
     delta: float,
-    local_epsilon: float | None,
+    trusted_epsilon: float | None,
     personal: bool,
     trial: bool,
     as_json: bool,
@@ -41,8 +41,8 @@ def create(
         ledger = Ledger.create(file, {name: PureDP(1.0) for name in ACCOUNTS.values()}, trial=trial)
     else:
         own = needed("epsilon", epsilon, "--personal")
-        local = guarantee(own if local_epsilon is None else local_epsilon, delta)
-        ledger = Ledger.create(file, {"trusted": guarantee(own, delta), "local": local}, trial=trial)
+        trusted = guarantee(own if trusted_epsilon is None else trusted_epsilon, delta)
+        ledger = Ledger.create(file, {"trusted": trusted, "local": guarantee(own, delta)}, trial=trial)
     document = _document(ledger)
     if as_json:
         emit(document)
@@ -53,26 +53,22 @@ def create(
 @click.command("show")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--release", "number_of", type=count, metavar="ID", help="Show one release again, as it was published.")
+@click.option("--delta", type=float, help="Also compose each history tightly at this delta (needs dp-accounting).")
 @click.option(
-    "--tight-delta", type=float, help="Also compose each history tightly at this delta (needs dp-accounting)."
-)
-@click.option(
-    "--own-epsilon",
+    "--epsilon",
     type=float,
-    help="With --tight-delta and personal epsilons: for people of this epsilon; the largest that was allowed is safe.",
+    help="With --delta and personal epsilons: for people of this epsilon; the largest that was allowed is safe.",
 )
 @json_option
-def show(
-    file: Path, number_of: int | None, tight_delta: float | None, own_epsilon: float | None, as_json: bool
-) -> None:
+def show(file: Path, number_of: int | None, delta: float | None, epsilon: float | None, as_json: bool) -> None:
     """What each group was promised, what is spent, and on what; or one of the releases, again and for free."""
     from hybridp.errors import InvalidInput
     from hybridp.ledger import Ledger, tight_epsilon
 
     ledger = Ledger.open(file)
     if number_of is not None:
-        if tight_delta is not None:
-            raise InvalidInput("`tight-delta` must not go with --release. Got both.")
+        if delta is not None:
+            raise InvalidInput("`delta` must not go with --release. Got both.")
         kept = ledger.release(number_of)
         if as_json:
             emit(kept)
@@ -81,17 +77,15 @@ def show(
             _outline(kept, 1)
         return
     document = _document(ledger)
-    if own_epsilon is not None and tight_delta is None:
-        raise InvalidInput(f"`own-epsilon` must go with --tight-delta. Got {own_epsilon} alone.")
-    if tight_delta is not None:
+    if epsilon is not None and delta is None:
+        raise InvalidInput(f"`epsilon` must go with --delta. Got {epsilon} alone.")
+    if delta is not None:
         try:
             for account in document["accounts"]:
-                found = tight_epsilon(ledger, account["group"], tight_delta, own_epsilon)
-                account["tight"] = {"epsilon": found, "delta": tight_delta}
+                found = tight_epsilon(ledger, account["group"], delta, epsilon)
+                account["tight"] = {"epsilon": found, "delta": delta}
         except ImportError:
-            raise InvalidInput(
-                "`--tight-delta` must have dp-accounting installed (the extra `accounting`). Got none."
-            ) from None
+            raise InvalidInput("`delta` must have dp-accounting installed (extra `accounting`). Got none.") from None
     if as_json:
         emit(document)
     else:

@@ -36,15 +36,15 @@ from hybridp.public.trust import TrustRule, Trusts, drawn_trust
 __all__ = ["TRUST", "Device", "Task", "randomise_command", "release_command"]
 
 Option = Callable[[Any], Any]
-_MIXER = some(Mixer, "batch", "epsilon", "cap", "delta", later=True)
-_SHUFFLED = ("batch", "shuffled-epsilon", "cap", "shuffled-delta")
+_MIXER = some(Mixer, "batch", "delta", later=True)
+_SHUFFLED = ("batch", "shuffled-delta")
 _RELEASED = ("ledger", "collection", "simulate_local", "assume_mechanism", "seed", "table", "out", "plot", "as_json",
              "full")  # fmt: skip
-TRUST = ("trust", "trusted-value", "local-value", "all-trusted", "all-local", "trial-opt-in")
+TRUST = ("trust", "trusted-value", "local-value", "everyone", "trial-opt-in")
 # What may stand beside any invitation that says the rest: on where rows are, who pays, and where the answer goes.
 _WHERE = ("invite", "ledger", "assume-mechanism", "table", "out", "json", "engine", "query", "decimal", "public",
           "insist", "level", "plot", "full")  # fmt: skip
-_ANSWERED = (*_WHERE, *TRUST, "epsilon", "delta", "missing", "person", "keep", "overwrite", "seed")
+_ANSWERED = (*_WHERE, *TRUST, "epsilon", "delta", "missing", "person", "keep", "seed")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +159,7 @@ def _check_phase(task: Task, file: Any, asked: Releasing) -> None:
     if task.invited and not mean and task.invited != "quantiles":
         must_not_join("a first phase or a trial", "assume-mechanism", "mixed", "tally")
     if asked.invite_out is None:
-        must_not_join("a release in one go", "local-people", *(_SHUFFLED if records else ()))
+        must_not_join("a release in one go", "n", *(_SHUFFLED if records else ()))
     elif task.invited != "quantiles":
         alone = ("form", "by", "tally", "mixed", "batch") if mean else ("plot", "out", "joint")
         must_not_join("invite-out", "simulate-local", "trial-opt-in", "collection", *alone)
@@ -178,7 +178,6 @@ def _combine(
     if task.invited in ("mean", "quantiles"):  # only local people answer an invitation
         how["trust"] = TrustRule(everyone="local") if trust is None else trust
         how["person"] = None if people is None else people.values["column"]
-        how["report"] = question.values["report"] or "report"
         how |= {"invite_out": asked.invite_out} if task.invited == "quantiles" else {}
     elif task.invited == "regression":
         how |= {"joint": question.values["joint"], "collection": asked.collection}
@@ -213,7 +212,7 @@ def randomise_command(name: str, task: Task) -> Any:
             found = study.randomise(file, asked.out, keep=asked.kept, **how)
         said_randomised(found, asked, found.alone(stated), found.promise, drawn=drawn is not None)
 
-    told = ["out", "seed", "table", "as_json", *([] if device.only_invited else ["keep", "overwrite"])]
+    told = ["out", "seed", "table", "as_json", *([] if device.only_invited else ["keep"])]
     told += [*(["invite"] if device.invited else []), *(["mixed"] if device.invited == "records" else [])]
     own = "epsilon_column" in device.promise or (device.invited and not device.only_invited)
     groups = _groups(

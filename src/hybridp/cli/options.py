@@ -380,61 +380,41 @@ def trust_options(*, devices: bool = False, draws: bool = True) -> Callable[[Cal
 
     The command gets the rule as `trust`. Without a word on it `devices` randomise every row, and a release is refused.
     """
-    everybody = {
-        "all-trusted": click.option(
-            "--all-trusted", is_flag=True, help="In place of --trust: everybody trusts the curator."
-        ),
-        "all-local": click.option("--all-local", is_flag=True, help="In place of --trust: everybody is local."),
-        "trial-opt-in": click.option(
-            "--trial-opt-in",
-            type=share_type,
-            help="A trial on raw rows, in place of --trust: this share of people is drawn as trusting.",
-        ),
-    }
-    left_out = {"all-trusted": devices, "all-local": False, "trial-opt-in": not draws}
-    offered = [option for name, option in everybody.items() if not left_out[name]]
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(function)
-        def run(
-            trust: Later,
-            all_trusted: bool = False,
-            all_local: bool = False,
-            trial_opt_in: float | None = None,
-            **given: Any,
-        ) -> None:
+        def run(trust: Later, trial_opt_in: float | None = None, **given: Any) -> None:
             said = trust.values
-            ways = {
-                "trust": said["column"],
-                "all-trusted": all_trusted or None,
-                "all-local": all_local or None,
-                "trial-opt-in": trial_opt_in,
-            }
+            ways = {"trust": said["column"], "everyone": said["everyone"], "trial-opt-in": trial_opt_in}
             stated = [name for name, way in ways.items() if way is not None]
             if len(stated) > 1:
                 raise InvalidInput(f"`{stated[0]}` must not join `{stated[1]}`: one says who trusts. Got both.")
             if said["column"] is None and (said["trusted"] or said["local"]):
                 raise InvalidInput("`trusted-value` must go with --trust, the column of these words. Got it without.")
-            everyone: Any = "trusted" if all_trusted else "local" if all_local else None
+            if devices and said["everyone"] == "trusted":
+                raise InvalidInput("`everyone` must be local where devices report. Got trusted.")
             rule: Trusts | None = said["column"]
-            if any((said["trusted"], said["local"], everyone, trial_opt_in is not None)):
-                rule = TrustRule(said["column"], said["trusted"], said["local"], everyone, trial_opt_in)
+            if any((said["trusted"], said["local"], said["everyone"], trial_opt_in is not None)):
+                rule = TrustRule(**said, trial_opt_in=trial_opt_in)
             function(trust=rule, **given)
 
-        wrapped: Callable[..., None] = run
-        for option in reversed(offered):
-            wrapped = option(wrapped)
-        return options_of(trust=some(Trust, "column", "trusted", "local", later=True))(wrapped)
+        wrapped: Callable[..., None] = _drawn(run) if draws else run
+        return options_of(trust=some(Trust, "column", "trusted", "local", "everyone", later=True))(wrapped)
 
     return decorate
+
+
+_drawn = click.option(
+    "--trial-opt-in",
+    type=share_type,
+    help="A trial on raw rows, in place of --trust: this share of people is drawn as trusting.",
+)
 
 
 def who_trusts(trust: Trusts | None, instead: str = "") -> Trusts:
     """The rule; a release needs one."""
     if trust is None:
-        raise InvalidInput(
-            f"`trust` must be given, or --all-trusted, --all-local or --trial-opt-in{instead}. Got none of them."
-        )
+        raise InvalidInput(f"`trust` must be given, or --everyone or --trial-opt-in{instead}. Got none of them.")
     return trust
 
 

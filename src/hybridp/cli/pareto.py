@@ -19,7 +19,7 @@ __all__ = ["compare", "front", "run", "suggest"]
 store_argument = click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 # Fewer evaluations than this are no data for a model.
 _MODELLED = 3
-problem_option = click.option("--problem", help="The problem, where the file does not say it or it has moved.")
+_MODELS = ("exact", "hvpoi", "nehvi")
 
 
 @contextlib.contextmanager
@@ -99,19 +99,13 @@ def _line(error: Exception, file: Path) -> str:
 @click.argument("problem")
 @click.option("--init", type=count, default=16, show_default=True, help="Settings spread over the space first.")
 @click.option("--steps", type=count, default=256, show_default=True, help="Settings chosen after that.")
-@click.option("--batch", type=count, default=1, show_default=True, help="Settings chosen at a time.")
-@click.option("--jobs", type=count, default=1, show_default=True, help="Evaluations at a time.")
-@click.option("--backend", default="loky", show_default=True, help="joblib's backend: loky, threading, dask, ray.")
+@click.option("--jobs", type=count, default=1, show_default=True, help="Settings chosen, and evaluated, at a time.")
 @click.option(
-    "--acquisition", type=click.Choice(["exact", "hvpoi", "nehvi"]), default="exact", show_default=True,
-    help="exact: epsilon exact, expected gain in the plain error; hvpoi: the dissertation's; nehvi: botorch's.",
+    "--search", type=click.Choice([*_MODELS, "random", "handmade", "grid"]), default="exact", show_default=True,
+    help="By models: exact (epsilon exact, expected gain in the plain error), hvpoi (the dissertation's) or nehvi "
+    "(botorch's). random tries init + steps settings, handmade draws them by the problem's laws; grid about as many.",
 )  # fmt: skip
-@click.option(
-    "--search", type=click.Choice(["dpareto", "random", "grid"]), default="dpareto", show_default=True,
-    help="random tries init + steps settings; grid about as many.",
-)  # fmt: skip
-@click.option("--handmade", is_flag=True, help="Draw random settings by the problem's own laws.")
-@click.option("--store", "store_file", type=click.Path(dir_okay=False, path_type=Path), help="Keep the run; resumes.")
+@click.option("--out", "store_file", type=click.Path(dir_okay=False, path_type=Path), help="Keep the run; resumes.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the search and the oracle.")
 @plot_option
 @json_option
@@ -119,12 +113,8 @@ def run(
     problem: str,
     init: int,
     steps: int,
-    batch: int,
     jobs: int,
-    backend: str,
-    acquisition: str,
     search: str,
-    handmade: bool,
     store_file: Path | None,
     seed: int,
     plot_file: Path | None,
@@ -132,7 +122,7 @@ def run(
 ) -> None:
     """Find the front of PROBLEM: a name (svt, logreg, dpsgd-adult, ...) or FILE.py:name.
 
-    Every evaluation is written to --store as it ends; the same command goes on where it stopped, and several can
+    Every evaluation is written to --out as it ends; the same command goes on where it stopped, and several can
     share one file.
     """
     check_plot(plot_file)
@@ -150,15 +140,13 @@ def run(
             if not last.ok:
                 bar.console.print(f"recorded as failed: {last.failure}", soft_wrap=True, markup=False, highlight=False)
 
-        every: dict[str, Any] = {"jobs": jobs, "backend": backend, "store": store, "seed": seed, "progress": told}
-        if search == "random":
-            found = random_search(asked, n=init + steps, handmade=handmade, **every)
+        every: dict[str, Any] = {"jobs": jobs, "store": store, "seed": seed, "progress": told}
+        if search in _MODELS:
+            found = dpareto(asked, init=init, steps=steps, batch=jobs, acquisition=search, **every)
         elif search == "grid":
             found = grid_search(asked, per_axis=_per_axis(asked, init + steps), **every)
         else:
-            found = dpareto(
-                asked, init=init, steps=steps, batch=batch, acquisition=acquisition, handmade=handmade, **every
-            )
+            found = random_search(asked, n=init + steps, handmade=search == "handmade", **every)
     if not found.evaluations:
         failures = found.failures
         raise InvalidInput(
@@ -167,7 +155,7 @@ def run(
         )
     document = _document(found, asked)
     document["store"] = None if store_file is None else str(store_file)
-    if search == "dpareto" and len(found.evaluations) >= _MODELLED:
+    if search in _MODELS and len(found.evaluations) >= _MODELLED:
         document["chosen"] = [c.to_dict() for c in final_front(asked, found.evaluations)]
     if not answered(document, lambda: _draw({asked.name: found.evaluations}), plot_file=plot_file, as_json=as_json):
         _show(document, asked)
@@ -323,11 +311,14 @@ def front(file: Path, plot_file: Path | None, as_json: bool) -> None:
 
 @click.command("suggest")
 @store_argument
+@click.argument("problem", required=False)
 @click.option("--epsilon", type=float, required=True, help="The most that may be spent.")
-@problem_option
 @json_option
 def suggest(file: Path, epsilon: float, problem: str | None, as_json: bool) -> None:
-    """The best measured setting within an epsilon, and a new one that the models expect to be better."""
+    """The best measured setting within an epsilon, and a new one that the models expect to be better.
+
+    PROBLEM is needed where FILE does not say it, or where it has moved.
+    """
     from hybridp.pareto import Store
     from hybridp.pareto import suggest as advise
 

@@ -21,6 +21,7 @@ from hybridp.cli.options import (
     given,
     list_option,
     must_not_join,
+    number_or_word,
     numbers,
     one_question,
     options_of,
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["PLANS", "Crowd", "planned"]
 
 PROMISE = some(Promise, "epsilon", "delta", "trusted_epsilon", needed=("epsilon",))
-_MIXER = some(Mixer, "batch", "epsilon", "cap", "delta", later=True)
+_MIXER = some(Mixer, "batch", "delta", later=True)
 _GROUPED = ("by", "by_private", "categories", "compare")
 
 
@@ -131,7 +132,7 @@ def mean(
     asked = question.values
     if groups is not None or local_groups is not None:
         for name in ("n", "opt-in", "epsilon", "delta", "trusted-epsilon", "mean", "rmse", "elasticity", "noise",
-                     "local", "shuffled", "shuffled-epsilon"):  # fmt: skip
+                     "local", "shuffled"):  # fmt: skip
             if given(name):
                 raise InvalidInput(f"`{name}` must not go with personal epsilons. Got both.")
         return _personal(groups, local_groups, epsilon_column, asked["lower"], asked["upper"], sd, mixer)
@@ -178,12 +179,12 @@ def _personal(
     stated = [((), ()) if text is None else _read_epsilons(text, column) if Path(text).is_file() else parse_groups(text)
               for text in (groups, local_groups)]  # fmt: skip
     mixed = mixer.values
-    if mixed["delta"] is None and (given("batch") or given("cap")):
-        raise InvalidInput("`shuffled-delta` must go with --batch and --cap. Got none.")
+    if mixed["delta"] is None and given("batch"):
+        raise InvalidInput("`shuffled-delta` must go with --batch. Got none.")
     return plan_personal(
         *stated[0], local_epsilons=stated[1][0], local_counts=stated[1][1], sd=sd,
         bounds=None if lower is None or upper is None else Bounds(lower, upper),
-        mixed_delta=mixed["delta"], batch=mixed["batch"], cap=mixed["cap"],
+        mixed_delta=mixed["delta"], batch=mixed["batch"],
     )  # fmt: skip
 
 
@@ -360,28 +361,28 @@ def _name(values: dict[str, Any], name: str, what: str, most: int = 10_000) -> N
 
 @planned(
     "heavy-hitters",
-    click.option("--zipf", type=float, default=1.0, show_default=True, help="Popularity falls as rank to this power."),
-    click.option("--distinct", type=count, default=1_000_000, show_default=True, help="How many distinct records."),
-    click.option("--popularity", type=click.Path(path_type=Path), help="Or a file with a column of counts or shares."),
+    click.option(
+        "--popularity",
+        default="1",
+        show_default=True,
+        metavar="POWER[:RECORDS]|FILE",
+        help="It falls as rank to this power, over so many distinct records (1e6); or a file with a column of "
+        "counts or shares.",
+    ),
     click.option("--column", default="count", show_default=True, help="The column of that file."),
     crowd=Crowd,
     question=some(Records, "head", later=True),
     promise=some(Promise, "epsilon", "delta", needed=("epsilon", "delta")),
 )
-def heavy_hitters(
-    crowd: Crowd, question: Later, promise: Promise, zipf: float, distinct: int, popularity: Path | None, column: str
-) -> Plan:
+def heavy_hitters(crowd: Crowd, question: Later, promise: Promise, popularity: str, column: str) -> Plan:
     """Expected size of the head list and error of its estimates, for a popularity curve."""
     from hybridp.bench import heavy_plan as planning
 
     question.values["columns"] = ("record",)
     own = question()
-    if popularity is None and distinct > 50_000_000:
-        raise InvalidInput(f"`distinct` must be at most 50,000,000. Got {distinct:,}.")
-    known = planning.zipf(distinct, zipf) if popularity is None else _popularity(popularity, column)
     return planning.plan_heavy(
-        people=crowd.n, opt_in=crowd.opt_in, guarantee=_with_delta(promise), shares=known, head=own.head,
-        discovery_share=own.discovery_share,
+        people=crowd.n, opt_in=crowd.opt_in, guarantee=_with_delta(promise), shares=_popularity(popularity, column),
+        head=own.head, discovery_share=own.discovery_share,
     )  # fmt: skip
 
 
@@ -392,10 +393,16 @@ def _with_delta(promise: Promise) -> Any:
     return ApproxDP(promise.epsilon, promise.delta)
 
 
-def _popularity(file: Path, column: str) -> Any:
+def _popularity(stated: str, column: str) -> Any:
+    from hybridp.bench.heavy_plan import zipf
     from hybridp.curator.sources import number_column, open_rows
 
-    with open_rows(file) as rows:
+    power, _, records = stated.partition(":")
+    if isinstance(known := number_or_word(power), float):
+        distinct = count.convert(records or "1e6", None, None)
+        must(distinct <= 50_000_000, "popularity", "must be of at most 50,000,000 records", f"{distinct:,}")
+        return zipf(distinct, known)
+    with open_rows(Path(stated)) as rows:
         values = number_column(rows, column)
     total = float(values.sum())
     if not (len(values) and total > 0 and bool((values >= 0).all())):

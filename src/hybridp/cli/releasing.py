@@ -20,6 +20,7 @@ from hybridp.errors import InvalidInput, NotShown
 from hybridp.public.envelope import write
 from hybridp.public.study import Number
 from hybridp.public.study.fields import Fields, field
+from hybridp.public.study.questions import NUMBER_FORMS
 from hybridp.public.trust import LABEL
 from hybridp.release.receipt import plain
 
@@ -68,12 +69,12 @@ class Releasing(Fields):
     invite_out: Path | None = field(
         None, help="Phase one: ask those who trust, and write the invitation for local people, who are asked later."
     )
-    local_people: int | None = field(None, help="With --invite-out: how many will be asked. Default: the table's.")
+    local_people: int | None = field(
+        None, help="With --invite-out: how many local people will be asked. Default: the table's.", option="n"
+    )
     invite: Path | None = field(None, help="Phase two: the invitation that the reports answer.")
     reports: Path | None = field(None, help="Reports that answer --invite, in a file of their own.")
-    phases: tuple[float, ...] = field(
-        (), help="A trial of quantiles in all phases at once: shares of the local people, as .1,.3,.6."
-    )
+    form: str = field("plain", help="steered: a trial of quantiles in all phases at once.", choices=(*NUMBER_FORMS,))
 
     def check(self) -> None:
         check_plot(self.plot)
@@ -81,6 +82,8 @@ class Releasing(Fields):
         if self.tally is not None and (self.simulate_local or self.mixed):
             other = "simulate-local" if self.simulate_local else "mixed"
             raise InvalidInput(f"`{other}` must not go with --tally. Got both.")
+        if self.form == "steered" and not self.simulate_local:
+            raise InvalidInput("`form` must be plain without --simulate-local, which tries all phases. Got steered.")
         if self.collection is not None and self.ledger is None:
             raise InvalidInput(
                 f"`collection` must go with --ledger, which charges it once. Got {self.collection} alone."
@@ -131,6 +134,8 @@ def release_study(
     if first and not (len(study.questions) == 1 and isinstance(study.questions[0], Number)):
         _invite(study, data, asked)
         return
+    from hybridp.public.distribution import PHASES
+
     with asked.working():
         found = study.release(
             data,
@@ -145,7 +150,7 @@ def release_study(
             model=model,
             mixed=asked.batches,
             tally=asked.tally,
-            phases=asked.phases,
+            phases=PHASES if asked.form == "steered" else (),
             invite_out=asked.invite_out,
             local_people=asked.local_people,
             rng=asked.rng,
@@ -173,7 +178,6 @@ class Writing(Fields):
     keep: tuple[str, ...] = field(
         (), help="Other columns to copy as they are, for everybody (a,b); without it they are left out."
     )
-    overwrite: bool = field(False, help="Replace an existing output file.")
     seed: int | None = field(None, help="SIMULATION ONLY: a seeded generator protects nobody.")
     table: str | None = field(None, help="The table, in a DuckDB file or a database.")
     as_json: bool = field(False, help="One JSON object on stdout and nothing else.", option="json")
@@ -192,7 +196,7 @@ class Writing(Fields):
     @property
     def run(self) -> dict[str, Any]:
         """What devices are told, whatever they answer."""
-        return {"table": self.table, "overwrite": self.overwrite, "rng": self.rng}
+        return {"table": self.table, "rng": self.rng}
 
 
 def said_randomised(

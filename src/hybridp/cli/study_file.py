@@ -183,9 +183,7 @@ def randomise(study_file: Path, file: Any, asked: Writing, reports: Path | None)
 @click.option("--trial-opt-in", type=share_type, help="A trial: all rows are raw, and this share is drawn as trusting.")
 @click.option("--model", type=click.Path(file_okay=False, path_type=Path), help="The new folder of a synthetic table.")
 @insist_option
-def release(
-    study_file: Path, file: Any, asked: Releasing, trial_opt_in: float | None, model: Path | None
-) -> None:
+def release(study_file: Path, file: Any, asked: Releasing, trial_opt_in: float | None, model: Path | None) -> None:
     """Publish the answers to all questions of a study, under one promise, charged once.
 
     DATA holds trusted people's values and the reports that `hybridp randomise STUDY.toml` wrote. With --mixed, people

@@ -319,17 +319,17 @@ def _classes(classes: dict[str, dict[str, float]]) -> None:
 @model_argument
 @click.argument("query", required=False)
 @click.option("--by", multiple=True, help="A column, or several (A,B): one answer for each of their values.")
-@click.option("--mean", "of", help="The mean of this column of numbers, in place of the share of people.")
+@click.option("--column", "of", help="The mean of this column of numbers, in place of the share of people.")
 @click.option("--level", type=share_type, default=0.95, show_default=True, help="Coverage of the interval.")
 @json_option
 def answer(model: Path, query: str | None, by: tuple[str, ...], of: str | None, level: float, as_json: bool) -> None:
     """The share of people for whom QUERY holds, or a mean among them, with its uncertainty. Free: nothing is spent.
 
     QUERY is made of atoms (sex=Female, age=30..39, race!=White, education=Masters|Doctorate), `and`, `or`, `not`,
-    parentheses, and "at least 2 of: ...", "at most ...", "exactly ...". With --by or --mean it may be left out.
+    parentheses, and "at least 2 of: ...", "at most ...", "exactly ...". With --by or --column it may be left out.
     """
     if query is None and not by and of is None:
-        raise InvalidInput("`query` must be given, or --by, or --mean. Got none of them.")
+        raise InvalidInput("`query` must be given, or --by, or --column. Got none of them.")
     found = _load(model)
     by = tuple(name.strip() for text in by for name in text.split(","))
     asked: dict[str, Any] = {"share" if of is None else f"mean of {of}": query}
@@ -407,7 +407,7 @@ def sample(model: Path, rows: int, out: Path, seed: int, as_json: bool) -> None:
 @command("evaluate")
 @model_argument
 @rows_argument
-@options_of(question=some(Table, "thresholds", "marginals", "workload_seed", later=True))
+@options_of(question=some(Table, "thresholds", "marginals", later=True))
 @table_option
 @json_option
 def evaluate(model: Path, file: Path, question: Later, table_name: str | None, as_json: bool) -> None:

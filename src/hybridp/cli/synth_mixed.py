@@ -20,7 +20,7 @@ from hybridp.public.trust import TrustRule, Trusts, drawn_trust
 __all__ = ["invite", "invited_groups", "mixed_groups", "randomise"]
 
 _PATH = click.Path(dir_okay=False, path_type=Path)
-_SETTLED = ("columns", "schema", "bins", "other", "marginals", "thresholds", "law", "most-queries", "workload-seed")
+_SETTLED = ("columns", "schema", "bins", "other", "marginals", "thresholds")
 
 
 @command("synth")
@@ -28,9 +28,9 @@ _SETTLED = ("columns", "schema", "bins", "other", "marginals", "thresholds", "la
 @schema_options
 @who_trusts(devices=True)
 @options_of(
-    question=some(Table, "marginals", "thresholds", "law", "most_queries", "workload_seed", later=True),
+    question=some(Table, "marginals", "thresholds", later=True),
     stated_promise=some(Promise, "epsilon", later=True),
-    asked=some(Writing, "out", "keep", "overwrite", "seed", "table", "as_json", "invite"),
+    asked=some(Writing, "out", "keep", "seed", "table", "as_json", "invite"),
 )
 @insist_option
 def randomise(
@@ -73,14 +73,12 @@ def randomise(
     with progress() as bar:
         bar.add_task("randomising", total=None)
         written, left_out = write_marginal_reports(
-            file, invite, asked.out, trust=trust, table=asked.table, overwrite=asked.overwrite, keep=asked.kept,
+            file, invite, asked.out, trust=trust, table=asked.table, keep=asked.kept,
             rng=asked.rng,
         )  # fmt: skip
     drawn, counts = drawn_trust(trust), ({"table": written}, {"table": invite.text})
     simulated = asked.rng.simulated or drawn
-    found = Randomised(
-        str(asked.out), *counts, tuple(left_out), simulated, asked.rng.label, promise=invite.guarantee
-    )
+    found = Randomised(str(asked.out), *counts, tuple(left_out), simulated, asked.rng.label, promise=invite.guarantee)
     document = {**found.alone(told="randomised"), "marginals": len(invite.marginals)}
     said_randomised(found, asked, document, invite.guarantee, drawn=drawn)
 

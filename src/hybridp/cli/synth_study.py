@@ -24,7 +24,6 @@ __all__ = ["features_of", "must_have_torch", "plan", "public_schema", "schema_op
 __all__ += ["workload_of"]
 
 
-
 def schema_options(function: Any) -> Any:
     """Which columns, and their public values: what a fit and the devices that report to it are told alike."""
     for option in (
@@ -172,7 +171,7 @@ def workload_of(schema: Schema, asked: Mapping[str, Any]) -> Workload:
         asked["marginals"],
         law=asked.get("law", "uniform"),
         most_queries=asked.get("most_queries"),
-        seed=asked["workload_seed"],
+        seed=asked.get("workload_seed", 0),
     )
 
 
@@ -208,7 +207,7 @@ def study_of(
 
 @command("synth")
 @options_of(
-    question=some(Table, "marginals", "thresholds", "law", "most_queries", "workload_seed", later=True),
+    question=some(Table, "marginals", "thresholds", later=True),
     promise=some(Promise, "epsilon", "delta", needed=("epsilon", "delta")),
     show=some(Releasing, "plot", "as_json"),
 )

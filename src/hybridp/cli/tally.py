@@ -11,7 +11,7 @@ import click
 from hybridp.cli.common import emit, json_option, note, progress, table_option
 from hybridp.cli.options import Later, command, one_question, options_of, some, trust_options, value_of
 from hybridp.errors import InvalidInput
-from hybridp.public.study import Promise, Vector
+from hybridp.public.study import Number, Promise, Vector
 from hybridp.public.trust import Trusts
 
 if TYPE_CHECKING:
@@ -24,15 +24,10 @@ _STATE = click.Path(dir_okay=False, path_type=Path)
 
 @command("add")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
-@click.option("--state", type=_STATE, required=True, help="The tally; a missing one is created.")
-@click.option("--report", default="report", show_default=True, help="The column with the reports.")
+@click.option("--tally", "state", type=_STATE, required=True, help="The tally; a missing one is created.")
 @trust_options(devices=True, draws=False)
-@options_of(epsilon_column=value_of(Promise, "epsilon_column"))
+@options_of(epsilon_column=value_of(Promise, "epsilon_column"), publish=value_of(Number, "publish"))
 @click.option("--collection", help="A new tally: the name of this set of reports, which a ledger charges once.")
-@click.option(
-    "--sums-only", is_flag=True,
-    help="A new tally of a number: hold nothing that tells more than its mean, as --publish estimate-only asks.",
-)  # fmt: skip
 @click.option("--invite", type=_STATE, help="A new tally of records or points: the invitation that reports answer.")
 @options_of(
     question=some(Vector, "columns", "lower", "upper", "norm", "radius", "local", later=True),
@@ -43,11 +38,10 @@ _STATE = click.Path(dir_okay=False, path_type=Path)
 def add(
     files: tuple[Path, ...],
     state: Path,
-    report: str,
     trust: Trusts | None,
     epsilon_column: str | None,
     collection: str | None,
-    sums_only: bool,
+    publish: str,
     invite: Path | None,
     question: Later,
     promise: Later,
@@ -57,17 +51,21 @@ def add(
     """Add files of reports to a tally: all of them, or none.
 
     FILE is what `hybridp randomise` wrote; with --trust only local rows are read. A new tally of vectors needs their
-    --column, bounds and promise, as the devices had them. The state holds counts and exact sums, whatever the number
-    of reports; a file that it has already is refused. Reports on one number are counted by public bins too, from which
-    `hybridp release quantiles --tally` tells the distribution at no further epsilon.
+    --column, bounds and promise, as the devices had them; of several questions' reports, --column alone says whose. The
+    state holds counts and exact sums, whatever the number of reports; a file that it has already is refused. Reports on
+    one number are counted by public bins too, from which `hybridp release quantiles --tally` tells the distribution at
+    no further epsilon; a new tally for --publish estimate-only holds nothing that tells more than the mean.
     """
     from hybridp.protocols import tally as protocol
 
+    named, sums_only = question.values["columns"], publish == "estimate-only"
+    epsilon = promise.values["epsilon"]
+    stated = epsilon is not None or any(question.values[name] for name in ("lower", "upper", "norm", "radius"))
+    report = f"{named[0]}_report" if len(named) == 1 and not stated else "report"
     where = protocol.ReportColumns(report, trust, epsilon_column, table_name)
     before = protocol.load_tally(state) if state.exists() else None
     wanted: Tally | None = None
-    epsilon = promise.values["epsilon"]
-    if question.values["columns"]:
+    if named and (stated or len(named) > 1):
         from hybridp.protocols.asked import vector_study
 
         if epsilon is None:
@@ -77,7 +75,7 @@ def add(
         wanted = protocol.vector_tally(
             replace(own.invite, question=asked.columns), asked.columns, collection=collection
         )
-    elif epsilon is not None or any(question.values[name] for name in ("lower", "upper", "norm", "radius")):
+    elif stated:
         raise InvalidInput("`columns` must be given with bounds and a promise: other reports name theirs. Got none.")
     elif invite is not None:
         wanted = protocol.invitation_tally(invite, collection=collection)
@@ -85,9 +83,9 @@ def add(
         wanted = protocol.number_tally(files[0], where, collection=collection, sums_only=sums_only)
     start = _agreed(before, wanted, collection)
     if sums_only and getattr(start, "bins", None) is not None:
-        raise InvalidInput("`sums-only` must be said when a tally is new: this one holds counts by bins. Got it later.")
+        raise InvalidInput("`publish` must be said when a tally is new: this one holds counts by bins. Got it later.")
     if sums_only and start.kind not in ("mean", "personal-mean"):
-        raise InvalidInput(f"`sums-only` must go with reports on one number. Got a tally of the kind {start.kind}.")
+        raise InvalidInput(f"`publish` must go with reports on one number. Got a tally of the kind {start.kind}.")
     found = start
     with progress() as bar:
         task = bar.add_task("adding up", total=len(files))
@@ -110,7 +108,7 @@ def _agreed(before: Tally | None, wanted: Tally | None, collection: str | None) 
         return wanted
     same = wanted is None or (wanted.kind, wanted.origin.mechanism) == (before.kind, before.origin.mechanism)
     if not same or getattr(wanted, "columns", None) not in (None, getattr(before, "columns", None)):
-        raise InvalidInput("`state` must be a tally of the mechanism and columns given. Got another's.")
+        raise InvalidInput("`tally` must be one of the mechanism and columns given. Got another's.")
     if collection not in (None, before.origin.collection):
         raise InvalidInput(f"`collection` must be {before.origin.collection}, as in the tally. Got {collection}.")
     return before

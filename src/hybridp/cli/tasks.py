@@ -16,7 +16,7 @@ from hybridp.public.study import Choice, Count, Number, Points, Records, Regress
 
 __all__ = ["TASKS"]
 
-_PEOPLE = ("column", "record_key", "record_id")
+_PEOPLE = ("column", "record_key")
 _GROUPED = ("by", "by_private", "categories")
 _BY = (*_GROUPED, "least", "compare", "joint")
 _CHOICE = ("column", "options", "several", "other", "missing")
@@ -53,7 +53,7 @@ _MEAN = Task(
     asked=("tally", "invite_out", "local_people", "invite"),
     mixer=True,
     invited="mean",
-    beside=(*TRUST, "person", "report"),
+    beside=(*TRUST, "person"),
     text="""The mean of a column: estimate, interval, whether the groups agree, and a privacy receipt.
 
     Trusted rows hold the value, local rows the report that `hybridp randomise mean` wrote. With --tally all rows of
@@ -183,13 +183,12 @@ _REGRESSION = Task(
 )
 _QUANTILES = Task(
     question=Number,
-    fields=("column", "lower", "upper", "missing", "local", "noise", "report", "joint", "estimator", "at", "below",
-            "above", "step"),
+    fields=("column", "lower", "upper", "missing", "local", "noise", "joint", "estimator", "at", "below", "above"),
     needed=("column",),
     people=_PEOPLE,
-    asked=("tally", "phases", "invite_out", "invite"),
+    asked=("tally", "form", "invite_out", "invite"),
     invited="quantiles",
-    beside=(*TRUST, "person", "report", "invite-out"),
+    beside=(*TRUST, "person", "invite-out"),
     more=(_spread,),
     declare=_quantiles,
     text="""Quantiles of a number, shares of people below values, and its spread, with intervals and a receipt.
@@ -215,7 +214,7 @@ _QUANTILES = Task(
 )  # fmt: skip
 _SHARES = Task(
     question=Choice,
-    fields=(*_CHOICE, "estimator", "noise", "report", *_BY),
+    fields=(*_CHOICE, "estimator", "noise", *_BY),
     needed=("column", "options"),
     people=_PEOPLE,
     mixer=True,
@@ -241,7 +240,7 @@ _SHARES = Task(
 )
 _HISTOGRAM = Task(
     question=Choice,
-    fields=("column", "other", "missing", "estimator", "noise", "report", *_BY),
+    fields=("column", "other", "missing", "estimator", "noise", *_BY),
     needed=("column",),
     people=_PEOPLE,
     mixer=True,
@@ -295,4 +294,3 @@ TASKS = {
     "kmeans": _POINTS,
     "regression": _REGRESSION,
 }
-

@@ -308,7 +308,7 @@ def tight_epsilon(ledger: Ledger, people: str, delta: float, own_epsilon: float 
     if people.endswith(SHARES):
         if own_epsilon is None or not 0 < own_epsilon <= 1e4:
             raise InvalidInput(
-                "`own-epsilon` must be positive and at most 10,000 for an account in shares of own epsilons, which "
+                "`epsilon` must be positive and at most 10,000 for an account in shares of own epsilons, which "
                 f"compose differently for every epsilon. Got {'none' if own_epsilon is None else own_epsilon}."
             )
         unit = float(own_epsilon)

@@ -125,7 +125,7 @@ class MeanStudy(Task):
         if self.excluding:
             raise cannot_exclude()
         alone = self.publish == "full" or tally.bins is None
-        must(alone, "tally", "must be made with --sums-only where the estimate alone is published", "one with bins")
+        must(alone, "tally", "must be made with --publish estimate-only, as the release is", "one with bins")
 
     def check_mixed(self) -> None:
         if self.excluding:
@@ -143,9 +143,7 @@ class MeanStudy(Task):
             heard=name != "tcm-only",
         )
         told = {"trusted_people": got.trusted_people, "mixed": got.mixed, "clipped": got.clipped}
-        found = publish_mean(
-            self, got.trusted, got.local, **told, rows=crowd.rows(self.bounds.centre), **crowd.made()
-        )
+        found = publish_mean(self, got.trusted, got.local, **told, rows=crowd.rows(self.bounds.centre), **crowd.made())
         return found.named(crowd.names[0])
 
     def decided(self, trusted: int, local: int, shuffled: int = 0) -> MeanStudy:

@@ -88,6 +88,7 @@ RECORD_ESTIMATORS = {
     "anchored": "the same, and dishonest reports move a trusted share by little",
 }
 
+
 @dataclass(frozen=True, kw_only=True)
 class Records(Question):
     """The most frequent records: discovered by the trusted, then counted by everybody."""
@@ -97,8 +98,8 @@ class Records(Question):
 
     columns: tuple[str, ...] = field(help="The record's column, or two: query and url.", check=named, option="column")
     head: int = field(50, help="The most queries to keep (M).", check=at_least(1, 10_000))
-    discovery_share: float = field(0.95, help="Trusted people used to discover.", check=between_0_and_1)
-    reuse: bool = field(True, help="Blend the discovery group's noisy counts too.")
+    discovery_share: float = field(0.95, help="Trusted people used to discover.", check=between_0_and_1, option="")
+    reuse: bool = field(True, help="Blend the discovery group's noisy counts too.", option="")
     estimator: str = field("alike", help="How far reports move what the trusted counted.", choices=RECORD_ESTIMATORS)
     max_records: int = field(
         100, help="The most records that one person may send to the service.", check=at_least(1, 1000), option=""
@@ -130,7 +131,7 @@ class Points(Question):
     missing: tuple[float | str, ...] = field((), help=MISSINGS)
     clusters: int = field(help="How many centres (K).", check=at_least(1))
     iterations: int | None = field(
-        None, help="The most questions to anyone. Default: planned from public numbers.", check=at_least(1)
+        None, help="The most questions to anyone. Default: planned from public numbers.", check=at_least(1), option=""
     )
 
     def check(self) -> None:
@@ -198,11 +199,11 @@ class Table(Question):
     )  # fmt: skip
     marginals: tuple[str, ...] = field((), help='Questions of your own: "age,sex,race" or "2-of: age,sex,race".')
     thresholds: str | None = field(None, help='Kinds of questions and how many: "3-of-3:64, 1-of-4:16".')
-    law: str = field("uniform", help="How thresholds picks columns: uniform, or zipf[:s] or geometric[:p].")
+    law: str = field("uniform", help="How thresholds picks columns: uniform, or zipf[:s] or geometric[:p].", option="")
     most_queries: int | None = field(
-        None, help="Leave out sets of columns with more consistent queries than this.", check=at_least(1)
+        None, help="Leave out sets of columns with more consistent queries than this.", check=at_least(1), option=""
     )
-    workload_seed: int = field(0, help="Public: decides what thresholds picks.", check=at_least(0))
+    workload_seed: int = field(0, help="Public: decides what thresholds picks.", check=at_least(0), option="")
     method: str | None = field(
         None,
         help="tables: all marginals asked for; adaptive: those that a model misses most. Default: adaptive; tables "

@@ -81,7 +81,9 @@ class People(Fields):
     record_key: str | None = field(
         None, help="A random key stored per record, which chooses one record a person.", check=named
     )
-    record_id: str | None = field(None, help="A stable record id, whose hash chooses one record a person.", check=named)
+    record_id: str | None = field(
+        None, help="A stable record id, whose hash chooses one record a person.", check=named, option=""
+    )
     decimal: str | None = field(
         None,
         help="The decimal sign of numbers that a table holds as text. Without it they have a point in a CSV file, and "
@@ -166,13 +168,13 @@ class Mixer(Fields):
         None,
         help="What a report keeps by itself. Default: the most with which a batch keeps the promise.",
         check=positive,
-        option="shuffled-epsilon",
+        option="",
     )
     cap: float = field(
         8.0,
         help="The most that epsilon may be: what is left to people if mixer and collector collude.",
         check=Check("must be above 0 and at most 16", lambda x: 0 < x <= 16),
-        option="cap",
+        option="",
     )
     delta: float | None = field(
         None,

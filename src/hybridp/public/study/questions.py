@@ -80,6 +80,7 @@ MISSINGS = (
     "Public: what a value counts as that is missing or no number: a number within the bounds, or middle (of them); one "
     "for all columns, or one for each. A table needs it unless its columns are declared to hold a number in every row."
 )
+REPORT = "The column with local people's reports. Default: report; with several questions NAME_report."
 MOST_PLACES = 50
 MOST_COLUMNS = 10_000
 
@@ -91,9 +92,7 @@ class Number(Grouped):
     kind: ClassVar[str] = "number"
     _what: ClassVar[str] = "a question of kind number"
 
-    column: str | None = field(
-        None, help="The column with the value. Default: the question's name.", shown=True
-    )
+    column: str | None = field(None, help="The column with the value. Default: the question's name.", shown=True)
     lower: float = field(help="Public lower bound of the value, chosen without looking at the data.")
     upper: float = field(help="Public upper bound of the value, chosen without looking at the data.")
     missing: float | str | None = field(None, help=MISSING)
@@ -112,13 +111,15 @@ class Number(Grouped):
         choices={**ESTIMATORS, "hybrid": "adaptive, of quantiles and the like alone", **PERSONAL_ESTIMATORS},
     )
     sd: float | None = field(None, help="A known standard deviation (kvh needs it).", check=positive)
-    local_sd: float | None = field(None, help="With sd: another one for local people.", check=positive)
-    gap: float | None = field(None, help="A bound on the difference of the two groups' means.", check=at_least(0))
+    local_sd: float | None = field(None, help="With sd: another one for local people.", check=positive, option="")
+    gap: float | None = field(
+        None, help="A bound on the difference of the two groups' means.", check=at_least(0), option=""
+    )
     trusted_weight: float | None = field(
         None,
         help="The weight of the trusted mean, for the estimator fixed.",
         check=at_least(0, 1),
-        option="weight",
+        option="",
     )
     noise: str = field("best", help="Noise of the trusted group.", choices=NOISES)
     local: str = field(
@@ -142,10 +143,9 @@ class Number(Grouped):
         0.0,
         help="Spend this share of the trusted group's epsilon to say how many of them the bounds clip.",
         check=Check("must be 0, or strictly between 0 and 1", lambda x: 0 <= x < 1),
+        option="",
     )
-    report: str | None = field(
-        None, help="The column with local people's reports. Default: report; with several questions NAME_report."
-    )
+    report: str | None = field(None, help=REPORT, option="")
     step: float | None = field(None, help="The step of the numbers, from lower on.", check=positive, option="")
     guessed: bool = field(
         False,
@@ -318,9 +318,7 @@ class Choice(Grouped):
     )
     estimator: str = field("everyone", help="Who is heard, and how the groups are weighed.", choices=CHOICE_ESTIMATORS)
     noise: str = field("best", help="Noise of the trusted group.", choices=NOISES)
-    report: str | None = field(
-        None, help="The column with local people's reports. Default: report; with several questions NAME_report."
-    )
+    report: str | None = field(None, help=REPORT, option="")
 
     def check(self) -> None:
         if self.column is None:
@@ -392,9 +390,7 @@ class Count(Question):
     value: str = field(help="The value that is counted, as it is written in the column.", check=named)
     estimator: str = field("everyone", help="Who is heard, and how the groups are weighed.", choices=CHOICE_ESTIMATORS)
     noise: str = field("best", help="Noise of the trusted group.", choices=NOISES)
-    report: str | None = field(
-        None, help="The column with local people's reports. Default: report; with several questions NAME_report."
-    )
+    report: str | None = field(None, help=REPORT, option="")
 
     def check(self) -> None:
         settled(self)
@@ -460,10 +456,10 @@ class Vector(Question):
         (), help="Known standard deviations (kvh needs them): one for all columns, or one for each.", check=positive
     )
     gap: float | None = field(
-        None, help="A bound on the difference of the groups' means, in half-ranges.", check=at_least(0, 2)
+        None, help="A bound on the difference of the groups' means, in half-ranges.", check=at_least(0, 2), option=""
     )
     trusted_weight: float | None = field(
-        None, help="The weight of the trusted means, for the estimator fixed.", check=at_least(0, 1), option="weight"
+        None, help="The weight of the trusted means, for the estimator fixed.", check=at_least(0, 1), option=""
     )
     noise: str = field("best", help="Noise of the trusted group.", choices=NOISES)
     local: str = field(
