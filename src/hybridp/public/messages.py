@@ -99,6 +99,11 @@ class Invite:
     answers: str = ""
 
     @property
+    def name(self) -> str:
+        """Of the report."""
+        return self.randomiser.name
+
+    @property
     def promise(self) -> PureDP | ApproxDP:
         return self.randomiser.guarantee
 

@@ -219,6 +219,11 @@ class ShareInvite:
         must(same, "options", f"must be the {self.oracle.categories} of the report", self.question.size)
 
     @property
+    def name(self) -> str:
+        """Of the report."""
+        return self.oracle.name
+
+    @property
     def promise(self) -> PureDP | ApproxDP:
         return self.oracle.guarantee
 
@@ -308,6 +313,8 @@ class TickInvite:
     question: Feature
     oracle: KRandomisedResponse
 
+    name = "one-option"
+
     @property
     def promise(self) -> PureDP | ApproxDP:
         return self.oracle.guarantee
@@ -321,7 +328,7 @@ class TickInvite:
     def text(self) -> str:
         """The mechanism and the options in one line, written beside every report."""
         asked = hashlib.sha256(json.dumps([self.question.values, self.question.most]).encode()).hexdigest()[:16]
-        made = f"one-option(epsilon={float(self.promise.epsilon)!r},options={self.question.size} {asked})"
+        made = f"{self.name}(epsilon={float(self.promise.epsilon)!r},options={self.question.size} {asked})"
         return report_text(made, (self.question.name,))
 
 

@@ -247,6 +247,11 @@ class VectorInvite:
              f"must be those of the bounds ({self.bounds.dimensions})", self.reports.dimensions)  # fmt: skip
 
     @property
+    def name(self) -> str:
+        """Of the report."""
+        return self.reports.name
+
+    @property
     def promise(self) -> PureDP:
         return self.reports.guarantee
 

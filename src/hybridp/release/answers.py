@@ -15,8 +15,7 @@ from hybridp.release.receipt import Receipt
 from hybridp.release.release import Release
 
 __all__ = ["Difference", "GroupAnswer", "GroupEstimate", "MixedBatch", "MixedLevel", "Numbers", "Shuffled"]
-__all__ += ["ShuffledLevels", "about", "as_count", "groups_release", "mean_release", "personal_facts"]
-__all__ += ["several_release"]
+__all__ += ["about", "as_count", "groups_release", "mean_release", "personal_facts", "several_release"]
 
 Numbers = Sequence[float | None]
 _SHOWN = 1000  # levels of epsilon listed in full
@@ -61,27 +60,6 @@ class MixedBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Shuffled:
-    """People who trust that mixer and curator do not collude: their own estimate, its weight, and their batches.
-
-    `epsilon` is what a report keeps by itself, `least` the public minimum of a batch.
-    """
-
-    group: GroupEstimate
-    weight: float | tuple[float, ...] | None
-    randomiser: str
-    epsilon: float
-    least: int
-    batches: tuple[MixedBatch, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        batches = [batch.to_dict() for batch in self.batches]
-        weight = list(self.weight) if isinstance(self.weight, tuple) else self.weight
-        stated = {"local_epsilon": self.epsilon, "least": self.least, "batches": batches}
-        return {"randomiser": self.randomiser, **({} if weight is None else {"weight": weight}), **stated}
-
-
-@dataclass(frozen=True, slots=True)
 class MixedLevel:
     """People of one epsilon whose reports were mixed: how many, and what they keep by the size of their crowd.
 
@@ -94,28 +72,35 @@ class MixedLevel:
     batches: tuple[MixedBatch, ...]
     unhidden: int
 
+    def to_dict(self) -> dict[str, Any]:
+        own = self.epsilon if math.isfinite(self.epsilon) else "inf"
+        batches = [batch.to_dict() for batch in self.batches]
+        return {"local_epsilon": own, "people": self.people, "unhidden": self.unhidden, "batches": batches}
+
 
 @dataclass(frozen=True, slots=True)
-class ShuffledLevels:
-    """As `Shuffled`, where everyone has their own epsilon: `least` counts people of one epsilon in a batch."""
+class Shuffled:
+    """People who trust that mixer and curator do not collude: their own estimate, its weight, and their batches.
+
+    `epsilon` is what a report keeps by itself, `least` the public minimum of a batch. Where everyone has their own
+    epsilon (None), `levels` tells of each of them, and `least` counts people of one epsilon in a batch.
+    """
 
     group: GroupEstimate
-    weight: float
+    weight: float | tuple[float, ...] | None
     randomiser: str
+    epsilon: float | None
     least: int
-    levels: tuple[MixedLevel, ...]
+    batches: tuple[MixedBatch, ...] = ()
+    levels: tuple[MixedLevel, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        levels = [
-            {
-                "local_epsilon": level.epsilon if math.isfinite(level.epsilon) else "inf",
-                "people": level.people,
-                "unhidden": level.unhidden,
-                "batches": [batch.to_dict() for batch in level.batches],
-            }
-            for level in self.levels
-        ]
-        return {"randomiser": self.randomiser, "weight": self.weight, "least": self.least, "levels": levels}
+        weight = {} if self.weight is None else {"weight": _listed(self.weight)}
+        stated = {"randomiser": self.randomiser, **weight}
+        if self.epsilon is None:
+            return {**stated, "least": self.least, "levels": [level.to_dict() for level in self.levels]}
+        batches = [batch.to_dict() for batch in self.batches]
+        return {**stated, "local_epsilon": self.epsilon, "least": self.least, "batches": batches}
 
 
 def _listed(values: Any) -> Any:
@@ -124,7 +109,7 @@ def _listed(values: Any) -> Any:
 
 def _answer(
     task: str, estimate: Any, interval: Any, groups: Mapping[str, GroupEstimate], gap: Facts, first: Facts,
-    mechanisms: tuple[str, str], shuffled: Shuffled | ShuffledLevels | None, own: dict[str, Any], *, wide: bool,
+    mechanisms: tuple[str, str], shuffled: Shuffled | None, own: dict[str, Any], *, wide: bool,
 ) -> dict[str, Any]:  # fmt: skip
     """The facts of a statistic: `first` its own, then what each group says (of a mean with how `wide` its interval is),
     how far they differ, the mechanisms, what is known of a mixer, and the rest."""
@@ -254,7 +239,7 @@ def mean_release(
     gap: _Gap | None,
     mechanisms: tuple[str, str],
     receipt: Receipt,
-    shuffled: Shuffled | ShuffledLevels | None = None,
+    shuffled: Shuffled | None = None,
     **own: Any,
 ) -> Release:
     """The mean of the population that the people were drawn from, in the unit of the bounds.

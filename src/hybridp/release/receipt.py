@@ -11,13 +11,16 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Required, TypedDict, TypeVar
 
 from hybridp.public.budgets import ApproxDP, Neighbours, PureDP, added, hides_little, promised
 from hybridp.public.personal import PersonalDP
 
+if TYPE_CHECKING:
+    from hybridp.public.rounds import Chance
+
 __all__ = ["COLLUDING", "CURATOR", "MIXED", "VIEWER"]
-__all__ += ["Asked", "Promise", "Protection", "Receipt", "assuming", "build_receipt", "plain"]
+__all__ += ["Asked", "Made", "Promise", "Protection", "Receipt", "assuming", "build_receipt", "plain"]
 __all__ += ["assumed_alike", "choice_unprotected", "chosen_blindly", "honest_devices", "noted", "public_choice"]
 __all__ += ["one_receipt", "values_rule"]
 
@@ -255,6 +258,14 @@ class Protection(NamedTuple):
     mechanism: str
     note: str = ""
     on_device: Budget | None = None
+
+
+class Made(TypedDict, total=False):
+    """How answers came about: where the noise came from, what was charged, and whether local reports are a trial's."""
+
+    rng: Required[Chance]
+    entries: tuple[int, ...]
+    simulated_local: bool
 
 
 def build_receipt(

@@ -18,7 +18,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 from hybridp.blend.distribution import Known, Shape, blended
 from hybridp.blend.plausible import Plausible, groups_apart, normal_reach, plausible
@@ -28,13 +28,13 @@ from hybridp.public.distribution import adds_little, bin_ends, rank_variances
 from hybridp.public.lattice import Bounds
 from hybridp.public.messages import Invite
 from hybridp.public.randomisers import DitheredBit, LocalName, dithered_bit, randomiser
-from hybridp.public.rounds import Chance, Conversation, Crowd, Numbers, Windows
+from hybridp.public.rounds import Conversation, Crowd, Numbers, Windows
 from hybridp.public.shares import LEAST_COUNTED, CountNoise, NoiseName, count_noise
-from hybridp.release import receipt as receipts
 from hybridp.release.distribution import Curve, Gap, Told, distribution_release
-from hybridp.release.receipt import Protection
+from hybridp.release.receipt import Made, Protection
 from hybridp.release.release import Release
 from hybridp.tasks.evidence import Heard, ask_counts, noise_in_shares
+from hybridp.tasks.protections import charge_all, task_receipt
 from hybridp.tasks.task import Task
 
 __all__ = ["DistributionStudy", "publish", "statistics", "stretches"]
@@ -194,12 +194,8 @@ class DistributionStudy(Task):
 
     def charges(self, purpose: str, collection: str | None) -> list[Charge]:
         """What the ledger will be asked for: all of the trusted people's epsilon, in one count or in two."""
-        invite = self.invite
-        own = Charge("local", invite.promise, f"{invite.randomiser.name} report", purpose, collection=collection)
-        if self.estimator == "lm-only":
-            return [own]
         trusted = Charge("trusted", self.promised, "noise on the counts between places", purpose)
-        return [trusted] if self.estimator == "tcm-only" else [trusted, own]
+        return charge_all(self, [trusted], purpose, collection)
 
 
 def publish(
@@ -207,11 +203,9 @@ def publish(
     question: str,
     heard: Heard,
     *,
-    entries: tuple[int, ...],
-    simulated_local: bool,
     rows: str,
-    rng: Chance,
     assumes: tuple[str, ...] = (),
+    **made: Unpack[Made],
 ) -> Release:
     """Blend and state. Post-processing: no rows, no noise."""
     if not heard.counted and not heard.local:
@@ -251,27 +245,19 @@ def publish(
         windows=windows,
         edges=study.edges,
         mechanisms=(heard.noise, "none" if local is None else local[1]),
-        receipt=receipts.build_receipt(
-            trusted=Protection(study.promised, heard.protection) if heard.counted else None,
-            local=None if local is None else local[0],
-            assumes=(
-                receipts.public_choice(),
-                receipts.choice_unprotected(),
-                receipts.chosen_blindly(),
-                receipts.honest_devices("a local share"),
-                rows,
-                *assumes,
-                "" if known.trusted is not None or not (heard.counted and heard.local) else _ALIKE,
-                "" if not study.atoms else _STEPS.format(study.step, study.bounds.lower),
-                "" if not heard.answered else _ONE_PHASE,
-                "" if not heard.answered else _windowed(study, known, windows),
-                "" if not alone else _ALONE,
-                "" if error <= _COARSE else _HARDLY.format(error),
-            ),
-            randomness=rng.label,
-            seeded=rng.simulated,
-            simulated_local=simulated_local,
-            entries=entries,
+        receipt=task_receipt(
+            Protection(study.promised, heard.protection) if heard.counted else None,
+            None if local is None else local[0],
+            "everyone",
+            "" if known.trusted is not None or not (heard.counted and heard.local) else _ALIKE,
+            "" if not study.atoms else _STEPS.format(study.step, study.bounds.lower),
+            "" if not heard.answered else _ONE_PHASE,
+            "" if not heard.answered else _windowed(study, known, windows),
+            "" if not alone else _ALONE,
+            "" if error <= _COARSE else _HARDLY.format(error),
+            moves="a local share",
+            rows=(rows, *assumes),
+            **made,
         ),
     )
 
@@ -374,7 +360,7 @@ def statistics(
 def _local_protection(study: DistributionStudy, heard: Heard) -> tuple[Protection, str]:
     """How local people are protected, and the name of their report."""
     if not heard.answered:
-        name = study.invite.randomiser.name
+        name = study.invite.name
         note = "the report of a mean: whatever else is read from it costs no further epsilon"
         return Protection(study.invite.promise, f"{name} report on their own device", note), name
     note = "one report a person: who answers within a window answers nothing else"

@@ -27,6 +27,7 @@ from hybridp.release.facts import Facts
 from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt
 from hybridp.release.release import Release
 from hybridp.tasks.mean import MeanStudy
+from hybridp.tasks.protections import on_device
 from hybridp.tasks.shares import ShareStudy
 
 __all__ = ["adjusted", "ask_groups", "listed_differences", "publish_groups", "small_rule"]
@@ -141,9 +142,8 @@ def _unheard(study: Study, trusted: int, local: int) -> list[Promise]:
     if trusted and name != "lm-only":
         found.append(Promise("trusted", CURATOR, None, f"trust: the curator reads their values; {withheld}"))
     if local and name != "tcm-only":
-        made = study.invite.randomiser.name if isinstance(study, MeanStudy) else study.invite.oracle.name
-        device = f"{made} report on their own device"
-        found += [Promise("local", who, study.invite.promise, device, withheld) for who in (CURATOR, VIEWER)]
+        own = on_device(study.invite)
+        found += [Promise("local", who, own.budget, own.mechanism, withheld) for who in (CURATOR, VIEWER)]
     return found
 
 

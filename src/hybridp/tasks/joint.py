@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Unpack
 
 from hybridp.blend.groups import CategoryBlend, JointBlend, blend_joint
 from hybridp.blend.shares import to_simplex
@@ -20,18 +20,14 @@ from hybridp.public.budgets import Charge
 from hybridp.public.groups import Grouping, Joint
 from hybridp.public.lattice import Bounds
 from hybridp.public.queries import Feature
-from hybridp.public.rounds import Chance, Conversation, Crowd, Options
+from hybridp.public.rounds import Conversation, Crowd, Options
 from hybridp.public.shares import CountNoise, NoisyCounts, ShareInvite, ShareReports
-from hybridp.release import receipt as receipts
 from hybridp.release.answers import GroupAnswer, groups_release
-from hybridp.release.receipt import (
-    Protection,
-    values_rule,
-)
+from hybridp.release.receipt import Made, Protection, Receipt, values_rule
 from hybridp.release.release import Release
 from hybridp.tasks.groups import adjusted, listed_differences, small_rule
 from hybridp.tasks.mean import MeanStudy
-from hybridp.tasks.protections import drawn, noise_level
+from hybridp.tasks.protections import charge_all, drawn, noise_level, noised, on_device, task_receipt
 from hybridp.tasks.shares import ShareStudy, field_rule
 from hybridp.tasks.task import Task
 
@@ -103,14 +99,11 @@ class JointStudy(Task):
 
     def charges(self, purpose: str, collection: str | None) -> list[Charge]:
         """What the ledger will be asked for. Laplace noise on several cells is charged by its guarantee alone."""
-        invite, noise = self.invite, self.noise
-        own = Charge("local", invite.promise, f"{invite.oracle.name} report", purpose, collection=collection)
-        if self.estimator == "lm-only":
-            return [own]
-        kind = noise_level(noise.mechanism)[0]
-        told = drawn(noise.mechanism) if kind == "gaussian" else None
-        trusted = Charge("trusted", noise.mechanism.guarantee, f"{kind} noise on the cells", purpose, noise=told)
-        return [trusted] if self.estimator == "tcm-only" else [trusted, own]
+        noise = self.noise.mechanism
+        kind = noise_level(noise)[0]
+        told = drawn(noise) if kind == "gaussian" else None
+        trusted = Charge("trusted", noise.guarantee, f"{kind} noise on the cells", purpose, noise=told)
+        return charge_all(self, [trusted], purpose, collection)
 
 
 def publish_joint(
@@ -120,9 +113,7 @@ def publish_joint(
     *,
     trusted_people: int,
     rows: Callable[[Any], str] = lambda middle: values_rule(f"{middle:g}"),
-    entries: tuple[int, ...] = (),
-    simulated_local: bool = False,
-    rng: Chance,
+    **made: Unpack[Made],
 ) -> Release:
     """Blend what both groups sent and state what was promised. Post-processing: no rows, no noise."""
     if local is not None and local.people == 0:
@@ -165,8 +156,8 @@ def publish_joint(
         people=(trusted_people, 0 if local is None else local.people),
         options=options,
         level=own.level,
-        mechanisms=(noise_level(study.noise.mechanism)[0] if trusted is not None else "none", study.invite.oracle.name),
-        receipt=_receipt(study, trusted, local, rows, entries, simulated_local, rng),
+        mechanisms=(noise_level(study.noise.mechanism)[0] if trusted is not None else "none", study.invite.name),
+        receipt=_receipt(study, trusted, local, rows, **made),
         **more,
     )
 
@@ -207,35 +198,25 @@ def _answer(
 
 def _receipt(
     study: JointStudy, trusted: NoisyCounts | None, local: ShareReports | None, rows: Callable[[Any], str],
-    entries: tuple[int, ...], simulated_local: bool, rng: Chance,
-) -> Any:  # fmt: skip
-    own, invite = study.study, study.invite
-    protection = None
+    **made: Unpack[Made],
+) -> Receipt:  # fmt: skip
+    own, protection = study.study, None
     if trusted is not None:
-        kind, size = noise_level(trusted.noise.mechanism)
-        ball = "L2" if kind == "gaussian" else "L1"
-        text = f"discrete {kind} noise on each of {trusted.noise.size} cells, {size:.6g} times their {ball} sensitivity"
-        protection = Protection(trusted.noise.mechanism.guarantee, text)
-    device = f"{invite.oracle.name} report on their own device"
-    rule = field_rule(own.question) if isinstance(own, ShareStudy) else rows(own.bounds.centre)
+        noise = trusted.noise.mechanism
+        protection = Protection(noise.guarantee, noised(noise, f"each of {trusted.noise.size} cells"))
     wide = isinstance(own, MeanStudy) and own.rule.sd is None
-    return receipts.build_receipt(
+    return task_receipt(
         protection,
-        Protection(invite.promise, device, "no amplification is claimed") if local is not None else None,
-        assumes=(
-            receipts.public_choice(),
-            receipts.choice_unprotected(),
-            receipts.chosen_blindly("the categories, and the bounds or options,"),
-            receipts.honest_devices("a category's answer"),
+        on_device(study.invite) if local is not None else None,
+        study.estimator,
+        "intervals allow for the widest spread of values within a category: they are wider than need be" * wide,
+        small_rule(study.grouping, "noisy"),
+        blindly="the categories, and the bounds or options,",
+        moves="a category's answer",
+        rows=(
             f"`{study.grouping.column}` is private, and the promise covers it together with the value",
             study.grouping.unlisted,
-            rule,
-            receipts.assumed_alike(study.estimator),
-            "intervals allow for the widest spread of values within a category: they are wider than need be" * wide,
-            small_rule(study.grouping, "noisy"),
+            field_rule(own.question) if isinstance(own, ShareStudy) else rows(own.bounds.centre),
         ),
-        randomness=rng.label,
-        seeded=rng.simulated,
-        simulated_local=simulated_local,
-        entries=entries,
+        **made,
     )

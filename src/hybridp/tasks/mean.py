@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 from hybridp.blend.mean import Blend, Rule, blend, pooled, pooled_shares
 from hybridp.blend.means import seal
@@ -25,14 +25,14 @@ from hybridp.public.mean import NoiseName, sum_noise
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, discrete_laplace
 from hybridp.public.messages import SQUARE_STEPS, Invite, LocalSummary, TrustedSummary
 from hybridp.public.randomisers import LocalName, randomiser
-from hybridp.public.rounds import Answer, Chance, Conversation, Crowd, Numbers
+from hybridp.public.rounds import Answer, Conversation, Crowd, Numbers
 from hybridp.public.shuffling import Mixing
-from hybridp.release import receipt as receipts
 from hybridp.release.answers import GroupEstimate, Shuffled, mean_release
 from hybridp.release.facts import clipped_share
+from hybridp.release.receipt import Made
 from hybridp.release.release import Release
 from hybridp.tasks import protections
-from hybridp.tasks.protections import MixedReports, noise_level
+from hybridp.tasks.protections import MixedReports, charge_all, drawn, noise_level, task_receipt, told_shuffled
 from hybridp.tasks.task import Task, undecided
 
 __all__ = ["MeanStudy", "publish_mean"]
@@ -205,29 +205,21 @@ class MeanStudy(Task):
         """
         if self.rule.name == "alike":
             return self._either(purpose, collection)
-        invite, noise = self.invite, self.sum_noise
-        local_noise = f"{invite.randomiser.name} report"
-        alone = SEALED if self.publish == "estimate-only" and self.rule.name != "lm-only" else ""
-        own = Charge("local", invite.promise, local_noise + alone, purpose, collection=collection)
-        reports = [own]
-        if (mixed := self.mixed_invite) is not None:  # whatever mixer and curator do, no more than this
-            reports.append(Charge("shuffled", mixed.promise, f"{mixed.randomiser.name} report, mixed", purpose,
-                                  collection=collection))  # fmt: skip
-        if self.rule.name == "lm-only":
-            return reports
+        noise = self.sum_noise
         if self.rule.name == "full-lm":
-            return [Charge("trusted", invite.promise, local_noise, purpose), own]
+            own = Charge("trusted", self.invite.promise, f"{self.invite.name} report", purpose)
+            return charge_all(self, [own], purpose, collection)
         text = f"{noise_level(noise)[0]} noise on the sum"
-        trusted = [Charge("trusted", noise.guarantee, text, purpose, noise=protections.drawn(noise))]
+        trusted = [Charge("trusted", noise.guarantee, text, purpose, noise=drawn(noise))]
         if self.excluding:  # the two draws together are no Laplace mechanism of one number
             trusted = [replace(trusted[0], mechanism=protections.SUM_AND_COUNT, noise=None)]
-        if (count := self.count_noise) is not None:
-            text = "laplace noise on the count of clipped people"
-            trusted.append(Charge("trusted", count.guarantee, text, purpose, noise=protections.drawn(count)))
-        if (squares := self.squares_noise) is not None:
-            text = "laplace noise on the sum of squares"
-            trusted.append(Charge("trusted", squares.guarantee, text, purpose, noise=protections.drawn(squares)))
-        return trusted if self.rule.name == "tcm-only" else [*trusted, *reports]
+        beside = (("count of clipped people", self.count_noise), ("sum of squares", self.squares_noise))
+        for what, more in beside:
+            if more is not None:
+                text = f"laplace noise on the {what}"
+                trusted.append(Charge("trusted", more.guarantee, text, purpose, noise=drawn(more)))
+        alone = SEALED if self.publish == "estimate-only" and self.rule.name != "lm-only" else ""
+        return charge_all(self, trusted, purpose, collection, f"{self.invite.name} report{alone}")
 
     def _either(self, purpose: str, collection: str | None) -> list[Charge]:
         ways = [replace(self, rule=replace(self.rule, name="adaptive"))]
@@ -246,10 +238,8 @@ def publish_mean(
     trusted_people: int,
     mixed: MixedReports[LocalSummary] | None = None,
     clipped: int | None = None,
-    entries: tuple[int, ...] = (),
-    simulated_local: bool = False,
     rows: str = "",
-    rng: Chance,
+    **made: Unpack[Made],
 ) -> Release:
     """Blend what the groups sent and state what was promised. Post-processing: no rows, no noise.
 
@@ -276,7 +266,7 @@ def publish_mean(
     local_people = local.people if local is not None else 0
     if study.rule.name == "full-lm":
         local_people -= trusted_people
-    shuffled = _shuffled(study, mixed, both, found)
+    shuffled = None if mixed is None or not mixed.summary.people else _shuffled(study, mixed, both, found)
     own: dict[str, Any] = {"sd_estimate": bounds.half * math.sqrt(found.variance) if learned else None}
     if anchor is not None:
         own["anchor"] = {"plain": bounds.from_unit(anchor.plain), "most": bounds.half * anchor.most,
@@ -298,30 +288,19 @@ def publish_mean(
         estimator=study.rule.name,
         weight=found.weight,
         gap=gap,
-        mechanisms=(noise_level(trusted.noise)[0] if trusted is not None else "none", study.invite.randomiser.name),
+        mechanisms=(noise_level(trusted.noise)[0] if trusted is not None else "none", study.invite.name),
         shuffled=shuffled,
         **own,
-        receipt=receipts.build_receipt(
+        receipt=task_receipt(
             protections.trusted_protection(study, trusted),
             protections.local_protection(study, sealed) if local is not None and local.people else None,
-            mixed=protections.mixed_promises(shuffled),
-            assumes=(
-                receipts.public_choice(),
-                receipts.choice_unprotected(),
-                receipts.chosen_blindly(),
-                receipts.honest_devices(),
-                *protections.mixed_assumptions(shuffled),
-                protections.AMPLIFIED if sealed is not None and sealed.local_viewer is not None else "",
-                rows,
-                receipts.assumed_alike(study.rule.name),
-                ""
-                if study.default is None
-                else study.default.of_mean(None if anchor is None else anchor.reach, stated=study.rule.sd is not None),
-            ),
-            randomness=rng.label,
-            seeded=rng.simulated,
-            simulated_local=simulated_local,
-            entries=entries,
+            study.rule.name,
+            ""
+            if study.default is None
+            else study.default.of_mean(None if anchor is None else anchor.reach, stated=study.rule.sd is not None),
+            rows=(protections.AMPLIFIED if sealed is not None and sealed.local_viewer is not None else "", rows),
+            shuffled=shuffled,
+            **made,
         ),
     )
 
@@ -334,17 +313,12 @@ def _own_error(study: MeanStudy, group: LocalSummary | None, found: Blend) -> No
 
 
 def _shuffled(
-    study: MeanStudy, mixed: MixedReports[LocalSummary] | None, both: Sequence[LocalSummary], found: Blend
-) -> Shuffled | None:
-    """What is told of people whose reports came through a mixer."""
-    mixing, invite = study.mixing, study.mixed_invite
-    if mixed is None or not mixed.summary.people or mixing is None or invite is None:
-        return None
+    study: MeanStudy, mixed: MixedReports[LocalSummary], both: Sequence[LocalSummary], found: Blend
+) -> Shuffled:
     alone = _alone(study, mixed.summary, mixed.summary.people, _own_error(study, mixed.summary, found))
     part = mixed.summary.people / sum(group.people for group in both)
     weight = (1 - found.weight) * (part if study.rule.name == "everyone" else pooled_shares(both)[-1])
-    batches = protections.mixed_batches(mixing, mixed.batches)
-    return Shuffled(alone, weight, invite.randomiser.name, mixing.epsilon, mixing.batch, batches)
+    return told_shuffled(study, mixed, alone, weight)
 
 
 def _alone(

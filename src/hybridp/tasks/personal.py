@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, Unpack, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,15 +25,12 @@ from hybridp.public.lattice import Bounds
 from hybridp.public.mean import SYNONYMS
 from hybridp.public.messages import OWN_EPSILON, ReportsByEpsilon, WeightedSum, own_epsilon_text
 from hybridp.public.personal import PersonalDP, adpm_weights
-from hybridp.public.rounds import Chance, Conversation, Crowd, Epsilons, Weighted
+from hybridp.public.rounds import Conversation, Crowd, Epsilons, Weighted
 from hybridp.public.shuffling import LevelMixing
-from hybridp.release import receipt as receipts
-from hybridp.release.answers import GroupEstimate, ShuffledLevels, mean_release, personal_facts
-from hybridp.release.receipt import (
-    Protection,
-)
+from hybridp.release.answers import GroupEstimate, Shuffled, mean_release, personal_facts
+from hybridp.release.receipt import Made, Protection, public_choice
 from hybridp.release.release import Release
-from hybridp.tasks.protections import LevelBatches, level_promises, mixed_assumptions, mixed_levels
+from hybridp.tasks.protections import LevelBatches, mixed_levels, task_receipt
 from hybridp.tasks.task import Task
 
 __all__ = [
@@ -167,11 +164,9 @@ def publish_personal_mean(
     reports: ReportsByEpsilon,
     spread: blending.Spread,
     *,
-    entries: tuple[int, ...],
-    simulated_local: bool,
-    rng: Chance,
     mixed: LevelBatches | None = None,
     rows: str = "",
+    **made: Unpack[Made],
 ) -> Release:
     """Blend the noisy weighted sum (of people at `epsilons`) with the reports: post-processing, nothing is drawn.
 
@@ -203,7 +198,7 @@ def publish_personal_mean(
         weight = (1 - found.weight) * blending.share_of(others, used, spread) if alone_s is not None else 0.0
         levels = mixed_levels(study.mixing, mixed.sizes)
         group = _alone(study, others.count, alone_s)
-        shuffled = ShuffledLevels(group, weight, OWN_EPSILON, study.mixing.batch, levels)
+        shuffled = Shuffled(group, weight, OWN_EPSILON, None, study.mixing.batch, levels=levels)
     return mean_release(
         bounds,
         estimate,
@@ -219,29 +214,25 @@ def publish_personal_mean(
         ),
         sd_estimate=bounds.half * math.sqrt(spread.used) if spread.learned else None,
         shuffled=shuffled,
-        receipt=receipts.build_receipt(
+        receipt=task_receipt(
             _trusted_protection(trusted, epsilons, people),
             _local_protection(own) if local_people else None,
-            mixed=level_promises(shuffled),
-            assumes=(
-                receipts.public_choice(choice="which epsilon they chose"),
-                "WARNING: where people's data and their choices go together, the choices tell something by themselves, "
-                "and the weights then bias the mean towards those who ask for less privacy",
-                receipts.chosen_blindly(),
-                receipts.honest_devices(),
-                *mixed_assumptions(shuffled),
-                receipts.assumed_alike(study.estimator),
-                "people of one group who chose different epsilons are taken to be alike, and so are local and shuffled "
-                "ones" * (study.estimator == "everyone"),
-                rows,
-            ),
-            randomness=rng.label,
-            seeded=rng.simulated,
-            simulated_local=simulated_local,
-            entries=entries,
+            study.estimator,
+            "people of one group who chose different epsilons are taken to be alike, and so are local and shuffled "
+            "ones" * (study.estimator == "everyone"),
+            rows,
+            choice=(public_choice(choice="which epsilon they chose"), _WARNING),
+            shuffled=shuffled,
+            **made,
         ),
         **_by_epsilon(trusted, epsilons, people, study.share),
     )
+
+
+_WARNING = (
+    "WARNING: where people's data and their choices go together, the choices tell something by themselves, and the "
+    "weights then bias the mean towards those who ask for less privacy"
+)
 
 
 def _nobody() -> ReportsByEpsilon:

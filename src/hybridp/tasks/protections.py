@@ -1,30 +1,32 @@
-"""The receipt of a mean: how trusted, local and shuffled people were protected, and against whom."""
+"""What is charged for a task and what its receipt says: how trusted, local and shuffled people are protected."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 
 from hybridp.blend.means import SealedBlend
 from hybridp.errors import must
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.budgets import ApproxDP, Charge, PureDP
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.messages import LocalSummary, ReportsByEpsilon, SlotReports, TrustedSummary
 from hybridp.public.personal import PersonalDP
 from hybridp.public.shares import ShareReports
 from hybridp.public.shuffling import LevelMixing, Mixing
 from hybridp.public.vector import VectorReportSums
-from hybridp.release.answers import MixedBatch, MixedLevel, Shuffled, ShuffledLevels
-from hybridp.release.receipt import COLLUDING, MIXED, Promise, Protection
+from hybridp.release import receipt as receipts
+from hybridp.release.answers import GroupEstimate, MixedBatch, MixedLevel, Shuffled
+from hybridp.release.receipt import COLLUDING, MIXED, Made, Promise, Protection, Receipt
 
 if TYPE_CHECKING:
     from hybridp.tasks.mean import MeanStudy
 
-__all__ = ["AMPLIFIED", "SUM_AND_COUNT", "MixedReports", "check_excluding", "check_mixing", "local_protection"]
-__all__ += ["mixed_assumptions", "mixed_batches"]
-__all__ += ["drawn", "level_promises", "mixed_levels", "mixed_promises", "noise_level", "trusted_protection"]
+__all__ = ["AMPLIFIED", "SUM_AND_COUNT", "Batches", "LevelBatches", "MixedReports", "charge_all", "check_excluding"]
+__all__ += ["check_mixing", "drawn", "local_protection", "mixed_assumptions", "mixed_batches", "mixed_levels"]
+__all__ += ["mixed_promises", "noise_level", "noised", "on_device", "task_receipt", "told_shuffled"]
+__all__ += ["trusted_protection"]
 
 Guarantee = PureDP | ApproxDP
 S = TypeVar("S", LocalSummary, ShareReports, VectorReportSums, SlotReports)
@@ -42,10 +44,69 @@ def drawn(noise: DiscreteLaplace | DiscreteGaussian) -> tuple[str, float, int]:
     return (*noise_level(noise), noise.sensitivity)
 
 
+def noised(noise: DiscreteLaplace | DiscreteGaussian, what: str) -> str:
+    """How noise protects several numbers at once, for a receipt."""
+    kind, size = noise_level(noise)
+    ball = "L2" if kind == "gaussian" else "L1"
+    return f"discrete {kind} noise on {what}, {size:.6g} times their {ball} sensitivity"
+
+
+def on_device(invite: Any, more: str = "") -> Protection:
+    """How a report protects whoever sends it."""
+    return Protection(invite.promise, f"{invite.name} report on their own device{more}", "no amplification is claimed")
+
+
+def charge_all(
+    task: Any, trusted: list[Charge], purpose: str, collection: str | None, report: str | None = None
+) -> list[Charge]:
+    """What a task charges: trusted people's part, and every report once, as far as its estimator hears them."""
+    report = f"{task.invite.name} report" if report is None else report
+    reports = [Charge("local", task.invite.promise, report, purpose, collection=collection)]
+    if (mixed := task.mixed_invite) is not None:  # whatever mixer and curator do, no more than this
+        text = f"{mixed.name} report, mixed"
+        reports.append(Charge("shuffled", mixed.promise, text, purpose, collection=collection))
+    return reports if task.estimator == "lm-only" else [*trusted, *reports] if task.estimator != "tcm-only" else trusted
+
+
+def task_receipt(
+    trusted: Protection | None,
+    local: Protection | None,
+    estimator: str,
+    *assumes: str,
+    blindly: str = "the bounds",
+    moves: str = "the local mean",
+    choice: tuple[str, ...] = (receipts.public_choice(), receipts.choice_unprotected()),
+    rows: Iterable[str] = (),
+    shuffled: Shuffled | None = None,
+    unit: str = "one person, one record",
+    **made: Unpack[Made],
+) -> Receipt:
+    """The receipt of a task: what every one of them assumes, its public rules on `rows`, and what it adds."""
+    return receipts.build_receipt(
+        trusted,
+        local,
+        mixed=mixed_promises(shuffled),
+        assumes=(
+            *choice,
+            receipts.chosen_blindly(blindly),
+            receipts.honest_devices(moves),
+            *mixed_assumptions(shuffled),
+            *rows,
+            receipts.assumed_alike(estimator),
+            *assumes,
+        ),
+        randomness=made["rng"].label,
+        seeded=made["rng"].simulated,
+        simulated_local=made.get("simulated_local", False),
+        unit=unit,
+        entries=made.get("entries", ()),
+    )
+
+
 def trusted_protection(study: MeanStudy, trusted: TrustedSummary | None) -> Protection | None:
     invite = study.invite
     if study.rule.name == "full-lm":
-        return Protection(invite.promise, f"{invite.randomiser.name} report drawn by the curator")
+        return Protection(invite.promise, f"{invite.name} report drawn by the curator")
     if trusted is None:
         return None
     kind, size = noise_level(trusted.noise)
@@ -64,12 +125,11 @@ def trusted_protection(study: MeanStudy, trusted: TrustedSummary | None) -> Prot
 
 
 def local_protection(study: MeanStudy, sealed: SealedBlend | None) -> Protection:
-    invite = study.invite
-    device = f"{invite.randomiser.name} report on their own device"
+    own = on_device(study.invite)
     if sealed is not None and sealed.local_viewer is not None:
         note = "amplified by the noise of the trusted sum, the only figure published"
-        return Protection(sealed.local_viewer, device, note, on_device=invite.promise)
-    return Protection(invite.promise, device, f"no amplification is claimed: {_why_not(study)}")
+        return Protection(sealed.local_viewer, own.mechanism, note, on_device=own.budget)
+    return own._replace(note=f"{own.note}: {_why_not(study)}")
 
 
 def _why_not(study: MeanStudy) -> str:
@@ -187,18 +247,45 @@ def mixed_batches(mixing: Mixing, batches: tuple[int, ...]) -> tuple[MixedBatch,
 _SIZES = 8
 
 
+def told_shuffled(
+    study: Any, mixed: MixedReports[S], group: GroupEstimate, weight: float | tuple[float, ...]
+) -> Shuffled:
+    """What is told of people whose reports came through a mixer."""
+    batches = mixed_batches(study.mixing, mixed.batches)
+    return Shuffled(group, weight, study.mixed_invite.name, study.mixing.epsilon, study.mixing.batch, batches)
+
+
+_ALONE = "as long as nothing else about these reports is published"
+
+
 def mixed_promises(shuffled: Shuffled | None) -> list[Promise]:
-    """A line for every size of a batch, if mixer and curator keep apart; and one for all of them, if they do not."""
+    """A line for every size of a batch, if mixer and curator keep apart; and one for all of them, if they do not.
+
+    Where everyone has an epsilon of their own: for every epsilon and size of its crowd, and for those who have none.
+    """
     if shuffled is None:
         return []
-    device = f"{shuffled.randomiser} report on their own device"
     found = []
-    for batch in shuffled.batches:
-        note = "as long as nothing else about these reports is published"
-        if batch.people < shuffled.least:
-            note = f"fewer than the {shuffled.least:,} that were promised: only the report's own epsilon holds"
-        found.append(Promise("shuffled", MIXED, batch.budget, f"{device}, {batch.text}", note))
-    return [*found, Promise("shuffled", COLLUDING, PureDP(shuffled.epsilon), device)]
+    if shuffled.epsilon is not None:
+        device = f"{shuffled.randomiser} report on their own device"
+        for batch in shuffled.batches:
+            few = f"fewer than the {shuffled.least:,} that were promised: only the report's own epsilon holds"
+            note = few if batch.people < shuffled.least else _ALONE
+            found.append(Promise("shuffled", MIXED, batch.budget, f"{device}, {batch.text}", note))
+        return [*found, Promise("shuffled", COLLUDING, PureDP(shuffled.epsilon), device)]
+    device = "the best report for their own epsilon, on their own device"
+    for level in shuffled.levels:
+        for batch in level.batches:
+            crowd = "in a batch" if batch.many == 1 else f"in each of {batch.many:,} batches"
+            text = f"{device} (epsilon {level.epsilon:g}), among {batch.people:,} of the same epsilon {crowd}"
+            found.append(Promise("shuffled", MIXED, batch.budget, text, _ALONE))
+    alone = {level.epsilon: level.unhidden for level in shuffled.levels if level.unhidden}
+    if alone:
+        few = f"fewer of the same epsilon in their batch than the {shuffled.least:,} that were promised"
+        note = f"{few}, or too few to hide among: only a report's own epsilon holds"
+        found.append(Promise("shuffled", MIXED, PersonalDP.of([*alone], [*alone.values()]), device, note))
+    everybody = PersonalDP.of([v.epsilon for v in shuffled.levels], [v.people for v in shuffled.levels])
+    return [*found, Promise("shuffled", COLLUDING, everybody, device)]
 
 
 def mixed_levels(mixing: LevelMixing, sizes: Mapping[float, tuple[int, ...]]) -> tuple[MixedLevel, ...]:
@@ -217,33 +304,11 @@ def mixed_levels(mixing: LevelMixing, sizes: Mapping[float, tuple[int, ...]]) ->
     return tuple(found)
 
 
-def level_promises(shuffled: ShuffledLevels | None) -> list[Promise]:
-    """A line for every epsilon and size of its crowd; one for those who have none; and one for all, on collusion."""
-    if shuffled is None:
-        return []
-    device = "the best report for their own epsilon, on their own device"
-    found = []
-    for level in shuffled.levels:
-        for batch in level.batches:
-            crowd = "in a batch" if batch.many == 1 else f"in each of {batch.many:,} batches"
-            text = f"{device} (epsilon {level.epsilon:g}), among {batch.people:,} of the same epsilon {crowd}"
-            note = "as long as nothing else about these reports is published"
-            found.append(Promise("shuffled", MIXED, batch.budget, text, note))
-    alone = {level.epsilon: level.unhidden for level in shuffled.levels if level.unhidden}
-    if alone:
-        few = f"fewer of the same epsilon in their batch than the {shuffled.least:,} that were promised"
-        note = f"{few}, or too few to hide among: only a report's own epsilon holds"
-        found.append(Promise("shuffled", MIXED, PersonalDP.of([*alone], [*alone.values()]), device, note))
-    everybody = PersonalDP.of([v.epsilon for v in shuffled.levels], [v.people for v in shuffled.levels])
-    return [*found, Promise("shuffled", COLLUDING, everybody, device)]
-
-
-def mixed_assumptions(shuffled: Shuffled | ShuffledLevels | None) -> tuple[str, ...]:
+def mixed_assumptions(shuffled: Shuffled | None) -> tuple[str, ...]:
     if shuffled is None:
         return ()
     left, given = "a report's own epsilon", ""
-    crowds = (shuffled,) if isinstance(shuffled, Shuffled) else shuffled.levels
-    if isinstance(shuffled, Shuffled):
+    if shuffled.epsilon is not None:
         left += f" {shuffled.epsilon:.6g}"
     else:
         given = (
@@ -256,7 +321,7 @@ def mixed_assumptions(shuffled: Shuffled | ShuffledLevels | None) -> tuple[str, 
         given,
         "everybody shuffled sent one report, in one batch: who sent several keeps less, and was charged for one",
         "a batch hides a person among honest others: those in it who lie, or tell what they sent, do not count",
-        _fakes([batch for one in crowds for batch in one.batches]),
+        _fakes([*shuffled.batches, *(batch for one in shuffled.levels for batch in one.batches)]),
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from hybridp.public.groups import Grouping
 from hybridp.public.mean import SYNONYMS
 from hybridp.public.oracles import share_oracle
 from hybridp.public.queries import MISSING, Feature
-from hybridp.public.rounds import Answer, Chance, Conversation, Crowd, Options
+from hybridp.public.rounds import Answer, Conversation, Crowd, Options
 from hybridp.public.shares import (
     CountNoise,
     NoiseName,
@@ -32,15 +32,20 @@ from hybridp.public.shares import (
     mixed_oracle,
 )
 from hybridp.public.shuffling import Mixing
-from hybridp.release import receipt as receipts
-from hybridp.release.answers import GroupEstimate, Shuffled, several_release
+from hybridp.release.answers import GroupEstimate, several_release
 from hybridp.release.facts import clipped_share
-from hybridp.release.receipt import (
-    Protection,
-)
+from hybridp.release.receipt import Made, Protection
 from hybridp.release.release import Release
-from hybridp.tasks import protections
-from hybridp.tasks.protections import MixedReports, drawn, noise_level
+from hybridp.tasks.protections import (
+    MixedReports,
+    charge_all,
+    drawn,
+    noise_level,
+    noised,
+    on_device,
+    task_receipt,
+    told_shuffled,
+)
 from hybridp.tasks.task import Task
 
 __all__ = ["ShareStudy", "bins", "choice", "field_rule", "publish_shares"]
@@ -176,18 +181,11 @@ class ShareStudy(Task):
 
     def charges(self, purpose: str, collection: str | None) -> list[Charge]:
         """What the ledger will be asked for. Laplace noise on several counts is charged by its guarantee alone."""
-        invite, noise = self.invite, self.count_noise
-        own = Charge("local", invite.promise, f"{invite.oracle.name} report", purpose, collection=collection)
-        reports = [own]
-        if (mixed := self.mixed_invite) is not None:  # whatever mixer and curator do, no more than this
-            text = f"{mixed.oracle.name} report, mixed"
-            reports.append(Charge("shuffled", mixed.promise, text, purpose, collection=collection))
-        if self.estimator == "lm-only":
-            return reports
+        noise = self.count_noise
         kind = noise_level(noise.mechanism)[0]
         told = drawn(noise.mechanism) if kind == "gaussian" or noise.draws == 1 else None
-        trusted = Charge("trusted", noise.mechanism.guarantee, f"{kind} noise on the counts", purpose, noise=told)
-        return [trusted] if self.estimator == "tcm-only" or self.question.excludes else [trusted, *reports]
+        trusted = [Charge("trusted", noise.mechanism.guarantee, f"{kind} noise on the counts", purpose, noise=told)]
+        return trusted if self.question.excludes else charge_all(self, trusted, purpose, collection)
 
 
 def publish_shares(
@@ -197,9 +195,7 @@ def publish_shares(
     *,
     trusted_people: int,
     mixed: MixedReports[ShareReports] | None = None,
-    entries: tuple[int, ...] = (),
-    simulated_local: bool = False,
-    rng: Chance,
+    **made: Unpack[Made],
 ) -> Release:
     """Blend what the groups sent and state what was promised. Post-processing: no rows, no noise.
 
@@ -211,7 +207,10 @@ def publish_shares(
     low, high = found.intervals(study.level, joint=study.joint)
     question = study.question
     errors = found.standard_errors("trusted")
-    shuffled = _shuffled(study, mixed, found)
+    shuffled = None
+    if mixed is not None and mixed.summary.people:
+        weights = tuple(((1 - found.weights) * found.parts[-1]).tolist())
+        shuffled = told_shuffled(study, mixed, _alone(mixed.summary, found), weights)
     held, default = found.anchor, found.default
     own, told = found.trusted, found.local
     more: dict[str, Any] = {"edges": list(question.edges)} if question.edges else {}
@@ -237,7 +236,7 @@ def publish_shares(
         level=study.level,
         mechanisms=(
             noise_level(trusted.noise.mechanism)[0] if trusted is not None else "none",
-            study.invite.oracle.name,
+            study.invite.name,
         ),
         shuffled=shuffled,
         unbiased=found.estimate.tolist(),
@@ -248,24 +247,16 @@ def publish_shares(
         if held is None
         else {"plain": held.plain.tolist(), "most": held.most.tolist(), "reach": held.reach},
         **more,
-        receipt=receipts.build_receipt(
+        receipt=task_receipt(
             _trusted_protection(trusted),
-            _local_protection(study) if local is not None and local.people else None,
-            mixed=protections.mixed_promises(shuffled),
-            assumes=(
-                receipts.public_choice(),
-                receipts.choice_unprotected(),
-                receipts.chosen_blindly("the options, or the edges of bins,"),
-                receipts.honest_devices("a local share"),
-                *protections.mixed_assumptions(shuffled),
-                field_rule(question),
-                receipts.assumed_alike(study.estimator),
-                "" if default is None else default.words("hybrid", "a trusted share", "at equal shares", default.reach),
-            ),
-            randomness=rng.label,
-            seeded=rng.simulated,
-            simulated_local=simulated_local,
-            entries=entries,
+            on_device(study.invite) if local is not None and local.people else None,
+            study.estimator,
+            "" if default is None else default.words("hybrid", "a trusted share", "at equal shares", default.reach),
+            blindly="the options, or the edges of bins,",
+            moves="a local share",
+            rows=(field_rule(question),),
+            shuffled=shuffled,
+            **made,
         ),
     )
 
@@ -278,19 +269,6 @@ def _alone(reports: ShareReports | None, found: ShareBlend) -> GroupEstimate:
     at = own.shares if found.estimator == "everyone" else found.estimate
     errors = np.sqrt(own.variance(np.clip(at, 0.0, 1.0)))
     return GroupEstimate(reports.people, own.shares.tolist(), errors.tolist())
-
-
-def _shuffled(
-    study: ShareStudy, mixed: MixedReports[ShareReports] | None, found: ShareBlend
-) -> Shuffled | None:
-    """What is told of people whose reports came through a mixer."""
-    mixing, invite = study.mixing, study.mixed_invite
-    if mixed is None or not mixed.summary.people or mixing is None or invite is None:
-        return None
-    weights = tuple(((1 - found.weights) * found.parts[-1]).tolist())
-    batches = protections.mixed_batches(mixing, mixed.batches)
-    group = _alone(mixed.summary, found)
-    return Shuffled(group, weights, invite.oracle.name, mixing.epsilon, mixing.batch, batches)
 
 
 # --- the receipt ------------------------------------------------------------------------------------------------------
@@ -311,13 +289,5 @@ def field_rule(question: Feature) -> str:
 def _trusted_protection(trusted: NoisyCounts | None) -> Protection | None:
     if trusted is None:
         return None
-    kind, size = noise_level(trusted.noise.mechanism)
     on = "the count of the first option" if trusted.noise.draws == 1 else f"each of {trusted.noise.size} counts"
-    ball = "L2" if kind == "gaussian" else "L1"
-    text = f"discrete {kind} noise on {on}, {size:.6g} times their {ball} sensitivity"
-    return Protection(trusted.noise.mechanism.guarantee, text)
-
-
-def _local_protection(study: ShareStudy) -> Protection:
-    device = f"{study.invite.oracle.name} report on their own device"
-    return Protection(study.invite.promise, device, "no amplification is claimed")
+    return Protection(trusted.noise.mechanism.guarantee, noised(trusted.noise.mechanism, on))

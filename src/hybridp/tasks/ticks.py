@@ -7,7 +7,7 @@ noise for all options together, and of the local people whose device drew it (`h
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -17,15 +17,12 @@ from hybridp.public.budgets import ApproxDP, Charge, PureDP
 from hybridp.public.errorlaw import holm
 from hybridp.public.mean import SYNONYMS
 from hybridp.public.queries import SEPARATOR, Feature
-from hybridp.public.rounds import Chance, Conversation, Crowd, Ticks
+from hybridp.public.rounds import Conversation, Crowd, Ticks
 from hybridp.public.shares import CountNoise, NoisyCounts, TickInvite, TickReports, tick_invite, tick_noise
-from hybridp.release import receipt as receipts
 from hybridp.release.answers import GroupEstimate, several_release
-from hybridp.release.receipt import (
-    Protection,
-)
+from hybridp.release.receipt import Made, Protection
 from hybridp.release.release import Release
-from hybridp.tasks.protections import noise_level
+from hybridp.tasks.protections import charge_all, noised, task_receipt
 from hybridp.tasks.task import Task
 
 __all__ = ["TickStudy", "publish_ticks"]
@@ -80,12 +77,8 @@ class TickStudy(Task):
 
     def charges(self, purpose: str, collection: str | None) -> list[Charge]:
         """What the ledger will be asked for."""
-        invite = self.invite
-        own = Charge("local", invite.promise, "report on one drawn option", purpose, collection=collection)
-        if self.estimator == "lm-only":
-            return [own]
         trusted = Charge("trusted", self.noise.mechanism.guarantee, "laplace noise on the counts", purpose)
-        return [trusted] if self.estimator == "tcm-only" else [trusted, own]
+        return charge_all(self, [trusted], purpose, collection, "report on one drawn option")
 
 
 def publish_ticks(
@@ -94,9 +87,7 @@ def publish_ticks(
     local: TickReports | None,
     *,
     trusted_people: int,
-    entries: tuple[int, ...] = (),
-    simulated_local: bool = False,
-    rng: Chance,
+    **made: Unpack[Made],
 ) -> Release:
     """Blend option by option and state what was promised. Post-processing: no rows, no noise."""
     if trusted is None and local is None:
@@ -144,31 +135,24 @@ def publish_ticks(
         p_values=p_values,
         limit=1.0,
         level=study.level,
-        mechanisms=("none" if trusted is None else "laplace", "one-option"),
+        mechanisms=("none" if trusted is None else "laplace", study.invite.name),
         unbiased=estimate,
         joint=study.joint,
         estimator=study.estimator,
         weight=list(_first([part.weights for part in parts])),
         anchor=None,
-        receipt=receipts.build_receipt(
+        receipt=task_receipt(
             None if trusted is None else _trusted_protection(study),
             None if local is None else Protection(
                 study.invite.promise, "yes or no to one drawn option, by randomised response on their own device",
                 "no amplification is claimed",
             ),
-            assumes=(
-                receipts.public_choice(),
-                receipts.choice_unprotected(),
-                receipts.chosen_blindly("the options, and how many a person may tick,"),
-                receipts.honest_devices("a local share"),
-                receipts.assumed_alike(study.estimator),
-                f"a field lists options separated by `{SEPARATOR}`; what is not among them is left out, and of more "
-                f"than {study.most} the first ones count, in the order of the options",
-            ),
-            randomness=rng.label,
-            seeded=rng.simulated,
-            simulated_local=simulated_local,
-            entries=entries,
+            study.estimator,
+            f"a field lists options separated by `{SEPARATOR}`; what is not among them is left out, and of more than "
+            f"{study.most} the first ones count, in the order of the options",
+            blindly="the options, and how many a person may tick,",
+            moves="a local share",
+            **made,
         ),
     )  # fmt: skip
 
@@ -179,6 +163,4 @@ def _first(values: list[Any]) -> tuple[float, ...]:
 
 def _trusted_protection(study: TickStudy) -> Protection:
     mechanism = study.noise.mechanism
-    size = noise_level(mechanism)[1]
-    text = f"discrete laplace noise on each of {study.question.size} counts, {size:.6g} times their L1 sensitivity"
-    return Protection(mechanism.guarantee, text)
+    return Protection(mechanism.guarantee, noised(mechanism, f"each of {study.question.size} counts"))

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -22,18 +22,23 @@ from hybridp.errors import InvalidInput, must
 from hybridp.public.anchoring import VECTOR_SPREAD_SHARE, Anchoring, vector_anchoring
 from hybridp.public.budgets import ApproxDP, Charge, PureDP, split_off
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, discrete_laplace
-from hybridp.public.rounds import Chance, Conversation, Crowd, Vectors
+from hybridp.public.rounds import Conversation, Crowd, Vectors
 from hybridp.public.shuffling import Mixing
 from hybridp.public.vector import VectorBounds, VectorInvite, VectorNoiseName, VectorReportSums, VectorSum, vector_noise
 from hybridp.public.vector_randomisers import ScalarReports, VectorLocalName, vector_reports
-from hybridp.release import receipt as receipts
 from hybridp.release.answers import GroupEstimate, Shuffled, several_release
-from hybridp.release.receipt import (
-    Protection,
-)
+from hybridp.release.receipt import Made, Protection
 from hybridp.release.release import Release
-from hybridp.tasks import protections
-from hybridp.tasks.protections import MixedReports, drawn, noise_level
+from hybridp.tasks.protections import (
+    MixedReports,
+    charge_all,
+    drawn,
+    noise_level,
+    noised,
+    on_device,
+    task_receipt,
+    told_shuffled,
+)
 from hybridp.tasks.task import Task, undecided
 
 __all__ = ["VectorStudy", "publish_vector_mean"]
@@ -174,25 +179,14 @@ class VectorStudy(Task):
                     ways.append(replace(self, rules=tuple(replace(rule, name="anchored") for rule in self.rules)))
             promise = self.trusted_guarantee or self.guarantee
             return undecided(promise, [way.charges(purpose, collection) for way in ways], purpose)
-        invite, noise = self.invite, self.sum_noise
-        own = Charge("local", invite.promise, f"{invite.reports.name} report", purpose, collection=collection)
-        reports = [own]
-        if (mixed := self.mixed_invite) is not None:  # whatever mixer and curator do, no more than this
-            text = f"{mixed.reports.name} report, mixed"
-            reports.append(Charge("shuffled", mixed.promise, text, purpose, collection=collection))
-        if self.estimator == "lm-only":
-            return reports
+        noise, alone = self.sum_noise, self.bounds.dimensions == 1
         kind = noise_level(noise)[0]
-        composes = kind == "gaussian" or self.bounds.dimensions == 1
-        trusted = [
-            Charge("trusted", noise.guarantee, f"{kind} noise on the sums", purpose,
-                   noise=drawn(noise) if composes else None)
-        ]  # fmt: skip
+        told = drawn(noise) if kind == "gaussian" or alone else None
+        trusted = [Charge("trusted", noise.guarantee, f"{kind} noise on the sums", purpose, noise=told)]
         if (squares := self.squares_noise) is not None:
-            alone = drawn(squares) if self.bounds.dimensions == 1 else None
-            text = "laplace noise on the sums of squares"
-            trusted.append(Charge("trusted", squares.guarantee, text, purpose, noise=alone))
-        return trusted if self.estimator == "tcm-only" else [*trusted, *reports]
+            text, told = "laplace noise on the sums of squares", drawn(squares) if alone else None
+            trusted.append(Charge("trusted", squares.guarantee, text, purpose, noise=told))
+        return charge_all(self, trusted, purpose, collection)
 
 
 def publish_vector_mean(
@@ -203,10 +197,8 @@ def publish_vector_mean(
     *,
     trusted_people: int,
     mixed: MixedReports[VectorReportSums] | None = None,
-    entries: tuple[int, ...] = (),
-    simulated_local: bool = False,
     rows: str = "",
-    rng: Chance,
+    **made: Unpack[Made],
 ) -> Release:
     """Blend what the groups sent and state what was promised. Post-processing: no rows, no noise.
 
@@ -218,7 +210,7 @@ def publish_vector_mean(
     bounds = study.bounds
     how: dict[str, Any] = {"mixed": None if mixed is None else mixed.summary, "answering": study.answering}
     found = blend_vectors(trusted, local, study.rules, bounds.reach, **how)
-    shuffled = _shuffled(study, local, mixed, found)
+    shuffled = None if mixed is None or not mixed.summary.people else _shuffled(study, local, mixed, found)
     unit, wide = np.array(found.estimates()), np.array(found.half_widths(study.level, joint=study.joint))
     gaps, scales = [b.disagreement for b in found.coordinates], [b.half * bounds.reach for b in bounds.bounds]
     anchor = _anchor(bounds, found)
@@ -238,7 +230,7 @@ def publish_vector_mean(
         widths=_scaled(found.gap_widths(study.level, joint=study.joint), scales),
         p_values=found.p_values(),
         level=study.level,
-        mechanisms=(noise_level(trusted.noise)[0] if trusted is not None else "none", study.invite.reports.name),
+        mechanisms=(noise_level(trusted.noise)[0] if trusted is not None else "none", study.invite.name),
         shuffled=shuffled,
         unbiased=_numbers(bounds.from_unit(unit)),
         joint=study.joint,
@@ -246,36 +238,23 @@ def publish_vector_mean(
         estimator=study.estimator,
         weight=[b.weight for b in found.coordinates],
         anchor=anchor,
-        receipt=receipts.build_receipt(
+        receipt=task_receipt(
             _trusted_protection(study, trusted),
-            None if local is None or not local.people else _local_protection(study),
-            mixed=protections.mixed_promises(shuffled),
-            assumes=(
-                receipts.public_choice(),
-                receipts.choice_unprotected(),
-                receipts.chosen_blindly("the bounds, and the norm and radius,"),
-                receipts.honest_devices(),
-                *protections.mixed_assumptions(shuffled),
-                rows,
-                receipts.assumed_alike(study.estimator),
-                "" if study.default is None else study.default.of_vector(None if anchor is None else anchor["reach"]),
-            ),
-            randomness=rng.label,
-            seeded=rng.simulated,
-            simulated_local=simulated_local,
+            None if local is None or not local.people else on_device(study.invite, ", for all columns together"),
+            study.estimator,
+            "" if study.default is None else study.default.of_vector(None if anchor is None else anchor["reach"]),
+            blindly="the bounds, and the norm and radius,",
+            rows=(rows,),
+            shuffled=shuffled,
             unit="one person, one record, all of its columns",
-            entries=entries,
+            **made,
         ),
     )
 
 
 def _shuffled(
-    study: VectorStudy, local: VectorReportSums | None, mixed: MixedReports[VectorReportSums] | None, found: VectorBlend
-) -> Shuffled | None:
-    """What is told of people whose reports came through a mixer."""
-    mixing, invite = study.mixing, study.mixed_invite
-    if mixed is None or not mixed.summary.people or mixing is None or invite is None:
-        return None
+    study: VectorStudy, local: VectorReportSums | None, mixed: MixedReports[VectorReportSums], found: VectorBlend
+) -> Shuffled:
     weights = []
     for j, one in enumerate(found.coordinates):
         told = [None if group is None else group.column(j) for group in (local, mixed.summary)]
@@ -283,9 +262,7 @@ def _shuffled(
         if part and told[0] is not None and local is not None and study.estimator == "everyone":
             part = mixed.summary.people / (local.people + mixed.summary.people)
         weights.append((1 - one.weight) * part)
-    batches = protections.mixed_batches(mixing, mixed.batches)
-    group = _local_group(study.bounds, mixed.summary)
-    return Shuffled(group, tuple(weights), invite.reports.name, mixing.epsilon, mixing.batch, batches)
+    return told_shuffled(study, mixed, _local_group(study.bounds, mixed.summary), tuple(weights))
 
 
 def _anchor(bounds: VectorBounds, found: VectorBlend) -> dict[str, Any] | None:
@@ -354,9 +331,7 @@ def _local_group(bounds: VectorBounds, local: VectorReportSums | None) -> GroupE
 def _trusted_protection(study: VectorStudy, trusted: VectorSum | None) -> Protection | None:
     if trusted is None:
         return None
-    kind, size = noise_level(trusted.noise)
-    ball = "L2" if kind == "gaussian" else "L1"
-    text = f"discrete {kind} noise on each column's sum, {size:.6g} times their {ball} sensitivity"
+    text = noised(trusted.noise, "each column's sum")
     budget: Guarantee = trusted.noise.guarantee
     if (squares := study.squares_noise) is not None:
         text += (
@@ -366,8 +341,3 @@ def _trusted_protection(study: VectorStudy, trusted: VectorSum | None) -> Protec
         whole, delta = study.trusted_guarantee or study.guarantee, budget.delta
         budget = replace(whole, delta=delta) if isinstance(whole, ApproxDP) and delta else PureDP(whole.epsilon)
     return Protection(budget, text)
-
-
-def _local_protection(study: VectorStudy) -> Protection:
-    device = f"{study.invite.reports.name} report on their own device, for all columns together"
-    return Protection(study.invite.promise, device, "no amplification is claimed")
