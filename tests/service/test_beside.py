@@ -9,25 +9,19 @@ import json
 import struct
 from typing import Any
 
-import numpy as np
 import pytest
-from starlette.testclient import TestClient
 
-from hybridp.cli.app import main
 from hybridp.device.client import local_report, trusted_report
 from hybridp.errors import InvalidInput
 from hybridp.randomness import seeded
-from hybridp.service import studies, words
-from hybridp.service.app import build_app
+from hybridp.service import studies
 from hybridp.service.charts import shown_release
 from hybridp.service.core import Service
 from hybridp.service.deletion import shred
-from hybridp.service.participant import participant_view
 from hybridp.service.plans import parse_plan
 from hybridp.service.problems import Refused
 from hybridp.service.schema import TRUSTED
 from hybridp.service.store import reading, stream
-from hybridp.service.tasks import task_of
 
 from .sent import kept_lengths, lengths, opened, send
 
@@ -123,36 +117,9 @@ def test_a_vector_stands_beside_answers_by_group(service: Service) -> None:
     assert told["pay"]["mean_by_group"]["by"]["categories"] == ["a", "b"]
 
 
-@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-def test_what_no_device_sends_is_not_taken(service: Service) -> None:
-    study, task = opened(service, stated(epsilon=30.0, promise={"several": "split"}))
-    own, local = trusted_report(task, PERSON), local_report(task, PERSON, rng=seeded(1))
-    sent = local["payload"]["reports"]
-
-    def refused(report: dict[str, Any], payload: dict[str, Any]) -> str:
-        (told,) = send(service, study, [{**report, "payload": payload}])
-        return str(told["code"])
-
-    for wrong in ([1.5], [1.5, 50.0, 1.0], 1.5, [1.5, 1e999], "tall"):
-        assert refused(own, {"answers": own["payload"]["answers"] | {"body": wrong}}) == "bad-payload"
-    cells = task["questions"][3]["grid"]["cells"]
-    one = sent["body"]
-    for name, wrong in (("homes", -1), ("homes", cells), ("homes", [1]), ("body", 1), ("body", [1.5, 50.0]),
-                        ("body", one | {"coordinates": [0, 2]}), ("body", one | {"each": one["each"][:1]}),
-                        ("body", one | {"each": [True, False]}), ("body", one | {"more": 1})):  # fmt: skip
-        assert refused(local, {"reports": sent | {name: wrong}}) == "bad-payload", (name, wrong)
-    far = [1e6] * len(one["each"])
-    assert refused(local, {"reports": sent | {"body": one | {"each": far}}}) == "out-of-range"
-    assert refused(local, {"reports": {k: v for k, v in sent.items() if k != "body"}}) == "bad-payload"
-    assert send(service, study, [own, local]) == []  # the control
-
-
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"people": {"local": 900}}, "`people.trusted` must say how many trusted people are expected: the map"),
-        ({"people": {"trusted": 9, "local": 9}}, "`people` must be more, or epsilon larger"),
-        ({"collection": {"releases": 2}}, "`collection.releases` must be 1 for a question of this kind"),
         ({"questions": [PAY, BODY | {"columns": [f"c{i}" for i in range(501)], "upper": [1]}]}, "`body.columns` must "),
         ({"questions": [PAY, BODY | {"lower": -1e31}]}, "`body.lower` must lie between"),
     ],
@@ -172,43 +139,6 @@ def test_the_map_is_for_those_who_will_be_asked_about_it() -> None:
     all_of_them = parse_plan(stated(HOMES, epsilon=2.0, people=EXPECTED))
     grids = [plan.parts[3].invite.grid for plan in (drawn, split)]
     assert grids == [alone.parts[0].invite.grid, all_of_them.parts[0].invite.grid]
-
-
-@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-def test_a_page_without_scripts_takes_all_answers(service: Service) -> None:
-    """The trusted way: one field a number, under the question's own words; what is left out is asked for again."""
-    study, _ = opened(service, stated())
-    with TestClient(build_app(service.settings)) as client:
-        page = client.get(f"/s/{study}").text
-        assert page.count("<legend>Your body</legend>") == 2
-        form = {"answer.0": "0", "answer.1": "3.5", "answer.2.0": "1.5", "answer.2.1": "50", "answer.3.0": "2",
-                "answer.3.1": "1", "report_id": studies.new_report_id()}  # fmt: skip
-        assert all(f'name="{name}"' in page for name in form)
-        missing = client.post(f"/s/{study}", data=form | {"answer.2.1": ""}, follow_redirects=False)
-        assert (missing.status_code, "Please give a number." in missing.text) == (422, True)
-        assert client.post(f"/s/{study}", data=form, follow_redirects=False).status_code == 303
-        assert "the program that computes from your answers" in page
-        interface = client.get("/openapi.json").json()["components"]["schemas"]["Reports"]
-        assert {"$ref": "#/components/schemas/Coordinates"} in interface["properties"]["reports"][
-            "additionalProperties"
-        ]["anyOf"]
-    assert studies.study_summary(service, study)["people"] == {"trusted": 1, "local": 0}
-
-
-def test_what_is_sent_is_said_of_each_question() -> None:
-    task = task_of("id", parse_plan(stated(SMOKES, BODY, HOMES, epsilon=3.0, promise={"several": "split"})), 1)
-    said = [words.sent_of(question) for question in task["questions"]]
-    assert "One of the 3 options" in said[0]
-    assert said[1] == "A randomised report on one of these 2 numbers, drawn by chance."
-    keep = int(task["questions"][2]["randomiser"]["keep"]) / 2**64
-    assert f"your own about {round(100 * keep)} times in 100" in said[2]
-    levels = [question["guarantee"]["epsilon"] for question in task["questions"]]
-    assert levels == pytest.approx([0.75, 0.75, 1.5])
-    np.testing.assert_allclose(sum(levels), task["guarantee"]["local"]["epsilon"])
-    view = participant_view(task | {"status": "open"}, token=None, token_state="fine", report_id="")
-    assert [float(offer["epsilon"]) for offer in view["local"]["offers"]] == levels
-    both = task_of("id", parse_plan(stated(BODY, PAY, epsilon=30.0, promise={"several": "split"})), 1)
-    assert words.sent_of(both["questions"][0]) == "A randomised report on each of these 2 numbers."
 
 
 # --- a regression beside others ---------------------------------------------------------------------------------------
@@ -289,10 +219,6 @@ def test_a_release_after_the_last_day_says_that_the_answers_are_gone(service: Se
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"people": {}}, "`people.local` must say how many local people are expected, from 1 on"),
-        ({"collection": {"releases": 2}}, "`collection.releases` must be 1 for a question of this kind"),
-        ({"questions": [PAY, WORK | {"form": "tcm-only"}]}, "`work.form` must not be tcm-only in the service"),
-        ({"questions": [PAY, WORK | {"missing": [1, 1, 1]}]}, "`work.missing` must be left out: a study that people"),
         ({"promise": {"epsilon": 3.0, "several": "drawn"}}, "`promise.several` must be split, or left out: `work` is"),
         ({"questions": [WORK, PAY | {"form": "steered", "statistics": ["quantiles"], "at": [0.5]}]},
          "`pay.form` must be that of a study's only question"),
@@ -304,34 +230,3 @@ def test_a_line_that_a_page_cannot_ask_about_beside_others_is_refused(change: di
         parse_plan(plan)
     assert str(refused.value).startswith(says), refused.value
     assert str(refused.value).count(". Got ") == 1
-
-
-@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-def test_pages_of_both_phases(service: Service, capsys: pytest.CaptureFixture[str]) -> None:
-    study, _ = opened(service, stated(*WITH_LINE, epsilon=12.0, people={"local": 400}))
-    site = {"sec-fetch-site": "same-origin"}
-    with TestClient(build_app(service.settings), base_url="http://127.0.0.1:8000") as client:
-        client.post("/login", data={"key": studies.add_analyst(service, "ana")}, headers=site)
-        first = client.get(f"/s/{study}").text
-        assert "This way opens later" in first
-        assert 'id="local-form"' not in first
-        asks = client.get(f"/studies/{study}/confirm?what=discover").text
-        assert "a part of their promise is spent on the line" in asks
-        assert "Trusted answers are deleted." not in asks
-        form = {"answer.0": "3.5", "answer.1.0": "3", "answer.1.1": "4", "answer.1.2": "1", "answer.2": "0"}
-        for _ in range(40):
-            posted = client.post(f"/s/{study}", data=form | {"report_id": studies.new_report_id()},
-                                 follow_redirects=False)  # fmt: skip
-            assert posted.status_code == 303
-        where = ["--database", service.settings.database, "--key-file", str(service.settings.key_file)]
-        with pytest.raises(SystemExit) as left:
-            main(["study", "phase-two", study, *where])
-        assert not left.value.code
-        assert "Local people are invited to answer about the line." in capsys.readouterr().out
-        shown: Service = client.app.state.service  # type: ignore[attr-defined]
-        shown.forget(shown.study(study))
-        second = client.get(f"/s/{study}").text
-        assert "how far they lie from the line of those who trusted" in second
-        assert second.count("At ε = 4:") == 3
-        assert "the program that computes from your answers" in second
-        assert "What the trusted people say, from the first phase." in client.get(f"/studies/{study}").text

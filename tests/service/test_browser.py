@@ -146,40 +146,6 @@ def test_a_visit_counts_once_however_often_it_sends(server: Any, page: Any, traf
     assert traffic.complaints == []
 
 
-def test_a_report_that_hides_little_is_called_so_first(server: Any, page: Any) -> None:
-    """e^30/(e^30 + 2) of people tell the truth: whoever trusts nobody must not choose this by mistake."""
-    asked = {"name": "smokes", "kind": "choice", "options": ["never", "at times", "daily"]}
-    study = asked_study(server, asked, epsilon=30.0)
-    page.set_viewport_size(PHONE)
-    page.goto(f"{server.url}/s/{study}")
-    first = page.inner_text(".pick .second")
-    assert "of 100 people over 99 send their true answer" in first
-    assert "hardly any protection" in first
-    for text in ("trust nobody", "randomised on my own device"):
-        assert text not in page.content()
-    page.set_viewport_size({"width": 1280, "height": 720})
-    assert page.inner_text("#local").splitlines()[2].startswith("Your answer is changed only rarely: of 100 people")
-    honest = asked_study(server, asked, epsilon=3.0)
-    page.goto(f"{server.url}/s/{honest}")
-    assert "I trust nobody" in page.inner_text("#local")
-
-
-def test_a_server_that_is_not_reached_is_named_in_plain_words(server: Any, page: Any) -> None:
-    study = server.study()
-    page.goto(f"{server.url}/s/{study}")
-    page.route("**/reports", lambda route: route.abort())
-    page.fill("#local-answer-0", "30")
-    page.click("#local-send:enabled")
-    page.wait_for_selector("#local-status .problem")
-    said = page.inner_text("#local-status")
-    assert "The page could not reach the server. Nothing was lost. Try again: the same report is sent." in said
-    assert "fetch" not in said
-    page.unroute("**/reports")
-    page.click("#local-send:enabled")
-    page.wait_for_selector("#local-status .done")
-    assert server.people(study) == {"trusted": 0, "local": 1}
-
-
 def test_who_asks_is_on_the_first_screen_of_a_phone(server: Any, page: Any) -> None:
     study = server.study(asked_by="the <b>town</b>", purpose="to plan buses", contact="buses@town.example")
     page.set_viewport_size(PHONE)
@@ -237,69 +203,8 @@ def test_a_shuffled_answer_is_seen_by_neither(server: Any, page: Any, traffic: A
     assert traffic.complaints == []
 
 
-def test_a_local_record_never_leaves_the_page(server: Any, page: Any, traffic: Any) -> None:
-    study = server.study(**HEAVY)
-    task = fetch_task(server.url, study)
-    records = [("news", "a.org")] * 60 + [("maps", "m.org")] * 40
-    assert send_reports(server.url, study, [trusted_report(task, r) for r in records]) == []
-    page.goto(f"{server.url}/s/{study}")
-    assert "opens later" in page.inner_text(".local")
-    server.open_phase_two(study)
-    page.goto(f"{server.url}/s/{study}")
-    page.fill("#local-answer-0-0", "my secret search")
-    page.fill("#local-answer-0-1", "secret.example")
-    page.click("#local-send:enabled")
-    page.wait_for_selector("#local-status .done")
-    assert traffic.holding("secret") == []
-    assert not server.has_received("secret")
-    (report,) = json.loads(traffic.uploads[0])["reports"]
-    assert 0 <= report["payload"]["reports"]["answer"] < len(fetch_task(server.url, study)["questions"][0]["slots"])
-    assert server.people(study)["local"] == 1
-
-
-@pytest.mark.parametrize("epsilon", ["0.5", "4.0"], ids=["a dithered bit", "a piecewise number"])
-def test_everyone_may_choose_their_own_epsilon(server: Any, page: Any, traffic: Any, epsilon: str) -> None:
-    study = server.study(kind="personal-mean", bounds={"lower": 0, "upper": 16}, allowed_epsilons=[0.5, 4.0])
-    page.goto(f"{server.url}/s/{study}")
-    page.select_option("#local-epsilon", epsilon)
-    page.fill("#local-answer-0", "7.12345")
-    page.click("#local-send:enabled")
-    page.wait_for_selector("#local-status .done")
-    (report,) = json.loads(traffic.uploads[0])["reports"]
-    assert report["epsilon"] == float(epsilon)
-    assert isinstance(report["payload"]["reports"]["answer"], dict if epsilon == "0.5" else float)
-    assert traffic.holding("7.12345") == []
-    assert server.people(study)["local"] == 1
-
-
 SIDES = [{"lower": 0, "upper": 24}, {"lower": 0, "upper": 200}, {"lower": -50, "upper": 50}]
 VECTOR = {"kind": "vector-mean", "columns": ["Sleep", "Weight", "Mood"], "bounds": SIDES}
-
-
-@pytest.mark.parametrize(
-    ("how", "kind"),
-    [({"epsilon": 1.0, "local": "sampling"}, dict), ({"epsilon": 9.0, "local": "per-coordinate"}, float)],
-    ids=["a dithered bit on one of them", "a piecewise number on each"],
-)
-def test_several_local_answers_never_leave_the_page(
-    server: Any, page: Any, traffic: Any, how: dict[str, Any], kind: type
-) -> None:
-    study = server.study(**VECTOR, **how)
-    page.goto(f"{server.url}/s/{study}")
-    values = ("7.51234", "71.98765", "-13.24681")
-    for i, value in enumerate(values):
-        page.fill(f"#local-answer-0-{i}", value)
-    page.click("#local-send:enabled")
-    page.wait_for_selector("#local-status .done")
-    raw = [v.strip("-") for v in values]
-    assert traffic.holding(*raw) == []
-    assert not server.has_received(*raw)
-    (report,) = json.loads(traffic.uploads[0])["reports"]
-    told = report["payload"]["reports"]["answer"]
-    assert len(told["coordinates"]) == len(told["each"]) == (1 if kind is dict else 3)
-    assert all(isinstance(x, kind) for x in told["each"])
-    assert server.people(study) == {"trusted": 0, "local": 1}
-    assert traffic.complaints == []
 
 
 ASKED = [
@@ -363,110 +268,71 @@ def test_of_several_questions_a_local_person_is_asked_the_drawn_one(
     assert traffic.complaints == []
 
 
-def test_a_local_person_of_the_second_phase_is_asked_within_windows(server: Any, page: Any, traffic: Any) -> None:
-    """The page says from where to where the threshold is drawn, sends one bit, and is silent until then."""
-    question = ASKED[2] | {"statistics": ["quantiles"], "at": [0.5], "form": "steered"}
-    study = asked_study(server, question)
-    task = fetch_task(server.url, study)
-    assert send_reports(server.url, study, [trusted_report(task, 20.0 + i % 40) for i in range(60)]) == []
-    page.goto(f"{server.url}/s/{study}")
-    assert page.locator("#local-form").count() == 0
-    assert "opens later" in page.inner_text("#local")
-    server.open_phase_two(study)
-    windows = fetch_task(server.url, study)["questions"][0]["windows"]
-    page.goto(f"{server.url}/s/{study}")
-    page.wait_for_selector("#local-send:enabled")
-    assert f"drawn from {120 * windows[0][0]:.6g} to" in page.inner_text("#local")
-    page.fill("#local-answer-0", "37.51234")
-    page.click("#local-send")
-    page.wait_for_selector("#local-status .done")
-    (report,) = json.loads(traffic.uploads[-1])["reports"]
-    assert set(report["payload"]["reports"]["way"]) == {"threshold", "above"}
-    assert traffic.holding("37.51234") == []
-    assert server.people(study) == {"trusted": 60, "local": 1}
-    assert traffic.complaints == []
-
-
 WORK = {"name": "work", "kind": "regression", "target": "retired", "on": ["age", "pay"], "lower": [0, -4, 0],
         "upper": [16, 4, 1], "model": "logistic"}  # fmt: skip
 HOMES = {"name": "homes", "kind": "points", "columns": ["east", "north"], "lower": 0, "upper": [8, 4], "clusters": 2}
 
 
-def test_a_vector_a_point_and_a_line_beside_others_never_leave_the_page(server: Any, page: Any, traffic: Any) -> None:
-    """All questions of a split promise, on a phone, in the second phase: one message with a report on each, and no
-    number in it."""
-    body = {"name": "body", "kind": "vector", "text": "Your body", "columns": ["height", "weight"], "lower": 0,
-            "upper": [2, 200]}  # fmt: skip
-    stated = {"title": "Health", "promise": {"epsilon": 8.0, "several": "split"}, "collection": {"min_batch": 2},
-              "people": {"trusted": 2000, "local": 9000}, "questions": [ASKED[0], body, HOMES, WORK]}  # fmt: skip
-    study = str(server.ask("", stated)["id"])
-    task = fetch_task(server.url, study)
-    own = {"smokes": "never", "body": [1.5, 50.0], "homes": [2.0, 1.0]}
-    made = [trusted_report(task, own | {"work": [i / 4, 2.0 - i / 16, float(i > 30)]}) for i in range(64)]
-    assert send_reports(server.url, study, made) == []
+BODY = {"name": "body", "kind": "vector", "columns": ["height", "weight"], "lower": 0, "upper": [2, 200]}
+OWN = {"kind": "personal-mean", "bounds": {"lower": 0, "upper": 16}, "allowed_epsilons": [0.5, 4.0]}
+RECORDS = [("news", "a.org")] * 60 + [("maps", "m.org")] * 40
+THREE = {"0-0": "7.51234", "0-1": "71.98765", "0-2": "-13.2468"}
+WORKERS = [[i / 4, 2.0 - i / 16, float(i > 30)] for i in range(64)]
+SPLIT = {"epsilon": 8.0, "several": "split"}
+STEERED = ASKED[2] | {"statistics": ["quantiles"], "at": [0.5], "form": "steered"}
+# what is asked (by a plan, or as questions of a promise), what trusted people answer first, and what is typed
+ANSWERS: dict[str, tuple[dict[str, Any], list[Any], dict[str, str]]] = {
+    "a record": (HEAVY, RECORDS, {"0-0": "my secret search", "0-1": "x.y.z"}),
+    "a bit of one's own": (OWN, [], {"epsilon": "0.5", "0": "7.12345"}),
+    "a number of one's own": (OWN, [], {"epsilon": "4.0", "0": "7.12345"}),
+    "a bit on one of three": (VECTOR | {"epsilon": 1.0, "local": "sampling"}, [], THREE),
+    "a number on each of three": (VECTOR | {"epsilon": 9.0, "local": "per-coordinate"}, [], THREE),
+    "within windows": ({"promise": 1.0, "questions": [STEERED]}, [20.0 + i % 40 for i in range(60)], {"0": "36.18273"}),
+    "about a line": ({"promise": 4.0, "questions": [WORK]}, WORKERS, {"0-0": "3.61357", "0-1": "1.92468", "0-2": "1"}),
+    "a field of a map": ({"promise": 4.0, "questions": [HOMES]}, [], {"0-0": "3.61357", "0-1": "1.92468"}),
+    "all at once": (
+        {"promise": SPLIT, "questions": [ASKED[0], BODY, HOMES, WORK]},
+        [{"smokes": "never", "body": [1.5, 50.0], "homes": [2.0, 1.0], "work": row} for row in WORKERS],
+        {"0": "1", "1-0": "1.83579", "1-1": "71.98765", "2-0": "3.61357", "2-1": "1.92468", "3-0": "7.53197",
+         "3-1": "2.97531", "3-2": "1"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ANSWERS)
+def test_no_answer_leaves_the_page_whatever_is_asked(server: Any, page: Any, traffic: Any, kind: str) -> None:
+    """On a phone, in the second phase where there is one: one message of one length, which holds nothing typed."""
+    stated, first, typed = ANSWERS[kind]
+    whole = {"title": "t", "collection": {"min_batch": 2}, "people": {"trusted": 2000, "local": 9000}}
+    study = str(server.ask("", whole | stated)["id"]) if "questions" in stated else server.study(**stated)
     page.set_viewport_size(PHONE)
-    page.goto(f"{server.url}/s/{study}#local")
-    assert "opens later" in page.inner_text("#local")
-    assert page.evaluate(LOOKS) == FINE
-    server.open_phase_two(study)
-    page.goto("about:blank")
+    if first:
+        task = fetch_task(server.url, study)
+        assert send_reports(server.url, study, [trusted_report(task, answer) for answer in first]) == []
+        page.goto(f"{server.url}/s/{study}#local")
+        assert "opens later" in page.inner_text("#local")
+        server.open_phase_two(study)
+        page.goto("about:blank")
     page.goto(f"{server.url}/s/{study}#local")
     page.wait_for_selector("#local-send:enabled")
     assert page.evaluate(LOOKS) == FINE
-    page.select_option("#local-answer-0", label="at times")
-    page.fill("#local-answer-1-0", "1.83579")
     page.click("#local-send")
-    assert "Please give a number." in page.inner_text("#local-status")
-    page.fill("#local-answer-1-1", "71.98765")
-    page.fill("#local-answer-2-0", "3.61357")
-    page.fill("#local-answer-2-1", "1.92468")
-    page.fill("#local-answer-3-0", "7.53197")
-    page.fill("#local-answer-3-1", "2.97531")
-    page.click("#local-send")
-    assert "Please choose an answer" in page.inner_text("#local-status")
-    page.select_option("#local-answer-3-2", "1")
+    assert "Nothing was sent" in page.inner_text("#local-status")
+    for place, value in typed.items():
+        field = page.locator(f"#local-{place}" if place == "epsilon" else f"#local-answer-{place}")
+        (field.select_option if field.evaluate("e => e.tagName") == "SELECT" else field.fill)(value)
     page.click("#local-send")
     page.wait_for_selector("#local-status .done")
-    raw = ("1.83579", "71.98765", "3.61357", "1.92468", "7.53197", "2.97531")
-    assert traffic.holding(*raw) == []
-    assert not server.has_received(*raw)
+    raw = [value.strip("-") for place, value in typed.items() if "." in value and place != "epsilon"]
+    assert traffic.holding(*raw, "secret") == []
+    assert not server.has_received(*raw, "secret")
     (report,) = json.loads(traffic.uploads[0])["reports"]
-    told, task = report["payload"]["reports"], fetch_task(server.url, study)
-    assert list(told) == ["smokes", "body", "homes", "work"]
-    assert set(told["body"]) == set(told["work"]) == {"coordinates", "each"}
-    assert 0 <= told["homes"] < task["questions"][2]["grid"]["cells"]
+    task = fetch_task(server.url, study)
     assert len(json.dumps(report, separators=(",", ":"))) == task["bytes"]["local"]
-    assert server.people(study) == {"trusted": 64, "local": 1}
-    assert traffic.complaints == []
-
-
-@pytest.mark.parametrize("asked", [WORK, HOMES], ids=["about a line", "for a field of a map"])
-def test_answers_to_a_model_never_leave_the_page(server: Any, page: Any, traffic: Any, asked: dict[str, Any]) -> None:
-    stated = {"title": "t", "promise": 4.0, "collection": {"min_batch": 2}, "questions": [asked]}
-    study = str(server.ask("", stated | {"people": {"trusted": 300, "local": 600}})["id"])
-    if asked is WORK:
-        task = fetch_task(server.url, study)
-        made = [trusted_report(task, [i / 4, 2.0 - i / 16, float(i > 30)]) for i in range(64)]
-        assert send_reports(server.url, study, made) == []
-        server.open_phase_two(study)
-    page.goto(f"{server.url}/s/{study}")
-    page.fill("#local-answer-0-0", "3.61357")
-    page.fill("#local-answer-0-1", "1.92468")
-    if asked is WORK:
-        page.click("#local-send:enabled")
-        page.wait_for_selector("#local-status .problem")
-        assert "Please choose an answer" in page.inner_text("#local-status")
-        page.select_option("#local-answer-0-2", "1")
-    page.click("#local-send:enabled")
-    page.wait_for_selector("#local-status .done")
-    assert traffic.holding("3.61357", "1.92468") == []
-    assert not server.has_received("3.61357", "1.92468")
-    (report,) = json.loads(traffic.uploads[0])["reports"]
-    assert set(report["payload"]["reports"]) == {asked["name"]}
+    assert list(report["payload"]["reports"]) == [question["name"] for question in task["questions"]]
+    assert report["epsilon"] == (float(typed["epsilon"]) if "epsilon" in typed else None)
     assert server.people(study)["local"] == 1
     assert traffic.complaints == []
-    page.set_viewport_size(PHONE)
-    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 
 def test_of_a_table_a_local_person_is_asked_a_cell_of_the_drawn_marginal(
@@ -580,20 +446,6 @@ def test_questions_that_keep_less_than_the_page_shows_are_refused_aloud(
     page.click("#local-send:enabled")
     assert "Please tick at most 2." in page.inner_text("#local-status")
     assert len(traffic.uploads) == 1
-
-
-def test_several_trusted_answers_and_one_that_is_missing(server: Any, page: Any, plain_page: Any) -> None:
-    study = server.study(**VECTOR, epsilon=1.0)
-    page.goto(f"{server.url}/s/{study}")
-    page.fill("#local-answer-0-0", "7")
-    page.click("#local-send:enabled")
-    assert page.get_attribute("#local-answer-0-1", "aria-invalid") == "true"
-    plain_page.goto(f"{server.url}/s/{study}")
-    for i in range(3):
-        plain_page.fill(f"#trusted-answer-0-{i}", "5")
-    plain_page.click(".trusted form button")
-    assert "Thank you" in plain_page.inner_text("h1")
-    assert server.people(study) == {"trusted": 1, "local": 0}
 
 
 def test_what_a_page_cannot_draw_it_does_not_offer(server: Any, page: Any) -> None:
@@ -906,23 +758,6 @@ def test_the_whole_message_is_shown(server: Any, page: Any, traffic: Any) -> Non
     assert {"id", "time", "token", "group", "epsilon", "payload"} <= set(json.loads(body)["reports"][0])
     assert page.is_disabled(".trusted form button")
     assert "one answer is enough" in page.inner_text(".trusted form")  # a button that does nothing says why
-
-
-def test_words_follow_the_chosen_epsilon(server: Any, page: Any) -> None:
-    study = server.study(kind="personal-mean", bounds={"lower": 0, "upper": 16}, allowed_epsilons=[0.5, 4.0])
-    page.goto(f"{server.url}/s/{study}#local")
-    page.wait_for_selector("#local-send:enabled")
-    page.click("#simulation summary")
-    for epsilon, sent, event in (
-        ("0.5", "whether your answer is above", "say"),
-        ("4", "near your answer", "upper half"),
-    ):
-        page.select_option("#local-epsilon", str(float(epsilon)))
-        shown = [o.inner_text() for o in page.locator(".offer:visible").all()]
-        assert len(shown) == 1
-        assert sent in shown[0]
-        assert event in page.inner_text("#notice-event")
-        assert page.inner_text("#notice-epsilon") == epsilon
 
 
 def fewer_flips(task: Any) -> None:

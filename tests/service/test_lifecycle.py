@@ -7,27 +7,24 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from scipy.stats import kstest, laplace
 from sqlalchemy import func, select
 from starlette.testclient import TestClient
 
 from hybridp.device.client import local_report, trusted_report
 from hybridp.errors import HybridpError, InvalidInput
-from hybridp.public.randomisers import LEVELS
-from hybridp.randomness import secure, seeded
+from hybridp.randomness import secure
 from hybridp.release.result import sole
 from hybridp.service import releasing, studies
 from hybridp.service.app import build_app
 from hybridp.service.core import Service
 from hybridp.service.plans import parse_plan
-from hybridp.service.schema import charges, invitations, progress, reports
+from hybridp.service.schema import invitations, progress, reports
 from hybridp.service.settings import Limits, Settings
 from hybridp.service.store import reading
 
@@ -94,54 +91,6 @@ def test_what_the_task_states_is_what_all_releases_spend(
         assert account["delta_spent"] == pytest.approx(promised["delta"], abs=1e-17)
     with pytest.raises(HybridpError):
         studies.release_study(service, study, "one more")
-
-
-def test_what_one_release_draws_is_what_the_task_states(tmp_path: Path) -> None:
-    """600 releases of one trusted group: the noise on the sum has the Laplace law of the stated epsilon."""
-    where = Settings.from_environment(f"sqlite:///{tmp_path / 's.db'}", tmp_path / "k", limits=Limits(rate=0))
-    service = Service(where, rng=seeded(7))
-    plan = {"kind": "mean", "title": "t", "bounds": {"lower": 0, "upper": 1}, "epsilon": 1.0, "trusted_epsilon": 0.5}
-    plan |= {"min_batch": 2, "releases": 600, "estimator": "tcm-only"}
-    study = studies.create_study(service, study_of(plan))["id"]
-    task = studies.task_document(service, study)
-    send(service, study, [trusted_report(task, 0.5) for _ in range(4)])
-    studies.close_study(service, study)
-    made = [sole(studies.release_study(service, study, f"r{i}"))["trusted"] for i in range(600)]
-    service.close()
-    noise = [(mean - 0.5) * 4 for mean in made]  # on the sum, whose sensitivity is 1
-    stated = task["each_release"]["trusted"]["epsilon"]
-    assert stated == 0.5
-    assert kstest(noise, laplace(scale=1 / stated).cdf).pvalue > 1e-6
-    assert kstest(noise, laplace(scale=2 / stated).cdf).pvalue < 1e-6  # the control: half of the epsilon
-    assert task["guarantee"]["trusted"]["epsilon"] == 600 * stated
-
-
-def test_every_other_number_of_the_task_is_the_plans(service: Service) -> None:
-    """A dithered bit for e^epsilon to the last unit, for each choice its own, and the discovery's whole charge."""
-    from decimal import Decimal, localcontext
-
-    plan = {"kind": "personal-mean", "title": "t", "bounds": {"lower": -3, "upper": 9}, "allowed_epsilons": [0.5, 1.0]}
-    task = studies.task_document(service, studies.create_study(service, study_of(plan))["id"])
-    assert task["questions"][0]["bounds"] == {"lower": -3, "upper": 9}
-    assert (task["levels"], task["word"]) == (str(LEVELS), str(2**64))
-    for choice in task["choices"]:
-        flips = int(choice["randomiser"]["flips"])
-        with localcontext() as exact:
-            exact.prec = 60
-            odds = Decimal(choice["epsilon"]).exp()
-            assert 2**64 - flips <= odds * flips
-            assert 2**64 - (flips - 1) > odds * (flips - 1)
-    study = studies.create_study(service, study_of(HEAVY))["id"]
-    task = studies.task_document(service, study)
-    send(service, study, [trusted_report(task, ["news", "a.org"]) for _ in range(60)])
-    found = studies.open_phase_two(service, study)
-    spent = found["spending"]["groups"]["trusted"]
-    assert spent["this_release"] == spent["total"] == task["guarantee"]["trusted"] == {"epsilon": 4.0, "delta": 1e-3}
-    with reading(service.engine) as db:
-        row = db.execute(
-            select(charges.c.epsilon, charges.c.delta).where(charges.c.study == service.number(study))
-        ).one()
-    assert (Fraction(row.epsilon, 10**12), Fraction(row.delta, 10**18)) == (4, Fraction(1, 1000))
 
 
 # --- the last day -----------------------------------------------------------------------------------------------------
@@ -343,35 +292,6 @@ def _phase(db: Any, number: int, phase: int) -> None:
     db.execute(progress.update().where(progress.c.study == number).values(phase=phase))
 
 
-def test_pages_say_what_holds_in_each_part_of_a_life(web: TestClient, mean_plan: Make) -> None:
-    """Who can answer, what was published, when answers go, and invitations only where one can be used."""
-    service = service_of(web)
-    made = studies.create_study(service, mean_plan(by_invitation=True))["id"]
-    crowd, anyone = discovering(service), "Anyone with the link can answer"
-    key = {"Authorization": f"Bearer {studies.add_analyst(service, 'bob')}"}
-    assert anyone in web.get(f"/studies/{crowd}").text
-    assert anyone in web.get(f"/s/{crowd}").text
-    assert "deleted after the list of frequent answers is made" in web.get(f"/studies/{crowd}").text
-    assert "Make links" in web.get(f"/studies/{made}").text
-    (token,), good = studies.invite(service, made, 1), "Your invitation is good"
-    assert [good in web.get(f"/s/{made}{tail}").text for tail in ("", "?t=no", f"?t={token}")] == [False, False, True]
-    studies.close_study(service, made)
-    studies.open_phase_two(service, crowd)
-    page = web.get(f"/studies/{crowd}").text
-    assert "The list of frequent answers is public" in page
-    assert "Nothing has been released" not in page
-    for end in (studies.close_study, studies.delete_study):
-        for study in (made, crowd):
-            end(service, study)
-            assert anyone not in web.get(f"/studies/{study}").text
-            assert "Make links" not in web.get(f"/studies/{study}").text
-            assert anyone not in web.get(f"/s/{study}").text
-        asked = web.post(f"/api/studies/{made}/invitations", json={"count": 1}, headers=key)
-        listed = web.get("/openapi.json").json()["paths"]["/api/studies/{id}/invitations"]["post"]["responses"]
-        assert (asked.status_code, asked.json()["code"]) == (409, "closed")
-        assert "409" in listed
-
-
 def test_what_cannot_be_undone_is_asked_about(web: TestClient) -> None:
     """One click on the study's page changes nothing; the second one, on the page that says what it does, does it."""
     service = service_of(web)
@@ -436,25 +356,6 @@ def test_a_plan_that_would_break_a_page_is_refused(mean_plan: Make, name: str, c
     assert sentence.count("\n") == 0
     assert len(sentence) < 200
     assert "must be different" not in sentence
-
-
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"estimater": 1}, "Did you mean `estimator`?"),
-        ({"kind": "numbr"}, "`answer.kind` must be one of number, "),
-        ({"kind": "numbr"}, "Did you mean `number`?"),
-        ({"kind": "points", "columns": ["a"], "clusters": 2}, "`people.trusted` must say how many trusted people are"),
-        ({"promise": 3, "collection": 3}, "`collection` must be a table of fields. Got 3."),
-        ({"bounds": {"lower": 0}}, "`answer.upper` must be given: public upper bound"),
-        ({"guessed": True}, "`answer.guessed` must be deleted, and the bounds chosen"),
-        ({"publish": "estimate-only", "estimator": "pwh", "sd": 1}, "`answer.publish` must be left out"),
-    ],
-)
-def test_a_refused_plan_says_what_to_do(mean_plan: Make, change: dict[str, Any], says: str) -> None:
-    with pytest.raises(InvalidInput) as refused:
-        parse_plan(mean_plan(**change))
-    assert says in str(refused.value)
 
 
 def test_bad_plans_by_the_api_are_problems_and_no_accidents(web: TestClient, mean_plan: Make) -> None:

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import struct
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from sqlalchemy import select
 from starlette.testclient import TestClient
 
 from hybridp.cli.app import main
@@ -23,15 +21,12 @@ from hybridp.errors import InvalidInput
 from hybridp.randomness import seeded
 from hybridp.service import studies
 from hybridp.service.app import build_app
-from hybridp.service.charts import shown_release
 from hybridp.service.core import Service
 from hybridp.service.forms import declared_by, fieldsets
 from hybridp.service.participant import trusted_payload
 from hybridp.service.plans import parse_plan
 from hybridp.service.problems import Refused
-from hybridp.service.schema import reports
 from hybridp.service.settings import Limits, Settings
-from hybridp.service.store import reading
 
 from .declared import study_of
 from .sent import asked
@@ -67,20 +62,6 @@ def second_phase(service: Service, trusted: int = 400) -> tuple[str, dict[str, A
     assert send(service, study, [trusted_report(task, values) for values in people(trusted)]) == []
     studies.open_phase_two(service, study)
     return study, studies.task_document(service, study)
-
-
-def test_where_reports_are_stored_under_another_key_after_the_first_phase_nothing_of_the_answers_is_left(
-    service: Service,
-) -> None:
-    study, task = opened(service)
-    mine = [trusted_report(task, row) for row in people(50)]
-    assert send(service, study, mine) == []
-    studies.open_phase_two(service, study)
-    service.sweeper.wait(60)
-    with reading(service.engine) as db:
-        assert db.execute(select(reports.c.body)).scalars().all() == []
-    (late,) = send(service, study, [trusted_report(task, people(1)[0])])
-    assert late["code"] == "wrong-phase"
 
 
 def test_the_page_asks_for_every_column_and_for_yes_or_no(service: Service) -> None:
@@ -187,25 +168,6 @@ def test_what_a_seed_said_is_no_release_of_anybody(settings: Settings) -> None:
     assert (found["simulated"], found["receipt"]["simulated"]) == (True, True)
 
 
-def test_the_page_of_a_study_shows_what_trusted_people_said_until_local_people_are_heard(settings: Settings) -> None:
-    site = {"sec-fetch-site": "same-origin"}
-    with TestClient(build_app(settings), base_url="http://127.0.0.1:8000") as client:
-        service: Service = client.app.state.service  # type: ignore[attr-defined]
-        client.post("/login", data={"key": studies.add_analyst(service, "ana")}, headers=site)
-        study, task = second_phase(service)
-        first = client.get(f"/studies/{study}").text
-        assert send(service, study, [local_report(task, row, rng=seeded(i)) for i, row in enumerate(people(9))]) == []
-        studies.close_study(service, study)
-        studies.release_study(service, study)
-        last = client.get(f"/studies/{study}").text
-    said = "What the trusted people say, from the first phase."
-    assert (said in first, said in last) == (True, False)
-    assert "frequent answers" not in first
-    for page in (first, last):
-        assert "Linear regression of work on age, pay" in page
-        assert '<th scope="row">intercept</th>' in page
-
-
 @pytest.mark.parametrize("kind", ["regression", "points"])
 def test_a_form_states_what_a_study_file_would(kind: str) -> None:
     own = {"regression": {"question.target": "hours", "question.on": "age, pay", "question.lower": "0, -4, 0",
@@ -251,20 +213,6 @@ def test_commands_of_both_phases(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "intercept" in final
 
 
-def test_a_line_that_cannot_be_told_from_noise_is_shown_without_ends(service: Service, capsys: Any) -> None:
-    from hybridp.cli.study import _print_release
-
-    study, task = opened(service, promise={"epsilon": 0.05})
-    assert send(service, study, [trusted_report(task, row) for row in people(8)]) == []
-    pilot = studies.open_phase_two(service, study)
-    told = pilot["questions"]["work"]["regression"]
-    assert told["interval"][0] == [None] * 3
-    shown = shown_release(pilot, studies.study_summary(service, study)["plan"])["parts"][0]
-    assert any("cannot be told from the noise" in line for line in shown["remarks"])
-    _print_release(pilot)
-    assert "intercept" in capsys.readouterr().out
-
-
 # --- points -----------------------------------------------------------------------------------------------------------
 
 HOMES = {"name": "homes", "kind": "points", "columns": ["east", "north"], "lower": [0, 0], "upper": [8, 4],
@@ -302,34 +250,3 @@ def test_cells_that_no_map_has_are_not_told(service: Service) -> None:
     other = asked(task, grid={"per_axis": 2, "cells": 4})
     with pytest.raises(InvalidInput, match="`response` must have one category for each"):
         local_report(other, [1.0, 1.0], rng=seeded(1))
-
-
-def test_centres_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    service = Service(Settings.from_environment(f"sqlite:///{tmp_path / 's.db'}", tmp_path / "k"))
-    study, task = opened(service, question=HOMES, **EXPECTED)
-    assert send(service, study, [trusted_report(task, point) for point in homes(300)]) == []
-    studies.close_study(service, study)
-    service.close()
-    with pytest.raises(SystemExit) as left:
-        main(["study", "release", study, "--database", f"sqlite:///{tmp_path / 's.db'}", "--key-file",
-              str(tmp_path / "k")])  # fmt: skip
-    assert not left.value.code
-    out = capsys.readouterr().out
-    assert "east" in out
-    assert "people" in out
-
-
-def test_answers_lie_in_the_store_as_numbers_of_their_columns(service: Service) -> None:
-    """Sealed, 8 bytes a column, in the declared order, the target last."""
-    study, task = opened(service)
-    row = people(1)[0]
-    report = trusted_report(task, {"hours": row[2], "pay": row[1], "age": row[0]})
-    assert send(service, study, [report]) == []
-    from hybridp.service.schema import TRUSTED
-    from hybridp.service.store import stream
-
-    with reading(service.engine) as db:
-        ((name, _, body),) = next(iter(stream(db, service.number(study), TRUSTED)))
-        cipher = service.cipher(db, service.study(study))
-    assert cipher is not None
-    assert list(struct.unpack("<3d", cipher.unseal(bytes(body), bytes(name)))) == row

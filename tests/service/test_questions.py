@@ -7,7 +7,6 @@ On both stores. What is drawn for a release is in `tests/laws/test_service_quest
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -115,40 +114,6 @@ def test_all_kinds_at_once_from_their_answers_to_one_release(service: Service, e
         studies.release_study(service, study, "another")
 
 
-def test_each_release_of_a_choice_is_charged_and_its_reports_once(service: Service) -> None:
-    study, task = opened(service, stated(SMOKES, collection={"releases": 2}, promise={"trusted_epsilon": 0.25}))
-    assert task["guarantee"] == {
-        "trusted": {"epsilon": 0.5, "delta": 0.0},
-        "local": {"epsilon": 1.0, "delta": 0.0},
-    }
-    made = [trusted_report(task, "never") for _ in range(5)]
-    assert send(service, study, made + [local_report(task, "never", rng=secure()) for _ in range(5)]) == []
-    studies.close_study(service, study)
-    spent = []
-    for key in ("one", "two"):
-        studies.release_study(service, study, key)
-        spent.append([a["epsilon_spent"] for a in studies.study_summary(service, study)["ledger"]])
-    assert spent == [[0.25, 1.0], [0.5, 1.0]]
-    with pytest.raises(HybridpError, match=r"releases|budget|deleted"):
-        studies.release_study(service, study, "three")
-
-
-@pytest.mark.parametrize(
-    ("estimator", "spent", "uses"), [("tcm-only", [1.0, 0.0], ["trusted"]), ("lm-only", [0.0, 1.0], ["local"])]
-)
-def test_whom_a_choice_does_not_listen_to_is_neither_read_nor_charged(
-    service: Service, estimator: str, spent: list[float], uses: list[str]
-) -> None:
-    study, task = opened(service, stated(SMOKES | {"estimator": estimator}))
-    assert task["uses"] == uses
-    made = [trusted_report(task, "never") for _ in range(5)]
-    assert send(service, study, made + [local_report(task, "never", rng=secure()) for _ in range(5)]) == []
-    studies.close_study(service, study)
-    told = studies.release_study(service, study)["questions"]["smokes"]["shares"]
-    assert [told["trusted"] is None, told["local"] is None] == [not spent[0], not spent[1]]
-    assert [a["epsilon_spent"] for a in studies.study_summary(service, study)["ledger"]] == spent
-
-
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_every_question_of_an_approximate_promise_is_answered(service: Service) -> None:
     """Ticks spend the delta, options and sets of them do not: a device knows it of each by what the task says."""
@@ -190,30 +155,6 @@ def test_a_choice_that_nobody_answered_is_not_released(service: Service) -> None
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-def test_a_choice_by_bins_lists_them_and_a_program_may_give_the_number(service: Service) -> None:
-    """Everybody is in the middle bin, by its name or by a number in it; whoever is outside is in the nearest one."""
-    age = {"name": "age", "kind": "choice", "edges": [0, 18, 65, 120], "other": "not told"}
-    study, task = opened(service, stated(age, epsilon=20.0))
-    (question,) = task["questions"]
-    assert question["options"] == ["0..17", "18..64", "65..120", "not told"]
-    for said, place in ((-3, 0), (17.9, 0), (18, 1), (64.5, 1), (65, 2), (500, 2), ("not told", 3), ("18..64", 1)):
-        assert answer_to(question, said) == place
-    for wrong in (math.nan, True, "17", None):
-        with pytest.raises(InvalidInput, match=r"`age` must be .*one of the task's options\. Got another value"):
-            answer_to(question, wrong)
-    made = [trusted_report(task, 30 if i % 2 else "18..64") for i in range(30)]
-    made += [local_report(task, 30, rng=seeded(i)) for i in range(30)]
-    assert send(service, study, made) == []
-    studies.close_study(service, study)
-    found = studies.release_study(service, study)
-    told = found["questions"]["age"]["histogram"]
-    assert told["edges"] == [0, 18, 65, 120]
-    assert labels(told) == question["options"]
-    np.testing.assert_allclose(told["estimate"], [0, 1, 0, 0], atol=0.2)
-    assert [a["epsilon_spent"] for a in studies.study_summary(service, study)["ledger"]] == [20.0, 20.0]
-
-
-@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("step", [None, 10.0], ids=["any number", "tens"])
 def test_a_number_at_an_edge_counts_in_the_bin_that_begins_there(service: Service, step: float | None) -> None:
     """Half the people are at 30 and half at 40, a third of the range, which lies between two steps of the lattice."""
@@ -228,59 +169,6 @@ def test_a_number_at_an_edge_counts_in_the_bin_that_begins_there(service: Servic
     if step is not None:  # what local people send tells a number from its neighbour only where few are possible
         np.testing.assert_allclose(told["local"], [0, 0.5, 0.5], atol=0.1)
     assert labels(told) == ["below 30", "30 to below 40", "40 or more"]
-
-
-@pytest.mark.parametrize("asked", [SMOKES, PAY], ids=["a choice", "a number"])
-def test_an_answer_by_a_private_group_is_one_report_about_both(service: Service, asked: dict[str, Any]) -> None:
-    """Nobody's group is sent in the open: trusted people seal it with their answer, a local report is about both."""
-    service.rng = seeded(5)
-    name, choice = asked["name"], asked["kind"] == "choice"
-    private = asked | BY | {"by_private": True, "least": 1, "compare": "all"}
-    study, task = opened(service, stated(private, epsilon=20.0))
-    assert task["by"] == []
-    assert [column["name"] for column in task["columns"]] == ["town", name]
-    (question,) = task["questions"]
-    assert question["columns"] == ["town", name]
-    assert len(question["options"]) == (12 if choice else 8)
-    answers = [("Bonn", "never"), ("Kiel", "daily")] if choice else [("Bonn", 2.0), ("Kiel", 1e9)]
-    people = [{"town": town, name: answer} for town, answer in answers for _ in range(40)]
-    sent = [trusted_report(task, one) for one in people]
-    sent += [local_report(task, one, rng=seeded(i)) for i, one in enumerate(people)]
-    assert [*sent[-1]["payload"]["reports"]] == [name]
-    for group in ("trusted", "local"):
-        sizes = lengths([one for one in sent if one["group"] == group])
-        assert sizes == {task["bytes"][group]}
-    assert send(service, study, sent) == []
-    wrong = sent[-1] | {"id": "A" * 22, "payload": {"reports": {name: len(question["options"])}}}
-    assert send(service, study, [wrong])[0]["code"] == "bad-payload"
-    with TestClient(build_app(service.settings, service=service), follow_redirects=False) as web:
-        page = web.get(f"/s/{study}").text
-        own, local = page[page.index('<form method="post"') :], page[page.index('id="local-form"') :]
-        for form in (own, local):
-            field = form.index(">at times<" if choice else 'type="number"')
-            assert form.index(">Jena<") < field < form.index("</form>")
-        fields = {"report_id": "B" * 21 + "A", "answer.0": "1", "answer.1": "2"}
-        assert web.post(f"/s/{study}", data=fields | {"answer.0": ""}).status_code == 422
-        assert len(kept_lengths(service)) == 2
-        studies.close_study(service, study)
-        found = studies.release_study(service, study)
-        key = studies.add_analyst(service, "ada")
-        web.post("/login", data={"key": key})
-        page = web.get(f"/studies/{study}").text
-        assert "No prediction for this task." in page  # of one pair's share among all people nothing is released
-        assert "Release 1 of 1 planned. Trusted: this one spent 20" in " ".join(page.split())
-    ((statistic, told),) = found["questions"][name].items()
-    assert statistic == ("shares_by_group" if choice else "mean_by_group")
-    assert told["by"]["private"] is True
-    by = dict(zip(told["by"]["categories"], told["estimate"], strict=True))
-    np.testing.assert_allclose(by["Bonn"], [1, 0, 0] if choice else 2.0, atol=0.2 if choice else 1.5)
-    np.testing.assert_allclose(by["Kiel"], [0, 0, 1] if choice else 8.0, atol=0.2 if choice else 1.5)
-    assert told["trusted"] is not None
-    assert told["local"] is not None
-    assert len(told["differences"]) == math.comb(len(by), 2) * (3 if choice else 1)  # of those with enough people
-    assert [a["epsilon_spent"] for a in studies.study_summary(service, study)["ledger"]] == [20.0, 20.0]
-    assert any("`town` is private" in line for line in found["receipt"]["assumes"])
-    assert labels(told)[0] == ("Bonn: never" if choice else "Bonn")  # as the page shows it
 
 
 @pytest.mark.parametrize("asked", [SMOKES, PAY], ids=["a choice", "a number"])
@@ -388,90 +276,6 @@ def test_a_group_in_which_nobody_is_is_charged_nothing(service: Service, questio
     assert {p["group"] for p in found["receipt"]["promises"]} == {group}
 
 
-@pytest.mark.parametrize("question", [PAY | BY, SMOKES | BY | {"joint": True}], ids=["a mean", "shares"])
-def test_an_answer_by_public_group(service: Service, question: dict[str, Any]) -> None:
-    """Two groups, each of one kind, two small ones that are merged, one charge; the group is sent as it is."""
-    study, task = opened(service, stated(question, epsilon=20.0))
-    name, (low, high) = question["name"], ((1.0, 6.0) if question["kind"] == "number" else ("never", "daily"))
-    people = [("Bonn", low)] * 40 + [("Kiel", high)] * 40 + [("Ulm", low)] * 3 + [("Jena", low)] * 3
-    answers = [{name: value, "town": town} for town, value in people]
-    made = [trusted_report(task, answer) for answer in answers]
-    made += [local_report(task, answer, rng=seeded(i)) for i, answer in enumerate(answers) if i < 80]
-    for group, kind in (("trusted", "answers"), ("local", "reports")):
-        told = [report["payload"][kind] for report in made if report["group"] == group]
-        assert [one["town"] for one in told[:80]] == [0] * 40 + [1] * 40  # in the clear, as the page says
-        sizes = lengths([r for r in made if r["group"] == group])
-        assert sizes == {task["bytes"][group]}
-    assert send(service, study, made) == []
-    wrong = made[0] | {"id": "A" * 22, "payload": {"answers": made[0]["payload"]["answers"] | {"town": 4}}}
-    assert send(service, study, [wrong])[0]["code"] == "bad-payload"
-    studies.close_study(service, study)
-    found = studies.release_study(service, study)
-    (told,) = found["questions"][name].values()
-    assert told["by"]["categories"] == ["Bonn", "Kiel", "other"]
-    assert told["by"]["people"] == [[40, 40], [40, 40], [6, 0]]
-    first = [x[0] if isinstance(x, list) else x for x in told["estimate"]]
-    truth = [low, high, low] if question["kind"] == "number" else [1, 0, 1]
-    np.testing.assert_allclose(first, truth, atol=1.0 if question["kind"] == "number" else 0.3)
-    assert len(told["differences"]) == (3 if question["kind"] == "number" else 9)
-    assert [(a["people"], a["epsilon_spent"]) for a in studies.study_summary(service, study)["ledger"]] == [
-        ("trusted", 20.0),
-        ("local", 20.0),
-    ]
-    assert any("who is in which group of `town` is public" in line for line in found["receipt"]["assumes"])
-    assert labels(told)[0].startswith("Bonn")
-    (shown,) = shown_release(found, studies.study_summary(service, study)["plan"])["parts"]
-    assert [row[0] for row in shown["tables"][0].rows] == labels(told)
-    lines = [json.loads(line)["report"] for line in studies.export(service, study)]
-    assert {line["town"] for line in lines} == {"Bonn", "Kiel"}
-
-
-WRONG: list[tuple[Any, str, Any]] = [
-    ([SMOKES], "trusted", {"answers": {"smokes": 3}}),
-    ([SMOKES], "trusted", {"answers": {"smokes": -1}}),
-    ([SMOKES], "trusted", {"answers": {"smokes": [0]}}),
-    ([SMOKES], "trusted", {"answers": {}}),
-    ([SMOKES], "trusted", {"answers": {"smokes": 1, "other": 1}}),
-    ([SMOKES], "trusted", {"value": 1}),
-    ([WAYS], "trusted", {"answers": {"ways": [0, 1, 2]}}),
-    ([WAYS], "trusted", {"answers": {"ways": [1, 1]}}),
-    ([WAYS], "trusted", {"answers": {"ways": [4]}}),
-    ([WAYS], "trusted", {"answers": {"ways": 1}}),
-    ([WAY], "trusted", {"answers": {"way": [1]}}),
-    ([SMOKES, WAYS], "trusted", {"answers": {"smokes": 1}}),
-    ([SMOKES], "local", {"reports": {"smokes": 3}}),
-    ([SMOKES], "local", {"reports": {"smokes": {"threshold": 1, "above": True}}}),
-    ([TOWN], "local", {"reports": {"town": [0]}}),
-    ([TOWN], "local", {"reports": {"town": 1}}),
-    ([TOWN], "local", {"reports": {"town": [1, 0, 2, 3, 4]}}),
-    ([TOWN], "local", {"reports": {"town": [0, 1, 2, 3, 20]}}),
-    ([WAYS], "local", {"reports": {"ways": 8}}),
-    ([WAY], "local", {"reports": {"way": 3.5}}),
-    ([WAY], "local", {"reports": {"way": {"threshold": 2**32, "above": True}}}),
-    ([WAY | {"local": "piecewise"}], "local", {"reports": {"way": 1e6}}),
-    ([WAY | {"local": "piecewise"}], "local", {"reports": {"way": 10**400}}),  # JSON has it, and no double is so large
-    ([WAY], "trusted", {"answers": {"way": 10**400}}),
-    ([SMOKES], "trusted", {"answers": {"smokes": 10**400}}),
-    ([SMOKES | BY], "local", {"reports": {"smokes": 1, "town": 10**400}}),
-    ([SMOKES, PAY], "local", {"reports": {"smokes": 1, "pay": {"threshold": 1, "above": True}}}),
-    ([SMOKES, PAY], "local", {"reports": {}}),
-    ([SMOKES, PAY], "local", {"reports": {"nobody": 1}}),
-]
-
-
-@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-def test_what_no_device_sends_is_refused_and_not_repeated(service: Service) -> None:
-    for questions, group, payload in WRONG:
-        study, task = opened(service, stated(*questions))
-        whole = {**PERSON, "town": "Bonn"} if task["by"] else PERSON
-        names = [question["name"] for question in questions] + [by["name"] for by in task["by"]]
-        good = local_report(task, {name: whole[name] for name in names}, rng=secure())
-        (failure,) = send(service, study, [good | {"group": group, "payload": payload}])
-        assert failure["code"] in ("bad-payload", "out-of-range"), payload
-        assert "1000000" not in failure["detail"]
-        assert send(service, study, [good]) == []  # the control: as it was made, it is taken
-
-
 EITHER = [parts_of(parse_plan(stated(*EVERY, epsilon=epsilon)).declared) for epsilon in (20.0, 1.0)]
 
 
@@ -572,21 +376,6 @@ def test_a_program_sends_no_more_than_its_person_accepts() -> None:
     assert told["town"] == BY["categories"].index("Ulm")
 
 
-def test_what_is_heard_of_reports_is_their_count() -> None:
-    """Counts by hand from what was sent; of sets each option that they hold."""
-    plan = parse_plan(stated(SMOKES, TOWN, WAYS, epsilon=20.0))
-    size = plan.parts[1].study.invite.oracle.size if hasattr(plan.parts[1].study.invite.oracle, "size") else 0
-    one = [{"smokes": i % 3, "town": sorted({i % 20}) if size else i % 20, "ways": i % 8} for i in range(40)]
-    bodies = [(None, pack_reports(plan.parts, False, sent)) for sent in one]
-    told = heard(plan, [bodies[:25], bodies[25:]])
-    assert [h.people for h in told] == [40, 40, 40]
-    assert told[0].counts.tolist() == [14, 13, 13]
-    assert told[1].counts.tolist() == [2] * 20
-    assert told[2].counts.tolist() == [5] * 8
-    with pytest.raises(HybridpError, match="Nobody answered"):
-        answered(plan, heard(plan, []), None, rng=secure())
-
-
 @pytest.mark.parametrize(
     ("questions", "says"),
     [
@@ -621,15 +410,6 @@ def test_what_a_page_cannot_ask_is_refused_in_one_sentence(questions: Any, says:
     assert str(refused.value).startswith(says), refused.value
 
 
-@pytest.mark.parametrize("several", ["split", "drawn"])
-def test_a_page_asks_no_more_questions_than_the_promise_can_carry(several: str) -> None:
-    """Mean and quantiles: half of a part each, and the counts of quantiles take two looks of .001."""
-    says = r"must be at most 9 of one weight for .* epsilon 0.036: n0 takes 0.004 or more, and all of these 0.048"
-    with pytest.raises(InvalidInput, match=says):
-        parse_plan(stated(*(WAY | {"name": f"n{i}"} for i in range(12)), epsilon=0.036, promise={"several": several}))
-    parse_plan(stated(*(WAY | {"name": f"n{i}"} for i in range(9)), epsilon=0.036, promise={"several": several}))
-
-
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_a_form_of_questions_and_what_it_refuses(service: Service) -> None:
     """The trusted way needs no script: fields as a browser sends them; what is missing is asked for again."""
@@ -654,79 +434,6 @@ def test_a_form_of_questions_and_what_it_refuses(service: Service) -> None:
             assert "777777777" not in answer.text
         assert web.post(f"/s/{study}", data=fields).status_code == 303
     assert studies.study_summary(service, study)["people"]["trusted"] == 1
-
-
-def test_a_number_in_two_phases(service: Service, capsys: pytest.CaptureFixture[str]) -> None:
-    """Trusted people first; what they say is released, their answers go, and local people are asked around it. On each
-    page the way that is open now has a form. What a trial said stays marked, whatever is made of it."""
-    from hybridp.cli.study import _print_release
-
-    service.rng = seeded(3)
-    study, task = opened(service, stated(STEERED))
-    assert send(service, study, [trusted_report(task, 20.0 + i % 30) for i in range(200)]) == []
-    with pytest.raises(HybridpError, match="still: close it"):
-        studies.release_study(service, study)
-    with TestClient(build_app(service.settings, service=service), follow_redirects=False) as web:
-        first = web.get(f"/s/{study}").text
-        assert ('<form method="post"' in first, 'id="local-form"' in first) == (True, False)
-        assert "This way opens later" in first
-        studies.close_study(service, study)  # no dead end
-        with pytest.raises(HybridpError, match="released after its second"):
-            studies.release_study(service, study)
-        pilot = studies.open_phase_two(service, study)
-        assert studies.open_phase_two(service, study) == pilot
-        summary = studies.study_summary(service, study)
-        assert (summary["phase"], summary["status"], summary["raw_deleted"]) == (2, "open", True)
-        assert {one["people"]: one["epsilon_spent"] for one in summary["ledger"]} == {"trusted": 1.0, "local": 0.0}
-        second = web.get(f"/s/{study}").text
-        assert ('<form method="post"' in second, 'id="local-form"' in second) == (False, True)
-        task = studies.task_document(service, study)
-        made = [local_report(task, 20.0 + i % 30, rng=secure()) for i in range(150)]
-        assert lengths(made) == {task["bytes"]["local"]}
-        assert send(service, study, made) == []
-        studies.close_study(service, study)
-        service.rng = secure()
-        found = studies.release_study(service, study)
-        assert found["receipt"]["simulated"] is True
-        assert set(found["questions"]["way"]) >= {"quantiles", "shares-above"}
-        low, high = found["questions"]["way"]["quantiles"]["interval"]
-        assert low[0] < 34.5 < high[0]
-        summary = studies.study_summary(service, study)
-        assert {one["people"]: one["epsilon_spent"] for one in summary["ledger"]} == {"trusted": 1.0, "local": 1.0}
-    _print_release(pilot)
-    assert "quantile" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(("epsilon", "local"), [(20.0, 1_000), (3.0, 100)])
-def test_a_mean_in_two_phases(service: Service, capsys: pytest.CaptureFixture[str], epsilon: float, local: int) -> None:
-    """Within a window, or, where none can pay, about all of it: the same pages, client and charges."""
-    from hybridp.cli.study import _print_release
-
-    service.rng = seeded(3)
-    plan = stated(MEAN, epsilon=2.5, promise={"trusted_epsilon": epsilon}, people={"local": local})
-    study, task = opened(service, plan)
-    assert send(service, study, [trusted_report(task, 20.0 + i % 30) for i in range(200)]) == []
-    pilot = studies.open_phase_two(service, study)
-    task = studies.task_document(service, study)
-    (windows,) = task["questions"][0]["windows"]
-    assert (windows == [0.0, 1.0]) == (epsilon == 3.0)
-    with TestClient(build_app(service.settings, service=service), follow_redirects=False) as web:
-        page = web.get(f"/s/{study}").text
-        assert f"about where your number lies from {120 * windows[0]:.6g} to {120 * windows[1]:.6g}" in page
-        made = [local_report(task, 20.0 + i % 30, rng=seeded(i)) for i in range(150)]
-        assert lengths(made) == {task["bytes"]["local"]}
-        assert send(service, study, made) == []
-        studies.close_study(service, study)
-        service.rng = secure()
-        found = studies.release_study(service, study)
-        summary = studies.study_summary(service, study)
-    assert found["receipt"]["simulated"] is True
-    told = found["questions"]["way"]["mean"]
-    assert (told["estimator"] == "steered") == (epsilon == 20.0)
-    assert told["interval"][0] < 34.5 < told["interval"][1]
-    assert {one["people"]: one["epsilon_spent"] for one in summary["ledger"]} == {"trusted": epsilon, "local": 2.5}
-    _print_release(pilot)
-    assert "promised: trusted people" in capsys.readouterr().out
 
 
 def test_the_account_of_two_phases_is_what_they_charge() -> None:
