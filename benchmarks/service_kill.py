@@ -319,8 +319,8 @@ def contend(database: str, rounds: int, *, threads: int = 16, pays_for: int = 5)
     from hybridp.errors import BudgetExceeded
     from hybridp.ledger import Charge
     from hybridp.public.budgets import PureDP
-    from hybridp.service.ledger import balances, open_accounts, release_once
-    from hybridp.service.schema import connect, prepare, progress
+    from hybridp.service.releasing import balances, open_accounts, release_once
+    from hybridp.service.schema import begun, connect, prepare
     from hybridp.service.store import reading, writing
 
     engine = connect(database, pool_size=threads)
@@ -342,7 +342,7 @@ def contend(database: str, rounds: int, *, threads: int = 16, pays_for: int = 5)
     for turn in range(rounds):
         study = base + turn
         with writing(engine) as db:
-            db.execute(progress.insert().values(study=study, state="closed", phase=1, taken=0))
+            db.execute(begun(study, "closed"))
             open_accounts(db, study, {"trusted": PureDP(0.1 * pays_for)})
         done: list[bool] = []
         crowd = [threading.Thread(target=release, args=(study, i, done)) for i in range(threads)]

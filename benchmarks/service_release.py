@@ -34,13 +34,13 @@ TARGET = 0.3
 def fill(database: str, key_file: Path, reports: int, trusted: float) -> str:
     """A study with so many reports, spread over thirty days: local ones by one statement, trusted ones as uploaded."""
     from hybridp.service import studies
-    from hybridp.service.commits import Commits
     from hybridp.service.core import Service
     from hybridp.service.parts.base import NUMBER
     from hybridp.service.reports import Packed
     from hybridp.service.schema import TRUSTED
     from hybridp.service.settings import Settings
     from hybridp.service.store import Batch, writing
+    from hybridp.service.writer import Commits
 
     service = Service(Settings.from_environment(database, key_file))
     name = str(studies.create_study(service, PLAN)["id"])

@@ -167,16 +167,16 @@ async def load(study: str, port: int, connections: int, seconds: float, reports:
 
 def bare(database: str, seconds: float) -> float:
     """Reports a second of the store alone: batches of 64, one after the other."""
-    from hybridp.service.commits import Commits
     from hybridp.service.parts.base import BIT
     from hybridp.service.reports import Packed
-    from hybridp.service.schema import LOCAL, connect, prepare, progress
+    from hybridp.service.schema import LOCAL, begun, connect, prepare
     from hybridp.service.store import Batch, writing
+    from hybridp.service.writer import Commits
 
     engine = connect(database)
     prepare(engine)
     with writing(engine) as db:
-        db.execute(progress.insert().values(study=999, state="open", phase=1, taken=0))
+        db.execute(begun(999))
     store = Commits(engine)
     hour = int(time.time()) // 3600 * 3600
     stored = 0

@@ -155,6 +155,7 @@ def test_serving_a_study_file_makes_it_once(start_server: Start, tmp_path: Path,
     [
         ({"trust": {"everyone": "local"}}, "`trust.everyone` must be left out: people choose."),
         ({"questions": []}, "`questions` must hold at least one."),
+        ({"questions": 7}, "`questions` must be a list of tables."),
         ({"promise": {"epsilon_column": "own"}}, "`promise.allowed_epsilons` must list the ones"),
         ({"promise": {"allowed_epsilons": [1.0], "share": 0.5}}, "`promise.share` must be 1"),
         ({"promise": {"allowed_epsilons": [1.0]}, "collection": {"releases": 2}}, "`collection.releases` must be 1"),

@@ -25,7 +25,7 @@ from hybridp.service.plans import parse_plan
 from hybridp.service.problems import Refused
 from hybridp.service.releasing import balances, charge, open_accounts, release_once
 from hybridp.service.reports import parse_upload
-from hybridp.service.schema import analysts, invitations, progress, reports, study_keys
+from hybridp.service.schema import analysts, begun, invitations, progress, reports, study_keys
 from hybridp.service.settings import Settings
 from hybridp.service.store import counts, reading, take, writing
 
@@ -222,8 +222,7 @@ def test_the_smallest_charge_costs_a_whole_unit(service: Service) -> None:
 
 
 def test_a_key_is_for_one_kind_of_release(service: Service) -> None:
-    begun = {"study": 9, "state": "open", "phase": 1, "taken": 0, "raw": "kept", "tokens_made": 0, "tokens_used": 0}
-    service.write(lambda db: db.execute(progress.insert().values(**begun)) and None)
+    service.write(lambda db: db.execute(begun(9)) and None)
     service.write(lambda db: release_once(db, 9, "k", "discovery", [], lambda ids: {}))
     with pytest.raises(Refused) as refused:
         service.write(lambda db: release_once(db, 9, "k", "final", [], lambda ids: {}))

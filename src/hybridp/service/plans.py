@@ -370,8 +370,9 @@ def _declaration(stated: Mapping[str, Any] | str) -> Declaration:
         raise InvalidInput("`study` must be an object with the fields of a study. Got something else.")
     given = dict(stated)
     given.setdefault("trust", {"column": "trust"})
-    questions, people = given.get("questions") or given.get("question") or [], given.get("people", {})
-    records = any(isinstance(q, Mapping) and q.get("kind") == Records.kind for q in questions)
+    questions, people = given.get("questions") or given.get("question"), given.get("people", {})
+    asked = questions if isinstance(questions, list | tuple) else ()
+    records = any(isinstance(q, Mapping) and q.get("kind") == Records.kind for q in asked)
     if records and isinstance(people, Mapping):
         given["people"] = {"column": "person", **people}
     return Declaration.of(given)

@@ -21,7 +21,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, TableClause, column, create_engine, event, inspect, select, table
+from sqlalchemy import Connection, Engine, Insert, TableClause, column, create_engine, event, inspect, select, table
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from sqlalchemy.pool import QueuePool, StaticPool
@@ -40,6 +40,7 @@ __all__ = [
     "accounts",
     "analysts",
     "batches",
+    "begun",
     "charges",
     "connect",
     "holds_studies",
@@ -78,6 +79,12 @@ charges = _table("charges", "id study people epsilon delta mechanism purpose col
 releases = _table("releases", "id study key kind created document")
 TABLES = {one.name: one for one in (meta, analysts, studies, progress, study_keys, invitations, reports, participation,
                                     batches, accounts, charges, releases)}  # fmt: skip
+
+
+def begun(study: int, state: str = "open") -> Insert:
+    """The row of a study in which nothing has happened."""
+    nothing = {"phase": 1, "taken": 0, "raw": "kept", "tokens_made": 0, "tokens_used": 0}
+    return progress.insert().values(study=study, state=state, **nothing)
 
 
 # --- versions ---------------------------------------------------------------------------------------------------------

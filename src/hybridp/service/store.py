@@ -1,8 +1,8 @@
 """Writing reports and reading them back. Every function runs inside the caller's transaction.
 
 `take` stores a whole group of uploads in a handful of statements, each of them for many rows, written for both
-databases by hand; `writer.py` has the shorter way for a group in which nothing is unusual. Reading for a release is a
-stream: its memory does not grow with the number of reports.
+databases by hand; `take_plain` is PostgreSQL's shorter way for a group in which nothing is unusual. Reading for a
+release is a stream: its memory does not grow with the number of reports.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from hybridp.service.keys import hashed
 from hybridp.service.reports import Failure, Packed
 from hybridp.service.schema import GROUPS, invitations, progress
 
-__all__ = ["BIN", "Batch", "Bins", "counts", "insert", "insert_sqlite", "known", "known_tokens", "make_tokens",
+__all__ = ["BIN", "Batch", "counts", "insert", "known", "known_tokens", "make_tokens",
            "participation_by", "reading", "snapshot", "stored_rows", "stream", "take",
-           "writing"]  # fmt: skip
+           "take_plain", "writing"]  # fmt: skip
 
 _ROWS = 5000  # rows a statement: six values each stay below SQLite's 32,766
 BIN = 60  # seconds: the finest grain at which participation is counted
@@ -87,7 +87,6 @@ def _take_study(raw: Any, study: int, work: list[tuple[Batch, list[Failure]]], p
     fresh: list[Packed] = []
     bins: Bins = {}
     for batch, failed in work:
-        width = max(batch.precision, BIN)
         for report in batch.reports:
             if report.token is not None and report.token not in tokens:
                 failed.append(Failure(report.sent, "token-unknown", "The study knows no such invitation."))
@@ -102,8 +101,7 @@ def _take_study(raw: Any, study: int, work: list[tuple[Batch, list[Failure]]], p
                 tokens[report.token] = True
             there.add(report.row)
             fresh.append(report)
-            key = (report.at // width * width, report.group)
-            bins[key] = bins.get(key, 0) + 1
+            _count(bins, report, batch.precision)
     if not fresh:
         return
     used = [r.token for r in fresh if r.token is not None]
@@ -112,9 +110,32 @@ def _take_study(raw: Any, study: int, work: list[tuple[Batch, list[Failure]]], p
     insert(raw, study, fresh, len(used), bins, postgres)
 
 
+def take_plain(raw: Any, batches: Sequence[Batch]) -> bool:
+    """Whether a group was plain, and is stored on PostgreSQL, in one statement: one open study, no invitations. An id
+    that is there, or that comes twice, breaks the unique key and undoes all of it."""
+    rows: list[Packed] = []
+    bins: Bins = {}
+    head = batches[0]
+    for batch in batches:
+        if batch.late or (batch.study, batch.phase) != (head.study, head.phase):
+            return False
+        for report in batch.reports:
+            if report.token is not None:
+                return False
+            _count(bins, report, batch.precision)
+        rows += batch.reports
+    return _insert_postgres(raw, head.study, rows, 0, bins, head.phase)
+
+
+def _count(bins: Bins, report: Packed, precision: int) -> None:
+    width = max(precision, BIN)
+    key = (report[1] // width * width, report[2])
+    bins[key] = bins.get(key, 0) + 1
+
+
 def insert(raw: Any, study: int, fresh: list[Packed], used: int, bins: Bins, postgres: bool) -> None:
     """New rows, and the counters that agree with them."""
-    (_insert_postgres if postgres else insert_sqlite)(raw, study, fresh, used, bins)
+    (_insert_postgres if postgres else _insert_sqlite)(raw, study, fresh, used, bins)
 
 
 def _refusal(report: Packed, state: str, phase: int, meant: int, tokens: dict[bytes, bool]) -> Failure | None:
@@ -215,30 +236,44 @@ Bins = dict[tuple[int, int], int]
 """How many people of a group came in a stretch of time, by (start, group)."""
 
 
-def _insert_postgres(raw: Any, study: int, fresh: list[Packed], used: int, bins: Bins) -> None:
-    """Rows, in the order of their names, and counters in one statement."""
-    fresh.sort()
-    columns = [list(column) for column in zip(*fresh, strict=True)][:5]
-    starts, groups = zip(*bins, strict=True)
-    people = list(bins.values())
-    values = (study, *columns, len(fresh), used, study)
-    raw.execute(_STORE, (*values, study, list(starts), list(groups), people))
+def _insert_postgres(
+    raw: Any, study: int, fresh: list[Packed], used: int, bins: Bins, phase: int | None = None
+) -> bool:
+    """Rows, in the order of their names, and counters in one statement; of a `phase` only while the study is open and
+    in it: whether that was so."""
+    fresh.sort()  # within a commit nothing tells who came first
+    names = ("ids", "ats", "groups", "epsilons", "bodies")
+    values: dict[str, Any] = {name: list(column) for name, column in zip(names, zip(*fresh, strict=True), strict=False)}
+    starts, grps = zip(*bins, strict=True)
+    values |= {"starts": list(starts), "grps": list(grps), "people": list(bins.values())}
+    values |= {"study": study, "phase": phase, "many": len(fresh), "used": used}
+    return bool(raw.execute(_STORE, values, prepare=True).rowcount)
 
 
+# Whoever is closing the study, or opening its next phase, holds the row of `progress`; this one waits for it, and sees
+# what it did.
 _STORE = """
-WITH rows AS (
+WITH here AS MATERIALIZED (
+    SELECT study FROM progress WHERE study = %(study)b
+    AND (%(phase)b::smallint IS NULL OR (state = 'open' AND phase = %(phase)b::smallint)) FOR UPDATE
+), stored AS (
     INSERT INTO reports (study, id, at, grp, epsilon, body)
-    SELECT %s, * FROM unnest(%s::bytea[], %s::bigint[], %s::smallint[], %s::float8[], %s::bytea[])
-), counter AS (
-    UPDATE progress SET taken = taken + %s, tokens_used = tokens_used + %s WHERE study = %s
+    SELECT here.study, given.* FROM here, unnest(
+        %(ids)b::bytea[], %(ats)b::bigint[], %(groups)b::smallint[], %(epsilons)b::float8[], %(bodies)b::bytea[]
+    ) AS given
+), counted AS (
+    INSERT INTO participation (study, start, grp, people)
+    SELECT here.study, given.* FROM here, unnest(
+        %(starts)b::bigint[], %(grps)b::smallint[], %(people)b::bigint[]
+    ) AS given
+    ON CONFLICT (study, start, grp) DO UPDATE SET people = participation.people + excluded.people
 )
-INSERT INTO participation (study, start, grp, people)
-SELECT %s, * FROM unnest(%s::bigint[], %s::smallint[], %s::bigint[])
-ON CONFLICT (study, start, grp) DO UPDATE SET people = participation.people + excluded.people
+UPDATE progress SET taken = progress.taken + %(many)b, tokens_used = progress.tokens_used + %(used)b
+FROM here WHERE progress.study = here.study
 """
 
 
-def insert_sqlite(raw: Any, study: int, fresh: list[Packed], used: int, bins: Bins) -> None:
+def _insert_sqlite(raw: Any, study: int, fresh: list[Packed], used: int, bins: Bins) -> None:
     """Rows, in the order of their names, by one statement for many of them: the interpreter's lock is given up, and
     taken again, once."""
     fresh.sort()

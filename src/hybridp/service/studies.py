@@ -25,7 +25,18 @@ from hybridp.service.plans import Plan, moment, parse_plan, predicted
 from hybridp.service.problems import NoSuchStudy, Refused
 from hybridp.service.releasing import balances, open_accounts
 from hybridp.service.reports import Failure, Packed, Report, parse_upload, report_id
-from hybridp.service.schema import GROUPS, LOCAL, analysts, invitations, meta, progress, releases, studies, study_keys
+from hybridp.service.schema import (
+    GROUPS,
+    LOCAL,
+    analysts,
+    begun,
+    invitations,
+    meta,
+    progress,
+    releases,
+    studies,
+    study_keys,
+)
 from hybridp.service.tasks import mixer_keys, task_of
 
 __all__ = [
@@ -148,8 +159,7 @@ def create_study(
             "analyst": None if analyst is None else analyst.id,
         }
         number = int(db.execute(studies.insert().values(**row).returning(studies.c.number)).scalar_one())
-        begun = {"study": number, "state": "open", "phase": 1, "taken": 0, "raw": "kept"}
-        db.execute(progress.insert().values(**begun, tokens_made=0, tokens_used=0))
+        db.execute(begun(number))
         db.execute(study_keys.insert().values(study=number, sealed=sealed))
         open_accounts(db, number, checked.accounts())
 
