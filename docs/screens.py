@@ -19,10 +19,10 @@ from typing import Any
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
+from hybridp.cli.demo_serve import Demo, demo_plan, serve_demo
 from hybridp.device.crowd import take_part
 from hybridp.public.mixing import Signer, new_key, text
 from hybridp.randomness import secure, seeded
-from hybridp.service.demo import Demo, serve_demo
 
 __all__ = ["main"]
 
@@ -91,15 +91,16 @@ def _pictures(demo: Demo, out: Path, *, phone: bool) -> None:
 
 
 def main(names: list[str]) -> None:
-    out, demos = Path(*names) if names else IMAGES, []
+    out = Path(*names) if names else IMAGES
 
-    def crowd(server: str, study: str, stopped: Callable[[], bool]) -> None:
+    def crowd(demo: Demo, stopped: Callable[[], bool]) -> None:
         came = {"people": PEOPLE // 2, "opt_in": 0.05, "seconds": SECONDS / 2}
-        take_part(server, study, made_up=seeded(2010), rng=secure(), stopped=stopped, **came)  # type: ignore[arg-type]
-        _pictures(demos[0], out, phone=bool(names))
+        where = demo.base_url, demo.study_id
+        take_part(*where, made_up=seeded(2010), rng=secure(), stopped=stopped, **came)  # type: ignore[arg-type]
+        _pictures(demo, out, phone=bool(names))
 
     with tempfile.TemporaryDirectory() as folder:
-        serve_demo(Path(folder), crowd, people=PEOPLE, port=0, tell=demos.append, keep=False)
+        serve_demo(Path(folder), crowd, demo_plan(PEOPLE, 0.05, 1.0), port=0, keep=False)
 
 
 if __name__ == "__main__":

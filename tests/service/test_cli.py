@@ -102,12 +102,12 @@ def test_the_demonstration_by_command(tmp_path: Path) -> None:
     found = json.loads(done.stdout)
     assert sum(found["people"].values()) == 300
     assert found["planned"]["people"] == {"trusted": 15, "local": 285}
-    for bad in (("--seconds", "-1"), ("--opt-in", "2"), ("--people", "2000000")):
+    for bad in (("--seconds", "-1"), ("--opt-in", "2"), ("--n", "2000000")):
         with pytest.raises(InvalidInput, match=bad[0].strip("-")):
             run(demo, "--serve", *bad, *where)
 
 
-@pytest.mark.parametrize("command", [(serve, ()), (demo, ("--serve", "--people", "10"))], ids=["serve", "demo"])
+@pytest.mark.parametrize("command", [(serve, ()), (demo, ("--serve", "--n", "10"))], ids=["serve", "demo"])
 def test_a_port_that_is_taken_is_refused_before_anything_is_made(
     command: tuple[click.Command, tuple[str, ...]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from hybridp.cli.demo_serve import demo_plan
 from hybridp.device.crowd import take_part
 from hybridp.errors import InvalidInput
 from hybridp.randomness import secure, seeded
-from hybridp.service.demo import demo_plan
 
 from .live import serving
 
