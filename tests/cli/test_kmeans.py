@@ -32,35 +32,6 @@ def points(tmp_path: Path) -> str:
     return "points.csv"
 
 
-@pytest.mark.parametrize(
-    ("line", "name"),
-    [
-        (f"release kmeans points.csv {READ}", "trust"),
-        (f"release kmeans nowhere.csv {READ}", "path"),
-        (f"release kmeans points.csv {READ} --simulate-local --clusters 0", "clusters"),
-        (f"release kmeans points.csv {READ} --simulate-local --clusters 10000", "clusters"),
-        (f"release kmeans points.csv {READ} --simulate-local --epsilon 0", "epsilon"),
-        (f"release kmeans points.csv {READ} --simulate-local --upper 1 1 1", "upper"),
-        (f"release kmeans points.csv {READ} --simulate-local --plot p.txt", "--plot"),
-        (f"release kmeans points.csv {READ} --reports r.csv", "reports"),
-        (f"release kmeans labels.csv {READ}", "`trust`"),
-        (f"release kmeans few.csv {READ}", "clusters"),
-        (f"release kmeans few.csv {READ.replace('a b', 'a c')}", "columns"),
-        ("randomise kmeans points.csv --invite points.csv --epsilon 9 --out r.csv", "invite"),
-        ("randomise kmeans points.csv --invite invite.json --epsilon 9 --trust trust --out r.xlsx", "out"),
-        ("plan kmeans --column a b --lower 0 --upper 1 --clusters 3 --epsilon 1 --n 50 --opt-in 2", "opt-in"),
-    ],
-)
-def test_bad_input_is_one_sentence(run: Runner, points: str, tmp_path: Path, line: str, name: str) -> None:
-    (tmp_path / "labels.csv").write_text(f"a,b,trust\n{SECRET},1,sometimes\n")
-    (tmp_path / "few.csv").write_text(f"a,b,trust\n{SECRET},1,trusted\n")
-    run(f"{PLAN} --invite-out invite.json")
-    said = run(f"{line} --json")
-    assert said.code == 2
-    assert name in said.document["error"]["message"]
-    assert SECRET not in said.out + said.err
-
-
 @pytest.mark.parametrize("per_axis", [2.5, 1_000_000, 1, "8"])
 def test_an_invitation_with_no_such_map_is_refused(run: Runner, points: str, per_axis: Any) -> None:
     run(f"{PLAN} --invite-out invite.json --json")

@@ -113,30 +113,6 @@ def test_local_people_help_the_unified_estimator_only(run: Any) -> None:
     assert local["unified"]["mse"] == pytest.approx((1 + gain**2 - 2 / 3) / 4 / 9000, rel=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "name"),
-    [
-        (["--groups", "0.1:700;2:300"], "groups"),
-        (["--groups", "0.1"], "groups"),
-        (["--groups", "-1:5"], "groups"),
-        (["--groups", "nan:5"], "groups"),
-        (["--groups", "1:0"], "groups"),
-        (["--groups", "0:5"], "epsilons"),
-        (["--groups", "1:5", "--sd", "0.6"], "sd"),
-        (["--groups", "1:5", "--sd", "0.1:0.2"], "sd"),
-        (["--groups", "1:5", "--lower", "0"], "lower` and `upper"),
-        (["--groups", "1:5", "--n", "50"], "n"),
-        (["--groups", "1:5", "--epsilon", "1"], "epsilon"),
-        (["--groups", "1:5", "--rmse", "1"], "rmse"),
-    ],
-)
-def test_a_plan_that_cannot_be(run: Any, arguments: list[str], name: str) -> None:
-    said = run("plan", "mean", *arguments)
-    assert said.code == 2
-    assert said.err.startswith(f"hybridp: `{name}` must")
-    assert "Traceback" not in said.err
-
-
 # --- randomise and release ---
 
 
@@ -148,49 +124,6 @@ def test_a_trusted_row_is_counted_by_a_public_rule_and_never_refused(run: Any, t
     assert said.code == 0
     assert sole(said.document)["groups"]["trusted"]["people"] == 2
     assert SECRET not in said.err + said.out
-
-
-@pytest.mark.parametrize(
-    ("arguments", "name"),
-    [
-        (["--epsilon", "1"], "epsilon"),
-        (["--trusted-epsilon", "1"], "trusted-epsilon"),
-        (["--delta", "1e-6"], "delta"),
-        (["--publish", "estimate-only"], "publish"),
-        (["--noise", "gaussian"], "noise"),
-        (["--local", "laplace"], "local"),
-        (["--estimator", "adaptive"], "estimator"),
-        (["--share", "0"], "share"),
-        (["--sd", "-1"], "sd"),
-        (["--level", "2"], "level"),
-    ],
-)
-def test_options_that_would_have_no_effect_are_refused(run: Any, people: str, arguments: list[str], name: str) -> None:
-    said = run("release", "mean", people, *READ, *arguments)
-    assert said.code == 2
-    assert said.err.startswith(f"hybridp: `{name}` must")
-
-
-def test_what_belongs_to_personal_epsilons_alone(run: Any, people: str) -> None:
-    uniform = [
-        "--column",
-        "pay",
-        "--trust",
-        "trust",
-        "--missing",
-        "middle",
-        "--lower",
-        "0",
-        "--upper",
-        "100",
-        "--epsilon",
-        "1",
-    ]
-    for arguments in (["--share", "0.5"], ["--estimator", "adpm"]):
-        said = run("release", "mean", people, *uniform, *arguments)
-        assert (said.code, "must" in said.err) == (2, True)
-    for arguments in (["--epsilon", "1"], ["--local", "laplace"], ["--delta", "0.1"]):
-        assert run("randomise", "mean", people, *READ, *arguments, "--out", "o.csv").code == 2
 
 
 @pytest.mark.parametrize("bad", ["-1", "nan", "", "lots"])

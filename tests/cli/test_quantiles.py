@@ -56,29 +56,6 @@ def test_joint_intervals_share_what_may_miss_and_an_invitation_passes_it_on(run:
     assert "`joint`" in run("release quantiles joint.csv --trust trust --invite joint.json --joint").err
 
 
-@pytest.mark.parametrize(
-    ("line", "word"),
-    [
-        (f"{PAY} --at 1.5", "`at`"),
-        (f"{PAY} --at .5,x", "'--at'"),
-        (f"{PAY} --at .5,.5", "different"),
-        (f"{PAY} --below 200", "`below`"),
-        (f"{PAY} --noise gaussian", "`delta`"),
-        (f"{PAY} --epsilon .0015", "`epsilon` must be at least 0.002 where trusted people are heard. Got 0.0015."),
-        ("--column pay --trust trust --missing middle --lower 9 --upper 1 --epsilon 1", "`upper`"),
-        ("--column pai --trust trust --missing middle --lower 0 --upper 9 --epsilon 1", "Did you mean `pay`"),
-        (PAY, "randomise"),
-    ],
-)
-def test_what_is_refused_charges_nothing(run: Runner, people: Path, line: str, word: str) -> None:
-    left = run(f"release quantiles people.csv {line} --ledger l")
-    assert left.code == 2
-    assert word in left.err
-    assert left.err.count("\n") == 1
-    assert SECRET not in left.err
-    assert not Path("l").exists()
-
-
 def test_the_plan_states_the_errors_that_a_release_has(run: Runner) -> None:
     """Everybody trusts: the rank error of the median is sqrt(1/4/n) where noise is small, and both groups help."""
     line = "plan quantiles --lower 0 --upper 100 --mean 50 --sd 15 --at .5 --epsilon 8"

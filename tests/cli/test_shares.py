@@ -71,46 +71,6 @@ def test_a_histogram_counts_what_lies_outside_in_the_nearest_bin(run: Runner, pe
     assert told["trusted"] == pytest.approx([0.25, 0.75, 0.0], abs=0.02)
 
 
-@pytest.mark.parametrize(
-    ("line", "word"),
-    [
-        ("release shares people.csv --column smokes --options yes --trust trust --epsilon 1", "at least 2"),
-        ("release shares people.csv --column smokes --options yes,yes --trust trust --epsilon 1", "different"),
-        ("release shares people.csv --column smokes --options yes,,no --trust trust --epsilon 1", "`options`"),
-        (f"release shares people.csv {CHOICE} --other no", "different"),
-        (f"release shares people.csv {CHOICE} --level 1.5", "`level`"),
-        (f"release shares people.csv {CHOICE} --noise gaussian", "`delta`"),
-        (f"release shares people.csv {CHOICE}", "randomise"),
-        (
-            "release shares people.csv --column smoke --options yes,no --missing no --trust trust --epsilon 1",
-            "Did you mean `smokes`",
-        ),
-        ("release shares people.csv --column smokes --options yes,no --missing no --trust trust", "--epsilon"),
-        ("release histogram people.csv --column age --lower 9 --upper 1 --trust trust --epsilon 1", "`upper`"),
-        ("release histogram people.csv --column age --edges 3,2,1 --trust trust --epsilon 1", "`edges` must ascend"),
-        (
-            "release histogram people.csv --column age --edges 1.5 --trust trust --epsilon 1",
-            "`edges` must be at least 3 numbers, which bound 2 bins. Got 1.5.",
-        ),
-        ("release histogram people.csv --column age --edges 3,x --trust trust --epsilon 1", "`edges`"),
-        ("release histogram people.csv --column age --trust trust --epsilon 1", "`lower`"),
-        ("plan shares --options 3 --shares 0.5,0.5 --n 100 --opt-in 0.1 --epsilon 1", "`shares`"),
-        ("plan shares --options 1 --n 100 --opt-in 0.1 --epsilon 1", "at least 2"),
-    ],
-)
-def test_what_is_refused_is_refused_in_one_sentence_and_charges_nothing(
-    run: Runner, people: Path, line: str, word: str
-) -> None:
-    more = ["--ledger", "l"] if line.startswith("release") else []
-    left = run(line, *more)
-    assert left.code == 2
-    assert word in left.err
-    assert left.err.count("\n") == 1
-    assert "Traceback" not in left.err
-    assert SECRET not in left.err
-    assert not Path("l").exists()
-
-
 @pytest.mark.parametrize("report", ["maybe", "", "0"])
 def test_a_report_that_names_no_option_is_refused(run: Runner, tmp_path: Path, report: str) -> None:
     Path("sent.csv").write_text(f"{SENT}yes,trusted,,\n,local,{report},x\n,local,yes,x\n")

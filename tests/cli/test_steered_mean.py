@@ -25,34 +25,6 @@ def people(tmp_path: Path) -> Path:
     return file
 
 
-@pytest.mark.parametrize(
-    ("line", "sentence"),
-    [
-        (f"{PAY} --form steered", "without both: a trial, with --simulate-local"),
-        (f"{PAY} --form steered --simulate-local --estimator kvh --sd 3", "`estimator` must be left out"),
-        (f"{PAY} --form steered --simulate-local --publish estimate-only --estimator kvh --sd 3", "`estimator`"),
-        (f"{PAY} --form steered --simulate-local --delta 1e-6 --noise gaussian", "`noise` must"),
-        (f"{PAY} --invite-out i.json --simulate-local", "`simulate-local` must not join `invite-out`"),
-        (f"{PAY} --invite-out i.json --by town --public town", "`by` must not join `invite-out`"),
-        (f"{PAY} --invite-out no/i.json", "`invite-out` must lie in an existing folder"),
-        (f"{PAY} --n 9 --simulate-local", "`n` must not join `a release in one go`"),
-        ("--invite people.csv", "`invite` must name an invitation that --invite-out wrote"),
-        ("--invite people.csv --epsilon 2", "`epsilon` must not join `invite`"),
-        (
-            "--everyone trusted --column pay --missing middle --lower 0 --upper 100 --epsilon 1 --invite-out i.json",
-            "`local-people` must say",
-        ),
-    ],
-)
-def test_what_cannot_be_is_refused_and_nothing_is_charged(run: Runner, people: Path, line: str, sentence: str) -> None:
-    found = run(f"release mean people.csv {line} --ledger l")
-    assert found.code == 2
-    assert sentence in found.err.replace("\n", " ")
-    assert SECRET not in found.err + found.out
-    assert not Path("l").exists()
-    assert not Path("i.json").exists()
-
-
 def test_the_plan_of_a_study_says_what_the_plan_of_a_mean_says(run: Runner, people: Path) -> None:
     """A steered study states no spread: a sixth of the range is assumed, and said. One group alone steers nobody."""
     Path("study.toml").write_text(

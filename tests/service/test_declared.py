@@ -169,20 +169,6 @@ def test_what_only_a_table_can_do_is_refused(change: dict[str, Any], says: str) 
     assert says in str(refused.value)
 
 
-def test_every_kind_that_can_be_declared_can_be_asked_on_a_page() -> None:
-    from hybridp.public.study.question import KINDS
-
-    assert set(KINDS) == {"number", "choice", "count", "vector", "records", "table", "regression", "points"}
-
-
-def test_several_questions_are_not_half_collected() -> None:
-    one = {"name": "a", "kind": "number", "lower": 0, "upper": 1}
-    other = {"name": "b", "kind": "records", "columns": ["x"]}
-    says = r"`b.kind` must be that of a study's only question"
-    with pytest.raises(InvalidInput, match=says):
-        parse_plan({"title": "t", "promise": {"epsilon": 1, "delta": 1e-6}, "questions": [one, other]})
-
-
 def test_the_best_report_of_a_vector_is_one_that_a_page_can_draw() -> None:
     plan = {"kind": "vector-mean", "title": "t", "columns": list("abc"), "epsilon": 8.0}
     made = parse_plan(study_of(plan, bounds=[{"lower": 0, "upper": 1}] * 3, local="best"))

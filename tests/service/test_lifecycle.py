@@ -385,7 +385,7 @@ NUMBERS = st.one_of(
     title=st.text(max_size=20), unit=st.text(max_size=5), expected=st.integers(0, 10**11),
     local=st.sampled_from(["dithered", "piecewise", "laplace", "best"]),
 )  # fmt: skip
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
 def test_every_plan_that_is_accepted_has_pages(web: TestClient, **fields: Any) -> None:
     plan = {"kind": "mean", "bounds": {"lower": fields.pop("lower"), "upper": fields.pop("upper")}, **fields}
     plan["expected"] = {"trusted": plan["expected"], "local": 7}

@@ -237,53 +237,6 @@ def local_and_trusted(task: dict[str, Any], answers: list[Any], **more: Any) -> 
     return made + [local_report(task, a, rng=rng, **more) for a in answers if "local" in task["groups"]]
 
 
-def test_a_release_of_personal_epsilons_is_shown(web: TestClient) -> None:
-    plan = {"kind": "personal-mean", "title": "Sleep", "bounds": PLAN["bounds"], "allowed_epsilons": [1.0, 4.0]}
-    study = str(studies.create_study(service_of(web), study_of(plan))["id"])
-    assert send(web, study, local_and_trusted(studies.task_document(service_of(web), study), [30.0] * 30, epsilon=4.0))
-    studies.close_study(service_of(web), study)
-    studies.release_study(service_of(web), study)
-    log_in(web)
-    page = web.get(f"/studies/{study}").text
-    assert "minutes" not in page
-    assert "personal" in page
-    assert page.count("<svg") >= 2
-
-
-def test_a_study_of_several_numbers_from_the_form_to_the_release(web: TestClient) -> None:
-    log_in(web)
-    token = hidden(web.get("/studies/new?kind=vector-mean").text, "form_token")
-    form = {
-        "form_token": token,
-        "kind": "vector-mean",
-        "title": "Sleep",
-        "question.columns": "hours, <b>mood</b>",
-        **ASKER,
-    }
-    form |= {"question.name": "night", "question.lower": "0", "question.upper": "24, 10", "promise.epsilon": "2"}
-    form |= {"collection.min_batch": "2", "collection.by_invitation": "false"}
-    wrong = web.post("/studies/new", data=form | {"question.upper": "1, 2, 3"}).text
-    assert "one for each of the 2 columns" in wrong
-    answer = web.post("/studies/new", data=form)
-    assert answer.status_code == 303, answer.text
-    study = answer.headers["location"].rsplit("/", 1)[1]
-    task = studies.task_document(service_of(web), study)
-    assert [(c["lower"], c["upper"]) for c in task["questions"][0]["coordinates"]] == [(0.0, 24.0), (0.0, 10.0)]
-    page = web.get(f"/s/{study}").text
-    assert "&lt;b&gt;mood" in page
-    given = {"report_id": hidden(page, "report_id"), "answer.0.0": "7", "answer.0.1": "4"}
-    assert web.post(f"/s/{study}", data=given | {"answer.0.1": "x"}).status_code == 422
-    assert web.post(f"/s/{study}", data=given).status_code == 303
-    assert send(web, study, local_and_trusted(task, [[7.0, 4.0]] * 30))
-    for action in ("close", "release"):
-        assert web.post(f"/studies/{study}/{action}", data={"form_token": token}).status_code == 303
-    page = web.get(f"/studies/{study}").text
-    assert "Means of 2 columns" in page
-    assert "half-ranges" in page
-    assert "<b>mood" not in page
-    assert page.count("<svg") == 3
-
-
 def test_a_release_of_heavy_hitters_is_shown(web: TestClient) -> None:
     plan = {"kind": "heavy-hitters", "title": "Searches", "epsilon": 4.0, "delta": 1e-3, "min_batch": 2, "head": 5}
     study = str(studies.create_study(service_of(web), study_of(plan))["id"])
