@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hybridp import Columns, PureDP, ShareStudy, choice, release_shares
+from hybridp import Columns, PureDP, ShareStudy, Study, choice, release_shares
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger
 
@@ -46,6 +46,16 @@ def test_a_count_is_a_share_times_the_people(run: Runner, people: Path) -> None:
     three = ShareStudy(choice("smokes", ["yes", "no", "never"], missing="no"), PureDP(1.0))
     with pytest.raises(InvalidInput, match="`as_count` must go with two options"):
         release_shares("people.csv", three, Columns("smokes", "trust"), simulate_local=True, as_count=True)
+
+
+def test_the_plan_of_several_options_is_that_of_the_study(run: Runner) -> None:
+    """Of 600 trusted people who may tick three options, one who says yes or no by a coin: 0.25/600, and the noise."""
+    line = "plan shares --n 20_000 --opt-in 0.03 --column ways --options a,b,c,d --several 3 --epsilon 1 --json"
+    errors = run(line).document["questions"]["ways"]["shares"]["predicted"]["estimators"]
+    asked = {"name": "ways", "kind": "choice", "options": ["a", "b", "c", "d"], "several": 3}
+    found = Study(questions=[asked], promise=1.0, trust="trust").plan(trusted=600, local=19_400)["ways"].errors
+    assert {who: told["rmse_population"] for who, told in errors.items()} == found
+    assert min(errors["tcm-only"]["rmse_population"]) > (0.25 / 600) ** 0.5
 
 
 def test_the_plan_of_a_count_is_that_of_its_share(run: Runner) -> None:

@@ -1,72 +1,91 @@
-"""How good will a study be? Every question's plan at its part of the promise, from public numbers."""
+"""How good will it be? Every question's plan at its part of the promise, from public numbers; one function a kind."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any, cast
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
-from hybridp.bench.steered_mean import plan_steered
+from numpy.typing import ArrayLike
+
 from hybridp.curator.groups import group_sizes
 from hybridp.curator.sources import Counted, count_people, must_not_ask, with_public
 from hybridp.errors import InvalidInput, must
 from hybridp.protocols import asked
-from hybridp.public.study import (
-    Choice,
-    Count,
-    Declaration,
-    Number,
-    Points,
-    Records,
-    Regression,
-    Table,
-    Vector,
-)
+from hybridp.public.study import Declaration
 from hybridp.release.plan import Plan, planned, predicted
 from hybridp.tasks.mean import MeanStudy
 
-__all__ = ["plan_study"]
+__all__ = ["Guesses", "plan_question", "plan_study", "three_groups"]
 
 DISTINCT = 1_000_000
 """Distinct records that a plan of heavy hitters takes there to be, their popularity falling as one over the rank."""
 
 
-def _pessimistic(study: Declaration) -> str:
-    """Of which means no spread is stated, so that the largest there is stands in for it; empty where of none."""
-    unstated = [q.name for q in study.questions if isinstance(q, Number) and q.summed and q.sd is None]
-    if unstated and not study.promise.personal:
-        return (
-            f"Of {', '.join(unstated)} no sd is stated: the largest there is, half the range, is assumed, and errors "
-            "are at most these; at a sixth of the range they can be half as large. State sd for closer ones."
-        )
-    guessed = any(not getattr(question, "sd", True) for question in study.questions)
-    return "Where sd is not stated, the largest spread within the bounds is assumed." if guessed else ""
+@dataclass(frozen=True, kw_only=True)
+class Guesses:
+    """What is guessed of people's answers, beside what the study says: `sd` may be a range, or one of a regression's
+    columns and of its residuals; `shares` are those of the options or, of an answer by group, of the groups."""
+
+    mean: float | None = None
+    sd: Any = None
+    shares: Sequence[float] | None = None
+    popularity: ArrayLike | None = None
 
 
-def _told(study: Declaration, i: int, plan: Plan) -> dict[str, Any]:
-    """What a question's plan says, with its part of the promise; where an estimator is stated, that and no default."""
-    part, stated, found = study.parts[i], _stated(study, i), {}
-    own: dict[str, Any] = {"epsilon": "personal" if part.everybody is None else part.everybody.epsilon}
-    if study.drawn and part.trusted is not None:
-        own["trusted_epsilon"] = part.trusted.epsilon
-    for name, facts in next(iter(plan.questions.values())).items():
-        known = dict(facts["predicted"])
-        stated = known.get("alike", {}).get("estimator") if stated == "alike" else stated
-        if stated in known.get("estimators", {}):
-            known.pop("default", None)
-            known["estimator"] = stated
-        found[name] = {**facts, "predicted": known, **own}
-    return found
+_NONE = Guesses()
 
 
-def _stated(study: Declaration, i: int) -> str | None:
-    """The estimator that a question states, or that several statistics of a number take whatever the groups' sizes."""
-    question = study.questions[i]
-    if isinstance(question, Number) and question.statistics != ("mean",) and not study.promise.personal:
-        mean = asked.number_study(study, i).mean
-        return question.estimator if mean is None else mean.rule.name
-    return getattr(question, "estimator", None)
+@dataclass(frozen=True)
+class _Asked:
+    """One question of a study, and so many people of whom a share trusts."""
+
+    study: Declaration
+    i: int
+    n: int
+    opt_in: float
+    guess: Guesses = _NONE
+    sizes: Mapping[str, int] | None = None
+    epsilons: Any = None
+
+    @cached_property
+    def question(self) -> Any:
+        return self.study.questions[self.i]
+
+    @property
+    def trusted(self) -> int:
+        return round(self.n * self.opt_in)
+
+    @property
+    def both(self) -> bool:
+        return 0 < self.trusted < self.n
+
+    @property
+    def chance(self) -> float:
+        return self.study.chances[self.question.name]
+
+    @property
+    def sd(self) -> Any:
+        return (self.question.sd or None) if self.guess.sd is None else self.guess.sd
+
+    @property
+    def answering(self) -> _Asked:
+        """The people who answer the question: of the local ones as many as draw it, on average."""
+        if not self.study.drawn:
+            return self
+        n = self.trusted + round((self.n - self.trusted) * self.chance)
+        return replace(self, n=n, opt_in=self.trusted / n)
+
+    @property
+    def crowd(self) -> dict[str, Any]:
+        return {"n": self.n, "opt_in": self.opt_in}
+
+
+def plan_question(study: Declaration, i: int, n: int, opt_in: float, guess: Guesses = _NONE) -> Plan:
+    """Predict the errors of the question at this place, where of so many people a share trusts."""
+    return _plan(_Asked(study, i, n, opt_in, guess))
 
 
 def plan_study(
@@ -86,8 +105,11 @@ def plan_study(
     rule = "must be left out where everyone has their own epsilon"
     must(not mixed or not study.promise.personal, "shuffled", rule, mixed)
     people = _people(study, data, table, trust, trusted, local)
-    plans = [_plan(study, i, people, _sizes(study, i, data, table, trust)) for i in range(len(study.questions))]
-    told = {q.name: _told(study, i, plans[i]) for i, q in enumerate(study.questions)}
+    many = people.trusted + people.local
+    whole = _Asked(study, 0, many, people.trusted / many, epsilons=people.epsilons)
+    every = [replace(whole, i=i, sizes=_sizes(study, i, data, table, trust)) for i in range(len(study.questions))]
+    plans = [_plan(one) for one in every]
+    told = {one.question.name: _told(one, plan) for one, plan in zip(every, plans, strict=True)}
     several, promise, notes = len(plans) > 1, study.promise, []
     more: dict[str, Any] = {}
     if several:
@@ -99,54 +121,88 @@ def plan_study(
             "drawn_over_split": dict(study.form.ratios),
             "chances": study.chances,
         }
-    n = people.trusted + people.local + mixed
+    n = many + mixed
     found = planned(
         told, n, people.trusted / n, promise, promise.trusted_epsilon, shuffled=mixed, more=more,
         title=study.title or "A study", notes=tuple(filter(None, (*notes, _pessimistic(study)))),
-        parts={q.name: plans[i] for i, q in enumerate(study.questions)},
+        parts={one.question.name: plan for one, plan in zip(every, plans, strict=True)},
     )  # fmt: skip
-    added = {"shuffled": _three_groups(study, people, mixed, *plans)} if mixed else {}
-    steered = _steered(study, people)
+    added = {"shuffled": three_groups(study, (people.trusted, mixed, people.local), *plans)} if mixed else {}
+    steered = _steered(every[0])
     return found.adding(**added, **({} if steered is None else {"steered": steered}))
 
 
-def _steered(study: Declaration, people: Counted) -> dict[str, Any] | None:
+def _pessimistic(study: Declaration) -> str:
+    """Of which means no spread is stated, so that the largest there is stands in for it; empty where of none."""
+    unstated = [q.name for q in study.questions if getattr(q, "summed", False) and getattr(q, "sd", True) is None]
+    if unstated and not study.promise.personal:
+        return (
+            f"Of {', '.join(unstated)} no sd is stated: the largest there is, half the range, is assumed, and errors "
+            "are at most these; at a sixth of the range they can be half as large. State sd for closer ones."
+        )
+    guessed = any(not getattr(question, "sd", True) for question in study.questions)
+    return "Where sd is not stated, the largest spread within the bounds is assumed." if guessed else ""
+
+
+def _told(one: _Asked, plan: Plan) -> dict[str, Any]:
+    """What a question's plan says, with its part of the promise; where an estimator is stated, that and no default."""
+    part, stated, found = one.study.parts[one.i], _stated(one), {}
+    own: dict[str, Any] = {"epsilon": "personal" if part.everybody is None else part.everybody.epsilon}
+    if one.study.drawn and part.trusted is not None:
+        own["trusted_epsilon"] = part.trusted.epsilon
+    for name, facts in next(iter(plan.questions.values())).items():
+        known = dict(facts["predicted"])
+        stated = known.get("alike", {}).get("estimator") if stated == "alike" else stated
+        if stated in known.get("estimators", {}):
+            known.pop("default", None)
+            known["estimator"] = stated
+        found[name] = {**facts, "predicted": known, **own}
+    return found
+
+
+def _stated(one: _Asked) -> str | None:
+    """The estimator that a question states, or that several statistics of a number take whatever the groups' sizes."""
+    question, stated = one.question, getattr(one.question, "estimator", None)
+    if question.kind == "number" and question.statistics != ("mean",) and not one.study.promise.personal:
+        mean = asked.number_study(one.study, one.i).mean
+        stated = stated if mean is None else mean.rule.name
+    return stated
+
+
+def _steered(one: _Asked) -> dict[str, Any] | None:
     """Of a mean that is steered, which is a study's only question: the spread that is assumed, and the plan at it."""
-    question = study.questions[0]
-    if not isinstance(question, Number) or question.form != "steered" or not question.summed:
-        return None
-    if not people.trusted or not people.local:
+    from hybridp.bench.steered_mean import plan_steered
+
+    question = one.question
+    if question.kind != "number" or question.form != "steered" or not question.summed or not one.both:
         return None
     sd = (question.upper - question.lower) / 6
-    alone = _number(study, 0, people, people.trusted / (people.trusted + people.local), sd=sd)
-    return {"sd": sd, **plan_steered(alone)}
+    return {"sd": sd, **plan_steered(_mean(replace(one, guess=Guesses(sd=sd))))}
 
 
-def _three_groups(study: Declaration, people: Counted, shuffled: int, plan: Plan) -> dict[str, Any]:
-    """The same question where so many people trust the mixer, as plain data."""
+def three_groups(study: Declaration, people: tuple[int, int, int], plan: Plan) -> dict[str, Any]:
+    """The same question where so many people trust, trust the study's mixer, or nobody, as plain data."""
+    from hybridp.bench import shuffling
     from hybridp.bench.planning import mechanisms_of
     from hybridp.bench.shares import three_shares
-    from hybridp.bench.shuffling import plan_groups, plan_record_groups, plan_vector_groups
 
     question, mixing = study.questions[0], study.mixing
     assert mixing is not None
-    many = people.trusted, shuffled, people.local
     how = {"by_people": getattr(question, "estimator", None) in (None, "everyone")}
-    if isinstance(question, Choice):
-        return three_shares(asked.share_study(study, 0), plan.facts["shares"], many, mixing, **how)
-    if isinstance(question, Records):
-        return plan_record_groups(*many, plan, mixing).to_dict()
-    facts = next(iter(plan.questions.values()))["mean"]
-    if isinstance(question, Vector):
-        return plan_vector_groups(*many, asked.vector_study(study, 0), facts["sd"]["used"], **how).to_dict()
-    own = asked.mean_study(study, 0)
-    known = mechanisms_of(own.bounds, own.guarantee, own.noise, own.local, None, own.trusted_guarantee)
-    return plan_groups(*many, known, mixing, sd=facts["sd"]["used"], **how).to_dict()
+    if question.kind == "choice":
+        return three_shares(asked.share_study(study, 0), plan.facts["shares"], people, mixing, **how)
+    if question.kind == "records":
+        return shuffling.plan_record_groups(*people, plan, mixing).to_dict()
+    sd = plan.facts["sd"]["used"]
+    if question.kind == "vector":
+        return shuffling.plan_vector_groups(*people, asked.vector_study(study, 0), sd, **how).to_dict()
+    own, known = asked.mean_study(study, 0), plan.setting
+    if known is None:
+        known = mechanisms_of(own.bounds, own.guarantee, own.noise, own.local, None, own.trusted_guarantee)
+    return shuffling.plan_groups(*people, known, mixing, sd=sd, **how).to_dict()
 
 
-def _asked(study: Declaration, name: str, people: Counted) -> Counted:
-    """The people who answer a question: of the local ones as many as draw it, on average."""
-    return replace(people, local=round(people.local * study.chances[name])) if study.drawn else people
+# --- who takes part ---------------------------------------------------------------------------------------------------
 
 
 def _people(
@@ -169,6 +225,10 @@ def _people(
         found = Counted(many[0], many[1])
     if found.trusted + found.local < 2:
         raise InvalidInput(f"`people` must be at least 2 for a plan. Got {found.trusted + found.local}.")
+    for question in study.questions:
+        rule = f"must be in both groups to plan `{question.name}`, a question of kind {question.kind}"
+        both = question.kind not in ("vector", "records") or (found.trusted > 0 and found.local > 0)
+        must(both, "people", rule, f"{found.trusted} trusted and {found.local} local")
     return found
 
 
@@ -182,173 +242,177 @@ def _sizes(study: Declaration, i: int, data: Any, table: str | None, trust: Any)
     return {name: sum(people) for name, people in by.sized(found).items()}
 
 
-def _by_group(study: Declaration, i: int, people: Counted, opt_in: float, sizes: Mapping[str, int] | None) -> Any:
+# --- one kind of question each ----------------------------------------------------------------------------------------
+
+
+def _plan(one: _Asked) -> Plan:
+    if getattr(one.question, "by", None) is not None:
+        return _by_group(one)
+    return _PLANS[one.question.kind](one)
+
+
+def _by_group(one: _Asked) -> Plan:
     from hybridp.bench.groups import plan_groups
 
-    question, by, many = study.questions[i], asked.grouping(study, i), people.trusted + people.local
+    question, by, many, shares = one.question, asked.grouping(one.study, one.i), one.n, one.guess.shares
     assert by is not None
-    shares = None
-    if sizes is not None:
-        groups, _ = by.must_remain(sizes)
-        left = {name: sum(sizes[member] for member in members) for name, members in groups.items()}
+    if one.sizes is not None:
+        groups, _ = by.must_remain(one.sizes)
+        left = {name: sum(one.sizes[member] for member in members) for name, members in groups.items()}
         many = sum(left.values())
         by, shares = replace(by, names=tuple(left)), [size / many for size in left.values()]
-    question.must(bool(by.names), "categories", "must be listed for a plan without a table", "none")
-    own: Any = asked.mean_study(study, i) if isinstance(question, Number) else asked.share_study(study, i)
-    sd = question.sd if isinstance(question, Number) else None
-    return plan_groups(own, by, n=many, opt_in=opt_in, question=question.name, shares=shares, sd=sd)
+    question.must(bool(by.names), "categories", "must be listed for a plan without a table, as A,B,C", "none")
+    number = question.kind == "number"
+    own: Any = (asked.mean_study if number else asked.share_study)(one.study, one.i)
+    return plan_groups(
+        own, by, n=many, opt_in=one.opt_in, question=question.name, shares=shares,
+        sd=one.sd if number else None, mean=one.guess.mean,
+    )  # fmt: skip
 
 
-def _plan(study: Declaration, i: int, people: Counted, sizes: Mapping[str, int] | None = None) -> Any:
-    question = study.questions[i]
-    chance, everybody = study.chances[question.name], people
-    mean = isinstance(question, Number) and question.statistics == ("mean",)
-    if not (mean or isinstance(question, (Choice, Count, Vector))):
-        people = _asked(study, question.name, people)
-    many = people.trusted + people.local
-    opt_in = people.trusted / many
-    if isinstance(question, (Vector, Records)):
-        rule = f"must be in both groups to plan `{question.name}`, a question of kind {question.kind}"
-        must(0 < people.trusted < many, "people", rule, f"{people.trusted} trusted and {people.local} local")
-    match question:
-        case Number() if study.promise.personal:
-            return _personal(study, i, people)
-        case Number() | Choice() if question.by is not None:
-            return _by_group(study, i, people, opt_in, sizes)
-        case Number():
-            return _number(study, i, people, opt_in) if mean else _several(study, i, people, everybody)
-        case Choice() | Count():
-            from hybridp.bench.shares import as_count, plan_shares
-
-            shares = asked.choice_study(study, i)
-            found = plan_shares(
-                question=shares.question, n=many, opt_in=opt_in, guarantee=shares.guarantee,
-                noise=cast(Any, question.noise),
-                trusted_guarantee=shares.trusted_guarantee, answering=chance,
-            )  # fmt: skip
-            return as_count(found) if isinstance(question, Count) else found
-        case Vector():
-            from hybridp.bench.vector import plan_vector_mean
-
-            own = asked.vector_study(study, i)
-            return plan_vector_mean(
-                n=many, opt_in=opt_in, bounds=own.bounds, guarantee=own.guarantee, names=question.columns,
-                sd=question.sd or None, noise=own.noise, local=own.local, trusted_guarantee=own.trusted_guarantee,
-                answering=chance,
-            )  # fmt: skip
-        case Records():
-            from hybridp.bench.heavy_plan import plan_heavy, zipf
-
-            heavy = asked.heavy_study(study, i)
-            return plan_heavy(
-                people=many, opt_in=opt_in, guarantee=heavy.guarantee, shares=zipf(DISTINCT, 1.0), head=heavy.head,
-                discovery_share=heavy.discovery_share, trusted_guarantee=heavy.trusted_guarantee,
-            )  # fmt: skip
-        case Points():
-            from hybridp.bench.kmeans_plan import plan_kmeans
-
-            return plan_kmeans(asked.kmeans_study(study, i), question.columns, people=many, opt_in=opt_in)
-        case Regression():
-            from hybridp.bench.regression import plan_regression
-
-            line = asked.regression_study(study, i)
-            return plan_regression(
-                n=many, opt_in=opt_in, predictors=len(question.on), guarantee=line.guarantee, kind=line.kind,
-                clip=None if line.clip is None else line.clip / line.bounds.bounds[-1].half,
-                trusted_guarantee=line.trusted_guarantee, noise=line.noise, target=question.target, stated=line.form,
-            )  # fmt: skip
-        case Table():
-            return _table(study, i, people)
-    raise InvalidInput(f"`{question.name}.kind` must be one that can be planned. Got {question.kind}.")
+def _number(one: _Asked) -> Plan:
+    if one.study.promise.personal:
+        return _personal(one)
+    return _mean(one) if one.question.statistics == ("mean",) else _statistics(one)
 
 
-def _number(
-    study: Declaration, i: int, people: Counted, opt_in: float, given: MeanStudy | None = None, sd: float | None = None
-) -> Any:
+def _mean(one: _Asked, given: MeanStudy | None = None) -> Plan:
     from hybridp.bench.planning import plan_mean
 
-    question, own = study.questions[i], given or asked.mean_study(study, i)
-    assert isinstance(question, Number)
-    if people.trusted and people.local:
-        return plan_mean(
-            n=people.trusted + people.local, opt_in=opt_in, bounds=own.bounds, guarantee=own.guarantee,
-            sd=question.sd if sd is None else sd, noise=own.noise, local=own.local,
-            trusted_guarantee=own.trusted_guarantee, answering=study.chances[question.name],
-        )  # fmt: skip
-    sd = own.bounds.half if question.sd is None else question.sd
-    return _alone(study, i, people, own, sd)
+    own = given or asked.mean_study(one.study, one.i)
+    if not one.both:
+        return _alone(one, own)
+    return plan_mean(
+        **one.crowd, bounds=own.bounds, guarantee=own.guarantee, sd=one.sd, mean=one.guess.mean, noise=own.noise,
+        local=own.local, trusted_guarantee=own.trusted_guarantee, answering=one.chance,
+    )  # fmt: skip
 
 
-def _alone(study: Declaration, i: int, people: Counted, own: MeanStudy, sd: float) -> Plan:
+def _alone(one: _Asked, own: MeanStudy) -> Plan:
     """A mean where everybody is in one group: its error from noise alone, and against the population."""
-    question = study.questions[i]
-    assert isinstance(question, Number)
-    if people.trusted:
-        noise, many, who, group, mechanism = own.sum_noise, people.trusted, "tcm-only", "trusted", "noise on the sum"
+    sd = own.bounds.half if one.sd is None else one.sd
+    if one.trusted:
+        noise, many, who, group, mechanism = own.sum_noise, one.trusted, "tcm-only", "trusted", "noise on the sum"
         error = own.bounds.width * math.sqrt(noise.variance) / (noise.sensitivity * many)
     else:
-        told = max(people.local * study.chances[question.name], 1.0)
+        told = max(one.n * one.chance, 1.0)
         error = own.bounds.half * math.sqrt(own.invite.randomiser.worst_variance / told)
         many, who, group, mechanism = round(told), "lm-only", "local", own.invite.randomiser.name
     # Those who answer are the sample.
     by = {who: {"mse": error**2, "rmse_population": math.hypot(error, sd / math.sqrt(many))}}
-    facts = predicted("mean", by, sd={"used": sd, "worst_case": question.sd is None}, mechanisms={group: mechanism},
+    facts = predicted("mean", by, sd={"used": sd, "worst_case": one.sd is None}, mechanisms={group: mechanism},
                       range=own.bounds.width)  # fmt: skip
-    return planned({question.name: {"mean": facts}}, many, float(bool(people.trusted)), own.guarantee)
+    return planned({one.question.name: {"mean": facts}}, many, float(bool(one.trusted)), own.guarantee)
 
 
-def _several(study: Declaration, i: int, people: Counted, everybody: Counted) -> Plan:
+def _statistics(everybody: _Asked) -> Plan:
     """Several statistics of a number; a sum is about everybody, whichever question they answered."""
     from hybridp.bench.distribution import plan_distribution
 
-    question, own, many = study.questions[i], asked.number_study(study, i), people.trusted + people.local
-    assert isinstance(question, Number)
-    n = everybody.trusted + everybody.local
+    one, question = everybody.answering, everybody.question
+    own, n, trusted = asked.number_study(one.study, one.i), everybody.n, one.study.parts[one.i].trusted
     known: dict[str, Any] = {}
     if own.mean is not None:
-        mean = _number(study, i, everybody, everybody.trusted / n, own.mean)
+        mean = _mean(everybody, own.mean)
         known["mean"] = mean.facts
         scaled = {
             who: {"mse": e["mse"] * n**2, "rmse_population": e["rmse_population"] * n}
             for who, e in mean.estimators.items()
         }
         known["sum"] = predicted("sum", scaled, range=mean.facts["range"] * n)
-    told = own.distribution
-    if told is not None:
+    if own.distribution is not None:
         spread = plan_distribution(
-            n=many, opt_in=people.trusted / many, study=told, sd=question.sd, question=question.name
+            **one.crowd, study=own.distribution, mean=one.guess.mean, sd=one.sd, question=question.name
         )
         known |= spread.questions[question.name]
     facts = {question.name: {name: known[name] for name in question.statistics if name in known}}
-    return planned(facts, many, people.trusted / many, study.parts[i].everybody)
+    promise = one.study.parts[one.i].everybody
+    return planned(facts, one.n, one.opt_in, promise, None if trusted is None else trusted.epsilon)
 
 
-def _personal(study: Declaration, i: int, people: Counted) -> Any:
+def _personal(one: _Asked) -> Plan:
     from hybridp.bench.personal import plan_personal
 
-    question, own = study.questions[i], asked.personal_study(study, i)
-    assert isinstance(question, Number)
-    if people.epsilons is None:
+    own = asked.personal_study(one.study, one.i)
+    if one.epsilons is None:
         raise InvalidInput("`data` must be given for a plan with everyone's own epsilon, which it counts. Got none.")
-    trusted, local = people.epsilons
+    trusted, local = one.epsilons
     return plan_personal(
         trusted[0] * own.share, trusted[1], local_epsilons=local[0], local_counts=local[1], bounds=own.bounds,
-        sd=question.sd,
+        sd=one.sd,
     )  # fmt: skip
 
 
-def _table(study: Declaration, i: int, people: Counted) -> Any:
-    many = people.trusted + people.local
-    if study.trust.everyone != "trusted":
-        from hybridp.bench.synth_rows import plan_rows
+def _choice(one: _Asked) -> Plan:
+    from hybridp.bench.shares import as_count, plan_shares
 
-        both = asked.synth_study(study, i, mixed=True)
-        return plan_rows(many, people.trusted / many, both.workload, both.guarantee)
-    own = asked.synth_study(study, i)
-    if own.method == "adaptive":
-        from hybridp.bench.synth_rows import plan_rows
+    own = asked.choice_study(one.study, one.i)
+    found = plan_shares(
+        question=own.question, **one.crowd, guarantee=own.guarantee, noise=one.question.noise, shares=one.guess.shares,
+        trusted_guarantee=own.trusted_guarantee, answering=one.chance,
+    )  # fmt: skip
+    return as_count(found) if one.question.kind == "count" else found
 
-        return plan_rows(many, 1.0, own.workload, own.guarantee)
+
+def _vector(one: _Asked) -> Plan:
+    from hybridp.bench.vector import plan_vector_mean
+
+    own = asked.vector_study(one.study, one.i)
+    return plan_vector_mean(
+        **one.crowd, bounds=own.bounds, guarantee=own.guarantee, names=one.question.columns, sd=one.sd,
+        noise=own.noise, local=own.local, trusted_guarantee=own.trusted_guarantee, answering=one.chance,
+    )  # fmt: skip
+
+
+def _records(one: _Asked) -> Plan:
+    from hybridp.bench.heavy_plan import plan_heavy, zipf
+
+    one, own = one.answering, asked.heavy_study(one.study, one.i)
+    popularity = zipf(DISTINCT, 1.0) if one.guess.popularity is None else one.guess.popularity
+    return plan_heavy(
+        people=one.n, opt_in=one.opt_in, guarantee=own.guarantee, shares=popularity, head=own.head,
+        discovery_share=own.discovery_share, trusted_guarantee=own.trusted_guarantee,
+    )  # fmt: skip
+
+
+def _points(one: _Asked) -> Plan:
+    from hybridp.bench.kmeans_plan import plan_kmeans
+
+    one, own = one.answering, asked.kmeans_study(one.study, one.i)
+    return plan_kmeans(own, one.question.columns, people=one.n, opt_in=one.opt_in)
+
+
+def _regression(one: _Asked) -> Plan:
+    from hybridp.bench.regression import plan_regression
+
+    one, own = one.answering, asked.regression_study(one.study, one.i)
+    guessed = {} if one.guess.sd is None else dict(zip(("column_sd", "residual_sd"), one.guess.sd, strict=True))
+    return plan_regression(
+        **one.crowd, predictors=len(one.question.on), guarantee=own.guarantee, kind=own.kind,
+        clip=None if own.clip is None else own.clip / own.bounds.bounds[-1].half,
+        trusted_guarantee=own.trusted_guarantee, noise=own.noise, target=one.question.target, stated=own.form,
+        **guessed,
+    )  # fmt: skip
+
+
+def _table(one: _Asked) -> Plan:
     from hybridp.bench.synth import plan_synth
+    from hybridp.bench.synth_rows import plan_rows
 
-    return plan_synth(many, own.workload, own.guarantee, most_cells=own.most_cells)
+    one, mixed = one.answering, one.study.trust.everyone != "trusted"
+    own = asked.synth_study(one.study, one.i, mixed=mixed)
+    if mixed or own.method == "adaptive":
+        return plan_rows(one.n, one.opt_in if mixed else 1.0, own.workload, own.guarantee)
+    return plan_synth(one.n, own.workload, own.guarantee, most_cells=own.most_cells)
+
+
+_PLANS: dict[str, Callable[[_Asked], Plan]] = {
+    "number": _number,
+    "choice": _choice,
+    "count": _choice,
+    "vector": _vector,
+    "records": _records,
+    "points": _points,
+    "regression": _regression,
+    "table": _table,
+}

@@ -46,6 +46,7 @@ __all__ = [
     "one_question",
     "option_of",
     "options_of",
+    "said_as_options",
     "share_type",
     "some",
     "trust_options",

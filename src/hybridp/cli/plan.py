@@ -1,22 +1,24 @@
-"""`hybridp plan TASK`: predictions before the collection, from public numbers and guesses."""
+"""`hybridp plan TASK`: predictions before the collection, from public numbers and guesses.
+
+A command declares its question as a release does, and shows what `plan_question` says of it.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from hybridp.cli.common import needed, note, public_option, sd_range, show_plan
+from hybridp.cli.common import count, needed, note, public_option, sd_range, show_plan
 from hybridp.cli.options import (
     Later,
     Some,
     bins_of,
     command,
-    count,
     edges_options,
     given,
     list_option,
@@ -25,13 +27,25 @@ from hybridp.cli.options import (
     numbers,
     one_question,
     options_of,
+    said_as_options,
     some,
-    value_of,
 )
 from hybridp.cli.releasing import Releasing
 from hybridp.errors import InvalidInput, must
 from hybridp.public.regression import MOST_PREDICTORS
-from hybridp.public.study import Choice, Count, Mixer, Number, Points, Promise, Records, Regression, Vector
+from hybridp.public.study import (
+    Choice,
+    Count,
+    Mixer,
+    Number,
+    People,
+    Points,
+    Promise,
+    Question,
+    Records,
+    Regression,
+    Vector,
+)
 from hybridp.public.study.fields import Fields, at_least, field
 
 if TYPE_CHECKING:
@@ -73,11 +87,38 @@ def planned(
     return decorate
 
 
+def _plan(
+    question: Question, crowd: Crowd, promise: Promise, *, mixer: Later | None = None, shuffled: float | None = None,
+    people: People | None = None, **guessed: Any,
+) -> Plan:  # fmt: skip
+    """The plan of a declared question; where some trust a mixer, with that of three groups."""
+    from hybridp.bench.study import Guesses, plan_question, three_groups
+
+    mixing = None
+    if shuffled is not None:
+        if getattr(question, "by", None) is not None or getattr(question, "several", None) is not None:
+            raise InvalidInput("`shuffled` must not go with --by or --several: there, reports are not mixed. Got both.")
+        assert mixer is not None
+        if not (mixer.values["delta"] or promise.delta):
+            raise InvalidInput("`shuffled-delta` must be given: a mixed batch has no pure guarantee. Got none.")
+        mixed = round(crowd.n * shuffled)
+        mixing = Later(mixer.group, {**mixer.values, "batch": mixer.values["batch"] or max(mixed, 2)})
+    if guessed.get("shares") is not None:
+        guessed["shares"] = numbers("shares", guessed["shares"])
+    study = one_question(question, promise, people=people, mixer=mixing)
+    with said_as_options(type(question)):
+        found = plan_question(study, 0, crowd.n, crowd.opt_in, Guesses(**guessed))
+        if shuffled is None:
+            return found
+        groups = found.people["trusted"], mixed, found.people["local"] - mixed
+        return found.adding(shuffled=three_groups(study, groups, found))
+
+
 _shuffled = click.option("--shuffled", type=float, help="The share of people who trust a mixer; the others are local.")
 _shares = list_option(
     "--shares", help="Guesses of the options' shares of people, with --by of the groups': 0.5,0.3,0.2; equal without."
 )
-_guessed_mean = click.option("--mean", "guess", type=float, help="A guess of the mean.  [default: the middle]")
+_guessed_mean = click.option("--mean", type=float, help="A guess of the mean.  [default: the middle]")
 
 
 # --- a number ---------------------------------------------------------------------------------------------------------
@@ -103,9 +144,8 @@ _guessed_mean = click.option("--mean", "guess", type=float, help="A guess of the
     mixer=_MIXER,
 )  # fmt: skip
 def mean(
-    crowd: Later, question: Later, promise: Later, mixer: Later, shuffled: float | None, sd: Any, shares: str | None,
-    groups: str | None, local_groups: str | None, epsilon_column: str, guess: float | None, rmse: float | None,
-    elasticity: float | None,
+    crowd: Later, question: Later, promise: Later, mixer: Later, groups: str | None, local_groups: str | None,
+    epsilon_column: str, sd: Any, rmse: float | None, elasticity: float | None, **guessed: Any,
 ) -> Plan:  # fmt: skip
     """Predicted error of every estimator of a mean, and when which baseline wins.
 
@@ -125,9 +165,8 @@ def mean(
     what it is worth if the local people of one epsilon go to a mixer.
     """
     from hybridp.bench.offering import opt_ins_needed, trust_offer
-    from hybridp.bench.planning import plan_mean
+    from hybridp.bench.planning import check_people
     from hybridp.bench.steered_mean import plan_steered
-    from hybridp.public.lattice import Bounds
 
     asked = question.values
     if groups is not None or local_groups is not None:
@@ -139,19 +178,17 @@ def mean(
     for name, value in {**crowd.values, **asked, **promise.values}.items():
         if name in ("n", "opt_in", "lower", "upper", "epsilon"):
             needed(name.replace("_", "-"), value, "--groups")
-    people, made = crowd(), promise()
-    if asked["by"] is not None:
+    people, by = crowd(), asked["by"] is not None
+    asked["column"] = "value"
+    if by:
         must_not_join("by", "rmse", "elasticity")
         if isinstance(sd, tuple):
             raise InvalidInput("`sd` must be one number with --by. Got a range.")
-        asked["column"] = "value"
-        return _by_group(question(), made, people, shares, sd=sd, mean=guess)
-    own = made.trusted_epsilon
-    plan = plan_mean(
-        n=people.n, opt_in=people.opt_in, bounds=Bounds(asked["lower"], asked["upper"]), sd=sd, mean=guess,
-        guarantee=made.budget(made.epsilon), noise=asked["noise"], local=asked["local"],
-        trusted_guarantee=None if own is None else made.budget(own),
-    )  # fmt: skip
+    else:
+        check_people(people.n, people.opt_in)
+    plan = _plan(question(), people, promise(), mixer=mixer, sd=sd, **guessed)
+    if by:
+        return plan
     names: tuple[PlanName, ...] = ("everyone", "pwh", "kvh", "adaptive")
     opt_ins: dict[str, Any] = {"to_beat_both_baselines": {name: opt_ins_needed(plan, name) for name in names}}
     if rmse is not None:
@@ -160,8 +197,6 @@ def mean(
     more: dict[str, Any] = {"opt_ins": opt_ins, "steered": plan_steered(plan)}
     if elasticity is not None:
         more["trust_offer"] = trust_offer(plan, elasticity)
-    if shuffled is not None:
-        more["shuffled"] = _three_numbers(plan, shuffled, mixer)
     return plan.adding(**more)
 
 
@@ -197,33 +232,15 @@ def _read_epsilons(file: str, column: str) -> Any:
         return epsilon_counts(rows, column)
 
 
-def _by_group(
-    question: Number | Choice, promise: Promise, crowd: Crowd, shares: str | None, *,
-    sd: float | None = None, mean: float | None = None,
-) -> Plan:  # fmt: skip
-    """The plan of an answer by group."""
-    from hybridp.bench.groups import plan_groups
-    from hybridp.protocols.asked import grouping, mean_study, share_study
-
-    study = one_question(question, promise)
-    by = grouping(study, 0)
-    assert by is not None
-    if not by.names:
-        raise InvalidInput("`categories` must be listed for a plan by group, as A,B,C. Got none.")
-    parts = None if shares is None else numbers("shares", shares)
-    own: Any = mean_study(study, 0) if isinstance(question, Number) else share_study(study, 0)
-    n, opt_in, name = crowd.n, crowd.opt_in, question.column
-    return plan_groups(own, by, n=n, opt_in=opt_in, question=name, shares=parts, sd=sd, mean=mean)
-
-
+_SPREAD: dict[str, Any] = {"crowd": Crowd, "promise": PROMISE,
+                           "question": some(Number, "lower", "upper", "local", "noise", later=True)}  # fmt: skip
 _guessed_sd = click.option("--sd", type=float, help="A guess of the standard deviation. Default: a sixth of the range.")
-_SPREAD = some(Number, "lower", "upper", "local", "noise")
 
 
 @planned(
     "quantiles",
     list_option("--at", default="0.5", help="The shares of people whose quantiles are wanted: .5,.9.  [default: .5]"),
-    _guessed_mean, _guessed_sd, crowd=Crowd, question=_SPREAD, promise=PROMISE,
+    _guessed_mean, _guessed_sd, **_SPREAD,
 )  # fmt: skip
 def quantiles(**given: Any) -> Plan:
     """Predicted errors of quantiles: steered, in one go, by trusted people alone and by local people alone.
@@ -233,31 +250,25 @@ def quantiles(**given: Any) -> Plan:
     return _quantiles(**given)
 
 
-@planned("median", _guessed_mean, _guessed_sd, crowd=Crowd, question=_SPREAD, promise=PROMISE)
+def _quantiles(question: Later, at: str = "0.5", **given: Any) -> Plan:
+    question.values.update(column="value", statistics=("quantiles",), at=tuple(numbers("at", at)))
+    return _plan(question(), **given)
+
+
+@planned("median", _guessed_mean, _guessed_sd, **_SPREAD)
 def median(**given: Any) -> Plan:
     """Predicted errors of the median: `quantiles` at 0.5."""
     return _quantiles(**given)
 
 
-def _quantiles(
-    crowd: Crowd, question: Number, promise: Promise, guess: float | None, sd: float | None, at: str = "0.5"
-) -> Plan:
-    from hybridp.bench.distribution import plan_distribution
-    from hybridp.protocols.asked import number_study
-
-    asked = replace(question, statistics=("quantiles",), at=tuple(numbers("at", at)))
-    study = number_study(one_question(asked, promise), 0).distribution
-    assert study is not None
-    return plan_distribution(n=crowd.n, opt_in=crowd.opt_in, study=study, mean=guess, sd=sd)
-
-
 # --- options and vectors ----------------------------------------------------------------------------------------------
 
-_CHOSEN: dict[str, Any] = {"crowd": Crowd, "promise": PROMISE, "noise": value_of(Choice, "noise"), "mixer": _MIXER}
+_CHOSEN: dict[str, Any] = {"crowd": Crowd, "promise": PROMISE, "mixer": _MIXER}
 
 
 @planned("shares", _shuffled, _shares, **_CHOSEN,
-         question=some(Choice, "column", "options", "several", *_GROUPED, needed=("options",), later=True))  # fmt: skip
+         question=some(Choice, "column", "options", "several", "noise", *_GROUPED, needed=("options",), later=True)
+         )  # fmt: skip
 def shares(question: Later, **given: Any) -> Plan:
     """Predicted errors of the shares of several options: trusted people alone, local people alone, and both.
 
@@ -266,65 +277,29 @@ def shares(question: Later, **given: Any) -> Plan:
     of a batch, all of them together unless given.
     """
     _name(question.values, "options", "option")
-    return _choice(question(), **given)
+    return _plan(question(), **given)
 
 
 @planned("histogram", edges_options, _shuffled, _shares, **_CHOSEN,
-         question=some(Choice, "column", "other", *_GROUPED, later=True))  # fmt: skip
+         question=some(Choice, "column", "other", "noise", *_GROUPED, later=True))  # fmt: skip
 def histogram(question: Later, edges: Any, lower: Any, upper: Any, bins: int, **given: Any) -> Plan:
     """Predicted errors of the shares of a number's bins."""
-    return _choice(bins_of(question, question.values["column"] or "value", edges, lower, upper, bins), **given)
-
-
-def _choice(
-    choice: Choice, crowd: Crowd, promise: Promise, noise: Any, shares: str | None, mixer: Later, shuffled: float | None
-) -> Plan:
-    from hybridp.bench.shares import three_shares
-    from hybridp.public.shares import share_mixing
-    from hybridp.tasks.shares import ShareStudy
-
-    if shuffled is not None and (choice.by is not None or choice.several is not None):
-        raise InvalidInput("`shuffled` must not go with --by or --several: there, reports are not mixed. Got both.")
-    choice = replace(choice, noise=noise)
-    if choice.by is not None:
-        return _by_group(choice, promise, crowd, shares)
-    found, study = _options(choice, crowd, promise, None if shares is None else numbers("shares", shares))
-    if shuffled is not None:
-        groups, promised, stated = _three_groups(found, shuffled, mixer)
-        mixing = share_mixing(promised, study.question.size, stated.batch, epsilon=stated.epsilon, cap=stated.cap)
-        assert isinstance(study, ShareStudy)
-        found = found.adding(shuffled=three_shares(study, found.facts["shares"], groups, mixing))
-    return found
-
-
-def _options(
-    question: Choice | Count, crowd: Crowd, promise: Promise, shares: Sequence[float] | None
-) -> tuple[Plan, Any]:
-    from hybridp.bench.shares import plan_shares
-    from hybridp.protocols.asked import share_study
-
-    own = share_study(one_question(question, promise), 0)
-    return plan_shares(
-        question=own.question, n=crowd.n, opt_in=crowd.opt_in, guarantee=own.guarantee, noise=own.noise,
-        shares=shares, trusted_guarantee=own.trusted_guarantee,
-    ), own  # fmt: skip
+    return _plan(bins_of(question, question.values["column"] or "value", edges, lower, upper, bins), **given)
 
 
 @planned("count", list_option("--shares", default="0.5", help="A guess of the share who have it.  [default: .5]"),
          question=some(Count, "column", "value", "noise"), crowd=Crowd, promise=PROMISE)  # fmt: skip
-def count_people(question: Count, crowd: Crowd, promise: Promise, shares: str) -> Plan:
+def count_people(shares: str, **given: Any) -> Plan:
     """Predicted errors of a count of people: trusted people alone, local people alone, and both."""
-    from hybridp.bench.shares import as_count
-
     (share,) = numbers("shares", shares)[:1]
     must(0 <= share <= 1, "shares", "must lie between 0 and 1", f"{share:g}")
-    return as_count(_options(question, crowd, promise, (share, 1 - share))[0])
+    return _plan(**given, shares=f"{share!r},{1 - share!r}")
 
 
 @planned("vector-mean", _shuffled, plot=False, crowd=Crowd, promise=PROMISE, mixer=_MIXER,
          question=some(Vector, "columns", "lower", "upper", "norm", "radius", "sd", "noise", "local", later=True)
          )  # fmt: skip
-def vector_mean(crowd: Crowd, question: Later, promise: Promise, mixer: Later, shuffled: float | None) -> Plan:
+def vector_mean(question: Later, **given: Any) -> Plan:
     """Predicted error of every estimator of a vector mean, column by column.
 
     The promise covers a person's whole vector. Errors overall are in half-ranges of the bounds, so that columns of
@@ -334,17 +309,8 @@ def vector_mean(crowd: Crowd, question: Later, promise: Promise, mixer: Later, s
     --help` explains them. With --shuffled some people trust a mixer: the errors of three groups together, and what a
     move from one to the next is worth.
     """
-    from hybridp.bench.vector import plan_vector_mean
-    from hybridp.protocols.asked import vector_study
-
     _name(question.values, "columns", "column")
-    asked = question()
-    study = vector_study(one_question(asked, promise), 0)
-    plan = plan_vector_mean(
-        n=crowd.n, opt_in=crowd.opt_in, bounds=study.bounds, guarantee=study.guarantee, names=asked.columns,
-        sd=asked.sd or None, noise=study.noise, local=study.local, trusted_guarantee=study.trusted_guarantee,
-    )  # fmt: skip
-    return plan if shuffled is None else plan.adding(shuffled=_three_numbers(plan, shuffled, mixer, study))
+    return _plan(question(), **given)
 
 
 def _name(values: dict[str, Any], name: str, what: str, most: int = 10_000) -> None:
@@ -362,35 +328,19 @@ def _name(values: dict[str, Any], name: str, what: str, most: int = 10_000) -> N
 @planned(
     "heavy-hitters",
     click.option(
-        "--popularity",
-        default="1",
-        show_default=True,
-        metavar="POWER[:RECORDS]|FILE",
-        help="It falls as rank to this power, over so many distinct records (1e6); or a file with a column of "
-        "counts or shares.",
+        "--popularity", default="1", show_default=True, metavar="POWER[:RECORDS]|FILE",
+        help="It falls as rank to this power, over so many distinct records (1e6); or a file with a column of counts "
+        "or shares.",
     ),
     click.option("--column", default="count", show_default=True, help="The column of that file."),
     crowd=Crowd,
     question=some(Records, "head", later=True),
     promise=some(Promise, "epsilon", "delta", needed=("epsilon", "delta")),
-)
-def heavy_hitters(crowd: Crowd, question: Later, promise: Promise, popularity: str, column: str) -> Plan:
+)  # fmt: skip
+def heavy_hitters(question: Later, popularity: str, column: str, **given: Any) -> Plan:
     """Expected size of the head list and error of its estimates, for a popularity curve."""
-    from hybridp.bench import heavy_plan as planning
-
     question.values["columns"] = ("record",)
-    own = question()
-    return planning.plan_heavy(
-        people=crowd.n, opt_in=crowd.opt_in, guarantee=_with_delta(promise), shares=_popularity(popularity, column),
-        head=own.head, discovery_share=own.discovery_share,
-    )  # fmt: skip
-
-
-def _with_delta(promise: Promise) -> Any:
-    from hybridp.public.budgets import ApproxDP
-
-    assert promise.epsilon is not None
-    return ApproxDP(promise.epsilon, promise.delta)
+    return _plan(question(), **given, people=People(column="person"), popularity=_popularity(popularity, column))
 
 
 def _popularity(stated: str, column: str) -> Any:
@@ -423,14 +373,11 @@ def kmeans(crowd: Crowd, question: Points, promise: Promise, invite_out: Path | 
 
     Nothing is read and nothing is spent.
     """
-    from hybridp.bench.kmeans_plan import plan_kmeans
-    from hybridp.protocols.asked import kmeans_study
-
-    study = one_question(question, promise)
-    found = plan_kmeans(kmeans_study(study, 0), question.columns, people=crowd.n, opt_in=crowd.opt_in)
+    found = _plan(question, crowd, promise)
     if invite_out is None:
         return found, {}
-    made = study.invite(invite_out, trusted=found.people["trusted"], local=found.people["local"])
+    many = {name: found.people[name] for name in ("trusted", "local")}
+    made = one_question(question, promise).invite(invite_out, **many)
     note(f"The invitation for the devices is in {invite_out}.")
     return found, {"invite": made}
 
@@ -441,54 +388,19 @@ def kmeans(crowd: Crowd, question: Points, promise: Promise, invite_out: Path | 
                 "in half-ranges of the bounds.  [default: 0.5,0.2]"),
     crowd=Crowd, promise=PROMISE, question=some(Regression, "target", "on", "model", "clip", "noise", later=True),
 )  # fmt: skip
-def regression(crowd: Crowd, promise: Promise, question: Later, sd: str) -> Plan:
+def regression(question: Later, sd: str, **given: Any) -> Plan:
     """Predicted errors of a regression: trusted people alone, and both by what local people are asked.
 
     --on may also say only how many columns explain the target. Errors and --clip are in unit coordinates, where the
     bounds of every column are -1 and 1.
     """
-    from hybridp.bench.regression import plan_regression
-
     asked = question.values
     _name(asked, "on", "column", MOST_PREDICTORS)
-    asked["target"] = asked["target"] or "target"
-    asked |= {"lower": (0.0,), "upper": (1.0,)} if asked["model"] == "logistic" else {"lower": (-1.0,), "upper": (1.0,)}
-    line, own = question(), promise.trusted_epsilon
+    lower = 0.0 if asked["model"] == "logistic" else -1.0
+    asked |= {"target": asked["target"] or "target", "lower": (lower,), "upper": (1.0,)}
     spreads = numbers("sd", sd)
     must(len(spreads) == 2, "sd", "must be two numbers, of a column and of the residuals", sd)
-    assert promise.epsilon is not None
-    return plan_regression(
-        n=crowd.n, opt_in=crowd.opt_in, predictors=len(line.on), guarantee=promise.budget(promise.epsilon),
-        kind=line.model, column_sd=spreads[0], residual_sd=spreads[1], clip=line.clip, noise=line.noise,
-        trusted_guarantee=None if own is None else promise.budget(own), target=line.target,
-    )  # fmt: skip
-
-
-# --- three groups -----------------------------------------------------------------------------------------------------
-
-
-def _three_numbers(plan: Any, share: float, mixer: Later, study: Any = None) -> dict[str, Any]:
-    """A mean from three groups, or that of a vector study, as plain data."""
-    from hybridp.bench.shuffling import plan_groups, plan_vector_groups
-    from hybridp.public.shuffling import Mixing
-
-    people, promised, stated = _three_groups(plan, share, mixer)
-    mixing, sd = Mixing.planned(promised, stated.batch, epsilon=stated.epsilon, cap=stated.cap), plan.facts["sd"]
-    if study is not None:
-        return plan_vector_groups(*people, replace(study, mixing=mixing), sd["used"], by_people=True).to_dict()
-    return plan_groups(*people, plan.setting, mixing, sd=sd["used"], by_people=True).to_dict()
-
-
-def _three_groups(plan: Any, share: float, mixer: Later) -> tuple[tuple[int, int, int], Any, Mixer]:
-    """How many people trust, trust a mixer, or nobody; what a batch is promised; and the mixer, all in one batch."""
-    from hybridp.public.budgets import ApproxDP
-
-    trusted, shuffled = plan.people["trusted"], round(plan.people["n"] * share)
-    stated = Mixer(**{"batch": max(shuffled, 2)} | {name: x for name, x in mixer.values.items() if x is not None})
-    delta = stated.delta or plan.promise["delta"]
-    if not delta:
-        raise InvalidInput("`shuffled-delta` must be given: a mixed batch has no pure guarantee. Got none.")
-    return (trusted, shuffled, plan.people["local"] - shuffled), ApproxDP(plan.promise["epsilon"], delta), stated
+    return _plan(question(), **given, sd=spreads)
 
 
 PLANS = (mean, median, quantiles, vector_mean, shares, histogram, count_people, heavy_hitters, kmeans, regression)
