@@ -116,10 +116,10 @@ def test_a_declared_study_does_all_of_it_and_its_plan_has_three_groups(folder: P
     planned = json.loads(run("plan", study, "--json"))["questions"]["r"]["shares"]["predicted"]["shuffled"]
     plan = plan_heavy(people=2800, opt_in=1500 / 2800, guarantee=ApproxDP(2.0, 1e-5), shares=zipf(1_000_000, 1.0))
     mixing = Mixing.planned(ApproxDP(2.0, 1e-5), 300)
-    assert planned == plan_record_groups(1500, 400, 1300, plan, mixing).to_dict()
+    assert planned == plan_record_groups(1500, 400, 1300, plan, mixing)
     # By brute force: with nobody shuffled it is the plan of two groups.
     alone = plan.predicted["top"]["standard_error"]
-    np.testing.assert_allclose(plan_record_groups(1500, 1, 1299, plan, mixing).rmse, alone, rtol=0.01)
+    np.testing.assert_allclose(plan_record_groups(1500, 1, 1299, plan, mixing)["rmse_population"], alone, rtol=0.01)
     assert "one more shuffled" in run("plan", study)
     run("release", study, folder / "people.csv", "--invite-out", invite, "--ledger", tmp_path / "l")
     where = ["--invite", invite, "--out"]

@@ -120,12 +120,12 @@ def test_it_is_as_precise_as_planned_and_each_group_counts_by_its_variance() -> 
     found = publish_shares(STUDY, trusted, local, trusted_people=200, mixed=batches, rng=rng)
     assert found.facts["unbiased"] == both.estimate.tolist()
     rmse, worse = (np.sqrt(np.mean(np.square(e), axis=0)) for e in (errors, alone))
-    np.testing.assert_allclose(rmse, planned.rmse, rtol=5 / math.sqrt(200))
+    np.testing.assert_allclose(rmse, planned["rmse_population"], rtol=5 / math.sqrt(200))
     assert (np.abs(np.mean(errors, axis=0)) < 5 * rmse / math.sqrt(100)).all()
     assert (np.abs(inside / 100 - 0.95) < 5 * math.sqrt(0.95 * 0.05 / 100)).all()
     assert (worse > 1.5 * rmse).all()
-    np.testing.assert_allclose(found.facts["mixing"]["weight"], planned.weights["shuffled"], atol=0.05)
-    np.testing.assert_allclose(found.facts["weight"], planned.weights["trusted"], atol=0.05)
+    np.testing.assert_allclose(found.facts["mixing"]["weight"], planned["weights"]["shuffled"], atol=0.05)
+    np.testing.assert_allclose(found.facts["weight"], planned["weights"]["trusted"], atol=0.05)
     assert found.people == SIZES
 
 
@@ -176,7 +176,7 @@ def test_a_plan_of_three_groups() -> None:
 
     def information(*people: int) -> float:
         found = plan_share_groups(*people, [1 / 3] * 3, noise, ShareStudy(WAY, PureDP(1.0)).invite.oracle, mixing)
-        return float(found.rmse[0] ** -2)
+        return float(found["rmse_population"][0] ** -2)
 
     here, local = information(100, 3000, 6900), information(100, 3000, 6901)
     for name, there in (("shuffled", information(100, 3001, 6900)), ("trusted", information(101, 3000, 6900))):

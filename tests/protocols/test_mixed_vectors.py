@@ -68,17 +68,18 @@ def test_it_is_as_precise_as_planned_and_each_group_counts_by_its_variance() -> 
         low, high = np.array(found.facts["interval"])
         inside += (low <= TRUE) & (high >= TRUE)
     rmse, worse = (np.sqrt(np.mean(np.square(e), axis=0)) for e in (errors, alone))
-    np.testing.assert_allclose(rmse, planned.rmse, rtol=5 / math.sqrt(200))
+    np.testing.assert_allclose(rmse, planned["rmse_population"], rtol=5 / math.sqrt(200))
     assert (np.abs(np.mean(errors, axis=0)) < 5 * rmse / math.sqrt(100)).all()
     assert (np.abs(inside / 100 - 0.95) < 5 * math.sqrt(0.95 * 0.05 / 100)).all()
     assert (worse > 1.2 * rmse).all()
-    np.testing.assert_allclose(found.facts["mixing"]["weight"], planned.weights["shuffled"], atol=0.05)
-    np.testing.assert_allclose(found.facts["weight"], planned.weights["trusted"], atol=0.05)
+    np.testing.assert_allclose(found.facts["mixing"]["weight"], planned["weights"]["shuffled"], atol=0.05)
+    np.testing.assert_allclose(found.facts["weight"], planned["weights"]["trusted"], atol=0.05)
     # By brute force: what one more person of a group saves, over what one more local person does.
-    more = [plan_vector_groups(*many, study, spread).rmse ** -2 for many in
+    more = [np.array(plan_vector_groups(*many, study, spread)["rmse_population"]) ** -2 for many in
             ((100, 1500, 4000), (100, 1500, 4001), (100, 1501, 4000), (101, 1500, 4000))]  # fmt: skip
     for name, there in (("shuffled", more[2]), ("trusted", more[3])):
-        np.testing.assert_allclose((there - more[0]) / (more[1] - more[0]), planned.worth[name], rtol=1e-5)
+        worth = planned["worth_in_local_people"][name]
+        np.testing.assert_allclose((there - more[0]) / (more[1] - more[0]), worth, rtol=1e-5)
 
 
 # --- files ------------------------------------------------------------------------------------------------------------

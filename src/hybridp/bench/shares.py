@@ -41,7 +41,7 @@ def three_shares(
 ) -> dict[str, Any]:
     """Shares where some people trust a mixer, as plain data: `people` are trusted, shuffled and local ones."""
     size, drawn, oracle = len(shares), study.count_noise, study.invite.oracle
-    found = plan_share_groups(*people, shares, drawn, oracle, mixing, by_people=by_people).to_dict()
+    found = plan_share_groups(*people, shares, drawn, oracle, mixing, by_people=by_people)
     mixed = mixed_oracle(mixing, size)
     default = share_anchoring(size, drawn, people[0], [(mixed, people[1]), (oracle, people[2])])
     said = {"estimator": "hybrid" if default.reach is None else "anchored", "reach": default.reach}

@@ -1,10 +1,17 @@
-"""Three groups in one estimate: those who trust, those who trust a mixer, and those who trust nobody."""
+"""Three groups in one estimate: those who trust, those who trust a mixer, and those who trust nobody.
+
+Each function tells, as plain data, the error of the estimate, each group's weight, and what one more person of a group
+is worth: the information that they bring, as so many local people; a move from one group to another is worth the
+difference. Of a mean each is one number, of several cells a list. With `by_people` each group counts by its number of
+people, else by its information, as if all were alike. Those of a batch below its least size are counted alike: their
+reports say as much, only less is promised.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,69 +31,39 @@ from hybridp.release.plan import Plan
 if TYPE_CHECKING:
     from hybridp.tasks.vector import VectorStudy
 
-__all__ = ["ThreeGroups", "plan_groups", "plan_record_groups", "plan_share_groups", "plan_vector_groups"]
+__all__ = ["plan_groups", "plan_record_groups", "plan_share_groups", "plan_vector_groups"]
 
 Floats = NDArray[np.float64]
-N = TypeVar("N", float, Floats)
 
 
-@dataclass(frozen=True)
-class ThreeGroups(Generic[N]):
-    """Trusted, shuffled and local people in one estimate: its error, each group's weight, what a person is worth in it.
-
-    With `by_people` each group counts by its number of people, else by its information, as if all were alike; either
-    way `worth` is the information that one more person of a group brings, as so many local people; a move from one
-    group to another is worth the difference. Of a mean each is one number, of shares an array with one entry an option.
-    """
-
-    people: dict[str, int]
-    mixing: Mixing
-    rmse: N
-    weights: dict[str, N]
-    worth: dict[str, N]
-
-    @classmethod
-    def of(
-        cls, people: dict[str, int], mixing: Mixing, trusted: Callable[[int], N], each: dict[str, N], *,
-        by_people: bool = False,
-    ) -> Self:  # fmt: skip
-        """From the information of so many trusted people together, and of one person in `each` of the other groups."""
-        must(people["shuffled"] >= 1, "shuffled", "must leave at least one person who trusts the mixer",
-             people["shuffled"])  # fmt: skip
-        must(people["local"] >= 0, "shuffled", "must be at most those who do not trust", people["shuffled"])
-        k = people["trusted"]
-        whole: Any = {"trusted": trusted(k), **{name: people[name] * one for name, one in each.items()}}
-        more: Any = {"trusted": trusted(k + 1) - whole["trusted"], **each}
-        information, all_of = sum(whole.values()), sum(people.values())
-        weights = {name: part / information for name, part in whole.items()}
-        if by_people:
-            weights = {name: people[name] / all_of + 0 * part for name, part in whole.items()}
-        error = sum(weights[name] ** 2 / part for name, part in whole.items() if people[name])
-        return cls(
-            people,
-            mixing,
-            error**0.5,
-            weights,
-            {name: one / each["local"] for name, one in more.items()},
-        )
-
-    @property
-    def moves(self) -> dict[str, N]:
-        return {
-            "local to shuffled": self.worth["shuffled"] - self.worth["local"],
-            "shuffled to trusted": self.worth["trusted"] - self.worth["shuffled"],
-        }
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "people": self.people,
-            # The mixer may send as few as the least: how many take part in all promises nobody more than that.
-            "batch": self.mixing.to_dict(min(self.people["shuffled"], self.mixing.batch)),
-            "rmse_population": _plain(self.rmse),
-            "weights": _plain(self.weights),
-            "worth_in_local_people": _plain(self.worth),
-            "moves_in_local_people": _plain(self.moves),
-        }
+def _weighed(
+    sizes: tuple[int, int, int], mixing: Mixing, trusted: Callable[[int], Any], shuffled: Any, local: Any,
+    by_people: bool = False,
+) -> dict[str, Any]:  # fmt: skip
+    """From the information of so many trusted people together, and of one shuffled and of one local person."""
+    people = dict(zip(("trusted", "shuffled", "local"), sizes, strict=True))
+    k, mixed, rest = sizes
+    must(mixed >= 1, "shuffled", "must leave at least one person who trusts the mixer", mixed)
+    must(rest >= 0, "shuffled", "must be at most those who do not trust", mixed)
+    whole = {"trusted": trusted(k), "shuffled": mixed * shuffled, "local": rest * local}
+    more = {"trusted": trusted(k + 1) - whole["trusted"], "shuffled": shuffled, "local": local}
+    parts = {name: people[name] + 0 * part for name, part in whole.items()} if by_people else whole
+    weights = {name: part / sum(parts.values()) for name, part in parts.items()}
+    error = sum(weights[name] ** 2 / part for name, part in whole.items() if people[name])
+    worth = {name: one / local for name, one in more.items()}
+    moves = {
+        "local to shuffled": worth["shuffled"] - worth["local"],
+        "shuffled to trusted": worth["trusted"] - worth["shuffled"],
+    }
+    return {
+        "people": people,
+        # The mixer may send as few as the least: how many take part in all promises nobody more than that.
+        "batch": mixing.to_dict(min(mixed, mixing.batch)),
+        "rmse_population": _plain(error**0.5),
+        "weights": _plain(weights),
+        "worth_in_local_people": _plain(worth),
+        "moves_in_local_people": _plain(moves),
+    }
 
 
 def _plain(found: Any) -> Any:
@@ -98,27 +75,22 @@ def _plain(found: Any) -> Any:
 def plan_groups(
     trusted: int, shuffled: int, local: int, mechanisms: Mechanisms, mixing: Mixing, *, sd: float,
     by_people: bool = False,
-) -> ThreeGroups[float]:  # fmt: skip
-    """Of a mean. A group's information is ``k/(sd^2 + noise/k)``, or ``n/(sd^2 + v)``, every v in the value's own unit.
-
-    Those of a batch below its least size are counted alike: their reports say as much, only less is promised.
-    """
+) -> dict[str, Any]:  # fmt: skip
+    """Of a mean. A group's information is ``k/(sd^2 + noise/k)``, or ``n/(sd^2 + v)``, v in the value's own unit."""
     variance = sd * sd
     own = replace(mechanisms, randomiser=best_randomiser(PureDP(mixing.epsilon)))
-    each = {"shuffled": 1 / (variance + float(own.report(variance))),
-            "local": 1 / (variance + float(mechanisms.report(variance)))}  # fmt: skip
+    each = (1 / (variance + float(one.report(variance))) for one in (own, mechanisms))
 
     def of_trusted(k: int) -> float:
         return k * k / (k * variance + mechanisms.per_sum)
 
-    people = {"trusted": trusted, "shuffled": shuffled, "local": local}
-    return ThreeGroups.of(people, mixing, of_trusted, each, by_people=by_people)
+    return _weighed((trusted, shuffled, local), mixing, of_trusted, *each, by_people=by_people)
 
 
 def plan_share_groups(
     trusted: int, shuffled: int, local: int, shares: Sequence[float], noise: CountNoise, oracle: Oracle,
     mixing: Mixing, *, by_people: bool = False,
-) -> ThreeGroups[Floats]:  # fmt: skip
+) -> dict[str, Any]:  # fmt: skip
     """Of shares, option by option: a group's information is ``k^2/(k p(1-p) + noise)``, or ``n/v(p)`` with v of one
     report at that share.
 
@@ -127,25 +99,21 @@ def plan_share_groups(
     >>> from hybridp.public.oracles import share_oracle
     >>> mixing = share_mixing(ApproxDP(1.0, 1e-6), 2, 1000)
     >>> groups = 100, 1000, 9000, [0.3, 0.7], count_noise(PureDP(1.0), 2), share_oracle(PureDP(1.0), 2)
-    >>> plan_share_groups(*groups, mixing).rmse.round(4).tolist()
+    >>> [round(error, 4) for error in plan_share_groups(*groups, mixing)["rmse_population"]]
     [0.009, 0.009]
     """
     p = np.asarray(shares, dtype=np.float64)
-    each = {
-        name: 1 / np.array([report.variance(x) for x in p.tolist()])
-        for name, report in (("shuffled", mixed_oracle(mixing, len(p))), ("local", oracle))
-    }
+    each = (1 / np.array([one.variance(x) for x in p.tolist()]) for one in (mixed_oracle(mixing, len(p)), oracle))
 
     def of_trusted(k: int) -> Floats:
         return np.asarray(k * k / (k * p * (1 - p) + noise.variance))
 
-    people = {"trusted": trusted, "shuffled": shuffled, "local": local}
-    return ThreeGroups.of(people, mixing, of_trusted, each, by_people=by_people)
+    return _weighed((trusted, shuffled, local), mixing, of_trusted, *each, by_people=by_people)
 
 
 def plan_vector_groups(
     trusted: int, shuffled: int, local: int, study: VectorStudy, sd: Sequence[float], *, by_people: bool = False
-) -> ThreeGroups[Floats]:
+) -> dict[str, Any]:
     """Of a vector mean, column by column: ``k^2/(k sd^2 + noise)``, or ``s n/(sd^2 + v)``, in the column's own unit.
 
     A share s of a group's people report on a column, each with the noise v of a vector as long as the bounds allow.
@@ -165,14 +133,13 @@ def plan_vector_groups(
     def of_trusted(k: int) -> Floats:
         return np.asarray(k * k / (k * variance + study.sum_noise.variance * (half / HALF) ** 2))
 
-    each = {"shuffled": one(mixed.reports), "local": one(study.invite.reports)}
-    people = {"trusted": trusted, "shuffled": shuffled, "local": local}
-    return ThreeGroups.of(people, mixing, of_trusted, each, by_people=by_people)
+    each = one(mixed.reports), one(study.invite.reports)
+    return _weighed((trusted, shuffled, local), mixing, of_trusted, *each, by_people=by_people)
 
 
 def plan_record_groups(
     trusted: int, shuffled: int, local: int, plan: Plan, mixing: Mixing
-) -> ThreeGroups[Floats]:
+) -> dict[str, Any]:
     """Of the most frequent records, rank by rank, as in `plan_heavy`: noisy counts of two parts, and two responses."""
     study, p = plan.setting, np.array(plan.predicted["top"]["share"])
     slots = max(2, round(plan.predicted["head_list_size"]) + 1)
@@ -187,6 +154,5 @@ def plan_record_groups(
         parts = [1 / (p * (1 - p) / max(k * a, 1) + v / max(k * a, 1) ** 2) for a, v in noises.items()]
         return np.asarray(np.sum(parts, axis=0))
 
-    each = {"shuffled": one(mixing.epsilon), "local": one(study.guarantee.epsilon)}
-    people = {"trusted": trusted, "shuffled": shuffled, "local": local}
-    return ThreeGroups.of(people, mixing, of_trusted, each)
+    each = one(mixing.epsilon), one(study.guarantee.epsilon)
+    return _weighed((trusted, shuffled, local), mixing, of_trusted, *each)

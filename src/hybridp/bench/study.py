@@ -192,14 +192,14 @@ def three_groups(study: Declaration, people: tuple[int, int, int], plan: Plan) -
     if question.kind == "choice":
         return three_shares(asked.share_study(study, 0), plan.facts["shares"], people, mixing, **how)
     if question.kind == "records":
-        return shuffling.plan_record_groups(*people, plan, mixing).to_dict()
+        return shuffling.plan_record_groups(*people, plan, mixing)
     sd = plan.facts["sd"]["used"]
     if question.kind == "vector":
-        return shuffling.plan_vector_groups(*people, asked.vector_study(study, 0), sd, **how).to_dict()
+        return shuffling.plan_vector_groups(*people, asked.vector_study(study, 0), sd, **how)
     own, known = asked.mean_study(study, 0), plan.setting
     if known is None:
         known = mechanisms_of(own.bounds, own.guarantee, own.noise, own.local, None, own.trusted_guarantee)
-    return shuffling.plan_groups(*people, known, mixing, sd=sd, **how).to_dict()
+    return shuffling.plan_groups(*people, known, mixing, sd=sd, **how)
 
 
 # --- who takes part ---------------------------------------------------------------------------------------------------
