@@ -69,20 +69,11 @@ def folder(tmp_path: Path) -> Path:
         "empty": "",
         "header": "pay,trust,report\n",
         "text": f"pay,trust,report\nplenty,trusted,\n{SECRET},trusted,\n",
-        "texty": f"pay,trust,report\n{SECRET}x,trusted,\n",
         "label": f"pay,trust,report\n{SECRET},sometimes,\n",
         "secretlabel": f"pay,trust,report\n5,{SECRET},\n",
-        "nolabel": f"pay,trust,report\n{SECRET},,\n",
         "missing": f"pay,trust,report\n,trusted,\n{SECRET},trusted,\n",
-        "nan": f"pay,trust,report\nnan,trusted,\n{SECRET},trusted,\n",
         "ragged": f"pay,trust,report\n{SECRET},trusted,1,2,3\n",
-        "quote": f'pay,trust,report\n"{SECRET},trusted,\n',
         "far": f"pay,trust,report\n{SECRET},trusted,\n,local,{SECRET}e9\n",
-        "infinite": f"pay,trust,report\n{SECRET},trusted,\n,local,inf\n",
-        "wordy": f"pay,trust,report\n5,trusted,\n,local,about {SECRET}\n",
-        "silent": f"pay,trust,report\n{SECRET},trusted,\n,local,\n",
-        "twice": f"id,pay,trust,report\n1,{SECRET},trusted,\n1,5,trusted,\n",
-        "secretid": f"id,pay,trust,report\n{SECRET},7,trusted,\n{SECRET},5,trusted,\n",
         "torn": f"id,key,pay,trust,report\n1,1,{SECRET},trusted,\n1,2,,local,77\n",
         "headerless": f"{SECRET},trusted,\n5,trusted,\n",
         "repeated": f"pay,Pay,trust,report\n{SECRET},1,trusted,\n",
@@ -92,7 +83,5 @@ def folder(tmp_path: Path) -> Path:
         (tmp_path / f"{name}.csv").write_text(text)
     (tmp_path / "latin.csv").write_bytes(b"pay,trust,report\n\xff\xfe" + SECRET.encode() + b",trusted,\n")
     (tmp_path / "fake.parquet").write_text(f"not a table {SECRET}")
-    (tmp_path / "fake.duckdb").write_text(f"not a table {SECRET}")
-    (tmp_path / "rows.txt").write_text(SECRET)
     (tmp_path / "folder.csv").mkdir()
     return tmp_path

@@ -154,32 +154,3 @@ def test_an_interrupted_run_says_where_it_is_kept(place: Path, monkeypatch: pyte
     monkeypatch.chdir(place)
     assert ask(pareto.front, "run.db --json")["evaluations"] == 2
     assert ask(pareto.run, " ".join(line))["evaluations"] == 4
-
-
-@pytest.mark.parametrize(
-    ("command", "line", "says"),
-    [
-        (pareto.run, "missing.py:problem", "existing"),
-        (pareto.run, "mine.py:nothing", "name a Problem"),
-        (pareto.run, "mine.py:number", "name a Problem"),
-        (pareto.run, "broken.py:problem", "RuntimeError"),
-        (pareto.run, "broken.py:problem", "at line 1"),
-        (pareto.run, "mine.py", "FILE.py:name"),
-        (pareto.run, "one.py:problem", "more than one point"),
-        (pareto.run, "no-such-problem", "no-such-problem"),
-        (pareto.run, "mine.py:problem --init 0", "init"),
-        (pareto.run, "mine.py:problem --search handmade --init 2 --steps 0", "laws"),
-        (pareto.run, "mine.py:problem --out nowhere/run.db", "folder"),
-        (pareto.run, "mine.py:other --init 1 --steps 0 --out done.db", "another"),
-        (pareto.front, "missing.db", "existing run file"),
-        (pareto.front, "mine.py", "run file"),
-        (pareto.suggest, "done.db --epsilon -1", "positive"),
-        (pareto.suggest, "done.db --epsilon 1e-9", "within reach"),
-        (pareto.compare, "done.db missing.db", "existing run file"),
-    ],
-)
-def test_refusals_are_one_sentence(place: Path, command: click.Command, line: str, says: str) -> None:
-    ask(pareto.run, "mine.py:problem --init 3 --steps 0 --out done.db --json")
-    with pytest.raises(HybridpError, match=says) as refused:
-        CliRunner().invoke(command, line.split(), catch_exceptions=False, standalone_mode=False)
-    assert "987654" not in str(refused.value)

@@ -75,14 +75,6 @@ def standard_error(found: Release) -> float:
     return (found.high - found.low) / 2 / 1.96
 
 
-@pytest.mark.parametrize("name", ["tcm-only", "lm-only", "full-lm", "everyone", "pwh", "skew-aware", "kvh", "fixed"])
-def test_every_estimator_is_near_the_truth(rows: Path, name: EstimatorName) -> None:
-    rule = Rule(name, sd=0.4 if name == "kvh" else None, weight=0.5 if name == "fixed" else None)
-    found = release_mean(rows, replace(STUDY, rule=rule), COLUMNS)
-    assert abs(found.facts["unbiased"] - TRUTH) < 6 * standard_error(found)
-    assert found.facts["estimator"] == name
-
-
 # --- the ledger -------------------------------------------------------------------------------------------------------
 
 
@@ -181,13 +173,6 @@ def test_an_amplified_release_of_reports_is_the_only_one(
     assert ([account.spent for account in ledger.accounts()], len(ledger.releases())) == (before, kept)
 
 
-def test_a_second_full_release_of_reports_is_still_free(rows: Path, tmp_path: Path) -> None:
-    ledger = roomy(tmp_path)
-    for study in (FULL, STUDY):
-        assert viewer_promise(release_mean(rows, study, COLUMNS, ledger=ledger), "local").budget == PureDP(1.0)
-    assert ledger.remaining("local").epsilon == 8.0
-
-
 def test_a_set_that_may_share_reports_with_an_amplified_one_is_named(collect: Maker, tmp_path: Path) -> None:
     """One changed row is another digest, and nobody can see that the rest are the same: a name says not."""
     changed = tmp_path / "changed.csv"
@@ -228,12 +213,6 @@ def test_an_amplified_release_that_came_to_nothing_can_be_made_again(
 def test_a_learned_weight_or_spread_cannot_be_sealed(rule: Rule) -> None:
     with pytest.raises(InvalidInput, match="`publish`"):
         replace(STUDY, rule=rule, publish="estimate-only")
-
-
-def test_the_adaptive_release_claims_nothing_for_local_people(rows: Path) -> None:
-    promise = viewer_promise(release_mean(rows, STUDY, COLUMNS), "local")
-    assert promise.budget == PureDP(1.0)
-    assert "no amplification" in promise.note
 
 
 @pytest.mark.parametrize(("told", "said"), [({"phases": (0.5, 0.5)}, "phases"), ({"as_count": True}, "two options")])

@@ -9,14 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from tests.protocols.batches import run
 
 from hybridp.bench.planning import plan_mean
 from hybridp.bench.shuffling import plan_groups
 from hybridp.blend.mean import Rule
 from hybridp.blend.tally import MeanTally
-from hybridp.cli.app import cli
 from hybridp.curator import mean as curating
 from hybridp.device.mean import randomise_many
 from hybridp.errors import InvalidInput
@@ -107,42 +105,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return here
 
 
-def released(folder: Path, *more: object) -> dict[str, object]:
-    batches = ["--mixed", folder / "one-batch.csv", "--mixed", folder / "two-batch.csv"]
-    found: dict[str, object] = json.loads(
-        run("release", "mean", folder / "reports.csv", *WHAT, *MIX, "--trust", "trust", *batches, *more, "--json")
-    )
-    return found
-
-
-def test_a_release_from_files_charges_and_promises_every_batch(folder: Path, tmp_path: Path) -> None:
-    document = released(folder, "--ledger", tmp_path / "ledger.db", "--level", "0.9999999")
-    found = sole(document)
-    assert {name: part["people"] for name, part in found["groups"].items()} == {
-        "trusted": 200, "local": 1000, "shuffled": 400,
-    }  # fmt: skip
-    low, high = found["interval"]
-    assert low < MEAN < high
-    own = Mixing.planned(ApproxDP(1.0, 1e-4), 300).epsilon
-    receipt = document["receipt"]
-    assert isinstance(receipt, dict)
-    lines = [(p["epsilon"], p["delta"]) for p in receipt["promises"] if p["group"] == "shuffled"]
-    assert lines == [(own, 0.0), (central_epsilon(350, own, 1e-4), 1e-4), (own, 0.0)]
-    assert any("one report, in one batch" in said for said in receipt["assumes"])  # which no file shows
-    costs = found["mixing"]["batches"][1]["with_fakes"]
-    assert costs == [{"fakes": few, "epsilon": central_epsilon(350 - few, own, 1e-4)} for few in (35, 175, 315)]
-    (said,) = (line for line in receipt["assumes"] if "tickets" in line)
-    assert all(f"{cost['fakes']} fakes leave epsilon {cost['epsilon']:.3g}" in said for cost in costs)
-    ledger = Ledger.open(tmp_path / "ledger.db")
-    spent = {account.people: account.spent.epsilon for account in ledger.accounts()}
-    assert spent == {"trusted": 1.0, "local": 1.0, "shuffled": pytest.approx(own)}
-    study = MeanStudy(BOUNDS, PureDP(1.0), mixing=Mixing.planned(ApproxDP(1.0, 1e-4), 300))
-    columns = curating.Columns("pay", "trust", missing="middle")
-    again = release_mean(folder / "reports.csv", study, columns, mixed=[folder / "one-batch.csv"])
-    assert again.facts["shuffled"] is not None
-    assert sum(again.people.values()) == 1550
-
-
 def declared(where: Path, more: str = "", mixer: str = "[mixer]\nbatch = 300\ndelta = 1e-4\n") -> Path:
     asked = 'name = "pay"\nkind = "number"\nmissing = "middle"\nlower = 0\nupper = 1\n'
     where.write_text(f'title = "t"\ntrust = "trust"\npromise = 1.0\n{mixer}{more}[[questions]]\n{asked}')
@@ -206,19 +168,6 @@ def test_a_tally_pays_for_no_batch(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="without a tally"):
         release_mean(tmp_path / "trusted.csv", study, columns, **asked)
     assert {account.spent.epsilon for account in ledger.accounts()} == {0.0}
-
-
-def test_a_plan_of_three_groups(folder: Path) -> None:
-    asked = ["--n", "10_000", "--opt-in", "0.01", "--shuffled", "0.3", "--lower", "0", "--upper", "1", "--epsilon", "1"]
-    found = sole(json.loads(run("plan", "mean", *asked, "--shuffled-delta", "1e-6", "--json")))["predicted"]["shuffled"]
-    assert found["people"] == {"trusted": 100, "shuffled": 3000, "local": 6900}
-    assert found["batch"]["least"] == 3000
-    assert mixed_delta(3000, found["batch"]["local_epsilon"], 1.0) <= 1e-6
-    assert sum(found["weights"].values()) == pytest.approx(1)
-    assert found["moves_in_local_people"]["local to shuffled"] == found["worth_in_local_people"]["shuffled"] - 1
-    assert "so many local people" in run("plan", "mean", *asked, "--shuffled-delta", "1e-6")
-    for more in ([], ["--shuffled-delta", "1e-6", "--batch", "1"]):
-        assert CliRunner().invoke(cli, ["plan", "mean", *asked, *more]).exit_code != 0
 
 
 # --- precision --------------------------------------------------------------------------------------------------------

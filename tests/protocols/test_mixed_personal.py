@@ -30,7 +30,6 @@ from hybridp.public.shuffling import LevelMixing, central_epsilon, mixed_delta
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.release.receipt import COLLUDING, MIXED
 from hybridp.release.result import sole
-from hybridp.service.plans import parse_plan
 from hybridp.tasks.personal import ACCOUNTS, MIXED_ACCOUNT, PersonalStudy
 from hybridp.tasks.protections import mixed_levels
 
@@ -204,30 +203,6 @@ def test_a_report_counts_the_same_whichever_way_it_came(folder: Path, tmp_path: 
     assert min(weights) > 0
     alone = [facts[name] for name in ("trusted", "shuffled", "local")]
     assert np.dot(weights, alone) == pytest.approx(facts["unbiased"], rel=1e-3)
-
-
-def test_a_declared_study_does_the_same(folder: Path, tmp_path: Path) -> None:
-    study, batch, books = tmp_path / "study.toml", tmp_path / "batch.csv", tmp_path / "l.db"
-    asked = 'name = "pay"\nkind = "number"\nmissing = "middle"\nlower = 0\nupper = 1\n'
-    mixer = f"[mixer]\nbatch = 100\ndelta = {DELTA}\n"
-    start = 'title = "t"\ntrust = "trust"\n[people]\npublic = ["own"]\n[promise]\nepsilon_column = "own"\n'
-    study.write_text(f"{start}{mixer}[[questions]]\n{asked}")
-    told = json.loads(run("randomise", study, folder / "one.csv", "--mixed", "--out", batch, "--json"))
-    assert told["batch"]["levels"][1]["epsilon"] == central_epsilon(150, 1.0, DELTA)
-    document = json.loads(run("release", study, folder / "reports.csv", "--mixed", batch, "--ledger", books, "--json"))
-    lines = [p["epsilon"] for p in document["receipt"]["promises"] if p["group"] == "shuffled"]
-    kept = [central_epsilon(150, 1.0, DELTA), central_epsilon(130, 2.0, DELTA)]
-    assert lines == [*kept, "personal", "personal"]
-    assert {account.spent.epsilon for account in Ledger.open(books).accounts()} == {1.0}
-    run("release", study, folder / "reports.csv", "--ledger", tmp_path / "none.db")
-    assert Ledger.open(tmp_path / "none.db").remaining(MIXED_ACCOUNT).epsilon == 1.0  # no batch: nobody pays for one
-    counted = start.replace("[people]", "[people]\ntrusted = 9\nlocal = 9\nshuffled = 9")
-    study.write_text(f"{counted}{mixer}[[questions]]\n{asked}")
-    assert "everyone has their own epsilon" in run("plan", study, code=1)
-    question = {"name": "pay", "kind": "number", "missing": "middle", "lower": 0, "upper": 1}
-    served = {"title": "t", "promise": {"allowed_epsilons": [1.0, 2.0]}, "mixer": {"batch": 100, "delta": DELTA}}
-    with pytest.raises(InvalidInput, match="where everyone has their own epsilon"):
-        parse_plan(served | {"questions": [question]})
 
 
 def test_what_is_refused(folder: Path, tmp_path: Path) -> None:

@@ -14,19 +14,14 @@ from tests.protocols.batches import run
 from hybridp.bench.heavy_plan import plan_heavy, zipf
 from hybridp.bench.shuffling import plan_record_groups
 from hybridp.blend import heavy as blending
-from hybridp.blend.tally import SlotTally
-from hybridp.errors import InvalidInput
-from hybridp.ledger import Ledger
 from hybridp.noise import discrete_laplace
 from hybridp.noise.reports import simulate_counts
-from hybridp.protocols import heavy_files as files
 from hybridp.protocols.heavy import HeavyStudy, invitation, mixed_invitation
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.heavy import HeadList, counting_noise
 from hybridp.public.messages import SlotReports
 from hybridp.public.shuffling import Mixing
 from hybridp.randomness import seeded, synthetic_data_generator
-from hybridp.release.result import sole
 
 PROMISE = ApproxDP(1.0, 1e-5)
 HEAD = HeadList.of([(name,) for name in "abcde"], 1)
@@ -111,8 +106,8 @@ def declared(where: Path, epsilon: float = 2.0, columns: str = '["query"]') -> P
     return where
 
 
-def test_a_declared_study_does_all_of_it_and_its_plan_has_three_groups(folder: Path, tmp_path: Path) -> None:
-    study, invite = declared(tmp_path / "study.toml"), tmp_path / "invite.json"
+def test_the_plan_of_a_declared_study_has_three_groups(tmp_path: Path) -> None:
+    study = declared(tmp_path / "study.toml")
     planned = json.loads(run("plan", study, "--json"))["questions"]["r"]["shares"]["predicted"]["shuffled"]
     plan = plan_heavy(people=2800, opt_in=1500 / 2800, guarantee=ApproxDP(2.0, 1e-5), shares=zipf(1_000_000, 1.0))
     mixing = Mixing.planned(ApproxDP(2.0, 1e-5), 300)
@@ -121,20 +116,6 @@ def test_a_declared_study_does_all_of_it_and_its_plan_has_three_groups(folder: P
     alone = plan.predicted["top"]["standard_error"]
     np.testing.assert_allclose(plan_record_groups(1500, 1, 1299, plan, mixing)["rmse_population"], alone, rtol=0.01)
     assert "one more shuffled" in run("plan", study)
-    run("release", study, folder / "people.csv", "--invite-out", invite, "--ledger", tmp_path / "l")
-    where = ["--invite", invite, "--out"]
-    run("randomise", study, folder / "people.csv", *where, tmp_path / "slots.csv")
-    told = json.loads(run("randomise", study, folder / "one.csv", "--mixed", *where, tmp_path / "b.csv", "--json"))
-    assert told["batch"]["local_epsilon"] == OWN
-    answered = ["--invite", invite, "--mixed", tmp_path / "b.csv", "--ledger", tmp_path / "l", "--json"]
-    for reports, local in (((), 0), (("--reports", tmp_path / "slots.csv"), 1300)):
-        document = json.loads(run("release", study, folder / "people.csv", *reports, *answered))
-        assert sole(document)["groups"]["local"]["people"] == local
-        lines = [p["epsilon"] for p in document["receipt"]["promises"] if p["group"] == "shuffled"]
-        assert lines[-1] == OWN > lines[0]
-    spent = {account.people: account.spent.epsilon for account in Ledger.open(tmp_path / "l").accounts()}
-    assert spent == {"trusted": 2.0, "local": 2.0, "shuffled": pytest.approx(OWN)}
-    assert "the invitation" in run("release", study, folder / "people.csv", "--mixed", tmp_path / "b.csv", code=1)
 
 
 # --- an invitation to another study -----------------------------------------------------------------------------------
@@ -171,10 +152,3 @@ def test_devices_and_the_release_refuse_an_invitation_to_another_study(folder: P
         assert "must be to this question" in run(*asked, "--out", out, code=1)
     run("randomise", tmp_path / "points2.01.toml", tmp_path / "points.csv", "--invite", tmp_path / "map.json",
         "--out", out)  # fmt: skip
-
-
-def test_a_tally_pays_for_no_batch(folder: Path) -> None:
-    slots, invited = files.read_invitation(folder / "invite.json")[:2]
-    tally = SlotTally.empty(invited, slots, "heavy-hitters")
-    with pytest.raises(InvalidInput, match="without a tally"):
-        files.combine_reports(None, folder / "invite.json", tally=tally, mixed=[folder / "one-batch.csv"])

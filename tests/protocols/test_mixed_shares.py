@@ -131,26 +131,10 @@ def test_it_is_as_precise_as_planned_and_each_group_counts_by_its_variance() -> 
 
 # --- files ------------------------------------------------------------------------------------------------------------
 
-WHAT = ["--column", "way", "--options", "bus,car,walk", "--missing", "walk", "--epsilon", "1"]
 MIX = ["--batch", "300", "--shuffled-delta", "1e-4"]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Trusted and local people in one file; two batches in files of their own, one of them too small."""
-    here = tmp_path_factory.mktemp("mixed")
-    values = synthetic_data_generator(seeded(3)).choice(WAY.values, 1600, p=TRUE)
-    groups = ["trusted"] * 200 + ["local"] * 1000
-    rows = "".join(f"{i},{x},{g}\n" for i, (x, g) in enumerate(zip(values, groups, strict=False)))
-    (here / "people.csv").write_text("who,way,trust\n" + rows)
-    for name, some in (("one", values[1200:1550]), ("two", values[1550:])):
-        (here / f"{name}.csv").write_text("who,way\n" + "".join(f"{i},{x}\n" for i, x in enumerate(some)))
-        run("randomise", "shares", here / f"{name}.csv", *WHAT, *MIX, "--out", here / f"{name}-batch.csv")
-    run("randomise", "shares", here / "people.csv", *WHAT, "--trust", "trust", "--out", here / "reports.csv")
-    return here
-
-
-def test_bins_of_a_number_are_mixed_too_and_a_simulated_batch_says_so(folder: Path, tmp_path: Path) -> None:
+def test_bins_of_a_number_are_mixed_too_and_a_simulated_batch_says_so(tmp_path: Path) -> None:
     numbers = tmp_path / "numbers.csv"
     numbers.write_text("age\n" + "".join(f"{i % 90}\n" for i in range(400)))
     asked = ["--column", "age", "--edges", "0,30,60,90", "--missing", "60..90", "--epsilon", "1", *MIX]

@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
-import pytest
-from tests.protocols.batches import run
 
 from hybridp.bench.shuffling import plan_vector_groups
 from hybridp.blend.mean import Rule
-from hybridp.blend.tally import VectorTally
 from hybridp.curator import vector as curating
-from hybridp.curator.vector import VectorColumns
 from hybridp.device.mean import reach_reports
-from hybridp.errors import InvalidInput
-from hybridp.protocols.driver import release_mean
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.lattice import column_sums
 from hybridp.public.shuffling import Mixing
-from hybridp.public.trust import TrustRule
 from hybridp.public.vector import VectorBounds, VectorInvite, VectorReportSums
 from hybridp.randomness import Randomness, seeded, synthetic_data_generator
 from hybridp.tasks.protections import MixedReports
@@ -80,35 +72,3 @@ def test_it_is_as_precise_as_planned_and_each_group_counts_by_its_variance() -> 
     for name, there in (("shuffled", more[2]), ("trusted", more[3])):
         worth = planned["worth_in_local_people"][name]
         np.testing.assert_allclose((there - more[0]) / (more[1] - more[0]), worth, rtol=1e-5)
-
-
-# --- files ------------------------------------------------------------------------------------------------------------
-
-WHAT = ["--column", "a", "b", "--missing", "middle", "--lower", "0", "--upper", "1", "100", "--epsilon", "1"]
-MIX = ["--batch", "300", "--shuffled-delta", "1e-4"]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Trusted and local people in one file; two batches in files of their own, one of them too small."""
-    here = tmp_path_factory.mktemp("mixed")
-    values = drawn(seeded(3), 1600).tolist()
-    groups = ["trusted"] * 200 + ["local"] * 1000
-    rows = "".join(f"{i},{x:.5f},{y:.4f},{g}\n" for i, ((x, y), g) in enumerate(zip(values, groups, strict=False)))
-    (here / "people.csv").write_text("who,a,b,trust\n" + rows)
-    for name, some in (("one", values[1200:1550]), ("two", values[1550:])):
-        (here / f"{name}.csv").write_text("who,a,b\n" + "".join(f"{i},{x},{y}\n" for i, (x, y) in enumerate(some)))
-        run("randomise", "vector-mean", here / f"{name}.csv", *WHAT, *MIX, "--out", here / f"{name}-batch.csv")
-    run("randomise", "vector-mean", here / "people.csv", *WHAT, "--trust", "trust", "--out", here / "reports.csv")
-    return here
-
-
-def test_a_tally_pays_for_no_batch(folder: Path, tmp_path: Path) -> None:
-    """A tally's digest names local reports: a batch that is charged under it would be free from then on."""
-    study = VectorStudy(BOUNDS, PureDP(1.0), mixing=Mixing.planned(ApproxDP(1.0, 1e-4), 300))
-    invite = replace(study.invite, question=NAMES)
-    tally = VectorTally.empty(invite, NAMES)
-    (tmp_path / "trusted.csv").write_text("a,b\n" + "0.25,3\n" * 50)
-    columns = VectorColumns(NAMES, TrustRule(everyone="trusted"), missing="middle")
-    with pytest.raises(InvalidInput, match="without a tally"):
-        release_mean(tmp_path / "trusted.csv", study, columns, tally=tally, mixed=[folder / "one-batch.csv"])

@@ -166,43 +166,6 @@ def asked_second(service: Service) -> tuple[str, dict[str, Any], dict[str, Any]]
     return study, studies.task_document(service, study), pilot
 
 
-def test_a_regression_beside_others_from_its_answers_to_one_release(service: Service) -> None:
-    study, task, pilot = asked_second(service)
-    summary = studies.study_summary(service, study)
-    assert list(pilot["questions"]) == ["work"]
-    assert (summary["raw_deleted"], summary["why_not"]) == (False, "The study takes reports still: close it first.")
-    spent = [(a["people"], a["epsilon_spent"], a["epsilon_total"]) for a in summary["ledger"]]
-    assert spent == [("trusted", 4.0, 12.0), ("local", 0.0, 12.0)]
-    assert [q["guarantee"]["epsilon"] for q in task["questions"]] == [4.0, 4.0, 4.0]
-    made = [local_report(task, worker(i), rng=seeded(i)) for i in range(60)]
-    assert send(service, study, made) == []
-    assert lengths(made) == {task["bytes"]["local"]}
-    (late,) = send(service, study, [trusted_report(task | {"groups": ["trusted"]}, worker(1))])
-    assert late["code"] == "wrong-phase"
-    one = made[0]["payload"]["reports"]
-    for wrong in (1, [1.0, 2.0, 3.0], {"coordinates": [9], "each": one["work"]["each"]}):
-        (told,) = send(service, study, [{**made[1], "id": studies.new_report_id(),
-                                         "payload": {"reports": one | {"work": wrong}}}])  # fmt: skip
-        assert told["code"] == "bad-payload", wrong
-    lines = [json.loads(line)["report"] for line in studies.export(service, study)]
-    assert {(*line, len(line["work"])) for line in lines} == {("pay", "work", "smokes", 3)}
-    studies.close_study(service, study)
-    found = studies.release_study(service, study)
-    assert studies.release_study(service, study) == found
-    assert list(found["questions"]) == ["pay", "work", "smokes"]
-    told = {name: next(iter(facts.values()))["groups"] for name, facts in found["questions"].items()}
-    assert {name: (of["trusted"]["people"], of["local"]["people"]) for name, of in told.items()} == dict.fromkeys(
-        ("pay", "work", "smokes"), (400, 60)
-    )
-    summary = studies.study_summary(service, study)
-    assert [(a["people"], a["epsilon_spent"]) for a in summary["ledger"]] == [("trusted", 12.0), ("local", 12.0)]
-    promised = {p["group"]: p["epsilon"] for p in found["receipt"]["promises"] if p["against"].startswith("whoever")}
-    assert promised == {"trusted": 12.0, "local": 12.0}
-    assert summary["raw_deleted"]
-    titles = [part["title"] for part in shown_release(found, summary["plan"])["parts"]]
-    assert titles == ["pay: mean", "work: regression", "smokes: shares"]
-
-
 def test_a_release_after_the_last_day_says_that_the_answers_are_gone(service: Service) -> None:
     """Answers to the other questions wait for the release: deleted before it, they cannot be made up for."""
     study, task, _ = asked_second(service)

@@ -50,8 +50,6 @@ STEERED = {"name": "way", "kind": "number", "lower": 0, "upper": 120, "statistic
 MEAN = {"name": "way", "kind": "number", "lower": 0, "upper": 120, "form": "steered"}
 EVERY = [SMOKES, TOWN, WAYS, KIDS, PAY, WAY]
 BY = {"by": "town", "categories": ["Bonn", "Kiel", "Ulm", "Jena"], "least": 5, "compare": "all"}
-RENT = {"name": "rent", "kind": "number", "lower": 0, "upper": 10, "by": "floor", "by_private": True,
-           "categories": ["1", "2"]}  # fmt: skip
 PERSON = {"smokes": "at times", "town": "t7", "ways": ["foot", "bus"], "kids": "yes", "pay": 3.5, "way": 20.0}
 
 
@@ -193,69 +191,6 @@ def test_a_release_in_which_all_private_groups_are_withheld_is_shown(
     assert said in page.text
     _print_release(found)
     assert said in capsys.readouterr().out
-
-
-HOURS = {"name": "hours", "kind": "number", "lower": 0, "upper": 60}
-SHIFT = {"by": "shift", "by_private": True, "categories": ["early", "late"]}
-
-
-def test_answers_by_group_beside_other_questions(service: Service) -> None:
-    """Two by one public group, which is asked for once; two by private ones; one by none: each has a fifth of the
-    promise, and one charge a group pays for all."""
-    service.rng = seeded(4)
-    questions = [PAY | BY, HOURS | BY | {"compare": None}, SMOKES | SHIFT, RENT, KIDS]
-    study, task = opened(service, stated(*questions, epsilon=25.0))
-    assert task["draws"] is None
-    assert task["by"] == [{"name": "town", "categories": BY["categories"]}]
-    assert [question["guarantee"]["epsilon"] for question in task["questions"]] == [5.0] * 5
-    names = ["pay", "hours", "shift", "smokes", "floor", "rent", "kids"]
-    assert [column["name"] for column in task["columns"]] == names
-    one = {"town": "Bonn", "pay": 2.0, "hours": 30, "shift": "early", "smokes": "never", "floor": "1", "rent": 9.0,
-           "kids": "yes"}  # fmt: skip
-    other = {"town": "Kiel", "pay": 7.0, "hours": 60, "shift": "late", "smokes": "daily", "floor": "2", "rent": 1.0,
-             "kids": "not yes"}  # fmt: skip
-    people = [one] * 60 + [other] * 60
-    made = [trusted_report(task, person) for person in people]
-    made += [local_report(task, person, rng=seeded(i)) for i, person in enumerate(people)]
-    assert set(made[-1]["payload"]["reports"]) == {"pay", "hours", "smokes", "rent", "kids", "town"}
-    assert made[-1]["payload"]["reports"]["town"] == 1
-    for group in ("trusted", "local"):
-        sizes = lengths([sent for sent in made if sent["group"] == group])
-        assert sizes == {task["bytes"][group]}
-    assert send(service, study, made) == []
-    with TestClient(build_app(service.settings, service=service), follow_redirects=False) as web:
-        page = web.get(f"/s/{study}").text
-        assert page.count("Your group: town") == 2  # once for each way
-        fields = {f"answer.{i}": "1" for i in range(7)} | {"report_id": "B" * 21 + "A", "by.0": "1"}
-        assert web.post(f"/s/{study}", data=fields | {"by.0": ""}).status_code == 422
-        assert web.post(f"/s/{study}", data=fields).status_code == 303
-        studies.close_study(service, study)
-        found = studies.release_study(service, study)
-        summary = studies.study_summary(service, study)
-        line, *_ = [json.loads(line)["report"] for line in studies.export(service, study)]
-    told = {name: next(iter(answer.values())) for name, answer in found["questions"].items()}
-    assert list(told) == ["pay", "hours", "smokes", "rent", "kids"]
-    for name, low, high, close in (("pay", 2, 7, 1.2), ("hours", 30, 60, 9.0), ("rent", 9, 1, 1.5)):
-        by = dict(zip(told[name]["by"]["categories"], told[name]["estimate"], strict=True))
-        assert list(by.values())[:2] == [pytest.approx(low, abs=close), pytest.approx(high, abs=close)]
-        assert told[name]["by"]["private"] == (name == "rent")
-    assert told["pay"]["by"]["people"] == [[60, 60], [61, 60]]
-    assert told["pay"]["by"]["withheld"] == ["Ulm", "Jena"]
-    np.testing.assert_allclose(told["smokes"]["estimate"], [[1, 0, 0], [0, 0, 1]], atol=0.25)
-    assert told["kids"]["estimate"] == pytest.approx(120, abs=30)
-    assert [(a["people"], a["epsilon_spent"]) for a in summary["ledger"]] == [("trusted", 25.0), ("local", 25.0)]
-    said = found["receipt"]["assumes"]
-    assert any("who is in which group of `town` is public" in line for line in said)
-    assert any("`floor` is private" in line for line in said)
-    shown = {part["title"].split(":")[0]: part for part in shown_release(found, summary["plan"])["parts"]}
-    (gap,) = shown["pay"]["tables"][1].rows
-    assert gap[0] == "Bonn - Kiel"
-    (apart,) = told["pay"]["differences"]
-    assert apart["interval"][0] < -5 < apart["interval"][1]
-    assert "Withheld: Ulm, Jena, together fewer than 5 people." in shown["pay"]["remarks"]
-    assert [len(shown[name]["tables"]) for name in ("hours", "smokes", "rent", "kids")] == [1] * 4
-    assert line["town"] in ("Bonn", "Kiel")
-    assert set(line) == {"pay", "hours", "smokes", "rent", "kids", "town"}
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)

@@ -6,7 +6,6 @@ What is drawn for its release is in `tests/laws/test_service_questions_law.py`.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +19,13 @@ from hybridp.protocols.asked import synth_study
 from hybridp.randomness import seeded
 from hybridp.service import studies
 from hybridp.service.app import build_app
-from hybridp.service.charts import shown_release
 from hybridp.service.core import Service
 from hybridp.service.plans import parse_plan
 from hybridp.service.problems import Refused
 from hybridp.service.settings import Limits, Settings
 
 from .declared import study_of
-from .sent import kept_lengths, lengths, opened, send
+from .sent import opened, send
 
 HOME = {
     "name": "home",
@@ -45,50 +43,6 @@ PERSON = {"sex": "M", "age": "30..59", "work": "part"}
 def stated(question: dict[str, Any] = HOME, **more: Any) -> dict[str, Any]:
     usual = {"title": "Homes", "promise": {"epsilon": 8.0, "delta": 1e-6}, "collection": {"min_batch": 4}}
     return study_of({**usual, "questions": [question], **more})
-
-
-def test_a_table_from_its_answers_to_one_model(service: Service, tmp_path: Path) -> None:
-    """Everybody answers alike: the model says so, for one charge a group, and the answers are deleted."""
-    pytest.importorskip("torch")
-    from hybridp.protocols.synth import load_model
-    from hybridp.protocols.synth_mixed import write_model
-
-    study, task = opened(service, stated())
-    made = [trusted_report(task, PERSON) for _ in range(200)]
-    made += [local_report(task, PERSON, rng=seeded(i)) for i in range(300)]
-    assert send(service, study, made) == []
-    assert lengths(made[:200]) == {task["bytes"]["trusted"]}
-    assert lengths(made[200:]) == {task["bytes"]["local"]}
-    drawn = Counter(name for report in made[200:] for name in report["payload"]["reports"])
-    assert set(drawn) == {"sex, age", "age, work"}
-    assert min(drawn.values()) > 100  # of 300, each with a chance of one half
-    assert len(kept_lengths(service)) == 2  # one length a group, whatever the answer
-    studies.close_study(service, study)
-    found = studies.release_study(service, study)
-    assert studies.release_study(service, study) == found
-    summary = studies.study_summary(service, study)
-    assert [(a["people"], a["epsilon_spent"], a["delta_spent"]) for a in summary["ledger"]] == [
-        ("trusted", pytest.approx(8.0, abs=1e-9), 1e-6),
-        ("local", 8.0, 0.0),
-    ]
-    promised = {p["group"]: p["epsilon"] for p in found["receipt"]["promises"] if p["against"].startswith("whoever")}
-    assert promised == {"trusted": 8.0, "local": 8.0}
-    assert summary["raw_deleted"]
-    assert len(list(studies.export(service, study))) == 300
-    assert "sex, age, work" in shown_release(found, summary["plan"])["parts"][0]["headline"]
-    model = write_model(found, tmp_path / "model")
-    assert model.people == 500
-    assert model.answer("sex=M and age=30..59").estimate == pytest.approx(1, abs=0.1)
-    assert model.answer("work=part").estimate == pytest.approx(1, abs=0.1)
-    loaded = load_model(tmp_path / "model")
-    assert json.loads(json.dumps(loaded.to_dict()["receipt"])) == {
-        **found["receipt"], "randomness": loaded.receipt.to_dict()["randomness"]}  # fmt: skip
-    with pytest.raises(InvalidInput, match="`model` must be a new folder"):
-        write_model(found, tmp_path / "model")
-    for spoiled in ({}, {**found, "questions": {"home": {"shares": {}}}}):
-        with pytest.raises(InvalidInput, match="`release` must be the document of a synthetic table's release"):
-            write_model(spoiled, tmp_path / "none")
-    assert not (tmp_path / "none").exists()
 
 
 def test_the_page_asks_for_columns_or_for_the_cell_of_a_drawn_marginal(service: Service) -> None:
