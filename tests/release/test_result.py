@@ -35,7 +35,6 @@ from hybridp.public.study import Promise as Promised
 from hybridp.public.vector import VectorBounds
 from hybridp.release import style
 from hybridp.release.answers import (
-    Difference,
     GroupAnswer,
     GroupEstimate,
     as_count,
@@ -43,7 +42,6 @@ from hybridp.release.answers import (
     mean_release,
     several_release,
 )
-from hybridp.release.distribution import Curve, Gap, Told, distribution_release
 from hybridp.release.facts import statistic
 from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt
 from hybridp.release.release import Release
@@ -137,17 +135,20 @@ def kmeans() -> Release:
 
 
 def distribution() -> Release:
+    gap = {"at": 40.0, "trusted": 0.5, "local": 0.4, "difference": 0.1, "interval": [-0.1, 0.3], "p_value": 0.5,
+           "groups_disagree": False, "test_level": 0.05}  # fmt: skip
+    common = {"estimator": "hybrid", "disagreement": gap, "clipped_to": [0.0, 90.0], "joint": False, **PEOPLE}
     told = {
-        "quantiles": Told((0.25, 0.5), (20.0, 40.0), (18.0, 37.0), (23.0, 44.0), (21.0, 41.0), None),
-        "variance": Told((), (90.0,), (80.0,), (100.0,), None, None),
-        "histogram": Told((0.0, 20.0), (0.25, 0.75), (0.2, 0.7), (0.3, 0.8), None, (0.3, 0.7)),
-    }
-    curve = Curve((0.0, 20.0, 40.0, 90.0), (0.0, 0.25, 0.5, 1.0), (0.0, 0.2, 0.45, 0.97), (0.1, 0.3, 0.55, 1.0))
-    return distribution_release(
-        ODD, told, curve, bounds=(0.0, 90.0), estimator="hybrid", counted=(), level=0.95, joint=False,
-        people=(1_000, 9_000), gap=Gap(40.0, 0.5, 0.4, 0.1, -0.1, 0.3, 0.5), windows=((10.0, 30.0), (30.0, 50.0)),
-        edges=(0.0, 20.0, 90.0), mechanisms=("laplace", "dithered"), receipt=RECEIPT,
-    )  # fmt: skip
+        "quantiles": ([20.0, 40.0], ([18.0, 37.0], [23.0, 44.0]), [21.0, 41.0], None,
+                      {"at": [0.25, 0.5], "windows": [[10.0, 30.0], [30.0, 50.0]]}),
+        "variance": (90.0, (80.0, 100.0), None, None, {}),
+        "histogram": ([0.25, 0.75], ([0.2, 0.7], [0.3, 0.8]), None, [0.3, 0.7],
+                      {"edges": [0.0, 20.0, 90.0], "options": ["below 20", "20 or more"]}),
+        "distribution": ([0.0, 0.25, 0.5, 1.0], ([0.0, 0.2, 0.45, 0.97], [0.1, 0.3, 0.55, 1.0]), None, None,
+                         {"at": [0.0, 20.0, 40.0, 90.0], "counted": []}),
+    }  # fmt: skip
+    facts = {name: statistic(name, *numbers, **own, **common) for name, (*numbers, own) in told.items()}
+    return Release({ODD: facts}, 0.95, RECEIPT)
 
 
 def number() -> Release:
@@ -163,7 +164,8 @@ def groups(*p_values: float) -> Release:
     answers = [GroupAnswer(name, (name,), facts, (500, 4_500)) for name in (ODD, "other")]
     return groups_release(
         "hours", "mean", hybridp.Grouping("team", least=100), answers, [(0.8,), (0.8,)],
-        [Difference(ODD, "other", None, 0.0, -0.7, 0.7, 1.0)], withheld=("small",), people=(1_000, 9_000), options=(),
+        [{"of": ODD, "less": "other", "option": None, "estimate": 0.0, "interval": [-0.7, 0.7], "p_value": 1.0}],
+        withheld=("small",), people=(1_000, 9_000), options=(),
         level=0.95, mechanisms=("laplace", "dithered"), receipt=RECEIPT, estimator="adaptive",
     )  # fmt: skip
 

@@ -29,11 +29,10 @@ from hybridp.public.messages import Invite
 from hybridp.public.randomisers import randomiser
 from hybridp.public.trust import Trusts, drawn_trust
 from hybridp.randomness import Randomness, secure
-from hybridp.release.distribution import Counted
 from hybridp.release.receipt import assuming, noted
 from hybridp.release.release import Release
 from hybridp.tasks.distribution import DistributionStudy, publish
-from hybridp.tasks.evidence import Heard
+from hybridp.tasks.evidence import Counted, Heard
 
 __all__ = ["Draft", "Steering", "counted_of", "counted_parts", "read_invitation", "release_answers", "stated_promises"]
 __all__ += ["steering_document", "steering_of", "write_answers"]

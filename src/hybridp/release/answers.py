@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.groups import Grouping
@@ -14,11 +14,13 @@ from hybridp.release.facts import Facts, statistic, times
 from hybridp.release.receipt import Receipt
 from hybridp.release.release import Release
 
-__all__ = ["Difference", "GroupAnswer", "GroupEstimate", "MixedBatch", "MixedLevel", "Numbers", "Shuffled"]
-__all__ += ["about", "as_count", "groups_release", "mean_release", "personal_facts", "several_release"]
+if TYPE_CHECKING:
+    from hybridp.blend.mean import Disagreement
+
+__all__ = ["GroupAnswer", "GroupEstimate", "MixedBatch", "MixedLevel", "Numbers", "Shuffled"]
+__all__ += ["about", "as_count", "groups_release", "mean_release", "several_release"]
 
 Numbers = Sequence[float | None]
-_SHOWN = 1000  # levels of epsilon listed in full
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,16 +219,6 @@ def about(answer: Release, people: int) -> Release:
     return replace(answer, questions=found)
 
 
-class _Gap(Protocol):
-    """How far the groups' means are apart, in half-ranges."""
-
-    @property
-    def difference(self) -> float: ...
-    @property
-    def p_value(self) -> float: ...
-    def half_width(self, level: float) -> float: ...
-
-
 def mean_release(
     bounds: Bounds,
     estimate: float,
@@ -236,7 +228,7 @@ def mean_release(
     level: float,
     estimator: str,
     weight: float,
-    gap: _Gap | None,
+    gap: Disagreement | None,
     mechanisms: tuple[str, str],
     receipt: Receipt,
     shuffled: Shuffled | None = None,
@@ -270,26 +262,6 @@ def mean_release(
     return Release({"value": {"mean": facts}}, level, receipt)
 
 
-def personal_facts(groups: list[tuple[float, float, int, float, float]]) -> dict[str, Any]:
-    """What trusted people asked for and what they got, by (asked, may spend, people, weight of each, spent).
-
-    Who spends less than this release might have has more privacy, for free. Infinity is written "inf", and at most
-    1,000 levels are listed.
-    """
-
-    def level(value: float) -> float | str:
-        return value if math.isfinite(value) else "inf"
-
-    return {
-        "levels": len(groups),
-        "saturated": sum(n for _, may, n, _, spent in groups if spent < may * (1 - 1e-9)),
-        "groups": [
-            {"asked": level(asked), "epsilon": level(may), "people": n, "weight": w, "effective_epsilon": level(spent)}
-            for asked, may, n, w, spent in groups[:_SHOWN]
-        ],
-    }
-
-
 class GroupAnswer(NamedTuple):
     """One group's answer: a number, or a list with one an option, as the facts of the same question without groups.
 
@@ -305,29 +277,13 @@ class GroupAnswer(NamedTuple):
     share: tuple[float, float, float] | None = None
 
 
-class Difference(NamedTuple):
-    """One group less another (of shares: in one option), its interval, and the adjusted p-value of no difference."""
-
-    first: str
-    second: str
-    option: str | None
-    estimate: float
-    low: float
-    high: float
-    p_value: float
-
-    def to_dict(self) -> dict[str, Any]:
-        told = {"of": self.first, "less": self.second, "option": self.option, "estimate": self.estimate}
-        return {**told, "interval": [self.low, self.high], "p_value": self.p_value}
-
-
 def groups_release(
     question: str,
     kind: str,
     grouping: Grouping,
     answers: Sequence[GroupAnswer],
     p_values: Sequence[tuple[float, ...] | None],
-    differences: Sequence[Difference],
+    differences: list[dict[str, Any]],
     *,
     withheld: tuple[str, ...],
     people: tuple[int, int],
@@ -390,7 +346,7 @@ def groups_release(
             "groups": [label for label, p in said if p < test],
             "test_level": test,
         },
-        differences=[gap.to_dict() for gap in differences],
+        differences=differences,
         mechanisms=dict(zip(("trusted", "local"), mechanisms, strict=True)),
         **own,
     )

@@ -30,7 +30,7 @@ from hybridp.public.messages import Invite
 from hybridp.public.randomisers import DitheredBit, LocalName, dithered_bit, randomiser
 from hybridp.public.rounds import Conversation, Crowd, Numbers, Windows
 from hybridp.public.shares import LEAST_COUNTED, CountNoise, NoiseName, count_noise
-from hybridp.release.distribution import Curve, Gap, Told, distribution_release
+from hybridp.release.facts import statistic
 from hybridp.release.receipt import Made, Protection
 from hybridp.release.release import Release
 from hybridp.tasks.evidence import Heard, ask_counts, noise_in_shares
@@ -212,8 +212,7 @@ def publish(
         raise InvalidInput("`people` must be at least 1 in one of the groups. Got 0.")
     known = heard.known(study)
     told, alone = blended(known), heard.alone and not heard.answered
-    apart = groups_apart(known, told, study.level)
-    gap = None if apart is None else Gap(study.bounds.lower + study.bounds.width * apart[0], *apart[1:])
+    gap = _disagreement(study, groups_apart(known, told, study.level))
     if alone:
         known = replace(known, reports=None)
         own = blended(known, alone=False).both
@@ -231,20 +230,27 @@ def publish(
     low, high = beside.band(shape, reach)
     values = [study.bounds.lower + study.bounds.width * float(x) for x in shape.ends]
     local = _local_protection(study, heard) if heard.local else None
-    return distribution_release(
-        question,
-        statistics(study, shape, told.trusted, told.local, beside, reach),
-        Curve(tuple(values), tuple(shape.monotone.tolist()), tuple(low.tolist()), tuple(high.tolist())),
-        bounds=(study.bounds.lower, study.bounds.upper),
-        estimator="steered" if heard.answered else plain,
-        counted=heard.counted,
-        level=study.level,
-        joint=study.together > 0,
-        people=(heard.trusted, heard.local),
-        gap=gap,
-        windows=windows,
-        edges=study.edges,
-        mechanisms=(heard.noise, "none" if local is None else local[1]),
+    common: dict[str, Any] = {
+        "estimator": "steered" if heard.answered else plain,
+        "groups": {"trusted": {"people": heard.trusted}, "local": {"people": heard.local}},
+        "disagreement": gap,
+        "mechanisms": {"trusted": heard.noise, "local": "none" if local is None else local[1]},
+        "clipped_to": [study.bounds.lower, study.bounds.upper],
+    }
+    found = {
+        name: statistic(name, **part, joint=study.together > 0, **common)
+        for name, part in statistics(study, shape, told.trusted, told.local, beside, reach).items()
+    }
+    if study.at:
+        found["quantiles"]["windows"] = [list(window) for window in windows]
+    band = (low.tolist(), high.tolist())
+    counted = [one.stated for one in heard.counted]
+    found["distribution"] = statistic(
+        "distribution", shape.monotone.tolist(), band, at=values, joint=False, counted=counted, **common
+    )
+    return Release(
+        {question: found},
+        study.level,
         receipt=task_receipt(
             Protection(study.promised, heard.protection) if heard.counted else None,
             None if local is None else local[0],
@@ -260,6 +266,19 @@ def publish(
             **made,
         ),
     )
+
+
+def _disagreement(study: DistributionStudy, apart: tuple[float, ...] | None) -> dict[str, Any]:
+    """How far the groups are apart where they differ most clearly: the shares of each at or below a value.
+
+    The difference, trusted less local, has an interval that counts for all places that were looked at, and so does p.
+    """
+    if apart is None:
+        return {"p_value": None, "groups_disagree": None, "test_level": None}
+    place, trusted, local, difference, low, high, p = apart
+    at, test = study.bounds.lower + study.bounds.width * place, round(1 - study.level, 12)
+    gap = {"at": at, "trusted": trusted, "local": local, "difference": difference, "interval": [low, high]}
+    return {**gap, "p_value": p, "groups_disagree": p < test, "test_level": test}
 
 
 _COARSE = 0.05
@@ -316,25 +335,28 @@ def stretches(study: DistributionStudy) -> dict[str, tuple[tuple[float, ...], li
 
 def statistics(
     study: DistributionStudy, shape: Shape, own: Shape | None, alone: Shape | None, beside: Plausible, reach: float
-) -> dict[str, Told]:
+) -> dict[str, dict[str, Any]]:
     """What is asked for, read from the distribution function, within its intervals of so many standard errors.
 
-    Where many people share a number the function, which is taken to rise gently, is far off: intervals, which take it
-    for nothing but rising, then bound it.
+    Quantiles are at shares of people, shares at values, a histogram's by bins; the spread is one number. Intervals
+    cover sampling and noise, and assume nothing of the distribution. Where many people share a number the function,
+    which is taken to rise gently, is far off: intervals, which take it for nothing but rising, then bound it.
     """
     low, width = study.bounds.lower, study.bounds.width
 
     def told(
         at: tuple[float, ...], values: Sequence[Sequence[float] | None], spans: Sequence[tuple[float, float]]
-    ) -> Told:
-        both, first, second = (None if part is None else tuple(part) for part in values)
+    ) -> dict[str, Any]:
+        both, first, second = values
         assert both is not None
-        within = tuple(min(max(x, a), b) for x, (a, b) in zip(both, spans, strict=True))
-        least, most = (tuple(x) for x in zip(*spans, strict=True))
-        return Told(at, within, least, most, first, second)
+        within = [min(max(x, a), b) for x, (a, b) in zip(both, spans, strict=True)]
+        parts = [within, *zip(*spans, strict=True), first, second]
+        said = [None if part is None else list(part) if at else part[0] for part in parts]
+        stated = {"estimate": said[0], "interval": said[1:3], "trusted": said[3], "local": said[4]}
+        return {**stated, "at": list(at)} if at else stated
 
     groups = (shape, own, alone)
-    found: dict[str, Told] = {}
+    found: dict[str, dict[str, Any]] = {}
     if study.at:
         spans = [beside.quantile_interval(q, reach) for q in study.at]
         values = [None if one is None else [low + width * one.quantile(q) for q in study.at] for one in groups]
@@ -342,6 +364,9 @@ def statistics(
     for name, (places, between) in stretches(study).items():
         shares = [None if one is None else [one.between(*ends)[0] for ends in between] for one in groups]
         found[name] = told(places, shares, [beside.between(*ends, reach) for ends in between])
+    if study.edges:
+        del found["histogram"]["at"]
+        found["histogram"] |= {"edges": list(study.edges), "options": _bins(study.edges)}
     if study.spread:
         spread = [None if one is None else one.moments()["variance"][0] * width**2 for one in groups]
         least, most = (x * width**2 for x in beside.variance_interval(reach))
@@ -352,6 +377,12 @@ def statistics(
             index = [None if one is None else [one.gini(low / width)[0]] for one in groups]
             found["gini"] = told((), index, [beside.gini_interval(low / width, reach)])
     return found
+
+
+def _bins(edges: Sequence[float]) -> list[str]:
+    """What the bins of a histogram are called: a lower edge belongs to its bin, and the ends take whoever is beyond."""
+    inner = [f"{edge:g}" for edge in edges[1:-1]]
+    return [f"below {inner[0]}", *(f"{a} to below {b}" for a, b in pairwise(inner)), f"{inner[-1]} or more"]
 
 
 # --- the receipt ------------------------------------------------------------------------------------------------------

@@ -27,13 +27,12 @@ from hybridp.public.distribution import CELLS, BinnedReports, WindowReports
 from hybridp.public.lattice import Bounds
 from hybridp.public.rounds import Between, drive
 from hybridp.public.shares import CountNoise, NoisyCounts
-from hybridp.release.distribution import Counted
 from hybridp.tasks.protections import noise_level
 
 if TYPE_CHECKING:
     from hybridp.tasks.distribution import DistributionStudy
 
-__all__ = ["Heard", "ask_counts", "hear", "noise_in_shares", "places_around"]
+__all__ = ["Counted", "Heard", "ask_counts", "hear", "noise_in_shares", "places_around"]
 
 Guarantee = PureDP | ApproxDP
 _COARSE = (*(2.0**-i for i in (11, 9, 7, 5)), *(i / 16 for i in range(1, 16)), *(1 - 2.0**-i for i in (5, 7, 9, 11)))
@@ -41,6 +40,27 @@ _COARSE = (*(2.0**-i for i in (11, 9, 7, 5)), *(i / 16 for i in range(1, 16)), *
 _PLACES = (3, 5, 9, 17, 33)
 _MANY = 0.2  # of people between two places
 _FEWEST, _FINEST = 8, 64  # even stretches in which trusted people are counted for the spread
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Noisy counts of trusted people at or below each value and above the one before; `steps` of a count are a person.
+
+    Of one value only the count below it is told. `variance` is that of the noise in each count, in people.
+    """
+
+    values: tuple[float, ...]
+    noisy: tuple[int, ...]
+    steps: int
+    people: int
+    variance: float
+
+    @property
+    def stated(self) -> dict[str, Any]:
+        """As a release tells it."""
+        noisy = [n / self.steps for n in self.noisy]
+        told = {"values": list(self.values), "noisy_counts": noisy, "people": self.people}
+        return {**told, "noise_variance": self.variance}
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,7 +22,7 @@ from hybridp.blend.groups import Gap, mean_gaps, share_gaps
 from hybridp.public.errorlaw import holm
 from hybridp.public.groups import OTHER, Grouping
 from hybridp.public.rounds import Crowd, drive
-from hybridp.release.answers import Difference, GroupAnswer, groups_release
+from hybridp.release.answers import GroupAnswer, groups_release
 from hybridp.release.facts import Facts
 from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt
 from hybridp.release.release import Release
@@ -125,14 +125,15 @@ def adjusted(p_values: list[list[float] | None]) -> list[tuple[float, ...] | Non
 
 def listed_differences(
     names: list[str], pairs: list[tuple[int, int]], gaps: list[list[Gap]], options: tuple[str, ...]
-) -> tuple[Difference, ...]:
-    """The differences with adjusted p-values (Holm)."""
+) -> list[dict[str, Any]]:
+    """One group less another (of shares: in one option), with its interval, and p-values adjusted together (Holm)."""
     every = iter(holm([gap.p_value for some in gaps for gap in some]))
-    return tuple(
-        Difference(names[i], names[j], options[at] if options else None, *gap[:3], next(every))
+    return [
+        {"of": names[i], "less": names[j], "option": options[at] if options else None, "estimate": gap.estimate,
+         "interval": [gap.low, gap.high], "p_value": next(every)}
         for (i, j), some in zip(pairs, gaps, strict=True)
         for at, gap in enumerate(some)
-    )
+    ]  # fmt: skip
 
 
 def _unheard(study: Study, trusted: int, local: int) -> list[Promise]:

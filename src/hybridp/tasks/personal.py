@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Literal, NamedTuple, Unpack, get_args
 
 import numpy as np
@@ -27,7 +28,7 @@ from hybridp.public.messages import OWN_EPSILON, ReportsByEpsilon, WeightedSum, 
 from hybridp.public.personal import PersonalDP, adpm_weights
 from hybridp.public.rounds import Conversation, Crowd, Epsilons, Weighted
 from hybridp.public.shuffling import LevelMixing
-from hybridp.release.answers import GroupEstimate, Shuffled, mean_release, personal_facts
+from hybridp.release.answers import GroupEstimate, Shuffled, mean_release
 from hybridp.release.receipt import Made, Protection, public_choice
 from hybridp.release.release import Release
 from hybridp.tasks.protections import LevelBatches, mixed_levels, task_receipt
@@ -51,6 +52,7 @@ MIXED_ACCOUNT = f"shuffled {SHARES}"
 """The same for people whose reports go through a mixer, where a study has one."""
 
 Floats = NDArray[np.float64]
+_SHOWN = 1000  # levels of epsilon listed in full
 
 
 class OwnInvite(NamedTuple):
@@ -250,12 +252,23 @@ def _alone(study: PersonalStudy, people: int, found: Blend | None) -> GroupEstim
 def _by_epsilon(
     trusted: WeightedSum | None, epsilons: Floats, people: NDArray[np.int64], share: float
 ) -> dict[str, Any]:
+    """What trusted people asked for and what they got. Who spends less than this release might have has more privacy,
+    for free. Infinity is written "inf", and at most 1,000 levels are listed."""
     if trusted is None or not len(epsilons):
         return {}
+
+    def level(value: float) -> float | str:
+        return float(value) if math.isfinite(value) else "inf"
+
     every = zip(epsilons, people, trusted.weights, trusted.spent, strict=True)
     # What they asked for, without the last digits that dividing by the share may leave.
-    groups = [(float(f"{e / share:.12g}"), float(e), int(n), float(w), float(s)) for e, n, w, s in every]
-    return {"personal": personal_facts(groups)}
+    groups = [
+        {"asked": level(float(f"{e / share:.12g}")), "epsilon": level(e), "people": int(n), "weight": float(w),
+         "effective_epsilon": level(s)}
+        for e, n, w, s in islice(every, _SHOWN)
+    ]  # fmt: skip
+    saturated = int(people[trusted.spent < epsilons * (1 - 1e-9)].sum())
+    return {"personal": {"levels": len(epsilons), "saturated": saturated, "groups": groups}}
 
 
 def _trusted_protection(trusted: WeightedSum | None, epsilons: Floats, people: NDArray[np.int64]) -> Protection | None:
