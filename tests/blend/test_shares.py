@@ -12,14 +12,24 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from hybridp import noise
-from hybridp.blend.shares import blend_shares, to_simplex
+from hybridp.blend.shares import blend_shares, blend_ticks, to_simplex
 from hybridp.device.shares import simulated_reports
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import PureDP
 from hybridp.public.mechanisms import DiscreteLaplace
 from hybridp.public.oracles import share_oracle
 from hybridp.public.queries import Feature
-from hybridp.public.shares import CountNoise, NoisyCounts, ShareInvite, ShareReports, count_noise
+from hybridp.public.randomisers import randomised_response
+from hybridp.public.shares import (
+    CountNoise,
+    NoisyCounts,
+    ShareInvite,
+    ShareReports,
+    TickReports,
+    count_noise,
+    option_counts,
+    tick_noise,
+)
 from hybridp.randomness import seeded
 
 
@@ -71,6 +81,16 @@ def test_intervals_cover_and_the_test_keeps_its_level(p: list[float], epsilon: f
     assert stats.binomtest(together, runs, 0.95, alternative="less").pvalue > 1e-4
     assert stats.binomtest(alarms, runs, 0.05, alternative="greater").pvalue > 1e-4
     assert stats.binomtest(narrow, runs * len(p), 0.95, alternative="less").pvalue < 1e-4
+
+
+def test_ticks_of_which_groups_say_the_same_have_a_p_value_of_one() -> None:
+    """Of two options the groups differ in the first alone: with Holm the second has its own p-value, which is 1."""
+    question = Feature("ways", ("train", "car"), most=2)
+    own = [option_counts(1000, n, tick_noise(PureDP(500.0), question)) for n in (900, 500)]
+    told = TickReports(np.array([100, 900, 500, 500]), randomised_response(PureDP(20.0)))
+    first, second = blend_ticks(own, told, "everyone", question.values).p_values() or ()
+    assert first < 1e-9
+    assert second == pytest.approx(1.0)
 
 
 def test_groups_that_differ_are_told_apart() -> None:

@@ -37,9 +37,10 @@ from hybridp.public.randomisers import (
     dithered_bit,
     k_randomised_response,
     piecewise,
+    randomised_response,
 )
 from hybridp.public.regression import NoisyRounds
-from hybridp.public.shares import tick_invite
+from hybridp.public.shares import ShareInvite
 from hybridp.public.vector import VectorBounds, VectorInvite
 from hybridp.public.vector_randomisers import scalar_reports
 from hybridp.randomness import Randomness, seeded
@@ -199,7 +200,7 @@ def subset_vectors() -> Iterator[dict[str, Any]]:
 
 def one_option_vectors() -> Iterator[dict[str, Any]]:
     question = Feature("ways", ("a", "b", "c", "d", "e"), most=3)
-    invite = tick_invite(question, PureDP(1.0))
+    invite = ShareInvite(question, randomised_response(PureDP(1.0)))
     for i, words in enumerate(tapes([invite.oracle.keep, invite.oracle.keep - 1], 20, 9)):
         tape, ticked = Tape(words), [place for place in range(5) if i >> place & 1][:3]
         held = np.array([sum(1 << place for place in ticked)])

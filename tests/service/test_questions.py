@@ -20,7 +20,7 @@ from hybridp.device.client import local_report, trusted_report
 from hybridp.device.questions import answer_to
 from hybridp.device.shares import report_joint
 from hybridp.errors import HybridpError, InvalidInput
-from hybridp.protocols.asked import choice_study, joint_study
+from hybridp.protocols.asked import joint_study, share_study
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.randomisers import k_randomised_response
 from hybridp.public.study import Declaration
@@ -250,7 +250,7 @@ def test_the_service_asks_with_the_report_of_the_declared_study() -> None:
     for question in (SMOKES, TOWN, WAYS):
         task = task_of("id", parse_plan(stated(question)), 1)
         table = Declaration(promise=1.0, trust="trust", questions=[question])
-        assert task["questions"][0]["mechanism"] == choice_study(table, 0).invite.text
+        assert task["questions"][0]["mechanism"] == share_study(table, 0).invite.text
 
 
 def test_a_program_reports_a_number_by_a_private_group_as_a_table_does() -> None:

@@ -346,7 +346,7 @@ def _personal(one: _Asked) -> Plan:
 def _choice(one: _Asked) -> Plan:
     from hybridp.bench.shares import as_count, plan_shares
 
-    own = asked.choice_study(one.study, one.i)
+    own = asked.share_study(one.study, one.i)
     found = plan_shares(
         question=own.question, **one.crowd, guarantee=own.guarantee, noise=one.question.noise, shares=one.guess.shares,
         trusted_guarantee=own.trusted_guarantee, answering=one.chance,

@@ -31,10 +31,10 @@ from hybridp.public.anchoring import TIGHTEST, Anchoring, anchoring, clipping_lo
 from hybridp.public.errorlaw import farthest_kept, holm, log_upper_tail
 from hybridp.public.mean import SYNONYMS
 from hybridp.public.oracles import Oracle, estimate
-from hybridp.public.shares import CountNoise, NoisyCounts, ShareReports
+from hybridp.public.shares import CountNoise, NoisyCounts, ShareReports, TickReports
 
-__all__ = ["SHARE_ESTIMATORS", "ShareAnchor", "ShareBlend", "ShareEstimator", "Told", "blend_shares"]
-__all__ += ["report_parts", "share_anchoring", "simplex", "to_simplex"]
+__all__ = ["SHARE_ESTIMATORS", "ShareAnchor", "ShareBlend", "ShareEstimator", "TickBlend", "Told", "blend_shares"]
+__all__ += ["blend_ticks", "report_parts", "share_anchoring", "simplex", "to_simplex"]
 
 Floats = NDArray[np.float64]
 ShareEstimator = Literal["everyone", "alike", "hybrid", "anchored", "tcm-only", "lm-only"]
@@ -263,6 +263,78 @@ def blend_shares(
     return ShareBlend(
         weights * own + (1 - weights) * told, weights, own, told, trusted, heard, "hybrid", default=default
     )
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class TickBlend:
+    """Of several of several options: one blend an option, of a yes or no each."""
+
+    options: tuple[ShareBlend, ...]
+
+    anchor = default = None
+    parts = ()
+
+    def _first(self, each: Sequence[Floats | None]) -> Floats | None:
+        """Of every option the yes; None where a group says nothing of one."""
+        return None if any(one is None for one in each) else np.array([one[0] for one in each if one is not None])
+
+    @property
+    def estimate(self) -> Floats:
+        return np.array([one.estimate[0] for one in self.options])
+
+    @property
+    def weights(self) -> Floats:
+        return np.array([one.weights[0] for one in self.options])
+
+    @property
+    def trusted(self) -> Floats | None:
+        return self._first([one.trusted for one in self.options])
+
+    @property
+    def local(self) -> Floats | None:
+        return self._first([one.local for one in self.options])
+
+    @property
+    def estimator(self) -> ShareEstimator:
+        return self.options[0].estimator
+
+    def _each(self, level: float, *, joint: bool) -> float:
+        return 1 - (1 - level) / len(self.options) if joint else level
+
+    def intervals(self, level: float, *, joint: bool = False) -> tuple[Floats, Floats]:
+        """As of options of which everybody has one."""
+        ends = [one.intervals(self._each(level, joint=joint)) for one in self.options]
+        return np.array([low[0] for low, _ in ends]), np.array([high[0] for _, high in ends])
+
+    def gap_widths(self, level: float, *, joint: bool = False) -> Floats | None:
+        """As of options of which everybody has one."""
+        return self._first([one.gap_widths(self._each(level, joint=joint)) for one in self.options])
+
+    def standard_errors(self, group: Literal["trusted", "local"]) -> Floats | None:
+        """Of one group's own shares."""
+        return self._first([one.standard_errors(group) for one in self.options])
+
+    def p_values(self) -> tuple[float, ...] | None:
+        """Do the groups differ in an option? Adjusted for asking so often (Holm); None where one group says nothing."""
+        found = [one.single_p_values() for one in self.options]
+        return None if any(p is None for p in found) else holm([p[0] for p in found if p is not None])
+
+
+def blend_ticks(
+    trusted: Sequence[NoisyCounts] | None, local: TickReports | None, estimator: ShareEstimator,
+    values: Sequence[str], *, answering: float = 1.0,
+) -> TickBlend:  # fmt: skip
+    """Combine what the groups sent on each of these options."""
+    parts = []
+    for place, value in enumerate(values):
+        own, told = None if trusted is None else trusted[place], None if local is None else local.option(place)
+        if own is None and told is None and local is not None:
+            raise InvalidInput(f"`people` must be more: no device drew the option {value}. Got too few.")
+        chance = answering
+        if told is not None and local is not None:  # of local people, those whose device drew the option
+            chance *= told.people / local.people
+        parts.append(blend_shares(own, told, estimator, answering=chance))
+    return TickBlend(tuple(parts))
 
 
 def _anchored(trusted: NoisyCounts, local: Told, own: Floats, told: Floats, reach: float) -> ShareBlend:

@@ -31,7 +31,6 @@ from hybridp.public.shares import (
     NoisyCounts,
     ShareInvite,
     ShareReports,
-    TickInvite,
     TickReports,
     option_counts,
     read_reports,
@@ -221,7 +220,7 @@ class RawTicks:
 
 
 def read_sets(
-    rows: tables.Rows, columns: Columns, invite: TickInvite, *, local_raw: bool = False, assume: bool = False
+    rows: tables.Rows, columns: Columns, invite: ShareInvite, *, local_raw: bool = False, assume: bool = False
 ) -> RawTicks:
     """Both groups' counts. Reports of another mechanism, or of none unless it is assumed, are refused."""
     if columns.report not in rows.columns:  # fine when nobody is local; refused below when somebody is
@@ -238,7 +237,7 @@ def read_sets(
     return RawTicks(found.trusted_people, found.trusted_counts, local, None, bool(says), assumed, digest)
 
 
-def read_ticks(answers: Entrusted, invite: TickInvite) -> RawTicks:
+def read_ticks(answers: Entrusted, invite: ShareInvite) -> RawTicks:
     """The same from the answers that a service keeps: how many trusted people ticked each option."""
     people, counts = 0, np.zeros(invite.question.size, dtype=np.int64)
     for sets in answers.codes():

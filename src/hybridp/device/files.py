@@ -29,7 +29,7 @@ from hybridp.public.lattice import LEVELS, Bounds, Lattice
 from hybridp.public.messages import BATCH, MECHANISM, Invite, own_epsilon_text
 from hybridp.public.randomisers import KRandomisedResponse
 from hybridp.public.regression import Question
-from hybridp.public.shares import ShareInvite, TickInvite
+from hybridp.public.shares import ShareInvite
 from hybridp.public.synth_reports import MarginalInvite
 from hybridp.public.trust import Trusts, drawn_trust, label_column
 from hybridp.public.vector import VectorInvite
@@ -295,7 +295,7 @@ def write_regression_reports(
 
 def write_share_reports(
     path: tables.TableLike,
-    invite: ShareInvite | TickInvite,
+    invite: ShareInvite,
     out: str | PathLike[str],
     *,
     trust: Trusts | None = None,
@@ -323,7 +323,7 @@ def write_share_reports(
     """
     levels: dict[str, Any] = {"lattice": Lattice(0.0, 1.0, LEVELS), "feature": invite.question}
     values: tuple[str, ...] = (invite.question.name,)
-    each: Any = report_sets if isinstance(invite, TickInvite) else report_codes
+    each: Any = report_sets if invite.question.most else report_codes
     report_on = partial(each, invite=invite, rng=rng)
     if joint is not None:
         values = joint.value, joint.by.name

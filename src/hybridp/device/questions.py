@@ -29,7 +29,7 @@ from hybridp.public.lattice import Bounds, Lattice
 from hybridp.public.oracles import SubsetSelection
 from hybridp.public.queries import Feature
 from hybridp.public.randomisers import KRandomisedResponse, Randomiser
-from hybridp.public.shares import TickInvite
+from hybridp.public.shares import ShareInvite
 from hybridp.randomness import Randomness
 
 __all__ = ["answer_to", "by_name", "category", "finite", "numbers", "question_reports"]
@@ -217,7 +217,7 @@ def _report(question: Mapping[str, Any], mechanism: Any, answer: Any, rng: Rando
     if question["several"] is not None:
         feature = Feature(question["name"], tuple(question["options"]), most=int(question["several"]))
         sets = np.array([sum(1 << place for place in answer)], dtype=np.int64)
-        return report_places(sets, TickInvite(feature, mechanism), rng=rng)[0]
+        return report_places(sets, ShareInvite(feature, mechanism), rng=rng)[0]
     code = np.array([answer], dtype=np.int64)
     if isinstance(mechanism, SubsetSelection):
         return [int(place) for place in oracle_reports(mechanism, code, rng=rng)[0]]

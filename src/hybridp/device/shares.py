@@ -22,7 +22,8 @@ from hybridp.noise.reports import oracle_reports, voted_cells
 from hybridp.public.groups import Joint
 from hybridp.public.lattice import Bounds
 from hybridp.public.oracles import support_counts
-from hybridp.public.shares import ShareInvite, ShareReports, TickInvite, TickReports, kept, written_reports
+from hybridp.public.randomisers import KRandomisedResponse
+from hybridp.public.shares import ShareInvite, ShareReports, TickReports, kept, written_reports
 from hybridp.public.synth_reports import MarginalInvite, MarginalReports, written_marginal
 from hybridp.randomness import Randomness
 
@@ -60,24 +61,26 @@ def simulated_reports(counts: NDArray[np.int64], invite: ShareInvite, *, rng: Ra
 # --- several options a person: yes or no to one that the device drew --------------------------------------------------
 
 
-def _told(sets: Ints, invite: TickInvite, rng: Randomness) -> Ints:
+def _told(sets: Ints, invite: ShareInvite, rng: Randomness) -> Ints:
     """For each set of ticks the place of its report among the invitation's names."""
     option = uniform_below(invite.question.size, len(sets), rng=rng)
+    assert isinstance(invite.oracle, KRandomisedResponse)
     no = 1 - ((kept(sets, invite.question) >> option) & 1)
     return 2 * option + categories(invite.oracle, no, rng=rng)
 
 
-def report_sets(sets: Ints, invite: TickInvite, *, rng: Randomness) -> list[str]:
+def report_sets(sets: Ints, invite: ShareInvite, *, rng: Randomness) -> list[str]:
     """Reports of many people, each with their own randomness: private as `invite.promise` says."""
-    return [invite.names[place] for place in _told(sets, invite, rng).tolist()]
+    names = invite.names
+    return [names[place] for place in _told(sets, invite, rng).tolist()]
 
 
-def report_places(sets: Ints, invite: TickInvite, *, rng: Randomness) -> list[int]:
+def report_places(sets: Ints, invite: ShareInvite, *, rng: Randomness) -> list[int]:
     """The same as places among the invitation's names."""
     return [int(place) for place in _told(sets, invite, rng)]
 
 
-def simulated_ticks(held: tuple[Ints, Ints], invite: TickInvite, *, rng: Randomness) -> TickReports:
+def simulated_ticks(held: tuple[Ints, Ints], invite: ShareInvite, *, rng: Randomness) -> TickReports:
     """For a trial: everybody's reports, added up, where so many people hold each of the sets."""
     counts = np.zeros(len(invite.names), dtype=np.int64)
     everyone = np.repeat(*held)

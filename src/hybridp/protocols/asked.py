@@ -52,11 +52,9 @@ from hybridp.tasks.number import NumberStudy, halves
 from hybridp.tasks.personal import PersonalStudy
 from hybridp.tasks.shares import ShareStudy, bins, choice
 from hybridp.tasks.task import Task
-from hybridp.tasks.ticks import TickStudy
 from hybridp.tasks.vector import VectorStudy
 
 __all__ = [
-    "choice_study",
     "columns_of",
     "grouping",
     "joint_study",
@@ -76,7 +74,6 @@ __all__ = [
     "share_study",
     "synth_study",
     "task_of",
-    "tick_study",
     "trust_rule",
     "vector_columns",
     "vector_study",
@@ -218,7 +215,7 @@ def task_of(study: Declaration, place: int) -> Task:
     if isinstance(question, Vector):
         return vector_study(study, place)
     if not isinstance(question, Number):
-        return choice_study(study, place)
+        return share_study(study, place)
     if study.promise.personal:
         named = study.promise.epsilon_column is not None
         must(named, "promise.epsilon_column", "must name the column of everyone's own epsilon", "nothing")
@@ -267,6 +264,8 @@ def share_study(study: Declaration, place: int) -> ShareStudy:
         feature = choice(asked.column, (asked.value,), other=f"not {asked.value}")
     elif asked.edges:
         feature = bins(asked.column, asked.edges, other=asked.other, missing=asked.missing)
+    elif asked.several is not None:
+        feature = Feature(asked.column, asked.options, most=asked.several)
     else:
         feature = choice(asked.column, asked.options, other=asked.other, missing=asked.missing)
     return ShareStudy(
@@ -277,32 +276,9 @@ def share_study(study: Declaration, place: int) -> ShareStudy:
         part.trusted,
         study.level,
         isinstance(asked, Choice) and asked.joint,
-        study.mixing,
+        None if feature.most else study.mixing,
         study.chances[asked.name],
     )
-
-
-def tick_study(study: Declaration, place: int) -> TickStudy:
-    """The shares of the options of which people may have ticked several."""
-    asked, part = cast(Choice, study.questions[place]), study.parts[place]
-    assert part.everybody is not None
-    assert asked.several is not None
-    return TickStudy(
-        Feature(asked.columns_read[0], asked.options, most=asked.several),
-        part.everybody,
-        cast(Any, asked.estimator),
-        part.trusted,
-        study.level,
-        asked.joint,
-        study.chances[asked.name],
-    )
-
-
-def choice_study(study: Declaration, place: int) -> ShareStudy | TickStudy:
-    """Shares of options of which everybody has one, or may have ticked several."""
-    asked = study.questions[place]
-    several = isinstance(asked, Choice) and asked.several is not None
-    return tick_study(study, place) if several else share_study(study, place)
 
 
 def share_columns(study: Declaration, place: int, trust: Any) -> Columns:

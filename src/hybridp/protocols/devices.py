@@ -223,7 +223,7 @@ def randomise_study(
             elif isinstance(question, (Choice, Count)) or (isinstance(question, Grouped) and question.by_private):
                 private = isinstance(question, Grouped) and question.by_private
                 both = asked.joint_study(study, i) if private else None
-                chosen, at = (both or asked.choice_study(study, i)).invite, asked.share_columns(study, i, rule)
+                chosen, at = (both or asked.share_study(study, i)).invite, asked.share_columns(study, i, rule)
                 written, gone = write_share_reports(
                     source, chosen, target, trust=at.trust, person=at.person, report=at.report or "report",
                     table=table if step == 0 else None, overwrite=overwrite or not last, keep=other, asked=one, rng=rng,

@@ -18,7 +18,7 @@ from hybridp.public.groups import Joint
 from hybridp.public.lattice import Bounds
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.messages import Invite
-from hybridp.public.shares import CountNoise, ShareInvite, TickInvite
+from hybridp.public.shares import CountNoise, ShareInvite
 from hybridp.public.vector import VectorInvite
 
 __all__ = ["Answer", "Between", "Chance", "Conversation", "Crowd", "Epsilons", "Numbers", "Options", "People"]
@@ -86,7 +86,7 @@ class Ticks:
     """How many trusted people ticked each option, and local reports on one drawn option each."""
 
     kind: ClassVar[str] = "ticks"
-    invite: TickInvite
+    invite: ShareInvite
     noise: CountNoise | None = None
     heard: bool = True
 

@@ -50,9 +50,9 @@ from hybridp.public.randomisers import KRandomisedResponse, k_randomised_respons
 from hybridp.public.shuffling import Mixing
 from hybridp.public.vector import vector_gaussian
 
-__all__ = ["LEAST_COUNTED", "CountNoise", "NoisyCounts", "ShareInvite", "ShareReports", "TickInvite", "TickReports"]
+__all__ = ["LEAST_COUNTED", "CountNoise", "NoisyCounts", "ShareInvite", "ShareReports", "TickReports"]
 __all__ += ["count_noise", "kept", "mixed_oracle", "option_counts", "read_reports", "share_mixing", "tick_counts"]
-__all__ += ["tick_invite", "tick_noise", "tick_variance", "written_reports"]
+__all__ += ["tick_noise", "tick_variance", "written_reports"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -209,19 +209,27 @@ def mixed_oracle(mixing: Mixing, size: int) -> Oracle:
 
 @dataclass(frozen=True, slots=True)
 class ShareInvite:
-    """What a device must know: the column, its public options, and the report that it draws."""
+    """What a device must know: the column, its public options, and the report that it draws.
+
+    Where several may be ticked that is a bit, whether the one option was that the device drew.
+    """
 
     question: Feature
     oracle: Oracle
 
     def __post_init__(self) -> None:
-        same = self.oracle.categories == self.question.size
-        must(same, "options", f"must be the {self.oracle.categories} of the report", self.question.size)
+        size = 2 if self.question.most else self.question.size
+        must(self.oracle.categories == size, "options", f"must be the {self.oracle.categories} of the report", size)
 
     @property
     def name(self) -> str:
         """Of the report."""
-        return self.oracle.name
+        return "one-option" if self.question.most else self.oracle.name
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What a report on ticks may say: of each option yes, then no."""
+        return tuple(f"{value}: {answer}" for value in self.question.values for answer in ("yes", "no"))
 
     @property
     def promise(self) -> PureDP | ApproxDP:
@@ -230,9 +238,10 @@ class ShareInvite:
     @property
     def text(self) -> str:
         """The mechanism and the options in one line, written beside every report."""
-        asked = json.dumps([self.question.values, self.question.edges, self.question.missing])
-        options = f"{self.question.size} {hashlib.sha256(asked.encode()).hexdigest()[:16]}"
-        made = f"{self.oracle.name}(epsilon={float(self.promise.epsilon)!r},options={options})"
+        question = self.question
+        asked = [question.values, *([question.most] if question.most else [question.edges, question.missing])]
+        options = f"{question.size} {hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]}"
+        made = f"{self.name}(epsilon={float(self.promise.epsilon)!r},options={options})"
         return report_text(made, (self.question.name,))
 
 
@@ -306,36 +315,6 @@ def tick_noise(guarantee: Guarantee, question: Feature) -> CountNoise:
     return CountNoise(discrete_laplace(PureDP(guarantee.epsilon), min(2 * question.most, question.size)), 2)
 
 
-@dataclass(frozen=True, slots=True)
-class TickInvite:
-    """What a device must know: the column, its public options, the most ticks, and the bit that it draws."""
-
-    question: Feature
-    oracle: KRandomisedResponse
-
-    name = "one-option"
-
-    @property
-    def promise(self) -> PureDP | ApproxDP:
-        return self.oracle.guarantee
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """What a report may say: of each option yes, then no."""
-        return tuple(f"{value}: {answer}" for value in self.question.values for answer in ("yes", "no"))
-
-    @property
-    def text(self) -> str:
-        """The mechanism and the options in one line, written beside every report."""
-        asked = hashlib.sha256(json.dumps([self.question.values, self.question.most]).encode()).hexdigest()[:16]
-        made = f"{self.name}(epsilon={float(self.promise.epsilon)!r},options={self.question.size} {asked})"
-        return report_text(made, (self.question.name,))
-
-
-def tick_invite(question: Feature, guarantee: Guarantee) -> TickInvite:
-    return TickInvite(question, randomised_response(guarantee))
-
-
 def tick_variance(guarantee: Guarantee, question: Feature, share: float) -> float:
     """Of what one local person tells of one option, on average over the draw."""
     return question.size * randomised_response(guarantee).variance(share)
@@ -346,7 +325,7 @@ class TickReports:
     """How many reports say each of the invitation's names."""
 
     counts: Ints
-    oracle: KRandomisedResponse
+    oracle: Oracle
 
     @property
     def people(self) -> int:

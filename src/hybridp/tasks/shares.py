@@ -3,6 +3,9 @@
 Everyone may know the options (or the edges of bins), the report and the trusted group's noise. Each local person's
 device sends one report about their option; of trusted people the counts leave the curator, with noise. The blend weighs
 the groups option by option.
+
+Of several of several options every one is a yes or no of its own: of all trusted people, with noise for all options
+together, and of the local people whose device drew it (`hybridp.public.shares`).
 """
 
 from __future__ import annotations
@@ -13,23 +16,36 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Unpack
 
 import numpy as np
+from numpy.typing import NDArray
 
-from hybridp.blend.shares import SHARE_ESTIMATORS, ShareBlend, ShareEstimator, Told, blend_shares, to_simplex
+from hybridp.blend.shares import (
+    SHARE_ESTIMATORS,
+    ShareBlend,
+    ShareEstimator,
+    TickBlend,
+    Told,
+    blend_shares,
+    blend_ticks,
+    to_simplex,
+)
 from hybridp.errors import must
 from hybridp.public.budgets import ApproxDP, Charge, PureDP
 from hybridp.public.groups import Grouping
 from hybridp.public.mean import SYNONYMS
 from hybridp.public.oracles import share_oracle
-from hybridp.public.queries import MISSING, Feature
-from hybridp.public.rounds import Answer, Conversation, Crowd, Options
+from hybridp.public.queries import MISSING, SEPARATOR, Feature
+from hybridp.public.randomisers import randomised_response
+from hybridp.public.rounds import Answer, Conversation, Crowd, Options, Ticks
 from hybridp.public.shares import (
     CountNoise,
     NoiseName,
     NoisyCounts,
     ShareInvite,
     ShareReports,
+    TickReports,
     count_noise,
     mixed_oracle,
+    tick_noise,
 )
 from hybridp.public.shuffling import Mixing
 from hybridp.release.answers import GroupEstimate, several_release
@@ -51,6 +67,7 @@ from hybridp.tasks.task import Task
 __all__ = ["ShareStudy", "bins", "choice", "field_rule", "publish_shares"]
 
 Guarantee = PureDP | ApproxDP
+Floats = NDArray[np.float64]
 
 
 def choice(column: str, options: Sequence[str], *, other: str | None = None, missing: str | None = None) -> Feature:
@@ -95,7 +112,8 @@ def _stated(
 class ShareStudy(Task):
     """Everything that is decided, and public, before anybody sends anything.
 
-    `question` names the column and its options, or the edges of its bins (`Feature.binned`). `guarantee` is what every
+    `question` names the column and its options, of which a person has one or may tick up to `question.most`, or the
+    edges of its bins (`Feature.binned`). `guarantee` is what every
     person is promised; `trusted_guarantee` may differ for the trusted group. `joint` asks for intervals that cover all
     options together. The estimator "everyone" counts each group by its number of people; of local people a share
     `answering` is asked, and speaks for all of them. "alike" is "anchored" where that costs little if nobody lies, and
@@ -118,8 +136,10 @@ class ShareStudy(Task):
         if self.question.excludes:
             rule = "must be left out where missing is exclude, or tcm-only"
             must(self.estimator in ("everyone", "tcm-only"), "estimator", rule, self.estimator)
-        known = ", ".join(SHARE_ESTIMATORS)
-        must(self.estimator in SHARE_ESTIMATORS, "estimator", f"must be one of {known}", self.estimator)
+        known = ("everyone", "hybrid", "tcm-only", "lm-only") if self.question.most else SHARE_ESTIMATORS
+        must(self.estimator in known, "estimator", f"must be one of {', '.join(known)}", self.estimator)
+        plain = not self.question.most or (self.noise != "gaussian" and self.mixing is None)
+        must(plain, "several", "must go without Gaussian noise and without a mixer", self.question.most)
         self.charges("", None)  # a promise that no mechanism can keep is refused here, before a ledger is made for it
 
     @property
@@ -144,6 +164,8 @@ class ShareStudy(Task):
         return self
 
     def prepared_for(self, by: Grouping, columns: Any) -> ShareStudy:
+        if self.question.most:
+            return super().prepared_for(by, columns)
         rule = "must be an option for an answer by group: nobody can be left out of it yet"
         must(not self.question.excludes, "missing", rule, "exclude")
         by.must_differ(columns.value)
@@ -159,14 +181,17 @@ class ShareStudy(Task):
 
     def ask(self, crowd: Crowd) -> Conversation:
         noise = None if self.estimator == "lm-only" else self.count_noise
-        got = yield Options(self.invite, noise, heard=self.estimator != "tcm-only")
+        asked = Ticks if self.question.most else Options
+        got = yield asked(self.invite, noise, heard=self.estimator != "tcm-only")
         told = {"trusted_people": got.trusted_people, "mixed": got.mixed}
         return publish_shares(self, got.trusted, got.local, **told, **crowd.made())
 
     @property
     def invite(self) -> ShareInvite:
         """What goes to every device."""
-        return ShareInvite(self.question, share_oracle(self.guarantee, self.question.size))
+        promise, size = self.guarantee, self.question.size
+        bit = self.question.most > 0
+        return ShareInvite(self.question, randomised_response(promise) if bit else share_oracle(promise, size))
 
     @property
     def mixed_invite(self) -> ShareInvite | None:
@@ -177,21 +202,27 @@ class ShareStudy(Task):
 
     @property
     def count_noise(self) -> CountNoise:
-        return count_noise(self.trusted_guarantee or self.guarantee, self.question.size, self.noise)
+        """Of every option's count of trusted people."""
+        promise = self.trusted_guarantee or self.guarantee
+        if self.question.most:
+            return tick_noise(promise, self.question)
+        return count_noise(promise, self.question.size, self.noise)
 
     def charges(self, purpose: str, collection: str | None) -> list[Charge]:
         """What the ledger will be asked for. Laplace noise on several counts is charged by its guarantee alone."""
         noise = self.count_noise
         kind = noise_level(noise.mechanism)[0]
-        told = drawn(noise.mechanism) if kind == "gaussian" or noise.draws == 1 else None
+        one = noise.draws == 1 and not self.question.most
+        told = drawn(noise.mechanism) if kind == "gaussian" or one else None
         trusted = [Charge("trusted", noise.mechanism.guarantee, f"{kind} noise on the counts", purpose, noise=told)]
-        return trusted if self.question.excludes else charge_all(self, trusted, purpose, collection)
+        report = "report on one drawn option" if self.question.most else None
+        return trusted if self.question.excludes else charge_all(self, trusted, purpose, collection, report)
 
 
 def publish_shares(
     study: ShareStudy,
-    trusted: NoisyCounts | None,
-    local: ShareReports | None,
+    trusted: NoisyCounts | list[NoisyCounts] | None,
+    local: ShareReports | TickReports | None,
     *,
     trusted_people: int,
     mixed: MixedReports[ShareReports] | None = None,
@@ -201,12 +232,17 @@ def publish_shares(
 
     `mixed` reports are heard with the `local` ones by public parts, as one group.
     """
-    sent = None if mixed is None else mixed.summary
-    found = blend_shares(trusted, local, study.estimator, sent, answering=study.answering)
+    question, sent = study.question, None if mixed is None else mixed.summary
+    own: Any = trusted
+    told: Any = local
+    found: ShareBlend | TickBlend
+    if question.most:
+        found = blend_ticks(own, told, study.estimator, question.values, answering=study.answering)
+    else:
+        found = blend_shares(own, told, study.estimator, sent, answering=study.answering)
+    counted = trusted[0] if isinstance(trusted, list) else trusted
     gaps = found.gap_widths(study.level, joint=study.joint)
     low, high = found.intervals(study.level, joint=study.joint)
-    question = study.question
-    errors = found.standard_errors("trusted")
     shuffled = None
     if mixed is not None and mixed.summary.people:
         weights = tuple(((1 - found.weights) * found.parts[-1]).tolist())
@@ -214,30 +250,25 @@ def publish_shares(
     held, default = found.anchor, found.default
     own, told = found.trusted, found.local
     more: dict[str, Any] = {"edges": list(question.edges)} if question.edges else {}
-    if trusted is not None and trusted.left_out:
-        scale, sd = trusted.noise.laplace_scale, math.sqrt(trusted.noise.normal_variance)
-        missing = trusted.people - trusted.answered
-        more["left_out"] = clipped_share(missing, trusted.people, scale, study.level, sd)
+    if counted is not None and counted.left_out:
+        scale, sd = counted.noise.laplace_scale, math.sqrt(counted.noise.normal_variance)
+        missing = counted.people - counted.answered
+        more["left_out"] = clipped_share(missing, counted.people, scale, study.level, sd)
     return several_release(
         question.name,
         "histogram" if question.edges else "shares",
         "histogram" if question.edges else "shares",
         ("options", question.values[:-1] if question.excludes else question.values),
-        estimate=to_simplex(found.estimate).tolist(),
+        estimate=(np.clip(found.estimate, 0.0, 1.0) if question.most else to_simplex(found.estimate)).tolist(),
         interval=(low.tolist(), high.tolist()),
-        trusted=GroupEstimate(trusted_people)
-        if own is None or errors is None
-        else GroupEstimate(trusted_people, own.tolist(), errors.tolist()),
+        trusted=_group(trusted_people, own, found.standard_errors("trusted")),
         local=_alone(local, found),
         differences=None if own is None or told is None else (own - told).tolist(),
         widths=None if gaps is None else gaps.tolist(),
         p_values=found.p_values(),
         limit=1.0,
         level=study.level,
-        mechanisms=(
-            noise_level(trusted.noise.mechanism)[0] if trusted is not None else "none",
-            study.invite.name,
-        ),
+        mechanisms=("none" if counted is None else noise_level(counted.noise.mechanism)[0], study.invite.name),
         shuffled=shuffled,
         unbiased=found.estimate.tolist(),
         joint=study.joint,
@@ -248,11 +279,11 @@ def publish_shares(
         else {"plain": held.plain.tolist(), "most": held.most.tolist(), "reach": held.reach},
         **more,
         receipt=task_receipt(
-            _trusted_protection(trusted),
-            on_device(study.invite) if local is not None and local.people else None,
+            _trusted_protection(question, counted),
+            _local_protection(study.invite) if local is not None and local.people else None,
             study.estimator,
             "" if default is None else default.words("hybrid", "a trusted share", "at equal shares", default.reach),
-            blindly="the options, or the edges of bins,",
+            blindly=f"the options, {'and how many a person may tick' if question.most else 'or the edges of bins'},",
             moves="a local share",
             rows=(field_rule(question),),
             shuffled=shuffled,
@@ -261,14 +292,21 @@ def publish_shares(
     )
 
 
-def _alone(reports: ShareReports | None, found: ShareBlend) -> GroupEstimate:
+def _group(people: int, shares: Floats | None, errors: Floats | None) -> GroupEstimate:
+    if shares is None or errors is None:
+        return GroupEstimate(people)
+    return GroupEstimate(people, shares.tolist(), errors.tolist())
+
+
+def _alone(reports: ShareReports | TickReports | None, found: ShareBlend | TickBlend) -> GroupEstimate:
     """One group's own shares, with their errors if the blend's shares were true, or the group's own."""
     if reports is None or not reports.people:
         return GroupEstimate(0)
+    if isinstance(reports, TickReports):
+        return _group(reports.people, found.local, found.standard_errors("local"))
     own = Told((reports,))
     at = own.shares if found.estimator == "everyone" else found.estimate
-    errors = np.sqrt(own.variance(np.clip(at, 0.0, 1.0)))
-    return GroupEstimate(reports.people, own.shares.tolist(), errors.tolist())
+    return _group(reports.people, own.shares, np.sqrt(own.variance(np.clip(at, 0.0, 1.0))))
 
 
 # --- the receipt ------------------------------------------------------------------------------------------------------
@@ -276,6 +314,11 @@ def _alone(reports: ShareReports | None, found: ShareBlend) -> GroupEstimate:
 
 def field_rule(question: Feature) -> str:
     """How a field became an option: a public rule, which no field can break. Never how often it was needed."""
+    if question.most:
+        return (
+            f"a field lists options separated by `{SEPARATOR}`; what is not among them is left out, and of more than "
+            f"{question.most} the first ones count, in the order of the options"
+        )
     last = f"counts as `{question.absent or question.values[-1]}`"
     if question.excludes:
         last = "is left out, with its person"
@@ -286,8 +329,14 @@ def field_rule(question: Feature) -> str:
     return f"a field that is missing or not among the options {last}"
 
 
-def _trusted_protection(trusted: NoisyCounts | None) -> Protection | None:
+def _trusted_protection(question: Feature, trusted: NoisyCounts | None) -> Protection | None:
     if trusted is None:
         return None
-    on = "the count of the first option" if trusted.noise.draws == 1 else f"each of {trusted.noise.size} counts"
+    one = trusted.noise.draws == 1 and not question.most
+    on = "the count of the first option" if one else f"each of {question.size} counts"
     return Protection(trusted.noise.mechanism.guarantee, noised(trusted.noise.mechanism, on))
+
+
+def _local_protection(invite: ShareInvite) -> Protection:
+    text = "yes or no to one drawn option, by randomised response on their own device"
+    return on_device(invite)._replace(mechanism=text) if invite.question.most else on_device(invite)

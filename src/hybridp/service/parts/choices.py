@@ -32,7 +32,6 @@ from hybridp.service.parts.described import described
 from hybridp.service.problems import Refused
 from hybridp.tasks.joint import JointStudy
 from hybridp.tasks.shares import ShareStudy
-from hybridp.tasks.ticks import TickStudy
 
 __all__ = ["MOST_OPTIONS", "MOST_QUESTIONS", "Shares", "choice_part", "pairs", "table_part"]
 
@@ -43,7 +42,7 @@ MOST_OPTIONS = 500
 
 def choice_part(declared: Declaration, place: int, question: Choice | Count) -> Part:
     """The choice, or the count, that is asked for at this place."""
-    study = asking.choice_study(declared, place)
+    study = asking.share_study(declared, place)
     many = study.question.size
     question.must(many <= MOST_OPTIONS, "options", f"must be at most {MOST_OPTIONS} on a page", many)
     kind = {"count": Counted}.get(question.kind, Shares if getattr(question, "several", None) is None else Ticks)
@@ -160,20 +159,20 @@ class Counted(Shares):
 class Ticks(_Options):
     """Those ticked of several options; a device tells of one that it draws."""
 
-    study: TickStudy
+    study: ShareStudy
     answer_type: ClassVar[Any] = list[int]
 
     @property
     def several(self) -> int | None:
-        return self.study.most
+        return self.study.question.most
 
     @property
     def places(self) -> int:
         return 2 * len(self.options)
 
     def pack_answer(self, given: Any, choose: Callable[[int], int]) -> bytes:
-        if not (len(given) <= self.study.most and rising(given, len(self.options))):
-            most = self.study.most
+        if not (len(given) <= self.study.question.most and rising(given, len(self.options))):
+            most = self.study.question.most
             raise self.refused(f"at most {most} different places of its {len(self.options)} options, rising")
         return CODE.pack(sum(1 << place for place in given))
 
@@ -186,12 +185,12 @@ class Ticks(_Options):
         return found
 
     def longest(self) -> tuple[Any, Any, int]:
-        last, most = len(self.options) - 1, self.study.most
+        last, most = len(self.options) - 1, self.study.question.most
         return [last] * most, 2 * last + 1, len(f"&answer.00.{last}=on") * most
 
     def forecast(self, people: dict[str, int]) -> Forecast | None:
         """Every second person having it."""
-        return self._forecast(people, 0.5, self.study.noise.variance, self.study.question.size)
+        return self._forecast(people, 0.5, self.study.count_noise.variance, self.study.question.size)
 
 
 class Pairs(_Options):
