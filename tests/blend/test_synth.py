@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from hybridp.blend.relaxed import one_hot, start, table
-from hybridp.blend.relaxed.pairs import Small, gathered
-from hybridp.blend.synth import Fit, fit_tables, pair_sums, settle
+from hybridp.blend.synth import Fit, Small, fit_tables, gathered, pair_sums, settle
 from hybridp.errors import InvalidInput
 from hybridp.public.synth import MeasuredTable
 

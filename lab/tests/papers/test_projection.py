@@ -17,8 +17,7 @@ from hybridp.blend.relaxed import (
     start,
     table,
 )
-from hybridp.blend.relaxed.cells import add_rows
-from hybridp.blend.synth import Fit, fit_tables
+from hybridp.blend.synth import Fit, add_rows, fit_tables
 from hybridp.errors import InvalidInput
 from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.public.synth import MeasuredTable

@@ -21,7 +21,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hybridp.blend.relaxed.cells import Cells
 from hybridp.blend.relaxed.contract import (
     MOST_ENTRIES,
     Dense,
@@ -35,13 +34,13 @@ from hybridp.blend.relaxed.contract import (
     support,
 )
 from hybridp.blend.relaxed.data import Relaxed, sparsemax_lines
-from hybridp.blend.relaxed.pairs import Small, gathered
 from hybridp.errors import must
 from hybridp.public.synth import MeasuredTable, significance
 
-__all__ = ["Fit", "descend", "fit_tables", "pair_sums", "settle"]
+__all__ = ["Fit", "Small", "add_rows", "descend", "fit_tables", "gathered", "pair_sums", "settle"]
 
 Floats = NDArray[np.float64]
+_MOST_CELLS = 1 << 25  # Of the product of D' with itself, in which a GPU finds all pairs at once.
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,3 +261,123 @@ def settle(synthetic: Floats, measured: Floats, reach: float) -> Floats:
     [0.25, 0.0]
     """
     return np.asarray(np.clip(synthetic, np.maximum(measured - reach, 0.0), np.maximum(measured + reach, 0.0)))
+
+# --- gradients on the transposed D' -----------------------------------------------------------------------------------
+#
+# Of one- and two-way tables three products a pair, and no copies: with X_f the lines of D' that are feature f's values
+# (values x rows), the pair's table is X_f X_g'/n', and for a loss with gradient G with respect to it, G X_g/n' and
+# G' X_f/n' are added to the lines of f and g.
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """Cells of tables of k features: the k one-hot columns of each, its share as measured, and its weight."""
+
+    columns: Tensor
+    wanted: Tensor
+    weights: Tensor
+
+    def add_slope(self, lines: Tensor, slope: Tensor) -> None:
+        """Add the gradient of sum w (mean over rows of p_1..p_k - share)^2; D' and gradient are transposed."""
+        (many, k), rows = self.columns.shape, lines.shape[1]
+        for lot in torch.arange(many).tensor_split(-(-many * k * rows // MOST_ENTRIES)):
+            where = lot.to(lines.device)
+            targets = self.columns[where]
+            p = lines[targets]  # cells x k x rows
+            error = p.prod(1).mean(-1) - self.wanted[where]
+            each = (2 / rows) * self.weights[where] * error
+            for i in range(k):
+                others = torch.cat([p[:, :i], p[:, i + 1 :]], dim=1)
+                add_rows(slope, targets[:, i], each[:, None] * others.prod(1), by_product=lines.is_cuda)
+
+
+def add_rows(total: Tensor, rows: Tensor, part: Tensor, *, by_product: bool) -> None:
+    """total[rows] += part, where a row may come twice.
+
+    A GPU adds such rows in no fixed order; a product with a matrix of zeros and ones gives the same bits every time.
+    """
+    if not by_product:
+        total.index_add_(0, rows, part)
+        return
+    ones = torch.zeros((len(rows), total.shape[0]), dtype=part.dtype, device=part.device)
+    total.addmm_(ones.scatter_(1, rows[:, None], 1.0).T, part)
+
+
+@dataclass(frozen=True, eq=False)
+class Small:
+    """One- or two-way tables that D' is moved to: sum of `weight` times squared errors. The lines of each feature.
+
+    In cells where `floor` is 0, shares below `wanted` are no error; in the others it is minus infinity.
+    """
+
+    lines: tuple[slice, ...]
+    wanted: Tensor
+    floor: Tensor
+    weight: float
+
+    @classmethod
+    def of(cls, lines: Sequence[slice], wanted: Tensor, target: Tensor, weight: float) -> Small:
+        """A goal whose cells are targets where `target`, and ceilings elsewhere."""
+        floor = torch.zeros_like(wanted).masked_fill_(target, -torch.inf)
+        return cls(tuple(lines), wanted, floor, weight)
+
+    def add_slope(self, columns: Tensor, slope: Tensor) -> None:
+        """Add the gradient of the loss with respect to D' to `slope`; D' and `slope` are transposed."""
+        rows = columns.shape[1]
+        first = columns[self.lines[0]]
+        if len(self.lines) == 1:
+            error = torch.maximum(first.mean(1).sub_(self.wanted), self.floor)
+            slope[self.lines[0]] += error.mul_(2 * self.weight / rows)[:, None]
+            return
+        last = columns[self.lines[1]]
+        error = torch.addmm(self.wanted, first, last.T, beta=-1, alpha=1 / rows)
+        torch.maximum(error, self.floor, out=error)
+        slope[self.lines[0]].addmm_(error, last, alpha=2 * self.weight / rows)
+        slope[self.lines[1]].addmm_(error.T, first, alpha=2 * self.weight / rows)
+
+
+@dataclass(frozen=True, eq=False)
+class AtOnce:
+    """Many goals as blocks of one table over all lines, `wanted`, and `floor` and weights of its cells.
+
+    A vector holds one-way tables, a matrix two-way ones: blocks of the product of D' with itself. That is more
+    arithmetic in a handful of calls, which is what a GPU is good at.
+    """
+
+    wanted: Tensor
+    floor: Tensor
+    weight: Tensor
+
+    @classmethod
+    def of(cls, goals: Sequence[Small], lines: int) -> AtOnce:
+        """Goals of different features, all with one feature or all with two."""
+        wanted, floor, weight = (goals[0].wanted.new_zeros([lines] * len(goals[0].lines)) for _ in range(3))
+        for goal in goals:
+            wanted[goal.lines], floor[goal.lines], weight[goal.lines] = goal.wanted, goal.floor, goal.weight
+        return cls(wanted, floor, weight)
+
+    def add_slope(self, columns: Tensor, slope: Tensor) -> None:
+        """As `Small.add_slope`, of all goals."""
+        rows = columns.shape[1]
+        if self.wanted.ndim == 1:
+            error = torch.maximum(columns.mean(1).sub_(self.wanted), self.floor).mul_(self.weight)
+            slope += error.mul_(2 / rows)[:, None]
+            return
+        error = torch.addmm(self.wanted, columns, columns.T, beta=-1, alpha=1 / rows)
+        torch.maximum(error, self.floor, out=error).mul_(self.weight)
+        slope.addmm_(error + error.T, columns, alpha=2 / rows)
+
+
+def gathered(goals: Sequence[Small], lines: int, *, at_once: bool | None = None) -> list[Small | AtOnce]:
+    """The same goals, `at_once` unless given on a GPU alone: where a call costs more than what it does."""
+    known: dict[tuple[tuple[int, int], ...], Small] = {}
+    alone: list[Small | AtOnce] = []
+    wide = lines * lines > _MOST_CELLS
+    for goal in goals:
+        place = tuple((one.start, one.stop) for one in goal.lines)
+        if not (goal.wanted.is_cuda if at_once is None else at_once) or place in known or (wide and len(place) == 2):
+            alone.append(goal)
+        else:
+            known[place] = goal
+    alike = [[goal for goal in known.values() if len(goal.lines) == features] for features in (1, 2)]
+    return [*alone, *(AtOnce.of(some, lines) for some in alike if some)]

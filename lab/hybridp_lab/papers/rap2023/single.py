@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hybridp.blend.relaxed.cells import add_rows
 from hybridp.blend.relaxed.data import Relaxed
+from hybridp.blend.synth import add_rows
 from hybridp.errors import must
 from hybridp.public.queries import at_least_coefficients
 from hybridp_lab.papers.rap2023.mechanism import Selection

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from hybridp.blend.relaxed.data import Records, Relaxed, one_hot, sparsemax, sparsemax_blocks, start
+from hybridp.blend.relaxed.data import Records, Relaxed, one_hot, round_records, sparsemax, sparsemax_blocks, start
 from hybridp.blend.relaxed.evaluate import answers, at_least, polynomial_answer, table
-from hybridp.blend.relaxed.rounding import round_records
 
 __all__ = [
     "Records",
