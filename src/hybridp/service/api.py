@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import hmac
 from typing import Annotated, Any
@@ -173,9 +172,7 @@ async def ask_ticket(id: str, asked: TicketAsked, request: Request, service: Her
     """The right to send one report to the study's mixer. It uses up the invitation; asked again, it is the same."""
     service.gate.check(_address(request))
     service.guesses.may_guess(_address(request))
-    view = service.kept_view(id)
-    if view is None:
-        view = await asyncio.to_thread(service.fresh_view, id)
+    view = await service.hot_view(id)
     try:
         return {"ticket": await mixed.give_ticket(service, view, asked.id, asked.token)}
     except Refused as error:

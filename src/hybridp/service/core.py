@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
@@ -19,10 +20,10 @@ from hybridp.service.deletion import Sweeper, end
 from hybridp.service.keys import RESTORE, KeyProblem, KeyRing, RowCipher, load
 from hybridp.service.plans import Plan, moment, parse_plan
 from hybridp.service.problems import Gate, NoSuchStudy, Refused
-from hybridp.service.reports import Checker
+from hybridp.service.reports import Checker, Failure, Packed
 from hybridp.service.schema import connect, meta, prepare, progress, releases, studies, study_keys
 from hybridp.service.settings import Settings
-from hybridp.service.store import reading, writing
+from hybridp.service.store import Batch, reading, writing
 from hybridp.service.writer import Writer
 
 __all__ = ["Metrics", "Service", "Study", "View", "know_key"]
@@ -54,6 +55,11 @@ class View:
     raw: str
     cipher: RowCipher | None
     checker: Checker
+
+    def check_open(self, now: int) -> None:
+        """Refused before the study opens; what comes after it has closed is for the store to say."""
+        if self.study.plan.opens is not None and now < self.study.plan.opens:
+            raise Refused("not-open", "The study has not opened yet.")
 
 
 def _mark(db: Connection) -> None:
@@ -140,6 +146,18 @@ class Service:
         """A change in a transaction of its own, durable when this returns."""
         return self.writer.change(run)
 
+    async def store(self, view: View, reports: Sequence[Packed], now: int) -> list[Failure]:
+        """Reports that were checked against this view: the failures, once everything else is durable."""
+        if not reports:
+            return []
+        plan = view.study.plan
+        late = plan.closes is not None and now > plan.closes
+        batch = Batch(view.study.number, view.phase, plan.collection.time_precision, reports, late)
+        failed = await self.writer.store(batch)
+        if any(one.code in ("wrong-phase", "closed") for one in failed):
+            self.forget(view.study)
+        return failed
+
     def releasing(self, study: Study) -> threading.Lock:
         """Releases of one study take turns within a process: the second finds the first one's, and reads nothing."""
         with self._lock:
@@ -199,11 +217,11 @@ class Service:
             return kept[1]
         return self.fresh_view(study_id)
 
-    def kept_view(self, study_id: str) -> View | None:
-        """The last view, for the hot path; an old one is renewed beside. The writer checks the phase anyway."""
+    async def hot_view(self, study_id: str) -> View:
+        """The last view, for the event loop; an old one is renewed beside. The writer checks the phase anyway."""
         kept = self._views.get(study_id)
         if kept is None:
-            return None
+            return await asyncio.to_thread(self.fresh_view, study_id)
         if time.monotonic() - kept[0] >= _FRESH:
             self._views[study_id] = (time.monotonic(), kept[1])
             self._renewing.submit(self.fresh_view, study_id)

@@ -42,8 +42,7 @@ async def give_ticket(service: Service, view: View, name: str, token: str | None
     plan, cipher, now = view.study.plan, view.cipher, service.now()
     if plan.declared.mixer is None:
         raise Refused("no-mixer", "The study has no mixer.")
-    if plan.opens is not None and now < plan.opens:
-        raise Refused("not-open", "The study has not opened yet.")
+    view.check_open(now)
     if cipher is None:
         raise Refused("closed", "The study takes no more reports.")
     report_id(name)
@@ -56,14 +55,8 @@ async def give_ticket(service: Service, view: View, name: str, token: str | None
         if await asyncio.to_thread(answered, service, view, name) not in (None, TICKET):
             raise Refused("token-used", "An answer has arrived from this visit: one is enough.")
     row = Packed(own, at, TICKET, None, b"", asked, name)
-    late = plan.closes is not None and now > plan.closes
-    failed = await service.writer.store(
-        store.Batch(view.study.number, view.phase, plan.collection.time_precision, [row], late)
-    )
-    if failed:
-        if failed[0].code in ("wrong-phase", "closed"):
-            service.forget(view.study)
-        raise Refused(failed[0].code, failed[0].detail)
+    for failed in await service.store(view, [row], now):
+        raise Refused(failed.code, failed.detail)
     return ticket(cipher.signer, view.study.id, nonce)
 
 

@@ -67,7 +67,7 @@ def complete(document: dict[str, Any]) -> dict[str, Any]:
     """The document with the upload, from the very types that parse it, and with every answer."""
     parts = document.setdefault("components", {}).setdefault("schemas", {})
     parts.update(_parts())
-    document["paths"] |= {UPLOAD: {"post": _upload()}, MIXED: {"post": _batch()}}
+    document["paths"] |= _uploads()
     parts.update(_study())
     stated = {"application/json": {"schema": {"$ref": "#/components/schemas/Study"}}}
     document["paths"]["/api/studies"]["post"]["requestBody"] = {"required": True, "content": stated}
@@ -118,34 +118,28 @@ def _parts() -> dict[str, Any]:
     return dict(parts)
 
 
-def _upload() -> dict[str, Any]:
-    def content(name: str) -> dict[str, Any]:
-        return {"application/json": {"schema": {"$ref": f"#/components/schemas/{name}"}}}
-
-    fine = "Everything that is not listed is stored, durably. Sending it again changes nothing."
+def _route(summary: str, name: str, tag: str, takes: dict[str, Any], fine: str, told: dict[str, Any]) -> dict[str, Any]:
     return {
-        "summary": "Send one or many reports",
-        "operationId": "upload_reports",
-        "tags": ["participants"],
+        "summary": summary,
+        "operationId": name,
+        "tags": [tag],
         "parameters": [{"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}],
-        "requestBody": {"required": True, "content": content("Upload")},
-        "responses": {"200": {"description": fine, "content": content("Failures")}},
-    }
-
-
-def _batch() -> dict[str, Any]:
-    count = {"type": "integer", "minimum": 0}
-    told = {"type": "object", "required": ["taken"], "properties": {"taken": count}}
-    fine = "The batch is stored, durably. Sending it again changes nothing."
-    raw = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
-    return {
-        "summary": "Send a batch of sealed reports, as the study's mixer",
-        "operationId": "upload_batch",
-        "tags": ["mixers"],
-        "parameters": [{"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}],
-        "requestBody": {"required": True, "content": raw},
+        "requestBody": {"required": True, "content": takes},
         "responses": {"200": {"description": fine, "content": {"application/json": {"schema": told}}}},
     }
+
+
+def _uploads() -> dict[str, Any]:
+    """What FastAPI does not see: uploads are answered in front of it."""
+    fine = "Everything that is not listed is stored, durably. Sending it again changes nothing."
+    takes = {"application/json": {"schema": {"$ref": "#/components/schemas/Upload"}}}
+    failures = {"$ref": "#/components/schemas/Failures"}
+    reports = _route("Send one or many reports", "upload_reports", "participants", takes, fine, failures)
+    told = {"type": "object", "required": ["taken"], "properties": {"taken": {"type": "integer", "minimum": 0}}}
+    raw = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+    fine, title = "The batch is stored, durably. Sending it again changes nothing.", "Send a batch of sealed reports"
+    batch = _route(f"{title}, as the study's mixer", "upload_batch", "mixers", raw, fine, told)
+    return {UPLOAD: {"post": reports}, MIXED: {"post": batch}}
 
 
 # --- the declaration of a study ---------------------------------------------------------------------------------------

@@ -160,11 +160,9 @@ def _marks(n: int) -> str:
 
 def known(raw: Any, study: int, rows: list[bytes], postgres: bool) -> tuple[str, int, set[bytes]]:
     """The study's state and phase, locked; and which of these rows are already there."""
-    if postgres:
-        found = raw.execute(_LOCK, (study, rows, study)).fetchall()
-        return found[0][0], found[0][1], {bytes(row[2]) for row in found if row[2] is not None}
-    head = raw.execute("SELECT state, phase FROM progress WHERE study = ?", (study,)).fetchone()
-    return head[0], head[1], stored_rows(raw, study, rows, postgres)
+    sql = "SELECT state, phase FROM progress WHERE study = " + ("%s FOR UPDATE" if postgres else "?")
+    state, phase = raw.execute(sql, (study,)).fetchone()
+    return state, phase, stored_rows(raw, study, rows, postgres)
 
 
 def stored_rows(raw: Any, study: int, rows: list[bytes], postgres: bool) -> set[bytes]:
@@ -181,19 +179,8 @@ def stored_rows(raw: Any, study: int, rows: list[bytes], postgres: bool) -> set[
     return there
 
 
-# One question instead of two. The reports are those at its beginning: one that another process stored while this one
-# waited for the lock is met again by the primary key, and the whole transaction is tried once more. Each is looked up
-# by itself (a lateral LIMIT is never flattened): a planner without statistics would rather scan the whole study.
-_LOCK = """
-WITH here AS MATERIALIZED (SELECT study, state, phase FROM progress WHERE study = %s FOR UPDATE)
-SELECT here.state, here.phase, r.id
-FROM here LEFT JOIN LATERAL (
-    SELECT found.* FROM unnest(%s::bytea[]) AS given (id) CROSS JOIN LATERAL (
-        SELECT id FROM reports WHERE reports.study = %s AND reports.id = given.id LIMIT 1
-    ) AS found
-) AS r ON true
-"""
-
+# Each is looked up by itself (a lateral LIMIT is never flattened): a planner without statistics would rather scan the
+# whole study.
 _FIND_ROWS = """
 SELECT found.id FROM unnest(%s::bytea[]) AS given (id) CROSS JOIN LATERAL (
     SELECT id FROM reports WHERE reports.study = %s AND reports.id = given.id LIMIT 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import hmac
 import json
@@ -24,7 +23,7 @@ from hybridp.service.parts import unpacked_reports
 from hybridp.service.plans import Plan, moment, parse_plan, predicted
 from hybridp.service.problems import NoSuchStudy, Refused
 from hybridp.service.releasing import balances, open_accounts
-from hybridp.service.reports import Failure, Packed, Report, parse_upload, report_id
+from hybridp.service.reports import Failure, Report, parse_upload, report_id
 from hybridp.service.schema import (
     GROUPS,
     LOCAL,
@@ -43,7 +42,6 @@ __all__ = [
     "Analyst",
     "NoSuchStudy",
     "Refused",
-    "accept",
     "add_analyst",
     "check_invitations",
     "check_key",
@@ -437,25 +435,6 @@ def rounded_now(task: Mapping[str, Any]) -> int:
     return int(time.time()) // precision * precision
 
 
-def accept(service: Service, view: View, given: Sequence[Report]) -> tuple[store.Batch, list[Failure]]:
-    """Check reports against their study: what may be stored, and what may not."""
-    now = service.now()
-    study = view.study
-    plan = study.plan
-    if plan.opens is not None and now < plan.opens:
-        raise Refused("not-open", "The study has not opened yet.")
-    late = plan.closes is not None and now > plan.closes
-    packed: list[Packed] = []
-    failed: list[Failure] = []
-    for report in given:
-        found = view.checker.check(report, now)
-        if isinstance(found, Failure):
-            failed.append(found)
-        else:
-            packed.append(found)
-    return store.Batch(study.number, view.phase, plan.collection.time_precision, packed, late), failed
-
-
 def check_invitations(service: Service, study_id: str, asked: Sequence[tuple[str, str | None]]) -> dict[str, Any]:
     """Before answers are sent: of (report id, token), which tokens are not good, which reports are stored already."""
     view = service.view(study_id)
@@ -482,20 +461,18 @@ def check_invitations(service: Service, study_id: str, asked: Sequence[tuple[str
 
 async def submit(service: Service, study_id: str, reports: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Reports from a form of the service's own pages: the failures, once everything else is durable."""
-    view = service.kept_view(study_id)
-    if view is None:
-        view = await asyncio.to_thread(service.fresh_view, study_id)
+    view = await service.hot_view(study_id)
     most = service.settings.limits.reports_per_request
     return await submit_reports(service, view, parse_upload(msgspec.json.encode({"reports": reports}), most))
 
 
 async def submit_reports(service: Service, view: View, given: Sequence[Report]) -> list[dict[str, Any]]:
-    """Check, store, and answer when it is durable."""
-    batch, failed = accept(service, view, given)
-    if batch.reports:
-        failed += await service.writer.store(batch)
-        if any(f.code in ("wrong-phase", "closed") for f in failed):
-            service.forget(view.study)
+    """Check reports against their study, store what may be stored, and answer when it is durable."""
+    now = service.now()
+    view.check_open(now)
+    found = [view.checker.check(report, now) for report in given]
+    failed = [one for one in found if isinstance(one, Failure)]
+    failed += await service.store(view, [one for one in found if not isinstance(one, Failure)], now)
     metrics = service.metrics
     metrics.count("hybridp_reports_total", by=len(given) - len(failed), outcome="accepted")
     for failure in failed:

@@ -58,40 +58,34 @@ class Front:
         if path.startswith("/tasks/") and path.count("/") == 3 and path.endswith(("/reports", "/mixed")):
             study_id, _, kind = path[7:].partition("/")
             route, answer = (UPLOAD, self._answer) if kind == "reports" else (MIXED, self._mixed)
-            await self._uploads(scope, send, route, answer(scope, receive, study_id))
+            await self._uploads(scope, send, route, lambda: answer(scope, receive, study_id))
         else:
             await self._others(scope, receive, send)
 
     # --- uploads ------------------------------------------------------------------------------------------------------
 
-    async def _uploads(self, scope: Scope, send: Send, route: str, answer: Awaitable[bytes]) -> None:
-        extra: list[tuple[bytes, bytes]] = []
-        kind = b"application/json"
+    async def _uploads(self, scope: Scope, send: Send, route: str, answer: Callable[[], Awaitable[bytes]]) -> None:
+        kind, extra = MEDIA_TYPE.encode(), list[tuple[bytes, bytes]]()
         try:
-            status, body = 200, await answer
+            if scope["method"] != "POST":
+                raise Refused("wrong-method", "Reports and batches are sent with POST.")
+            self._pass(scope, 1)
+            status, body, kind = 200, await answer(), b"application/json"
         except HybridpError as error:
             status, body, extra = _refused(error)
-            kind = MEDIA_TYPE.encode()
             self._service.metrics.refused(getattr(error, "code", "invalid"))
         except Exception as error:
             log_internal(error)
-            status, body, kind = 500, internal_problem(), MEDIA_TYPE.encode()
-        headers = [(b"content-type", kind), (b"content-length", str(len(body)).encode()), *extra, *_SAFE]
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+            status, body = 500, internal_problem()
+        await _send(send, status, body, extra, kind)
         self._service.metrics.count("hybridp_requests_total", route=route, status=str(status))
 
     async def _answer(self, scope: Scope, receive: Receive, study_id: str) -> bytes:
         service = self._service
-        if scope["method"] != "POST":
-            raise Refused("wrong-method", "Reports are sent with POST.")
-        self._pass(scope, 1)
         length, kind = _headers(scope)
         if kind.split(b";")[0].strip().lower() != b"application/json":
             raise Refused("media-type", "The body must be application/json.")
-        view = service.kept_view(study_id)
-        if view is None:
-            view = await asyncio.to_thread(service.fresh_view, study_id)
+        view = await service.hot_view(study_id)
         body = await self._body(receive, length)
         given = parse_upload(body, service.settings.limits.reports_per_request)
         if len(given) > 1:
@@ -107,9 +101,6 @@ class Front:
     async def _mixed(self, scope: Scope, receive: Receive, study_id: str) -> bytes:
         """A batch from the study's mixer, whose signature is looked at before the rest of the body is read."""
         service = self._service
-        if scope["method"] != "POST":
-            raise Refused("wrong-method", "Batches are sent with POST.")
-        self._pass(scope, 1)
         length, _ = _headers(scope)
         if length is None:
             raise Refused("length-needed", "The body must come with its length.")
@@ -154,12 +145,12 @@ class Front:
                 receive = await self._whole(scope, receive)
             await self._app(scope, receive, watched)
         except Refused as error:
-            await _problem(watched, *_refused(error))
+            await _send(watched, *_refused(error))
         except Exception as error:
             # Caught here, so that nobody further out logs a message that may hold data.
             log_internal(error)
             if not status:
-                await _problem(watched, 500, internal_problem())
+                await _send(watched, 500, internal_problem())
         finally:
             route = getattr(scope.get("route"), "path", "other")
             self._service.metrics.count("hybridp_requests_total", route=str(route), status=str(status))
@@ -220,8 +211,10 @@ def _refused(error: HybridpError) -> tuple[int, bytes, list[tuple[bytes, bytes]]
     return status, body, extra
 
 
-async def _problem(send: Send, status: int, body: bytes, extra: Iterable[tuple[bytes, bytes]] = ()) -> None:
-    headers = [(b"content-type", MEDIA_TYPE.encode()), (b"content-length", str(len(body)).encode()), *extra, *_SAFE]
+async def _send(
+    send: Send, status: int, body: bytes, extra: Iterable[tuple[bytes, bytes]] = (), kind: bytes = MEDIA_TYPE.encode()
+) -> None:
+    headers = [(b"content-type", kind), (b"content-length", str(len(body)).encode()), *extra, *_SAFE]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
