@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shlex
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hybridp.cli.app import NOTHING, if_interrupted
-from hybridp.cli.common import count, emit, json_option, note, number, receipt, show_words, table
+from hybridp.cli.common import count, emit, json_option, note, number, receipt, show_words, stack, table
 from hybridp.cli.options import option_of
 from hybridp.cli.releasing import Releasing, check_out, out_option, present
 from hybridp.cli.serve import needs_service, say_new_key, store_options
@@ -78,108 +79,96 @@ def declared_study(file: str) -> dict[str, Any]:
     return stated
 
 
-@click.command("create")
-@click.argument("file", type=click.Path(dir_okay=False, allow_dash=True))
-@store_options
-@json_option
-def create(file: str, database: str | None, key_file: Path | None, as_json: bool) -> None:
+def _command(name: str, *options: Any) -> Callable[[Callable[..., tuple[dict[str, Any], Any]]], click.Command]:
+    """A command on the service's database, whose function gives what programs read, and what people do: a text, or what
+    shows it."""
+
+    def decorate(function: Callable[..., tuple[dict[str, Any], Any]]) -> click.Command:
+        @functools.wraps(function)
+        def run(database: str | None, key_file: Path | None, as_json: bool, **given: Any) -> None:
+            with _service(database, key_file) as service:
+                found, said = function(service, **given)
+            if as_json:
+                emit(found)
+            else:
+                said() if callable(said) else click.echo(said)
+
+        return click.command(name)(stack(*options, store_options, json_option)(run))
+
+    return decorate
+
+
+_STUDY = click.argument("study")
+
+
+_declared = click.argument(
+    "file", type=click.Path(dir_okay=False, allow_dash=True), callback=lambda _, __, file: declared_study(file)
+)
+
+
+@_command("create", _declared)
+def create(service: Service, file: dict[str, Any]) -> Any:
     """A new study as FILE declares it: study.toml, the same as JSON, or - for JSON on standard input.
 
     It never changes afterwards.
     """
-    stated = declared_study(file)
-    with _service(database, key_file) as service:
-        from hybridp.service.studies import create_study
+    from hybridp.service.studies import create_study
 
-        made = create_study(service, stated)
-    if as_json:
-        emit(made)
-    else:
-        click.echo(f"{made['id']}  {made['title']}\n{made['link']}")
+    made = create_study(service, file)
+    return made, f"{made['id']}  {made['title']}\n{made['link']}"
 
 
-@click.command("list")
-@store_options
-@json_option
-def list(database: str | None, key_file: Path | None, as_json: bool) -> None:
+@_command("list")
+def list(service: Service) -> Any:
     """All studies, newest first."""
-    with _service(database, key_file) as service:
-        from hybridp.service.studies import list_studies
+    from hybridp.service.studies import list_studies
 
-        found = list_studies(service)
-    if as_json:
-        emit({"studies": found})
-        return
+    found = list_studies(service)
     rows = [
         (s["id"], s["title"], s["kind"], s["status"], f"{s['people']['trusted']:,}", f"{s['people']['local']:,}")
         for s in found
     ]
-    table("Studies", ("id", "title", "kind", "status", "trusted", "local"), rows)
+    return {"studies": found}, lambda: table("Studies", ("id", "title", "kind", "status", "trusted", "local"), rows)
 
 
-@click.command("invite")
-@click.argument("study")
-@click.argument("people", type=count)
-@store_options
-@json_option
-def invite(study: str, people: int, database: str | None, key_file: Path | None, as_json: bool) -> None:
+@_command("invite", _STUDY, click.argument("people", type=count))
+def invite(service: Service, study: str, people: int) -> Any:
     """Single-use links for so many people, one a line. They are shown only now."""
-    with _service(database, key_file) as service:
-        from hybridp.service import studies
+    from hybridp.service import studies
 
-        tokens = studies.invite(service, study, people)
-        link = studies.study_summary(service, study)["link"]
-    if as_json:
-        emit({"study": study, "tokens": tokens})
-    else:
-        for token in tokens:
-            click.echo(f"{link}?t={token}")
+    tokens = studies.invite(service, study, people)
+    link = studies.study_summary(service, study)["link"]
+    return {"study": study, "tokens": tokens}, "\n".join(f"{link}?t={token}" for token in tokens)
 
 
-@click.command("close")
-@click.argument("study")
-@store_options
-@json_option
-def close(study: str, database: str | None, key_file: Path | None, as_json: bool) -> None:
+@_command("close", _STUDY)
+def close(service: Service, study: str) -> Any:
     """No more reports."""
-    with _service(database, key_file) as service:
-        from hybridp.service.studies import close_study
+    from hybridp.service.studies import close_study
 
-        found = close_study(service, study)
-    if as_json:
-        emit(found)
-    else:
-        click.echo(
-            f"{found['title']}: closed with {found['people']['trusted']:,} trusted, {found['people']['local']:,} local."
-        )
+    found = close_study(service, study)
+    trusted, local = (found["people"][name] for name in ("trusted", "local"))
+    return found, f"{found['title']}: closed with {trusted:,} trusted, {local:,} local."
 
 
-@click.command("delete")
-@click.argument("study")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@store_options
-@json_option
-def delete(study: str, yes: bool, database: str | None, key_file: Path | None, as_json: bool) -> None:
+@_command("delete", _STUDY, click.option("--yes", is_flag=True, help="Do not ask."))
+def delete(service: Service, study: str, yes: bool) -> Any:
     """Delete a study's trusted answers, local reports and invitations, for good.
 
     The plan, the ledger and what was published stay on record.
     """
-    with _service(database, key_file) as service:
-        from hybridp.service import studies
+    from hybridp.service import studies
 
-        title = next((s["title"] for s in studies.list_studies(service) if s["id"] == study), None)
-        if title is None:
-            raise studies.NoSuchStudy
-        if not yes:
-            if as_json:
-                raise InvalidInput("`--yes` must be given together with --json: nobody is asked. Got nothing.")
-            click.confirm(f"Delete all answers and reports of “{title}”, for good?", abort=True, err=True)
-        found = studies.delete_study(service, study)
-        service.sweeper.wait(60)
-    if as_json:
-        emit(found)
-    else:
-        click.echo(f"{found['title']}: deleted. Its plan, ledger and releases stay on record.")
+    title = next((s["title"] for s in studies.list_studies(service) if s["id"] == study), None)
+    if title is None:
+        raise studies.NoSuchStudy
+    if not yes:
+        if click.get_current_context().params["as_json"]:
+            raise InvalidInput("`--yes` must be given together with --json: nobody is asked. Got nothing.")
+        click.confirm(f"Delete all answers and reports of “{title}”, for good?", abort=True, err=True)
+    found = studies.delete_study(service, study)
+    service.sweeper.wait(60)
+    return found, f"{found['title']}: deleted. Its plan, ledger and releases stay on record."
 
 
 @contextmanager
@@ -225,33 +214,32 @@ def _is_stored(service: Service, study: str, key: str, kind: str) -> bool:
     return service.write(lambda db: stored(db, number, key, kind)) is not None
 
 
-@click.command("phase-two")
-@click.argument("study")
-@click.option("--key", default="phase-two", show_default=True, help="The idempotency key.")
-@click.option("--yes", is_flag=True, help="Make a list of records that will probably be empty, unasked.")
-@store_options
-@json_option
-def phase_two(study: str, key: str, yes: bool, database: str | None, key_file: Path | None, as_json: bool) -> None:
+@_command(
+    "phase-two", _STUDY,
+    click.option("--key", default="phase-two", show_default=True, help="The idempotency key."),
+    click.option("--yes", is_flag=True, help="Make a list of records that will probably be empty, unasked."),
+)  # fmt: skip
+def phase_two(service: Service, study: str, key: str, yes: bool) -> Any:
     """Studies in two phases: release the first one, and invite local people to answer what it says.
 
     They are those of heavy hitters, of steered numbers, and of a regression, alone or beside other questions.
     """
-    with _service(database, key_file) as service:
-        from hybridp.service.studies import open_phase_two
+    from hybridp.service.studies import open_phase_two
 
-        again = f"`hybridp study phase-two {study} --key {shlex.quote(key)}` shows it"
-        with _stored_or_not(service, study, key, "discovery", again):
-            found = open_phase_two(service, study, key, sure=yes)
-            _finish(service)
-    if as_json:
-        emit(found)
-    elif "discovered_records" in found:
+    again = f"`hybridp study phase-two {study} --key {shlex.quote(key)}` shows it"
+    with _stored_or_not(service, study, key, "discovery", again):
+        found = open_phase_two(service, study, key, sure=yes)
+        _finish(service)
+    if "discovered_records" in found:
         outcome = found.get("remark") or "Local people are invited."
-        click.echo(f"{found['title']}: {found['discovered_records']:,} records discovered. {outcome}")
-    else:
+        return found, f"{found['title']}: {found['discovered_records']:,} records discovered. {outcome}"
+
+    def show() -> None:
         _print_release(found)
         line = any("centre" in one.get("question", {}) for one in found["invitations"].values())
         click.echo(f"Local people are invited to answer {'about the line' if line else 'near what it says'}.")
+
+    return found, show
 
 
 @click.command("release")
@@ -335,25 +323,19 @@ def export(study: str, out: Path | None, database: str | None, key_file: Path | 
     emit(found)
 
 
-@click.command("analyst")
-@click.argument("name")
-@click.option("--revoke", is_flag=True, help="All keys of this name stop working at once.")
-@store_options
-@json_option
-def analyst(name: str, revoke: bool, database: str | None, key_file: Path | None, as_json: bool) -> None:
+@_command(
+    "analyst", click.argument("name"),
+    click.option("--revoke", is_flag=True, help="All keys of this name stop working at once."),
+)  # fmt: skip
+def analyst(service: Service, name: str, revoke: bool) -> Any:
     """A new key for the JSON API and the pages, shown only now; or the end of one."""
-    from_now: dict[str, Any] = {"name": name}
-    with _service(database, key_file) as service:
-        from hybridp.service import studies
+    from hybridp.service import studies
 
-        if revoke:
-            from_now["revoked"] = studies.revoke_analyst(service, name)
-        else:
-            from_now["key"] = studies.add_analyst(service, name)
-    if as_json:
-        emit(from_now)
-    else:
-        click.echo(from_now.get("key") or f"{from_now['revoked']} keys of {name} revoked.")
+    if revoke:
+        many = studies.revoke_analyst(service, name)
+        return {"name": name, "revoked": many}, f"{many} keys of {name} revoked."
+    key = studies.add_analyst(service, name)
+    return {"name": name, "key": key}, key
 
 
 @click.command("rotate-key")
