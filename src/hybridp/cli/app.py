@@ -48,7 +48,7 @@ class LazyGroup(click.Group):
             return None if added is None else added.load()
         if self is cli and cmd_name in _GROUPS:
             return _GROUPS[cmd_name]
-        home = self.name if self is not cli else "verbs" if cmd_name in _VERBS else cmd_name
+        home = self.name if self is not cli else "verbs" if cmd_name in (*_VERBS, "compare") else cmd_name
         command: click.Command = getattr(importlib.import_module(f"hybridp.cli.{home}"), cmd_name.replace("-", "_"))
         return command
 

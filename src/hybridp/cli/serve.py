@@ -103,7 +103,7 @@ def serve(
     needs_service()
     study = None
     if study_file is not None:
-        from hybridp.cli.study_file import read_study
+        from hybridp.cli.verbs import read_study
         from hybridp.service.plans import parse_plan
 
         study = read_study(study_file)

@@ -44,8 +44,7 @@ __all__ += ["release_front", "suggest"]
 
 Floats: TypeAlias = NDArray[np.float64]
 
-# Two-sided normal quantiles of the intervals on the models' scale.
-_LEVELS = {0.5: 0.6745, 0.8: 1.2816, 0.9: 1.6449, 0.95: 1.96, 0.99: 2.5758}
+LEVEL, _WIDTH = 0.95, 1.96  # of the intervals on the models' scale
 
 
 @final
@@ -78,7 +77,7 @@ class Advice:
     bound: float
     measured: Choice | None
     suggested: Choice
-    level: float
+    level: float = LEVEL
 
 
 def _inputs(problem: Problem, models: Models, done: Sequence[Evaluation]) -> Floats:
@@ -86,62 +85,47 @@ def _inputs(problem: Problem, models: Models, done: Sequence[Evaluation]) -> Flo
     return models.inputs(cube, np.log([e.epsilon for e in done]))
 
 
-def _predicted(problem: Problem, models: Models, x: Floats, level: float) -> tuple[Floats, Floats, Floats]:
+def _predicted(problem: Problem, models: Models, x: Floats) -> tuple[Floats, Floats, Floats]:
     mean, sd = models.noisy[0].predict(x)
-    width = _LEVELS[level]
     inverse = problem.measure.inverse
-    return inverse(mean), inverse(mean - width * sd), inverse(mean + width * sd)
+    return inverse(mean), inverse(mean - _WIDTH * sd), inverse(mean + _WIDTH * sd)
 
 
-def _choices(problem: Problem, done: Sequence[Evaluation], models: Models, level: float) -> list[Choice]:
-    rows = zip(done, *_predicted(problem, models, _inputs(problem, models, done), level), strict=True)
+def _choices(problem: Problem, done: Sequence[Evaluation], models: Models) -> list[Choice]:
+    rows = zip(done, *_predicted(problem, models, _inputs(problem, models, done)), strict=True)
     return [Choice(e.setting, e.epsilon, float(m), float(a), float(b), e.values[0]) for e, m, a, b in rows]
 
 
-def _checked(done: Sequence[Evaluation], level: float) -> None:
+def _fitted(problem: Problem, done: Sequence[Evaluation]) -> Models:
     must(len(done) >= 3, "evaluations", "must hold at least 3 that succeeded", len(done))
-    must(level in _LEVELS, "level", f"must be one of {', '.join(map(str, _LEVELS))}", level)
+    return fit_models(problem, done)
 
 
-def final_front(
-    problem: Problem, done: Sequence[Evaluation], models: Models | None = None, *, level: float = 0.95
-) -> tuple[Choice, ...]:
+def final_front(problem: Problem, done: Sequence[Evaluation]) -> tuple[Choice, ...]:
     """Measured settings that are non-dominated by posterior mean, in order of epsilon.
 
     Further objectives enter by their posterior means too.
     """
-    _checked(done, level)
-    models = models or fit_models(problem, done)
+    models = _fitted(problem, done)
     x = _inputs(problem, models, done)
     means = [m.inverse(s.predict(x)[0]) for m, s in zip(problem.measures, models.noisy, strict=True)]
     points = problem.axes([e.epsilon for e in done], np.column_stack(means))
-    choices = _choices(problem, done, models, level)
+    choices = _choices(problem, done, models)
     return tuple(choices[i] for i in pareto_indices(points))
 
 
-def suggest(
-    problem: Problem,
-    done: Sequence[Evaluation],
-    *,
-    epsilon: float,
-    models: Models | None = None,
-    level: float = 0.95,
-    seed: int = 0,
-) -> Advice:
+def suggest(problem: Problem, done: Sequence[Evaluation], *, epsilon: float) -> Advice:
     """The best measured setting with epsilon within the bound, and the best by the models over the whole space."""
     must(math.isfinite(epsilon) and epsilon > 0, "epsilon", "must be positive and finite", epsilon)
-    _checked(done, level)
-    models = models or fit_models(problem, done)
-    within = [c for c in _choices(problem, done, models, level) if c.epsilon <= epsilon]
+    models = _fitted(problem, done)
+    within = [c for c in _choices(problem, done, models) if c.epsilon <= epsilon]
     best = min(within, key=lambda c: c.predicted, default=None)
-    return Advice(epsilon, best, _searched(problem, done, models, epsilon, level, seed), level)
+    return Advice(epsilon, best, _searched(problem, done, models, epsilon))
 
 
-def _searched(
-    problem: Problem, done: Sequence[Evaluation], models: Models, epsilon: float, level: float, seed: int
-) -> Choice:
+def _searched(problem: Problem, done: Sequence[Evaluation], models: Models, epsilon: float) -> Choice:
     """Uniform candidates and the measured settings, then shrinking moves around the best eight within the bound."""
-    rng = synthetic_data_generator(seeded(seed))
+    rng = synthetic_data_generator(seeded(0))
     dim = problem.space.dim
     known = np.array([problem.space.encode(e.setting) for e in done])
     pool = np.vstack([rng.random((2048, dim)), known])
@@ -164,7 +148,7 @@ def _searched(
         exact = problem.epsilon(setting)
         if exact <= epsilon:
             inputs = models.inputs(row[None], np.log([exact]))
-            mean, low, high = _predicted(problem, models, inputs, level)
+            mean, low, high = _predicted(problem, models, inputs)
             return Choice(setting, exact, float(mean[0]), float(low[0]), float(high[0]))
     raise InvalidInput(f"`epsilon` must be within reach of the mechanism. Got {epsilon}, below every setting tried.")
 
@@ -209,7 +193,6 @@ def publishing_cost(
     problem: Problem,
     evaluations: Sequence[Evaluation],
     *,
-    slack: float = 0.0,
     epsilon_each: float | None = None,
 ) -> Cost:
     """What all evaluations cost together, failed ones included: pass those too.
@@ -223,8 +206,8 @@ def publishing_cost(
     runs = [max(len(e.runs), problem.repeats) for e in touched]
     spent = [e.epsilon for e, r in zip(touched, runs, strict=True) for _ in range(r)]
     count = len(spent)
-    trained = compose(spent, delta=count * problem.delta, slack=slack)
-    measured = None if epsilon_each is None else compose([epsilon_each] * count, slack=slack)
+    trained = compose(spent, delta=count * problem.delta)
+    measured = None if epsilon_each is None else compose([epsilon_each] * count)
     return Cost(trained, measured, count)
 
 

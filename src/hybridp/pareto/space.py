@@ -17,7 +17,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias, final
+from typing import ClassVar, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,104 +47,83 @@ Floats: TypeAlias = NDArray[np.float64]
 _TRIES = 100_000
 
 
-def _numbers(low: float, high: float) -> None:
-    real = all(isinstance(v, int | float | np.number) and not isinstance(v, bool) for v in (low, high))
-    must(real and math.isfinite(low) and math.isfinite(high) and low <= high, "low", "must not exceed `high`", low)
-
-
-def _whole(low: float, high: float) -> None:
-    _numbers(low, high)
-    must(low == int(low) and high == int(high), "low", "and `high` must be whole numbers", (low, high))
-
-
-def _between(value: object, low: float, high: float) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
-
-
-@final
 @dataclass(frozen=True)
-class Real:
-    """A real knob on [low, high]."""
+class _Range:
+    """Numbers from low to high, whole ones or any; subclasses say where a number lies on the axis."""
 
     low: float
     high: float
+    _whole: ClassVar[bool] = False
+    _log: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        _numbers(self.low, self.high)
+        ends = (self.low, self.high)
+        real = all(isinstance(v, int | float | np.number) and not isinstance(v, bool) for v in ends)
+        ok = real and all(map(math.isfinite, ends)) and self.low <= self.high
+        must(ok, "low", "must not exceed `high`", self.low)
+        if self._whole:
+            must(all(v == int(v) for v in ends), "low", "and `high` must be whole numbers", ends)
+        must(self.low > 0 or not self._log, "low", "must be positive on a logarithmic knob", self.low)
+
+    def _within(self, value: float) -> float:
+        return min(max(value, self.low), self.high)
+
+    def holds(self, value: object) -> bool:
+        kind = int if self._whole else int | float
+        return isinstance(value, kind) and not isinstance(value, bool) and self.low <= value <= self.high
+
+    def decode(self, x: float) -> Value:
+        raise NotImplementedError
+
+    def levels(self, n: int) -> list[Value]:
+        if self._whole:
+            spread = np.geomspace if self._log else np.linspace
+            return sorted({round(v) for v in spread(self.low, self.high, n).tolist()})
+        return [self.decode(x) for x in ([0.5] if n == 1 else [i / (n - 1) for i in range(n)])]
+
+
+@final
+class Real(_Range):
+    """A real knob on [low, high]."""
 
     def encode(self, value: Value) -> float:
         return (float(value) - self.low) / (self.high - self.low) if self.high > self.low else 0.5
 
     def decode(self, x: float) -> float:
-        return float(min(max(self.low + x * (self.high - self.low), self.low), self.high))
-
-    def holds(self, value: object) -> bool:
-        return _between(value, self.low, self.high)
-
-    def levels(self, n: int) -> list[Value]:
-        return [self.decode(x) for x in _spread(n)]
+        return float(self._within(self.low + x * (self.high - self.low)))
 
 
 @final
-@dataclass(frozen=True)
-class LogReal:
+class LogReal(_Range):
     """A positive real knob whose logarithm matters."""
 
-    low: float
-    high: float
-
-    def __post_init__(self) -> None:
-        _numbers(self.low, self.high)
-        must(self.low > 0, "low", "must be positive on a logarithmic knob", self.low)
+    _log = True
 
     def encode(self, value: Value) -> float:
         return math.log(float(value) / self.low) / math.log(self.high / self.low) if self.high > self.low else 0.5
 
     def decode(self, x: float) -> float:
-        return float(min(max(self.low * (self.high / self.low) ** x, self.low), self.high))
-
-    def holds(self, value: object) -> bool:
-        return _between(value, self.low, self.high)
-
-    def levels(self, n: int) -> list[Value]:
-        return [self.decode(x) for x in _spread(n)]
+        return float(self._within(self.low * (self.high / self.low) ** x))
 
 
 @final
-@dataclass(frozen=True)
-class Integer:
+class Integer(_Range):
     """A whole number in low .. high; each owns an equal slice of the axis and sits in its middle."""
 
-    low: int
-    high: int
-
-    def __post_init__(self) -> None:
-        _whole(self.low, self.high)
+    _whole = True
 
     def encode(self, value: Value) -> float:
         return (float(value) - self.low + 0.5) / (self.high - self.low + 1)
 
     def decode(self, x: float) -> int:
-        return int(min(max(self.low + math.floor(x * (self.high - self.low + 1)), self.low), self.high))
-
-    def holds(self, value: object) -> bool:
-        return isinstance(value, int) and _between(value, self.low, self.high)
-
-    def levels(self, n: int) -> list[Value]:
-        return sorted({round(v) for v in np.linspace(self.low, self.high, n).tolist()})
+        return int(self._within(self.low + math.floor(x * (self.high - self.low + 1))))
 
 
 @final
-@dataclass(frozen=True)
-class LogInteger:
+class LogInteger(_Range):
     """A whole number in low .. high, low >= 1, whose logarithm matters (a lot size)."""
 
-    low: int
-    high: int
-
-    def __post_init__(self) -> None:
-        _whole(self.low, self.high)
-        must(self.low >= 1, "low", "must be at least 1 on a logarithmic knob", self.low)
+    _whole = _log = True
 
     def _ends(self) -> tuple[float, float]:
         """Slices end at half numbers, so that rounding in the exponential scale is the inverse of encoding."""
@@ -156,13 +135,7 @@ class LogInteger:
 
     def decode(self, x: float) -> int:
         a, b = self._ends()
-        return int(min(max(round(math.exp(a + x * (b - a))), self.low), self.high))
-
-    def holds(self, value: object) -> bool:
-        return isinstance(value, int) and _between(value, self.low, self.high)
-
-    def levels(self, n: int) -> list[Value]:
-        return sorted({round(v) for v in np.geomspace(self.low, self.high, n).tolist()})
+        return int(self._within(round(math.exp(a + x * (b - a)))))
 
 
 @final
@@ -190,10 +163,6 @@ class Categorical:
 
 
 Knob: TypeAlias = Real | LogReal | Integer | LogInteger | Categorical
-
-
-def _spread(n: int) -> list[float]:
-    return [0.5] if n == 1 else [i / (n - 1) for i in range(n)]
 
 
 # --- hand-made sampling laws (Avent 2023, Tables 3.2 and 3.3) ---------------------------------------------------------

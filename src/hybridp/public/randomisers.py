@@ -288,11 +288,10 @@ def dithered_bit(guarantee: Guarantee) -> DitheredBit:
     return DitheredBit(pure, int(WORD / (exact_exp(pure.epsilon) + 1)) + 1)
 
 
-def piecewise(guarantee: Guarantee, t: float | None = None) -> Piecewise:
-    """The piecewise mechanism: ``p = e^epsilon/(t + e^epsilon)`` rounded down, t = e^(epsilon/3) unless given."""
+def piecewise(guarantee: Guarantee) -> Piecewise:
+    """The piecewise mechanism: ``p = e^epsilon/(t + e^epsilon)`` rounded down, t = e^(epsilon/3)."""
     pure = _pure(guarantee)
-    t = math.exp(pure.epsilon / 3) if t is None else t
-    must(math.isfinite(t) and t >= 1, "t", "must be at least 1", t)
+    t = math.exp(pure.epsilon / 3)
     width = max(1, round(LEVELS / t))
     odds = exact_exp(pure.epsilon) * width / LEVELS
     return Piecewise(pure, width, int(WORD * odds / (1 + odds)) - 1)

@@ -403,10 +403,10 @@ class Count(Question):
         return (self.column,)
 
 
-def each(asked: Any, name: str, what: str = "columns") -> None:
+def each(asked: Any, name: str) -> None:
     """One number for all columns becomes one for each."""
     given, d = getattr(asked, name), len(asked.columns)
-    asked.must(len(given) in (1, d), name, f"must be one number, or one for each of the {d} {what}", len(given))
+    asked.must(len(given) in (1, d), name, f"must be one number, or one for each of the {d} columns", len(given))
     object.__setattr__(asked, name, given * d if len(given) == 1 else given)
 
 
