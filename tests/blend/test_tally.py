@@ -28,7 +28,7 @@ from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.envelope import digest
 from hybridp.public.lattice import NOTHING, Bounds, Sums, exact_sums
 from hybridp.public.messages import Invite
-from hybridp.public.randomisers import LOCAL_NAMES, Piecewise, piecewise, randomiser
+from hybridp.public.randomisers import LOCAL_NAMES, piecewise, randomiser
 from hybridp.public.vector import VectorBounds, VectorInvite
 from hybridp.public.vector_randomisers import VECTOR_LOCAL_NAMES, vector_reports
 from hybridp.randomness import seeded
@@ -388,8 +388,8 @@ def test_texts_that_describe_nothing() -> None:
             invite_in(text)
         with pytest.raises(InvalidInput):
             bounds_in(text)
-    odd = piecewise(PureDP(1.0), t=3.0)
-    assert isinstance(odd, Piecewise)
+    usual = piecewise(PureDP(1.0))
+    odd = replace(usual, inside=usual.inside - 1)
     with pytest.raises(InvalidInput, match="its text describes"):
         MeanTally.empty(Invite(BOUNDS, odd))
 
