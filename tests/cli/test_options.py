@@ -151,9 +151,9 @@ def test_what_must_be_given_is_asked_for_by_its_option(run: Runner, line: str, m
 def test_a_share_may_be_written_in_percent(run: Runner) -> None:
     """A field that cannot be above 1 is a share; others are not."""
     said = COMMANDS["release mean"].params
-    types = {flag: type(one.type).__name__ for one in said for flag in one.opts}
-    assert {types[f"--{name}"] for name in ("level", "share")} == {"_Share"}
-    assert types["--epsilon"] == types["--lower"] == "FloatParamType"
+    types = {flag: one.type.name for one in said for flag in one.opts}
+    assert types["--level"] == types["--share"] == "share"
+    assert types["--epsilon"] == types["--lower"] == "float"
     assert run(f"release {MEAN} --epsilon 50% --json").code == 2
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
@@ -21,18 +20,14 @@ from hybridp.release.style import figure as number
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from hybridp.public.budgets import ApproxDP, PureDP
-    from hybridp.public.lattice import Bounds
     from hybridp.randomness import Randomness
 
 __all__ = [
     "answered",
-    "bounds",
     "check_delta",
     "check_plot",
     "count",
     "emit",
-    "guarantee",
     "insist_option",
     "json_option",
     "say_left_out",
@@ -59,50 +54,40 @@ __all__ = [
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class _Count(click.ParamType):  # type: ignore[type-arg]
-    """A whole number, also written 250_000 or 2.5e5."""
+class _Parsed(click.ParamType):  # type: ignore[type-arg]
+    """What a function makes of a word; where it cannot, a sentence says what must be given."""
 
-    name = "number"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        try:
-            exact = float(str(value).replace(",", "").replace("_", ""))
-            if not math.isfinite(exact) or exact != int(exact):
-                raise ValueError
-            return int(exact)
-        except ValueError:
-            self.fail(f"must be a whole number. Got {value}.", param, ctx)
-
-
-class _Share(click.ParamType):  # type: ignore[type-arg]
-    """A share, as a number or in percent."""
-
-    name = "share"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        text = str(value).strip()
-        try:
-            # Divided as written: 0.05 and 5% are the same number.
-            return float(Fraction(text[:-1].strip()) / 100) if text.endswith("%") else float(text)
-        except (ValueError, ZeroDivisionError):
-            self.fail(f"must be a share such as 0.05 or 5%. Got {value}.", param, ctx)
-
-
-class _SdRange(click.ParamType):  # type: ignore[type-arg]
-    """One number, or LOW:HIGH."""
-
-    name = "sd"
+    def __init__(self, name: str, rule: str, parse: Callable[[str], Any]) -> None:
+        self.name, self.rule, self.parse = name, rule, parse
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
-            parts = [float(p) for p in str(value).split(":")]
-        except ValueError:
-            parts = []
-        if len(parts) == 1:
-            return parts[0]
-        if len(parts) == 2:
-            return (parts[0], parts[1])
-        return self.fail(f"must be a number or a range LOW:HIGH. Got {value}.", param, ctx)
+            return self.parse(str(value).strip())
+        except (ValueError, ArithmeticError):
+            self.fail(f"must be {self.rule}. Got {value}.", param, ctx)
+
+
+def _whole(text: str) -> int:
+    """Also written 250_000 or 2.5e5."""
+    exact = float(text.replace(",", "").replace("_", ""))
+    if exact != int(exact):
+        raise ValueError
+    return int(exact)
+
+
+def _part(text: str) -> float:
+    """Divided as written: 0.05 and 5% are the same number."""
+    return float(Fraction(text[:-1].strip()) / 100) if text.endswith("%") else float(text)
+
+
+def _spread(text: str) -> float | tuple[float, float]:
+    low, colon, high = text.partition(":")
+    return (float(low), float(high)) if colon else float(low)
+
+
+count = _Parsed("number", "a whole number", _whole)
+share_type = _Parsed("share", "a share such as 0.05 or 5%", _part)
+sd_range = _Parsed("sd", "a number or a range LOW:HIGH", _spread)
 
 
 class _RowsIn(click.ParamType):  # type: ignore[type-arg]
@@ -124,11 +109,6 @@ def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     ctx.meta[f"hybridp.{param.human_readable_name.lower()}"] = value
 
 
-count = _Count()
-share_type = _Share()
-sd_range = _SdRange()
-
-
 def stack(*decorators: Callable[[F], F]) -> Callable[[F], F]:
     def apply(function: F) -> F:
         for decorate in reversed(decorators):
@@ -145,55 +125,33 @@ plot_option = click.option(
 table_option = click.option("--table", "table_name", help="The table, in a DuckDB file or a database.")
 
 
-public_option = click.option(
-    "--public", multiple=True, metavar="COLUMN,...", is_eager=True, expose_value=False, callback=_remember, help=PUBLIC
-)
+def _eager(name: str, metavar: str, help: str, **how: Any) -> Callable[[F], F]:
+    """Read first, and remembered: commands have one argument for where rows live, which knows engine and query."""
+    told = {"is_eager": True, "expose_value": False, "callback": _remember, "metavar": metavar, **how}
+    return click.option(name, help=help, **told)
 
 
-# Engine and query are read first, and the file then knows them: commands have one argument for where rows live.
+public_option = _eager("--public", "COLUMN,...", PUBLIC, multiple=True)
+
+
 def rows_in(name: str, *, required: bool = True) -> Callable[[F], F]:
     """The argument for where rows live, called so in the help and in messages."""
+    engines = f"duckdb (default), postgresql ({name} is a postgresql:// URL), spark, or an sc:// URL of Spark Connect."
+    query = f"Read what one SELECT makes of {name}, row by row: of a file from the table `rows`, of a database from "
     return stack(
         click.argument("file", metavar=name if required else f"[{name}]", type=_RowsIn(), required=required),
-        click.option(
-            "--engine",
-            metavar="NAME",
-            is_eager=True,
-            expose_value=False,
-            callback=_remember,
-            help=f"duckdb (default), postgresql ({name} is a postgresql:// URL), spark, or an sc:// URL of Spark "
-            "Connect.",
-        ),
-        click.option(
-            "--query",
-            metavar="SELECT",
-            is_eager=True,
-            expose_value=False,
-            callback=_remember,
-            help=f"Read what one SELECT makes of {name}, row by row: of a file from the table `rows`, of a database "
-            "from one of its tables.",
-        ),
-        click.option(
-            "--decimal",
-            metavar="SIGN",
-            is_eager=True,
-            expose_value=False,
-            callback=_remember,
-            help=f'The decimal sign of numbers that {name} holds as text: "." or ",".',
-        ),
+        _eager("--engine", "NAME", engines),
+        _eager("--query", "SELECT", f"{query}one of its tables."),
+        _eager("--decimal", "SIGN", f'The decimal sign of numbers that {name} holds as text: "." or ",".'),
         *([public_option] if name != "DATA" else []),  # a study says it itself
     )
 
 
 rows_argument = rows_in("FILE")
 insist_option = click.option(
-    "--insist",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_remember,
+    "--insist", is_flag=True, is_eager=True, expose_value=False, callback=_remember,
     help="Go on with a promise that protects hardly anybody (a delta of 0.1 or more).",
-)
+)  # fmt: skip
 
 
 def needed(name: str, value: Any, instead: str) -> Any:
@@ -201,16 +159,6 @@ def needed(name: str, value: Any, instead: str) -> Any:
     if value is None:
         raise InvalidInput(f"`{name}` must be given, or {instead}. Got neither.")
     return value
-
-
-def guarantee(epsilon: float, delta: float = 0.0) -> PureDP | ApproxDP:
-    """The promise as a budget; an epsilon of 0 or infinity is no promise that noise can keep."""
-    from hybridp.public.budgets import promised
-
-    if not (math.isfinite(epsilon) and epsilon > 0):
-        raise InvalidInput(f"`epsilon` must be positive and finite. Got {epsilon}.")
-    check_delta(delta)
-    return promised(epsilon, delta)
 
 
 def check_delta(delta: float) -> None:
@@ -222,12 +170,6 @@ def check_delta(delta: float) -> None:
             f"`delta` must be below 0.1, and should be well below one in the number of people: with this probability "
             f"anything at all may come out. Got {delta:g}; add --insist to go on with it."
         )
-
-
-def bounds(lower: float, upper: float) -> Bounds:
-    from hybridp.public.lattice import Bounds
-
-    return Bounds(lower, upper)
 
 
 def randomness(seed: int | None) -> Randomness:

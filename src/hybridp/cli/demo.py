@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from hybridp.release.plan import Plan
     from hybridp.release.release import Release
+    from hybridp.study import Study
     from hybridp.tasks.mean import MeanStudy
 
 __all__ = ["demo"]
@@ -82,33 +83,33 @@ def demo(
 def _tour(out: Path, people: int, opt_in: float, epsilon: float, trials: int, as_json: bool) -> None:
     import numpy as np
 
-    from hybridp.bench.planning import plan_mean
     from hybridp.bench.simulate import salary_like
-    from hybridp.cli.common import bounds, guarantee
+    from hybridp.bench.study import Guesses, plan_question
     from hybridp.errors import must
+    from hybridp.protocols.asked import mean_study
     from hybridp.randomness import seeded
-    from hybridp.tasks.mean import MeanStudy
+    from hybridp.study import Study
 
     must(100 <= people <= 20_000_000, "n", "must be at least 100 and at most 20,000,000", people)
     must(2 <= trials <= 100_000, "trials", "must be at least 2 and at most 100,000", trials)
     must(people * opt_in >= 1, "opt-in", "must leave at least one trusted person", opt_in)
-    began = time.perf_counter()
-    promise, limits = guarantee(epsilon), bounds(0.0, UPPER)
+    began, trusted, ledger = time.perf_counter(), round(people * opt_in), out / "demo.ledger"
+    asked = {"name": "salary", "kind": "number", "lower": 0, "upper": UPPER, "missing": "middle"}
+    study = Study(questions=[asked], promise={"epsilon": epsilon}, trust={"column": "trust"})  # type: ignore[arg-type]
     out.mkdir(parents=True, exist_ok=True)
     with progress() as bar:
         task = bar.add_task("plan", total=4 + trials)
         pay = salary_like(people, rng=seeded(2010))
         clipped = np.clip(pay, 0, UPPER)
         truth, sd = float(clipped.mean()), float(clipped.std())
-        plan = plan_mean(n=people, opt_in=opt_in, bounds=limits, sd=sd, mean=truth, guarantee=promise)
+        plan = plan_question(study, 0, people, opt_in, Guesses(mean=truth, sd=sd))
         bar.update(task, advance=1, description="collect")
-        trusted = round(people * opt_in)
-        study = MeanStudy(limits, promise)
         collected = _collect(out, pay, trusted, study)
         bar.update(task, advance=2, description="release")
-        release = _release(out, collected, study)
+        ledger.unlink(missing_ok=True)  # every demo is a new, made-up study
+        release = study.release(collected, ledger=ledger)
         bar.update(task, advance=1, description="compare")
-        errors = _compare(clipped, trusted, study, sd, trials, lambda: bar.update(task, advance=1))
+        errors = _compare(clipped, trusted, mean_study(study, 0), sd, trials, lambda: bar.update(task, advance=1))
     picture = _picture(out / "demo.png", plan, errors, release, truth)
     rows = [
         {
@@ -126,47 +127,30 @@ def _tour(out: Path, people: int, opt_in: float, epsilon: float, trials: int, as
         "plan": plan.to_dict(),
         "release": release.to_dict(),
         "comparison": {"trials": trials, "against": "the mean of these people", "estimators": rows},
-        "files": {"collected": str(collected), "ledger": str(out / "demo.ledger"), "picture": picture},
+        "files": {"collected": str(collected), "ledger": str(ledger), "picture": picture},
         "seconds": round(time.perf_counter() - began, 2),
     }
     if as_json:
         emit(document)
-        return
-    _print(document, release, people, trusted, epsilon, truth, trials, collected, out, picture)
+    else:
+        _print(document, plan, release)
 
 
-def _collect(out: Path, pay: NDArray[np.float64], trusted: int, study: MeanStudy) -> Path:
+def _collect(out: Path, pay: NDArray[np.float64], trusted: int, study: Study) -> Path:
     """Write the people's file, with who trusts drawn anew, then let local people's devices replace their value."""
-    from hybridp.device.files import write_number_reports
     from hybridp.randomness import secure, seeded, synthetic_data_generator
 
     people, collected = out / "people.csv", out / "collected.parquet"
-    rng = secure()
-    order = synthetic_data_generator(seeded(int(rng.words(1)[0]))).permutation(len(pay)).tolist()
+    order = synthetic_data_generator(seeded(int(secure().words(1)[0]))).permutation(len(pay)).tolist()
     with people.open("w") as file:
         file.write("person,salary,trust\n")
         file.writelines(
             f"{i},{x:.2f},{'trusted' if place < trusted else 'local'}\n"
             for i, (x, place) in enumerate(zip(pay.tolist(), order, strict=True))
         )
-    write_number_reports(
-        people, study.invite, collected, value="salary", trust="trust", missing="middle", overwrite=True, rng=rng
-    )
+    study.randomise(people, collected, overwrite=True)
     people.unlink()
     return collected
-
-
-def _release(out: Path, collected: Path, study: MeanStudy) -> Release:
-    from hybridp.curator.mean import Columns
-    from hybridp.ledger import Ledger
-    from hybridp.protocols.driver import release_mean
-
-    file = out / "demo.ledger"
-    file.unlink(missing_ok=True)  # every demo is a new, made-up study
-    ledger = Ledger.create(file, {"trusted": study.guarantee, "local": study.guarantee})
-    return release_mean(
-        collected, study, Columns("salary", "trust", missing="middle"), ledger=ledger, purpose="mean of salary"
-    )
 
 
 def _compare(
@@ -230,47 +214,35 @@ def _picture(
     return str(file)
 
 
-def _print(
-    document: dict[str, Any],
-    release: Release,
-    people: int,
-    trusted: int,
-    epsilon: float,
-    truth: float,
-    trials: int,
-    collected: Path,
-    out: Path,
-    picture: str | None,
-) -> None:
-    from hybridp.release.result import sole
-
-    plan = sole(document["plan"])
+def _print(document: dict[str, Any], plan: Plan, release: Release) -> None:
+    people, trusted, files = document["people"], document["trusted"], document["files"]
+    epsilon, compared, facts = plan.promise["epsilon"], document["comparison"], plan.facts
     click.echo(
         f"1. Plan      {people:,} made-up people, {trusted:,} of whom trust the curator; everyone is promised epsilon "
         f"{epsilon:g}.\n"
-        f"2. Collect   {people - trusted:,} devices sent one {plan['mechanisms']['local']} report each; "
+        f"2. Collect   {people - trusted:,} devices sent one {facts['mechanisms']['local']} report each; "
         f"{trusted:,} people sent their value.\n"
         f"3. Release   mean {number(release.estimate)}  ({100 * (release.level or 0):.6g}% interval "
         f"{number(release.low)} to {number(release.high)})\n"
-        f"             the truth, which nobody sees in a real study: {number(truth)}"
+        f"             the truth, which nobody sees in a real study: {number(document['truth'])}"
     )
     table(
-        f"4. Compare   root mean squared error over {trials} simulated collections",
+        f"4. Compare   root mean squared error over {compared['trials']} simulated collections",
         ["estimator", "predicted", "measured"],
         [
             (row["estimator"], number(row["predicted_rmse"]), number(row["measured_rmse"]))
-            for row in document["comparison"]["estimators"]
+            for row in compared["estimators"]
         ],
         caption="tcm-only: only the trusting. full-lm: everybody local. everyone: each group by its number of people. "
         "The others gain because these groups are alike; kvh knows the sd, adaptive learns it for free.",
     )
     receipt(release)
-    if picture:
-        click.echo(f"Picture: {picture}")
+    if files["picture"]:
+        click.echo(f"Picture: {files['picture']}")
     click.echo(
-        f"\nNext: hybridp ledger show {out / 'demo.ledger'}\n"
-        f"      hybridp release mean {collected} --column salary --trust trust --missing middle --lower 0 "
+        f"\nNext: hybridp ledger show {files['ledger']}\n"
+        f"      hybridp release mean {files['collected']} --column salary --trust trust --missing middle --lower 0 "
         f"--upper {UPPER:g} --epsilon {epsilon:g}\n"
         f"      hybridp plan mean --n {people} --opt-in {trusted / people:g} --lower 0 --upper {UPPER:g} "
-        f"--sd {plan['sd']['used']:.0f} --epsilon 0.5 --plot plan.png"
+        f"--sd {facts['sd']['used']:.0f} --epsilon 0.5 --plot plan.png"
     )

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from hybridp.cli.common import count, emit, guarantee, json_option, needed, number, table
+from hybridp.cli.common import check_delta, count, emit, json_option, needed, number, table
+from hybridp.errors import InvalidInput, must
+
+if TYPE_CHECKING:
+    from hybridp.public.budgets import ApproxDP, PureDP
 
 __all__ = ["create", "show"]
 
@@ -41,13 +46,22 @@ def create(
         ledger = Ledger.create(file, {name: PureDP(1.0) for name in ACCOUNTS.values()}, trial=trial)
     else:
         own = needed("epsilon", epsilon, "--personal")
-        trusted = guarantee(own if trusted_epsilon is None else trusted_epsilon, delta)
-        ledger = Ledger.create(file, {"trusted": trusted, "local": guarantee(own, delta)}, trial=trial)
+        trusted = _guarantee(own if trusted_epsilon is None else trusted_epsilon, delta)
+        ledger = Ledger.create(file, {"trusted": trusted, "local": _guarantee(own, delta)}, trial=trial)
     document = _document(ledger)
     if as_json:
         emit(document)
     else:
         _print(document)
+
+
+def _guarantee(epsilon: float, delta: float) -> PureDP | ApproxDP:
+    """The promise as a budget; an epsilon of 0 or infinity is no promise that noise can keep."""
+    from hybridp.public.budgets import promised
+
+    must(math.isfinite(epsilon) and epsilon > 0, "epsilon", "must be positive and finite", epsilon)
+    check_delta(delta)
+    return promised(epsilon, delta)
 
 
 @click.command("show")
@@ -62,7 +76,6 @@ def create(
 @json_option
 def show(file: Path, number_of: int | None, delta: float | None, epsilon: float | None, as_json: bool) -> None:
     """What each group was promised, what is spent, and on what; or one of the releases, again and for free."""
-    from hybridp.errors import InvalidInput
     from hybridp.ledger import Ledger, tight_epsilon
 
     ledger = Ledger.open(file)
