@@ -28,9 +28,7 @@ from hybridp.curator.marginals import codes_of, table_counts
 from hybridp.curator.synth import measure_table
 from hybridp.curator.synth_groups import GroupCodes
 from hybridp.device.shares import simulated_marginals
-from hybridp.protocols.synth import SynthStudy, fit_synth
-from hybridp.protocols.synth_chosen import write_invitation
-from hybridp.protocols.synth_mixed import fit_groups
+from hybridp.protocols.synth import SynthStudy, fit_groups, fit_synth, write_invitation
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.randomness import seeded

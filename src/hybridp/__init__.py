@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from hybridp.protocols.regression_estimator import HybridLinearRegression as HybridLinearRegression
     from hybridp.protocols.regression_estimator import HybridLogisticRegression as HybridLogisticRegression
     from hybridp.protocols.steered_mean_files import release_steered as release_steered
-    from hybridp.protocols.synth import SynthStudy as SynthStudy
     from hybridp.protocols.synth import fit_synth as fit_synth
     from hybridp.public.budgets import ZCDP as ZCDP
     from hybridp.public.budgets import ApproxDP as ApproxDP
@@ -71,6 +70,7 @@ if TYPE_CHECKING:
     from hybridp.tasks.personal import PersonalStudy as PersonalStudy
     from hybridp.tasks.shares import ShareStudy as ShareStudy
     from hybridp.tasks.shares import choice as choice
+    from hybridp.tasks.table import SynthStudy as SynthStudy
     from hybridp.tasks.vector import VectorStudy as VectorStudy
 
 __version__ = "0.1.0"
@@ -105,7 +105,7 @@ _PLACES = {
     "ShareStudy": "tasks.shares",
     "Source": "curator.sources",
     "Study": "study",
-    "SynthStudy": "protocols.synth",
+    "SynthStudy": "tasks.table",
     "TrustRule": "public.trust",
     "VectorBounds": "public.vector",
     "VectorColumns": "curator.vector",

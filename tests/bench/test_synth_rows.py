@@ -14,9 +14,7 @@ from hybridp.bench.synth_rows import made_up_people, plan_rows
 from hybridp.curator.marginals import Codes, table_counts
 from hybridp.curator.synth_groups import GroupCodes
 from hybridp.errors import InvalidInput
-from hybridp.protocols.synth import SynthStudy, fit_synth
-from hybridp.protocols.synth_chosen import write_invitation
-from hybridp.protocols.synth_mixed import fit_groups
+from hybridp.protocols.synth import SynthStudy, fit_groups, fit_synth, write_invitation
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.oracles import share_oracle
 from hybridp.public.queries import Schema, Threshold, Workload

@@ -38,12 +38,12 @@ mean.simulate_local = long
 """
 FITTING = f"""
 import torch
-from hybridp.protocols import synth
+from hybridp.blend import synth
 def long(*_, **__):
     {READY}
     while True:
         torch.ones(200, 200) @ torch.ones(200, 200)
-synth._project = long
+synth.fit_tables = long
 """
 
 

@@ -404,7 +404,7 @@ def test_a_studys_table_says_it_too_and_only_numbers_in_bins_need_no_word(tmp_pa
 
 
 def test_a_field_that_is_not_listed_counts_as_the_value_that_its_column_declares(tmp_path: Path) -> None:
-    from hybridp.cli.synth_study import public_schema
+    from hybridp.cli.synth_study import StatedSchema
     from hybridp.curator.marginals import read_codes
     from hybridp.public.queries import Schema
 
@@ -416,7 +416,7 @@ def test_a_field_that_is_not_listed_counts_as_the_value_that_its_column_declares
 
     def _named(folder: Path, other: str | None, **declared: Any) -> Schema:
         _schema(folder, **declared)
-        return public_schema(None, (), schema_file=folder / "schema.json", bins=(), other=other)[0].counting("last")
+        return StatedSchema((), folder / "schema.json", (), other).schema()[0].counting("last")
 
     assert places(missing="car") == [0, 1, 1, 2]
     assert places("last") == [0, 2, 2, 2]

@@ -26,10 +26,8 @@ from hybridp.curator.synth_groups import read_groups
 from hybridp.ledger import Ledger
 from hybridp.noise import uniform_below
 from hybridp.noise.reports import oracle_reports
-from hybridp.protocols.synth import load_model
-from hybridp.protocols.synth_chosen import read_invitation
+from hybridp.protocols.synth import fit_groups, load_model, read_invitation
 from hybridp.protocols.synth_files import packed
-from hybridp.protocols.synth_mixed import fit_groups
 from hybridp.public import envelope
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.trust import TrustRule

@@ -202,6 +202,8 @@ def test_a_model_is_loaded_as_it_was_fitted_and_a_trial_says_so(collected: Path,
     (tmp_path / "m" / "round-001.npz").unlink()
     assert _refused("synth", "report", tmp_path / "m")
     assert _refused("synth", "fit", collected / "raw.csv", *words, "--simulate-local", "--out", tmp_path / "m")
+    (tmp_path / "m" / "synthetic.npz").unlink()  # the reports were kept when the round had been used
+    assert _refused("synth", "fit", collected / "raw.csv", *words, "--simulate-local", "--out", tmp_path / "m")
 
 
 def test_reports_of_another_promise_or_without_their_mechanism_are_refused(collected: Path, tmp_path: Path) -> None:

@@ -117,9 +117,10 @@ def test_an_interrupted_fit_goes_on_without_paying_twice(
         if at in ("before measuring", "before saving"):
             patch.setattr(protocol, "_measure", killing(protocol._measure, after=at == "before saving"))
         elif at == "after saving":
-            patch.setattr(protocol, "_project", killing(protocol._project, after=False))
+            patch.setattr(Folder, "save_measured", killing(Folder.save_measured, after=True))
         else:
-            patch.setattr(protocol, "_project", killing(protocol._project, after=True))
+            calls["n"] = int(method == "adaptive")  # whose rows are saved once
+            patch.setattr(Folder, "save_synthetic", killing(Folder.save_synthetic, after=False))
         with pytest.raises(Killed):
             fit_synth(rows(800), study(method), folder=out, ledger=book, rng=seeded(7))
     with pytest.raises(InvalidInput, match="must be a fit that has ended"):

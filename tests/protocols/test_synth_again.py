@@ -13,10 +13,10 @@ from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger
 from hybridp.ledger import file as ledgers
 from hybridp.protocols import synth as protocol
-from hybridp.protocols.synth import SynthStudy, fit_synth, load_model
-from hybridp.protocols.synth_chosen import write_invitation
+from hybridp.protocols.synth import SynthStudy, fit_synth, load_model, write_invitation
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.queries import Schema, Threshold, Workload
+from hybridp.tasks import table
 
 pytest.importorskip("torch")
 SCHEMA = Schema.from_domain({"a": 2, "b": 3})
@@ -156,7 +156,7 @@ def test_rounds_that_another_plan_measured_are_never_gone_on_with(
         return SynthStudy(asked, ApproxDP(2.0, 1e-4), "adaptive", rounds=2)
 
     with monkeypatch.context() as patch:
-        patch.setattr(protocol, "measured_last", lambda *_: ())
+        patch.setattr(table, "measured_last", lambda *_: ())
         fit_synth(codes, study(), folder=tmp_path / "m")
     assert len(study().plan) == len(rounds(tmp_path / "m")) + 1
     shutil.copytree(tmp_path / "m", tmp_path / "n")

@@ -19,6 +19,7 @@ from hybridp.public.workloads import (
     parse_spec,
     sample_thresholds,
     sample_workload,
+    stated_workload,
 )
 
 SCHEMA = Schema.from_domain({"a": 2, "b": 3, "c": 4, "d": 50})
@@ -61,6 +62,9 @@ def test_sets_follow_draws_without_replacement(law: str) -> None:
 
 
 def test_weights_of_the_published_laws() -> None:
+    assert stated_workload(SCHEMA, "2-of-2:1", law="zipf:30").thresholds == (Threshold((0, 1), 2),)
+    with pytest.raises(InvalidInput, match="`law` must be written like zipf"):
+        stated_workload(SCHEMA, "2-of-2:1", law="zipf:x")
     zipf, geometric = feature_weights(14, "zipf"), feature_weights(14, "geometric", 0.25)
     assert zipf[0] / zipf[6] == pytest.approx(7)
     assert geometric[3] / geometric[2] == pytest.approx(0.75)

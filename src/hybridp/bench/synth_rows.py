@@ -25,8 +25,7 @@ from hybridp.blend.graph import GraphModel, tree_cells
 from hybridp.blend.tables import blend_tables, pooled
 from hybridp.curator.marginals import Codes, table_counts
 from hybridp.errors import InvalidInput, must
-from hybridp.protocols.synth import SynthStudy, fit_synth
-from hybridp.protocols.synth_chosen import chosen_invite
+from hybridp.protocols.synth import fit_synth
 from hybridp.public.budgets import ZCDP, ApproxDP, PureDP, as_approx
 from hybridp.public.queries import Schema, Workload
 from hybridp.public.shares import ShareReports
@@ -34,6 +33,7 @@ from hybridp.public.synth import MeasuredTable, table_sigma, total_rho
 from hybridp.public.synth_reports import MarginalInvite
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.release.plan import Plan, planned, predicted
+from hybridp.tasks.table import SynthStudy, chosen_invite
 
 if TYPE_CHECKING:
     from hybridp.blend.relaxed import Records, Relaxed

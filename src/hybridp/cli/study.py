@@ -276,7 +276,7 @@ def release(
             found = release_study(service, study, key)
             _finish(service)
     if model is not None:
-        from hybridp.protocols.synth_mixed import write_model
+        from hybridp.protocols.synth import write_model
 
         write_model(found, model)
         note(f"The synthetic data set is in {model}: `hybridp synth answer` and `sample` use it, for free.")

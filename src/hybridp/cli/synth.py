@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from hybridp.cli.common import (
     answered,
+    check_delta,
     check_plot,
     count,
     emit,
@@ -30,16 +29,18 @@ from hybridp.cli.common import (
     table,
     table_option,
 )
-from hybridp.cli.options import Later, command, given, options_of, some, trust_options
+from hybridp.cli.options import Later, command, given, must_not_join, options_of, some, trust_options
 from hybridp.cli.releasing import Releasing, open_ledger, present
-from hybridp.cli.synth_mixed import invite
-from hybridp.cli.synth_study import must_have_torch, public_schema, schema_options, study_of, workload_of
-from hybridp.errors import HybridpError, InvalidInput, PromiseWarning
-from hybridp.public.budgets import PureDP
+from hybridp.cli.synth_study import SETTLED, StatedSchema, must_be_stated, must_have_torch, schema_options, workload_of
+from hybridp.errors import HybridpError, InvalidInput, PromiseWarning, must
+from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.study import Promise, Table
-from hybridp.public.trust import Trusts
+from hybridp.public.trust import TrustRule, Trusts
 from hybridp.release.release import Release
 from hybridp.release.result import sole
+
+if TYPE_CHECKING:
+    from hybridp.tasks.table import SynthStudy
 
 __all__ = ["answer", "evaluate", "fit", "invite", "report", "sample"]
 
@@ -79,11 +80,8 @@ class Interrupted(HybridpError):
 @insist_option
 def fit(
     file: Path,
-    columns: tuple[str, ...],
-    schema_file: Path | None,
-    bins: tuple[str, ...],
+    stated: StatedSchema,
     domain_from_file: bool,
-    other: str | None,
     question: Later,
     trust: Trusts | None,
     stated_promise: Later,
@@ -108,74 +106,94 @@ def fit(
     must_have_torch()
     out = _beside(file) if out is None else out
     from hybridp.blend.relaxed.data import usable
-    from hybridp.cli.synth_mixed import check_mixed, mixed_groups
-    from hybridp.curator.marginals import count_people
-    from hybridp.curator.sources import must_not_ask
-    from hybridp.protocols.synth import fit_synth, paid_codes
-    from hybridp.public.workloads import default_workload
+    from hybridp.curator.sources import chosen_by, must_not_ask
+    from hybridp.ledger import Ledger
+    from hybridp.protocols.synth import fit_groups, read_people
+    from hybridp.protocols.synth_files import Folder
 
-    if invite is not None:
-        _fit_invited(file, invite, trust, asked, out)
-        return
-    needed("epsilon", stated_promise.values["epsilon"], "--invite, whose invitation states it")
-    promise = stated_promise()
     usable(device)
-    if asked.ledger is not None and (domain_from_file or not given("delta")):
-        instead = "State --delta and --schema, or make a table of its answer first"
-        must_not_ask(file, "rows are read before a charge, for the domain or the usual delta", instead)
-    schema, read = public_schema(
-        file, columns, schema_file=schema_file, bins=bins, domain_from_file=domain_from_file, other=other,
-        table=asked.table,
-    )  # fmt: skip
-    stated = bool(question.values["thresholds"] or question.values["marginals"])
-    workload = workload_of(schema, question.values) if stated else default_workload(schema)
-    mixed = trust is not None
-    if mixed:
-        check_mixed(stated=stated, device=device, memory=memory)
-    elif asked.simulate_local or asked.assume_mechanism:
-        raise InvalidInput("`simulate-local` and `assume-mechanism` must go with --trust. Got no column of trust.")
-    if not given("delta"):  # how many people there are is public
-        promise = replace(promise, delta=max(count_people(file, table=asked.table), 2) ** -2.0)
-    study = study_of(workload, promise, question.values, memory, stated=stated, mixed=mixed)
-    groups: Any = None
-    if trust is not None:
-        groups = mixed_groups(file, study, trust, asked, out)
-    trial = asked.rng.simulated or (groups is not None and groups.simulated)
-    if read:
+    invitation = groups = None
+    if invite is not None:
+        invitation, groups = _invited(file, invite, trust, asked)
+        study, read = invitation.study, invitation.read_from_rows
+        totals: dict[str, Any] = {"local": invitation.invite.guarantee}  # the trusted people have spent theirs
+    else:
+        needed("epsilon", stated_promise.values["epsilon"], "--invite, whose invitation states it")
+        mixed = trust is not None
+        if asked.ledger is not None and (domain_from_file or not given("delta")):
+            instead = "State --delta and --schema, or make a table of its answer first"
+            must_not_ask(file, "rows are read before a charge, for the domain or the usual delta", instead)
+        schema, read = stated.schema(file if domain_from_file else None, table=asked.table)
+        study = _study(file, schema, stated_promise(), question, asked, device=device, memory=memory, mixed=mixed)
+        # An adaptive fit may invite local people, who are charged in the ledger that paid for it.
+        both = mixed or study.method == "adaptive"
+        totals = {"trusted": study.guarantee} | ({"local": PureDP(study.guarantee.epsilon)} if both else {})
+    how: dict[str, Any] = {"folder": out, "rng": asked.rng}
+    local: dict[str, Any] = {"table": asked.table, "simulate_local": asked.simulate_local,
+                             "assume_mechanism": asked.assume_mechanism, **how}  # fmt: skip
+    if trust is not None and invitation is None:  # whether its reports are a trial's decides what a new ledger is for
+        ledger = Ledger.open(asked.ledger) if asked.ledger is not None and asked.ledger.exists() else None
+        if asked.ledger is not None and ledger is None:
+            must_not_ask(file, "no ledger is there to pay for its failure", "`hybridp ledger create` makes one")
+        groups = read_people(file, study, trust, ledger=ledger, purpose="synthetic data", **local)
+    simulated = (groups is not None and groups.simulated) or (invitation is not None and invitation.simulated)
+    if read and invitation is None:
         note(f"NOT PROTECTED: which values occur in {', '.join(read)} was read from the file.")
     with progress() as bar, _warned() as told, _resumable(out, len(study.plan), read):
         task = bar.add_task(f"measuring and fitting, {len(study.plan)} rounds", total=len(study.plan))
-        purpose = f"synthetic data of {', '.join(schema.names)}"
-        with _ledger(asked.ledger, study, out, groups, trial=trial) as ledger:
-            how: dict[str, Any] = {"folder": out, "ledger": ledger, "purpose": purpose, "rng": asked.rng}
-            if groups is not None:
-                from hybridp.protocols.synth_mixed import fit_groups
-
-                found = fit_groups(groups, study, **how)
-            else:
-                codes = paid_codes(file, study, table=asked.table, **how)
-                moved = lambda done, _: bar.update(task, completed=done)  # noqa: E731
-                found = fit_synth(codes, study, device=device, progress=moved, **how)
+        how["purpose"] = local["purpose"] = f"synthetic data of {', '.join(study.workload.schema.names)}"
+        rows = chosen_by(file, asked.table, trust)
+        kept = Folder.begun(out, study.to_dict(), rows) if invitation is None else None
+        with _ledger(asked.ledger, totals, study, kept, trial=asked.rng.simulated or simulated) as ledger:
+            if groups is None:
+                groups = read_people(file, study, ledger=ledger, **local)
+            how |= {"ledger": ledger, "device": device, "progress": lambda done, _: bar.update(task, completed=done)}
+            found = fit_groups(groups, study, invitation=invitation, **how)
     _say_fitted(_load(out) if read else found, out, told, asked)  # a receipt says where the domain came from
 
 
-def _fit_invited(file: Any, invite: Path, trust: Trusts | None, asked: Releasing, out: Path) -> None:
-    """Phase two: reports on the marginals that the trusted people chose."""
-    from hybridp.cli.synth_mixed import invited_groups
-    from hybridp.protocols.synth_chosen import read_invitation
-    from hybridp.protocols.synth_mixed import fit_groups
+def _study(
+    file: Any, schema: Any, promise: Promise, question: Later, asked: Releasing, *, device: str, memory: str | None,
+    mixed: bool,
+) -> SynthStudy:  # fmt: skip
+    """The study of a fit that options state, after what cannot go together was refused."""
+    from hybridp.curator.marginals import count_people
+    from hybridp.public.queries import MOST_CELLS
+    from hybridp.public.synth import cells_within
+    from hybridp.tasks.table import SynthStudy
+
+    workload, usual = workload_of(schema, question.values)
+    chosen: Any = question.values["method"] or (usual if memory is None else "tables")
+    if mixed:
+        must_be_stated(question.values)
+        must(device == "cpu" and memory is None, "device", "and `memory` must be left out with --trust", "one of them")
+        must(not question.values["method"], "method", "must be left out with --trust, which has its own", "one")
+        chosen = "mixed"
+    elif asked.simulate_local or asked.assume_mechanism:
+        raise InvalidInput("`simulate-local` and `assume-mechanism` must go with --trust. Got no column of trust.")
+    delta = promise.delta
+    if not given("delta"):  # how many people there are is public
+        delta = max(count_people(file, table=asked.table), 2) ** -2.0
+    check_delta(delta)
+    must(delta > 0, "delta", "must be positive", f"{delta:g}")
+    assert promise.epsilon is not None
+    must(memory is None or chosen == "tables", "memory", "must go with --method tables", f"{memory} with {chosen}")
+    most = MOST_CELLS if memory is None else cells_within(workload, memory)
+    guarantee = ApproxDP(promise.epsilon, delta)
+    return SynthStudy(workload, guarantee, chosen, rows=question.values["rows"], most_cells=most)
+
+
+def _invited(file: Any, invite: Path, trust: Trusts | None, asked: Releasing) -> tuple[Any, Any]:
+    """Phase two: an invitation, and the reports to it (every row's without `trust`); no trusted row is read again."""
+    from hybridp.curator.synth_groups import read_groups
+    from hybridp.protocols.synth import read_invitation
 
     invitation = read_invitation(invite)
-    groups = invited_groups(file, invitation, trust, asked)
-    study, trial = invitation.study, asked.rng.simulated or groups.simulated or invitation.simulated
-    totals = {"local": invitation.invite.guarantee}  # the trusted people have spent theirs
-    with progress() as bar, _warned() as told, _resumable(out, len(study.plan), invitation.read_from_rows):
-        bar.add_task("blending and fitting", total=None)
-        purpose = f"synthetic data of {', '.join(study.workload.schema.names)}"
-        with open_ledger(asked.ledger, totals, trial=trial) as ledger:
-            how: dict[str, Any] = {"folder": out, "ledger": ledger, "purpose": purpose, "rng": asked.rng}
-            found = fit_groups(groups, study, invitation=invitation, **how)
-    _say_fitted(found, out, told, asked)
+    must_not_join("invite", *SETTLED, "epsilon", "delta", "domain-from-file", "method", "rows", "device", "memory",
+                  "trial-opt-in")  # fmt: skip
+    who = TrustRule(everyone="local") if trust is None else trust
+    how: dict[str, Any] = {"local_raw": asked.simulate_local, "assume": asked.assume_mechanism, "rng": asked.rng}
+    return invitation, read_groups(file, invitation.invite, who, table=asked.table, pilot=True, **how)
 
 
 def _say_fitted(found: Any, out: Path, told: list[str], asked: Releasing) -> None:
@@ -186,7 +204,7 @@ def _say_fitted(found: Any, out: Path, told: list[str], asked: Releasing) -> Non
     def show() -> None:
         _simulated(found)
         click.echo(f"{found}, fitted to {found.people:,} people; the model is in {out}.")
-        _classes(sole(document)["utility"]["classes"])
+        _classes(found)
         receipt(found, full=asked.full, ledger=asked.ledger)
 
     present(
@@ -202,32 +220,17 @@ def _beside(file: Any) -> Path:
 
 
 @contextmanager
-def _ledger(file: Path | None, study: Any, out: Path, groups: Any, *, trial: bool) -> Iterator[Any]:
-    """The ledger, once it is known that it can pay; of a fit that goes on, the one that was charged before."""
-    from hybridp.protocols.synth_files import Folder
-
-    kept = Folder.load(out) if (out / "model.json").is_file() else None
-    saved = len(list(out.glob("round-*.npz"))) if kept else 0
-    if kept is not None and kept.study != json.loads(json.dumps(study.to_dict())):
-        raise InvalidInput(f"`out` must be a new folder, or hold an interrupted fit of the same settings. Got {out}.")
-    problem = f"`ledger` must be the one that paid for the {saved} rounds in {out}. Got {file or 'none'}."
-    if file is None:
-        if kept is not None and kept.entries:
-            raise InvalidInput(problem)
-        yield None
-        return
-    if saved and not file.exists():
-        raise InvalidInput(problem)
-    # An adaptive fit may invite local people, who are charged in the ledger that paid for it: totals are never raised.
-    both = groups is not None or study.method == "adaptive"
-    totals = {"trusted": study.guarantee} | ({"local": PureDP(study.guarantee.epsilon)} if both else {})
+def _ledger(file: Path | None, totals: dict[str, Any], study: Any, kept: Any, *, trial: bool) -> Iterator[Any]:
+    """The ledger; of a fit that goes on (`kept`), the one that was charged before."""
+    saved = 0 if kept is None else len(list(kept.path.glob("round-*.npz")))
+    problem = InvalidInput(f"`ledger` must be the one that paid for the {saved} rounds. Got {file or 'none'}.")
+    if (kept is not None and kept.entries and file is None) or (saved and file is not None and not file.exists()):
+        raise problem
     with open_ledger(file, totals, trial=trial) as ledger:
-        charges = study.charges("a new fit" if kept is None else kept.name, "")
-        paid = {entry.collection for entry in ledger.history()}
-        if any(charge.collection not in paid for charge in charges[:saved]):
-            raise InvalidInput(problem)
-        if groups is None:  # of two groups, the fit looks at both
-            ledger.check(charges, trial=trial)
+        if ledger is not None and saved:
+            paid = {entry.collection for entry in ledger.history()}
+            if any(charge.collection not in paid for charge in study.charges(kept.name, "")[:saved]):
+                raise problem
         yield ledger
 
 
@@ -299,19 +302,53 @@ def _simulated(found: Any) -> None:
         note("SIMULATED: this is a trial, not a private release.")
 
 
-def _classes(classes: dict[str, dict[str, float]]) -> None:
+def _classes(found: Any) -> None:
     table(
         "How the synthetic rows agree with what was measured",
         ["measured", "answers", "largest difference", "rms difference", "noise (sd)"],
-        [
-            (
-                name,
-                f"{c['queries']:,}",
-                *(f"{c[key]:.5f}" for key in ("largest_difference", "rms_difference", "noise_sd")),
-            )
-            for name, c in classes.items()
-        ],
+        found.in_words().rows,
         caption="shares of people; a root mean square near the noise's own is agreement.",
+    )
+
+
+@command("invite")
+@model_argument
+@click.option(
+    "--out", type=click.Path(dir_okay=False, path_type=Path), required=True, help="The new file of the invitation."
+)
+@json_option
+def invite(model: Path, out: Path, as_json: bool) -> None:
+    """Write the invitation for the devices of local people: the marginals that the trusted people's MODEL chose.
+
+    MODEL was fitted by `synth fit --method adaptive` to the trusted rows, which paid for the choice: the invitation is
+    free. `randomise synth --invite` answers it, and `synth fit --invite` blends both groups.
+    """
+    must_have_torch()
+    from hybridp.protocols.synth import write_invitation
+
+    sent = write_invitation(model, out)
+    asked, schema = sent.invite, sent.invite.schema
+    total = sum(asked.weights)
+    chosen: list[dict[str, Any]] = [
+        {"columns": [schema.names[f] for f in features], "cells": schema.cells(features), "drawn_by": weight / total}
+        for features, weight in zip(asked.marginals, asked.weights, strict=True)
+    ]
+    if as_json:
+        emit(
+            {
+                "invitation": str(out),
+                "mechanism": asked.text,
+                "epsilon": asked.guarantee.epsilon,
+                "marginals": chosen,
+                "simulated": sent.simulated,
+            }
+        )
+        return
+    _simulated(sent)
+    table(
+        f"{len(chosen)} marginals that {sent.trusted:,} trusted people chose; the invitation is in {out}",
+        ["marginal", "cells", "drawn by"],
+        [(", ".join(one["columns"]), f"{one['cells']:,}", f"{100 * one['drawn_by']:.3g} %") for one in chosen],
     )
 
 
@@ -421,7 +458,7 @@ def evaluate(model: Path, file: Path, question: Later, table_name: str | None, a
 
     asked = found.workload
     if question.values["thresholds"] or question.values["marginals"]:
-        asked = workload_of(found.schema, question.values)
+        asked, _ = workload_of(found.schema, question.values)
     with progress() as bar:
         bar.add_task("counting and comparing", total=None)
         codes = read_codes(file, found.schema, table=table_name)
@@ -466,7 +503,7 @@ def report(model: Path, plot_file: Path | None, as_json: bool) -> None:
         return
     _simulated(found)
     click.echo(f"{found}, fitted to {found.people:,} people.")
-    _classes(utility["classes"])
+    _classes(found)
     for one in utility["marginals"]:
         if len(one["features"]) == 1:
             feature = found.schema.features[found.schema.index(one["features"][0])]

@@ -1,31 +1,42 @@
-"""The public schema that `hybridp synth fit` and `hybridp plan synth` are told, and that plan."""
+"""The public schema that `hybridp synth fit`, `randomise synth` and `plan synth` are told, the reports and the plan."""
 
 from __future__ import annotations
 
+import functools
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from hybridp.cli.common import count, note, show_plan
-from hybridp.cli.options import Later, command, options_of, some
-from hybridp.cli.releasing import Releasing
+from hybridp.cli.common import count, insist_option, note, progress, rows_argument, show_plan
+from hybridp.cli.options import Later, command, must_not_join, options_of, some, trust_options
+from hybridp.cli.releasing import Releasing, Writing, said_randomised
 from hybridp.errors import InvalidInput, must
+from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.study import Promise, Table
+from hybridp.public.trust import Trusts, drawn_trust
 
 if TYPE_CHECKING:
     from hybridp.public.queries import Feature, Schema, Workload
 
-__all__ = ["features_of", "must_have_torch", "plan", "public_schema", "schema_options", "study_of"]
-__all__ += ["workload_of"]
+__all__ = ["SETTLED", "StatedSchema", "features_of", "must_be_stated", "must_have_torch", "plan", "randomise"]
+__all__ += ["schema_options", "workload_of"]
 
+SETTLED = ("columns", "schema", "bins", "other", "marginals", "thresholds")
+"""What an invitation states."""
 
 def schema_options(function: Any) -> Any:
-    """Which columns, and their public values: what a fit and the devices that report to it are told alike."""
+    """Which columns, and their public values, as `stated`: what a fit and its devices are told alike."""
+
+    @functools.wraps(function)
+    def run(columns: Any, schema_file: Any, bins: Any, other: Any, **given: Any) -> Any:
+        return function(stated=StatedSchema(columns, schema_file, bins, other), **given)
+
+    wrapped: Any = run
     for option in (
         click.option(
             "--other", type=click.Choice(["last", "missing"]),
@@ -43,8 +54,8 @@ def schema_options(function: Any) -> Any:
             "--column", "columns", multiple=True, help="The columns of the data set; all of the schema's unless given."
         ),
     ):  # fmt: skip
-        function = option(function)
-    return function
+        wrapped = option(wrapped)
+    return wrapped
 
 
 def must_have_torch() -> None:
@@ -55,42 +66,36 @@ def must_have_torch() -> None:
         raise InvalidInput("`synth` must have torch installed (the extra `synth`). Got no torch.")
 
 
-def public_schema(
-    file: Path | None,
-    columns: Sequence[str],
-    *,
-    schema_file: Path | None,
-    bins: Sequence[str],
-    domain_from_file: bool = False,
-    other: str | None = None,
-    table: str | None = None,
-) -> tuple[Schema, tuple[str, ...]]:
-    """The features of the fit, and the names of those whose values were read from the rows."""
-    from hybridp.public.queries import Schema
+@dataclass(frozen=True)
+class StatedSchema:
+    """The columns that options name, and what is public of them."""
 
-    known = {} if schema_file is None else features_of(schema_file)
-    for text in bins:
-        made = _binned(text)
-        known[made.name] = made
-    names = list(dict.fromkeys(columns)) or list(known)
-    must(bool(names), "columns", "must be named, or a schema must list them", "neither")
-    if columns:
-        for text in bins:
-            asked = _binned(text).name
-            must(asked in names, "bins", "must be of one of the columns", f"`{asked}`")
-    read = tuple(name for name in names if name not in known)
-    if read and file is None:
-        raise InvalidInput(f"`columns` must have public values: give --schema or --bins. Got `{read[0]}`.")
-    if read and not domain_from_file:
-        raise InvalidInput(
-            "`columns` must have public values: list them in --schema, cut them by --bins, or declare the file's own "
-            f"values public with --domain-from-file. Got `{read[0]}`."
-        )
-    if read and file is not None:
-        from hybridp.curator.marginals import read_domain
+    names: tuple[str, ...]
+    file: Path | None
+    bins: tuple[str, ...]
+    other: str | None
 
-        known |= read_domain(file, read, table=table)
-    return Schema(tuple(known[name] for name in names)).counting(other), read
+    def schema(self, rows: Any = None, *, table: str | None = None) -> tuple[Schema, tuple[str, ...]]:
+        """The features, and the names of those whose values were read from the rows, where these may be looked at."""
+        from hybridp.public.queries import Schema
+
+        binned = {made.name: made for made in map(_binned, self.bins)}
+        known = ({} if self.file is None else features_of(self.file)) | binned
+        names = list(dict.fromkeys(self.names)) or list(known)
+        must(bool(names), "columns", "must be named, or a schema must list them", "neither")
+        for name in binned if self.names else ():
+            must(name in names, "bins", "must be of one of the columns", f"`{name}`")
+        read = tuple(name for name in names if name not in known)
+        if read and rows is None:
+            raise InvalidInput(
+                "`columns` must have public values: list them in --schema, cut them by --bins, or, for a fit, declare "
+                f"the file's own values public with --domain-from-file. Got `{read[0]}`."
+            )
+        if read:
+            from hybridp.curator.marginals import read_domain
+
+            known |= read_domain(rows, read, table=table)
+        return Schema(tuple(known[name] for name in names)).counting(self.other), read
 
 
 def features_of(file: Path) -> dict[str, Feature]:
@@ -161,45 +166,83 @@ def _binned(text: str) -> Feature:
     return Schema.from_domain({name.strip(): int(edges[0])}).features[0]
 
 
-def workload_of(schema: Schema, asked: Mapping[str, Any]) -> Workload:
-    """The workload that options state, by the names of the fields of a table's question."""
-    from hybridp.public.workloads import stated_workload
+def workload_of(schema: Schema, asked: Mapping[str, Any]) -> tuple[Workload, str]:
+    """The workload that options state, by the names of the fields of a table's question, and how it is usually fitted.
 
-    return stated_workload(
-        schema,
-        asked["thresholds"],
-        asked["marginals"],
-        law=asked.get("law", "uniform"),
-        most_queries=asked.get("most_queries"),
-        seed=asked.get("workload_seed", 0),
-    )
+    Where none is stated: all pairs of columns, of which an adaptive fit measures those that matter.
+    """
+    from hybridp.public.synth import usual_method
+    from hybridp.public.workloads import default_workload, stated_workload
+
+    if not (asked["thresholds"] or asked["marginals"]):
+        return default_workload(schema), "adaptive"
+    workload = stated_workload(schema, asked["thresholds"], asked["marginals"])
+    return workload, usual_method(workload)
 
 
-def study_of(
-    workload: Any, promise: Promise, question: dict[str, Any], memory: str | None, *, stated: bool, mixed: bool
-) -> Any:
-    """The study of a fit that options state, after what cannot go together was refused."""
-    from hybridp.cli.common import check_delta
-    from hybridp.protocols.synth import SynthStudy
-    from hybridp.public.budgets import ApproxDP
-    from hybridp.public.queries import MOST_CELLS
-    from hybridp.public.synth import cells_within, usual_method
+def must_be_stated(asked: Mapping[str, Any]) -> None:
+    """Refuse local people who are told no marginals."""
+    stated = bool(asked["thresholds"] or asked["marginals"])
+    must(stated, "marginals", "must be given, or thresholds, where local people take part", "neither")
 
-    usual = usual_method(workload) if stated else "adaptive"
-    chosen = question["method"] or (usual if memory is None else "tables")
-    if mixed:
-        if question["method"]:
-            raise InvalidInput("`method` must be left out with --trust, which has its own. Got one.")
-        chosen = "mixed"
-    check_delta(promise.delta)
-    if not promise.delta > 0:
-        raise InvalidInput(f"`delta` must be positive. Got {promise.delta:g}.")
-    assert promise.epsilon is not None
-    if memory is not None and chosen != "tables":
-        raise InvalidInput(f"`memory` must go with --method tables. Got {memory} with {chosen}.")
-    most = MOST_CELLS if memory is None else cells_within(workload, memory)
-    guarantee = ApproxDP(promise.epsilon, promise.delta)
-    return SynthStudy(workload, guarantee, chosen, rows=question["rows"], most_cells=most)
+
+# --- devices ----------------------------------------------------------------------------------------------------------
+
+
+@command("synth")
+@rows_argument
+@schema_options
+@trust_options(devices=True)
+@options_of(
+    question=some(Table, "marginals", "thresholds", later=True),
+    stated_promise=some(Promise, "epsilon", later=True),
+    asked=some(Writing, "out", "keep", "seed", "table", "as_json", "invite"),
+)
+@insist_option
+def randomise(
+    file: Path,
+    stated: StatedSchema,
+    trust: Trusts | None,
+    question: Later,
+    stated_promise: Later,
+    asked: Writing,
+) -> None:
+    """Replace each local person's row by one report on one of the stated marginals, private by itself.
+
+    The marginals are those of --marginals, or of the --invite of people who trust and chose them; --epsilon is then the
+    most that people accept, and an invitation that asks for more is refused.
+
+    The device draws the marginal, whatever the row holds. Without --trust all rows are randomised. Writes the same rows
+    with the columns `report`, `report_mechanism` and `report_batch`; a randomised row keeps none of the schema's
+    columns. Other columns are left out unless --keep names them.
+    """
+    from hybridp.device.files import write_marginal_reports
+    from hybridp.device.stated import must_accept
+    from hybridp.protocols.devices import Randomised
+    from hybridp.public.synth_reports import MarginalInvite
+
+    if asked.invite is not None:
+        from hybridp.protocols.synth_files import read_invitation
+
+        must_not_join("invite", *SETTLED)
+        invite = read_invitation(asked.invite).invite
+        must_accept(invite.guarantee, stated_promise.values["epsilon"])
+    else:
+        must_be_stated(question.values)
+        if stated_promise.values["epsilon"] is None:
+            raise click.UsageError("Missing option '--epsilon'.")
+        workload, _ = workload_of(stated.schema()[0], question.values)
+        invite = MarginalInvite(workload, PureDP(stated_promise().epsilon))
+    with progress() as bar:
+        bar.add_task("randomising", total=None)
+        written, left_out = write_marginal_reports(
+            file, invite, asked.out, trust=trust, table=asked.table, keep=asked.kept, rng=asked.rng
+        )
+    drawn, counts = drawn_trust(trust), ({"table": written}, {"table": invite.text})
+    simulated = asked.rng.simulated or drawn
+    found = Randomised(str(asked.out), *counts, tuple(left_out), simulated, asked.rng.label, promise=invite.guarantee)
+    document = {**found.alone(told="randomised"), "marginals": len(invite.marginals)}
+    said_randomised(found, asked, document, invite.guarantee, drawn=drawn)
 
 
 # --- the plan ---------------------------------------------------------------------------------------------------------
@@ -228,10 +271,7 @@ def plan(
     opt_in: float | None,
     method: str | None,
     like: Path | None,
-    columns: tuple[str, ...],
-    schema_file: Path | None,
-    bins: tuple[str, ...],
-    other: str | None,
+    stated: StatedSchema,
 ) -> None:
     """Predicted errors of a synthetic table.
 
@@ -242,16 +282,10 @@ def plan(
     Visible: a cell with a smaller share than this is hardly told from noise.
     """
     from hybridp.bench.synth import plan_synth
-    from hybridp.public.budgets import ApproxDP
-    from hybridp.public.synth import usual_method
-    from hybridp.public.workloads import default_workload
 
-    schema, _ = public_schema(None, columns, schema_file=schema_file, bins=bins, other=other)
-    stated = bool(question.values["thresholds"] or question.values["marginals"])
-    workload = workload_of(schema, question.values) if stated else default_workload(schema)
+    workload, usual = workload_of(stated.schema()[0], question.values)
     assert promise.epsilon is not None
     guarantee = ApproxDP(promise.epsilon, promise.delta)
-    usual = usual_method(workload) if stated else "adaptive"
     rehearsed = opt_in is not None or (method or usual) == "adaptive"
     if opt_in is not None and method is not None:
         raise InvalidInput(f"`method` must be left out with --opt-in, which compares them. Got {method}.")
@@ -267,7 +301,7 @@ def plan(
     if like is not None:
         from hybridp.curator.marginals import read_codes
 
-        rows = read_codes(like, schema)
+        rows = read_codes(like, workload.schema)
         note(f"NOT PROTECTED: {like} is read as rows that everybody may know.")
     found = plan_rows(n, 1.0 if opt_in is None else opt_in, workload, guarantee, like=rows)
     show_plan(found, show.plot, show.as_json)

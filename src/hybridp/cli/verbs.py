@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hybridp.cli import synth_mixed, synth_study
+from hybridp.cli import synth_study
 from hybridp.cli.common import (
     check_delta,
     check_plot,
@@ -240,7 +240,7 @@ randomise = Verb(
     "randomise",
     "What a device does: values in, reports out that are private by themselves.",
     *(randomise_command(name, task) for name, task in TASKS.items()),
-    synth_mixed.randomise,
+    synth_study.randomise,
     _randomise,
 )
 plan = Verb(

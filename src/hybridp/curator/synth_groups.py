@@ -30,8 +30,8 @@ class GroupCodes:
     """RAW: the codes of trusted people; of local ones their reports or, in a trial, their codes. Never leaves."""
 
     trusted: Codes
-    local: MarginalReports | None
-    local_raw: Codes | None
+    local: MarginalReports | None = None
+    local_raw: Codes | None = None
     simulated: bool = False
     assumed: bool = False
     digest: str | None = None

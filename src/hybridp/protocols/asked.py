@@ -21,7 +21,6 @@ from hybridp.protocols.heavy import HeavyStudy
 from hybridp.protocols.kmeans import KMeansStudy
 from hybridp.protocols.kmeans_files import PointColumns
 from hybridp.protocols.regression import RegressionStudy
-from hybridp.protocols.synth import Method, SynthStudy
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.distribution import CELLS
 from hybridp.public.groups import Grouping
@@ -51,6 +50,7 @@ from hybridp.tasks.mean import MeanStudy
 from hybridp.tasks.number import NumberStudy, halves
 from hybridp.tasks.personal import PersonalStudy
 from hybridp.tasks.shares import ShareStudy, bins, choice
+from hybridp.tasks.table import Method, SynthStudy
 from hybridp.tasks.task import Task
 from hybridp.tasks.vector import VectorStudy
 

@@ -19,16 +19,13 @@ from hybridp.ledger import Charge, Ledger, Shared, Spending
 from hybridp.ledger.rule import tells_nothing
 from hybridp.public.budgets import ApproxDP, PureDP, doubts
 from hybridp.public.trust import Trusts, label_column
-from hybridp.release.receipt import Asked, Receipt, plain
+from hybridp.release.receipt import ASKED_BEFORE, Asked, Receipt, plain
 
 __all__ = ["ASKED_BEFORE", "FLOOR", "answered_after", "kept", "looked", "must_have_paid", "on_reports"]
 __all__ += ["paid_rows", "paying", "spending", "warned"]
 
 Guarantee = PureDP | ApproxDP
 T = TypeVar("T")
-ASKED_BEFORE = (
-    "the answer to an invitation reads, draws and charges nothing of trusted people again: they were asked before"
-)
 
 
 @contextmanager

@@ -28,8 +28,7 @@ from hybridp.protocols.driver import release
 from hybridp.protocols.paying import answered_after, kept, must_have_paid, on_reports, spending
 from hybridp.protocols.regression import release_regression
 from hybridp.protocols.steered_mean_files import steered_way
-from hybridp.protocols.synth import fit_file
-from hybridp.protocols.synth_mixed import charge_for_reports, fit_groups
+from hybridp.protocols.synth import fit_file, fit_groups
 from hybridp.protocols.tally import tally_for
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.study import (
@@ -51,6 +50,7 @@ from hybridp.randomness import Randomness, secure
 from hybridp.release.answers import about
 from hybridp.release.receipt import one_receipt
 from hybridp.release.release import Release
+from hybridp.tasks.table import charge_for_reports
 
 __all__ = ["Files", "answered_once", "ledger_totals", "published", "release_study"]
 

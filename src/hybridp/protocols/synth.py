@@ -1,209 +1,173 @@
-"""Fit a synthetic data set in rounds: charge, measure, save, project.
+"""Fit a synthetic table: charge a round, measure it, keep what it measured, and only then use it.
 
 The ledger is charged for a round before its statistics are computed, and the round's measurements are saved before
-anything is made of them: in the ledger, beside the charge, and then in the folder. A fit that was interrupted goes on:
-rounds that were kept are not measured again, whatever became of the folder, and a round that was charged but not kept
-is measured under the same charge, because nobody has seen it.
+anything is made of them: in the ledger, beside the charge, and then in the folder. A fit that was interrupted goes on
+by the same conversation (`hybridp.tasks.table`): rounds that were kept are not measured again, whatever became of the
+folder, and a round that was charged but not kept is measured under the same charge, because nobody has seen it.
+
+In two phases, over files: the adaptive method is fitted to the trusted rows (`fit_synth`), which pays for its choice of
+marginals; `write_invitation` tells devices what it chose, each of which sends one report on one of them at its person's
+whole epsilon; `fit_groups` with this invitation blends both, and spends nothing of the trusted people's.
 """
 
 from __future__ import annotations
 
 import hashlib
-import math
+import shutil
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any
 
-from hybridp.blend.graph import GraphModel, tree_cells
-from hybridp.blend.raking import raked
+import numpy as np
+
 from hybridp.curator import synth as curating
-from hybridp.curator.sources import TableLike, chosen_by
+from hybridp.curator.sources import TableLike, asks, chosen_by
 from hybridp.curator.synth import Codes
+from hybridp.curator.synth_groups import GroupCodes, read_groups
+from hybridp.device.shares import simulated_marginals
 from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Charge, Ledger
 from hybridp.protocols.paying import looked, spending, warned
-from hybridp.protocols.synth_files import Folder, packed, unpacked
-from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.queries import MOST_CELLS, Workload
-from hybridp.public.synth import (
-    MODEL_CELLS,
-    MeasuredTable,
-    Round,
-    adaptive_count,
-    adaptive_rounds,
-    candidates,
-    cumulative_epsilons,
-    measured_last,
-    table_rounds,
-    total_rho,
-)
-from hybridp.public.synth_reports import MarginalInvite
-from hybridp.randomness import Randomness, secure
-from hybridp.release.receipt import Protection, build_receipt
+from hybridp.protocols.synth_files import Folder, Invitation, packed, read_invitation, seal_invitation, unpacked
+from hybridp.public.rounds import drive
+from hybridp.public.shares import ShareReports
+from hybridp.public.synth import MeasuredTable
+from hybridp.public.synth_reports import MarginalReports
+from hybridp.public.trust import Trusts, drawn_trust
+from hybridp.randomness import Randomness, secure, seeded
 from hybridp.release.synth import SyntheticModel
+from hybridp.tasks.table import (
+    BothGroups,
+    Fitted,
+    Made,
+    Measure,
+    NoSignalWarning,
+    Reported,
+    SynthStudy,
+    charge_for_reports,
+)
 
-if TYPE_CHECKING:
-    from hybridp.blend.relaxed import Records, Relaxed
-
-    State = Relaxed | Records | GraphModel
-
-__all__ = ["PILOT", "Method", "NoSignalWarning", "SynthStudy", "fit_file", "fit_synth", "load_model"]
-__all__ += ["measured_once"]
-
-Method = Literal["tables", "adaptive", "mixed"]
-PILOT = "pilot"  # In a saved study: the invitation by which local people joined a fit to the trusted rows.
-_LEAST_RECORDS, _MOST_RECORDS = 1 << 15, 1 << 20  # Few records scatter around the model that they are drawn from.
-_ONE_THREAD = 1 << 20  # Tables up to this many cells are fitted faster by one thread than by threads that wait.
-
-
-class NoSignalWarning(UserWarning):
-    """The budget is so small that the noise hides every answer."""
+__all__ = ["Invitation", "NoSignalWarning", "SynthStudy", "fit_file", "fit_groups", "fit_synth", "load_model"]
+__all__ += ["made_by", "read_invitation", "read_people", "write_invitation", "write_model"]
 
 
-@dataclass(frozen=True)
-class SynthStudy:
-    """Everything that is decided, and public, before a row is read.
-
-    `method` "tables" measures all whole marginals of the workload; "adaptive" chooses one marginal in each of `rounds`
-    rounds (`adaptive_count` unless given), fits a graphical model, and has records (twice as many as people, at least
-    2^15 and `rows`) drawn, which follow all that is asked where that is measured at the end (`last`); "mixed" is that
-    of `hybridp.protocols.synth_mixed`, where local people take part. `rows` is n', and `seed` the public start of D',
-    or of the records.
-    """
-
-    workload: Workload
-    guarantee: ApproxDP
-    method: Method = "tables"
-    rounds: int = 0
-    rows: int = 1000
-    seed: int = 0
-    most_cells: int = MOST_CELLS
-
-    def __post_init__(self) -> None:
-        must(self.method in get_args(Method), "method", "must be tables, adaptive or mixed", self.method)
-        must(self.rows >= 1, "rows", "must be at least 1", self.rows)
-        must(self.rounds >= 0, "rounds", "must be at least 1, or 0 for the usual number", self.rounds)
-        if not self.rounds and self.method == "adaptive":
-            columns = len(self.workload.schema.features)
-            object.__setattr__(self, "rounds", adaptive_count(self.guarantee, columns, last=bool(self.last)))
-        assert self.plan
-
-    @cached_property
-    def plan(self) -> tuple[Round, ...]:
-        """The uses of the rows in their order; their rhos add up to what the guarantee allows."""
-        if self.method == "tables":
-            rho = total_rho(self.guarantee, 2)
-            return tuple(table_rounds(self.workload, rho, most_cells=self.most_cells))
-        if self.method == "mixed":
-            return (Round(self.invite.marginals, 0.0, total_rho(self.guarantee, 1)),)
-        rho = total_rho(self.guarantee, self.rounds + (2 if self.last else 1))
-        return tuple(adaptive_rounds(self.workload, rho, rounds=self.rounds, last=self.last))
-
-    @cached_property
-    def last(self) -> tuple[tuple[int, ...], ...]:
-        """The marginals that the adaptive method measures all at once when it has chosen enough; none elsewhere."""
-        return measured_last(self.workload, self.guarantee) if self.method == "adaptive" else ()
-
-    @cached_property
-    def invite(self) -> MarginalInvite:
-        """What goes to every device where local people take part. They are promised the epsilon, and spend no delta."""
-        return MarginalInvite(self.workload, PureDP(self.guarantee.epsilon))
-
-    def charges(self, name: str, purpose: str) -> list[Charge]:
-        """One charge a round: by how much the epsilon of all rounds so far, at the guarantee's delta, grows with it."""
-        plan = self.plan
-        found, before = [], 0.0
-        for i, epsilon in enumerate(cumulative_epsilons([r.rho for r in plan], self.guarantee.delta)):
-            budget = ApproxDP(max(0.0, epsilon - before), self.guarantee.delta if i == 0 else 0.0)
-            mechanism = f"{plan[i].words}, round {i + 1} of {len(plan)}"
-            noise = ("gaussian", plan[i].level)
-            found.append(Charge("trusted", budget, mechanism, purpose, collection=f"{name}/{i + 1}", noise=noise))
-            before = max(before, epsilon)
-        return found
-
-    @property
-    def protection(self) -> Protection:
-        """What trusted people are promised, and by what."""
-        steps = "; then ".join(dict.fromkeys(use.words for use in self.plan))
-        rho, rounds = math.fsum(use.rho for use in self.plan), len(self.plan)
-        return Protection(self.guarantee, steps, f"{rho:.6g}-zCDP" + (f" over {rounds} rounds" if rounds > 1 else ""))
-
-    def to_dict(self) -> dict[str, Any]:
-        thresholds = [{"features": list(t.features), "r": t.r} for t in self.workload.thresholds]
-        return {
-            "schema": self.workload.schema.to_dict(),
-            "thresholds": thresholds,
-            "epsilon": self.guarantee.epsilon,
-            "delta": self.guarantee.delta,
-            "method": self.method,
-            "rounds": self.rounds,
-            "rows": self.rows,
-            "seed": self.seed,
-            "most_cells": self.most_cells,
-        }
-
-    @staticmethod
-    def from_dict(kept: dict[str, Any]) -> SynthStudy:
-        from hybridp.public.queries import Schema, Threshold
-
-        thresholds = tuple(Threshold(tuple(t["features"]), int(t["r"])) for t in kept["thresholds"])
-        names = ("method", "rounds", "rows", "seed", "most_cells")
-        rest = {name: kept[name] for name in names}
-        workload = Workload(Schema.from_dict(kept["schema"]), thresholds)
-        return SynthStudy(workload, ApproxDP(kept["epsilon"], kept["delta"]), **rest)
+# --- reading ----------------------------------------------------------------------------------------------------------
 
 
 def fit_file(
     path: TableLike,
     study: SynthStudy,
+    trust: Trusts | None = None,
     *,
     folder: str | PathLike[str] | None = None,
     table: str | None = None,
+    simulate_local: bool = False,
+    assume_mechanism: bool = False,
     ledger: Ledger | None = None,
     purpose: str = "synthetic data",
     rng: Randomness | None = None,
 ) -> SyntheticModel:
-    """`fit_synth` on a file. No row is refused: the schema declares what a field counts as that it does not list."""
-    codes = paid_codes(path, study, folder=folder, table=table, ledger=ledger, purpose=purpose, rng=rng)
-    return fit_synth(codes, study, folder=folder, ledger=ledger, purpose=purpose, rng=rng)
+    """`fit_synth` on a file or, where `trust` says who trusts, `fit_groups` (`method` "mixed").
+
+    No row is refused: the schema declares what a field counts as that it does not list. With `simulate_local` local
+    rows are raw and randomised here: a trial, and marked as such.
+    """
+    rng = secure() if rng is None else rng
+    how: dict[str, Any] = {"folder": folder, "ledger": ledger, "purpose": purpose, "rng": rng}
+    local: dict[str, Any] = {"simulate_local": simulate_local, "assume_mechanism": assume_mechanism}
+    return fit_groups(read_people(path, study, trust, table=table, **local, **how), study, **how)
 
 
-def paid_codes(
+def read_people(
     path: TableLike,
     study: SynthStudy,
+    trust: Trusts | None = None,
     *,
     folder: str | PathLike[str] | None,
-    table: str | None,
     ledger: Ledger | None,
     purpose: str,
-    rng: Randomness | None,
-) -> Codes:
-    """The rows of a file for `fit_synth`. What is refused for them is refused here, where a ledger can be charged."""
-    trial = rng is not None and rng.simulated
-    begun = Folder.begun(folder, study.to_dict(), chosen_by(path, table))  # before a row is read, so that it is free
-    charges = study.charges(Folder.name_of(begun), purpose)
+    rng: Randomness,
+    table: str | None = None,
+    simulate_local: bool = False,
+    assume_mechanism: bool = False,
+) -> GroupCodes:
+    """The people of a file for `fit_groups`. What is refused for rows is refused here, where a ledger can be charged.
 
-    def read() -> Codes:
-        codes = curating.read_codes(path, study.workload.schema, table=table, declared=True)
-        _must_be_two(codes)
-        Folder.must_fit(begun, codes.people, simulated=trial)
-        return codes
+    So is a budget that cannot pay for local reports: which reports there are, a query may have chosen by a value.
+    """
+    begun = Folder.begun(folder, study.to_dict(), chosen_by(path, table, trust))  # before a row is read: free
+    raw = simulate_local or drawn_trust(trust)
+    trial = rng.simulated if trust is None else ledger is not None and ledger.trial  # reports may be a trial's
 
-    return looked(read, ledger, charges, trial=trial, path=path)
+    def read() -> GroupCodes:
+        if trust is None:
+            groups = GroupCodes(curating.read_codes(path, study.workload.schema, table=table, declared=True))
+        else:
+            how: dict[str, Any] = {"table": table, "local_raw": raw, "assume": assume_mechanism, "rng": rng}
+            groups = read_groups(path, study.invite, trust, **how)
+        _check_people(groups, study)
+        some = groups.trusted.people > 0 or not asks(path)
+        must(some, "query", "must leave somebody who trusts: nobody else pays for what it tells", "nobody")
+        simulated = rng.simulated or groups.simulated
+        Folder.must_fit(begun, groups.people, simulated=simulated)
+        _check_budget(groups, study, begun, ledger, purpose, trial=simulated)
+        return groups
+
+    return looked(read, ledger, study.charges(Folder.name_of(begun), purpose), trial=trial, path=path)
 
 
-def _must_be_two(codes: Codes) -> None:
-    must(codes.people >= 2, "people", "must be at least 2", codes.people)
+def _check_people(groups: GroupCodes, study: SynthStudy, invitation: Invitation | None = None) -> None:
+    must(groups.trusted.schema == study.workload.schema, "workload", "must be over the schema of the rows", "another")
+    if study.method != "mixed" and invitation is None:
+        must(not groups.local_people, "method", "must be mixed for people who trust differently", study.method)
+        must(groups.people >= 2, "people", "must be at least 2", groups.people)
+    elif not groups.local_people:
+        raise InvalidInput(
+            "`trust` must be left out where everybody trusts the curator, or say in a study file: everyone = "
+            '"trusted". Got no local row.'
+        )
 
 
-def fit_synth(
-    codes: Codes,
+def _check_budget(
+    groups: GroupCodes, study: SynthStudy, begun: Folder | None, ledger: Ledger | None, purpose: str,
+    invitation: Invitation | None = None, *, trial: bool,
+) -> None:  # fmt: skip
+    """Refuse where the ledger cannot pay for all of it: for trusted people, whom an invitation has not heard, and for
+    reports that the fit has not kept. Those that it has kept must be the very same ones."""
+    owed: list[Charge] = []
+    if groups.trusted.people and invitation is None:
+        owed += study.charges(Folder.name_of(begun), purpose)
+    if groups.local_people:
+        invite = study.invite if invitation is None else invitation.invite
+        kept = None if begun is None else begun.about()
+        if begun is None or kept is None:
+            owed.append(charge_for_reports(invite, purpose, groups.digest))
+        else:
+            begun.must_be(kept.digest == groups.digest and begun.reports(invite).people == groups.local_people)
+    if ledger is not None:
+        ledger.check(owed, trial=trial)
+
+
+# --- fits -------------------------------------------------------------------------------------------------------------
+
+
+def fit_synth(codes: Codes, study: SynthStudy, **how: Any) -> SyntheticModel:
+    """Fit a synthetic data set to people's rows, or go on with a fit that was interrupted.
+
+    Everybody in the rows is promised the study's (epsilon, delta) under replacement of their record, one record a
+    person, by zCDP over all rounds; the number of people is public. `how` is that of `fit_groups`.
+    """
+    return fit_groups(GroupCodes(codes), study, **how)
+
+
+def fit_groups(
+    groups: GroupCodes,
     study: SynthStudy,
     *,
+    invitation: Invitation | None = None,
     folder: str | PathLike[str] | None = None,
     ledger: Ledger | None = None,
     purpose: str = "synthetic data",
@@ -211,110 +175,165 @@ def fit_synth(
     progress: Callable[[float, int], None] = lambda done, rounds: None,
     rng: Randomness | None = None,
 ) -> SyntheticModel:
-    """Fit a synthetic data set to people's rows, or go on with a fit that was interrupted.
+    """Fit a synthetic data set to trusted rows and local reports.
 
-    Everybody in the rows is promised the study's (epsilon, delta) under replacement of their record, one record a
-    person, by zCDP over all rounds; the number of people is public. With `folder`, every round is saved there, and a
-    second call with the same study and folder charges and measures only what is missing; two calls at the same time
-    are refused. `progress(done, rounds)` is called after each round, and in parts of one while rows are fitted.
+    Trusted people: the study's (epsilon, delta) against whoever sees the model, under replacement of their record, by
+    zCDP. Local people: the epsilon of their own report, against everyone. With `folder`, every round is saved there,
+    and a second call with the same study and folder charges and measures only what is missing; two calls at the same
+    time are refused. `progress(done, rounds)` is called after each round, and in parts of one while rows are fitted.
+
+    With an `invitation`, whose study this is, the trusted people chose before (`groups` are those of `read_groups` with
+    `pilot`): they pay nothing more, no row of theirs is read, and local people spend the epsilon of their own report.
     """
     rng = secure() if rng is None else rng
-    alone = study.method != "mixed"
-    must(alone, "method", "must be one for trusted rows; both groups are fitted by fit_mixed", "mixed")
-    must(codes.schema == study.workload.schema, "workload", "must be over the schema of the rows", "another")
-    _must_be_two(codes)
-    plan = study.plan
-    notes = _no_signal(study, plan, codes.people)
-    warned([study.guarantee], codes.people)
-    for note in notes:
-        warnings.warn(note, NoSignalWarning, stacklevel=2)
-    if ledger is not None:  # what is refused leaves no folder
-        name = Folder.name_of(Folder.begun(folder, study.to_dict(), codes.chosen_by))
-        ledger.check(study.charges(name, purpose), trial=rng.simulated)
-    opened = Folder.open(folder, study.to_dict(), codes.chosen_by, people=codes.people, simulated=rng.simulated)
-    cells = [study.workload.schema.cells(f) for use in plan for f in use.tables]
-    small = max(cells, default=0) <= _ONE_THREAD
-    from hybridp.blend.relaxed.data import one_thread
-
-    with opened as place, one_thread(small and device == "cpu"):
-        return _fit(codes, study, place, notes, ledger, purpose, device, progress, rng)
-
-
-def _fit(
-    codes: Codes,
-    study: SynthStudy,
-    place: Folder,
-    notes: list[str],
-    ledger: Ledger | None,
-    purpose: str,
-    device: str,
-    progress: Callable[[float, int], None],
-    rng: Randomness,
-) -> SyntheticModel:
-    plan = study.plan
-    charges = study.charges(place.name, purpose)
-    data, done = place.synthetic(study.workload.schema.sizes)
-    state = _start(study) if data is None else data
-    if not isinstance(state, GraphModel):
-        state = state.to(device)
-    sources = rng.spawn(len(plan))
-    measured: list[Any] = []
-    for i, use in enumerate(plan):
-        measured += measured_once(
-            study, place, i, done, charges[i], ledger,
-            lambda: _measure(codes, study, use, state, measured, sources[i]),  # noqa: B023
-            trial=rng.simulated,
-        )  # fmt: skip
-        if i >= done:
-            moved = lambda part: progress(i + part, len(plan))  # noqa: B023, E731
-            state = _project(state, study, measured, codes.people, i, moved)
-            # A graphical model is not kept: what was measured makes the same one again.
-            if not isinstance(state, GraphModel):
-                place.save_synthetic(state.numpy(), i + 1)
-        progress(i + 1, len(plan))
-    assert not isinstance(state, GraphModel)
-    return _model(study, place, state.to("cpu"), measured, tuple(notes))
+    _check_people(groups, study, invitation)
+    trial, trusted = rng.simulated, groups.trusted.people
+    if invitation is not None:
+        invitation.must_be_paid_by(ledger)
+        study = replace(study, pilot=invitation.digest)
+        trial, trusted = trial or invitation.simulated, invitation.trusted
+    people, simulated = trusted + groups.local_people, trial or groups.simulated
+    warned([study.guarantee], people if invitation is None else trusted)
+    for note in () if study.both else study.no_signal(people):
+        warnings.warn(note, NoSignalWarning, stacklevel=3)
+    named, rows = study.to_dict(), groups.trusted.chosen_by
+    begun = Folder.begun(folder, named, rows)
+    _check_budget(groups, study, begun, ledger, purpose, invitation, trial=simulated)  # what is refused leaves none
+    with Folder.open(folder, named, rows, people=people, simulated=simulated) as place:
+        about = BothGroups(trusted, groups.simulated, trial, groups.assumed, groups.notes, groups.digest)
+        sources = [rng] if study.pilot else rng.spawn(len(study.plan) + study.both)
+        fit = _Fit(study, place, about, groups, sources, ledger, purpose, invitation)
+        return fit.hold(device, lambda done: progress(done, len(study.plan)))
 
 
-def measured_once(
-    study: SynthStudy,
-    place: Folder,
-    i: int,
-    done: int,
-    charge: Charge,
-    ledger: Ledger | None,
-    measure: Callable[[], list[MeasuredTable]],
-    *,
-    trial: bool,
-) -> list[Any]:
-    """What a round measured: what was kept of it or, under its charge, what `measure` finds, kept before it is used."""
-    charge, content = _kept_round(ledger, charge, place, i)
-    if content is None:
-        _must_be_new(place, i, done, len(study.plan))
-        with spending(ledger, [charge], trial=trial) as entries:
-            content = packed(measure())
-            if ledger is not None and charge.collection is not None:
-                content = ledger.keep_measured(charge.collection, content)
-            place.save_measured(i, content, entries or _paid_before(ledger, charge))
-    elif place.saved(i) != content:
-        place.save_measured(i, content, _paid_before(ledger, charge))
-    return _as_planned(study, place, i, unpacked(content))
+def load_model(folder: str | PathLike[str]) -> SyntheticModel:
+    """A saved model; a fit that did not come to its end is refused."""
+    place = Folder.load(folder)
+    return _Fit(_kept_study(place), place, place.about(), ended=True).hold()
 
 
-def _as_planned(study: SynthStudy, place: Folder, i: int, found: list[Any]) -> list[Any]:
-    """What a round of this very plan measured. Rounds of another one, as of another version, are never gone on with."""
-    rule = "must hold what its study measures, with the noise of its promise: fit it anew in a new folder"
-    must(study.plan[i].planned(found), "model", rule, f"another round {i + 1} in {place.path}")
-    return found
+def _kept_study(place: Folder) -> SynthStudy:
+    try:
+        return SynthStudy.from_dict(place.study)
+    except (KeyError, TypeError, ValueError) as error:
+        problem = InvalidInput(
+            f"`model` must be the folder of a synthetic data set. Got {place.path} ({type(error).__name__})."
+        )
+    raise problem
 
 
-def _start(study: SynthStudy) -> Relaxed | GraphModel:
-    sizes = study.workload.schema.sizes
-    if study.method == "adaptive":
-        return GraphModel.uniform(sizes)
-    from hybridp.blend.relaxed import start
+def made_by(trial: bool, entries: tuple[int, ...]) -> dict[str, Any]:
+    """For a receipt: where noise came from, and what was charged."""
+    return {"randomness": (seeded(0) if trial else secure()).label, "seeded": trial, "entries": entries}
 
-    return start(study.rows, sizes, seed=study.seed)
+
+@dataclass(eq=False)
+class _Fit:
+    """RAW: answers a fit's rounds from what was kept of them and, under their charges, from people's rows and reports.
+
+    Without `groups` there is what was kept, and nothing else; of a fit that has `ended`, the rows as well.
+    """
+
+    study: SynthStudy
+    place: Folder
+    about: BothGroups | None
+    groups: GroupCodes | None = None
+    sources: list[Randomness] | None = None
+    ledger: Ledger | None = None
+    purpose: str = ""
+    invitation: Invitation | None = None
+    ended: bool = False
+
+    def hold(self, device: str = "cpu", moved: Callable[[float], None] = lambda done: None) -> SyntheticModel:
+        """The conversation, to its end."""
+        place, about = self.place, self.about
+        if about is None and self.study.both:
+            raise self._unended()
+        if self.invitation is not None and self.invitation.read_from_rows:
+            place.say_read_from_rows(self.invitation.read_from_rows)
+        trusted = place.people if about is None else about.trusted
+        made = lambda trial: made_by(trial, place.entries)  # noqa: E731
+        asked: Any = self.study.ask(Fitted(trusted, place.simulated, made, place.read_from_rows, device, moved))
+        found: SyntheticModel = drive(asked, self)
+        return found
+
+    def answer(self, asked: Any) -> Any:
+        return getattr(self, asked.kind)(asked)
+
+    def _unended(self) -> InvalidInput:
+        return InvalidInput(f"`model` must be a fit that has ended; call fit again to go on. Got {self.place.path}.")
+
+    def measure(self, asked: Measure) -> list[MeasuredTable]:
+        """What a round measured: what was kept of it or, under its charge, what the rows say, kept before it is used.
+
+        Rounds of another plan, as of another version, are never gone on with.
+        """
+        i, place, ledger = asked.place, self.place, self.ledger
+        charge, kept = _kept_round(ledger, self.study.charges(place.name, self.purpose)[i], place, i)
+        before = _paid_before(ledger, charge)
+        if self.invitation is not None:  # the trusted people paid for it before
+            kept, before = self.invitation.rounds[i], list(self.invitation.entries)
+        if kept is None:
+            # A round whose results were used has been seen: measuring it again would be a second use of the rows.
+            if place.used(i, len(self.study.plan)):
+                raise InvalidInput(
+                    f"`model` must hold all rounds that it was made from. Got {place.path} without round {i + 1}."
+                )
+            if self.groups is None or self.sources is None:
+                raise self._unended()
+            with spending(ledger, [charge], trial=place.simulated) as paid:
+                kept = packed(_measure(self.groups.trusted, asked, self.sources[i]))
+                if ledger is not None and charge.collection is not None:
+                    kept = ledger.keep_measured(charge.collection, kept)
+                place.save_measured(i, kept, paid or before)
+        elif place.saved(i) != kept:
+            place.save_measured(i, kept, before)
+        found = unpacked(kept, place.path)
+        rule = "must hold what its study measures, with the noise of its promise: fit it anew in a new folder"
+        must(asked.use.planned(found), "model", rule, f"another round {i + 1} in {place.path}")
+        return found
+
+    def reported(self, asked: Reported) -> tuple[MarginalReports, BothGroups]:
+        """The local people's reports, charged, and kept before they are used; those that were kept are paid for."""
+        place, groups, about = self.place, self.groups, self.about
+        if (kept := place.about()) is not None:
+            return place.reports(asked.invite), kept
+        if groups is None or self.sources is None or about is None:
+            raise self._unended()
+        own = charge_for_reports(asked.invite, self.purpose, groups.digest)
+        with spending(self.ledger, [own], trial=place.simulated) as entries:
+            reports = groups.local
+            if groups.local_raw is not None:
+                reports = simulated_marginals(groups.local_raw.values, asked.invite, rng=self.sources[-1])
+            assert reports is not None
+            place.save_local(reports, about, entries)
+        return reports, about
+
+    def made(self, asked: Made) -> Any:
+        """Rows that were kept, or that are made and kept now. (A graphical model is not kept: rounds make it again.)"""
+        data, rounds = self.place.synthetic(self.study.workload.schema.sizes)
+        if data is not None and rounds >= asked.rounds:
+            return data
+        if self.ended:
+            raise self._unended()
+        made = asked.make()
+        self.place.save_synthetic(made.numpy(), asked.rounds)
+        return made
+
+
+def _measure(codes: Codes, asked: Measure, rng: Randomness) -> list[MeasuredTable]:
+    """The only step that looks at the rows: the marginals of a round, each cell with its noise.
+
+    Where none is named, the one that would bring the model nearest, by the exponential mechanism.
+    """
+    use, tables = asked.use, asked.use.tables
+    if not tables:
+        model = asked.model()
+        scores = [curating.gain(codes, c, model.table(c), use.sigma) for c in asked.among]
+        picked = curating.pick_table(scores, use.select_rho, asked.allowed, rng=rng)
+        assert picked is not None  # one-way marginals always fit
+        tables = (asked.among[picked],)
+    return [curating.measure_table(codes, features, use.sigma, rng=rng) for features in tables]
 
 
 def _kept_round(ledger: Ledger | None, charge: Charge, place: Folder, i: int) -> tuple[Charge, bytes | None]:
@@ -344,125 +363,51 @@ def _paid_before(ledger: Ledger | None, charge: Charge) -> list[int]:
     return [e.id for e in ledger.history() if e.collection == charge.collection and e.state == "spent"]
 
 
-def _must_be_new(place: Folder, i: int, done: int, rounds: int) -> None:
-    """A round whose results were used has been seen: measuring it again would be a second use of the rows."""
-    if i < done or place.saved_after(i, rounds):
-        raise InvalidInput(
-            f"`model` must hold all rounds that it was made from. Got {place.path} without round {i + 1}."
-        )
+# --- other doors ------------------------------------------------------------------------------------------------------
 
 
-def load_model(folder: str | PathLike[str]) -> SyntheticModel:
-    """A saved model; a fit that did not come to its end is refused."""
-    place = Folder.load(folder)
-    study = _kept_study(place)
-    if study.method == "mixed" or PILOT in place.study:
-        from hybridp.protocols.synth_mixed import loaded
-
-        return loaded(study, place)
-    (data, done), plan = place.synthetic(study.workload.schema.sizes), study.plan
-    measured: list[Any] = []
-    for i in range(len(plan)):
-        found = place.measured(i)
-        if found is None:
-            _must_be_new(place, i, done, len(plan))
-        measured += [] if found is None else _as_planned(study, place, i, found)
-    if data is None or done < len(plan):
-        raise InvalidInput(f"`model` must be a fit that has ended; call fit again to go on. Got {Path(folder)}.")
-    return _model(study, place, data, measured, tuple(_no_signal(study, plan, place.people)))
+def write_invitation(model: str | PathLike[str], out: Path) -> Invitation:
+    """The invitation of a fit that has ended, by the adaptive method, to the trusted rows. Free: it was paid for."""
+    must(out.parent.is_dir() and not out.exists(), "out", "must name a new file in an existing folder", out)
+    load_model(model)  # a fit that has not ended is refused
+    place = Folder.load(model)
+    return seal_invitation(place, SynthStudy.from_dict(place.study), out)
 
 
-def _kept_study(place: Folder) -> SynthStudy:
-    try:
-        return SynthStudy.from_dict(place.study)
-    except (KeyError, TypeError, ValueError) as error:
-        problem = InvalidInput(
-            f"`model` must be the folder of a synthetic data set. Got {place.path} ({type(error).__name__})."
-        )
-    raise problem
+def write_model(release: Mapping[str, Any], folder: str | PathLike[str]) -> SyntheticModel:
+    """The model of a release that the service made of a table, fitted and saved in a new folder. Free: it was paid for.
 
-
-# --- one round --------------------------------------------------------------------------------------------------------
-
-
-def _measure(
-    codes: Codes, study: SynthStudy, use: Round, state: State, before: list[MeasuredTable], rng: Randomness
-) -> list[MeasuredTable]:
-    """The only step that looks at the rows."""
-    if use.tables:
-        return [curating.measure_table(codes, features, use.sigma, rng=rng) for features in use.tables]
-    assert isinstance(state, GraphModel)
-    features = _worst_table(codes, study, use, state, before, rng)
-    return [curating.measure_table(codes, features, use.sigma, rng=rng)]
-
-
-def _worst_table(
-    codes: Codes, study: SynthStudy, use: Round, model: GraphModel, before: list[Any], rng: Randomness
-) -> tuple[int, ...]:
-    """The marginal to measure: the one that would bring the model nearest, by the exponential mechanism.
-
-    What may be chosen is public: whatever leaves the model small enough.
+    `release` is the document. What it says must fit the study that stands in it.
     """
-    schema = study.workload.schema
-    named = [c for c in candidates(study.workload) if len(c) == 1 or schema.cells(c) <= MODEL_CELLS]
-    scores = [curating.gain(codes, c, model.table(c), use.sigma) for c in named]
-    known = {tuple(sorted(table.features)) for table in before}
-
-    def fits(i: int) -> bool:
-        return tree_cells(schema.sizes, {*known, named[i]}) <= MODEL_CELLS
-
-    found = curating.pick_table(scores, use.select_rho, fits, rng=rng)
-    assert found is not None  # one-way marginals always fit
-    return named[found]
-
-
-def _project(
-    state: State, study: SynthStudy, measured: list[Any], people: int, i: int, moved: Callable[[float], None]
-) -> State:
-    """The projection on everything measured up to round i. Post-processing."""
-    from hybridp.blend.relaxed import Records, Relaxed
-    from hybridp.blend.synth import Fit, fit_tables
-
-    first, last = i == 0, i == len(study.plan) - 1
-    if isinstance(state, GraphModel):
-        rows, sizes = min(max(study.rows, 2 * people, _LEAST_RECORDS), _MOST_RECORDS), study.workload.schema.sizes
-        if last and (new := len(study.last)):
-            parts = measured[:-new], measured[-new:]
-            return Records(raked(state, *parts, people, rows=rows, seed=study.seed, moved=moved), sizes)
-        model = state.fit(measured, people, sweeps=60 if last else 12)
-        return Records(model.records(rows, seed=study.seed), sizes) if last else model
-    assert isinstance(state, Relaxed)
-    fit = Fit(steps=60, learning_rate=0.05) if first and not last else Fit()
-    return fit_tables(state, measured, people, fit, moved=moved)
-
-
-def _no_signal(study: SynthStudy, plan: tuple[Round, ...], people: int) -> list[str]:
-    """What hides every answer: a cell that must be more than half of the people to be seen."""
-    for use in plan:
-        if (hidden := use.hidden(study.workload.schema)) > people / 2:
-            return [
-                f"The budget leaves no signal: with {study.guarantee} for {people:,} people, the noise of {use.words} "
-                f"hides every share below {hidden / people:.2g}; ask fewer queries, of more people, or with a larger "
-                "epsilon."
-            ]
-    return []
-
-
-def _model(
-    study: SynthStudy, place: Folder, data: Relaxed | Records, measured: list[MeasuredTable], notes: tuple[str, ...]
-) -> SyntheticModel:
-    receipt = build_receipt(
-        study.protection,
-        None,
-        assumes=(
-            place.domain_words("workload"),
-            study.workload.schema.rule,
-            "the number of people is public; a person's record is replaced",
-            *notes,
-        ),
-        randomness=place.randomness,
-        seeded=place.simulated,
-        reads="rows",
-        entries=place.entries,
-    )
-    return SyntheticModel(study.workload, place.people, study.method, data, tuple(measured), receipt)
+    must(not Path(folder).exists(), "model", "must be a new folder", folder)
+    try:
+        ((told,),) = [list(facts.values()) for facts in release["questions"].values()]
+        kept, entries = told["model"], [int(entry) for entry in release["receipt"]["ledger_entries"]]
+        study, trusted = SynthStudy.from_dict(kept["study"]), int(kept["trusted_people"])
+        sizes = study.workload.schema.sizes
+        tables = [
+            MeasuredTable(
+                tuple(one["features"]),
+                np.array(one["counts"], dtype=np.int64).reshape([sizes[f] for f in one["features"]]),
+                float(one["sigma"]),
+            )
+            for one in kept["trusted_tables"]
+        ]
+        sent = zip(kept["local_reports"], study.invite.questions, strict=True)
+        reports = MarginalReports(
+            tuple(ShareReports(int(a["people"]), np.array(a["supports"], np.int64), q.oracle) for a, q in sent)
+        )
+        simulated = bool(release["simulated"])
+    except (ValueError, LookupError, TypeError, AttributeError):
+        raise InvalidInput("`release` must be the document of a synthetic table's release. Got another.") from None
+    about = BothGroups(trusted, simulated_local=False, seeded=simulated, assumed=False, notes=())
+    people = trusted + reports.people
+    try:
+        with Folder.open(folder, study.to_dict(), people=people, simulated=simulated) as place:
+            if tables:
+                place.save_measured(0, packed(tables), entries)
+            place.save_local(reports, about, entries)
+            return _Fit(study, place, about).hold()
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)  # the release is kept: it is fitted again, whole
+        raise

@@ -1,17 +1,21 @@
 """The folder of a synthetic data set: `model.json`, one `round-001.npz` for each round, and `synthetic.npz`. No pickle.
 
-Every file is written beside its place and renamed into it, so that it is there whole or not at all.
+Every file is written beside its place and renamed into it, so that it is there whole or not at all. An invitation is
+one file: what the rounds of an adaptive fit to trusted rows measured, which says what local people are asked.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import io
 import json
 import os
 import zipfile
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -20,19 +24,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, must
+from hybridp.ledger import Ledger
 from hybridp.public import envelope
 from hybridp.public.shares import ShareReports
 from hybridp.public.synth import MeasuredTable
 from hybridp.public.synth_reports import MarginalInvite, MarginalReports
-from hybridp.randomness import secure, seeded
+from hybridp.tasks.table import BothGroups, SynthStudy, chosen_invite
 
 if TYPE_CHECKING:
     from hybridp.blend.relaxed import Records, Relaxed
 
-__all__ = ["Folder", "packed", "unpacked"]
+__all__ = ["Folder", "Invitation", "packed", "read_invitation", "seal_invitation", "unpacked"]
 
+_INVITATION = "invitation to report on chosen marginals"
+_MOST = 2**53  # people: more are no whole numbers to a double
 _MODEL = "synthetic data set"
 _READ = "columns whose values were read from the rows"
+_MADE_FILE = "synthetic.npz"
 _LOCAL_FILE = "local.npz"  # there where local people take part
 _READ_FILE = "domain.json"  # there where a domain was read from the rows
 
@@ -74,10 +82,6 @@ class Folder:
         if self.lock is not None:
             self.lock.close()
             self.lock = None
-
-    @property
-    def randomness(self) -> str:
-        return seeded(0).label if self.simulated else secure().label
 
     @staticmethod
     def open(
@@ -153,8 +157,11 @@ class Folder:
 
     # --- rounds -------------------------------------------------------------------------------------------------------
 
+    def _file(self, name: str) -> Path | None:
+        return None if self.path is None else self.path / name
+
     def _round(self, i: int) -> Path | None:
-        return None if self.path is None else self.path / f"round-{i + 1:03d}.npz"
+        return self._file(f"round-{i + 1:03d}.npz")
 
     def save_measured(self, i: int, content: bytes, entries: list[int]) -> None:
         """What a round measured, before anything is made of it."""
@@ -170,17 +177,14 @@ class Folder:
         place = self._round(i)
         return None if place is None or not place.is_file() else place.read_bytes()
 
-    def measured(self, i: int) -> list[MeasuredTable] | None:
-        """What a round measured; None where it has not been saved."""
-        place = self._round(i)
-        if place is None or not place.is_file():
-            return None
-        return unpacked(place.read_bytes(), place)
-
-    def saved_after(self, i: int, rounds: int) -> bool:
-        """Whether something was made after round i: its file must then be there, and was removed where it is not."""
-        later = (self._round(j) for j in range(i + 1, rounds))
-        return any(place is not None and place.is_file() for place in later)
+    def used(self, i: int, rounds: int) -> bool:
+        """Whether something was made of round i, or after it: its file must then be there, and was removed if not."""
+        if self.path is None:
+            return False
+        after = [self._round(j) for j in range(i + 1, rounds)] + [self.path / _LOCAL_FILE]
+        made = self.path / _MADE_FILE
+        seen = int(_read(made)["rounds"]) if made.is_file() else 0
+        return seen > i or any(place is not None and place.is_file() for place in after)
 
     def say_read_from_rows(self, columns: Sequence[str]) -> None:
         """Keep the names of columns whose values were read from the people's rows: they are not protected."""
@@ -191,7 +195,7 @@ class Folder:
 
     def read_from_rows(self) -> tuple[str, ...]:
         """The columns whose values were read from the people's rows and are not protected."""
-        place = None if self.path is None else self.path / _READ_FILE
+        place = self._file(_READ_FILE)
         if place is None or not place.is_file():
             return self.read
         try:
@@ -200,45 +204,41 @@ class Folder:
             problem = InvalidInput(f"`model` must hold readable files. Got {place} ({type(error).__name__}).")
         raise problem
 
-    def domain_words(self, asked: str) -> str:
-        """Where the schema and what is asked come from, for a receipt."""
-        read = ", ".join(self.read_from_rows())
-        if read:
-            return f"NOT PROTECTED: which values occur in {read} was read from the rows"
-        return f"the schema, its bins and the {asked} were chosen without looking at the rows"
-
     # --- local people ------------------------------------------------------------------------------------------------
 
-    def save_local(self, reports: MarginalReports, about: dict[str, Any], entries: Sequence[int]) -> None:
+    def save_local(self, reports: MarginalReports, about: BothGroups, entries: Sequence[int]) -> None:
         """The supports of local people's reports, and what is public about both groups."""
         self.entries = tuple(dict.fromkeys((*self.entries, *entries)))
         if self.path is not None:
             self._save_json()
             arrays: dict[str, NDArray[Any]] = {f"counts{i}": one.counts for i, one in enumerate(reports.told)}
-            arrays |= {"people": np.array([one.people for one in reports.told]), "about": np.array(json.dumps(about))}
-            envelope.write(self.path / _LOCAL_FILE, _npz(arrays))
+            arrays |= {"people": np.array([one.people for one in reports.told])}
+            envelope.write(self.path / _LOCAL_FILE, _npz(arrays | {"about": np.array(json.dumps(asdict(about)))}))
 
-    def local(self, invite: MarginalInvite) -> tuple[MarginalReports, dict[str, Any]] | None:
-        """What `save_local` kept; None where nothing has been."""
-        place = None if self.path is None else self.path / _LOCAL_FILE
+    def about(self) -> BothGroups | None:
+        """What `save_local` kept about both groups; None where nothing has been."""
+        place = self._file(_LOCAL_FILE)
         if place is None or not place.is_file():
             return None
-        kept = _read(place)
-        told = tuple(
-            ShareReports(int(kept["people"][i]), kept[f"counts{i}"], asked.oracle)
-            for i, asked in enumerate(invite.questions)
+        kept = json.loads(str(_read(place)["about"]))
+        return BothGroups(**{**kept, "notes": tuple(kept["notes"])})
+
+    def reports(self, invite: MarginalInvite) -> MarginalReports:
+        """The reports that `save_local` kept."""
+        kept, asked = _read(self._file(_LOCAL_FILE)), enumerate(invite.questions)
+        return MarginalReports(
+            tuple(ShareReports(int(kept["people"][i]), kept[f"counts{i}"], one.oracle) for i, one in asked)
         )
-        return MarginalReports(told), json.loads(str(kept["about"]))
 
     # --- D' -----------------------------------------------------------------------------------------------------------
 
     def save_synthetic(self, values: NDArray[np.float32] | NDArray[np.uint16], rounds: int) -> None:
         if self.path is not None:
-            envelope.write(self.path / "synthetic.npz", _npz({"values": values, "rounds": np.array(rounds)}))
+            envelope.write(self.path / _MADE_FILE, _npz({"values": values, "rounds": np.array(rounds)}))
 
     def synthetic(self, sizes: tuple[int, ...]) -> tuple[Relaxed | Records | None, int]:
         """The relaxed rows, or records (whole codes), and how many rounds they have seen."""
-        place = None if self.path is None else self.path / "synthetic.npz"
+        place = self._file(_MADE_FILE)
         if place is None or not place.is_file():
             return None, 0
         import torch
@@ -268,7 +268,7 @@ def packed(found: Sequence[MeasuredTable]) -> bytes:
 
 
 def unpacked(content: bytes, place: Path | None = None) -> list[MeasuredTable]:
-    """What a round measured, from the bytes of its file."""
+    """What a round measured, from the bytes of its file; `place` is its folder."""
     kept = _read(place, content)
     return [
         MeasuredTable(tuple(int(f) for f in kept[f"features{j}"]), kept[f"counts{j}"], float(kept[f"sigma{j}"]))
@@ -284,3 +284,85 @@ def _read(place: Path | None, content: bytes | None = None) -> dict[str, NDArray
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         problem = InvalidInput(f"`model` must hold readable files. Got {place} ({type(error).__name__}).")
     raise problem
+
+
+# --- the invitation to local people -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Invitation:
+    """What an invitation's file says; all of it is public or private already."""
+
+    study: SynthStudy
+    trusted: int
+    rounds: tuple[bytes, ...]
+    entries: tuple[int, ...]
+    read_from_rows: tuple[str, ...]
+    simulated: bool
+    digest: str
+
+    @cached_property
+    def tables(self) -> list[MeasuredTable]:
+        """What the trusted people's fit measured, in its order."""
+        return [table for content in self.rounds for table in unpacked(content)]
+
+    def must_be_paid_by(self, ledger: Ledger | None) -> None:
+        """Refuse another ledger than the one that paid for the fit, and keeps, or knows, what its rounds measured."""
+        if ledger is None or not self.entries:
+            return
+        paid = [one.collection for one in ledger.history() if one.id in self.entries and one.state == "spent"]
+        known = {kept[0] for name in paid if (kept := ledger.measured(name or "")) is not None}
+        same = known >= {hashlib.sha256(content).hexdigest() for content in self.rounds}
+        must(same, "ledger", "must be the one that paid for the fit to the trusted rows", ledger.path)
+
+    @cached_property
+    def invite(self) -> MarginalInvite:
+        """What goes to the devices."""
+        return chosen_invite(self.study, self.tables, self.digest)
+
+
+def seal_invitation(place: Folder, study: SynthStudy, out: Path) -> Invitation:
+    """The invitation of a fit that has ended, by the adaptive method, to the trusted rows."""
+    kind = "both groups'" if study.pilot else study.method
+    must(kind == "adaptive", "model", "must be fitted by --method adaptive to the trusted rows", kind)
+    content = {
+        "study": study.to_dict(),
+        "trusted_people": place.people,
+        "rounds": [base64.b64encode(place.saved(i) or b"").decode() for i in range(len(study.plan))],
+        "ledger_entries": list(place.entries),
+        "read_from_rows": list(place.read_from_rows()),
+    }
+    envelope.save(out, envelope.sealed(_INVITATION, content, simulated=place.simulated), new=True)
+    return read_invitation(out)
+
+
+def read_invitation(file: Path) -> Invitation:
+    """An invitation, checked: what devices are asked must follow from what the trusted people's fit measured."""
+    try:
+        document = envelope.load(file, _INVITATION)
+        stated = document["study"]
+        ok = all(type(stated[name]) is int for name in ("rounds", "rows", "seed", "most_cells"))
+        if not (ok and len(document["rounds"]) - stated["rounds"] in (1, 2)):
+            raise ValueError
+        found = Invitation(
+            SynthStudy.from_dict(document["study"]),
+            int(document["trusted_people"]),
+            tuple(base64.b64decode(one, validate=True) for one in document["rounds"]),
+            tuple(int(entry) for entry in document["ledger_entries"]),
+            tuple(str(name) for name in document["read_from_rows"]),
+            document["simulated"],
+            document["digest"].removeprefix("sha256:")[:16],
+        )
+        sizes, study = found.study.workload.schema.sizes, found.study
+        ok = study.method == "adaptive" and 2 <= found.trusted < _MOST
+        for use, content in zip(study.plan, found.rounds, strict=True):
+            tables = unpacked(content)
+            ok = ok and use.planned(tables)  # with the noise of the promise
+            for table in tables:
+                ok = ok and table.counts.shape == tuple(sizes[f] for f in table.features)
+                ok = ok and table.counts.dtype == np.int64 and int(np.abs(table.counts).max()) < _MOST
+        if not (ok and found.invite.marginals):
+            raise ValueError
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError):
+        raise InvalidInput(f"`invite` must name an invitation that `hybridp synth invite` wrote. Got {file}.") from None
+    return found

@@ -19,7 +19,7 @@ from hybridp.public.personal import PersonalDP
 if TYPE_CHECKING:
     from hybridp.public.rounds import Chance
 
-__all__ = ["COLLUDING", "CURATOR", "MIXED", "VIEWER"]
+__all__ = ["ASKED_BEFORE", "COLLUDING", "CURATOR", "MIXED", "VIEWER"]
 __all__ += ["Asked", "Made", "Promise", "Protection", "Receipt", "assuming", "build_receipt", "plain"]
 __all__ += ["assumed_alike", "choice_unprotected", "chosen_blindly", "honest_devices", "noted", "public_choice"]
 __all__ += ["one_receipt", "values_rule"]
@@ -28,6 +28,9 @@ CURATOR = "the curator"
 MIXED = "whoever sees the mixed batch, the curator too, unless the mixer colludes"
 COLLUDING = "the curator and the mixer together"
 VIEWER = "whoever sees the release"
+ASKED_BEFORE = (
+    "the answer to an invitation reads, draws and charges nothing of trusted people again: they were asked before"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,7 @@ from hybridp.curator import synth as table_curator
 from hybridp.curator.sources import Entrusted
 from hybridp.ledger import Charge
 from hybridp.protocols import asked as asking
-from hybridp.protocols.synth import SynthStudy
-from hybridp.protocols.synth_mixed import charge_for_reports, publish_mixed
+from hybridp.protocols.synth import made_by
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.public.oracles import SubsetSelection
@@ -32,6 +31,7 @@ from hybridp.service.parts.described import described
 from hybridp.service.problems import Refused
 from hybridp.tasks.joint import JointStudy
 from hybridp.tasks.shares import ShareStudy
+from hybridp.tasks.table import Fitted, SynthStudy, charge_for_reports, published
 
 __all__ = ["MOST_OPTIONS", "MOST_QUESTIONS", "Shares", "choice_part", "pairs", "table_part"]
 
@@ -295,7 +295,8 @@ class Synthetic(Part):
             own = table_curator.measure_answers(answers, study.workload.schema, use.tables, use.sigma, rng=rng)
         sent = zip(local, study.invite.questions, strict=True)
         reports = MarginalReports(tuple(ShareReports(told.people, told.counts, q.oracle) for told, q in sent))
-        found, receipt = publish_mixed(study, own, reports, people, entries=(), rng=rng)
+        fit = Fitted(people, rng.simulated, lambda trial: made_by(trial, ()))
+        found, receipt = published(study, own, reports, fit)
         return Release({self.name: {"synthetic": found}}, None, receipt)
 
 
