@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from hybridp.cli import plan, tally
+from hybridp.cli import tally
 from hybridp.cli.verbs import randomise, release
 from hybridp.errors import BudgetExceeded, InvalidInput, UnusableRows
 from hybridp.ledger import Ledger
@@ -20,7 +20,6 @@ RELEASE, RANDOMISE = release.tasks, randomise.tasks
 SECRET = "987654.321"
 DRAW = np.random.default_rng(7)
 MEAN = "--column pay --trust trust --missing middle --lower 0 --upper 90000 --epsilon 1"
-OWN = "--column pay --trust trust --missing middle --lower 0 --upper 90000 --epsilon-column eps --public eps"
 SHAPE = "--column a b c --lower 0 0 0 --upper 10 20 30 --epsilon 4"
 HEAVY = "--person id --column query url --trust trust --epsilon 4 --delta 1e-5"
 
@@ -136,32 +135,6 @@ def test_a_collection_is_charged_once(reports: str) -> None:
 # --- the distribution ---
 
 
-@pytest.mark.parametrize(
-    ("told", "how"),
-    [
-        ("--epsilon 1", "--at .1,.5 --below 30000 --spread"),
-        ("--epsilon 4", "--at .5 --estimator tcm-only"),  # piecewise reports
-        ("--epsilon 2 --local laplace", "--below 30000,50000"),
-    ],
-)
-def test_a_tally_tells_the_distribution_that_its_rows_tell(here: Path, told: str, how: str) -> None:
-    """The same reports, by rows and by merged tallies: the same document, to the last digit."""
-    rows = [f"{i},{pay:.2f},{'trusted' if i % 8 == 0 else 'local'}"
-            for i, pay in enumerate(np.random.default_rng(3).uniform(2e4, 6e4, 4000))]  # fmt: skip
-    Path("many.csv").write_text("\n".join(["id,pay,trust", *rows]) + "\n")
-    line = f"--column pay --trust trust --missing middle --lower 0 --upper 90000 {told}"
-    done(RANDOMISE["mean"], f"many.csv {line} --seed 9 --keep id --out sent.csv")
-    split("sent.csv", 2, (0, 1000), (1000, 1001), (1001, 3500))
-    done(tally.add, "part0.csv --tally one.json")
-    done(tally.add, "part2.csv part1.csv --tally two.json")
-    done(tally.merge, "two.json one.json --out both.json")
-    whole = done(RELEASE["quantiles"], f"sent.csv {line} {how} --seed 5")
-    found = done(RELEASE["quantiles"], f"trusted.csv {line} {how} --seed 5 --tally both.json")
-    assert found == whole
-    fewer = done(RELEASE["quantiles"], f"trusted.csv {line} {how} --seed 5 --tally two.json")
-    assert (fewer["questions"] == whole["questions"]) == ("tcm-only" in how)
-
-
 def test_a_mean_and_then_its_distribution_are_charged_once(reports: str) -> None:
     done(tally.add, "part0.csv part1.csv part2.csv --tally all.json --collection spring")
     line = f"trusted.csv {MEAN} --tally all.json --ledger study.ledger"
@@ -230,57 +203,6 @@ def test_an_estimate_that_is_published_alone_has_a_tally_of_sums_alone(reports: 
     refused(
         tally.add, f"part2.csv --tally v.json --publish estimate-only {SHAPE}", "`publish` must go with reports on one"
     )
-
-
-def test_what_cannot_stand_in_for_a_distribution(reports: str) -> None:
-    done(tally.add, "part0.csv --tally all.json --collection spring")
-    for line, why in [
-        (f"sent.csv {MEAN} --tally all.json", "trusted rows only"),
-        (f"trusted.csv {MEAN.replace('90000', '90001')} --tally all.json", "`tally` must hold reports by"),
-        (f"trusted.csv {MEAN} --tally all.json --collection autumn --ledger l", "`collection` must be spring"),
-        (f"trusted.csv {MEAN} --tally all.json --simulate-local", "`simulate-local` must not go with --tally"),
-        (f"trusted.csv {MEAN} --tally trusted.csv", "`hybridp tally` wrote"),
-    ]:
-        refused(RELEASE["quantiles"], line, why)
-        assert not Path("l").exists()
-
-
-def test_seeded_reports_are_marked(reports: str) -> None:
-    done(RANDOMISE["mean"], f"people.csv {MEAN} --keep id,eps --seed 3 --out trial.csv")
-    assert done(tally.add, "trial.csv --trust trust --tally trial.json")["simulated"] is True
-    said = run(tally.show, "trial.json")
-    assert said.exit_code == 0
-    assert "SIMULATED" in said.stderr
-    assert "dithered(epsilon=1.0" in said.stdout
-    assert done(RELEASE["mean"], f"trusted.csv {MEAN} --tally trial.json")["simulated"] is True
-    shown = done(tally.show, "trial.json")
-    assert shown["people"] == 450
-    assert shown["bytes"] < 4000
-    assert len(shown["batch_names"]) == 1
-
-
-def test_everyones_own_epsilon(reports: str) -> None:
-    done(RANDOMISE["mean"], f"people.csv {OWN} --keep id --out own.csv")
-    split("own.csv", 2, (0, 200), (200, 450))
-    refused(tally.add, "part0.csv --tally own.json", "`epsilon-column`")
-    assert done(tally.add, "part0.csv part1.csv --epsilon-column eps --tally own.json")["kind"] == "personal-mean"
-    whole = done(RELEASE["mean"], f"own.csv {OWN} --seed 5")
-    found = done(RELEASE["mean"], f"trusted.csv {OWN} --seed 5 --tally own.json")
-    same(found, whole)
-    refused(RELEASE["mean"], f"trusted.csv {MEAN} --tally own.json", "must be of the kind mean")
-    refused(RELEASE["mean"], f"own.csv {OWN} --tally own.json", "must hold trusted rows only")
-
-
-def test_what_cannot_stand_in(reports: str) -> None:
-    done(tally.add, "part0.csv --tally one.json")
-    refused(RELEASE["mean"], f"{reports} {MEAN} --tally one.json", "must hold trusted rows only")
-    refused(RELEASE["mean"], f"trusted.csv {MEAN} --tally one.json --local laplace", "must hold reports by laplace")
-    refused(RELEASE["mean"], f"trusted.csv {MEAN} --tally one.json --simulate-local", "`simulate-local`")
-    refused(RELEASE["mean"], f"trusted.csv {MEAN} --tally nowhere.json", "nowhere.json")
-    vectors = f"trusted.csv {SHAPE} --missing middle --trust trust --tally one.json"
-    refused(RELEASE["vector-mean"], vectors, "must be of the kind vector-mean")
-    Path("one.json").write_text(Path("one.json").read_text().replace('"people": 100', '"people": 99', 1))
-    refused(RELEASE["mean"], f"trusted.csv {MEAN} --tally one.json", "must")
 
 
 @pytest.mark.parametrize(
@@ -386,33 +308,3 @@ def test_heavy_hitters() -> None:
     refused(RELEASE["heavy-hitters"], "--invite other.json --tally both.json", "must hold reports by")
     refused(tally.add, "part0.csv --tally other.tally --invite other.json", "must name the mechanism of the tally")
     refused(tally.add, "part0.csv --tally x.json --invite part0.csv", "`invite`")
-
-
-def test_points() -> None:
-    points = np.clip(np.repeat([[0.2, 0.3], [0.7, 0.8]], 2000, axis=0) + 0.05 * DRAW.standard_normal((4000, 2)), 0, 1)
-    Path("points.csv").write_text("a,b\n" + "".join(f"{a:.5f},{b:.5f}\n" for a, b in points))
-    line = (
-        "--column a b "
-        "--missing middle --lower 0 --upper 1 --clusters 2 --epsilon 4 --n 5000 --opt-in 0.1 --invite-out invite.json"
-    )
-    done(plan.kmeans, line)
-    done(RANDOMISE["kmeans"], "points.csv --invite invite.json --epsilon 9 --out sent.csv")
-    head, *lines = Path("sent.csv").read_text().splitlines()
-    for i, part in enumerate((lines[::2], lines[1::2])):
-        Path(f"part{i}.csv").write_text("\n".join([head, *part]) + "\n")
-    done(tally.add, "part0.csv part1.csv --tally map.json --invite invite.json")
-    told = np.bincount([int(line.split(",")[0]) for line in lines])
-    counts = json.loads(Path("map.json").read_text())["counts"]
-    assert counts[: len(told)] == told.tolist()
-    assert sum(counts) == 4000
-    refused(tally.add, "part0.csv --trust a --tally other.json --invite invite.json", "`trust`")
-    Path("trusted.csv").write_text("a,b,trust\n" + "".join(f"{a:.3f},{b:.3f},trusted\n" for a, b in points[::8]))
-    line = (
-        "trusted.csv --column a b --trust trust "
-        "--missing middle --lower 0 --upper 1 --clusters 2 --epsilon 4 --invite invite.json"
-    )
-    whole = done(RELEASE["kmeans"], f"{line} --reports sent.csv --seed 5")
-    assert done(RELEASE["kmeans"], f"{line} --tally map.json --seed 5") == whole
-    refused(RELEASE["kmeans"], f"{line} --tally map.json --reports sent.csv", "must not go with a tally")
-    alone = line.removesuffix(" --invite invite.json")
-    refused(RELEASE["kmeans"], f"{alone} --tally map.json", "with the invitation")

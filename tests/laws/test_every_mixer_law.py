@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from tests.questions import crowd, declare
 
-from hybridp import InvalidInput, Ledger, PureDP, Study
+from hybridp import InvalidInput, Ledger, PureDP, Study, seeded
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.shares import share_mixing
 from hybridp.public.shuffling import Mixing, central_epsilon
@@ -144,6 +144,8 @@ def test_a_batch_counts_once_and_is_of_its_mixer_and_its_study(sent: Collected, 
             sent.release(*batches)
         assert "Ann" not in str(refused.value)
         assert "7.1717" not in str(refused.value)
+    sent.study.randomise(sent.folder / "one.csv", tmp_path / "s.csv", mixed=True, rng=seeded(1), **sent.invited)
+    assert sent.release(tmp_path / "s.csv").simulated
     assumed = sent.release(tmp_path / "mute.csv", assume_mechanism=True).receipt.assumed_mechanism
     assert assumed == rows.report_mechanism[0]
     for other in (declare(sent.task, promise=PROMISE), mixing(sent.task, batch=320)):
