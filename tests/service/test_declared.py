@@ -36,10 +36,10 @@ from hybridp.public.study import (
 )
 from hybridp.public.study.toml import to_toml
 from hybridp.service import studies
+from hybridp.service.api import complete
 from hybridp.service.core import Service
-from hybridp.service.forms import declared_by, fieldsets
-from hybridp.service.openapi import complete
-from hybridp.service.plans import KINDS, Plan, parse_plan
+from hybridp.service.forms import KINDS, declared_by, fieldsets
+from hybridp.service.plans import Plan, parse_plan
 from tests import warm
 
 from . import live

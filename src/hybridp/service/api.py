@@ -1,4 +1,9 @@
-"""The analysts' and participants' JSON routes; uploads are in `uploads.py`."""
+"""The analysts' and participants' JSON routes, and the OpenAPI document; uploads are in `uploads.py`.
+
+The document is FastAPI's own, with the upload in it, and with every answer that a route can give. What is refused is a
+problem document everywhere. Which refusals a route has follows from what it is: who may use it, whether it names a
+study, whether it takes a body.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +17,15 @@ from fastapi.responses import StreamingResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel, ConfigDict, Field
 
+from hybridp.public.study import SCHEMA, Declaration, Declared, Fields, declared
 from hybridp.service import mixed, studies
 from hybridp.service.core import Service
-from hybridp.service.problems import Refused
+from hybridp.service.forms import KINDS
+from hybridp.service.problems import MEDIA_TYPE, Refused
+from hybridp.service.reports import PAYLOADS, Upload
 
-__all__ = ["router"]
+__all__ = ["MIXED", "UPLOAD", "complete", "router"]
+
 
 router = APIRouter()
 _bearer = HTTPBearer(auto_error=False, description="An analyst's key.")
@@ -209,3 +218,194 @@ def metrics(
     service.metrics.gauge("hybridp_waiting_reports", service.writer.waiting)
     service.metrics.gauge("hybridp_up_seconds", service.uptime())
     return Response(service.metrics.text(), media_type="text/plain; version=0.0.4")
+
+
+# --- their description ------------------------------------------------------------------------------------------------
+
+UPLOAD = "/tasks/{id}/reports"
+MIXED = "/tasks/{id}/mixed"
+
+_WORDS = {
+    304: "Nothing has changed",
+    400: "The body is not what it says",
+    401: "A key, or a token, is needed",
+    403: "Closed to everybody: see the operator's guide",
+    404: "No such study, or nothing of this kind in it",
+    408: "The body did not come in time",
+    409: "Not in this state of the study, or its budget is spent",
+    411: "The body's length must be stated",
+    413: "Too large",
+    415: "Not JSON",
+    422: "A field breaks its rule",
+    429: "Too fast: see Retry-After",
+    500: "Something went wrong; nothing was changed",
+    503: "The store does not answer, or is full: nothing was changed, try again",
+}
+
+# Besides what follows from the route itself.
+_OWN: dict[tuple[str, str], set[int]] = {
+    ("post", "/api/studies/{id}/phase-two"): {409, 422},
+    ("post", "/api/studies/{id}/release"): {409, 422},
+    ("post", "/api/studies/{id}/invitations"): {409, 422},
+    ("post", "/api/studies"): {422},
+    ("post", "/tasks/{id}/invitations"): {422, 429},
+    ("post", "/tasks/{id}/ticket"): {401, 403, 409, 422, 429},
+    ("post", UPLOAD): {409, 415, 429},
+    ("post", MIXED): {409, 422, 429},
+    ("get", "/tasks/{id}"): {304, 429},
+    ("get", "/metrics"): {401, 403, 429},
+}
+
+
+def _refusals(method: str, path: str) -> set[int]:
+    found = {500, 503} | _OWN.get((method, path), set())
+    if path.startswith("/api/"):
+        found |= {401, 429}
+    if "{id}" in path:
+        found.add(404)
+    if method == "post":
+        found |= {400, 408, 411, 413}
+    return found
+
+
+def complete(document: dict[str, Any]) -> dict[str, Any]:
+    """The document with the upload, from the very types that parse it, and with every answer."""
+    parts = document.setdefault("components", {}).setdefault("schemas", {})
+    parts.update(_parts())
+    document["paths"] |= _uploads()
+    parts.update(_study())
+    stated = {"application/json": {"schema": {"$ref": "#/components/schemas/Study"}}}
+    document["paths"]["/api/studies"]["post"]["requestBody"] = {"required": True, "content": stated}
+    problem = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    for path, methods in document["paths"].items():
+        for method, route in methods.items():
+            route["responses"].pop("422", None)  # FastAPI's own form of it, which is never sent
+            for status in sorted(_refusals(method, path)):
+                content = {} if status == 304 else {"content": problem}
+                route["responses"][str(status)] = {"description": _WORDS[status], **content}
+    for unused in ("HTTPValidationError", "ValidationError"):
+        parts.pop(unused, None)
+    return document
+
+
+def _parts() -> dict[str, Any]:
+    template = "#/components/schemas/{name}"
+    forms = [form for some in PAYLOADS.values() for form in some]
+    (_, *found), parts = msgspec.json.schema_components([Upload, *forms, *PAYLOADS], ref_template=template)
+    for kind, some in PAYLOADS.items():
+        own = [found[forms.index(form)] for form in some]
+        parts[kind.__name__]["properties"][kind.__name__.lower()]["additionalProperties"] = {"anyOf": own}
+    names = [template.format(name=kind.__name__) for kind in PAYLOADS]
+    parts["Report"]["properties"]["payload"] = {"anyOf": [{"$ref": name} for name in names]}
+    parts["Report"]["properties"]["id"] |= {"pattern": "^[A-Za-z0-9_-]{21}[AQgw]$"}
+    text = {"type": "string"}
+    failure = {
+        "type": "object",
+        "required": ["id", "code", "status", "detail"],
+        "properties": {
+            "id": text,
+            "code": text,
+            "status": {"type": "integer", "minimum": 400, "maximum": 499},
+            "detail": text,
+        },
+    }
+    parts["Failures"] = {
+        "type": "object",
+        "required": ["failures"],
+        "properties": {"failures": {"type": "array", "items": failure}},
+    }
+    parts["Problem"] = {
+        "type": "object",
+        "description": "RFC 9457",
+        "required": ["type", "title", "status", "detail", "code"],
+        "properties": {"type": text, "title": text, "status": {"type": "integer"}, "detail": text, "code": text},
+    }
+    return dict(parts)
+
+
+def _route(summary: str, name: str, tag: str, takes: dict[str, Any], fine: str, told: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "summary": summary,
+        "operationId": name,
+        "tags": [tag],
+        "parameters": [{"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}],
+        "requestBody": {"required": True, "content": takes},
+        "responses": {"200": {"description": fine, "content": {"application/json": {"schema": told}}}},
+    }
+
+
+def _uploads() -> dict[str, Any]:
+    """What FastAPI does not see: uploads are answered in front of it."""
+    fine = "Everything that is not listed is stored, durably. Sending it again changes nothing."
+    takes = {"application/json": {"schema": {"$ref": "#/components/schemas/Upload"}}}
+    failures = {"$ref": "#/components/schemas/Failures"}
+    reports = _route("Send one or many reports", "upload_reports", "participants", takes, fine, failures)
+    told = {"type": "object", "required": ["taken"], "properties": {"taken": {"type": "integer", "minimum": 0}}}
+    raw = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+    fine, title = "The batch is stored, durably. Sending it again changes nothing.", "Send a batch of sealed reports"
+    batch = _route(f"{title}, as the study's mixer", "upload_batch", "mixers", raw, fine, told)
+    return {UPLOAD: {"post": reports}, MIXED: {"post": batch}}
+
+
+# --- the declaration of a study ---------------------------------------------------------------------------------------
+
+_JSON: dict[str, dict[str, Any]] = {
+    "text": {"type": "string"},
+    "number": {"type": "number"},
+    "value": {"type": ["number", "string"]},
+    "whole": {"type": "integer"},
+    "yes/no": {"type": "boolean"},
+    "texts": {"type": "array", "items": {"type": "string"}},
+    "numbers": {"type": "array", "items": {"type": "number"}},
+    "values": {"type": "array", "items": {"type": ["number", "string"]}},
+    "moment": {"type": "string", "format": "date-time"},
+}
+
+
+def _study() -> dict[str, Any]:
+    """The study and its parts, as they are declared; questions of the kinds that people can answer on a page."""
+    parts: dict[str, Any] = {}
+    kinds = {question.kind: question for question in KINDS.values()}
+    for kind, question in kinds.items():
+        one = _object(question, parts)
+        one["properties"] = {"kind": {"const": kind}, **one["properties"]}
+        parts[question.__name__] = one | {"required": ["kind", *one["required"]]}
+    study = _object(Declaration, parts)
+    one_of = [{"$ref": f"#/components/schemas/{question.__name__}"} for question in kinds.values()]
+    study["properties"] |= {
+        "schema": {"const": SCHEMA, "description": "The version of this form.", "default": SCHEMA},
+        "questions": {"type": "array", "items": {"oneOf": one_of}, "minItems": 1,
+                      "description": "What is asked: one, or several of any kind but records."},
+    }  # fmt: skip
+    parts.pop("Question", None)
+    # On a page people choose by themselves: there is no column to name.
+    needed = [name for name in study["required"] if name != "trust"]
+    parts["Study"] = study | {"required": [*needed, "asked_by", "collection"]}  # who asks, why, and how to reach them
+    parts["Collection"]["required"] += ["purpose", "contact"]
+    return parts
+
+
+def _object(of: type[Fields], parts: dict[str, Any]) -> dict[str, Any]:
+    about = " ".join((of.__doc__ or "").strip().split("\n\n")[0].split())
+    fields = declared(of)
+    properties = {one.name: _property(one, parts) for one in fields}
+    required = [one.name for one in fields if one.required]
+    return {"type": "object", "description": about, "additionalProperties": False, "properties": properties,
+            "required": required}  # fmt: skip
+
+
+def _property(one: Declared, parts: dict[str, Any]) -> dict[str, Any]:
+    if one.of is not None:
+        if one.of.__name__ not in parts:
+            parts[one.of.__name__] = {}
+            parts[one.of.__name__] = _object(one.of, parts)
+        inner = {"$ref": f"#/components/schemas/{one.of.__name__}"}
+        return inner if one.form == "table" else {"type": "array", "items": inner}
+    rule = f" It {one.rule}." if one.check is not None else ""
+    found: dict[str, Any] = {**_JSON[one.form], "description": f"{one.help}{rule}"}
+    if one.choices:
+        words = {"enum": list(one.choices)}
+        found |= {"items": {"type": "string", **words}} if one.form == "texts" else words
+    if one.default not in (None, ()):
+        found["default"] = list(one.default) if isinstance(one.default, tuple) else one.default
+    return found

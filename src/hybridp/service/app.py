@@ -20,8 +20,8 @@ from starlette.exceptions import HTTPException
 from hybridp import __version__
 from hybridp.errors import HybridpError, InvalidInput
 from hybridp.service import api
+from hybridp.service.api import complete
 from hybridp.service.core import Service
-from hybridp.service.openapi import complete
 from hybridp.service.problems import MEDIA_TYPE, problem, problem_of, sentence
 from hybridp.service.settings import Settings
 from hybridp.service.uploads import Front, log_internal

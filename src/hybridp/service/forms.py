@@ -10,83 +10,84 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from hybridp.errors import InvalidInput
+from hybridp.public.study import KINDS as QUESTIONS
 from hybridp.public.study import Collection, Declaration, Declared, Fields, Grouped, Mixer, People, Promise, declared
 from hybridp.public.study.question import GROUPED
-from hybridp.service.plans import KINDS
 
-__all__ = ["NAMES", "FormField", "declared_by", "fieldsets"]
-
-NAMES = {
-    "mean": "Mean of a number",
-    "number": "Statistics of a number",
-    "choice": "Choice among options",
-    "count": "Count",
-    "personal-mean": "Mean, everyone their own ε",
-    "vector-mean": "Mean of several numbers",
-    "heavy-hitters": "Heavy hitters",
-    "regression": "Regression",
-    "points": "Centres of K groups",
-}
+__all__ = ["KINDS", "NAMES", "FormField", "declared_by", "fieldsets"]
 
 _READ = ("text", "unit")
 _PLACES = ("at", "below", "above", "edges")
-_COLLECTED = {
-    "mean": ("lower", "upper", "sd", "step"),
-    "number": ("lower", "upper", "statistics", *_PLACES, "form", "step"),
-    "choice": ("options", "several", "other"),
-    "count": ("value",),
-    "personal-mean": ("lower", "upper", "sd", "step"),
-    "vector-mean": ("columns", "lower", "upper"),
-    "heavy-hitters": ("columns", "head"),
-    "regression": ("target", "on", "lower", "upper", "model"),
-    "points": ("columns", "lower", "upper", "clusters"),
-}
-_PROMISED = {
-    **dict.fromkeys(("mean", "number", "choice", "count"), ("epsilon", "delta", "trusted_epsilon")),
-    "personal-mean": ("allowed_epsilons",),
-    **dict.fromkeys(("vector-mean", "regression", "points"), ("epsilon", "delta", "trusted_epsilon")),
-    "heavy-hitters": ("epsilon", "delta"),
-}
+_RANGE = ("lower", "upper", "sd", "step")
+_PROMISED = ("epsilon", "delta", "trusted_epsilon")
 _KEPT = ("min_batch", "releases", "delete_raw_after_release", "delete_by")
 _WHEN = ("by_invitation", "opens", "closes", "time_precision")
 _MIXER = ("batch", "url", "run_by", "key", "delta", "epsilon", "cap")
-_MIXABLE = ("mean",)
-"""The kinds whose reports may come through a mixer."""
-_GROUPED = {"mean": ("by", "categories", "by_private", "least", "compare", "joint"),
-            "choice": ("by", "categories", "by_private", "least", "compare")}  # fmt: skip
-"""The kinds whose answers may be told by group, and the fields that say by which."""
+_GROUPED = ("by", "categories", "by_private", "least", "compare")
 _OF_TABLES = {"column", "report", "missing", "weight", "statistics", "publish", "clipped_share", "guessed"}
 """Fields of questions that a page has no use for."""
-
-_SUGGESTED: dict[str, dict[str, str]] = {
-    "": {"question.name": "answer", "collection.by_invitation": "true", "question.least": ""},
-    "mean": {"question.lower": "0", "promise.epsilon": "1"},
-    "number": {
-        "question.lower": "0",
-        "promise.epsilon": "1",
-        "question.statistics": "mean, quantiles",
-        "question.at": "0.25, 0.5, 0.75",
-    },
-    "choice": {"promise.epsilon": "1"},
-    "count": {"question.value": "yes", "promise.epsilon": "1"},
-    "personal-mean": {"question.lower": "0", "promise.allowed_epsilons": "0.2, 0.5, 1, 2"},
-    "vector-mean": {"question.lower": "0", "promise.epsilon": "1"},
-    "heavy-hitters": {"question.columns": "query, url", "promise.epsilon": "4", "promise.delta": "1e-6"},
-    "regression": {"promise.epsilon": "1"},
-    "points": {"question.columns": "x, y", "promise.epsilon": "2"},
-}
-"""What a new form holds already, beside the declared defaults."""
 _ASKER = {"title", "asked_by", "collection.purpose", "collection.contact"}
 _NEEDED = _ASKER | {"promise.epsilon", "promise.allowed_epsilons", "question.options"}
-_ONCE = ("personal-mean", "heavy-hitters", "regression", "points")
-"""The kinds that are released once."""
-_COUNTED = {"regression": {"people.local"}, "points": {"people.trusted", "people.local"}}
-"""The kinds whose questions follow from how many people are expected."""
+_SUGGESTED = {
+    "question.name": "answer",
+    "collection.by_invitation": "true",
+    "question.least": "",
+    "promise.epsilon": "1",
+}
+"""What a new form holds already, beside the declared defaults."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What a form of this kind shows, and what it holds already."""
+
+    name: str
+    question: str
+    collected: tuple[str, ...]
+    suggested: Mapping[str, str] = field(default_factory=dict)
+    promised: tuple[str, ...] = _PROMISED
+    hidden: tuple[str, ...] = ()
+    """Fields of the question that are for other kinds."""
+    later: tuple[str, ...] = ()
+    """Fields by group that stand among those which most studies leave alone."""
+    grouped: tuple[str, ...] = ()
+    """Where answers may be told by group: the fields that say by which."""
+    counted: tuple[str, ...] = ()
+    """Where questions follow from how many people are expected: the groups that must be stated."""
+    mixes: bool = False
+    once: bool = False
+
+
+_FORMS = {
+    "mean": _Kind("Mean of a number", "number", _RANGE, {"question.lower": "0"}, hidden=(*_PLACES, "form"),
+                  grouped=(*_GROUPED, "joint"), mixes=True),
+    "number": _Kind("Statistics of a number", "number", ("lower", "upper", "statistics", *_PLACES, "form", "step"),
+                    {"question.lower": "0", "question.statistics": "mean, quantiles",
+                     "question.at": "0.25, 0.5, 0.75"}, later=("joint",)),
+    "choice": _Kind("Choice among options", "choice", ("options", "several", "other"), hidden=(*_PLACES, "form"),
+                    later=("joint",), grouped=_GROUPED),
+    "count": _Kind("Count", "count", ("value",), {"question.value": "yes"}),
+    "personal-mean": _Kind("Mean, everyone their own ε", "number", _RANGE,
+                           {"question.lower": "0", "promise.allowed_epsilons": "0.2, 0.5, 1, 2"},
+                           promised=("allowed_epsilons",), once=True,
+                           hidden=(*_PLACES, "form", "local", "noise", "local_sd", "gap", "trusted_weight")),
+    "vector-mean": _Kind("Mean of several numbers", "vector", ("columns", "lower", "upper"), {"question.lower": "0"}),
+    "heavy-hitters": _Kind("Heavy hitters", "records", ("columns", "head"),
+                           {"question.columns": "query, url", "promise.epsilon": "4", "promise.delta": "1e-6"},
+                           promised=("epsilon", "delta"), once=True),
+    "regression": _Kind("Regression", "regression", ("target", "on", "lower", "upper", "model"), once=True,
+                        counted=("local",)),
+    "points": _Kind("Centres of K groups", "points", ("columns", "lower", "upper", "clusters"),
+                    {"question.columns": "x, y", "promise.epsilon": "2"}, counted=("trusted", "local"), once=True),
+}  # fmt: skip
+NAMES = {kind: form.name for kind, form in _FORMS.items()}
+KINDS = {kind: QUESTIONS[form.question] for kind, form in _FORMS.items()}
+"""What a page collects that a form can state, and the question that asks for it. A table is stated in a study file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,35 +105,29 @@ class FormField:
 
 def fieldsets(kind: str) -> list[tuple[str, list[FormField]]]:
     """The form of a kind: a legend and its fields, in order; the last set holds what most studies leave alone."""
-    question = KINDS[kind]
-    shown = {"name", *_READ, *_COLLECTED[kind]}
+    question, form = KINDS[kind], _FORMS[kind]
+    shown = {"name", *_READ, *form.collected, *form.hidden} | _OF_TABLES
     by_group = GROUPED if issubclass(question, Grouped) else frozenset[str]()
-    rest = [one.name for one in declared(question) if one.name not in shown | _OF_TABLES | by_group]
-    personal = kind == "personal-mean"
-    if kind in ("mean", "personal-mean", "choice"):
-        rest = [name for name in rest if name not in (*_PLACES, "form")]
-    rest += ["joint"] if kind in ("number", "choice") else []
-    if personal:
-        rest = [name for name in rest if name not in ("local", "noise", "local_sd", "gap", "trusted_weight")]
-    single = (*_KEPT[:1], *_KEPT[2:]) if kind in _ONCE else _KEPT
+    rest = [one.name for one in declared(question) if one.name not in shown | by_group]
+    single = (*_KEPT[:1], *_KEPT[2:]) if form.once else _KEPT
     return [
         ("What participants read", [
             *_fields(kind, Declaration, "", ("title", "asked_by")),
             *_fields(kind, Collection, "collection.", ("purpose", "contact")),
             *_fields(kind, question, "question.", _READ)]),
-        ("What is collected", [*_fields(kind, question, "question.", _COLLECTED[kind]),
+        ("What is collected", [*_fields(kind, question, "question.", form.collected),
                                *_fields(kind, question, "question.", ("name",))]),
-        ("What is promised", [*_fields(kind, Promise, "promise.", _PROMISED[kind]),
+        ("What is promised", [*_fields(kind, Promise, "promise.", form.promised),
                               *_fields(kind, Collection, "collection.", single)]),
         ("Who, and when", [*_fields(kind, Collection, "collection.", _WHEN),
                            *_fields(kind, People, "people.", ("trusted", "local"))]),
-        *([] if kind not in _GROUPED else [("By group, if the answer is told so", [
-            *_fields(kind, question, "question.", _GROUPED[kind])])]),
-        *([] if kind not in _MIXABLE else [("A mixer between, if there is one", [
+        *([] if not form.grouped else [("By group, if the answer is told so", [
+            *_fields(kind, question, "question.", form.grouped)])]),
+        *([] if not form.mixes else [("A mixer between, if there is one", [
             *(replace(one, required=False, value="") for one in _fields(kind, Mixer, "mixer.", _MIXER)),
             *_fields(kind, People, "people.", ("shuffled",))])]),
         ("How the estimate is made", [
-            *_fields(kind, question, "question.", rest), *_fields(kind, Declaration, "", ("level",))]),
+            *_fields(kind, question, "question.", (*rest, *form.later)), *_fields(kind, Declaration, "", ("level",))]),
     ]  # fmt: skip
 
 
@@ -143,8 +138,8 @@ def _fields(kind: str, of: type[Fields], where: str, names: Iterable[str]) -> li
 
 def _field(kind: str, one: Declared, where: str) -> FormField:
     name = f"{where}{one.name}"
-    value = _SUGGESTED[kind].get(name, _SUGGESTED[""].get(name, _written(one)))
-    needed = one.required or name in _NEEDED or name in _COUNTED.get(kind, ())
+    value = _FORMS[kind].suggested.get(name, _SUGGESTED.get(name, _written(one)))
+    needed = one.required or name in _NEEDED or (where == "people." and one.name in _FORMS[kind].counted)
     listed = {"texts": " Separated by commas.", "numbers": " Separated by commas.", "moment": " UTC."}
     choices = () if one.form == "texts" else tuple((word, word) for word in one.choices)
     if choices and one.optional:
@@ -176,7 +171,7 @@ def declared_by(form: Mapping[str, str]) -> dict[str, Any]:
         raise InvalidInput(f"`kind` must be one of {', '.join(KINDS)}. Got another.")
     places: dict[str, type[Fields]] = {
         "": Declaration, "promise": Promise, "collection": Collection, "people": People, "question": KINDS[kind],
-        **({"mixer": Mixer} if kind in _MIXABLE else {}),
+        **({"mixer": Mixer} if _FORMS[kind].mixes else {}),
     }  # fmt: skip
     found: dict[str, dict[str, Any]] = {place: {} for place in places}
     found["question"]["kind"] = KINDS[kind].kind

@@ -34,24 +34,11 @@ from hybridp.protocols.paying import on_reports
 from hybridp.protocols.study import answered_once
 from hybridp.public.budgets import ApproxDP, PureDP, promised
 from hybridp.public.mixing import from_text
-from hybridp.public.study import (
-    SCHEMA,
-    Choice,
-    Collection,
-    Count,
-    Declaration,
-    Mixer,
-    Number,
-    Points,
-    Question,
-    Records,
-    Regression,
-    Vector,
-)
+from hybridp.public.study import SCHEMA, Collection, Declaration, Mixer, Records
 from hybridp.public.study.fields import plain_fields
 from hybridp.service.parts import Category, Part, categories_of, drawable, parts_of
 
-__all__ = ["KINDS", "Groups", "Head", "Plan", "in_turn", "moment", "parse_plan", "predicted"]
+__all__ = ["Groups", "Head", "Plan", "in_turn", "moment", "parse_plan", "predicted"]
 
 
 DAY = 86_400
@@ -74,11 +61,6 @@ _SUCH_AS = {
 Groups = dict[str, PureDP | ApproxDP]
 Head = dict[str, Any]
 """The release of the first of two phases, as it is stored: what local people are asked follows from it."""
-KINDS: dict[str, type[Question]] = {
-    "mean": Number, "number": Number, "choice": Choice, "count": Count, "personal-mean": Number, "vector-mean": Vector,
-    "heavy-hitters": Records, "regression": Regression, "points": Points,
-}  # fmt: skip
-"""What a page collects that a form can state, and the question that asks for it. A table is stated in a study file."""
 
 
 def moment(stated: datetime | str | None) -> int | None:

@@ -57,15 +57,12 @@ def release(service: Service, study: Study, key: str) -> dict[str, Any]:
     with service.releasing(study):
         plan = study.plan
         with reading(service.engine) as db:
-            before = stored(db, study.number, key, "final")
+            before, now = stored(db, study.number, key, "final"), _now(db, study)
         if before is not None:
             return before
-        _check_closed(service, study)
-        if plan.phased:
-            with reading(service.engine) as db:
-                phase = db.execute(select(progress.c.phase).where(progress.c.study == study.number)).scalar_one()
-            if phase != 2:
-                raise Refused("wrong-phase", "A study in two phases is released after its second one.")
+        _check_closed(service, study, now.state)
+        if plan.phased and now.phase != 2:
+            raise Refused("wrong-phase", "A study in two phases is released after its second one.")
         with snapshot(service.engine) as db:
             people = counts(db, study.number)
             _check_batch(people, study, "local" if plan.phased else None)
@@ -74,7 +71,7 @@ def release(service: Service, study: Study, key: str) -> dict[str, Any]:
             _check_budget(db, study, charges)
             if (why := waits_for_mixer(db, study, service.now())) is not None:
                 raise Refused("still-mixing", why)
-            batch = _batch(db, study)
+            batch = _now(db, study)
             build = _prepared(db, service, study)
         return _commit(service, study, key, "final", charges, build, batch)
 
@@ -88,8 +85,7 @@ def discover(service: Service, study: Study, key: str, *, sure: bool = False) ->
         raise Refused("wrong-phase", f"Only a study {which}, has a second phase.")
     with service.releasing(study):
         with reading(service.engine) as db:
-            before = stored(db, study.number, key, "discovery")
-            now = db.execute(select(progress).where(progress.c.study == study.number)).one()
+            before, now = stored(db, study.number, key, "discovery"), _now(db, study)
         if before is not None:
             return before
         # Closed by hand before the discovery is no dead end: it discovers, and opens again for local people.
@@ -105,7 +101,7 @@ def discover(service: Service, study: Study, key: str, *, sure: bool = False) ->
         service.forget(study)
         try:
             with snapshot(service.engine) as db:
-                batch = _batch(db, study)
+                batch = _now(db, study)
                 charges = plan.discovery_charges(counts(db, study.number))
                 build = _first(db, service, study)
             return _commit(service, study, key, "discovery", charges, build, batch)
@@ -120,9 +116,12 @@ def _move(db: Connection, number: int, old: int, new: int) -> None:
     db.execute(progress.update().where(progress.c.study == number, progress.c.phase == old).values(phase=new))
 
 
-def _check_closed(service: Service, study: Study) -> None:
-    with reading(service.engine) as db:
-        state = db.execute(select(progress.c.state).where(progress.c.study == study.number)).scalar_one()
+def _now(db: Connection, study: Study) -> Any:
+    """The study's row of what moves."""
+    return db.execute(select(progress).where(progress.c.study == study.number)).one()
+
+
+def _check_closed(service: Service, study: Study, state: str) -> None:
     if state == "deleted":
         raise Refused("raw-deleted", "The study was deleted.")
     if state == "open":
@@ -147,24 +146,17 @@ def _check_budget(db: Connection, study: Study, charges: list[Any]) -> None:
             raise BudgetExceeded(f"The budget of the {one.people} group does not pay for another release.")
 
 
-def _batch(db: Connection, study: Study) -> tuple[int, bool]:
-    """What a release read: so many reports, and whether trusted people's answers were there."""
-    row = db.execute(select(progress.c.taken, progress.c.raw).where(progress.c.study == study.number)).one()
-    return int(row.taken), row.raw == "kept"
-
-
-def _check_unchanged(db: Connection, study: Study, batch: tuple[int, bool]) -> None:
+def _check_unchanged(db: Connection, study: Study, read: Any) -> None:
     """What was deleted while it was read is not published, and stays deleted."""
-    taken, kept = _batch(db, study)
-    state = db.execute(select(progress.c.state).where(progress.c.study == study.number)).scalar_one()
-    if state == "deleted" or kept != batch[1]:
+    now = _now(db, study)
+    if now.state == "deleted" or (now.raw == "kept") != (read.raw == "kept"):
         raise Refused("raw-deleted", "The study's values were deleted while they were read: nothing was released.")
-    if taken != batch[0]:
+    if now.taken != read.taken:
         raise Refused("still-open", "Reports came in while the batch was read: ask again.")
 
 
 def _commit(
-    service: Service, study: Study, key: str, kind: str, charges: list[Any], build: Build, batch: tuple[int, bool]
+    service: Service, study: Study, key: str, kind: str, charges: list[Any], build: Build, batch: Any
 ) -> dict[str, Any]:
     """Charge, store, move the study on, and shred its values if this was the last use of them: all or nothing."""
 
@@ -188,7 +180,7 @@ def _commit(
     service.forget(study)
     service.metrics.count("hybridp_releases_total", kind=kind, outcome="new" if new else "repeated")
     with reading(service.engine) as db:
-        raw = db.execute(select(progress.c.raw).where(progress.c.study == study.number)).scalar_one()
+        raw = _now(db, study).raw
     if raw == "deleting":
         service.sweeper.add(study.number)
     return document

@@ -18,9 +18,9 @@ import msgspec
 
 from hybridp.errors import HybridpError
 from hybridp.public.mixing import HEAD, MOST_BATCH, from_text, read_batch, read_head
+from hybridp.service.api import MIXED, UPLOAD
 from hybridp.service.core import Service
 from hybridp.service.mixed import take_batch
-from hybridp.service.openapi import MIXED, UPLOAD
 from hybridp.service.problems import MEDIA_TYPE, Refused, problem, problem_of
 from hybridp.service.reports import parse_upload
 from hybridp.service.studies import submit_reports
