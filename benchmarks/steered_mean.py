@@ -20,8 +20,8 @@ import numpy as np
 
 from hybridp.blend.mean import Rule
 from hybridp.curator.distribution import _cuts
-from hybridp.curator.mean import Totals, release_sum, release_window, squares
-from hybridp.curator.shares import RawCounts, release_counts
+from hybridp.curator.mean import Raw, release_sum, release_window, squares
+from hybridp.curator.shares import release_counts
 from hybridp.protocols.steered_mean import MeanSteering, Source, publish_steered, trusted_say
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
@@ -87,12 +87,12 @@ def trial(study: MeanStudy, everyone: Floats, trusted: int, local: int, seed: in
     """One collection, plain and steered: the same trusted people and, where both ask the same, the same draws."""
     rng, values = seeded(seed), everyone[np.random.default_rng(seed).integers(0, len(everyone), trusted)]
     levels = BOUNDS.levels(values)
-    totals = Totals(trusted, int(levels.sum()), LocalSummary(0, 0.0, 0.0, study.invite.randomiser),
-                    trusted_squares=squares(levels))  # fmt: skip
+    totals = Raw(trusted, int(levels.sum()), LocalSummary(0, 0.0, 0.0, study.invite.randomiser),
+                    squares=squares(levels))  # fmt: skip
 
     def count(places: tuple[float, ...], stated: CountNoise) -> NoisyCounts:
         raw = np.bincount(np.searchsorted(_cuts(places), levels), minlength=len(places) + 1)
-        return release_counts(RawCounts(trusted, raw), stated, rng=rng)
+        return release_counts(Raw(trusted, raw), stated, rng=rng)
 
     source = Source(count, lambda: [levels], lambda _: totals, lambda _: None)
     said = trusted_say(study, "x", trusted, local, source, purpose="", rng=rng)

@@ -13,7 +13,7 @@ from hybridp.bench.offering import opt_ins_needed, trust_offer
 from hybridp.bench.planning import PLANNED, error_curves, plan_mean
 from hybridp.bench.simulate import trials
 from hybridp.blend.mean import Rule, blend
-from hybridp.curator.mean import Totals, release_sum, squares, sum_noise
+from hybridp.curator.mean import Raw, release_sum, squares, sum_noise
 from hybridp.errors import InvalidInput
 from hybridp.noise import reports
 from hybridp.public.budgets import ApproxDP, PureDP
@@ -176,7 +176,7 @@ def test_a_mean_at_its_bounds_that_is_anchored_errs_as_planned(yes: float, sd: f
         levels = np.where(draw.random(n) < yes, LEVELS, 0)
         sent, own = reports(study.invite.randomiser, levels[k:], rng=rng), levels[:k]
         local = LocalSummary(n - k, float(sent.sum()), float(sent @ sent), study.invite.randomiser)
-        totals = Totals(k, int(own.sum()), local, trusted_squares=squares(own))
+        totals = Raw(k, int(own.sum()), local, squares=squares(own))
         found = blend(release_sum(totals, study.sum_noise, study.squares_noise, rng=rng), local, study.rule)
         error = (found.estimate + 1) / 2 - yes
         squared += error**2 / count

@@ -12,7 +12,7 @@ from hybridp.bench.planning import PLANNED, PlanName, plan_mean
 from hybridp.bench.vector import plan_vector_mean
 from hybridp.blend.mean import Rule
 from hybridp.blend.means import blend_vectors
-from hybridp.curator.vector import RawTotals, release_sum
+from hybridp.curator.vector import Raw, release_sum
 from hybridp.device.mean import reach_reports
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP, PureDP
@@ -40,7 +40,7 @@ def squared_errors(bounds: VectorBounds, promise: PureDP, reports: VectorReports
         truth = unit.mean(axis=0)
         sent = reach_reports(steps[TRUSTED:], invite, rng=rng)
         local = VectorReportSums.of(len(sent), column_sums(sent), invite.reports)
-        totals = RawTotals(TRUSTED, tuple(int(x) for x in steps[:TRUSTED].sum(axis=0)), local, False, False, None)
+        totals = Raw(TRUSTED, tuple(int(x) for x in steps[:TRUSTED].sum(axis=0)), local, False, False, None)
         trusted = release_sum(totals, noise, bounds, rng=rng)
         for name in RULES:
             blended = blend_vectors(trusted, local, (Rule(name, sd=sd[name]),), bounds.reach)

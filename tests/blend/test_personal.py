@@ -10,7 +10,7 @@ import pytest
 
 from hybridp.blend.mean import Rule, blend
 from hybridp.blend.means import Spread, combine, learn_variance, local_mean
-from hybridp.curator.mean import Totals, release_sum, sum_noise
+from hybridp.curator.mean import Raw, release_sum, sum_noise
 from hybridp.curator.personal import release_weighted_sum
 from hybridp.device.mean import randomise_own
 from hybridp.errors import InvalidInput
@@ -73,7 +73,7 @@ def test_with_one_epsilon_the_weight_is_that_of_kvh(epsilon: float, k: int, n_l:
     found = combine(weighted, np.array([float(k)]), reports, Spread.stated(sd))
     randomiser = best_randomiser(PureDP(epsilon))
     local = LocalSummary(n_l, float(reports.totals[0]), float(reports.squares[0]), randomiser)
-    plain = release_sum(Totals(k, level_sum, local), sum_noise(PureDP(epsilon)), rng=seeded(9))
+    plain = release_sum(Raw(k, level_sum, local), sum_noise(PureDP(epsilon)), rng=seeded(9))
     same = blend(plain, local, Rule("kvh", sd=sd))
     setting = Setting.of(
         n=k + n_l, c=k / (k + n_l), variance=sd**2, noise_t=8 / (epsilon * k) ** 2, noise_l=randomiser.worst_variance

@@ -11,7 +11,7 @@ from scipy.stats import norm
 
 from hybridp.blend.mean import Blend, Rule, blend
 from hybridp.blend.means import SealedBlend, seal
-from hybridp.curator.mean import Totals, release_sum, sum_noise
+from hybridp.curator.mean import Raw, release_sum, sum_noise
 from hybridp.noise import reports
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
@@ -30,7 +30,7 @@ def local_sum(levels: np.ndarray, device: Randomiser, coins: int) -> LocalSummar
 
 def trusted_sum(people: int, promise: PureDP | ApproxDP = PROMISE, seed: int = 1) -> TrustedSummary:
     noise = sum_noise(promise, "laplace")
-    held = Totals(people, people * LEVELS // 3, LocalSummary(0, 0.0, 0.0, randomiser("dithered", promise)))
+    held = Raw(people, people * LEVELS // 3, LocalSummary(0, 0.0, 0.0, randomiser("dithered", promise)))
     return release_sum(held, noise, rng=seeded(seed))
 
 

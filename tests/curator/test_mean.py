@@ -9,7 +9,7 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
 
 from hybridp import curator
-from hybridp.curator.mean import Columns, Totals, randomise_trusted, read, simulate_local, sum_noise
+from hybridp.curator.mean import Columns, Raw, randomise_trusted, read, simulate_local, sum_noise
 from hybridp.device.mean import randomise_many
 from hybridp.errors import InvalidInput, UnusableRows
 from hybridp.public.budgets import ApproxDP, PureDP
@@ -30,7 +30,7 @@ def save(folder: Path, rows: list[str], header: str = "pay,trust,report") -> Pat
     return path
 
 
-def totals(path: Path, columns: Columns = COLUMNS, *, local_raw: bool = False) -> Totals:
+def totals(path: Path, columns: Columns = COLUMNS, *, local_raw: bool = False) -> Raw:
     with curator.open_rows(path) as rows:
         return read(rows, columns, INVITE, local_raw=local_raw, assume=True)
 

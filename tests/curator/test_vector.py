@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hybridp.curator.vector import RawTotals, release_sum
+from hybridp.curator.vector import Raw, release_sum
 from hybridp.public.budgets import PureDP
 from hybridp.public.vector import HALF, VectorBounds, VectorInvite, VectorReportSums, vector_noise
 from hybridp.public.vector_randomisers import vector_reports
@@ -15,9 +15,9 @@ BOUNDS = VectorBounds.of([0, 0], [10, 10], norm="l2", radius=0.5)
 INVITE = VectorInvite(BOUNDS, vector_reports("sampling", PureDP(1.0), 2, BOUNDS.ratio))
 
 
-def totals(sums: tuple[int, ...], people: int = 10) -> RawTotals:
+def totals(sums: tuple[int, ...], people: int = 10) -> Raw:
     nobody = VectorReportSums(0, np.zeros(2, np.int64), np.zeros(2), np.zeros(2), INVITE.reports)
-    return RawTotals(people, sums, nobody)
+    return Raw(people, sums, nobody)
 
 
 def test_means_are_in_reach_coordinates() -> None:

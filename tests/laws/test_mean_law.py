@@ -23,7 +23,7 @@ from scipy import stats
 from hybridp import noise
 from hybridp.blend.mean import Rule, blend
 from hybridp.blend.means import seal
-from hybridp.curator.mean import Columns, Totals, release_sum, sum_noise
+from hybridp.curator.mean import Columns, Raw, release_sum, sum_noise
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger
 from hybridp.protocols.driver import release_groups, release_mean
@@ -210,7 +210,7 @@ def test_full_lm_sends_every_trusted_value_through_the_stated_randomiser(rows: A
 def test_thousands_of_releases_have_the_size_and_the_shape_of_the_stated_law() -> None:
     """The curator's and the publisher's own steps: |noise|/scale is exponential, signs are fair coins."""
     study = MeanStudy(Bounds(LOWER, UPPER), PureDP(0.5), Rule("tcm-only"))
-    totals = Totals(len(VALUES), TRUE_SUM, LocalSummary(0, 0.0, 0.0, study.invite.randomiser))
+    totals = Raw(len(VALUES), TRUE_SUM, LocalSummary(0, 0.0, 0.0, study.invite.randomiser))
     rng, drawn = Recording(18).rng, []
     for _ in range(3000):
         summary = release_sum(totals, study.sum_noise, rng=rng)

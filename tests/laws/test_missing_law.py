@@ -20,7 +20,7 @@ import pandas as pd
 import pytest
 
 import hybridp as hp
-from hybridp.curator.mean import Totals, release_sum
+from hybridp.curator.mean import Raw, release_sum
 from hybridp.errors import InvalidInput, UnusablePublicRows, cannot_exclude
 from hybridp.ledger import Ledger
 from hybridp.public.budgets import ApproxDP, PureDP
@@ -233,7 +233,7 @@ def test_the_interval_covers_the_mean_of_those_who_have_a_value(share: float, pe
         values = np.clip(draw.normal(mean, sd, people), 0, 60)
         held = bounds.levels(values[draw.random(people) >= share])
         total = int(held.sum()) + (people - len(held)) * (LEVELS // 2)
-        totals = Totals(people, total, nobody, trusted_answered=len(held) if study.excluding else None)
+        totals = Raw(people, total, nobody, answered=len(held) if study.excluding else None)
         rng = seeded(seed)
         sent = release_sum(totals, study.sum_noise, rng=rng)
         return publish_mean(study, sent, None, trusted_people=people, rng=rng)
@@ -263,10 +263,10 @@ def test_shares_are_of_those_who_have_an_option(share: float) -> None:
     everybody = np.append(truth * (1 - share), share)
 
     def once(draw: np.random.Generator, seed: int) -> np.ndarray:
-        from hybridp.curator.shares import RawCounts, release_counts
+        from hybridp.curator.shares import Raw, release_counts
 
         rng = seeded(seed)
-        raw = RawCounts(people, draw.multinomial(people, everybody))
+        raw = Raw(people, draw.multinomial(people, everybody))
         sent = replace(release_counts(raw, study.count_noise, rng=rng), left_out=True)
         found = publish_shares(study, sent, None, trusted_people=people, rng=rng)
         assert found.facts["options"] == ["bus", "car", "walk"]
@@ -283,7 +283,7 @@ def test_shares_are_of_those_who_have_an_option(share: float) -> None:
 
 @pytest.mark.parametrize(("options", "promise"), [(12, PureDP(0.5)), (2, ApproxDP(0.5, 1e-6))])
 def test_the_interval_covers_the_share_of_those_who_are_left_out(options: int, promise: Any) -> None:
-    from hybridp.curator.shares import RawCounts, release_counts
+    from hybridp.curator.shares import Raw, release_counts
 
     counts = np.full(options + 1, 40)
     people = int(counts.sum())
@@ -293,7 +293,7 @@ def test_the_interval_covers_the_share_of_those_who_are_left_out(options: int, p
 
     def once(seed: int) -> bool:
         rng = seeded(seed)
-        noisy = replace(release_counts(RawCounts(people, counts), study.count_noise, rng=rng), left_out=True)
+        noisy = replace(release_counts(Raw(people, counts), study.count_noise, rng=rng), left_out=True)
         found = publish_shares(study, noisy, None, trusted_people=people, rng=rng)
         low, high = found.facts["left_out"]["interval"]
         return bool(low <= counts[-1] / people <= high)

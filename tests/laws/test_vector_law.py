@@ -17,7 +17,7 @@ import pytest
 from scipy import stats
 
 from hybridp.blend.mean import Rule
-from hybridp.curator.vector import RawTotals, VectorColumns, read_answers, release_sum
+from hybridp.curator.vector import Raw, VectorColumns, read_answers, release_sum
 from hybridp.curator.vector import read as read_totals
 from hybridp.ledger import Ledger
 from hybridp.public.budgets import PureDP
@@ -203,14 +203,14 @@ def test_nobody_moves_the_squares_further_than_their_noise_covers(tmp_path: Path
         with open_rows(write(tmp_path / "rows.csv", rows(everybody))) as table:
             found = read_totals(table, VectorColumns(NAMES, "trust", missing="middle"), study.invite, sum_squares=True)
         kept = SimpleNamespace(numbers=lambda _, held=everybody: [np.array(held)])
-        assert found.trusted_squares == read_answers(kept, box, nobody).trusted_squares  # type: ignore[arg-type]
+        assert found.squares.tolist() == read_answers(kept, box, nobody).squares.tolist()  # type: ignore[arg-type]
         tape = Recording(7)
         noisy = release_sum(found, study.sum_noise, box, study.squares_noise, rng=tape.rng)
         assert noisy.squares is not None
         _, end = tape.read_from(0, laplaces(sensitivity(norm, 1) / (0.5 * 0.95)), len(NAMES))
         drawn, end = tape.read_from(end, laplaces(float(most_squares(norm) / (Fraction(1, 2) * SPREAD))), len(NAMES))
         assert end == len(tape.words)
-        added = [one.noisy_total - total for one, total in zip(noisy.squares, found.trusted_squares, strict=True)]
+        added = [one.noisy_total - total for one, total in zip(noisy.squares, found.squares, strict=True)]
         assert np.abs(np.array(added) - drawn).max() <= 2  # and a last digit of the scale
         seen.append(np.array([one.noisy_total for one in noisy.squares]))
     far = max(int(np.abs(a - b).sum()) for a in seen for b in seen)
@@ -226,7 +226,7 @@ def test_thousands_of_releases_have_the_size_the_shape_and_the_independence_of_t
     nobody = VectorReportSums.of(0, (NOTHING,) * 4, study.invite.reports)
     rng, drawn = Recording(4).rng, []
     for _ in range(1000):
-        totals = RawTotals(len(PEOPLE), tuple(exact(None).tolist()), nobody)
+        totals = Raw(len(PEOPLE), tuple(exact(None).tolist()), nobody)
         summary = release_sum(totals, study.sum_noise, box, rng=rng)
         found = publish_vector_mean(study, NAMES, summary, nobody, trusted_people=len(PEOPLE), rng=rng).to_dict()
         drawn.append(sums(found) - exact(None))

@@ -38,7 +38,7 @@ def table(folder: Path, values: list[object], name: str = "people.csv") -> Path:
 
 def squares(path: Path, columns: curating.Columns = COLUMNS) -> int:
     with curator.open_rows(path) as rows:
-        return curating.read(rows, columns, STUDY.invite, sum_squares=True).trusted_squares
+        return curating.read(rows, columns, STUDY.invite, sum_squares=True).squares
 
 
 def summed(unit: np.ndarray, mechanism: Randomiser) -> LocalSummary:
@@ -55,7 +55,7 @@ def collection(seed: int, liars: float, sent: float = math.inf) -> tuple[Trusted
     unit[: round(liars * len(unit))] = min(sent, mechanism.bound)
     local = summed(unit, mechanism)
     mine = levels[:TRUSTED]
-    totals = curating.Totals(TRUSTED, int(mine.sum()), local, trusted_squares=curating.squares(mine))
+    totals = curating.Raw(TRUSTED, int(mine.sum()), local, squares=curating.squares(mine))
     assert STUDY.squares_noise is not None
     return curating.release_sum(totals, STUDY.sum_noise, STUDY.squares_noise, rng=rng), local, 2 * (2 / 7) - 1
 
@@ -164,11 +164,11 @@ def test_all_parts_together_are_the_promise(tmp_path: Path, promise: PureDP | Ap
 
 def test_the_squares_have_a_draw_of_their_own() -> None:
     """Their noise has the size that was charged, and does not go with that of the sum."""
-    totals = curating.Totals(10, 5 * LEVELS, LocalSummary(0, 0.0, 0.0, randomiser("best", PureDP(1.0))))
+    totals = curating.Raw(10, 5 * LEVELS, LocalSummary(0, 0.0, 0.0, randomiser("best", PureDP(1.0))))
     rng = seeded(8)
     assert STUDY.squares_noise is not None
     drawn = [curating.release_sum(totals, STUDY.sum_noise, STUDY.squares_noise, rng=rng) for _ in range(4000)]
-    sums = np.array([float(d.noisy_total - totals.trusted_sum) for d in drawn])
+    sums = np.array([float(d.noisy_total - totals.trusted) for d in drawn])
     spread = np.array([float(d.squares.noisy_total) for d in drawn if d.squares is not None])
     assert np.mean(np.abs(spread)) == pytest.approx(2**32 / 0.1, rel=0.08)  # E|Laplace(b)| = b; 5 standard errors
     assert np.mean(np.abs(sums)) == pytest.approx(LEVELS / 0.9, rel=0.08)
@@ -224,7 +224,7 @@ def test_the_leash_is_that_of_the_spread_which_the_trusted_group_finds(spread: f
     decided = DEFAULT.decided(1000, local.people)
     assert decided.rule.reach is None
     levels = np.rint((0.5 + spread * np.resize([-0.5, 0.5], 1000)) * LEVELS).astype(np.int64)
-    totals = curating.Totals(1000, int(levels.sum()), local, trusted_squares=curating.squares(levels))
+    totals = curating.Raw(1000, int(levels.sum()), local, squares=curating.squares(levels))
     trusted = curating.release_sum(totals, decided.sum_noise, decided.squares_noise, rng=seeded(4))
     found = blend(trusted, local, decided.rule)
     assert found.anchor is not None

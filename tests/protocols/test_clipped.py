@@ -36,7 +36,7 @@ def people(tmp_path: Path) -> Path:
 
 def counted(path: Path) -> int:
     with curator.open_rows(path) as rows:
-        return curating.read(rows, COLUMNS, STUDY.invite, count_clipped=True).trusted_clipped
+        return curating.read(rows, COLUMNS, STUDY.invite, count_clipped=True).clipped
 
 
 def test_one_person_moves_the_count_by_at_most_one(tmp_path: Path) -> None:

@@ -185,7 +185,7 @@ def test_it_is_as_precise_as_planned_and_each_group_counts_by_its_variance() -> 
         levels = np.rint(synthetic_data_generator(rng).beta(2, 5, sum(SIZES.values())) * LEVELS).astype(np.int64)
         own, mixed, local = np.split(levels, np.cumsum(list(SIZES.values()))[:-1])
         sent = summary(local, STUDY.invite, rng)
-        trusted = curating.release_sum(curating.Totals(len(own), int(own.sum()), sent), STUDY.sum_noise, rng=rng)
+        trusted = curating.release_sum(curating.Raw(len(own), int(own.sum()), sent), STUDY.sum_noise, rng=rng)
         batches = MixedReports(summary(mixed, invite, rng), (len(mixed),))
         found = publish_mean(STUDY, trusted, sent, trusted_people=len(own), mixed=batches, rng=rng)
         without = publish_mean(STUDY, trusted, sent, trusted_people=len(own), rng=rng)

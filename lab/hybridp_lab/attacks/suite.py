@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from hybridp.blend.mean import Rule, blend
 from hybridp.blend.shares import blend_shares, to_simplex
 from hybridp.curator import mean as curating
-from hybridp.curator.shares import RawCounts, release_counts
+from hybridp.curator.shares import Raw, release_counts
 from hybridp.device.shares import simulated_reports
 from hybridp.errors import must
 from hybridp.noise import reports
@@ -117,8 +117,8 @@ def _mean_errors(rng: Randomness, attacks: Sequence[str]) -> list[tuple[str, flo
     """One collection under every attack: signed errors in percent of the range, and the bound of alike."""
     levels = np.rint(synthetic_data_generator(rng).beta(2, 5, PEOPLE) * LEVELS).astype(np.int64)
     decided, law, own = _MEAN.decided(TRUSTED, LOCAL), _MEAN.invite.randomiser, levels[:TRUSTED]
-    totals = curating.Totals(
-        TRUSTED, int(own.sum()), LocalSummary(0, 0.0, 0.0, law), trusted_squares=curating.squares(own)
+    totals = curating.Raw(
+        TRUSTED, int(own.sum()), LocalSummary(0, 0.0, 0.0, law), squares=curating.squares(own)
     )
     held = curating.release_sum(totals, decided.sum_noise, decided.squares_noise, rng=rng)
     whole = curating.release_sum(
@@ -172,7 +172,7 @@ def _share_errors(rng: Randomness, attacks: Sequence[str]) -> list[tuple[str, fl
     truth = 1 / np.arange(1, OPTIONS + 1)
     truth = truth / truth.sum()
     noise, invite = _SHARES.count_noise, _SHARES.invite
-    trusted = release_counts(RawCounts(TRUSTED, people.multinomial(TRUSTED, truth)), noise, rng=rng)
+    trusted = release_counts(Raw(TRUSTED, people.multinomial(TRUSTED, truth)), noise, rng=rng)
     found = []
     for attack in attacks:
         for liars in LIARS:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.blend.mean import Blend, Rule, blend
-from hybridp.curator.mean import Totals, release_sum
+from hybridp.curator.mean import Raw, release_sum
 from hybridp.errors import must
 from hybridp.noise import reports
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
@@ -63,7 +63,7 @@ def collect(
     empty = LocalSummary(0, 0.0, 0.0, randomiser)
     own = _summary(local, randomiser, rng) if len(local) else empty
     extra = _summary(trusted, randomiser, rng) if baseline and len(trusted) else empty
-    totals = Totals(len(trusted), int(trusted.sum()), own)
+    totals = Raw(len(trusted), int(trusted.sum()), own)
     return Trial(
         trusted=release_sum(totals, noise, rng=rng) if len(trusted) else None,
         local=own if len(local) else None,

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from hybridp import noise, tables
 from hybridp.curator.mean import Columns, mean_query
-from hybridp.curator.shares import RawCounts, release_counts
-from hybridp.curator.sources import Entrusted
+from hybridp.curator.shares import release_counts
+from hybridp.curator.sources import Entrusted, Raw
 from hybridp.public.distribution import CELLS, BinnedReports, WindowReports, answers, report_bins, window_bins
 from hybridp.public.lattice import NOTHING, Bounds, exact_sums
 from hybridp.public.messages import Invite, LocalSummary
@@ -111,7 +111,7 @@ def count_between(
     """How many trusted people lie at or below each of the places (0 to 1 of the range), with the stated noise."""
     cuts = _cuts(places)
     raw = stretch_counts(rows, _query(rows, columns, invite, local_raw=local_raw), cuts, people)
-    return release_counts(RawCounts(people, raw), stated, rng=rng)
+    return release_counts(Raw(people, raw), stated, rng=rng)
 
 
 def _cuts(places: Sequence[float]) -> list[int]:
@@ -126,4 +126,4 @@ def count_answers(
     raw = np.zeros(len(cuts) + 1, dtype=np.int64)
     for values in answers.numbers():
         raw += np.bincount(np.searchsorted(cuts, bounds.levels(values[:, 0])), minlength=len(raw))
-    return release_counts(RawCounts(int(raw.sum()), raw), stated, rng=rng)
+    return release_counts(Raw(int(raw.sum()), raw), stated, rng=rng)

@@ -90,10 +90,8 @@ def read_codes(path: TableLike, schema: Schema, *, table: str | None = None, dec
 
 def count_people(path: TableLike, *, table: str | None = None) -> int:
     """How many rows there are, which is public: a row is a person."""
-    from sqlglot import exp
-
     with tables.open_rows(path, table=table) as rows:
-        (found,) = answers(rows, exp.select(exp.alias_(exp.Count(this=exp.Star()), "people")).from_(VIEW))
+        (found,) = answers(rows, f"SELECT COUNT(*) AS people FROM {VIEW}")
         return int(found["people"])
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp import noise, tables
-from hybridp.curator.sources import Entrusted
+from hybridp.curator.sources import Entrusted, Raw
 from hybridp.errors import must
 from hybridp.public.lattice import NOTHING, Bounds, exact_sums
 from hybridp.public.mean import NoiseName, answered_noise, sum_noise
@@ -35,7 +35,7 @@ from hybridp.randomness import Randomness
 __all__ = [
     "Columns",
     "NoiseName",
-    "Totals",
+    "Raw",
     "check_mechanism",
     "mean_query",
     "randomise_trusted",
@@ -93,29 +93,6 @@ class Columns:
         return f"{middle if self.missing is None or isinstance(self.missing, str) else self.missing:g}"
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """RAW: the exact trusted sum, in which people who are left out stand in the middle. Never leaves this room."""
-
-    trusted_people: int
-    trusted_sum: int
-    local: LocalSummary
-    simulated_reports: bool = False
-    trusted_clipped: int = 0
-    trusted_squares: int = 0
-    trusted_answered: int | None = None
-    assumed: bool = False
-    digest: str | None = None
-
-    def plus(self, other: Totals) -> Totals:
-        """RAW: what is needed of the people in both."""
-        added = {name: getattr(self, name) + getattr(other, name) for name in _ADDED}
-        return replace(self, **added)
-
-
-_ADDED = ("trusted_people", "trusted_sum", "trusted_squares")
-
-
 def mean_query(
     columns: Columns, bounds: Bounds, reach: float, *, local_raw: bool, epsilon: str | None = None
 ) -> tables.MeanQuery:
@@ -159,7 +136,7 @@ def read(
     count_clipped: bool = False,
     sum_squares: bool = False,
     assume: bool = False,
-) -> Totals:
+) -> Raw:
     """Both groups' totals in one scan. Rows that break a rule are refused before anything is drawn.
 
     Reports that name no mechanism are refused too, unless the invitation's is assumed. `digest` names the reports.
@@ -173,20 +150,12 @@ def read(
     assumed = tables.named_mechanism(f"{columns.report}_mechanism", says, local.people, assume=assume)
     left_out = 0 if found.trusted_answered is None else found.trusted_people - found.trusted_answered
     digest = None if local_raw else reports_digest(invite.text, *found.fingerprint)
-    return Totals(
-        trusted_people=found.trusted_people,
-        trusted_sum=found.trusted_level_sum + left_out * (LEVELS // 2),
-        local=local,
-        simulated_reports=bool(says),
-        trusted_clipped=found.trusted_clipped,
-        trusted_squares=found.trusted_squares,
-        trusted_answered=found.trusted_answered,
-        assumed=assumed,
-        digest=digest,
-    )
+    total = found.trusted_level_sum + left_out * (LEVELS // 2)
+    return Raw(found.trusted_people, total, local, bool(says), assumed, digest,
+               found.trusted_squares, found.trusted_clipped, found.trusted_answered)  # fmt: skip
 
 
-def read_answers(answers: Entrusted, bounds: Bounds, local: LocalSummary) -> Totals:
+def read_answers(answers: Entrusted, bounds: Bounds, local: LocalSummary) -> Raw:
     """The same from the answers that a service keeps, beside the sums of its reports."""
     people = total = squared = 0
     for values in answers.numbers():
@@ -194,7 +163,7 @@ def read_answers(answers: Entrusted, bounds: Bounds, local: LocalSummary) -> Tot
         people += len(levels)
         total += int(levels.sum())
         squared += squares(levels)
-    return Totals(people, total, local, trusted_squares=squared)
+    return Raw(people, total, local, squares=squared)
 
 
 def check_mechanism(rows: tables.Rows, columns: Columns, real: str) -> bool | None:
@@ -206,7 +175,7 @@ def check_mechanism(rows: tables.Rows, columns: Columns, real: str) -> bool | No
 
 
 def release_sum(
-    totals: Totals,
+    totals: Raw,
     mechanism: DiscreteLaplace | DiscreteGaussian,
     squares: DiscreteLaplace | None = None,
     *,
@@ -217,14 +186,14 @@ def release_sum(
     Where people without a value are left out: the sum of the others from the middle, and their noisy number.
     """
     people = totals.trusted_people
-    noisy = noise.perturb(mechanism, totals.trusted_sum, rng=rng)
-    if totals.trusted_answered is not None:
+    noisy = noise.perturb(mechanism, totals.trusted, rng=rng)
+    if totals.answered is not None:
         count = answered_noise(mechanism)
-        answered = max(noise.perturb(count, totals.trusted_answered, rng=rng), 1)
+        answered = max(noise.perturb(count, totals.answered, rng=rng), 1)
         return TrustedSummary(answered, noisy - people * (LEVELS // 2), mechanism, start=0, count_noise=count)
     if squares is None:
         return TrustedSummary(people, noisy, mechanism)
-    spread = NoisySquares(people, noise.perturb(squares, totals.trusted_squares, rng=rng), squares)
+    spread = NoisySquares(people, noise.perturb(squares, totals.squares, rng=rng), squares)
     return TrustedSummary(people, noisy, mechanism, spread)
 
 
@@ -270,9 +239,9 @@ def squares(levels: NDArray[np.int64]) -> int:
     return int((steps * steps).sum())
 
 
-def release_clipped(totals: Totals, mechanism: DiscreteLaplace, *, rng: Randomness) -> int:
+def release_clipped(totals: Raw, mechanism: DiscreteLaplace, *, rng: Randomness) -> int:
     """How many trusted people's values were clipped, with noise of its own: one person moves it by at most 1."""
-    return noise.perturb(mechanism, totals.trusted_clipped, rng=rng)
+    return noise.perturb(mechanism, totals.clipped, rng=rng)
 
 
 def _randomised(levels: Iterable[NDArray[np.int64]], invite: Invite, rng: Randomness) -> LocalSummary:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp import noise, tables
-from hybridp.curator.sources import Entrusted
+from hybridp.curator.sources import Entrusted, noisy_sums
 from hybridp.curator.vector import MECHANISM, VectorColumns, vector_query
 from hybridp.errors import InvalidInput, UnusablePublicRows
 from hybridp.public.lattice import HALF
@@ -128,11 +128,7 @@ def release_round(
     for part in rows.parts("trusted"):
         more = round_sums(kind, part, centre).tolist()
         totals = more if not totals else [a + b for a, b in zip(totals, more, strict=True)]
-    if isinstance(mechanism, DiscreteLaplace):
-        drawn = noise.discrete_laplace(mechanism.scale, len(totals), rng=rng)
-    else:
-        drawn = noise.discrete_gaussian(mechanism.sigma, len(totals), rng=rng)
-    return tuple(total + int(draw) for total, draw in zip(totals, drawn, strict=True))
+    return noisy_sums(totals, mechanism, rng=rng)
 
 
 def release_scale(

@@ -8,16 +8,16 @@ How many people are in each group is public under replacement.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp import noise, tables
+from hybridp import tables
 from hybridp.curator.mean import Columns, check_mechanism
 from hybridp.curator.reports import batch_names
-from hybridp.curator.sources import Entrusted
+from hybridp.curator.sources import Entrusted, Raw, noisy_sums
 from hybridp.errors import UnusablePublicRows
 from hybridp.noise.reports import voted_cells
 from hybridp.public.groups import Joint
@@ -44,30 +44,9 @@ from hybridp.tables.queries import stride
 from hybridp.tables.shares import report_texts, share_totals
 from hybridp.tables.source import TableLike
 
-__all__ = ["RawCounts", "all_empty", "batch_digest", "batch_names", "check_batches", "read", "read_answers"]
-__all__ += ["RawTicks", "read_sets", "read_ticks", "read_votes", "release_counts", "release_ticks", "rounded_cells"]
+__all__ = ["Raw", "all_empty", "batch_digest", "batch_names", "check_batches", "read", "read_answers"]
+__all__ += ["Raw", "read_sets", "read_ticks", "read_votes", "release_counts", "release_ticks", "rounded_cells"]
 __all__ += ["share_query"]
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class RawCounts:
-    """RAW: the exact trusted counts, and in a trial what local people hold. Never leaves this room.
-
-    A person counts for `steps`, all in one place unless their vote is divided.
-    """
-
-    trusted_people: int
-    trusted: NDArray[np.int64]
-    local: ShareReports | None = None
-    local_raw: NDArray[np.int64] | None = None
-    simulated_reports: bool = False
-    assumed: bool = False
-    digest: str | None = None
-    steps: int = 1
-
-    def plus(self, other: RawCounts) -> RawCounts:
-        """RAW: what is needed of the people in both."""
-        return RawCounts(self.trusted_people + other.trusted_people, self.trusted + other.trusted)
 
 
 def share_query(columns: Columns, question: Feature, *, local_raw: bool, joint: Joint | None = None) -> MeanQuery:
@@ -98,7 +77,7 @@ def read(
     local_raw: bool = False,
     assume: bool = False,
     joint: Joint | None = None,
-) -> RawCounts:
+) -> Raw:
     """Both groups' counts. Reports of another mechanism, or of none unless it is assumed, are refused."""
     if columns.report not in rows.columns:  # fine when nobody is local; refused below when somebody is
         columns = replace(columns, report=None)
@@ -115,7 +94,7 @@ def read(
         upper = found.trusted_steps
         counts = np.column_stack([upper, steps * counts - upper]).ravel()
     if local_raw:
-        return RawCounts(found.trusted_people, counts, nobody, held, simulated_reports=True, steps=steps)
+        return Raw(found.trusted_people, counts, nobody, simulated_reports=True, steps=steps, held=held)
     local = nobody
     if not sets:
         local = ShareReports(found.local_people, found.local_counts, invite.oracle)
@@ -124,18 +103,18 @@ def read(
             local = local + read_reports(invite, texts, columns.report or "")
     assumed = tables.named_mechanism(f"{columns.report}_mechanism", says, local.people, assume=assume)
     digest = batch_digest(rows, columns, invite.text, local.counts, local.people)
-    return RawCounts(found.trusted_people, counts, local, None, bool(says), assumed, digest, steps)
+    return Raw(found.trusted_people, counts, local, bool(says), assumed, digest, steps=steps)
 
 
-def read_answers(some: Iterable[NDArray[np.int64]], size: int) -> RawCounts:
+def read_answers(some: Iterable[NDArray[np.int64]], size: int) -> Raw:
     """The same from the answers that a service keeps, some at a time: how many trusted people have each option."""
     counts = np.zeros(size, dtype=np.int64)
     for codes in some:
         counts += np.bincount(codes, minlength=size)
-    return RawCounts(int(counts.sum()), counts)
+    return Raw(int(counts.sum()), counts)
 
 
-def read_votes(answers: Entrusted, joint: Joint) -> RawCounts:
+def read_votes(answers: Entrusted, joint: Joint) -> Raw:
     """The same of a private category and an answer: everybody's vote, which of a number is divided over two cells."""
     if not isinstance(joint.answers, Bounds):
         pairs = answers.codes(2)  # as the place of both among all pairs
@@ -147,7 +126,7 @@ def read_votes(answers: Entrusted, joint: Joint) -> RawCounts:
         np.add.at(people, pair[:, 0], 1)
         np.add.at(upper, pair[:, 0], levels)
     counts = np.column_stack([upper, joint.steps * people - upper]).ravel()
-    return RawCounts(int(people.sum()), counts, steps=joint.steps)
+    return Raw(int(people.sum()), counts, steps=joint.steps)
 
 
 def batch_digest(rows: tables.Rows, columns: Columns, text: str, counts: NDArray[np.int64], people: int) -> str:
@@ -189,16 +168,10 @@ def rounded_cells(
     return counts
 
 
-def release_counts(raw: RawCounts, stated: CountNoise, *, rng: Randomness) -> NoisyCounts:
+def release_counts(raw: Raw, stated: CountNoise, *, rng: Randomness) -> NoisyCounts:
     """The trusted counts with noise on each (of two options, on the first alone): what the guarantee is about."""
-    mechanism, counted = stated.mechanism, raw.trusted[: stated.draws].tolist()
-    if isinstance(mechanism, DiscreteLaplace):
-        drawn = noise.discrete_laplace(mechanism.scale, stated.draws, rng=rng)
-    else:
-        drawn = noise.discrete_gaussian(mechanism.sigma, stated.draws, rng=rng)
-    whole = stated.steps // raw.steps
-    noisy = tuple(count * whole + int(draw) for count, draw in zip(counted, drawn, strict=True))
-    return NoisyCounts(raw.trusted_people, noisy, stated)
+    counted = raw.trusted[: stated.draws] * (stated.steps // raw.steps)
+    return NoisyCounts(raw.trusted_people, noisy_sums(counted, stated.mechanism, rng=rng), stated)
 
 
 # --- several options a person -----------------------------------------------------------------------------------------
@@ -206,22 +179,9 @@ def release_counts(raw: RawCounts, stated: CountNoise, *, rng: Randomness) -> No
 # in all, whatever the field holds: of more ticks than `most` the first ones are counted.
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class RawTicks:
-    """RAW: the exact trusted counts, and in a trial the sets that local people hold. Never leaves this room."""
-
-    trusted_people: int
-    trusted: NDArray[np.int64]
-    local: TickReports
-    local_sets: tuple[NDArray[np.int64], NDArray[np.int64]] | None
-    simulated_reports: bool
-    assumed: bool = False
-    digest: str | None = None
-
-
 def read_sets(
     rows: tables.Rows, columns: Columns, invite: ShareInvite, *, local_raw: bool = False, assume: bool = False
-) -> RawTicks:
+) -> Raw:
     """Both groups' counts. Reports of another mechanism, or of none unless it is assumed, are refused."""
     if columns.report not in rows.columns:  # fine when nobody is local; refused below when somebody is
         columns = replace(columns, report=None)
@@ -231,27 +191,24 @@ def read_sets(
     found = share_totals(rows, query, named=True)
     local = TickReports(found.local_counts, invite.oracle)
     if local_raw:
-        return RawTicks(found.trusted_people, found.trusted_counts, local, found.local_sets, simulated_reports=True)
+        return Raw(found.trusted_people, found.trusted_counts, local, simulated_reports=True, held=found.local_sets)
     assumed = tables.named_mechanism(f"{columns.report}_mechanism", says, local.people, assume=assume)
     digest = batch_digest(rows, columns, invite.text, local.counts, local.people)
-    return RawTicks(found.trusted_people, found.trusted_counts, local, None, bool(says), assumed, digest)
+    return Raw(found.trusted_people, found.trusted_counts, local, bool(says), assumed, digest)
 
 
-def read_ticks(answers: Entrusted, invite: ShareInvite) -> RawTicks:
+def read_ticks(answers: Entrusted, invite: ShareInvite) -> Raw:
     """The same from the answers that a service keeps: how many trusted people ticked each option."""
     people, counts = 0, np.zeros(invite.question.size, dtype=np.int64)
     for sets in answers.codes():
         people += len(sets)
         counts += tick_counts(sets[:, 0], np.ones(len(sets), dtype=np.int64), invite.question)
     nobody = TickReports(np.zeros(len(invite.names), dtype=np.int64), invite.oracle)
-    return RawTicks(people, counts, nobody, None, simulated_reports=False)
+    return Raw(people, counts, nobody)
 
 
-def release_ticks(raw: RawTicks, stated: CountNoise, *, rng: Randomness) -> list[NoisyCounts]:
+def release_ticks(raw: Raw, stated: CountNoise, *, rng: Randomness) -> list[NoisyCounts]:
     """Every option's count of trusted people, each with noise for all of them: what the guarantee is about."""
     assert isinstance(stated.mechanism, DiscreteLaplace)
-    drawn = noise.discrete_laplace(stated.mechanism.scale, len(raw.trusted), rng=rng)
-    return [
-        option_counts(raw.trusted_people, count + int(draw), stated)
-        for count, draw in zip(raw.trusted.tolist(), drawn, strict=True)
-    ]
+    noisy = noisy_sums(raw.trusted, stated.mechanism, rng=rng)
+    return [option_counts(raw.trusted_people, count, stated) for count in noisy]

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, must
+from hybridp.noise.additive import additive
+from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.trust import Trusts, label_column, rule_of
+from hybridp.randomness import Randomness
 from hybridp.tables.columns import Counted, number_column
 from hybridp.tables.columns import count_people as count_rows
 from hybridp.tables.frames import read_once
@@ -29,6 +32,7 @@ __all__ = [
     "Entrusted",
     "ENGINES",
     "NUMBERS",
+    "Raw",
     "TABLES",
     "Counted",
     "Rows",
@@ -43,6 +47,7 @@ __all__ = [
     "must_be_public",
     "must_not_ask",
     "must_read_again",
+    "noisy_sums",
     "number_column",
     "open_rows",
     "read_as",
@@ -77,6 +82,42 @@ class Answers(Entrusted, Protocol):
     def records(self) -> Iterator[list[tuple[str, ...]]]:
         """Some people's records, one of each."""
         ...
+
+
+@dataclass(frozen=True, eq=False, slots=True, repr=False)
+class Raw:
+    """RAW: exact sums over the trusted people, beside what local people sent. Never leaves this room.
+
+    `trusted` sums up what everybody's answer counts for: a number's steps, those of each column, or one count an option
+    (a person counts for `steps`, all in one place unless their vote is divided). Who is left out without a value
+    stands in the middle, and `answered` counts the others. In a trial `held` is what local people hold.
+    """
+
+    trusted_people: int
+    trusted: Any
+    local: Any = None
+    simulated_reports: bool = False
+    assumed: bool = False
+    digest: str | None = None
+    squares: Any = 0
+    clipped: int = 0
+    answered: int | None = None
+    steps: int = 1
+    held: Any = None
+
+    def plus(self, other: Raw) -> Raw:
+        """RAW: what is needed of the people in both."""
+        people, squares = self.trusted_people + other.trusted_people, self.squares + other.squares
+        return replace(self, trusted_people=people, trusted=self.trusted + other.trusted, squares=squares)
+
+
+def noisy_sums(
+    sums: Iterable[int], mechanism: DiscreteLaplace | DiscreteGaussian, *, rng: Randomness
+) -> tuple[int, ...]:
+    """Whole numbers, each with a draw of the mechanism's noise: what its guarantee is about."""
+    totals = [int(total) for total in sums]
+    drawn = additive(mechanism, len(totals), rng=rng)
+    return tuple(total + int(draw) for total, draw in zip(totals, drawn, strict=True))
 
 
 def read_as(data: Any, decimal: str | None) -> Any:

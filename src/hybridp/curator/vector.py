@@ -8,13 +8,13 @@ public.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp import noise, tables
-from hybridp.curator.sources import Entrusted
+from hybridp import tables
+from hybridp.curator.sources import Entrusted, Raw, noisy_sums
 from hybridp.public.lattice import missing_each
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.messages import MECHANISM, NoisySquares, reports_digest
@@ -26,7 +26,7 @@ from hybridp.tables.vector import VectorQuery, local_vectors, vector_totals
 
 __all__ = [
     "MECHANISM",
-    "RawTotals",
+    "Raw",
     "VectorColumns",
     "local_steps",
     "read",
@@ -73,19 +73,6 @@ class VectorColumns:
         return tuple(f"{name}_report" for name in self.values)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class RawTotals:
-    """RAW: the exact trusted sums, and of squares where they are asked for. Never leaves this room."""
-
-    trusted_people: int
-    trusted_sums: tuple[int, ...] = field(repr=False)
-    local: VectorReportSums
-    simulated_reports: bool = False
-    assumed: bool = False
-    digest: str | None = None
-    trusted_squares: tuple[int, ...] = field(default=(), repr=False)
-
-
 def vector_query(columns: VectorColumns, bounds: VectorBounds, *, reads: str = "trusted") -> VectorQuery:
     """The query for these columns, without reports."""
     read = {"missing": columns.absent, "person": columns.person, "reads": reads}
@@ -121,7 +108,7 @@ def read(
     local_raw: bool = False,
     assume: bool = False,
     sum_squares: bool = False,
-) -> RawTotals:
+) -> Raw:
     """Both groups' totals in one scan. Rows that break a rule are refused before anything is drawn.
 
     Reports that name no mechanism are refused too, unless the invitation's is assumed. `digest` names the reports.
@@ -146,24 +133,24 @@ def read(
     )
     assumed = tables.named_mechanism(columns.mechanism, says, local.people, assume=assume)
     digest = None if local_raw else reports_digest(invite.text, *found.fingerprint)
-    squared = found.trusted_squares
-    return RawTotals(found.trusted_people, found.trusted_sums, local, bool(says), assumed, digest, squared)
+    sums, squared = (np.array(of, dtype=np.int64) for of in (found.trusted_sums, found.trusted_squares))
+    return Raw(found.trusted_people, sums, local, bool(says), assumed, digest, squared)
 
 
-def read_answers(answers: Entrusted, bounds: VectorBounds, local: VectorReportSums) -> RawTotals:
+def read_answers(answers: Entrusted, bounds: VectorBounds, local: VectorReportSums) -> Raw:
     """The same from the answers that a service keeps, beside the sums of its reports."""
-    people, sums, squared = 0, [0] * bounds.dimensions, [0] * bounds.dimensions
+    people, sums, squared = 0, *np.zeros((2, bounds.dimensions), dtype=np.int64)
     for values in answers.numbers(bounds.dimensions):
         people += len(values)
         steps = bounds.steps(values)
-        sums = [a + int(b) for a, b in zip(sums, steps.sum(axis=0), strict=True)]
+        sums = sums + steps.sum(axis=0)
         far = np.floor(np.abs(steps) * (SQUARE_STEPS / bounds.reach_steps)).astype(np.int64)
-        squared = [a + int(b) for a, b in zip(squared, (far * far).sum(axis=0), strict=True)]
-    return RawTotals(people, tuple(sums), local, trusted_squares=tuple(squared))
+        squared = squared + (far * far).sum(axis=0)
+    return Raw(people, sums, local, squares=squared)
 
 
 def release_sum(
-    totals: RawTotals,
+    totals: Raw,
     mechanism: DiscreteLaplace | DiscreteGaussian,
     bounds: VectorBounds,
     squares: DiscreteLaplace | None = None,
@@ -174,16 +161,11 @@ def release_sum(
 
     And those of squares with draws of their own, where a mechanism is given for them.
     """
-    people, d = totals.trusted_people, len(totals.trusted_sums)
-    if isinstance(mechanism, DiscreteLaplace):
-        drawn = noise.discrete_laplace(mechanism.scale, d, rng=rng)
-    else:
-        drawn = noise.discrete_gaussian(mechanism.sigma, d, rng=rng)
-    noisy = tuple(total + int(draw) for total, draw in zip(totals.trusted_sums, drawn, strict=True))
+    people, noisy = totals.trusted_people, noisy_sums(totals.trusted, mechanism, rng=rng)
     if squares is None:
         return VectorSum(people, noisy, mechanism, bounds.reach_steps)
-    own = zip(totals.trusted_squares, noise.discrete_laplace(squares.scale, d, rng=rng), strict=True)
-    spread = tuple(NoisySquares(people, total + int(draw), squares, SQUARE_STEPS) for total, draw in own)
+    own = noisy_sums(totals.squares, squares, rng=rng)
+    spread = tuple(NoisySquares(people, total, squares, SQUARE_STEPS) for total in own)
     return VectorSum(people, noisy, mechanism, bounds.reach_steps, spread)
 
 

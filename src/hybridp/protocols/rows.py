@@ -157,7 +157,7 @@ class TablePeople:
         totals, invite = self.pay(self.read(asked)), asked.invite
         local = totals.local
         if self.raw and asked.heard:
-            held = totals.local_raw
+            held = totals.held
             if held is None and asked.joint is not None:
                 held = choosing.rounded_cells(self.rows, self.columns, invite, asked.joint, rng=self.rng)
             local = simulated_reports(held, invite, rng=self.rng)
@@ -171,7 +171,7 @@ class TablePeople:
         totals = self.pay(self.read(asked))
         local, trusted = totals.local, None
         if self.raw and asked.heard:
-            local = simulated_ticks(totals.local_sets, asked.invite, rng=self.rng)
+            local = simulated_ticks(totals.held, asked.invite, rng=self.rng)
         if totals.trusted_people and asked.noise is not None:
             trusted = choosing.release_ticks(totals, asked.noise, rng=self.rng)
         return self._said(asked, totals, trusted, local if local.people else None)

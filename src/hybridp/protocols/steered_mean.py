@@ -72,7 +72,7 @@ class Source:
 
     count: Callable[[tuple[float, ...], CountNoise], NoisyCounts]
     levels: Callable[[], Levels]
-    totals: Callable[[MeanStudy], curating.Totals]
+    totals: Callable[[MeanStudy], curating.Raw]
     charge: Callable[[list[Charge]], Any]
 
 

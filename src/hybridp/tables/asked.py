@@ -20,9 +20,12 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
 from hybridp.errors import InvalidInput, must
 from hybridp.tables.source import VIEW, is_number_type
-from hybridp.tables.sql import exp
 
 __all__ = ["computed_of_others", "parse_query", "query_note", "row_by_row", "table_of"]
 
@@ -49,9 +52,6 @@ def parse_query(text: str, dialect: str) -> Any:
     hybridp.errors.InvalidInput: `query` must be SELECT columns FROM one table, perhaps with WHERE on public columns. \
 Got ORDER.
     """
-    import sqlglot
-    from sqlglot.errors import SqlglotError
-
     must(len(text) <= _LONGEST, "query", f"must have at most {_LONGEST:,} letters", f"{len(text):,}")
     parsed: list[Any] | None = None
     log = logging.getLogger("sqlglot")

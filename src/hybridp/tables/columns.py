@@ -17,7 +17,7 @@ from hybridp.public.trust import LABEL, LOCAL, TRUSTED, TrustRule, keyed, sugges
 from hybridp.randomness import Randomness
 from hybridp.tables.engine import answers, arrays, drop, fresh, keep, stream
 from hybridp.tables.source import VIEW, Rows
-from hybridp.tables.sql import both, cast, column, exp, labelled, named, not_a_number, number
+from hybridp.tables.sql import chosen, column, is_one_of, labelled, literal, not_a_number, number, select, text
 
 __all__ = [
     "Counted",
@@ -36,8 +36,7 @@ __all__ += ["some_texts", "unlabelled", "worded_label"]
 def number_column(rows: Rows, name: str) -> NDArray[np.float64]:
     """A column of numbers, none of them missing. For public figures: nothing is protected here."""
     rows.need("count-column", name)
-    value = number(column(name), is_text=rows.is_text(name))
-    found = arrays(rows, exp.select(named(value, "value")).from_(VIEW))["value"]
+    found = arrays(rows, select({"value": number(column(name), is_text=rows.is_text(name))}, VIEW))["value"]
     if np.ma.is_masked(found) or not bool(np.isfinite(np.asarray(found, dtype=np.float64)).all()):
         raise UnusableRows(f"Column `{name}` must hold a finite number in every row.")
     return np.asarray(found, dtype=np.float64)
@@ -47,8 +46,7 @@ def slot_counts(rows: Rows, name: str, slots: int) -> NDArray[np.int64]:
     """How many reports name each slot. Reports are private already; a number that is no slot is refused."""
     rows.need("report", name)
     value = number(column(name), is_text=rows.is_text(name))
-    reports = named(exp.Count(this=exp.Star()), "reports")
-    found = arrays(rows, exp.select(named(value, "slot"), reports).from_(VIEW).group_by(value))
+    found = arrays(rows, select({"slot": value, "reports": "COUNT(*)"}, VIEW, f"GROUP BY {value}"))
     told = np.ma.filled(np.ma.asarray(found["slot"], dtype=np.float64), np.nan)
     ok = (told >= 0) & (told < slots) & (told == np.floor(told))
     if not bool(ok.all()):
@@ -63,48 +61,43 @@ def some_texts(rows: Rows, name: str, most: int, trust: str | None = None) -> li
 
     With `trust`, those of local rows alone.
     """
-    query = _of_local([named(cast(column(name), "text"), "text")], trust).distinct().limit(most)
-    found = np.ma.asarray(arrays(rows, query)["text"], dtype=object).tolist()
-    return sorted("" if text is None else str(text) for text in found)
+    query = f"SELECT DISTINCT {text(column(name))} AS told FROM {VIEW} {_of_local(trust)} LIMIT {most}"
+    found = np.ma.asarray(arrays(rows, query)["told"], dtype=object).tolist()
+    return sorted("" if one is None else str(one) for one in found)
 
 
 def local_texts(rows: Rows, name: str, trust: str | None, chunk: int) -> Iterator[list[str | None]]:
     """The texts of local rows' reports (of all rows without `trust`), some at a time."""
     rows.need("report", name)
-    for part in stream(rows, _of_local([named(cast(column(name), "text"), "sent")], trust), chunk):
+    for part in stream(rows, select({"sent": text(column(name))}, VIEW, _of_local(trust)), chunk):
         yield np.ma.asarray(part["sent"], dtype=object).tolist()
 
 
 def local_numbers(rows: Rows, names: tuple[str, ...], trust: str | None, chunk: int) -> Iterator[dict[str, Any]]:
     """The same of several columns as masked doubles; text that is no number is refused."""
-    fields = []
+    fields: dict[str, str] = {}
     for i, name in enumerate(names):
         rows.need("report", name)
         if not (rows.is_number(name) or rows.is_text(name)):
             raise UnusableRows(f"Column `{name}` must hold numbers; its type is {rows.columns[name]}.")
         value = number(column(name), is_text=rows.is_text(name))
-        fields += [named(value, f"n{i}"), named(not_a_number(column(name), value), f"text{i}")]
-    for part in stream(rows, _of_local(fields, trust), chunk):
+        fields |= {f"n{i}": value, f"text{i}": not_a_number(column(name), value)}
+    for part in stream(rows, select(fields, VIEW, _of_local(trust)), chunk):
         for i, name in enumerate(names):
             if bool(np.any(part[f"text{i}"])):
                 raise UnusableRows(f"Column `{name}` must hold numbers.")
         yield {name: np.ma.asarray(part[f"n{i}"], dtype=np.float64).copy() for i, name in enumerate(names)}
 
 
-def _of_local(fields: list[Any], trust: str | None) -> Any:
-    query = exp.select(*fields).from_(VIEW)
-    return query if trust is None else query.where(labelled(column(trust), "local"))
+def _of_local(trust: str | None) -> str:
+    return "" if trust is None else f"WHERE {labelled(column(trust), LOCAL)}"
 
 
 def all_empty(rows: Rows, names: tuple[str, ...]) -> bool:
     """Whether these columns, as far as the table has them, hold nothing in any row."""
-    here = [name for name in names if name in rows.columns]
-    if not here:
-        return True
-    texts = [exp.Nullif(this=exp.cast(column(name), "TEXT"), expression=exp.Literal.string("")) for name in here]
-    filled = exp.Coalesce(this=texts[0], expressions=texts[1:]).is_(exp.null()).not_()
-    some = exp.select(named(exp.Literal.number(1), "filled")).from_(VIEW).where(filled).limit(1)
-    return len(arrays(rows, some)["filled"]) == 0
+    here = [f"NULLIF({text(column(name))}, '')" for name in names if name in rows.columns]
+    some = f"SELECT 1 AS filled FROM {VIEW} WHERE NOT COALESCE({', '.join(here)}) IS NULL LIMIT 1"
+    return not here or len(arrays(rows, some)["filled"]) == 0
 
 
 def only_texts(rows: Rows, name: str, allowed: tuple[str, ...]) -> set[str]:
@@ -117,50 +110,40 @@ def only_texts(rows: Rows, name: str, allowed: tuple[str, ...]) -> set[str]:
 
 # --- labels: `trusted` or `local` for every row, by a rule on words, for everybody alike, or drawn --------------------
 
-Sql = Any
 _DRAWN = "question drawn"
 _DIGITS = 13  # of a hash in hexadecimal: a share is drawn to 2^-52
 
 
-def worded_label(trust: TrustRule) -> Sql:
+def worded_label(trust: TrustRule) -> str:
     """`trusted` for its words alone; any other is local, or no label where the words for local are listed too."""
-
-    def among(words: tuple[str, ...]) -> Sql:
-        return exp.In(this=exp.cast(column(trust.column or ""), "text"), expressions=[*map(exp.Literal.string, words)])
-
-    case = exp.Case().when(among(trust.trusted), exp.Literal.string(TRUSTED))
-    if trust.local:
-        return case.when(among(trust.local), exp.Literal.string(LOCAL))
-    return case.else_(exp.Literal.string(LOCAL))
+    words = text(column(trust.column or ""))
+    other = f"WHEN {is_one_of(words, trust.local)} THEN '{LOCAL}'" if trust.local else f"ELSE '{LOCAL}'"
+    return f"CASE WHEN {is_one_of(words, trust.trusted)} THEN '{TRUSTED}' {other} END"
 
 
-def drawn_label(trust: TrustRule, person: str | None, rng: Randomness | None, dialect: str) -> Sql:
+def drawn_label(trust: TrustRule, person: str | None, rng: Randomness | None, dialect: str) -> str:
     """The same label for everybody; or, for a trial, one that is drawn for every person or, without names, every row.
 
     The draw is a hash of the person's name, or of the row's place, with a key of 128 random bits: whatever the row
     holds.
     """
     if trust.trial_opt_in is None:
-        return exp.Literal.string(trust.everyone or LOCAL)
+        return literal(trust.everyone or LOCAL)
     key = trust.key
     if key is None:
         if rng is None:
             raise InvalidInput("`rng` must be given to draw who trusts. Got None.")
         key = keyed(trust, rng.words(2).tolist()).key
     drawn = _hashed(key or "", person, dialect, "trial-opt-in", "must go with --person on this engine")
-    trusted = exp.LT(this=drawn, expression=exp.Literal.string(_digits(trust.trial_opt_in)))
-    return exp.Case().when(trusted, exp.Literal.string(TRUSTED)).else_(exp.Literal.string(LOCAL))
+    return f"CASE WHEN {drawn} < '{_digits(trust.trial_opt_in)}' THEN '{TRUSTED}' ELSE '{LOCAL}' END"
 
 
-def _hashed(key: str, person: str | None, dialect: str, field: str, rule: str) -> Sql:
+def _hashed(key: str, person: str | None, dialect: str, field: str, rule: str) -> str:
     """Some digits of a hash of the person's name, or of the row's place, with a key."""
-    who: Sql = exp.Window(this=exp.RowNumber())
-    if person is not None:
-        who = column(person)
-    else:  # only there the rows have an order that every query sees
+    if person is None:  # only there the rows have an order that every query sees
         must(dialect == "duckdb", field, rule, dialect)
-    text = exp.DPipe(this=exp.Literal.string(f"{key} "), expression=exp.cast(who, "text"))
-    return exp.Substring(this=exp.MD5(this=text), start=exp.Literal.number(1), length=exp.Literal.number(_DIGITS))
+    who = "ROW_NUMBER() OVER ()" if person is None else column(person)
+    return f"SUBSTRING(MD5({literal(f'{key} ')} || {text(who)}), 1, {_DIGITS})"
 
 
 def _digits(share: float) -> str:
@@ -168,26 +151,21 @@ def _digits(share: float) -> str:
     return f"{min(math.ceil(share * 16**_DIGITS), 16**_DIGITS - 1):0{_DIGITS}x}"
 
 
-def answers_here(trust: TrustRule, person: str | None, dialect: str) -> tuple[dict[str, Sql], Sql]:
+def answers_here(trust: TrustRule, person: str | None, dialect: str) -> tuple[dict[str, str], str]:
     """A column to make, and which rows to keep by it: all but local people who answered another question.
 
     A row without a label stays, to be refused.
     """
     answering = trust.answering
     assert answering is not None
-    elsewhere = exp.NEQ(this=column(trust.label), expression=exp.Literal.string(LOCAL))
-    here = exp.Coalesce(this=elsewhere, expressions=[exp.true()])
+    elsewhere = f"COALESCE({column(trust.label)} <> '{LOCAL}', TRUE)"
     if answering.column is not None:
-        return {}, exp.or_(here, labelled(column(answering.column), answering.question))
+        return {}, f"{elsewhere} OR {labelled(column(answering.column), answering.question)}"
     rule = "must name a column for a trial of several questions on this engine"
     drawn = _hashed(answering.key or "", person, dialect, "people.column", rule)
-    inside: Sql = exp.GTE(this=column(_DRAWN), expression=exp.Literal.string(_digits(answering.start)))
-    if answering.start <= 0:
-        inside = exp.true()
-    if answering.end < 1:
-        below = exp.LT(this=column(_DRAWN), expression=exp.Literal.string(_digits(answering.end)))
-        inside = both(inside, below)
-    return {_DRAWN: drawn}, exp.or_(here, inside)
+    within = [f"{column(_DRAWN)} >= '{_digits(answering.start)}'"] if answering.start > 0 else ["TRUE"]
+    within += [f"{column(_DRAWN)} < '{_digits(answering.end)}'"] if answering.end < 1 else []
+    return {_DRAWN: drawn}, f"{elsewhere} OR ({' AND '.join(within)})"
 
 
 def check_trust(rows: Rows, name: str) -> None:
@@ -238,40 +216,32 @@ def kept_by_group(rows: Rows, by: str, columns: Iterable[str | None]) -> Iterato
         raise UnusablePublicRows(f"Column `{by}` must hold text or whole numbers to name a group.")
     wanted = {name: rows.columns[name] for name in dict.fromkeys(columns) if name is not None and name in rows.columns}
     table = fresh("grouped")
-    fields = [*(named(column(name), name) for name in wanted), named(cast(column(by), "text"), _GROUP)]
-    keep(rows, table, exp.select(*fields).from_(VIEW))
+    keep(rows, table, select(chosen(wanted) | {_GROUP: text(column(by))}, VIEW))
     try:
-        every = exp.select(*(named(column(name), name) for name in (*wanted, _GROUP))).from_(exp.to_table(table))
         found = {**wanted, _GROUP: "VARCHAR"}
-        yield replace(rows, columns=MappingProxyType(found), part=every.subquery())
+        yield replace(rows, columns=MappingProxyType(found), part=select(chosen(found), table))
     finally:
         drop(rows, table)
 
 
 def rows_of(kept: Rows, groups: Iterable[str]) -> Rows:
     """The rows of people in one of these groups."""
-    among: Any = exp.In(this=column(_GROUP), expressions=[exp.Literal.string(name) for name in groups])
-    part = kept.part.copy()
-    part.set("this", part.this.where(among))
-    return replace(kept, part=part)
+    return replace(kept, part=f"{kept.part} WHERE {is_one_of(column(_GROUP), groups)}")
 
 
 def group_sizes(kept: Rows, by: str, trust: str, person: str | None) -> dict[str, tuple[int, int]]:
     """How many trusted and local people each group has, in the order of the names. Everybody is in one group."""
-    group, label = column(_GROUP), column(trust)
-    who: Any = exp.Star()
+    group, trusted, many = column(_GROUP), labelled(column(trust), TRUSTED), "COUNT(*)"
     if person is not None:
         kept.need("person", person)
-        who = exp.Distinct(expressions=[column(person)])
-        several = exp.Count(this=exp.Distinct(expressions=[group]))
-        each = exp.select(named(several, "many")).from_(VIEW).group_by(column(person)).subquery("each")
-        (found,) = answers(kept, exp.select(named(exp.Max(this=column("many")), "most")).from_(each))
+        many = f"COUNT(DISTINCT {column(person)})"
+        each = select({"many": f"COUNT(DISTINCT {group})"}, VIEW, f"GROUP BY {column(person)}")
+        (found,) = answers(kept, f"SELECT MAX(many) AS most FROM ({each}) AS groups")
         if (found["most"] or 0) > 1:
             raise UnusablePublicRows(f"Column `{by}` must hold one group for each person, not several.")
-    trusted, many = labelled(label, "trusted"), exp.Count(this=who)
-    asked = exp.select(named(group, "name"), named(trusted, "trusted"), named(many, "n")).from_(VIEW)
+    more = f"GROUP BY {group}, {trusted} LIMIT {2 * MOST_GROUPS + 3}"
     sizes: dict[Any, list[int]] = {}
-    for row in answers(kept, asked.group_by(group.copy(), trusted.copy()).limit(2 * MOST_GROUPS + 3)):
+    for row in answers(kept, select({"name": group, "trusted": trusted, "n": many}, VIEW, more)):
         sizes.setdefault(row["name"], [0, 0])[0 if row["trusted"] else 1] += int(row["n"])
     if None in sizes or "" in sizes:
         raise UnusablePublicRows(f"Column `{by}` must name a group in every row.")
@@ -297,28 +267,23 @@ class Counted:
 def count_people(rows: Rows, trust: str, person: str | None, epsilon: str | None = None) -> Counted:
     """People by their choices; no value of anybody is read. Without `person`, every row is a person of their own."""
     rows.need("trust", trust)
-    many: Any = exp.Count(this=exp.Star())
+    fields, many = {"label": text(column(trust))}, "COUNT(*)"
     if person is not None:
         rows.need("person", person)
-        many = exp.Count(this=exp.Distinct(expressions=[column(person)]))
-    label = exp.cast(column(trust), "TEXT")
-    asked: Any = exp.Literal.number(0)
-    keys: list[Any] = [label]
+        many = f"COUNT(DISTINCT {column(person)})"
     if epsilon is not None:
         rows.need("epsilon-column", epsilon)
-        asked = number(column(epsilon), is_text=rows.is_text(epsilon))
-        keys.append(asked)
-    query = exp.select(named(label, "label"), named(asked, "asked"), named(many, "people")).from_(VIEW).group_by(*keys)
-    found = arrays(rows, query)
+        fields["asked"] = number(column(epsilon), is_text=rows.is_text(epsilon))
+    found = arrays(rows, select(fields | {"people": many}, VIEW, f"GROUP BY {', '.join(fields.values())}"))
     labels: Any = np.ma.asarray(found["label"], dtype=object).filled("")
     counts = np.asarray(found["people"], dtype=np.int64)
-    if not {*labels.tolist()} <= {"trusted", "local"}:
+    if not {*labels.tolist()} <= {TRUSTED, LOCAL}:
         raise unlabelled(rows, trust)
-    chosen = np.ma.filled(np.ma.asarray(found["asked"], dtype=np.float64), 0.0)
-    inside = [labels == name for name in ("trusted", "local")]
+    inside = [labels == name for name in (TRUSTED, LOCAL)]
     people = [int(counts[where].sum()) for where in inside]
     if epsilon is None:
         return Counted(people[0], people[1])
-    chosen = np.where(np.isfinite(chosen), chosen, 0.0)
-    trusted, local = ((chosen[where], counts[where]) for where in inside)
+    own = np.ma.filled(np.ma.asarray(found["asked"], dtype=np.float64), 0.0)
+    own = np.where(np.isfinite(own), own, 0.0)
+    trusted, local = ((own[where], counts[where]) for where in inside)
     return Counted(people[0], people[1], (trusted, local))

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hybridp.errors import HybridpError, InvalidInput, must
-from hybridp.tables.engine import attempt, fresh, memory_short, quoted, text, unreadable, written
-from hybridp.tables.sql import exp
+from hybridp.tables.engine import attempt, fresh, memory_short, unreadable
+from hybridp.tables.sql import chosen, column, literal, select
 
 if TYPE_CHECKING:
     from hybridp.tables.source import Source
@@ -57,20 +57,17 @@ class Duck:
         found: dict[str, Any] = self.connection.execute(sql).fetchnumpy()
         return found
 
-    def derive(self, columns: Mapping[str, exp.Expression], where: exp.Expression | None = None) -> Duck:
+    def derive(self, columns: Mapping[str, str], where: str | None = None) -> Duck:
         before = fresh("before")
-        self.connection.execute(f"ALTER VIEW {quoted(self.view)} RENAME TO {quoted(before)}")
-        there = [row[0] for row in self.connection.execute(f"DESCRIBE {quoted(before)}").fetchall()]
-        fields = {name: quoted(name) for name in there} | {name: written(this) for name, this in columns.items()}
-        listed = ", ".join(f"{this} AS {quoted(name)}" for name, this in fields.items())
-        chosen = f"SELECT {listed} FROM {quoted(before)}"
-        if where is not None:
-            chosen = f"SELECT * FROM ({chosen}) AS derived WHERE {written(where)}"
-        self.connection.execute(f"CREATE TEMP VIEW {quoted(self.view)} AS {chosen}")
+        self.connection.execute(f"ALTER VIEW {column(self.view)} RENAME TO {column(before)}")
+        there = [row[0] for row in self.connection.execute(f"DESCRIBE {column(before)}").fetchall()]
+        made = select(chosen(there) | {**columns}, column(before))
+        made = made if where is None else f"SELECT * FROM ({made}) AS derived WHERE {where}"
+        self.connection.execute(f"CREATE TEMP VIEW {column(self.view)} AS {made}")
         return self
 
     def keep(self, table: str, sql: str) -> None:
-        self.connection.execute(f"CREATE TEMP TABLE {quoted(table)} AS {sql}")
+        self.connection.execute(f"CREATE TEMP TABLE {column(table)} AS {sql}")
 
     def drop(self, table: str) -> None:
         import duckdb
@@ -79,7 +76,7 @@ class Duck:
             self.connection.unregister(table)
         except duckdb.ConnectionException:
             return  # closed, and the table gone with it
-        self.connection.execute(f"DROP TABLE IF EXISTS {quoted(table)}")
+        self.connection.execute(f"DROP TABLE IF EXISTS {column(table)}")
 
     def give(self, table: str, fields: Mapping[str, Any]) -> None:
         self.connection.register(table, dict(fields))
@@ -95,7 +92,7 @@ class Duck:
         try:
             while True:
                 here = f"rowid >= {start:d} AND rowid < {start + chunk:d}"
-                part = self.columns(f"SELECT * FROM {quoted(table)} WHERE {here} ORDER BY rowid")
+                part = self.columns(f"SELECT * FROM {column(table)} WHERE {here} ORDER BY rowid")
                 if not len(next(iter(part.values()))):
                     return
                 yield part
@@ -163,7 +160,7 @@ def open_duck(
                 relation = _database(engine.connection, where, table) if kind == "DuckDB" else _scan(kind, files)
             # What has no type, because there is nothing in it, is text without a letter.
             empty = [row[0] for row in run(f"DESCRIBE SELECT * FROM {relation}").fetchall() if "NULL" in str(row[1])]
-            instead = ", ".join(f"CAST({quoted(column)} AS VARCHAR) AS {quoted(column)}" for column in empty)
+            instead = ", ".join(f"CAST({column(name)} AS VARCHAR) AS {column(name)}" for name in empty)
             run(f"CREATE TEMP VIEW {view} AS SELECT * {f'REPLACE ({instead}) ' if empty else ''}FROM {relation}")
 
         # A stream is read here, whole: what its rows hold may be why it fails, which is then no fault of the form.
@@ -211,11 +208,11 @@ def _answer(engine: Duck, asked: Any, public: Collection[str]) -> None:
     from hybridp.tables.asked import row_by_row
 
     run, before = engine.connection.execute, fresh("before")
-    types = {row[0]: str(row[1]) for row in run(f"DESCRIBE {quoted(engine.view)}").fetchall()}
-    sql = row_by_row(asked, "duckdb", quoted(before), types, public)
-    run(f"ALTER VIEW {quoted(engine.view)} RENAME TO {quoted(before)}")
+    types = {row[0]: str(row[1]) for row in run(f"DESCRIBE {column(engine.view)}").fetchall()}
+    sql = row_by_row(asked, "duckdb", column(before), types, public)
+    run(f"ALTER VIEW {column(engine.view)} RENAME TO {column(before)}")
     unknown = InvalidInput("`query` must combine columns as their types allow.")
-    attempt(engine, lambda: run(f"CREATE TEMP VIEW {quoted(engine.view)} AS {sql}"), unknown)
+    attempt(engine, lambda: run(f"CREATE TEMP VIEW {column(engine.view)} AS {sql}"), unknown)
 
 
 def parquet_or_csv(path: str) -> str | None:
@@ -238,22 +235,21 @@ def kind_of(path: str) -> str:
 
 def stated_decimal(engine: Duck, path: str) -> str:
     """The decimal sign that Parquet files state of their text, if all of them state the same; empty without one."""
-    found = engine.execute(
-        f"SELECT DISTINCT decode(value) FROM parquet_kv_metadata({text(path)}) WHERE decode(key) = {text(DECIMAL)}"
-    ).fetchall()
+    stated = f"SELECT DISTINCT decode(value) FROM parquet_kv_metadata({literal(path)})"
+    found = engine.execute(f"{stated} WHERE decode(key) = '{DECIMAL}'").fetchall()
     return str(found[0][0]) if len(found) == 1 and found[0][0] in (".", ",") else ""
 
 
 def _scan(kind: str, files: list[str]) -> str:
     # The engine takes a path for a pattern, so that a file called `a[1].parquet` has to be escaped.
-    paths = ", ".join(text(glob.escape(file)) for file in files)
+    paths = ", ".join(literal(glob.escape(file)) for file in files)
     if kind == "Parquet":
         return f"read_parquet([{paths}])"
     names, delimiter = read_header(files[0])
-    columns = ", ".join(f"{text(name)}: 'VARCHAR'" for name in names)
+    columns = ", ".join(f"{literal(name)}: 'VARCHAR'" for name in names)
     # Nothing is guessed: a sniffer drops the rows above the ones that it likes best.
     return (
-        f"read_csv([{paths}], auto_detect = false, header = true, delim = {text(delimiter)}, quote = '\"', "
+        f"read_csv([{paths}], auto_detect = false, header = true, delim = {literal(delimiter)}, quote = '\"', "
         f"escape = '\"', columns = {{{columns}}})"
     )
 
@@ -282,7 +278,7 @@ def read_header(file: str) -> tuple[list[str], str]:
 
 
 def _database(connection: Any, path: str, table: str | None) -> str:
-    connection.execute(f"ATTACH {text(path)} AS source (READ_ONLY)")
+    connection.execute(f"ATTACH {literal(path)} AS source (READ_ONLY)")
     found = connection.execute(
         "SELECT table_schema, table_name FROM information_schema.tables WHERE table_catalog = 'source' ORDER BY 1, 2"
     ).fetchall()
@@ -292,4 +288,4 @@ def _database(connection: Any, path: str, table: str | None) -> str:
     chosen = [row for row in found if table in (None, row[1])]
     must(len(chosen) == 1, "table", f"must be one table of the file ({known})", table)
     schema, name = chosen[0]
-    return f"source.{quoted(schema)}.{quoted(name)}"
+    return f"source.{column(schema)}.{column(name)}"

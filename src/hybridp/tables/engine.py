@@ -12,13 +12,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from hybridp.errors import HybridpError, InvalidInput, UnusableRows, must
-from hybridp.tables.sql import adapted, exp
 
 if TYPE_CHECKING:
     from hybridp.tables.source import Rows
 
-__all__ = ["Engine", "answers", "arrays", "attempt", "drop", "fresh", "given", "keep", "quoted", "stream", "text"]
-__all__ += ["unreadable", "written"]
+__all__ = ["Engine", "answers", "arrays", "attempt", "drop", "fresh", "given", "keep", "stream"]
+__all__ += ["unreadable"]
 
 T = TypeVar("T")
 _serial = itertools.count()
@@ -36,7 +35,7 @@ class Engine(Protocol):
         """sqlglot's name of its SQL."""
 
     @property
-    def source(self) -> exp.Expression | None:
+    def source(self) -> Any:
         """What stands for the rows in a query, where the engine has no view of them."""
 
     def ask(self, sql: str) -> list[dict[str, Any]]:
@@ -45,7 +44,7 @@ class Engine(Protocol):
     def columns(self, sql: str) -> dict[str, Any]:
         """The columns that answer a query, as NumPy arrays (masked where a value is missing)."""
 
-    def derive(self, columns: Mapping[str, exp.Expression], where: exp.Expression | None = None) -> Engine:
+    def derive(self, columns: Mapping[str, str], where: str | None = None) -> Engine:
         """The engine whose rows have these columns, computed from theirs, in place of those of the same names.
 
         With `where`, which reads the new columns, only the rows for which it holds.
@@ -75,26 +74,15 @@ def fresh(purpose: str) -> str:
     return f"{purpose}_{next(_serial)}"
 
 
-def written(expression: exp.Expression, dialect: str = "duckdb", source: exp.Expression | None = None) -> str:
-    """The expression as SQL text in one dialect, with every identifier quoted; `source` stands for the rows."""
-    from hybridp.tables.source import VIEW
-
-    return str(adapted(expression, dialect, source, VIEW).sql(dialect=dialect, identify=True, copy=False))
-
-
-def _sql(rows: Rows, expression: exp.Expression) -> str:
+def _sql(rows: Rows, query: str) -> str:
+    """The query in the engine's own words, about the rows that are meant. Only here one is run on them."""
     rows.ran.add(rows.name)
-    return written(expression, rows.engine.dialect, rows.engine.source if rows.part is None else rows.part)
+    source, dialect = rows.engine.source if rows.part is None else rows.part, rows.engine.dialect
+    if dialect == "duckdb" and source is None:
+        return query
+    from hybridp.tables.dialects import translated
 
-
-def text(value: str) -> str:
-    """A string literal of DuckDB."""
-    return exp.Literal.string(value).sql(dialect="duckdb")
-
-
-def quoted(name: str) -> str:
-    """A quoted identifier of DuckDB."""
-    return exp.to_identifier(name, quoted=True).sql(dialect="duckdb")
+    return translated(query, dialect, source, "rows")
 
 
 def attempt(engine: Engine, call: Callable[[], T], sentence: HybridpError | None = None) -> T:
@@ -121,19 +109,19 @@ def unreadable(name: str) -> UnusableRows:
     )
 
 
-def answers(rows: Rows, expression: exp.Expression) -> list[dict[str, Any]]:
+def answers(rows: Rows, query: str) -> list[dict[str, Any]]:
     """The rows that answer a query, each as a dictionary by column name."""
-    return attempt(rows.engine, lambda: rows.engine.ask(_sql(rows, expression)))
+    return attempt(rows.engine, lambda: rows.engine.ask(_sql(rows, query)))
 
 
-def arrays(rows: Rows, expression: exp.Expression) -> dict[str, Any]:
+def arrays(rows: Rows, query: str) -> dict[str, Any]:
     """The columns that answer a query, as NumPy arrays (masked where a value is missing)."""
-    return attempt(rows.engine, lambda: rows.engine.columns(_sql(rows, expression)))
+    return attempt(rows.engine, lambda: rows.engine.columns(_sql(rows, query)))
 
 
-def keep(rows: Rows, table: str, expression: exp.Expression) -> None:
+def keep(rows: Rows, table: str, query: str) -> None:
     """Let the engine keep an answer, within its memory and then on disk, until `drop`."""
-    attempt(rows.engine, lambda: rows.engine.keep(table, _sql(rows, expression)))
+    attempt(rows.engine, lambda: rows.engine.keep(table, _sql(rows, query)))
 
 
 def drop(rows: Rows, *tables: str) -> None:
@@ -153,13 +141,13 @@ def given(rows: Rows, fields: Mapping[str, Any]) -> Iterator[str]:
         drop(rows, name)
 
 
-def stream(rows: Rows, expression: exp.Expression, chunk: int) -> Iterator[dict[str, Any]]:
+def stream(rows: Rows, query: str, chunk: int) -> Iterator[dict[str, Any]]:
     """The columns that answer a query, at most `chunk` rows at a time, in its order.
 
     The query runs at the call; other queries may run while the parts are read.
     """
     must(chunk >= 1, "chunk", "must be at least 1", chunk)
-    sql = _sql(rows, expression)
+    sql = _sql(rows, query)
     parts = attempt(rows.engine, lambda: rows.engine.stream(sql, chunk))
     return _parts(rows.engine, parts)
 

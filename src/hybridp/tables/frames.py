@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from hybridp.errors import HybridpError, InvalidInput, must
-from hybridp.tables.engine import fresh, quoted, unreadable
+from hybridp.tables.engine import fresh, unreadable
+from hybridp.tables.sql import column
 
 __all__ = ["filled_columns", "held", "names_of", "put", "read_once"]
 
@@ -128,7 +129,7 @@ def _registered(connection: Any, data: Any) -> str:
     unread: str | None = None
     try:
         connection.register(name, data)
-        connection.execute(f"SELECT * FROM {quoted(name)} LIMIT 0")
+        connection.execute(f"SELECT * FROM {column(name)} LIMIT 0")
     except duckdb.NotImplementedException:
         unread = _unreadable_type(connection, data)
     if unread is not None:
@@ -136,7 +137,7 @@ def _registered(connection: Any, data: Any) -> str:
             "`path` must have columns of types that DuckDB reads: numbers, text, truth, dates. "
             f"Got `{unread}` of another type: convert it, or leave it out."
         )
-    return quoted(name)
+    return column(name)
 
 
 def _unreadable_type(connection: Any, data: Any) -> str:
@@ -154,7 +155,7 @@ def _unreadable_type(connection: Any, data: Any) -> str:
         alone = fresh("held")
         try:
             connection.register(alone, one)
-            connection.execute(f"SELECT * FROM {quoted(alone)} LIMIT 0")
+            connection.execute(f"SELECT * FROM {column(alone)} LIMIT 0")
         except duckdb.NotImplementedException:
             return name
     return "a column"
@@ -170,8 +171,8 @@ def _copied(connection: Any, data: Any) -> str:
         reader = pa.RecordBatchReader.from_stream(data) if own is None else own(_BATCH)
     names_of(reader)
     source, table = _registered(connection, reader), fresh("copied")
-    connection.execute(f"CREATE TEMP TABLE {quoted(table)} AS SELECT * FROM {source}")
-    return quoted(table)
+    connection.execute(f"CREATE TEMP TABLE {column(table)} AS SELECT * FROM {source}")
+    return column(table)
 
 
 def _arrays(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,9 +5,11 @@ Everything that is returned here is raw: it needs a mechanism before it may be r
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,8 @@ from hybridp.errors import UnusablePublicRows, UnusableRows, must
 from hybridp.tables.columns import check_trust, unlabelled
 from hybridp.tables.engine import answers, arrays, drop, fresh, given, keep, stream
 from hybridp.tables.mean import CHUNK
-from hybridp.tables.source import Rows
+from hybridp.tables.source import VIEW, Rows
+from hybridp.tables.sql import chosen, column, count_if, joined, labelled, number, select, text, whole
 
 __all__ = ["HeavyQuery", "Record", "RecordSample", "Slot", "discovery_counts", "head_counts", "local_slots"]
 __all__ += ["records_at", "sample_records"]
@@ -63,6 +66,11 @@ class HeavyQuery:
         """The column that decides which record stands for a person."""
         return self.record_key or self.record_id
 
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """What queries call the columns of a record."""
+        return ("f0", "f1")[: len(self.record)]
+
 
 @dataclass(frozen=True, eq=False)
 class RecordSample:
@@ -86,7 +94,7 @@ class RecordSample:
 
     def close(self) -> None:
         """Drop what the engine keeps of the sample; closing the rows does too."""
-        drop(self.rows, self.table, _discovered(self))
+        drop(self.rows, self.table, f"{self.table}_discovered")
 
     def __enter__(self) -> RecordSample:
         return self
@@ -118,32 +126,31 @@ def sample_records(rows: Rows, query: HeavyQuery, salt: int, *, discovery_share:
     [1, 1]
     >>> folder.cleanup()
     """
-    from hybridp.tables import heavy_queries as queries
-
     must(isinstance(salt, int) and salt >= 0, "salt", "must be a whole number of 0 or more", salt)
     must(0 <= discovery_share <= 1, "discovery_share", "must lie between 0 and 1", discovery_share)
     _check_columns(rows, query)
-    (found,) = answers(rows, queries.labels(query))
+    (found,) = answers(rows, _labels(query))
     _check_labels(rows, found, query)
-    table, chosen = fresh("sample"), fresh("chosen")
+    table, choice = fresh("sample"), fresh("chosen")
     try:
         alone = found["people"] == found["rows"]
         if alone:
-            keep(rows, table, queries.lone(query, salt, discovery_share))
+            keep(rows, table, _lone(query, salt, discovery_share))
         else:
-            keep(rows, chosen, queries.chosen(rows, query, salt))
-            (found,) = answers(rows, queries.problems(chosen))
+            keep(rows, choice, _choice(rows, query, salt))
+            (found,) = answers(rows, select({"people": "COUNT(*)", "mixed": count_if("mixed")}, choice))
             if found["mixed"]:
                 raise UnusablePublicRows(f"Column `{query.trust}` must hold one label for each person.")
-            keep(rows, table, queries.ranked(rows, query, salt, discovery_share, chosen))
-        (counted,) = answers(rows, queries.people(table))
+            keep(rows, table, _ranked(rows, query, salt, discovery_share, choice))
+        asked = {part: count_if(_within(part)) for part in ("discovery", "estimation", "local")}
+        (counted,) = answers(rows, select(asked | {"people": "COUNT(*)"}, table))
         if counted["people"] != found["people"]:
             raise UnusableRows(f"The rows of {rows.name} must not change while they are read.")
     except BaseException:
         drop(rows, table)
         raise
     finally:
-        drop(rows, chosen)
+        drop(rows, choice)
     discovery, estimation, local = (int(counted[part] or 0) for part in ("discovery", "estimation", "local"))
     return RecordSample(rows, query, table, discovery, estimation, local)
 
@@ -155,23 +162,20 @@ def discovery_counts(sample: RecordSample) -> tuple[Ints, Ints]:
     along their text, so that the numbers depend on the set of records alone. Replacing one person moves at most two
     counts, each by one; which numbers exist is itself private, and so is every number before noise and a threshold.
     """
-    from hybridp.tables import heavy_queries as queries
-
-    _discover(sample)
-    found = arrays(sample.rows, queries.times(_discovered(sample)))
+    found = arrays(sample.rows, f"SELECT times FROM {_discovered(sample)} ORDER BY number")
     counts = np.asarray(found["times"], dtype=np.int64)
     return np.arange(counts.size, dtype=np.int64), counts
 
 
 def records_at(sample: RecordSample, numbers: Sequence[int] | Ints) -> list[Record]:
     """The records with these row numbers of `discovery_counts`, in the order of the numbers."""
-    from hybridp.tables import heavy_queries as queries
-
     asked = np.ascontiguousarray(numbers, dtype=np.int64)  # the engine reads no strides
     must(asked.ndim == 1, "numbers", "must be a list of row numbers", f"shape {asked.shape}")
-    _discover(sample)
+    table, names = _discovered(sample), sample.query.fields
     with given(sample.rows, {"number": asked, "place": np.arange(asked.size)}) as wanted:
-        found = _records(sample.rows, queries.of_rows(sample.query, _discovered(sample), wanted), sample.query)
+        listed = select({name: f"{table}.{name}" for name in names}, wanted, f"JOIN {table} ON "
+                        f"{wanted}.number = {table}.number ORDER BY {wanted}.place")  # fmt: skip
+        found = [tuple(row[name] for name in names) for row in answers(sample.rows, listed)]
     must(len(found) == asked.size, "numbers", "must be row numbers that `discovery_counts` returned", "others")
     return found
 
@@ -182,12 +186,9 @@ def head_counts(sample: RecordSample, head: Sequence[Slot], part: str) -> Ints:
     A slot is a record, or a query with None for any other URL, or None throughout for the rest, which `head` must
     contain. A record counts for its own slot, else for that of its query, else for the rest: for exactly one.
     """
-    from hybridp.tables import heavy_queries as queries
-
-    must(part in queries.PARTS, "part", f"must be one of {', '.join(queries.PARTS)}", part)
-    rest = _check_head(sample.query, head)
-    with _head(sample, head) as table:
-        found = arrays(sample.rows, queries.slot_counts(sample.query, sample.table, table, rest, part))
+    must(part in PARTS, "part", f"must be one of {', '.join(PARTS)}", part)
+    with _slots(sample, head, part) as each:
+        found = arrays(sample.rows, f"SELECT slot, COUNT(*) AS people FROM ({each}) AS slots GROUP BY slot")
     counts = np.zeros(len(head), dtype=np.int64)
     counts[np.asarray(found["slot"], dtype=np.int64)] = np.asarray(found["people"], dtype=np.int64)
     return counts
@@ -198,12 +199,9 @@ def local_slots(sample: RecordSample, head: Sequence[Slot], chunk: int = CHUNK) 
 
     The slots are computed at the call and kept by the engine while they are read.
     """
-    from hybridp.tables import heavy_queries as queries
-
     must(chunk >= 1, "chunk", "must be at least 1", chunk)
-    rest = _check_head(sample.query, head)
-    with _head(sample, head) as listed:
-        parts = stream(sample.rows, queries.slots(sample.query, sample.table, listed, rest, "local"), chunk)
+    with _slots(sample, head, "local") as each:
+        parts = stream(sample.rows, each, chunk)
     return (np.asarray(part["slot"], dtype=np.int64) for part in parts)
 
 
@@ -255,28 +253,161 @@ def _is_unicode(this: str) -> bool:
     return True
 
 
+# --- queries ----------------------------------------------------------------------------------------------------------
+# Names within them: `who` is the person, `trusted` a flag, `f0` and `f1` are the record's fields as text, `key` is what
+# a record is chosen by, and `part` is 0 (discovery), 1 (estimation) or 2 (local).
+
+PARTS: dict[str, tuple[int, ...]] = {"discovery": (0,), "estimation": (1,), "trusted": (0, 1), "local": (2,)}
+LOCAL = 2
+_GLANCE = 2**17
+_SIGNED = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")
+
+
+def _labels(query: HeavyQuery) -> str:
+    """How many rows there are, how many name a person or have a label, and how many people there are.
+
+    People are counted by a 64-bit hash: equal people have equal hashes, so that as many hashes as rows prove that no
+    person has two rows; two people with one hash only send the table to the longer path, which is right for any table.
+    Where some rows already name a person twice, nobody is counted, which saves as much as the choice itself takes.
+    """
+    who = column(query.person)
+    some = select({"who": who}, VIEW, f"LIMIT {_GLANCE}")
+    glance = f"(SELECT COUNT(DISTINCT who) = COUNT(who) FROM ({some}) AS first_rows)"
+    asked = {label: count_if(labelled(column(query.trust), label)) for label in ("trusted", "local")}
+    people = f"COUNT(DISTINCT CASE WHEN {glance} THEN hash({who}) END)"
+    return select({"rows": "COUNT(*)", "named": f"COUNT({who})", **asked, "people": people}, VIEW)
+
+
+def _lone(query: HeavyQuery, salt: int, share: float) -> str:
+    """The sample of a table in which every person has one row, in the order of the rows."""
+    return select(chosen(query.fields) | {"part": _part(salt, share)}, f"({_fields(query, None)}) AS fields")
+
+
+def _choice(rows: Rows, query: HeavyQuery, salt: int) -> str:
+    """The key of the record that stands for each person (NULL where no record has a key), and the person's label."""
+    keyed = {"who": "who", "key": _key(rows, query), "trusted": "trusted"}
+    if query.order is None:
+        keyed["draw"] = _md5(salt, "draw", joined(text("who"), *query.fields))
+    if query.record_id is not None:
+        keyed["draw"] = _md5(salt, "record", "own")
+    records, smallest = select(keyed, f"({_fields(query, query.order)}) AS fields"), "MIN(key)"
+    if query.record_id is not None:
+        # The id itself is kept, so that its MD5 is computed once: ids differ where their MD5s do.
+        smallest = f"CAST(ARG_MIN(key, draw) AS {_id_type(rows, query)})"
+    if query.order is None:
+        # Identical records of a person are counted first, and then each of them draws its own hash.
+        counted = select(chosen(["who", "key", "trusted"]) | {"draw": "MIN(draw)", "times": "COUNT(*)"},
+                         f"({records}) AS keyed", "GROUP BY who, key, trusted")  # fmt: skip
+        ordinal = f"UNNEST(GENERATE_SERIES({whole(1)}, times))"
+        records = select(chosen(["who", "key", "trusted", "draw"]) | {"ordinal": ordinal}, f"({counted}) AS counted")
+        # The first of identical records keeps the draw of salt, person and fields; the others hash it again.
+        again = f"MD5({joined('draw', text('ordinal'))})"
+        smallest = f"ARG_MIN(key, CASE WHEN ordinal = {whole(1)} THEN draw ELSE {again} END)"
+    low, high = (f"{end}(CAST(trusted AS INT))" for end in ("MIN", "MAX"))
+    outputs = {"who": "who", "key": smallest, "trusted": f"{high} = 1", "mixed": f"{low} <> {high}"}
+    return select(outputs, f"({records}) AS records", "GROUP BY who")
+
+
+def _ranked(rows: Rows, query: HeavyQuery, salt: int, share: float, table: str) -> str:
+    """The sample of any table: the fields of the records that `table` chose, missing where it chose none.
+
+    Without a column of keys, records with the chosen key are identical, so that the minimum over them is that record;
+    with one, a person whose records of that key differ has none. The order of local people is that of a salted hash: it
+    neither depends on the rows' order nor varies with the number of threads.
+    """
+    names, fields = query.fields, f"({_fields(query, query.order)}) AS fields"
+    records = select({"who": "who", "key": _key(rows, query), **chosen(names)}, fields)
+    texts = {name: f"MIN(records.{name})" for name in names}
+    if query.order is not None:
+        alike = " AND ".join(f"MIN(records.{name}) = MAX(records.{name})" for name in names)
+        texts = {name: f"CASE WHEN {alike} THEN {this} END" for name, this in texts.items()}
+    outputs = {"who": f"{table}.who", **texts, "trusted": f"MAX(CAST({table}.trusted AS INT))"}
+    same = f"records.who = {table}.who AND records.key = {table}.key"
+    found = select(outputs, f"{table} LEFT JOIN ({records}) AS records ON {same}", f"GROUP BY {table}.who")
+    flagged = select(chosen(["who", *names]) | {"trusted": "trusted = 1"}, f"({found}) AS joined")
+    # Trusted people are only ever counted, so that theirs is left open.
+    along = f"ORDER BY CASE WHEN NOT trusted THEN {_md5(salt, 'order', 'who')} END"
+    return select(chosen(names) | {"part": _part(salt, share)}, f"({flagged}) AS flagged", along)
+
+
 def _discovered(sample: RecordSample) -> str:
-    return f"{sample.table}_discovered"
-
-
-def _discover(sample: RecordSample) -> None:
-    from hybridp.tables import heavy_queries as queries
-
+    """The table of the distinct records of the discovery part with their counts, numbered from 0 along their text."""
+    table, names = f"{sample.table}_discovered", sample.query.fields
     if not sample.discovered:
-        keep(sample.rows, _discovered(sample), queries.numbered(sample.query, sample.table, "discovery"))
+        by, place = ", ".join(names), "ROW_NUMBER() OVER (ORDER BY {}) - 1"
+        counted = select(chosen(names) | {"times": "COUNT(*)"}, sample.table, f"WHERE {_within('discovery')} "
+                         f"AND NOT f0 IS NULL GROUP BY {by}")  # fmt: skip
+        numbered = chosen([*names, "times"]) | {"number": place.format(by)}
+        keep(sample.rows, table, select(numbered, f"({counted}) AS counted"))
         sample.discovered.append(True)
-
-
-def _records(rows: Rows, expression: Any, query: HeavyQuery) -> list[Record]:
-    return [tuple(row[f"f{place}"] for place in range(len(query.record))) for row in answers(rows, expression)]
+    return table
 
 
 @contextmanager
-def _head(sample: RecordSample, head: Sequence[Slot]) -> Iterator[str]:
+def _slots(sample: RecordSample, head: Sequence[Slot], part: str) -> Iterator[str]:
+    """The slot of every person of a part: its exact one, else its query's wildcard, else that of the rest.
+
+    `depth` is the number of fields that a slot of the head names; those that it leaves open are empty texts there.
+    """
+    rest, names, table = _check_head(sample.query, head), sample.query.fields, sample.table
     depth = [sum(field is not None for field in slot) for slot in head]
-    fields: dict[str, Any] = {"slot": np.arange(len(head), dtype=np.int32), "depth": np.array(depth)}
-    for place in range(len(sample.query.record)):
-        # No None among them: the type of a column is taken from its first objects.
-        fields[f"f{place}"] = np.array([slot[place] or "" for slot in head], dtype=object)
-    with given(sample.rows, fields) as name:
-        yield name
+    listed: dict[str, Any] = {"slot": np.arange(len(head), dtype=np.int32), "depth": np.array(depth)}
+    # No None among them: the type of a column is taken from its first objects.
+    listed |= {name: np.array([slot[i] or "" for slot in head], dtype=object) for i, name in enumerate(names)}
+    with given(sample.rows, listed) as given_head:
+        joins, found = "", []
+        for alias, fields in (("exact", names), ("wild", names[:1]))[: len(names)]:
+            same = " AND ".join(f"{table}.{name} = {alias}.{name}" for name in fields)
+            joins += f" LEFT JOIN {given_head} AS {alias} ON {same} AND {alias}.depth = {whole(len(fields))}"
+            found.append(f"{alias}.slot")
+        slot = f"CAST(COALESCE({', '.join(found)}, {whole(rest)}) AS INT)"
+        yield select({"slot": slot}, table + joins, f"WHERE {_within(part, f'{table}.')}")
+
+
+def _fields(query: HeavyQuery, own: str | None) -> str:
+    """Every row with the names above; a missing second field is the empty text."""
+    outputs = {"who": column(query.person), "trusted": labelled(column(query.trust), "trusted")}
+    for place, name in enumerate(query.record):
+        this = text(column(name))
+        outputs[f"f{place}"] = this if place == 0 else f"COALESCE({this}, '')"
+    return select(outputs if own is None else outputs | {"own": column(own)}, VIEW)
+
+
+def _key(rows: Rows, query: HeavyQuery) -> str:
+    """What the records of one person are told apart by: their key, their id, or a hash of their fields.
+
+    Without a key or id, two of a person's records with one hash are taken for the same record: at odds of 2^-64 a pair
+    this changes which record is chosen, and never that there is one, or that it depends on that person alone.
+    """
+    if query.record_id is not None:
+        return f"CAST(own AS {_id_type(rows, query)})"
+    if query.record_key is None:
+        return f"hash({', '.join(query.fields)})"
+    if not rows.is_text(query.record_key):
+        return "own"
+    # Numbers kept as text are compared as numbers; keys that are the same double, or no number, as text.
+    return f"{{'number': COALESCE({number('own', is_text=True)}, CAST('NaN' AS DOUBLE)), 'text': own}}"
+
+
+def _id_type(rows: Rows, query: HeavyQuery) -> str:
+    """Whole numbers stay numbers, which are compared faster; every other id is compared as the text that is hashed."""
+    return "BIGINT" if rows.columns[query.record_id or ""] in _SIGNED else "TEXT"
+
+
+def _part(salt: int, share: float) -> str:
+    """0, 1 or 2: trusted people are split by the first bits of a salted MD5 of the person, whatever their records.
+
+    The MD5 in hexadecimal is below ceil(share * 2^128) in hexadecimal for that share of people: both have 32 digits.
+    """
+    bound = math.ceil(Fraction(share) * 2**128)
+    early = f"{_md5(salt, 'split', 'who')} < '{bound:032x}'" if bound < 2**128 else "TRUE"
+    return f"CAST(CASE WHEN NOT trusted THEN {LOCAL} WHEN {early} THEN 0 ELSE 1 END AS TINYINT)"
+
+
+def _within(part: str, table: str = "") -> str:
+    return f"{table}part IN ({', '.join(map(str, PARTS[part]))})"
+
+
+def _md5(salt: int, purpose: str, this: str) -> str:
+    """The MD5 of "salt purpose text": the purposes are words, so that no two purposes or salts share an input."""
+    return f"MD5('{salt:d} {purpose} ' || {text(this)})"

@@ -8,9 +8,6 @@ refusal would be an answer.
 
 from __future__ import annotations
 
-from functools import reduce
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,7 +15,7 @@ from hybridp.errors import UnusablePublicRows
 from hybridp.public.queries import SEPARATOR, Feature, Schema
 from hybridp.tables.engine import answers, arrays
 from hybridp.tables.source import CHOICES, TABLES, VIEW, Rows, unstated
-from hybridp.tables.sql import cast, code_of, column, double, exp, is_missing, labelled, named, number, whole
+from hybridp.tables.sql import INFINITY, code_of, column, double, labelled, literal, number, select, text, whole
 
 __all__ = ["check_declared", "check_feature", "check_schema", "codes", "domain", "feature_code"]
 
@@ -29,10 +26,8 @@ def codes(rows: Rows, schema: Schema, *, trust: str | None = None, label: str = 
     With `trust`, those of the rows with this label alone.
     """
     check_schema(rows, schema)
-    query = exp.select(*(named(feature_code(rows, f), f"c{i}") for i, f in enumerate(schema.features))).from_(VIEW)
-    if trust is not None:
-        query = query.where(labelled(column(trust), label))
-    found = arrays(rows, query)
+    outputs = {f"c{i}": feature_code(rows, feature) for i, feature in enumerate(schema.features)}
+    found = arrays(rows, select(outputs, VIEW, "" if trust is None else f"WHERE {labelled(column(trust), label)}"))
     out = np.empty((len(schema.features), len(found["c0"])), dtype=np.uint16)
     for i in range(len(schema.features)):
         out[i] = np.asarray(found[f"c{i}"])
@@ -42,8 +37,8 @@ def codes(rows: Rows, schema: Schema, *, trust: str | None = None, label: str = 
 def domain(rows: Rows, name: str, most: int) -> list[str | None]:
     """NOT PRIVATE: the distinct values of a column as text, in no order; a few more than `most` at the most."""
     rows.need("columns", name)
-    query = exp.select(named(cast(column(name), "text"), "v")).distinct().from_(VIEW).limit(most + 2)
-    return [row["v"] for row in answers(rows, query)]
+    found = answers(rows, f"SELECT DISTINCT {text(column(name))} AS v FROM {VIEW} LIMIT {most + 2}")
+    return [row["v"] for row in found]
 
 
 def check_feature(rows: Rows, feature: Feature) -> None:
@@ -79,43 +74,33 @@ def check_schema(rows: Rows, schema: Schema) -> None:
             raise UnusablePublicRows(f"Column `{feature.name}` must hold text or whole numbers, or be cut into bins.")
 
 
-def _ticked(raw: Any, feature: Feature) -> Any:
+def _ticked(raw: str, feature: Feature) -> str:
     """The values that a field lists, as bits of a number, the first value's lowest; what is not listed is left out."""
-
-    def joined(*parts: Any) -> Any:
-        return reduce(lambda a, b: exp.DPipe(this=a, expression=b), parts)
-
-    mark = exp.Literal.string(SEPARATOR)
-    text: Any = exp.Coalesce(this=cast(raw, "text"), expressions=[exp.Literal.string("")])
+    mark, listed = literal(SEPARATOR), f"COALESCE({text(raw)}, '')"
     for spaced in (f"{SEPARATOR} ", f" {SEPARATOR}"):
-        text = exp.Replace(this=text, expression=exp.Literal.string(spaced), replacement=mark.copy())
-    text = joined(mark, exp.Trim(this=text), mark.copy())
-    bits: list[Any] = []
-    for i, value in enumerate(feature.values):
-        listed = exp.StrPosition(this=text.copy(), substr=exp.Literal.string(f"{SEPARATOR}{value}{SEPARATOR}"))
-        there = exp.GT(this=listed, expression=exp.Literal.number(0))
-        bits.append(exp.Case().when(there, cast(whole(1 << i), "bigint")).else_(cast(whole(0), "bigint")))
-    return cast(exp.paren(reduce(lambda a, b: exp.Add(this=a, expression=b), bits)), "bigint")
+        listed = f"REPLACE({listed}, {literal(spaced)}, {mark})"
+    listed = f"{mark} || TRIM({listed}) || {mark}"
+    found = [f"STRPOS({listed}, {literal(SEPARATOR + value + SEPARATOR)}) > 0" for value in feature.values]
+    bits = (f"CASE WHEN {there} THEN {whole(1 << i)} ELSE {whole(0)} END" for i, there in enumerate(found))
+    return f"CAST(({' + '.join(bits)}) AS BIGINT)"
 
 
-def feature_code(rows: Rows, feature: Feature, field: Any = None) -> Any:
+def feature_code(rows: Rows, feature: Feature, field: str | None = None) -> str:
     """The code of one field (the feature's column unless given): of every field, whatever it holds."""
     raw = column(feature.name) if field is None else field
     if feature.most:
         return _ticked(raw, feature)
-    case: Any = exp.Case()
     if feature.edges:
         value = number(raw, is_text=rows.is_text(feature.name), decimal=rows.decimal)
         inner = feature.edges[1:-1]
-        for i, edge in enumerate(inner):
-            case = case.when(exp.LT(this=value.copy(), expression=double(edge)), whole(i))
         # NaN is above infinity on every engine: it is no number, and falls through.
-        case = case.when(exp.LTE(this=value.copy(), expression=double(float("inf"))), whole(len(inner)))
+        ends = {**{i: f"< {double(edge)}" for i, edge in enumerate(inner)}, len(inner): f"<= {INFINITY}"}
+        cases = [f"WHEN {value} {end} THEN {whole(i)}" for i, end in ends.items()]
     else:
-        place = code_of(cast(raw, "text"), tuple(feature.values[: feature.size - feature.missing]))
-        case = case.when(exp.not_(is_missing(place)), cast(place.copy(), "bigint"))
+        place = code_of(text(raw), feature.values[: feature.size - feature.missing])
+        cases = [f"WHEN NOT {place} IS NULL THEN CAST({place} AS BIGINT)"]
     last = feature.size - 1
     absent = last if feature.absent is None else feature.values.index(feature.absent)
     if feature.missing and absent != last:  # what is not listed is the last, what is not there another
-        case = case.when(exp.not_(is_missing(raw.copy())), whole(last))
-    return cast(case.else_(whole(absent)), "int")
+        cases.append(f"WHEN NOT {raw} IS NULL THEN {whole(last)}")
+    return f"CAST(CASE {' '.join(cases)} ELSE {whole(absent)} END AS INT)"

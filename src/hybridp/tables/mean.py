@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from hybridp.errors import OtherMechanism, UnusablePublicRows, UnusableRows, finite, must
 from hybridp.public.lattice import Lattice
 from hybridp.public.queries import Feature
+from hybridp.tables import queries
 from hybridp.tables.columns import check_trust, local_rows, unlabelled
 from hybridp.tables.engine import answers, stream
 from hybridp.tables.marginals import check_feature
@@ -144,8 +145,6 @@ def mean_totals(rows: Rows, query: MeanQuery) -> MeanTotals:
 trusted_clipped=0, trusted_squares=0, trusted_answered=None)
     >>> folder.cleanup()
     """
-    from hybridp.tables import queries
-
     check_columns(rows, query)
     found = {group["trusted"]: group for group in answers(rows, queries.totals(rows, query))}
     empty: dict[str, Any] = {}
@@ -187,8 +186,6 @@ def check_mechanism(rows: Rows, trust: str, mechanism_column: str, real: str) ->
 
     None for a table without that column, which says nothing (see `named_mechanism`).
     """
-    from hybridp.tables import queries
-
     rows.need("trust", trust)
     if mechanism_column not in rows.columns:
         return None
@@ -211,8 +208,6 @@ def named_mechanism(mechanism_column: str, says: bool | None, people: int, *, as
 
 
 def _levels(rows: Rows, query: MeanQuery, label: str, chunk: int) -> Iterator[NDArray[np.int64]]:
-    from hybridp.tables import queries
-
     must(chunk >= 1, "chunk", "must be at least 1", chunk)
     mean_totals(rows, query)
     return _whole(rows, stream(rows, queries.levels(rows, query, label), chunk))

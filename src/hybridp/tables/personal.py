@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, UnusablePublicRows
 from hybridp.public.personal import local_terms
+from hybridp.tables import queries
 from hybridp.tables.columns import unlabelled
 from hybridp.tables.engine import arrays
 from hybridp.tables.mean import MeanQuery, check_columns, check_people, check_reports, ends
-from hybridp.tables.source import Rows
-from hybridp.tables.sql import column, exp, named, number
+from hybridp.tables.source import VIEW, Rows
+from hybridp.tables.sql import column, number, select
 
 __all__ = ["PersonalTotals", "epsilon_counts", "personal_totals"]
 
@@ -45,8 +46,6 @@ def personal_totals(rows: Rows, query: MeanQuery) -> PersonalTotals:
     local one; 0 and infinity are allowed, and nothing is used of a person with epsilon 0. Other rules as in
     `mean_totals`.
     """
-    from hybridp.tables import queries
-
     if query.epsilon is None:
         raise InvalidInput("`epsilon` must name the column of personal epsilons. Got None.")
     check_columns(rows, query)
@@ -114,12 +113,9 @@ def _check_reach(found: dict[str, Any], heard: NDArray[np.bool_], query: MeanQue
 
 def epsilon_counts(rows: Rows, epsilon: str) -> tuple[Floats, Ints]:
     """The distinct epsilons of a column and how many rows have each: what a plan needs, and no value."""
-    from hybridp.tables.source import VIEW
-
     rows.need("epsilon-column", epsilon)
     asked = number(column(epsilon), is_text=rows.is_text(epsilon))
-    query = exp.select(named(asked, "asked"), named(exp.Count(this=exp.Star()), "people")).from_(VIEW).group_by(asked)
-    found = arrays(rows, query)
+    found = arrays(rows, select({"asked": asked, "people": "COUNT(*)"}, VIEW, f"GROUP BY {asked}"))
     values = _filled(found["asked"])
     if not bool((values >= 0).all()):
         raise UnusablePublicRows(f"Column `{epsilon}` must hold an epsilon of 0 or more for every person.")

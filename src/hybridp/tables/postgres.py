@@ -15,10 +15,12 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from sqlglot import exp
 
 from hybridp.errors import HybridpError, InvalidInput, UnusableRows, must
+from hybridp.tables.dialects import as_flag, parsed
 from hybridp.tables.engine import attempt, fresh, unreadable
-from hybridp.tables.sql import as_flag, exp
+from hybridp.tables.sql import column as _quoted
 
 if TYPE_CHECKING:
     from hybridp.tables.source import Source
@@ -73,7 +75,7 @@ class Postgres:
             cursor.execute(sql)
             return _arrays([column.name for column in cursor.description], cursor.fetchall())
 
-    def derive(self, columns: Mapping[str, Any], where: Any = None) -> Postgres:
+    def derive(self, columns: Mapping[str, str], where: str | None = None) -> Postgres:
         """Computed from the table's own columns: truth as truth, and text that is compared byte by byte."""
         known = {output.alias: output.this for output in self.relation.this.expressions}
         plain = {name: this.this if this.meta.get("flag") else this for name, this in known.items()}
@@ -81,13 +83,13 @@ class Postgres:
         def read(node: Any) -> Any:
             return plain[node.name].copy() if isinstance(node, exp.Column) else node
 
-        outputs = known | {name: this.copy().transform(read) for name, this in columns.items()}
+        outputs = known | {name: parsed(this).transform(read) for name, this in columns.items()}
         listed = [exp.alias_(this, name, quoted=True) for name, this in outputs.items()]
         relation = self.relation.copy()
         relation.this.set("expressions", listed)
         if where is not None:
             plain |= {name: outputs[name] for name in columns}
-            relation.set("this", relation.this.where(where.copy().transform(read)))
+            relation.set("this", relation.this.where(parsed(where).transform(read)))
         return replace(self, relation=relation)
 
     def keep(self, table: str, sql: str) -> None:
@@ -300,10 +302,6 @@ def _relation(schema: str, name: str, types: Mapping[str, str]) -> Any:
         outputs.append(exp.alias_(this, column, quoted=True))
     table = exp.Table(this=exp.to_identifier(name, quoted=True), db=exp.to_identifier(schema, quoted=True))
     return exp.select(*outputs).from_(table).subquery()
-
-
-def _quoted(name: str) -> str:
-    return str(exp.to_identifier(name, quoted=True).sql(dialect="postgres"))
 
 
 def _arrays(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[str, Any]:

@@ -1,32 +1,28 @@
-"""The queries of the mean, each one sqlglot expression, in three steps: records, their numbers, and the totals.
-
-Levels are summed by `exact_sum`, which no engine does in doubles or in 64 bits.
-"""
+"""The queries of one number or option a person, in three steps: records, their numbers, and the totals."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hybridp.public.lattice import Lattice
 from hybridp.public.messages import SQUARE_STEPS
 from hybridp.tables.marginals import feature_code
 from hybridp.tables.source import VIEW, Rows
 from hybridp.tables.sql import (
-    both,
-    cast,
+    INFINITY,
+    chosen,
     column,
     count_if,
     double,
-    exact_sum,
-    exp,
     fingerprint,
-    is_missing,
     labelled,
     level,
-    named,
+    literal,
     not_a_number,
+    select,
     steps,
+    text,
     whole,
 )
 from hybridp.tables.sql import number as as_number
@@ -36,89 +32,75 @@ if TYPE_CHECKING:
     from hybridp.tables.mean import MeanQuery
     from hybridp.tables.reports import Copy
 
-__all__ = ["TIMES", "alike", "coded", "copied", "draw_problems", "draws", "every_field", "flags", "levels"]
-__all__ += ["local_people", "mechanisms", "one_answer", "people", "reporting", "stride", "totals"]
-
-TIMES = "hybridp times"
-"""The column that says how many records are alike."""
+__all__ = ["alike", "coded", "copied", "draw_problems", "draws", "flags", "levels", "local_people", "mechanisms"]
+__all__ += ["one_answer", "one_each", "people", "reporting", "stride", "totals"]
 
 
-def totals(rows: Rows, query: MeanQuery) -> exp.Select:
+def totals(rows: Rows, query: MeanQuery) -> str:
     """The totals of each group (trusted: true, false, or NULL without a label), with a count of every problem.
 
     Grouping by one flag keeps the groups apart without a CASE around every term, which costs DuckDB more than the sums.
     """
-    asked = {
-        "records": exp.Count(this=exp.Star()),
-        "local": count_if(column("local")),
-        "levels": exact_sum(column("level")),
-    }
+    asked = {"records": "COUNT(*)", "local": count_if("local"), "levels": "SUM(level)"}
     if query.missing == "exclude":
-        asked["answered"] = exp.Count(this=column("level"))
+        asked["answered"] = "COUNT(level)"
     if query.count_clipped:
-        asked["clipped"] = count_if(column("clipped"))
+        asked["clipped"] = count_if("clipped")
     if query.sum_squares:
-        away = exp.Abs(this=exp.Sub(this=column("level"), expression=whole(query.levels // 2)))
         scale = double(2 * SQUARE_STEPS / query.levels)
-        distance = cast(exp.Floor(this=exp.Mul(this=cast(away, "double"), expression=scale)), "bigint")
-        asked["distances"] = exact_sum(exp.Mul(this=distance, expression=distance.copy()))
+        away = f"CAST(ABS(level - {whole(query.levels // 2)}) AS DOUBLE)"
+        asked["distances"] = "SUM({0} * {0})".format(f"CAST(FLOOR({away} * {scale}) AS BIGINT)")
     if query.reads_reports:
-        moved = column("moved")
         asked |= {
-            "reports": exp.Sum(this=moved),
-            "squares": exp.Sum(this=exp.Mul(this=moved, expression=moved)),
-            "reported": exp.Count(this=moved),
-            "least": exp.Min(this=column("sent_number")),
-            "most": exp.Max(this=column("sent_number")),
-            **fingerprint(column("steps")),
+            "reports": "SUM(CAST(moved AS DOUBLE))",
+            "squares": "SUM(CAST(moved * moved AS DOUBLE))",
+            "reported": "COUNT(moved)",
+            "least": "MIN(sent_number)",
+            "most": "MAX(sent_number)",
+            "parity": fingerprint("steps"),
         }
         if rows.is_text(query.report or ""):
-            asked["report_text"] = count_if(column("report_text"))
-    asked |= {flag: count_if(column(flag)) for flag in flags(query)}
-    keys = [column("trusted"), *([column("asked")] if query.epsilon is not None else [])]
+            asked["report_text"] = count_if("report_text")
+    asked |= {flag: count_if(flag) for flag in flags(query)}
+    keys = ["trusted", *(["asked"] if query.epsilon is not None else [])]
     if query.epsilon is not None:
         # Of people who ask for the same epsilon there are far fewer than 2^31, so that their sum fits 64 bits.
-        asked["levels"] = cast(asked["levels"], "bigint")
-    outputs = [*(key.copy() for key in keys), *(named(this, name) for name, this in asked.items())]
-    return exp.select(*outputs).from_(_numbers(rows, query).subquery("numbers", copy=False)).group_by(*keys)
+        asked["levels"] = f"CAST({asked['levels']} AS BIGINT)"
+    return select(chosen(keys) | asked, f"({_numbers(rows, query)}) AS numbers", f"GROUP BY {', '.join(keys)}")
 
 
-def levels(rows: Rows, query: MeanQuery, label: str) -> exp.Select:
+def levels(rows: Rows, query: MeanQuery, label: str) -> str:
     """The level of every person with this label, in ascending order: a seeded simulation repeats itself."""
-    wanted = [column(label), *([column("first")] if "first" in flags(query) else [])]
-    return (
-        exp.select(column("level"))
-        .from_(_numbers(rows, query).subquery("numbers", copy=False))
-        .where(both(*wanted))
-        .order_by(column("level"))
-    )
+    return f"SELECT level FROM ({_numbers(rows, query)}) AS numbers WHERE {one_each(query, label)} ORDER BY level"
 
 
-def people(rows: Rows, query: MeanQuery) -> exp.Select:
+def people(rows: Rows, query: MeanQuery) -> str:
     """One row for each person, or record: labels as flags, levels of values read here, reports as they were sent."""
     records = _records(rows, query)
     if query.person is None:
         return records
-    return (_by_hash if query.order is None else _by_key)(records, query)
+    return _by_hash(records, query) if query.order is None else _by_key(rows, records, query)
 
 
-def _numbers(rows: Rows, query: MeanQuery) -> exp.Select:
+def one_each(query: MeanQuery, label: str) -> str:
+    """Which rows of `people` stand for a person with this label."""
+    return f"{label} AND first" if "first" in flags(query) else label
+
+
+def _numbers(rows: Rows, query: MeanQuery) -> str:
     """The same, with reports less their centre."""
-    chosen = people(rows, query)
-    outputs = [column(name) for name in ("trusted", "local", *flags(query), "level", *_clipped(query))]
+    outputs = chosen(["trusted", "local", *flags(query), "level", *_clipped(query)])
     if query.reads_reports:
-        sent = column("sent_number")
         # The sums are divided by `report_half` once, at the end: a division here costs as much as a sum.
-        moved = exp.Sub(this=sent.copy(), expression=double(query.report_centre))
-        outputs += [sent, named(moved, "moved")]
-        outputs += [named(steps(exp.paren(moved.copy()), query.report_scale), "steps")]
-        outputs += [named(not_a_number(column("sent"), sent.copy()), "report_text")]
+        moved = f"(sent_number - {double(query.report_centre)})"
+        outputs |= {"sent_number": "sent_number", "moved": moved, "steps": steps(moved, query.report_scale)}
+        outputs["report_text"] = not_a_number("sent", "sent_number")
     if query.epsilon is not None:
-        outputs.append(column("asked"))
-    return exp.select(*outputs).from_(chosen.subquery("chosen", copy=False))
+        outputs["asked"] = "asked"
+    return select(outputs, f"({people(rows, query)}) AS chosen")
 
 
-def _value(rows: Rows, name: str, feature: Feature | None) -> Any:
+def _value(rows: Rows, name: str, feature: Feature | None) -> str:
     """A field as it is compared: a number, or, among options, as it stands."""
     if feature is not None:
         return column(name)
@@ -127,16 +109,15 @@ def _value(rows: Rows, name: str, feature: Feature | None) -> Any:
 
 def _level(
     rows: Rows, feature: Feature | None, lattice: Lattice, missing: float | str | None, by: Feature | None = None
-) -> Any:
+) -> str:
     """The level of `_value`: of every field, whatever it holds; with a private category, of both fields together."""
     if feature is not None:
-        own = cast(feature_code(rows, feature, column("value")), "bigint")
+        own = f"CAST({feature_code(rows, feature, 'value')} AS BIGINT)"
     else:
-        own = level(column("value"), lattice, missing)
+        own = level("value", lattice, missing)
     if by is None:
         return own
-    code = cast(feature_code(rows, by, column("category")), "bigint")
-    return exp.Add(this=exp.Mul(this=code, expression=whole(stride(feature, lattice))), expression=exp.paren(own))
+    return f"CAST({feature_code(rows, by, 'category')} AS BIGINT) * {whole(stride(feature, lattice))} + ({own})"
 
 
 def stride(feature: Feature | None, lattice: Lattice) -> int:
@@ -156,7 +137,7 @@ def flags(query: MeanQuery) -> list[str]:
     return ["nobody", "keyless", "first", "mixed", "tied", *(["uneven"] if query.epsilon is not None else [])]
 
 
-def alike(rows: Rows, query: MeanQuery) -> exp.Select:
+def alike(rows: Rows, query: MeanQuery) -> str:
     """`people` where every record is a person: one row for all that hold the same fields, and how many they are.
 
     Fields are worked out once for many people: for options, of which there are few, that costs hardly more than
@@ -165,7 +146,7 @@ def alike(rows: Rows, query: MeanQuery) -> exp.Select:
     return _records(rows, query, alike=True)
 
 
-def _records(rows: Rows, query: MeanQuery, *, alike: bool = False) -> exp.Select:
+def _records(rows: Rows, query: MeanQuery, *, alike: bool = False) -> str:
     """Every record: its labels as flags, the level of a value that is read here, its report and its epsilon.
 
     No field of a trusted record is refused: a value has a level whatever it is (`level`), and an epsilon that is
@@ -173,151 +154,124 @@ def _records(rows: Rows, query: MeanQuery, *, alike: bool = False) -> exp.Select
     are one row, with their number.
     """
     label = column(query.trust)
-    fields = [
-        named(labelled(label, "trusted"), "trusted"),
-        named(labelled(label.copy(), "local"), "local"),
-        named(_value(rows, query.value, query.feature), "value"),
-    ]
+    fields = {"trusted": labelled(label, "trusted"), "local": labelled(label, "local")}
+    fields["value"] = _value(rows, query.value, query.feature)
     if query.by is not None:
-        fields.append(named(column(query.by.name), "category"))
-    here: Any = _level(rows, query.feature, query.lattice, query.missing, query.by)
-    here = here if query.local_raw else exp.Case().when(column("trusted"), here)
-    outputs = [column("trusted"), column("local"), named(here, "level")]
-    if query.count_clipped:
-        below = exp.LT(this=column("value"), expression=double(query.lower))
-        above = exp.GT(this=column("value"), expression=double(query.upper))
-        above = both(above, exp.LTE(this=column("value"), expression=double(float("inf"))))  # NaN is no number
-        read = exp.true() if query.local_raw else column("trusted")
-        outputs.append(named(both(read, exp.paren(exp.or_(below, above))), "clipped"))
+        fields["category"] = column(query.by.name)
+    here = _level(rows, query.feature, query.lattice, query.missing, query.by)
+    outputs = chosen(["trusted", "local"])
+    outputs["level"] = here if query.local_raw else f"CASE WHEN trusted THEN {here} END"
+    if query.count_clipped:  # NaN is no number
+        outside = f"value < {double(query.lower)} OR (value > {double(query.upper)} AND value <= {INFINITY})"
+        outputs["clipped"] = f"({'TRUE' if query.local_raw else 'trusted'} AND ({outside}))"
     if query.reads_reports:
         sent = column(query.report or "")
-        fields += [named(sent, "sent"), named(as_number(sent, is_text=rows.is_text(query.report or "")), "sent_number")]
-        outputs += [column("sent"), column("sent_number")]
+        fields |= {"sent": sent, "sent_number": as_number(sent, is_text=rows.is_text(query.report or ""))}
+        outputs |= chosen(["sent", "sent_number"])
     if query.epsilon is not None:
-        fields.append(named(as_number(column(query.epsilon), is_text=rows.is_text(query.epsilon)), "own"))
-        stated = exp.GTE(this=column("own"), expression=double(0.0))
-        stated = both(stated, exp.LTE(this=column("own"), expression=double(float("inf"))))
-        outputs.append(named(exp.Case().when(stated, column("own")).when(column("trusted"), double(0.0)), "asked"))
+        fields["own"] = as_number(column(query.epsilon), is_text=rows.is_text(query.epsilon))
+        stated = f"own >= {double(0.0)} AND own <= {INFINITY}"
+        outputs["asked"] = f"CASE WHEN {stated} THEN own WHEN trusted THEN {double(0.0)} END"
     if query.person is not None:
-        nobody = exp.Literal.string("")
-        fields += [named(column(query.person), "who"), named(exp.Coalesce(this=label, expressions=[nobody]), "label")]
-        outputs += [column("who"), column("label")]
+        fields |= {"who": column(query.person), "label": f"COALESCE({label}, '')"}
+        outputs |= chosen(["who", "label"])
     if query.order is not None:
         key = column(query.order)
-        own = {"key_field": key, "key": exp.MD5(this=cast(key, "text")) if query.record_id is not None else key}
-        if query.record_key is not None and rows.is_text(query.order):
+        own = {"key_field": key, "key": f"MD5({text(key)})" if query.record_id is not None else key}
+        if _text_keys(rows, query):
             # Numbers kept as text are compared as numbers; keys that are the same double are compared as text.
-            own = {"key_field": key, "key_number": as_number(key, is_text=True), "key": key}
-        fields += [named(this, name) for name, this in own.items()]
-        outputs += [column(name) for name in own]
-    held: Any = VIEW
+            own["key_number"] = as_number(key, is_text=True)
+        fields |= own
+        outputs |= chosen(own)
+    held = VIEW
     if alike:
-        names = dict.fromkeys((query.trust, query.value, *([query.report] if query.reads_reports else [])))
-        read = [column(name or "") for name in names]
-        many = named(exp.Count(this=exp.Star()), TIMES)
-        grouped = exp.select(*read, many).from_(VIEW).group_by(*(name.copy() for name in read))
-        held = grouped.subquery("held", copy=False)
-        fields.append(column(TIMES))
-        outputs.append(column(TIMES))
-    base = exp.select(*fields).from_(held)
-    return exp.select(*outputs).from_(base.subquery("fields", copy=False))
+        read = chosen([query.trust, query.value, *([query.report or ""] if query.reads_reports else [])])
+        counted = select(read | {TIMES: "COUNT(*)"}, VIEW, f"GROUP BY {', '.join(read.values())}")
+        held = f"({counted}) AS held"
+        fields[TIMES] = outputs[TIMES] = column(TIMES)
+    return select(outputs, f"({select(fields, held)}) AS fields")
 
 
-def _by_hash(records: exp.Select, query: MeanQuery) -> exp.Select:
+TIMES = "hybridp times"
+"""The column that says how many records are alike."""
+
+
+def _text_keys(rows: Rows, query: MeanQuery) -> bool:
+    return query.record_key is not None and rows.is_text(query.record_key)
+
+
+def _by_hash(records: str, query: MeanQuery) -> str:
     """The records of each person as one: of several values, the one whose level has the smallest MD5.
 
     Of several labels or reports there is no choice: they are flagged.
     """
-    who, label = column("who"), column("label")
-    text = cast(column("level"), "text")
-    drawn = exp.Min(this=exp.DPipe(this=exp.MD5(this=text), expression=text.copy()))
+    drawn = f"MIN(MD5({text('level')}) || {text('level')})"
     outputs = {
-        "trusted": labelled(exp.Min(this=label), "trusted"),
-        "local": labelled(exp.Min(this=label.copy()), "local"),
-        "level": cast(exp.Substring(this=drawn, start=exp.Literal.number(33)), "bigint"),
-        "nobody": is_missing(who),
-        "repeated": exp.GT(this=exp.Count(this=exp.Star()), expression=whole(1)),
-        "mixed": exp.NEQ(this=exp.Min(this=label.copy()), expression=exp.Max(this=label.copy())),
+        "trusted": labelled("MIN(label)", "trusted"),
+        "local": labelled("MIN(label)", "local"),
+        "level": f"CAST(SUBSTRING({drawn}, 33) AS BIGINT)",
+        "nobody": "who IS NULL",
+        "repeated": "COUNT(*) > 1",
+        "mixed": "MIN(label) <> MAX(label)",
     }
     kept = [*(["sent", "sent_number"] if query.reads_reports else []), *(["asked"] if query.epsilon else [])]
-    outputs |= {name: exp.Min(this=column(name)) for name in kept}
+    outputs |= {name: f"MIN({name})" for name in kept}
     if query.count_clipped:  # of several records, whether any was clipped
-        outputs["clipped"] = exp.GT(this=exp.Max(this=cast(column("clipped"), "int")), expression=whole(0))
-    asked = exp.select(*(named(this, name) for name, this in outputs.items()))
-    return asked.from_(records.subquery("records", copy=False)).group_by(who.copy())
+        outputs["clipped"] = "MAX(CAST(clipped AS INT)) > 0"
+    return select(outputs, f"({records}) AS records", "GROUP BY who")
 
 
-def _by_key(records: exp.Select, query: MeanQuery) -> exp.Select:
+def _by_key(rows: Rows, records: str, query: MeanQuery) -> str:
     """The records of each person along their keys, an empty key last; what is not on the first of them is left out."""
-    who, label = column("who"), column("label")
-    numbers = [column("key_number")] if any(c.alias_or_name == "key_number" for c in records.expressions) else []
     # Records with one key are told apart by their levels: where those are the same too, it does not matter.
-    along = [*numbers, column("key"), column("level")]
-    by = exp.Order(expressions=[exp.Ordered(this=part, nulls_first=False) for part in along])
-
-    def over(this: Any, order: Any = by) -> Any:
-        return exp.Window(this=this, partition_by=[who.copy()], order=order.copy() if order else None)
-
-    def before(this: Any) -> Any:
-        return over(exp.Lag(this=this.copy()))
-
+    along = [*(["key_number"] if _text_keys(rows, query) else []), "key", "level"]
+    over = f"OVER (PARTITION BY who ORDER BY {', '.join(f'{part} NULLS LAST' for part in along)})"
     outputs = {
-        "trusted": column("trusted"),
-        "local": column("local"),
-        "nobody": is_missing(who),
-        "keyless": is_missing(column("key_field")),
-        "first": exp.EQ(this=over(exp.RowNumber()), expression=whole(1)),
+        **chosen(["trusted", "local"]),
+        "nobody": "who IS NULL",
+        "keyless": "key_field IS NULL",
+        "first": f"ROW_NUMBER() {over} = 1",
         # Where a person has two labels, one of them differs from the label before it.
-        "mixed": exp.NEQ(this=before(label), expression=label),
-        "tied": exp.EQ(this=before(column("key")), expression=column("key")),
+        "mixed": f"LAG(label) {over} <> label",
+        "tied": f"LAG(key) {over} = key",
     }
     kept = ["level", *_clipped(query), *(["sent", "sent_number"] if query.reads_reports else [])]
-    outputs |= {name: column(name) for name in kept}
+    outputs |= chosen(kept)
     if query.epsilon is not None:
-        asked = column("asked")
-        outputs["uneven"] = exp.NEQ(this=before(asked), expression=asked)
+        outputs["uneven"] = f"LAG(asked) {over} <> asked"
         # A trusted person who states several epsilons is promised the smallest.
-        outputs["asked"] = (
-            exp.Case().when(column("trusted"), over(exp.Min(this=asked.copy()), None)).else_(asked.copy())
-        )
+        outputs["asked"] = "CASE WHEN trusted THEN MIN(asked) OVER (PARTITION BY who) ELSE asked END"
         kept.append("asked")
-    ranked = exp.select(*(named(this, name) for name, this in outputs.items()))
-    ranked = ranked.from_(records.subquery("records", copy=False))
-    masked = [named(exp.Case().when(column("first"), column(name)), name) for name in kept]
-    labels = [column(name) for name in ("trusted", "local", *flags(query))]
-    return exp.select(*labels, *masked).from_(ranked.subquery("ranked", copy=False))
+    masked = {name: f"CASE WHEN first THEN {name} END" for name in kept}
+    ranked = select(outputs, f"({records}) AS records")
+    return select(chosen(["trusted", "local", *flags(query)]) | masked, f"({ranked}) AS ranked")
 
 
-def mechanisms(trust: str, mechanism_column: str, real: str, simulated: str) -> exp.Select:
+def mechanisms(trust: str, mechanism_column: str, real: str, simulated: str) -> str:
     """How many rows are local, and how many of those name the mechanism, or its simulation."""
-    asked = {
-        "local": exp.Count(this=exp.Star()),
-        "real": count_if(labelled(column(mechanism_column), real)),
-        "simulated": count_if(labelled(column(mechanism_column), simulated)),
-    }
-    counted = exp.select(*(named(this, name) for name, this in asked.items())).from_(VIEW)
-    return counted.where(labelled(column(trust), "local"))
+    words = {"real": real, "simulated": simulated}
+    asked = {name: count_if(labelled(column(mechanism_column), word)) for name, word in words.items()}
+    return select({"local": "COUNT(*)", **asked}, VIEW, f"WHERE {labelled(column(trust), 'local')}")
 
 
-def reporting(copy: Copy, table: str | None = None) -> dict[str, Any]:
+def reporting(copy: Copy, table: str = "") -> dict[str, str]:
     """Whether a row is trusted, is local and was asked what is reported on, and has a label that is known."""
 
-    def of(name: str, word: str) -> Any:
-        return labelled(exp.column(name, table=table, quoted=True), word)
+    def of(name: str, word: str) -> str:
+        return labelled(column(name, table), word)
 
     trust = copy.trust
-    trusted, local = (exp.false(), exp.true()) if trust is None else (of(trust, "trusted"), of(trust, "local"))
-    known = exp.or_(trusted.copy(), local.copy())
+    trusted, local = ("FALSE", "TRUE") if trust is None else (of(trust, "trusted"), of(trust, "local"))
+    known = f"({trusted} OR {local})"
     if copy.asked is not None:
-        local = both(local, exp.Coalesce(this=of(*copy.asked), expressions=[exp.false()]))
+        local = f"({local} AND COALESCE({of(*copy.asked)}, FALSE))"
     return {"trusted": trusted, "local": local, "known": known}
 
 
-def coded(rows: Rows, copy: Copy, features: Iterable[Feature]) -> exp.Select:
+def coded(rows: Rows, copy: Copy, features: Iterable[Feature]) -> str:
     """Every row, in order: whether it is to report, whether its label is known, and its codes c0, c1, ..."""
     flags = {name: this for name, this in reporting(copy).items() if name != "trusted"}
-    codes = {f"c{i}": feature_code(rows, feature) for i, feature in enumerate(features)}
-    return exp.select(*(named(this, name) for name, this in (flags | codes).items())).from_(VIEW)
+    return select(flags | {f"c{i}": feature_code(rows, feature) for i, feature in enumerate(features)}, VIEW)
 
 
 def draws(
@@ -328,100 +282,83 @@ def draws(
     missing: float | str | None,
     feature: Feature | None,
     by: Feature | None,
-) -> exp.Select:
+) -> str:
     """The same with the level c0 of a row that is to report, and everyone's own epsilon."""
     flags = reporting(copy)
-    fields = [*(named(flags[name], name) for name in ("local", "known")), named(_value(rows, value, feature), "value")]
+    fields = {"local": flags["local"], "known": flags["known"], "value": _value(rows, value, feature)}
     if by is not None:
-        fields.append(named(column(by.name), "category"))
-    here = exp.Case().when(column("local"), _level(rows, feature, lattice, missing, by))
-    outputs = [column("local"), column("known"), named(here, "c0")]
+        fields["category"] = column(by.name)
+    outputs = chosen(["local", "known"])
+    outputs["c0"] = f"CASE WHEN local THEN {_level(rows, feature, lattice, missing, by)} END"
     if copy.epsilon is not None:
-        fields.append(named(as_number(column(copy.epsilon), is_text=rows.is_text(copy.epsilon)), "epsilon"))
-        sensible = exp.GTE(this=column("epsilon"), expression=double(0.0))
-        sensible = both(sensible, exp.LTE(this=column("epsilon"), expression=double(float("inf"))))
-        outputs += [column("epsilon"), named(sensible, "stated")]
-    return exp.select(*outputs).from_(exp.select(*fields).from_(VIEW).subquery("fields", copy=False))
+        fields["epsilon"] = as_number(column(copy.epsilon), is_text=rows.is_text(copy.epsilon))
+        outputs |= {"epsilon": "epsilon", "stated": f"epsilon >= {double(0.0)} AND epsilon <= {INFINITY}"}
+    return select(outputs, f"({select(fields, VIEW)}) AS fields")
 
 
-def every_field(table: str) -> exp.Select:
-    """A table that was kept, as it is."""
-    return exp.select("*").from_(exp.to_table(table))
-
-
-def draw_problems(table: str, copy: Copy) -> exp.Select:
+def draw_problems(table: str, copy: Copy) -> str:
     """The counts that tell whether every row to randomise obeys the rules, and how many report."""
-    local = column("local")
-    asked = {"rows": exp.Count(this=exp.Star()), "known": count_if(column("known")), "local": count_if(local)}
+    asked = {"rows": "COUNT(*)", "known": count_if("known"), "local": count_if("local")}
     if copy.epsilon is not None:
-        own = exp.Case().when(local.copy(), column("epsilon"))
-        asked["stated"] = count_if(both(local.copy(), column("stated")))
-        asked["levels"] = exp.Count(this=exp.Distinct(expressions=[own]))
-    return exp.select(*(named(this, name) for name, this in asked.items())).from_(exp.to_table(table))
+        asked["stated"] = count_if("local AND stated")
+        asked["levels"] = "COUNT(DISTINCT CASE WHEN local THEN epsilon END)"
+    return select(asked, table)
 
 
-def local_people(person: str, trust: str | None) -> exp.Select:
-    """How many local rows there are, how many name a person, and how many people: local, trusted, and either."""
-    local = exp.true() if trust is None else labelled(column(trust), "local")
-    trusted = exp.false() if trust is None else labelled(column(trust), "trusted")
+def local_people(person: str, trust: str | None) -> str:
+    """How many rows there are, all and local, how many name a person, and how many people: of each label, and in all.
 
-    def who(where: Any) -> Any:
-        return exp.Case().when(where.copy(), column(person))
-
-    def different(where: Any) -> Any:
-        return exp.Count(this=exp.Distinct(expressions=[who(where)]))
-
+    Without a column of labels everybody is local.
+    """
+    who, local, trusted = column(person), "TRUE", "FALSE"
+    if trust is not None:
+        local, trusted = (labelled(column(trust), label) for label in ("local", "trusted"))
     asked = {
-        "rows": count_if(local),
-        "named": exp.Count(this=who(local)),
-        "people": different(local),
-        "trusted": different(trusted),
-        "either": different(exp.or_(local.copy(), trusted.copy())),
+        "rows": "COUNT(*)",
+        "named": f"COUNT({who})",
+        "people": f"COUNT(DISTINCT {who})",
+        "local": count_if(local),
+        "local_named": f"COUNT(CASE WHEN {local} THEN {who} END)",
+        "local_people": f"COUNT(DISTINCT CASE WHEN {local} THEN {who} END)",
+        "trusted_people": f"COUNT(DISTINCT CASE WHEN {trusted} THEN {who} END)",
+        "labelled_people": f"COUNT(DISTINCT CASE WHEN {local} OR {trusted} THEN {who} END)",
     }
-    return exp.select(*(named(this, name) for name, this in asked.items())).from_(VIEW)
+    return select(asked, VIEW)
 
 
-def one_answer(trust: str, answered: str, reports: Mapping[str, tuple[str, ...]]) -> exp.Select:
+def one_answer(trust: str, answered: str, reports: Mapping[str, tuple[str, ...]]) -> str:
     """How many rows are local, how many name each of the questions, and how many reports are out of place.
 
     A report is in the columns of its question, of which some may be empty, or elsewhere where there are none.
     """
     said = [labelled(column(answered), name) for name in reports]
-    outputs: dict[str, Any] = {"local": exp.Count(this=exp.Star()), "named": count_if(exp.or_(*said))}
+    outputs = {"local": "COUNT(*)", "named": count_if(" OR ".join(said))}
     for i, (one, columns) in enumerate(zip(said, reports.values(), strict=True)):
-        outputs[f"answered{i}"] = count_if(one.copy())
+        outputs[f"answered{i}"] = count_if(one)
         if columns:
-            asked = exp.Coalesce(this=one.copy(), expressions=[exp.false()])
-            empty = exp.and_(*(is_missing(column(name)) for name in columns))
-            wrong = exp.EQ(this=exp.paren(asked), expression=exp.paren(empty))
-            outputs[f"astray{i}"] = count_if(wrong)
-    counted = exp.select(*(named(this, name) for name, this in outputs.items())).from_(VIEW)
-    return counted.where(labelled(column(trust), "local"))
+            empty = " AND ".join(f"{column(name)} IS NULL" for name in columns)
+            outputs[f"astray{i}"] = count_if(f"COALESCE({one}, FALSE) = ({empty})")
+    return select(outputs, VIEW, f"WHERE {labelled(column(trust), 'local')}")
 
 
-def copied(rows: Rows, copy: Copy, drawn: str | None) -> exp.Select:
+def copied(rows: Rows, copy: Copy, drawn: str | None) -> str:
     """Some columns of the rows, in order, beside their reports; values only where the row itself says `trusted`.
 
     Of a mixed batch there are the reports alone, from the least to the largest, by everyone's own epsilon first.
     """
-
-    def of(name: str) -> Any:
-        return exp.column(name, table=VIEW, quoted=True)
-
     flags = reporting(copy, VIEW)
-    reports = {name: exp.column(f"y{j}", table=drawn, quoted=True) for j, name in enumerate(copy.reports)}
+    reports = {name: f"{drawn}.y{j}" for j, name in enumerate(copy.reports)}
     wanted = {*copy.values} if copy.mixed else copy.columns
-    kept = {name: of(place) for name, place in rows.written.items() if name in wanted}
-    kept |= {name: exp.Case().when(flags["trusted"].copy(), of(name)) for name in copy.values}
+    kept = {name: column(place, VIEW) for name, place in rows.written.items() if name in wanted}
+    kept |= {name: f"CASE WHEN {flags['trusted']} THEN {column(name, VIEW)} END" for name in copy.values}
     sorted_by = list(reports.values())
     if copy.mixed and copy.epsilon is not None:
-        kept[copy.epsilon] = as_number(of(copy.epsilon), is_text=rows.is_text(copy.epsilon))
+        kept[copy.epsilon] = as_number(column(copy.epsilon, VIEW), is_text=rows.is_text(copy.epsilon))
         sorted_by.insert(0, kept[copy.epsilon])
     kept |= reports
     for beside in (copy.mechanism, copy.batch):
         if beside is not None:
-            kept[beside[0]] = exp.Case().when(flags["local"].copy(), exp.Literal.string(beside[1]))
-    query = exp.select(*(named(this, name) for name, this in kept.items())).from_(VIEW)
-    if drawn is not None:  # DuckDB alone pairs rows by position, which is how a file's order is kept
-        query = query.join(exp.Join(this=exp.to_table(drawn), method="POSITIONAL"))
-    return query.where(flags["local"]).order_by(*(this.copy() for this in sorted_by)) if copy.mixed else query
+            kept[beside[0]] = f"CASE WHEN {flags['local']} THEN {literal(beside[1])} END"
+    # DuckDB alone pairs rows by position, which is how a file's order is kept.
+    more = f"WHERE {flags['local']} ORDER BY {', '.join(sorted_by)}" if copy.mixed else ""
+    return select(kept, VIEW if drawn is None else f"{VIEW} POSITIONAL JOIN {drawn}", more)

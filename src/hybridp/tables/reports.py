@@ -21,18 +21,18 @@ from hybridp.errors import InvalidInput, UnusablePublicRows, cannot_exclude, mus
 from hybridp.public.lattice import Lattice
 from hybridp.public.queries import Feature, Schema
 from hybridp.public.shuffling import MOST_LEVELS
+from hybridp.tables import queries
 from hybridp.tables.columns import check_trust, local_rows, unlabelled
 from hybridp.tables.duck import DECIMAL, Duck, kind_of
-from hybridp.tables.engine import answers, attempt, drop, fresh, given, keep, quoted, stream, text, written
+from hybridp.tables.engine import answers, attempt, drop, fresh, given, keep, stream
 from hybridp.tables.marginals import check_declared, check_feature, check_schema
 from hybridp.tables.mean import CHUNK
 from hybridp.tables.source import Rows
-from hybridp.tables.vector import VectorQuery, check_columns
+from hybridp.tables.sql import literal
+from hybridp.tables.vector import VectorQuery, check_columns, vector_draws
 
 __all__ = ["Copy", "check_one_answer", "read_codes", "read_levels", "read_vectors", "write_drawn", "write_emptied"]
 __all__ += ["write_reports"]
-
-Query = Any
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +70,7 @@ class Copy:
 def write_reports(
     rows: Rows,
     copy: Copy,
-    read: Callable[[Rows, Copy], Query],
+    read: Callable[[Rows, Copy], str],
     randomise: Callable[..., Any],
     out: str | os.PathLike[str],
     *,
@@ -102,8 +102,6 @@ def write_reports(
     ,local,1.5,"half, without noise"
     >>> folder.cleanup()
     """
-    from hybridp.tables import queries
-
     target = Path(out)
     writable = target.name.lower().endswith((".csv", ".csv.gz", ".tsv", ".parquet"))
     must(writable, "out", "must end in .csv, .csv.gz, .tsv or .parquet", str(target))
@@ -119,7 +117,7 @@ def write_reports(
         keep(rows, held, query)  # read once: what is randomised and the order of the copy are of the same rows
         local = _check_rows(rows, copy, answers(rows, queries.draw_problems(held, copy))[0])
         _draw(rows, copy, held, drawn, randomise, chunk)
-        write_copy(rows, written(queries.copied(rows, copy, drawn)), target)
+        write_copy(rows, queries.copied(rows, copy, drawn), target)
     finally:
         drop(rows, held, drawn)
     return local
@@ -136,14 +134,12 @@ def read_levels(
     missing: float | str | None = None,
     feature: Feature | None = None,
     by: Feature | None = None,
-) -> Query:
+) -> str:
     """The level of a number; with a `feature` the code of an option; with a private category `by` a joint level.
 
     A value that is missing or no number counts as `missing` ("middle": of the bounds): a device that sent nothing would
     tell.
     """
-    from hybridp.tables import queries
-
     if missing == "exclude" or (feature is not None and feature.excludes):
         raise cannot_exclude()
     if isinstance(missing, float | int):
@@ -158,18 +154,14 @@ def read_levels(
     return queries.draws(rows, copy, value, lattice, missing, feature, by)
 
 
-def read_vectors(rows: Rows, copy: Copy, *, query: VectorQuery) -> Query:
+def read_vectors(rows: Rows, copy: Copy, *, query: VectorQuery) -> str:
     """The vectors of a query, on the lattice."""
-    from hybridp.tables import vector_queries
-
     check_columns(rows, query)
-    return vector_queries.draws(rows, query, copy)
+    return vector_draws(rows, query, copy)
 
 
-def read_codes(rows: Rows, copy: Copy, *, schema: Schema | None) -> Query:
+def read_codes(rows: Rows, copy: Copy, *, schema: Schema | None) -> str:
     """The codes of all columns of a schema (`hybridp.tables.marginals`); without one, nothing."""
-    from hybridp.tables import queries
-
     if schema is not None:
         check_declared(rows, schema)
         check_schema(rows, schema)
@@ -181,11 +173,9 @@ def read_codes(rows: Rows, copy: Copy, *, schema: Schema | None) -> Query:
 
 def write_emptied(rows: Rows, copy: Copy, out: Path) -> None:
     """A copy in which local rows lose their values, and nothing is reported."""
-    from hybridp.tables import queries
-
     for name in (copy.trust, *copy.values, *copy.kept):
         rows.need("columns", name or "")
-    write_copy(rows, written(queries.copied(rows, copy, None)), out)
+    write_copy(rows, queries.copied(rows, copy, None), out)
 
 
 def write_drawn(rows: Rows, copy: Copy, words: tuple[str, ...], draw: Callable[[int], Any], out: Path) -> None:
@@ -217,12 +207,10 @@ def _check_copy(rows: Rows, copy: Copy) -> None:
 
 def _check_once(rows: Rows, person: str, trust: str | None) -> None:
     """Refuse a local person who is named in several rows, or in none, and one who is trusted too."""
-    from hybridp.tables import queries
-
     (found,) = answers(rows, queries.local_people(person, trust))
-    if not (found["rows"] or 0) == found["named"] == found["people"]:
+    if not (found["local"] or 0) == found["local_named"] == found["local_people"]:
         raise UnusablePublicRows(f"Column `{person}` must name every local person, and once.")
-    if found["people"] + found["trusted"] > found["either"]:
+    if found["local_people"] + found["trusted_people"] > found["labelled_people"]:
         raise UnusablePublicRows(f"Column `{trust}` must hold one label for each person, not both.")
 
 
@@ -247,8 +235,6 @@ def check_one_answer(
     `reports` names every question's columns of reports, none where they are in a file of their own. Gives how many
     people drew each question.
     """
-    from hybridp.tables import queries
-
     rows.need("trust", trust)
     if person is not None:  # each question sees the rows that answer it alone: only here two of them meet
         rows.need("person", person)
@@ -288,13 +274,11 @@ def on_files(rows: Rows) -> Duck:
 
 def _draw(rows: Rows, copy: Copy, held: str, drawn: str, randomise: Callable[..., Any], chunk: int) -> None:
     """Fill `drawn` with one report for each row of `held`, NULL where the row is not to report or says nothing."""
-    from hybridp.tables import queries
-
     duck, wide = on_files(rows), len(copy.reports)
     kind, there = ("VARCHAR", "local") if copy.texts else ("DOUBLE", "NOT isnan(y{j})")
     duck.execute(f"CREATE TEMP TABLE {drawn} ({', '.join(f'y{j} {kind}' for j in range(wide))})")
     listed = ", ".join(f"CASE WHEN {there.format(j=j)} THEN y{j} END" for j in range(wide))
-    for part in stream(rows, queries.every_field(held), chunk):
+    for part in stream(rows, f"SELECT * FROM {held}", chunk):
         local = np.asarray(part["local"], dtype=np.bool_)
         nothing: tuple[Any, Any] = ("", object) if copy.texts else (np.nan, np.float64)
         reports: NDArray[Any] = np.full((local.size, wide), *nothing, order="F")  # a column is one piece
@@ -309,7 +293,7 @@ def _draw(rows: Rows, copy: Copy, held: str, drawn: str, randomise: Callable[...
             must(ok, "randomise", "must return one finite report for each row", f"shape {told.shape}")
             reports[local] = told
         with given(rows, {"local": local, **{f"y{j}": reports[:, j] for j in range(wide)}}) as name:
-            duck.execute(f"INSERT INTO {drawn} SELECT {listed} FROM {quoted(name)}")
+            duck.execute(f"INSERT INTO {drawn} SELECT {listed} FROM {name}")
 
 
 def write_copy(rows: Rows, query: str, target: Path) -> None:
@@ -319,16 +303,16 @@ def write_copy(rows: Rows, query: str, target: Path) -> None:
     """
     duck, plain = on_files(rows), target.name.lower()
     decimal = rows.decimal or "." * rows.worded
-    form = f"FORMAT parquet, KV_METADATA {{{DECIMAL}: {text(decimal)}}}" if decimal else "FORMAT parquet"
+    form = f"FORMAT parquet, KV_METADATA {{{DECIMAL}: {literal(decimal)}}}" if decimal else "FORMAT parquet"
     if kind_of(plain) == "CSV":
         zipped = ", COMPRESSION gzip" if plain.endswith(".gz") else ""
-        form = f"FORMAT csv, HEADER true, DELIMITER {text(chr(9) if '.tsv' in plain else ',')}{zipped}"
+        form = f"FORMAT csv, HEADER true, DELIMITER {literal(chr(9) if '.tsv' in plain else ',')}{zipped}"
     refused = InvalidInput(f"`out` must be a place that can be written to, with room for the copy. Got {target}.")
     try:
         # A directory of its own beside the target: usual permissions for the file, and one rename as the last step.
         with tempfile.TemporaryDirectory(prefix=".hybridp-", dir=target.parent) as folder:
             part = Path(folder, target.name)
-            sql = f"COPY ({query}) TO {text(str(part))} ({form}, USE_TMP_FILE false)"
+            sql = f"COPY ({query}) TO {literal(str(part))} ({form}, USE_TMP_FILE false)"
             attempt(duck, lambda: duck.connection.execute(sql), refused)
             with part.open("rb") as complete:
                 os.fsync(complete.fileno())

@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 from hybridp.errors import UnusablePublicRows, UnusableRows, must
 from hybridp.public.distribution import ReportBins
 from hybridp.public.shares import tick_counts
+from hybridp.tables import queries
 from hybridp.tables.columns import local_rows, unlabelled
 from hybridp.tables.engine import answers, stream
 from hybridp.tables.mean import MeanQuery, check_columns, check_people
 from hybridp.tables.source import Rows
-from hybridp.tables.sql import both, cast, code_of, column, exp, named
+from hybridp.tables.sql import chosen, code_of, column, count_if, double, select, text, whole
 
 __all__ = ["ShareTotals", "report_counts", "report_texts", "share_totals", "stretch_counts"]
 
@@ -61,8 +62,6 @@ def share_totals(rows: Rows, query: MeanQuery, *, named: bool) -> ShareTotals:
     ([1, 1], [1, 0])
     >>> folder.cleanup()
     """
-    from hybridp.tables.queries import flags
-
     assert query.feature is not None or query.by is not None
     check_columns(rows, query)
     if query.feature is not None and not query.feature.edges and rows.columns[query.value] in ("FLOAT", "DOUBLE"):
@@ -73,12 +72,12 @@ def share_totals(rows: Rows, query: MeanQuery, *, named: bool) -> ShareTotals:
     sides: dict[Any, Counter[str]] = {}
     for group in groups:
         side = sides.setdefault(group["trusted"], Counter())
-        side.update({name: int(group[name] or 0) for name in ("records", "local", *flags(query))})
+        side.update({name: int(group[name] or 0) for name in ("records", "local", *queries.flags(query))})
     empty: Counter[str] = Counter()
     trusted, local = sides.get(True, empty), sides.get(False, empty)
     nobody = None in sides or local["local"] != local["records"]
     check_people([*sides.values()], local, query, missing=unlabelled(rows, query.trust) if nobody else None)
-    counted = "first" if "first" in flags(query) else "records"
+    counted = "first" if "first" in queries.flags(query) else "records"
     people = trusted[counted], local[counted]
     if people[1] and not query.local_raw and query.report is None:
         raise UnusablePublicRows(
@@ -132,50 +131,38 @@ def _ticked_totals(
 
 def report_texts(rows: Rows, query: MeanQuery, chunk: int) -> Iterator[list[str | None]]:
     """Local people's reports as they were sent, some at a time, after the rules of `share_totals`."""
-    from hybridp.tables.queries import flags, people
-
     must(query.reads_reports, "report", "must be read", query.report)
-    wanted = [column("local"), *([column("first")] if "first" in flags(query) else [])]
-    asked = exp.select(named(cast(column("sent"), "text"), "sent")).from_(people(rows, query).subquery("people"))
-    for part in stream(rows, asked.where(both(*wanted)), chunk):
+    everybody = f"({queries.people(rows, query)}) AS people"
+    asked = select({"sent": text("sent")}, everybody, f"WHERE {queries.one_each(query, 'local')}")
+    for part in stream(rows, asked, chunk):
         yield np.ma.asarray(part["sent"], dtype=object).tolist()
 
 
-def _counted(rows: Rows, query: MeanQuery, *, named: bool) -> Any:
+def _counted(rows: Rows, query: MeanQuery, *, named: bool) -> str:
     """Records, people and problems of each group by the option held or reported; -1 where none was named."""
-    from hybridp.tables import sql
-    from hybridp.tables.queries import TIMES, alike, flags, people, stride
-
-    slot: Any = sql.column("level")
-    steps: dict[str, Any] = {}
-    if query.feature is None:  # of a number by category: the category, and beside it the sum of the numbers' levels
-        whole = stride(None, query.lattice)
-        scaled = exp.Mul(this=sql.cast(sql.column("level"), "double"), expression=sql.double(1 / whole))
-        slot = sql.cast(exp.Floor(this=scaled), "bigint")
-        rest = exp.Sub(this=sql.column("level"), expression=exp.Mul(this=slot.copy(), expression=sql.whole(whole)))
-        steps = {"steps": sql.cast(exp.Sum(this=sql.column("rest")), "bigint")}
-    if named and query.reads_reports:
-        names = query.cells or (query.feature.values if query.feature is not None else ())
-        code = sql.cast(code_of(sql.cast(sql.column("sent"), "text"), names), "bigint")
-        told = exp.Coalesce(this=code, expressions=[sql.whole(-1)])
-        slot = exp.Case().when(sql.column("trusted"), slot).else_(told)
-    outputs = [sql.column(name) for name in ("trusted", "local", *flags(query))]
-    outputs += [sql.named(rest, "rest")] if steps else []
+    slot, outputs = "level", chosen(["trusted", "local", *queries.flags(query)])
+    asked = {"records": "COUNT(*)", "local": count_if("local")}
     # Of people, options and reports that name an option there are few: those alike are counted before anything else.
     few = query.person is None and query.by is None and query.feature is not None and not query.feature.edges
-    few = few and (named or not query.reads_reports)
-    outputs += [sql.column(TIMES)] if few else []
-    chosen = (alike if few else people)(rows, query)
-    coded = exp.select(*outputs, sql.named(slot, "slot")).from_(chosen.subquery("people"))
-    asked: dict[str, Any] = {"records": exp.Count(this=exp.Star()), "local": sql.count_if(sql.column("local"))}
-    if few:
-        local = exp.Mul(this=sql.cast(sql.column("local"), "int"), expression=sql.column(TIMES))
-        asked = {"records": sql.cast(exp.Sum(this=sql.column(TIMES)), "bigint"),
-                 "local": sql.cast(exp.Sum(this=local), "bigint")}  # fmt: skip
-    asked |= {flag: sql.count_if(sql.column(flag)) for flag in flags(query)} | steps
-    keys = [sql.column("trusted"), sql.column("slot")]
-    outputs = [*(key.copy() for key in keys), *(sql.named(this, name) for name, this in asked.items())]
-    return exp.select(*outputs).from_(coded.subquery("coded")).group_by(*keys)
+    if few and (named or not query.reads_reports):
+        everybody, times = queries.alike(rows, query), column(queries.TIMES)
+        outputs[queries.TIMES] = times
+        asked = {"records": f"CAST(SUM({times}) AS BIGINT)"}
+        asked["local"] = f"CAST(SUM(CAST(local AS INT) * {times}) AS BIGINT)"
+    else:
+        everybody = queries.people(rows, query)
+    asked |= {flag: count_if(flag) for flag in queries.flags(query)}
+    if query.feature is None:  # of a number by category: the category, and beside it the sum of the numbers' levels
+        stride = queries.stride(None, query.lattice)
+        slot = f"CAST(FLOOR(CAST(level AS DOUBLE) * {double(1 / stride)}) AS BIGINT)"
+        outputs["rest"] = f"level - {slot} * {whole(stride)}"
+        asked["steps"] = "CAST(SUM(rest) AS BIGINT)"
+    if named and query.reads_reports:
+        names = query.cells or (query.feature.values if query.feature is not None else ())
+        told = f"COALESCE(CAST({code_of(text('sent'), names)} AS BIGINT), {whole(-1)})"
+        slot = f"CASE WHEN trusted THEN {slot} ELSE {told} END"
+    coded = select(outputs | {"slot": slot}, f"({everybody}) AS people")
+    return select(chosen(["trusted", "slot"]) | asked, f"({coded}) AS coded", "GROUP BY trusted, slot")
 
 
 # --- counts by stretch of a number's range, and of reports by public bins ---------------------------------------------
@@ -186,52 +173,34 @@ def stretch_counts(rows: Rows, query: MeanQuery, cuts: Sequence[int], people: in
 
     Replacing one person moves one count down and another up by 1. The rules of `mean_totals` have been checked.
     """
-    from hybridp.tables import sql
-
     must(all(a < b for a, b in pairwise(cuts)), "cuts", "must rise", "others")
-    slot: Any = exp.Case()
-    for place, cut in enumerate(cuts):
-        slot = slot.when(exp.LTE(this=sql.column("level"), expression=sql.whole(cut)), sql.whole(place))
-    counts = np.zeros(len(cuts) + 1, dtype=np.int64)
-    for group in answers(rows, _grouped(rows, query, slot.else_(sql.whole(len(cuts))), "trusted")):
-        counts[int(group["slot"])] += int(group["records"])
-    if int(counts.sum()) != people:
-        raise UnusableRows(f"The rows of {rows.name} must not change while they are read.")
-    return counts
+    cases = " ".join(f"WHEN level <= {whole(cut)} THEN {whole(place)}" for place, cut in enumerate(cuts))
+    slot = f"CASE {cases} ELSE {whole(len(cuts))} END" if cuts else whole(0)
+    return _grouped(rows, query, slot, len(cuts) + 1, "trusted", people)
 
 
 def report_counts(rows: Rows, query: MeanQuery, bins: ReportBins, people: int) -> Ints:
     """How many local reports lie in each bin. Reports are private already; the rules have been checked."""
-    from hybridp.tables import sql
+    half, moved = query.report_half, f"(sent_number - {double(query.report_centre)})"
 
-    half = query.report_half
-    moved = exp.paren(exp.Sub(this=sql.column("sent_number"), expression=sql.double(query.report_centre)))
-    plus = exp.GT(this=moved, expression=sql.double(0.0))
+    def place(start: float) -> str:
+        step = f"FLOOR(({moved} - {double(start * half)}) / {double(bins.width * half)})"
+        first, last = double(0.0), double(float(bins.count - 1))
+        return f"CASE WHEN {step} < {first} THEN {first} WHEN {step} > {last} THEN {last} ELSE {step} END"
 
-    def place(start: float) -> Any:
-        shifted = exp.paren(exp.Sub(this=moved.copy(), expression=sql.double(start * half)))
-        step = exp.Floor(this=exp.Div(this=shifted, expression=sql.double(bins.width * half)))
-        inside = exp.Case().when(exp.LT(this=step, expression=sql.double(0.0)), sql.double(0.0))
-        last = sql.double(float(bins.count - 1))
-        return inside.when(exp.GT(this=step.copy(), expression=last), last.copy()).else_(step.copy())
-
-    slot: Any = place(bins.starts[0])
+    slot = place(bins.starts[0])
     if bins.signed:
-        above = exp.Add(this=place(bins.starts[1]), expression=sql.double(float(bins.count)))
-        slot = exp.Case().when(plus, above).else_(slot)
-    counts = np.zeros(bins.size, dtype=np.int64)
-    for group in answers(rows, _grouped(rows, query, sql.cast(slot, "bigint"), "local")):
+        above = f"{place(bins.starts[1])} + {double(float(bins.count))}"
+        slot = f"CASE WHEN {moved} > {double(0.0)} THEN {above} ELSE {slot} END"
+    return _grouped(rows, query, f"CAST({slot} AS BIGINT)", bins.size, "local", people)
+
+
+def _grouped(rows: Rows, query: MeanQuery, slot: str, slots: int, label: str, people: int) -> Ints:
+    everybody = f"({queries.people(rows, query)}) AS people"
+    coded = select({"slot": slot}, everybody, f"WHERE {queries.one_each(query, label)}")
+    counts = np.zeros(slots, dtype=np.int64)
+    for group in answers(rows, f"SELECT slot, COUNT(*) AS records FROM ({coded}) AS coded GROUP BY slot"):
         counts[int(group["slot"])] += int(group["records"])
     if int(counts.sum()) != people:
         raise UnusableRows(f"The rows of {rows.name} must not change while they are read.")
     return counts
-
-
-def _grouped(rows: Rows, query: MeanQuery, slot: Any, label: str) -> Any:
-    from hybridp.tables import queries, sql
-
-    wanted = [sql.column(label), *([sql.column("first")] if "first" in queries.flags(query) else [])]
-    chosen = queries.people(rows, query).subquery("people")
-    coded = exp.select(sql.named(slot, "slot")).from_(chosen).where(sql.both(*wanted)).subquery("coded")
-    counted = exp.select(sql.column("slot"), sql.named(exp.Count(this=exp.Star()), "records")).from_(coded)
-    return counted.group_by(sql.column("slot"))

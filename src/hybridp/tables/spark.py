@@ -25,9 +25,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hybridp.errors import HybridpError, InvalidInput, UnusableRows, must
+from hybridp.tables.dialects import translated
 from hybridp.tables.duck import parquet_or_csv, read_header
-from hybridp.tables.engine import attempt, fresh, unreadable, written
-from hybridp.tables.sql import column, exp, named
+from hybridp.tables.engine import attempt, fresh, unreadable
+from hybridp.tables.sql import chosen, select
 
 if TYPE_CHECKING:
     from hybridp.tables.source import Source
@@ -78,17 +79,14 @@ class Spark:
     def columns(self, sql: str) -> dict[str, Any]:
         return _arrays(self.session.sql(sql).toArrow())
 
-    def derive(self, columns: Mapping[str, exp.Expression], where: exp.Expression | None = None) -> Spark:
+    def derive(self, columns: Mapping[str, str], where: str | None = None) -> Spark:
         frame = self.session.table(self.view)
         before = fresh("before")
         frame.createOrReplaceTempView(before)
         self.kept.add(before)
-        fields = {name: column(name) for name in frame.columns} | {**columns}
-        listed = ", ".join(written(named(this, name), "spark") for name, this in fields.items())
-        chosen = f"SELECT {listed} FROM {before}"
-        if where is not None:
-            chosen = f"SELECT * FROM ({chosen}) WHERE {written(where, 'spark')}"
-        self.session.sql(chosen).createOrReplaceTempView(self.view)
+        made = select(chosen(frame.columns) | {**columns}, before)
+        made = made if where is None else f"SELECT * FROM ({made}) AS derived WHERE {where}"
+        self.session.sql(translated(made, "spark")).createOrReplaceTempView(self.view)
         return self
 
     def keep(self, table: str, sql: str) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,13 +15,33 @@ from hybridp.errors import UnusablePublicRows, must
 from hybridp.public.lattice import Lattice
 from hybridp.public.trust import LABEL
 from hybridp.public.vector import HALF, SHRINK, VectorBounds
+from hybridp.tables import queries
 from hybridp.tables.columns import check_trust, local_rows, unlabelled
 from hybridp.tables.engine import answers, stream
 from hybridp.tables.mean import ends
-from hybridp.tables.source import Rows
+from hybridp.tables.source import VIEW, Rows
+from hybridp.tables.sql import (
+    chosen,
+    column,
+    count_if,
+    double,
+    fingerprint,
+    joined,
+    labelled,
+    level,
+    not_a_number,
+    number,
+    select,
+    steps,
+    text,
+    whole,
+)
+
+if TYPE_CHECKING:
+    from hybridp.tables.reports import Copy
 
 __all__ = ["VectorQuery", "VectorTotals", "check_columns", "check_people", "group_vectors", "local_vectors"]
-__all__ += ["vector_totals"]
+__all__ += ["vector_draws", "vector_totals"]
 
 CHUNK = 2**16
 
@@ -121,11 +142,9 @@ def vector_totals(rows: Rows, query: VectorQuery) -> VectorTotals:
     (0, 1000)
     >>> folder.cleanup()
     """
-    from hybridp.tables import vector_queries
-
     check_columns(rows, query)
     check_people(rows, query)
-    groups = {group["trusted"]: group for group in answers(rows, vector_queries.totals(rows, query))}
+    groups = {group["trusted"]: group for group in answers(rows, _totals(rows, query))}
     empty: dict[str, Any] = {"records": 0}
     trusted, local = groups.get(True, empty), groups.get(False, empty)
     if None in groups or local.get("local", 0) != local["records"]:
@@ -162,11 +181,9 @@ def local_vectors(rows: Rows, query: VectorQuery, chunk: int = CHUNK) -> Iterato
 
 def group_vectors(rows: Rows, query: VectorQuery, group: str, chunk: int = CHUNK) -> Iterator[NDArray[np.int64]]:
     """RAW: the vectors of one group on the lattice, one a person. Check the rows first."""
-    from hybridp.tables import vector_queries
-
     must(query.reads in (group, "all"), "reads", f"must be {group} or all to read vectors of that group", query.reads)
     names = [f"c{j}" for j in range(len(query.values))]
-    for part in stream(rows, vector_queries.vectors(rows, query, group), chunk):
+    for part in stream(rows, _vectors(rows, query, group), chunk):
         yield np.stack([np.asarray(part[name], dtype=np.int64) for name in names], axis=1)
 
 
@@ -174,13 +191,11 @@ def group_vectors(rows: Rows, query: VectorQuery, group: str, chunk: int = CHUNK
 
 
 def check_columns(rows: Rows, query: VectorQuery) -> None:
-    for name in query.values:
-        rows.need("columns", name)
-    for parameter, column in (("trust", query.trust), ("person", query.person)):
-        if column is not None:
-            rows.need(parameter, column)
-    for name in query.reports or ():
-        rows.need("report", name)
+    own: list[tuple[str, str | None]] = [("columns", name) for name in query.values]
+    own += [("trust", query.trust), ("person", query.person), *(("report", name) for name in query.reports or ())]
+    for parameter, name in own:
+        if name is not None:
+            rows.need(parameter, name)
     local = query.trust is None or (rows.trust is not None and rows.trust.everyone == "local")
     alone = local and query.reads == "trusted"  # no value is read
     for name in query.values:
@@ -195,11 +210,9 @@ def check_columns(rows: Rows, query: VectorQuery) -> None:
 
 def check_people(rows: Rows, query: VectorQuery) -> None:
     """Who takes part and with which label is public: everybody must be named, in one group, and local people once."""
-    from hybridp.tables import vector_queries
-
     if query.person is None:
         return
-    (found,) = answers(rows, vector_queries.people(query))
+    (found,) = answers(rows, queries.local_people(query.person, query.trust))
     if found["named"] != found["rows"]:
         raise UnusablePublicRows(f"Column `{query.person}` must name a person in every row.")
     if found["trusted_people"] + found["local_people"] > found["people"]:
@@ -235,3 +248,100 @@ def _check_reports(group: dict[str, Any], query: VectorQuery) -> None:
             f"Columns `{query.reports[0]}` and following must hold {query.reported} of {len(query.reports)} reports "
             "in every local row."
         )
+
+
+# --- queries ----------------------------------------------------------------------------------------------------------
+# Coordinates are integers from the lattice on, and a squared norm fits 64 bits (`hybridp.public.vector.HALF`), so that
+# whether a vector is clipped is decided exactly; a clipped one is shrunk and rounded towards the centre.
+
+
+def _clipped(rows: Rows, query: VectorQuery, beside: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Every record with its labels, the coordinates `c0`, `c1`, ... of the vectors that are read here, and reports."""
+    trusted, local = "FALSE", "TRUE"  # without a column of labels everybody is local
+    if query.trust is not None:
+        trusted, local = (labelled(column(query.trust), label) for label in ("trusted", "local"))
+    fields = {"trusted": trusted, "local": local, **beside}
+    if query.person is not None:
+        fields["who"] = column(query.person)
+    kept = chosen(fields)
+    read = query.reads if query.reads != "all" else "trusted OR local"
+    levels = {}
+    for j, (name, lattice) in enumerate(zip(query.values, query.lattices, strict=True)):
+        fields[f"value{j}"] = number(column(name), is_text=rows.is_text(name), decimal=rows.decimal)
+        here = level(f"value{j}", lattice, None if query.missing is None else query.missing[j])
+        levels[f"s{j}"] = f"CASE WHEN {read} THEN ({here}) - {whole(query.half)} END"
+    for j, name in enumerate(query.reports or ()):
+        fields |= {f"told{j}": column(name), f"sent{j}": number(column(name), is_text=rows.is_text(name))}
+        kept |= {f"sent{j}": f"sent{j}", f"wordy{j}": not_a_number(f"told{j}", f"sent{j}")}
+    on_lattice = select(kept | levels, f"({select(fields, VIEW)}) AS fields")
+    return _shrunk(on_lattice, query, chosen(kept))
+
+
+def _shrunk(on_lattice: str, query: VectorQuery, kept: dict[str, str]) -> str:
+    s = [f"s{j}" for j in range(len(query.values))]
+    if query.radius is None:
+        return select(kept | {f"c{j}": c for j, c in enumerate(s)}, f"({on_lattice}) AS steps")
+    square = query.norm == "l2"
+    size = " + ".join(f"{c} * {c}" if square else f"ABS({c})" for c in s)
+    sized = select(kept | chosen(s) | {"size": size}, f"({on_lattice}) AS steps")
+    limit = whole(query.radius**2 if square else query.radius)
+    length = "SQRT(CAST(size AS DOUBLE))" if square else "CAST(size AS DOUBLE)"
+    factor = f"CASE WHEN size > {limit} THEN {double(query.radius * query.shrink)} / {length} END"
+    factored = select(kept | chosen(s) | {"factor": factor}, f"({sized}) AS sized")
+    outputs = dict(kept)
+    for j, c in enumerate(s):
+        shrunk = f"CAST(SIGN({c}) AS BIGINT) * CAST(FLOOR(CAST(ABS({c}) AS DOUBLE) * factor) AS BIGINT)"
+        outputs[f"c{j}"] = f"CASE WHEN factor IS NULL THEN {c} ELSE {shrunk} END"
+    return select(outputs, f"({factored}) AS factored")
+
+
+def _one_each(rows: Rows, query: VectorQuery) -> str:
+    """One vector for each person: of several, the one with the smallest MD5. Local people have one."""
+    every = _clipped(rows, query)
+    if query.person is None:
+        return every
+    drawn = joined(*(text(f"c{j}") for j in range(len(query.values))))
+    place = f"ROW_NUMBER() OVER (PARTITION BY who ORDER BY MD5({drawn}) NULLS LAST)"
+    return f"SELECT * FROM (SELECT *, {place} AS place FROM ({every}) AS every) AS ranked WHERE place = 1"
+
+
+def _totals(rows: Rows, query: VectorQuery) -> str:
+    """The totals of each group (trusted: true, false, or NULL without a label), with a count of every problem."""
+    asked = {"trusted": "trusted", "records": "COUNT(*)", "local": count_if("local")}
+    for j in range(len(query.values)):
+        asked[f"steps{j}"] = f"SUM(c{j})"
+        if query.square_steps:
+            scale = double(query.square_steps / min(query.half, query.radius or query.half))
+            far = f"CAST(FLOOR(CAST(ABS(c{j}) AS DOUBLE) * {scale}) AS BIGINT)"
+            asked[f"square{j}"] = f"SUM({far} * {far})"
+    answered = []
+    for j, centre in enumerate(query.report_centres if query.reports else ()):
+        moved = f"(sent{j} - {double(centre)})"
+        asked |= {
+            f"reports{j}": f"SUM(CAST({moved} AS DOUBLE))",
+            f"squares{j}": f"SUM(CAST({moved} * {moved} AS DOUBLE))",
+            f"reported{j}": f"COUNT(sent{j})",
+            f"least{j}": f"MIN(sent{j})",
+            f"most{j}": f"MAX(sent{j})",
+            f"wordy{j}": count_if(f"wordy{j}"),
+            f"parity{j}": fingerprint(steps(moved, 2**31 / query.report_reaches[j])),
+        }
+        answered.append(f"CAST(NOT sent{j} IS NULL AS INT)")
+    if answered:
+        asked["uneven"] = count_if(f"({' + '.join(answered)}) <> {whole(query.reported)}")
+    return select(asked, f"({_one_each(rows, query)}) AS vectors", "GROUP BY trusted")
+
+
+def _vectors(rows: Rows, query: VectorQuery, group: str) -> str:
+    """One vector for each person of a group; local people's in ascending order: a seeded simulation repeats itself."""
+    c = ", ".join(f"c{j}" for j in range(len(query.values)))
+    ordered = f"ORDER BY {c}" if group == "local" else ""
+    return f"SELECT {c} FROM ({_one_each(rows, query)}) AS vectors WHERE {group} {ordered}"
+
+
+def vector_draws(rows: Rows, query: VectorQuery, copy: Copy) -> str:
+    """Every row, in order: whether it is to report, whether its label is known, and its vector."""
+    flags = queries.reporting(copy)
+    every = _clipped(rows, query, {"reports": flags["local"], "known": flags["known"]})
+    vector = chosen(f"c{j}" for j in range(len(query.values)))
+    return select({"local": "reports", "known": "known", **vector}, f"({every}) AS vectors")

@@ -341,10 +341,10 @@ def _staged(
 
 
 def _copy(connection: Any, part: Path) -> None:
-    from hybridp.tables.engine import text
+    from hybridp.tables.sql import literal
 
     def listed(values: Sequence[str]) -> str:
-        return "[" + ", ".join(text(value) for value in values) + "]"
+        return "[" + ", ".join(literal(value) for value in values) + "]"
 
     # Lists are looked up row by row, which keeps the order of the people; a join need not.
     connection.execute(f"SET VARIABLE words = {listed([_word(i) for i in range(_WORDS)])}")
@@ -360,6 +360,6 @@ def _copy(connection: Any, part: Path) -> None:
                         ELSE 'www.' || {words}[1 + url % {_WORDS}] || {words}[1 + url // {_WORDS}] || '.com' END AS url,
                    CASE WHEN trusted THEN 'trusted' ELSE 'local' END AS trust
             FROM log
-        ) TO {text(str(part))} (FORMAT parquet, COMPRESSION zstd, KV_METADATA {{generated: {text(note)}}})
+        ) TO {literal(str(part))} (FORMAT parquet, COMPRESSION zstd, KV_METADATA {{generated: {literal(note)}}})
         """
     )
