@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -58,12 +59,12 @@ def plan_groups(
         ok = all(0 < p < 1 or len(names) == 1 for p in shares) and abs(sum(shares) - 1) < 1e-6
         must(ok, "shares", "must be positive and add up to 1", ", ".join(f"{p:g}" for p in shares))
     parts = [1 / len(names)] * len(names) if shares is None else [float(p) for p in shares]
-    options = () if isinstance(study, MeanStudy) else study.question.values
+    options = study.options
     predict = _private if grouping.private else _public
     value = (study.question.name if isinstance(study, ShareStudy) else "value") if question is None else question
     errors, gaps = predict(study, grouping, value, n, opt_in, parts, sd, mean)
     assumes = ["the groups of trust are alike", "categories have equal shares" if shares is None else ""]
-    if isinstance(study, MeanStudy):
+    if not options:
         assumes.append(_spread_words(sd is not None, private=grouping.private))
     assumes.append(grouping.unlisted)
     kind = study.called
@@ -77,7 +78,7 @@ def plan_groups(
         by={"column": grouping.column, "private": grouping.private, "categories": list(names)},
         shares=parts,
         assumes=[line for line in assumes if line],
-        range=study.bounds.width if isinstance(study, MeanStudy) else 1.0,
+        range=_range(study),
     )
     if options:
         by_option = {name: [list(each) for each in some] for name, some in errors.items()}
@@ -85,6 +86,11 @@ def plan_groups(
     own = study.trusted_guarantee
     told = {value: {f"{kind}_by_group": facts}}
     return planned(told, n, opt_in, study.guarantee, None if own is None else own.epsilon)
+
+
+def _range(study: Any) -> float:
+    """Of an answer: that of a share, or of the number."""
+    return 1.0 if study.options else float(study.bounds.width)
 
 
 def _spread_words(stated: bool, *, private: bool) -> str:
@@ -101,14 +107,14 @@ Predicted = tuple[dict[str, Errors], tuple[tuple[str, str, float], ...]]
 
 
 def _public(
-    study: MeanStudy | ShareStudy, grouping: Grouping, value: str, n: int, opt_in: float, parts: list[float],
+    study: Any, grouping: Grouping, value: str, n: int, opt_in: float, parts: list[float],
     sd: float | None, mean: float | None,
 ) -> Predicted:  # fmt: skip
     """Every group is a study of its own."""
     found: dict[str, list[tuple[float, ...]]] = {name: [] for name in HEARD}
     for part in parts:
         people = n * part
-        if isinstance(study, ShareStudy):
+        if study.options:
             plan = plan_shares(
                 question=study.question, n=max(round(people), 1), opt_in=opt_in, guarantee=study.guarantee,
                 trusted_guarantee=study.trusted_guarantee, noise=study.noise,
@@ -132,15 +138,15 @@ def _public(
 
 
 def _private(
-    study: MeanStudy | ShareStudy, grouping: Grouping, value: str, n: int, opt_in: float, parts: list[float],
+    study: Any, grouping: Grouping, value: str, n: int, opt_in: float, parts: list[float],
     sd: float | None, mean: float | None,
 ) -> Predicted:  # fmt: skip
     """What would be seen on average goes through the estimator itself, whose own law of the error is the prediction."""
     asked = JointStudy(study, value, grouping)
     joint, oracle, noise = asked.joint, asked.invite.oracle, asked.noise
-    width = study.bounds.width if isinstance(study, MeanStudy) else 1.0
+    width = _range(study)
     inside = np.full(joint.size, 1 / joint.size)
-    if isinstance(study, MeanStudy) and mean is not None:
+    if not study.options and mean is not None:
         up = (study.bounds.project(mean) - study.bounds.lower) / width
         inside = np.array([up, 1 - up])
     cells = np.outer(parts, inside).ravel()
@@ -161,7 +167,7 @@ def _private(
         for blend, part in zip(blends, parts, strict=True):
             s, b = blend.law(inside)
             each = width * np.sqrt(s**2 + 2 * b**2) / part
-            errors.append(tuple(each.tolist()) if isinstance(study, ShareStudy) else (float(each[0]),))
+            errors.append(tuple(each.tolist()) if study.options else (float(each[0]),))
         found[name] = tuple(errors)
         if name == "everyone":
             gaps = tuple(

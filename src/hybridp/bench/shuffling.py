@@ -9,7 +9,7 @@ reports say as much, only less is promised.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -37,12 +37,12 @@ Floats = NDArray[np.float64]
 
 
 def _weighed(
-    sizes: tuple[int, int, int], mixing: Mixing, trusted: Callable[[int], Any], shuffled: Any, local: Any,
+    sizes: tuple[int, int, int], mixing: Mixing, trusted: Callable[[int], Any], each: Iterable[Any],
     by_people: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
     """From the information of so many trusted people together, and of one shuffled and of one local person."""
     people = dict(zip(("trusted", "shuffled", "local"), sizes, strict=True))
-    k, mixed, rest = sizes
+    (k, mixed, rest), (shuffled, local) = sizes, each
     must(mixed >= 1, "shuffled", "must leave at least one person who trusts the mixer", mixed)
     must(rest >= 0, "shuffled", "must be at most those who do not trust", mixed)
     whole = {"trusted": trusted(k), "shuffled": mixed * shuffled, "local": rest * local}
@@ -84,7 +84,7 @@ def plan_groups(
     def of_trusted(k: int) -> float:
         return k * k / (k * variance + mechanisms.per_sum)
 
-    return _weighed((trusted, shuffled, local), mixing, of_trusted, *each, by_people=by_people)
+    return _weighed((trusted, shuffled, local), mixing, of_trusted, each, by_people=by_people)
 
 
 def plan_share_groups(
@@ -108,7 +108,7 @@ def plan_share_groups(
     def of_trusted(k: int) -> Floats:
         return np.asarray(k * k / (k * p * (1 - p) + noise.variance))
 
-    return _weighed((trusted, shuffled, local), mixing, of_trusted, *each, by_people=by_people)
+    return _weighed((trusted, shuffled, local), mixing, of_trusted, each, by_people=by_people)
 
 
 def plan_vector_groups(
@@ -134,7 +134,7 @@ def plan_vector_groups(
         return np.asarray(k * k / (k * variance + study.sum_noise.variance * (half / HALF) ** 2))
 
     each = one(mixed.reports), one(study.invite.reports)
-    return _weighed((trusted, shuffled, local), mixing, of_trusted, *each, by_people=by_people)
+    return _weighed((trusted, shuffled, local), mixing, of_trusted, each, by_people=by_people)
 
 
 def plan_record_groups(
@@ -155,4 +155,4 @@ def plan_record_groups(
         return np.asarray(np.sum(parts, axis=0))
 
     each = one(mixing.epsilon), one(study.guarantee.epsilon)
-    return _weighed((trusted, shuffled, local), mixing, of_trusted, *each)
+    return _weighed((trusted, shuffled, local), mixing, of_trusted, each)

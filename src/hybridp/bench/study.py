@@ -171,7 +171,7 @@ def _stated(one: _Asked) -> str | None:
 
 def _steered(one: _Asked) -> dict[str, Any] | None:
     """Of a mean that is steered, which is a study's only question: the spread that is assumed, and the plan at it."""
-    from hybridp.bench.steered_mean import plan_steered
+    from hybridp.bench.offering import plan_steered
 
     question = one.question
     if question.kind != "number" or question.form != "steered" or not question.summed or not one.both:

@@ -80,76 +80,52 @@ def _inside(ctx: click.Context, name: str) -> Iterable[str]:
 
 _VERBS = ("plan", "randomise", "release")
 _GROUPS = {
-    one.name: one
-    for one in (
-        LazyGroup(
-            "tally",
-            "Local reports added up as they come, in a state that can be merged.",
-            {
-                "add": "Add files of reports to a tally; a missing one is created.",
-                "merge": "Several tallies in one, whatever their order.",
-                "show": "What a tally holds.",
-            },
-        ),
-        LazyGroup(
-            "mix",
-            "A mixer: it sees who sends, and not what; the collector sees what was sent, and not by whom.",
-            {
-                "key": "The mixer's public key, for a study's plan.",
-                "join": "Mix for a study from now on.",
-                "serve": "Run the mixer.",
-                "close": "Take no more reports; send the rest.",
-                "status": "What is held, and what waits to be sent.",
-            },
-        ),
-        LazyGroup(
-            "ledger",
-            "Who was charged what.",
-            {
-                "create": "A new ledger with a total for each group.",
-                "show": "Accounts and history of a ledger file.",
-            },
-        ),
-        LazyGroup(
-            "synth",
-            "Private synthetic data: fit once, ask as often as you like.",
-            {
-                "fit": "Fit a synthetic data set to a table, with receipt; resumes.",
-                "invite": "Ask local people about the marginals that trusted people chose.",
-                "answer": "The share of people for whom a query holds, with uncertainty.",
-                "sample": "Synthetic records with the original columns and values.",
-                "evaluate": "True errors against the real file. NOT PRIVATE.",
-                "report": "How good it is, from what was paid for.",
-            },
-        ),
-        LazyGroup(
-            "pareto",
-            "The privacy-utility front of a mechanism with knobs.",
-            {
-                "run": "Find the front of a problem.",
-                "front": "The front that a run has measured.",
-                "suggest": "The setting for an epsilon.",
-                "compare": "Two runs side by side.",
-            },
-        ),
-        LazyGroup(
-            "study",
-            "Studies of the collection service.",
-            {
-                "create": "A new study from a plan.",
-                "list": "All studies.",
-                "invite": "Single-use links.",
-                "close": "No more reports.",
-                "delete": "Delete answers and reports, for good.",
-                "phase-two": "Two phases: invite local people.",
-                "release": "Charge and publish.",
-                "export": "Plan, ledger, releases, local reports.",
-                "analyst": "Make or revoke a key.",
-                "rotate-key": "A new sealing key.",
-            },
-        ),
+    name: LazyGroup(name, text, lazy)
+    for name, text, lazy in (
+        ("tally", "Local reports added up as they come, in a state that can be merged.", {
+            "add": "Add files of reports to a tally; a missing one is created.",
+            "merge": "Several tallies in one, whatever their order.",
+            "show": "What a tally holds.",
+        }),
+        ("mix", "A mixer: it sees who sends, and not what; the collector sees what was sent, and not by whom.", {
+            "key": "The mixer's public key, for a study's plan.",
+            "join": "Mix for a study from now on.",
+            "serve": "Run the mixer.",
+            "close": "Take no more reports; send the rest.",
+            "status": "What is held, and what waits to be sent.",
+        }),
+        ("ledger", "Who was charged what.", {
+            "create": "A new ledger with a total for each group.",
+            "show": "Accounts and history of a ledger file.",
+        }),
+        ("synth", "Private synthetic data: fit once, ask as often as you like.", {
+            "fit": "Fit a synthetic data set to a table, with receipt; resumes.",
+            "invite": "Ask local people about the marginals that trusted people chose.",
+            "answer": "The share of people for whom a query holds, with uncertainty.",
+            "sample": "Synthetic records with the original columns and values.",
+            "evaluate": "True errors against the real file. NOT PRIVATE.",
+            "report": "How good it is, from what was paid for.",
+        }),
+        ("pareto", "The privacy-utility front of a mechanism with knobs.", {
+            "run": "Find the front of a problem.",
+            "front": "The front that a run has measured.",
+            "suggest": "The setting for an epsilon.",
+            "compare": "Two runs side by side.",
+        }),
+        ("study", "Studies of the collection service.", {
+            "create": "A new study from a plan.",
+            "list": "All studies.",
+            "invite": "Single-use links.",
+            "close": "No more reports.",
+            "delete": "Delete answers and reports, for good.",
+            "phase-two": "Two phases: invite local people.",
+            "release": "Charge and publish.",
+            "export": "Plan, ledger, releases, local reports.",
+            "analyst": "Make or revoke a key.",
+            "rotate-key": "A new sealing key.",
+        }),
     )
-}
+}  # fmt: skip
 
 cli = LazyGroup(
     "hybridp",

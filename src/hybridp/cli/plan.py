@@ -164,9 +164,8 @@ def mean(
     errors against the population mean. Bounds default to the paper's -0.5 and 0.5 there. With --shuffled-delta, also
     what it is worth if the local people of one epsilon go to a mixer.
     """
-    from hybridp.bench.offering import opt_ins_needed, trust_offer
+    from hybridp.bench.offering import opt_ins_needed, plan_steered, trust_offer
     from hybridp.bench.planning import check_people
-    from hybridp.bench.steered_mean import plan_steered
 
     asked = question.values
     if groups is not None or local_groups is not None:

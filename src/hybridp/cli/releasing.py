@@ -18,7 +18,6 @@ from hybridp.cli.common import check_plot, emit, note, progress, randomness, sav
 from hybridp.cli.options import option_of
 from hybridp.errors import InvalidInput, NotShown
 from hybridp.public.envelope import write
-from hybridp.public.study import Number
 from hybridp.public.study.fields import Fields, field
 from hybridp.public.study.questions import NUMBER_FORMS
 from hybridp.public.trust import LABEL
@@ -131,7 +130,7 @@ def release_study(
 ) -> None:
     """Release a declared study, of one question or several; or write the invitation of its first phase."""
     first = asked.invite_out is not None
-    if first and not (len(study.questions) == 1 and isinstance(study.questions[0], Number)):
+    if first and not (len(study.questions) == 1 and study.questions[0].kind == "number"):
         _invite(study, data, asked)
         return
     from hybridp.public.distribution import PHASES
