@@ -63,7 +63,7 @@ def collection(seed: int, liars: float, sent: float = math.inf) -> tuple[Trusted
 # --- liars ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("liars", "limit"), [(0.0, 0.48), (0.01, 0.75), (0.05, 0.85), (0.1, 0.85), (0.3, 0.85)])
+@pytest.mark.parametrize(("liars", "limit"), [(0.0, 0.48), (0.05, 0.85), (0.3, 0.85)])
 def test_liars_move_it_by_less_than_a_percent_of_the_range(liars: float, limit: float) -> None:
     """Root mean squared error in percent of the range; the adaptive blend, the control, is pulled away."""
     rmse = {"anchored": 0.0, "adaptive": 0.0}
