@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from hybridp import tables
 from hybridp.curator.sources import chosen_by
 from hybridp.errors import must
-from hybridp.public.queries import MOST_CELLS, Feature, Piece, Schema, Workload, at_least, pieces, subsets
+from hybridp.public.queries import MOST_CELLS, Feature, Piece, Schema, Workload, sliced, table_between
 from hybridp.tables import marginals
 from hybridp.tables.engine import answers
 from hybridp.tables.source import VIEW, TableLike
@@ -130,73 +130,24 @@ def table_counts(codes: Codes, features: Sequence[int]) -> Counts:
     step = max(_LOT, cells)
     out: Counts | None = None
     for low in range(0, codes.people, step):
-        part = np.bincount(_cells(codes, features, slice(low, low + step)), minlength=cells)
+        people = slice(low, low + step)
+        cell = codes.values[features[0], people].astype(np.int64)  # its number, in C order
+        for f in features[1:]:
+            cell *= codes.schema.sizes[f]
+            cell += codes.values[f, people]
+        part = np.bincount(cell, minlength=cells)
         out = part if out is None else np.add(out, part, out=out)
     found = np.zeros(cells, dtype=np.int64) if out is None else out
     return found.astype(np.int64, copy=False).reshape(sizes)
 
 
-def _cells(codes: Codes, features: Sequence[int], people: slice = slice(None)) -> Counts:
-    """The number of each person's cell, in C order."""
-    cell = codes.values[features[0], people].astype(np.int64)
-    for f in features[1:]:
-        cell *= codes.schema.sizes[f]
-        cell += codes.values[f, people]
-    return cell
-
-
 def counts(codes: Codes, workload: Workload, *, most_cells: int = MOST_CELLS) -> Iterator[tuple[Piece, Counts]]:
-    """The exact counts of all consistent queries, piece by piece in the order of their numbers.
-
-    A threshold of several pieces sorts its people's cells once, and then takes each piece from its own stretch of them.
-    """
+    """The exact counts of all consistent queries, piece by piece in the order of their numbers (`sliced`)."""
     must(codes.schema == workload.schema, "workload", "must be over the schema of the codes", "another")
-    lower: dict[tuple[int, ...], Counts] = {}
-    ordered: Counts | None = None
-    owner = -1
-    for piece in pieces(workload, most_cells=most_cells):
-        features, r, k = piece.threshold.features, piece.threshold.r, piece.threshold.k
-        if piece.index != owner:
-            owner, lower, ordered = piece.index, {}, None
-        if piece.cells == codes.schema.cells(features):
-            yield piece, at_least(table_counts(codes, features), r).reshape(-1)
-            continue
-        if ordered is None:
-            ordered = np.sort(_cells(codes, features))
-        first = piece.start - int(workload.starts[piece.index])
-        low, high = np.searchsorted(ordered, [first, first + piece.cells])
-        slab = np.bincount(ordered[low:high] - first, minlength=piece.cells).astype(np.int64, copy=False)
-        if r < k:
-            slab = _slab(codes, piece, slab.reshape(piece.shape), lower, most_cells)
-        yield piece, slab.reshape(-1)
 
+    def table(features: Sequence[int], spans: Sequence[tuple[int, int]]) -> Counts:
+        if all(span == (0, codes.schema.sizes[f]) for f, span in zip(features, spans, strict=True)):
+            return table_counts(codes, features)
+        return table_between([codes.values[f] for f in features], spans)
 
-def _slab(codes: Codes, piece: Piece, slab: Counts, lower: dict[tuple[int, ...], Counts], most: int) -> Counts:
-    """The slab's thresholds: Definition 4.4.4 with the slab itself and the marginals below it."""
-    features = piece.threshold.features
-    sizes = codes.schema.sizes
-    out: Counts | None = None
-    for coefficient, axes in subsets(piece.threshold.r, piece.threshold.k):
-        if out is None:
-            out = slab * coefficient
-            continue
-        some, spans = [features[a] for a in axes], [piece.ranges[a] for a in axes]
-        shape = [high - low if a in axes else 1 for a, (low, high) in enumerate(piece.ranges)]
-        if axes not in lower and math.prod(sizes[f] for f in some) <= most:
-            lower[axes] = table_counts(codes, some)
-        cut = tuple(slice(*span) for span in spans)
-        term = lower[axes][cut] if axes in lower else _within(codes, some, spans)
-        out += coefficient * term.reshape(shape)
-    assert out is not None
-    return out
-
-
-def _within(codes: Codes, features: Sequence[int], spans: Sequence[tuple[int, int]]) -> Counts:
-    """The part of a table between these codes, from the people who lie in it."""
-    inside = np.ones(codes.people, dtype=np.bool_)
-    for f, (low, high) in zip(features, spans, strict=True):
-        inside &= (codes.values[f] >= low) & (codes.values[f] < high)
-    shape = [high - low for low, high in spans]
-    found = [codes.values[f, inside].astype(np.int64) - low for f, (low, _) in zip(features, spans, strict=True)]
-    cell = np.ravel_multi_index(tuple(found), tuple(shape))
-    return np.bincount(cell, minlength=math.prod(shape)).astype(np.int64, copy=False)
+    return sliced(workload, table, most_cells)

@@ -13,7 +13,7 @@ threshold and cell by cell in C order, and a `Piece` is a slab of consecutive nu
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations, pairwise, product
@@ -36,7 +36,9 @@ __all__ = [
     "at_least",
     "at_least_coefficients",
     "pieces",
+    "sliced",
     "subsets",
+    "table_between",
 ]
 
 MISSING = "(missing)"
@@ -366,3 +368,46 @@ def at_least(table: Array, r: int) -> Array:
         term = coefficient * (table.sum(rest, keepdims=True) if rest else table)
         out = term if out is None else out + term
     return out  # type: ignore[no-any-return]
+
+
+def table_between(columns: Sequence[NDArray[Any]], spans: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
+    """How many rows are in each cell between these codes; a column holds the codes of one feature.
+
+    >>> table_between([np.array([0, 1, 1]), np.array([2, 2, 0])], [(1, 2), (0, 3)]).tolist()
+    [[1, 0, 1]]
+    """
+    shape = tuple(high - low for low, high in spans)
+    places = [column.astype(np.int64) - low for column, (low, _) in zip(columns, spans, strict=True)]
+    inside = np.logical_and.reduce([(at >= 0) & (at < size) for at, size in zip(places, shape, strict=True)])
+    cell = np.ravel_multi_index(tuple(at[inside] for at in places), shape)
+    return np.bincount(cell, minlength=math.prod(shape)).astype(np.int64, copy=False).reshape(shape)
+
+
+def sliced(
+    workload: Workload, table: Callable[[Sequence[int], Sequence[tuple[int, int]]], Array], most_cells: int
+) -> Iterator[tuple[Piece, Array]]:
+    """The answers to all consistent queries, piece by piece in the order of their numbers.
+
+    `table` gives the part of a table over some features that lies between codes. A threshold that fits in one piece is
+    its table, summed over axes. A larger one is cut: of the marginals of Definition 4.4.4 those that fit are kept for
+    its next slabs. Memory is a few times `most_cells` numbers, and the pieces' size changes no answer beyond rounding.
+    """
+    sizes, lower, owner = workload.schema.sizes, dict[tuple[int, ...], Any](), -1
+    for piece in pieces(workload, most_cells=most_cells):
+        if piece.index != owner:
+            owner, lower = piece.index, {}
+        features = piece.threshold.features
+        out: Any = table(features, piece.ranges)
+        if piece.cells == workload.schema.cells(features):
+            yield piece, at_least(out, piece.threshold.r).reshape(-1)
+            continue
+        (first, _), *rest = subsets(piece.threshold.r, piece.threshold.k)
+        out = out * first
+        for coefficient, axes in rest:
+            some, spans = [features[a] for a in axes], [piece.ranges[a] for a in axes]
+            if axes not in lower and workload.schema.cells(some) <= most_cells:
+                lower[axes] = table(some, [(0, sizes[f]) for f in some])
+            term = lower[axes][tuple(slice(*span) for span in spans)] if axes in lower else table(some, spans)
+            shape = [high - low if a in axes else 1 for a, (low, high) in enumerate(piece.ranges)]
+            out += coefficient * term.reshape(shape)
+        yield piece, out.reshape(-1)

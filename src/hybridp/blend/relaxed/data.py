@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hybridp.errors import InvalidInput, must
+from hybridp.public.queries import table_between
 
 __all__ = ["Records", "Relaxed", "one_hot", "one_thread", "round_records", "sparsemax", "sparsemax_blocks"]
 __all__ += ["sparsemax_lines", "start"]
@@ -102,14 +102,7 @@ class Records:
 
     def table(self, features: Sequence[int], spans: Sequence[tuple[int, int]]) -> Tensor:
         """The shares of the records in the cells between these codes."""
-        shape = tuple(high - low for low, high in spans)
-        columns = [self.codes[:, f].astype(np.int64) - low for f, (low, _) in zip(features, spans, strict=True)]
-        inside = np.ones(self.rows, dtype=np.bool_)
-        for column, size in zip(columns, shape, strict=True):
-            inside &= (column >= 0) & (column < size)
-        cell = np.ravel_multi_index(tuple(column[inside] for column in columns), shape)
-        counts: NDArray[Any] = np.bincount(cell, minlength=int(np.prod(shape))) / self.rows
-        return torch.from_numpy(counts.reshape(shape))
+        return torch.from_numpy(table_between([self.codes[:, f] for f in features], spans) / self.rows)
 
 
 def usable(device: str) -> torch.device:

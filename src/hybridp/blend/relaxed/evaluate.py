@@ -21,10 +21,9 @@ from hybridp.blend.relaxed.data import Records, Relaxed
 from hybridp.errors import must
 from hybridp.public import queries
 from hybridp.public.formulas import Polynomial
-from hybridp.public.queries import MOST_CELLS, Piece, Workload, pieces, subsets
+from hybridp.public.queries import MOST_CELLS, Piece, Workload, sliced
 
 __all__ = ["answers", "at_least", "polynomial_answer", "table"]
-
 
 
 def table(data: Relaxed | Records, features: Sequence[int]) -> Tensor:
@@ -46,44 +45,9 @@ def at_least(marginal: Tensor, r: int) -> Tensor:
 def answers(
     data: Relaxed | Records, workload: Workload, *, most_cells: int = MOST_CELLS
 ) -> Iterator[tuple[Piece, Tensor]]:
-    """The answers of D' to all consistent queries, piece by piece in the order of their numbers.
-
-    A threshold that fits in one piece is its table, summed over axes. A larger one is cut: the slab of its k-way table
-    is contracted from slices of the blocks, and the marginals of Definition 4.4.4 that fit are kept for its next slabs.
-    Memory is a few times `most_cells` numbers, and the pieces' size changes no answer beyond rounding.
-    """
+    """The answers of D' to all consistent queries, piece by piece in the order of their numbers (`sliced`)."""
     must(data.sizes == workload.schema.sizes, "workload", f"must be over features of sizes {data.sizes}", "others")
-    source = _Slices(data, most_cells)
-    lower: dict[tuple[int, ...], Tensor] = {}
-    owner = -1
-    for piece in pieces(workload, most_cells=most_cells):
-        if piece.index != owner:
-            owner, lower = piece.index, {}
-        features, r, k = piece.threshold.features, piece.threshold.r, piece.threshold.k
-        slab = source.table(features, piece.ranges)
-        if r < k:
-            whole = all(span == (0, data.sizes[f]) for f, span in zip(features, piece.ranges, strict=True))
-            slab = at_least(slab, r) if whole else _slab(source, piece, slab, lower, most_cells)
-        yield piece, slab.reshape(-1)
-
-
-def _slab(source: _Slices, piece: Piece, slab: Tensor, lower: dict[tuple[int, ...], Tensor], most: int) -> Tensor:
-    sizes = source.data.sizes
-    features = piece.threshold.features
-    out: Tensor | None = None
-    for coefficient, axes in subsets(piece.threshold.r, piece.threshold.k):
-        if out is None:
-            out = slab * coefficient
-            continue
-        some, spans = [features[a] for a in axes], tuple(piece.ranges[a] for a in axes)
-        full = tuple((0, sizes[f]) for f in some)
-        if axes not in lower and math.prod(sizes[f] for f in some) <= most:
-            lower[axes] = source.table(some, full)
-        term = lower[axes][tuple(slice(*s) for s in spans)] if axes in lower else source.table(some, spans)
-        shape = [high - low if a in axes else 1 for a, (low, high) in enumerate(piece.ranges)]
-        out += coefficient * term.reshape(shape)
-    assert out is not None
-    return out
+    return sliced(workload, _Slices(data, most_cells).table, most_cells)
 
 
 class _Slices:
