@@ -24,9 +24,8 @@ from hybridp.bench.synth import evaluate
 from hybridp.blend.graph import GraphModel
 from hybridp.blend.shares import to_simplex
 from hybridp.blend.tables import blend_tables
-from hybridp.curator.marginals import codes_of, table_counts
+from hybridp.curator.marginals import GroupCodes, codes_of, table_counts
 from hybridp.curator.synth import measure_table
-from hybridp.curator.synth_groups import GroupCodes
 from hybridp.device.shares import simulated_marginals
 from hybridp.protocols.synth import SynthStudy, fit_groups, fit_synth, write_invitation
 from hybridp.public.budgets import ApproxDP

@@ -9,10 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hybridp.bench.synth import evaluate
-from hybridp.bench.synth_rows import made_up_people, plan_rows
-from hybridp.curator.marginals import Codes, table_counts
-from hybridp.curator.synth_groups import GroupCodes
+from hybridp.bench.synth import evaluate, made_up_people, plan_rows
+from hybridp.curator.marginals import Codes, GroupCodes, table_counts
 from hybridp.errors import InvalidInput
 from hybridp.protocols.synth import SynthStudy, fit_groups, fit_synth, write_invitation
 from hybridp.public.budgets import ApproxDP, PureDP

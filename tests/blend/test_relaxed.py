@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from hybridp.blend.relaxed import (
     Relaxed,
     answers,
-    at_least,
     one_hot,
     polynomial_answer,
     sparsemax,
@@ -28,7 +27,7 @@ from hybridp.blend.relaxed.contract import Dense, Scratch, sparse_gradients, spa
 from hybridp.blend.relaxed.data import sparsemax_lines
 from hybridp.errors import InvalidInput
 from hybridp.public.formulas import Atom, Count, Formula, parse_formula
-from hybridp.public.queries import Schema, Threshold, Workload
+from hybridp.public.queries import Schema, Threshold, Workload, at_least
 
 SCHEMA = Schema.from_domain({"a": 2, "b": 3, "c": 4, "d": 3})
 WORK = Workload(SCHEMA, (Threshold((0, 1, 2), 3), Threshold((3, 1, 2, 0), 2), Threshold((2, 3), 1), Threshold((1,), 1)))
@@ -188,7 +187,7 @@ for name in ("scipy", "duckdb", "sqlglot", "click", "rich", "pandas", "matplotli
     sys.modules[name] = None
 import numpy as np
 from hybridp.blend.relaxed import *
-from hybridp.public.queries import Schema, Threshold, Workload
+from hybridp.public.queries import Schema, Threshold, Workload, at_least
 schema = Schema.from_domain({"a": 3, "b": 4})
 work = Workload(schema, (Threshold((0, 1), 1),))
 data = start(10, schema.sizes, seed=1)

@@ -22,7 +22,7 @@ from tests.laws.recording import Recording
 from tests.laws.test_synth_mixed_law import DELTA, SIZES, cells_of, oracle, rows
 
 from hybridp.cli.app import main
-from hybridp.curator.synth_groups import read_groups
+from hybridp.curator.marginals import read_groups
 from hybridp.ledger import Ledger
 from hybridp.noise import uniform_below
 from hybridp.noise.reports import oracle_reports

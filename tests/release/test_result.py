@@ -22,7 +22,6 @@ import hybridp.bench.regression
 import hybridp.bench.shares
 import hybridp.bench.study
 import hybridp.bench.synth
-import hybridp.bench.synth_rows
 import hybridp.bench.vector
 import hybridp.release.synth
 from hybridp.protocols.kmeans import KMeansStudy
@@ -229,7 +228,7 @@ PLANS: dict[str, Callable[[], Any]] = {
     ),
     "plan kmeans": lambda: hybridp.bench.kmeans_plan.plan_kmeans(BOX, ("a", "b"), people=10_000, opt_in=0.05),
     "plan synth": lambda: hybridp.bench.synth.plan_synth(10_000, WORK, APPROX),
-    "plan rows": lambda: hybridp.bench.synth_rows.rows_plan(
+    "plan rows": lambda: hybridp.bench.synth.rows_plan(
         10_000, 0.05, APPROX, 3, {"trusted": 0.2, "local": 0.3, "stated": 0.1}, 0.01, False
     ),
     "plan study": lambda: hybridp.bench.study.plan_study(DECLARED, trusted=500, local=9_500),

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from hybridp.blend.relaxed import (
     Relaxed,
     answers,
-    at_least,
     one_hot,
     sparsemax_blocks,
     start,
@@ -19,7 +18,7 @@ from hybridp.blend.relaxed import (
 )
 from hybridp.blend.synth import Fit, add_rows, fit_tables
 from hybridp.errors import InvalidInput
-from hybridp.public.queries import Schema, Threshold, Workload
+from hybridp.public.queries import Schema, Threshold, Workload, at_least
 from hybridp.public.synth import MeasuredTable
 from hybridp_lab.papers.rap2023 import projection as module
 from hybridp_lab.papers.rap2023.mechanism import select

@@ -396,8 +396,7 @@ def _regression(one: _Asked) -> Plan:
 
 
 def _table(one: _Asked) -> Plan:
-    from hybridp.bench.synth import plan_synth
-    from hybridp.bench.synth_rows import plan_rows
+    from hybridp.bench.synth import plan_rows, plan_synth
 
     one, mixed = one.answering, one.study.trust.everyone != "trusted"
     own = asked.synth_study(one.study, one.i, mixed=mixed)

@@ -185,7 +185,7 @@ def _study(
 
 def _invited(file: Any, invite: Path, trust: Trusts | None, asked: Releasing) -> tuple[Any, Any]:
     """Phase two: an invitation, and the reports to it (every row's without `trust`); no trusted row is read again."""
-    from hybridp.curator.synth_groups import read_groups
+    from hybridp.curator.marginals import read_groups
     from hybridp.protocols.synth import read_invitation
 
     invitation = read_invitation(invite)

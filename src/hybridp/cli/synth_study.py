@@ -295,7 +295,7 @@ def plan(
         show_plan(plan_synth(n, workload, guarantee), show.plot, show.as_json)
         return
     must_have_torch()
-    from hybridp.bench.synth_rows import plan_rows
+    from hybridp.bench.synth import plan_rows
 
     rows = None
     if like is not None:

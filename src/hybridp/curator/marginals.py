@@ -1,4 +1,4 @@
-"""RAW: exact counts of whole workloads on the people's rows, by one grouped count for each table.
+"""RAW: people's rows as codes, local people's reports beside them, and exact counts of whole workloads.
 
 The cell of a row in a k-way table is one number in mixed radix, and the table is how often each number occurs: work in
 rows + cells, whatever the number of queries. Thresholds follow by sums over the table's axes. Nothing here is private;
@@ -16,24 +16,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp import tables
-from hybridp.curator.sources import chosen_by
-from hybridp.errors import must
+from hybridp.curator.mean import Columns
+from hybridp.curator.shares import batch_digest
+from hybridp.curator.sources import chosen_by, must_not_ask
+from hybridp.errors import UnusablePublicRows, must
 from hybridp.public.queries import MOST_CELLS, Feature, Piece, Schema, Workload, sliced, table_between
+from hybridp.public.synth_reports import MarginalInvite, MarginalReports, read_marginal_reports
+from hybridp.public.trust import Trusts, label_column, rule_of
+from hybridp.randomness import Randomness
 from hybridp.tables import marginals
+from hybridp.tables.columns import count_people as count_groups
+from hybridp.tables.columns import local_rows, local_texts
 from hybridp.tables.engine import answers
+from hybridp.tables.mean import CHUNK
 from hybridp.tables.source import VIEW, TableLike
 
-__all__ = [
-    "Codes",
-    "codes_of",
-    "counts",
-    "read_codes",
-    "read_domain",
-    "table_counts",
-]
+__all__ = ["REPORT", "Codes", "GroupCodes", "codes_of", "count_people", "counts", "read_codes", "read_domain"]
+__all__ += ["read_groups", "table_counts"]
 
 Counts = NDArray[np.int64]
 _MOST_READ = 4096  # Read from rows, a domain of more values is no domain: every value would be about somebody.
+REPORT = "report"
 _LOT = 1 << 16  # Rows whose cell numbers are made at a time: they stay in the cache.
 
 
@@ -151,3 +154,77 @@ def counts(codes: Codes, workload: Workload, *, most_cells: int = MOST_CELLS) ->
         return table_between([codes.values[f] for f in features], spans)
 
     return sliced(workload, table, most_cells)
+
+
+# --- both groups ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class GroupCodes:
+    """RAW: the codes of trusted people; of local ones their reports or, in a trial, their codes. Never leaves."""
+
+    trusted: Codes
+    local: MarginalReports | None = None
+    local_raw: Codes | None = None
+    simulated: bool = False
+    assumed: bool = False
+    digest: str | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def local_people(self) -> int:
+        if self.local_raw is not None:
+            return self.local_raw.people
+        return 0 if self.local is None else self.local.people
+
+    @property
+    def people(self) -> int:
+        return self.trusted.people + self.local_people
+
+
+def read_groups(
+    path: TableLike,
+    invite: MarginalInvite,
+    trust: Trusts,
+    *,
+    table: str | None = None,
+    local_raw: bool = False,
+    assume: bool = False,
+    pilot: bool = False,
+    rng: Randomness,
+) -> GroupCodes:
+    """Both groups. Reports of another mechanism, or of none unless it is assumed, are refused; no field ever is.
+
+    With a `pilot` the trusted people have been asked before: their rows are not read.
+    """
+    if pilot:
+        must_not_ask(path)
+    labels, schema = label_column(trust), invite.schema
+    with tables.open_rows(path, table=table, trust=trust, rng=rng) as rows:
+        if local_raw or not (pilot or (rows.trust is not None and rows.trust.everyone == "local")):
+            marginals.check_declared(rows, schema)
+        counted, notes = count_groups(rows, labels, None), rows.notes
+        rule = rule_of(trust)
+        if pilot and rule is not None:  # who trusts was asked before this file
+            notes = tuple(note for note in notes if note != rule.rule)
+        nobody = np.zeros((len(schema.sizes), 0), dtype=np.uint16)
+        values = nobody if pilot else marginals.codes(rows, schema, trust=labels)
+        trusted = Codes(schema, values, chosen_by(path, table, trust))
+        if local_raw:
+            raw = Codes(schema, marginals.codes(rows, schema, trust=labels, label="local"))
+            return GroupCodes(trusted, None, raw, simulated=True, notes=notes)
+        if not counted.local:
+            return GroupCodes(trusted, MarginalReports.nobody(invite), None, notes=notes)
+        if REPORT not in rows.columns:
+            raise UnusablePublicRows(
+                f"{local_rows(labels)}, and no column `{REPORT}` holds their reports: make them with `hybridp "
+                "randomise synth`, or add --simulate-local for a trial on raw rows."
+            )
+        says = tables.check_mechanism(rows, labels, f"{REPORT}_mechanism", invite.text)
+        told = MarginalReports.nobody(invite)
+        for texts in local_texts(rows, REPORT, labels, CHUNK):
+            told = told + read_marginal_reports(invite, texts, REPORT)
+        assumed = tables.named_mechanism(f"{REPORT}_mechanism", says, told.people, assume=assume)
+        counts = np.concatenate([one.counts for one in told.told])
+        digest = batch_digest(rows, Columns("", trust, REPORT), invite.text, counts, told.people)
+        return GroupCodes(trusted, told, None, bool(says), assumed, digest, notes)

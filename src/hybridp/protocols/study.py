@@ -18,9 +18,9 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
+from hybridp.curator.marginals import read_groups
 from hybridp.curator.shares import check_batches
 from hybridp.curator.sources import check_answers, must_read_again, with_public
-from hybridp.curator.synth_groups import read_groups
 from hybridp.errors import InvalidInput, NotShown, UnusablePublicRows, must
 from hybridp.ledger import Charge, Ledger, Shared, together
 from hybridp.protocols import asked, heavy_files, kmeans_files, regression_files

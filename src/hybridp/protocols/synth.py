@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 
 from hybridp.curator import synth as curating
+from hybridp.curator.marginals import GroupCodes, read_groups
 from hybridp.curator.sources import TableLike, asks, chosen_by
 from hybridp.curator.synth import Codes
-from hybridp.curator.synth_groups import GroupCodes, read_groups
 from hybridp.device.shares import simulated_marginals
 from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Charge, Ledger

@@ -32,9 +32,8 @@ from hybridp.blend.relaxed.contract import (
     support,
 )
 from hybridp.blend.relaxed.data import Relaxed, sparsemax_blocks
-from hybridp.blend.relaxed.evaluate import at_least
 from hybridp.errors import must
-from hybridp.public.queries import Threshold
+from hybridp.public.queries import Threshold, at_least
 from hybridp_lab.papers.rap2023.mechanism import Selection
 from hybridp_lab.papers.rap2023.single import selected_loss
 

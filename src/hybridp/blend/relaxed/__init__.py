@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from hybridp.blend.relaxed.data import Records, Relaxed, one_hot, round_records, sparsemax, sparsemax_blocks, start
-from hybridp.blend.relaxed.evaluate import answers, at_least, polynomial_answer, table
+from hybridp.blend.relaxed.evaluate import answers, polynomial_answer, table
 
 __all__ = [
     "Records",
     "Relaxed",
     "answers",
-    "at_least",
     "one_hot",
     "polynomial_answer",
     "round_records",

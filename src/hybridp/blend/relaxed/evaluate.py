@@ -19,11 +19,10 @@ from hybridp.blend.relaxed.contract import (
 )
 from hybridp.blend.relaxed.data import Records, Relaxed
 from hybridp.errors import must
-from hybridp.public import queries
 from hybridp.public.formulas import Polynomial
 from hybridp.public.queries import MOST_CELLS, Piece, Workload, sliced
 
-__all__ = ["answers", "at_least", "polynomial_answer", "table"]
+__all__ = ["answers", "polynomial_answer", "table"]
 
 
 def table(data: Relaxed | Records, features: Sequence[int]) -> Tensor:
@@ -35,11 +34,6 @@ def table(data: Relaxed | Records, features: Sequence[int]) -> Tensor:
     [[0.0, 0.5, 0.5], [0.0, 0.0, 0.0]]
     """
     return _Slices(data).table(features, [(0, data.sizes[f]) for f in features])
-
-
-def at_least(marginal: Tensor, r: int) -> Tensor:
-    """Every consistent r-of-k answer from the k-way table (see `hybridp.public.queries.at_least`)."""
-    return queries.at_least(marginal, r)
 
 
 def answers(
