@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+from benchmarks import service_kill as kill
 
 from hybridp.service.keys import load_or_make
 from hybridp.service.schema import connect
 
-ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture(scope="module")
-def kill() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("service_kill", ROOT / "benchmarks" / "service_kill.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
 
 @pytest.mark.skipif(not hasattr(sys, "getwindowsversion") and not hasattr(__import__("os"), "fork"), reason="no fork")
-def test_killed_at_any_moment_nothing_is_lost_or_spent_twice(kill: ModuleType, database: str, tmp_path: Path) -> None:
+def test_killed_at_any_moment_nothing_is_lost_or_spent_twice(database: str, tmp_path: Path) -> None:
     found, acks, told = kill.torment(database, tmp_path, 12, longest=0.2)
     assert found["kills"] == 12
     assert found.broken == 0, found
@@ -46,7 +33,7 @@ def test_killed_at_any_moment_nothing_is_lost_or_spent_twice(kill: ModuleType, d
     engine.dispose()
 
 
-def test_sixteen_threads_never_overspend(kill: ModuleType, database: str) -> None:
+def test_sixteen_threads_never_overspend(database: str) -> None:
     found = kill.contend(database, 5)
     assert found.broken == 0, found
     assert found["releases"] == 25

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import resource
 import socket
@@ -15,6 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from benchmarks import service_fuzz
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
@@ -228,14 +228,8 @@ def test_many_wrong_ones_in_one_request_cost_at_most_two_bursts() -> None:
 
 def test_the_description_lists_every_answer(settings: Settings, app: FastAPI, client: TestClient) -> None:
     """What hundreds of good and bad requests to every route are answered with, the description says."""
-    root = Path(__file__).resolve().parents[2]
-    spec = importlib.util.spec_from_file_location("service_fuzz", root / "benchmarks" / "service_fuzz.py")
-    assert spec is not None
-    assert spec.loader is not None
-    fuzz = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(fuzz)
     service: Service = app.state.service
-    names = [studies.create_study(service, plan)["id"] for plan in fuzz.PLANS]
+    names = [studies.create_study(service, plan)["id"] for plan in service_fuzz.PLANS]
     key = studies.add_analyst(service, "fuzz")
     seen: set[tuple[str, str, str]] = set()
     real = client.request
@@ -251,7 +245,7 @@ def test_the_description_lists_every_answer(settings: Settings, app: FastAPI, cl
         return answer
 
     client.request = noted  # type: ignore[method-assign]
-    fuzz.fuzz(client, names, fuzz.PLANS, key, 800)
+    service_fuzz.fuzz(client, names, service_fuzz.PLANS, key, 800)
     bearer = {"Authorization": f"Bearer {key}"}
     for name in names:
         client.post(f"/api/studies/{name}/close", headers=bearer)

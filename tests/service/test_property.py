@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-from types import ModuleType
-
 import pytest
+from benchmarks import service_fuzz
 
 from hybridp.service.settings import Settings
 
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
 
 def test_bad_requests_never_break_the_service(settings: Settings, database: str) -> None:
-    seen = load("service_fuzz").run(300, database, settings.key_file)
+    seen = service_fuzz.run(300, database, settings.key_file)
     assert sum(n for status, n in seen.items() if status.isdigit()) >= 250
     assert seen["200"] > 20
     assert seen["400"] + seen["422"] > 20
@@ -41,4 +27,4 @@ def test_the_search_finds_a_planted_fault(settings: Settings, monkeypatch: pytes
     if not settings.database.startswith("sqlite"):
         pytest.skip("one store is enough for the control")
     with pytest.raises(AssertionError):
-        load("service_fuzz").run(300, settings.database, settings.key_file)
+        service_fuzz.run(300, settings.database, settings.key_file)

@@ -41,6 +41,7 @@ from hybridp.randomness import secure
 from hybridp.service.plans import parse_plan
 from hybridp.service.tasks import task_of
 
+from . import make_vectors as maker
 from .declared import study_of
 from .sent import within
 
@@ -50,17 +51,6 @@ REJECT = 1e-6
 DRAWS = 60_000
 
 needs_node = pytest.mark.skipif(NODE is None, reason="not installed: Node (apt-get install nodejs)")
-
-
-def load_maker() -> Any:
-    import importlib.util
-
-    spec = importlib.util.spec_from_file_location("make_vectors", HERE / "make_vectors.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +72,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
 
 
 def test_python_gives_the_reports_of_the_vectors() -> None:
-    assert json.loads((HERE / "vectors.json").read_text(encoding="utf-8")) == load_maker().vectors()
+    assert json.loads((HERE / "vectors.json").read_text(encoding="utf-8")) == maker.vectors()
 
 
 @needs_node
@@ -168,9 +158,7 @@ def one_option_law(k: int, keep: int, ticked: list[int]) -> list[Fraction]:
 
 
 SET, YES_NO = subset_selection(PureDP(0.5), 5), randomised_response(PureDP(1.0))
-DRAWN: dict[str, Any] = task_of(
-    "id", parse_plan({"promise": 1.0, "title": "t", "questions": load_maker().QUESTIONS}), 1
-)
+DRAWN: dict[str, Any] = task_of("id", parse_plan({"promise": 1.0, "title": "t", "questions": maker.QUESTIONS}), 1)
 CHANCES = [Fraction(1, 5), Fraction(1, 5), Fraction(2, 5), Fraction(1, 5)]  # by the stated weights
 
 BIT, WINDOW = dithered_bit(PureDP(1.0)), piecewise(PureDP(3.0))
@@ -322,7 +310,6 @@ def promise_cases() -> list[tuple[dict[str, Any], dict[str, float], dict[str, An
 @needs_node
 def test_the_page_checks_all_questions_together(node: Callable[..., Any]) -> None:
     """A drawn study and a split one as the service describes them, then with lies: the client refuses the same."""
-    maker = load_maker()
     person = maker.ANSWERS | maker.BESIDE_ANSWERS | maker.LINE_ANSWERS
     asked, fine = [], []
 

@@ -6,14 +6,10 @@ make a report as short and as long as it can be: one size for each study and gro
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -24,18 +20,7 @@ from hybridp.errors import InvalidInput
 from hybridp.public.heavy import normalised
 from hybridp.randomness import Randomness, secure
 
-
-def _load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"{name}_wire", Path(__file__).with_name(f"{name}.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-live = _load("live")
+from . import live
 
 
 @pytest.fixture(scope="module")

@@ -40,34 +40,30 @@ Trusted = tuple[int, Entrusted]
 
 def heard(plan: Plan, chunks: Iterable[Sent]) -> list[Heard]:
     """The local reports, part by part; those that a question's estimator does not listen to are left out."""
-    found = [one.nothing() for one in plan.parts]
+    return _heard(plan.parts, plan.packed, plan.drawn, chunks)
+
+
+def heard_mixed(plan: Plan, chunks: Iterable[Sent]) -> Heard:
+    """The same of those that came through a mixer."""
+    (found,) = _heard(plan.mixed, plan.mixed, False, chunks)
+    return found
+
+
+def _heard(parts: Sequence[Part], packed: Sequence[Part], drawn: bool, chunks: Iterable[Sent]) -> list[Heard]:
+    found = [one.nothing() for one in parts]
     for rows in chunks:
         own: dict[float | None, list[bytes]] = {}
         for epsilon, body in rows:
             own.setdefault(epsilon, []).append(body)
         for epsilon, bodies in own.items():
-            _add(found, [one.at(epsilon) for one in plan.packed], plan.drawn, epsilon, bodies)
+            asked = packed if epsilon is None else [one.at(epsilon) for one in packed]
+            sent = unpacked_reports(asked, drawn, bodies)
+            groups = {one.name: np.frombuffer(body, dtype="<u4") for one, body in zip(asked, sent, strict=True)
+                      if isinstance(one, Category)}  # fmt: skip
+            for one, told, body in zip(asked, found, sent, strict=False):
+                if one.estimator != "tcm-only":
+                    one.add(told, body, epsilon, None if one.grouping is None else groups[one.grouping.column])
     return found
-
-
-def heard_mixed(plan: Plan, chunks: Iterable[Sent]) -> Heard:
-    """The same of those that came through a mixer."""
-    (one,) = plan.mixed
-    found = one.nothing()
-    for rows in chunks:
-        _add([found], [one], False, None, [body for _, body in rows])
-    return found
-
-
-def _add(
-    found: list[Heard], packed: Sequence[Part], drawn: bool, epsilon: float | None, bodies: Sequence[bytes]
-) -> None:
-    sent = unpacked_reports(packed, drawn, bodies)
-    groups = {own.name: np.frombuffer(body, dtype="<u4") for own, body in zip(packed, sent, strict=True)
-              if isinstance(own, Category)}  # fmt: skip
-    for one, told, body in zip(packed, found, sent, strict=False):
-        if one.estimator != "tcm-only":
-            one.add(told, body, epsilon, None if one.grouping is None else groups[one.grouping.column])
 
 
 @dataclass(frozen=True)

@@ -95,24 +95,34 @@ def _row(epsilon: float, delta: float, right: Any, exact: bool) -> dict[str, Any
     }
 
 
+def _level(task: Mapping[str, Any], group: str) -> tuple[float, float]:
+    promise = task["guarantee"][group]
+    return float(promise["epsilon"]), float(promise["delta"])
+
+
 def _trusted_rows(task: Mapping[str, Any]) -> list[dict[str, Any]]:
-    if task.get("choices"):
-        asked = [(float(c["epsilon"]), 0.0) for c in task["choices"]]
-    else:
-        promise = task["guarantee"]["trusted"]
-        asked = [(float(promise["epsilon"]), float(promise["delta"]))]
-    return [_row(e, d, chances.at_most_right(e, d), False) for e, d in asked]
+    choices = [(float(c["epsilon"]), 0.0) for c in task.get("choices") or ()]
+    return [_row(e, d, chances.at_most_right(e, d), False) for e, d in choices or [_level(task, "trusted")]]
 
 
 def _local(task: Mapping[str, Any]) -> dict[str, Any]:
-    if len(task["questions"]) > 1:
-        return _local_questions(task)
-    (alone,) = task["questions"]
+    """What is sent, at which epsilon, and how often a guess is right: of one question for each offer; of several on
+    each, at its part of a split promise, and one guess about all answers."""
+    if len(asked := task["questions"]) > 1:
+        parts = [(chances.exact(question["guarantee"]["epsilon"]), words.sent_of(question)) for question in asked]
+        return {
+            "questions": [question["text"] or question["name"] for question in asked],
+            "rows": [_row(*_level(task, "local"), chances.at_most_right(*_level(task, "local")), False)],
+            "offers": [{"epsilon": own, "sent": sent, "event": ""} for own, sent in parts],
+            "notice": None,
+            "browser": all(question["randomiser"]["browser"] for question in asked),
+            "several": not task["draws"],
+        }
+    (alone,) = asked
     if task.get("choices"):
         offers = [(float(c["epsilon"]), 0.0, c["randomiser"]) for c in task["choices"]]
     else:
-        promise = task["guarantee"]["local"]
-        offers = [(float(promise["epsilon"]), float(promise["delta"]), alone["randomiser"])]
+        offers = [(*_level(task, "local"), alone["randomiser"])]
     rows, shown = [], []
     for epsilon, delta, randomiser in offers:
         found = chances.notice(randomiser, epsilon, delta)
@@ -145,30 +155,13 @@ def _computes(task: Mapping[str, Any]) -> bool:
     return any("line" in asked or "grid" in asked for asked in task["questions"])
 
 
-def _local_questions(task: Mapping[str, Any]) -> dict[str, Any]:
-    """Of several questions: what is sent on each, at which part of a split promise, and one guess about all answers."""
-    promise = task["guarantee"]["local"]
-    epsilon, delta = float(promise["epsilon"]), float(promise["delta"])
-    asked = task["questions"]
-    told = [(chances.exact(question["guarantee"]["epsilon"]), words.sent_of(question)) for question in asked]
-    return {
-        "questions": [question["text"] or question["name"] for question in asked],
-        "rows": [_row(epsilon, delta, chances.at_most_right(epsilon, delta), False)],
-        "offers": [{"epsilon": own, "sent": sent, "event": ""} for own, sent in told],
-        "notice": None,
-        "browser": all(question["randomiser"]["browser"] for question in asked),
-        "several": not task["draws"],  # each at its part of the promise
-    }
-
-
 def _shuffled(task: Mapping[str, Any]) -> dict[str, Any]:
     """A guess by who sees the mixed batch, and by the team and the mixer together, who see the report itself."""
-    batch, own = task["guarantee"]["mixed"], task["guarantee"]["shuffled"]
+    batch, (own, _) = _level(task, "mixed"), _level(task, "shuffled")
     randomiser = task["mixer"]["randomiser"]
-    found = chances.notice(randomiser, float(own["epsilon"]))
-    epsilon, delta = float(batch["epsilon"]), float(batch["delta"])
-    rows = [_row(epsilon, delta, chances.at_most_right(epsilon, delta), False)]
-    together = [_row(float(own["epsilon"]), 0.0, found.right, found.exact)]
+    found = chances.notice(randomiser, own)
+    rows = [_row(*batch, chances.at_most_right(*batch), False)]
+    together = [_row(own, 0.0, found.right, found.exact)]
     return {"rows": rows, "together": together, "sent": words.sent(randomiser), "browser": randomiser["browser"]}
 
 
