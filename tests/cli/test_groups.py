@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from hybridp.ledger import Ledger
-
 from .conftest import SECRET, Runner
 
 PUBLIC = "--public dept,way,nowhere"
@@ -27,47 +25,6 @@ def people(tmp_path: Path) -> Path:
     file = tmp_path / "people.csv"
     file.write_text("pay,way,dept,trust,id\n" + "\n".join(rows) + "\n")
     return file
-
-
-def test_a_mean_by_group_is_kept_written_drawn_and_charged_once(run: Runner, people: Path) -> None:
-    line = f"release mean people.csv {MEAN.replace('--epsilon 1', '--epsilon 20')} --by dept"
-    found = run(f"{line} --least 40 --compare all --ledger l --out o.json --plot p.png --json").document
-    told = found["questions"]["pay"]["mean_by_group"]
-    assert told["by"]["categories"] == ["law", "sales", "other"]
-    assert told["by"]["members"] == [["law"], ["sales"], ["mail", "post"]]
-    assert told["by"]["people"] == [[60, 60], [120, 120], [20, 20]]
-    assert told["estimate"] == pytest.approx([63, 23, 23], abs=3)
-    first, second, third = told["differences"]
-    assert (first["of"], first["less"], first["option"]) == ("law", "sales", None)
-    assert first["estimate"] == pytest.approx(told["estimate"][0] - told["estimate"][1])
-    assert first["p_value"] < 1e-6
-    assert first["interval"][0] < 40 < first["interval"][1]
-    assert third["interval"][0] < 0 < third["interval"][1]
-    assert second["less"] == third["less"] == "other"
-    assert Path("o.json").exists()
-    assert Path("p.png").stat().st_size > 1000
-    assert [e.people for e in Ledger.open("l").history()] == ["trusted", "local"]
-    assert run(f"{line} --ledger l").code == 3
-    shown = run(f"{line} --least 15 --compare law --seed 1")
-    assert shown.code == 0
-    assert "Withheld: mail" in shown.out
-    assert "sales - law" in shown.out
-
-
-def test_joint_intervals_are_wider_and_shares_have_one_an_option(run: Runner, people: Path) -> None:
-    line = (
-        f"release shares people.csv {SHARES} --by dept --categories sales,law,post,mail --compare sales --seed 3 --json"
-    )
-    alone, joint = (run(f"{line}{more}").document["questions"]["way"]["shares_by_group"] for more in ("", " --joint"))
-    assert alone["by"]["categories"] == ["sales", "law", "post", "mail"]
-    assert alone["estimate"] == joint["estimate"]
-    assert [sum(shares) for shares in alone["estimate"]] == pytest.approx([1.0] * 4)
-    for group in range(4):
-        assert joint["interval"][0][group][0] <= alone["interval"][0][group][0]
-        assert joint["interval"][1][group][0] >= alone["interval"][1][group][0]
-    assert [(d["of"], d["option"]) for d in alone["differences"][:2]] == [("law", "car"), ("law", "train")]
-    for one, other in zip(alone["differences"], joint["differences"], strict=True):
-        assert other["interval"][0] <= one["interval"][0] <= one["interval"][1] <= other["interval"][1]
 
 
 @pytest.mark.parametrize(

@@ -203,57 +203,7 @@ def test_what_is_interrupted_before_it_is_shown_is_not_kept(tmp_path: Path) -> N
     assert books.remaining("all").epsilon == 1.0
 
 
-@pytest.mark.usefixtures("people")
-def test_estimate_only_keeps_only_the_estimate(run: Runner, folder: Path) -> None:
-    told = run(
-        f"release mean collected.csv {RELEASE} --estimator kvh --sd 20000 --publish estimate-only "
-        "--ledger l.ledger --json"
-    ).document
-    found = run("ledger show l.ledger --release 1 --json").document
-    assert found == {name: value for name, value in told.items() if name != "ledger"}
-    assert sole(found)["trusted"] is sole(found)["local"] is None
-    assert sole(found)["disagreement"]["p_value"] is None
-    # What is in the file is in the release: nothing else was written down.
-    assert b'"trusted": null, "local": null' in (folder / "l.ledger").read_bytes()
-
-
 # --- trials -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize("trial", ["--seed 3", "--simulate-local"])
-def test_a_trial_never_spends_a_real_ledger(run: Runner, trial: str) -> None:
-    line = f"release mean people.csv {RELEASE} --seed 1 --simulate-local"
-    run("ledger create real.ledger --epsilon 1")
-    refused = run(f"release mean people.csv {RELEASE} {trial} --ledger real.ledger --json")
-    assert (refused.code, "made for trials" in refused.document["error"]["message"]) == (2, True)
-    assert run("ledger show real.ledger --json").document["charges"] == []
-    run("ledger create play.ledger --epsilon 5 --trial")
-    assert run(f"{line} --ledger play.ledger --json").code == 0
-    assert run(f"{line} --ledger new.ledger --json").code == 0
-    assert run("ledger show new.ledger --json").document["trial"] is True
-
-
-@pytest.mark.usefixtures("people")
-def test_a_release_refuses_a_trials_ledger(run: Runner) -> None:
-    run("ledger create play.ledger --epsilon 5 --trial")
-    refused = run(f"{MEAN} --ledger play.ledger --json")
-    assert (refused.code, "real one" in refused.document["error"]["message"]) == (2, True)
-    assert run("ledger show play.ledger --json").document["charges"] == []
-
-
-@pytest.mark.usefixtures("people")
-def test_a_refused_command_leaves_no_ledger_behind(run: Runner) -> None:
-    """Its totals would stand for ever, though nobody was ever asked."""
-    assert run(f"{MEAN} --column wage --epsilon 9 --ledger new.ledger --json").code == 2
-    assert not Path("new.ledger").exists()
-    assert run(f"{MEAN} --ledger new.ledger --json").code == 0
-
-
-@pytest.mark.usefixtures("people")
-def test_what_names_a_charge_needs_a_ledger(run: Runner) -> None:
-    refused = run(f"{MEAN} --collection spring --json")
-    assert (refused.code, "must go with --ledger" in refused.document["error"]["message"]) == (2, True)
 
 
 @pytest.mark.usefixtures("people")

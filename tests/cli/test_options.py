@@ -181,112 +181,17 @@ def test_numbers_in_a_row_may_be_joined_by_commas(run: Runner, tmp_path: Path) -
 
 # --- who trusts, and a query ------------------------------------------------------------------------------------------
 
-PAY = "--column pay --missing middle --lower 0 --upper 100 --epsilon 1 --seed 3 --json"
-
-
-@pytest.fixture
-def tables(tmp_path: Path) -> Path:
-    """The same people twice: with our words, and with theirs."""
-    ours = [f"{i % 100},{'trusted' if i % 4 == 0 else 'local'}" for i in range(400)]
-    (tmp_path / "ours.csv").write_text("\n".join(["pay,trust", *ours]) + "\n")
-    own = [line.replace("trusted", "yes").replace("local", "not yet") for line in ours]
-    (tmp_path / "own.csv").write_text("\n".join(["pay,consent", *own]) + "\n")
-    return tmp_path
-
-
-def estimate(found: Any) -> Any:
-    assert found.code == 0, found.err
-    return found.document["questions"]["pay"]["mean"]["estimate"]
-
-
-@pytest.mark.usefixtures("tables")
-def test_a_table_may_say_who_trusts_in_its_own_words(run: Runner) -> None:
-    plain = estimate(run(f"release mean ours.csv --trust trust --simulate-local {PAY}"))
-    worded = "release mean own.csv --trust consent --simulate-local --trusted-value yes"
-    assert estimate(run(f"{worded} {PAY}")) == plain
-    listed = run(f"{worded} {PAY}", "--local-value", "not yet")
-    assert estimate(listed) == plain
-    assert "in `consent`, yes means trusted; not yet means local" in listed.document["receipt"]["assumes"]
-    assert run(f"{worded} {PAY} --local-value never").code == 2  # a word that nobody explained
-
-
-@pytest.mark.usefixtures("tables")
-def test_everybody_may_be_alike(run: Runner) -> None:
-    found = run(f"release mean ours.csv --everyone trusted {PAY}").document["questions"]["pay"]["mean"]
-    assert (found["groups"]["trusted"]["people"], found["groups"]["local"]["people"]) == (400, 0)
-    found = run(f"release mean ours.csv --everyone local --simulate-local {PAY}").document["questions"]["pay"]["mean"]
-    assert (found["groups"]["trusted"]["people"], found["groups"]["local"]["people"]) == (0, 400)
-    refused = run(f"release mean ours.csv --everyone local {PAY}")
-    assert (refused.code, "--simulate-local" in refused.err) == (2, True)
-
-
-@pytest.mark.usefixtures("tables")
-def test_a_drawn_split_is_a_trial(run: Runner) -> None:
-    line = (
-        "release mean ours.csv --trial-opt-in 25% --column pay --missing middle --lower 0 --upper 9 --epsilon 1 --json"
-    )
-    found = run(f"{line} --ledger trial.ledger").document
-    assert found["simulated"] is True
-    assert any("TRIAL" in said for said in found["receipt"]["assumes"])
-    real = f"release mean ours.csv --everyone trusted --ledger trial.ledger {PAY.replace('--seed 3 ', '')}"
-    assert run(real).code in (2, 3)  # no real release on a ledger of trials
-
-
-@pytest.mark.usefixtures("tables")
-def test_a_query_of_ones_own_is_read_like_a_file(run: Runner) -> None:
-    select = "SELECT pay, CASE WHEN consent = 'yes' THEN 'trusted' ELSE 'local' END AS trust FROM rows"
-    plain = estimate(run(f"release mean ours.csv --trust trust --simulate-local {PAY}"))
-    line = f"release mean own.csv --trust trust --simulate-local --public consent {PAY}"
-    assert estimate(run(line, "--query", select)) == plain
-    assert run(f"release mean own.csv --everyone trusted {PAY}", "--query", "DROP TABLE rows").code == 2
-
-
-@pytest.mark.usefixtures("tables")
-@pytest.mark.parametrize(
-    ("more", "named"),
-    [("", "trust"), ("--everyone trusted --trust trust", "trust"),
-     ("--trusted-value yes", "trusted-value"), ("--trial-opt-in 0", "trial-opt-in"),
-     ("--trial-opt-in 1", "trial-opt-in")],
-)  # fmt: skip
-def test_what_says_nothing_or_too_much_of_trust_is_refused(run: Runner, more: str, named: str) -> None:
-    found = run(f"release mean ours.csv {more} {PAY}")
-    assert (found.code, found.document["error"]["message"].startswith(f"`{named}` must")) == (2, True)
-
-
-@pytest.mark.usefixtures("tables")
-def test_devices_read_the_tables_words_too(run: Runner, tmp_path: Path) -> None:
-    line = "--column pay --missing middle --lower 0 --upper 100 --epsilon 1 --trust consent --trusted-value yes --json"
-    assert run(f"randomise mean own.csv {line} --out sent.csv").document["randomised"] == 300
-    head, *rows = (tmp_path / "sent.csv").read_text().splitlines()
-    assert head.startswith("pay,consent,report")
-    assert all((row.split(",")[0] == "") == (row.split(",")[1] == "not yet") for row in rows)
-    found = run(f"release mean sent.csv {line}")
-    assert found.document["questions"]["pay"]["mean"]["groups"]["local"]["people"] == 300
-
-
 CROWD = "--n 9000 --opt-in 0.1 --epsilon 1"
 LISTS = [
     (f"plan quantiles {CROWD} --lower 0 --upper 9", "--at", (".5", ".9")),
     (f"plan regression {CROWD}", "--on", ("age", "school")),
-    (f"plan shares {CROWD}", "--options", ("red", "blue")),
     (f"plan shares {CROWD} --options red,blue", "--shares", ("0.2", "0.8")),
-    (f"plan histogram {CROWD}", "--edges", ("0", "10", "20")),
     (f"plan mean {CROWD} --lower 0 --upper 9 --by town --categories a,b", "--shares", ("0.5", "0.5")),
-    (f"plan mean {CROWD} --lower 0 --upper 9 --by town", "--categories", ("a", "b")),
     ("plan mean --lower 0 --upper 9", "--groups", ("0.1:70", "2:30")),
     (f"plan vector-mean {CROWD} --column a b", "--upper", ("1", "2")),
-    ("release quantiles people.csv --everyone trusted --column pay "
-        "--missing middle --lower 0 --upper 9 --epsilon 1 --seed 1", "--at",
-     (".5", ".9")),
-    ("release quantiles people.csv --everyone trusted --column pay "
-        "--missing middle --lower 0 --upper 9 --epsilon 1 --seed 1", "--below",
-     ("3", "5")),
     ("plan synth --schema schema.json --epsilon 1 --delta 1e-6 --n 900", "--thresholds", ("2-of-2:1", "1-of-3:1")),
     ("release shares people.csv --everyone trusted --column town --missing b --epsilon 1 --seed 1", "--options",
      ("a", "b")),
-    ("release regression people.csv --everyone trusted --target pay "
-        "--missing middle --lower 0 --upper 99 --epsilon 1 --seed 1", "--on",
-     ("age", "own")),
 ]  # fmt: skip
 
 

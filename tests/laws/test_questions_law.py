@@ -135,20 +135,6 @@ def test_one_report_serves_every_statistic_and_is_charged_once(table: Path, tmp_
     assert len(ledger.history()) == 3
 
 
-def test_a_trial_draws_one_report_for_all_statistics_and_says_so(table: Path, tmp_path: Path) -> None:
-    raw = table.parent / "raw.csv"
-    study = declared(asking("mean", "quantiles", at=[0.5]))
-    found = study.release(raw, simulate_local=True, ledger=tmp_path / "l")
-    assert found.simulated
-    assert {(e.people, e.budget.epsilon) for e in Ledger.open(tmp_path / "l").history()} == {
-        ("trusted", EPSILON),
-        ("local", EPSILON),
-    }
-    with Recording(6).as_the_systems() as tape:
-        study.release(raw, simulate_local=True)
-    assert 4000 < len(tape.words) < 2 * 4000  # a word for every report, and some for the noise
-
-
 def test_statistics_agree_with_each_other(table: Path) -> None:
     below, edges = [30.0, 60.0, 90.0], [0.0, 30.0, 60.0, 90.0, 128.0]
     statistics = ("mean", "sum", "variance", "sd", "histogram", "shares-below", "shares-above", "distribution")

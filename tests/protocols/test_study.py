@@ -59,27 +59,6 @@ def charged(file: Path) -> dict[str, float]:
     return {account.people: account.spent.epsilon for account in Ledger.open(file).accounts()}
 
 
-def test_numbers_and_vectors_share_a_promise_and_a_file_of_reports(people: Path, tmp_path: Path) -> None:
-    study = declare(NUMBER, VECTOR)
-    sent = study.randomise(people, tmp_path / "r.parquet")
-    assert sent.reports == {"pay": 3000, "body": 3000}
-    assert set(sent.left_out) == {"x", "y", "query", "sex", "eps"}
-    found = study.release(tmp_path / "r.parquet", ledger=tmp_path / "l")
-    assert charged(tmp_path / "l") == {"trusted": 4.0, "local": 4.0}
-    assert [entry.people for entry in Ledger.open(tmp_path / "l").history()] == ["trusted", "local"]
-    document = found.to_dict()
-    low, high = document["questions"]["pay"]["mean"]["interval"]
-    assert low < 40 < high
-    lows, highs = document["questions"]["body"]["mean"]["interval"]
-    assert lows[0] < 50 < highs[0]
-    assert lows[1] < 30 < highs[1]
-    assert document["questions"]["body"]["mean"]["columns"] == ["a", "b"]
-    assert set(document) >= {"schema", "questions", "level", "simulated", "receipt"}
-    assert found["pay"].people["trusted"] == 1000
-    frame = found.to_frame()
-    assert list(dict.fromkeys(frame["question"])) == ["pay", "body"]
-
-
 def test_everyones_own_epsilon_is_charged_in_shares(people: Path, tmp_path: Path) -> None:
     study = declare(NUMBER, promise={"epsilon_column": "eps", "share": 0.5})
     study.randomise(people, tmp_path / "r.csv")
