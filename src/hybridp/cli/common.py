@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -49,6 +50,7 @@ __all__ = [
     "show_release",
     "show_words",
     "table",
+    "telling",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -193,6 +195,23 @@ def emit(document: dict[str, Any]) -> None:
     from hybridp.release.receipt import plain
 
     click.echo(json.dumps(plain(document), allow_nan=False))
+
+
+def telling(name: str, *options: Callable[[Any], Any]) -> Callable[[Callable[..., Any]], click.Command]:
+    """A command with --json, whose function gives what programs read, and what people do: a text, or what shows it."""
+
+    def decorate(function: Callable[..., Any]) -> click.Command:
+        @functools.wraps(function)
+        def run(as_json: bool, **given: Any) -> None:
+            found, said = function(**given)
+            if as_json:
+                emit(found)
+            else:
+                said() if callable(said) else click.echo(said)
+
+        return click.command(name)(stack(*options, json_option)(run))
+
+    return decorate
 
 
 def note(text: str) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from hybridp.cli.common import check_delta, count, emit, json_option, needed, number, table
+from hybridp.cli.common import check_delta, count, needed, number, table, telling
 from hybridp.errors import InvalidInput, must
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["create", "show"]
 
 
-@click.command("create")
+@telling("create")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--epsilon", type=float, help="Total for each group.")
 @click.option("--delta", type=float, default=0.0, show_default=True)
@@ -26,7 +27,6 @@ __all__ = ["create", "show"]
     "--personal", is_flag=True, help="For personal epsilons: each group may spend all of everyone's own, once."
 )
 @click.option("--trial", is_flag=True, help="For trials (--seed, --simulate-local): nothing real is charged to it.")
-@json_option
 def create(
     file: Path,
     epsilon: float | None,
@@ -34,8 +34,7 @@ def create(
     trusted_epsilon: float | None,
     personal: bool,
     trial: bool,
-    as_json: bool,
-) -> None:
+) -> Any:
     """A new ledger file. Totals can never be raised: they are what people were promised."""
     from hybridp.ledger import Ledger
 
@@ -48,11 +47,7 @@ def create(
         own = needed("epsilon", epsilon, "--personal")
         trusted = _guarantee(own if trusted_epsilon is None else trusted_epsilon, delta)
         ledger = Ledger.create(file, {"trusted": trusted, "local": _guarantee(own, delta)}, trial=trial)
-    document = _document(ledger)
-    if as_json:
-        emit(document)
-    else:
-        _print(document)
+    return _told(_document(ledger))
 
 
 def _guarantee(epsilon: float, delta: float) -> PureDP | ApproxDP:
@@ -64,7 +59,7 @@ def _guarantee(epsilon: float, delta: float) -> PureDP | ApproxDP:
     return promised(epsilon, delta)
 
 
-@click.command("show")
+@telling("show")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--release", "number_of", type=count, metavar="ID", help="Show one release again, as it was published.")
 @click.option("--delta", type=float, help="Also compose each history tightly at this delta (needs dp-accounting).")
@@ -73,8 +68,7 @@ def _guarantee(epsilon: float, delta: float) -> PureDP | ApproxDP:
     type=float,
     help="With --delta and personal epsilons: for people of this epsilon; the largest that was allowed is safe.",
 )
-@json_option
-def show(file: Path, number_of: int | None, delta: float | None, epsilon: float | None, as_json: bool) -> None:
+def show(file: Path, number_of: int | None, delta: float | None, epsilon: float | None) -> Any:
     """What each group was promised, what is spent, and on what; or one of the releases, again and for free."""
     from hybridp.ledger import Ledger, tight_epsilon
 
@@ -83,12 +77,7 @@ def show(file: Path, number_of: int | None, delta: float | None, epsilon: float 
         if delta is not None:
             raise InvalidInput("`delta` must not go with --release. Got both.")
         kept = ledger.release(number_of)
-        if as_json:
-            emit(kept)
-        else:
-            click.echo(f"Release {number_of} of {file}")
-            _outline(kept, 1)
-        return
+        return kept, "\n".join([f"Release {number_of} of {file}", *_outline(kept, 1)])
     document = _document(ledger)
     if epsilon is not None and delta is None:
         raise InvalidInput(f"`epsilon` must go with --delta. Got {epsilon} alone.")
@@ -99,25 +88,29 @@ def show(file: Path, number_of: int | None, delta: float | None, epsilon: float 
                 account["tight"] = {"epsilon": found, "delta": delta}
         except ImportError:
             raise InvalidInput("`delta` must have dp-accounting installed (extra `accounting`). Got none.") from None
-    if as_json:
-        emit(document)
-    else:
-        _print(document)
+    return _told(document)
 
 
-def _outline(value: Any, depth: int) -> None:
+def _told(document: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+    return document, lambda: _print(document)
+
+
+def _outline(value: Any, depth: int) -> Iterator[str]:
     """A document for people: one figure a line, under its name."""
     items = value.items() if isinstance(value, dict) else enumerate(value, 1)
     for name, inside in items:
         label = f"{'  ' * depth}{str(name).replace('_', ' ')}"
         if isinstance(inside, (dict, list)) and inside:
-            click.echo(f"{label}:")
-            _outline(inside, depth + 1)
+            yield f"{label}:"
+            yield from _outline(inside, depth + 1)
         elif inside not in ([], {}, None, ""):
-            click.echo(f"{label}: {number(inside) if isinstance(inside, float) else inside}")
+            yield f"{label}: {number(inside) if isinstance(inside, float) else inside}"
 
 
 def _document(ledger: Any) -> dict[str, Any]:
+    def level(budget: Any) -> dict[str, float]:
+        return {"epsilon": budget.epsilon, "delta": budget.delta}
+
     return {
         "ledger": str(ledger.path),
         "trial": ledger.trial,
@@ -125,12 +118,9 @@ def _document(ledger: Any) -> dict[str, Any]:
             {
                 "group": a.people,
                 "neighbours": a.total.neighbours.value,
-                "total": {"epsilon": a.total.epsilon, "delta": a.total.delta},
-                "spent": {"epsilon": a.spent.epsilon, "delta": a.spent.delta},
-                "left": {
-                    "epsilon": ledger.remaining(a.people).epsilon,
-                    "delta": ledger.remaining(a.people).delta,
-                },
+                "total": level(a.total),
+                "spent": level(a.spent),
+                "left": level(ledger.remaining(a.people)),
             }
             for a in ledger.accounts()
         ],
@@ -162,20 +152,12 @@ def _print(document: dict[str, Any]) -> None:
     def when(at: str) -> str:
         return at[:16].replace("T", " ")
 
-    tight = any("tight" in a for a in document["accounts"])
+    told = {"total": "promised", "spent": "spent", "left": "left", "tight": "tight"}
+    told = {key: name for key, name in told.items() if any(key in a for a in document["accounts"])}
     table(
         f"Accounts in {document['ledger']}{', FOR TRIALS ONLY' if document['trial'] else ''}",
-        ["group", "promised", "spent", "left", *(["tight"] if tight else [])],
-        [
-            (
-                a["group"],
-                level(a["total"]),
-                level(a["spent"]),
-                level(a["left"]),
-                *([level(a["tight"])] if tight else []),
-            )
-            for a in document["accounts"]
-        ],
+        ["group", *told.values()],
+        [(a["group"], *(level(a[key]) for key in told)) for a in document["accounts"]],
     )
     # One charge is two lines where it needs them: readable in 80 columns, whatever the names.
     table(

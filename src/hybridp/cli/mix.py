@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from hybridp.cli.common import emit, json_option, note, table
+from hybridp.cli.common import note, table, telling
 from hybridp.cli.serve import needs_service, proxy_option, quiet
 from hybridp.errors import InvalidInput, must
 
@@ -53,22 +53,17 @@ def _signer(database: str, key_file: Path) -> Signer:
     return found
 
 
-@click.command("key")
-@_where
-@json_option
-def key(database: str, key_file: Path, as_json: bool) -> None:
+@telling("key", _where)
+def key(database: str, key_file: Path) -> Any:
     """The mixer's public key, for the study's plan; the key file is made unless a study has joined."""
     from hybridp.public.mixing import text
 
     found = text(_signer(database, key_file).public)
-    emit({"key": found}) if as_json else click.echo(found)
+    return {"key": found}, found
 
 
-@click.command("join")
-@click.argument("url")
-@_where
-@json_option
-def join(url: str, database: str, key_file: Path, as_json: bool) -> None:
+@telling("join", click.argument("url"), _where)
+def join(url: str, database: str, key_file: Path) -> Any:
     """Mix for a study from now on. URL is the link that its participants get, or the study's task.
 
     The study's own statement says how many reports go on at once, at least; it must name this mixer's key.
@@ -78,10 +73,8 @@ def join(url: str, database: str, key_file: Path, as_json: bool) -> None:
 
     route = _read(url, text(_signer(database, key_file).public))
     store.join(route)
-    if as_json:
-        emit({"study": route.study, "batch": route.batch})
-    else:
-        click.echo(f"Mixing for {route.study}: at least {route.batch:,} reports at once, to {route.collector}.")
+    said = f"Mixing for {route.study}: at least {route.batch:,} reports at once, to {route.collector}."
+    return {"study": route.study, "batch": route.batch}, said
 
 
 def _read(url: str, own: str) -> Route:
@@ -112,21 +105,16 @@ def _read(url: str, own: str) -> Route:
     raise InvalidInput(f"`url` must be {problem}.")
 
 
-@click.command("close")
-@click.argument("study")
-@_where
-@json_option
-def close(study: str, database: str, key_file: Path, as_json: bool) -> None:
+@telling("close", click.argument("study"), _where)
+def close(study: str, database: str, key_file: Path) -> Any:
     """Take no more reports of a study; what is held goes on as its last batch, by the server that runs."""
     store = _store(database)
     store.close(study)
-    emit({"study": study, "held": store.waiting(study)}) if as_json else click.echo(f"Closed {study}.")
+    return {"study": study, "held": store.waiting(study)}, f"Closed {study}."
 
 
-@click.command("status")
-@_where
-@json_option
-def status(database: str, key_file: Path, as_json: bool) -> None:
+@telling("status", _where)
+def status(database: str, key_file: Path) -> Any:
     """The studies that this mixer mixes for, and what waits to be sent."""
     store = _store(database)
     waiting = [name for _, name in store.to_send()]
@@ -140,13 +128,10 @@ def status(database: str, key_file: Path, as_json: bool) -> None:
         }
         for r in store.routes()
     ]
-    if as_json:
-        emit({"studies": found})
-    elif not found:
-        click.echo("No study yet: `hybridp mix join` takes one.")
-    else:
-        rows = [[str(value) for value in one.values()] for one in found]
-        table("Studies", ["study", "state", "batch", "held", "batches to send"], rows)
+    rows = [[str(value) for value in one.values()] for one in found]
+    names = ["study", "state", "batch", "held", "batches to send"]
+    none = "No study yet: `hybridp mix join` takes one."
+    return {"studies": found}, (lambda: table("Studies", names, rows)) if found else none
 
 
 @click.command("serve")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hybridp.cli.app import NOTHING, if_interrupted
-from hybridp.cli.common import count, emit, json_option, note, number, receipt, show_words, stack, table
+from hybridp.cli.common import count, emit, json_option, note, number, receipt, show_words, table, telling
 from hybridp.cli.options import option_of
 from hybridp.cli.releasing import Releasing, check_out, out_option, present
 from hybridp.cli.serve import needs_service, say_new_key, store_options
@@ -79,21 +79,16 @@ def declared_study(file: str) -> dict[str, Any]:
     return stated
 
 
-def _command(name: str, *options: Any) -> Callable[[Callable[..., tuple[dict[str, Any], Any]]], click.Command]:
-    """A command on the service's database, whose function gives what programs read, and what people do: a text, or what
-    shows it."""
+def _command(name: str, *options: Any) -> Callable[[Callable[..., Any]], click.Command]:
+    """A command on the service's database, which is open while its function runs."""
 
-    def decorate(function: Callable[..., tuple[dict[str, Any], Any]]) -> click.Command:
+    def decorate(function: Callable[..., Any]) -> click.Command:
         @functools.wraps(function)
-        def run(database: str | None, key_file: Path | None, as_json: bool, **given: Any) -> None:
+        def run(database: str | None, key_file: Path | None, **given: Any) -> Any:
             with _service(database, key_file) as service:
-                found, said = function(service, **given)
-            if as_json:
-                emit(found)
-            else:
-                said() if callable(said) else click.echo(said)
+                return function(service, **given)
 
-        return click.command(name)(stack(*options, store_options, json_option)(run))
+        return telling(name, *options, store_options)(run)
 
     return decorate
 

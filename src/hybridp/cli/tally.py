@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from hybridp.cli.common import emit, json_option, note, progress, table_option
+from hybridp.cli.common import emit, json_option, note, progress, table_option, telling
 from hybridp.cli.options import Later, command, one_question, options_of, some, trust_options, value_of
 from hybridp.errors import InvalidInput
 from hybridp.public.study import Number, Promise, Vector
@@ -94,11 +95,8 @@ def add(
             bar.advance(task)
     protocol.save_tally(found, state, before=before)
     document = {**_about(found), "state": str(state), "added": found.people - start.people}
-    if as_json:
-        emit(document)
-        return
-    _warn(found)
-    click.echo(f"{document['added']:,} reports added to {state}, which holds {found.people:,}.")
+    said = _said(found, f"{document['added']:,} reports added to {state}, which holds {found.people:,}.")
+    emit(document) if as_json else said()
 
 
 def _agreed(before: Tally | None, wanted: Tally | None, collection: str | None) -> Tally:
@@ -114,11 +112,11 @@ def _agreed(before: Tally | None, wanted: Tally | None, collection: str | None) 
     return before
 
 
-@click.command("merge")
-@click.argument("files", nargs=-1, required=True, type=click.Path(dir_okay=False, path_type=Path), metavar="STATE...")
-@click.option("--out", type=_STATE, required=True, help="Where the merged tally goes; a new file.")
-@json_option
-def merge(files: tuple[Path, ...], out: Path, as_json: bool) -> None:
+@telling(
+    "merge", click.argument("files", nargs=-1, required=True, type=_STATE, metavar="STATE..."),
+    click.option("--out", type=_STATE, required=True, help="Where the merged tally goes; a new file."),
+)  # fmt: skip
+def merge(files: tuple[Path, ...], out: Path) -> Any:
     """Merge tallies of one mechanism and collection, in any order and grouping: the result is the same to the bit."""
     from functools import reduce
 
@@ -130,31 +128,21 @@ def merge(files: tuple[Path, ...], out: Path, as_json: bool) -> None:
     found = reduce(merged, [load_tally(file) for file in files])
     save_tally(found, out)
     document = {**_about(found), "out": str(out), "merged": len(files)}
-    if as_json:
-        emit(document)
-        return
-    _warn(found)
-    click.echo(f"{len(files)} tallies with {found.people:,} reports merged into {out}.")
+    return document, _said(found, f"{len(files)} tallies with {found.people:,} reports merged into {out}.")
 
 
-@click.command("show")
-@click.argument("state", type=click.Path(dir_okay=False, path_type=Path))
-@json_option
-def show(state: Path, as_json: bool) -> None:
+@telling("show", click.argument("state", type=_STATE))
+def show(state: Path) -> Any:
     """What a tally holds: how many reports, by which mechanism, in how many batches."""
     from hybridp.protocols.tally import load_tally
 
     found = load_tally(state)
     document = {**_about(found), "state": str(state), "bytes": state.stat().st_size}
-    if as_json:
-        emit({**document, "batch_names": sorted(found.origin.batches)})
-        return
-    _warn(found)
+    lines = []
     for name in ("kind", "people", "mechanism", "collection", "batches", "entries", "bytes"):
         value = document[name]
-        click.echo(
-            f"{name:<11}{value:,}" if isinstance(value, int) else f"{name:<11}{'none' if value is None else value}"
-        )
+        lines.append(f"{name:<11}{f'{value:,}' if isinstance(value, int) else 'none' if value is None else value}")
+    return {**document, "batch_names": sorted(found.origin.batches)}, _said(found, "\n".join(lines))
 
 
 def _about(found: Tally) -> dict[str, Any]:
@@ -172,6 +160,10 @@ def _about(found: Tally) -> dict[str, Any]:
     }
 
 
-def _warn(found: Tally) -> None:
-    if found.origin.simulated:
-        note("SIMULATED: reports in this tally come from a seeded generator and protect nobody.")
+def _said(found: Tally, text: str) -> Callable[[], None]:
+    def show() -> None:
+        if found.origin.simulated:
+            note("SIMULATED: reports in this tally come from a seeded generator and protect nobody.")
+        click.echo(text)
+
+    return show
