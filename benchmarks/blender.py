@@ -22,10 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.utility import DOCS, write_between
-from hybridp.protocols.heavy import HeavyBlend, HeavyStudy, invitation
+from hybridp.blend.heavy import HeavyBlend
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.oracles import share_oracle, subset_selection
 from hybridp.randomness import seeded
+from hybridp.tasks.records import HeavyStudy
 from hybridp_lab.baselines.heavy_metrics import WILDCARD, ndcg, ndcg_of_ndcgs
 from hybridp_lab.baselines.oracles import AnyOracle, optimised_unary
 from hybridp_lab.papers.blender.aol import PEOPLE, sample_aol_like
@@ -126,7 +127,7 @@ def measure(trials: int, people: int = PEOPLE) -> tuple[dict[str, dict[str, Floa
                 rng = seeded(5000 + trial)
                 oracle = share_oracle if name == "ours" else ORACLES.get(name.split(",")[0])
                 got = simulate_heavy(queries, urls, study, trusted=round(OPT_IN * people), oracle=oracle, rng=rng)
-                own = "two-stage" if isinstance(study, TwoStageStudy) else invitation(got.head, study).mechanism.name
+                own = "two-stage" if isinstance(study, TwoStageStudy) else study.invite_to(got.head).mechanism.name
                 reports[name].append(oracle(PureDP(PROMISE.epsilon), len(got.head)).name if oracle else own)
                 for voice in VOICES:
                     said = getattr(got, voice)

@@ -36,10 +36,11 @@ from numpy.typing import NDArray
 
 from benchmarks.utility import DOCS, write_between
 from hybridp.bench.heavy_plan import zipf
-from hybridp.protocols.heavy import HeavyBlend, HeavyStudy
+from hybridp.blend.heavy import HeavyBlend
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.oracles import share_oracle
 from hybridp.randomness import seeded, synthetic_data_generator
+from hybridp.tasks.records import HeavyStudy
 from hybridp_lab.baselines.heavy import gather, ldpminer, pem, scatter, tcm_only, text_codes
 from hybridp_lab.baselines.heavy_metrics import l1_error, ndcg
 from hybridp_lab.papers.blender.collection import simulate_heavy

@@ -25,11 +25,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.heavy_rows import PLAIN, generate
-from hybridp.protocols.heavy import HeavyStudy
-from hybridp.protocols.heavy_files import RecordColumns, release_heavy_hitters
+from hybridp.curator.heavy import RecordColumns
+from hybridp.protocols.driver import release_heavy_hitters
 from hybridp.public.budgets import ApproxDP
 from hybridp.randomness import secure, seeded
 from hybridp.tables import open_rows
+from hybridp.tasks.records import HeavyStudy
 
 __all__ = ["main"]
 

@@ -28,11 +28,12 @@ import numpy as np
 
 from hybridp.blend.kmeans import radius_for
 from hybridp.curator.kmeans import Points, release_round
-from hybridp.protocols.kmeans import KMeansStudy, SimulatedCrowd, cluster
-from hybridp.protocols.kmeans import start as begin_at
+from hybridp.protocols.models import RawPoints, cluster
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.kmeans import Box, packing, round_noise
 from hybridp.randomness import secure, seeded
+from hybridp.tasks.kmeans import KMeansStudy
+from hybridp.tasks.kmeans import start as begin_at
 from hybridp_lab.papers.mean2020.kmeans_trials import paper_points
 
 __all__ = ["main"]
@@ -162,7 +163,7 @@ def speed(people: int) -> None:
     print(f"  ratio {ratio[0]:.2f} wall, {ratio[1]:.2f} CPU, target within {TARGET:g}: {mark}")
     trusted = len(x) // 100
     begin = time.perf_counter(), time.process_time()
-    crowd = SimulatedCrowd(rows.levels[:, trusted:], secure())
+    crowd = RawPoints(rows.levels[:, trusted:], secure())
     found, plan = cluster(KMeansStudy(box, 4, PureDP(7.0)), Points(rows.levels[:, :trusted]), crowd, rng=secure())
     took = time.perf_counter() - begin[0], time.process_time() - begin[1]
     print(f"  1 % trusted, {len(x) - trusted:,} simulated reports: {took[0]:.2f} s wall, {took[1]:.2f} s CPU in all, "

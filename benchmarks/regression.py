@@ -26,10 +26,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.protocols.regression import RegressionStudy, release_people
+from hybridp.protocols.models import release_people
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.vector import VectorBounds
 from hybridp.randomness import seeded
+from hybridp.tasks.regression import RegressionStudy
 
 __all__ = ["main"]
 

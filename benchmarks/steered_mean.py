@@ -13,7 +13,7 @@ import json
 import math
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,14 +22,15 @@ from hybridp.blend.mean import Rule
 from hybridp.curator.distribution import _cuts
 from hybridp.curator.mean import Raw, release_sum, release_window, squares
 from hybridp.curator.shares import release_counts
-from hybridp.protocols.steered_mean import MeanSteering, Source, publish_steered, trusted_say
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
-from hybridp.public.messages import LocalSummary
-from hybridp.public.shares import CountNoise, NoisyCounts
+from hybridp.public.messages import LocalSummary, TrustedSummary
+from hybridp.public.rounds import Answer, Between, Crowd, Later, Numbers, Within, drive
+from hybridp.public.shares import NoisyCounts
 from hybridp.public.steered_mean import WindowSums
-from hybridp.randomness import seeded
+from hybridp.randomness import Randomness, seeded
 from hybridp.tasks.mean import MeanStudy, publish_mean
+from hybridp.tasks.steered import SteeredStudy
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 BOUNDS = Bounds(0.0, 1.0)
@@ -83,51 +84,90 @@ def variance(study: MeanStudy, everyone: Floats, local: int, said: Any, weight: 
     return float(weight**2 * own + (1 - weight) ** 2 * told / local)
 
 
+@dataclass
+class Collection:
+    """People who answer a steered mean: trusted ones as they are, with noise, and local ones by the law of reports.
+
+    `pilot` are counts that were told before: the window is then the same.
+    """
+
+    study: MeanStudy
+    everyone: Floats
+    levels: Any
+    local: int
+    seed: int
+    rng: Randomness
+    pilot: list[NoisyCounts] = field(default_factory=list)
+    said: Any = None
+    window: tuple[float, float] = (0.0, 1.0)
+    counted: int = 0
+
+    def answer(self, asked: Any) -> Any:
+        return getattr(self, asked.kind)(asked)
+
+    def between(self, asked: Between) -> NoisyCounts:
+        self.counted += 1
+        if self.counted > len(self.pilot):
+            raw = np.bincount(np.searchsorted(_cuts(asked.places), self.levels), minlength=len(asked.places) + 1)
+            self.pilot.append(release_counts(Raw(len(self.levels), raw), asked.noise, rng=self.rng))
+        return self.pilot[self.counted - 1]
+
+    def within(self, asked: Within) -> tuple[int, int, int]:
+        self.said = release_window([self.levels], asked.window, asked.noise, rng=self.rng)
+        return self.said.inside, self.said.outside, self.said.squares
+
+    def numbers(self, asked: Numbers) -> Answer:
+        self.said = summed(self.study, self.levels, asked.noise, asked.squares, self.rng)
+        return Answer(len(self.levels), self.said)
+
+    def later(self, asked: Later) -> Answer:
+        low, high = self.window = asked.invite.windows[0]
+        if isinstance(self.said, WindowSums):
+            self.said = replace(self.said, within=self.window != (0.0, 1.0))
+        placed = 2 * (np.clip(self.everyone, low, high) - low) / (high - low) - 1
+        return Answer(local=reports(self.study, placed, self.local, self.seed))
+
+    def released(self) -> Any:
+        made = {"entries": (), "simulated_local": True, "rng": self.rng}
+        task = SteeredStudy(self.study).decided(len(self.levels), self.local)
+        return drive(task.ask(Crowd(("x",), lambda middle: "", lambda: made)), self)
+
+
+def summed(study: MeanStudy, levels: Any, noise: Any, spread: Any, rng: Randomness) -> TrustedSummary:
+    nobody = LocalSummary(0, 0.0, 0.0, study.invite.randomiser)
+    totals = Raw(len(levels), int(levels.sum()), nobody, squares=squares(levels))
+    return release_sum(totals, noise, spread, rng=rng)
+
+
 def trial(study: MeanStudy, everyone: Floats, trusted: int, local: int, seed: int) -> dict[str, Any]:
     """One collection, plain and steered: the same trusted people and, where both ask the same, the same draws."""
-    rng, values = seeded(seed), everyone[np.random.default_rng(seed).integers(0, len(everyone), trusted)]
+    values = everyone[np.random.default_rng(seed).integers(0, len(everyone), trusted)]
     levels = BOUNDS.levels(values)
-    totals = Raw(trusted, int(levels.sum()), LocalSummary(0, 0.0, 0.0, study.invite.randomiser),
-                    squares=squares(levels))  # fmt: skip
-
-    def count(places: tuple[float, ...], stated: CountNoise) -> NoisyCounts:
-        raw = np.bincount(np.searchsorted(_cuts(places), levels), minlength=len(places) + 1)
-        return release_counts(Raw(trusted, raw), stated, rng=rng)
-
-    source = Source(count, lambda: [levels], lambda _: totals, lambda _: None)
-    said = trusted_say(study, "x", trusted, local, source, purpose="", rng=rng)
-    window = said.window
-    placed = everyone if window is None else (np.clip(everyone, window.low, window.high) - window.low) / window.width
-    steered = publish_steered(said, reports(study, 2 * placed - 1, local, seed), rng=rng)
+    own_people = Collection(study, everyone, levels, local, seed, seeded(seed))
+    steered = own_people.released()
     own, rng = replace(study, rule=Rule("alike")).decided(trusted, local), seeded(seed)
-    summed = release_sum(totals, own.sum_noise, own.squares_noise, rng=rng)
-    plain = publish_mean(own, summed, reports(study, 2 * everyone - 1, local, seed), trusted_people=trusted, rng=rng)
+    added = summed(study, levels, own.sum_noise, own.squares_noise, rng)
+    plain = publish_mean(own, added, reports(study, 2 * everyone - 1, local, seed), trusted_people=trusted, rng=rng)
     truth = float(everyone.mean())
-    sides: list[Any] = [said.plain if said.sums is None else said.sums, summed]
     return {
-        "said": said, "steered": window is not None, "pilot": said.seen is not None,
-        "variance": variance(study, everyone, local, sides[0], steered.facts["weight"]),
-        "plain_variance": variance(study, everyone, local, sides[1], plain.facts["weight"]),
+        "said": own_people, "steered": own_people.window != (0.0, 1.0), "pilot": bool(own_people.pilot),
+        "variance": variance(study, everyone, local, own_people.said, steered.facts["weight"]),
+        "plain_variance": variance(study, everyone, local, added, plain.facts["weight"]),
         "error": steered.facts["unbiased"] - truth, "plain": plain.facts["unbiased"] - truth,
         "covered": steered.low <= truth <= steered.high, "plain_covered": plain.low <= truth <= plain.high,
         "width": steered.high - steered.low, "plain_width": plain.high - plain.low,
     }  # fmt: skip
 
 
-def again(said: MeanSteering, everyone: Floats, local: int, times: int, seed: int) -> list[bool]:
+def again(said: Collection, everyone: Floats, local: int, times: int, seed: int) -> list[bool]:
     """Whether the interval holds the mean in further collections with the same window, of other people."""
-    if said.sums is None:
+    if not isinstance(said.said, WindowSums):
         return []
-    rng, draw, window, found = seeded(seed), np.random.default_rng([seed, 2]), said.sums.window, []
-    places = {within: 2 * (np.clip(everyone, low, high) - low) / (high - low) - 1
-              for within, (low, high) in ((False, (0.0, 1.0)), (True, (window.low, window.high)))}  # fmt: skip
-    levels, truth = BOUNDS.levels(everyone), float(everyone.mean())
+    draw, levels, truth = np.random.default_rng([seed, 2]), BOUNDS.levels(everyone), float(everyone.mean())
+    rng, found = seeded(seed), []
     for i in range(times):
-        chosen = levels[draw.integers(0, len(levels), said.sums.people)]
-        sums = release_window([chosen], window, said.sums.noise, rng=rng)
-        sums = replace(sums, within=bool(said.crowd.asks_within(window, sums.outside_seen)))
-        told = reports(said.study, places[sums.within], local, seed + 10_000 * (i + 1))
-        one = publish_steered(replace(said, sums=sums), told, rng=rng)
+        chosen = levels[draw.integers(0, len(levels), len(said.levels))]
+        one = Collection(said.study, everyone, chosen, local, seed + 10_000 * (i + 1), rng, said.pilot).released()
         found.append(one.low <= truth <= one.high)
     return found
 

@@ -21,7 +21,7 @@ from hybridp.bench.simulate import salary_like
 from hybridp.curator.mean import Totals, release_sum, squares
 from hybridp.noise import reports
 from hybridp.pareto import dpareto, final_front, grid_search, load_problem, random_search, staircase
-from hybridp.protocols.kmeans import KMeansStudy, release_points
+from hybridp.protocols.models import release_points
 from hybridp.public.budgets import PureDP
 from hybridp.public.kmeans import Box
 from hybridp.public.lattice import Bounds
@@ -29,6 +29,7 @@ from hybridp.public.messages import LocalSummary
 from hybridp.public.randomisers import LocalName, randomiser
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.release import style
+from hybridp.tasks.kmeans import KMeansStudy
 from hybridp.tasks.mean import MeanStudy, publish_mean
 
 __all__ = ["flow", "kmeans", "main", "pareto", "plan", "reach", "release"]

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from hybridp.protocols.heavy import HeavyStudy
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.oracles import share_oracle
+from hybridp.tasks.records import HeavyStudy
 from hybridp_lab.attacks import ATTACKS, ESTIMATORS, LIARS, Outcome, run_attacks
 from hybridp_lab.attacks.recovering import ldp_recover, normalised
 from hybridp_lab.cli import papers

@@ -11,11 +11,11 @@ from scipy import stats
 
 from hybridp.bench.heavy_plan import plan_heavy, shown_probability, zipf
 from hybridp.errors import InvalidInput
-from hybridp.protocols.heavy import HeavyStudy
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.heavy import discovery
 from hybridp.randomness import seeded
 from hybridp.release.plan import Plan
+from hybridp.tasks.records import HeavyStudy
 from hybridp_lab.papers.blender.collection import simulate_heavy
 
 SETTINGS = [

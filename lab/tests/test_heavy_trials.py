@@ -10,18 +10,19 @@ import numpy as np
 import pytest
 
 from hybridp.bench.heavy_plan import zipf
+from hybridp.blend import heavy as blending
 from hybridp.errors import InvalidInput
-from hybridp.protocols import heavy as blender
-from hybridp.protocols import heavy_files as files
-from hybridp.protocols.heavy import HeavyStudy
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import HeadList, OneSlot, counting_noise, discovery
 from hybridp.public.messages import OptInCounts
 from hybridp.public.randomisers import KRandomisedResponse
 from hybridp.randomness import seeded
+from hybridp.tasks import records as blender
+from hybridp.tasks.records import HeavyStudy
 from hybridp_lab.baselines.oracles import local_hashing, optimised_unary
 from hybridp_lab.papers.blender.collection import HeavyTrial, simulate_heavy
 from hybridp_lab.papers.blender.two_stage import TwoStageStudy, as_in_the_paper
+from tests import phases as files
 
 PROMISE = ApproxDP(4.0, 1e-5)
 STUDY = HeavyStudy(PROMISE)
@@ -103,10 +104,10 @@ def test_the_paper_mode_is_the_papers() -> None:
 
 
 def test_a_local_report_states_its_guarantee() -> None:
-    mechanism = blender.invitation(HeadList.of([("a", "1"), ("b", "1")]), STUDY).mechanism
+    mechanism = STUDY.invite_to(HeadList.of([("a", "1"), ("b", "1")])).mechanism
     assert isinstance(mechanism, KRandomisedResponse)
     assert mechanism.guarantee == STUDY.local_guarantee == PureDP(4.0)
-    assert isinstance(blender.invitation(HeadList.of([], 2), STUDY).mechanism, OneSlot)
+    assert isinstance(STUDY.invite_to(HeadList.of([], 2)).mechanism, OneSlot)
 
 
 # --- trimming ---
@@ -145,7 +146,7 @@ def test_nobody_left_to_estimate(reuse: bool) -> None:
     assert head.queries == ("b", None)
     assert len(estimates) == int(reuse)
     if reuse:
-        blended = blender.blend_heavy(head, estimates)
+        blended = blending.blend_heavy(head, estimates)
         assert blended.slots[:2] == pytest.approx([200 / 1900, 300 / 1900])
         assert np.isinf(blended.errors[-1])
         assert blended.slots.sum() == pytest.approx(1)
@@ -155,8 +156,8 @@ def test_the_list_is_cut_to_size_when_everyone_has_counted() -> None:
     """Spare queries join the wildcard with their errors, and nothing is lost or counted twice."""
     blended = trial(replace(STUDY, head=10, spare=3.0), 9).blended
     assert len(blended.head.queries) == 11
-    wide = blender.blend_heavy(*blender.trim(opt_in([20, 10, 20, 20, 5, 10, 5, 10], [380, 380, 380, 190], 100), STUDY))
-    small = blender.restrict(wide, blender.keep_best(wide, 1))
+    wide = blending.blend_heavy(*blender.trim(opt_in([20, 10, 20, 20, 5, 10, 5, 10], [380, 380, 380, 190], 100), STUDY))
+    small = blending.restrict(wide, blending.keep_best(wide, 1))
     assert small.head.queries == ("b", None)
     assert small.slots.sum() == pytest.approx(wide.slots.sum())
     kept = [wide.head.slots.index(s) for s in small.head.slots[:-1]]
@@ -167,7 +168,7 @@ def test_the_list_is_cut_to_size_when_everyone_has_counted() -> None:
 
 def test_nothing_to_blend_is_refused() -> None:
     with pytest.raises(InvalidInput, match="people"):
-        blender.blend_heavy(HeadList.of([], 2), [])
+        blending.blend_heavy(HeadList.of([], 2), [])
 
 
 @pytest.mark.parametrize(

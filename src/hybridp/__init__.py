@@ -31,19 +31,16 @@ if TYPE_CHECKING:
     from hybridp.pareto.run import dpareto as dpareto
     from hybridp.protocols.driver import release_distribution as release_distribution
     from hybridp.protocols.driver import release_groups as release_groups
+    from hybridp.protocols.driver import release_heavy_hitters as release_heavy_hitters
     from hybridp.protocols.driver import release_joint as release_joint
+    from hybridp.protocols.driver import release_kmeans as release_kmeans
     from hybridp.protocols.driver import release_mean as release_mean
+    from hybridp.protocols.driver import release_regression as release_regression
     from hybridp.protocols.driver import release_shares as release_shares
-    from hybridp.protocols.heavy import HeavyStudy as HeavyStudy
-    from hybridp.protocols.heavy_files import release_heavy_hitters as release_heavy_hitters
-    from hybridp.protocols.kmeans import KMeansStudy as KMeansStudy
+    from hybridp.protocols.driver import release_steered as release_steered
     from hybridp.protocols.kmeans_estimator import HybridKMeans as HybridKMeans
-    from hybridp.protocols.kmeans_files import release_kmeans as release_kmeans
-    from hybridp.protocols.regression import RegressionStudy as RegressionStudy
-    from hybridp.protocols.regression import release_regression as release_regression
     from hybridp.protocols.regression_estimator import HybridLinearRegression as HybridLinearRegression
     from hybridp.protocols.regression_estimator import HybridLogisticRegression as HybridLogisticRegression
-    from hybridp.protocols.steered_mean_files import release_steered as release_steered
     from hybridp.protocols.synth import fit_synth as fit_synth
     from hybridp.public.budgets import ZCDP as ZCDP
     from hybridp.public.budgets import ApproxDP as ApproxDP
@@ -66,8 +63,11 @@ if TYPE_CHECKING:
     from hybridp.study import Study as Study
     from hybridp.tasks.distribution import DistributionStudy as DistributionStudy
     from hybridp.tasks.joint import JointStudy as JointStudy
+    from hybridp.tasks.kmeans import KMeansStudy as KMeansStudy
     from hybridp.tasks.mean import MeanStudy as MeanStudy
     from hybridp.tasks.personal import PersonalStudy as PersonalStudy
+    from hybridp.tasks.records import HeavyStudy as HeavyStudy
+    from hybridp.tasks.regression import RegressionStudy as RegressionStudy
     from hybridp.tasks.shares import ShareStudy as ShareStudy
     from hybridp.tasks.shares import choice as choice
     from hybridp.tasks.table import SynthStudy as SynthStudy
@@ -84,7 +84,7 @@ _PLACES = {
     "DistributionStudy": "tasks.distribution",
     "Feature": "public.queries",
     "Grouping": "public.groups",
-    "HeavyStudy": "protocols.heavy",
+    "HeavyStudy": "tasks.records",
     "HybridKMeans": "protocols.kmeans_estimator",
     "HybridLinearRegression": "protocols.regression_estimator",
     "HybridLogisticRegression": "protocols.regression_estimator",
@@ -92,14 +92,14 @@ _PLACES = {
     "InvalidInput": "errors",
     "Invite": "public.messages",
     "JointStudy": "tasks.joint",
-    "KMeansStudy": "protocols.kmeans",
+    "KMeansStudy": "tasks.kmeans",
     "Ledger": "ledger",
     "MeanStudy": "tasks.mean",
     "Neighbours": "public.budgets",
     "PersonalDP": "public.personal",
     "PersonalStudy": "tasks.personal",
     "PureDP": "public.budgets",
-    "RegressionStudy": "protocols.regression",
+    "RegressionStudy": "tasks.regression",
     "Release": "release.release",
     "Rule": "blend.mean",
     "ShareStudy": "tasks.shares",
@@ -125,13 +125,13 @@ _PLACES = {
     "read": "release.release",
     "release_distribution": "protocols.driver",
     "release_groups": "protocols.driver",
-    "release_heavy_hitters": "protocols.heavy_files",
+    "release_heavy_hitters": "protocols.driver",
     "release_joint": "protocols.driver",
-    "release_kmeans": "protocols.kmeans_files",
+    "release_kmeans": "protocols.driver",
     "release_mean": "protocols.driver",
-    "release_regression": "protocols.regression",
+    "release_regression": "protocols.driver",
     "release_shares": "protocols.driver",
-    "release_steered": "protocols.steered_mean_files",
+    "release_steered": "protocols.driver",
     "result_schema": "release.result",
     "secure": "randomness",
     "seeded": "randomness",

@@ -122,8 +122,7 @@ class Study(Declaration):
         quantiles one after another in a trial, and `invite_out` is a new file of the invitation to a number that those
         answer who are asked later: `local_people`, or as many as the table has.
         """
-        from hybridp.protocols.inviting import first_phase
-        from hybridp.protocols.study import Files, release_study
+        from hybridp.protocols.study import Files, first_phase, release_study
         from hybridp.public.trust import TrustRule
 
         drawn = None if trial_opt_in is None else TrustRule(trial_opt_in=trial_opt_in)
@@ -156,7 +155,7 @@ class Study(Declaration):
         rng: Randomness | None = None,
     ) -> dict[str, Any]:
         """Write the invitation to a question that local people can answer only when they have been sent one."""
-        from hybridp.protocols.inviting import invite_study
+        from hybridp.protocols.study import invite_study
 
         groups = (trusted, self.people.trusted), (local, self.people.local)
         counted = tuple(known if given is None else given for given, known in groups)

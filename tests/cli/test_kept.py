@@ -297,7 +297,7 @@ def test_an_invitation_that_was_written_is_said_to_be_there(words: Path) -> None
     with open("/dev/full", "w") as full:
         found = process(words, f"{DISCOVER} --ledger l.ledger", stdout=full)
     assert (found.returncode, "the invitation is in invite.json." in found.stderr) == (NOT_SHOWN, True)
-    assert json.loads((words / "invite.json").read_text())["slots"]
+    assert json.loads((words / "invite.json").read_text())["answers"]
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")

@@ -35,7 +35,8 @@ def points(tmp_path: Path) -> str:
 @pytest.mark.parametrize("per_axis", [2.5, 1_000_000, 1, "8"])
 def test_an_invitation_with_no_such_map_is_refused(run: Runner, points: str, per_axis: Any) -> None:
     run(f"{PLAN} --invite-out invite.json --json")
-    asked = json.loads(Path("invite.json").read_text()) | {"per_axis": per_axis}
+    asked = json.loads(Path("invite.json").read_text())
+    asked["task"]["per_axis"] = per_axis
     Path("invite.json").write_text(json.dumps(asked | {"digest": digest(asked)}))
     said = run(f"randomise kmeans {points} --invite invite.json --epsilon 9 --trust trust --out r.csv --json")
     assert said.code == 2

@@ -50,8 +50,11 @@ def test_an_invitation_that_says_what_cannot_be_is_none(run: Runner, people: Pat
     said = json.loads(Path("i.json").read_text())
     kind, kept = said["hybridp"], {name: said[name] for name in said if name not in ("hybridp", "version", "digest")}
     kept.pop("simulated")
-    wrong: list[dict[str, Any]] = [{"quartiles": x} for x in ([math.nan] * 3, [0.5, 0.4, 0.6], [0.4, 0.5, 7.0])]
-    for changes in ({}, *wrong, {"local_people": 0}):
+    *counted, sums = kept["answers"]
+    wrong = [[], counted, [*counted, sums, sums], [*counted, [math.nan] * 3], [*counted[:-1], sums]]
+    changed: list[dict[str, Any]] = [{"answers": answers} for answers in wrong]
+    changed += [{"asks": {"window": [1.0, 99.0]}}, {"task": kept["task"] | {"people": [600, 0]}}]
+    for changes in ({}, *changed):
         Path("k.json").write_text(json.dumps(envelope.sealed(kind, {**kept, **changes}, simulated=False)))
         found = run(
             "randomise mean people.csv --trust trust --missing middle --invite k.json --epsilon 9 --out sent.csv"

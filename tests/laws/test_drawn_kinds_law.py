@@ -19,6 +19,7 @@ from tests.questions import question
 
 from hybridp import InvalidInput, Ledger, PureDP, Study
 from hybridp.errors import UnusablePublicRows
+from hybridp.protocols.transcript import read_invitation
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.study import Declaration
 
@@ -111,9 +112,10 @@ def test_a_report_is_made_with_the_whole_promise(sent: Sent) -> None:
     """Everybody holds one thing, and says so with chance ``e^epsilon/(e^epsilon + k - 1)`` of k."""
     invite = json.loads(sent.invite.read_text())
     if sent.kind == "records":
-        slots, mine = len(invite["slots"]), invite["slots"].index(["w1"])
+        slots = read_invitation(sent.invite).invite.head.slots
+        slots, mine = len(slots), slots.index(("w1",))
     else:
-        cells = invite["per_axis"]
+        cells = invite["task"]["per_axis"]
         slots, mine = cells**2, int(0.9 * cells) * cells + int(0.3 * cells)
     told = [int(row["report"]) for row in read(sent.told)]
 

@@ -23,12 +23,12 @@ from tests.laws.recording import Recording, apart, laplaces, span_of
 from tests.service.declared import study_of
 
 from hybridp.ledger import Ledger
-from hybridp.protocols import heavy_files as files
-from hybridp.protocols.heavy import HeavyStudy
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.randomness import secure, seeded
 from hybridp.release.receipt import CURATOR, VIEWER
+from hybridp.tasks.records import HeavyStudy
 from hybridp.testing import laws
+from tests import phases as files
 
 EPSILON, DELTA = 0.25, 1e-5
 PROMISE = ApproxDP(EPSILON, DELTA)
@@ -70,7 +70,7 @@ def book(folder: Path) -> Ledger:
 def invited(path: Path, tape: Recording, out: Path, study: HeavyStudy = STUDY, **more: Any) -> dict[str, Any]:
     """What phase one publishes."""
     with tape.as_the_systems():
-        files.write_invitation(path, study, COLUMNS, out, **more)
+        files.invite_to(path, study, COLUMNS, out, **more)
     found: dict[str, Any] = json.loads(out.read_text())
     return found
 
@@ -133,7 +133,7 @@ WIDER = replace(STUDY, guarantee=ApproxDP(4 * EPSILON, 4 * DELTA), trusted_guara
 def test_an_invitation_carries_the_stated_noise_in_both_halves(log: Path, tmp_path: Path, study: HeavyStudy) -> None:
     tape, ledger = Recording(), book(tmp_path)
     found = invited(log, tape, tmp_path / "invite.json", study, ledger=ledger)
-    first, second = halves(found["opt_in"], tape, np.full(RECORDS, EACH), ordered=True)
+    first, second = halves(files.opt_in(found), tape, np.full(RECORDS, EACH), ordered=True)
     # Nobody is in both, and who is in which depends on no record: a binomial share of every record's holders.
     assert stats.binomtest(int(first.sum()), RECORDS * EACH, HALF).pvalue > 1e-6
     assert stats.chisquare(first).pvalue > 1e-6
@@ -144,24 +144,24 @@ def test_an_invitation_carries_the_stated_noise_in_both_halves(log: Path, tmp_pa
     assert found["ledger_entries"] == [entry.id]
     assert found["simulated"] is False
     whole = study.guarantee
-    assert found["study"]["guarantee"] == {"epsilon": whole.epsilon, "delta": whole.delta}
-    own = None if study is STUDY else {"epsilon": EPSILON, "delta": DELTA}
-    assert found["study"]["trusted_guarantee"] == own
-    assert f"epsilon={whole.epsilon!r},delta=0.0" in files.read_invitation(tmp_path / "invite.json")[1]
+    stated = found["task"]["guarantee"], found["task"]["trusted_guarantee"]
+    assert (stated[0]["epsilon"], stated[0]["delta"]) == (whole.epsilon, whole.delta)
+    assert stated[1] is None if study is STUDY else (stated[1]["epsilon"], stated[1]["delta"]) == (EPSILON, DELTA)
+    assert f"epsilon={whole.epsilon!r},delta=0.0" in files.read_invitation(tmp_path / "invite.json").invite.text
 
 
 def test_control_a_tenth_less_noise_is_not_on_the_tape(log: Path, tmp_path: Path) -> None:
     tape = Recording()
     found = invited(log, tape, tmp_path / "invite.json")
-    counted = released_counts(found["opt_in"])[1]
-    _, second = halves(found["opt_in"], tape, np.full(RECORDS, EACH), ordered=True)
+    counted = released_counts(files.opt_in(found))[1]
+    _, second = halves(files.opt_in(found), tape, np.full(RECORDS, EACH), ordered=True)
     added = counted - np.append(second, 0)
     span_of(tape, added, laplaces(ESTIMATION))
     for wrong in (ESTIMATION * 0.9, ESTIMATION / 5, DISCOVERY / 2):
         with pytest.raises(AssertionError, match="0 stretches"):
             span_of(tape, added, laplaces(wrong))
     with pytest.raises(AssertionError):
-        halves(found["opt_in"], tape, np.full(RECORDS, EACH + 1), ordered=True)
+        halves(files.opt_in(found), tape, np.full(RECORDS, EACH + 1), ordered=True)
 
 
 def test_a_release_in_one_go_carries_the_same_noise(log: Path, tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_a_release_in_one_go_carries_the_same_noise(log: Path, tmp_path: Path) -
     study = HeavyStudy(PROMISE, depth=1, head=RECORDS, discovery_share=HALF, reuse=False)
     tape, ledger = Recording(3), book(tmp_path)
     with tape.as_the_systems():
-        found = files.release_heavy_hitters(log, study, COLUMNS, ledger=ledger)
+        found = files.release(log, study, COLUMNS, ledger=ledger)
     people = found.facts["groups"]["trusted"]["estimation"]
     noisy = {cell.name: (cell.low + cell.high) / 2 * people for cell in found.cells}
     counted = np.array([noisy[f"q{i:02d}"] for i in range(RECORDS)])
@@ -195,7 +195,7 @@ def test_a_discovery_in_one_go_carries_the_same_noise(log: Path) -> None:
     study = HeavyStudy(PROMISE, depth=1, head=RECORDS, discovery_share=1 - 1e-9)
     tape = Recording(4)
     with tape.as_the_systems():
-        found = files.release_heavy_hitters(log, study, COLUMNS)
+        found = files.release(log, study, COLUMNS)
     people = found.people["trusted"]
     assert found.facts["groups"]["trusted"]["discovery"] == people
     noisy = {cell.name: (cell.low + cell.high) / 2 * people for cell in found.cells}
@@ -213,7 +213,7 @@ def test_replacing_a_person_moves_two_counts_by_one(log: Path, tmp_path: Path, s
     found = []
     for name, here in (("a", rows), ("b", other)):
         tape = Recording()
-        stated = invited(write(tmp_path / f"{name}.csv", here), tape, tmp_path / f"{name}.json")["opt_in"]
+        stated = files.opt_in(invited(write(tmp_path / f"{name}.csv", here), tape, tmp_path / f"{name}.json"))
         found.append((*released_counts(stated), stated["discovery_people"], stated["estimation_people"]))
         assert sum(found[-1][2:]) == RECORDS * EACH
     assert found[0][2:] == found[1][2:]  # which half somebody is in depends on no record
@@ -236,7 +236,7 @@ def test_the_noisy_count_decides_and_not_the_true_one(tmp_path: Path) -> None:
     totals = np.array([t - 5 + i % 11 for i in range(40)])
     rows = [(f"{i}-{j}", f"q{i:02d}", "trusted") for i, n in enumerate(totals) for j in range(n)]
     tape, study = Recording(12), HeavyStudy(ApproxDP(1.0, DELTA), depth=1, discovery_share=1 - 1e-9)
-    found = invited(write(tmp_path / "log.csv", rows), tape, tmp_path / "i.json", study)["opt_in"]
+    found = files.opt_in(invited(write(tmp_path / "log.csv", rows), tape, tmp_path / "i.json", study))
     passing = []
     for start in tape.starts:
         read = tape.read_from(start, laplaces(2.0), len(totals))
@@ -261,8 +261,8 @@ def test_a_record_is_shown_from_the_lowest_private_threshold_on(tmp_path: Path, 
     rows = [(f"{name}{i}", name, "trusted") for name, n in (("below", t - 1), ("at", t), ("one", 1)) for i in range(n)]
     path = write(tmp_path / "log.csv", rows)
     found = invited(path, Recording(always=QUIET), tmp_path / "i.json", study)
-    assert [slot[0] for slot in found["opt_in"]["slots"]] == ["at", None]
-    assert found["opt_in"]["discovered"] == [t, None]
+    assert [slot[0] for slot in files.opt_in(found)["slots"]] == ["at", None]
+    assert files.opt_in(found)["discovered"] == [t, None]
 
 
 # --- the service ------------------------------------------------------------------------------------------------------
@@ -302,7 +302,7 @@ def _opened(served: Any, tape: Recording | None, records: list[str], epsilon: fl
     ]  # fmt: skip
     for start in range(0, len(rows), 1000):
         assert asyncio.run(studies.submit(service, study, rows[start : start + 1000])) == []
-    return service, study, studies.open_phase_two(service, study, sure=True)
+    return service, study, studies.open_phase_two(service, study, sure=True)["invitations"]["answer"]
 
 
 def test_the_service_adds_the_stated_noise_and_charges_for_it(served: Any) -> None:
@@ -310,7 +310,7 @@ def test_the_service_adds_the_stated_noise_and_charges_for_it(served: Any) -> No
 
     tape = Recording(5)
     service, study, found = _opened(served, tape, [held(i) for i in range(RECORDS * EACH)], EPSILON)
-    first, _ = halves(found["opt_in"], tape, np.full(RECORDS, EACH), ordered=False)
+    first, _ = halves(files.opt_in(found), tape, np.full(RECORDS, EACH), ordered=False)
     assert stats.binomtest(int(first.sum()), RECORDS * EACH, 0.95).pvalue > 1e-6
     assert found["simulated"] is False
     spent = {a["people"]: a["epsilon_spent"] for a in studies.study_summary(service, study)["ledger"]}
@@ -351,9 +351,9 @@ def test_the_services_threshold_is_the_lowest_private_one(served: Any) -> None:
     t = _lowest_threshold(4.0, DELTA)
     records = [name for name, n in (("below", t - 1), ("at", t)) for _ in range(n)]
     _, _, found = _opened(served, Recording(always=QUIET), records, 4.0)
-    assert found["opt_in"]["slots"] == [["at"], [None]]
-    assert found["opt_in"]["discovered"] == [t, None]
-    assert (found["opt_in"]["discovery_people"], found["opt_in"]["estimation_people"]) == (2 * t - 1, 0)
+    assert files.opt_in(found)["slots"] == [["at"], [None]]
+    assert files.opt_in(found)["discovered"] == [t, None]
+    assert (files.opt_in(found)["discovery_people"], files.opt_in(found)["estimation_people"]) == (2 * t - 1, 0)
 
 
 def test_a_service_that_draws_from_a_seed_says_so(served: Any) -> None:
@@ -379,11 +379,12 @@ def test_files_of_reports_have_the_stated_law(tmp_path: Path) -> None:
     study = HeavyStudy(ApproxDP(epsilon, delta), depth=1, discovery_share=1 - 1e-9, spare=1.0)
     path = write(tmp_path / "t.csv", [(i, f"r{i % 5}", "trusted") for i in range(5 * 200)])
     invite, reports = tmp_path / "i.json", tmp_path / "r.csv"
-    head = [slot[0] for slot in invited(path, Recording(6), invite, study)["slots"]]
+    invited(path, Recording(6), invite, study)
+    head = [slot[0] for slot in files.read_invitation(invite).invite.head.slots]
     assert head == ["r0", "r1", "r2", "r3", "r4", None]
     mine = write(tmp_path / "l.csv", [(i, "r3", "local") for i in range(n)])
     with Recording(7).as_the_systems():
-        assert files.write_record_reports(mine, invite, COLUMNS, reports) == n
+        assert files.answer(mine, invite, COLUMNS, reports) == n
     lines = reports.read_text().splitlines()[1:]
     assert not any("SIMULATED" in line for line in lines)
     seen = Counter(int(line.split(",")[0]) for line in lines)
@@ -397,7 +398,7 @@ def test_files_of_reports_have_the_stated_law(tmp_path: Path) -> None:
     assert p_value(epsilon * 1.1) < 1e-6
     # The charge is that of the report, and so is the promise on the receipt.
     ledger = Ledger.create(tmp_path / "b.ledger", {"local": ApproxDP(epsilon, delta)})
-    found = files.combine_reports(reports, invite, ledger=ledger)
+    found = files.release_invited(reports, invite, ledger=ledger)
     promise = PureDP(epsilon)
     told = {(p.people, p.against): p.budget for p in found.receipt.promises}
     assert told["local", CURATOR] == told["local", VIEWER] == promise

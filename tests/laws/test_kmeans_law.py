@@ -25,18 +25,20 @@ from tests.laws.recording import Draw, Recording, apart, gaussians, laplaces, rh
 
 from hybridp.blend import kmeans as blending
 from hybridp.curator.kmeans import Points
+from hybridp.curator.vector import VectorColumns
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger
-from hybridp.protocols.kmeans import KMeansStudy, SimulatedCrowd, cluster, release_points
-from hybridp.protocols.kmeans_files import PointColumns, release_kmeans, write_invitation, write_point_reports
+from hybridp.protocols.models import RawPoints, cluster, release_points
 from hybridp.public.budgets import ZCDP, ApproxDP, PureDP
 from hybridp.public.kmeans import STEPS, Box, round_noise
 from hybridp.public.kmeans_rounds import Plan
 from hybridp.release.receipt import CURATOR, VIEWER
+from hybridp.tasks.kmeans import KMeansStudy
+from tests import phases as files
 
 UNIT = Box((0.0, 0.0), (1.0, 1.0))
 TRUE = np.array([[0.2, 0.3], [0.75, 0.25], [0.5, 0.8]])
-COLUMNS = PointColumns(("a", "b"), "trust", missing="middle")
+COLUMNS = VectorColumns(("a", "b"), "trust", missing="middle")
 EPSILON, DELTA = 2.0, 1e-6
 PURE, APPROX = PureDP(EPSILON), ApproxDP(EPSILON, DELTA)
 
@@ -185,12 +187,12 @@ def test_a_file_with_reports_from_devices(
     if whole != EPSILON:
         study = replace(study, guarantee=replace(promise, epsilon=whole), trusted_guarantee=promise)
     invite, reports = tmp_path / "i.json", tmp_path / "r.csv"
-    write_invitation(study, ("a", "b"), trusted=800, local=3000, missing="middle", out=invite)
-    write_point_reports(table(tmp_path / "l.csv", points(3000, 2), "local"), invite, reports, trust="trust")
+    files.plan_map(study, COLUMNS, 800, 3000, invite)
+    files.answer(table(tmp_path / "l.csv", points(3000, 2), "local"), invite, COLUMNS, reports)
     ledger = Ledger.create(tmp_path / "l.ledger", {"trusted": promise, "local": PureDP(whole)})
     with tape.as_the_systems():
         place = table(tmp_path / "p.csv", x)
-        found = release_kmeans(place, study, COLUMNS, reports=reports, invite=invite, ledger=ledger)
+        found = files.release(place, study, COLUMNS, reports=reports, invite=invite, ledger=ledger)
     assert (len(told.maps), len(told.rounds)) == (1, 1)
     check(told, tape, x, promise)
     spent = {e.people: e.budget for e in ledger.history()}
@@ -289,12 +291,10 @@ def test_a_plan_that_spends_more_than_promised_is_refused() -> None:
 def test_files_of_cells_have_the_stated_law(tmp_path: Path) -> None:
     """Everybody is in one cell: told with probability e^eps/(e^eps + cells - 1), every other one equally often."""
     n, study = 30_000, KMeansStudy(UNIT, 3, PureDP(1.0))
-    cells = write_invitation(
-        study, ("a", "b"), trusted=800, local=20_000, missing="middle", out=tmp_path / "i.json"
-    ).grid.cells
+    cells = files.plan_map(study, COLUMNS, 800, 20_000, tmp_path / "i.json").invite.grid.cells
     x = table(tmp_path / "l.csv", np.tile([[0.01, 0.99]], (n, 1)), "local")
     with Recording(8).as_the_systems():
-        assert write_point_reports(x, tmp_path / "i.json", tmp_path / "r.csv", trust="trust") == n
+        assert files.answer(x, tmp_path / "i.json", COLUMNS, tmp_path / "r.csv") == n
     lines = (tmp_path / "r.csv").read_text().splitlines()[1:]
     assert not any("SIMULATED" in line for line in lines)
     seen = Counter(int(line.split(",")[0]) for line in lines)
@@ -359,7 +359,7 @@ def test_every_invitation_asks_for_the_promised_epsilon(told: Messages, trusted:
 def test_every_local_person_is_in_one_part() -> None:
     """Asked for every part in turn, twice, a crowd is cut into the same parts, which have nobody in common."""
     n = 900
-    crowd = SimulatedCrowd(UNIT.levels(points(n)), Recording(10).rng)
+    crowd = RawPoints(UNIT.levels(points(n)), Recording(10).rng)
     first, second = ([crowd._of(part, 3) for part in range(3)] for _ in range(2))
     assert all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
     together = np.concatenate(first, axis=1)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from hybridp.ledger import Ledger
-from hybridp.protocols.steered import read_invitation
+from hybridp.protocols.transcript import read_invitation
 from hybridp.public.budgets import PureDP
 
 from .means import command, local, read, trusted, whole, write
@@ -188,7 +188,7 @@ def steer(tmp_path: Path) -> tuple[Path, list[float], dict[str, Any]]:
 
 
 def windows(invitation: Path) -> list[list[float]]:
-    told: list[list[float]] = json.loads(invitation.read_text())["windows"]
+    told: list[list[float]] = json.loads(invitation.read_text())["asks"]["windows"]
     return told
 
 
@@ -259,7 +259,7 @@ def test_phases_spend_each_promise_once_and_tell_more_and_more(tmp_path: Path) -
         command(*again, "--ledger", tmp_path / "fresh")
     # A ledger that never paid for the first phase would pay for the second.
     fresh = Ledger.create(tmp_path / "fresh", {"local": PureDP(1.0)})
-    fresh.charge([read_invitation(invitation).charge("", "these")])
+    fresh.charge(read_invitation(invitation).charges("", None, "these"))
     assert [(e.people, e.budget.epsilon) for e in fresh.history()] == [("local", 1.0)]
 
 

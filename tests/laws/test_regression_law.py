@@ -20,7 +20,7 @@ from scipy import stats
 from hybridp import BudgetExceeded, InvalidInput, PureDP, RegressionStudy, Study, VectorBounds, seeded
 from hybridp.errors import LedgerProblem
 from hybridp.ledger import Ledger, together
-from hybridp.protocols.regression import release_people
+from hybridp.protocols.models import release_people
 from hybridp.public.budgets import ApproxDP
 from hybridp.release.result import sole
 from hybridp.testing import laws
@@ -244,10 +244,10 @@ def test_a_report_is_one_dithered_bit_on_one_coordinate_at_the_whole_epsilon(col
     scores = []
     for person in ((64.0, 32.0, 8.0), (-64.0, 0.0, -8.0), (32.0, 8.0, 1.0), (0.0, 16.0, 0.0)):
         x = np.array(entries(person)) / STEPS
-        residual = np.clip((x[3] - x[:3] @ np.array(invite["question"]["centre"])) / 0.5, -1, 1)
+        residual = np.clip((x[3] - x[:3] @ np.array(invite["asks"]["centre"])) / 0.5, -1, 1)
         scores.append(x[:3] * residual)
     z = np.array(scores)
-    assert invite["question"]["clip"] == 0.5  # 4 of a half-range of 8
+    assert invite["asks"]["clip"] == 0.5  # 4 of a half-range of 8
     for j in range(3):
         y = np.array([float(row[j]) for row in told if row[j]])
         sign = np.where(y > 0, 1.0, -1.0)
@@ -335,7 +335,7 @@ def spent(file: Path) -> list[tuple[str, float]]:
 def test_in_a_study_sums_and_reports_are_made_at_the_questions_part(asked: tuple[Path, Recording]) -> None:
     folder, tape = asked
     invite = json.loads((folder / "invite.json").read_text())
-    added = np.array(invite["trusted"]["totals"][0]) - exact()
+    added = np.array(invite["answers"][0]) - exact()
     assert span_of(tape, added, laplaces(sensitivity(1) / 0.75)) == (0, len(tape.words))
     with pytest.raises(AssertionError, match="stretches"):  # the whole promise would be less noise
         span_of(tape, added, laplaces(sensitivity(1) / 1.0))
@@ -394,10 +394,10 @@ def test_in_a_trial_a_look_at_the_residuals_is_paid_out_of_the_questions_part(tm
 @pytest.mark.parametrize("promise", [PureDP(1.0), PureDP(1 / 3), ApproxDP(0.7, 1e-6), ApproxDP(5.0, 1e-9)])
 def test_what_is_charged_before_anybody_is_counted_covers_either_way_and_no_more(promise: PureDP | ApproxDP) -> None:
     study = RegressionStudy(VectorBounds.of(LOWER, UPPER), promise)
-    trusted, local = study.charges_at_most("line")
+    trusted, local = study.charges("line", None)
     assert (trusted.people, local.people, local.budget.epsilon) == ("trusted", "local", promise.epsilon)
     for way in (study.whole, *map(study.split, (0.02, 0.031, 0.07))):
-        (used,) = together([c for c in study.charges("line", None, way) if c.people == "trusted"], "line")
+        (used,) = together(study._spent(way, "line"), "line")
         assert used.budget.epsilon <= trusted.budget.epsilon <= promise.epsilon
         assert used.budget.delta <= trusted.budget.delta <= promise.delta
     assert trusted.budget.epsilon == promise.epsilon
@@ -432,7 +432,7 @@ def test_local_people_whom_nobody_asked_are_refused_and_nothing_is_charged(
     folder, _ = asked
     with pytest.raises(InvalidInput, match=r"nobody asked them: make an invitation with --invite-out"):
         declared().release(folder / "rows.csv", ledger=tmp_path / "l")
-    with pytest.raises(InvalidInput, match="`data` must be given: trusted people find the line"):
+    with pytest.raises(InvalidInput, match="`data` must be given"):
         declared().invite(tmp_path / "i.json")
     assert list(tmp_path.iterdir()) == []
 

@@ -23,15 +23,14 @@ pytest.importorskip("fastapi")
 from hybridp.curator.kmeans import Points as RawPoints
 from hybridp.device.client import fetch_task, local_report, send_reports, trusted_report
 from hybridp.errors import InvalidInput
-from hybridp.protocols.inviting import invite_study
-from hybridp.protocols.kmeans import KMeansStudy, cluster
-from hybridp.protocols.kmeans_files import ToldCells
+from hybridp.protocols.models import ToldCells, cluster
+from hybridp.protocols.study import invite_study
 from hybridp.public.budgets import PureDP
 from hybridp.public.kmeans import Box, Grid
-from hybridp.public.kmeans_rounds import map_invite
 from hybridp.public.randomisers import DitheredReports, dithered_bit
 from hybridp.public.study import Declaration
 from hybridp.randomness import seeded
+from hybridp.tasks.kmeans import KMeansStudy
 
 from . import test_service_models_law as lines
 from .means import LEVELS, whole
@@ -138,11 +137,11 @@ def test_every_question_has_the_noise_of_its_part(
 def centres_of_the_files(run: Run, local: PureDP, trusted: PureDP) -> list[list[float]]:
     """The centres that the protocol finds from the tape's next words; it must read on where the vector ended."""
     box = Box((0.0, 0.0), (8.0, 4.0))
-    study = KMeansStudy(box, 2, local, trusted_guarantee=trusted)
-    told = run.told("homes")
-    grid = Grid(box, run.task["questions"][2]["grid"]["per_axis"])
+    told, per_axis = run.told("homes"), run.task["questions"][2]["grid"]["per_axis"]
+    study = KMeansStudy(box, 2, local, trusted_guarantee=trusted, per_axis=per_axis)
+    grid = Grid(box, per_axis)
     cells = ToldCells(np.bincount(told, minlength=grid.cells))
-    plan = study.rounds_after(map_invite(grid, local.epsilon), TRUSTED, len(told))
+    plan = study.plan(TRUSTED, len(told))
     points = RawPoints(box.levels(np.array([person["homes"] for person in OWN])))
     found = {}
     for skipped in (run.server.at, run.server.at + 1):
@@ -182,7 +181,7 @@ def test_a_study_file_is_asked_on_a_page_as_it_is_over_files(server: Taped, tmp_
     stated = {"title": "Three", "promise": promise, "people": EXPECTED, "questions": ASKED}
     task = fetch_task(server.live.url, str(server.live.ask("", stated)["id"]))
     map_over_files = json.loads((tmp_path / "invite.json").read_text())
-    assert task["questions"][2]["grid"]["per_axis"] == map_over_files["per_axis"]
+    assert task["questions"][2]["grid"]["per_axis"] == map_over_files["task"]["per_axis"]
     ends = [int(end) / 2**64 for end in task["draws"]]
     np.testing.assert_allclose(np.diff([0.0, *ends]), list(over_files.chances.values()), atol=1e-15)
 
@@ -230,7 +229,7 @@ def test_a_line_is_published_first_at_its_part_and_the_rest_with_the_release(two
     """Weights 1, 2 and 1 of the trusted people's 4: the line has 2, the mean 1 and the counts 1. Of the line's part .93
     is for its sums and the rest for the scale of residuals, as for a regression alone."""
     server = two.server
-    (published,) = two.pilot["invitations"]["work"]["trusted"]["totals"]
+    published, _ = two.pilot["invitations"]["work"]["answers"]
     drawn = server.next(laplaces(lines.l1(2) / 1.86), len(lines.PAIRS))
     assert np.abs(np.array(published) - lines.exact() - drawn).max() <= 2
     server.next(laplaces(40 / 0.14), 32)  # what is drawn next stands behind it on the tape

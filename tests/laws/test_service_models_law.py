@@ -22,12 +22,13 @@ pytest.importorskip("fastapi")
 
 from tests.service.sent import asked as one_question
 
+from hybridp.curator.vector import VectorColumns
 from hybridp.device.client import fetch_task, local_report, send_reports, trusted_report
 from hybridp.errors import InvalidInput
-from hybridp.protocols.regression_files import combine_reports, read_invitation
 from hybridp.public import envelope
 from hybridp.public.messages import MECHANISM
 from hybridp.randomness import seeded
+from tests import phases as files
 
 from .means import in_steps
 from .recording import Recording, laplaces
@@ -118,7 +119,7 @@ def promised(found: dict[str, Any]) -> dict[str, float]:
 
 def test_the_first_phase_publishes_true_sums_plus_a_draw_of_the_stated_noise_each(run: Run) -> None:
     """500 local people cannot pay for a look at the residuals: all of ε = 2 is for the sums."""
-    (published,) = run.pilot["invitations"]["work"]["trusted"]["totals"]
+    (published,) = run.pilot["invitations"]["work"]["answers"]
     drawn = run.server.next(laplaces(l1(2) / 2.0), len(PAIRS))
     assert np.abs(np.array(published) - exact() - drawn).max() == 0
     assert len(set(np.asarray(drawn).tolist())) == len(PAIRS)
@@ -199,16 +200,15 @@ def released_over_files(run: Run, folder: Path) -> Any:
 
     invited = folder / "invite.json"
     envelope.save(invited, run.pilot["invitations"]["work"])
-    invite = read_invitation(invited)
-    question = invite.question
+    question = files.read_invitation(invited).invite
     with (folder / "sent.csv").open("w", newline="") as file:
         out = csv.writer(file)
         out.writerow([*question.names, MECHANISM])
         for report in run.reports:
             sent = msgspec.convert(report["payload"]["reports"]["work"], Coordinates)
             row = unpacked(question.invite, pack_vector(question.invite, sent))[0]
-            out.writerow([*("" if math.isnan(x) else repr(x) for x in row.tolist()), invite.text])
-    return combine_reports(folder / "sent.csv", invited)
+            out.writerow([*("" if math.isnan(x) else repr(x) for x in row.tolist()), question.text])
+    return files.release_invited(folder / "sent.csv", invited)
 
 
 def test_the_final_release_is_that_of_the_files(run: Run, told: dict[str, Any], tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_where_many_are_expected_a_part_pays_for_the_scale_of_residuals(run: Run
     task = fetch_task(server.live.url, study)
     assert send_reports(server.live.url, study, [trusted_report(task, x) for x in TRUSTED]) == []
     pilot = server.live.ask(f"/{study}/phase-two")
-    (published,) = pilot["invitations"]["work"]["trusted"]["totals"]
+    published, place = pilot["invitations"]["work"]["answers"]
     drawn = server.next(laplaces(l1(2) / 1.86), len(PAIRS))
     assert np.abs(np.array(published) - exact() - drawn).max() <= 2
     start, *slopes = pilot["questions"]["work"]["regression"]["estimate"]
@@ -238,7 +238,6 @@ def test_where_many_are_expected_a_part_pays_for_the_scale_of_residuals(run: Run
     away = np.array([abs(y - start - slopes[0] * a - slopes[1] * b) / 32 for a, b, y in clipped])
     good = [-abs(20 * int((away > 2 ** (1 - g / 4)).sum()) - len(TRUSTED)) for g in range(32)]
     quality = np.asarray(server.next(laplaces(40 / 0.14), 32)) + good
-    place = pilot["invitations"]["work"]["trusted"]["place"]
     assert quality[place] == quality[place:].max()  # nearer ones than the sums allow are left out
     assert place > 0
     assert server.spent(study) == {"trusted": (2.0, 0.0), "local": (0.0, 0.0)}
@@ -250,7 +249,7 @@ def test_a_logistic_regression_spends_its_promise_on_three_rounds(run: Run, told
     """Three rounds of sums, each with the noise of all of them; then local people, about the last line."""
     own, many = crowd(3, 1200, logistic=True), crowd(4, 200, logistic=True)
     found = Run(run.server, YES, 200, own, many)
-    rounds = found.pilot["invitations"]["work"]["trusted"]["totals"]
+    rounds = found.pilot["invitations"]["work"]["answers"]
     p = 3
     each = (2 * p + 2 * (p * p // 4)) * UNIT + 2 * p * STEPS**2 + 2 * p + 3 * (p * (p - 1) // 2)
     drawn = [run.server.next(laplaces(3 * each / 2.0), p + p * (p + 1) // 2) for _ in range(3)]
@@ -300,10 +299,9 @@ def test_centres_are_those_of_the_files_with_the_same_words(run: Run, tmp_path: 
     """Fewer come than were expected, and the map stays the one that was announced. Counts on it for half of the trusted
     people's ε = 2, then counts and sums by centre for the other half.
     """
-    from hybridp.protocols.kmeans import KMeansStudy
-    from hybridp.protocols.kmeans_files import PointColumns, release_kmeans, write_invitation
     from hybridp.public.budgets import PureDP
     from hybridp.public.kmeans import Box
+    from hybridp.tasks.kmeans import KMeansStudy
 
     server, live = run.server, run.server.live
     own, others = [*points(1, 300), [1e9, -1e9]], points(2, 600)
@@ -320,15 +318,13 @@ def test_centres_are_those_of_the_files_with_the_same_words(run: Run, tmp_path: 
     server.next(laplaces(2 / 1.0), cells)  # one person leaves a cell and enters another: 2 over half of ε
     after = server.at
     box = Box((0.0, 0.0), (8.0, 4.0))
-    files = KMeansStudy(box, 2, PureDP(3.0), trusted_guarantee=PureDP(2.0))
-    write_invitation(files, ("east", "north"), trusted=300, local=6000, out=tmp_path / "invite.json")
+    same_study = KMeansStudy(box, 2, PureDP(3.0), trusted_guarantee=PureDP(2.0))
+    columns = VectorColumns(("east", "north"), "trust", missing="middle")
+    text = files.plan_map(same_study, columns, 300, 6000, tmp_path / "invite.json").invite.text
     with (tmp_path / "rows.csv").open("w", newline="") as file:
         out = csv.writer(file)
         out.writerow(["trust", "east", "north"])
         out.writerows(["trusted", *map(repr, point)] for point in own)
-    from hybridp.protocols.kmeans_files import read_invitation as read_map
-
-    *_, text = read_map(tmp_path / "invite.json")
     with (tmp_path / "reports.csv").open("w", newline="") as file:
         out = csv.writer(file)
         out.writerow(["report", MECHANISM])
@@ -338,9 +334,8 @@ def test_centres_are_those_of_the_files_with_the_same_words(run: Run, tmp_path: 
         tape = Recording(45)
         tape.take(skipped)
         with tape.as_the_systems():
-            columns = PointColumns(("east", "north"), "trust", missing="middle")
-            again = release_kmeans(tmp_path / "rows.csv", files, columns,
-                                   reports=tmp_path / "reports.csv", invite=tmp_path / "invite.json")  # fmt: skip
+            again = files.release(tmp_path / "rows.csv", same_study, columns, reports=tmp_path / "reports.csv",
+                                  invite=tmp_path / "invite.json")  # fmt: skip
         alike = again.facts["estimate"] == told["estimate"]
         assert alike == same
         if same:

@@ -18,10 +18,11 @@ pytest.importorskip("fastapi")
 
 from hybridp.device.client import fetch_task, local_report, send_reports, trusted_report
 from hybridp.errors import InvalidInput
-from hybridp.protocols.steered_mean_files import read_invitation, release_answers
+from hybridp.protocols.transcript import Transcript
 from hybridp.public import envelope
 from hybridp.randomness import seeded
 from hybridp.service.plans import parse_plan
+from tests import phases as files
 
 from .means import LEVELS, level
 from .recording import laplaces
@@ -46,8 +47,10 @@ class Run:
         assert send_reports(live.url, self.study, [trusted_report(self.first_task, x) for x in TRUSTED]) == []
         self.pilot = live.ask(f"/{self.study}/phase-two")
         sent = self.pilot["invitations"]["way"]
-        self.counts = [server.next(laplaces(2 / (PILOT / 2)), len(one["noisy"])) for one in sent["counted"]]
-        low, high = sent["window"]
+        self.rounds = Transcript.opened(sent).rounds
+        *counted, _ = sent["answers"]
+        self.counts = [server.next(laplaces(2 / (PILOT / 2)), len(one["counts"])) for one in counted]
+        low, high = self.window = [end / 128 for end in sent["asks"]["window"]]
         self.far = int(max(low, 1 - high) * 2**16)
         self.sums = [server.next(laplaces(LEVELS / (REST * 0.8)), 1)[0] for _ in range(2)]
         self.squares = server.next(laplaces(self.far**2 / (REST * 0.2)), 1)[0]
@@ -67,18 +70,18 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
 def test_the_first_phase_publishes_true_numbers_plus_draws_for_the_parts_of_epsilon(run: Run) -> None:
     sent = run.pilot["invitations"]["way"]
     levels = np.array([level(x) for x in TRUSTED])
-    for one, drawn in zip(sent["counted"], run.counts, strict=True):
-        cuts = [round(place / 128 * LEVELS) for place in one["values"]]
+    *counted, (inside, outside, squares) = sent["answers"]
+    for one, asked, drawn in zip(counted, run.rounds, run.counts, strict=False):
+        cuts = [round(place * LEVELS) for place in asked.places]
         exact = np.bincount(np.searchsorted(cuts, levels), minlength=len(cuts) + 1)
-        assert one["noisy"] == (exact + drawn).tolist()
-    low, high = (round(end * LEVELS) for end in sent["window"])
+        assert one["counts"] == (exact + drawn).tolist()
+    low, high = (round(end * LEVELS) for end in run.window)
     within = np.clip(levels, low, high)
     beyond = levels - within
     assert np.count_nonzero(beyond) >= 2
-    told = sent["trusted"]
-    assert told["inside"] - int((within - low).sum()) == run.sums[0] != 0
-    assert told["outside"] - int(beyond.sum()) == run.sums[1] != 0
-    assert told["squares"] - int(((np.abs(beyond) >> 16) ** 2).sum()) == run.squares != 0
+    assert inside - int((within - low).sum()) == run.sums[0] != 0
+    assert outside - int(beyond.sum()) == run.sums[1] != 0
+    assert squares - int(((np.abs(beyond) >> 16) ** 2).sum()) == run.squares != 0
     assert not run.pilot["simulated"]
 
 
@@ -98,7 +101,7 @@ def test_each_group_is_charged_once_in_its_own_phase(run: Run) -> None:
 def test_people_are_asked_in_turn_and_within_the_window(run: Run) -> None:
     assert (run.first_task["groups"], run.task["groups"]) == (["trusted"], ["local"])
     (question,) = run.task["questions"]
-    assert question["windows"] == [run.pilot["invitations"]["way"]["window"]]
+    assert question["windows"] == [pytest.approx(run.window)]
     assert run.pilot["invitations"]["way"]["digest"].removeprefix("sha256:")[:16] in question["mechanism"]
     with pytest.raises(InvalidInput, match="windows"):
         local_report(run.first_task | {"groups": ["local"]}, 3.0, rng=seeded(1))
@@ -107,8 +110,8 @@ def test_people_are_asked_in_turn_and_within_the_window(run: Run) -> None:
 def test_the_final_release_is_that_of_the_files(run: Run, tmp_path: Path) -> None:
     invited = tmp_path / "invite.json"
     envelope.save(invited, run.pilot["invitations"]["way"])
-    sent = as_a_file(tmp_path, run.reports, read_invitation(invited).invite)
-    found = release_answers(sent, invited, "trust").to_dict()["questions"]["way"]["mean"]
+    sent = as_a_file(tmp_path, run.reports, files.read_invitation(invited).invite)
+    found = files.release_invited(sent, invited, trust="trust").to_dict()["questions"]["way"]["mean"]
     mean = run.final["questions"]["way"]["mean"]
     assert mean["estimator"] == found["estimator"] == "steered"
     assert mean["estimate"] == pytest.approx(found["estimate"], abs=1e-9)

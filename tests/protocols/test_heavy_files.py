@@ -14,12 +14,12 @@ import pytest
 from hybridp.bench.heavy_plan import zipf
 from hybridp.errors import HybridpError, InvalidInput, UnusableRows
 from hybridp.ledger import Ledger
-from hybridp.protocols import heavy_files as files
-from hybridp.protocols.heavy import HeavyStudy
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.envelope import digest
 from hybridp.randomness import seeded
 from hybridp.release.release import Release
+from hybridp.tasks.records import HeavyStudy
+from tests import phases as files
 
 PROMISE = ApproxDP(4.0, 1e-5)
 STUDY = HeavyStudy(PROMISE)
@@ -49,7 +49,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def release(path: Path, study: HeavyStudy = STUDY, seed: int = 1, **options: Any) -> Release:
     options.setdefault("simulate_local", True)
-    return files.release_heavy_hitters(path, study, COLUMNS, rng=seeded(seed), **options)
+    return files.release(path, study, COLUMNS, rng=seeded(seed), **options)
 
 
 def held(record: tuple[str | None, ...]) -> float:
@@ -98,7 +98,7 @@ def test_one_column_and_several_rows_a_person(tmp_path: Path) -> None:
     columns = files.RecordColumns("id", ("query",), "trust")
     study = replace(STUDY, depth=1)
     path = write(tmp_path / "log.csv", rows)
-    found = files.release_heavy_hitters(path, study, columns, simulate_local=True, rng=seeded(2))
+    found = files.release(path, study, columns, simulate_local=True, rng=seeded(2))
     assert found.people == {"trusted": 1000, "local": 2000}  # one record each
     assert found.facts["records"] == found.facts["queries"]["records"]
     first = listed(found.facts)[0]
@@ -118,10 +118,10 @@ def test_nothing_is_discovered(tmp_path: Path, study: HeavyStudy) -> None:
     assert (rest["records"], rest["estimate"]) == ([[None, None]], [1.0])
     assert SECRET not in json.dumps(found.to_dict())
     assert found.to_frame().empty
-    files.write_invitation(path, study, COLUMNS, tmp_path / "invite.json", rng=seeded(1))
+    files.invite_to(path, study, COLUMNS, tmp_path / "invite.json", rng=seeded(1))
     assert SECRET not in (tmp_path / "invite.json").read_text()
-    assert files.write_record_reports(path, tmp_path / "invite.json", COLUMNS, tmp_path / "r.csv", rng=seeded(1)) == 200
-    found = files.combine_reports(tmp_path / "r.csv", tmp_path / "invite.json")
+    assert files.answer(path, tmp_path / "invite.json", COLUMNS, tmp_path / "r.csv", rng=seeded(1)) == 200
+    found = files.release_invited(tmp_path / "r.csv", tmp_path / "invite.json")
     assert found.facts["wildcards"]["estimate"] == [1.0]
 
 
@@ -167,17 +167,17 @@ def test_equal_counts_of_other_batches_are_other_reports(invited: Path, tmp_path
         file = tmp_path / f"{name}.csv"
         file.write_text(text.replace(batch, name))
         for _ in range(2):
-            files.combine_reports(file, invited / "invite.json", ledger=ledger)
+            files.release_invited(file, invited / "invite.json", ledger=ledger)
     assert ledger.remaining("local").epsilon == 0.0
 
 
 def test_bad_reports_are_refused_and_not_charged(log: Path, tmp_path: Path) -> None:
     ledger = budget(tmp_path, 1, trial=False)
-    slots = len(files.write_invitation(log, STUDY, COLUMNS, tmp_path / "invite.json", ledger=ledger).head)
+    slots = len(files.invite_to(log, STUDY, COLUMNS, tmp_path / "invite.json", ledger=ledger).invite.head)
     for text in (f"{slots}", "-1", "0.5", "nan", SECRET, ""):
         (tmp_path / "reports.csv").write_text(f"report,note\n0,\n{text},\n")
         with pytest.raises(UnusableRows, match="Column `report` must hold the number of a slot") as refused:
-            files.combine_reports(tmp_path / "reports.csv", tmp_path / "invite.json", ledger=ledger)
+            files.release_invited(tmp_path / "reports.csv", tmp_path / "invite.json", ledger=ledger)
         assert SECRET not in str(refused.value)
     assert states(ledger) == [("trusted", "spent")]  # reports are read before they are charged
 
@@ -190,15 +190,15 @@ def test_the_order_of_reports_tells_nothing(invited: Path, tmp_path: Path) -> No
     people = [(i, f"q{i % 3}", "u0", "local") for i in range(300)]
     for name, rows in (("one.csv", people), ("two.csv", [*people, people[0]])):
         out = tmp_path / f"reports-{name}"
-        assert files.write_record_reports(write(tmp_path / name, rows), invited / "invite.json", COLUMNS, out) == 300
+        assert files.answer(write(tmp_path / name, rows), invited / "invite.json", COLUMNS, out) == 300
         slots = [int(line.split(",")[0]) for line in out.read_text().splitlines()[1:]]
         assert slots == sorted(slots)
 
 
 @pytest.fixture(scope="module")
 def invited(log: Path) -> Path:
-    files.write_invitation(log, STUDY, COLUMNS, log.parent / "invite.json", rng=seeded(1))
-    files.write_record_reports(log, log.parent / "invite.json", COLUMNS, log.parent / "reports.csv", rng=seeded(2))
+    files.invite_to(log, STUDY, COLUMNS, log.parent / "invite.json", rng=seeded(1))
+    files.answer(log, log.parent / "invite.json", COLUMNS, log.parent / "reports.csv", rng=seeded(2))
     return log.parent
 
 
@@ -210,47 +210,51 @@ def test_reports_say_nothing_but_a_slot_and_the_invitation(invited: Path) -> Non
 
 
 def test_reports_to_another_invitation_are_refused(invited: Path, log: Path, tmp_path: Path) -> None:
-    files.write_invitation(log, STUDY, COLUMNS, tmp_path / "other.json", rng=seeded(9))
+    files.invite_to(log, STUDY, COLUMNS, tmp_path / "other.json", rng=seeded(9))
     with pytest.raises(UnusableRows, match="report_mechanism"):
-        files.combine_reports(invited / "reports.csv", tmp_path / "other.json")
+        files.release_invited(invited / "reports.csv", tmp_path / "other.json")
 
 
 def test_another_promise_than_the_invitations_is_refused(invited: Path) -> None:
     for name, value in (("epsilon", 3.0), ("delta", 1e-6), ("record", 1)):
         with pytest.raises(InvalidInput, match=rf"^`{name}` "):
-            files.combine_reports(invited / "reports.csv", invited / "invite.json", asked={name: value})
+            files.release_invited(invited / "reports.csv", invited / "invite.json", asked={name: value})
 
 
 def spoil(document: dict[str, Any], how: str) -> Any:
     match how:
-        case "a slot changed":
-            document["slots"][0][0] = SECRET
-        case "a slot dropped":
-            del document["slots"][1]
-        case "slots out of order":
-            document["slots"] = document["slots"][::-1]
+        case "a record changed":
+            document["answers"][0][0][0][0] = SECRET
+        case "records out of order":
+            document["answers"][0][0] = document["answers"][0][0][::-1]
+        case "what is asked":
+            document["asks"]["slots"] += 1
         case "a count dropped":
-            del document["opt_in"]["counted"][0]
+            del document["answers"][1][0]
         case "a count that is none":
-            document["opt_in"]["counted"][0] = math.nan
+            document["answers"][1][0] = math.nan
         case "a count that is text":
-            document["opt_in"]["counted"][0] = SECRET
+            document["answers"][1][0] = SECRET
         case "people below 0":
-            document["opt_in"]["discovery_people"] = -5
-        case "no opt-in":
-            del document["opt_in"]
+            document["answers"][0][2] = -5
+        case "no answers":
+            del document["answers"]
+        case "one answer":
+            del document["answers"][1]
+        case "an answer more":
+            document["answers"].append(document["answers"][1])
         case "no simulated":
             del document["simulated"]
         case "columns":
-            document["columns"] = [1]
+            document["names"] = [1]
         case "epsilon":
-            document["study"]["guarantee"]["epsilon"] = -1
+            document["task"]["guarantee"]["epsilon"] = -1
         case "epsilon that is text":
-            document["study"]["guarantee"]["epsilon"] = SECRET
+            document["task"]["guarantee"]["epsilon"] = SECRET
         case "delta too small for a float":
-            document["study"]["guarantee"]["delta"] = 5e-324
+            document["task"]["guarantee"]["delta"] = 5e-324
         case "unknown setting":
-            document["study"][SECRET] = 1
+            document["task"][SECRET] = 1
         case "version":
             document["version"] = 99
         case "a list":
@@ -260,8 +264,9 @@ def spoil(document: dict[str, Any], how: str) -> Any:
     return document | {"digest": digest(document)}
 
 
-SPOILT = ["a slot changed", "a slot dropped", "slots out of order", "a count dropped", "a count that is none"]
-SPOILT += ["a count that is text", "people below 0", "no opt-in", "no simulated", "columns", "epsilon", "a list"]
+SPOILT = ["a record changed", "what is asked", "records out of order", "a count dropped", "a count that is none"]
+SPOILT += ["a count that is text", "people below 0", "no answers", "one answer", "an answer more", "no simulated"]
+SPOILT += ["columns", "epsilon", "a list"]
 SPOILT += ["epsilon that is text", "delta too small for a float", "unknown setting", "version"]
 SPOILT += ["a digest of something else"]
 
@@ -271,8 +276,8 @@ def test_a_tampered_invitation_is_refused_in_one_sentence(invited: Path, tmp_pat
     bad = tmp_path / "bad.json"
     bad.write_text(json.dumps(spoil(json.loads((invited / "invite.json").read_text()), how)))
     for call in (
-        lambda: files.combine_reports(invited / "reports.csv", bad),
-        lambda: files.write_record_reports(invited / "log.csv", bad, COLUMNS, tmp_path / "out.csv"),
+        lambda: files.release_invited(invited / "reports.csv", bad),
+        lambda: files.answer(invited / "log.csv", bad, COLUMNS, tmp_path / "out.csv"),
     ):
         with pytest.raises(InvalidInput, match=r"^`invite` must name an invitation") as refused:
             call()
@@ -285,12 +290,12 @@ def test_existing_files_are_kept(log: Path, invited: Path, tmp_path: Path) -> No
     invite, reports = invited / "invite.json", invited / "reports.csv"
     before = invite.read_bytes(), reports.read_bytes()
     with pytest.raises(InvalidInput, match=r"^`invite-out` "):
-        files.write_invitation(log, STUDY, COLUMNS, invite)
+        files.invite_to(log, STUDY, COLUMNS, invite)
     with pytest.raises(InvalidInput, match=r"^`invite-out` "):
-        files.write_invitation(log, STUDY, COLUMNS, tmp_path / "no" / "invite.json")
+        files.invite_to(log, STUDY, COLUMNS, tmp_path / "no" / "invite.json")
     for out in (reports, tmp_path / "reports.txt", tmp_path / "no" / "reports.csv"):
         with pytest.raises(InvalidInput, match=r"^`out` "):
-            files.write_record_reports(log, invite, COLUMNS, out)
+            files.answer(log, invite, COLUMNS, out)
     assert (invite.read_bytes(), reports.read_bytes()) == before
     assert list(tmp_path.iterdir()) == []
 
@@ -299,11 +304,11 @@ def test_who_is_missing_is_said(tmp_path: Path, log: Path, invited: Path) -> Non
     nobody = write(tmp_path / "local.csv", [(i, SECRET, "u", "local") for i in range(20)])
     with pytest.raises(InvalidInput, match=r"^`trust` "):
         release(nobody)
-    with pytest.raises(InvalidInput, match=r"^`simulate-local` "):
+    with pytest.raises(InvalidInput, match="nobody asked them"):
         release(log, simulate_local=False)
     one = files.RecordColumns("id", ("query",), "trust")
     with pytest.raises(InvalidInput, match=r"^`record` "):
-        files.write_record_reports(log, invited / "invite.json", one, tmp_path / "reports.csv")
+        files.answer(log, invited / "invite.json", one, tmp_path / "reports.csv")
 
 
 @pytest.mark.parametrize(
@@ -326,6 +331,6 @@ def test_no_message_repeats_a_record(tmp_path: Path, text: str) -> None:
         release(path)
     assert SECRET not in str(refused.value)
     with pytest.raises(HybridpError) as refused:
-        files.write_invitation(path, STUDY, COLUMNS, tmp_path / "invite.json")
+        files.invite_to(path, STUDY, COLUMNS, tmp_path / "invite.json")
     assert SECRET not in str(refused.value)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["log.csv"]

@@ -23,10 +23,6 @@ from hybridp.device.files import write_number_reports
 from hybridp.errors import HybridpError, InvalidInput
 from hybridp.ledger import Charge, Ledger
 from hybridp.protocols.driver import release_groups, release_mean, release_shares
-from hybridp.protocols.heavy import HeavyStudy
-from hybridp.protocols.heavy_files import release_heavy_hitters
-from hybridp.protocols.kmeans import KMeansStudy
-from hybridp.protocols.kmeans_files import PointColumns, release_kmeans
 from hybridp.protocols.paying import spending
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.groups import Grouping
@@ -38,10 +34,13 @@ from hybridp.public.randomisers import randomiser
 from hybridp.public.trust import TrustRule
 from hybridp.public.vector import VectorBounds
 from hybridp.randomness import seeded
+from hybridp.tasks.kmeans import KMeansStudy
 from hybridp.tasks.mean import MeanStudy
 from hybridp.tasks.personal import ACCOUNTS, PersonalStudy
+from hybridp.tasks.records import HeavyStudy
 from hybridp.tasks.shares import ShareStudy, choice
 from hybridp.tasks.vector import VectorStudy
+from tests import phases as files
 
 from ..tables.inputs import KINDS, every_form
 
@@ -140,11 +139,11 @@ CALLS: dict[str, Release] = {
     "vector": lambda trust, **run: release_mean(
         people(), VectorStudy(VectorBounds.of([0, 0], [100, 100]), PureDP(1.0)),
         VectorColumns(("a", "b"), trust, missing="middle"), **run),
-    "heavy": lambda trust, **run: release_heavy_hitters(
+    "heavy": lambda trust, **run: files.release(
         people(), HeavyStudy(ApproxDP(4.0, 1e-4), depth=1, head=3), RecordColumns("id", ("query",), trust), **run),
-    "kmeans": lambda trust, **run: release_kmeans(
+    "kmeans": lambda trust, **run: files.release(
         people(), KMeansStudy(Box((0, 0), (1, 1)), 2, PureDP(4.0)),
-        PointColumns(("x", "y"), trust, missing="middle"), **run),
+        VectorColumns(("x", "y"), trust, missing="middle"), **run),
 }  # fmt: skip
 
 

@@ -8,19 +8,15 @@ import numpy as np
 import pytest
 
 from hybridp.curator.kmeans import Points
+from hybridp.curator.vector import VectorColumns
 from hybridp.errors import InvalidInput, UnusableRows
-from hybridp.protocols.kmeans import KMeansStudy, SimulatedCrowd, cluster, release_points
-from hybridp.protocols.kmeans_files import (
-    PointColumns,
-    read_invitation,
-    release_kmeans,
-    write_invitation,
-    write_point_reports,
-)
+from hybridp.protocols.models import RawPoints, cluster, release_points
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.kmeans import Box
 from hybridp.public.kmeans_rounds import MapInvite, RoundInvite, RoundReports
 from hybridp.randomness import seeded
+from hybridp.tasks.kmeans import KMeansStudy
+from tests import phases as files
 
 UNIT = Box((0.0, 0.0), (1.0, 1.0))
 TRUE = np.array([[0.2, 0.3], [0.75, 0.25], [0.5, 0.8]])
@@ -46,7 +42,7 @@ def test_the_centres_are_found_by_either_group_and_both(trusted: int, local: int
     assert found.simulated
 
 
-class _Watched(SimulatedCrowd):
+class _Watched(RawPoints):
     """Counts how many answers it gives."""
 
     answers = 0
@@ -105,23 +101,23 @@ def _write(folder: Path, trusted: int, local: int) -> Path:
     return file
 
 
-COLUMNS = PointColumns(("a", "b"), "trust", missing="middle")
+COLUMNS = VectorColumns(("a", "b"), "trust", missing="middle")
 
 
 def test_reports_to_another_invitation_are_refused(tmp_path: Path) -> None:
     file, study = _write(tmp_path, 800, 5000), KMeansStudy(UNIT, 3, PureDP(3.0))
     one, two, reports = tmp_path / "1.json", tmp_path / "2.json", tmp_path / "reports.csv"
-    write_invitation(study, ("a", "b"), trusted=800, local=5000, missing="middle", out=one)
-    write_invitation(study, ("a", "b"), trusted=90_000, local=500_000, missing="middle", out=two)
-    write_point_reports(file, one, reports, trust="trust")
+    files.plan_map(study, COLUMNS, 800, 5000, one)
+    files.plan_map(study, COLUMNS, 90_000, 500_000, two)
+    files.answer(file, one, COLUMNS, reports)
     with pytest.raises(UnusableRows, match="report_mechanism"):
-        release_kmeans(file, study, COLUMNS, reports=reports, invite=two)
+        files.release(file, study, COLUMNS, reports=reports, invite=two)
     other = KMeansStudy(UNIT, 3, PureDP(2.0))
     with pytest.raises(InvalidInput, match="invite"):
-        release_kmeans(file, other, COLUMNS, reports=reports, invite=one)
+        files.release(file, other, COLUMNS, reports=reports, invite=one)
     with pytest.raises(InvalidInput, match="invite"):
-        read_invitation(file)
+        files.read_invitation(file)
     with pytest.raises(UnusableRows, match="local"):
-        release_kmeans(file, study, COLUMNS)
+        files.release(file, study, COLUMNS)
     with pytest.raises(InvalidInput, match="people"):
-        write_invitation(KMeansStudy(UNIT, 50, PureDP(0.1)), ("a", "b"), trusted=50, local=50, out=tmp_path / "3.json")
+        KMeansStudy(UNIT, 50, PureDP(0.1)).mapped(50, 50)

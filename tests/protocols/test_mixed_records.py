@@ -16,12 +16,12 @@ from hybridp.bench.shuffling import plan_record_groups
 from hybridp.blend import heavy as blending
 from hybridp.noise import discrete_laplace
 from hybridp.noise.reports import simulate_counts
-from hybridp.protocols.heavy import HeavyStudy, invitation, mixed_invitation
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.heavy import HeadList, counting_noise
 from hybridp.public.messages import SlotReports
 from hybridp.public.shuffling import Mixing
 from hybridp.randomness import seeded, synthetic_data_generator
+from hybridp.tasks.records import HeavyStudy
 
 PROMISE = ApproxDP(1.0, 1e-5)
 HEAD = HeadList.of([(name,) for name in "abcde"], 1)
@@ -33,8 +33,8 @@ STUDY = HeavyStudy(PROMISE, depth=1, mixing=MIXING)
 
 def test_the_groups_count_by_their_variance_and_lies_through_a_mixer_are_held() -> None:
     """Over 200 collections, from public laws. Controls: without the mixer's people, and where reports are not held."""
-    noise, local = counting_noise(PROMISE), invitation(HEAD, STUDY).mechanism
-    invited = mixed_invitation(HEAD, STUDY)
+    noise, local = counting_noise(PROMISE), STUDY.invite_to(HEAD).mechanism
+    invited = STUDY.mixed_of(STUDY.invite_to(HEAD))
     assert invited is not None
     mixed = invited.mechanism
     assert (local.guarantee.epsilon, mixed.guarantee.epsilon) == (1.0, MIXING.epsilon)  # type: ignore[union-attr]
@@ -126,7 +126,7 @@ def test_devices_and_the_release_refuse_an_invitation_to_another_study(folder: P
     invite, out = folder / "invite.json", tmp_path / "x.csv"
     people = folder / "people.csv"
     cases: list[tuple[dict[str, Any], str]] = [
-        ({"epsilon": 1.0}, "guarantee 1"), ({"columns": '["trust2"]'}, "columns trust2"),
+        ({"epsilon": 1.0}, "epsilon 1.0"), ({"columns": '["trust2"]'}, "columns trust2"),
     ]  # fmt: skip
     for change, said in cases:
         study = declared(tmp_path / "other.toml", **change)
@@ -149,6 +149,6 @@ def test_devices_and_the_release_refuse_an_invitation_to_another_study(folder: P
     run("plan", tmp_path / "points2.01.toml", "--invite-out", tmp_path / "map.json")
     for name in ("points1.01", "points2.02"):
         asked = ["randomise", tmp_path / f"{name}.toml", tmp_path / "points.csv", "--invite", tmp_path / "map.json"]
-        assert "must be to this question" in run(*asked, "--out", out, code=1)
+        assert "must be an invitation to this question" in run(*asked, "--out", out, code=1)
     run("randomise", tmp_path / "points2.01.toml", tmp_path / "points.csv", "--invite", tmp_path / "map.json",
         "--out", out)  # fmt: skip

@@ -243,10 +243,10 @@ def test_the_words_of_the_declaration_are_those_of_the_mechanisms() -> None:
     from hybridp.blend.heavy import HeavyEstimator
     from hybridp.blend.mean import ESTIMATORS
     from hybridp.blend.shares import SHARE_ESTIMATORS
-    from hybridp.protocols.regression import FORMS
     from hybridp.public.randomisers import LocalName
     from hybridp.public.vector_randomisers import VectorLocalName
     from hybridp.tasks.personal import PERSONAL_ESTIMATORS
+    from hybridp.tasks.regression import FORMS
 
     def words(kind: str, name: str) -> set[str]:
         return set(next(one.choices for one in declared(KINDS[kind]) if one.name == name))

@@ -24,7 +24,6 @@ import hybridp.bench.study
 import hybridp.bench.synth
 import hybridp.bench.vector
 import hybridp.release.synth
-from hybridp.protocols.kmeans import KMeansStudy
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.kmeans import Box
 from hybridp.public.lattice import Bounds
@@ -47,6 +46,7 @@ from hybridp.release.release import Release
 from hybridp.release.result import Result
 from hybridp.service.charts import shown_release
 from hybridp.tasks.distribution import DistributionStudy
+from hybridp.tasks.kmeans import KMeansStudy
 
 ODD = '<script>alert(1)</script> & "co" $x_$'
 ONE = PureDP(1.0)

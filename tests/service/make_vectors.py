@@ -21,9 +21,7 @@ from hybridp.device.mean import reach_reports
 from hybridp.device.shares import report_sets
 from hybridp.noise import bernoulli, categories, reports, uniform_below
 from hybridp.noise.reports import oracle_reports
-from hybridp.protocols.regression import FormName, RegressionStudy
-from hybridp.protocols.regression_files import invitation_document
-from hybridp.public import envelope
+from hybridp.protocols.transcript import Transcript
 from hybridp.public.budgets import PureDP
 from hybridp.public.heavy import HeadList
 from hybridp.public.lattice import Bounds
@@ -39,13 +37,13 @@ from hybridp.public.randomisers import (
     piecewise,
     randomised_response,
 )
-from hybridp.public.regression import NoisyRounds
 from hybridp.public.shares import ShareInvite
 from hybridp.public.vector import VectorBounds, VectorInvite
 from hybridp.public.vector_randomisers import scalar_reports
 from hybridp.randomness import Randomness, seeded
 from hybridp.service.plans import parse_plan
 from hybridp.service.tasks import task_of
+from hybridp.tasks.regression import FormName, RegressionStudy
 
 FILE = Path(__file__).with_name("vectors.json")
 HEAD = HeadList.of([("maps", "m.org"), ("news", "a.org"), ("news", "b.org"), ("wéather", "w.org")])
@@ -246,11 +244,15 @@ def task_about_a_line(promise: float, form: FormName = "best") -> dict[str, Any]
     assert isinstance(study, RegressionStudy)
     study = replace(study, form=form)
     sums = (-(10**12), 10**11, 2 * 10**12, 3 * 10**13, 10**12, 10**12, 3 * 10**13, 10**11, 3 * 10**13)
-    said = NoisyRounds(study.kind, 5000, (sums,), study.trusted(5000, 50_000).noise, ((),))
-    document = invitation_document(study, ("age", "wage", "hours"), said, 50_000, (1,), simulated=False)
-    document["question"]["centre"] = [float(f"{x:.9g}") for x in document["question"]["centre"]]
-    document["digest"] = envelope.digest(document)
-    return task_of("id", plan.within({"invitations": {"work": document}}), 2)
+    own = study.decided(5000, 50_000)
+    answers = (list(sums), 12) if own.protected.scale is not None else (list(sums),)
+    document = Transcript(own, ("age", "wage", "hours"), answers=answers, entries=(1,)).document()
+    task = task_of("id", plan.within({"invitations": {"work": document}}), 2)
+    line = task["questions"][1]["line"]
+    line["centre"] = [float(f"{x:.9g}") for x in line["centre"]]
+    made = task["questions"][1]["mechanism"]  # names the document, with these very digits
+    task["questions"][1]["mechanism"] = made.replace(made.split("invite=")[1].split(")")[0], "a line")
+    return task
 
 
 def question_vectors() -> Iterator[dict[str, Any]]:

@@ -68,7 +68,7 @@ def test_what_cannot_work_is_refused_and_what_hardly_can_is_confirmed_before_any
         assert all(account["epsilon_spent"] == 0 for account in now["ledger"])
     done = warm.run(warm.COMMAND, "study", "phase-two", some, "--yes", *where)
     assert done.returncode == 0, done.stderr
-    assert "0 records discovered" in done.stdout
+    assert "0 frequent records" in done.stdout
     assert "The trusted answers are deleted, as the plan announced" in done.stdout
     _, now = ask(f"{url}/api/studies/{some}", headers, "GET")
     assert "No record was given often enough" in now["releases"][0]["document"]["remark"]
@@ -79,7 +79,7 @@ def test_a_list_that_will_hold_something_is_not_asked_about(service: Service, re
     rows = [report(payload={"answers": {"answer": [["q", "u"]]}}) for _ in range(400)]
     assert asyncio.run(studies.submit(service, study, rows)) == []
     found = studies.open_phase_two(service, study)
-    assert found["discovered_records"] == 1
+    assert found["questions"]["answer"]["shares"]["discovered_records"] == 1
     assert "remark" not in found
 
 

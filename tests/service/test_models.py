@@ -201,7 +201,7 @@ def test_commands_of_both_phases(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert send(service, study, [trusted_report(task, row) for row in people(800)]) == []
     service.close()
     first = command("phase-two", study)
-    assert "Local people are invited to answer about the line." in first
+    assert "Local people are invited to answer what follows from it." in first
     assert "intercept" in first
     service = Service(Settings.from_environment(database, key, limits=Limits(rate=0)))
     task = studies.task_document(service, study)

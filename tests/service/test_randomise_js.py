@@ -22,7 +22,6 @@ from scipy.stats import chi2
 from hybridp.device import client
 from hybridp.device.client import local_report
 from hybridp.errors import InvalidInput
-from hybridp.protocols.heavy import invitation
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import HeadList, normalised
 from hybridp.public.oracles import SubsetSelection, subset_selection
@@ -423,7 +422,7 @@ def test_the_page_checks_whole_tasks(node: Callable[..., Any]) -> None:
             ask(task, False, reported=how_told["reported"] + 1)
     plan = parse_plan(study_of(heavy))
     for known in (records, records[:1], []):
-        head = SimpleNamespace(invitation=invitation(HeadList.of(known, 2), plan.asked[0].study))
+        head = SimpleNamespace(invite=plan.asked[0].study.invite_to(HeadList.of(known, 2)))
         task = task_of("id", within(plan, 0, head), 2)
         how_told = ask(task, True)
         if known:

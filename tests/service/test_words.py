@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybridp.protocols.heavy import invitation
 from hybridp.public.budgets import PureDP
 from hybridp.public.heavy import HeadList
 from hybridp.public.oracles import subset_selection
@@ -190,7 +189,7 @@ def told(name: str) -> tuple[Any, dict[str, Any], dict[str, str]]:
     head = None
     study: Any = plan.asked[0].study
     if name in HEADS:
-        head = SimpleNamespace(invitation=invitation(HeadList.of(HEADS[name], 2), study))
+        head = SimpleNamespace(invite=study.invite_to(HeadList.of(HEADS[name], 2)))
     shown = within(plan, 0, head)
     task = task_of("id", shown, 2 if head is not None else 1)
     names = ("by_invitation", "time_precision", "min_batch", "delete_raw_after_release")
@@ -448,7 +447,7 @@ def test_a_report_that_names_the_truth_is_said_to() -> None:
     """Frequencies of the exact law: P(report = true entry)."""
     for name in ("heavy, second", "heavy, one list"):
         plan, task, _ = told(name)
-        mechanism = invitation(HeadList.of(HEADS[name], 2), plan.study).mechanism
+        mechanism = plan.study.invite_to(HeadList.of(HEADS[name], 2)).mechanism
         assert isinstance(mechanism, KRandomisedResponse)
         most = mechanism.likelihood(0, 0)
         assert float(chances.told_truly(task["questions"][0]["randomiser"])) == pytest.approx(most, abs=1e-12)

@@ -18,12 +18,12 @@ from hybridp.blend.heavy import Estimate, blend_heavy, held, local_estimate
 from hybridp.blend.shares import to_simplex
 from hybridp.curator.heavy import noisy_counts, shown
 from hybridp.noise import categories
-from hybridp.protocols import heavy as protocol
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.heavy import HeadList, counting_noise, discovery
 from hybridp.public.messages import SlotReports
 from hybridp.public.randomisers import KRandomisedResponse
 from hybridp.randomness import Randomness, synthetic_data_generator
+from hybridp.tasks import records as protocol
 from hybridp_lab.attacks.recovering import ldp_recover, normalised
 from hybridp_lab.papers.blender.two_stage import (
     TwoStage,
@@ -62,7 +62,7 @@ class _Collection:
         found = protocol.opt_in_counts(names, noisy, n_s, counted, full, trusted - n_s, study)
         self.study, self.rng = study, rng
         self.head, self.trusted = protocol.trim(found, study)
-        self.mechanism: Any = protocol.invitation(self.head, study).mechanism
+        self.mechanism: Any = study.invite_to(self.head).mechanism
         if isinstance(study, TwoStageStudy):
             self.mechanism = two_stage(self.head, study.guarantee)
         here = full.fold(self.head)[placed]

@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hybridp.errors import must
-from hybridp.protocols.heavy import HeavyStudy
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import Discovery, counting_noise, discovery
 from hybridp.public.randomisers import k_randomised_response
 from hybridp.release import style
 from hybridp.release.plan import Plan, planned, predicted
+from hybridp.tasks.records import HeavyStudy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

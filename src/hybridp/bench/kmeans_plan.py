@@ -12,9 +12,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hybridp.errors import must
-from hybridp.protocols.kmeans import KMeansStudy
 from hybridp.release import style
 from hybridp.release.plan import Plan, planned, predicted
+from hybridp.tasks.kmeans import KMeansStudy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

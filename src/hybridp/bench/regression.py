@@ -15,12 +15,12 @@ import numpy as np
 
 from hybridp.blend.regression import Score, deviation, forecast
 from hybridp.errors import must
-from hybridp.protocols.regression import FormName, RegressionStudy
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.regression import LADDER, MOST_PREDICTORS, KindName, NoisyRounds, Question, Trusted
 from hybridp.public.vector import VectorBounds, VectorNoiseName
 from hybridp.release.plan import Plan, planned, predicted
 from hybridp.tasks.protections import noise_level
+from hybridp.tasks.regression import FormName, RegressionStudy
 
 __all__ = ["plan_regression"]
 

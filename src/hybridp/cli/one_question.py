@@ -31,7 +31,7 @@ from hybridp.cli.options import (
 from hybridp.cli.releasing import Releasing, Writing, release_study, said_randomised
 from hybridp.errors import InvalidInput
 from hybridp.public.study import Declaration, Mixer, People, Promise, Question
-from hybridp.public.trust import TrustRule, Trusts, drawn_trust
+from hybridp.public.trust import Trusts, drawn_trust
 
 __all__ = ["TRUST", "Device", "Task", "randomise_command", "release_command"]
 
@@ -120,7 +120,7 @@ def release_command(name: str, task: Task) -> Any:
         if asked.invite is not None and task.invited:
             _combine(task, file, trust, question, promise, people, level, asked)
             return
-        stated = task.invited in ("records", "regression")
+        stated = task.invited in ("heavy hitters", "regression")
         rule = who_trusts(trust, ", or --invite, whose invitation states it" if stated else "")
         if asked.invite_out is not None and task.invited == "mean":
             question.values["form"] = "steered"
@@ -139,28 +139,28 @@ def release_command(name: str, task: Task) -> Any:
         asked=some(Releasing, *told),
     )
     made = _command(name, run, task.text, groups, trust_options(), *task.more)
-    if task.invited == "records":  # its second phase may read a tally in place of a file
+    if task.invited == "heavy hitters":  # its second phase may read a tally in place of a file
         next(one for one in made.params if one.name == "file").required = False
     return made
 
 
 def _check_phase(task: Task, file: Any, asked: Releasing) -> None:
     """Refuse options that would be passed over in silence, and phases that do not go together."""
-    if asked.invite is not None and asked.invite_out is not None and task.invited != "quantiles":
+    if asked.invite is not None and asked.invite_out is not None and task.invited != "distribution":
         raise InvalidInput("`invite` must not join `invite-out`: they are two phases. Got both.")
     second, mean = asked.invite is not None and bool(task.invited), task.invited == "mean"
-    records = task.invited == "records"
+    records = task.invited == "heavy hitters"
     instead = second and (asked.tally is not None or bool(asked.mixed))
     if (file is None and not instead) or (records and file is not None and asked.tally is not None):
         raise InvalidInput("`file` must be given, or --invite and --tally in its place. Got another set of them.")
     if second:
         must_not_join("invite", *(one for one in all_given() if one not in (*_WHERE, *task.beside)))
         return
-    if task.invited and not mean and task.invited != "quantiles":
+    if task.invited and not mean and task.invited != "distribution":
         must_not_join("a first phase or a trial", "assume-mechanism", "mixed", "tally")
     if asked.invite_out is None:
         must_not_join("a release in one go", "n", *(_SHUFFLED if records else ()))
-    elif task.invited != "quantiles":
+    elif task.invited != "distribution":
         alone = ("form", "by", "tally", "mixed", "batch") if mean else ("plot", "out", "joint")
         must_not_join("invite-out", "simulate-local", "trial-opt-in", "collection", *alone)
 
@@ -170,23 +170,30 @@ def _combine(
     asked: Releasing,
 ) -> None:  # fmt: skip
     """Phase two: reports that answer an invitation, which says the rest."""
-    from hybridp.protocols.inviting import release_invited
+    from hybridp.protocols.transcript import release_invited
 
     assert asked.invite is not None
-    how: dict[str, Any] = {"table": asked.table, "level": level if given("level") else None}
-    how["assume_mechanism"] = asked.assume_mechanism
-    if task.invited in ("mean", "quantiles"):  # only local people answer an invitation
-        how["trust"] = TrustRule(everyone="local") if trust is None else trust
-        how["person"] = None if people is None else people.values["column"]
-        how |= {"invite_out": asked.invite_out} if task.invited == "quantiles" else {}
-    elif task.invited == "regression":
-        how |= {"joint": question.values["joint"], "collection": asked.collection}
-    else:
-        stated = {**promise.values, "record": len(question.values["columns"]) or None}
-        how |= {"tally": asked.tally, "mixed": asked.batches}
-        how["asked"] = {name: value for name, value in stated.items() if value is not None}
+    stated = {**promise.values, "record": len(question.values.get("columns", ())) or None}
+    own = {name: one for name, one in stated.items() if one is not None and name in ("epsilon", "delta", "record")}
     with asked.working():
-        found = release_invited(task.invited, file, asked.invite, ledger=asked.ledger, **how)
+        found = release_invited(
+            file,
+            asked.invite,
+            task.invited,
+            table=asked.table,
+            trust=trust,
+            person=None if people is None else people.values["column"],
+            report=question.values.get("report") or "report",
+            tally=asked.tally,
+            mixed=asked.batches,
+            ledger=asked.ledger,
+            collection=asked.collection,
+            level=level if given("level") else None,
+            joint=question.values.get("joint") or None,
+            asked=own if task.invited == "heavy hitters" else None,
+            assume_mechanism=asked.assume_mechanism,
+            invite_out=asked.invite_out,
+        )
     asked.finish(found)
 
 
@@ -213,7 +220,7 @@ def randomise_command(name: str, task: Task) -> Any:
         said_randomised(found, asked, found.alone(stated), found.promise, drawn=drawn is not None)
 
     told = ["out", "seed", "table", "as_json", *([] if device.only_invited else ["keep"])]
-    told += [*(["invite"] if device.invited else []), *(["mixed"] if device.invited == "records" else [])]
+    told += [*(["invite"] if device.invited else []), *(["mixed"] if device.invited == "heavy hitters" else [])]
     own = "epsilon_column" in device.promise or (device.invited and not device.only_invited)
     groups = _groups(
         question=some(task.question, *device.fields, needed=device.needed, later=True) if device.fields else None,

@@ -225,14 +225,10 @@ def phase_two(service: Service, study: str, key: str, yes: bool) -> Any:
     with _stored_or_not(service, study, key, "discovery", again):
         found = open_phase_two(service, study, key, sure=yes)
         _finish(service)
-    if "discovered_records" in found:
-        outcome = found.get("remark") or "Local people are invited."
-        return found, f"{found['title']}: {found['discovered_records']:,} records discovered. {outcome}"
 
     def show() -> None:
         _print_release(found)
-        line = any("centre" in one.get("question", {}) for one in found["invitations"].values())
-        click.echo(f"Local people are invited to answer {'about the line' if line else 'near what it says'}.")
+        click.echo(found.get("remark") or "Local people are invited to answer what follows from it.")
 
     return found, show
 

@@ -120,7 +120,7 @@ _RECORDS = Task(
     asked=("tally", "invite_out", "invite"),
     without=("collection",),
     mixer=True,
-    invited="records",
+    invited="heavy hitters",
     beside=("epsilon", "delta", "record", "tally", "mixed"),
     text="""Heavy hitters: discovered by those who trust, counted by everyone.
 
@@ -133,7 +133,7 @@ _RECORDS = Task(
         fields=("columns",),
         people=_PEOPLE,
         promise=("epsilon",),
-        invited="records",
+        invited="heavy hitters",
         only_invited=True,
         text="""What a device does with an invitation: one private report for each local person, and nothing else.
 
@@ -158,7 +158,7 @@ _POINTS = Task(
     device=Device(
         people=(),
         promise=("epsilon",),
-        invited="points",
+        invited="kmeans",
         only_invited=True,
         text=_ANSWERS,
     ),
@@ -187,7 +187,7 @@ _QUANTILES = Task(
     needed=("column",),
     people=_PEOPLE,
     asked=("tally", "form", "invite_out", "invite"),
-    invited="quantiles",
+    invited="distribution",
     beside=(*TRUST, "person", "invite-out"),
     more=(_spread,),
     declare=_quantiles,
@@ -203,7 +203,7 @@ _QUANTILES = Task(
     device=Device(
         fields=("column", "lower", "upper", "missing", "local"),
         needed=("column",),
-        invited="quantiles",
+        invited="distribution",
         text="""Replace each local person's value by a report that is private by itself: that of a mean, or an answer.
 
     With --invite it is one bit about where the value stands within the windows that the invitation names. Each person

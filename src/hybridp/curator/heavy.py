@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +41,15 @@ class RecordColumns:
     trust: Trusts
     record_key: str | None = None
     record_id: str | None = None
+    absent: ClassVar[None] = None
+    reads: ClassVar[dict[str, str]] = {}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.record
+
+    def counts_as(self, middle: Any) -> str:
+        return ""
 
 
 def sample(
@@ -64,7 +73,13 @@ def found_records(
     """The records that the discovery part shows, and their noisy counts."""
     numbers, counts = tables.discovery_counts(people)
     passing, noisy = shown(counts, mechanism, rng=rng)
-    return tables.records_at(people, numbers[passing]), noisy
+    return _in_order(tables.records_at(people, numbers[passing]), noisy)
+
+
+def _in_order(records: list[tuple[str, ...]], noisy: Ints) -> tuple[list[tuple[str, ...]], Ints]:
+    """Alphabetically: the order in which rows held them may tell of people."""
+    order = sorted(range(len(records)), key=records.__getitem__)
+    return [records[i] for i in order], noisy[order]
 
 
 def slots_among(people: tables.RecordSample, head: HeadList, mechanism: DiscreteLaplace, *, rng: Randomness) -> Ints:
@@ -73,26 +88,16 @@ def slots_among(people: tables.RecordSample, head: HeadList, mechanism: Discrete
 
 
 class Discovered(NamedTuple):
-    """What both parts of the trusted people said, with noise: the records shown, the head list and its counts."""
+    """Records that a part of the trusted people show, with noise, and how many they are; RAW: what the others hold."""
 
     records: list[tuple[str, ...]]
     noisy: Ints
-    discovery_people: int
-    counted: Ints
-    head: HeadList
-    estimation_people: int
+    people: int
+    others: Counter[tuple[str, ...]]
 
 
-def discover_answers(
-    answers: Answers,
-    share: float,
-    mechanism: Discovery,
-    counting: DiscreteLaplace,
-    depth: int,
-    *,
-    rng: Randomness,
-) -> Discovered:
-    """The whole of the curator's part from the answers that a service keeps, one record of each person.
+def discover_answers(answers: Answers, share: float, mechanism: Discovery, *, rng: Randomness) -> Discovered:
+    """The first part of the curator's work on the answers that a service keeps, one record of each person.
 
     Who discovers and who counts is decided by a coin for each person, without looking at their record.
     """
@@ -105,13 +110,8 @@ def discover_answers(
     known = list(halves[0])
     among = np.array([halves[0][record] for record in known], dtype=np.int64)
     passing, noisy = shown(among, mechanism, rng=rng)
-    found = [known[i] for i in passing.tolist()]
-    head = HeadList.of(found, depth)
-    counted = np.zeros(len(head), dtype=np.int64)
-    for record, n in halves[1].items():
-        counted[head.slot_of(record)] += n
-    people = [sum(half.values()) for half in halves]
-    return Discovered(found, noisy, people[0], noisy_counts(counted, counting, rng=rng), head, people[1])
+    found = _in_order([known[i] for i in passing.tolist()], noisy)
+    return Discovered(*found, halves[0].total(), halves[1])
 
 
 def local_slots(people: tables.RecordSample, head: HeadList) -> Iterator[Ints]:
@@ -123,7 +123,7 @@ def shown(counts: Ints, mechanism: Discovery, *, rng: Randomness) -> tuple[Ints,
     """Which of the distinct records are shown, and their noisy counts (Alg. 2.2). `counts` are at least 1, and RAW.
 
     The guarantee is the mechanism's, for one record a person: the numbers of the records that pass, and their noisy
-    counts, may leave this room once they are turned into a list whose order tells nothing (`HeadList.of`).
+    counts, may leave this room once they are in an order that tells nothing (`_in_order`).
     """
     noisy = counts + noise.discrete_laplace(mechanism.scale, len(counts), rng=rng)
     passing = np.flatnonzero(noisy >= mechanism.threshold).astype(np.int64)

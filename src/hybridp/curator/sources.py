@@ -19,7 +19,7 @@ from hybridp.noise.additive import additive
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.trust import Trusts, label_column, rule_of
 from hybridp.randomness import Randomness
-from hybridp.tables.columns import Counted, number_column
+from hybridp.tables.columns import Counted, local_rows, number_column
 from hybridp.tables.columns import count_people as count_rows
 from hybridp.tables.frames import read_once
 from hybridp.tables.personal import epsilon_counts
@@ -44,6 +44,7 @@ __all__ = [
     "count_people",
     "count_rows",
     "epsilon_counts",
+    "local_rows",
     "must_be_public",
     "must_not_ask",
     "must_read_again",

@@ -23,11 +23,10 @@ from hybridp.device.stated import answer_question
 from hybridp.noise import categories
 from hybridp.public.envelope import appearing
 from hybridp.public.groups import Joint
-from hybridp.public.heavy import HeadList, OneSlot
+from hybridp.public.heavy import OneSlot
 from hybridp.public.kmeans_rounds import MapInvite
 from hybridp.public.lattice import LEVELS, Bounds, Lattice
-from hybridp.public.messages import BATCH, MECHANISM, Invite, own_epsilon_text
-from hybridp.public.randomisers import KRandomisedResponse
+from hybridp.public.messages import BATCH, MECHANISM, Invite, SlotInvite, own_epsilon_text
 from hybridp.public.regression import Question
 from hybridp.public.shares import ShareInvite
 from hybridp.public.synth_reports import MarginalInvite
@@ -173,7 +172,7 @@ def _write_slots(out: str | PathLike[str], counts: NDArray[np.int64], mechanism:
 
     Beside each report stand the mechanism's text and a random name of this batch.
     """
-    batch = _named(rng)
+    batch, mechanism = _named(rng), f"{mechanism} SIMULATED" if rng.simulated else mechanism
     with appearing(out) as draft, draft.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["report", MECHANISM, BATCH])
@@ -183,16 +182,10 @@ def _write_slots(out: str | PathLike[str], counts: NDArray[np.int64], mechanism:
 
 def write_record_reports(
     path: tables.TableLike,
-    head: HeadList,
-    mechanism: OneSlot | KRandomisedResponse,
+    invite: SlotInvite,
+    columns: Any,
     out: str | PathLike[str],
     *,
-    person: str,
-    record: tuple[str, ...],
-    trust: Trusts,
-    record_key: str | None = None,
-    record_id: str | None = None,
-    text: str,
     table: str | None = None,
     rng: Randomness,
 ) -> int:
@@ -201,40 +194,40 @@ def write_record_reports(
     Reports are written slot by slot, so that their order tells neither who sent which nor who has several records.
     """
     query = tables.HeavyQuery(
-        person=person, record=record, trust=label_column(trust), record_key=record_key, record_id=record_id
-    )
+        person=columns.person, record=columns.record, trust=label_column(columns.trust), record_key=columns.record_key,
+        record_id=columns.record_id,
+    )  # fmt: skip
+    head, mechanism = invite.head, invite.mechanism
     counts = np.zeros(len(head), dtype=np.int64)
     with (
-        tables.open_rows(path, table=table, trust=trust) as rows,
+        tables.open_rows(path, table=table, trust=columns.trust) as rows,
         tables.sample_records(rows, query, int(rng.words(1)[0]), discovery_share=0.5) as sampled,
     ):
         for slots in tables.local_slots(sampled, list(head.slots)):
             told = slots if isinstance(mechanism, OneSlot) else categories(mechanism, slots, rng=rng)
             counts += np.bincount(told, minlength=len(counts))
-    _write_slots(out, counts, text, rng=rng)
+    _write_slots(out, counts, invite.text, rng=rng)
     return int(counts.sum())
 
 
 def write_point_reports(
     path: tables.TableLike,
     invite: MapInvite,
-    columns: tuple[str, ...],
+    columns: Any,
     out: str | PathLike[str],
     *,
-    trust: Trusts | None,
-    text: str,
-    missing: tuple[float | str, ...] | None = None,
     table: str | None = None,
     rng: Randomness,
 ) -> int:
     """One cell of the map for each local row (every row without `trust`); how many there are."""
-    query = PointQuery(columns, label_column(trust), invite.grid.box, local_raw=True, missing=missing)
+    label, missing = label_column(columns.trust), columns.absent
+    query = PointQuery(columns.values, label, invite.grid.box, local_raw=True, missing=missing)
     counts = np.zeros(invite.grid.cells, dtype=np.int64)
-    with tables.open_rows(path, table=table, trust=trust) as rows:
+    with tables.open_rows(path, table=table, trust=columns.trust) as rows:
         check_points(rows, query)
         for part in store_points(rows, query, "local").parts():
             counts += np.bincount(answer_map(part, invite, rng=rng), minlength=len(counts))
-    _write_slots(out, counts, text, rng=rng)
+    _write_slots(out, counts, invite.text, rng=rng)
     return int(counts.sum())
 
 
@@ -276,19 +269,17 @@ def write_vector_reports(
 def write_regression_reports(
     path: tables.TableLike,
     question: Question,
+    columns: Any,
     out: str | PathLike[str],
     *,
-    trust: Trusts | None,
-    person: str | None = None,
-    missing: tuple[float | str, ...] | None = None,
-    text: str,
     table: str | None = None,
     rng: Randomness,
 ) -> int:
     """One report on the question for each local row (every row without `trust`), and nothing else; how many."""
-    read = {"missing": missing, "person": person, "reads": "local"}
-    query = VectorQuery.of(question.bounds, question.columns, label_column(trust), **read)
-    copy = Copy(trust=None, person=person, reports=question.names, mechanism=(MECHANISM, text), mixed=True)
+    trust, person = columns.trust, columns.person
+    read = {"missing": columns.absent, "person": person, "reads": "local"}
+    query = VectorQuery.of(question.bounds, columns.values, label_column(trust), **read)
+    copy = Copy(trust=None, person=person, reports=question.names, mechanism=(MECHANISM, question.text), mixed=True)
     draw, where = partial(answer_question, question=question, rng=rng), {"trust": trust, "table": table}
     return _copied(path, copy, partial(read_vectors, query=query), draw, out, {**where, "overwrite": False}, rng)[0]
 

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
 
@@ -17,10 +18,6 @@ from hybridp.curator.mean import Columns
 from hybridp.curator.sources import CHOICES, NUMBERS, TABLES, asks, must_be_public, unstated
 from hybridp.curator.vector import VectorColumns
 from hybridp.errors import must
-from hybridp.protocols.heavy import HeavyStudy
-from hybridp.protocols.kmeans import KMeansStudy
-from hybridp.protocols.kmeans_files import PointColumns
-from hybridp.protocols.regression import RegressionStudy
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.distribution import CELLS
 from hybridp.public.groups import Grouping
@@ -46,10 +43,14 @@ from hybridp.public.vector import VectorBounds
 from hybridp.public.workloads import stated_workload
 from hybridp.tasks.distribution import DistributionStudy
 from hybridp.tasks.joint import JointStudy
+from hybridp.tasks.kmeans import KMeansStudy
 from hybridp.tasks.mean import MeanStudy
 from hybridp.tasks.number import NumberStudy, halves
 from hybridp.tasks.personal import PersonalStudy
+from hybridp.tasks.records import HeavyStudy
+from hybridp.tasks.regression import RegressionStudy
 from hybridp.tasks.shares import ShareStudy, bins, choice
+from hybridp.tasks.steered import SteeredStudy
 from hybridp.tasks.table import Method, SynthStudy
 from hybridp.tasks.task import Task
 from hybridp.tasks.vector import VectorStudy
@@ -65,11 +66,10 @@ __all__ = [
     "number_columns",
     "number_study",
     "personal_study",
-    "point_columns",
     "record_columns",
-    "regression_columns",
     "regression_study",
     "reports_in",
+    "several_columns",
     "share_columns",
     "share_study",
     "synth_study",
@@ -208,14 +208,16 @@ def joint_study(study: Declaration, place: int) -> JointStudy:
 
 
 def task_of(study: Declaration, place: int) -> Task:
-    """The question at this place, at its part of the promise, where a table alone answers it."""
+    """The question at this place, at its part of the promise."""
     question, groups = study.questions[place], grouping(study, place)
     if groups is not None and groups.private:
         return joint_study(study, place)
-    if isinstance(question, Vector):
-        return vector_study(study, place)
-    if not isinstance(question, Number):
-        return share_study(study, place)
+    made: Callable[[Declaration, int], Task] | None = _STUDIES.get(question.kind)
+    if made is not None:
+        return made(study, place)
+    question = cast(Number, question)
+    if question.form == "steered" and question.statistics == ("mean",):
+        return SteeredStudy(mean_study(study, place))
     if study.promise.personal:
         named = study.promise.epsilon_column is not None
         must(named, "promise.epsilon_column", "must name the column of everyone's own epsilon", "nothing")
@@ -226,10 +228,8 @@ def task_of(study: Declaration, place: int) -> Task:
 
 def columns_of(study: Declaration, place: int, trust: Any) -> Any:
     """Where a table holds what the question asks for, and the reports on it."""
-    question = study.questions[place]
-    if isinstance(question, Vector):
-        return vector_columns(study, place, trust)
-    return (number_columns if isinstance(question, Number) else share_columns)(study, place, trust)
+    kind = study.questions[place].kind
+    return _COLUMNS[kind](study, place, trust) if kind in _COLUMNS else share_columns(study, place, trust)
 
 
 def personal_study(study: Declaration, place: int) -> PersonalStudy:
@@ -360,12 +360,6 @@ def kmeans_study(study: Declaration, place: int) -> KMeansStudy:
     return KMeansStudy(box, asked.clusters, part.everybody, asked.iterations, part.trusted)
 
 
-def point_columns(study: Declaration, place: int, trust: Any) -> PointColumns:
-    """Where a table holds people's points."""
-    asked = cast(Points, study.questions[place])
-    return PointColumns(asked.columns, trust, asked.missing or None)
-
-
 def regression_study(study: Declaration, place: int) -> RegressionStudy:
     """The regression that is asked for at this place among the questions."""
     asked, part = cast(Regression, study.questions[place]), study.parts[place]
@@ -383,10 +377,11 @@ def regression_study(study: Declaration, place: int) -> RegressionStudy:
     )
 
 
-def regression_columns(study: Declaration, place: int, trust: Any) -> VectorColumns:
-    """Where a table holds the predictors and, last, the target."""
-    asked = cast(Regression, study.questions[place])
-    return VectorColumns(asked.columns, trust, study.people.column, asked.missing or None)
+def several_columns(study: Declaration, place: int, trust: Any) -> VectorColumns:
+    """Where a table holds the coordinates of points, or the predictors and, last, the target."""
+    asked = cast(Points | Regression, study.questions[place])
+    person = study.people.column if asked.kind == "regression" else None
+    return VectorColumns(asked.columns, trust, person, asked.missing or None)
 
 
 def synth_study(study: Declaration, place: int, *, mixed: bool = False) -> SynthStudy:
@@ -411,3 +406,13 @@ def synth_study(study: Declaration, place: int, *, mixed: bool = False) -> Synth
         asked.check_mixed()
     chosen = "mixed" if mixed else asked.method or usual_method(workload)
     return SynthStudy(workload, part.everybody, method=cast(Method, chosen), rows=asked.rows)
+
+
+_STUDIES: dict[str, Callable[[Declaration, int], Task]] = {
+    "choice": share_study, "count": share_study, "points": kmeans_study, "records": heavy_study,
+    "regression": regression_study, "vector": vector_study,
+}  # fmt: skip
+_COLUMNS: dict[str, Callable[[Declaration, int, Any], Any]] = {
+    "number": number_columns, "points": several_columns, "records": record_columns, "regression": several_columns,
+    "vector": vector_columns,
+}  # fmt: skip

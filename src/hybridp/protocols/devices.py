@@ -7,25 +7,30 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from hybridp.curator.heavy import RecordColumns
+from hybridp.curator.mean import Columns
 from hybridp.curator.sources import open_rows, with_public
 from hybridp.curator.vector import VectorColumns
 from hybridp.device.files import (
     draw_questions,
     write_marginal_reports,
     write_number_reports,
+    write_point_reports,
+    write_record_reports,
+    write_regression_reports,
     write_share_reports,
     write_vector_reports,
     write_without,
 )
 from hybridp.device.stated import must_accept
 from hybridp.errors import InvalidInput, must
-from hybridp.protocols import asked, heavy_files, kmeans_files, regression_files, steered, steered_mean_files
+from hybridp.protocols import asked
 from hybridp.protocols.mixed import written_levels
+from hybridp.protocols.transcript import Transcript, invitation_to, read_invitation
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.public.messages import BATCH, Invite
@@ -39,11 +44,8 @@ from hybridp.public.study import (
     Count,
     Declaration,
     Grouped,
-    Number,
     Promise,
     Question,
-    Records,
-    Regression,
     Table,
     Vector,
     needs_invitation,
@@ -51,6 +53,7 @@ from hybridp.public.study import (
 from hybridp.public.trust import Answering, TrustRule, drawn_trust, label_column, rule_of
 from hybridp.public.vector import VectorInvite
 from hybridp.randomness import Randomness, secure
+from hybridp.tasks.records import HeavyStudy
 
 __all__ = ["Randomised", "answer_invitation", "randomise_study", "write_vectors"]
 
@@ -153,9 +156,7 @@ def randomise_study(
         sent, gone = write_marginal_reports(
             data, marginal, out, trust=rule, table=table, overwrite=overwrite, keep=kept, rng=rng
         )
-        return Randomised(
-            str(out), {alone.name: sent}, {alone.name: marginal.text}, tuple(gone), drawn, rng.label
-        )
+        return Randomised(str(out), {alone.name: sent}, {alone.name: marginal.text}, tuple(gone), drawn, rng.label)
     if not places:
         if isinstance(alone, Table):
             raise InvalidInput(
@@ -288,15 +289,12 @@ def _write_batch(
             must(label not in rows.columns, "data", rule, "that column")
     whole: dict[str, Any] = {"mixed": True, **where, "rng": rng}
     invite: Any
-    if isinstance(question, Records):
+    if needs_invitation(question):
         must(invite_file is not None, "invite", f"must be given for `{question.name}`, to which reports answer", "none")
-        assert invite_file is not None
-        people = replace(asked.record_columns(study, 0, None), trust=TrustRule(everyone="local"))
-        heavy_files.invitation_to(asked.heavy_study(study, 0), people, invite_file)
-        written = heavy_files.write_record_reports(
-            data, invite_file, people, Path(out), table=where["table"], mixed=True, rng=rng
-        )
-        text = heavy_files.read_invitation(invite_file, mixed=True)[1]
+        people = replace(asked.columns_of(study, 0, None), trust=TrustRule(everyone="local"))
+        said = invitation_to(asked.task_of(study, 0), people, Path(invite_file))  # type: ignore[arg-type]
+        sent = _write_answers(said, data, Path(out), people, {"table": where["table"], "rng": rng}, mixed=True)
+        written, text = sent.reports[said.task.called], sent.mechanisms[said.task.called]
     elif isinstance(question, Vector):
         invite, at = asked.vector_study(study, 0).mixed_invite, asked.vector_columns(study, 0, None)
         written, _ = write_vectors(data, invite, at, out, **whole)
@@ -353,31 +351,18 @@ def _answer_invitation(
 ) -> Randomised:
     """The answers to an invitation, which must be to the study's own question."""
     i, question = _invited(study)
-    told: dict[str, Any] = {"trust": trust, "person": study.people.column, "table": table, "rng": rng}
-    if isinstance(question, Records):
-        columns = asked.record_columns(study, i, trust)
-        heavy_files.invitation_to(asked.heavy_study(study, i), columns, invite)
-        told |= {"record": columns.record, "record_key": columns.record_key, "record_id": columns.record_id}
-    elif isinstance(question, Number):
-        number = asked.number_columns(study, i, trust)
-        steered_mean_files.invitation_to(asked.mean_study(study, i), number.value, invite)
-        told |= {"missing": number.missing, "report": number.report}
-    elif isinstance(question, Regression):
-        own, at = asked.regression_study(study, i), asked.regression_columns(study, i, trust)
-        regression_files.invitation_to(own, at, invite)
-    else:
-        kmeans_files.invitation_to(asked.kmeans_study(study, i), asked.point_columns(study, i, trust), invite)
-    what = "mean" if isinstance(question, Number) else question.kind
-    found = answer_invitation(what, data, out, invite, **told)
+    columns = asked.columns_of(study, i, trust)
+    said = invitation_to(asked.task_of(study, i), columns, invite)
+    found = _write_answers(said, data, out, columns, {"table": table, "rng": rng})
     return replace(
         found,
-        reports={question.name: found.reports[what]},
-        mechanisms={question.name: found.mechanisms[what]},
+        reports={question.name: found.reports[said.task.called]},
+        mechanisms={question.name: found.mechanisms[said.task.called]},
     )
 
 
 def answer_invitation(
-    what: str,
+    what: str | None,
     data: Any,
     out: Path,
     invite: Path,
@@ -396,50 +381,57 @@ def answer_invitation(
     table: str | None = None,
     rng: Randomness | None = None,
 ) -> Randomised:
-    """Local people's answers to an invitation to a mean, quantiles, a regression, records or points, as `what` says.
+    """Local people's answers to an invitation, which must be to `what`, and says the rest.
 
     `accepts` is the most that people accept, epsilon and delta: an invitation that asks for more is refused. Without
     `trust` all rows are local. With `mixed` people trust the mixer that an invitation to records states.
     """
-    rng = secure() if rng is None else rng
-    where: dict[str, Any] = {"table": table, "rng": rng}
-    gone: list[str] = []
-    windows: dict[str, Any] = {}
-    mixing: Mixing | None = None
-    promise: PureDP | ApproxDP
-    write: Callable[..., Any]
-    if what in ("mean", "quantiles"):
-        said: Any = (steered_mean_files if what == "mean" else steered).read_invitation(invite)
-        promise = said.invite.promise
-        windows = {"window": said.natural} if what == "mean" else {"windows": said.natural()}
-        write = partial(
-            steered.write_answers, data, said.invite, out, trust=trust, person=person, missing=missing, report=report,
-            kept=kept, overwrite=overwrite,
-        )  # fmt: skip
-    elif what == "records":
-        own, text = heavy_files.invited_study(invite), heavy_files.read_invitation(invite, mixed=mixed)[1]
-        promise, mixing = own.local_guarantee, own.mixing if mixed else None
-        promise = promise if mixing is None else replace(promise, epsilon=mixing.epsilon)
-        rule = TrustRule(everyone="local") if trust is None else trust
+    said = read_invitation(invite, what)
+    where: dict[str, Any] = {"table": table, "rng": secure() if rng is None else rng}
+    columns: Any = VectorColumns(said.names, trust, person, said.missing)
+    if said.invite.way == "number":
+        columns = Columns(said.names[0], trust, report, person, missing=missing)
+        where |= {"kept": kept, "overwrite": overwrite}
+    elif said.invite.way == "slot":
         must(person is not None, "person", "must be given: one record a person is reported", "nothing")
-        columns = heavy_files.RecordColumns(str(person), record, rule, record_key, record_id)
-        write = partial(heavy_files.write_record_reports, data, invite, columns, out, mixed=mixed)
-    elif what == "regression":
-        asked_of = regression_files.read_invitation(invite)
-        promise, text = asked_of.question.guarantee, asked_of.text
-        write = partial(regression_files.write_reports, data, invite, out, trust=trust, person=person)
-    else:
-        points = kmeans_files.read_invitation(invite)
-        promise, text = PureDP(points[0].guarantee.epsilon), points[3]
-        write = partial(kmeans_files.write_point_reports, data, invite, out, trust=trust)
+        rule = TrustRule(everyone="local") if trust is None else trust
+        depth = len(said.names)
+        must(len(record) == depth, "record", f"must name as many columns as the invitation, {depth}", len(record))
+        columns = RecordColumns(str(person), record, rule, record_key, record_id)
+    return _write_answers(said, data, out, columns, where, mixed=mixed, accepts=accepts)
+
+
+def _write_answers(
+    said: Transcript, data: Any, out: Path, columns: Any, where: Mapping[str, Any], *, mixed: bool = False,
+    accepts: tuple[float | None, float] | None = None,
+) -> Randomised:  # fmt: skip
+    """One report for each local person. Beside it stands the invitation that it answers, so that it cannot be taken for
+    an answer to another one."""
+    drawn = drawn_trust(columns.trust)
+    must(not drawn, "trial-opt-in", "must be for a release: devices do not draw who trusts", "a trial")
+    asked_of, rng, mixing = said.invite, where["rng"], said.task.mixing if mixed else None
+    if mixed:
+        must(mixing is not None, "mixed", "must go with an invitation that states a mixer (--batch)", "one without")
+        asked_of = cast(HeavyStudy, said.task).mixed_of(asked_of)
     if accepts is not None:
-        must_accept(promise, *accepts)
-    sent: Any = write(**where)
-    if what in ("mean", "quantiles"):
-        sent, text, gone = sent
-    elif what == "regression":
-        sent = sent[0]
-    counts = {what: sent}, {what: text}
+        must_accept(asked_of.promise, *accepts)
+    text, gone = asked_of.text, list[str]()
+    if asked_of.way == "number":
+        told: dict[str, Any] = {"value": columns.value, "trust": columns.trust, "report": columns.report or "report"}
+        told |= {"person": columns.person, "missing": columns.missing}
+        sent, text, gone = write_number_reports(data, asked_of, out, **told, **where)
+    else:
+        new = out.suffix.lower() == ".csv" and out.parent.is_dir() and not out.exists()
+        must(new, "out", "must name a new .csv file in an existing folder", out)
+        sent = _WRITE[asked_of.way](data, asked_of, columns, out, **where)
+    windows = {key: value for key, value in said.about.items() if key in ("window", "windows")}
+    name = said.task.called
     return Randomised(
-        str(out), *counts, tuple(gone), rng.simulated, rng.label, mixing, promise=promise, windows=windows
-    )
+        str(out), {name: sent}, {name: text}, tuple(gone), rng.simulated, rng.label, mixing,
+        promise=asked_of.promise, windows=windows,
+    )  # fmt: skip
+
+
+_WRITE: dict[str, Callable[..., int]] = {
+    "line": write_regression_reports, "slot": write_record_reports, "cell": write_point_reports,
+}  # fmt: skip

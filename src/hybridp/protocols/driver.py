@@ -11,17 +11,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from hybridp.curator import groups as grouped
+from hybridp.curator.reports import read_slots
 from hybridp.curator.sources import CHOICES, NUMBERS, TableLike, must_be_public, must_read_again
 from hybridp.errors import must
 from hybridp.ledger import Charge, Ledger
 from hybridp.protocols.mixed import read_batches, read_level_batches
+from hybridp.protocols.models import ToldCells
 from hybridp.protocols.paying import kept, on_reports, paid_rows
-from hybridp.protocols.rows import TablePeople
-from hybridp.protocols.steered import Draft
+from hybridp.protocols.rows import TablePeople, not_invited
+from hybridp.protocols.transcript import Draft, Transcript, invitation_to, kept_missing
 from hybridp.public.groups import Grouping
 from hybridp.public.rounds import Crowd, drive
 from hybridp.public.trust import drawn_trust
@@ -51,6 +56,9 @@ def release(
     mixed: Sequence[TableLike] = (),
     phases: Sequence[float] = (),
     invite_out: Path | None = None,
+    local_people: int | None = None,
+    invite: Path | None = None,
+    reports: Path | None = None,
     assume_mechanism: bool = False,
     as_count: bool = False,
     rng: Randomness | None = None,
@@ -70,7 +78,8 @@ def release(
     `assume_mechanism` takes those that name none, and says so on the receipt. `mixed` lists the batches that a mixer
     handed on, each a table of reports, of a study with `mixing`. `phases` are the shares of local people whom a trial
     asks one after another, each within the windows that are known by then; with `invite_out` an invitation for local
-    people who are asked later is written to that file.
+    people who are asked later is written to that file: `local_people` of them, or as many as the table has. `reports`,
+    or a tally of them, answer the map of an invitation (`invite`) that was planned from public numbers.
     """
     rng = secure() if rng is None else rng
     raw = simulate_local or drawn_trust(columns.trust)
@@ -85,7 +94,11 @@ def release(
         must_be_public(path, "epsilon-column", epsilon)
     must_read_again(path, 2 if by is not None or (raw and task.reads_again) else 1)
     purpose, digest = task.purpose(columns.names, by) if purpose is None else purpose, None
-    text = task.named(columns.names).text
+    sent, draft = None, None if invite_out is None else Draft.checked(invite_out)
+    text = getattr(task.named(columns.names), "text", "")
+    if invite is not None:
+        task, text, sent = _mapped(task, columns, invite, reports, tally, raw, assume_mechanism)
+        digest = None if sent is None else sent.digest
     if tally is not None:
         must(not raw, "simulate_local", "must not join a tally", raw)
         # The tally's digest is that of local reports: batches charged under it would be free from then on.
@@ -94,19 +107,27 @@ def release(
         collection = tally.origin.stands_in(text, collection)
         digest = tally.origin.digest(tally.to_dict())
 
+    alone = task.by_invitation and not raw and digest is None  # local people are asked later, if at all
+
     def asked() -> tuple[list[Charge], list[Charge]]:
         charges = [c for c in task.charges(purpose, collection) if mixed or not c.people.startswith("shuffled")]
-        return on_reports(charges, trial=raw, digest=digest)
+        if invite is not None:  # which reports local people's are: a collection of that name holds no others
+            charges = [replace(c, mechanism=text) if c.people == "local" else c for c in charges]
+        return on_reports([c for c in charges if c.people == "trusted" or not alone], trial=raw, digest=digest)
 
     first, own = asked()
-    draft = None if invite_out is None else Draft.checked(invite_out)
     steered = bool(phases) or draft is not None
-    later = draft is not None and tally is None  # rows are opened to see whether they hold reports
+    # Rows are opened to see whether they hold reports.
+    later = draft is not None and tally is None and not task.by_invitation
     if later:
         first, own = [charge for charge in first if charge.people == "trusted"], []
     if phases:
         task.check_phases(phases, trial=raw)
-    if steered:
+    if draft is not None:
+        task.check_inviting(trial=raw)
+    elif alone:
+        task.check_alone()
+    if steered and not task.by_invitation:
         must(bool(task.at), "at", "must be given where people are asked around quantiles", "nothing")
     if mixed:
         task.check_mixed()
@@ -117,10 +138,12 @@ def release(
         batches = read_batches(mixed, task.mixed_invite, columns, task.mixing, assume=assume_mechanism)
     opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
     opened |= {"reads": columns.reads, "missing": columns.absent, "raw": raw, "undecided": task.undecided or later}
-    unasked = False
+    unasked = task.by_invitation and draft is not None
     with paid_rows(path, first, own, ledger, trial=rng.simulated or raw, **opened) as (rows, entries, sizes):
         if sizes is not None:
             local = sizes.local if tally is None else tally.people
+            if task.by_invitation:
+                local = _expected(task, columns, sizes, None if raw else local_people, raw, draft is not None)
             task = task.decided(sizes.trusted, local, batches.found[0])
             if later and columns.report not in rows.columns:
                 task, unasked = task.trusted_only(), True
@@ -133,12 +156,13 @@ def release(
         def made() -> dict[str, Any]:
             return {"entries": tuple(entries), "simulated_local": people.simulated and not unasked, "rng": rng}
 
+        heard: list[Any] = []
         with ExitStack() as stack:
-            people = TablePeople(rows, columns, rng, raw or unasked, assume_mechanism, charge, tally, batches,
-                                 phases, epsilon, stack=stack)  # fmt: skip
+            people = TablePeople(rows, columns, rng, raw, assume_mechanism, charge, tally, batches, phases, epsilon,
+                                 unasked=unasked, cells_told=sent, stack=stack)  # fmt: skip
             crowd = Crowd(columns.names, lambda middle: values_rule(columns.counts_as(middle)), made, steered)
             if by is None:
-                found = drive(task.ask(crowd), people)
+                found = drive(task.ask(crowd), people, heard)
             else:
                 ways, absent = (CHOICES, task.absent) if task.options else (NUMBERS, columns.missing)
                 people.rows = stack.enter_context(grouped.grouped(rows, by.column, columns, ways, absent))
@@ -146,15 +170,49 @@ def release(
         found = counted_as(found) if as_count else found
         found = noted(assuming(found, text if people.assumed else None, batches.assumed), rows.notes)
         stated = columns if epsilon is None else {**plain(columns), "epsilon": epsilon}
-        if draft is not None and people.asked is not None:
-            heard = people.asked.known
-            sent = (digest or people.digest) if heard.reports is not None else None
-            how: dict[str, Any] = {"notes": rows.notes, "first_reports": sent, "ledger": ledger}
-            draft.make(task, columns.value, heard, found, tuple(entries), **how)
+        if draft is not None:
+            told = any(getattr(answer, "binned", None) is not None for _, answer in heard)
+            more: dict[str, Any] = {"missing": kept_missing(columns), "simulated": found.simulated}
+            more |= {"notes": rows.notes, "first_reports": (digest or people.digest) if told else None}
+            draft.hold(Transcript.of(task, columns.names, heard, entries=tuple(entries), **more), ledger)
         found = kept(found, ledger, entries, purpose=purpose, study=task.stated(by), columns=stated)
     if draft is not None:
         draft.write()
     return found
 
 
-release_distribution = release_groups = release_joint = release_mean = release_shares = release
+def _expected(task: Any, columns: Any, sizes: Any, given: int | None, raw: bool, inviting: bool) -> int:
+    """How many local people an invitation is for; where none is written, rows of people whom nobody asked are refused.
+
+    Who is in which group is public.
+    """
+    if not inviting and not raw:
+        if sizes.local:
+            raise not_invited(columns.trust, task.called)
+        return 0
+    many: int = sizes.local if given is None else given
+    if inviting:
+        rule = "must say how many will be asked, where the file holds none of them"
+        must(many >= 1, "local-people", rule, many)
+        must(sizes.trusted >= 1, "trust", "must leave somebody trusted", "nobody")
+    return many
+
+
+def _mapped(
+    task: Any, columns: Any, invite: Path, reports: Path | None, tally: Any, raw: bool, assume: bool
+) -> tuple[Any, str, ToldCells]:
+    """The task with the map of its invitation, the text beside every answer, and the answers. These are private
+    already: they are read before the charge, which names them."""
+    must(reports is None or tally is None, "reports", "must not go with a tally of them", reports)
+    must(reports is not None or tally is not None, "reports", "must be given together with the invitation", reports)
+    must(not raw, "reports", "must not go with simulated local people", reports or "a tally")
+    said = invitation_to(task, columns, invite)
+    task, text = replace(task, per_axis=said.task.per_axis), said.invite.text  # type: ignore[attr-defined]
+    if tally is not None:
+        return task, text, ToldCells(np.array(tally.counts, dtype=np.int64), tally.origin.digest(tally.to_dict()))
+    sent = read_slots(reports, text, said.invite.grid.cells, assume=assume)  # type: ignore[arg-type]
+    return task, text, ToldCells(sent.counts, sent.digest, sent.simulated, sent.assumed)
+
+
+release_distribution = release_groups = release_heavy_hitters = release_joint = release_kmeans = release
+release_mean = release_regression = release_shares = release_steered = release

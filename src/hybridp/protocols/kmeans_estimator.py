@@ -19,10 +19,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from hybridp.errors import must
 from hybridp.protocols.estimating import randomness_of, stated_bounds, trusted_rows, warn_of_scalers
-from hybridp.protocols.kmeans import KMeansStudy, release_points
+from hybridp.protocols.models import release_points
 from hybridp.protocols.paying import warned
 from hybridp.public.budgets import promised
 from hybridp.public.kmeans import Box
+from hybridp.tasks.kmeans import KMeansStudy
 
 __all__ = ["HybridKMeans"]
 

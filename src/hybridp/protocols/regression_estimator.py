@@ -19,11 +19,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from hybridp.errors import InvalidInput, must
 from hybridp.protocols.estimating import randomness_of, stated_bounds, trusted_rows, warn_of_scalers
+from hybridp.protocols.models import release_people
 from hybridp.protocols.paying import warned
-from hybridp.protocols.regression import RegressionStudy, release_people
 from hybridp.public.budgets import promised
 from hybridp.public.vector import VectorBounds
 from hybridp.release.release import Release
+from hybridp.tasks.regression import RegressionStudy
 
 __all__ = ["HybridLinearRegression", "HybridLogisticRegression"]
 

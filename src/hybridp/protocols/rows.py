@@ -2,34 +2,74 @@
 
 from __future__ import annotations
 
+import functools
+import operator
+import os
 import tempfile
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hybridp.curator import distribution as counting
 from hybridp.curator import groups as grouped
+from hybridp.curator import heavy as discovering
+from hybridp.curator import kmeans as clustering
 from hybridp.curator import mean as summing
 from hybridp.curator import personal as weighing
+from hybridp.curator import regression as regressing
 from hybridp.curator import shares as choosing
 from hybridp.curator import vector as vectors
-from hybridp.curator.sources import Rows, open_rows
+from hybridp.curator.sources import Rows, local_rows, open_rows
 from hybridp.device.mean import randomise_own, reach_reports
 from hybridp.device.shares import simulated_reports, simulated_ticks
-from hybridp.errors import cannot_exclude
+from hybridp.errors import InvalidInput, UnusablePublicRows, cannot_exclude
+from hybridp.protocols.models import LatticePeople, PointPeople, RawPoints, ToldCells, report_slots
 from hybridp.public.groups import Grouping
 from hybridp.public.lattice import NOTHING, column_sums
-from hybridp.public.messages import ReportsByEpsilon
-from hybridp.public.rounds import Answer, Between, Epsilons, Numbers, Options, Round, Ticks, Vectors, Weighted, Windows
-from hybridp.public.trust import drawn_trust, label_column
-from hybridp.public.vector import VectorReportSums
+from hybridp.public.messages import ReportsByEpsilon, SlotInvite
+from hybridp.public.rounds import (
+    Answer,
+    Between,
+    Cells,
+    Discover,
+    Epsilons,
+    Later,
+    Many,
+    Moves,
+    Numbers,
+    Options,
+    Products,
+    Round,
+    Scale,
+    Slots,
+    Ticks,
+    Vectors,
+    Weighted,
+    Within,
+)
+from hybridp.public.trust import LABEL, Trusts, drawn_trust, label_column
+from hybridp.public.vector import VectorBounds, VectorReportSums
 from hybridp.randomness import Randomness
 from hybridp.tasks.protections import Batches, LevelBatches
 
-__all__ = ["TablePeople"]
+__all__ = ["TablePeople", "not_invited"]
+
+Ints = NDArray[np.int64]
+
+
+def not_invited(trust: Trusts, command: str) -> UnusablePublicRows:
+    """Rows of local people whom nobody asked."""
+    return UnusablePublicRows(
+        f"{local_rows(label_column(trust) or LABEL)}, and nobody asked them: make an invitation with --invite-out and "
+        f"reports with `hybridp randomise {command}`, or add --simulate-local for a trial on raw rows."
+    )
 
 
 def _paid(group: str, digest: str | None) -> None:
@@ -57,8 +97,11 @@ class TablePeople:
     assumed: bool = False
     simulated: bool = False
     digest: str | None = None
+    unasked: bool = False
+    """Whether local rows hold no report, and are not heard: local people are asked later."""
+    cells_told: ToldCells | None = None
+    """Answers to a map, which local people gave in a file of their own."""
     stack: ExitStack = field(default_factory=ExitStack)
-    asked: Windows | None = None
     _kept: Any = None
     _phase: int = 0
 
@@ -66,9 +109,13 @@ class TablePeople:
         """What leaves the curator, and what devices sent."""
         return getattr(self, asked.kind)(asked)
 
+    @property
+    def _no_reports(self) -> bool:
+        return self.raw or self.unasked
+
     def read(self, asked: Any) -> Any:
         """RAW: both groups' totals in one scan."""
-        how: dict[str, Any] = {"local_raw": self.raw, "assume": self.assume}
+        how: dict[str, Any] = {"local_raw": self._no_reports, "assume": self.assume}
         if isinstance(asked, Options):
             totals: Any = choosing.read(self.rows, self.columns, asked.invite, **how, joint=asked.joint)
         elif isinstance(asked, Ticks):
@@ -135,23 +182,109 @@ class TablePeople:
         return Answer(totals.trusted_people, trusted, local if asked.heard else None, mixed, **more)
 
     def between(self, asked: Between) -> Any:
+        if self._kept is None:  # the rules on people and their labels: who counts takes them as kept
+            self._kept = self.read(Numbers(asked.invite)), asked.invite
         totals, invite = self._kept
         return counting.count_between(
-            self.rows, self.columns, invite, asked.places, asked.noise, totals.trusted_people, local_raw=self.raw,
-            rng=self.rng,
+            self.rows, self.columns, invite, asked.places, asked.noise, totals.trusted_people,
+            local_raw=self._no_reports, rng=self.rng,
         )  # fmt: skip
+
+    def within(self, asked: Within) -> tuple[int, int, int]:
+        levels = summing.table_levels(self.rows, self.columns, asked.invite, local_raw=self._no_reports)
+        found = summing.release_window(levels, asked.window, asked.noise, rng=self.rng)
+        return found.inside, found.outside, found.squares
 
     @cached_property
     def _lots(self) -> counting.Lots:
         return counting.Lots(self.phases, rng=self.rng)
 
-    def windows(self, asked: Windows) -> Any:
-        """The next phase of a trial; None after the last."""
-        self.asked, phase = asked, self._phase
+    def later(self, asked: Later) -> Answer | None:
+        """What a trial asks of people who can only be asked now; elsewhere nobody is there yet."""
+        return getattr(self, f"_later_{asked.invite.way}")(asked) if self.raw else None
+
+    def _later_number(self, asked: Later) -> Answer | None:
+        invite: Any = asked.invite
+        self.simulated = True
+        if not asked.bins:
+            return Answer(local=summing.simulate_local(self.rows, self.columns, invite, rng=self.rng))
+        phase = self._phase
         if phase >= len(self.phases):
             return None
         self._phase += 1
-        return counting.simulate_answers(self.rows, self.columns, asked.invite, self._lots, phase, rng=self.rng)
+        return Answer(local=counting.simulate_answers(self.rows, self.columns, invite, self._lots, phase, rng=self.rng))
+
+    def _later_line(self, asked: Later) -> Answer:
+        people = self._lattice(asked.invite.bounds)  # type: ignore[union-attr, arg-type]
+        self.simulated = people.several.local > 0
+        return people.later(asked)
+
+    def _later_slot(self, asked: Later) -> Answer:
+        """Every chunk's reports, drawn on all cores while the next chunk is read; each has randomness of its own."""
+        invite, chunks = asked.invite, discovering.local_slots(self._kept, asked.invite.head)  # type: ignore[union-attr]
+        assert isinstance(invite, SlotInvite)
+        with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1)) as pool:
+            parts = [pool.submit(report_slots, chunk, invite, rng=own) for chunk in chunks for own in self.rng.spawn(1)]
+            found = [part.result() for part in parts]
+        return Answer(local=functools.reduce(operator.add, found) if found else None)
+
+    # --- several numbers, records, points -----------------------------------------------------------------------------
+
+    def _lattice(self, bounds: VectorBounds) -> LatticePeople:
+        if self._kept is None:
+            rows = regressing.TableRows.read(self.rows, self.columns, bounds, local_raw=self.raw)
+            self._kept = LatticePeople(rows, self.rng)
+        found: LatticePeople = self._kept
+        return found
+
+    def products(self, asked: Products) -> tuple[int, ...]:
+        return self._lattice(asked.bounds).products(asked)
+
+    def scale(self, asked: Scale) -> int:
+        return self._lattice(asked.bounds).scale(asked)
+
+    def discover(self, asked: Discover) -> Any:
+        sampled = discovering.sample(self.rows, self.columns, asked.share, rng=self.rng)
+        people = self._kept = self.stack.enter_context(sampled)
+        if people.trusted_people == 0:
+            raise InvalidInput("`trust` must leave somebody trusted: only they can discover records. Got nobody.")
+        if people.local_people and not self._no_reports:
+            raise not_invited(self.columns.trust, "heavy-hitters")
+        self.simulated = self.raw
+        records, noisy = discovering.found_records(people, asked.mechanism, rng=self.rng)
+        return records, noisy.tolist(), people.discovery_people, people.estimation_people
+
+    def slots(self, asked: Slots) -> Any:
+        return discovering.slots_among(self._kept, asked.head, asked.noise, rng=self.rng).tolist()
+
+    def many(self, asked: Many) -> tuple[int, int]:
+        columns, raw, local = self.columns, self.raw, self.cells_told
+        label = label_column(columns.trust)
+        query = clustering.PointQuery(columns.values, label, asked.box, raw, columns.absent)
+        trusted, others = clustering.check_points(self.rows, query)
+        if others and not raw and local is None:
+            raise UnusablePublicRows(
+                f"{local_rows(label or LABEL)}: give their --reports with the --invite that they answer "
+                "(`hybridp randomise kmeans`), or add --simulate-local for a trial on raw rows."
+            )
+        self.simulated = self.simulated or (raw and (others > 0 or drawn_trust(columns.trust)))
+        rows: Any = clustering.store_points(self.rows, query, "trusted") if trusted else None
+        told: Any = local
+        if local is not None:
+            self.simulated, self.assumed = local.simulated, local.assumed
+        if raw and others:
+            parts = clustering.store_points(self.rows, query, "local").parts()
+            told = RawPoints(np.concatenate([*parts], axis=1), self.rng)
+        points = self._kept = PointPeople(rows, told, self.rng)
+        return points.many(asked)
+
+    def cells(self, asked: Cells) -> Answer:
+        found: Answer = self._kept.cells(asked)
+        return found
+
+    def moves(self, asked: Moves) -> Answer:
+        found: Answer = self._kept.moves(asked)
+        return found
 
     def options(self, asked: Options) -> Answer:
         totals, invite = self.pay(self.read(asked)), asked.invite

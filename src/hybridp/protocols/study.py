@@ -15,44 +15,50 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
+from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from hybridp.curator.marginals import read_groups
 from hybridp.curator.shares import check_batches
 from hybridp.curator.sources import check_answers, must_read_again, with_public
 from hybridp.errors import InvalidInput, NotShown, UnusablePublicRows, must
 from hybridp.ledger import Charge, Ledger, Shared, together
-from hybridp.protocols import asked, heavy_files, kmeans_files, regression_files
+from hybridp.protocols import asked
 from hybridp.protocols.driver import release
 from hybridp.protocols.paying import answered_after, kept, must_have_paid, on_reports, spending
-from hybridp.protocols.regression import release_regression
-from hybridp.protocols.steered_mean_files import steered_way
 from hybridp.protocols.synth import fit_file, fit_groups
 from hybridp.protocols.tally import tally_for
+from hybridp.protocols.transcript import (
+    NO_BATCHES,
+    Transcript,
+    invitation_to,
+    kept_missing,
+    read_invitation,
+    release_invited,
+)
+from hybridp.public import envelope
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.study import (
     ANSWERED,
     ANSWERED_IN,
-    Choice,
     Count,
     Declaration,
     Number,
-    Points,
     Question,
-    Records,
-    Regression,
     Table,
-    Vector,
+    needs_invitation,
 )
-from hybridp.public.trust import Answering, drawn_trust, keyed, rule_of
+from hybridp.public.trust import LABEL, Answering, drawn_trust, keyed, label_column, rule_of
 from hybridp.randomness import Randomness, secure
 from hybridp.release.answers import about
 from hybridp.release.receipt import one_receipt
 from hybridp.release.release import Release
+from hybridp.tasks.kmeans import KMeansStudy
+from hybridp.tasks.steered import SteeredStudy
 from hybridp.tasks.table import charge_for_reports
 
-__all__ = ["Files", "answered_once", "ledger_totals", "published", "release_study"]
+__all__ = ["Files", "answered_once", "first_phase", "invite_study", "ledger_totals", "published", "release_study"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,21 +288,46 @@ def _people(answer: Any) -> tuple[int, int]:
 
 
 def _way(study: Declaration, i: int, data: Any, trust: Any, files: Files, run: Mapping[str, Any]) -> _Way:
-    question = study.questions[i]
-    match question:
-        case Number() if question.form == "steered":
-            return _Way(*steered_way(study, i, data, trust, _answered(question, files), run))
-        case Number() | Choice() | Count() | Vector():
-            return _table_answers(study, i, data, trust, run)
-        case Records():
-            return _records(study, i, data, trust, files, run)
-        case Points():
-            return _points(study, i, data, trust, files, run)
-        case Regression():
-            return _regression(study, i, data, trust, files, run)
-        case Table():
-            return _table(study, i, data, trust, files, run)
-    raise InvalidInput(f"`{question.name}.kind` must be one that a table can answer. Got {question.kind}.")
+    question, simulate, mixed = study.questions[i], run["simulate_local"], run.get("mixed", ())
+    if isinstance(question, Table):
+        return _table(study, i, data, trust, files, run)
+    task, columns, groups = asked.task_of(study, i), asked.columns_of(study, i, trust), asked.grouping(study, i)
+    told: dict[str, Any] = {"purpose": question.name, "epsilon": study.promise.epsilon_column}
+    told["as_count"] = isinstance(question, Count)
+    by = None if groups is None or groups.private else groups
+    own = task.prepared(columns) if by is None else task.prepared(columns).prepared_for(by, columns)
+    charges = own.charges(question.name, None)
+    if task.by_invitation:
+        invite, reports = _answered(question, files, mixed=bool(mixed) or "tally" in run)
+        must(invite is not None or not mixed, "mixed", "must go with the invitation that its reports answer", "none")
+        if invite is not None:
+            must(not simulate, "simulate_local", "must not join reports that answer an invitation", True)
+            said = invitation_to(task, columns, invite)
+            charges = [replace(c, mechanism=said.invite.text) if c.people == "local" else c for c in charges]
+            if not task.planned:
+                return _second(question.name, study.level, task, columns, said, invite, reports, mixed, run)
+            told |= {"invite": invite, "reports": reports}
+        elif not simulate:
+            charges = [charge for charge in charges if charge.people == "trusted"]
+    return _Way(*_parted(charges, run), lambda shared: release(data, task, columns, by, ledger=shared, **told, **run))
+
+
+def _second(
+    name: str, level: float, task: Any, columns: Any, said: Transcript, invite: Path, reports: Path | None, mixed: Any,
+    run: Mapping[str, Any],
+) -> _Way:  # fmt: skip
+    """The second phase of a question: reports that answer its invitation."""
+    later = said.charges(name, mixed=NO_BATCHES if mixed else None)
+    only = label_column(columns.trust) == LABEL  # no column says who trusts, and only local people answer
+    how: dict[str, Any] = {"trust": None if only else columns.trust, "person": columns.person, "mixed": mixed}
+    how |= {"report": getattr(columns, "report", None) or "report", "level": level, "purpose": name}
+    how |= {"joint": getattr(task, "joint", None), "assume_mechanism": run["assume_mechanism"]}
+    return _Way(
+        [],
+        later if reports is not None else later[1:],
+        lambda shared: release_invited(reports, invite, ledger=shared, **how),
+        trial=said.simulated,
+    )
 
 
 def _parted(charges: list[Charge], run: Mapping[str, Any]) -> tuple[list[Charge], list[Charge]]:
@@ -306,96 +337,6 @@ def _parted(charges: list[Charge], run: Mapping[str, Any]) -> tuple[list[Charge]
     """
     charges = [charge for charge in charges if not charge.people.startswith("shuffled") or run.get("mixed")]
     return on_reports(charges, trial=run["simulate_local"])
-
-
-def _table_answers(study: Declaration, i: int, data: Any, trust: Any, run: Mapping[str, Any]) -> _Way:
-    """A question that the table alone answers."""
-    question, task, columns = study.questions[i], asked.task_of(study, i), asked.columns_of(study, i, trust)
-    groups = asked.grouping(study, i)
-    by = None if groups is None or groups.private else groups
-    own = task.prepared(columns) if by is None else task.prepared(columns).prepared_for(by, columns)
-    told: dict[str, Any] = {"purpose": question.name, "epsilon": study.promise.epsilon_column}
-    told["as_count"] = isinstance(question, Count)
-    return _Way(
-        *_parted(own.charges(question.name, None), run),
-        lambda shared: release(data, task, columns, by, ledger=shared, **told, **run),
-    )
-
-
-def _records(study: Declaration, i: int, data: Any, trust: Any, files: Files, run: Mapping[str, Any]) -> _Way:
-    question = study.questions[i]
-    mixed = run.get("mixed", ())
-    own, (invite, reports) = asked.heavy_study(study, i), _answered(question, files, mixed=bool(mixed))
-    must(invite is not None or not mixed, "mixed", "must go with the invitation that its reports answer", "none")
-    columns = asked.record_columns(study, i, trust)
-    if invite is not None:
-        must(not run["simulate_local"], "simulate_local", "must not join reports that answer an invitation", True)
-        heavy_files.invitation_to(own, columns, invite)
-        text, sent = heavy_files.read_invitation(invite)[1], heavy_files.NO_BATCHES if mixed else None
-        local = heavy_files.heavy_charges(own, trusted=False, local=reports is not None, mechanism=text, mixed=sent)
-        return _Way(
-            [],
-            local,
-            lambda shared: heavy_files.combine_reports(
-                reports,
-                invite,
-                mixed=mixed,
-                ledger=shared,
-                level=study.level,
-                assume_mechanism=run["assume_mechanism"],
-            ),
-            trial=heavy_files.is_simulated(invite),
-        )
-    simulate = run["simulate_local"]
-    charges = heavy_files.heavy_charges(own, trusted=True, local=simulate)
-    return _Way(
-        charges,
-        [],
-        lambda shared: heavy_files.release_heavy_hitters(
-            data, own, columns, simulate_local=simulate, table=run["table"], ledger=shared, rng=run["rng"]
-        ),
-    )
-
-
-def _points(study: Declaration, i: int, data: Any, trust: Any, files: Files, run: Mapping[str, Any]) -> _Way:
-    question = study.questions[i]
-    own, columns = asked.kmeans_study(study, i), asked.point_columns(study, i, trust)
-    invite, reports = _answered(question, files, mixed="tally" in run)
-    uses_local = run["simulate_local"] or invite is not None
-    told = {} if invite is None else {"reports": kmeans_files.invitation_to(own, columns, invite)[1]}
-    charges = own.charges(question.name, groups=("trusted", "local") if uses_local else ("trusted",), **told)
-    return _Way(
-        *_parted(charges, run),
-        lambda shared: kmeans_files.release_kmeans(
-            data, own, columns, reports=reports, invite=invite, ledger=shared, purpose=question.name, **run
-        ),
-    )
-
-
-def _regression(study: Declaration, i: int, data: Any, trust: Any, files: Files, run: Mapping[str, Any]) -> _Way:
-    purpose, (invite, reports) = study.questions[i].name, _answered(study.questions[i], files)
-    own, columns = asked.regression_study(study, i), asked.regression_columns(study, i, trust)
-    simulate, charges = run["simulate_local"], own.charges_at_most(purpose)
-    if invite is None or reports is None:
-        return _Way(
-            charges if simulate else [charge for charge in charges if charge.people == "trusted"],
-            [],
-            lambda shared: release_regression(
-                data, own, columns, simulate_local=simulate, table=run["table"], ledger=shared, purpose=purpose,
-                rng=run["rng"],
-            ),
-        )  # fmt: skip
-    must(not simulate, "simulate_local", "must not join reports that answer an invitation", True)
-    sent = regression_files.invitation_to(own, columns, invite)
-    return _Way(
-        [],
-        [replace(charge, mechanism=sent.text) for charge in charges if charge.people == "local"],
-        lambda shared: regression_files.combine_reports(
-            reports, invite, ledger=shared, purpose=purpose, level=study.level, joint=own.joint,
-            assume_mechanism=run["assume_mechanism"],
-        ),
-        trial=sent.simulated,
-    )  # fmt: skip
 
 
 def _answered(question: Question, files: Files, *, mixed: bool = False) -> tuple[Path | None, Path | None]:
@@ -430,3 +371,90 @@ def _table(study: Declaration, i: int, data: Any, trust: Any, files: Files, run:
         return fit_groups(groups, both, folder=folder, purpose=purpose, rng=rng)
 
     return _Way(first, later, answer)
+
+
+# --- what goes to the devices first -----------------------------------------------------------------------------------
+
+
+def invite_study(
+    study: Declaration,
+    out: str | PathLike[str],
+    data: Any = None,
+    *,
+    question: str | None = None,
+    people: tuple[int | None, ...] = (None, None),
+    table: str | None = None,
+    trust: Any = None,
+    ledger: Ledger | None = None,
+    rng: Randomness | None = None,
+) -> dict[str, Any]:
+    """Write the invitation to a question that local people can only answer when they have been sent one.
+
+    Records are discovered, and the line of a regression or the window of a mean is found, by the trusted people of
+    `data` first, at the question's part of the promise, which is charged now; a map of points is planned from the
+    number of trusted and local `people` alone.
+    """
+    named = [q.name for q in study.questions if needs_invitation(q)]
+    name = question or (named[0] if len(named) == 1 else None)
+    rule = f"must be one of {', '.join(named) or 'none in this study'}: questions that need an invitation"
+    must(name in named, "question", rule, name or "none")
+    i = [q.name for q in study.questions].index(str(name))
+    place, (trusted, local) = Path(out), people
+    labels = asked.trust_rule(study) if trust is None else trust
+    task, columns = asked.task_of(study, i), asked.columns_of(study, i, labels)
+    if task.planned:
+        if trusted is None or local is None:
+            raise InvalidInput("`people` must be given for a map of points: how many trusted and local ones. Got none.")
+        own = cast(KMeansStudy, task.prepared(columns))
+        mapped = own.mapped(trusted, round(local * study.chances[str(name)]))
+        must(place.parent.is_dir(), "invite", "must lie in an existing folder", place)
+        envelope.save(place, Transcript(mapped, columns.names, kept_missing(columns)).document())
+    else:
+        must(data is not None, "data", "must be given: what local people are asked follows from trusted people", "none")
+        asked.must_declare(study, data := with_public(data, study.people.public))
+        how: dict[str, Any] = {"table": table, "local_people": local, "ledger": ledger, "rng": rng}
+        release(data, task, columns, invite_out=place, purpose=str(name), **how)
+    return {"question": name, "invitation": str(place), **read_invitation(place).about}
+
+
+def first_phase(
+    study: Declaration,
+    data: Any,
+    out: Path,
+    *,
+    trust: Any = None,
+    simulate_local: bool = False,
+    local_people: int | None = None,
+    tally: Path | None = None,
+    phases: Sequence[float] = (),
+    collection: str | None = None,
+    assume_mechanism: bool = False,
+    table: str | None = None,
+    ledger: Ledger | None = None,
+    rng: Randomness | None = None,
+) -> Release:
+    """What is known of a study's only number, and the invitation that follows from it for those who are asked later.
+
+    A mean is told by the trusted people alone, and `local_people` is how many will be asked; quantiles by everybody who
+    has been heard. The invitation names what was charged in the ledger.
+    """
+    question = study.questions[0]
+    rule = "must go with the mean or the quantiles of a study's only question"
+    number = len(study.questions) == 1 and isinstance(question, Number) and question.by is None
+    must(number and not study.promise.personal and study.mixer is None, "invite-out", rule, "another question")
+    asked.must_declare(study, data := with_public(data, study.people.public))
+    columns = asked.number_columns(study, 0, asked.trust_rule(study) if trust is None else trust)
+    how: dict[str, Any] = {"table": table, "invite_out": out, "ledger": ledger, "purpose": study.purpose, "rng": rng}
+    how |= {"simulate_local": simulate_local}
+    if question.statistics == ("mean",):  # type: ignore[attr-defined]
+        for name, given in (("tally", tally), ("phases", phases), ("collection", collection)):
+            must(not given, name, "must not join the first phase of a mean: trusted people alone are asked", given)
+        many = study.people.local if local_people is None else local_people
+        return release(data, SteeredStudy(asked.mean_study(study, 0)), columns, local_people=many, **how)
+    must(local_people is None, "local-people", "must go with a mean: quantiles are asked around, however many", "it")
+    counted = asked.number_study(study, 0)
+    must(counted.mean is None, "invite-out", rule, "both")
+    how |= {"assume_mechanism": assume_mechanism, "collection": collection}
+    how |= {"tally": None if tally is None else tally_for(study, tally), "phases": phases}
+    assert counted.distribution is not None
+    return release(data, counted.distribution, columns, **how)

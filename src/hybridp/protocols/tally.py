@@ -114,14 +114,15 @@ def vector_tally(invite: VectorInvite, names: tuple[str, ...], *, collection: st
 
 def invitation_tally(invite: Path, *, collection: str | None = None) -> SlotTally:
     """An empty tally for answers to an invitation: to a head list, or to a map of K-means."""
-    from hybridp.protocols import heavy_files, kmeans_files
+    from hybridp.protocols.transcript import read_invitation
 
-    try:
-        slots, text = heavy_files.read_invitation(invite)
-        return SlotTally.empty(text, slots, "heavy-hitters", collection)
-    except InvalidInput:
-        _, asked, _, text = kmeans_files.read_invitation(invite)
-        return SlotTally.empty(text, asked.grid.cells, "kmeans", collection)
+    said = read_invitation(invite)
+    asked = said.invite
+    rule = "must be to a head list, or to a map of K-means"
+    must(asked.way in ("slot", "cell"), "invite", rule, f"one to {said.task.called}")
+    if asked.way == "slot":
+        return SlotTally.empty(asked.text, len(asked.head), "heavy-hitters", collection)
+    return SlotTally.empty(asked.text, asked.grid.cells, "kmeans", collection)
 
 
 # --- a file of reports ------------------------------------------------------------------------------------------------

@@ -109,9 +109,7 @@ class ZCDP:
 Budget = PureDP | ApproxDP | ZCDP
 
 
-def promised(
-    epsilon: float, delta: float = 0.0, neighbours: Neighbours = Neighbours.REPLACE_ONE
-) -> PureDP | ApproxDP:
+def promised(epsilon: float, delta: float = 0.0, neighbours: Neighbours = Neighbours.REPLACE_ONE) -> PureDP | ApproxDP:
     """The budget that two numbers state: pure where no delta is.
 
     >>> promised(1.0), promised(1.0, 1e-6).delta

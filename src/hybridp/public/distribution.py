@@ -154,9 +154,7 @@ def rank_variances(
     return own / trusted if trusted else math.inf, told / local if local else math.inf
 
 
-def adds_little(
-    at: Sequence[float], noise: float, trusted: int, local: int, bit: DitheredBit, *, phased: bool
-) -> bool:
+def adds_little(at: Sequence[float], noise: float, trusted: int, local: int, bit: DitheredBit, *, phased: bool) -> bool:
     """Whether local people would tell these quantiles so coarsely that trusted people are better heard alone: where
     they would lower the error by less than a thirtieth.
 

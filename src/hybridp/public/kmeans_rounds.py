@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from hybridp.errors import must
 from hybridp.public.budgets import ZCDP, ApproxDP, PureDP, zcdp_for
 from hybridp.public.kmeans import MOST_CELLS, Box, Grid, Spend, TotalsNoise, map_noise, round_noise
+from hybridp.public.messages import report_text
 from hybridp.public.randomisers import KRandomisedResponse, Randomiser, best_randomiser, k_randomised_response
 
 __all__ = [
@@ -46,8 +48,21 @@ _EPSILONS = np.linspace(0.05, 0.95, 19)
 class MapInvite:
     """In which cell are you? Answered by k-ary randomised response with the whole epsilon."""
 
+    way: ClassVar[str] = "cell"
     grid: Grid
     response: KRandomisedResponse
+    question: tuple[str, ...] = ()
+    answers: str = ""
+
+    def tagged(self, digest: str) -> MapInvite:
+        """The same as the document of this digest asks it."""
+        return replace(self, answers=digest)
+
+    @property
+    def text(self) -> str:
+        """What stands beside every report."""
+        made = f"map(cells={self.grid.cells},epsilon={self.promise.epsilon!r},invite={self.answers})"
+        return report_text(made, self.question)
 
     def __post_init__(self) -> None:
         cells, told = self.grid.cells, self.response.categories

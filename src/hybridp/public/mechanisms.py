@@ -342,8 +342,6 @@ class DiscreteGaussian:
         return -z * z / 2 - math.log(total)
 
 
-
-
 def discrete_laplace(guarantee: Guarantee, sensitivity: int) -> DiscreteLaplace:
     """The least discrete Laplace noise for the guarantee, found from the continuous calibration."""
     start = laplace(guarantee, sensitivity).scale

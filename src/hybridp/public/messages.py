@@ -16,17 +16,18 @@ import hashlib
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.heavy import Discovery, HeadList
+from hybridp.public.heavy import Discovery, HeadList, OneSlot
 from hybridp.public.lattice import Bounds, Groups, Sums
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
-from hybridp.public.randomisers import LEVELS, Randomiser
+from hybridp.public.randomisers import LEVELS, KRandomisedResponse, Randomiser, k_randomised_response
 
 Floats = NDArray[np.float64]
 
@@ -40,6 +41,7 @@ __all__ = [
     "NoisySquares",
     "OptInCounts",
     "ReportsByEpsilon",
+    "SlotInvite",
     "SlotReports",
     "TrustedSummary",
     "WeightedSum",
@@ -92,11 +94,16 @@ class Invite:
     another; `answers` names the document that asks so.
     """
 
+    way: ClassVar[str] = "number"
     bounds: Bounds
     randomiser: Randomiser
     question: tuple[str, ...] = ()
     windows: tuple[tuple[float, float], ...] = ()
     answers: str = ""
+
+    def tagged(self, digest: str) -> Invite:
+        """The same as the document of this digest asks it."""
+        return replace(self, answers=digest)
 
     @property
     def name(self) -> str:
@@ -315,6 +322,33 @@ class OptInCounts:
     counted: Floats
     discovery: Discovery
     noise: DiscreteLaplace
+
+
+@dataclass(frozen=True)
+class SlotInvite:
+    """What a device is asked about a head list: in which of its slots is your record? `answers` names the document that
+    asks so; `mixed` people send their report through a mixer."""
+
+    way: ClassVar[str] = "slot"
+    head: HeadList
+    promise: PureDP
+    question: tuple[str, ...] = ()
+    mixed: bool = False
+    answers: str = ""
+
+    @property
+    def mechanism(self) -> OneSlot | KRandomisedResponse:
+        """On a list without records the report is the same whatever one holds."""
+        return OneSlot() if len(self.head) < 2 else k_randomised_response(self.promise, len(self.head))
+
+    def tagged(self, digest: str) -> SlotInvite:
+        return replace(self, answers=digest)
+
+    @property
+    def text(self) -> str:
+        g, mark = self.promise, "mixed," if self.mixed else ""
+        made = f"k-rr(slots={len(self.head)},epsilon={g.epsilon!r},delta={g.delta!r},{mark}invite={self.answers})"
+        return report_text(made, self.question)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

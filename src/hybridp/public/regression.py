@@ -29,9 +29,9 @@ True
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -265,6 +265,9 @@ class Question:
     centre: tuple[float, ...] = ()
     clip: float = 1.0
     columns: tuple[str, ...] = field(default=(), compare=False)
+    answers: str = field(default="", compare=False)
+    """The document that asks so."""
+    way: ClassVar[str] = "line"
 
     def __post_init__(self) -> None:
         must(self.kind in KINDS, "kind", f"must be one of {', '.join(KINDS)}", self.kind)
@@ -307,10 +310,19 @@ class Question:
             told = np.stack([2 * u[:, i] ** 2 - 1 if i == j else u[:, i] * u[:, j] for i, j in pairs(u.shape[1], 1)], 1)
         return np.asarray(np.clip(np.rint(told * HALF), -HALF, HALF).astype(np.int64))
 
-    def text(self, digest: str) -> str:
+    @property
+    def promise(self) -> PureDP:
+        return self.guarantee
+
+    def tagged(self, digest: str) -> Question:
+        """The same as the document of this digest asks it."""
+        return replace(self, answers=digest)
+
+    @property
+    def text(self) -> str:
         """What stands beside every report."""
         made = f"regression-{self.form}(statistics={self.invite.bounds.dimensions},reports={self.invite.reports.name}"
-        return report_text(f"{made},epsilon={self.guarantee.epsilon!r},invite={digest})", self.columns)
+        return report_text(f"{made},epsilon={self.guarantee.epsilon!r},invite={self.answers})", self.columns)
 
 
 @lru_cache(maxsize=64)

@@ -7,22 +7,29 @@ answers a round by the method of its name, whatever the task.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hybridp.public.distribution import BinnedReports, WindowReports, report_bins
 from hybridp.public.groups import Joint
+from hybridp.public.heavy import Discovery, HeadList
+from hybridp.public.kmeans import Box, Grid, TotalsNoise
+from hybridp.public.kmeans_rounds import MapInvite, RoundInvite
 from hybridp.public.lattice import Bounds
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
-from hybridp.public.messages import Invite
-from hybridp.public.shares import CountNoise, ShareInvite
-from hybridp.public.vector import VectorInvite
+from hybridp.public.messages import Invite, NoisySquares, SlotInvite, TrustedSummary
+from hybridp.public.regression import KindName, Question
+from hybridp.public.shares import CountNoise, NoisyCounts, ShareInvite
+from hybridp.public.steered_mean import Window, WindowNoise
+from hybridp.public.vector import VectorBounds, VectorInvite
 
-__all__ = ["Answer", "Between", "Chance", "Conversation", "Crowd", "Epsilons", "Numbers", "Options", "People"]
-__all__ += ["Round", "Ticks", "Vectors", "Weighted", "Windows", "drive"]
+__all__ = ["Answer", "Between", "Cells", "Chance", "Conversation", "Crowd", "Discover", "Epsilons", "Later", "Many"]
+__all__ += ["Moves", "Numbers", "Options", "People", "Products", "Round", "Scale", "Slots", "Ticks", "Vectors"]
+__all__ += ["Weighted", "Within", "drive"]
 
 AddedNoise = DiscreteLaplace | DiscreteGaussian
 
@@ -39,8 +46,38 @@ class Answer:
     clipped: int | None = None
 
 
+def _whole(said: Any) -> Any:
+    """Whole numbers as they come back from a file: lists are tuples again."""
+    if isinstance(said, list | tuple):
+        return tuple(map(_whole, said))
+    if type(said) is not int:
+        raise TypeError
+    return said
+
+
+def _counts(said: Any) -> NDArray[np.int64]:
+    found = np.array([int(x) for x in said], dtype=np.int64)
+    if (found < 0).any():
+        raise ValueError
+    return found
+
+
+class Round:
+    """One thing that is asked. What comes back can be written down (`plain`) and read again (`restored`)."""
+
+    kind: ClassVar[str]
+
+    def plain(self, answer: Any) -> Any:
+        """An answer as plain data."""
+        return answer
+
+    def restored(self, said: Any) -> Any:
+        """The same back again; `ValueError`, `TypeError` or `LookupError` where it cannot be an answer to this."""
+        return _whole(said)
+
+
 @dataclass(frozen=True)
-class Numbers:
+class Numbers(Round):
     """The sum of one number of trusted people, with `noise` (None: nobody's), and local reports on it.
 
     With noise of their own: the sum of `squares`, and how many were `clipped`. `bins` asks for the reports by public
@@ -58,9 +95,28 @@ class Numbers:
     excluding: bool = False
     heard: bool = True
 
+    def plain(self, answer: Answer) -> dict[str, Any]:
+        own, binned = answer.trusted, answer.binned
+        found: dict[str, Any] = {"people": answer.trusted_people}
+        if own is not None:
+            found |= {"sum": own.noisy_total, "squares": None if own.squares is None else own.squares.noisy_total}
+        return found if binned is None else found | {"reports": binned.counts.tolist()}
+
+    def restored(self, said: Any) -> Answer:
+        people, trusted, binned = int(said["people"]), None, None
+        if self.noise is not None:
+            noise = self.squares
+            squares = None if noise is None else NoisySquares(people, int(said["squares"]), noise)
+            trusted = TrustedSummary(people, int(said["sum"]), self.noise, squares)
+        if "reports" in said:
+            binned = BinnedReports(_counts(said["reports"]), self.invite.randomiser)
+            if len(binned.counts) != report_bins(binned.randomiser).size:
+                raise ValueError
+        return Answer(people, trusted, binned=binned)
+
 
 @dataclass(frozen=True)
-class Vectors:
+class Vectors(Round):
     """The sums of several numbers of trusted people, and of their `squares`, and local reports on all of them."""
 
     kind: ClassVar[str] = "vectors"
@@ -71,7 +127,7 @@ class Vectors:
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(Round):
     """How many trusted people have each option, or vote for each cell of a `joint` question, and local reports."""
 
     kind: ClassVar[str] = "options"
@@ -82,7 +138,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Ticks:
+class Ticks(Round):
     """How many trusted people ticked each option, and local reports on one drawn option each."""
 
     kind: ClassVar[str] = "ticks"
@@ -92,26 +148,148 @@ class Ticks:
 
 
 @dataclass(frozen=True)
-class Between:
+class Between(Round):
     """How many trusted people lie between places (0 to 1 of the range)."""
 
     kind: ClassVar[str] = "between"
     places: tuple[float, ...]
     noise: CountNoise
-
-
-@dataclass(frozen=True)
-class Windows:
-    """Reports of further local people within an invitation's windows; None where nobody is asked any more."""
-
-    kind: ClassVar[str] = "windows"
     invite: Invite
-    known: Any
-    """All that was heard so far, from which the windows follow."""
+
+    def plain(self, answer: NoisyCounts) -> dict[str, Any]:
+        return {"people": answer.people, "counts": list(answer.noisy)}
+
+    def restored(self, said: Any) -> NoisyCounts:
+        return NoisyCounts(int(said["people"]), tuple(map(int, said["counts"])), self.noise)
 
 
 @dataclass(frozen=True)
-class Epsilons:
+class Within(Round):
+    """The sums of trusted people's numbers within a window, and beyond it, and of the squares of the latter."""
+
+    kind: ClassVar[str] = "within"
+    invite: Invite
+    window: Window
+    noise: WindowNoise
+
+
+@dataclass(frozen=True)
+class Products(Round):
+    """The sums of products of trusted people's columns or, of a logistic regression, of scores at `centre`."""
+
+    kind: ClassVar[str] = "products"
+    model: KindName
+    bounds: VectorBounds
+    noise: AddedNoise
+    centre: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Scale(Round):
+    """Which distance from the line, of a ladder's from the `first` on, about a twentieth of trusted people exceed."""
+
+    kind: ClassVar[str] = "scale"
+    bounds: VectorBounds
+    line: tuple[float, ...]
+    first: int
+    noise: DiscreteLaplace
+
+
+@dataclass(frozen=True)
+class Discover(Round):
+    """Records whose noisy counts pass a threshold, these counts, and how many of a `share` of the trusted people they
+    are of; and how many the others are."""
+
+    kind: ClassVar[str] = "discover"
+    share: float
+    mechanism: Discovery
+
+    def restored(self, said: Any) -> Any:
+        records, (noisy, people, others) = said[0], _whole(said[1:])
+        found = [tuple(map(str, one)) for one in records]
+        whole = [list(one) for one in found] == [list(one) for one in records] and found == sorted(set(found))
+        if not whole or len(found) != len(noisy) or min(people, others) < 0 or people + others < 1:
+            raise ValueError
+        return found, noisy, people, others
+
+
+@dataclass(frozen=True)
+class Slots(Round):
+    """How many of the other trusted people hold each slot of a head list."""
+
+    kind: ClassVar[str] = "slots"
+    head: HeadList
+    noise: DiscreteLaplace
+
+    def restored(self, said: Any) -> Any:
+        if len(said) != len(self.head):
+            raise ValueError
+        return _whole(said)
+
+
+@dataclass(frozen=True)
+class Many(Round):
+    """How many trusted people there are, and how many local ones, which is public."""
+
+    kind: ClassVar[str] = "many"
+    box: Box
+
+
+@dataclass(frozen=True)
+class Cells(Round):
+    """How many trusted people are in each cell of a map, and the cells that a part of the local people tell."""
+
+    kind: ClassVar[str] = "cells"
+    grid: Grid
+    noise: TotalsNoise | None
+    invite: MapInvite | None
+    parts: tuple[int, int] = (1, 1)
+    """The first so many of so many parts of the local people are asked."""
+
+
+@dataclass(frozen=True, eq=False)
+class Moves(Round):
+    """By nearest centre: trusted people, the sums of their deviations, and the reports of one part of the others."""
+
+    kind: ClassVar[str] = "moves"
+    centres: NDArray[np.float64]
+    radius: int
+    noise: TotalsNoise | None
+    invite: RoundInvite | None
+    part: tuple[int, int] = (0, 1)
+
+
+@dataclass(frozen=True)
+class Later(Round):
+    """What local people are asked who can only be asked now: it follows from what others said. None: nobody is there.
+
+    `bins` asks for reports by public bins; `about` is what is said of the invitation.
+    """
+
+    kind: ClassVar[str] = "later"
+    invite: Invite | Question | SlotInvite | MapInvite
+    bins: bool = False
+    about: Mapping[str, Any] = field(default_factory=dict, compare=False)
+
+    def plain(self, answer: Answer) -> Any:
+        return [
+            {"window": list(one.window), "below": one.below.tolist(), "above": one.above.tolist()}
+            for one in answer.local
+        ]
+
+    def restored(self, said: Any) -> Answer:
+        assert isinstance(self.invite, Invite)
+        told = []
+        for one, window in zip(said, self.invite.windows, strict=True):
+            below, above = _counts(one["below"]), _counts(one["above"])
+            if not np.allclose(one["window"], window, rtol=0, atol=1e-9) or not len(below) == len(above) > 0:
+                raise ValueError
+            told.append(WindowReports(window, below, above, self.invite.randomiser))  # type: ignore[arg-type]
+        return Answer(local=tuple(told))
+
+
+@dataclass(frozen=True)
+class Epsilons(Round):
     """Who has which epsilon of their own, which is public, and the reports by it."""
 
     kind: ClassVar[str] = "epsilons"
@@ -120,15 +298,12 @@ class Epsilons:
 
 
 @dataclass(frozen=True, eq=False)
-class Weighted:
+class Weighted(Round):
     """The sum of trusted people's numbers, of which those of an epsilon have a weight, with noise for each of them."""
 
     kind: ClassVar[str] = "weighted"
     epsilons: NDArray[np.float64]
     weights: NDArray[np.float64]
-
-
-Round = Numbers | Vectors | Options | Ticks | Between | Windows | Epsilons | Weighted
 
 
 class Chance(Protocol):
@@ -163,7 +338,7 @@ class People(Protocol):
 
 
 def drive(conversation: Conversation, people: People, answers: list[Any] | None = None) -> Any:
-    """Hold a conversation with these people, to its end; `answers` takes what every round brought."""
+    """Hold a conversation with these people, to its end; `answers` takes every round, and what it brought."""
     answer: Any = None
     while True:
         try:
@@ -172,4 +347,4 @@ def drive(conversation: Conversation, people: People, answers: list[Any] | None 
             return end.value
         answer = people.answer(asked)
         if answers is not None:
-            answers.append(answer)
+            answers.append((asked, answer))

@@ -118,13 +118,11 @@ def piloted(plan: Plan, trusted: Trusted, *, rng: Randomness) -> Callable[[tuple
 
     def state(entries: tuple[int, ...]) -> dict[str, Any]:
         both = {name: tell(entries) for name, tell in said.items()}
-        told = {name: release for name, (release, _) in both.items() if release is not None}
-        if told:
-            invited = {name: document for name, (_, document) in both.items()}
-            return {**published(plan.declared, told, ()).to_dict(), "invitations": invited}
-        ((_, document),) = both.values()  # a list, which is no release by itself
-        if "remark" in document and plan.collection.delete_raw_after_release:
-            document["remark"] += " The trusted answers are deleted, as the plan announced."
+        document = published(plan.declared, {name: release for name, (release, _) in both.items()}, ()).to_dict()
+        document["invitations"] = {name: invited for name, (_, invited) in both.items()}
+        if remark := " ".join(filter(None, (one.remark(both[one.name][0]) for one in waiting))):
+            gone = " The trusted answers are deleted, as the plan announced." * plan.collection.delete_raw_after_release
+            document["remark"] = remark + gone
         return document
 
     return state

@@ -10,19 +10,43 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.curator import distribution as counting
+from hybridp.curator import heavy as discovering
 from hybridp.curator import mean as summing
+from hybridp.curator import personal as weighing
 from hybridp.curator import shares as choosing
 from hybridp.curator import vector as vectors
+from hybridp.curator.kmeans import AnswerPoints
+from hybridp.curator.regression import AnswerRows
 from hybridp.curator.sources import Entrusted
+from hybridp.protocols.models import LatticePeople, PointPeople, ToldCells
 from hybridp.public.distribution import BinnedReports
 from hybridp.public.groups import Grouping
-from hybridp.public.lattice import NOTHING, Bounds, Sums
-from hybridp.public.messages import Invite, LocalSummary
-from hybridp.public.rounds import Answer, Between, Numbers, Options, Round, Ticks, Vectors
+from hybridp.public.lattice import NOTHING, Sums
+from hybridp.public.messages import Invite, LocalSummary, ReportsByEpsilon
+from hybridp.public.rounds import (
+    Answer,
+    Between,
+    Cells,
+    Discover,
+    Epsilons,
+    Later,
+    Many,
+    Moves,
+    Numbers,
+    Options,
+    Products,
+    Round,
+    Scale,
+    Slots,
+    Ticks,
+    Vectors,
+    Weighted,
+    Within,
+)
 from hybridp.public.shares import NoisyCounts, ShareReports, TickReports
 from hybridp.public.vector import VectorReportSums
 from hybridp.randomness import Randomness
-from hybridp.tasks.protections import MixedReports
+from hybridp.tasks.protections import LevelBatches, MixedReports
 
 __all__ = ["Heard", "StorePeople"]
 
@@ -73,9 +97,11 @@ class StorePeople:
     """What a round needs of the answers, where they were read before."""
     groups: list[Any] = field(default_factory=list)
     names: tuple[str, ...] = ()
-    bounds: Bounds | None = None
     mixed: Invite | None = None
     """What people were asked who sent their report through a mixer."""
+    levels: tuple[float, ...] = ()
+    """The epsilons that people chose from, where everybody has their own."""
+    _kept: Any = None
 
     def answer(self, asked: Round) -> Any:
         """What leaves the curator, and what devices sent."""
@@ -109,15 +135,73 @@ class StorePeople:
         if totals is not None and asked.noise is not None:
             trusted = summing.release_sum(totals, asked.noise, asked.squares, rng=self.rng)
         binned = BinnedReports(self.told.counts, made) if asked.bins and asked.heard and self.told.people else None
-        self.bounds, mixed = asked.invite.bounds, None
+        mixed = None
         if self.told.mixed is not None and self.mixed is not None and asked.heard:
             mixed = MixedReports(LocalSummary.of(self.told.mixed.sums, self.mixed.randomiser), self.told.batches)
         return self._said(asked, trusted, LocalSummary.of(self.told.sums, made), binned=binned, mixed=mixed)
 
-    def between(self, asked: Between) -> NoisyCounts:
+    @property
+    def _given(self) -> Any:
         assert self.answers is not None
-        assert self.bounds is not None
-        return counting.count_answers(self.answers, self.bounds, asked.places, asked.noise, rng=self.rng)
+        return self.answers
+
+    def between(self, asked: Between) -> NoisyCounts:
+        return counting.count_answers(self._given, asked.invite.bounds, asked.places, asked.noise, rng=self.rng)
+
+    def within(self, asked: Within) -> tuple[int, int, int]:
+        levels = (asked.invite.bounds.levels(values[:, 0]) for values in self._given.numbers())
+        found = summing.release_window(levels, asked.window, asked.noise, rng=self.rng)
+        return found.inside, found.outside, found.squares
+
+    def products(self, asked: Products) -> tuple[int, ...]:
+        people = self._kept = LatticePeople(AnswerRows(self._given, asked.bounds, self.people), self.rng)
+        return people.products(asked)
+
+    def scale(self, asked: Scale) -> int:
+        found: int = self._kept.scale(asked)
+        return found
+
+    def discover(self, asked: Discover) -> Any:
+        found = discovering.discover_answers(self._given, asked.share, asked.mechanism, rng=self.rng)
+        self._kept = found.others
+        return found.records, found.noisy.tolist(), found.people, sum(found.others.values())
+
+    def slots(self, asked: Slots) -> Any:
+        counted = np.zeros(len(asked.head), dtype=np.int64)
+        for record, n in self._kept.items():
+            counted[asked.head.slot_of(record)] += n
+        return discovering.noisy_counts(counted, asked.noise, rng=self.rng).tolist()
+
+    def later(self, asked: Later) -> None:
+        """Nobody was invited yet."""
+
+    def many(self, asked: Many) -> tuple[int, int]:
+        rows = None if self.answers is None else AnswerPoints(self.answers, asked.box, self.people)
+        told = ToldCells(self.told.counts) if self.told.people else None
+        points = self._kept = PointPeople(rows, told, self.rng)
+        return points.many(asked)
+
+    def cells(self, asked: Cells) -> Answer:
+        found: Answer = self._kept.cells(asked)
+        return found
+
+    def moves(self, asked: Moves) -> Answer:
+        found: Answer = self._kept.moves(asked)
+        return found
+
+    def epsilons(self, asked: Epsilons) -> Any:
+        levels = sorted(self.levels)
+        many = sums = np.zeros(len(levels), dtype=np.int64)
+        if self.answers is not None:
+            many, sums = weighing.read_answers(self._given, asked.bounds, levels)
+        here = many > 0
+        self._kept = many[here], sums[here]
+        reports = ReportsByEpsilon.of(tuple(sorted(self.told.own.items())))
+        return np.array(levels)[here] * asked.share, many[here], reports, LevelBatches()
+
+    def weighted(self, asked: Weighted) -> Any:
+        people, sums = self._kept
+        return weighing.release_weighted_sum(asked.epsilons, people, sums, asked.weights, rng=self.rng)
 
     def options(self, asked: Options) -> Answer:
         totals = self._read(asked)

@@ -208,11 +208,8 @@ class Plan:
         """The same with the questions as local people are asked them in the second phase."""
         if head is None:
             return self
-        found, stated = replace(self), head.get("invitations", {})
-        asked = tuple(
-            one.asked_within(stated.get(one.name) or head.get("invitation", head)) if one.waits else one
-            for one in self.asked
-        )
+        found, stated = replace(self), head["invitations"]
+        asked = tuple(one.asked_within(stated[one.name]) if one.waits else one for one in self.asked)
         found.__dict__["asked"] = asked  # the value of the property of this name
         return found
 

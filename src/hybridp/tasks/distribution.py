@@ -9,7 +9,7 @@
 4. Each group has its distribution function, and counts by its number of people: ``F = c F_T + (1-c) F_L``. Quantiles
    and all else are read from that mixture. Blends that take the groups for alike are named by whoever asks for them.
 
-Steered: local people who are asked later answer within windows that all of this names (`hybridp.protocols.steered`).
+Steered: local people who are asked later answer within windows that all of this names (`hybridp.public.rounds.Later`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from hybridp.public.distribution import adds_little, bin_ends, rank_variances
 from hybridp.public.lattice import Bounds
 from hybridp.public.messages import Invite
 from hybridp.public.randomisers import DitheredBit, LocalName, dithered_bit, randomiser
-from hybridp.public.rounds import Conversation, Crowd, Numbers, Windows
+from hybridp.public.rounds import Conversation, Crowd, Later, Numbers
 from hybridp.public.shares import LEAST_COUNTED, CountNoise, NoiseName, count_noise
 from hybridp.release.facts import statistic
 from hybridp.release.receipt import Made, Protection
@@ -188,8 +188,14 @@ class DistributionStudy(Task):
     def ask(self, crowd: Crowd) -> Conversation:
         got = yield Numbers(self.named(crowd.names), bins=True, heard=self.estimator != "tcm-only")
         heard = yield from ask_counts(self, got.trusted_people, got.binned)
-        while crowd.phased and (told := (yield Windows(self.invite_within(heard.windows(self)), heard))):
-            heard = replace(heard, answered=(*heard.answered, *told))
+        while crowd.phased:
+            invite = replace(self.invite_within(heard.windows(self)), question=crowd.names)
+            low, width = self.bounds.lower, self.bounds.width
+            natural = [[low + width * a, low + width * b] for a, b in invite.windows]
+            told = yield Later(invite, bins=True, about={"windows": natural})
+            if told is None:
+                break
+            heard = replace(heard, answered=(*heard.answered, *told.local))
         return publish(self, crowd.names[0], heard, rows=crowd.rows(self.bounds.centre), **crowd.made())
 
     def charges(self, purpose: str, collection: str | None) -> list[Charge]:

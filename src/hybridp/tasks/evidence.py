@@ -161,10 +161,8 @@ def ask_counts(
         heard, local = replace(heard, alone=True), None
     counted: list[tuple[NoisyCounts, tuple[float, ...]]] = []
 
-    def noisy(
-        places: tuple[float, ...], part: Guarantee | None = None
-    ) -> Generator[Between, NoisyCounts, NoisyCounts]:
-        found = yield Between(places, study.count_noise(len(places), part))
+    def noisy(places: tuple[float, ...], part: Guarantee | None = None) -> Generator[Between, NoisyCounts, NoisyCounts]:
+        found = yield Between(places, study.count_noise(len(places), part), study.invite)
         counted.append((found, places))
         return found
 

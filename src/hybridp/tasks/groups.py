@@ -46,7 +46,7 @@ def ask_groups(task: Any, grouping: Grouping, people: Any, crowd: Crowd) -> Rele
     for group, members in groups.items():
         answers: list[Any] = []
         found = drive(each.ask(crowd), people.of(members), answers)
-        parts[group] = found, each.blended(answers[-1])
+        parts[group] = found, each.blended(answers[-1][1])
     unheard = [sum(sizes[name][place] for name in withheld) for place in (0, 1)]
     return publish_groups(task, crowd.names[0], grouping, groups, withheld, parts, unheard)
 

@@ -23,7 +23,7 @@ from hybridp.tasks.evidence import ask_counts
 from hybridp.tasks.mean import MeanStudy, publish_mean
 from hybridp.tasks.task import Task
 
-__all__ = ["NumberStudy", "halves", "steered_number"]
+__all__ = ["NumberStudy", "halves"]
 
 
 def halves(promise: PureDP | ApproxDP) -> tuple[PureDP | ApproxDP, PureDP | ApproxDP]:
@@ -64,6 +64,10 @@ class NumberStudy(Task):
     @property
     def estimator(self) -> str:
         return (self.mean or self._counted).estimator
+
+    @property
+    def guarantee(self) -> PureDP | ApproxDP:
+        return (self.mean or self._counted).guarantee
 
     @property
     def _counted(self) -> DistributionStudy:
@@ -125,11 +129,6 @@ class NumberStudy(Task):
         both = [study.charges(purpose, collection) for study in (self.mean, self.distribution) if study is not None]
         trusted = [charge for charges in both for charge in charges if charge.people == "trusted"]
         return trusted + [charge for charge in both[0] if charge.people == "local"]
-
-
-def steered_number(study: NumberStudy, question: str, distribution: Release) -> Release:
-    """The statistics of a number of which people were asked in phases."""
-    return _stated(study, question, distribution.people, None, distribution)
 
 
 def _stated(

@@ -111,7 +111,8 @@ class PersonalStudy(Task):
         trusted: WeightedSum | None = None
         if bool((epsilons > 0).any()):
             trusted = yield Weighted(epsilons, trusted_weights(self, epsilons, people, spread))
-        rows = f"{crowd.rows(self.bounds.centre)}; an epsilon that is missing or no number counts as 0"
+        rows = crowd.rows(self.bounds.centre)
+        rows = rows and f"{rows}; an epsilon that is missing or no number counts as 0"
         found = publish_personal_mean(
             self, trusted, epsilons, people, reports, spread, mixed=mixed, rows=rows, **crowd.made()
         )

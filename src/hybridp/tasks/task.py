@@ -11,7 +11,7 @@ from typing import Any, Self
 from hybridp.errors import must
 from hybridp.public.budgets import ApproxDP, Charge, PureDP
 from hybridp.public.groups import Grouping
-from hybridp.public.rounds import Conversation, Crowd
+from hybridp.public.rounds import Conversation, Crowd, Later
 
 __all__ = ["Task", "undecided"]
 
@@ -32,9 +32,15 @@ class Task(ABC):
     """Whether everybody brings their own epsilon, which a column holds."""
     reads_again = False
     """Whether a trial reads raw rows twice."""
+    by_invitation = False
+    """Whether local people can only answer an invitation: it follows from others' answers, or from public numbers."""
+    planned = False
+    """Whether that invitation is planned from public numbers, so that rows and reports are released together."""
+    people: tuple[int, int] | None = None
+    """The groups' sizes, where they were decided by."""
     mixing: Any = None
     mixed_invite: Any = None
-    invite: Any
+    invite: Any = None
 
     @abstractmethod
     def charges(self, purpose: str, collection: str | None) -> list[Charge]:
@@ -73,18 +79,40 @@ class Task(ABC):
         """Refuse phases that a trial cannot have."""
         must(not phases, "phases", "must go with quantiles of a study's only question", tuple(phases))
 
+    def check_inviting(self, *, trial: bool) -> None:
+        """Refuse an invitation to people who are asked later, in a trial of all phases at once or where none are."""
+        rule = "must be for a release in one go: devices do not draw who trusts"
+        must(not trial or not self.by_invitation, "simulate-local", rule, "two phases")
+
+    def check_alone(self) -> None:  # noqa: B027
+        """Refuse a release of trusted people alone, before local people were invited; most can be made."""
+
     def check_mixed(self) -> None:  # noqa: B027
         """Refuse a mixer's batches where they cannot be heard; most can be."""
 
     def stated(self, by: Grouping | None) -> Any:
         """What a receipt says was asked."""
-        return self if by is None else {"question": self, "by": by}
+        own = self if self.people is None else replace(self, people=None)  # type: ignore[type-var]
+        return own if by is None else {"question": own, "by": by}
+
+    def invited(self) -> Self:
+        """The same as an invitation states it: all that decides what people are asked, and how they are protected."""
+        return self
+
+    def at_once(self, names: tuple[str, ...]) -> Later | None:
+        """What local people are asked before anybody has answered, where it still needs an invitation."""
+        return None
+
+    def with_level(self, level: float | None, joint: bool | None = None) -> Self:
+        """The same with intervals of another level, or that cover together."""
+        given = {name: one for name, one in (("level", level), ("joint", joint)) if one is not None}
+        return replace(self, **given)  # type: ignore[type-var]
 
 
-def undecided(promise: Guarantee, ways: Sequence[list[Charge]], purpose: str) -> list[Charge]:
+def undecided(promise: Guarantee, ways: Sequence[list[Charge]], purpose: str, text: str | None = None) -> list[Charge]:
     """The charges before it is known which of these ways is taken: for trusted people, the promise that covers each."""
     sums = [[charge for charge in way if charge.people == "trusted"] for way in ways]
     delta = max(charge.budget.delta for charge in chain(*sums))
     budget = replace(promise, delta=delta) if isinstance(promise, ApproxDP) and delta else PureDP(promise.epsilon)
-    text = f"{sums[0][0].mechanism}, and on its spread where the estimator is anchored"
+    text = text or f"{sums[0][0].mechanism}, and on its spread where the estimator is anchored"
     return [Charge("trusted", budget, text, purpose), *(one for one in ways[0] if one.people != "trusted")]

@@ -9,14 +9,16 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
+from hybridp.blend import heavy as blending
 from hybridp.blend.heavy import Estimate, local_estimate
 from hybridp.curator.heavy import noisy_counts, shown
-from hybridp.protocols import heavy as protocol
+from hybridp.protocols.models import report_slots as report_all
 from hybridp.public.budgets import PureDP
 from hybridp.public.heavy import HeadList, counting_noise, discovery
 from hybridp.public.messages import SlotReports
 from hybridp.public.oracles import Oracle
 from hybridp.randomness import Randomness
+from hybridp.tasks import records as protocol
 from hybridp_lab.baselines.oracles import AnyOracle, simulate_counts
 from hybridp_lab.papers.blender.two_stage import (
     TwoStageStudy,
@@ -41,9 +43,9 @@ class HeavyTrial:
 
     head: HeadList
     discovered: int
-    opt_in: protocol.HeavyBlend | None
-    clients: protocol.HeavyBlend | None
-    blended: protocol.HeavyBlend
+    opt_in: blending.HeavyBlend | None
+    clients: blending.HeavyBlend | None
+    blended: blending.HeavyBlend
 
 
 def simulate_heavy(
@@ -75,12 +77,12 @@ def simulate_heavy(
     client = _client(local, head, study, oracle, rng) if len(local) else None
     everything = [*opt_in, *([client] if client is not None else [])]
     blended = _blended(head, everything, study)
-    keep = protocol.keep_best(blended, study.head)
+    keep = blending.keep_best(blended, study.head)
 
-    def alone(estimates: list[Estimate]) -> protocol.HeavyBlend | None:
-        return protocol.restrict(_blended(head, estimates, study), keep) if estimates else None
+    def alone(estimates: list[Estimate]) -> blending.HeavyBlend | None:
+        return blending.restrict(_blended(head, estimates, study), keep) if estimates else None
 
-    final = protocol.restrict(blended, keep)
+    final = blending.restrict(blended, keep)
     return HeavyTrial(
         head=final.head,
         discovered=len(records),
@@ -102,16 +104,16 @@ def _client(
         told = np.bincount(report_slots(local, stages, rng=rng), minlength=len(head)).astype(np.int64)
         return from_two_stage(stages, told)
     if oracle is None or len(head) < 2:
-        invite = protocol.invitation(head, study)
-        return local_estimate(head, invite.mechanism, protocol.report(local, invite, rng=rng))
+        invite = study.invite_to(head)
+        return local_estimate(head, invite.mechanism, report_all(local, invite, rng=rng))
     other = oracle(study.local_guarantee, len(head))
     return local_estimate(head, cast(Oracle, other), SlotReports(len(local), simulate_counts(other, local, rng=rng)))
 
 
-def _blended(head: HeadList, estimates: list[Estimate], study: protocol.HeavyStudy) -> protocol.HeavyBlend:
+def _blended(head: HeadList, estimates: list[Estimate], study: protocol.HeavyStudy) -> blending.HeavyBlend:
     if isinstance(study, TwoStageStudy):
         return blend_in_order(head, estimates, study.order)
-    return protocol.blend_heavy(head, estimates)
+    return blending.blend_heavy(head, estimates)
 
 
 def _record(code: int, stride: int, depth: int) -> tuple[str, ...]:

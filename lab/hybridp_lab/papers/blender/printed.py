@@ -25,8 +25,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from hybridp.blend.heavy import HeavyBlend
 from hybridp.blend.shares import simplex
-from hybridp.protocols.heavy import HeavyBlend
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.heavy import HeadList
 from hybridp.randomness import Randomness, synthetic_data_generator

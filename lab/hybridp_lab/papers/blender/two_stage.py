@@ -18,11 +18,11 @@ from hybridp.blend.heavy import Estimate, HeavyBlend
 from hybridp.blend.shares import simplex
 from hybridp.errors import must
 from hybridp.noise import categories, uniform_below
-from hybridp.protocols.heavy import HeavyStudy
 from hybridp.public.budgets import ApproxDP, PureDP, promised
 from hybridp.public.heavy import HeadList
 from hybridp.public.randomisers import KRandomisedResponse, k_randomised_response
 from hybridp.randomness import Randomness
+from hybridp.tasks.records import HeavyStudy
 
 __all__ = ["Order", "TwoStage", "TwoStageStudy", "as_in_the_paper", "blend_in_order", "from_two_stage",
            "project_in_order", "report_slots", "spans", "two_stage"]  # fmt: skip

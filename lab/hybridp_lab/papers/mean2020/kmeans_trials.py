@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 
 from hybridp.curator.kmeans import Points
 from hybridp.errors import must
-from hybridp.protocols.kmeans import KMeansStudy, SimulatedCrowd, cluster
+from hybridp.protocols.models import RawPoints, cluster
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.kmeans import Box, nearest, packing
 from hybridp.public.kmeans_rounds import plan_rounds
 from hybridp.randomness import Randomness, synthetic_data_generator
+from hybridp.tasks.kmeans import KMeansStudy
 
 __all__ = ["LAYOUT", "METHODS", "Cell", "experiment", "paper_points", "paper_trial", "wcss"]
 
@@ -107,7 +108,7 @@ def _improved(
 ) -> float:
     d = len(points)
     study = KMeansStudy(Box((0.0,) * d, (1.0,) * d), len(LAYOUT), promise, tau)
-    crowd = SimulatedCrowd(levels[:, trusted:], rng)
+    crowd = RawPoints(levels[:, trusted:], rng)
     found, _ = cluster(study, Points(levels[:, :trusted]), crowd, rng=rng)
     return wcss(points, study.box.values(found.centres))
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 from hybridp.curator.sources import Entrusted
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Charge
+from hybridp.protocols.transcript import Transcript
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.groups import Grouping
-from hybridp.public.rounds import Crowd, drive
+from hybridp.public.rounds import Answer, Crowd, drive
 from hybridp.public.study import Number, People, Question
 from hybridp.randomness import Randomness
 from hybridp.release.release import Release
@@ -49,7 +50,7 @@ BIT, NUMBER, SLOT, CODE = (struct.Struct(form) for form in ("<IB", "<d", "<I", "
 """How reports and answers lie in the store: a dithered bit (threshold, above), a number, a place in a list; a code."""
 _FAR, _NEAR = 1e30, 1e-12
 Ints = NDArray[np.int64]
-Pilot = Callable[[tuple[int, ...]], tuple[Release | None, dict[str, Any]]]
+Pilot = Callable[[tuple[int, ...]], tuple[Release, dict[str, Any]]]
 """States, for the ids of its charges, what a first phase released, and the invitation that follows from it."""
 
 
@@ -191,7 +192,7 @@ class Part:
 
     def asked_within(self, stated: dict[str, Any]) -> Part:
         """The question as local people are asked it in the second phase, by the invitation of the first."""
-        raise NotImplementedError
+        return replace(self, within=Transcript.opened(stated))
 
     @property
     def mixed(self) -> Part | None:
@@ -307,18 +308,37 @@ class Part:
 
     def pilot(self, people: int, answers: Entrusted, expected: int, *, rng: Randomness) -> Pilot:
         """The first of two phases: what trusted people say, with noise drawn here; local people are `expected`."""
+        task, heard = self.study.decided(people, expected), list[Any]()
+        begun = Transcript(task, self.names, simulated=rng.simulated)
+        found = drive(task.ask(begun.crowd()), StorePeople(answers, people, Heard(), rng), heard)
+
+        def state(entries: tuple[int, ...]) -> tuple[Release, dict[str, Any]]:
+            said = Transcript.of(task, self.names, heard, entries=entries, simulated=rng.simulated)
+            return replace(found, receipt=replace(found.receipt, ledger_entries=entries)), said.document()
+
+        return state
+
+    def remark(self, found: Release) -> str:
+        """What an analyst must be told of a first phase."""
+        return ""
+
+    def reported_as(self, told: Heard) -> Any:
+        """The reports of people who were asked in the second phase, added up."""
         raise NotImplementedError
 
     def answer(self, local: Sequence[Heard], answers: Entrusted | None, people: int, *, rng: Randomness) -> Release:
         """The answer to the question from the reports and, where they are read, so many people's entrusted answers: its
         protocol's own conversation. The noise is drawn here, before anything is charged."""
         (told,) = local
-        own = StorePeople(answers, people, told, rng, mixed=self.study.mixed_invite)
+        if self.waits:  # blended with all that the first phase heard: nothing is drawn
+            found: Release = self.within.released(Answer(local=self.reported_as(told)))
+            return found
+        own = StorePeople(answers, people, told, rng, mixed=self.study.mixed_invite, levels=self.choices)
         crowd = Crowd(self.names, lambda middle: "", lambda: {"rng": rng, "entries": (), "simulated_local": False})
         if self.grouping is not None:
             return ask_groups(self.study.decided(0, 0), self.grouping, own, crowd)
         sizes = 0 if answers is None else people, told.people, 0 if told.mixed is None else told.mixed.people
-        found: Release = drive(self.study.decided(*sizes).ask(crowd), own)
+        found = drive(self.study.decided(*sizes).ask(crowd), own)
         return found
 
     # --- what an analyst is told --------------------------------------------------------------------------------------

@@ -5,49 +5,36 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 
-from hybridp.curator import distribution as counting
-from hybridp.curator import mean as summing
-from hybridp.curator import personal as personal_curator
 from hybridp.curator.mean import sum_noise
-from hybridp.curator.sources import Answers, Entrusted
 from hybridp.errors import must
 from hybridp.ledger import Charge
 from hybridp.protocols import asked as asking
-from hybridp.protocols.steered import Steering, steering_document, steering_of
-from hybridp.protocols.steered_mean import MeanSteering, Source, publish_steered, trusted_say, whole_charge
-from hybridp.protocols.steered_mean import steering_of as mean_steering_of
+from hybridp.protocols.transcript import Transcript
 from hybridp.public.budgets import PureDP
+from hybridp.public.distribution import WindowReports, report_bins, window_bins
 from hybridp.public.distribution import answers as window_answers
-from hybridp.public.distribution import report_bins, window_bins
 from hybridp.public.lattice import NOTHING, Bounds, exact_sums
-from hybridp.public.messages import Invite, LocalSummary, ReportsByEpsilon
+from hybridp.public.messages import Invite, LocalSummary
 from hybridp.public.personal import LOCAL_LEAST, LOCAL_MOST
 from hybridp.public.randomisers import LEVELS, DitheredBit, DitheredReports, Randomiser, best_randomiser
-from hybridp.public.shares import CountNoise, NoisyCounts
 from hybridp.public.study import Declaration, Number, People
-from hybridp.randomness import Randomness
-from hybridp.release.release import Release
-from hybridp.service.parts.base import BIT, NUMBER, Forecast, Heard, OutOfReach, Part, Pilot, check_number, double
+from hybridp.service.parts.base import BIT, NUMBER, Forecast, Heard, OutOfReach, Part, check_number, double
 from hybridp.service.parts.described import DIGITS, FORM_NUMBER, Bit, described, longest_number
-from hybridp.tasks import personal as personal_protocol
-from hybridp.tasks.distribution import DistributionStudy, publish
-from hybridp.tasks.evidence import Heard as Told
-from hybridp.tasks.evidence import hear
 from hybridp.tasks.mean import MeanStudy
-from hybridp.tasks.number import NumberStudy, steered_number
+from hybridp.tasks.number import NumberStudy
 from hybridp.tasks.personal import PersonalStudy
+from hybridp.tasks.steered import SteeredStudy
 
 __all__ = ["number_part", "unit_reports"]
 
 _BIT = np.dtype([("threshold", "<u4"), ("above", "u1")])
-_CLIPPED = "devices clip numbers to the bounds"
 
 
 def number_part(declared: Declaration, place: int, question: Number) -> Part:
@@ -58,7 +45,7 @@ def number_part(declared: Declaration, place: int, question: Number) -> Part:
         return Own(question, asking.personal_study(declared, place), within=_Choices(_checked_epsilons(declared)))
     if question.form == "steered":
         return (
-            SteeredMean(question, asking.mean_study(declared, place))
+            SteeredMean(question, SteeredStudy(asking.mean_study(declared, place)))
             if mean
             else SteeredStatistics(question, asking.number_study(declared, place))
         )
@@ -238,22 +225,6 @@ class Own(_NumberPart):
         told.people += len(body) // self.size
         told.own[epsilon] = told.own.get(epsilon, NOTHING) + exact_sums(self.units(body))[0]
 
-    def answer(self, local: Sequence[Heard], answers: Entrusted | None, people: int, *, rng: Randomness) -> Release:
-        task, levels = self.study, sorted(self.choices)
-        many = sums = np.zeros(len(levels), dtype=np.int64)
-        if answers is not None:
-            many, sums = personal_curator.read_answers(cast(Answers, answers), task.bounds, levels)
-        reports = ReportsByEpsilon.of(tuple(sorted(local[0].own.items())))
-        spread = personal_protocol.learned_spread(task, reports)
-        here = many > 0
-        own, trusted = np.array(levels)[here] * task.share, None
-        if len(own):
-            weights = personal_protocol.trusted_weights(task, own, many[here], spread)
-            trusted = personal_curator.release_weighted_sum(own, many[here], sums[here], weights, rng=rng)
-        return personal_protocol.publish_personal_mean(
-            task, trusted, own, many[here], reports, spread, entries=(), simulated_local=False, rng=rng
-        )
-
     def described(self) -> dict[str, Any]:
         """Without a randomiser: the one of each epsilon is beside it among the task's choices."""
         return self.column() | {"statistics": ["mean"]}
@@ -290,16 +261,25 @@ class Statistics(_NumberPart):
 class _Steered(_NumberPart):
     """Local people are asked later, near what trusted people say."""
 
+    within: Transcript | None
     waits: ClassVar[bool] = True
     once: ClassVar[bool] = True
     alone: ClassVar[str] = "form"
 
+    @cached_property
+    def invite(self) -> Invite:
+        """Where is not known before the first phase."""
+        found: Invite = self._plain if self.within is None else self.within.invite
+        return found
+
+    @property
+    def _plain(self) -> Invite:
+        raise NotImplementedError
+
     def charges(self, people: dict[str, int] | None = None) -> list[Charge]:
         made = f"{self.invite.randomiser.name} report within windows"
-        return [*self._trusted_charges(), Charge("local", self.promise, made, self.name)]
-
-    def _trusted_charges(self) -> list[Charge]:
-        return [charge for charge in self.study.charges(self.name, None) if charge.people == "trusted"]
+        trusted = [charge for charge in self.study.charges(self.name, None) if charge.people == "trusted"]
+        return [*trusted, Charge("local", self.promise, made, self.name)]
 
     def described(self) -> dict[str, Any]:
         """Around what trusted people say: shares of the range, in exact doubles."""
@@ -310,84 +290,29 @@ class _Steered(_NumberPart):
 class SteeredMean(_Steered):
     """Of the mean: all that trusted people say of it, and where local people are asked. One charge covers it."""
 
-    study: MeanStudy
-    within: MeanSteering | None
+    study: SteeredStudy
 
-    @cached_property
-    def invite(self) -> Invite:
-        return self.study.invite if self.within is None else self.within.invite
+    @property
+    def _plain(self) -> Invite:
+        return self.study.invite
 
     def check_people(self, people: People) -> None:
         rule = "must say how many are expected where a mean is steered: that decides where they are asked"
         must(people.local is not None and people.local >= 1, "people.local", rule, people.local or "nothing")
 
-    def asked_within(self, stated: dict[str, Any]) -> Part:
-        return replace(self, within=mean_steering_of(stated))
-
-    def _trusted_charges(self) -> list[Charge]:
-        return [whole_charge(self.study, self.name)]
-
-    def pilot(self, people: int, answers: Entrusted, expected: int, *, rng: Randomness) -> Pilot:
-        study = self.study
-        source = Source(
-            lambda places, stated: counting.count_answers(answers, study.bounds, places, stated, rng=rng),
-            lambda: (study.bounds.levels(values[:, 0]) for values in answers.numbers()),
-            lambda own: summing.read_answers(answers, own.bounds, LocalSummary.of(NOTHING, own.invite.randomiser)),
-            lambda charges: None,
-        )
-        said = trusted_say(study, self.name, people, expected, source, purpose=self.name, rng=rng)
-
-        def state(entries: tuple[int, ...]) -> tuple[Release, dict[str, Any]]:
-            invited = replace(said, entries=entries, simulated=rng.simulated).document()
-            return publish_steered(said, None, entries=entries, rows=_CLIPPED, rng=rng), invited
-
-        return state
-
-    def answer(self, local: Sequence[Heard], answers: Entrusted | None, people: int, *, rng: Randomness) -> Release:
-        head, told = self.within, LocalSummary.of(local[0].sums, self.invite.randomiser)
-        assert head is not None
-        stated: dict[str, Any] = {"entries": head.entries, "simulated_local": head.simulated, "rows": _CLIPPED}
-        return publish_steered(head, told, rng=rng, **stated)
+    def reported_as(self, told: Heard) -> LocalSummary:
+        return LocalSummary.of(told.sums, self.invite.randomiser)
 
 
 class SteeredStatistics(_Steered):
-    """Of the quantiles: trusted people are counted first (`hybridp.protocols.steered`)."""
+    """Of the quantiles: trusted people are counted first."""
 
     study: NumberStudy
-    within: Steering | None
 
     @property
-    def distribution(self) -> DistributionStudy:
-        """The study of the quantiles that people are asked around."""
+    def _plain(self) -> Invite:
         assert self.study.distribution is not None
-        return self.study.distribution
-
-    @cached_property
-    def invite(self) -> Invite:
-        """Where is not known before the first phase."""
-        return self.distribution.invite_within(()) if self.within is None else self.within.invite
-
-    def asked_within(self, stated: dict[str, Any]) -> Part:
-        return replace(self, within=steering_of(stated))
-
-    def pilot(self, people: int, answers: Entrusted, expected: int, *, rng: Randomness) -> Pilot:
-        study = self.distribution
-
-        def count(places: tuple[float, ...], stated: CountNoise) -> NoisyCounts:
-            return counting.count_answers(answers, study.bounds, places, stated, rng=rng)
-
-        told = hear(study, people, None, count)
-
-        def state(entries: tuple[int, ...]) -> tuple[Release, dict[str, Any]]:
-            invited = steering_document(study, self.name, told, entries, simulated=rng.simulated)
-            return self._published(told, entries, False, rng), invited
-
-        return state
-
-    def _published(self, told: Told, entries: tuple[int, ...], simulated: bool, rng: Randomness) -> Release:
-        stated: dict[str, Any] = {"entries": entries, "simulated_local": simulated, "rows": _CLIPPED}
-        found = publish(self.distribution, self.name, told, rng=rng, **stated)
-        return steered_number(self.study, self.name, found)
+        return self.study.distribution.invite_within(())
 
     @property
     def _bins(self) -> Any:
@@ -402,9 +327,6 @@ class SteeredStatistics(_Steered):
         told.people += len(body) // self.size
         told.counts += np.bincount(self._bins.numbers(self.units(body)), minlength=len(told.counts))
 
-    def answer(self, local: Sequence[Heard], answers: Entrusted | None, people: int, *, rng: Randomness) -> Release:
-        head, invite = self.within, self.invite
-        assert head is not None
-        assert isinstance(invite.randomiser, DitheredBit)
-        answered = window_answers(local[0].counts, invite.windows, invite.randomiser)
-        return self._published(replace(head.heard, answered=answered), head.entries, head.simulated, rng)
+    def reported_as(self, told: Heard) -> tuple[WindowReports, ...]:
+        assert isinstance(self.invite.randomiser, DitheredBit)
+        return window_answers(told.counts, self.invite.windows, self.invite.randomiser)

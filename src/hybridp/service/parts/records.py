@@ -6,33 +6,25 @@ the report is sent again.
 
 from __future__ import annotations
 
-import math
 import struct
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
 from functools import cached_property
-from typing import Any, ClassVar, cast
-
-import numpy as np
+from typing import Any, ClassVar
 
 from hybridp.bench.heavy_plan import shown_probability, zipf
-from hybridp.curator import heavy as heavy_curator
-from hybridp.curator.sources import Answers, Entrusted
 from hybridp.ledger import Charge
 from hybridp.protocols import asked as asking
-from hybridp.protocols import heavy as heavy_protocol
-from hybridp.protocols import heavy_files
-from hybridp.protocols.heavy import HeavyStudy, Invitation
+from hybridp.protocols.transcript import Transcript
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.heavy import TEXT_RULE, HeadList, counting_noise, discovery, normalised
-from hybridp.public.messages import OptInCounts, SlotReports
+from hybridp.public.heavy import TEXT_RULE, discovery, normalised
+from hybridp.public.messages import SlotReports
 from hybridp.public.randomisers import k_randomised_response
 from hybridp.public.study import Declaration, Records
-from hybridp.randomness import Randomness
 from hybridp.release.release import Release
-from hybridp.service.parts.base import Forecast, Heard, Part, Pilot
+from hybridp.service.parts.base import Forecast, Heard, Part
 from hybridp.service.parts.described import FORM_CHARACTER, described
 from hybridp.service.problems import Refused
+from hybridp.tasks.records import HeavyStudy
 
 __all__ = ["packed_record", "records_part", "unpacked_record"]
 
@@ -70,23 +62,12 @@ def records_part(declared: Declaration, place: int, question: Records) -> Part:
     return Frequent(question, asking.heavy_study(declared, place))
 
 
-@dataclass(frozen=True)
-class _Listed:
-    """What the first phase said, and the list that local people are asked about."""
-
-    found: OptInCounts
-    estimates: Any
-    invitation: Invitation
-    entries: tuple[int, ...]
-    simulated: bool
-
-
 class Frequent(Part):
     """Records that many people gave, word for word."""
 
     question: Records
     study: HeavyStudy
-    within: _Listed | None
+    within: Transcript | None
     waits: ClassVar[bool] = True
     once: ClassVar[bool] = True
     alone: ClassVar[str] = "kind"
@@ -101,12 +82,11 @@ class Frequent(Part):
         return "trusted", "local"
 
     def charges(self, people: dict[str, int] | None = None) -> list[Charge]:
-        trusted = Charge("trusted", self.study.trusted_promise, "thresholded counts of one record", self.name)
-        return [trusted, Charge("local", self.promise, "k-rr report on the head list", self.name)]
+        return [charge for charge in self.study.charges(self.name, None) if charge.people != "shuffled"]
 
     @property
     def places(self) -> int:
-        return 0 if self.within is None else len(self.within.invitation.head)
+        return 0 if self.within is None else len(self.within.invite.head)
 
     def pack_answer(self, given: Any, choose: Callable[[int], int]) -> bytes:
         most, longest, parts = self.question.max_records, self.question.max_length, len(self.question.columns)
@@ -128,7 +108,7 @@ class Frequent(Part):
     def described(self) -> dict[str, Any]:
         if self.within is None:
             return self.column()
-        invited = self.within.invitation
+        invited = self.within.invite
         slots = {"slots": [list(slot) for slot in invited.head.slots]}
         return self.column() | slots | {"randomiser": described(invited.mechanism)}
 
@@ -137,47 +117,11 @@ class Frequent(Part):
         room = parts * (FORM_CHARACTER * longest + len("&answer.00.0="))
         return [["x" * (4 * longest)] * parts], max(self.places - 1, 0), room  # 4 bytes of UTF-8 at most
 
-    # --- the two phases -----------------------------------------------------------------------------------------------
+    def remark(self, found: Release) -> str:
+        return "" if found.facts["discovered_records"] else _EMPTY
 
-    def pilot(self, people: int, answers: Entrusted, expected: int, *, rng: Randomness) -> Pilot:
-        task = self.study
-        mechanisms = discovery(task.trusted_promise), counting_noise(task.trusted_promise)
-        said = heavy_curator.discover_answers(
-            cast(Answers, answers), task.discovery_share, *mechanisms, task.depth, rng=rng
-        )
-        found = heavy_protocol.opt_in_counts(*said, task)
-
-        def state(entries: tuple[int, ...]) -> tuple[None, dict[str, Any]]:
-            head, _ = heavy_protocol.trim(found, task)
-            return None, {
-                "task": "heavy-hitters discovery",
-                "opt_in": _opt_in_document(found),
-                "discovered_records": len(said.records),
-                "groups": {"trusted": {"discovery": said.discovery_people, "estimation": said.estimation_people}},
-                "simulated": rng.simulated,
-                "ledger_entries": list(entries),
-                "slots": [list(slot) for slot in heavy_protocol.invitation(head, task).head.slots],
-                **({} if said.records else {"remark": _EMPTY}),
-            }
-
-        return state
-
-    def asked_within(self, stated: dict[str, Any]) -> Part:
-        """The list of the first phase, trimmed, and the mechanism for it."""
-        found = _opt_in_of(stated["opt_in"], self.study)
-        head, estimates = heavy_protocol.trim(found, self.study)
-        invited = heavy_protocol.invitation(head, self.study)
-        entries, simulated = tuple(stated["ledger_entries"]), bool(stated["simulated"])
-        return replace(self, within=_Listed(found, estimates, invited, entries, simulated))
-
-    def answer(self, local: Sequence[Heard], answers: Entrusted | None, people: int, *, rng: Randomness) -> Release:
-        (told,), head = local, self.within
-        assert head is not None
-        reports = SlotReports(told.people, told.counts)
-        seeded = head.simulated or rng.simulated
-        return heavy_files.publish_heavy(
-            self.study, head.found, head.invitation, head.estimates, reports, told.people, head.entries, seeded, False
-        )
+    def reported_as(self, told: Heard) -> SlotReports:
+        return SlotReports(told.people, told.counts)
 
     # --- what an analyst is told --------------------------------------------------------------------------------------
 
@@ -221,27 +165,3 @@ class Frequent(Part):
         """The threshold, how many people discover, and how many records pass if their shares fall as 1/rank."""
         mechanism, among = self._discovery, round(trusted * self.study.discovery_share)
         return mechanism.threshold, among, float(shown_probability(zipf(1000, 1.0), among, mechanism).sum())
-
-
-def _opt_in_document(found: OptInCounts) -> dict[str, Any]:
-    """What the trusted people said, private already, as plain data."""
-    return {
-        "slots": [list(slot) for slot in found.head.slots],
-        "discovery_people": found.discovery_people,
-        "estimation_people": found.estimation_people,
-        "discovered": [None if math.isnan(x) else x for x in found.discovered.tolist()],
-        "counted": found.counted.tolist(),
-    }
-
-
-def _opt_in_of(stated: dict[str, Any], study: HeavyStudy) -> OptInCounts:
-    """The same back again."""
-    return OptInCounts(
-        HeadList(study.depth, tuple(tuple(s) for s in stated["slots"])),
-        stated["discovery_people"],
-        stated["estimation_people"],
-        np.array([math.nan if x is None else x for x in stated["discovered"]], dtype=np.float64),
-        np.array(stated["counted"], dtype=np.float64),
-        discovery(study.trusted_promise),
-        counting_noise(study.trusted_promise),
-    )

@@ -22,16 +22,11 @@ from typing import Any, ClassVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.curator.kmeans import AnswerPoints
-from hybridp.curator.regression import AnswerRows
 from hybridp.curator.sources import Entrusted
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Charge
 from hybridp.protocols import asked as asking
-from hybridp.protocols.kmeans import KMeansStudy, cluster, publish_kmeans
-from hybridp.protocols.kmeans_files import ToldCells, map_for
-from hybridp.protocols.regression import RegressionStudy, trusted_rounds
-from hybridp.protocols.regression_files import Invitation, invitation_document, invitation_of, publish_answers
+from hybridp.protocols.transcript import Transcript
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.kmeans_rounds import MapInvite
 from hybridp.public.lattice import NOTHING, column_sums
@@ -45,7 +40,6 @@ from hybridp.service.parts.base import (
     Heard,
     OutOfReach,
     Part,
-    Pilot,
     check_bounds,
     double,
     rising,
@@ -62,6 +56,8 @@ from hybridp.service.parts.described import (
     some_coordinates,
 )
 from hybridp.service.problems import Refused
+from hybridp.tasks.kmeans import KMeansStudy
+from hybridp.tasks.regression import RegressionStudy
 from hybridp.tasks.vector import VectorStudy
 
 __all__ = [
@@ -276,7 +272,7 @@ def points_part(declared: Declaration, place: int, question: Points) -> Part:
         people.must(expected is not None, name, rule, "none")
     study = asking.kmeans_study(declared, place)
     answering = round(int(people.local or 0) * declared.chances[question.name])  # as devices draw
-    return Centres(question, study, within=map_for(study, int(people.trusted or 0), answering))
+    return Centres(question, study.mapped(int(people.trusted or 0), answering))
 
 
 class Centres(_Several):
@@ -284,16 +280,16 @@ class Centres(_Several):
 
     question: Points
     study: KMeansStudy
-    within: MapInvite
     once: ClassVar[bool] = True
 
-    @property
+    @cached_property
     def invite(self) -> MapInvite:
-        return self.within
+        assert self.study.invite is not None
+        return self.study.invite
 
     @property
     def places(self) -> int:
-        return self.within.grid.cells
+        return self.invite.grid.cells
 
     @property
     def longest_report(self) -> Any:
@@ -301,23 +297,19 @@ class Centres(_Several):
 
     def charges(self, people: dict[str, int] | None = None) -> list[Charge]:
         """Local people tell one cell of a map, and no more."""
-        return self.study.charges(self.name, None, groups=("trusted", "local"), reports="cell of the map")
+        return self.study.charges(self.name, None)
 
     def described(self) -> dict[str, Any]:
         """Without a line for a table: a map stands in none."""
-        grid = {"per_axis": self.within.grid.per_axis, "cells": self.within.grid.cells}
-        own = {"clusters": self.question.clusters, "grid": grid, "randomiser": described(self.within.response)}
+        grid = {"per_axis": self.invite.grid.per_axis, "cells": self.invite.grid.cells}
+        own = {"clusters": self.question.clusters, "grid": grid, "randomiser": described(self.invite.response)}
         return self.column() | own
 
     def answer(self, local: Sequence[Heard], answers: Entrusted | None, people: int, *, rng: Randomness) -> Release:
-        study, told = self.study, local[0].counts
-        heard = ToldCells(told) if told.any() else None
-        rows = None if answers is None else AnswerPoints(answers, study.box, people)
-        both = people if answers is not None else 0, int(told.sum())
-        if sum(both) < study.clusters:
-            raise Refused("batch-too-small", f"{study.clusters} centres need at least as many people.")
-        found, rounds = cluster(study, rows, heard, plan=study.rounds_after(self.within, *both), rng=rng)
-        return publish_kmeans(study, found, rounds, columns=self.names, people=both, rng=rng)
+        told = local[0].people + (people if answers is not None else 0)
+        if told < self.study.clusters:
+            raise Refused("batch-too-small", f"{self.study.clusters} centres need at least as many people.")
+        return super().answer(local, answers, people, rng=rng)
 
 
 def regression_part(declared: Declaration, place: int, question: Regression) -> Part:
@@ -339,7 +331,7 @@ class Line(_Reported):
 
     question: Regression
     study: RegressionStudy
-    within: Invitation | None
+    within: Transcript | None
     waits: ClassVar[bool] = True
     once: ClassVar[bool] = True
 
@@ -350,10 +342,8 @@ class Line(_Reported):
     @cached_property
     def invite(self) -> VectorInvite:
         assert self.within is not None
-        return self.within.question.invite
-
-    def asked_within(self, stated: dict[str, Any]) -> Part:
-        return replace(self, within=invitation_of(stated))
+        found: VectorInvite = self.within.invite.invite
+        return found
 
     @property
     def size(self) -> int:
@@ -365,9 +355,8 @@ class Line(_Reported):
 
     def charges(self, people: dict[str, int] | None = None) -> list[Charge]:
         """At most, or of so many trusted people where so many local ones are expected."""
-        if people is None:
-            return self.study.charges_at_most(self.name)
-        return self.study.charges(self.name, None, self.study.trusted(people["trusted"], people["expected"]))
+        study = self.study if people is None else self.study.decided(people["trusted"], people["expected"])
+        return study.charges(self.name, None)
 
     def column(self) -> dict[str, Any]:
         """One that is 0 or 1 is asked for as no or yes."""
@@ -380,27 +369,13 @@ class Line(_Reported):
         found = self.column() | {"model": self.question.model}
         if self.within is None:
             return found
-        asked = self.within.question
+        asked = self.within.invite
         about = {"form": asked.form, "centre": list(asked.centre), "clip": asked.clip}
-        own = {"line": about, "randomiser": described_vector(asked.invite), "mechanism": self.within.text}
+        own = {"line": about, "randomiser": described_vector(asked.invite), "mechanism": asked.text}
         return found | own
 
-    def pilot(self, people: int, answers: Entrusted, expected: int, *, rng: Randomness) -> Pilot:
-        study, names, joint = self.study, self.names, self.question.joint
-        rows = AnswerRows(answers, study.bounds, people)
-        said = trusted_rounds(study, rows, study.trusted(people, expected), rng=rng)
-        assert said is not None
-
-        def state(entries: tuple[int, ...]) -> tuple[Release, dict[str, Any]]:
-            document = invitation_document(study, names, said, expected, entries, simulated=rng.simulated)
-            return publish_answers(invitation_of(document), None, joint=joint), document
-
-        return state
-
-    def answer(self, local: Sequence[Heard], answers: Entrusted | None, people: int, *, rng: Randomness) -> Release:
-        """Blended with all that the first phase heard. Nothing is drawn."""
-        assert self.within is not None
-        return publish_answers(self.within, self.sums(local[0]), joint=self.question.joint)
+    def reported_as(self, told: Heard) -> VectorReportSums:
+        return self.sums(told)
 
 
 def drawable_vector(declared: Declaration, place: int) -> Vector:

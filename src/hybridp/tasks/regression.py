@@ -1,36 +1,27 @@
-"""Regression of a target on several columns, from a collection of rows to a published release.
+"""Regression of a target on several columns.
 
 1. Everyone may know: the bounds of every column, the trusted group's noise, the kinds of questions.
-2. The ledger is charged, before any row is read.
-3. The curator adds up the trusted people's products (a logistic regression: scores, in rounds) and adds noise.
-4. From that release and public numbers follows the question to local people: about all products (plain), or only about
-   the score at the trusted people's line (steered), whichever promises less error. It can travel as an invitation
-   (`hybridp.protocols.regression_files`); in a trial local rows answer here.
-5. Each local person's device answers once, with its whole epsilon (`hybridp.device.stated`).
-6. The blend combines, the release states coefficients, intervals and the receipt. No further privacy is spent.
+2. The curator adds up the trusted people's products (a logistic regression: scores, in rounds) and adds noise.
+3. From that release and public numbers follows the question to local people: about all products (plain), or only about
+   the score at the trusted people's line (steered), whichever promises less error.
+4. Each local person's device answers once, with its whole epsilon (`hybridp.device.stated`).
+5. The blend combines, the release states coefficients, intervals and the receipt. No further privacy is spent.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.blend import regression as blending
 from hybridp.blend.regression import Fit, Score, Units
-from hybridp.curator import regression as curating
-from hybridp.curator.sources import TableLike
-from hybridp.curator.vector import VectorColumns
-from hybridp.device.stated import answer_question
 from hybridp.errors import InvalidInput, UnusablePublicRows, must
-from hybridp.ledger import Charge, Ledger, together
-from hybridp.protocols.paying import kept, on_reports, paid_rows
-from hybridp.public.budgets import ApproxDP, PureDP, promised, split_off
+from hybridp.public.budgets import ApproxDP, Charge, PureDP, split_off
 from hybridp.public.errorlaw import holm
-from hybridp.public.lattice import NOTHING, column_sums
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.personal import LOCAL_MOST
 from hybridp.public.regression import (
@@ -46,26 +37,15 @@ from hybridp.public.regression import (
     scale_noise,
     scale_share,
 )
-from hybridp.public.trust import drawn_trust
+from hybridp.public.rounds import Conversation, Crowd, Later, Products, Scale
 from hybridp.public.vector import VectorBounds, VectorNoiseName, VectorReportSums
-from hybridp.randomness import Randomness, secure
 from hybridp.release.answers import GroupEstimate, several_release
-from hybridp.release.receipt import (
-    Protection,
-    build_receipt,
-    choice_unprotected,
-    chosen_blindly,
-    honest_devices,
-    noted,
-    plain,
-    public_choice,
-    values_rule,
-)
+from hybridp.release.receipt import Made, Protection, plain
 from hybridp.release.release import Release
-from hybridp.tasks.protections import drawn, noise_level
+from hybridp.tasks.protections import drawn, noise_level, noised, task_receipt
+from hybridp.tasks.task import Task, undecided
 
-__all__ = ["FORMS", "FormName", "RegressionStudy", "publish_regression", "release_people", "release_regression"]
-__all__ += ["enough_people", "rows_rule", "trusted_rounds"]
+__all__ = ["FORMS", "FormName", "RegressionStudy"]
 
 Guarantee = PureDP | ApproxDP
 Floats = NDArray[np.float64]
@@ -74,15 +54,18 @@ FORMS: tuple[FormName, ...] = ("best", "steered", "plain", "tcm-only")
 
 
 @dataclass(frozen=True)
-class RegressionStudy:
+class RegressionStudy(Task):
     """Everything that is decided, and public, before anybody sends anything.
 
     `bounds` are those of the predictors and, last, of the target. `form` is the question to local people, `best` the
     one that promises less error. `clip` is how far from the trusted people's line a target may lie before it is
     clipped, in the target's unit, for a steered linear regression; without it, it follows from their release, to which
     a part of their epsilon goes (2 to 7 %) where that pays. `joint` asks for intervals that cover all coefficients
-    together.
+    together. `people` are the sizes of the groups, trusted and local, which decide how the promise is spent.
     """
+
+    called = "regression"
+    undecided = True
 
     bounds: VectorBounds
     guarantee: Guarantee
@@ -93,6 +76,7 @@ class RegressionStudy:
     clip: float | None = None
     level: float = 0.95
     joint: bool = False
+    people: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         must(0 < self.level < 1, "level", "must be strictly between 0 and 1", self.level)
@@ -112,7 +96,7 @@ class RegressionStudy:
         must(ok, "clip", "must be positive", self.clip)
         must(self.clip is None or self.kind == "linear", "clip", "must go with a linear regression", self.clip)
         # A promise that no mechanism can keep is refused here, before a ledger is made for it.
-        self.charges("", None, self.trusted(1, 10**12 if self.guarantee.epsilon <= LOCAL_MOST else 0))
+        self._spent(self.trusted(1, 10**12 if self.guarantee.epsilon <= LOCAL_MOST else 0), "")
 
     @cached_property
     def whole(self) -> Trusted:
@@ -149,28 +133,77 @@ class RegressionStudy:
         asked = Question(self.kind, "steered", self.bounds, PureDP(self.guarantee.epsilon), (0.0,) * p, 1.0)
         return asked.invite.reports.cost(0.1) / max(local_people, 1)
 
-    def charges(self, purpose: str, collection: str | None, trusted: Trusted) -> list[Charge]:
-        """What the ledger will be asked for. Gaussian noise composes as one draw, over all sums and rounds."""
+    @cached_property
+    def protected(self) -> Trusted:
+        """How these trusted people are protected."""
+        return self.whole if self.people is None else self.trusted(*self.people)
+
+    def charges(self, purpose: str, collection: str | None) -> list[Charge]:
+        """What the ledger will be asked for. Gaussian noise composes as one draw, over all sums and rounds.
+
+        Before the groups' sizes have decided how trusted people are protected: enough for either way.
+        """
+        found = self._spent(self.protected, purpose)
+        if self.people is None and self._may_split:
+            ways = [found, self._spent(self.split(0.07), purpose)]
+            text = "noise on the sums, and on the scale of the residuals where that pays"
+            found = undecided(self.trusted_guarantee or self.guarantee, ways, purpose, text)
+        if self.form == "tcm-only":
+            return found
+        return [*found, Charge("local", PureDP(self.guarantee.epsilon), "report", purpose, collection=collection)]
+
+    def _spent(self, trusted: Trusted, purpose: str) -> list[Charge]:
         kind = noise_level(trusted.noise)[0]
         composes = drawn(trusted.noise) if kind == "gaussian" else None
         found = [Charge("trusted", trusted.noise.guarantee, f"{kind} noise on the sums", purpose, noise=composes)]
         if trusted.scale is not None:
             found.append(Charge("trusted", trusted.scale.guarantee, "noisy scale of the residuals", purpose))
-        if self.form == "tcm-only":
-            return found
-        return [*found, Charge("local", PureDP(self.guarantee.epsilon), "report", purpose, collection=collection)]
+        return found
 
-    def charges_at_most(self, purpose: str) -> list[Charge]:
-        """The same before the groups' sizes have decided how trusted people are protected: enough for either way."""
-        whole = self.charges(purpose, None, self.whole)
-        if not self._may_split:
-            return whole
-        ways = [whole, self.charges(purpose, None, self.split(0.07))]
-        own = [together([c for c in way if c.people == "trusted"], purpose)[0].budget for way in ways]
-        epsilon, delta = max(b.epsilon for b in own), max(b.delta for b in own)
-        most = promised(epsilon, delta, own[0].neighbours)
-        text = "noise on the sums, and on the scale of the residuals where that pays"
-        return [Charge("trusted", most, text, purpose), *(c for c in whole if c.people == "local")]
+    @property
+    def by_invitation(self) -> bool:  # type: ignore[override]
+        return self.form != "tcm-only"
+
+    def prepared(self, columns: Any) -> RegressionStudy:
+        d = self.bounds.dimensions
+        must(len(columns.names) == d, "columns", f"must be as many as the bounds ({d})", len(columns.names))
+        return self
+
+    def check_inviting(self, *, trial: bool) -> None:
+        super().check_inviting(trial=trial)
+        must(self.by_invitation, "form", "must not be tcm-only with an invitation to local people", self.form)
+
+    def decided(self, trusted: int, local: int, shuffled: int = 0) -> RegressionStudy:
+        p = self.bounds.dimensions
+        rule = f"must be at least as many as the coefficients ({p}, with the intercept)"
+        must(trusted + local >= p, "people", rule, trusted + local)
+        return replace(self, people=(trusted, local))
+
+    def ask(self, crowd: Crowd) -> Conversation:
+        """What the trusted people say, in as many rounds as the kind has; then what local people are asked."""
+        assert self.people is not None
+        (people, local), noise, scale, said = self.people, self.protected.noise, self.protected.scale, None
+        centre: tuple[float, ...] = () if self.kind == "linear" else (0.0,) * self.bounds.dimensions
+        for _ in range(ROUNDS[self.kind] if people else 0):
+            totals = yield Products(self.kind, self.bounds, noise, centre)
+            before = ((), ()) if said is None else (said.totals, said.centres)
+            said = NoisyRounds(self.kind, people, (*before[0], totals), noise, (*before[1], centre))
+            centre = blending.newton(said) if self.kind == "logistic" else ()
+        if said is not None and scale is not None:
+            score = blending.trusted_score(said)
+            place = yield Scale(self.bounds, tuple(score.fit().beta.tolist()), blending.widest(score), scale)
+            said = replace(said, place=place)
+        asked, expected = self.choose(said, local, crowd.names)
+        got = None
+        if asked is not None:
+            told: dict[str, Any] = {"form": asked.form, "centre": asked.centre, "clip": asked.clip}
+            told |= {"trusted_people": people, "local_people": local}
+            got = yield Later(asked, about={**told, "expected": {k: e for k, e in expected.items() if np.isfinite(e)}})
+        sums = None if got is None else got.local
+        rows = crowd.rows(self.bounds)
+        if self.kind == "logistic":
+            rows += "; a target above one half counts as 1, and any other as 0"
+        return _publish(self, crowd.names, said, asked, sums, expected, local, rows, **crowd.made())
 
     def question(
         self,
@@ -213,163 +246,22 @@ class RegressionStudy:
         return asked[min(forms, key=lambda form: (expected[form], form))], expected
 
 
-# --- the conversation -------------------------------------------------------------------------------------------------
-
-
-def trusted_rounds(
-    study: RegressionStudy, rows: curating.PeopleRows, trusted: Trusted, *, rng: Randomness
-) -> NoisyRounds | None:
-    """What the trusted people say, in as many rounds as the kind has; None where there is nobody."""
-    if not rows.trusted:
-        return None
-    noise, said = trusted.noise, None
-    centre: tuple[float, ...] = () if study.kind == "linear" else (0.0,) * study.bounds.dimensions
-    for _ in range(ROUNDS[study.kind]):
-        totals = curating.release_round(rows, study.kind, noise, centre, rng=rng)
-        before = ((), ()) if said is None else (said.totals, said.centres)
-        said = NoisyRounds(study.kind, rows.trusted, (*before[0], totals), noise, (*before[1], centre))
-        centre = blending.newton(said) if study.kind == "logistic" else ()
-    if said is not None and trusted.scale is not None:
-        score = blending.trusted_score(said)
-        line, first = tuple(score.fit().beta.tolist()), blending.widest(score)
-        said = replace(said, place=curating.release_scale(rows, line, first, trusted.scale, rng=rng))
-    return said
-
-
-def enough_people(study: RegressionStudy, people: int) -> None:
-    """Refuse fewer people than coefficients, who are counted and public, before anything is charged."""
-    p = study.bounds.dimensions
-    must(people >= p, "people", f"must be at least as many as the coefficients ({p}, with the intercept)", people)
-
-
-def _answers(rows: curating.PeopleRows, question: Question, *, rng: Randomness) -> VectorReportSums:
-    """For a trial: local people's reports, drawn here by the code of the devices."""
-    people, sums = 0, (NOTHING,) * question.invite.bounds.dimensions
-    for steps in rows.parts("local"):
-        more = column_sums(answer_question(steps, question, rng=rng))
-        people, sums = people + len(steps), tuple(a + b for a, b in zip(sums, more, strict=True))
-    return VectorReportSums.of(people, sums, question.invite.reports)
-
-
-def release_regression(
-    path: TableLike,
-    study: RegressionStudy,
-    columns: VectorColumns,
-    *,
-    table: str | None = None,
-    simulate_local: bool = False,
-    ledger: Ledger | None = None,
-    purpose: str = "regression",
-    collection: str | None = None,
-    rng: Randomness | None = None,
-) -> Release:
-    """Release the coefficients of a table in one go: local rows are raw and report here, which is a trial.
-
-    `columns.values` names the predictors and, last, the target. Trusted people: the study's guarantee against whoever
-    sees the release, under replacement of one person's row, one record a person. Local people: the guarantee of their
-    own report, against everyone. Without `simulate_local` a table with local rows is refused: what they are asked
-    depends on the trusted people's release, which the invitation brings them (`regression_files.write_invitation`).
-    """
-    rng = secure() if rng is None else rng
-    simulate_local = simulate_local or drawn_trust(columns.trust)
-    d = study.bounds.dimensions
-    must(len(columns.values) == d, "columns", f"must be as many as the bounds ({d})", len(columns.values))
-    trial = rng.simulated or simulate_local
-
-    def asked(trusted: Trusted) -> list[Charge]:
-        charges = study.charges(purpose, collection, trusted)
-        heard = charges if simulate_local else [c for c in charges if c.people == "trusted"]
-        return on_reports(heard, trial=simulate_local)[0]
-
-    # Who is in which group is public, and decides how the promise is spent; no value is read before the charge.
-    most = asked(study.whole)
-    opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
-    opened |= {"reads": {"columns": columns.values}, "missing": columns.absent, "raw": simulate_local}
-    with paid_rows(path, most, [], ledger, undecided=True, trial=trial, **opened) as (rows, entries, counted):
-        assert counted is not None
-        enough_people(study, counted.trusted + counted.local)
-        trusted = study.trusted(counted.trusted, counted.local)
-        entries.charge(asked(trusted))
-        people = curating.TableRows.read(rows, columns, study.bounds, local_raw=simulate_local)
-        rule = rows_rule(study, columns)
-        found = _run(study, people, columns.values, trusted, entries=tuple(entries), rows=rule, rng=rng)
-        found = noted(found, rows.notes)
-        return kept(found, ledger, entries, purpose=purpose, study=study, columns=columns)
-
-
-def release_people(
-    study: RegressionStudy, trusted: Floats, local: Floats, names: tuple[str, ...], *, rng: Randomness
-) -> Release:
-    """The same for arrays, a row a person, the target last; what is not a number is in the middle. A trial."""
-
-    def steps(rows: Floats) -> NDArray[np.int64]:
-        middle = np.array([b.centre for b in study.bounds.bounds])
-        return study.bounds.steps(np.where(np.isnan(rows), middle, rows))
-
-    people = curating.People(steps(trusted), steps(local))
-    trusted_as = study.trusted(people.trusted, people.local)
-    return _run(study, people, names, trusted_as, rows=values_rule(), rng=rng)
-
-
-def _run(
-    study: RegressionStudy,
-    people: curating.PeopleRows,
-    names: tuple[str, ...],
-    trusted: Trusted,
-    *,
-    entries: tuple[int, ...] = (),
-    rows: str,
-    rng: Randomness,
-) -> Release:
-    must(people.trusted + people.local >= 1, "people", "must be at least 1", 0)
-    if people.local and study.form != "tcm-only":
-        people.parts("local")  # refused where nobody asked them, before anything is drawn
-    said = trusted_rounds(study, people, trusted, rng=rng)
-    asked, expected = study.choose(said, people.local, names)
-    sums = None if asked is None else _answers(people, asked, rng=rng)
-    return publish_regression(
-        study,
-        names,
-        trusted,
-        said,
-        asked,
-        sums,
-        expected=expected,
-        local_people=people.local,
-        entries=entries,
-        simulated_local=sums is not None and sums.people > 0,
-        rows=rows,
-        randomness=rng.label,
-        seeded=rng.simulated,
-    )
-
-
-def rows_rule(study: RegressionStudy, columns: VectorColumns) -> str:
-    """How fields become numbers, for the receipt."""
-    rule = values_rule(columns.counts_as(study.bounds))
-    return rule if study.kind == "linear" else f"{rule}; a target above one half counts as 1, and any other as 0"
-
-
 # --- publishing -------------------------------------------------------------------------------------------------------
 
 
-def publish_regression(
+def _publish(
     study: RegressionStudy,
     names: tuple[str, ...],
-    trusted: Trusted,
     said: NoisyRounds | None,
     asked: Question | None,
     sums: VectorReportSums | None,
-    *,
     expected: dict[str, float],
     local_people: int,
-    entries: tuple[int, ...] = (),
-    simulated_local: bool = False,
-    rows: str = "",
-    randomness: str,
-    seeded: bool,
+    rows: str,
+    **made: Unpack[Made],
 ) -> Release:
     """Blend what the groups said and state what was promised. Post-processing: no rows, no noise."""
+    trusted = study.protected
     score = None if said is None else blending.trusted_score(said)
     if sums is not None and not sums.people:
         sums = None
@@ -425,23 +317,16 @@ def publish_regression(
         clip=asked.clip * units.target if steered and asked is not None else None,
         noisy_totals=[] if said is None else [list(row) for row in said.totals],
         noisy_place=None if said is None else said.place,
-        receipt=build_receipt(
+        receipt=task_receipt(
             None if said is None else _trusted_protection(study, trusted),
             _local_protection(asked) if used and asked is not None else None,
-            assumes=(
-                public_choice(),
-                choice_unprotected(),
-                chosen_blindly(),
-                honest_devices("a local mean"),
-                _clipped(asked, units) if used else "",
-                "trusted people's sampling error takes residuals to vary alike everywhere, unless reports show more",
-                rows,
-            ),
-            randomness=randomness,
-            seeded=seeded,
-            simulated_local=simulated_local,
+            "everyone",
+            _clipped(asked, units) if used else "",
+            "trusted people's sampling error takes residuals to vary alike everywhere, unless reports show more",
+            moves="a local mean",
+            rows=(rows,),
             unit="one person, one record, all of its columns",
-            entries=entries,
+            **made,
         ),
     )
 
@@ -465,10 +350,8 @@ def _clipped(asked: Question | None, units: Units) -> str:
 
 
 def _trusted_protection(study: RegressionStudy, trusted: Trusted) -> Protection:
-    kind, size = noise_level(trusted.noise)
     what = "each sum of products" if study.kind == "linear" else f"each sum of {ROUNDS[study.kind]} rounds"
-    ball = "L2" if kind == "gaussian" else "L1"
-    text = f"discrete {kind} noise on {what}, {size:.6g} times their {ball} sensitivity"
+    text = noised(trusted.noise, what)
     budget: Guarantee = trusted.noise.guarantee
     if trusted.scale is not None:
         part = trusted.scale.guarantee.epsilon

@@ -1,0 +1,229 @@
+"""RAW: people of whom a regression or K-means is asked, wherever their columns live; local ones of a trial too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hybridp.blend.kmeans import Clusters, collect_round
+from hybridp.curator import kmeans as clustering
+from hybridp.curator import regression as regressing
+from hybridp.device import kmeans as device
+from hybridp.device.stated import answer_question
+from hybridp.noise import uniform_below
+from hybridp.noise.reports import simulate_counts
+from hybridp.public.heavy import OneSlot
+from hybridp.public.kmeans_rounds import LocalMap, LocalRound, MapInvite, Plan, RoundInvite, RoundReports
+from hybridp.public.lattice import NOTHING, column_sums
+from hybridp.public.messages import SlotInvite, SlotReports
+from hybridp.public.regression import Question
+from hybridp.public.rounds import Answer, Cells, Crowd, Later, Many, Moves, Products, Round, Scale, drive
+from hybridp.public.vector import VectorReportSums
+from hybridp.randomness import Randomness
+from hybridp.release.receipt import values_rule
+from hybridp.release.release import Release
+from hybridp.tasks.kmeans import KMeansStudy
+from hybridp.tasks.regression import RegressionStudy
+
+__all__ = ["LatticePeople", "PointPeople", "RawPoints", "ToldCells", "cluster", "release_people", "release_points"]
+__all__ += ["report_slots"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass
+class LatticePeople:
+    """RAW: people whose columns are on a lattice, wherever they live; local ones answer here, which is a trial."""
+
+    several: regressing.PeopleRows
+    rng: Randomness
+
+    def answer(self, asked: Round) -> Any:
+        return getattr(self, asked.kind)(asked)
+
+    def products(self, asked: Products) -> tuple[int, ...]:
+        return regressing.release_round(self.several, asked.model, asked.noise, asked.centre, rng=self.rng)
+
+    def scale(self, asked: Scale) -> int:
+        return regressing.release_scale(self.several, asked.line, asked.first, asked.noise, rng=self.rng)
+
+    def later(self, asked: Later) -> Answer:
+        question = asked.invite
+        assert isinstance(question, Question)
+        people, sums = 0, (NOTHING,) * question.invite.bounds.dimensions
+        for steps in self.several.parts("local"):
+            more = column_sums(answer_question(steps, question, rng=self.rng))
+            people, sums = people + len(steps), tuple(a + b for a, b in zip(sums, more, strict=True))
+        return Answer(local=VectorReportSums.of(people, sums, question.invite.reports))
+
+
+class LocalPoints(Protocol):
+    """Local people, behind whatever carries messages to their devices. Every person belongs to one part."""
+
+    @property
+    def people(self) -> int: ...
+    def tell_cell(self, invite: MapInvite, part: int, parts: int) -> Ints: ...
+    def tell_deviation(self, invite: RoundInvite, part: int, parts: int) -> RoundReports: ...
+
+
+@dataclass(eq=False)
+class RawPoints:
+    """For a trial: raw points of local people, answered for here by the code that runs on a device."""
+
+    levels: Floats
+    rng: Randomness
+    _part: Ints | None = None
+
+    @property
+    def people(self) -> int:
+        return int(self.levels.shape[1])
+
+    def _of(self, part: int, parts: int) -> Floats:
+        if parts == 1:
+            return self.levels
+        if self._part is None:  # drawn once: the same people never answer twice
+            self._part = uniform_below(parts, self.people, rng=self.rng)
+        return self.levels[:, self._part == part]
+
+    def tell_cell(self, invite: MapInvite, part: int, parts: int) -> Ints:
+        return device.answer_map(self._of(part, parts), invite, rng=self.rng)
+
+    def tell_deviation(self, invite: RoundInvite, part: int, parts: int) -> RoundReports:
+        return device.answer_round(self._of(part, parts), invite, rng=self.rng)
+
+
+@dataclass(frozen=True)
+class ToldCells:
+    """Local people who have answered the map already, all of them."""
+
+    counts: Ints
+    digest: str | None = None
+    simulated: bool = False
+    assumed: bool = False
+
+    @property
+    def people(self) -> int:
+        return int(self.counts.sum())
+
+    def tell_cell(self, invite: MapInvite, part: int, parts: int) -> Ints:
+        return np.repeat(np.arange(len(self.counts)), self.counts if part == 0 else 0)
+
+    def tell_deviation(self, invite: RoundInvite, part: int, parts: int) -> RoundReports:
+        nobody = np.zeros((0, invite.coordinates), dtype=np.int64)
+        return RoundReports(nobody[:, 0], nobody, nobody.astype(np.float64))
+
+
+@dataclass
+class PointPeople:
+    """RAW: people's points. A crowd that is online learns noisy centres with every round: charge before the first."""
+
+    trusted: clustering.PointRows | None
+    local: LocalPoints | None
+    rng: Randomness
+
+    def answer(self, asked: Round) -> Any:
+        return getattr(self, asked.kind)(asked)
+
+    def many(self, asked: Many) -> tuple[int, int]:
+        return 0 if self.trusted is None else self.trusted.people, 0 if self.local is None else self.local.people
+
+    def cells(self, asked: Cells) -> Answer:
+        counted = said = None
+        if self.trusted is not None and asked.noise is not None:
+            counted = clustering.release_map(self.trusted, asked.grid, asked.noise, rng=self.rng)
+        if self.local is not None and asked.invite is not None:
+            told = np.zeros(asked.grid.cells, dtype=np.int64)
+            for part in range(asked.parts[0]):
+                cells = self.local.tell_cell(asked.invite, part, asked.parts[1])
+                told += np.bincount(cells, minlength=asked.grid.cells)
+            said = LocalMap(asked.invite, told)
+        return Answer(trusted=counted, local=said)
+
+    def moves(self, asked: Moves) -> Answer:
+        added = said = None
+        if self.trusted is not None and asked.noise is not None:
+            added = clustering.release_round(
+                self.trusted, asked.centres, asked.noise, radius=asked.radius, rng=self.rng
+            )
+        if self.local is not None and asked.invite is not None:
+            k, d = asked.centres.shape
+            said = LocalRound(asked.invite, np.zeros(k, dtype=np.int64), np.zeros((k, d)))
+            said = collect_round(said, self.local.tell_deviation(asked.invite, *asked.part))
+        return Answer(trusted=added, local=said)
+
+
+def report_slots(slots: Ints, invite: SlotInvite, *, rng: Randomness) -> SlotReports:
+    """Many devices' reports, added up as they come."""
+    mechanism = invite.mechanism
+    if isinstance(mechanism, OneSlot):
+        return SlotReports(len(slots), np.array([len(slots)]))
+    return SlotReports(len(slots), simulate_counts(mechanism, slots, rng=rng))
+
+
+# --- people in memory -------------------------------------------------------------------------------------------------
+
+
+def _crowd(names: tuple[str, ...], rng: Randomness, *, simulated: bool) -> Crowd:
+    made = {"entries": (), "simulated_local": simulated, "rng": rng}
+    return Crowd(names, lambda middle: values_rule(), lambda: made)
+
+
+def release_people(
+    study: RegressionStudy, trusted: Floats, local: Floats, names: tuple[str, ...], *, rng: Randomness
+) -> Release:
+    """A regression on arrays, a row a person, the target last; what is not a number is in the middle. A trial."""
+
+    def steps(rows: Floats) -> Ints:
+        middle = np.array([b.centre for b in study.bounds.bounds])
+        return study.bounds.steps(np.where(np.isnan(rows), middle, rows))
+
+    people = regressing.People(steps(trusted), steps(local))
+    heard = people.local > 0 and study.by_invitation
+    task = replace(study, people=(people.trusted, people.local))
+    found: Release = drive(task.ask(_crowd(names, rng, simulated=heard)), LatticePeople(people, rng))
+    return found
+
+
+def cluster(
+    study: KMeansStudy,
+    trusted: clustering.PointRows | None,
+    local: LocalPoints | None,
+    *,
+    plan: Plan | None = None,
+    rng: Randomness,
+) -> tuple[Clusters, Plan]:
+    """Run the conversation of K-means, by this plan or by the best one known. No ledger is charged here."""
+    people = PointPeople(trusted, local, rng)
+    plan = plan or study.plan(*people.many(Many(study.box)))
+    return drive(study.clustered(plan), people), plan
+
+
+def release_points(
+    study: KMeansStudy,
+    trusted: ArrayLike | None,
+    local: ArrayLike | None,
+    *,
+    columns: tuple[str, ...] | None = None,
+    rng: Randomness,
+) -> Release:
+    """Release the centres of points in memory; local people's are raw and randomised here, which makes it a trial.
+
+    >>> from hybridp.public.budgets import PureDP
+    >>> from hybridp.public.kmeans import Box
+    >>> from hybridp.randomness import seeded
+    >>> study = KMeansStudy(Box((0.0,), (1.0,)), 2, PureDP(5.0))
+    >>> points = [[0.1]] * 500 + [[0.9]] * 500
+    >>> found = release_points(study, points, None, rng=seeded(1))
+    >>> sorted(round(centre[0], 1) for centre in found.facts["estimate"])
+    [0.1, 0.9]
+    """
+    rows = None if trusted is None or not len(np.asarray(trusted)) else clustering.Points.read(study.box, trusted)
+    crowd = None if local is None or not len(np.asarray(local)) else RawPoints(study.box.levels(local), rng)
+    names = columns or tuple(f"x{j}" for j in range(study.box.dims))
+    asked = study.ask(_crowd(names, rng, simulated=crowd is not None))
+    found: Release = drive(asked, PointPeople(rows, crowd, rng))
+    return found

@@ -1,0 +1,332 @@
+"""BLENDER: heavy hitters discovered by those who trust, counted by everyone (dissertation, Algs 2.1-2.6, corrected).
+
+1. Trusted people are split, without looking at their records, into discovery (most of them) and estimation.
+2. `discover`: the curator shows the records whose noisy counts among the former pass a threshold (Alg. 2.2).
+3. The others' noisy counts on that list choose the M queries that stay (Alg. 2.3).
+4. The head list is the invitation: every local person's device reports on it, whatever they hold (Alg. 2.4).
+5. Both groups' counts are debiased (Alg. 2.5) and blended by variance (Alg. 2.6).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridp.blend import heavy as blending
+from hybridp.blend.heavy import HeavyBlend, HeavyEstimator, blend_heavy, keep_best, restrict
+from hybridp.errors import must
+from hybridp.public.anchoring import Anchoring
+from hybridp.public.budgets import ApproxDP, Charge, PureDP
+from hybridp.public.heavy import HeadList, counting_noise, discovery
+from hybridp.public.messages import OptInCounts, SlotInvite, SlotReports
+from hybridp.public.rounds import Chance, Conversation, Crowd, Discover, Later, Slots
+from hybridp.public.shuffling import Mixing
+from hybridp.release.answers import GroupEstimate, Shuffled
+from hybridp.release.facts import statistic
+from hybridp.release.receipt import Protection, build_receipt, choice_unprotected, public_choice
+from hybridp.release.release import Release
+from hybridp.tasks import protections
+from hybridp.tasks.protections import MixedReports
+from hybridp.tasks.task import Task
+
+__all__ = ["HeavyStudy", "list_mixing", "opt_in_counts", "trim"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class HeavyStudy(Task):
+    """Everything that is decided before anybody sends anything (Table 2.3's defaults; M counts queries).
+
+    `reuse` also blends the noisy counts of the discovery group, which are already paid for. Up to `spare` times M
+    queries are counted by everyone, and the M of them that stay are chosen at the end, when everyone has counted.
+    `estimator` "anchored" holds reports to the trusted counts, slot by slot; "alike" does so where that is cheap.
+    With `mixing`, some people's reports come through a mixer and have a larger epsilon of their own. Trusted people may
+    have another promise (`trusted_guarantee`).
+    """
+
+    called = "heavy hitters"
+    by_invitation = True
+    guarantee: ApproxDP
+    depth: int = 2
+    head: int = 50
+    discovery_share: float = 0.95
+    reuse: bool = True
+    level: float = 0.95
+    spare: float = 1.5
+    estimator: HeavyEstimator = "alike"
+    mixing: Mixing | None = None
+    trusted_guarantee: ApproxDP | None = None
+
+    def __post_init__(self) -> None:
+        must(self.guarantee.delta > 0, "delta", "must be positive to discover records", self.guarantee.delta)
+        for promise in (self.guarantee, self.trusted_promise):
+            ok = 0.01 <= promise.epsilon <= 30
+            must(ok, "epsilon", "must be at least 0.01 and at most 30", promise.epsilon)
+        delta = self.trusted_promise.delta
+        must(delta > 0, "delta", "must be positive to discover records", delta)
+        must(self.head >= 1, "head", "must be at least 1", self.head)
+        must(self.depth in (1, 2), "record", "must have one or two columns", self.depth)
+        must(0 < self.discovery_share < 1, "discovery-share", "must be strictly between 0 and 1", self.discovery_share)
+        must(0 < self.level < 1, "level", "must be strictly between 0 and 1", self.level)
+        must(1 <= self.spare <= 100, "spare", "must be at least 1 and at most 100", self.spare)
+        known = get_args(HeavyEstimator)
+        must(self.estimator in known, "estimator", f"must be one of {', '.join(known)}", self.estimator)
+
+    @property
+    def trusted_promise(self) -> ApproxDP:
+        """What trusted people are promised, whose records are discovered and counted."""
+        return self.trusted_guarantee or self.guarantee
+
+    @property
+    def local_guarantee(self) -> PureDP:
+        """Reports are purely private."""
+        return PureDP(self.guarantee.epsilon)
+
+    def charges(self, purpose: str, collection: str | None) -> list[Charge]:
+        """The trusted people's record, and other people's reports."""
+        found = [Charge("trusted", self.trusted_promise, "thresholded counts of one record", purpose)]
+        made = "k-rr report on the head list"
+        found.append(Charge("local", self.local_guarantee, made, purpose, collection=collection))
+        if self.mixing is not None:  # whatever mixer and curator do, no more than this
+            found.append(Charge("shuffled", PureDP(self.mixing.epsilon), "k-rr report, mixed", purpose))
+        return found
+
+    def ask(self, crowd: Crowd) -> Conversation:
+        records, noisy, people, others = yield Discover(self.discovery_share, discovery(self.trusted_promise))
+        head = HeadList.of([tuple(one) for one in records], self.depth)
+        counted = yield Slots(head, counting_noise(self.trusted_promise))
+        found = opt_in_counts(records, noisy, people, counted, head, others, self)
+        head, estimates = trim(found, self)
+        invite = self.invite_to(head, crowd.names)
+        told = {"slots": len(head), "queries": len(head.queries) - 1, "report": invite.mechanism.name}
+        got = yield Later(invite, about=told)
+        local, mixed = (None, None) if got is None else (got.local, got.mixed)
+        return _publish(self, found, invite, estimates, local, mixed, **crowd.made())
+
+    def invite_to(self, head: HeadList, names: tuple[str, ...] = ()) -> SlotInvite:
+        """What goes to the devices: the final head list."""
+        return SlotInvite(head, self.local_guarantee, names)
+
+    def mixed_of(self, invite: SlotInvite) -> SlotInvite | None:
+        """The same for people who trust a mixer, with the epsilon that a batch allows."""
+        mixing = self.mixing
+        return None if mixing is None else replace(invite, promise=PureDP(mixing.epsilon), mixed=True)
+
+
+# --- the trusted group ------------------------------------------------------------------------------------------------
+
+
+def opt_in_counts(
+    records: Any,
+    noisy: Any,
+    discovery_people: int,
+    counted: Any,
+    head: HeadList,
+    estimation_people: int,
+    study: HeavyStudy,
+) -> OptInCounts:
+    """Step 3: the noisy counts of the head list's slots among the estimation part, beside the discovery counts."""
+    shown = np.full(len(head), np.nan)
+    for record, value in zip(records, noisy, strict=True):
+        shown[head.slot_of(tuple(record))] = value
+    return OptInCounts(
+        head,
+        discovery_people,
+        estimation_people,
+        shown,
+        np.array(counted, dtype=np.float64),
+        discovery(study.trusted_promise),
+        counting_noise(study.trusted_promise),
+    )
+
+
+def trim(found: OptInCounts, study: HeavyStudy) -> tuple[HeadList, list[blending.Estimate]]:
+    """Keep the most probable queries, M or some to spare; what is dropped joins the wildcard, with its noise."""
+    return blending.trim(found, math.ceil(study.head * study.spare), reuse=study.reuse)
+
+
+def list_mixing(invite: SlotInvite, mixing: Mixing) -> Mixing:
+    """What a batch of such reports keeps: responses to a list of k slots have a tighter bound than any report."""
+    k = len(invite.head)
+    return replace(mixing, k=k) if k >= 2 else mixing
+
+
+# --- what is told of everyone's counts -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class HeavyRecord:
+    """One record (or query): its share of people, an interval, and the best and worst rank it may have.
+
+    In a wildcard the last entries are None: everything else of a query, or of all. Where reports are held to the
+    trusted counts, `plain` is the unbiased blend without that rule, and `most` the farthest from the trusted share that
+    any reports could have moved the unbiased estimate (None where the trusted say nothing); the estimate is the nearest
+    of all that add up.
+    """
+
+    record: tuple[str | None, ...]
+    estimate: float
+    low: float
+    high: float
+    best_rank: int | None = None
+    worst_rank: int | None = None
+    plain: float | None = None
+    most: float | None = None
+
+
+def ranked_records(blended: HeavyBlend, level: float) -> tuple[tuple[HeavyRecord, ...], tuple[HeavyRecord, ...]]:
+    """The records, most frequent first, with the ranks that they may have; and the wildcards."""
+    every = _measured(list(blended.head.slots), blended.slots, blended.centres, blended.errors, level)
+    keep, rest = np.flatnonzero(blended.head.is_record), np.flatnonzero(~blended.head.is_record)
+    if (anchor := blended.anchor) is not None:
+        bounds = [float(most) if np.isfinite(most) else None for most in anchor.most]
+        every = [replace(r, plain=p, most=m) for r, p, m in zip(every, anchor.plain.tolist(), bounds, strict=True)]
+    found = [every[i] for i in keep.tolist()]
+    ranks = blending.rank_ranges(blended.centres[keep], blended.errors[keep], level)
+    return _ranked(found, *ranks), tuple(every[i] for i in rest.tolist())
+
+
+def ranked_queries(blended: HeavyBlend, level: float) -> tuple[HeavyRecord, ...]:
+    """The same of queries, whatever their urls."""
+    names: list[tuple[str | None, ...]] = [(query,) for query in blended.head.queries]
+    found = _measured(names, blended.queries, blended.query_centres, blended.query_errors, level)[:-1]
+    return _ranked(found, *blending.rank_ranges(blended.query_centres[:-1], blended.query_errors[:-1], level))
+
+
+def _measured(
+    names: list[tuple[str | None, ...]], values: Floats, centres: Floats, errors: Floats, level: float
+) -> list[HeavyRecord]:
+    """Intervals around the unbiased values, within [0, 1], and wide enough for the published ones."""
+    half = blending.half_width(errors, level)
+    low = np.maximum(np.minimum(centres - half, values), 0.0)
+    high = np.minimum(np.maximum(centres + half, values), 1.0)
+    rows = zip(names, values.tolist(), low.tolist(), high.tolist(), strict=True)
+    return [HeavyRecord(*row) for row in rows]
+
+
+def _ranked(found: list[HeavyRecord], best: Ints, worst: Ints) -> tuple[HeavyRecord, ...]:
+    """Most frequent first; each with the ranks that it may have, its own place among them."""
+    order = sorted(range(len(found)), key=lambda i: (-found[i].estimate, str(found[i].record)))
+    return tuple(
+        replace(found[i], best_rank=min(int(best[i]), place), worst_rank=max(int(worst[i]), place))
+        for place, i in enumerate(order, 1)
+    )
+
+
+# --- publishing -------------------------------------------------------------------------------------------------------
+
+
+def _publish(
+    study: HeavyStudy,
+    found: OptInCounts,
+    invite: SlotInvite,
+    estimates: list[blending.Estimate],
+    told: SlotReports | None,
+    mixed: MixedReports[SlotReports] | None,
+    *,
+    entries: tuple[int, ...],
+    simulated_local: bool,
+    rng: Chance,
+) -> Release:
+    """Blend what the trusted said with the local reports (None: nobody was asked): post-processing, nothing is drawn.
+
+    `mixed` reports are a third group.
+    """
+    everything, anchor, default = estimates, None, None
+    second, shuffled = study.mixed_of(invite), None
+    heard = [(invite.mechanism, told)] if told is not None and told.people else []
+    if mixed is not None and mixed.summary.people and second is not None and study.mixing is not None:
+        heard.append((second.mechanism, mixed.summary))
+        batches = protections.mixed_batches(list_mixing(second, study.mixing), mixed.batches)
+        shuffled = Shuffled(GroupEstimate(mixed.summary.people), None, second.mechanism.name,
+                            study.mixing.epsilon, study.mixing.batch, batches)  # fmt: skip
+    if heard:
+        (first, *more) = heard
+        everything, anchor, default = blending.held(invite.head, estimates, *first, study.estimator, more)
+    counted = blend_heavy(invite.head, everything, anchor)
+    blended = restrict(counted, keep_best(counted, study.head))
+    level = study.level
+    records, wildcards = ranked_records(blended, level)
+    queries = ranked_queries(blended, level)
+    groups: dict[str, Any] = {
+        "trusted": {
+            "people": found.discovery_people + found.estimation_people,
+            "discovery": found.discovery_people,
+            "estimation": found.estimation_people,
+        },
+        "local": {"people": 0 if told is None else told.people},
+    }
+    mixing: dict[str, Any] = {}
+    if shuffled is not None:
+        groups["shuffled"], mixing = {"people": shuffled.group.people}, {"mixing": shuffled.to_dict()}
+    shares = _listed(records)
+    facts = statistic(
+        "heavy-hitters",
+        shares["estimate"],
+        shares["interval"],
+        records=shares["records"],
+        ranks={"best": [r.best_rank for r in records], "worst": [r.worst_rank for r in records]},
+        queries=_listed(queries),
+        wildcards=_listed(wildcards),
+        anchor=None
+        if blended.anchor is None
+        else {"plain": [r.plain for r in records], "most": [r.most for r in records], "reach": blended.anchor.reach},
+        head_list_size=len(queries),
+        discovered_records=int(np.isfinite(found.discovered).sum()),
+        groups=groups,
+        mechanisms={
+            "discovery": f"noise of scale {found.discovery.scale:.4g}, threshold {found.discovery.threshold}",
+            "estimation": f"laplace noise of scale {found.noise.scale:.4g}",
+            "local": invite.mechanism.name if told is not None else "none",
+        },
+        **mixing,
+    )
+    return Release(
+        {"records": {"shares": facts}},
+        level,
+        receipt=build_receipt(
+            Protection(
+                study.trusted_promise,
+                "thresholded noisy counts (discovery part) or noisy counts of known slots (estimation part)",
+                "no amplification: the head list is shown to local people before the end",
+            ),
+            Protection(study.local_guarantee, f"{invite.mechanism.name} report on their own device")
+            if told is not None and told.people
+            else None,
+            mixed=protections.mixed_promises(shuffled),
+            assumes=(*_ASSUMES, *protections.mixed_assumptions(shuffled), *_default(default)),
+            randomness=rng.label,
+            seeded=rng.simulated,
+            simulated_local=simulated_local,
+            reads="record",
+            entries=entries,
+        ),
+    )
+
+
+def _listed(records: tuple[HeavyRecord, ...]) -> dict[str, Any]:
+    """Parallel lists, one entry a record."""
+    return {
+        "records": [list(r.record) for r in records],
+        "estimate": [r.estimate for r in records],
+        "interval": [[r.low for r in records], [r.high for r in records]],
+    }
+
+
+def _default(default: Anchoring | None) -> list[str]:
+    return [] if default is None else [default.words("hybrid", "a trusted share", "at equal shares", default.reach)]
+
+
+_ASSUMES = (
+    public_choice("records are"),
+    "one record of each person is used, chosen from their own records alone; a person without one counts for the rest",
+    choice_unprotected("records"),
+    "devices report as stated, and answer an invitation once; a dishonest one counts as a report for what it likes",
+    "assumes that people who trust and people who do not are alike: each group counts by its errors",
+)

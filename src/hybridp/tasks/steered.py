@@ -1,0 +1,232 @@
+"""A steered mean: trusted people name a window, and local people, who are asked later, answer within it.
+
+1. Public numbers decide whether that can pay (`hybridp.public.steered_mean.Crowd`); if not, it is a mean like others.
+2. With a small part of their epsilon trusted people are counted between places, and say where half of people lie.
+3. From that follows a window, or that the plain form does as well. With the rest of epsilon trusted people's values are
+   added up: within the window and beyond it, or as they are.
+4. Devices answer with one report each; a release of their answers blends both, reads no raw value and draws no noise.
+
+Whatever the window, nothing of a number is lost: the part beyond it is the trusted people's word, and in the interval.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Unpack
+
+from hybridp.blend.distribution import blended
+from hybridp.blend.means import blend_window
+from hybridp.errors import must
+from hybridp.public import steered_mean as windows
+from hybridp.public.budgets import Charge, PureDP, split_off
+from hybridp.public.lattice import Bounds
+from hybridp.public.messages import Invite, LocalSummary, TrustedSummary
+from hybridp.public.rounds import Conversation, Crowd, Later, Numbers, Within
+from hybridp.public.steered_mean import PILOT_SHARE, SQUARES_SHARE, Quartiles, WindowNoise, WindowSums
+from hybridp.release.answers import GroupEstimate, mean_release
+from hybridp.release.receipt import Made, Protection
+from hybridp.release.release import Release
+from hybridp.tasks.distribution import DistributionStudy
+from hybridp.tasks.evidence import ask_counts
+from hybridp.tasks.mean import MeanStudy, publish_mean
+from hybridp.tasks.protections import task_receipt
+from hybridp.tasks.task import Task
+
+__all__ = ["SteeredStudy"]
+
+
+def _parted(whole: PureDP, share: float) -> tuple[PureDP, PureDP]:
+    """What is left, and the part that is taken off."""
+    rest, part = split_off(whole, share)
+    return PureDP(rest.epsilon), part
+
+
+@dataclass(frozen=True)
+class SteeredStudy(Task):
+    """A mean of which local people are asked within a window that trusted people name.
+
+    `people` are the sizes of the groups, trusted and local, which decide whether a window can pay.
+    """
+
+    mean: MeanStudy
+    people: tuple[int, int] | None = None
+    undecided = by_invitation = True
+
+    def __post_init__(self) -> None:
+        study = self.mean
+        must(study.rule.name == "everyone", "estimator", "must be left out where a mean is steered", study.rule.name)
+        plain = study.rule.gap is None and study.rule.sd is None
+        rule = "must be left out where a mean is steered, and gap too: trusted people tell the spread"
+        must(plain, "sd", rule, "one")
+        must(study.publish == "full", "publish", "must be full where a mean is steered", study.publish)
+        must(not study.clipped_share, "clipped-share", "must be left out where a mean is steered", study.clipped_share)
+        must(study.mixing is None, "batch", "must be left out where a mean is steered", "a mixer")
+        must(study.noise != "gaussian", "noise", "must be laplace, or left out, where a mean is steered", study.noise)
+
+    @property
+    def bounds(self) -> Bounds:
+        return self.mean.bounds
+
+    @property
+    def invite(self) -> Invite:
+        """What goes to every device; where it is asked within is not known yet."""
+        return self.mean.invite
+
+    @property
+    def guarantee(self) -> Any:
+        return self.mean.guarantee
+
+    @property
+    def _whole(self) -> PureDP:
+        """All noise is Laplace's: no delta is spent."""
+        return PureDP((self.mean.trusted_guarantee or self.mean.guarantee).epsilon)
+
+    def charges(self, purpose: str, collection: str | None) -> list[Charge]:
+        """All that trusted people are promised, whichever form it takes; and reports."""
+        made = f"{self.invite.randomiser.name} report"
+        local = Charge("local", self.invite.promise, made, purpose, collection=collection)
+        return [Charge("trusted", self._whole, "laplace noise on a steered mean", purpose), local]
+
+    def prepared(self, columns: Any) -> SteeredStudy:
+        columns.must_count("a steered mean")
+        return self
+
+    def check_inviting(self, *, trial: bool) -> None:
+        both = "must be given, or --simulate-local for a trial of both phases at once; not both"
+        must(not trial, "invite-out", both, "both")
+
+    def check_alone(self) -> None:
+        rule = "must be given with its reports (--invite-out writes it); without both: a trial, with --simulate-local"
+        must(False, "invite", rule, "none")
+
+    def decided(self, trusted: int, local: int, shuffled: int = 0) -> SteeredStudy:
+        must(trusted >= 1, "trust", "must leave somebody trusted, who names the window", "nobody")
+        return replace(self, people=(trusted, local))
+
+    def stated(self, by: Any) -> MeanStudy:
+        return self.mean
+
+    def with_level(self, level: float | None, joint: bool | None = None) -> SteeredStudy:
+        return self if level is None else replace(self, mean=replace(self.mean, level=level))
+
+    def ask(self, crowd: Crowd) -> Conversation:
+        assert self.people is not None
+        study, names, (trusted, local), rest = self.mean, crowd.names, self.people, self._whole
+        terms = study.invite.randomiser.variance_terms
+        many = windows.Crowd.of(trusted, local, rest.epsilon, terms)
+        seen, looked = None, ""
+        if many.worth_a_pilot:
+            rest, part = _parted(rest, PILOT_SHARE)
+            counted = DistributionStudy(
+                study.bounds, study.guarantee, at=(), spread=True, estimator="tcm-only", noise="laplace",
+                trusted_guarantee=part,
+            )  # fmt: skip
+            heard = yield from ask_counts(counted, trusted, None)
+            looked, shape = heard.protection, blended(heard.known(counted), alone=False).both
+            seen = Quartiles(*(shape.quantile(share) for share in (0.25, 0.5, 0.75)))
+        window = None if seen is None else many.window(seen)
+        invite = replace(study.invite, question=names, windows=((0.0, 1.0),))
+        if window is None:
+            own = replace(study, trusted_guarantee=rest).decided(trusted, local)
+            got = yield Numbers(own.named(names), own.sum_noise, own.squares_noise, heard=False)
+            told = yield Later(invite, about={"window": None})
+            found = self._plain(own, got.trusted, told, looked, seen, crowd)
+        else:
+            noise = WindowNoise.of(*_parted(rest, SQUARES_SHARE), *window.levels)
+            inside, outside, squares = yield Within(study.invite, window, noise)
+            sums = WindowSums(trusted, inside, outside, squares, noise, window)
+            sums = replace(sums, within=bool(many.asks_within(window, sums.outside_seen)))
+            ends, low, width = (window.low, window.high), self.bounds.lower, self.bounds.width
+            invite = replace(invite, windows=(ends,)) if sums.within else invite
+            natural = [low + width * end for end in ends] if sums.within else None
+            told = yield Later(invite, about={"window": natural})
+            rows = crowd.rows(self.bounds.centre)
+            found = self._within(sums, None if told is None else told.local, looked, invite, rows, **crowd.made())
+        return found.named(names[0])
+
+    def _plain(
+        self, own: MeanStudy, said: TrustedSummary, told: Any, looked: str, seen: Quartiles | None, crowd: Crowd
+    ) -> Release:
+        """Nobody is asked within a window: a mean like others."""
+        assert self.people is not None
+        local, rows = None if told is None else told.local, crowd.rows(self.bounds.centre)
+        found = publish_mean(own, said, local, trusted_people=self.people[0], rows=rows, **crowd.made())
+        promises = tuple(
+            replace(p, budget=self._whole, mechanism=f"{looked}, then {p.mechanism}")
+            if seen is not None and p.people == "trusted" and p.budget is not None else p
+            for p in found.receipt.promises
+        )  # fmt: skip
+        lines = (*found.receipt.assumes, _NOT_STEERED if seen is None else _SEEN_PLAIN)
+        return replace(found, receipt=replace(found.receipt, promises=promises, assumes=lines))
+
+    def _within(
+        self,
+        sums: WindowSums,
+        local: LocalSummary | None,
+        looked: str,
+        invite: Invite,
+        rows: str,
+        **made: Unpack[Made],
+    ) -> Release:
+        """Blend what the groups sent and state what was promised. Post-processing: no rows, no noise."""
+        study, bounds, whole = self.mean, self.bounds, self._whole
+        local = local if local is not None and local.people else None
+        found = blend_window(sums, local)
+        estimate, reach = bounds.from_unit(found.estimate), bounds.half * found.half_width(study.level)
+
+        def group(people: int, law: Any, share: float) -> GroupEstimate:
+            if law is None:
+                return GroupEstimate(people)
+            mean, half = bounds.lower + bounds.width * share, bounds.half * law.quantile((1 + study.level) / 2)
+            return GroupEstimate(people, mean, bounds.half * math.sqrt(law.variance), half)
+
+        (low, high), beyond = invite.windows[0], sums.outside_mean if sums.within else 0.0
+        told = 0.0 if local is None else low + (high - low) * (local.mean + 1) / 2
+        noise = sums.noise
+        size = noise.sums.scale / noise.sums.sensitivity
+        text = (
+            f"{looked}, then discrete laplace noise on the sums within a window and beyond it, {size:.6g} "
+            f"times their joint sensitivity (epsilon {noise.sums.guarantee.epsilon:.12g}), and on the sum of squares "
+            f"beyond it, of scale {noise.squares.scale:.6g} (epsilon {noise.squares.guarantee.epsilon:.12g})"
+        )
+        device = f"{invite.randomiser.name} report on their own device"
+        device += ", within a window that trusted people named" * sums.within
+        natural = [bounds.lower + bounds.width * end for end in invite.windows[0]]
+        within: dict[str, Any] = {"window": natural} if sums.within else {}
+        return mean_release(
+            bounds,
+            estimate,
+            reach,
+            {
+                "trusted": group(sums.people, found.trusted_error, sums.outside_mean + sums.inside_mean),
+                "local": group(0 if local is None else local.people, found.local_error, beyond + told),
+            },
+            level=study.level,
+            estimator="steered",
+            weight=found.weight,
+            gap=found.disagreement,
+            mechanisms=("laplace", invite.randomiser.name),
+            **within,
+            receipt=task_receipt(
+                Protection(whole, text),
+                None if local is None else Protection(invite.promise, device, "one report a person"),
+                "steered",
+                "" if sums.within else _WHOLE,
+                "" if local is None else _ONE_REPORT,
+                moves="the local mean, within the window" if sums.within else "the local mean",
+                rows=(rows,),
+                **made,
+            ),
+        )
+
+
+_NOT_STEERED = (
+    "the mean is not steered: by the numbers of people and epsilon, which are public, no window could pay for naming it"
+)
+_SEEN_PLAIN = "the mean is not steered: trusted people's counts promise no gain from a window"
+_WHOLE = (
+    "local people are asked about the whole range: what trusted people's squares do not exclude beyond the window is "
+    "too much for trusted people alone"
+)
+_ONE_REPORT = "a local person answers one invitation, once"
