@@ -6,13 +6,12 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from hybridp.cli.common import (
     answered,
-    check_delta,
     check_plot,
     count,
     emit,
@@ -31,16 +30,13 @@ from hybridp.cli.common import (
 )
 from hybridp.cli.options import Later, command, given, must_not_join, options_of, some, trust_options
 from hybridp.cli.releasing import Releasing, open_ledger, present
-from hybridp.cli.synth_study import SETTLED, StatedSchema, must_be_stated, must_have_torch, schema_options, workload_of
-from hybridp.errors import HybridpError, InvalidInput, PromiseWarning, must
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.cli.synth_study import SETTLED, StatedSchema, must_have_torch, schema_options, study_of, workload_of
+from hybridp.errors import HybridpError, InvalidInput, PromiseWarning
+from hybridp.public.budgets import PureDP
 from hybridp.public.study import Promise, Table
 from hybridp.public.trust import TrustRule, Trusts
 from hybridp.release.release import Release
 from hybridp.release.result import sole
-
-if TYPE_CHECKING:
-    from hybridp.tasks.table import SynthStudy
 
 __all__ = ["answer", "evaluate", "fit", "invite", "report", "sample"]
 
@@ -124,7 +120,7 @@ def fit(
             instead = "State --delta and --schema, or make a table of its answer first"
             must_not_ask(file, "rows are read before a charge, for the domain or the usual delta", instead)
         schema, read = stated.schema(file if domain_from_file else None, table=asked.table)
-        study = _study(file, schema, stated_promise(), question, asked, device=device, memory=memory, mixed=mixed)
+        study = study_of(file, schema, stated_promise(), question, asked, device=device, memory=memory, mixed=mixed)
         # An adaptive fit may invite local people, who are charged in the ledger that paid for it.
         both = mixed or study.method == "adaptive"
         totals = {"trusted": study.guarantee} | ({"local": PureDP(study.guarantee.epsilon)} if both else {})
@@ -152,37 +148,6 @@ def fit(
     _say_fitted(_load(out) if read else found, out, told, asked)  # a receipt says where the domain came from
 
 
-def _study(
-    file: Any, schema: Any, promise: Promise, question: Later, asked: Releasing, *, device: str, memory: str | None,
-    mixed: bool,
-) -> SynthStudy:  # fmt: skip
-    """The study of a fit that options state, after what cannot go together was refused."""
-    from hybridp.curator.marginals import count_people
-    from hybridp.public.queries import MOST_CELLS
-    from hybridp.public.synth import cells_within
-    from hybridp.tasks.table import SynthStudy
-
-    workload, usual = workload_of(schema, question.values)
-    chosen: Any = question.values["method"] or (usual if memory is None else "tables")
-    if mixed:
-        must_be_stated(question.values)
-        must(device == "cpu" and memory is None, "device", "and `memory` must be left out with --trust", "one of them")
-        must(not question.values["method"], "method", "must be left out with --trust, which has its own", "one")
-        chosen = "mixed"
-    elif asked.simulate_local or asked.assume_mechanism:
-        raise InvalidInput("`simulate-local` and `assume-mechanism` must go with --trust. Got no column of trust.")
-    delta = promise.delta
-    if not given("delta"):  # how many people there are is public
-        delta = max(count_people(file, table=asked.table), 2) ** -2.0
-    check_delta(delta)
-    must(delta > 0, "delta", "must be positive", f"{delta:g}")
-    assert promise.epsilon is not None
-    must(memory is None or chosen == "tables", "memory", "must go with --method tables", f"{memory} with {chosen}")
-    most = MOST_CELLS if memory is None else cells_within(workload, memory)
-    guarantee = ApproxDP(promise.epsilon, delta)
-    return SynthStudy(workload, guarantee, chosen, rows=question.values["rows"], most_cells=most)
-
-
 def _invited(file: Any, invite: Path, trust: Trusts | None, asked: Releasing) -> tuple[Any, Any]:
     """Phase two: an invitation, and the reports to it (every row's without `trust`); no trusted row is read again."""
     from hybridp.curator.marginals import read_groups
@@ -197,7 +162,7 @@ def _invited(file: Any, invite: Path, trust: Trusts | None, asked: Releasing) ->
 
 
 def _say_fitted(found: Any, out: Path, told: list[str], asked: Releasing) -> None:
-    document = _document(found, out) | {"warnings": told}
+    document = found.to_dict() | {"model": str(out), "warnings": told}
     if asked.ledger is not None:
         document["ledger"] = str(asked.ledger)
 
@@ -269,9 +234,8 @@ def _resumable(out: Path, rounds: int, read: tuple[str, ...]) -> Iterator[None]:
     except RuntimeError as error:
         if not any(sign in str(error).lower() for sign in ("out of memory", "can't allocate")):
             raise
-        raise InvalidInput(
-            f"`rows` and the tables must fit in the device's memory. Got {_how_to_go_on(out, rounds)}."
-        ) from None
+        rule = "`rows` and the tables must fit in the device's memory"
+        raise InvalidInput(f"{rule}. Got {_how_to_go_on(out, rounds)}.") from None
     finally:
         if read and mine and (out / "model.json").is_file():
             Folder.load(out).say_read_from_rows(read)
@@ -290,11 +254,6 @@ def _load(folder: Path) -> Any:
     from hybridp.protocols.synth import load_model
 
     return load_model(folder)
-
-
-def _document(found: Any, folder: Path) -> dict[str, Any]:
-    document: dict[str, Any] = found.to_dict() | {"model": str(folder)}
-    return document
 
 
 def _simulated(found: Any) -> None:
@@ -497,7 +456,7 @@ def report(model: Path, plot_file: Path | None, as_json: bool) -> None:
     check_plot(plot_file)
     found = _load(model)
     utility = found.utility()
-    document = _document(found, model)
+    document = found.to_dict() | {"model": str(model)}
     sole(document)["utility"] = utility
     if answered(document, found.plot, plot_file=plot_file, as_json=as_json):
         return

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hybridp.cli.common import count, insist_option, note, progress, rows_argument, show_plan
-from hybridp.cli.options import Later, command, must_not_join, options_of, some, trust_options
+from hybridp.cli.common import check_delta, count, insist_option, note, progress, rows_argument, show_plan
+from hybridp.cli.options import Later, command, given, must_not_join, options_of, some, trust_options
 from hybridp.cli.releasing import Releasing, Writing, said_randomised
 from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ApproxDP, PureDP
@@ -22,9 +22,10 @@ from hybridp.public.trust import Trusts, drawn_trust
 
 if TYPE_CHECKING:
     from hybridp.public.queries import Feature, Schema, Workload
+    from hybridp.tasks.table import SynthStudy
 
-__all__ = ["SETTLED", "StatedSchema", "features_of", "must_be_stated", "must_have_torch", "plan", "randomise"]
-__all__ += ["schema_options", "workload_of"]
+__all__ = ["SETTLED", "StatedSchema", "features_of", "must_have_torch", "plan", "randomise"]
+__all__ += ["schema_options", "study_of", "workload_of"]
 
 SETTLED = ("columns", "schema", "bins", "other", "marginals", "thresholds")
 """What an invitation states."""
@@ -180,7 +181,38 @@ def workload_of(schema: Schema, asked: Mapping[str, Any]) -> tuple[Workload, str
     return workload, usual_method(workload)
 
 
-def must_be_stated(asked: Mapping[str, Any]) -> None:
+def study_of(
+    file: Any, schema: Any, promise: Promise, question: Later, asked: Releasing, *, device: str, memory: str | None,
+    mixed: bool,
+) -> SynthStudy:  # fmt: skip
+    """The study of a fit that options state, after what cannot go together was refused."""
+    from hybridp.curator.marginals import count_people
+    from hybridp.public.queries import MOST_CELLS
+    from hybridp.public.synth import cells_within
+    from hybridp.tasks.table import SynthStudy
+
+    workload, usual = workload_of(schema, question.values)
+    chosen: Any = question.values["method"] or (usual if memory is None else "tables")
+    if mixed:
+        _must_be_stated(question.values)
+        must(device == "cpu" and memory is None, "device", "and `memory` must be left out with --trust", "one of them")
+        must(not question.values["method"], "method", "must be left out with --trust, which has its own", "one")
+        chosen = "mixed"
+    elif asked.simulate_local or asked.assume_mechanism:
+        raise InvalidInput("`simulate-local` and `assume-mechanism` must go with --trust. Got no column of trust.")
+    delta = promise.delta
+    if not given("delta"):  # how many people there are is public
+        delta = max(count_people(file, table=asked.table), 2) ** -2.0
+    check_delta(delta)
+    must(delta > 0, "delta", "must be positive", f"{delta:g}")
+    assert promise.epsilon is not None
+    must(memory is None or chosen == "tables", "memory", "must go with --method tables", f"{memory} with {chosen}")
+    most = MOST_CELLS if memory is None else cells_within(workload, memory)
+    guarantee = ApproxDP(promise.epsilon, delta)
+    return SynthStudy(workload, guarantee, chosen, rows=question.values["rows"], most_cells=most)
+
+
+def _must_be_stated(asked: Mapping[str, Any]) -> None:
     """Refuse local people who are told no marginals."""
     stated = bool(asked["thresholds"] or asked["marginals"])
     must(stated, "marginals", "must be given, or thresholds, where local people take part", "neither")
@@ -228,7 +260,7 @@ def randomise(
         invite = read_invitation(asked.invite).invite
         must_accept(invite.guarantee, stated_promise.values["epsilon"])
     else:
-        must_be_stated(question.values)
+        _must_be_stated(question.values)
         if stated_promise.values["epsilon"] is None:
             raise click.UsageError("Missing option '--epsilon'.")
         workload, _ = workload_of(stated.schema()[0], question.values)

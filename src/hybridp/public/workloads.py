@@ -9,8 +9,8 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
-from typing import Literal
+from itertools import chain, combinations
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -147,29 +147,12 @@ def parse_spec(text: str) -> tuple[Spec, ...]:
     return tuple(out)
 
 
-def sample_workload(
-    schema: Schema,
-    spec: str,
-    *,
-    rng: np.random.Generator,
-    weights: NDArray[np.float64] | None = None,
-    most_queries: int | None = None,
-    distinct: bool = True,
-) -> Workload:
+def sample_workload(schema: Schema, spec: str, *, rng: np.random.Generator, **how: Any) -> Workload:
     """A workload from a specification, each of its parts sampled as by `sample_thresholds`."""
-    thresholds: list[Threshold] = []
-    for part in parse_spec(spec):
-        thresholds += sample_thresholds(
-            schema,
-            k=part.k,
-            r=part.r,
-            count=part.count,
-            rng=rng,
-            weights=weights,
-            most_queries=most_queries,
-            distinct=distinct,
-        )
-    return Workload(schema, tuple(thresholds))
+    parts = [
+        sample_thresholds(schema, k=part.k, r=part.r, count=part.count, rng=rng, **how) for part in parse_spec(spec)
+    ]
+    return Workload(schema, tuple(chain.from_iterable(parts)))
 
 
 def listed_workload(schema: Schema, lines: Sequence[str]) -> Workload:
@@ -222,18 +205,12 @@ def stated_workload(
     must(bool(thresholds or marginals), "thresholds", "must be given, or --marginals", "neither")
     must(seed >= 0, "workload-seed", "must not be negative", seed)
     name, _, parameter = law.partition(":")
-    must(name in ("uniform", "zipf", "geometric"), "law", "must be uniform, zipf or geometric", repr(law))
-    try:
-        chosen = float(parameter) if parameter else None
-    except ValueError:
-        problem = InvalidInput(f"`law` must be written like zipf or zipf:1.5. Got {law!r}.")
-    else:
-        weights = None if name == "uniform" else feature_weights(len(schema.names), name, chosen)  # type: ignore[arg-type]
-        found = list(listed_workload(schema, marginals).thresholds) if marginals else []
-        if thresholds:
-            draw = np.random.default_rng(seed)
-            found += sample_workload(
-                schema, thresholds, rng=draw, weights=weights, most_queries=most_queries
-            ).thresholds
-        return Workload(schema, tuple(dict.fromkeys(found)))
-    raise problem
+    written = not parameter or re.fullmatch(r"(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", parameter) is not None
+    must(written, "law", "must be written like zipf or zipf:1.5", repr(law))
+    chosen = float(parameter) if parameter else None
+    weights = None if law == "uniform" else feature_weights(len(schema.names), name, chosen)  # type: ignore[arg-type]
+    found = list(listed_workload(schema, marginals).thresholds) if marginals else []
+    if thresholds:
+        draw = np.random.default_rng(seed)
+        found += sample_workload(schema, thresholds, rng=draw, weights=weights, most_queries=most_queries).thresholds
+    return Workload(schema, tuple(dict.fromkeys(found)))
