@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection, select
+from starlette.testclient import TestClient
 
 from hybridp.service import studies
 from hybridp.service.core import Service
@@ -16,6 +17,12 @@ from hybridp.service.schema import reports
 from hybridp.service.store import reading
 
 from .declared import study_of
+
+
+def service_of(web: TestClient) -> Service:
+    """The service behind these pages."""
+    found: Service = web.app.state.service  # type: ignore[attr-defined]
+    return found
 
 
 def opened(service: Service, plan: dict[str, Any]) -> tuple[str, dict[str, Any]]:

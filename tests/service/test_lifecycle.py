@@ -29,6 +29,7 @@ from hybridp.service.settings import Limits, Settings
 from hybridp.service.store import reading
 
 from .declared import study_of
+from .sent import service_of
 
 Make = Callable[..., Any]
 SITE = {"sec-fetch-site": "same-origin"}
@@ -219,11 +220,6 @@ def web(tmp_path: Path) -> Iterator[TestClient]:
         key = studies.add_analyst(client.app.state.service, "ana")  # type: ignore[attr-defined]
         assert client.post("/login", data={"key": key}, headers=SITE).status_code == 303
         yield client
-
-
-def service_of(web: TestClient) -> Service:
-    found: Service = web.app.state.service  # type: ignore[attr-defined]
-    return found
 
 
 def discovering(service: Service) -> str:

@@ -15,11 +15,11 @@ from hybridp.device.client import local_report, trusted_report
 from hybridp.randomness import seeded
 from hybridp.service import pages, studies
 from hybridp.service.app import build_app
-from hybridp.service.core import Service
 from hybridp.service.settings import Limits, Settings
 
 from .declared import ASKER as OF
 from .declared import study_of
+from .sent import service_of
 
 PLAN: dict[str, Any] = {
     "kind": "mean",
@@ -40,11 +40,6 @@ def web(tmp_path: Path) -> Iterator[TestClient]:
     )
     with TestClient(build_app(settings), follow_redirects=False, base_url="http://127.0.0.1:8000") as client:
         yield client
-
-
-def service_of(web: TestClient) -> Service:
-    found: Service = web.app.state.service  # type: ignore[attr-defined]
-    return found
 
 
 def log_in(web: TestClient, name: str = "ana") -> str:

@@ -22,7 +22,6 @@ from hybridp.randomness import seeded
 from hybridp.release.result import sole
 from hybridp.service import studies
 from hybridp.service.app import build_app
-from hybridp.service.core import Service
 from hybridp.service.parts.described import described
 from hybridp.service.plans import parse_plan
 from hybridp.service.problems import Gate
@@ -33,7 +32,7 @@ from hybridp.service.tasks import task_of
 from tests import warm
 
 from .declared import study_of
-from .sent import alone
+from .sent import alone, service_of
 
 Make = Callable[..., dict[str, Any]]
 
@@ -44,11 +43,6 @@ def web(tmp_path: Path) -> Iterator[TestClient]:
     client = TestClient(build_app(settings), follow_redirects=False, raise_server_exceptions=False)
     with client as running:
         yield running
-
-
-def service_of(web: TestClient) -> Service:
-    found: Service = web.app.state.service  # type: ignore[attr-defined]
-    return found
 
 
 def send(web: TestClient, study: str, reports: list[dict[str, Any]]) -> list[str]:

@@ -155,8 +155,8 @@ _SENT = {
 }
 
 
-def _about(share: Fraction) -> str:
-    told = of_100(share)
+def _truly(randomiser: Mapping[str, Any]) -> str:
+    told = of_100(told_truly(randomiser))
     return told if told.startswith("over") else f"about {told}"
 
 
@@ -164,11 +164,10 @@ def sent(randomiser: Mapping[str, Any]) -> str:
     """What a local person's device sends, for the mechanism that it uses."""
     if randomiser["name"] not in ("k-rr", "one-slot"):
         return _SENT.get(randomiser["name"], "Your answer with random noise added on your own device.")
-    share = told_truly(randomiser)
-    if share == 0:
+    if told_truly(randomiser) == 0:
         return "The same report whatever your answer is: the list has one entry only."
     return (
-        f"One entry of the list: your own answer as it is {_about(share)} times in 100, otherwise another "
+        f"One entry of the list: your own answer as it is {_truly(randomiser)} times in 100, otherwise another "
         "entry by chance. What is not on the list counts as “everything else”."
     )
 
@@ -197,19 +196,16 @@ def sent_of(question: Mapping[str, Any]) -> str:
             some = "one" if many == 1 else f"{many:,}"
             return f"A randomised report on {some} of these {of:,} numbers, drawn by chance."
         case "k-rr":
-            truth = _about(Fraction(int(randomiser["keep"]), WORD))
-            some = "one" if first else "One"
-            told = f"{some} of the {options} is sent" if first else f"{some} of the {options}"
-            return f"{first}{told}: your own {truth} times in 100, otherwise another by chance."
+            told = f"{first}one of the {options} is sent" if first else f"One of the {options}"
+            return f"{told}: your own {_truly(randomiser)} times in 100, otherwise another by chance."
         case "subset":
-            truth, size = _about(Fraction(int(randomiser["keep"]), WORD)), int(randomiser["size"])
+            truth, size = _truly(randomiser), int(randomiser["size"])
             told = f"{size:,} of the {options}{' are sent' if first else ''}, drawn by chance"
             return f"{first}{told}; your own is among them {truth} times in 100."
         case "one-option":
-            truth = _about(Fraction(int(randomiser["keep"]), WORD))
             return (
                 "One of the options, drawn whatever you ticked, and whether you ticked it: yes or no, told truly "
-                f"{truth} times in 100."
+                f"{_truly(randomiser)} times in 100."
             )
     if question.get("windows"):
         low, width = question["bounds"]["lower"], question["bounds"]["upper"] - question["bounds"]["lower"]
@@ -237,10 +233,10 @@ def _sent_about_line(task: Task) -> str:
 
 def _sent_about_map(task: Task) -> str:
     """The same for points: a cell of the map."""
-    cells, truth = int(task["grid"]["cells"]), _about(Fraction(int(task["randomiser"]["keep"]), WORD))
+    cells = int(task["grid"]["cells"])
     return (
         f"The number of one of {cells:,} fields, into which a grid divides all possible answers: your own "
-        f"{truth} times in 100, otherwise another one by chance."
+        f"{_truly(task['randomiser'])} times in 100, otherwise another one by chance."
     )
 
 
