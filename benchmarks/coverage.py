@@ -54,7 +54,8 @@ from hybridp.public.lattice import Bounds
 from hybridp.public.messages import LocalSummary, TrustedSummary
 from hybridp.public.oracles import share_oracle
 from hybridp.public.queries import Feature
-from hybridp.public.shares import NoisyCounts, ShareReports, count_noise, option_counts, tick_invite, tick_noise
+from hybridp.public.randomisers import randomised_response
+from hybridp.public.shares import NoisyCounts, ShareReports, count_noise, option_counts, tick_noise
 from hybridp.randomness import Randomness, seeded
 from hybridp.tasks.distribution import DistributionStudy
 from hybridp.tasks.evidence import hear
@@ -180,7 +181,7 @@ def _ticks(cell: Cell, draw: Draw, rng: Randomness) -> list[ShareBlend]:
     """One study of several of several options, which people tick as they like: a yes or no each."""
     truth = CHOICES[cell.law]
     question = Feature("ways", tuple(f"w{i}" for i in range(len(truth))), most=len(truth))
-    stated, oracle = tick_noise(cell.promise, question), tick_invite(question, cell.promise).oracle
+    stated, oracle = tick_noise(cell.promise, question), randomised_response(cell.promise)
     asked = draw.multinomial(cell.local, np.full(len(truth), 1 / len(truth))).tolist()
     found = []
     for share, people in zip(truth, asked, strict=True):

@@ -35,7 +35,7 @@ from hybridp.release.answers import as_count as counted_as
 from hybridp.release.receipt import assuming, noted, plain, values_rule
 from hybridp.release.release import Release
 from hybridp.tasks.groups import ask_groups
-from hybridp.tasks.protections import Batches, LevelBatches
+from hybridp.tasks.protections import Batches
 
 __all__ = ["release"]
 
@@ -131,7 +131,7 @@ def release(
         must(bool(task.at), "at", "must be given where people are asked around quantiles", "nothing")
     if mixed:
         task.check_mixed()
-    batches: Batches[Any] | LevelBatches
+    batches: Batches[Any]
     if epsilon is not None:
         batches = read_level_batches(mixed, columns, epsilon, task.bounds, assume=assume_mechanism)
     else:
@@ -144,7 +144,7 @@ def release(
             local = sizes.local if tally is None else tally.people
             if task.by_invitation:
                 local = _expected(task, columns, sizes, None if raw else local_people, raw, draft is not None)
-            task = task.decided(sizes.trusted, local, batches.found[0])
+            task = task.decided(sizes.trusted, local, batches.people)
             if later and columns.report not in rows.columns:
                 task, unasked = task.trusted_only(), True
             first, own = asked()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -27,7 +27,7 @@ from hybridp.public.shares import ShareInvite, ShareReports
 from hybridp.public.shuffling import MOST_LEVELS, LevelMixing, Mixing
 from hybridp.public.trust import TrustRule
 from hybridp.public.vector import VectorInvite, VectorReportSums
-from hybridp.tasks.protections import Batches, LevelBatches, MixedReports, mixed_levels
+from hybridp.tasks.protections import Batches, LevelBatches, mixed_levels
 
 __all__ = ["SlotsAsked", "read_batches", "read_level_batches", "written_levels"]
 
@@ -62,30 +62,37 @@ def read_batches(
         return Batches()
     must(invite is not None, "mixed", "must go with the least size of a batch (--batch)", "none")
     assert mixing is not None
-    read, asked, own, (values, told), start = _kind(invite, columns)
-    parts, digests, simulated, assumed = [], [], False, False
+    read, asked, own, held, start = _kind(invite, columns)
+
+    def one(rows: Rows) -> tuple[Any, Any, bool, bool]:
+        try:
+            found = read(rows, own, asked, assume=assume)
+        except OtherMechanism as problem:
+            raise UnusablePublicRows(
+                f"{problem} A report to a mixer is drawn for a least size of its batch: give the --batch that the "
+                f"devices were given, and the same promise of the mixer. Got --batch {mixing.batch}."
+            ) from None
+        return found.local, found.digest, found.simulated_reports, found.assumed
+
+    return Batches(*_added_up(paths, asked.text, held, start, one))
+
+
+def _added_up(
+    paths: Sequence[TableLike], text: str, held: tuple[tuple[str, ...], tuple[str, ...]], start: str,
+    read: Callable[[Rows], tuple[Any, Any, bool, bool]],
+) -> tuple[tuple[Any, ...], str, bool, str | None]:  # fmt: skip
+    """Every batch by itself, each once: its reports, what names all of them, and what is said of how they were made."""
+    found = []
     names: set[str] = set()
     for path in paths:
         with open_rows(path, trust=_EVERYBODY) as rows:
-            name = _alone(rows, values, told, start)
-            try:
-                found = read(rows, own, asked, assume=assume)
-            except OtherMechanism as problem:
-                raise UnusablePublicRows(
-                    f"{problem} A report to a mixer is drawn for a least size of its batch: give the --batch that the "
-                    f"devices were given, and the same promise of the mixer. Got --batch {mixing.batch}."
-                ) from None
-        _once(name, names, start)
-        parts.append(found.local)
-        digests.append(str(found.digest))
-        simulated = simulated or found.simulated_reports
-        assumed = assumed or found.assumed
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    sizes = tuple(part.people for part in parts)
-    digest = reports_digest(asked.text, *sorted(digests))
-    return Batches(MixedReports(total, sizes), digest, simulated, asked.text if assumed else None)
+            name = _alone(rows, *held, start)
+            found.append(read(rows))
+        must(name not in names, "mixed", f"must name every batch once (`{start}_batch`)", "the same name twice")
+        names.add(name)
+    digest = reports_digest(text, *sorted(str(digest) for _, digest, _, _ in found))
+    assumed = text if any(assumed for _, _, _, assumed in found) else None
+    return tuple(part for part, _, _, _ in found), digest, any(simulated for _, _, simulated, _ in found), assumed
 
 
 def read_level_batches(
@@ -98,27 +105,19 @@ def read_level_batches(
     """
     own = curating.Columns(columns.value, _EVERYBODY, columns.report)
     start = columns.report or "report"
-    parts, digests, simulated, assumed = [], [], False, False
-    names: set[str] = set()
-    for path in paths:
-        with open_rows(path, trust=_EVERYBODY) as rows:
-            rows.need("epsilon-column", epsilon)
-            name = _alone(rows, (columns.value,), (start, epsilon), start)
-            totals, sent = by_epsilon.read(rows, own, epsilon, bounds, assume=assume)
-            levels = len(totals.local_epsilons)
-            must(levels <= MOST_LEVELS, "mixed", f"must hold at most {MOST_LEVELS} different epsilons", f"{levels:,}")
-            alike = not rows.is_text(epsilon) or counting.texts_of(rows, epsilon, levels + 1) == levels
-            must(
-                alike, "mixed", f"must hold every epsilon of `{epsilon}` written in one way: two may tell whose", "two"
-            )
-        _once(name, names, start)
-        parts.append(
-            ReportsByEpsilon(totals.local_epsilons, totals.local_people, totals.report_sums, totals.report_square_sums)
-        )
-        digests.append(sent.digest)
-        simulated, assumed = simulated or sent.simulated, assumed or sent.assumed
-    text = own_epsilon_text(bounds, (columns.value,))
-    found = LevelBatches(tuple(parts), reports_digest(text, *sorted(digests)), simulated, text if assumed else None)
+
+    def one(rows: Rows) -> tuple[Any, Any, bool, bool]:
+        totals, sent = by_epsilon.read(rows, own, epsilon, bounds, assume=assume)
+        levels = len(totals.local_epsilons)
+        must(levels <= MOST_LEVELS, "mixed", f"must hold at most {MOST_LEVELS} different epsilons", f"{levels:,}")
+        alike = not rows.is_text(epsilon) or counting.texts_of(rows, epsilon, levels + 1) == levels
+        must(alike, "mixed", f"must hold every epsilon of `{epsilon}` written in one way: two may tell whose", "two")
+        sums = totals.report_sums, totals.report_square_sums
+        part = ReportsByEpsilon(totals.local_epsilons, totals.local_people, *sums)
+        return part, sent.digest, sent.simulated, sent.assumed
+
+    text, held = own_epsilon_text(bounds, (columns.value,)), ((columns.value,), (start, epsilon))
+    found = LevelBatches(*_added_up(paths, text, held, start, one))
     many = len(found.sizes)
     must(many <= MOST_LEVELS, "mixed", f"must hold at most {MOST_LEVELS} different epsilons", f"{many:,}")
     return found
@@ -168,11 +167,6 @@ class _Slots:
 def _slots(rows: Rows, own: None, asked: SlotsAsked, *, assume: bool) -> _Slots:
     told = slots_told(rows, asked.text, asked.slots, assume=assume)
     return _Slots(SlotReports(int(told.counts.sum()), told.counts), told.digest, told.simulated, told.assumed)
-
-
-def _once(name: str, names: set[str], start: str) -> None:
-    must(name not in names, "mixed", f"must name every batch once (`{start}_batch`)", "the same name twice")
-    names.add(name)
 
 
 def _alone(rows: Rows, values: tuple[str, ...], reports: tuple[str, ...], start: str) -> str:

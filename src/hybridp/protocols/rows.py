@@ -91,7 +91,7 @@ class TablePeople:
     assume: bool = False
     charge: Callable[[str, str | None], None] = _paid
     tally: Any = None
-    batches: Batches[Any] | LevelBatches = field(default_factory=LevelBatches)
+    batches: Batches[Any] = field(default_factory=LevelBatches)
     phases: Sequence[float] = ()
     epsilon: str | None = None
     assumed: bool = False
@@ -146,7 +146,7 @@ class TablePeople:
         self.simulated = self.simulated or simulated or self.batches.simulated
         if people:
             self.charge("local", digest)
-        if self.batches.found[0]:
+        if self.batches.people:
             self.charge("shuffled", self.batches.digest)
         if self.tally is not None:
             origin = self.tally.origin
@@ -178,7 +178,7 @@ class TablePeople:
         return self._said(asked, totals, trusted, local, binned=binned, clipped=clipped)
 
     def _said(self, asked: Any, totals: Any, trusted: Any, local: Any, **more: Any) -> Answer:
-        mixed = self.batches.reports if asked.heard and isinstance(self.batches, Batches) else None
+        mixed = None if not asked.heard or isinstance(self.batches, LevelBatches) else self.batches.reports
         return Answer(totals.trusted_people, trusted, local if asked.heard else None, mixed, **more)
 
     def between(self, asked: Between) -> Any:

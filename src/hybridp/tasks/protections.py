@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 
 from hybridp.blend.means import SealedBlend
@@ -166,40 +168,36 @@ class MixedReports(Generic[S]):
 
 @dataclass(frozen=True, slots=True)
 class Batches(Generic[S]):
-    """The reports of all batches, a name for the set of them, and whether some say that they protect nobody.
+    """The reports of each batch, a name for the set of them, and whether some say that they protect nobody.
 
     `assumed` is the mechanism that some do not name, and that they are taken to be made by.
     """
 
-    reports: MixedReports[S] | None = None
+    parts: tuple[S, ...] = ()
     digest: str | None = None
     simulated: bool = False
     assumed: str | None = None
 
     @property
-    def found(self) -> tuple[int, str | None]:
-        return 0 if self.reports is None else self.reports.summary.people, self.digest
+    def people(self) -> int:
+        return sum(part.people for part in self.parts)
+
+    @property
+    def reports(self) -> Any:
+        return MixedReports(reduce(add, self.parts), tuple(part.people for part in self.parts)) if self.parts else None
 
 
 @dataclass(frozen=True, slots=True)
-class LevelBatches:
-    """Batches where everyone has their own epsilon: each one's reports by epsilon, and a name for the set of them.
+class LevelBatches(Batches[Any]):
+    """Batches where everyone has their own epsilon: each one's reports by epsilon."""
 
-    Some may say that they protect nobody; `assumed` is the mechanism that some do not name.
-    """
-
-    parts: tuple[ReportsByEpsilon, ...] = ()
-    digest: str | None = None
-    simulated: bool = False
-    assumed: str | None = None
+    @property
+    def people(self) -> int:
+        return self.reports.count
 
     @property
     def reports(self) -> ReportsByEpsilon:
         return ReportsByEpsilon.pooled(self.parts)
-
-    @property
-    def found(self) -> tuple[int, str | None]:
-        return self.reports.count, self.digest
 
     @property
     def sizes(self) -> dict[float, tuple[int, ...]]:
