@@ -73,7 +73,6 @@ def on_levels(noise: Callable[..., Law]) -> Callable[..., Law]:
 PURE = [PureDP(0.1), PureDP(1.0), PureDP(10.0)]
 APPROX = [ApproxDP(0.1, 1e-5), ApproxDP(1 / 3, 0.02), ApproxDP(5.0, 1e-3)]
 LOCAL_APPROX = [ApproxDP(0.5, 1e-3), ApproxDP(4.0, 1e-6)]
-CLASSIC = [ApproxDP(0.1, 1e-5), ApproxDP(1.0, 1e-7)]
 
 
 def _mechanisms() -> Iterator[Case]:
@@ -102,8 +101,6 @@ def _mechanisms() -> Iterator[Case]:
         yield Case(r.local_additive(approx, "gaussian"), on_levels(laws.discrete_gaussian), less_sigma, "local")
         for k in (2, 5):
             yield Case(r.k_randomised_response(approx, k), laws.k_response, more_truth, "categories")
-    for approx in CLASSIC:
-        yield Case(m.classic_gaussian(approx, 1), laws.gaussian, less_sigma, "continuous", waste=1)
 
 
 def _whole_points() -> Iterator[Case]:

@@ -1,4 +1,4 @@
-"""Additive noise: stated variances and likelihoods, a second accountant's opinion, and the draws themselves."""
+"""Additive noise: stated variances, a second accountant's opinion, and the draws themselves."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from hybridp.public.mechanisms import (
     DiscreteLaplace,
     Gaussian,
     Laplace,
-    classic_gaussian,
     discrete_gaussian,
     gaussian,
     laplace,
@@ -54,29 +53,6 @@ def test_the_least_discrete_gaussian_on_a_coarse_lattice(epsilon: float, delta: 
     calibrated = discrete_gaussian(budget, steps).sigma
     true = laws.discrete_gaussian(steps, calibrated * 0.999).delta(epsilon)
     assert true > delta
-
-
-@every("continuous", "lattice")
-def test_log_likelihoods_are_normalised_and_shift_with_the_value(case: Case) -> None:
-    """The likelihood at 0 is the density's height; two values' ratio is that of the definition."""
-    core = case.core
-    spread = getattr(core, "scale", None) or core.sigma
-    with mp.workdps(30):
-        if isinstance(core, Laplace):
-            height = 1 / (2 * mp.mpf(spread))
-        elif isinstance(core, Gaussian):
-            height = 1 / (mp.mpf(spread) * mp.sqrt(2 * mp.pi))
-        elif isinstance(core, DiscreteLaplace):
-            height = (1 - mp.exp(-1 / mp.mpf(spread))) / (1 + mp.exp(-1 / mp.mpf(spread)))
-        else:
-            height = 1 / mp.jtheta(3, 0, mp.exp(-1 / (2 * mp.mpf(spread) ** 2))) if spread < 9 else None
-        if height is not None:
-            assert core.log_likelihood(5.0, 5.0) == pytest.approx(float(mp.log(height)), rel=1e-12)
-    d = core.sensitivity
-    at, centre = 2 * d, d
-    loss = core.log_likelihood(at, centre) - core.log_likelihood(at, 0)
-    expected = d / spread if hasattr(core, "scale") else ((2 * d) ** 2 - d**2) / (2 * spread**2)
-    assert loss == pytest.approx(expected, rel=1e-7)
 
 
 # --- a second opinion: privacy loss distributions of dp_accounting ----------------------------------------------------
@@ -120,13 +96,6 @@ def test_perturbing_adds_the_same_noise_to_any_total(case: Case) -> None:
 # --- the classic Gaussian ---------------------------------------------------------------------------------------------
 
 
-def test_the_classic_rule_refuses_epsilon_above_one() -> None:
-    assert classic_gaussian(ApproxDP(1.0, 1e-7), 1).sigma == pytest.approx(math.sqrt(2 * math.log(1.25e7)), rel=1e-15)
-    for epsilon in (math.nextafter(1.0, 2.0), 1.5, 10.0):
-        with pytest.raises(InvalidInput, match="`epsilon` must be at most 1"):
-            classic_gaussian(ApproxDP(epsilon, 1e-7), 1)
-
-
 def test_control_the_classic_formula_breaks_its_promise_at_epsilon_ten() -> None:
     def true_delta(epsilon: float) -> float:
         return float(laws.gaussian(1, math.sqrt(2 * math.log(1.25e7)) / epsilon).delta(epsilon))
@@ -138,12 +107,6 @@ def test_control_the_classic_formula_breaks_its_promise_at_epsilon_ten() -> None
     # "From epsilon of about 9 it really fails."
     crossing = next(e for e in np.arange(5, 12, 0.25) if true_delta(float(e)) > 1e-7)
     assert 8 <= crossing <= 9.5
-
-
-@pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-5), (0.5, 1e-7), (1.0, 1e-7), (1.0, 0.01)])
-def test_the_analytic_gaussian_needs_less_noise_than_the_classic_one(epsilon: float, delta: float) -> None:
-    budget = ApproxDP(epsilon, delta)
-    assert gaussian(budget, 3).sigma < classic_gaussian(budget, 3).sigma
 
 
 def test_delta_lets_laplace_noise_shrink_as_the_dissertation_says() -> None:

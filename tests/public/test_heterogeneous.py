@@ -58,27 +58,11 @@ def test_a_vector_of_epsilons() -> None:
     assert asked.levels == ((0.0, 1), (0.5, 1), (2.0, 2), (math.inf, 1))
     assert (asked.people, asked.least, asked.most) == (5, 0.0, math.inf)
     assert asked == PersonalDP.of([0.0, 0.5, 2.0, math.inf], [1, 1, 2, 1])
-    assert asked.scaled(0.25).levels == ((0.0, 1), (0.125, 1), (0.5, 2), (math.inf, 1))
     assert str(PersonalDP.of([0.5, 2.0])).startswith("personal epsilons from 0.5 to 2, 2 people")
     assert str(PersonalDP.of([0.5, 0.5])).startswith("0.5-DP")
-
-
-def test_who_is_covered() -> None:
-    asked = PersonalDP.of([0.5, 2.0])
-    assert asked.covers(asked.scaled(0.9))
-    assert asked.covers(asked)
-    assert not asked.scaled(0.9).covers(asked)
-    assert not asked.covers(PersonalDP.of([0.5]))  # of other people nothing is known
-    assert not asked.covers(PersonalDP.of([0.6, 1.0]))
 
 
 @pytest.mark.parametrize("bad", [[], [-1.0], [math.nan], [1.0, -math.inf]])
 def test_what_is_no_vector_of_epsilons(bad: list[float]) -> None:
     with pytest.raises(InvalidInput, match=r"^`epsilons` "):
         PersonalDP.of(bad)
-
-
-@pytest.mark.parametrize("share", [0.0, -0.5, 1.01, math.nan])
-def test_a_share_is_a_share(share: float) -> None:
-    with pytest.raises(InvalidInput, match=r"^`share` "):
-        PersonalDP.of([1.0]).scaled(share)

@@ -12,7 +12,14 @@ import numpy as np
 import pytest
 
 from hybridp.errors import InvalidInput
-from hybridp_lab.papers.mean2020.joint_noise import NO_AMPLIFICATION_WITH_INTERACTION, Amplification, amplify_mean
+from hybridp.public.budgets import ApproxDP
+from hybridp.public.mechanisms import gaussian
+from hybridp_lab.papers.mean2020.joint_noise import (
+    NO_AMPLIFICATION_WITH_INTERACTION,
+    Amplification,
+    amplify_mean,
+    classic_gaussian,
+)
 
 SALARIES = {"n": 252_540, "width": 2_349_033.0}
 SALARIES_SIGMA = 53_254.0
@@ -375,3 +382,12 @@ def test_refuses_by_name(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         ask(**changes)
     assert message in str(caught.value)
+
+
+def test_the_classic_rule_refuses_epsilon_above_one_and_adds_more_noise_below() -> None:
+    assert classic_gaussian(ApproxDP(1.0, 1e-7), 1).sigma == pytest.approx(math.sqrt(2 * math.log(1.25e7)), rel=1e-15)
+    for epsilon in (math.nextafter(1.0, 2.0), 1.5, 10.0):
+        with pytest.raises(InvalidInput, match="`epsilon` must be at most 1"):
+            classic_gaussian(ApproxDP(epsilon, 1e-7), 1)
+    for budget in (ApproxDP(0.1, 1e-5), ApproxDP(0.5, 1e-7), ApproxDP(1.0, 1e-7), ApproxDP(1.0, 0.01)):
+        assert gaussian(budget, 3).sigma < classic_gaussian(budget, 3).sigma

@@ -32,7 +32,6 @@ __all__ = [
     "DiscreteLaplace",
     "Gaussian",
     "Laplace",
-    "classic_gaussian",
     "discrete_gaussian",
     "discrete_gaussian_profile",
     "discrete_laplace",
@@ -194,13 +193,10 @@ class Laplace:
         """The exact delta for any epsilon."""
         return laplace_profile(self.sensitivity, self.scale, epsilon)
 
-    def log_likelihood(self, output: float, value: float) -> float:
-        return -abs(output - value) / self.scale - math.log(2 * self.scale)
-
 
 @dataclass(frozen=True, slots=True)
 class Gaussian:
-    """x + Normal(0, sigma^2). Built by `gaussian` (analytic, the default) or `classic_gaussian` (epsilon <= 1)."""
+    """x + Normal(0, sigma^2). Built by `gaussian`."""
 
     guarantee: ApproxDP
     sensitivity: float
@@ -217,10 +213,6 @@ class Gaussian:
     def profile(self, epsilon: float) -> float:
         """The exact delta for any epsilon."""
         return gaussian_profile(self.sensitivity, self.sigma, epsilon)
-
-    def log_likelihood(self, output: float, value: float) -> float:
-        z = (output - value) / self.sigma
-        return -z * z / 2 - math.log(self.sigma * math.sqrt(2 * math.pi))
 
 
 def laplace(guarantee: Guarantee, sensitivity: float) -> Laplace:
@@ -262,19 +254,6 @@ def gaussian(guarantee: ApproxDP, sensitivity: float) -> Gaussian:
     return Gaussian(guarantee, sensitivity, high)
 
 
-def classic_gaussian(guarantee: ApproxDP, sensitivity: float) -> Gaussian:
-    """``sigma = sqrt(2 ln(1.25/delta)) sensitivity/epsilon`` (dissertation, Thm 1.1.7): only for epsilon up to 1.
-
-    Above that the formula has no proof, and from epsilon of about 9 (delta 1e-7) it really fails. At epsilon = 1, the
-    edge of the theorem, the description is accepted because its exact profile is computed and suffices.
-    """
-    _usable(guarantee, sensitivity)
-    must(guarantee.epsilon <= 1, "epsilon", "must be at most 1 for the classic Gaussian calibration", guarantee.epsilon)
-    must(guarantee.delta > 0, "delta", "must be positive for Gaussian noise", guarantee.delta)
-    sigma = math.sqrt(2 * math.log(1.25 / guarantee.delta)) * sensitivity / guarantee.epsilon
-    return Gaussian(guarantee, sensitivity, sigma)
-
-
 # --- the same on a lattice: what is really drawn ----------------------------------------------------------------------
 
 
@@ -309,9 +288,6 @@ class DiscreteLaplace:
             return weight * math.exp(k / self.scale)
         return 1 - weight * math.exp(-(k + 1) / self.scale)
 
-    def log_likelihood(self, output: float, value: float) -> float:
-        return -abs(output - value) / self.scale + math.log(math.tanh(1 / (2 * self.scale)))
-
 
 @dataclass(frozen=True, slots=True)
 class DiscreteGaussian:
@@ -334,12 +310,6 @@ class DiscreteGaussian:
     def profile(self, epsilon: float) -> float:
         """An upper bound of the exact delta, exact for small sigma: see `discrete_gaussian_profile`."""
         return discrete_gaussian_profile(self.sensitivity, self.sigma, epsilon)
-
-    def log_likelihood(self, output: float, value: float) -> float:
-        z = (output - value) / self.sigma
-        # The theta function equals sigma sqrt(2 pi) up to e^(-2 pi^2 sigma^2) (Poisson summation).
-        total = self.sigma * math.sqrt(2 * math.pi) * (1 + 2 * math.exp(-2 * (math.pi * self.sigma) ** 2))
-        return -z * z / 2 - math.log(total)
 
 
 def discrete_laplace(guarantee: Guarantee, sensitivity: int) -> DiscreteLaplace:

@@ -21,10 +21,6 @@ influence; infinity: their data is public. The vector of epsilons is public. Pur
 >>> promise = PersonalDP.of([0.5, 2.0, 2.0, float("inf")])
 >>> promise.people, promise.least, promise.levels
 (4, 0.5, ((0.5, 1), (2.0, 2), (inf, 1)))
->>> promise.scaled(0.5).levels[0]
-(0.25, 1)
->>> PersonalDP.of([0.1]).covers(PersonalDP.of([0.2]))
-False
 """
 
 from __future__ import annotations
@@ -81,17 +77,6 @@ class PersonalDP:
     @property
     def most(self) -> float:
         return self.levels[-1][0]
-
-    def scaled(self, share: float) -> PersonalDP:
-        """The same share of everybody's own epsilon; 0 and infinity stay what they are."""
-        must(0 < share <= 1, "share", "must be positive and at most 1", share)
-        return PersonalDP(tuple((e * share, n) for e, n in self.levels), self.neighbours)
-
-    def covers(self, spent: PersonalDP) -> bool:
-        """Whether everyone, in order of their epsilons, spends at most what they allowed."""
-        mine = np.repeat([e for e, _ in self.levels], [n for _, n in self.levels])
-        theirs = np.repeat([e for e, _ in spent.levels], [n for _, n in spent.levels])
-        return mine.size == theirs.size and bool(np.all(theirs <= mine))
 
     def __str__(self) -> str:
         if len(self.levels) == 1:

@@ -36,13 +36,14 @@ from hybridp.public import mean as theory
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.errorlaw import log_upper_tail
 from hybridp.public.lattice import Bounds
-from hybridp.public.mechanisms import classic_gaussian, gaussian, gaussian_profile, laplace
+from hybridp.public.mechanisms import Gaussian, gaussian, gaussian_profile, laplace
 
 __all__ = [
     "NO_AMPLIFICATION_WITH_INTERACTION",
     "Amplification",
     "GroupGuarantee",
     "amplify_mean",
+    "classic_gaussian",
     "kvh_weight_for",
 ]
 
@@ -60,6 +61,18 @@ _ASSUMES = (
     "every local person added the stated noise, and the coalition is at most the stated share of the local people",
     "each honest person's draw is independent, secret and never reused",
 )
+
+
+def classic_gaussian(guarantee: ApproxDP, sensitivity: float) -> Gaussian:
+    """``sigma = sqrt(2 ln(1.25/delta)) sensitivity/epsilon`` (dissertation, Thm 1.1.7): only for epsilon up to 1.
+
+    Above that the formula has no proof, and from epsilon of about 9 (delta 1e-7) it really fails. At epsilon = 1, the
+    edge of the theorem, the description is accepted because its exact profile is computed and suffices.
+    """
+    must(guarantee.epsilon <= 1, "epsilon", "must be at most 1 for the classic Gaussian calibration", guarantee.epsilon)
+    must(guarantee.delta > 0, "delta", "must be positive for Gaussian noise", guarantee.delta)
+    sigma = math.sqrt(2 * math.log(1.25 / guarantee.delta)) * sensitivity / guarantee.epsilon
+    return Gaussian(guarantee, sensitivity, sigma)
 
 
 @dataclass(frozen=True)
