@@ -12,7 +12,7 @@ from typing import ClassVar
 from hybridp.public.regression import MOST_PREDICTORS
 from hybridp.public.study.fields import Fields, at_least, between_0_and_1, field, positive
 from hybridp.public.study.question import KINDS, Question, named
-from hybridp.public.study.questions import MISSINGS, NOISES, Number, check_box, check_missings
+from hybridp.public.study.questions import MISSINGS, NOISES, Box, Number, check_box, check_missings
 
 __all__ = ["INVITED", "Feature", "Points", "Records", "Regression", "Table", "needs_invitation"]
 
@@ -77,10 +77,6 @@ class Regression(Question):
             self.must(self.form != "plain", "form", f"{rule} answers once", self.form)
             self.must(self.clip is None, "clip", "must go with a linear regression", self.clip)
 
-    @property
-    def columns_read(self) -> tuple[str, ...]:
-        return self.columns
-
 
 RECORD_ESTIMATORS = {
     "alike": "assumes that both groups are alike: anchored where a formula finds that cheap, else hybrid",
@@ -113,34 +109,18 @@ class Records(Question):
                   len(self.columns))  # fmt: skip
         self.must(len(set(self.columns)) == len(self.columns), "columns", "must have different names", "a name twice")
 
-    @property
-    def columns_read(self) -> tuple[str, ...]:
-        return self.columns
-
 
 @dataclass(frozen=True, kw_only=True)
-class Points(Question):
+class Points(Box):
     """Points in a public box, to be clustered around K centres."""
 
     kind: ClassVar[str] = "points"
     _what: ClassVar[str] = "a question of kind points"
 
-    columns: tuple[str, ...] = field(help="The columns of the coordinates.", check=named, option="column")
-    lower: tuple[float, ...] = field(help="Public lower bounds: one for all columns, or one for each.")
-    upper: tuple[float, ...] = field(help="Public upper bounds: one for all columns, or one for each.")
-    missing: tuple[float | str, ...] = field((), help=MISSINGS)
     clusters: int = field(help="How many centres (K).", check=at_least(1))
     iterations: int | None = field(
         None, help="The most questions to anyone. Default: planned from public numbers.", check=at_least(1), option=""
     )
-
-    def check(self) -> None:
-        check_box(self)
-        check_missings(self)
-
-    @property
-    def columns_read(self) -> tuple[str, ...]:
-        return self.columns
 
 
 INVITED = (Records, Points, Regression)

@@ -47,8 +47,9 @@ class Question(Fields):
 
     @property
     def columns_read(self) -> tuple[str, ...]:
-        """The columns of a table that hold people's answers."""
-        raise NotImplementedError
+        """The columns of a table that hold people's answers: with the value, a private category."""
+        read: tuple[str, ...] = getattr(self, "columns", None) or (getattr(self, "column"),)  # noqa: B009
+        return (*read, self.by) if isinstance(self, Grouped) and self.by is not None and self.by_private else read
 
     @classmethod
     def of(cls, stated: Mapping[str, Any]) -> Self:
@@ -121,11 +122,6 @@ class Grouped(Question):
         self.must(distinct, "categories", "must all be different", "one twice")
         known = not self.categories or self.compare in (None, "all", "other", *self.categories)
         self.must(known, "compare", "must be all, or one of the categories", self.compare)
-
-    def read_with(self, column: str | None) -> tuple[str, ...]:
-        """The columns that hold people's answers: with the value, a private category."""
-        assert column is not None
-        return (column, self.by) if self.by is not None and self.by_private else (column,)
 
 
 GROUPED = frozenset(one.name for one in declared(Grouped)) - {one.name for one in declared(Question)}

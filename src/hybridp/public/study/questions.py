@@ -20,7 +20,7 @@ from hybridp.public.queries import Feature
 from hybridp.public.study.fields import Check, at_least, between_0_and_1, field, positive
 from hybridp.public.study.question import KINDS, Grouped, Question, named
 
-__all__ = ["KINDS", "REPORTED", "Choice", "Count", "Grouped", "Number", "Question", "Vector"]
+__all__ = ["KINDS", "REPORTED", "Box", "Choice", "Count", "Grouped", "Number", "Question", "Vector"]
 
 ESTIMATORS = {
     "everyone": "by the number of people: right however much those who trust differ from those who do not",
@@ -249,10 +249,6 @@ class Number(Grouped):
         """Whether trusted people are counted between places: for everything else."""
         return not {"mean", "sum"}.issuperset(self.statistics)
 
-    @property
-    def columns_read(self) -> tuple[str, ...]:
-        return self.read_with(self.column)
-
 
 def settled(asked: Any) -> None:
     """An estimator by its own name."""
@@ -368,10 +364,6 @@ class Choice(Grouped):
             self.must(given in known, name, "must be left out where several may be ticked", given)
 
     @property
-    def columns_read(self) -> tuple[str, ...]:
-        return self.read_with(self.column)
-
-    @property
     def size(self) -> int:
         """How many options or bins there are, with one for whatever is not listed."""
         return (len(self.options) or len(self.edges) - 1) + (self.other is not None)
@@ -396,11 +388,6 @@ class Count(Question):
         settled(self)
         if self.column is None:
             object.__setattr__(self, "column", self.name)
-
-    @property
-    def columns_read(self) -> tuple[str, ...]:
-        assert self.column is not None
-        return (self.column,)
 
 
 def each(asked: Any, name: str) -> None:
@@ -430,16 +417,26 @@ def check_box(asked: Any) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Vector(Question):
+class Box(Question):
+    """Several numbers a person, within public bounds."""
+
+    columns: tuple[str, ...] = field(help="The columns of the numbers.", check=named, option="column")
+    lower: tuple[float, ...] = field(help="Public lower bounds: one for all columns, or one for each.")
+    upper: tuple[float, ...] = field(help="Public upper bounds: one for all columns, or one for each.")
+    missing: tuple[float | str, ...] = field((), help=MISSINGS)
+
+    def check(self) -> None:
+        check_box(self)
+        check_missings(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vector(Box):
     """Several numbers a person; the promise covers all of them together."""
 
     kind: ClassVar[str] = "vector"
     _what: ClassVar[str] = "a question of kind vector"
 
-    columns: tuple[str, ...] = field(help="The columns of the vector.", check=named, option="column")
-    lower: tuple[float, ...] = field(help="Public lower bounds: one for all columns, or one for each.")
-    upper: tuple[float, ...] = field(help="Public upper bounds: one for all columns, or one for each.")
-    missing: tuple[float | str, ...] = field((), help=MISSINGS)
     statistics: tuple[str, ...] = field(
         ("mean",), help="What is wanted of the vector.", choices=("mean",), shown=True, option=""
     )
@@ -475,10 +472,9 @@ class Vector(Question):
     joint: bool = field(False, help="Intervals that hold for all columns together.")
 
     def check(self) -> None:
-        check_box(self)
+        super().check()
         if self.sd:
             each(self, "sd")
-        check_missings(self)
         for value, low, high in zip(self.sd, self.lower, self.upper, strict=False):
             most = (high - low) / 2
             self.must(value <= most * (1 + 1e-12), "sd", f"must be at most {most:g} for these bounds", value)
@@ -486,10 +482,6 @@ class Vector(Question):
         self.must(not ball or self.radius is not None, "radius", f"must be given with the norm {self.norm}", "nothing")
         self.must(ball or self.radius is None, "norm", "must be given with a radius: l1 or l2", "nothing")
         _check_estimator(self)
-
-    @property
-    def columns_read(self) -> tuple[str, ...]:
-        return self.columns
 
 
 KINDS |= {one.kind: one for one in (Number, Choice, Count, Vector)}
