@@ -19,9 +19,11 @@ not a publication, though: what is said of it belongs to a release.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from operator import add
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -57,39 +59,55 @@ _OWN_SLACK = 1e-4  # a device's probabilities are whole cells, which moves a rea
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class Tally(ABC):
     """Reports of one mechanism, added up, and where they come from; each kind has a state of its own."""
 
     origin: Origin
 
     kind: ClassVar[str] = ""
+    _adds: ClassVar[dict[str, Callable[[Any, Any], Any]]] = {}
+    """How two states become one, field by field."""
 
     @property
+    @abstractmethod
     def people(self) -> int:
-        raise NotImplementedError
+        """How many reports there are."""
 
     def named(self, batch: str, *, simulated: bool = False) -> Self:
         """For the reports of one more batch, which must be new."""
         return replace(self, origin=self.origin.adding(batch, simulated=simulated))
 
     def __add__(self, other: Self) -> Self:
-        return replace(self, origin=self.origin + other.origin, **self._with(other))
-
-    def _with(self, other: Any) -> dict[str, Any]:
-        """The state of both in one."""
-        raise NotImplementedError
+        both = {name: add(getattr(self, name), getattr(other, name)) for name, add in self._adds.items()}
+        return replace(self, origin=self.origin + other.origin, **both)
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON: the origin, and the state that this kind has."""
         return self.origin.document(self.kind, self.people, **self._state())
 
+    @abstractmethod
     def _state(self) -> dict[str, Any]:
-        raise NotImplementedError
+        """What `read` reads back."""
 
     @classmethod
+    @abstractmethod
     def read(cls, stated: dict[str, Any], origin: Origin) -> Self:
         """The inverse of `to_dict`."""
-        raise NotImplementedError
+
+
+def _same(one: Any, two: Any) -> Any:
+    must(one == two, "tally", "must answer the same invitation to be merged", "another one's")
+    return one
+
+
+def _added(one: Sequence[Any], two: Sequence[Any]) -> tuple[Any, ...]:
+    _same(len(one), len(two))
+    return tuple(a + b for a, b in zip(one, two, strict=True))
+
+
+def _binned(one: Sequence[int] | None, two: Sequence[int] | None) -> tuple[int, ...] | None:
+    must((one is None) == (two is None), "tally", "must hold sums only, like the other, to be merged", "one with bins")
+    return None if one is None or two is None else _added(one, two)
 
 
 # --- the mean ---------------------------------------------------------------------------------------------------------
@@ -108,6 +126,7 @@ class MeanTally(Tally):
     bins: tuple[int, ...] | None = None
 
     kind = "mean"
+    _adds: ClassVar = {"sums": add, "bins": _binned}
 
     def __post_init__(self) -> None:
         check_reach(self.sums, self.invite.bounds.centre, self._reach)
@@ -140,12 +159,6 @@ class MeanTally(Tally):
         found = np.bincount(places.numbers(x, bounds.centre, bounds.half), minlength=places.size).tolist()
         return replace(self, sums=self.sums + more, bins=_added(self.bins, found))
 
-    def _with(self, other: MeanTally) -> dict[str, Any]:
-        if self.bins is None or other.bins is None:
-            must(self.bins is other.bins, "tally", "must hold sums only, like the other, to be merged", "one with bins")
-            return {"sums": self.sums + other.sums}
-        return {"sums": self.sums + other.sums, "bins": _added(self.bins, other.bins)}
-
     def summary(self) -> LocalSummary:
         """What the blend reads, in the unit coordinate: exact sums, rounded once."""
         bounds = self.invite.bounds
@@ -174,10 +187,6 @@ def _bins(randomiser: Randomiser) -> ReportBins:
     return report_bins(randomiser)
 
 
-def _added(one: Sequence[int], two: Sequence[int]) -> tuple[int, ...]:
-    return tuple(a + b for a, b in zip(one, two, strict=True))
-
-
 # --- the mean when everyone brings an epsilon -------------------------------------------------------------------------
 
 
@@ -194,6 +203,7 @@ class PersonalTally(Tally):
     groups: tuple[tuple[float, Sums], ...] = ()
 
     kind = "personal-mean"
+    _adds: ClassVar = {"silent": add, "groups": joined}
 
     def __post_init__(self) -> None:
         epsilons = [e for e, _ in self.groups]
@@ -220,9 +230,6 @@ class PersonalTally(Tally):
         quiet = asked == 0
         more = joined(self.groups, grouped_sums(x[~quiet], asked[~quiet]))
         return replace(self, silent=self.silent + int(np.count_nonzero(quiet)), groups=more)
-
-    def _with(self, other: PersonalTally) -> dict[str, Any]:
-        return {"silent": self.silent + other.silent, "groups": joined(self.groups, other.groups)}
 
     def summary(self) -> ReportsByEpsilon:
         """What the blend reads, in the unit coordinate: exact sums, rounded once."""
@@ -253,6 +260,7 @@ class VectorTally(Tally):
     sums: tuple[Sums, ...]
 
     kind = "vector-mean"
+    _adds: ClassVar = {"sent": add, "sums": _added}
 
     def __post_init__(self) -> None:
         d = self.invite.bounds.dimensions
@@ -289,13 +297,7 @@ class VectorTally(Tally):
         x = numbers("reports", reports, d)
         ok = bool(((~np.isnan(x)).sum(axis=1) == self._reported).all())
         must(ok, "reports", f"must hold {self._reported} of {d} columns in every row", "another number")
-        return replace(self, sent=self.sent + len(x), sums=self._summed(column_sums(x)))
-
-    def _with(self, other: VectorTally) -> dict[str, Any]:
-        return {"sent": self.sent + other.sent, "sums": self._summed(other.sums)}
-
-    def _summed(self, more: Sequence[Sums]) -> tuple[Sums, ...]:
-        return tuple(a + b for a, b in zip(self.sums, more, strict=True))
+        return replace(self, sent=self.sent + len(x), sums=_added(self.sums, column_sums(x)))
 
     def summary(self) -> VectorReportSums:
         """What the blend reads, in reach coordinates: exact sums, rounded once."""
@@ -343,6 +345,7 @@ class SlotTally(Tally):
     counts: tuple[int, ...]
 
     kind = "slots"
+    _adds: ClassVar = {"task": _same, "counts": _added}
 
     def __post_init__(self) -> None:
         must(len(self.counts) >= 1, "slots", "must be at least 1", len(self.counts))
@@ -362,11 +365,6 @@ class SlotTally(Tally):
         must(len(counts) == len(self.counts), "counts", f"must be {len(self.counts)}", len(counts))
         must(bool((counts >= 0).all()), "counts", "must not be negative", "a negative one")
         return replace(self, counts=_added(self.counts, counts.tolist()))
-
-    def _with(self, other: SlotTally) -> dict[str, Any]:
-        same = self.task == other.task and len(self.counts) == len(other.counts)
-        must(same, "tally", "must answer the same invitation to be merged", "another one's")
-        return {"counts": _added(self.counts, other.counts)}
 
     def summary(self) -> SlotReports:
         """What the blend reads."""
