@@ -131,17 +131,22 @@ class MeanStudy(Task):
         if self.excluding:
             raise cannot_exclude()
 
-    def ask(self, crowd: Crowd) -> Conversation:
+    def asked(self, names: tuple[str, ...], *, bins: bool = False) -> Numbers:
+        """What people are asked; with `bins` the reports are told by them too."""
         name = self.rule.name
-        got = yield Numbers(
-            self.named(crowd.names),
+        return Numbers(
+            self.named(names),
             None if name in ("lm-only", "full-lm") else self.sum_noise,
             self.squares_noise,
             self.count_noise,
+            bins=bins,
             all_report=name == "full-lm",
             excluding=self.excluding,
             heard=name != "tcm-only",
         )
+
+    def ask(self, crowd: Crowd) -> Conversation:
+        got = yield self.asked(crowd.names)
         told = {"trusted_people": got.trusted_people, "mixed": got.mixed, "clipped": got.clipped}
         found = publish_mean(self, got.trusted, got.local, **told, rows=crowd.rows(self.bounds.centre), **crowd.made())
         return found.named(crowd.names[0])

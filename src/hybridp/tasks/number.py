@@ -14,7 +14,7 @@ from typing import Any
 from hybridp.errors import must
 from hybridp.public.budgets import ApproxDP, Charge, PureDP, split
 from hybridp.public.messages import Invite
-from hybridp.public.rounds import Conversation, Crowd, Numbers
+from hybridp.public.rounds import Conversation, Crowd
 from hybridp.release.facts import Facts, times
 from hybridp.release.receipt import one_receipt
 from hybridp.release.release import Release
@@ -97,18 +97,10 @@ class NumberStudy(Task):
         if self.mean is None:
             counts = yield from self._counted.ask(crowd)
             return _stated(self, crowd.names[0], counts.people, None, counts)
-        name, counts = self.mean.rule.name, None
-        got = yield Numbers(
-            self.named(crowd.names),
-            None if name in ("lm-only", "full-lm") else self.mean.sum_noise,
-            self.mean.squares_noise,
-            self.mean.count_noise,
-            bins=self.distribution is not None,
-            all_report=name == "full-lm",
-            heard=name != "tcm-only",
-        )
+        counts = None
+        got = yield self.mean.asked(crowd.names, bins=self.distribution is not None)
         people = {"trusted": got.trusted_people, "local": 0 if got.local is None else got.local.people}
-        people["local"] -= got.trusted_people if name == "full-lm" else 0
+        people["local"] -= got.trusted_people if self.estimator == "full-lm" else 0
         made = {"rows": crowd.rows(self.mean.bounds.centre), **crowd.made()}
         told = {"trusted_people": got.trusted_people, "clipped": got.clipped}
         mean = publish_mean(self.mean, got.trusted, got.local, **told, **made)
