@@ -89,8 +89,8 @@ def plan_question(study: Declaration, i: int, n: int, opt_in: float, guess: Gues
 
 
 def plan_study(
-    study: Declaration, data: Any = None, *, table: str | None = None, trust: Any = None,
-    trusted: int | None = None, local: int | None = None, shuffled: int | None = None,
+    study: Declaration, data: Any = None, *, table: str | None = None, trusted: int | None = None,
+    local: int | None = None, shuffled: int | None = None,
 ) -> Plan:  # fmt: skip
     """Predict every question's error. Nothing is charged, and of `data` only what is public is read.
 
@@ -104,10 +104,10 @@ def plan_study(
     must(not mixed or study.mixer is not None, "shuffled", rule, mixed)
     rule = "must be left out where everyone has their own epsilon"
     must(not mixed or not study.promise.personal, "shuffled", rule, mixed)
-    people = _people(study, data, table, trust, trusted, local)
+    people = _people(study, data, table, trusted, local)
     many = people.trusted + people.local
     whole = _Asked(study, 0, many, people.trusted / many, epsilons=people.epsilons)
-    every = [replace(whole, i=i, sizes=_sizes(study, i, data, table, trust)) for i in range(len(study.questions))]
+    every = [replace(whole, i=i, sizes=_sizes(study, i, data, table)) for i in range(len(study.questions))]
     plans = [_plan(one) for one in every]
     told = {one.question.name: _told(one, plan) for one, plan in zip(every, plans, strict=True)}
     several, promise, notes = len(plans) > 1, study.promise, []
@@ -205,16 +205,13 @@ def three_groups(study: Declaration, people: tuple[int, int, int], plan: Plan) -
 # --- who takes part ---------------------------------------------------------------------------------------------------
 
 
-def _people(
-    study: Declaration, data: Any, table: str | None, trust: Any, trusted: int | None, local: int | None
-) -> Counted:
+def _people(study: Declaration, data: Any, table: str | None, trusted: int | None, local: int | None) -> Counted:
     if data is not None:
-        rule = asked.trust_rule(study) if trust is None else trust
         answers = {question.name: question.columns_read for question in study.questions}
         people = study.people.column, study.promise.epsilon_column
         instead = "State how many are expected (--n and --opt-in, or people.trusted and people.local)"
         must_not_ask(data, "people are counted for a plan, which pays for nothing", instead)
-        found = count_people(data, rule, *people, answers=answers, table=table)
+        found = count_people(data, asked.trust_rule(study), *people, answers=answers, table=table)
     else:
         many = (study.people.trusted if trusted is None else trusted, study.people.local if local is None else local)
         if many[0] is None or many[1] is None:
@@ -232,13 +229,12 @@ def _people(
     return found
 
 
-def _sizes(study: Declaration, i: int, data: Any, table: str | None, trust: Any) -> Mapping[str, int] | None:
+def _sizes(study: Declaration, i: int, data: Any, table: str | None) -> Mapping[str, int] | None:
     """How many people every public group of a table has; None where no table says so."""
     by = asked.grouping(study, i)
     if data is None or by is None or by.private:
         return None
-    rule = asked.trust_rule(study) if trust is None else trust
-    found = group_sizes(data, by.column, rule, study.people.column, table=table)
+    found = group_sizes(data, by.column, asked.trust_rule(study), study.people.column, table=table)
     return {name: sum(people) for name, people in by.sized(found).items()}
 
 

@@ -175,9 +175,9 @@ def some(of: type[Fields], *names: str, needed: tuple[str, ...] = (), later: boo
     return Some(of, names, frozenset(needed), later)
 
 
-def value_of(of: type[Fields], name: str, *, needed: bool = False) -> Some:
+def value_of(of: type[Fields], name: str) -> Some:
     """One field of a declaration, of which the command gets the value."""
-    return Some(of, (name,), frozenset((name,) if needed else ()), later=False, alone=True)
+    return Some(of, (name,), frozenset(), later=False, alone=True)
 
 
 def options_of(**groups: type[Fields] | Some) -> Callable[[Callable[..., None]], Callable[..., None]]:
