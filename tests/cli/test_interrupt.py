@@ -21,7 +21,7 @@ FIT = "synth fit people.csv --column trust --domain-from-file --marginals trust 
 
 READY = "sys.stderr.write('ready\\n'); sys.stderr.flush()"
 QUERY = f"""
-from hybridp.tables.duck import Duck
+from hybridp.tables.engine import Duck
 def long(self, sql):
     {READY}
     return self.connection.execute("SELECT sum(a.range * b.range) FROM range(10000000) a, range(10000000) b").fetchall()

@@ -7,14 +7,15 @@ How many people are in each group is public under replacement.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hybridp import noise, tables
-from hybridp.curator.sources import Entrusted, Raw
+from hybridp.curator.sources import Entrusted, Raw, Rows, TableLike, must_be_public, open_rows
 from hybridp.errors import must
 from hybridp.public.lattice import NOTHING, Bounds, exact_sums
 from hybridp.public.mean import NoiseName, answered_noise, sum_noise
@@ -31,12 +32,16 @@ from hybridp.public.randomisers import LEVELS
 from hybridp.public.steered_mean import Window, WindowNoise, WindowSums
 from hybridp.public.trust import Trusts, label_column
 from hybridp.randomness import Randomness
+from hybridp.tables.columns import group_sizes as sizes_of
+from hybridp.tables.columns import kept_by_group, rows_of
 
 __all__ = [
     "Columns",
     "NoiseName",
     "Raw",
     "check_mechanism",
+    "group_sizes",
+    "grouped",
     "mean_query",
     "randomise_trusted",
     "read",
@@ -44,7 +49,9 @@ __all__ = [
     "release_clipped",
     "release_sum",
     "release_window",
+    "rows_of",
     "simulate_local",
+    "sizes",
     "squares",
     "sum_noise",
     "table_levels",
@@ -263,3 +270,37 @@ def randomise_trusted(
 def simulate_local(rows: tables.Rows, columns: Columns, invite: Invite, *, rng: Randomness) -> LocalSummary:
     """For a trial only: local people's raw values, randomised here instead of on their devices."""
     return _randomised(tables.local_levels(rows, _query(columns, invite, local_raw=True)), invite, rng)
+
+
+# --- by public group --------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def grouped(rows: Rows, by: str, columns: Columns, ways: str, missing: object) -> Iterator[Rows]:
+    """The columns of a release, kept beside everybody's group; `ways` says how one may state what is `missing`."""
+    rows.need("column", columns.value)
+    if rows.trust is None or rows.trust.everyone != "local":
+        rows.need_missing(columns.value, missing, ways)
+    report = columns.report
+    beside = () if report is None else (report, f"{report}_mechanism", f"{report}_batch")
+    own = (columns.value, label_column(columns.trust), columns.person, columns.record_key, columns.record_id)
+    with kept_by_group(rows, by, (*own, *beside)) as kept:
+        yield kept
+
+
+def sizes(kept: Rows, by: str, columns: Columns) -> dict[str, tuple[int, int]]:
+    """How many trusted and local people each group has: public, as who trusts is."""
+    return sizes_of(kept, by, label_column(columns.trust), columns.person)
+
+
+def group_sizes(
+    data: TableLike, by: str, trust: Trusts, person: str | None, *, table: str | None = None
+) -> dict[str, tuple[int, int]]:
+    """The same of a whole table, for a plan: no value of anybody is read."""
+    label = label_column(trust)
+    must_be_public(data, "by", by)
+    with (
+        open_rows(data, table=table, trust=trust, person=person) as rows,
+        kept_by_group(rows, by, (label, person)) as kept,
+    ):
+        return sizes_of(kept, by, label, person)

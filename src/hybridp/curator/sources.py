@@ -22,7 +22,7 @@ from hybridp.randomness import Randomness
 from hybridp.tables.columns import Counted, local_rows, number_column
 from hybridp.tables.columns import count_people as count_rows
 from hybridp.tables.frames import read_once
-from hybridp.tables.personal import epsilon_counts
+from hybridp.tables.mean import epsilon_counts
 from hybridp.tables.reports import check_one_answer
 from hybridp.tables.source import CHOICES, ENGINES, NUMBERS, TABLES, Rows, Source, TableLike, open_rows, shown, unstated
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from hybridp.curator import groups as grouped
+from hybridp.curator import mean as grouped
 from hybridp.curator.reports import read_slots
 from hybridp.curator.sources import CHOICES, NUMBERS, TableLike, must_be_public, must_read_again
 from hybridp.errors import must

@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.curator import distribution as counting
-from hybridp.curator import groups as grouped
 from hybridp.curator import heavy as discovering
 from hybridp.curator import kmeans as clustering
 from hybridp.curator import mean as summing
@@ -135,11 +134,11 @@ class TablePeople:
 
     def sizes(self, by: Grouping) -> dict[str, tuple[int, int]]:
         """How many trusted and local people each public group has."""
-        return by.sized(grouped.sizes(self.rows, by.column, self.columns))
+        return by.sized(summing.sizes(self.rows, by.column, self.columns))
 
     def of(self, members: tuple[str, ...]) -> TablePeople:
         """The people of some groups, whose reports were paid for."""
-        return replace(self, rows=grouped.rows_of(self.rows, members), charge=_paid)
+        return replace(self, rows=summing.rows_of(self.rows, members), charge=_paid)
 
     def _heard(self, people: int, digest: str | None, simulated: bool, assumed: bool) -> None:
         self.assumed, self.digest = self.assumed or assumed, digest

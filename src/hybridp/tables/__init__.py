@@ -16,13 +16,15 @@ from hybridp.tables.heavy import (
 from hybridp.tables.mean import (
     MeanQuery,
     MeanTotals,
+    PersonalTotals,
     check_mechanism,
+    epsilon_counts,
     local_levels,
     mean_totals,
     named_mechanism,
+    personal_totals,
     trusted_levels,
 )
-from hybridp.tables.personal import PersonalTotals, epsilon_counts, personal_totals
 from hybridp.tables.source import ENGINES, Rows, Source, TableLike, open_rows
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Asking an engine: one place where SQL text is written, and where the engine's errors are replaced.
+"""Asking an engine: where its errors are replaced; and DuckDB, embedded and without network, for files and frames.
 
 An engine's message may quote the value that it could not convert. No such text leaves this module: it is replaced by
 one sentence, and the original exception is not even kept as the context of the new one.
@@ -6,18 +6,27 @@ one sentence, and the original exception is not even kept as the context of the 
 
 from __future__ import annotations
 
+import csv
+import glob
+import gzip
 import itertools
-from collections.abc import Callable, Generator, Iterator, Mapping
+import os
+import re
+import tempfile
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from hybridp.errors import HybridpError, InvalidInput, UnusableRows, must
+from hybridp.tables.sql import chosen, column, literal, select
 
 if TYPE_CHECKING:
-    from hybridp.tables.source import Rows
+    from hybridp.tables.source import Rows, Source
 
-__all__ = ["Engine", "answers", "arrays", "attempt", "drop", "fresh", "given", "keep", "stream"]
-__all__ += ["unreadable"]
+__all__ = ["DECIMAL", "Duck", "Engine", "answers", "arrays", "attempt", "drop", "fresh", "given", "keep", "kind_of"]
+__all__ += ["open_duck", "parquet_or_csv", "read_header", "stated_decimal", "stream", "unreadable", "without_bar"]
 
 T = TypeVar("T")
 _serial = itertools.count()
@@ -165,3 +174,268 @@ def _parts(engine: Engine, parts: Generator[dict[str, Any]]) -> Iterator[dict[st
 
 def memory_short() -> InvalidInput:
     return InvalidInput("`memory_limit` must be larger for this table, or the disk emptier.")
+
+
+# --- DuckDB -----------------------------------------------------------------------------------------------------------
+
+DECIMAL = "hybridp_decimal"
+"""What a Parquet file that hybridp wrote calls the decimal sign of the numbers that are text in it."""
+_DATABASES = (".duckdb", ".ddb", ".db")
+
+
+@dataclass(frozen=True, eq=False)
+class Duck:
+    """An in-memory DuckDB with the rows as a view; what it spills lies in a private folder."""
+
+    name: str
+    connection: Any = field(repr=False)
+    spill: tempfile.TemporaryDirectory[str] = field(repr=False)
+    view: str = "rows"
+    dialect: str = field(default="duckdb", init=False)
+    source: None = field(default=None, init=False)
+
+    def execute(self, sql: str) -> Any:
+        """Run one statement; the connection holds its result."""
+        return attempt(self, lambda: self.connection.execute(sql))
+
+    def ask(self, sql: str) -> list[dict[str, Any]]:
+        result = self.connection.execute(sql)
+        names = [column[0] for column in result.description]
+        return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
+
+    def columns(self, sql: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.connection.execute(sql).fetchnumpy()
+        return found
+
+    def derive(self, columns: Mapping[str, str], where: str | None = None) -> Duck:
+        before = fresh("before")
+        self.connection.execute(f"ALTER VIEW {column(self.view)} RENAME TO {column(before)}")
+        there = [row[0] for row in self.connection.execute(f"DESCRIBE {column(before)}").fetchall()]
+        made = select(chosen(there) | {**columns}, column(before))
+        made = made if where is None else f"SELECT * FROM ({made}) AS derived WHERE {where}"
+        self.connection.execute(f"CREATE TEMP VIEW {column(self.view)} AS {made}")
+        return self
+
+    def keep(self, table: str, sql: str) -> None:
+        self.connection.execute(f"CREATE TEMP TABLE {column(table)} AS {sql}")
+
+    def drop(self, table: str) -> None:
+        import duckdb
+
+        try:
+            self.connection.unregister(table)
+        except duckdb.ConnectionException:
+            return  # closed, and the table gone with it
+        self.connection.execute(f"DROP TABLE IF EXISTS {column(table)}")
+
+    def give(self, table: str, fields: Mapping[str, Any]) -> None:
+        self.connection.register(table, dict(fields))
+
+    def stream(self, sql: str, chunk: int) -> Generator[dict[str, Any]]:
+        # A connection holds one result at a time, and temporary tables are its own: rows are numbered in a table.
+        table = fresh("stream")
+        self.keep(table, sql)
+        return self._stream(table, chunk)
+
+    def _stream(self, table: str, chunk: int) -> Generator[dict[str, Any]]:
+        start = 0
+        try:
+            while True:
+                here = f"rowid >= {start:d} AND rowid < {start + chunk:d}"
+                part = self.columns(f"SELECT * FROM {column(table)} WHERE {here} ORDER BY rowid")
+                if not len(next(iter(part.values()))):
+                    return
+                yield part
+                start += chunk
+        finally:
+            self.drop(table)
+
+    def sentence(self, error: Exception) -> HybridpError | None:
+        import duckdb
+
+        # Ctrl-C inside a query comes as an error of the query, of one kind or another.
+        if isinstance(error, duckdb.InterruptException) or str(error) == "Query interrupted":
+            raise KeyboardInterrupt from None
+        if isinstance(error, duckdb.OutOfMemoryException):
+            return memory_short()
+        return unreadable(self.name) if isinstance(error, duckdb.Error) else None
+
+    def close(self) -> None:
+        """Close the connection and remove what was spilled to disk."""
+        self.connection.close()
+        self.spill.cleanup()
+
+
+def without_bar(connection: Any) -> None:
+    """No progress bar of DuckDB's own. It is on only where it could be drawn, and elsewhere may not even be named."""
+    (shown,) = connection.execute("SELECT current_setting('enable_progress_bar')").fetchone()
+    if shown:
+        connection.execute("SET enable_progress_bar = false")
+
+
+def open_duck(
+    source: Source, view: str, *, table: str | None, threads: int | None, memory_limit: str
+) -> tuple[Duck, dict[str, str]]:
+    """The engine with a view of the rows, and the types of its columns."""
+    where = source.location
+    kind = "table" if source.held is not None else kind_of(where)
+    must(table is None or kind == "DuckDB", "table", "is only for a DuckDB file", table)
+    asked = None
+    if source.query is not None:
+        from hybridp.tables.asked import parse_query, table_of
+
+        asked = parse_query(source.query, "duckdb")
+        named = table_of(asked, "duckdb", tables=kind == "DuckDB")
+        table = named if kind == "DuckDB" else None
+    files: list[str] = []
+    if source.held is None:
+        pattern = kind == "Parquet"
+        files = [where] if os.path.isfile(where) else sorted(glob.glob(where, recursive=True)) if pattern else []
+        must(bool(files), "path", "must be a file that exists", where)
+    refused = InvalidInput(f"`path` must be a readable {kind} file. Got {source.shown}.")
+
+    spill = tempfile.TemporaryDirectory(prefix="hybridp-")
+    engine: Duck | None = None
+    try:
+        name = source.held or Path(where).name
+        engine = Duck(name, _connected(spill.name, threads, memory_limit), spill, view)
+        run = engine.connection.execute
+
+        def look() -> None:
+            if source.held is not None:
+                from hybridp.tables.frames import put
+
+                relation = put(engine.connection, where)
+            else:
+                relation = _database(engine.connection, where, table) if kind == "DuckDB" else _scan(kind, files)
+            # What has no type, because there is nothing in it, is text without a letter.
+            empty = [row[0] for row in run(f"DESCRIBE SELECT * FROM {relation}").fetchall() if "NULL" in str(row[1])]
+            instead = ", ".join(f"CAST({column(name)} AS VARCHAR) AS {column(name)}" for name in empty)
+            run(f"CREATE TEMP VIEW {view} AS SELECT * {f'REPLACE ({instead}) ' if empty else ''}FROM {relation}")
+
+        # A stream is read here, whole: what its rows hold may be why it fails, which is then no fault of the form.
+        attempt(engine, look, None if source.held is not None else refused)
+        if asked is not None:
+            _answer(engine, asked, source.public)
+        found = attempt(engine, lambda: run(f"DESCRIBE {view}").fetchall(), refused)
+    except BaseException:
+        if engine is not None:
+            engine.connection.close()
+        spill.cleanup()
+        raise
+    # The words of an enumeration are of the rows: they belong in no message.
+    return engine, {row[0]: re.sub(r"ENUM\(.*\)", "ENUM", str(row[1])) for row in found}
+
+
+def _connected(spill: str, threads: int | None, memory_limit: str) -> Any:
+    import duckdb
+
+    config: dict[str, Any] = {
+        "memory_limit": memory_limit,
+        "temp_directory": spill,
+        "autoinstall_known_extensions": "false",
+        "autoload_known_extensions": "false",
+        # A thread that took a task whole would end it before it heard of Ctrl-C, be it hours later.
+        "scheduler_process_partial": "true",
+    }
+    if threads is not None:
+        config["threads"] = threads
+    connection: Any = None
+    try:
+        connection = duckdb.connect(":memory:", config=config)
+    except duckdb.Error:
+        connection = None
+    must(connection is not None, "memory_limit", "must be a size such as 1GB", memory_limit)
+    without_bar(connection)
+    # A Parquet file's statistics leave NaN out, and the optimiser takes them at their word: a NaN would count as a
+    # value inside the least and the greatest, and so be neither refused nor replaced.
+    connection.execute("SET disabled_optimizers = 'statistics_propagation'")
+    return connection
+
+
+def _answer(engine: Duck, asked: Any, public: Collection[str]) -> None:
+    """The view of the rows becomes a view of what a query makes of them. Nothing is read here."""
+    from hybridp.tables.asked import row_by_row
+
+    run, before = engine.connection.execute, fresh("before")
+    types = {row[0]: str(row[1]) for row in run(f"DESCRIBE {column(engine.view)}").fetchall()}
+    sql = row_by_row(asked, "duckdb", column(before), types, public)
+    run(f"ALTER VIEW {column(engine.view)} RENAME TO {column(before)}")
+    unknown = InvalidInput("`query` must combine columns as their types allow.")
+    attempt(engine, lambda: run(f"CREATE TEMP VIEW {column(engine.view)} AS {sql}"), unknown)
+
+
+def parquet_or_csv(path: str) -> str | None:
+    """CSV or Parquet, from the name's extension; None for anything else."""
+    plain = path.lower()
+    if plain.removesuffix(".gz").endswith((".csv", ".tsv")):
+        return "CSV"
+    return "Parquet" if plain.endswith((".parquet", ".pq")) else None
+
+
+def kind_of(path: str) -> str:
+    """CSV, Parquet or DuckDB, from the name's extension."""
+    kind = parquet_or_csv(path)
+    if kind is not None:
+        return kind
+    known = path.lower().endswith(_DATABASES)
+    must(known, "path", "must end in .csv, .csv.gz, .tsv, .parquet, .duckdb or .db", path)
+    return "DuckDB"
+
+
+def stated_decimal(engine: Duck, path: str) -> str:
+    """The decimal sign that Parquet files state of their text, if all of them state the same; empty without one."""
+    stated = f"SELECT DISTINCT decode(value) FROM parquet_kv_metadata({literal(path)})"
+    found = engine.execute(f"{stated} WHERE decode(key) = '{DECIMAL}'").fetchall()
+    return str(found[0][0]) if len(found) == 1 and found[0][0] in (".", ",") else ""
+
+
+def _scan(kind: str, files: list[str]) -> str:
+    # The engine takes a path for a pattern, so that a file called `a[1].parquet` has to be escaped.
+    paths = ", ".join(literal(glob.escape(file)) for file in files)
+    if kind == "Parquet":
+        return f"read_parquet([{paths}])"
+    names, delimiter = read_header(files[0])
+    columns = ", ".join(f"{literal(name)}: 'VARCHAR'" for name in names)
+    # Nothing is guessed: a sniffer drops the rows above the ones that it likes best.
+    return (
+        f"read_csv([{paths}], auto_detect = false, header = true, delim = {literal(delimiter)}, quote = '\"', "
+        f"escape = '\"', columns = {{{columns}}})"
+    )
+
+
+def read_header(file: str) -> tuple[list[str], str]:
+    """The names in the first line of a CSV file, and its delimiter."""
+    opened = gzip.open if file.lower().endswith(".gz") else open
+    names: list[str] = []
+    delimiter = ","
+    try:
+        with opened(file, "rt", encoding="utf-8-sig", errors="surrogateescape", newline="") as lines:
+            first = lines.readline()
+            outside_quotes = re.sub('"[^"]*"', "", first)
+            delimiter = "\t" if ".tsv" in Path(file).name.lower() else max(",;\t|", key=outside_quotes.count)
+            lines.seek(0)
+            names = next(csv.reader(lines, delimiter=delimiter), [])
+            readable = "".join(names).encode() != b""
+    except (OSError, EOFError, UnicodeError, csv.Error):
+        readable = False
+    must(readable, "path", "must be a CSV file in UTF-8 that starts with a header", file)
+    names = [name or f"column{index}" for index, name in enumerate(names)]
+    # Column names are compared without regard to case by most engines.
+    distinct = len({name.lower() for name in names}) == len(names)
+    must(distinct, "path", "must have a header without repeated column names", file)
+    return names, delimiter
+
+
+def _database(connection: Any, path: str, table: str | None) -> str:
+    connection.execute(f"ATTACH {literal(path)} AS source (READ_ONLY)")
+    found = connection.execute(
+        "SELECT table_schema, table_name FROM information_schema.tables WHERE table_catalog = 'source' ORDER BY 1, 2"
+    ).fetchall()
+    known = ", ".join(f"`{name}`" for _, name in found) or "none"
+    if table is None:
+        must(len(found) == 1, "table", f"must be given when a file has not exactly one table ({known})", table)
+    chosen = [row for row in found if table in (None, row[1])]
+    must(len(chosen) == 1, "table", f"must be one table of the file ({known})", table)
+    schema, name = chosen[0]
+    return f"source.{column(schema)}.{column(name)}"

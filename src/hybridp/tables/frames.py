@@ -1,10 +1,9 @@
 """Tables that Python holds: pandas, Polars, Arrow, NumPy by column, relations of DuckDB.
 
-They are recognised by what they say of themselves, so that no package is imported for it. DuckDB reads frames, Arrow
-tables and arrays where they lie. What can be read only once (a reader of record batches, a relation of somebody's own
-connection, any other Arrow stream) is streamed, batch by batch, into a table of the private database, whose
-memory is bounded and which spills to a private folder: queries then see one state of it, and nothing is written to the
-other connection.
+DuckDB reads frames, Arrow tables and arrays where they lie. What can be read only once (a reader of record batches, a
+relation of somebody's own connection, any other Arrow stream) is streamed, batch by batch, into a table of the private
+database, whose memory is bounded and which spills to a private folder: queries then see one state of it, and nothing is
+written to the other connection.
 
 A column has the type that its table declares. Python objects of no one type are text, as in a CSV file: a type guessed
 from some of the values would depend on whose they are.
@@ -19,46 +18,13 @@ import numpy as np
 
 from hybridp.errors import HybridpError, InvalidInput, must
 from hybridp.tables.engine import fresh, unreadable
+from hybridp.tables.source import held
 from hybridp.tables.sql import column
 
-__all__ = ["filled_columns", "held", "names_of", "put", "read_once"]
+__all__ = ["names_of", "put", "read_once"]
 
 _READ_AGAIN = ("DataFrame", "Table", "RecordBatch", "Dataset")
 _BATCH = 1 << 16
-
-
-def held(data: object) -> str | None:
-    """What messages call a table that Python holds; None for anything else.
-
-    >>> held({"salary": np.array([1.0])}), held("people.csv")
-    ('the arrays', None)
-    """
-    if isinstance(data, Mapping) or (isinstance(data, np.ndarray) and data.dtype.names is not None):
-        return "the arrays"
-    kind = type(data)
-    owner = {each.__module__.split(".")[0].lstrip("_") for each in kind.__mro__}
-    for package, word in (("pandas", "pandas"), ("polars", "Polars"), ("pyarrow", "Arrow"), ("duckdb", "DuckDB")):
-        if package in owner:
-            table = hasattr(kind, "__arrow_c_stream__") or hasattr(kind, "collect_schema") or "Dataset" in kind.__name__
-            series = kind.__name__ in ("Series", "Index", "ChunkedArray", "Array")
-            return f"the {word} {kind.__name__.removeprefix('DuckDBPy')}" if table and not series else None
-    return f"the {kind.__name__}" if hasattr(kind, "__arrow_c_stream__") else None
-
-
-def filled_columns(data: Any) -> frozenset[str]:
-    """The columns with a number in every row by their type alone: whole numbers and truth of NumPy, also in pandas.
-
-    >>> sorted(filled_columns({"age": np.array([31, 45]), "pay": np.array([1.5, 2.5])}))
-    ['age']
-    """
-    types: dict[Any, Any] = {}
-    if isinstance(data, Mapping):
-        types = {name: getattr(of, "dtype", None) for name, of in data.items() if not np.ma.isMaskedArray(of)}
-    elif isinstance(data, np.ndarray) and data.dtype.names is not None and not np.ma.isMaskedArray(data):
-        types = {name: data.dtype[name] for name in data.dtype.names}
-    elif type(data).__name__ == "DataFrame" and hasattr(data, "dtypes") and hasattr(data, "iloc"):
-        types = dict(data.dtypes.items())
-    return frozenset(name for name, of in types.items() if isinstance(of, np.dtype) and of.kind in "biu")
 
 
 def names_of(data: Any) -> list[str]:

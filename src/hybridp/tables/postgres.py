@@ -51,17 +51,10 @@ class Postgres:
     """A connection of psycopg, in one transaction, and the relation that stands for the rows."""
 
     name: str
-    relation: Any = field(repr=False)
+    source: Any = field(repr=False)
     connection: Any = field(repr=False)
     kept: set[str] = field(default_factory=set, repr=False)
-
-    @property
-    def dialect(self) -> str:
-        return "postgres"
-
-    @property
-    def source(self) -> Any:
-        return self.relation
+    dialect: str = field(default="postgres", init=False)
 
     def ask(self, sql: str) -> list[dict[str, Any]]:
         from psycopg.rows import dict_row
@@ -77,7 +70,7 @@ class Postgres:
 
     def derive(self, columns: Mapping[str, str], where: str | None = None) -> Postgres:
         """Computed from the table's own columns: truth as truth, and text that is compared byte by byte."""
-        known = {output.alias: output.this for output in self.relation.this.expressions}
+        known = {output.alias: output.this for output in self.source.this.expressions}
         plain = {name: this.this if this.meta.get("flag") else this for name, this in known.items()}
 
         def read(node: Any) -> Any:
@@ -85,12 +78,12 @@ class Postgres:
 
         outputs = known | {name: parsed(this).transform(read) for name, this in columns.items()}
         listed = [exp.alias_(this, name, quoted=True) for name, this in outputs.items()]
-        relation = self.relation.copy()
+        relation = self.source.copy()
         relation.this.set("expressions", listed)
         if where is not None:
             plain |= {name: outputs[name] for name in columns}
             relation.set("this", relation.this.where(parsed(where).transform(read)))
-        return replace(self, relation=relation)
+        return replace(self, source=relation)
 
     def keep(self, table: str, sql: str) -> None:
         # ON COMMIT DROP: nothing outlives the transaction. Statistics help the joins that follow.

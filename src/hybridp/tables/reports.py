@@ -23,8 +23,7 @@ from hybridp.public.queries import Feature, Schema
 from hybridp.public.shuffling import MOST_LEVELS
 from hybridp.tables import queries
 from hybridp.tables.columns import check_trust, local_rows, unlabelled
-from hybridp.tables.duck import DECIMAL, Duck, kind_of
-from hybridp.tables.engine import answers, attempt, drop, fresh, given, keep, stream
+from hybridp.tables.engine import DECIMAL, Duck, answers, attempt, drop, fresh, given, keep, kind_of, stream
 from hybridp.tables.marginals import check_declared, check_feature, check_schema
 from hybridp.tables.mean import CHUNK
 from hybridp.tables.source import Rows

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal, Protocol, TypeAlias, cast, get_args
 
+import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, UnusablePublicRows, UnusableRows, did_you_mean, must
@@ -22,7 +23,7 @@ from hybridp.tables.engine import Engine, attempt
 from hybridp.tables.sql import column
 
 __all__ = ["ENGINES", "VIEW", "EngineName", "Rows", "Source", "TableLike", "is_number_type", "open_rows"]
-__all__ += ["CHOICES", "NUMBERS", "TABLES", "shown", "unstated"]
+__all__ += ["CHOICES", "NUMBERS", "TABLES", "filled_columns", "held", "shown", "unstated"]
 
 VIEW = "rows"
 AS_WRITTEN = "trust as written"  # beside the labels in the open rows, for a copy of them
@@ -66,8 +67,6 @@ class Source:
     public: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        from hybridp.tables.frames import held
-
         must(self.decimal in ("", ".", ","), "decimal", 'must be "." or ","', repr(self.decimal))
         public = (self.public,) if isinstance(self.public, str) else tuple(self.public)
         object.__setattr__(self, "public", public)
@@ -112,8 +111,6 @@ class Source:
     @property
     def held(self) -> str | None:
         """What messages call a table that Python holds; None for a path or a URL."""
-        from hybridp.tables.frames import held
-
         return held(self.location)
 
     def __fspath__(self) -> str:
@@ -318,8 +315,7 @@ def open_rows(
     {'salary': 'VARCHAR', 'trust': 'VARCHAR'}
     >>> folder.cleanup()
     """
-    from hybridp.tables.duck import Duck, parquet_or_csv, stated_decimal
-    from hybridp.tables.frames import filled_columns
+    from hybridp.tables.engine import Duck, parquet_or_csv, stated_decimal
 
     source = path if isinstance(path, Source) else Source(path)
     must(threads is None or threads >= 1, "threads", "must be at least 1", threads)
@@ -362,7 +358,7 @@ def _opened(
 ) -> tuple[Engine, dict[str, str], str]:
     """The engine, the columns with their types, and the name for messages."""
     if source.engine == "duckdb":
-        from hybridp.tables.duck import open_duck
+        from hybridp.tables.engine import open_duck
 
         engine, columns = open_duck(source, VIEW, table=table, threads=threads, memory_limit=memory_limit)
         return engine, columns, source.held or os.path.basename(source.location)
@@ -411,3 +407,40 @@ def _labelled(rows: Rows, trust: TrustRule, person: str | None, rng: Randomness 
     engine = attempt(rows.engine, lambda: rows.engine.derive(derived))
     columns = {**rows.columns, trust.label: "VARCHAR"}
     return replace(rows, columns=MappingProxyType(columns), engine=engine, trust=trust, notes=notes)
+
+
+# --- tables that Python holds, known by what they say of themselves: no package is imported for it --------------------
+
+
+def held(data: object) -> str | None:
+    """What messages call a table that Python holds; None for anything else.
+
+    >>> held({"salary": np.array([1.0])}), held("people.csv")
+    ('the arrays', None)
+    """
+    if isinstance(data, Mapping) or (isinstance(data, np.ndarray) and data.dtype.names is not None):
+        return "the arrays"
+    kind = type(data)
+    owner = {each.__module__.split(".")[0].lstrip("_") for each in kind.__mro__}
+    for package, word in (("pandas", "pandas"), ("polars", "Polars"), ("pyarrow", "Arrow"), ("duckdb", "DuckDB")):
+        if package in owner:
+            table = hasattr(kind, "__arrow_c_stream__") or hasattr(kind, "collect_schema") or "Dataset" in kind.__name__
+            series = kind.__name__ in ("Series", "Index", "ChunkedArray", "Array")
+            return f"the {word} {kind.__name__.removeprefix('DuckDBPy')}" if table and not series else None
+    return f"the {kind.__name__}" if hasattr(kind, "__arrow_c_stream__") else None
+
+
+def filled_columns(data: Any) -> frozenset[str]:
+    """The columns with a number in every row by their type alone: whole numbers and truth of NumPy, also in pandas.
+
+    >>> sorted(filled_columns({"age": np.array([31, 45]), "pay": np.array([1.5, 2.5])}))
+    ['age']
+    """
+    types: dict[Any, Any] = {}
+    if isinstance(data, Mapping):
+        types = {name: getattr(of, "dtype", None) for name, of in data.items() if not np.ma.isMaskedArray(of)}
+    elif isinstance(data, np.ndarray) and data.dtype.names is not None and not np.ma.isMaskedArray(data):
+        types = {name: data.dtype[name] for name in data.dtype.names}
+    elif type(data).__name__ == "DataFrame" and hasattr(data, "dtypes") and hasattr(data, "iloc"):
+        types = dict(data.dtypes.items())
+    return frozenset(name for name, of in types.items() if isinstance(of, np.dtype) and of.kind in "biu")

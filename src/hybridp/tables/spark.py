@@ -26,8 +26,7 @@ import numpy as np
 
 from hybridp.errors import HybridpError, InvalidInput, UnusableRows, must
 from hybridp.tables.dialects import translated
-from hybridp.tables.duck import parquet_or_csv, read_header
-from hybridp.tables.engine import attempt, fresh, unreadable
+from hybridp.tables.engine import attempt, fresh, parquet_or_csv, read_header, unreadable
 from hybridp.tables.sql import chosen, select
 
 if TYPE_CHECKING:
@@ -64,14 +63,8 @@ class Spark:
     remote: bool = False
     links: str | None = field(default=None, repr=False)
     kept: set[str] = field(default_factory=set, repr=False)
-
-    @property
-    def dialect(self) -> str:
-        return "spark"
-
-    @property
-    def source(self) -> None:
-        return None
+    dialect: str = field(default="spark", init=False)
+    source: None = field(default=None, init=False)
 
     def ask(self, sql: str) -> list[dict[str, Any]]:
         return [row.asDict() for row in self.session.sql(sql).collect()]

@@ -306,7 +306,7 @@ def _staged(
     """Numbers into a database on disk, then one COPY that looks the words up; the distinct queries and URLs."""
     import duckdb
 
-    from hybridp.tables.duck import without_bar
+    from hybridp.tables.engine import without_bar
 
     staging = part.with_name("staging.duckdb")
     limits: dict[str, str | bool | int | float | list[str]] = {
