@@ -69,11 +69,11 @@ class PageRoute(APIRoute):
             try:
                 return await handle(request)
             except HybridpError as error:
-                if status_of(error) == 401 and request.method == "GET":
-                    return see("/login")
                 study, path = request.path_params.get("study_id"), request.url.path
                 if path.startswith("/s/"):
                     return trouble(error)
+                if status_of(error) == 401 and request.method == "GET":
+                    return see("/login")
                 back = path if path in ("/login", "/studies/new") else "/"
                 return trouble(error, f"/studies/{study}" if study and not isinstance(error, NoSuchStudy) else back)
 
