@@ -9,7 +9,7 @@ words: a test that fails with some of them looks too closely. A test of the syst
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import count
 from threading import Lock
@@ -57,3 +57,15 @@ def play(numbers: tuple[int, int]) -> None:
             return source.random_raw(n)
 
     randomness._system_words = words
+
+
+def replay(words: Iterable[int]) -> randomness.Randomness:
+    """A source that hands out these words, and fails when they are used up."""
+    left = list(words)
+
+    def source(n: int) -> randomness.Words:
+        assert n <= len(left), "more words were drawn than the test provides"
+        taken, left[:] = left[:n], left[n:]
+        return np.array(taken, dtype=np.uint64)
+
+    return randomness.Randomness(simulated=True, label="replayed words", source=source, children=lambda n: [])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from fractions import Fraction
 
 import mpmath as mp
@@ -11,29 +11,18 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy import stats
+from tests.chance import replay
 
 from hybridp.errors import InvalidInput
 from hybridp.noise import LARGEST_SCALE, bernoulli, discrete_gaussian, discrete_laplace, uniform_below
 from hybridp.noise import exact as _exact
-from hybridp.randomness import Randomness, secure, seeded
+from hybridp.randomness import secure, seeded
 
 Number = float | Fraction
 Pmf = Callable[[NDArray[np.int64]], NDArray[np.float64]]
 DIGITS = 200
 TINY_P = 1e-6
 TOP = 2**63 - 1
-
-
-def replay(words: Iterable[int]) -> Randomness:
-    """A source that hands out the given words and fails when they are used up."""
-    left = list(words)
-
-    def source(n: int) -> NDArray[np.uint64]:
-        assert n <= len(left), "more words were drawn than the test provides"
-        taken, left[:] = left[:n], left[n:]
-        return np.array(taken, dtype=np.uint64)
-
-    return Randomness(simulated=True, label="replayed words", source=source, children=lambda n: [])
 
 
 def big(x: Number) -> mp.mpf:

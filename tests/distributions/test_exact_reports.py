@@ -10,24 +10,13 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from tests.chance import replay
 
 from hybridp.errors import InvalidInput
 from hybridp.noise import categories, reports
 from hybridp.public.budgets import PureDP
 from hybridp.public.randomisers import LEVELS, WORD, dithered_bit, k_randomised_response, piecewise
-from hybridp.randomness import Randomness, secure, seeded, synthetic_data_generator
-
-
-def replay(words: list[int]) -> Randomness:
-    """These words, and none after them."""
-    rest = list(words)
-
-    def source(n: int) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
-        assert n <= len(rest), "more words were drawn than the law needs"
-        taken, rest[:] = rest[:n], rest[n:]
-        return np.array(taken, dtype=np.uint64)
-
-    return Randomness(True, "chosen words", source, lambda n: [])
+from hybridp.randomness import secure, seeded, synthetic_data_generator
 
 
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 5.0])

@@ -6,7 +6,6 @@ What is drawn for their releases is in `tests/laws/test_service_models_law.py`, 
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,7 @@ from hybridp.service.problems import Refused
 from hybridp.service.settings import Limits, Settings
 
 from .declared import study_of
-from .sent import asked
+from .sent import asked, send
 
 LINE = {"name": "work", "kind": "regression", "target": "hours", "on": ["age", "pay"], "lower": [0, -4, 0],
         "upper": [16, 4, 64]}  # fmt: skip
@@ -46,10 +45,6 @@ def people(many: int, seed: int = 1) -> list[list[float]]:
     rng = np.random.default_rng(seed)
     age, pay = rng.uniform(0, 16, many), rng.uniform(-4, 4, many)
     return np.stack([age, pay, 8 + 2 * age + 3 * pay + rng.normal(0, 2, many)], axis=1).tolist()
-
-
-def send(service: Service, study: str, made: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return asyncio.run(studies.submit(service, study, made))
 
 
 def opened(service: Service, **more: Any) -> tuple[str, dict[str, Any]]:

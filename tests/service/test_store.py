@@ -31,13 +31,9 @@ from hybridp.service.store import Batch, counts, reading, take, writing
 
 from .conftest import MEAN
 from .declared import study_of
-from .sent import rebuilt_counts
+from .sent import rebuilt_counts, send
 
 Make = Callable[..., dict[str, Any]]
-
-
-def send(service: Service, study: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return asyncio.run(studies.submit(service, study, rows))
 
 
 def test_values_are_sealed_and_tokens_and_keys_hashed(service: Service, mean_plan: Make, report: Make) -> None:
