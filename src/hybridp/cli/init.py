@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from hybridp.cli.common import emit, json_option, note, rows_argument, table_option
+from hybridp.cli.common import note, rows_argument, table_option, telling
 from hybridp.errors import InvalidInput, must
 
 __all__ = ["init"]
@@ -89,7 +89,7 @@ def _is_number(text: str) -> bool:
     return True
 
 
-@click.command("init")
+@telling("init")
 @rows_argument
 @click.option("--out", "out_file", type=click.Path(dir_okay=False, path_type=Path), default=Path("study.toml"),
               show_default=True, help="The new study file.")  # fmt: skip
@@ -105,7 +105,6 @@ def _is_number(text: str) -> bool:
 @click.option("--person", help="The column that identifies a person.")
 @click.option("--epsilon", type=float, help="What every person is promised.  [default: 1]")
 @table_option
-@json_option
 def init(
     file: Any,
     out_file: Path,
@@ -121,8 +120,7 @@ def init(
     person: str | None,
     epsilon: float | None,
     table_name: str | None,
-    as_json: bool,
-) -> None:
+) -> Any:
     """Write a study file with comments, ready for `hybridp plan`, `randomise`, `release` and `serve`.
 
     Only the names and types of the columns are looked at, never a value: of a CSV file its first line. The public
@@ -134,13 +132,8 @@ def init(
 
     must(not out_file.exists(), "out", "must name a new file", f"{out_file}, which exists")
     seen = _look(file, table_name)
-    for option, given in (
-        ("column", columns),
-        ("trust", [trust] if trust else []),
-        ("person", [person] if person else []),
-    ):
-        for name in given:
-            must(name in seen.columns, option, f"must be a column of {seen.name}", f"`{name}`")
+    for option, name in (*(("column", one) for one in columns), ("trust", trust), ("person", person)):
+        must(not name or name in seen.columns, option, f"must be a column of {seen.name}", f"`{name}`")
     asker = _Asker(quiet=defaults)
     choice = _trust(seen, asker, trust, trusted, local, everyone)
     who = person or _person(seen, choice)
@@ -166,37 +159,32 @@ def init(
     )
     looked = f"Written by `hybridp init`, which looked at {seen.looked} of"
     write_new(out_file, to_toml(study, first=f"{looked}\n{seen.name} and at no value.", last=_left(others)))
-    _say(study, seen, out_file, others, as_json)
-    if not as_json:
-        click.echo(f"Next: {shlex.join(['hybridp', 'plan', str(out_file), file.shown])}")
+    asked: Any = study.questions
+    document = {
+        "schema": 1,
+        "study": str(out_file),
+        "looked_at": "the names and types of the columns, and no value",
+        "columns": list(seen.columns),
+        "questions": [question.name for question in asked],
+        "guessed_bounds": [question.name for question in asked if question.guessed],
+        "missing": asked[0].missing,
+        "left_out": list(others),
+    }
+    return document, lambda: _say(study, seen, document, f"hybridp plan {shlex.join([str(out_file), file.shown])}")
 
 
-def _say(study: Any, seen: _Seen, out_file: Path, others: Sequence[str], as_json: bool) -> None:
-    guessed = [q.name for q in study.questions if q.guessed]
-    if as_json:
-        emit(
-            {
-                "schema": 1,
-                "study": str(out_file),
-                "looked_at": "the names and types of the columns, and no value",
-                "columns": list(seen.columns),
-                "questions": [q.name for q in study.questions],
-                "guessed_bounds": guessed,
-                "missing": study.questions[0].missing,
-                "left_out": list(others),
-            }
-        )
-        return
+def _say(study: Any, seen: _Seen, document: Mapping[str, Any], following: str) -> None:
     note(f"Looked at {seen.looked} of {seen.name}, and at no value.")
     asked = ", ".join(f"{q.name} ({q.lower:g} to {q.upper:g})" for q in study.questions)
     rule = study.trust
     who = f"everyone is {rule.everyone}" if rule.everyone else f"`{rule.column}` says who trusts"
-    click.echo(f"Wrote {out_file}: {asked}; {who}; epsilon {study.promise.epsilon:g}.")
+    click.echo(f"Wrote {document['study']}: {asked}; {who}; epsilon {study.promise.epsilon:g}.")
     absent = study.questions[0].missing
     does = "is left out" if absent == "exclude" else f"counts as {absent if isinstance(absent, str) else f'{absent:g}'}"
     click.echo(f"A missing or unreadable value {does}: change `missing` if that is not right.")
-    if guessed:
+    if guessed := document["guessed_bounds"]:
         click.echo(f"GUESSED bounds, from the names alone: {', '.join(guessed)}. Choose them before you release.")
+    click.echo(f"Next: {following}")
 
 
 def _left(others: Sequence[str]) -> str:

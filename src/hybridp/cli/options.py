@@ -373,6 +373,9 @@ def _as_options(text: str, classes: tuple[type[Fields], ...]) -> str:
     for one in (one for of in (*classes, *_LABELS.values()) for one in declared(of)):
         if "_" in one.name and one.option:
             rest = re.sub(rf"(?:promise\.)?\b{one.name}\b", f"--{one.option}", rest)
+    given = {one.name for one in click.get_current_context().command.params}
+    if known.get(named[2]) == "" and f"question_{named[2]}" not in given:
+        rest += " A study file states it."
     return f"`{known.get(named[2]) or named[2]}`{rest}"
 
 
