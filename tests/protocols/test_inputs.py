@@ -19,7 +19,7 @@ from hybridp.curator.marginals import read_codes
 from hybridp.curator.mean import Columns
 from hybridp.curator.sources import Source
 from hybridp.curator.vector import VectorColumns
-from hybridp.device.files import write_number_reports
+from hybridp.device.files import write_reports
 from hybridp.errors import HybridpError, InvalidInput
 from hybridp.ledger import Charge, Ledger
 from hybridp.protocols.driver import release_groups, release_mean, release_shares
@@ -160,8 +160,8 @@ def test_a_drawn_split_is_a_trial_and_no_real_ledger_pays_for_it(task: str, tmp_
 
 def test_reports_alone_decide_where_everybody_is_local(tmp_path: Path) -> None:
     out = tmp_path / "reports.parquet"
-    invite, everyone = Invite(BOUNDS, randomiser("best", PureDP(1.0))), TrustRule(everyone="local")
-    write_number_reports(people(), invite, out, value="pay", missing="middle", trust=everyone, rng=seeded(5))
+    invite, everyone = Invite(BOUNDS, randomiser("best", PureDP(1.0)), ("pay",)), TrustRule(everyone="local")
+    write_reports(people(), invite, Columns("pay", everyone, missing="middle"), out, rng=seeded(5))
     import pyarrow.parquet
 
     def mean(data: Any, trust: TrustRule) -> Any:

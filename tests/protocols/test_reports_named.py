@@ -15,10 +15,10 @@ import pytest
 from hybridp.blend.tally import MeanTally
 from hybridp.curator.mean import Columns
 from hybridp.curator.vector import VectorColumns
+from hybridp.device.files import write_reports
 from hybridp.device.mean import randomise_many
 from hybridp.errors import InvalidInput, UnusablePublicRows
 from hybridp.ledger import Ledger
-from hybridp.protocols.devices import write_vectors
 from hybridp.protocols.driver import release_mean
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
@@ -148,7 +148,8 @@ def test_vector_reports_name_their_columns(tmp_path: Path) -> None:
     raw.write_text("a,b,trust\n" + "50,5,local\n" * 30 + "50,5,trusted\n")
     study = VectorStudy(BOX, PureDP(1.0))
     out = tmp_path / "sent.csv"
-    write_vectors(raw, study.invite, VectorColumns(("a", "b"), "trust", missing="middle"), out, rng=secure())
+    columns = VectorColumns(("a", "b"), "trust", missing="middle")
+    write_reports(raw, replace(study.invite, question=columns.values), columns, out, rng=secure())
     assert release_mean(out, study, VectorColumns(("a", "b"), "trust", missing="middle")).people["local"] == 30
     text = out.read_text()
     out.write_text(text.replace("a,b,trust,a_report,b_report", "c,b,trust,c_report,b_report"))

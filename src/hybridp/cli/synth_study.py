@@ -248,7 +248,8 @@ def randomise(
     with the columns `report`, `report_mechanism` and `report_batch`; a randomised row keeps none of the schema's
     columns. Other columns are left out unless --keep names them.
     """
-    from hybridp.device.files import write_marginal_reports
+    from hybridp.curator.mean import Columns
+    from hybridp.device.files import write_reports
     from hybridp.device.stated import must_accept
     from hybridp.protocols.devices import Randomised
     from hybridp.public.synth_reports import MarginalInvite
@@ -267,8 +268,9 @@ def randomise(
         invite = MarginalInvite(workload, PureDP(stated_promise().epsilon))
     with progress() as bar:
         bar.add_task("randomising", total=None)
-        written, left_out = write_marginal_reports(
-            file, invite, asked.out, trust=trust, table=asked.table, keep=asked.kept, rng=asked.rng
+        columns = Columns("", trust)  # type: ignore[arg-type]
+        written, left_out = write_reports(
+            file, invite, columns, asked.out, table=asked.table, kept=asked.kept, rng=asked.rng
         )
     drawn, counts = drawn_trust(trust), ({"table": written}, {"table": invite.text})
     simulated = asked.rng.simulated or drawn

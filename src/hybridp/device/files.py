@@ -6,7 +6,7 @@ import csv
 import itertools
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -26,29 +26,17 @@ from hybridp.public.groups import Joint
 from hybridp.public.heavy import OneSlot
 from hybridp.public.kmeans_rounds import MapInvite
 from hybridp.public.lattice import LEVELS, Bounds, Lattice
-from hybridp.public.messages import BATCH, MECHANISM, Invite, SlotInvite, own_epsilon_text
-from hybridp.public.regression import Question
+from hybridp.public.messages import BATCH, MECHANISM, SlotInvite
 from hybridp.public.shares import ShareInvite
 from hybridp.public.synth_reports import MarginalInvite
 from hybridp.public.trust import Trusts, drawn_trust, label_column
-from hybridp.public.vector import VectorInvite
 from hybridp.randomness import Randomness
 from hybridp.tables.kmeans import PointQuery, check_points, store_points
 from hybridp.tables.reports import Copy, read_codes, read_levels, read_vectors, write_drawn, write_emptied
 from hybridp.tables.reports import write_reports as write_randomised
 from hybridp.tables.vector import VectorQuery
 
-__all__ = [
-    "draw_questions",
-    "write_marginal_reports",
-    "write_number_reports",
-    "write_point_reports",
-    "write_record_reports",
-    "write_regression_reports",
-    "write_share_reports",
-    "write_vector_reports",
-    "write_without",
-]
+__all__ = ["draw_questions", "write_point_reports", "write_record_reports", "write_reports", "write_without"]
 
 
 def _named(rng: Randomness) -> str:
@@ -56,32 +44,78 @@ def _named(rng: Randomness) -> str:
     return f"{int(rng.words(1)[0]):016x}"
 
 
-def _copied(
-    path: tables.TableLike, copy: Copy, read: Callable[[tables.Rows, Copy], Any], draw: Callable[..., Any],
-    out: str | PathLike[str], where: Mapping[str, Any], rng: Randomness, *, batch: str | None = None,
-) -> tuple[int, list[str]]:  # fmt: skip
-    """A copy of the table with reports in it, marked where a program or a trial draws them, and with `batch`, the
-    column for it, a random name; gives the number of reports, and the columns that were left out."""
-    trust = where["trust"]
-    copy = replace(copy, trust=label_column(trust))
-    if copy.mechanism is not None and (rng.simulated or drawn_trust(trust)):
-        copy = replace(copy, mechanism=(copy.mechanism[0], f"{copy.mechanism[1]} SIMULATED"))
-    with tables.open_rows(path, table=where["table"], trust=trust, person=copy.person, rng=rng) as rows:
-        copy = copy if batch is None else replace(copy, batch=(batch, _named(rng)))
-        people = write_randomised(rows, copy, read, draw, out, overwrite=where["overwrite"])
-        return people, [name for name in rows.written if name not in copy.columns]
+@dataclass(frozen=True)
+class _Way:
+    """How rows become reports: the columns that are read, and lost, those that reports are in, and who draws them."""
+
+    values: tuple[str, ...]
+    reports: tuple[str, ...]
+    read: Callable[..., Any]
+    draw: Callable[..., Any]
+    mechanism: str = MECHANISM
+    texts: bool = False
+    named: bool | None = None
+    """Whether a name of the batch stands beside each report; None: only where a mixer hands it on."""
+    alone: bool = False
+    """Whether nothing but the reports is written, sorted."""
 
 
-def write_number_reports(
+def _number(invite: Any, columns: Any, joint: None, rng: Randomness) -> _Way:
+    bounds, report = invite.bounds, columns.report or "report"
+    draw: Any = lambda held: randomise_levels(held[:, 0], invite, rng=rng)  # noqa: E731
+    if invite.way == "own":
+        draw = lambda held, own: randomise_own(held[:, 0], own, bounds, rng=rng)  # noqa: E731
+    read = partial(read_levels, lattice=Lattice(bounds.lower, bounds.upper, LEVELS), missing=columns.missing)
+    return _Way(columns.names, (report,), read, draw, f"{report}_mechanism")
+
+
+def _vector(invite: Any, columns: Any, joint: None, rng: Randomness) -> _Way:
+    query = VectorQuery.of(invite.bounds, columns.values, label_column(columns.trust), missing=columns.absent,
+                           person=columns.person, reads="local")  # fmt: skip
+    read = partial(read_vectors, query=query)
+    if invite.way == "line":
+        draw = partial(answer_question, question=invite, rng=rng)
+        return _Way((), invite.names, read, draw, named=False, alone=True)
+    draw = partial(randomise_steps, invite=invite, rng=rng)
+    return _Way(columns.values, columns.reports, read, draw, columns.mechanism)
+
+
+def _option(invite: ShareInvite, columns: Any, joint: Joint | None, rng: Randomness) -> _Way:
+    levels: dict[str, Any] = {"lattice": Lattice(0.0, 1.0, LEVELS), "feature": invite.question}
+    values: tuple[str, ...] = (invite.question.name,)
+    each: Any = report_sets if invite.question.most else report_codes
+    report_on, report = partial(each, invite=invite, rng=rng), columns.report or "report"
+    if joint is not None:  # the report is about a private category too, which local rows lose as well
+        values = joint.value, joint.by.name
+        levels |= {"feature": joint.answers, "by": joint.by}
+        report_on = partial(report_joint, joint=joint, invite=invite, rng=rng)
+        if isinstance(joint.answers, Bounds):
+            lattice = Lattice(joint.answers.lower, joint.answers.upper, joint.steps)
+            levels |= {"lattice": lattice, "missing": columns.missing, "feature": None}
+    draw = lambda held: report_on(held[:, 0])  # noqa: E731
+    return _Way(values, (report,), partial(read_levels, **levels), draw, f"{report}_mechanism", texts=True, named=True)
+
+
+def _marginal(invite: MarginalInvite, columns: Any, joint: None, rng: Randomness) -> _Way:
+    def draw(held: NDArray[np.int64]) -> list[str]:
+        return report_marginals(held.T.astype(np.uint16), invite, rng=rng)
+
+    read = partial(read_codes, schema=invite.schema)
+    return _Way(invite.schema.names, ("report",), read, draw, texts=True, named=True)
+
+
+_WAYS: dict[str, Callable[..., _Way]] = {
+    "line": _vector, "marginal": _marginal, "number": _number, "option": _option, "own": _number, "vector": _vector,
+}  # fmt: skip
+
+
+def write_reports(
     path: tables.TableLike,
-    invite: Invite | Bounds,
+    invite: Any,
+    columns: Any,
     out: str | PathLike[str],
     *,
-    value: str,
-    trust: Trusts | None,
-    report: str = "report",
-    person: str | None = None,
-    missing: float | str | None = None,
+    joint: Joint | None = None,
     epsilon: str | None = None,
     kept: tuple[str, ...] = (),
     table: str | None = None,
@@ -89,30 +123,24 @@ def write_number_reports(
     asked: tuple[str, str] | None = None,
     mixed: bool = False,
     rng: Randomness,
-) -> tuple[int, str, list[str]]:
-    """A copy of the table in which local rows (all rows without `trust`) have a report in place of their value.
+) -> tuple[int, list[str]]:
+    """A copy of the table in which local rows (all rows where `columns` name no trust) have a report in place of their
+    answer, as the invitation asks for it, marked where a program or a trial draws it.
 
     Of a `mixed` batch only the reports are written, sorted, with a name of the batch: what whoever sees a mixed batch
-    would see.
-
-    An invitation states bounds, randomiser and guarantee; with bounds alone each person's own epsilon is read from the
-    column `epsilon`. Gives the number of reports, the text that stands beside each, and the columns that were left out.
+    would see. The column `epsilon` holds everybody's own. Gives the number of reports, and the columns that were left
+    out: those that neither the release needs nor `kept` names.
     """
-    draw: Any
-    if isinstance(invite, Invite):
-        told, bounds = replace(invite, question=(value,)), invite.bounds
-        text = told.text
-        draw = lambda held: randomise_levels(held[:, 0], told, rng=rng)  # noqa: E731
-    else:
-        bounds = invite
-        text = own_epsilon_text(bounds, (value,))
-        draw = lambda held, own: randomise_own(held[:, 0], own, bounds, rng=rng)  # noqa: E731
-    copy = Copy(values=(value,), trust=None, person=person, epsilon=epsilon, kept=kept, reports=(report,),
-                mechanism=(f"{report}_mechanism", text), asked=asked, mixed=mixed)  # fmt: skip
-    read = partial(read_levels, lattice=Lattice(bounds.lower, bounds.upper, LEVELS), missing=missing)
-    where = {"trust": trust, "table": table, "overwrite": overwrite}
-    people, left_out = _copied(path, copy, read, draw, out, where, rng, batch=f"{report}_batch" if mixed else None)
-    return people, text, left_out
+    trust, way = columns.trust, _WAYS[invite.way](invite, columns, joint, rng)
+    mark = " SIMULATED" * (rng.simulated or drawn_trust(trust))
+    copy = Copy(values=way.values, trust=label_column(trust), person=columns.person, epsilon=epsilon, kept=kept,
+                reports=way.reports, mechanism=(way.mechanism, f"{invite.text}{mark}"), texts=way.texts, asked=asked,
+                mixed=mixed or way.alone)  # fmt: skip
+    with tables.open_rows(path, table=table, trust=trust, person=copy.person, rng=rng) as rows:
+        if way.named or (way.named is None and mixed):
+            copy = replace(copy, batch=(f"{way.mechanism.removesuffix('_mechanism')}_batch", _named(rng)))
+        people = write_randomised(rows, copy, way.read, way.draw, out, overwrite=overwrite)
+        return people, [name for name in rows.written if name not in copy.columns]
 
 
 def write_without(
@@ -229,128 +257,3 @@ def write_point_reports(
             counts += np.bincount(answer_map(part, invite, rng=rng), minlength=len(counts))
     _write_slots(out, counts, invite.text, rng=rng)
     return int(counts.sum())
-
-
-def write_vector_reports(
-    path: tables.TableLike,
-    invite: VectorInvite,
-    out: str | PathLike[str],
-    *,
-    values: tuple[str, ...],
-    reports: tuple[str, ...],
-    mechanism: str,
-    trust: Trusts | None,
-    person: str | None = None,
-    missing: tuple[float | str, ...] | None = None,
-    kept: tuple[str, ...] = (),
-    table: str | None = None,
-    overwrite: bool = False,
-    asked: tuple[str, str] | None = None,
-    mixed: bool = False,
-    rng: Randomness,
-) -> tuple[int, list[str]]:
-    """A copy of the table in which local rows (all rows without `trust`) have one report in place of their vector.
-
-    Of a `mixed` batch only the reports are written, sorted, with a name of the batch.
-
-    Gives the number of reports, and the columns that were left out.
-    """
-    told = replace(invite, question=values)
-    read = {"missing": missing, "person": person, "reads": "local"}
-    query = VectorQuery.of(invite.bounds, values, label_column(trust), **read)
-    copy = Copy(values=values, trust=None, person=person, kept=kept, reports=reports, mechanism=(mechanism, told.text),
-                asked=asked, mixed=mixed)  # fmt: skip
-    where = {"trust": trust, "table": table, "overwrite": overwrite}
-    draw, batch = partial(randomise_steps, invite=told, rng=rng), f"{mechanism.removesuffix('_mechanism')}_batch"
-    read_all = partial(read_vectors, query=query)
-    return _copied(path, copy, read_all, draw, out, where, rng, batch=batch if mixed else None)
-
-
-def write_regression_reports(
-    path: tables.TableLike,
-    question: Question,
-    columns: Any,
-    out: str | PathLike[str],
-    *,
-    table: str | None = None,
-    rng: Randomness,
-) -> int:
-    """One report on the question for each local row (every row without `trust`), and nothing else; how many."""
-    trust, person = columns.trust, columns.person
-    read = {"missing": columns.absent, "person": person, "reads": "local"}
-    query = VectorQuery.of(question.bounds, columns.values, label_column(trust), **read)
-    copy = Copy(trust=None, person=person, reports=question.names, mechanism=(MECHANISM, question.text), mixed=True)
-    draw, where = partial(answer_question, question=question, rng=rng), {"trust": trust, "table": table}
-    return _copied(path, copy, partial(read_vectors, query=query), draw, out, {**where, "overwrite": False}, rng)[0]
-
-
-def write_share_reports(
-    path: tables.TableLike,
-    invite: ShareInvite,
-    out: str | PathLike[str],
-    *,
-    trust: Trusts | None = None,
-    person: str | None = None,
-    report: str = "report",
-    table: str | None = None,
-    overwrite: bool = False,
-    keep: tuple[str, ...] = (),
-    joint: Joint | None = None,
-    missing: float | str | None = None,
-    asked: tuple[str, str] | None = None,
-    mixed: bool = False,
-    rng: Randomness,
-) -> tuple[int, list[str]]:
-    """A copy of a table in which local rows (all, without `trust`) lose their option and get one report.
-
-    Of a `mixed` batch only the reports are written, sorted, with a name of the batch: what whoever sees a mixed batch
-    would see.
-
-    With `joint` the report is about a private category too, which local rows lose as well; `missing` is what a number
-    that is missing counts as.
-
-    Gives the number of reports, and the columns that were left out: those that neither the release needs nor `keep`
-    names.
-    """
-    levels: dict[str, Any] = {"lattice": Lattice(0.0, 1.0, LEVELS), "feature": invite.question}
-    values: tuple[str, ...] = (invite.question.name,)
-    each: Any = report_sets if invite.question.most else report_codes
-    report_on = partial(each, invite=invite, rng=rng)
-    if joint is not None:
-        values = joint.value, joint.by.name
-        levels |= {"feature": joint.answers, "by": joint.by}
-        assert isinstance(invite, ShareInvite)
-        report_on = partial(report_joint, joint=joint, invite=invite, rng=rng)
-        if isinstance(joint.answers, Bounds):
-            lattice = Lattice(joint.answers.lower, joint.answers.upper, joint.steps)
-            levels |= {"lattice": lattice, "missing": missing, "feature": None}
-    copy = Copy(values=values, trust=None, person=person, kept=keep, reports=(report,), texts=True, asked=asked,
-                mechanism=(f"{report}_mechanism", invite.text), mixed=mixed)  # fmt: skip
-    where = {"trust": trust, "table": table, "overwrite": overwrite}
-    draw, batch = (lambda held: report_on(held[:, 0])), f"{report}_batch"
-    return _copied(path, copy, partial(read_levels, **levels), draw, out, where, rng, batch=batch)
-
-
-def write_marginal_reports(
-    path: tables.TableLike,
-    invite: MarginalInvite,
-    out: str | PathLike[str],
-    *,
-    trust: Trusts | None = None,
-    table: str | None = None,
-    overwrite: bool = False,
-    keep: tuple[str, ...] = (),
-    rng: Randomness,
-) -> tuple[int, list[str]]:
-    """A copy of a table in which local rows (all, without `trust`) lose all columns of the schema and get one report.
-
-    Gives the number of reports, and the columns that were left out.
-    """
-    copy = Copy(values=invite.schema.names, trust=None, kept=keep, reports=("report",), texts=True,
-                mechanism=(MECHANISM, invite.text))  # fmt: skip
-    read, where = partial(read_codes, schema=invite.schema), {"trust": trust, "table": table, "overwrite": overwrite}
-
-    def draw(held: NDArray[np.int64]) -> list[str]:
-        return report_marginals(held.T.astype(np.uint16), invite, rng=rng)
-
-    return _copied(path, copy, read, draw, out, where, rng, batch=BATCH)

@@ -17,13 +17,9 @@ from hybridp.curator.sources import open_rows, with_public
 from hybridp.curator.vector import VectorColumns
 from hybridp.device.files import (
     draw_questions,
-    write_marginal_reports,
-    write_number_reports,
     write_point_reports,
     write_record_reports,
-    write_regression_reports,
-    write_share_reports,
-    write_vector_reports,
+    write_reports,
     write_without,
 )
 from hybridp.device.stated import must_accept
@@ -32,30 +28,26 @@ from hybridp.protocols import asked
 from hybridp.protocols.mixed import written_levels
 from hybridp.protocols.transcript import Transcript, invitation_to, read_invitation
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.lattice import Bounds
-from hybridp.public.messages import BATCH, Invite
+from hybridp.public.groups import Joint
+from hybridp.public.messages import BATCH
 from hybridp.public.shuffling import Mixing
 from hybridp.public.study import (
     ANSWERED,
     ANSWERED_IN,
     INVITED,
     REPORTED,
-    Choice,
-    Count,
     Declaration,
     Grouped,
     Promise,
     Question,
     Table,
-    Vector,
     needs_invitation,
 )
 from hybridp.public.trust import Answering, TrustRule, drawn_trust, label_column, rule_of
-from hybridp.public.vector import VectorInvite
 from hybridp.randomness import Randomness, secure
 from hybridp.tasks.records import HeavyStudy
 
-__all__ = ["Randomised", "answer_invitation", "randomise_study", "write_vectors"]
+__all__ = ["Randomised", "answer_invitation", "randomise_study"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +145,9 @@ def randomise_study(
     alone = study.questions[0]
     if isinstance(alone, Table) and len(study.questions) == 1 and study.trust.everyone != "trusted":
         marginal = asked.synth_study(study, 0, mixed=True).invite
-        sent, gone = write_marginal_reports(
-            data, marginal, out, trust=rule, table=table, overwrite=overwrite, keep=kept, rng=rng
-        )
+        columns: Any = Columns("", rule)
+        where: dict[str, Any] = {"table": table, "overwrite": overwrite, "kept": kept}
+        sent, gone = write_reports(data, marginal, columns, out, **where, rng=rng)
         return Randomised(str(out), {alone.name: sent}, {alone.name: marginal.text}, tuple(gone), drawn, rng.label)
     if not places:
         if isinstance(alone, Table):
@@ -214,28 +206,12 @@ def randomise_study(
             last = i == places[-1]
             target = out if last else Path(folder, f"{step}.parquet")
             other = tuple(dict.fromkeys(name for name in carried if name not in question.columns_read))
-            where = {"table": table if step == 0 else None, "overwrite": overwrite or not last, "kept": other}
-            one = (ANSWERED, question.name) if study.drawn else None
-            if isinstance(question, Vector):
-                own = asked.vector_study(study, i).invite
-                columns = asked.vector_columns(study, i, rule)
-                written, gone = write_vectors(source, own, columns, target, **where, asked=one, rng=rng)
-                texts[question.name], promise = replace(own, question=columns.values).text, own.promise
-            elif isinstance(question, (Choice, Count)) or (isinstance(question, Grouped) and question.by_private):
-                private = isinstance(question, Grouped) and question.by_private
-                both = asked.joint_study(study, i) if private else None
-                chosen, at = (both or asked.share_study(study, i)).invite, asked.share_columns(study, i, rule)
-                written, gone = write_share_reports(
-                    source, chosen, target, trust=at.trust, person=at.person, report=at.report or "report",
-                    table=table if step == 0 else None, overwrite=overwrite or not last, keep=other, asked=one, rng=rng,
-                    joint=None if both is None else both.joint, missing=getattr(question, "missing", None),
-                )  # fmt: skip
-                texts[question.name], promise = chosen.text, chosen.promise
-            else:
-                written, texts[question.name], gone = _write_number(
-                    study, i, source, rule, target, where if one is None else {**where, "asked": one}, rng
-                )
-                promise = None if study.promise.personal else asked.mean_study(study, i).invite.promise
+            where = {"table": table if step == 0 else None, "overwrite": overwrite or not last}
+            where["kept"] = other
+            where["asked"] = (ANSWERED, question.name) if study.drawn else None
+            task, columns = asked.task_of(study, i), asked.columns_of(study, i, rule)
+            written, texts[question.name], gone = _write(task, task.invite, source, columns, target, study, where, rng)
+            promise = task.invite.promise
             count[question.name] = written
             if step == 0 and not elsewhere and not study.drawn:
                 left_out = [name for name in gone if name not in names]
@@ -244,34 +220,17 @@ def randomise_study(
     return Randomised(str(out), count, texts, tuple(left_out), drawn, rng.label, promise=promise)
 
 
-def write_vectors(
-    path: Any, invite: VectorInvite, columns: VectorColumns, out: Any, **how: Any
-) -> tuple[int, list[str]]:
-    """Local rows lose their vectors and get one report; gives the number of reports and the columns left out."""
-    read: dict[str, Any] = {"values": columns.values, "reports": columns.reports, "mechanism": columns.mechanism}
-    read |= {"trust": columns.trust, "person": columns.person, "missing": columns.absent}
-    return write_vector_reports(path, invite, out, **read, **how)
-
-
-def _write_number(
-    study: Declaration, i: int, source: Any, trust: Any, target: Any, where: Mapping[str, Any], rng: Randomness
-) -> tuple[int, str, list[str]]:
-    columns = asked.number_columns(study, i, trust)
-    personal = study.promise.personal
-    invite: Invite | Bounds = asked.personal_study(study, i).bounds if personal else asked.mean_study(study, i).invite
-    return write_number_reports(
-        source,
-        invite,
-        target,
-        value=columns.value,
-        trust=columns.trust,
-        report=columns.report or "report",
-        person=columns.person,
-        missing=columns.missing,
-        epsilon=study.promise.epsilon_column,
-        **where,
-        rng=rng,
-    )
+def _write(
+    task: Any, invite: Any, source: Any, columns: Any, target: Any, study: Declaration, where: Mapping[str, Any],
+    rng: Randomness,
+) -> tuple[int, str, list[str]]:  # fmt: skip
+    """The reports on one question, about its columns: how many, the text beside each, and the columns left out."""
+    if isinstance(invite.question, tuple):
+        invite = replace(invite, question=columns.names)
+    joint = task.joint if isinstance(getattr(task, "joint", None), Joint) else None
+    own = study.promise.epsilon_column
+    sent, gone = write_reports(source, invite, columns, target, joint=joint, epsilon=own, **where, rng=rng)
+    return sent, invite.text, gone
 
 
 def _write_batch(
@@ -287,32 +246,18 @@ def _write_batch(
         with open_rows(data, table=where["table"]) as rows:
             rule = f"must hold people who trust the mixer alone, without the column `{label}` of who trusts the curator"
             must(label not in rows.columns, "data", rule, "that column")
-    whole: dict[str, Any] = {"mixed": True, **where, "rng": rng}
-    invite: Any
     if needs_invitation(question):
         must(invite_file is not None, "invite", f"must be given for `{question.name}`, to which reports answer", "none")
         people = replace(asked.columns_of(study, 0, None), trust=TrustRule(everyone="local"))
         said = invitation_to(asked.task_of(study, 0), people, Path(invite_file))  # type: ignore[arg-type]
         sent = _write_answers(said, data, Path(out), people, {"table": where["table"], "rng": rng}, mixed=True)
         written, text = sent.reports[said.task.called], sent.mechanisms[said.task.called]
-    elif isinstance(question, Vector):
-        invite, at = asked.vector_study(study, 0).mixed_invite, asked.vector_columns(study, 0, None)
-        written, _ = write_vectors(data, invite, at, out, **whole)
-        text = replace(invite, question=at.values).text
-    elif isinstance(question, Choice):
-        invite, columns = asked.share_study(study, 0).mixed_invite, asked.share_columns(study, 0, None)
-        whole |= {"trust": None, "person": columns.person, "report": columns.report, "missing": question.missing}
-        written, _ = write_share_reports(data, invite, out, **whole)
-        text = invite.text
     else:
-        by_level, columns, own = study.level_mixing, asked.number_columns(study, 0, None), study.promise.epsilon_column
-        invite = asked.mean_study(study, 0).mixed_invite if by_level is None else asked.personal_study(study, 0).bounds
-        whole |= {"trust": None, "person": columns.person, "report": columns.report, "epsilon": own}
-        written, text, _ = write_number_reports(
-            data, invite, out, value=columns.value, missing=columns.missing, **whole
-        )
-        if by_level is not None and own is not None:
-            levels = written_levels(by_level, out, own)
+        task, columns = asked.task_of(study, 0), asked.columns_of(study, 0, None)
+        invite, told = task.mixed_invite or task.invite, {"mixed": True, **where}
+        written, text, _ = _write(task, invite, data, columns, out, study, told, rng)
+        if study.level_mixing is not None and study.promise.epsilon_column is not None:
+            levels = written_levels(study.level_mixing, out, study.promise.epsilon_column)
     found, promise = {question.name: written}, None if mixing is None else PureDP(mixing.epsilon)
     return Randomised(str(out), found, {question.name: text}, (), rng.simulated, rng.label, mixing, levels, promise)
 
@@ -417,13 +362,12 @@ def _write_answers(
         must_accept(asked_of.promise, *accepts)
     text, gone = asked_of.text, list[str]()
     if asked_of.way == "number":
-        told: dict[str, Any] = {"value": columns.value, "trust": columns.trust, "report": columns.report or "report"}
-        told |= {"person": columns.person, "missing": columns.missing}
-        sent, text, gone = write_number_reports(data, asked_of, out, **told, **where)
+        sent, gone = write_reports(data, asked_of, columns, out, **where)
     else:
         new = out.suffix.lower() == ".csv" and out.parent.is_dir() and not out.exists()
         must(new, "out", "must name a new .csv file in an existing folder", out)
         sent = _WRITE[asked_of.way](data, asked_of, columns, out, **where)
+        sent = sent[0] if isinstance(sent, tuple) else sent
     windows = {key: value for key, value in said.about.items() if key in ("window", "windows")}
     name = said.task.called
     return Randomised(
@@ -432,6 +376,6 @@ def _write_answers(
     )  # fmt: skip
 
 
-_WRITE: dict[str, Callable[..., int]] = {
-    "line": write_regression_reports, "slot": write_record_reports, "cell": write_point_reports,
+_WRITE: dict[str, Callable[..., Any]] = {
+    "line": write_reports, "slot": write_record_reports, "cell": write_point_reports,
 }  # fmt: skip

@@ -40,6 +40,7 @@ __all__ = [
     "LocalSummary",
     "NoisySquares",
     "OptInCounts",
+    "OwnInvite",
     "ReportsByEpsilon",
     "SlotInvite",
     "SlotReports",
@@ -322,6 +323,21 @@ class OptInCounts:
     counted: Floats
     discovery: Discovery
     noise: DiscreteLaplace
+
+
+@dataclass(frozen=True)
+class OwnInvite:
+    """What a device is asked that draws the best report for its person's own epsilon."""
+
+    way: ClassVar[str] = "own"
+    name: ClassVar[str] = OWN_EPSILON
+    promise: ClassVar[None] = None
+    bounds: Bounds
+    question: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        return own_epsilon_text(self.bounds, self.question)
 
 
 @dataclass(frozen=True)

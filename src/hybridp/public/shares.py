@@ -35,7 +35,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -214,6 +214,7 @@ class ShareInvite:
     Where several may be ticked that is a bit, whether the one option was that the device drew.
     """
 
+    way: ClassVar[str] = "option"
     question: Feature
     oracle: Oracle
 

@@ -18,6 +18,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +44,7 @@ class MarginalInvite:
     all have the same. `answers` names the invitation that asks for it, where there was one.
     """
 
+    way: ClassVar[str] = "marginal"
     workload: Workload
     guarantee: PureDP
     weights: tuple[int, ...] = ()

@@ -41,7 +41,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, cast
+from typing import ClassVar, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -238,6 +238,7 @@ class VectorBounds:
 class VectorInvite:
     """What a device must know to take part."""
 
+    way: ClassVar[str] = "vector"
     bounds: VectorBounds
     reports: VectorReports
     question: tuple[str, ...] = ()

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Literal, NamedTuple, Unpack, get_args
+from typing import Any, Literal, Unpack, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import SHARES, Charge, PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.public.mean import SYNONYMS
-from hybridp.public.messages import OWN_EPSILON, ReportsByEpsilon, WeightedSum, own_epsilon_text
+from hybridp.public.messages import OWN_EPSILON, OwnInvite, ReportsByEpsilon, WeightedSum
 from hybridp.public.personal import PersonalDP, adpm_weights
 from hybridp.public.rounds import Conversation, Crowd, Epsilons, Weighted
 from hybridp.public.shuffling import LevelMixing
@@ -53,12 +53,6 @@ MIXED_ACCOUNT = f"shuffled {SHARES}"
 
 Floats = NDArray[np.float64]
 _SHOWN = 1000  # levels of epsilon listed in full
-
-
-class OwnInvite(NamedTuple):
-    """What is written beside a report that was made with the person's own epsilon."""
-
-    text: str
 
 
 @dataclass(frozen=True)
@@ -96,7 +90,11 @@ class PersonalStudy(Task):
         return self
 
     def named(self, names: tuple[str, ...]) -> OwnInvite:
-        return OwnInvite(own_epsilon_text(self.bounds, names))
+        return OwnInvite(self.bounds, names)
+
+    @property
+    def invite(self) -> OwnInvite:
+        return OwnInvite(self.bounds)
 
     def check_tally(self, tally: Any, names: tuple[str, ...]) -> None:
         """Any tally of reports by epsilon."""
