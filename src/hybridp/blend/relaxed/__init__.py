@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from hybridp.blend.relaxed.data import Records, Relaxed, one_hot, round_records, sparsemax, sparsemax_blocks, start
-from hybridp.blend.relaxed.evaluate import answers, polynomial_answer, table
+from hybridp.blend.relaxed.data import (
+    Records,
+    Relaxed,
+    answers,
+    one_hot,
+    polynomial_answer,
+    round_records,
+    sparsemax,
+    sparsemax_blocks,
+    start,
+    table,
+)
 
-__all__ = [
-    "Records",
-    "Relaxed",
-    "answers",
-    "one_hot",
-    "polynomial_answer",
-    "round_records",
-    "sparsemax",
-    "sparsemax_blocks",
-    "start",
-    "table",
-]
+__all__ = ["Records", "Relaxed", "answers", "one_hot", "polynomial_answer", "round_records", "sparsemax"]
+__all__ += ["sparsemax_blocks", "start", "table"]
