@@ -15,7 +15,6 @@ VECTOR = f"release vector-mean people.csv --column pay age --trust trust {BOUNDS
 KMEANS = f"release kmeans people.csv --column pay age --trust trust {BOUNDS} --epsilon 1 --clusters 2"
 HEAVY = "release heavy-hitters people.csv --person id --column age --trust trust --epsilon 1 --delta 1e-6"
 FIT = "synth fit people.csv --marginals age --epsilon 1 --delta 1e-6 --out model"
-QUANTILES = f"release quantiles people.csv {MEAN} --simulate-local"
 PLAN = "plan mean --n 1000 --lower 0 --upper 1 --epsilon 1"
 
 # (command, words of the sentence)

@@ -28,7 +28,6 @@ from hybridp.testing import Case, Law, more_truth
 from hybridp.testing.laws import WORD, precise, real
 
 TINY_P = 1e-6
-N = 60_000
 MAKERS: list[Callable[[PureDP | ApproxDP, int], Any]] = [
     k_randomised_response,
     subset_selection,

@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hybridp.blend.tally import MeanTally
 from hybridp.curator.mean import Columns
 from hybridp.curator.vector import VectorColumns
 from hybridp.device.files import write_reports
@@ -95,27 +94,6 @@ def test_one_report_more_or_one_changed_is_another_set(tmp_path: Path, ledger: L
         file.write_text("\n".join(changed) + "\n")
         release_mean(file, STUDY, COLUMNS, ledger=ledger)
     assert len(set(local_entries(ledger))) == 4
-
-
-def test_a_tally_is_named_by_what_it_holds(tmp_path: Path, ledger: Ledger) -> None:
-    trusted = tmp_path / "trusted.csv"
-    trusted.write_text("pay,trust\n" + "50,trusted\n" * 9)
-    for seed in (1, 2):
-        tally = MeanTally.empty(INVITE, "spring").add(randomise_many([40.0] * 30, INVITE, rng=seeded(seed)))
-        for _ in range(2):
-            if seed == 1:
-                release_mean(trusted, STUDY, COLUMNS, ledger=ledger, tally=tally)
-            else:
-                with pytest.raises(InvalidInput, match="another name"):
-                    release_mean(trusted, STUDY, COLUMNS, ledger=ledger, tally=tally)
-    assert ledger.remaining("local").epsilon == 4.0
-
-
-def test_a_trial_draws_new_reports_and_cannot_hide_them_under_a_name(tmp_path: Path) -> None:
-    raw = tmp_path / "raw.csv"
-    raw.write_text("pay,trust\n50,trusted\n" + "40,local\n" * 30)
-    with pytest.raises(InvalidInput, match="`collection` must not name the reports of a trial"):
-        release_mean(raw, STUDY, COLUMNS, simulate_local=True, collection="spring")
 
 
 def test_the_digest_is_what_its_definition_says(tmp_path: Path, ledger: Ledger) -> None:

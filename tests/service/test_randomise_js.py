@@ -162,7 +162,6 @@ CHANCES = [Fraction(1, 5), Fraction(1, 5), Fraction(2, 5), Fraction(1, 5)]  # by
 
 BIT, WINDOW = dithered_bit(PureDP(1.0)), piecewise(PureDP(3.0))
 RESPONSE = k_randomised_response(PureDP(1.5), 5)
-HEAD = HeadList.of([("maps", "m.org"), ("news", "a.org"), ("news", "b.org")])
 
 
 def cases() -> list[tuple[str, dict[str, Any], dict[str, Any], Any, list[Fraction]]]:

@@ -37,10 +37,6 @@ def totals(path: Path, **changes: Any) -> PersonalTotals:
         return personal_totals(rows, MeanQuery(**{**BASE, **changes}))
 
 
-def level(value: float) -> int:
-    return math.floor(Fraction(min(max(value, 0), 8)) * 2 + Fraction(1, 2))
-
-
 def test_large_sums_stay_exact(tmp_path: Path) -> None:
     """Sums near 2^53 would lose their last digits in a double."""
     records = [(7.999999999, "trusted", 1, None)] * 3000 + [(0.000000003, "trusted", 1, None)]
