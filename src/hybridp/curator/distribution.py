@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hybridp import noise, tables
-from hybridp.curator.mean import Columns, mean_query
+from hybridp.curator.mean import Columns, invite_query
 from hybridp.curator.shares import release_counts
 from hybridp.curator.sources import Entrusted, Raw
 from hybridp.public.distribution import CELLS, BinnedReports, WindowReports, answers, report_bins, window_bins
@@ -25,16 +24,10 @@ __all__ = ["Lots", "count_answers", "count_between", "read_answers", "read_bins"
 __all__ += ["simulate_reports"]
 
 
-def _query(rows: tables.Rows, columns: Columns, invite: Invite, *, local_raw: bool) -> tables.MeanQuery:
-    if columns.report not in rows.columns:
-        columns = replace(columns, report=None)
-    return mean_query(columns, invite.bounds, invite.randomiser.bound, local_raw=local_raw)
-
-
 def read_bins(rows: tables.Rows, columns: Columns, invite: Invite, people: int) -> BinnedReports:
     """The local reports by public bins, after `hybridp.curator.mean.read` has checked them."""
     bins = report_bins(invite.randomiser, CELLS)
-    query = _query(rows, columns, invite, local_raw=False)
+    query = invite_query(rows, columns, invite, local_raw=False)
     counts = report_counts(rows, query, bins, people) if people else np.zeros(bins.size, dtype=np.int64)
     return BinnedReports(counts, invite.randomiser)
 
@@ -46,7 +39,7 @@ def simulate_reports(
     bins = report_bins(invite.randomiser, CELLS)
     counts: NDArray[np.int64] = np.zeros(bins.size, dtype=np.int64)
     sums = NOTHING
-    for levels in tables.local_levels(rows, _query(rows, columns, invite, local_raw=True)):
+    for levels in tables.local_levels(rows, invite_query(rows, columns, invite, local_raw=True)):
         sent = noise.reports(invite.randomiser, levels, rng=rng)
         sums += exact_sums(sent)[0]
         counts += np.bincount(bins.numbers(sent), minlength=bins.size)
@@ -64,7 +57,7 @@ def _bit(invite: Invite) -> DitheredBit:
 def read_answers(rows: tables.Rows, columns: Columns, invite: Invite, people: int) -> tuple[WindowReports, ...]:
     """The answers within an invitation's windows, after `hybridp.curator.mean.read` has checked them."""
     bins = window_bins(_bit(invite), len(invite.windows))
-    counts = report_counts(rows, _query(rows, columns, invite, local_raw=False), bins, people)
+    counts = report_counts(rows, invite_query(rows, columns, invite, local_raw=False), bins, people)
     return answers(counts, invite.windows, _bit(invite))
 
 
@@ -90,7 +83,7 @@ def simulate_answers(
     """For a trial only: the answers of those local people who are asked in this phase, drawn here."""
     bins = window_bins(_bit(invite), len(invite.windows))
     counts: NDArray[np.int64] = np.zeros(bins.size, dtype=np.int64)
-    for chunk, levels in enumerate(tables.local_levels(rows, _query(rows, columns, invite, local_raw=True))):
+    for chunk, levels in enumerate(tables.local_levels(rows, invite_query(rows, columns, invite, local_raw=True))):
         own = levels[lots.phase(chunk, len(levels)) == phase]
         sent = noise.reports(invite.randomiser, invite.placed(own), rng=rng)
         counts += np.bincount(bins.numbers(sent), minlength=bins.size)
@@ -110,7 +103,7 @@ def count_between(
 ) -> NoisyCounts:
     """How many trusted people lie at or below each of the places (0 to 1 of the range), with the stated noise."""
     cuts = _cuts(places)
-    raw = stretch_counts(rows, _query(rows, columns, invite, local_raw=local_raw), cuts, people)
+    raw = stretch_counts(rows, invite_query(rows, columns, invite, local_raw=local_raw), cuts, people)
     return release_counts(Raw(people, raw), stated, rng=rng)
 
 

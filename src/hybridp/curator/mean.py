@@ -42,6 +42,7 @@ __all__ = [
     "check_mechanism",
     "group_sizes",
     "grouped",
+    "invite_query",
     "mean_query",
     "randomise_trusted",
     "read",
@@ -49,6 +50,7 @@ __all__ = [
     "release_clipped",
     "release_sum",
     "release_window",
+    "reported",
     "rows_of",
     "simulate_local",
     "sizes",
@@ -125,13 +127,20 @@ def mean_query(
     )
 
 
-def _query(columns: Columns, invite: Invite, *, local_raw: bool) -> tables.MeanQuery:
+def invite_query(rows: tables.Rows, columns: Columns, invite: Invite, *, local_raw: bool) -> tables.MeanQuery:
+    """The query for what an invitation asked; a table needs no column of reports while nobody is local."""
+    columns = columns if columns.report in rows.columns else replace(columns, report=None)
     return mean_query(columns, invite.bounds, invite.randomiser.bound, local_raw=local_raw)
 
 
-def _reported(rows: tables.Rows, columns: Columns) -> Columns:
-    """A table needs no column of reports while nobody is local; its rules refuse somebody who is."""
-    return columns if columns.report in rows.columns else replace(columns, report=None)
+def reported(rows: tables.Rows, columns: Columns, text: str, *, local_raw: bool) -> tuple[Columns, bool | None]:
+    """The columns, and what the reports say of their mechanism (`check_mechanism`).
+
+    A table needs no column of reports while nobody is local; its rules refuse somebody who is.
+    """
+    columns = columns if columns.report in rows.columns else replace(columns, report=None)
+    rows.need("column", columns.value)
+    return columns, True if local_raw else check_mechanism(rows, columns, text)
 
 
 def read(
@@ -148,10 +157,9 @@ def read(
 
     Reports that name no mechanism are refused too, unless the invitation's is assumed. `digest` names the reports.
     """
-    columns = _reported(rows, columns)
-    rows.need("column", columns.value)
-    says = True if local_raw else check_mechanism(rows, columns, invite.text)
-    query = replace(_query(columns, invite, local_raw=local_raw), count_clipped=count_clipped, sum_squares=sum_squares)
+    columns, says = reported(rows, columns, invite.text, local_raw=local_raw)
+    query = invite_query(rows, columns, invite, local_raw=local_raw)
+    query = replace(query, count_clipped=count_clipped, sum_squares=sum_squares)
     found = tables.mean_totals(rows, query)
     local = LocalSummary(found.local_people, found.report_sum, found.report_square_sum, invite.randomiser)
     assumed = tables.named_mechanism(f"{columns.report}_mechanism", says, local.people, assume=assume)
@@ -208,7 +216,7 @@ def table_levels(
     rows: tables.Rows, columns: Columns, invite: Invite, *, local_raw: bool
 ) -> Iterable[NDArray[np.int64]]:
     """RAW: the levels of a table's trusted people, in parts."""
-    return tables.trusted_levels(rows, _query(_reported(rows, columns), invite, local_raw=local_raw))
+    return tables.trusted_levels(rows, invite_query(rows, columns, invite, local_raw=local_raw))
 
 
 def release_window(
@@ -263,13 +271,13 @@ def randomise_trusted(
     rows: tables.Rows, columns: Columns, invite: Invite, *, local_raw: bool = False, rng: Randomness
 ) -> LocalSummary:
     """Full-LM: the trusted people's values go through the local randomiser too, here, on their behalf."""
-    columns = _reported(rows, columns)
-    return _randomised(tables.trusted_levels(rows, _query(columns, invite, local_raw=local_raw)), invite, rng)
+    query = invite_query(rows, columns, invite, local_raw=local_raw)
+    return _randomised(tables.trusted_levels(rows, query), invite, rng)
 
 
 def simulate_local(rows: tables.Rows, columns: Columns, invite: Invite, *, rng: Randomness) -> LocalSummary:
     """For a trial only: local people's raw values, randomised here instead of on their devices."""
-    return _randomised(tables.local_levels(rows, _query(columns, invite, local_raw=True)), invite, rng)
+    return _randomised(tables.local_levels(rows, invite_query(rows, columns, invite, local_raw=True)), invite, rng)
 
 
 # --- by public group --------------------------------------------------------------------------------------------------

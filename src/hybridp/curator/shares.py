@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp import tables
-from hybridp.curator.mean import Columns, check_mechanism
+from hybridp.curator.mean import Columns, reported
 from hybridp.curator.reports import batch_names
 from hybridp.curator.sources import Entrusted, Raw, noisy_sums
 from hybridp.errors import UnusablePublicRows
@@ -45,7 +45,7 @@ from hybridp.tables.shares import report_texts, share_totals
 from hybridp.tables.source import TableLike
 
 __all__ = ["Raw", "all_empty", "batch_digest", "batch_names", "check_batches", "read", "read_answers"]
-__all__ += ["Raw", "read_sets", "read_ticks", "read_votes", "release_counts", "release_ticks", "rounded_cells"]
+__all__ += ["Raw", "read_ticks", "read_votes", "release_counts", "release_ticks", "rounded_cells"]
 __all__ += ["share_query"]
 
 
@@ -78,29 +78,25 @@ def read(
     assume: bool = False,
     joint: Joint | None = None,
 ) -> Raw:
-    """Both groups' counts. Reports of another mechanism, or of none unless it is assumed, are refused."""
-    if columns.report not in rows.columns:  # fine when nobody is local; refused below when somebody is
-        columns = replace(columns, report=None)
-    rows.need("column", columns.value)
-    says = True if local_raw else check_mechanism(rows, columns, invite.text)
+    """Both groups' counts, also of several options a person. Reports of another mechanism, or of none, are refused."""
+    columns, says = reported(rows, columns, invite.text, local_raw=local_raw)
     query = share_query(columns, invite.question, local_raw=local_raw, joint=joint)
-    sets = isinstance(invite.oracle, SubsetSelection)
-    found = share_totals(rows, query, named=not sets)
-    nobody = ShareReports(0, np.zeros(invite.question.size, dtype=np.int64), invite.oracle)
-    counts, steps = found.trusted_counts, 1
-    held: NDArray[np.int64] | None = found.local_counts
+    ticks, sets = bool(invite.question.most), isinstance(invite.oracle, SubsetSelection)
+    found = share_totals(rows, replace(query, cells=invite.names) if ticks else query, named=not sets)
+    counts, steps, held = found.trusted_counts, 1, found.local_sets if ticks else found.local_counts
     if found.trusted_steps is not None and joint is not None:
         steps, held = joint.steps, None  # whose numbers are rounded by `rounded_cells`
         upper = found.trusted_steps
         counts = np.column_stack([upper, steps * counts - upper]).ravel()
-    if local_raw:
-        return Raw(found.trusted_people, counts, nobody, simulated_reports=True, steps=steps, held=held)
-    local = nobody
-    if not sets:
+    local: Any = ShareReports(0, np.zeros(invite.question.size, dtype=np.int64), invite.oracle)
+    if ticks:
+        local = TickReports(found.local_counts, invite.oracle)
+    elif not (sets or local_raw):
         local = ShareReports(found.local_people, found.local_counts, invite.oracle)
-    elif found.local_people:
-        for texts in report_texts(rows, query, CHUNK):
-            local = local + read_reports(invite, texts, columns.report or "")
+    if local_raw:
+        return Raw(found.trusted_people, counts, local, simulated_reports=True, steps=steps, held=held)
+    for texts in report_texts(rows, query, CHUNK) if sets and found.local_people else ():
+        local = local + read_reports(invite, texts, columns.report or "")
     assumed = tables.named_mechanism(f"{columns.report}_mechanism", says, local.people, assume=assume)
     digest = batch_digest(rows, columns, invite.text, local.counts, local.people)
     return Raw(found.trusted_people, counts, local, bool(says), assumed, digest, steps=steps)
@@ -177,24 +173,6 @@ def release_counts(raw: Raw, stated: CountNoise, *, rng: Randomness) -> NoisyCou
 # --- several options a person -----------------------------------------------------------------------------------------
 # One noisy count an option, for all of them together: a replaced person moves the counts by at most ``min(2 most, k)``
 # in all, whatever the field holds: of more ticks than `most` the first ones are counted.
-
-
-def read_sets(
-    rows: tables.Rows, columns: Columns, invite: ShareInvite, *, local_raw: bool = False, assume: bool = False
-) -> Raw:
-    """Both groups' counts. Reports of another mechanism, or of none unless it is assumed, are refused."""
-    if columns.report not in rows.columns:  # fine when nobody is local; refused below when somebody is
-        columns = replace(columns, report=None)
-    rows.need("column", columns.value)
-    says = True if local_raw else check_mechanism(rows, columns, invite.text)
-    query = replace(share_query(columns, invite.question, local_raw=local_raw), cells=invite.names)
-    found = share_totals(rows, query, named=True)
-    local = TickReports(found.local_counts, invite.oracle)
-    if local_raw:
-        return Raw(found.trusted_people, found.trusted_counts, local, simulated_reports=True, held=found.local_sets)
-    assumed = tables.named_mechanism(f"{columns.report}_mechanism", says, local.people, assume=assume)
-    digest = batch_digest(rows, columns, invite.text, local.counts, local.people)
-    return Raw(found.trusted_people, found.trusted_counts, local, bool(says), assumed, digest)
 
 
 def read_ticks(answers: Entrusted, invite: ShareInvite) -> Raw:

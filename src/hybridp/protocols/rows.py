@@ -115,10 +115,9 @@ class TablePeople:
     def read(self, asked: Any) -> Any:
         """RAW: both groups' totals in one scan."""
         how: dict[str, Any] = {"local_raw": self._no_reports, "assume": self.assume}
-        if isinstance(asked, Options):
-            totals: Any = choosing.read(self.rows, self.columns, asked.invite, **how, joint=asked.joint)
-        elif isinstance(asked, Ticks):
-            totals = choosing.read_sets(self.rows, self.columns, asked.invite, **how)
+        if isinstance(asked, Options | Ticks):
+            joint = asked.joint if isinstance(asked, Options) else None
+            totals: Any = choosing.read(self.rows, self.columns, asked.invite, **how, joint=joint)
         elif isinstance(asked, Vectors):
             how["sum_squares"] = asked.squares is not None
             totals = vectors.read(self.rows, self.columns, asked.invite, **how)
