@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from hybridp.protocols.driver import release_regression as release_regression
     from hybridp.protocols.driver import release_shares as release_shares
     from hybridp.protocols.driver import release_steered as release_steered
-    from hybridp.protocols.kmeans_estimator import HybridKMeans as HybridKMeans
-    from hybridp.protocols.regression_estimator import HybridLinearRegression as HybridLinearRegression
-    from hybridp.protocols.regression_estimator import HybridLogisticRegression as HybridLogisticRegression
+    from hybridp.protocols.estimators import HybridKMeans as HybridKMeans
+    from hybridp.protocols.estimators import HybridLinearRegression as HybridLinearRegression
+    from hybridp.protocols.estimators import HybridLogisticRegression as HybridLogisticRegression
     from hybridp.protocols.synth import fit_synth as fit_synth
     from hybridp.public.budgets import ZCDP as ZCDP
     from hybridp.public.budgets import ApproxDP as ApproxDP
@@ -85,9 +85,9 @@ _PLACES = {
     "Feature": "public.queries",
     "Grouping": "public.groups",
     "HeavyStudy": "tasks.records",
-    "HybridKMeans": "protocols.kmeans_estimator",
-    "HybridLinearRegression": "protocols.regression_estimator",
-    "HybridLogisticRegression": "protocols.regression_estimator",
+    "HybridKMeans": "protocols.estimators",
+    "HybridLinearRegression": "protocols.estimators",
+    "HybridLogisticRegression": "protocols.estimators",
     "HybridpError": "errors",
     "InvalidInput": "errors",
     "Invite": "public.messages",

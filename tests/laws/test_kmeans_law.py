@@ -205,7 +205,7 @@ def test_a_file_with_reports_from_devices(
 
 def test_scikit_learns_estimator(told: Messages) -> None:
     pytest.importorskip("sklearn")
-    from hybridp.protocols.kmeans_estimator import HybridKMeans
+    from hybridp.protocols.estimators import HybridKMeans
 
     x, tape = points(700), Recording(4)
     with tape.as_the_systems():

@@ -13,7 +13,7 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from hybridp.errors import InvalidInput
-from hybridp.protocols.kmeans_estimator import HybridKMeans
+from hybridp.protocols.estimators import HybridKMeans
 
 NO_LABELS = {"check_clustering": "reads labels_, which would tell where single trusted people are"}
 

@@ -13,8 +13,7 @@ from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, StandardSca
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from hybridp.errors import InvalidInput, PromiseWarning
-from hybridp.protocols.kmeans_estimator import HybridKMeans
-from hybridp.protocols.regression_estimator import HybridLinearRegression, HybridLogisticRegression
+from hybridp.protocols.estimators import HybridKMeans, HybridLinearRegression, HybridLogisticRegression
 
 LINEAR = HybridLinearRegression(epsilon=200.0, bounds=(-4.0, 4.0), target_bounds=(-4.0, 4.0))
 LOGISTIC = HybridLogisticRegression(epsilon=200.0, bounds=(-4.0, 4.0))

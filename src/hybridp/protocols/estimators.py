@@ -1,0 +1,394 @@
+"""K-means, linear and logistic regression with scikit-learn's conventions; needs scikit-learn, the extra "sklearn".
+
+>>> import numpy as np
+>>> points = np.repeat([[0.2, 0.2], [0.8, 0.7]], 2000, axis=0)
+>>> model = HybridKMeans(2, epsilon=4.0, bounds=(0.0, 1.0), random_state=0).fit(points)
+>>> sorted(model.cluster_centers_.round(1).tolist())
+[[0.2, 0.2], [0.8, 0.7]]
+>>> x = np.linspace(0, 10, 20_000)[:, None]
+>>> model = HybridLinearRegression(epsilon=4.0, bounds=(0, 10), target_bounds=(0, 30), random_state=0)
+>>> model.fit(x, 2 * x[:, 0] + 5).coef_.round(1).tolist()
+[2.0]
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import (
+    BaseEstimator,
+    ClassifierMixin,
+    ClassNamePrefixFeaturesOutMixin,
+    ClusterMixin,
+    RegressorMixin,
+    TransformerMixin,
+)
+from sklearn.metrics import pairwise_distances
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from hybridp.errors import InvalidInput, PromiseWarning, must
+from hybridp.protocols.models import release_people, release_points
+from hybridp.protocols.paying import warned
+from hybridp.public.budgets import promised
+from hybridp.public.kmeans import Box
+from hybridp.public.vector import VectorBounds
+from hybridp.randomness import Randomness, secure, seeded
+from hybridp.release.release import Release
+from hybridp.tasks.kmeans import KMeansStudy
+from hybridp.tasks.regression import RegressionStudy
+
+__all__ = ["HybridKMeans", "HybridLinearRegression", "HybridLogisticRegression"]
+
+Floats = NDArray[np.float64]
+_CLOSE = 1e-9
+
+
+class HybridKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[misc]
+    """Centres of people who trust the curator and of people who do not.
+
+    `bounds` is (lower, upper), each a number or one number a column, chosen without looking at the data; points outside
+    are clipped, and a coordinate that is NaN is in the middle. There is no default: bounds that nobody chose would move
+    every centre in silence. In `fit`, `trust` says `trusted` or `local` (or True or False) for every row; without it
+    everybody is trusted. Local rows are randomised here, by the code that runs on a device: that makes the fit a trial,
+    and `receipt_` says so. So does a `random_state` other than None.
+
+    Guarantee: the released attributes (`cluster_centers_`, `cluster_sizes_`, `n_iter_`) are (epsilon, delta)-DP for
+    every trusted person under replacement of their point, and epsilon-DP for every local person. There is no `labels_`
+    and no `inertia_`: both would tell of single people. `predict` labels the points that it is given, and its answer
+    is as private as those points are; the same goes for what `fit_predict` returns.
+    """
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        epsilon: float = 1.0,
+        delta: float = 0.0,
+        bounds: tuple[ArrayLike, ArrayLike] | None = None,
+        iterations: int | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.epsilon = epsilon
+        self.delta = delta
+        self.bounds = bounds
+        self.iterations = iterations
+        self.random_state = random_state
+
+    def fit(self, X: ArrayLike, y: object = None, trust: ArrayLike | None = None) -> Self:
+        """Learn the centres. `y` is ignored."""
+        # Whether there is an answer must not depend on anybody's point: NaN and infinity have a place too.
+        points: Floats = validate_data(self, X, dtype=np.float64, ensure_all_finite=False)
+        clusters = _whole("n_clusters", self.n_clusters)
+        must(len(points) >= clusters, "n_clusters", f"must be at most n_samples={len(points)}", clusters)
+        trusted = _trusted_rows(trust, len(points))
+        promise = promised(self.epsilon, self.delta)
+        study = KMeansStudy(
+            _box(self.bounds, points.shape[1]),
+            clusters,
+            promise,
+            None if self.iterations is None else _whole("iterations", self.iterations),
+        )
+        warned([promise], len(points))
+        _warn_of_scalers(points)
+        found = release_points(study, points[trusted], points[~trusted], rng=_randomness_of(self.random_state))
+        self.cluster_centers_ = np.array(found.facts["estimate"])
+        self.cluster_sizes_ = np.array(found.facts["size"], dtype=np.float64)
+        self.n_iter_ = found.facts["iterations"]
+        self.release_ = found
+        self.receipt_ = found.receipt
+        self._n_features_out = clusters
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+    def predict(self, X: ArrayLike) -> NDArray[np.int32]:
+        """The nearest centre of every given point."""
+        return np.asarray(self._distances(X).argmin(axis=1), dtype=np.int32)
+
+    def transform(self, X: ArrayLike) -> Floats:
+        """Distances of the given points to every centre."""
+        return self._distances(X)
+
+    def fit_predict(self, X: ArrayLike, y: object = None, trust: ArrayLike | None = None) -> NDArray[np.int32]:
+        """`fit`, then `predict` for the same points: labels for their owner, not for release."""
+        return self.fit(X, y, trust).predict(X)
+
+    def _distances(self, X: ArrayLike) -> Floats:
+        check_is_fitted(self)
+        points = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=False)
+        box = _box(self.bounds, points.shape[1])
+        middle = np.asarray(box.lower) + (np.asarray(box.upper) - np.asarray(box.lower)) / 2
+        points = np.where(np.isnan(points), middle, points)
+        return np.asarray(pairwise_distances(points, self.cluster_centers_), dtype=np.float64)
+
+
+def _box(bounds: tuple[ArrayLike, ArrayLike] | None, dims: int) -> Box:
+    lower, upper = _stated_bounds("bounds", bounds, dims)
+    return Box(tuple(lower), tuple(upper))
+
+
+def _whole(name: str, value: Any) -> int:
+    """A whole number, NumPy's included, from 1 on."""
+    ok = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    must(ok, name, "must be a whole number", repr(value))
+    must(value >= 1, name, "must be at least 1", value)
+    return int(value)
+
+
+# --- regression -------------------------------------------------------------------------------------------------------
+
+
+class _Hybrid(BaseEstimator):  # type: ignore[misc]
+    """What both share."""
+
+    epsilon: float
+    delta: float
+    bounds: tuple[ArrayLike, ArrayLike] | None
+    random_state: Any
+
+    def _release(self, columns: Floats, target: Floats, trust: ArrayLike | None, **more: Any) -> Release:
+        trusted = _trusted_rows(trust, len(columns))
+        promise = promised(self.epsilon, self.delta)
+        lower, upper = _stated_bounds("bounds", self.bounds, columns.shape[1])
+        low, high = more.pop("target_bounds")
+        study = RegressionStudy(VectorBounds.of([*lower, low], [*upper, high]), promise, **more)
+        warned([promise], len(columns))
+        _warn_of_scalers(columns)
+        rows = np.column_stack([columns, target])
+        names = getattr(self, "feature_names_in_", [f"x{j}" for j in range(columns.shape[1])])
+        return release_people(
+            study,
+            rows[trusted],
+            rows[~trusted],
+            (*map(str, names), "y"),
+            rng=_randomness_of(self.random_state),
+        )
+
+    def _keep(self, found: Release) -> None:
+        self.release_ = found
+        self.receipt_ = found.receipt
+        self.standard_errors_ = _told(found.facts["standard_error"], np.inf)
+        self.intervals_ = np.column_stack(
+            [_told(end, x) for end, x in zip(found.facts["interval"], (-np.inf, np.inf), strict=True)]
+        )
+
+    def _predictor(self, X: ArrayLike) -> Floats:
+        """The linear predictor; a field that is missing is in the middle of its bounds, as in `fit`."""
+        check_is_fitted(self)
+        columns = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=False)
+        lower, upper = _stated_bounds("bounds", self.bounds, columns.shape[1])
+        columns = np.where(np.isnan(columns), (np.array(lower) + np.array(upper)) / 2, columns)
+        coefficients = np.array(self.release_.facts["estimate"])
+        return np.asarray(columns @ coefficients[1:] + coefficients[0])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+
+class HybridLinearRegression(RegressorMixin, _Hybrid):  # type: ignore[misc]
+    """A line through people who trust the curator and people who do not.
+
+    `bounds` is (lower, upper) of the columns, each a number or one number a column, and `target_bounds` that of y,
+    chosen without looking at the data: what lies outside is clipped, and what is NaN is in the middle. There is no
+    default. `clip` is a public bound on how far y lies from the line, in y's unit, and `form` what local people are
+    asked (docs/regression.md). In `fit`, `trust` says `trusted` or `local` (or True or False) for every row; without it
+    everybody is trusted. Local rows are randomised here, by the code that runs on a device: that makes the fit a trial,
+    and `receipt_` says so. So does a `random_state` other than None.
+
+    Guarantee: `coef_`, `intercept_`, `standard_errors_` and `intervals_` (the intercept first) are (epsilon, delta)-DP
+    for every trusted person under replacement of their row, and epsilon-DP for every local person. A scaler that was
+    fitted to the same people tells something beyond that; columns that look like it are warned of.
+    """
+
+    def __init__(
+        self,
+        *,
+        epsilon: float = 1.0,
+        delta: float = 0.0,
+        bounds: tuple[ArrayLike, ArrayLike] | None = None,
+        target_bounds: tuple[float, float] | None = None,
+        form: str = "best",
+        clip: float | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.bounds = bounds
+        self.target_bounds = target_bounds
+        self.form = form
+        self.clip = clip
+        self.random_state = random_state
+
+    def fit(self, X: ArrayLike, y: ArrayLike, trust: ArrayLike | None = None) -> Self:
+        """Learn the coefficients."""
+        # Whether there is an answer must not depend on anybody's row: NaN and infinity in a column have a place too.
+        columns, target = validate_data(self, X, y, dtype=np.float64, ensure_all_finite=False, y_numeric=True)
+        (low,), (high,) = _stated_bounds("target_bounds", self.target_bounds, 1)
+        found = self._release(
+            columns,
+            np.asarray(target, dtype=np.float64),
+            trust,
+            target_bounds=(low, high),
+            form=self.form,
+            clip=self.clip,
+        )
+        self._keep(found)
+        self.intercept_, *slopes = found.facts["estimate"]
+        self.coef_ = np.array(slopes)
+        return self
+
+    def predict(self, X: ArrayLike) -> Floats:
+        """What the line says about these columns, as they are."""
+        return self._predictor(X)
+
+
+class HybridLogisticRegression(ClassifierMixin, _Hybrid):  # type: ignore[misc]
+    """The odds of the second of two classes, from people who trust the curator and people who do not.
+
+    As `HybridLinearRegression`. `classes` are the two classes, public; without them, those in y are taken to be. At
+    least one person must trust: only then is there a line that local people can be asked about.
+    """
+
+    def __init__(
+        self,
+        *,
+        epsilon: float = 1.0,
+        delta: float = 0.0,
+        bounds: tuple[ArrayLike, ArrayLike] | None = None,
+        classes: ArrayLike | None = None,
+        form: str = "best",
+        random_state: Any = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.bounds = bounds
+        self.classes = classes
+        self.form = form
+        self.random_state = random_state
+
+    def fit(self, X: ArrayLike, y: ArrayLike, trust: ArrayLike | None = None) -> Self:
+        """Learn the coefficients."""
+        columns, target = validate_data(self, X, y, dtype=np.float64, ensure_all_finite=False)
+        check_classification_targets(target)
+        known = np.unique(np.asarray(target) if self.classes is None else np.asarray(self.classes))
+        if len(known) != 2:
+            many = f"{len(known)} class" + ("" if len(known) == 1 else "es")
+            raise InvalidInput(f"`y` must have 2 classes. Got {many}. Only binary classification is supported.")
+        must(bool(np.isin(target, known).all()), "y", "must hold nothing but the two classes", "another")
+        found = self._release(
+            columns,
+            (target == known[1]).astype(np.float64),
+            trust,
+            target_bounds=(0.0, 1.0),
+            kind="logistic",
+            form=self.form,
+        )
+        self._keep(found)
+        self.classes_ = known
+        start, *slopes = found.facts["estimate"]
+        self.intercept_, self.coef_ = np.array([start]), np.array([slopes])
+        return self
+
+    def decision_function(self, X: ArrayLike) -> Floats:
+        """The log-odds of the second class."""
+        return self._predictor(X)
+
+    def predict_proba(self, X: ArrayLike) -> Floats:
+        """The probability of either class."""
+        second = 0.5 * (1 + np.tanh(self._predictor(X) / 2))
+        return np.column_stack([1 - second, second])
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """The likelier class."""
+        second = (self._predictor(X) > 0).astype(np.intp)
+        return np.asarray(self.classes_[second])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+
+def _told(numbers: list[float | None], unknown: float) -> Floats:
+    """Published numbers; where none could be told, what that means."""
+    return np.array([unknown if x is None else x for x in numbers])
+
+
+# --- bounds, who trusts, randomness, and a warning --------------------------------------------------------------------
+
+
+def _stated_bounds(name: str, bounds: tuple[ArrayLike, ArrayLike] | None, dims: int) -> tuple[list[float], list[float]]:
+    """(lower, upper), each a number for all columns or one for each. There is no default: it would clip in silence."""
+    if bounds is None:
+        raise InvalidInput(
+            f"`{name}` must be given: (lower, upper), public and chosen without looking at the data; what lies outside "
+            "is clipped. Got none."
+        )
+    try:
+        lower, upper = (np.broadcast_to(np.asarray(b, dtype=np.float64), (dims,)).tolist() for b in bounds)
+    except (ValueError, TypeError):
+        raise InvalidInput(f"`{name}` must be (lower, upper), numbers or {dims} numbers each. Got others.") from None
+    return lower, upper
+
+
+def _warn_of_scalers(columns: NDArray[np.float64]) -> None:
+    """Warn where columns look as a scaler leaves them that was fitted to these very people, which no epsilon covers.
+
+    A column with mean 0 and standard deviation 1, or from 0 to 1 with other values between, to rounding: no data of its
+    own does that. It goes to whoever holds the data, and is no part of a release.
+    """
+    if len(columns) < 3:
+        return
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # columns of NaN alone
+        mean, sd = np.nanmean(columns, axis=0), np.nanstd(columns, axis=0)
+        low, high = np.nanmin(columns, axis=0), np.nanmax(columns, axis=0)
+    standard = (np.abs(mean) < _CLOSE) & (np.abs(sd - 1) < _CLOSE)
+    ends = (np.abs(low) < _CLOSE) & (np.abs(high - 1) < _CLOSE)
+    between = ((columns > 0) & (columns < 1)).any(axis=0)  # a column of 0 and 1 alone is no scaler's
+    if bool((standard | (ends & between)).any()):
+        warnings.warn(
+            "A column looks scaled by its own mean and deviation, or its own least and largest value: such a scaler "
+            "tells something of everybody's value that epsilon does not cover. Scale by public numbers instead "
+            "(FunctionTransformer), or leave it to `bounds`.",
+            PromiseWarning,
+            stacklevel=3,
+        )
+
+
+def _trusted_rows(trust: ArrayLike | None, people: int) -> NDArray[np.bool_]:
+    """Who trusts: everybody, unless each row says `trusted` or `local`, or True or False."""
+    if trust is None:
+        return np.ones(people, dtype=np.bool_)
+    given = np.asarray(trust)
+    must(given.shape == (people,), "trust", f"must have one entry for each of the {people} rows", given.shape)
+    if given.dtype == np.object_ and all(isinstance(entry, bool | np.bool_) for entry in given):
+        given = given.astype(np.bool_)  # pandas may keep them as objects
+    if given.dtype == np.bool_:
+        return given
+    known = np.isin(given, ("trusted", "local"))
+    must(bool(known.all()), "trust", "must say trusted or local (or be True or False) for every row", "another value")
+    return np.asarray(given == "trusted")
+
+
+def _randomness_of(random_state: Any) -> Randomness:
+    """The system's randomness for None; anything else is a seed, and a trial."""
+    if random_state is None:
+        return secure()
+    if isinstance(random_state, np.random.RandomState):
+        return seeded(int(random_state.randint(2**31 - 1)))
+    if isinstance(random_state, np.random.Generator):
+        return seeded(int(random_state.integers(2**31 - 1)))
+    whole = isinstance(random_state, int | np.integer) and not isinstance(random_state, bool)
+    must(whole, "random_state", "must be None, a whole number or a NumPy generator", repr(random_state))
+    return seeded(int(random_state))
