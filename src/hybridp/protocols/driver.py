@@ -35,7 +35,9 @@ from hybridp.release.answers import as_count as counted_as
 from hybridp.release.receipt import assuming, noted, plain, values_rule
 from hybridp.release.release import Release
 from hybridp.tasks.groups import ask_groups
+from hybridp.tasks.mean import MeanStudy
 from hybridp.tasks.protections import Batches
+from hybridp.tasks.steered import SteeredStudy
 
 __all__ = ["release"]
 
@@ -215,4 +217,9 @@ def _mapped(
 
 
 release_distribution = release_groups = release_heavy_hitters = release_joint = release_kmeans = release
-release_mean = release_regression = release_shares = release_steered = release
+release_mean = release_regression = release_shares = release
+
+
+def release_steered(path: TableLike, study: MeanStudy, columns: Any, **how: Any) -> Release:
+    """A mean of which local people are asked within a window that trusted people name; `how` as for `release`."""
+    return release(path, SteeredStudy(study), columns, **how)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hybridp.public.rounds import Chance
 
 __all__ = ["ASKED_BEFORE", "COLLUDING", "CURATOR", "MIXED", "VIEWER"]
-__all__ += ["Asked", "Made", "Promise", "Protection", "Receipt", "assuming", "build_receipt", "plain"]
+__all__ += ["Asked", "Promise", "Protection", "Receipt", "assuming", "build_receipt", "plain"]
 __all__ += ["assumed_alike", "choice_unprotected", "chosen_blindly", "honest_devices", "noted", "public_choice"]
 __all__ += ["one_receipt", "values_rule"]
 
