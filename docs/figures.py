@@ -18,7 +18,7 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
 from hybridp.bench.planning import plan_mean
 from hybridp.bench.simulate import salary_like
-from hybridp.curator.mean import Totals, release_sum, squares
+from hybridp.curator.mean import Raw, release_sum, squares
 from hybridp.noise import reports
 from hybridp.pareto import dpareto, final_front, grid_search, load_problem, random_search, staircase
 from hybridp.protocols.models import release_points
@@ -91,7 +91,7 @@ def release() -> None:
     trusted, local = levels[:1000], levels[1000:]
     unit = reports(study.invite.randomiser, local, rng=rng)
     summary = LocalSummary(len(unit), float(unit.sum()), float(unit @ unit), study.invite.randomiser)
-    totals = Totals(len(trusted), int(trusted.sum()), summary, trusted_squares=squares(trusted))
+    totals = Raw(len(trusted), int(trusted.sum()), summary, squares=squares(trusted))
     noisy = release_sum(totals, study.sum_noise, study.squares_noise, rng=rng)
     publish_mean(study, noisy, summary, trusted_people=len(trusted), rng=rng).named("salary").plot()
     _save("release.png")

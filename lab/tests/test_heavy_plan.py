@@ -161,7 +161,7 @@ def test_a_broken_rule_is_named(changes: dict[str, Any], name: str) -> None:
         plan(**changes)
 
 
-@pytest.mark.parametrize(("arguments", "name"), [((0, 1.0), "distinct"), ((5, -1.0), "zipf"), ((5, math.nan), "zipf")])
-def test_zipf_refuses(arguments: tuple[int, float], name: str) -> None:
-    with pytest.raises(InvalidInput, match=rf"^`{name}` "):
+@pytest.mark.parametrize("arguments", [(0, 1.0), (5, -1.0), (5, math.nan)])
+def test_zipf_refuses(arguments: tuple[int, float]) -> None:
+    with pytest.raises(InvalidInput, match=r"^`popularity` "):
         zipf(*arguments)
