@@ -26,8 +26,8 @@ from hybridp.bench.planning import error_curves, plan_mean
 from hybridp.bench.simulate import collect
 from hybridp.blend.mean import Rule, blend
 from hybridp.curator.mean import Columns, sum_noise
-from hybridp.curator.shares import RawCounts, release_counts
-from hybridp.curator.sources import Source
+from hybridp.curator.shares import release_counts
+from hybridp.curator.sources import Raw, Source
 from hybridp.curator.vector import VectorColumns
 from hybridp.device.shares import simulated_reports
 from hybridp.protocols.driver import release_distribution, release_groups, release_mean
@@ -193,7 +193,7 @@ def shares() -> None:
     study, rng = ShareStudy(choice("way", ["train", "car", "bicycle", "walk"], missing="walk"), PureDP(1.0)), seeded(1)
     held = np.array([900, 600, 400, 100])
     local = simulated_reports(9 * held, study.invite, rng=rng)
-    trusted = release_counts(RawCounts(2000, held, local), study.count_noise, rng=rng)
+    trusted = release_counts(Raw(2000, held, local), study.count_noise, rng=rng)
     publish_shares(study, trusted, local, trusted_people=2000, rng=rng).plot()
     _save("shares.png")
 

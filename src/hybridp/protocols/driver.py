@@ -211,7 +211,13 @@ def _mapped(
     said = invitation_to(task, columns, invite)
     task, text = replace(task, per_axis=said.task.per_axis), said.invite.text  # type: ignore[attr-defined]
     if tally is not None:
-        return task, text, ToldCells(np.array(tally.counts, dtype=np.int64), tally.origin.digest(tally.to_dict()))
+        return (
+            task,
+            text,
+            ToldCells(
+                np.array(tally.counts, dtype=np.int64), tally.origin.digest(tally.to_dict()), tally.origin.simulated
+            ),
+        )
     sent = read_slots(reports, text, said.invite.grid.cells, assume=assume)  # type: ignore[arg-type]
     return task, text, ToldCells(sent.counts, sent.digest, sent.simulated, sent.assumed)
 
