@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hybridp.bench.heavy_plan import plan_heavy, shown_probability, zipf
+from hybridp.bench.models import plan_heavy, shown_probability, zipf
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.heavy import discovery

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hybridp.bench.heavy_plan import zipf
+from hybridp.bench.models import zipf
 from hybridp.blend import heavy as blending
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP, PureDP

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hybridp.bench.groups import plan_groups as plan_groups
-    from hybridp.bench.heavy_plan import plan_heavy as plan_heavy
+    from hybridp.bench.models import plan_heavy as plan_heavy
+    from hybridp.bench.models import plan_regression as plan_regression
     from hybridp.bench.personal import plan_personal as plan_personal
     from hybridp.bench.planning import plan_mean as plan_mean
-    from hybridp.bench.regression import plan_regression as plan_regression
     from hybridp.bench.shares import plan_shares as plan_shares
     from hybridp.blend.mean import Rule as Rule
     from hybridp.curator.mean import Columns as Columns
@@ -116,10 +116,10 @@ _PLACES = {
     "dpareto": "pareto.run",
     "fit_synth": "protocols.synth",
     "plan_groups": "bench.groups",
-    "plan_heavy": "bench.heavy_plan",
+    "plan_heavy": "bench.models",
     "plan_mean": "bench.planning",
     "plan_personal": "bench.personal",
-    "plan_regression": "bench.regression",
+    "plan_regression": "bench.models",
     "plan_shares": "bench.shares",
     "randomise": "device.mean",
     "read": "release.release",

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hybridp.bench.models import plan_vector_mean
 from hybridp.bench.planning import PLANNED, PlanName, plan_mean
-from hybridp.bench.vector import plan_vector_mean
 from hybridp.blend.mean import Rule
 from hybridp.blend.means import blend_vectors
 from hybridp.curator.vector import Raw, release_sum

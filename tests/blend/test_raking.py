@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from tests.blend.test_graph import SIZES, counts, measured, truth
 
-from hybridp.blend import raking
+from hybridp.blend import tables as raking
 from hybridp.blend.graph import GraphModel
-from hybridp.blend.raking import raked
+from hybridp.blend.tables import raked
 
 PEOPLE = 5000
 SINGLES = tuple((f,) for f in range(len(SIZES)))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hybridp.bench.heavy_plan import zipf
+from hybridp.bench.models import zipf
 from hybridp.errors import HybridpError, InvalidInput, UnusableRows
 from hybridp.ledger import Ledger
 from hybridp.public.budgets import ApproxDP

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tests.protocols.batches import run
 
-from hybridp.bench.heavy_plan import plan_heavy, zipf
+from hybridp.bench.models import plan_heavy, zipf
 from hybridp.bench.shuffling import plan_record_groups
 from hybridp.blend import heavy as blending
 from hybridp.noise import discrete_laplace

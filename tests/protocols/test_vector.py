@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hybridp.bench.vector import plan_vector_mean
+from hybridp.bench.models import plan_vector_mean
 from hybridp.blend.mean import Rule
 from hybridp.curator.mean import Columns
 from hybridp.curator.vector import VectorColumns

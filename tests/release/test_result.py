@@ -14,15 +14,12 @@ import pytest
 
 import hybridp.bench.distribution
 import hybridp.bench.groups
-import hybridp.bench.heavy_plan
-import hybridp.bench.kmeans_plan
+import hybridp.bench.models
 import hybridp.bench.personal
 import hybridp.bench.planning
-import hybridp.bench.regression
 import hybridp.bench.shares
 import hybridp.bench.study
 import hybridp.bench.synth
-import hybridp.bench.vector
 import hybridp.release.synth
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.kmeans import Box
@@ -221,12 +218,12 @@ PLANS: dict[str, Callable[[], Any]] = {
     "plan personal": lambda: hybridp.bench.personal.plan_personal(
         [1.0], [500], local_epsilons=[1], local_counts=[9_500]
     ),
-    "plan vector": lambda: hybridp.bench.vector.plan_vector_mean(bounds=VectorBounds.of([0, 0], [1, 2]), **HALF),
+    "plan vector": lambda: hybridp.bench.models.plan_vector_mean(bounds=VectorBounds.of([0, 0], [1, 2]), **HALF),
     "plan shares": lambda: hybridp.bench.shares.plan_shares(question=Feature.categorical("a", ["b", "c", "d"]), **HALF),
-    "plan heavy": lambda: hybridp.bench.heavy_plan.plan_heavy(
-        people=10_000, opt_in=0.05, guarantee=APPROX, shares=hybridp.bench.heavy_plan.zipf(500, 1.0)
+    "plan heavy": lambda: hybridp.bench.models.plan_heavy(
+        people=10_000, opt_in=0.05, guarantee=APPROX, shares=hybridp.bench.models.zipf(500, 1.0)
     ),
-    "plan kmeans": lambda: hybridp.bench.kmeans_plan.plan_kmeans(BOX, ("a", "b"), people=10_000, opt_in=0.05),
+    "plan kmeans": lambda: hybridp.bench.models.plan_kmeans(BOX, ("a", "b"), people=10_000, opt_in=0.05),
     "plan synth": lambda: hybridp.bench.synth.plan_synth(10_000, WORK, APPROX),
     "plan rows": lambda: hybridp.bench.synth.rows_plan(
         10_000, 0.05, APPROX, 3, {"trusted": 0.2, "local": 0.3, "stated": 0.1}, 0.01, False
@@ -242,7 +239,7 @@ PLANS: dict[str, Callable[[], Any]] = {
     "plan groups": lambda: hybridp.bench.groups.plan_groups(
         hybridp.MeanStudy(Bounds(0, 1), ONE), hybridp.Grouping("team", ("a", ODD)), n=10_000, opt_in=0.05
     ),
-    "plan regression": lambda: hybridp.bench.regression.plan_regression(predictors=2, **HALF),
+    "plan regression": lambda: hybridp.bench.models.plan_regression(predictors=2, **HALF),
     "compare": lambda: hybridp.compare_waves(mean().to_dict(), mean().to_dict()),
 }
 EVERY = RELEASES | PLANS

@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.bench.heavy_plan import zipf
+from hybridp.bench.models import zipf
 from hybridp.bench.simulate import errors, salary_like, trials
 from hybridp.blend.mean import Rule
 from hybridp.curator.mean import sum_noise

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hybridp.bench.heavy_plan import shown_probability
+from hybridp.bench.models import shown_probability
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.heavy import HeadList, discovery
 from hybridp.randomness import seeded, synthetic_data_generator

@@ -351,7 +351,7 @@ def _choice(one: _Asked) -> Plan:
 
 
 def _vector(one: _Asked) -> Plan:
-    from hybridp.bench.vector import plan_vector_mean
+    from hybridp.bench.models import plan_vector_mean
 
     own = asked.vector_study(one.study, one.i)
     return plan_vector_mean(
@@ -361,7 +361,7 @@ def _vector(one: _Asked) -> Plan:
 
 
 def _records(one: _Asked) -> Plan:
-    from hybridp.bench.heavy_plan import plan_heavy, zipf
+    from hybridp.bench.models import plan_heavy, zipf
 
     one, own = one.answering, asked.heavy_study(one.study, one.i)
     popularity = zipf(DISTINCT, 1.0) if one.guess.popularity is None else one.guess.popularity
@@ -372,14 +372,14 @@ def _records(one: _Asked) -> Plan:
 
 
 def _points(one: _Asked) -> Plan:
-    from hybridp.bench.kmeans_plan import plan_kmeans
+    from hybridp.bench.models import plan_kmeans
 
     one, own = one.answering, asked.kmeans_study(one.study, one.i)
     return plan_kmeans(own, one.question.columns, people=one.n, opt_in=one.opt_in)
 
 
 def _regression(one: _Asked) -> Plan:
-    from hybridp.bench.regression import plan_regression
+    from hybridp.bench.models import plan_regression
 
     one, own = one.answering, asked.regression_study(one.study, one.i)
     guessed = {} if one.guess.sd is None else dict(zip(("column_sd", "residual_sd"), one.guess.sd, strict=True))

@@ -343,7 +343,7 @@ def heavy_hitters(question: Later, popularity: str, column: str, **given: Any) -
 
 
 def _popularity(stated: str, column: str) -> Any:
-    from hybridp.bench.heavy_plan import zipf
+    from hybridp.bench.models import zipf
     from hybridp.curator.sources import number_column, open_rows
 
     power, _, records = stated.partition(":")

@@ -16,10 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp import tables
-from hybridp.device.kmeans import answer_map
 from hybridp.device.mean import randomise_levels, randomise_own, randomise_steps
 from hybridp.device.shares import report_codes, report_joint, report_marginals, report_sets
-from hybridp.device.stated import answer_question
+from hybridp.device.stated import answer_map, answer_question
 from hybridp.noise import categories
 from hybridp.public.envelope import appearing
 from hybridp.public.groups import Joint

@@ -17,9 +17,16 @@ from typing import Any
 
 import numpy as np
 
-from hybridp.device.kmeans import cell_teller
 from hybridp.device.shares import report_places
-from hybridp.device.stated import Reporter, line_teller, number_report, promise_of, randomiser_of, vector_teller
+from hybridp.device.stated import (
+    Reporter,
+    cell_teller,
+    line_teller,
+    number_report,
+    promise_of,
+    randomiser_of,
+    vector_teller,
+)
 from hybridp.errors import must
 from hybridp.noise import categories
 from hybridp.noise.reports import oracle_reports, rounded_up

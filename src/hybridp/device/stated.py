@@ -2,6 +2,17 @@
 
 Guarantee: what is drawn keeps the promise beside which its mechanism is stated; a construction refuses integers that do
 not. A server that asks for less noise than it says is refused.
+
+A person's point becomes one report, on that person's machine: a cell of the map, or a label and a deviation.
+
+Guarantee: each report is epsilon-DP for the epsilon of its invitation, whatever the point; one report a person.
+
+>>> from hybridp.public.kmeans import Box, Grid
+>>> from hybridp.public.kmeans_rounds import map_invite
+>>> from hybridp.randomness import secure
+>>> box = Box((0.0, 0.0), (1.0, 1.0))
+>>> 0 <= int(answer_map(box.levels([[0.2, 0.9]]), map_invite(Grid(box, 4), 1.0), rng=secure())[0]) < 16
+True
 """
 
 from __future__ import annotations
@@ -15,18 +26,40 @@ from numpy.typing import NDArray
 
 from hybridp.device.mean import chosen_levels, randomise_steps, reach_reports
 from hybridp.errors import InvalidInput, must
-from hybridp.noise import dithered, reports
+from hybridp.noise import categories, dithered, reports, uniform_below
 from hybridp.public.budgets import ApproxDP, PureDP, promised
+from hybridp.public.kmeans import Box, Grid, nearest
+from hybridp.public.kmeans_rounds import MapInvite, RoundInvite, RoundReports
 from hybridp.public.lattice import Bounds
 from hybridp.public.messages import Invite
-from hybridp.public.randomisers import DitheredBit, DitheredReports, Piecewise, Randomiser, local_additive
+from hybridp.public.randomisers import (
+    LEVELS,
+    DitheredBit,
+    DitheredReports,
+    KRandomisedResponse,
+    Piecewise,
+    Randomiser,
+    local_additive,
+)
 from hybridp.public.regression import Question
 from hybridp.public.vector import VectorBounds, VectorInvite
 from hybridp.public.vector_randomisers import ScalarReports, UnitVector, VectorReports, scalar_reports, unit_vector
 from hybridp.randomness import Randomness
 
-__all__ = ["Reporter", "answer_question", "line_teller", "must_accept", "number_report", "promise_of"]
-__all__ += ["randomiser_of", "vector_reporter", "vector_teller"]
+__all__ = [
+    "Reporter",
+    "answer_map",
+    "answer_question",
+    "answer_round",
+    "cell_teller",
+    "line_teller",
+    "must_accept",
+    "number_report",
+    "promise_of",
+    "randomiser_of",
+    "vector_reporter",
+    "vector_teller",
+]
 
 Task = Mapping[str, Any]
 Reporter = Callable[[Any, Randomness], Any]
@@ -162,3 +195,48 @@ def line_teller(task: Mapping[str, Any], promise: PureDP | ApproxDP) -> Reporter
     asked = Question(task["model"], line["form"], bounds, pure, centre, float(line["clip"]))
     tell = vector_reporter(task["randomiser"], asked.invite)
     return lambda values, rng: tell(asked.steps(bounds.steps([values])), rng)
+
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+def answer_map(levels: Floats, invite: MapInvite, *, rng: Randomness) -> Ints:
+    """The cell told by each person (levels: coordinates x people), by k-ary randomised response."""
+    return categories(invite.response, invite.grid.cell(levels), rng=rng)
+
+
+def cell_teller(task: Mapping[str, Any], promise: PureDP | ApproxDP) -> Reporter:
+    """Reports on the map of a task document, or of one of its questions; refused where its integers do not keep the
+    promise."""
+    sides, stated = task["coordinates"], task["randomiser"]
+    box = Box(tuple(float(c["lower"]) for c in sides), tuple(float(c["upper"]) for c in sides))
+    must(stated["name"] == "k-rr", "randomiser", "must be one that this client knows", stated["name"])
+    response = KRandomisedResponse(PureDP(promise.epsilon), int(stated["categories"]), int(stated["keep"]))
+    invite = MapInvite(Grid(box, int(task["grid"]["per_axis"])), response)
+    return lambda point, rng: int(answer_map(box.levels([point]), invite, rng=rng)[0])
+
+
+def answer_round(levels: Floats, invite: RoundInvite, *, rng: Randomness) -> RoundReports:
+    """The label told and the noisy deviations of each person."""
+    n = levels.shape[1]
+    label = nearest(levels, invite.centres)
+    told = label if invite.response is None else categories(invite.response, label, rng=rng)
+    which = _coordinates(n, invite.box.dims, invite.coordinates, rng)
+    # A deviation d in [-radius, radius] is the level LEVELS (d + radius)/(2 radius); 0 where the label is not true.
+    deviation = levels[which.T, np.arange(n)] - invite.centres[label, which.T]
+    np.clip(deviation, -invite.radius, invite.radius, out=deviation)
+    deviation *= told == label
+    unit = np.rint((deviation / invite.radius + 1) * (LEVELS // 2)).astype(np.int64)
+    value = reports(invite.value, unit.ravel(), rng=rng).reshape(unit.shape)
+    return RoundReports(told, which, np.ascontiguousarray(value.T))
+
+
+def _coordinates(people: int, dims: int, wanted: int, rng: Randomness) -> Ints:
+    """Which coordinates each person tells of: `wanted` of them, every set as likely as another."""
+    if wanted == dims:
+        return np.broadcast_to(np.arange(dims), (people, dims)).copy()
+    if wanted == 1:
+        return uniform_below(dims, people, rng=rng)[:, None]
+    order = np.argsort(rng.words(people * dims).reshape(people, dims), axis=1)
+    return order[:, :wanted]

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from hybridp.blend.kmeans import Clusters, collect_round
 from hybridp.curator import kmeans as clustering
 from hybridp.curator import regression as regressing
-from hybridp.device import kmeans as device
+from hybridp.device import stated as device
 from hybridp.device.stated import answer_question
 from hybridp.noise import uniform_below
 from hybridp.noise.reports import simulate_counts

@@ -17,8 +17,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from hybridp.blend.graph import GraphModel, tree_cells
-from hybridp.blend.raking import raked
-from hybridp.blend.tables import blend_tables, pooled
+from hybridp.blend.tables import blend_tables, pooled, raked
 from hybridp.errors import must
 from hybridp.public.budgets import ApproxDP, Charge, PureDP
 from hybridp.public.queries import MOST_CELLS, Schema, Threshold, Workload

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any, ClassVar
 
-from hybridp.bench.heavy_plan import shown_probability, zipf
+from hybridp.bench.models import shown_probability, zipf
 from hybridp.ledger import Charge
 from hybridp.protocols import asked as asking
 from hybridp.protocols.transcript import Transcript
