@@ -391,6 +391,12 @@ def test_in_a_trial_a_look_at_the_residuals_is_paid_out_of_the_questions_part(tm
     assert spent(tmp_path / "m") == [("trusted", 1.0)], "nobody local: nobody else is charged"
 
 
+def test_sums_and_the_scale_of_residuals_are_charged_the_whole_promise_together() -> None:
+    asked = RegressionStudy(VectorBounds.of(LOWER, UPPER), PureDP(2.0)).decided(302, 10**8)
+    spent = [charge.budget.epsilon for charge in asked.charges("line", None) if charge.people == "trusted"]
+    assert spent == pytest.approx([1.86, 0.14], abs=1e-9)
+
+
 @pytest.mark.parametrize("promise", [PureDP(1.0), PureDP(1 / 3), ApproxDP(0.7, 1e-6), ApproxDP(5.0, 1e-9)])
 def test_what_is_charged_before_anybody_is_counted_covers_either_way_and_no_more(promise: PureDP | ApproxDP) -> None:
     study = RegressionStudy(VectorBounds.of(LOWER, UPPER), promise)
