@@ -271,6 +271,12 @@ SPOILT += ["epsilon that is text", "delta too small for a float", "unknown setti
 SPOILT += ["a digest of something else"]
 
 
+def test_a_file_nested_too_deep_is_no_invitation(tmp_path: Path) -> None:
+    (tmp_path / "deep.json").write_text("[" * 100_000 + "]" * 100_000)
+    with pytest.raises(InvalidInput, match=r"^`invite` must name an invitation"):
+        files.read_invitation(tmp_path / "deep.json")
+
+
 @pytest.mark.parametrize("how", SPOILT)
 def test_a_tampered_invitation_is_refused_in_one_sentence(invited: Path, tmp_path: Path, how: str) -> None:
     bad = tmp_path / "bad.json"

@@ -100,7 +100,7 @@ def release(
     text = getattr(task.named(columns.names), "text", "")
     if invite is not None:
         task, text, sent = _mapped(task, columns, invite, reports, tally, raw, assume_mechanism)
-        digest = None if sent is None else sent.digest
+        digest = sent.digest
     if tally is not None:
         must(not raw, "simulate_local", "must not join a tally", raw)
         # The tally's digest is that of local reports: batches charged under it would be free from then on.
@@ -211,13 +211,8 @@ def _mapped(
     said = invitation_to(task, columns, invite)
     task, text = replace(task, per_axis=said.task.per_axis), said.invite.text  # type: ignore[attr-defined]
     if tally is not None:
-        return (
-            task,
-            text,
-            ToldCells(
-                np.array(tally.counts, dtype=np.int64), tally.origin.digest(tally.to_dict()), tally.origin.simulated
-            ),
-        )
+        counts = np.array(tally.counts, dtype=np.int64)  # the caller names them, as of any tally
+        return task, text, ToldCells(counts, simulated=tally.origin.simulated)
     sent = read_slots(reports, text, said.invite.grid.cells, assume=assume)  # type: ignore[arg-type]
     return task, text, ToldCells(sent.counts, sent.digest, sent.simulated, sent.assumed)
 

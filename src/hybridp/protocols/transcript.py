@@ -141,8 +141,12 @@ class Transcript:
 
     @classmethod
     def opened(cls, document: Any) -> Transcript:
-        """What a document says, checked: what is asked follows from what was released."""
-        said = envelope.opened(document, _KIND)
+        """The transcript of a document that was kept, as it was made."""
+        return cls._stated(envelope.opened(document, _KIND))
+
+    @classmethod
+    def _stated(cls, said: dict[str, Any]) -> Transcript:
+        """What an opened document says, checked: what is asked follows from what was released."""
         said["entries"] = said.pop("ledger_entries")
         rest = {name: _tuple(said[name]) for name in ("names", "missing", "entries", "notes")}
         found = cls(_made(said["task"]), **rest, answers=tuple(said["answers"]), first_reports=said["first_reports"],
@@ -247,10 +251,10 @@ class _Tape:
 def read_invitation(file: str | PathLike[str], what: str | None = None) -> Transcript:
     """The invitation in a file, checked; to `what`, where that is given."""
     try:
-        found = Transcript.opened(json.loads(Path(file).read_text(encoding="utf-8")))
+        found = Transcript._stated(envelope.load(file, _KIND))
         if what not in (None, found.task.called):
             raise ValueError
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, AssertionError):
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, AssertionError, RecursionError):
         raise InvalidInput(f"`invite` must name an invitation that --invite-out wrote. Got {file}.") from None
     return found
 
@@ -376,7 +380,7 @@ def _slots(said: Transcript, path: Any, stack: ExitStack, how: Mapping[str, Any]
         told = SlotsTold(np.array(tally.counts), origin.simulated, False, origin.digest(tally.to_dict()))
     elif path is not None:
         told = read_slots(path, invite.text, slots, table=how["table"], assume=how["assume"])
-    text = replace(study.mixed_of(invite) or invite).text  # type: ignore[attr-defined]
+    text = (study.mixed_of(invite) or invite).text  # type: ignore[attr-defined]
     batches: Any = read_batches(mixed, SlotsAsked(text, slots), None, study.mixing, assume=how["assume"])
     answer = Answer(local=SlotReports(int(told.counts.sum()), told.counts), mixed=batches.reports)
     marks = told.simulated or batches.simulated, told.assumed
