@@ -28,22 +28,46 @@ from hybridp.release.release import Release
 from hybridp.tasks.kmeans import KMeansStudy
 from hybridp.tasks.regression import RegressionStudy
 
-__all__ = ["LatticePeople", "PointPeople", "RawPoints", "ToldCells", "cluster", "release_people", "release_points"]
+__all__ = [
+    "Answering",
+    "LatticePeople",
+    "PointPeople",
+    "RawPoints",
+    "ToldCells",
+    "cluster",
+    "release_people",
+    "release_points",
+]
 __all__ += ["report_slots"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
+class Answering:
+    """Whoever answers a round by the method of its name; who was made for a first one (`_kept`) answers the rest."""
+
+    _kept: Any = None
+
+    def answer(self, asked: Round) -> Any:
+        """What leaves the curator, and what devices sent."""
+        return getattr(self, asked.kind)(asked)
+
+    def cells(self, asked: Cells) -> Answer:
+        found: Answer = self._kept.cells(asked)
+        return found
+
+    def moves(self, asked: Moves) -> Answer:
+        found: Answer = self._kept.moves(asked)
+        return found
+
+
 @dataclass
-class LatticePeople:
+class LatticePeople(Answering):
     """RAW: people whose columns are on a lattice, wherever they live; local ones answer here, which is a trial."""
 
     several: regressing.PeopleRows
     rng: Randomness
-
-    def answer(self, asked: Round) -> Any:
-        return getattr(self, asked.kind)(asked)
 
     def products(self, asked: Products) -> tuple[int, ...]:
         return regressing.release_round(self.several, asked.model, asked.noise, asked.centre, rng=self.rng)
@@ -118,15 +142,12 @@ class ToldCells:
 
 
 @dataclass
-class PointPeople:
+class PointPeople(Answering):
     """RAW: people's points. A crowd that is online learns noisy centres with every round: charge before the first."""
 
     trusted: clustering.PointRows | None
     local: LocalPoints | None
     rng: Randomness
-
-    def answer(self, asked: Round) -> Any:
-        return getattr(self, asked.kind)(asked)
 
     def many(self, asked: Many) -> tuple[int, int]:
         return 0 if self.trusted is None else self.trusted.people, 0 if self.local is None else self.local.people

@@ -29,23 +29,20 @@ from hybridp.curator.sources import Rows, local_rows, open_rows
 from hybridp.device.mean import randomise_own, reach_reports
 from hybridp.device.shares import simulated_reports, simulated_ticks
 from hybridp.errors import InvalidInput, UnusablePublicRows, cannot_exclude
-from hybridp.protocols.models import LatticePeople, PointPeople, RawPoints, ToldCells, report_slots
+from hybridp.protocols.models import Answering, LatticePeople, PointPeople, RawPoints, ToldCells, report_slots
 from hybridp.public.groups import Grouping
 from hybridp.public.lattice import NOTHING, column_sums
 from hybridp.public.messages import ReportsByEpsilon, SlotInvite
 from hybridp.public.rounds import (
     Answer,
     Between,
-    Cells,
     Discover,
     Epsilons,
     Later,
     Many,
-    Moves,
     Numbers,
     Options,
     Products,
-    Round,
     Scale,
     Slots,
     Ticks,
@@ -76,7 +73,7 @@ def _paid(group: str, digest: str | None) -> None:
 
 
 @dataclass
-class TablePeople:
+class TablePeople(Answering):
     """RAW: a table's trusted values, and its local reports; where local rows are `raw`, a trial draws reports here.
 
     Reports are paid for by `charge(group, digest)` when they are read, before anything is drawn. A `tally` stands in
@@ -103,10 +100,6 @@ class TablePeople:
     stack: ExitStack = field(default_factory=ExitStack)
     _kept: Any = None
     _phase: int = 0
-
-    def answer(self, asked: Round) -> Any:
-        """What leaves the curator, and what devices sent."""
-        return getattr(self, asked.kind)(asked)
 
     @property
     def _no_reports(self) -> bool:
@@ -275,14 +268,6 @@ class TablePeople:
             told = RawPoints(np.concatenate([*parts], axis=1), self.rng)
         points = self._kept = PointPeople(rows, told, self.rng)
         return points.many(asked)
-
-    def cells(self, asked: Cells) -> Answer:
-        found: Answer = self._kept.cells(asked)
-        return found
-
-    def moves(self, asked: Moves) -> Answer:
-        found: Answer = self._kept.moves(asked)
-        return found
 
     def options(self, asked: Options) -> Answer:
         totals, invite = self.pay(self.read(asked)), asked.invite

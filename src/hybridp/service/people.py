@@ -18,7 +18,7 @@ from hybridp.curator import vector as vectors
 from hybridp.curator.kmeans import AnswerPoints
 from hybridp.curator.regression import AnswerRows
 from hybridp.curator.sources import Entrusted
-from hybridp.protocols.models import LatticePeople, PointPeople, ToldCells
+from hybridp.protocols.models import Answering, LatticePeople, PointPeople, ToldCells
 from hybridp.public.distribution import BinnedReports
 from hybridp.public.groups import Grouping
 from hybridp.public.lattice import NOTHING, Sums
@@ -26,16 +26,13 @@ from hybridp.public.messages import Invite, LocalSummary, ReportsByEpsilon
 from hybridp.public.rounds import (
     Answer,
     Between,
-    Cells,
     Discover,
     Epsilons,
     Later,
     Many,
-    Moves,
     Numbers,
     Options,
     Products,
-    Round,
     Scale,
     Slots,
     Ticks,
@@ -86,7 +83,7 @@ class _Some:
 
 
 @dataclass
-class StorePeople:
+class StorePeople(Answering):
     """RAW: so many trusted people and their answers to one question, and what the local reports on it say."""
 
     answers: Entrusted | None
@@ -102,10 +99,6 @@ class StorePeople:
     levels: tuple[float, ...] = ()
     """The epsilons that people chose from, where everybody has their own."""
     _kept: Any = None
-
-    def answer(self, asked: Round) -> Any:
-        """What leaves the curator, and what devices sent."""
-        return getattr(self, asked.kind)(asked)
 
     def _summed(self, asked: Any, answers: Entrusted) -> Any:
         """RAW: what the round needs of these answers; it adds up over people."""
@@ -180,14 +173,6 @@ class StorePeople:
         told = ToldCells(self.told.counts) if self.told.people else None
         points = self._kept = PointPeople(rows, told, self.rng)
         return points.many(asked)
-
-    def cells(self, asked: Cells) -> Answer:
-        found: Answer = self._kept.cells(asked)
-        return found
-
-    def moves(self, asked: Moves) -> Answer:
-        found: Answer = self._kept.moves(asked)
-        return found
 
     def epsilons(self, asked: Epsilons) -> Any:
         levels = sorted(self.levels)
