@@ -49,7 +49,7 @@ import math
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -65,7 +65,7 @@ from hybridp.public.mechanisms import DiscreteLaplace
 from hybridp.public.randomisers import Randomiser, k_randomised_response
 from hybridp.public.regression import LADDER, MOST_PREDICTORS, KindName, NoisyRounds, Question, Trusted
 from hybridp.public.vector import HALF, VectorBounds, VectorNoiseName, vector_noise
-from hybridp.public.vector_randomisers import ScalarReports, VectorLocalName, vector_reports
+from hybridp.public.vector_randomisers import VectorLocalName, vector_reports
 from hybridp.tasks.protections import noise_level
 from hybridp.tasks.records import HeavyStudy
 from hybridp.tasks.regression import FormName, RegressionStudy
@@ -373,7 +373,7 @@ def plan_vector_mean(
     reports = vector_reports(local, guarantee, d, bounds.ratio)
     share = reports.share * answering
     kind = "laplace" if isinstance(described, DiscreteLaplace) else "gaussian"
-    law = cast(Randomiser, reports.randomiser if isinstance(reports, ScalarReports) else reports)
+    law = reports.law
     stated = None if sd is None else [size / b.half for size, b in zip(sizes, bounds.bounds, strict=True)]
     default = vector_anchoring(
         promise, noise, bounds, [(reports, round((round(n) - k) * answering))], stated, trusted=k
@@ -422,7 +422,7 @@ def plan_vector_mean(
         mechanisms={
             "trusted": kind,
             "local": reports.name,
-            "columns_reported": reports.reported if isinstance(reports, ScalarReports) else d,
+            "columns_reported": reports.reported,
         },
         assumes=_assumptions(sd is None, law),
         remarks=[f"{said}."],

@@ -25,7 +25,7 @@ from hybridp.public.randomisers import best_randomiser, k_randomised_response
 from hybridp.public.shares import CountNoise, mixed_oracle
 from hybridp.public.shuffling import Mixing
 from hybridp.public.vector import HALF
-from hybridp.public.vector_randomisers import ScalarReports, VectorReports
+from hybridp.public.vector_randomisers import VectorReports
 from hybridp.release.plan import Plan
 
 if TYPE_CHECKING:
@@ -126,8 +126,7 @@ def plan_vector_groups(
     square = np.clip(variance / reach**2, min(1.0, bounds.ratio**2 / bounds.dimensions), 1.0)
 
     def one(reports: VectorReports) -> Floats:
-        law = reports.randomiser if isinstance(reports, ScalarReports) else reports
-        constant, quadratic = law.variance_terms
+        constant, quadratic = reports.law.variance_terms
         return np.asarray(reports.share / (variance + reach**2 * (constant + quadratic * square)))
 
     def of_trusted(k: int) -> Floats:

@@ -27,7 +27,6 @@ from numpy.typing import NDArray
 from hybridp.errors import must
 from hybridp.public.regression import LADDER, KindName, NoisyRounds, Question, pairs
 from hybridp.public.vector import VectorBounds, VectorReportSums
-from hybridp.public.vector_randomisers import ScalarReports
 
 __all__ = [
     "LEAN",
@@ -196,7 +195,7 @@ def _means(sums: VectorReportSums, question: Question) -> tuple[Floats, Floats]:
     box = question.invite.bounds
     count = np.maximum(sums.counts, 1).astype(np.float64)
     mean = sums.totals / count
-    law = sums.reports.randomiser if isinstance(sums.reports, ScalarReports) else sums.reports
+    law = sums.reports.law
     seen = np.maximum(sums.squares / count - mean**2, 0.0) * count / np.maximum(count - 1, 1.0)
     spread = np.where(sums.counts < 30, max(law.worst_variance, float(seen.max())), seen)
     half = np.array([b.half for b in box.bounds])
@@ -213,13 +212,9 @@ def _told(sums: VectorReportSums, question: Question, score: Score, lean: float)
         return None
     mean, variance = _means(sums, question)
     covariance = np.diag(variance)
-    plan = sums.reports
     # Who reports several coordinates brings the same drawing of people to each of them.
-    if isinstance(plan, ScalarReports):
-        d, k = plan.dimensions, plan.reported
-        together = k * (k - 1) / (d * (d - 1)) / (k / d) ** 2 if d > 1 else 0.0
-    else:
-        together = 1.0
+    d, k = sums.reports.dimensions, sums.reports.reported
+    together = k * (k - 1) / (d * (d - 1)) / (k / d) ** 2 if d > 1 else 0.0
     covariance += together * (score.spread - np.diag(np.diag(score.spread))) / sums.people
     one = score.stable[0][:, 0]
     return mean, covariance + lean**2 * float(variance[0]) * np.outer(one, one)
@@ -233,7 +228,7 @@ def spread_as_told(score: Score, sums: VectorReportSums, question: Question) -> 
     """
     if score.curved or question.form != "steered" or int(sums.counts.min()) < 30:
         return score
-    law = sums.reports.randomiser if isinstance(sums.reports, ScalarReports) else sums.reports
+    law = sums.reports.law
     constant, quadratic = law.variance_terms
     mean, square = sums.totals / sums.counts, sums.squares / sums.counts
     seen = np.clip((square - constant) / (1 + quadratic), 0.0, 1.0)

@@ -267,24 +267,15 @@ class VectorTally(Tally):
         ok = len(self.columns) == len(set(self.columns)) == len(self.sums) == d
         must(ok, "columns", f"must name each of the {d} columns once", len(self.columns))
         counts = [sums.people for sums in self.sums]
-        ok = self.people >= max(counts) and sum(counts) == self.people * self._reported
-        must(ok, "people", f"must each report {self._reported} of {d} columns", self.people)
+        ok = self.people >= max(counts) and sum(counts) == self.people * self.invite.reports.reported
+        must(ok, "people", f"must each report {self.invite.reports.reported} of {d} columns", self.people)
+        reach = self.invite.bounds.reach * self.invite.reports.law.bound * (1 + _SLACK)
         for sums, side in zip(self.sums, self.invite.bounds.bounds, strict=True):
-            check_reach(sums, side.centre, side.half * self.invite.bounds.reach * self._bound * (1 + _SLACK))
+            check_reach(sums, side.centre, side.half * reach)
 
     @property
     def people(self) -> int:
         return self.sent
-
-    @property
-    def _reported(self) -> int:
-        plan = self.invite.reports
-        return plan.reported if isinstance(plan, ScalarReports) else plan.dimensions
-
-    @property
-    def _bound(self) -> float:
-        plan = self.invite.reports
-        return plan.randomiser.bound if isinstance(plan, ScalarReports) else plan.bound
 
     @classmethod
     def empty(cls, invite: VectorInvite, columns: Sequence[str], collection: str | None = None) -> VectorTally:
@@ -295,8 +286,8 @@ class VectorTally(Tally):
         """With these reports too, one a row, in the columns' own units; NaN where a column was not reported."""
         d = self.invite.bounds.dimensions
         x = numbers("reports", reports, d)
-        ok = bool(((~np.isnan(x)).sum(axis=1) == self._reported).all())
-        must(ok, "reports", f"must hold {self._reported} of {d} columns in every row", "another number")
+        ok = bool(((~np.isnan(x)).sum(axis=1) == self.invite.reports.reported).all())
+        must(ok, "reports", f"must hold {self.invite.reports.reported} of {d} columns in every row", "another number")
         return replace(self, sent=self.sent + len(x), sums=_added(self.sums, column_sums(x)))
 
     def summary(self) -> VectorReportSums:

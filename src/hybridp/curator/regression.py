@@ -24,7 +24,6 @@ from hybridp.public.messages import reports_digest
 from hybridp.public.regression import LADDER, TAIL, KindName, Question, farther, round_sums
 from hybridp.public.trust import LABEL, label_column
 from hybridp.public.vector import VectorBounds, VectorReportSums
-from hybridp.public.vector_randomisers import ScalarReports
 from hybridp.randomness import Randomness
 from hybridp.tables.columns import count_people, local_rows, only_texts
 from hybridp.tables.source import TableLike
@@ -162,7 +161,7 @@ def read_reports(
 ) -> Told:
     """Reports that answer the question with this text, which they must name unless it is assumed. Private already."""
     plan, names = question.invite.reports, question.names
-    most = plan.randomiser.bound if isinstance(plan, ScalarReports) else plan.bound
+    most = plan.law.bound
     d = len(names)
     query = VectorQuery(
         values=names,
@@ -171,7 +170,7 @@ def read_reports(
         upper=(1.0,) * d,
         half=HALF,
         reports=names,
-        reported=plan.reported if isinstance(plan, ScalarReports) else d,
+        reported=plan.reported,
         report_centres=(0.0,) * d,
         report_reaches=(1.0,) * d,
         report_bounds=(most * (1 + 1e-9),) * d,

@@ -20,7 +20,6 @@ from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.messages import MECHANISM, NoisySquares, reports_digest
 from hybridp.public.trust import Trusts, label_column
 from hybridp.public.vector import SQUARE_STEPS, VectorBounds, VectorInvite, VectorReportSums, VectorSum
-from hybridp.public.vector_randomisers import ScalarReports
 from hybridp.randomness import Randomness
 from hybridp.tables.vector import VectorQuery, local_vectors, vector_totals
 
@@ -84,11 +83,7 @@ def _with_reports(rows: tables.Rows, columns: VectorColumns, invite: VectorInvit
     query = vector_query(columns, invite.bounds)
     if not any(name in rows.columns for name in columns.reports):
         return query
-    plan = invite.reports
-    if isinstance(plan, ScalarReports):
-        reported, most = plan.reported, plan.randomiser.bound
-    else:
-        reported, most = plan.dimensions, plan.bound
+    reported, most = invite.reports.reported, invite.reports.law.bound
     reaches = tuple(b.half * invite.bounds.reach for b in invite.bounds.bounds)
     return replace(
         query,

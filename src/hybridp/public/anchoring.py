@@ -33,7 +33,7 @@ from hybridp.public.mean import PILOT_VARIANCE, WORST_VARIANCE, NoiseName, sum_n
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.randomisers import LEVELS, Randomiser
 from hybridp.public.vector import VectorBounds, VectorNoiseName, vector_noise
-from hybridp.public.vector_randomisers import ScalarReports, VectorReports
+from hybridp.public.vector_randomisers import VectorReports
 
 __all__ = ["LOOSEST", "MOST_COST", "SPREAD_SHARE", "TIGHTEST", "VECTOR_SPREAD_SHARE", "Anchoring", "anchoring"]
 __all__ += ["clipping_loss", "leash", "mean_anchoring", "vector_anchoring"]
@@ -284,10 +284,7 @@ def vector_anchoring(
     ('measured', True)
     ('any', True)
     """
-    sent = [
-        (cast(Randomiser, plan.randomiser if isinstance(plan, ScalarReports) else plan), people * plan.share)
-        for plan, people in reports
-    ]
+    sent = [(plan.law, people * plan.share) for plan, people in reports]
     if not (trusted and any(people for _, people in sent)):
         return Anchoring(None, math.inf)
 

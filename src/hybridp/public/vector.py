@@ -41,7 +41,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar, Literal, cast
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,8 +57,7 @@ from hybridp.public.mechanisms import (
     gaussian_profile,
 )
 from hybridp.public.messages import LocalSummary, NoisySquares, TrustedSummary, report_text
-from hybridp.public.randomisers import Randomiser
-from hybridp.public.vector_randomisers import MOST_DIMENSIONS, ScalarReports, VectorReports
+from hybridp.public.vector_randomisers import MOST_DIMENSIONS, VectorReports
 
 __all__ = ["HALF", "SHRINK", "NormName", "VectorBounds", "VectorInvite", "VectorNoiseName", "VectorReportSums"]
 __all__ += ["VectorSum", "gaussian_is_enough", "sums_noise", "vector_gaussian", "vector_noise"]
@@ -293,10 +292,7 @@ class VectorReportSums:
         """One coordinate's part; None where nobody reported it."""
         if self.counts[j] == 0:
             return None
-        plan = self.reports
-        # A direction's coordinates have the moments of a randomiser, which is all that a summary asks of one.
-        law = plan.randomiser if isinstance(plan, ScalarReports) else cast(Randomiser, plan)
-        return LocalSummary(int(self.counts[j]), float(self.totals[j]), float(self.squares[j]), law)
+        return LocalSummary(int(self.counts[j]), float(self.totals[j]), float(self.squares[j]), self.reports.law)
 
     def __add__(self, other: VectorReportSums) -> VectorReportSums:
         if self.reports != other.reports:

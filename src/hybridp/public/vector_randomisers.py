@@ -24,7 +24,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,6 +100,11 @@ class ScalarReports:
     def share(self) -> float:
         """How likely a coordinate is to be reported."""
         return self.reported / self.dimensions
+
+    @property
+    def law(self) -> Randomiser:
+        """Of one coordinate's report."""
+        return self.randomiser
 
     def cost(self, second_moment: float) -> float:
         """n times the variance of a coordinate's mean over n people, for centred data with this mean square."""
@@ -199,6 +204,15 @@ class UnitVector:
     def share(self) -> float:
         """Every coordinate is in every report."""
         return 1.0
+
+    @property
+    def reported(self) -> int:
+        return self.dimensions
+
+    @property
+    def law(self) -> Randomiser:
+        """A direction's coordinates have the moments of a randomiser, which is all that an estimate asks of one."""
+        return cast(Randomiser, self)
 
     @property
     def _odds(self) -> tuple[float, float]:

@@ -25,7 +25,7 @@ from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, discret
 from hybridp.public.rounds import Conversation, Crowd, Vectors
 from hybridp.public.shuffling import Mixing
 from hybridp.public.vector import VectorBounds, VectorInvite, VectorNoiseName, VectorReportSums, VectorSum, vector_noise
-from hybridp.public.vector_randomisers import ScalarReports, VectorLocalName, vector_reports
+from hybridp.public.vector_randomisers import VectorLocalName, vector_reports
 from hybridp.release.answers import GroupEstimate, Shuffled, several_release
 from hybridp.release.receipt import Made, Protection
 from hybridp.release.release import Release
@@ -308,8 +308,7 @@ def _local_group(bounds: VectorBounds, local: VectorReportSums | None) -> GroupE
     d = bounds.dimensions
     if local is None:
         return GroupEstimate(0, (None,) * d, (None,) * d, counts=(0,) * d)
-    plan = local.reports
-    worst = (plan.randomiser if isinstance(plan, ScalarReports) else plan).worst_variance
+    worst = local.reports.law.worst_variance
     means: list[float | None] = []
     errors: list[float | None] = []
     for b, n, total, square in zip(bounds.bounds, local.counts, local.totals, local.squares, strict=True):
