@@ -16,7 +16,7 @@ import click
 from hybridp.errors import InvalidInput
 from hybridp.public.envelope import appearing
 from hybridp.public.trust import PUBLIC
-from hybridp.release.style import figure as number
+from hybridp.release.facts import figure as number
 
 if TYPE_CHECKING:
     from rich.progress import Progress

@@ -13,22 +13,24 @@ statistic stand its ``estimate``, its ``interval`` as ``[low, high]``, the group
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hybridp.errors import must
 from hybridp.public.errorlaw import NormalLaplace
-from hybridp.release.style import percent, shortly
+from hybridp.public.personal import PersonalDP
+from hybridp.release.receipt import Budget, Receipt
 
-__all__ = ["GROUPS", "SCHEMA", "Cell", "Facts", "cells", "clipped_share", "differences", "each", "heading"]
-__all__ += ["is_share", "labels", "only", "people_of", "remarks", "said_of_gap", "statistic", "text", "times"]
-__all__ += ["unsealed"]
+__all__ = ["GROUPS", "SCHEMA", "SIMULATED", "Cell", "Facts", "cells", "clipped_share", "differences", "each"]
+__all__ += ["figure", "heading", "interval_words", "is_share", "labels", "number", "only", "people_of", "people_words"]
+__all__ += ["percent", "promise_words", "remarks", "said_of_gap", "shortly", "statistic", "text", "times", "unsealed"]
 
 SCHEMA = 1
 """The version of the shape. It changes when a key goes, moves or means something else; a new key is no change."""
 
 Facts = Mapping[str, Any]
 GROUPS = ("trusted", "local", "shuffled")
+SIMULATED = "SIMULATED: not a private release"
 _NAMED_BY = ("columns", "records", "options", "labels", "at")
 
 
@@ -144,6 +146,37 @@ def is_share(facts: Facts) -> bool:
     return task in ("shares", "histogram", "shares-below", "shares-above", "heavy-hitters", "distribution")
 
 
+# --- numbers ----------------------------------------------------------------------------------------------------------
+
+
+def number(x: float) -> str:
+    """With separators and without the noise of binary fractions: 250,000 and 0.3, and 0.00001 without a power."""
+    return f"{x:,.12g}" if not 0 < abs(x) < 1e-4 else f"{x:.9f}".rstrip("0").rstrip(".")
+
+
+def figure(x: float | None) -> str:
+    """Six digits of a number that may be missing or infinite; four of a large one."""
+    if x is None or not math.isfinite(x):
+        return "" if x is None else "infinite" if math.isinf(x) else "-"
+    return f"{x:,.6g}" if abs(x) < 1e7 else f"{x:,.4g}"
+
+
+def percent(x: float, digits: int = 6) -> str:
+    """A share in percent: 95%, and 99.9% is not rounded away."""
+    return f"{100 * x:,.{digits}g}%"
+
+
+def shortly(x: float, width: float) -> str:
+    """A number with the digits that an interval of this width leaves standing.
+
+    >>> shortly(43547.93, 5220.0), shortly(0.144088, 0.0152)
+    ('43,548', '0.1441')
+    """
+    if not (math.isfinite(width) and width > 0):
+        return f"{x:,.6g}"
+    return f"{x:,.{min(12, max(0, 2 - math.floor(math.log10(width))))}f}"
+
+
 def text(x: float | None, width: float, *, share: bool = False) -> str:
     """A number for people, with the digits that an interval of this width leaves standing."""
     if x is None:
@@ -203,6 +236,49 @@ def unsealed(facts: Facts) -> list[str]:
 
 
 # --- sentences --------------------------------------------------------------------------------------------------------
+
+
+def _levels(budgets: Iterable[Budget]) -> str:
+    """The weakest of these promises: epsilon 1, delta 1e-06."""
+    largest, delta, own = 0.0, 0.0, None
+    for budget in budgets:
+        if isinstance(budget, PersonalDP):
+            own = budget if own is None or budget.most > own.most else own
+        else:
+            largest, delta = max(largest, budget.epsilon), max(delta, budget.delta)
+    if own is not None:
+        return f"an epsilon of their own ({own.least:g} to {own.most:g})"
+    return f"epsilon {largest:.6g}" + (f", delta {delta:.3g}" if delta else "")
+
+
+def promise_words(receipt: Receipt) -> str:
+    """What people were promised in all, for a title: one promise, or one for each group where they differ."""
+    groups: dict[str, list[Budget]] = {}
+    for promise in receipt.promises:
+        if promise.budget is not None:
+            groups.setdefault(promise.people, []).append(promise.budget)
+    everything = [budget for budgets in groups.values() for budget in budgets]
+    if not everything:
+        return "no promise"
+    if len({_levels(budgets).split(",")[0] for budgets in groups.values()}) == 1:
+        return _levels(everything)
+    return "; ".join(f"{_levels(budgets)} for {group} people" for group, budgets in groups.items())
+
+
+def people_words(trusted: int, local: int, shuffled: int = 0) -> str:
+    """50,000 people, 1,000 trusting."""
+    alone = [word for many, word in ((trusted, "trusting"), (shuffled, "shuffled"), (local, "local")) if many]
+    if len(alone) < 2:
+        return f"{trusted + local + shuffled:,} people, all {next(iter(alone), 'local')}"
+    if shuffled:
+        return f"{trusted + local + shuffled:,} people, {trusted:,} trusting and {shuffled:,} shuffled"
+    return f"{trusted + local:,} people, {trusted:,} trusting"
+
+
+def interval_words(level: float, what: str, *, together: bool = False) -> str:
+    """What an interval means, in a sentence."""
+    share, hold = f"{100 * level:.6g}", "they hold" if together else "it holds"
+    return f"A bar is a {share}% interval: in about {share} of 100 studies like this one {hold} {what}."
 
 
 def heading(question: str, name: str, facts: Facts) -> str:

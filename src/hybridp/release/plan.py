@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 from hybridp.errors import InvalidInput, must
 from hybridp.release import predicted as told_of
 from hybridp.release import style
-from hybridp.release.facts import SCHEMA, Facts, each, is_share, only
+from hybridp.release.facts import SCHEMA, Facts, each, is_share, only, people_words
 from hybridp.release.predicted import WAYS, error_of, in_range, names_of, overall_of, predicted, taken, ways
-from hybridp.release.result import Questions, Result, Words, people_words
+from hybridp.release.result import Questions, Result, Words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

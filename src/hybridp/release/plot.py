@@ -9,8 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 from hybridp.errors import must
 from hybridp.release import style
-from hybridp.release.facts import GROUPS, Cell, Facts, cells, heading, is_share, people_of, said_of_gap, text
-from hybridp.release.result import interval_words, people_words, promise_words
+from hybridp.release.facts import (
+    GROUPS,
+    Cell,
+    Facts,
+    cells,
+    heading,
+    interval_words,
+    is_share,
+    people_of,
+    people_words,
+    promise_words,
+    said_of_gap,
+    text,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,9 +13,8 @@ from typing import Any
 
 from hybridp.public.study.questions import ESTIMATORS
 from hybridp.release import style
-from hybridp.release.facts import Facts, is_share, labels
+from hybridp.release.facts import Facts, figure, is_share, labels
 from hybridp.release.result import Words
-from hybridp.release.style import figure
 
 __all__ = ["WAYS", "asides", "axis", "epsilon_words", "error_of", "expected", "grid", "in_range", "more_words"]
 __all__ += ["names_of", "noises", "overall_of", "predicted", "remarks", "rows", "taken", "ways", "what"]

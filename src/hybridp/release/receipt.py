@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hybridp.public.rounds import Chance
 
 __all__ = ["ASKED_BEFORE", "COLLUDING", "CURATOR", "MIXED", "VIEWER"]
-__all__ += ["Asked", "Promise", "Protection", "Receipt", "assuming", "build_receipt", "plain"]
+__all__ += ["Asked", "Budget", "Promise", "Protection", "Receipt", "assuming", "build_receipt", "plain"]
 __all__ += ["assumed_alike", "choice_unprotected", "chosen_blindly", "honest_devices", "noted", "public_choice"]
 __all__ += ["one_receipt", "values_rule"]
 
@@ -28,6 +28,7 @@ CURATOR = "the curator"
 MIXED = "whoever sees the mixed batch, the curator too, unless the mixer colludes"
 COLLUDING = "the curator and the mixer together"
 VIEWER = "whoever sees the release"
+Budget = PureDP | ApproxDP | PersonalDP
 ASKED_BEFORE = (
     "the answer to an invitation reads, draws and charges nothing of trusted people again: they were asked before"
 )
@@ -39,7 +40,7 @@ class Promise:
 
     people: str
     against: str
-    budget: PureDP | ApproxDP | PersonalDP | None
+    budget: Budget | None
     mechanism: str
     note: str = ""
 
@@ -69,7 +70,7 @@ class Promise:
         return f"{self.people}, against {self.against}: {level}, by {self.mechanism}{tail}"
 
 
-def _levels(budget: PureDP | ApproxDP | PersonalDP | None) -> dict[str, Any]:
+def _levels(budget: Budget | None) -> dict[str, Any]:
     if budget is None:
         return {"epsilon": None, "delta": None}
     if isinstance(budget, PersonalDP):
@@ -83,7 +84,7 @@ def _levels(budget: PureDP | ApproxDP | PersonalDP | None) -> dict[str, Any]:
     return {"epsilon": budget.epsilon, "delta": budget.delta}
 
 
-def _budget(told: Mapping[str, Any]) -> PureDP | ApproxDP | PersonalDP | None:
+def _budget(told: Mapping[str, Any]) -> Budget | None:
     """The guarantee that `_levels` wrote down."""
     if told["epsilon"] is None:
         return None
@@ -225,30 +226,33 @@ class Receipt:
         if left is not None:
             paid += "; left: " + "; ".join(f"{group} {budget}" for group, budget in left.items())
         said = [line for line in self.assumes if line.partition(":")[0].isupper()]  # WARNING, SIMULATION and the like
-        if self.assumed_mechanism is not None:
-            said.append(f"ASSUMED, NOT CHECKED: local reports were made by {self.assumed_mechanism}")
-        said = said or list(self.assumes[:1])
+        said = [*said, *self._unchecked] or list(self.assumes[:1])
         more = sum(line not in said for line in self.assumes)
         assumed = "; ".join([*said, *([f"and {more} more"] if more else [])])
         return (f"promised: {'; '.join(promised)}", f"by: {'; '.join((*made, self.randomness))}", paid,
                 f"assumes: {assumed or 'nothing'}", rest)  # fmt: skip
 
-    def __str__(self) -> str:
-        lines = [str(p) for p in self.promises]
-        lines.append(f"unit of privacy: {self.unit}; randomness: {self.randomness}")
-        lines.extend(f"assumes: {a}" for a in self.assumes)
-        if self.assumed_mechanism is not None:
-            lines.append(f"ASSUMED, NOT CHECKED: local reports were made by {self.assumed_mechanism}")
+    @property
+    def _unchecked(self) -> list[str]:
+        taken = self.assumed_mechanism
+        return [] if taken is None else [f"ASSUMED, NOT CHECKED: local reports were made by {taken}"]
+
+    @property
+    def conditions(self) -> list[str]:
+        """What is to be said beside the promises, a line each."""
+        lines = [f"unit of privacy: {self.unit}; randomness: {self.randomness}"]
+        lines += [*(f"assumes: {a}" for a in self.assumes), *self._unchecked]
         if self.ledger_entries:
             lines.append(f"ledger entries: {', '.join(map(str, self.ledger_entries))}")
         if self.asked is not None and self.asked.number is not None:
             lines.append(f"kept in the ledger as release {self.asked.number}")
-        return "\n".join(lines)
+        return lines
+
+    def __str__(self) -> str:
+        return "\n".join([*map(str, self.promises), *self.conditions])
 
 
 # --- building one -----------------------------------------------------------------------------------------------------
-
-Budget = PureDP | ApproxDP | PersonalDP
 
 
 class Protection(NamedTuple):

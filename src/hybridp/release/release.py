@@ -15,6 +15,7 @@ from hybridp.errors import InvalidInput, must
 from hybridp.release.facts import (
     GROUPS,
     SCHEMA,
+    SIMULATED,
     Cell,
     Facts,
     cells,
@@ -24,14 +25,15 @@ from hybridp.release.facts import (
     is_share,
     only,
     people_of,
+    people_words,
+    promise_words,
     remarks,
     said_of_gap,
     text,
     unsealed,
 )
 from hybridp.release.receipt import Receipt
-from hybridp.release.result import Questions, Result, Words, people_words, promise_words
-from hybridp.release.style import SIMULATED
+from hybridp.release.result import Questions, Result, Words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

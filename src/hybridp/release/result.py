@@ -10,18 +10,15 @@ from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.personal import PersonalDP
-from hybridp.release.facts import Facts
-from hybridp.release.receipt import Promise, Receipt
-from hybridp.release.style import SIMULATED, WARNING
+from hybridp.release.facts import SIMULATED, Facts
+from hybridp.release.receipt import Receipt
+from hybridp.release.style import WARNING
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
-__all__ = ["Result", "Words", "interval_words", "people_words", "promise_words", "result_schema"]
-__all__ += ["sole"]
+__all__ = ["Result", "Words", "result_schema", "sole"]
 
 Questions = Mapping[str, Mapping[str, Facts]]
 
@@ -98,69 +95,13 @@ def _table(words: Words) -> str:
 
 def _receipt(receipt: Receipt) -> str:
     """What each group was promised, in the open; what that assumes, on demand."""
-    promised = "".join(f"<li>{escape(_promised(p))}</li>" for p in receipt.promises)
-    rest = [f"one unit of privacy is {receipt.unit}", f"the noise came from {receipt.randomness}", *receipt.assumes]
-    if receipt.assumed_mechanism is not None:
-        rest.append(f"ASSUMED, NOT CHECKED: local reports were made by {receipt.assumed_mechanism}")
-    if receipt.ledger_entries:
-        rest.append(f"charged to the ledger as {', '.join(map(str, receipt.ledger_entries))}")
-    said = "".join(f"<li>{escape(line)}</li>" for line in rest)
+    promised, rest = (
+        "".join(f"<li>{escape(str(line))}</li>" for line in lines) for lines in (receipt.promises, receipt.conditions)
+    )
     return (
         f'<p style="font-weight:600;margin:.6em 0 0">Receipt</p><ul style="margin:.2em 0">{promised}</ul>'
-        f"<details><summary>What this assumes</summary><ul>{said}</ul></details>"
+        f"<details><summary>What this assumes</summary><ul>{rest}</ul></details>"
     )
-
-
-def _promised(promise: Promise) -> str:
-    """One promise as a sentence."""
-    who = f"{promise.people.capitalize()} people"
-    if promise.budget is None:
-        return f"{who} trust {promise.against}: no protection against {promise.against}, by their own choice."
-    told = f"{who} are protected against {promise.against} by {_levels((promise.budget,))}: {promise.mechanism}."
-    return f"{told} {promise.note[0].upper()}{promise.note[1:]}." if promise.note else told
-
-
-def _levels(budgets: Iterable[PureDP | ApproxDP | PersonalDP]) -> str:
-    """The weakest of these promises: epsilon 1, delta 1e-06."""
-    largest, delta, own = 0.0, 0.0, None
-    for budget in budgets:
-        if isinstance(budget, PersonalDP):
-            own = budget if own is None or budget.most > own.most else own
-        else:
-            largest, delta = max(largest, budget.epsilon), max(delta, budget.delta)
-    if own is not None:
-        return f"an epsilon of their own ({own.least:g} to {own.most:g})"
-    return f"epsilon {largest:.6g}" + (f", delta {delta:.3g}" if delta else "")
-
-
-def promise_words(receipt: Receipt) -> str:
-    """What people were promised in all, for a title: one promise, or one for each group where they differ."""
-    groups: dict[str, list[PureDP | ApproxDP | PersonalDP]] = {}
-    for promise in receipt.promises:
-        if promise.budget is not None:
-            groups.setdefault(promise.people, []).append(promise.budget)
-    everything = [budget for budgets in groups.values() for budget in budgets]
-    if not everything:
-        return "no promise"
-    if len({_levels(budgets).split(",")[0] for budgets in groups.values()}) == 1:
-        return _levels(everything)
-    return "; ".join(f"{_levels(budgets)} for {group} people" for group, budgets in groups.items())
-
-
-def people_words(trusted: int, local: int, shuffled: int = 0) -> str:
-    """50,000 people, 1,000 trusting."""
-    alone = [word for many, word in ((trusted, "trusting"), (shuffled, "shuffled"), (local, "local")) if many]
-    if len(alone) < 2:
-        return f"{trusted + local + shuffled:,} people, all {next(iter(alone), 'local')}"
-    if shuffled:
-        return f"{trusted + local + shuffled:,} people, {trusted:,} trusting and {shuffled:,} shuffled"
-    return f"{trusted + local:,} people, {trusted:,} trusting"
-
-
-def interval_words(level: float, what: str, *, together: bool = False) -> str:
-    """What an interval means, in a sentence."""
-    share, hold = f"{100 * level:.6g}", "they hold" if together else "it holds"
-    return f"A bar is a {share}% interval: in about {share} of 100 studies like this one {hold} {what}."
 
 
 def sole(document: Mapping[str, Any]) -> dict[str, Any]:

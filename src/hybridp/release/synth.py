@@ -23,10 +23,10 @@ from hybridp.public.formulas import Atom, Count, Formula, parse_formula
 from hybridp.public.queries import MOST_CELLS, Feature, Piece, Schema, Workload
 from hybridp.public.synth import MeasuredTable, significance
 from hybridp.release import style
-from hybridp.release.facts import statistic
+from hybridp.release.facts import promise_words, statistic
 from hybridp.release.receipt import Receipt
 from hybridp.release.release import Release
-from hybridp.release.result import Result, Words, promise_words
+from hybridp.release.result import Result, Words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
