@@ -128,7 +128,7 @@ def test_what_a_study_declares_is_declared_nowhere_else(folder: Path) -> None:
     """The commands on one task hold no option of a study by hand; a plan's own sd may be a range."""
     kinds = (Number, Vector, Records, Points, Promise, People)
     fields = {one.option for of in kinds for one in declared(of)} - {"", "sd"}
-    for name in ("one_question", "tasks", "plan", "tally"):
+    for name in ("tasks", "plan", "tally"):
         by_hand = set(re.findall(r'click\.option\(\s*"--([a-z-]+)"', (folder / f"{name}.py").read_text("utf-8")))
         # A plan reads files of epsilons and of counts; a tally reads any reports.
         own = {"plan": {"epsilon-column", "column", "cap"}, "tally": {"report"}}.get(name, set())
@@ -140,7 +140,6 @@ def test_what_a_study_declares_is_declared_nowhere_else(folder: Path) -> None:
     [("release mean p.csv --everyone trusted --missing middle --lower 0 --upper 5 --epsilon 1", "--column"),
      ("release mean p.csv --everyone trusted --column a --upper 5 --epsilon 1", "--lower"),
      ("release vector-mean p.csv --everyone trusted --column a --missing middle --lower 0 --upper 5", "--epsilon"),
-     ("release shares p.csv --everyone trusted --column a --epsilon 1", "--options"),
      ("randomise mean p.csv --column a --missing middle --lower 0 --upper 5 --epsilon 1", "--out"),
      ("plan kmeans --column a --lower 0 --upper 1 --clusters 2 --epsilon 1 --opt-in 0.5", "--n")],
 )  # fmt: skip

@@ -71,7 +71,7 @@ RELEASES = [
     (f"{BINS} --edges 3,2,1", "`edges` must ascend"),
     (f"{BINS} --edges 1.5", "`edges` must be at least 3 numbers, which bound 2 bins. Got 1.5."),
     (f"{BINS} --edges 3,x", "`edges`"),
-    (BINS, "`lower`"),
+    (BINS, "`options` must be given, or --edges"),
 ]  # fmt: skip
 LOG = "plan heavy-hitters --n 5000 --opt-in 0.05 --epsilon 4 --delta 1e-5"
 MODEL = "plan regression --n 100 --opt-in 5% --epsilon 1"

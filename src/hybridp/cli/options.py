@@ -33,7 +33,7 @@ __all__ = [
     "all_given",
     "Later",
     "command",
-    "bins_of",
+    "binned",
     "count",
     "edges_options",
     "given",
@@ -224,9 +224,7 @@ edges_options = stack(
     list_option("--edges", help="The public edges of the bins, as 0,10,20,50."),
     click.option("--lower", type=float, help="Without --edges: the public lower bound."),
     click.option("--upper", type=float, help="Without --edges: the public upper bound."),
-    click.option(
-        "--bins", type=count, default=20, show_default=True, help="Without --edges: how many bins of one width."
-    ),
+    click.option("--bins", type=count, help="Without --edges: how many bins of one width.  [default: 20]"),
 )
 
 
@@ -238,22 +236,31 @@ def numbers(name: str, text: str) -> list[float]:
         raise InvalidInput(f"`{name}` must be numbers such as 0,10,20. Got {text}.") from None
 
 
-def bins_of(
-    question: Later, value: str, edges: str | None, lower: float | None, upper: float | None, bins: int
+def binned(
+    question: Later, edges: str | None, lower: float | None, upper: float | None, bins: int | None, column: str = ""
 ) -> Choice:
-    """A choice among the bins of a number."""
+    """A choice among options or, where they are given, among the bins of a number."""
     from hybridp.public.lattice import Bounds
 
+    values, options = question.values, question.values.get("options")
     if edges is not None:
         if lower is not None or upper is not None:
             raise InvalidInput("`edges` must not go with --lower and --upper. Got both.")
-        cuts = numbers("edges", edges)
+        values["edges"] = tuple(numbers("edges", edges))
+    elif lower is not None or upper is not None:
+        if options:
+            raise InvalidInput("`options` must not go with --lower and --upper. Got both.")
+        limits, many = (
+            Bounds(needed("lower", lower, "--edges"), needed("upper", upper, "--edges")),
+            20 if bins is None else bins,
+        )
+        if not 2 <= many <= _MOST_BINS:
+            raise InvalidInput(f"`bins` must be at least 2 and at most {_MOST_BINS:,}. Got {many}.")
+        values["edges"] = (*(limits.lower + limits.width * i / many for i in range(many)), limits.upper)
     else:
-        limits = Bounds(needed("lower", lower, "--edges"), needed("upper", upper, "--edges"))
-        if not 2 <= bins <= _MOST_BINS:
-            raise InvalidInput(f"`bins` must be at least 2 and at most {_MOST_BINS:,}. Got {bins}.")
-        cuts = [limits.lower + limits.width * i / bins for i in range(bins)] + [limits.upper]
-    question.values.update(column=value, edges=tuple(cuts))
+        needed("options", options or None, "--edges, or --lower and --upper")
+    if not options:
+        values["column"] = values["column"] or column or None
     return question()  # type: ignore[no-any-return]
 
 

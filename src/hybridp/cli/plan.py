@@ -17,7 +17,7 @@ from hybridp.cli.common import count, needed, note, public_option, sd_range, sho
 from hybridp.cli.options import (
     Later,
     Some,
-    bins_of,
+    binned,
     command,
     edges_options,
     given,
@@ -262,28 +262,28 @@ def median(**given: Any) -> Plan:
 
 # --- options and vectors ----------------------------------------------------------------------------------------------
 
-_CHOSEN: dict[str, Any] = {"crowd": Crowd, "promise": PROMISE, "mixer": _MIXER}
 
-
-@planned("shares", _shuffled, _shares, **_CHOSEN,
-         question=some(Choice, "column", "options", "several", "noise", *_GROUPED, needed=("options",), later=True)
-         )  # fmt: skip
-def shares(question: Later, **given: Any) -> Plan:
-    """Predicted errors of the shares of several options: trusted people alone, local people alone, and both.
+def _choice_plan(
+    question: Later, edges: str | None, lower: float | None, upper: float | None, bins: int | None, **given: Any
+) -> Plan:
+    """Predicted errors of the shares of several options, or of a number's bins: trusted people alone, local people
+    alone, and both.
 
     --options may also say only how many there are. With --shuffled some people trust a mixer: the errors of three
     groups together, and what each person's move from local to shuffled to trusted is worth. --batch is the least size
     of a batch, all of them together unless given.
     """
     _name(question.values, "options", "option")
-    return _plan(question(), **given)
+    return _plan(binned(question, edges, lower, upper, bins, "value"), **given)
 
 
-@planned("histogram", edges_options, _shuffled, _shares, **_CHOSEN,
-         question=some(Choice, "column", "other", "noise", *_GROUPED, later=True))  # fmt: skip
-def histogram(question: Later, edges: Any, lower: Any, upper: Any, bins: int, **given: Any) -> Plan:
-    """Predicted errors of the shares of a number's bins."""
-    return _plan(bins_of(question, question.values["column"] or "value", edges, lower, upper, bins), **given)
+_CHOICE = some(Choice, "column", "options", "several", "other", "noise", *_GROUPED, later=True)
+shares, histogram = (
+    planned(name, edges_options, _shuffled, _shares, question=_CHOICE, crowd=Crowd, promise=PROMISE, mixer=_MIXER)(
+        _choice_plan
+    )
+    for name in ("shares", "histogram")
+)
 
 
 @planned("count", list_option("--shares", default="0.5", help="A guess of the share who have it.  [default: .5]"),

@@ -34,11 +34,10 @@ from hybridp.cli.common import (
     show_plan,
     table_option,
 )
-from hybridp.cli.one_question import randomise_command, release_command
 from hybridp.cli.options import command, options_of, some
 from hybridp.cli.plan import PLANS
 from hybridp.cli.releasing import Releasing, Writing, check_out, release_study, said_randomised
-from hybridp.cli.tasks import TASKS
+from hybridp.cli.tasks import TASKS, randomise_command, release_command
 from hybridp.errors import InvalidInput, did_you_mean
 
 if TYPE_CHECKING:
