@@ -30,7 +30,7 @@ from hybridp.blend.mean import Rule
 from hybridp.blend.means import Spread, combine, learn_variance
 from hybridp.curator.mean import sum_noise
 from hybridp.curator.personal import release_weighted_sum
-from hybridp.device.mean import randomise_own
+from hybridp.device.reports import randomise_own
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.public.messages import ReportsByEpsilon

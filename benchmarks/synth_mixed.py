@@ -26,7 +26,7 @@ from hybridp.blend.shares import to_simplex
 from hybridp.blend.tables import blend_tables
 from hybridp.curator.marginals import GroupCodes, codes_of, table_counts
 from hybridp.curator.synth import measure_table
-from hybridp.device.shares import simulated_marginals
+from hybridp.device.reports import simulated_marginals
 from hybridp.protocols.synth import SynthStudy, fit_groups, fit_synth, write_invitation
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.queries import Schema, Threshold, Workload

@@ -29,7 +29,7 @@ from hybridp.curator.mean import Columns, sum_noise
 from hybridp.curator.shares import release_counts
 from hybridp.curator.sources import Raw, Source
 from hybridp.curator.vector import VectorColumns
-from hybridp.device.shares import simulated_reports
+from hybridp.device.reports import simulated_reports
 from hybridp.protocols.driver import release_distribution, release_groups, release_mean
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.groups import Grouping

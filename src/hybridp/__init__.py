@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hybridp.curator.mean import Columns as Columns
     from hybridp.curator.sources import Source as Source
     from hybridp.curator.vector import VectorColumns as VectorColumns
-    from hybridp.device.mean import randomise as randomise
+    from hybridp.device.reports import randomise as randomise
     from hybridp.errors import BudgetExceeded as BudgetExceeded
     from hybridp.errors import HybridpError as HybridpError
     from hybridp.errors import InvalidInput as InvalidInput
@@ -121,7 +121,7 @@ _PLACES = {
     "plan_personal": "bench.personal",
     "plan_regression": "bench.models",
     "plan_shares": "bench.shares",
-    "randomise": "device.mean",
+    "randomise": "device.reports",
     "read": "release.release",
     "release_distribution": "protocols.driver",
     "release_groups": "protocols.driver",

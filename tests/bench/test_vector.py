@@ -13,7 +13,7 @@ from hybridp.bench.planning import PLANNED, PlanName, plan_mean
 from hybridp.blend.mean import Rule
 from hybridp.blend.means import blend_vectors
 from hybridp.curator.vector import Raw, release_sum
-from hybridp.device.mean import reach_reports
+from hybridp.device.reports import reach_reports
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.lattice import Bounds, column_sums

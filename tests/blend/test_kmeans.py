@@ -18,7 +18,7 @@ from hybridp.blend.kmeans import (
     radius_for,
 )
 from hybridp.blend.shares import simplex
-from hybridp.device.stated import answer_map, answer_round
+from hybridp.device.reports import answer_map, answer_round
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import PureDP
 from hybridp.public.kmeans import STEPS, Box, Grid, map_noise, nearest, round_noise

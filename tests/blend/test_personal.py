@@ -12,7 +12,7 @@ from hybridp.blend.mean import Rule, blend
 from hybridp.blend.means import Spread, combine, learn_variance, local_mean
 from hybridp.curator.mean import Raw, release_sum, sum_noise
 from hybridp.curator.personal import release_weighted_sum
-from hybridp.device.mean import randomise_own
+from hybridp.device.reports import randomise_own
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds

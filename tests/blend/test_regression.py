@@ -20,7 +20,7 @@ from hybridp.blend.regression import (
     steered_alone,
     widest,
 )
-from hybridp.device.stated import answer_question
+from hybridp.device.reports import answer_question
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import column_sums
 from hybridp.public.regression import LADDER, Question

@@ -13,7 +13,7 @@ from scipy import stats
 
 from hybridp import noise
 from hybridp.blend.shares import blend_shares, blend_ticks, to_simplex
-from hybridp.device.shares import simulated_reports
+from hybridp.device.reports import simulated_reports
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import PureDP
 from hybridp.public.mechanisms import DiscreteLaplace

@@ -22,7 +22,7 @@ from hybridp.blend.mean import Rule, blend
 from hybridp.blend.means import blend_vectors
 from hybridp.blend.tally import MeanTally, PersonalTally, SlotTally, Tally, VectorTally, merge, tally_from_dict
 from hybridp.blend.tally_origin import MOST_BATCHES, Origin, bounds_in, invite_in
-from hybridp.device.mean import randomise_many, randomise_own, randomise_steps
+from hybridp.device.reports import randomise_many, randomise_own, randomise_steps
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.envelope import digest

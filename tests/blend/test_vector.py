@@ -11,7 +11,7 @@ from scipy import stats
 
 from hybridp.blend.mean import Rule, blend
 from hybridp.blend.means import blend_vectors
-from hybridp.device.mean import reach_reports
+from hybridp.device.reports import reach_reports
 from hybridp.errors import InvalidInput
 from hybridp.noise import discrete_gaussian, discrete_laplace
 from hybridp.public.budgets import ApproxDP, PureDP

@@ -50,7 +50,7 @@ TRESPASSES = {  # who reaches where; together they break every contract
     "protocols/heavy.py": "hybridp.tables.heavy",
     "cli/plan.py": "hybridp.tables",
     "service/app.py": "hybridp.tables.source",
-    "service/core.py": "hybridp.device.mean",
+    "service/core.py": "hybridp.device.reports",
     "noise.py": "hybridp_lab",
 }
 

@@ -10,7 +10,7 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 
 from hybridp import curator
 from hybridp.curator.mean import Columns, Raw, randomise_trusted, read, simulate_local, sum_noise
-from hybridp.device.mean import randomise_many
+from hybridp.device.reports import randomise_many
 from hybridp.errors import InvalidInput, UnusableRows
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.lattice import Bounds

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from hybridp.device.stated import answer_round
+from hybridp.device.reports import answer_round
 from hybridp.public.budgets import PureDP
 from hybridp.public.kmeans import STEPS, Box
 from hybridp.public.kmeans_rounds import round_invite

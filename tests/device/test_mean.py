@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hybridp.device.mean import randomise, randomise_levels, randomise_many
+from hybridp.device.reports import randomise, randomise_levels, randomise_many
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.lattice import Bounds

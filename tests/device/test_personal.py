@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from hybridp.device.mean import own_randomiser, randomise_own
+from hybridp.device.reports import own_randomiser, randomise_own
 from hybridp.errors import InvalidInput
 from hybridp.public.lattice import Bounds
 from hybridp.public.personal import local_terms

@@ -14,8 +14,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from hybridp.device import mean as device
-from hybridp.device.mean import choose_names, randomise_steps, reach_reports
+from hybridp.device import reports as device
+from hybridp.device.reports import choose_names, randomise_steps, reach_reports
 from hybridp.public.budgets import PureDP
 from hybridp.public.randomisers import WORD, DitheredBit
 from hybridp.public.vector import VectorBounds, VectorInvite

@@ -312,7 +312,7 @@ def test_files_of_cells_have_the_stated_law(tmp_path: Path) -> None:
 @pytest.mark.parametrize("epsilon", [0.5, 4.0])
 def test_labels_and_deviations_have_the_laws_of_the_invitation(epsilon: float) -> None:
     """A crowd at one point answers a round: the label by randomised response, its deviation by the value's own law."""
-    from hybridp.device.stated import answer_round
+    from hybridp.device.reports import answer_round
     from hybridp.public.kmeans_rounds import round_invite
 
     n = 20_000

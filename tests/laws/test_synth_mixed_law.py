@@ -20,7 +20,7 @@ from tests.laws.means import WORD, Row, command, read, write
 from tests.laws.recording import Recording, apart, gaussians, rho_of, span_of
 
 from hybridp.cli.app import main
-from hybridp.device.shares import report_marginals
+from hybridp.device.reports import report_marginals
 from hybridp.ledger import Ledger
 from hybridp.noise import uniform_below
 from hybridp.noise.reports import oracle_reports

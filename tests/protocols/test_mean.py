@@ -16,7 +16,7 @@ from scipy import stats
 
 from hybridp.blend.mean import EstimatorName, Rule
 from hybridp.curator.mean import Columns
-from hybridp.device.mean import randomise_many
+from hybridp.device.reports import randomise_many
 from hybridp.errors import BudgetExceeded, InvalidInput
 from hybridp.ledger import SEALED, Ledger
 from hybridp.protocols.driver import release_mean

@@ -16,7 +16,7 @@ from hybridp.bench.shuffling import plan_groups
 from hybridp.blend.mean import Rule
 from hybridp.blend.tally import MeanTally
 from hybridp.curator import mean as curating
-from hybridp.device.mean import randomise_many
+from hybridp.device.reports import randomise_many
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger
 from hybridp.noise import reports

@@ -10,7 +10,7 @@ import numpy as np
 from hybridp.bench.shuffling import plan_vector_groups
 from hybridp.blend.mean import Rule
 from hybridp.curator import vector as curating
-from hybridp.device.mean import reach_reports
+from hybridp.device.reports import reach_reports
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.lattice import column_sums
 from hybridp.public.shuffling import Mixing

@@ -12,7 +12,7 @@ import pytest
 
 from hybridp.curator.mean import Columns
 from hybridp.curator.sources import Source
-from hybridp.device.mean import randomise_own
+from hybridp.device.reports import randomise_own
 from hybridp.errors import BudgetExceeded, InvalidInput
 from hybridp.ledger import Ledger
 from hybridp.protocols.driver import release_mean

@@ -15,7 +15,7 @@ import pytest
 from hybridp.curator.mean import Columns
 from hybridp.curator.vector import VectorColumns
 from hybridp.device.files import write_reports
-from hybridp.device.mean import randomise_many
+from hybridp.device.reports import randomise_many
 from hybridp.errors import InvalidInput, UnusablePublicRows
 from hybridp.ledger import Ledger
 from hybridp.protocols.driver import release_mean

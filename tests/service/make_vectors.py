@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 
 from hybridp.device.client import local_report
-from hybridp.device.mean import reach_reports
-from hybridp.device.shares import report_sets
+from hybridp.device.reports import reach_reports, report_sets
 from hybridp.noise import bernoulli, categories, reports, uniform_below
 from hybridp.noise.reports import oracle_reports
 from hybridp.protocols.transcript import Transcript

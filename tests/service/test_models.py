@@ -243,5 +243,5 @@ def test_cells_that_no_map_has_are_not_told(service: Service) -> None:
     with pytest.raises(InvalidInput, match="`keep` must"):
         local_report(weaker, [1.0, 1.0], rng=seeded(1))
     other = asked(task, grid={"per_axis": 2, "cells": 4})
-    with pytest.raises(InvalidInput, match="`response` must have one category for each"):
+    with pytest.raises(InvalidInput, match="`categories` must be the 4"):
         local_report(other, [1.0, 1.0], rng=seeded(1))

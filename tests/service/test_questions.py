@@ -18,7 +18,7 @@ from starlette.testclient import TestClient
 
 from hybridp.device.client import local_report, trusted_report
 from hybridp.device.questions import answer_to
-from hybridp.device.shares import report_joint
+from hybridp.device.reports import report_joint
 from hybridp.errors import HybridpError, InvalidInput
 from hybridp.protocols.asked import joint_study, share_study
 from hybridp.public.budgets import ApproxDP, PureDP

@@ -30,7 +30,7 @@ from hybridp.blend.mean import Rule, blend
 from hybridp.blend.shares import blend_shares, to_simplex
 from hybridp.curator import mean as curating
 from hybridp.curator.shares import Raw, release_counts
-from hybridp.device.shares import simulated_reports
+from hybridp.device.reports import simulated_reports
 from hybridp.errors import must
 from hybridp.noise import reports
 from hybridp.public.budgets import PureDP

@@ -36,7 +36,7 @@ def run(
     from hybridp.cli.serve import needs_service
 
     needs_service()
-    from hybridp.device.crowd import take_part
+    from hybridp.device.client import take_part
     from hybridp.randomness import secure, seeded
 
     must(1 <= people <= 1_000_000, "n", "must be at least 1 and at most 1,000,000", people)

@@ -250,7 +250,7 @@ def randomise(
     """
     from hybridp.curator.mean import Columns
     from hybridp.device.files import write_reports
-    from hybridp.device.stated import must_accept
+    from hybridp.device.questions import must_accept
     from hybridp.protocols.devices import Randomised
     from hybridp.public.synth_reports import MarginalInvite
 

@@ -16,9 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp import tables
-from hybridp.device.mean import randomise_levels, randomise_own, randomise_steps
-from hybridp.device.shares import report_codes, report_joint, report_marginals, report_sets
-from hybridp.device.stated import answer_map, answer_question
+from hybridp.device.reports import (
+    answer_map,
+    answer_question,
+    randomise_levels,
+    randomise_own,
+    randomise_steps,
+    report_codes,
+    report_joint,
+    report_marginals,
+    report_sets,
+)
 from hybridp.noise import categories
 from hybridp.public.envelope import appearing
 from hybridp.public.groups import Joint

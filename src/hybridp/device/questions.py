@@ -1,7 +1,8 @@
 """One person's answers to a study's questions: as they are, or as the reports that a task document asks for.
 
 Guarantee: reports are private as the task promises, which is checked in exact arithmetic before anything is drawn: each
-question's mechanism keeps its part, and the parts together no more than the whole.
+question's mechanism keeps its part, and the parts together no more than the whole. A construction refuses integers that
+do not: a server that asks for less noise than it says is refused.
 """
 
 from __future__ import annotations
@@ -9,39 +10,64 @@ from __future__ import annotations
 import math
 import secrets
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from itertools import pairwise
 from numbers import Real
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from hybridp.device.shares import report_places
-from hybridp.device.stated import (
-    Reporter,
-    cell_teller,
-    line_teller,
-    number_report,
-    promise_of,
-    randomiser_of,
-    vector_teller,
-)
-from hybridp.errors import must
-from hybridp.noise import categories
+from hybridp.device.reports import chosen_levels, randomise_steps, tick_places
+from hybridp.errors import InvalidInput, must
+from hybridp.noise import categories, dithered, reports
 from hybridp.noise.reports import oracle_reports, rounded_up
-from hybridp.public.budgets import PureDP
+from hybridp.public.budgets import ApproxDP, PureDP, promised
 from hybridp.public.heavy import HeadList, normalised
+from hybridp.public.kmeans import Box, Grid
 from hybridp.public.lattice import Bounds, Lattice
+from hybridp.public.messages import Invite
 from hybridp.public.oracles import SubsetSelection
 from hybridp.public.queries import Feature
-from hybridp.public.randomisers import KRandomisedResponse, Randomiser
+from hybridp.public.randomisers import (
+    DitheredBit,
+    DitheredReports,
+    KRandomisedResponse,
+    Piecewise,
+    Randomiser,
+    local_additive,
+)
+from hybridp.public.regression import Question
 from hybridp.public.shares import ShareInvite
+from hybridp.public.vector import VectorBounds, VectorInvite
+from hybridp.public.vector_randomisers import ScalarReports, UnitVector, VectorReports, scalar_reports, unit_vector
 from hybridp.randomness import Randomness
 
-__all__ = ["answer_to", "by_name", "category", "finite", "numbers", "question_reports"]
+__all__ = ["answer_to", "by_name", "category", "must_accept", "promise_of", "question_reports"]
 
 Task = Mapping[str, Any]
+Reporter = Callable[[Any, Randomness], Any]
+"""One person's answer becomes a report. Whoever makes one has checked that it keeps its promise."""
+
+
+def promise_of(stated: Mapping[str, float]) -> PureDP | ApproxDP:
+    return promised(float(stated["epsilon"]), float(stated["delta"]))
+
+
+def must_accept(asked: PureDP | ApproxDP, epsilon: float | None, delta: float = 0.0) -> None:
+    """Refuse a report that tells more than its person accepts, whatever an invitation says of itself.
+
+    >>> must_accept(PureDP(4.0), 1.0)
+    Traceback (most recent call last):
+        ...
+    hybridp.errors.InvalidInput: `epsilon` must be at least the 4 that the invitation asks of every report. Got 1.0.
+    """
+    if epsilon is None:
+        raise InvalidInput("`epsilon` must be given with an invitation: the most that people accept. Got none.")
+    rule = "must be at least the {:g} that the invitation asks of every report"
+    must(asked.epsilon <= epsilon < math.inf, "epsilon", rule.format(asked.epsilon), epsilon)
+    must(asked.delta <= delta, "delta", rule.format(asked.delta), delta)
 
 
 def by_name(task: Task, answer: Any) -> Mapping[str, Any]:
@@ -150,28 +176,6 @@ def _records(question: Mapping[str, Any], answer: Any) -> list[list[str]]:
     return records
 
 
-def _slot_teller(question: Mapping[str, Any]) -> Reporter:
-    """Reports on a record, as a slot of the published list."""
-    head = HeadList(len(question["record"]), tuple(tuple(slot) for slot in question["slots"]))
-    stated, promise = question["randomiser"], promise_of(question["guarantee"])
-    response = None
-    if stated["name"] == "one-slot":
-        must(len(head) == 1, "randomiser", "must be one for the list's slots", "another one")
-    else:
-        must(stated["name"] == "k-rr", "randomiser", "must be one that this client knows", stated["name"])
-        response = KRandomisedResponse(promise, int(stated["categories"]), int(stated["keep"]))
-        must(response.categories == len(head), "categories", f"must be the {len(head)} slots", response.categories)
-
-    def tell(records: list[list[str]], rng: Randomness) -> int:
-        (record,) = records
-        must(len(record) == head.depth, "record", f"must have {head.depth} columns", len(record))
-        if response is None:
-            return 0
-        return int(categories(response, np.array([head.slot_of(tuple(record))], dtype=np.int64), rng=rng)[0])
-
-    return tell
-
-
 def question_reports(task: Task, given: Mapping[str, Any], rng: Randomness) -> dict[str, Any]:
     """A report on each question, or on the one that is drawn; refused where the parts are more than the promise."""
     asked = task["questions"]
@@ -181,54 +185,94 @@ def question_reports(task: Task, given: Mapping[str, Any], rng: Randomness) -> d
         spent = max(written) if task["draws"] else sum(written)
         kept = spent <= Fraction(repr(float(promise[name])))
         must(kept, "questions", f"must keep the task's {name} together", "parts that are more")
-    tellers = [_teller(question) for question in asked]  # also of those that are not drawn
+    reporters = [_reporter(question) for question in asked]  # also of those that are not drawn
     places = list(range(len(asked)))
     if task["draws"]:
         word = int(rng.words(1)[0])
         places = [next(place for place, end in enumerate(task["draws"]) if word < int(end))]
-    told = ((asked[place]["name"], asked[place], tellers[place]) for place in places)
+    told = ((asked[place]["name"], asked[place], reporters[place]) for place in places)
     return {name: tell(_held(task, one, given, rng), rng) for name, one, tell in told}
 
 
-def _teller(question: Mapping[str, Any]) -> Reporter:
+# --- one question's report --------------------------------------------------------------------------------------------
+
+
+def _reporter(question: Task) -> Reporter:
     """What the question's report is drawn by, at its part of the promise."""
-    if "record" in question:
-        return _slot_teller(question)
-    if "coordinates" in question:
-        tell = cell_teller if "grid" in question else line_teller if "line" in question else vector_teller
-        return tell(question, promise_of(question["guarantee"]))
-    mechanism = _mechanism(question)
-    return lambda answer, rng: _report(question, mechanism, answer, rng)
-
-
-def _mechanism(question: Mapping[str, Any]) -> Randomiser | KRandomisedResponse | SubsetSelection:
-    """What the question's report is drawn by: its construction checks that the integers keep its part."""
     stated, promise = question["randomiser"], promise_of(question["guarantee"])
+    if "record" in question:
+        head = HeadList(len(question["record"]), tuple(tuple(slot) for slot in question["slots"]))
+        return _category_reporter(stated, promise, len(head), lambda records: _slot(head, *records))
+    if "coordinates" in question:
+        sides = question["coordinates"]
+        lower, upper = [float(c["lower"]) for c in sides], [float(c["upper"]) for c in sides]
+        if "grid" in question:
+            box = Box(tuple(lower), tuple(upper))
+            grid = Grid(box, int(question["grid"]["per_axis"]))
+            return _category_reporter(stated, promise, grid.cells, lambda point: int(grid.cell(box.levels([point]))[0]))
+        bounds = VectorBounds.of(lower, upper, norm=question.get("norm"), radius=question.get("radius"))
+        return (_line_reporter if "line" in question else _vector_reporter)(question, promise, bounds)
     if "options" not in question:
-        return randomiser_of(stated, promise)
-    size = len(question["options"])
-    of = int(stated["options"] if stated["name"] == "one-option" else stated["categories"])
-    must(of == size, "categories", f"must be the {size} options", of)
-    ticks = question["several"] is not None  # a response among two would tell any other option as it is
+        bounded = Bounds(float(question["bounds"]["lower"]), float(question["bounds"]["upper"]))
+        invite = Invite(bounded, randomiser_of(stated, promise), windows=_windows(question))
+        return lambda value, rng: _number_report(invite, value, rng)
+    size, ticks = len(question["options"]), question["several"] is not None
+    # A response among two would tell any other option as it is.
     must(ticks == (stated["name"] == "one-option"), "randomiser", "must be that of its kind of question", "another one")
+    if not ticks:
+        return _category_reporter(stated, promise, size, int)
+    must(int(stated["options"]) == size, "categories", f"must be the {size} options", stated["options"])
+    feature = Feature(question["name"], tuple(question["options"]), most=int(question["several"]))
+    asked = ShareInvite(feature, KRandomisedResponse(promise, 2, int(stated["keep"])))
+    return lambda ticked, rng: int(tick_places(np.array([sum(1 << at for at in ticked)]), asked, rng=rng)[0])
+
+
+def _category_reporter(
+    stated: Mapping[str, Any], promise: PureDP | ApproxDP, size: int, place: Callable[[Any], int]
+) -> Reporter:
+    """Reports on which of so many categories an answer is in: an option, a slot of a list, or a cell of a map."""
+    if stated["name"] == "one-slot":
+        must(size == 1, "randomiser", "must be one for the list's slots", "another one")
+        return lambda answer, rng: 0
+    must(int(stated["categories"]) == size, "categories", f"must be the {size} that there are", stated["categories"])
     if stated["name"] == "subset":
-        return SubsetSelection(PureDP(promise.epsilon), size, int(stated["size"]), int(stated["keep"]))
-    must(stated["name"] in ("k-rr", "one-option"), "randomiser", "must be one that this client knows", stated["name"])
-    return KRandomisedResponse(promise, size if stated["name"] == "k-rr" else 2, int(stated["keep"]))
+        oracle = SubsetSelection(PureDP(promise.epsilon), size, int(stated["size"]), int(stated["keep"]))
+        return lambda answer, rng: oracle_reports(oracle, np.array([place(answer)]), rng=rng)[0].tolist()
+    must(stated["name"] == "k-rr", "randomiser", "must be one that this client knows", stated["name"])
+    response = KRandomisedResponse(promise, size, int(stated["keep"]))
+    return lambda answer, rng: int(categories(response, np.array([place(answer)]), rng=rng)[0])
 
 
-def _report(question: Mapping[str, Any], mechanism: Any, answer: Any, rng: Randomness) -> Any:
-    if "options" not in question:
-        bounds = Bounds(float(question["bounds"]["lower"]), float(question["bounds"]["upper"]))
-        return number_report(bounds, mechanism, answer, rng, _windows(question))
-    if question["several"] is not None:
-        feature = Feature(question["name"], tuple(question["options"]), most=int(question["several"]))
-        sets = np.array([sum(1 << place for place in answer)], dtype=np.int64)
-        return report_places(sets, ShareInvite(feature, mechanism), rng=rng)[0]
-    code = np.array([answer], dtype=np.int64)
-    if isinstance(mechanism, SubsetSelection):
-        return [int(place) for place in oracle_reports(mechanism, code, rng=rng)[0]]
-    return int(categories(mechanism, code, rng=rng)[0])
+def _slot(head: HeadList, record: list[str]) -> int:
+    must(len(record) == head.depth, "record", f"must have {head.depth} columns", len(record))
+    return head.slot_of(tuple(record))
+
+
+def randomiser_of(stated: Mapping[str, Any], promise: PureDP | ApproxDP) -> Randomiser:
+    """The description as an object, whose construction checks that its integers keep the promise."""
+    pure = PureDP(promise.epsilon)
+    match stated["name"]:
+        case "dithered":
+            return DitheredBit(pure, int(stated["flips"]))
+        case "piecewise":
+            return Piecewise(pure, int(stated["width"]), int(stated["inside"]))
+        case "laplace":
+            return local_additive(pure)
+        case "gaussian":
+            return local_additive(promise, "gaussian")
+    raise InvalidInput(f"`randomiser` must be one that this client knows. Got {stated['name']}.")
+
+
+def _number_report(invite: Invite, value: float, rng: Randomness) -> Any:
+    levels = invite.placed(invite.bounds.levels([value]))
+    if isinstance(invite.randomiser, DitheredBit):
+        return _bits(dithered(invite.randomiser, levels, rng=rng))[0]
+    return invite.bounds.from_unit(float(reports(invite.randomiser, levels, rng=rng)[0]))
+
+
+def _bits(sent: DitheredReports) -> list[dict[str, Any]]:
+    """Dithered bits as the service takes them."""
+    return [{"threshold": int(t), "above": bool(a)} for t, a in zip(*sent, strict=True)]
 
 
 def _windows(question: Mapping[str, Any]) -> tuple[tuple[float, float], ...]:
@@ -239,3 +283,53 @@ def _windows(question: Mapping[str, Any]) -> tuple[tuple[float, float], ...]:
     must(rising, "windows", "must be rising shares of the range", "others")
     must(bool(found) == ("form" in question), "windows", "must be given where people are asked within some", len(found))
     return found
+
+
+def _vector_reporter(question: Task, promise: PureDP | ApproxDP, bounds: VectorBounds) -> Reporter:
+    """Reports on several numbers, in a box or a ball."""
+    stated = question["randomiser"]
+    plan: VectorReports
+    if stated["name"] == "unit-vector":
+        plan = unit_vector(promise, bounds.dimensions, bounds.ratio)
+    else:
+        must(stated["name"] == "coordinates", "randomiser", "must be one that this client knows", stated["name"])
+        plan = scalar_reports(promise, bounds.dimensions, int(stated["reported"]))
+    report = _steps_reporter(stated, VectorInvite(bounds, plan))
+    return lambda values, rng: report(bounds.steps([values]), rng)
+
+
+def _line_reporter(question: Task, promise: PureDP | ApproxDP, bounds: VectorBounds) -> Reporter:
+    """Reports on a person's part in a regression."""
+    line, centre = question["line"], tuple(map(float, question["line"]["centre"]))
+    pure = PureDP(promise.epsilon)
+    asked = Question(question["model"], line["form"], bounds, pure, centre, float(line["clip"]))
+    report = _steps_reporter(question["randomiser"], asked.invite)
+    return lambda values, rng: report(asked.steps(bounds.steps([values])), rng)
+
+
+def _steps_reporter(stated: Mapping[str, Any], invite: VectorInvite) -> Reporter:
+    """The report of one person's steps, by the mechanism of the invitation, which must be the one that is stated."""
+    plan = invite.reports
+    if isinstance(plan, UnitVector):
+        own = {"name": plan.name, "pairs": plan.pairs, "top": plan.top, "inside": str(plan.inside)}
+        same = all(stated.get(name) == value for name, value in own.items())
+        must(same, "randomiser", "must be the direction for the promise", "another one")
+        return lambda steps, rng: [float(x) for x in randomise_steps(steps, invite, rng=rng)[0]]
+    same = stated["name"] == "coordinates" and int(stated["reported"]) == plan.reported
+    same = same and randomiser_of(stated["each"], plan.randomiser.guarantee) == plan.randomiser
+    must(same, "randomiser", "must be the report of each coordinate for the promise", "another one")
+    return lambda steps, rng: _some_coordinates(plan, invite.bounds, steps, rng)
+
+
+def _some_coordinates(plan: ScalarReports, bounds: VectorBounds, steps: NDArray[np.int64], rng: Randomness) -> Any:
+    """Some coordinates, chosen by chance, each with its own report, ascending, so that their order tells nothing."""
+    (chosen,), (levels,) = chosen_levels(plan, steps, bounds.reach_steps, rng=rng)
+    each: list[Any]
+    if isinstance(plan.randomiser, DitheredBit):
+        each = _bits(dithered(plan.randomiser, levels, rng=rng))
+    else:
+        sides = [bounds.bounds[j] for j in chosen]
+        unit = reports(plan.randomiser, levels, rng=rng).tolist()
+        each = [side.centre + side.half * bounds.reach * y for side, y in zip(sides, unit, strict=True)]
+    order = np.argsort(chosen)
+    return {"coordinates": [int(j) for j in chosen[order]], "each": [each[i] for i in order]}

@@ -22,7 +22,7 @@ from hybridp.device.files import (
     write_reports,
     write_without,
 )
-from hybridp.device.stated import must_accept
+from hybridp.device.questions import must_accept
 from hybridp.errors import InvalidInput, must
 from hybridp.protocols import asked
 from hybridp.protocols.mixed import written_levels

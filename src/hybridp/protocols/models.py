@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 from hybridp.blend.kmeans import Clusters, collect_round
 from hybridp.curator import kmeans as clustering
 from hybridp.curator import regression as regressing
-from hybridp.device import stated as device
-from hybridp.device.stated import answer_question
+from hybridp.device import reports as device
+from hybridp.device.reports import answer_question
 from hybridp.noise import uniform_below
 from hybridp.noise.reports import simulate_counts
 from hybridp.public.heavy import OneSlot

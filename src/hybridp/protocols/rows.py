@@ -26,8 +26,7 @@ from hybridp.curator import regression as regressing
 from hybridp.curator import shares as choosing
 from hybridp.curator import vector as vectors
 from hybridp.curator.sources import Rows, local_rows, open_rows
-from hybridp.device.mean import randomise_own, reach_reports
-from hybridp.device.shares import simulated_reports, simulated_ticks
+from hybridp.device.reports import randomise_own, reach_reports, simulated_reports, simulated_ticks
 from hybridp.errors import InvalidInput, UnusablePublicRows, cannot_exclude
 from hybridp.protocols.models import Answering, LatticePeople, PointPeople, RawPoints, ToldCells, report_slots
 from hybridp.public.groups import Grouping

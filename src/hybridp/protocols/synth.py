@@ -27,7 +27,7 @@ from hybridp.curator import synth as curating
 from hybridp.curator.marginals import GroupCodes, read_groups
 from hybridp.curator.sources import TableLike, asks, chosen_by
 from hybridp.curator.synth import Codes
-from hybridp.device.shares import simulated_marginals
+from hybridp.device.reports import simulated_marginals
 from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Charge, Ledger
 from hybridp.protocols.paying import looked, spending, warned

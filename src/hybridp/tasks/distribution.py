@@ -1,7 +1,7 @@
 """Quantiles and whatever else a distribution function tells, from a collection of rows to a published release.
 
-1. Local people's devices send the reports of a mean (`hybridp.device.mean`). Those of an old mean will do: reading more
-   from them is post-processing, at no further epsilon.
+1. Local people's devices send the reports of a mean (`hybridp.device.reports`). Those of an old mean will do: reading
+   more from them is post-processing, at no further epsilon.
 2. The ledger is charged for the trusted people, before any row is read, and for reports that were not charged before.
 3. What the local reports say of the distribution (`hybridp.blend.distribution`) is public, and tells where to look: the
    curator counts the trusted people between places around the quantiles that are asked for, with noise on the counts.

@@ -4,7 +4,7 @@
 2. The curator adds up the trusted people's products (a logistic regression: scores, in rounds) and adds noise.
 3. From that release and public numbers follows the question to local people: about all products (plain), or only about
    the score at the trusted people's line (steered), whichever promises less error.
-4. Each local person's device answers once, with its whole epsilon (`hybridp.device.stated`).
+4. Each local person's device answers once, with its whole epsilon (`hybridp.device.reports`).
 5. The blend combines, the release states coefficients, intervals and the receipt. No further privacy is spent.
 """
 

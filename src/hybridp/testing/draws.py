@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from hybridp import noise
-from hybridp.device.mean import choose_names
+from hybridp.device.reports import choose_names
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, Laplace
 from hybridp.public.randomisers import LEVELS, DitheredBit, LocalAdditive
 from hybridp.public.vector_randomisers import UnitVector

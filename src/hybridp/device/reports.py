@@ -1,0 +1,352 @@
+"""One person's answer becomes a report that is private by itself, on that person's machine: a number, several numbers,
+an option, options, a record, a point, or a person's part in a regression. Nothing else ever leaves it.
+
+>>> from hybridp.public.randomisers import dithered_bit
+>>> from hybridp.randomness import secure
+>>> invite = Invite(Bounds(0, 200_000), dithered_bit(PureDP(1.0)))
+>>> report = randomise(52_000, invite, rng=secure())
+>>> abs(report - 100_000) <= 100_000 * invite.randomiser.bound
+True
+
+Of several values some are reported, or one direction, with the whole epsilon:
+
+>>> from hybridp.public.vector import VectorBounds
+>>> from hybridp.public.vector_randomisers import vector_reports
+>>> bounds = VectorBounds.of([0, 0, 0], [1, 1, 1])
+>>> several = VectorInvite(bounds, vector_reports("best", PureDP(1.0), 3, bounds.ratio))
+>>> report = randomise_steps(bounds.steps([[0.2, 0.9, 0.5]]), several, rng=secure())
+>>> report.shape, int(np.isfinite(report).sum())
+((1, 3), 1)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridp.errors import must
+from hybridp.noise import bernoulli, categories, reports, uniform_below
+from hybridp.noise.reports import oracle_reports, voted_cells
+from hybridp.public.budgets import PureDP
+from hybridp.public.groups import Joint
+from hybridp.public.kmeans import nearest
+from hybridp.public.kmeans_rounds import MapInvite, RoundInvite, RoundReports
+from hybridp.public.lattice import LEVELS, Bounds
+from hybridp.public.messages import Invite
+from hybridp.public.oracles import support_counts
+from hybridp.public.personal import LOCAL_LEAST, LOCAL_MOST
+from hybridp.public.randomisers import KRandomisedResponse, Randomiser, best_randomiser
+from hybridp.public.regression import Question
+from hybridp.public.shares import ShareInvite, ShareReports, TickReports, kept, written_reports
+from hybridp.public.synth_reports import MarginalInvite, MarginalReports, written_marginal
+from hybridp.public.vector import VectorInvite
+from hybridp.public.vector_randomisers import ScalarReports, UnitVector
+from hybridp.randomness import Randomness
+
+__all__ = ["answer_map", "answer_question", "answer_round", "choose_names", "chosen_levels", "own_randomiser"]
+__all__ += ["randomise", "randomise_levels", "randomise_many", "randomise_own", "randomise_steps", "reach_reports"]
+__all__ += ["report_codes", "report_joint", "report_marginals", "report_sets", "simulated_marginals"]
+__all__ += ["simulated_reports", "simulated_ticks", "tick_places"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_CHUNK = 1 << 20  # codebook entries at a time
+_LOT, _PART = 1 << 18, 1 << 16  # people at a time
+
+
+# --- a number ---------------------------------------------------------------------------------------------------------
+
+
+def randomise(value: float, invite: Invite, *, rng: Randomness) -> float:
+    """One report in the value's own unit: private as `invite.promise` says, unbiased for the clipped value."""
+    return float(randomise_many([value], invite, rng=rng)[0])
+
+
+def randomise_many(values: Sequence[float] | Floats, invite: Invite, *, rng: Randomness) -> Floats:
+    """The same for a file of many people, each with their own independent randomness."""
+    return randomise_levels(invite.bounds.levels(values), invite, rng=rng)
+
+
+def randomise_levels(levels: Ints, invite: Invite, *, rng: Randomness) -> Floats:
+    """Reports for values that are already clipped and on the public lattice."""
+    unit = reports(invite.randomiser, invite.placed(levels), rng=rng)
+    return invite.bounds.centre + invite.bounds.half * unit
+
+
+# --- with the person's own epsilon ------------------------------------------------------------------------------------
+
+
+def own_randomiser(epsilon: float) -> Randomiser | None:
+    """The best randomiser for an epsilon; None below 0.001 (the device says nothing), that of 30 above 30."""
+    must(epsilon >= 0, "epsilon", "must be zero or positive", epsilon)
+    return None if epsilon < LOCAL_LEAST else best_randomiser(PureDP(min(epsilon, LOCAL_MOST)))
+
+
+def randomise_own(levels: Ints, epsilons: Floats, bounds: Bounds, *, rng: Randomness) -> Floats:
+    """One report a person in the value's unit, each epsilon_i-DP for its person; always the midpoint where silent.
+
+    >>> from hybridp.randomness import seeded
+    >>> randomise_own(np.array([7, 7]), np.array([0.0, 0.0]), Bounds(0, 10), rng=seeded(1)).tolist()
+    [5.0, 5.0]
+    """
+    out = np.zeros(len(levels))
+    order = np.argsort(epsilons, kind="stable")
+    distinct, first = np.unique(epsilons[order], return_index=True)
+    for epsilon, who in zip(distinct.tolist(), np.split(order, first[1:]), strict=True):
+        randomiser = own_randomiser(epsilon)
+        if randomiser is not None:
+            out[who] = reports(randomiser, levels[who], rng=rng)
+    return bounds.centre + bounds.half * out
+
+
+# --- several numbers --------------------------------------------------------------------------------------------------
+
+
+def randomise_steps(steps: Ints, invite: VectorInvite, *, rng: Randomness) -> Floats:
+    """One report for each row, in the values' own units: private as `invite.promise` says, for the whole row.
+
+    NaN where a coordinate was not reported. Those that were are unbiased for the clipped value.
+    """
+    out = reach_reports(steps, invite, rng=rng)
+    for j, b in enumerate(invite.bounds.bounds):
+        out[:, j] = b.centre + b.half * invite.bounds.reach * out[:, j]
+    return out
+
+
+def reach_reports(steps: Ints, invite: VectorInvite, *, rng: Randomness) -> Floats:
+    """Reports in reach coordinates."""
+    if isinstance(invite.reports, ScalarReports):
+        return _some_coordinates(invite.reports, steps, invite.bounds.reach_steps, rng)
+    return _one_direction(invite.reports, steps, invite.bounds.reach_steps, rng)
+
+
+# --- some coordinates -------------------------------------------------------------------------------------------------
+
+
+def _some_coordinates(plan: ScalarReports, steps: Ints, reach: int, rng: Randomness) -> Floats:
+    chosen, levels = chosen_levels(plan, steps, reach, rng=rng)
+    sent = reports(plan.randomiser, levels.reshape(-1), rng=rng).reshape(levels.shape)
+    out = np.full(steps.shape, np.nan)
+    np.put_along_axis(out, chosen, sent, axis=1)
+    return out
+
+
+def chosen_levels(plan: ScalarReports, steps: Ints, reach: int, *, rng: Randomness) -> tuple[Ints, Ints]:
+    """Which coordinates each person reports, chosen without looking, and where each of them lies on the lattice."""
+    people, d = steps.shape
+    chosen = _subsets(d, plan.reported, people, rng)
+    picked = np.take_along_axis(steps, chosen, axis=1)
+    # (steps + reach)/(2 reach) of the levels, rounded: at most 2^25 * 2^32, which 64 bits hold.
+    return chosen, ((picked + reach) * LEVELS + reach) // (2 * reach)
+
+
+def _subsets(d: int, k: int, people: int, rng: Randomness) -> Ints:
+    """k of d places for each person, uniformly: the first k cards of a shuffled pack (Fisher-Yates)."""
+    cards = np.broadcast_to(np.arange(d), (people, d)).copy()
+    if k == d:
+        return cards
+    row = np.arange(people)
+    for i in range(k):
+        j = i + uniform_below(d - i, people, rng=rng)
+        cards[row, i], cards[row, j] = cards[row, j], cards[row, i]
+    return cards[:, :k]
+
+
+# --- one direction ----------------------------------------------------------------------------------------------------
+
+
+def _one_direction(plan: UnitVector, steps: Ints, reach: int, rng: Randomness) -> Floats:
+    people, d = steps.shape
+    out = np.empty((people, d))
+    part = max(1, _CHUNK // (plan.pairs * (d + 1)))
+    for start in range(0, people, part):
+        x = steps[start : start + part] / (reach * plan.ratio)
+        rest = np.sqrt(np.maximum(1 - np.sum(x * x, axis=1), 0.0))
+        unit = np.concatenate([x, rest[:, None]], axis=1)
+        book = _codebook(len(x), plan.pairs, d + 1, rng)
+        index, sign = choose_names(np.einsum("nid,nd->ni", book, unit), plan, rng=rng)
+        named = book[np.arange(len(x)), index, :d]
+        out[start : start + part] = named * (sign * plan.bound)[:, None]
+    return out
+
+
+def _codebook(people: int, pairs: int, size: int, rng: Randomness) -> Floats:
+    """Directions drawn without looking at the data: normal quantiles of 32-bit uniforms, made unit vectors.
+
+    Their rounding cannot cost privacy, which rests on the choice among them alone.
+    """
+    from scipy.special import ndtri
+
+    count = people * pairs * size
+    halves = rng.words((count + 1) // 2).view(np.uint32)[:count]
+    book = ndtri((halves + 0.5) * 2.0**-32).reshape(people, pairs, size)
+    book /= np.sqrt(np.einsum("nid,nid->ni", book, book))[:, :, None]
+    return np.asarray(book)
+
+
+def choose_names(inner: Floats, plan: UnitVector, *, rng: Randomness) -> tuple[Ints, Floats]:
+    """Which direction is named, and its sign, given the inner products with each: the only step that sees the data.
+
+    Exactly `top` of the 2 `pairs` names are near, whatever the inner products; a near one is named with probability
+    inside/2^64, uniformly, and otherwise uniformly one of the others.
+    """
+    people, pairs = inner.shape
+    order = np.argsort(-np.abs(inner), axis=1, kind="stable")
+    near = bernoulli(plan.inside, 64, people, rng=rng)
+    place = np.where(
+        near,
+        uniform_below(plan.top, people, rng=rng),
+        plan.top + uniform_below(2 * pairs - plan.top, people, rng=rng),
+    )
+    # The names in order: the nearer of each pair by distance, then their opposites.
+    index = np.take_along_axis(order, (place % pairs)[:, None], axis=1)[:, 0]
+    towards = np.where(np.take_along_axis(inner, index[:, None], axis=1)[:, 0] >= 0, 1.0, -1.0)
+    return index, np.where(place < pairs, towards, -towards)
+
+
+# --- regression -------------------------------------------------------------------------------------------------------
+
+
+def answer_question(steps: NDArray[np.int64], question: Question, *, rng: Randomness) -> NDArray[np.float64]:
+    """Reports of people (a row each, on the lattice, the target last), in reach coordinates; NaN where none is told.
+
+    Each is epsilon-DP for the epsilon of its question, whatever the columns: the vector that it tells of lies within
+    public bounds before it is randomised. One report a person.
+
+    >>> from hybridp.public.budgets import PureDP
+    >>> from hybridp.public.vector import VectorBounds
+    >>> from hybridp.randomness import secure
+    >>> bounds = VectorBounds.of([0, 0], [10, 1])
+    >>> asked = Question("linear", "steered", bounds, PureDP(1.0), centre=(0.1, 0.2), clip=0.5)
+    >>> answer_question(bounds.steps([[7.0, 0.9]]), asked, rng=secure()).shape
+    (1, 2)
+    """
+    return reach_reports(question.steps(steps), question.invite, rng=rng)
+
+
+# --- an option --------------------------------------------------------------------------------------------------------
+
+
+def report_codes(codes: Ints, invite: ShareInvite, *, rng: Randomness) -> list[str]:
+    """The reports of many people, each with their own randomness: private as `invite.promise` says."""
+    return written_reports(invite, oracle_reports(invite.oracle, codes, rng=rng))
+
+
+def report_joint(levels: Ints, joint: Joint, invite: ShareInvite, *, rng: Randomness) -> list[str]:
+    """The same for a value and a private category together: a number is rounded to one of its bounds first."""
+    if isinstance(joint.answers, Bounds):
+        levels = voted_cells(levels, 2 * joint.steps, joint.steps, rng=rng)
+    return report_codes(levels, invite, rng=rng)
+
+
+def simulated_reports(counts: Ints, invite: ShareInvite, *, rng: Randomness) -> ShareReports:
+    """For a trial: everybody's reports, added up, where so many people hold each option."""
+    oracle, people = invite.oracle, int(counts.sum())
+    supports = np.zeros(len(counts), dtype=np.int64)
+    ends = np.cumsum(counts)
+    for start in range(0, people, _LOT):
+        codes: Any = np.searchsorted(ends, np.arange(start, min(start + _LOT, people)), side="right")
+        supports += support_counts(oracle, oracle_reports(oracle, codes.astype(np.int64), rng=rng))
+    return ShareReports(people, supports, oracle)
+
+
+# --- several options a person: yes or no to one that the device drew --------------------------------------------------
+
+
+def tick_places(sets: Ints, invite: ShareInvite, *, rng: Randomness) -> Ints:
+    """Reports of many people, each with their own randomness, as places among the invitation's names: private as
+    `invite.promise` says."""
+    option = uniform_below(invite.question.size, len(sets), rng=rng)
+    assert isinstance(invite.oracle, KRandomisedResponse)
+    no = 1 - ((kept(sets, invite.question) >> option) & 1)
+    return 2 * option + categories(invite.oracle, no, rng=rng)
+
+
+def report_sets(sets: Ints, invite: ShareInvite, *, rng: Randomness) -> list[str]:
+    """The same as the names themselves."""
+    names = invite.names
+    return [names[place] for place in tick_places(sets, invite, rng=rng).tolist()]
+
+
+def simulated_ticks(held: tuple[Ints, Ints], invite: ShareInvite, *, rng: Randomness) -> TickReports:
+    """For a trial: everybody's reports, added up, where so many people hold each of the sets."""
+    counts = np.zeros(len(invite.names), dtype=np.int64)
+    everyone = np.repeat(*held)
+    for start in range(0, len(everyone), _LOT):
+        counts += np.bincount(tick_places(everyone[start : start + _LOT], invite, rng=rng), minlength=len(counts))
+    return TickReports(counts, invite.oracle)
+
+
+# --- a record: one report on one drawn marginal -----------------------------------------------------------------------
+
+
+def _drawn(
+    codes: NDArray[np.uint16], invite: MarginalInvite, rng: Randomness
+) -> Iterator[tuple[int, Ints, NDArray[Any]]]:
+    """Each marginal, who drew it, and their reports. The draw comes first, and looks at nobody's codes."""
+    steps = invite.steps
+    asked = np.searchsorted(steps, uniform_below(int(steps[-1]), codes.shape[1], rng=rng), side="right")
+    for i, features in enumerate(invite.marginals):
+        who = np.flatnonzero(asked == i)
+        sizes = tuple(invite.schema.sizes[f] for f in features)
+        cells = np.ravel_multi_index(tuple(codes[f, who].astype(np.int64) for f in features), sizes)
+        held = np.asarray(cells, dtype=np.int64)
+        yield i, who, oracle_reports(invite.questions[i].oracle, held, rng=rng)
+
+
+def report_marginals(codes: NDArray[np.uint16], invite: MarginalInvite, *, rng: Randomness) -> list[str]:
+    """One report for each person, a column of `codes`: private as `invite.guarantee` says, whatever was drawn."""
+    out: list[str] = [""] * codes.shape[1]
+    for i, who, sent in _drawn(codes, invite, rng):
+        for person, text in zip(who.tolist(), written_marginal(invite, i, sent), strict=True):
+            out[person] = text
+    return out
+
+
+def simulated_marginals(codes: NDArray[np.uint16], invite: MarginalInvite, *, rng: Randomness) -> MarginalReports:
+    """For a trial: everybody's reports, added up."""
+    found = MarginalReports.nobody(invite)
+    for start in range(0, codes.shape[1], _PART):
+        told = [
+            ShareReports(len(who), support_counts(invite.questions[i].oracle, sent), invite.questions[i].oracle)
+            for i, who, sent in _drawn(codes[:, start : start + _PART], invite, rng)
+        ]
+        found = found + MarginalReports(tuple(told))
+    return found
+
+
+# --- a point: a cell of the map, or a label and a deviation -----------------------------------------------------------
+
+
+def answer_map(levels: Floats, invite: MapInvite, *, rng: Randomness) -> Ints:
+    """The cell told by each person (levels: coordinates x people), by k-ary randomised response."""
+    return categories(invite.response, invite.grid.cell(levels), rng=rng)
+
+
+def answer_round(levels: Floats, invite: RoundInvite, *, rng: Randomness) -> RoundReports:
+    """The label told and the noisy deviations of each person."""
+    n = levels.shape[1]
+    label = nearest(levels, invite.centres)
+    told = label if invite.response is None else categories(invite.response, label, rng=rng)
+    which = _coordinates(n, invite.box.dims, invite.coordinates, rng)
+    # A deviation d in [-radius, radius] is the level LEVELS (d + radius)/(2 radius); 0 where the label is not true.
+    deviation = levels[which.T, np.arange(n)] - invite.centres[label, which.T]
+    np.clip(deviation, -invite.radius, invite.radius, out=deviation)
+    deviation *= told == label
+    unit = np.rint((deviation / invite.radius + 1) * (LEVELS // 2)).astype(np.int64)
+    value = reports(invite.value, unit.ravel(), rng=rng).reshape(unit.shape)
+    return RoundReports(told, which, np.ascontiguousarray(value.T))
+
+
+def _coordinates(people: int, dims: int, wanted: int, rng: Randomness) -> Ints:
+    """Which coordinates each person tells of: `wanted` of them, every set as likely as another."""
+    if wanted == dims:
+        return np.broadcast_to(np.arange(dims), (people, dims)).copy()
+    if wanted == 1:
+        return uniform_below(dims, people, rng=rng)[:, None]
+    order = np.argsort(rng.words(people * dims).reshape(people, dims), axis=1)
+    return order[:, :wanted]
