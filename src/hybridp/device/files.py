@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
@@ -43,7 +44,7 @@ from hybridp.tables.reports import Copy, read_codes, read_levels, read_vectors, 
 from hybridp.tables.reports import write_reports as write_randomised
 from hybridp.tables.vector import VectorQuery
 
-__all__ = ["draw_questions", "write_point_reports", "write_record_reports", "write_reports", "write_without"]
+__all__ = ["draw_questions", "write_reports", "write_without"]
 
 
 def _named(rng: Randomness) -> str:
@@ -136,8 +137,11 @@ def write_reports(
 
     Of a `mixed` batch only the reports are written, sorted, with a name of the batch: what whoever sees a mixed batch
     would see. The column `epsilon` holds everybody's own. Gives the number of reports, and the columns that were left
-    out: those that neither the release needs nor `kept` names.
+    out: those that neither the release needs nor `kept` names. Slots of a list and cells of a map are a file of their
+    own.
     """
+    if invite.way in _PLACES:
+        return _write_places(path, invite, columns, out, table, rng), []
     trust, way = columns.trust, _WAYS[invite.way](invite, columns, joint, rng)
     mark = " SIMULATED" * (rng.simulated or drawn_trust(trust))
     copy = Copy(values=way.values, trust=label_column(trust), person=columns.person, epsilon=epsilon, kept=kept,
@@ -147,7 +151,7 @@ def write_reports(
         if way.named or (way.named is None and mixed):
             copy = replace(copy, batch=(f"{way.mechanism.removesuffix('_mechanism')}_batch", _named(rng)))
         people = write_randomised(rows, copy, way.read, way.draw, out, overwrite=overwrite)
-        return people, [name for name in rows.written if name not in copy.columns]
+        return people, [name for name in rows.written if name not in copy.columns and not way.alone]
 
 
 def write_without(
@@ -202,65 +206,47 @@ def draw_questions(
         return [name for name in rows.written if name not in copy.columns]
 
 
-def _write_slots(out: str | PathLike[str], counts: NDArray[np.int64], mechanism: str, *, rng: Randomness) -> None:
-    """A CSV with one line for each report, slot by slot, so that their order tells nothing.
-
-    Beside each report stand the mechanism's text and a random name of this batch.
-    """
-    batch, mechanism = _named(rng), f"{mechanism} SIMULATED" if rng.simulated else mechanism
-    with appearing(out) as draft, draft.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["report", MECHANISM, BATCH])
-        for slot, times in enumerate(counts.tolist()):
-            writer.writerows(itertools.repeat((slot, mechanism, batch), times))
+# --- one of several places, of people who need not be in one row each -------------------------------------------------
 
 
-def write_record_reports(
-    path: tables.TableLike,
-    invite: SlotInvite,
-    columns: Any,
-    out: str | PathLike[str],
-    *,
-    table: str | None = None,
-    rng: Randomness,
-) -> int:
-    """One report on the head list for each local person, who has any number of records; how many there are.
-
-    Reports are written slot by slot, so that their order tells neither who sent which nor who has several records.
-    """
+def _slots(rows: tables.Rows, invite: SlotInvite, columns: Any, rng: Randomness) -> Iterator[NDArray[np.int64]]:
+    """The slot of the head list that each local person, who has any number of records, tells."""
     query = tables.HeavyQuery(
         person=columns.person, record=columns.record, trust=label_column(columns.trust), record_key=columns.record_key,
         record_id=columns.record_id,
     )  # fmt: skip
-    head, mechanism = invite.head, invite.mechanism
-    counts = np.zeros(len(head), dtype=np.int64)
-    with (
-        tables.open_rows(path, table=table, trust=columns.trust) as rows,
-        tables.sample_records(rows, query, int(rng.words(1)[0]), discovery_share=0.5) as sampled,
-    ):
-        for slots in tables.local_slots(sampled, list(head.slots)):
-            told = slots if isinstance(mechanism, OneSlot) else categories(mechanism, slots, rng=rng)
-            counts += np.bincount(told, minlength=len(counts))
-    _write_slots(out, counts, invite.text, rng=rng)
-    return int(counts.sum())
+    mechanism = invite.mechanism
+    with tables.sample_records(rows, query, int(rng.words(1)[0]), discovery_share=0.5) as sampled:
+        for slots in tables.local_slots(sampled, list(invite.head.slots)):
+            yield slots if isinstance(mechanism, OneSlot) else categories(mechanism, slots, rng=rng)
 
 
-def write_point_reports(
-    path: tables.TableLike,
-    invite: MapInvite,
-    columns: Any,
-    out: str | PathLike[str],
-    *,
-    table: str | None = None,
-    rng: Randomness,
-) -> int:
-    """One cell of the map for each local row (every row without `trust`); how many there are."""
+def _cells(rows: tables.Rows, invite: MapInvite, columns: Any, rng: Randomness) -> Iterator[NDArray[np.int64]]:
+    """The cell of the map that each local row tells."""
     label, missing = label_column(columns.trust), columns.absent
     query = PointQuery(columns.values, label, invite.grid.box, local_raw=True, missing=missing)
-    counts = np.zeros(invite.grid.cells, dtype=np.int64)
+    check_points(rows, query)
+    for part in store_points(rows, query, "local").parts():
+        yield answer_map(part, invite, rng=rng)
+
+
+_PLACES: dict[str, Callable[..., Iterator[NDArray[np.int64]]]] = {"slot": _slots, "cell": _cells}
+
+
+def _write_places(
+    path: tables.TableLike, invite: SlotInvite | MapInvite, columns: Any, out: str | PathLike[str], table: str | None,
+    rng: Randomness,
+) -> int:  # fmt: skip
+    """A CSV with one line for each report, place by place, so that their order tells neither who sent which nor who has
+    several records. Beside each stand the mechanism's text and a random name of this batch."""
+    told: Counter[int] = Counter()
     with tables.open_rows(path, table=table, trust=columns.trust) as rows:
-        check_points(rows, query)
-        for part in store_points(rows, query, "local").parts():
-            counts += np.bincount(answer_map(part, invite, rng=rng), minlength=len(counts))
-    _write_slots(out, counts, invite.text, rng=rng)
-    return int(counts.sum())
+        for places in _PLACES[invite.way](rows, invite, columns, rng):
+            told.update(places.tolist())
+    batch, mechanism = _named(rng), f"{invite.text} SIMULATED" if rng.simulated else invite.text
+    with appearing(out) as draft, draft.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["report", MECHANISM, BATCH])
+        for place in sorted(told):
+            writer.writerows(itertools.repeat((place, mechanism, batch), told[place]))
+    return told.total()

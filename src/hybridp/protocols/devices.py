@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from os import PathLike
@@ -15,13 +15,7 @@ from hybridp.curator.heavy import RecordColumns
 from hybridp.curator.mean import Columns
 from hybridp.curator.sources import open_rows, with_public
 from hybridp.curator.vector import VectorColumns
-from hybridp.device.files import (
-    draw_questions,
-    write_point_reports,
-    write_record_reports,
-    write_reports,
-    write_without,
-)
+from hybridp.device.files import draw_questions, write_reports, write_without
 from hybridp.device.questions import must_accept
 from hybridp.errors import InvalidInput, must
 from hybridp.protocols import asked
@@ -360,22 +354,14 @@ def _write_answers(
         asked_of = cast(HeavyStudy, said.task).mixed_of(asked_of)
     if accepts is not None:
         must_accept(asked_of.promise, *accepts)
-    text, gone = asked_of.text, list[str]()
-    if asked_of.way == "number":
-        sent, gone = write_reports(data, asked_of, columns, out, **where)
-    else:
+    text = asked_of.text
+    if asked_of.way != "number":
         new = out.suffix.lower() == ".csv" and out.parent.is_dir() and not out.exists()
         must(new, "out", "must name a new .csv file in an existing folder", out)
-        sent = _WRITE[asked_of.way](data, asked_of, columns, out, **where)
-        sent = sent[0] if isinstance(sent, tuple) else sent
+    sent, gone = write_reports(data, asked_of, columns, out, **where)
     windows = {key: value for key, value in said.about.items() if key in ("window", "windows")}
     name = said.task.called
     return Randomised(
         str(out), {name: sent}, {name: text}, tuple(gone), rng.simulated, rng.label, mixing,
         promise=asked_of.promise, windows=windows,
     )  # fmt: skip
-
-
-_WRITE: dict[str, Callable[..., Any]] = {
-    "line": write_reports, "slot": write_record_reports, "cell": write_point_reports,
-}  # fmt: skip
