@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hybridp.errors import InvalidInput, must
-from hybridp.public.study import Declaration, Question, Table, needs_invitation
+from hybridp.public.study import Declaration, Question, Table
 
 if TYPE_CHECKING:
     from hybridp.ledger import Ledger
@@ -127,8 +127,8 @@ class Study(Declaration):
 
         drawn = None if trial_opt_in is None else TrustRule(trial_opt_in=trial_opt_in)
         files = Files(
-            self._named("invite", invite, needs_invitation),
-            self._named("reports", reports, needs_invitation),
+            self._named("invite", invite, lambda question: question.by_invitation),
+            self._named("reports", reports, lambda question: question.by_invitation),
             self._named("model", model, lambda question: isinstance(question, Table)),
         )
         trial = simulate_local or drawn is not None or (rng is not None and rng.simulated)

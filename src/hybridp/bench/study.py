@@ -231,7 +231,7 @@ def _people(study: Declaration, data: Any, table: str | None, trusted: int | Non
 
 def _sizes(study: Declaration, i: int, data: Any, table: str | None) -> Mapping[str, int] | None:
     """How many people every public group of a table has; None where no table says so."""
-    by = asked.grouping(study, i)
+    by = study.questions[i].groups
     if data is None or by is None or by.private:
         return None
     found = group_sizes(data, by.column, asked.trust_rule(study), study.people.column, table=table)
@@ -250,7 +250,7 @@ def _plan(one: _Asked) -> Plan:
 def _by_group(one: _Asked) -> Plan:
     from hybridp.bench.groups import plan_groups
 
-    question, by, many, shares = one.question, asked.grouping(one.study, one.i), one.n, one.guess.shares
+    question, by, many, shares = one.question, one.question.groups, one.n, one.guess.shares
     assert by is not None
     if one.sizes is not None:
         groups, _ = by.must_remain(one.sizes)

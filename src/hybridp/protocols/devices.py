@@ -28,14 +28,11 @@ from hybridp.public.shuffling import Mixing
 from hybridp.public.study import (
     ANSWERED,
     ANSWERED_IN,
-    INVITED,
-    REPORTED,
+    KINDS,
     Declaration,
-    Grouped,
     Promise,
     Question,
     Table,
-    needs_invitation,
 )
 from hybridp.public.trust import Answering, TrustRule, drawn_trust, label_column, rule_of
 from hybridp.randomness import Randomness, secure
@@ -125,7 +122,7 @@ def randomise_study(
         return _write_batch(study, data, out, invite, kept, {"table": table, "overwrite": overwrite}, rng)
     rule = asked.trust_rule(study) if trust is None else trust
     drawn = rng.simulated or drawn_trust(rule)
-    beside_table = study.drawn and any(needs_invitation(q) for q in study.questions)
+    beside_table = study.drawn and any(q.by_invitation for q in study.questions)
     if not beside_table:
         must(reports is None, "reports", "must go with an invitation to one of several drawn questions", reports)
     elif invite is None or reports is None:
@@ -135,7 +132,7 @@ def randomise_study(
         )
     if invite is not None and not beside_table:
         return _answer_invitation(study, data, Path(out), invite, rule, table, rng)
-    places = [i for i, q in enumerate(study.questions) if isinstance(q, REPORTED) and not needs_invitation(q)]
+    places = [i for i, q in enumerate(study.questions) if q.reported and not q.by_invitation]
     alone = study.questions[0]
     if isinstance(alone, Table) and len(study.questions) == 1 and study.trust.everyone != "trusted":
         marginal = asked.synth_study(study, 0, mixed=True).invite
@@ -158,8 +155,8 @@ def randomise_study(
     read = {name for i in places for name in study.questions[i].columns_read}
     # Trusted people's records and points are of use to the release; local people tell theirs elsewhere, if at all.
     elsewhere = {name for q in study.questions for name in q.columns_read} - read
-    public = (q.by for q in study.questions if isinstance(q, Grouped) and not q.by_private)
-    kept += tuple(dict.fromkeys(name for name in public if name is not None and name not in kept))
+    public = (q.groups.column for q in study.questions if q.groups is not None and not q.groups.private)
+    kept += tuple(dict.fromkeys(name for name in public if name not in kept))
     names = {label_column(rule), study.people.column, study.promise.epsilon_column, *read, *elsewhere, *kept}
     with ExitStack() as undo, tempfile.TemporaryDirectory(prefix="hybridp-") as folder:
         left_out: list[str] = []
@@ -240,7 +237,7 @@ def _write_batch(
         with open_rows(data, table=where["table"]) as rows:
             rule = f"must hold people who trust the mixer alone, without the column `{label}` of who trusts the curator"
             must(label not in rows.columns, "data", rule, "that column")
-    if needs_invitation(question):
+    if question.by_invitation:
         must(invite_file is not None, "invite", f"must be given for `{question.name}`, to which reports answer", "none")
         people = replace(asked.columns_of(study, 0, None), trust=TrustRule(everyone="local"))
         said = invitation_to(asked.task_of(study, 0), people, Path(invite_file))  # type: ignore[arg-type]
@@ -258,8 +255,8 @@ def _write_batch(
 
 def _invited(study: Declaration) -> tuple[int, Question]:
     """The one question that an invitation is to."""
-    named = [(i, q) for i, q in enumerate(study.questions) if needs_invitation(q)]
-    kinds = ", ".join(q.kind for q in INVITED)
+    named = [(i, q) for i, q in enumerate(study.questions) if q.by_invitation]
+    kinds = ", ".join(name for name, one in KINDS.items() if not one.reported and name != "table")
     rule = f"must be one of kind {kinds}, or a steered mean, and the only one, to answer an invitation"
     must(len(named) == 1, "questions", rule, f"{len(named)} of them")
     return named[0]

@@ -47,7 +47,6 @@ from hybridp.public.study import (
     Number,
     Question,
     Table,
-    needs_invitation,
 )
 from hybridp.public.trust import LABEL, Answering, drawn_trust, keyed, label_column, rule_of
 from hybridp.randomness import Randomness, secure
@@ -124,7 +123,7 @@ def release_study(
     rng = secure() if rng is None else rng
     rule = asked.trust_rule(study) if trust is None else trust
     simulate_local = simulate_local or drawn_trust(rule)
-    twice = any(asked.grouping(study, i) is not None for i in range(len(study.questions)))
+    twice = any(study.questions[i].groups is not None for i in range(len(study.questions)))
     must_read_again(data, len(study.questions) + twice)
     asked.must_declare(study, data := with_public(data, study.people.public))
     rule_of_mixed = "must go with a study that has a mixer: --batch, or [mixer], says how small a batch may be"
@@ -275,7 +274,7 @@ def _split(study: Declaration) -> str:
 
 
 def _guessed(study: Declaration) -> tuple[str, ...]:
-    names = [q.name for q in study.questions if isinstance(q, Number) and q.guessed]
+    names = [q.name for q in study.questions if q.guessed]
     return (f"the bounds of {', '.join(names)} were guessed from names, and nobody has chosen them",) if names else ()
 
 
@@ -291,7 +290,7 @@ def _way(study: Declaration, i: int, data: Any, trust: Any, files: Files, run: M
     question, simulate, mixed = study.questions[i], run["simulate_local"], run.get("mixed", ())
     if isinstance(question, Table):
         return _table(study, i, data, trust, files, run)
-    task, columns, groups = asked.task_of(study, i), asked.columns_of(study, i, trust), asked.grouping(study, i)
+    task, columns, groups = asked.task_of(study, i), asked.columns_of(study, i, trust), study.questions[i].groups
     told: dict[str, Any] = {"purpose": question.name, "epsilon": study.promise.epsilon_column}
     told["as_count"] = isinstance(question, Count)
     by = None if groups is None or groups.private else groups
@@ -394,7 +393,7 @@ def invite_study(
     `data` first, at the question's part of the promise, which is charged now; a map of points is planned from the
     number of trusted and local `people` alone.
     """
-    named = [q.name for q in study.questions if needs_invitation(q)]
+    named = [q.name for q in study.questions if q.by_invitation]
     name = question or (named[0] if len(named) == 1 else None)
     rule = f"must be one of {', '.join(named) or 'none in this study'}: questions that need an invitation"
     must(name in named, "question", rule, name or "none")

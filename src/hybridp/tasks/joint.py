@@ -22,16 +22,18 @@ from hybridp.public.lattice import Bounds
 from hybridp.public.queries import Feature
 from hybridp.public.rounds import Conversation, Crowd, Options
 from hybridp.public.shares import CountNoise, NoisyCounts, ShareInvite, ShareReports
+from hybridp.public.study import Declaration, Number
 from hybridp.release.answers import GroupAnswer, groups_release
 from hybridp.release.receipt import Made, Protection, Receipt, values_rule
 from hybridp.release.release import Release
 from hybridp.tasks.groups import adjusted, listed_differences, small_rule
-from hybridp.tasks.mean import MeanStudy
+from hybridp.tasks.mean import MeanStudy, mean_study
 from hybridp.tasks.protections import charge_all, drawn, noise_level, noised, on_device, task_receipt
-from hybridp.tasks.shares import ShareStudy, field_rule
+from hybridp.tasks.shares import ShareStudy, field_rule, share_study
 from hybridp.tasks.task import Task
 
 __all__ = ["JointStudy", "publish_joint"]
+__all__ += ["joint_study"]
 
 _HEARD = {name: name for name in ("everyone", "hybrid", "tcm-only", "lm-only")}
 _HEARD |= {"adaptive": "hybrid", "alike": "hybrid"}
@@ -220,3 +222,12 @@ def _receipt(
         ),
         **made,
     )
+
+
+def joint_study(study: Declaration, place: int) -> JointStudy:
+    """The mean or shares by a private category that are asked for at this place among the questions."""
+    asked = study.questions[place]
+    groups = asked.groups
+    assert groups is not None
+    own = mean_study(study, place) if isinstance(asked, Number) else share_study(study, place)
+    return JointStudy(own, asked.columns_read[0], groups)

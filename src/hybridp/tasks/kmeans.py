@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,7 @@ from hybridp.public.kmeans_rounds import (
     spends_gaussian,
 )
 from hybridp.public.rounds import Cells, Chance, Conversation, Crowd, Later, Many, Moves
+from hybridp.public.study import Declaration, Points
 from hybridp.public.vector import VectorBounds
 from hybridp.release.facts import statistic
 from hybridp.release.receipt import Protection, build_receipt, choice_unprotected, chosen_blindly, plain, public_choice
@@ -41,6 +42,7 @@ from hybridp.release.release import Release
 from hybridp.tasks.task import Task
 
 __all__ = ["KMeansStudy", "start"]
+__all__ += ["kmeans_study"]
 
 Floats = NDArray[np.float64]
 
@@ -263,3 +265,11 @@ def _trusted_protection(study: KMeansStudy, plan: Plan) -> Protection:
 def _local_protection(study: KMeansStudy) -> Protection:
     once = "one report of a point, with the whole epsilon, on their own device"
     return Protection(PureDP(study.guarantee.epsilon), once)
+
+
+def kmeans_study(study: Declaration, place: int) -> KMeansStudy:
+    """The clustering that is asked for at this place among the questions."""
+    asked, part = cast(Points, study.questions[place]), study.parts[place]
+    assert part.everybody is not None
+    box = Box(asked.lower, asked.upper)
+    return KMeansStudy(box, asked.clusters, part.everybody, asked.iterations, part.trusted)

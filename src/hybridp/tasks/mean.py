@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, Unpack
+from typing import Any, Literal, Unpack, cast
 
 from hybridp.blend.mean import Blend, Rule, blend, pooled, pooled_shares
 from hybridp.blend.means import seal
@@ -27,6 +27,7 @@ from hybridp.public.messages import SQUARE_STEPS, Invite, LocalSummary, TrustedS
 from hybridp.public.randomisers import LocalName, randomiser
 from hybridp.public.rounds import Answer, Conversation, Crowd, Numbers
 from hybridp.public.shuffling import Mixing
+from hybridp.public.study import Declaration, Number
 from hybridp.release.answers import GroupEstimate, Shuffled, mean_release
 from hybridp.release.facts import clipped_share
 from hybridp.release.receipt import Made
@@ -36,6 +37,7 @@ from hybridp.tasks.protections import MixedReports, charge_all, drawn, noise_lev
 from hybridp.tasks.task import Task, undecided
 
 __all__ = ["MeanStudy", "publish_mean"]
+__all__ += ["mean_study"]
 
 Publication = Literal["full", "estimate-only"]
 Guarantee = PureDP | ApproxDP
@@ -335,3 +337,34 @@ def _alone(
     half = study.bounds.half
     reach = half * error.quantile((1 + study.level) / 2)
     return GroupEstimate(people, study.bounds.from_unit(group.mean), half * math.sqrt(error.variance), reach)
+
+
+def mean_study(study: Declaration, place: int) -> MeanStudy:
+    """The mean of the number that is asked for at this place among the questions."""
+    asked, part = cast(Number, study.questions[place]), study.parts[place]
+    bounds = Bounds(asked.lower, asked.upper)
+
+    def unit(size: float | None) -> float | None:
+        return None if size is None else size / bounds.half
+
+    rule = Rule(
+        name=cast(Any, asked.estimator or "everyone"),
+        sd=unit(asked.sd),
+        local_sd=unit(asked.local_sd),
+        gap=unit(asked.gap),
+        weight=asked.trusted_weight,
+    )
+    assert part.everybody is not None
+    return MeanStudy(
+        bounds=bounds,
+        guarantee=part.everybody,
+        rule=rule,
+        local=cast(Any, asked.local),
+        noise=cast(Any, asked.noise),
+        trusted_guarantee=part.trusted,
+        level=study.level,
+        publish=cast(Any, asked.publish),
+        clipped_share=asked.clipped_share,
+        mixing=study.mixing,
+        answering=study.chances[asked.name],
+    )

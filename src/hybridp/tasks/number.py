@@ -9,21 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from hybridp.errors import must
 from hybridp.public.budgets import ApproxDP, Charge, PureDP, split
+from hybridp.public.distribution import CELLS
+from hybridp.public.lattice import Bounds
 from hybridp.public.messages import Invite
 from hybridp.public.rounds import Conversation, Crowd
+from hybridp.public.study import Declaration, Number
 from hybridp.release.facts import Facts, times
 from hybridp.release.receipt import one_receipt
 from hybridp.release.release import Release
 from hybridp.tasks.distribution import DistributionStudy, publish
 from hybridp.tasks.evidence import ask_counts
-from hybridp.tasks.mean import MeanStudy, publish_mean
+from hybridp.tasks.mean import MeanStudy, mean_study, publish_mean
 from hybridp.tasks.task import Task
 
 __all__ = ["NumberStudy", "halves"]
+__all__ += ["number_study"]
 
 
 def halves(promise: PureDP | ApproxDP) -> tuple[PureDP | ApproxDP, PureDP | ApproxDP]:
@@ -149,3 +153,55 @@ def _stated(
     if distribution is not None:  # its intervals are among those that hold together only where it was asked for
         found["distribution"] = {**known["distribution"], "joint": study.joint and "distribution" in study.statistics}
     return Release({question: found}, study.level, one_receipt(receipts, once=("local",)))
+
+
+def number_study(study: Declaration, place: int) -> NumberStudy:
+    """The statistics of the number that is asked for at this place among the questions.
+
+    Where sums and counts are both needed each has half of the trusted people's part.
+    """
+    asked, part = cast(Number, study.questions[place]), study.parts[place]
+    assert part.everybody is not None
+    summed = counted = part.trusted or part.everybody
+    if asked.summed and asked.counted:
+        summed, counted = halves(summed)
+    together = _intervals(asked) if asked.joint else 0
+    mean = None
+    if asked.summed:
+        usual = mean_study(study, place)
+        rule = usual.rule
+        if rule.name == "alike":  # whatever the groups' sizes
+            rule = replace(rule, name="adaptive")
+        mean = replace(usual, rule=rule, trusted_guarantee=summed, level=1 - (1 - study.level) / max(together, 1))
+    distribution = None
+    if asked.counted:
+        distribution = DistributionStudy(
+            Bounds(asked.lower, asked.upper),
+            part.everybody,
+            at=asked.at,
+            below=asked.below,
+            spread=not {"variance", "sd", "gini", "distribution"}.isdisjoint(asked.statistics),
+            estimator=_heard_in_counts(asked.estimator),
+            local=cast(Any, asked.local),
+            noise=cast(Any, asked.noise),
+            trusted_guarantee=counted,
+            level=study.level,
+            above=asked.above,
+            edges=asked.edges,
+            together=together,
+            step=asked.step,
+        )
+    return NumberStudy(asked.statistics, mean, distribution, study.level, asked.joint)
+
+
+def _heard_in_counts(estimator: str | None) -> Any:
+    """The distribution's estimator beside this one of the mean: whatever weighs by precision takes groups for alike."""
+    name = "everyone" if estimator in (None, "naive") else estimator
+    return name if name in ("everyone", "tcm-only", "lm-only", "hybrid") else "alike"
+
+
+def _intervals(asked: Number) -> int:
+    """How many intervals joint coverage is about: a sum's says what the mean's does, an sd's the variance's."""
+    alone = asked.summed + (not {"variance", "sd"}.isdisjoint(asked.statistics)) + ("gini" in asked.statistics)
+    curve = CELLS if "distribution" in asked.statistics else 0
+    return alone + len(asked.at) + len(asked.below) + len(asked.above) + max(len(asked.edges) - 1, 0) + curve

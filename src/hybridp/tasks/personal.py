@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Literal, Unpack, get_args
+from typing import Any, Literal, Unpack, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ from hybridp.public.messages import OWN_EPSILON, OwnInvite, ReportsByEpsilon, We
 from hybridp.public.personal import PersonalDP, adpm_weights
 from hybridp.public.rounds import Conversation, Crowd, Epsilons, Weighted
 from hybridp.public.shuffling import LevelMixing
+from hybridp.public.study import Declaration, Number
 from hybridp.release.answers import GroupEstimate, Shuffled, mean_release
 from hybridp.release.receipt import Made, Protection, public_choice
 from hybridp.release.release import Release
@@ -35,6 +36,7 @@ from hybridp.tasks.protections import LevelBatches, mixed_levels, task_receipt
 from hybridp.tasks.task import Task
 
 __all__ = [
+    "personal_study",
     "ACCOUNTS",
     "MIXED_ACCOUNT",
     "PERSONAL_ESTIMATORS",
@@ -283,3 +285,12 @@ def _local_protection(reports: ReportsByEpsilon) -> Protection:
     own = PersonalDP.of(reports.epsilons, reports.people)
     device = "the best report for their own epsilon, on their own device"
     return Protection(own, device, "no amplification is claimed: the weights are learned")
+
+
+def personal_study(study: Declaration, place: int) -> PersonalStudy:
+    """The same where everyone has their own epsilon."""
+    asked = cast(Number, study.questions[place])
+    bounds = Bounds(asked.lower, asked.upper)
+    estimator = cast(Any, asked.estimator or "everyone")
+    mixing = study.level_mixing
+    return PersonalStudy(bounds, estimator, sd=asked.sd, share=study.promise.share, level=study.level, mixing=mixing)

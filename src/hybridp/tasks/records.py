@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from hybridp.public.heavy import HeadList, counting_noise, discovery
 from hybridp.public.messages import OptInCounts, SlotInvite, SlotReports
 from hybridp.public.rounds import Chance, Conversation, Crowd, Discover, Later, Slots
 from hybridp.public.shuffling import Mixing
+from hybridp.public.study import Declaration, Records
 from hybridp.release.answers import GroupEstimate, Shuffled
 from hybridp.release.facts import statistic
 from hybridp.release.receipt import Protection, build_receipt, choice_unprotected, public_choice
@@ -34,6 +35,7 @@ from hybridp.tasks.protections import MixedReports
 from hybridp.tasks.task import Task
 
 __all__ = ["HeavyStudy", "list_mixing", "opt_in_counts", "trim"]
+__all__ += ["heavy_study"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -330,3 +332,21 @@ _ASSUMES = (
     "devices report as stated, and answer an invitation once; a dishonest one counts as a report for what it likes",
     "assumes that people who trust and people who do not are alike: each group counts by its errors",
 )
+
+
+def heavy_study(study: Declaration, place: int) -> HeavyStudy:
+    """The heavy hitters that are asked for at this place among the questions."""
+    asked, part = cast(Records, study.questions[place]), study.parts[place]
+    assert isinstance(part.everybody, ApproxDP)
+    assert part.trusted is None or isinstance(part.trusted, ApproxDP)
+    return HeavyStudy(
+        part.everybody,
+        depth=len(asked.columns),
+        head=asked.head,
+        discovery_share=asked.discovery_share,
+        reuse=asked.reuse,
+        level=study.level,
+        estimator=cast(Any, asked.estimator),
+        mixing=study.mixing,
+        trusted_guarantee=part.trusted,
+    )

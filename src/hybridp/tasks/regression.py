@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, Unpack
+from typing import Any, Literal, Unpack, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,7 @@ from hybridp.public.regression import (
     scale_share,
 )
 from hybridp.public.rounds import Conversation, Crowd, Later, Products, Scale
+from hybridp.public.study import Declaration, Regression
 from hybridp.public.vector import VectorBounds, VectorNoiseName, VectorReportSums
 from hybridp.release.answers import GroupEstimate, several_release
 from hybridp.release.receipt import Made, Protection, plain
@@ -46,6 +47,7 @@ from hybridp.tasks.protections import drawn, noise_level, noised, task_receipt
 from hybridp.tasks.task import Task, undecided
 
 __all__ = ["FORMS", "FormName", "RegressionStudy"]
+__all__ += ["regression_study"]
 
 Guarantee = PureDP | ApproxDP
 Floats = NDArray[np.float64]
@@ -365,3 +367,20 @@ def _local_protection(asked: Question) -> Protection:
     about = "the score at the trusted people's line" if asked.form == "steered" else "all products"
     device = f"{asked.invite.reports.name} report on {about}, on their own device"
     return Protection(asked.guarantee, device, "no amplification is claimed")
+
+
+def regression_study(study: Declaration, place: int) -> RegressionStudy:
+    """The regression that is asked for at this place among the questions."""
+    asked, part = cast(Regression, study.questions[place]), study.parts[place]
+    assert part.everybody is not None
+    return RegressionStudy(
+        VectorBounds.of(asked.lower, asked.upper),
+        part.everybody,
+        cast(Any, asked.model),
+        cast(Any, asked.form),
+        cast(Any, asked.noise),
+        part.trusted,
+        asked.clip,
+        study.level,
+        asked.joint,
+    )

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +48,7 @@ from hybridp.public.shares import (
     tick_noise,
 )
 from hybridp.public.shuffling import Mixing
+from hybridp.public.study import Choice, Count, Declaration
 from hybridp.release.answers import GroupEstimate, several_release
 from hybridp.release.facts import clipped_share
 from hybridp.release.receipt import Made, Protection
@@ -65,6 +66,7 @@ from hybridp.tasks.protections import (
 from hybridp.tasks.task import Task
 
 __all__ = ["ShareStudy", "bins", "choice", "field_rule", "publish_shares"]
+__all__ += ["share_study"]
 
 Guarantee = PureDP | ApproxDP
 Floats = NDArray[np.float64]
@@ -340,3 +342,29 @@ def _trusted_protection(question: Feature, trusted: NoisyCounts | None) -> Prote
 def _local_protection(invite: ShareInvite) -> Protection:
     text = "yes or no to one drawn option, by randomised response on their own device"
     return on_device(invite)._replace(mechanism=text) if invite.question.most else on_device(invite)
+
+
+def share_study(study: Declaration, place: int) -> ShareStudy:
+    """The shares of the options, or bins, that are asked for at this place among the questions."""
+    asked, part = cast(Choice | Count, study.questions[place]), study.parts[place]
+    assert part.everybody is not None
+    assert asked.column is not None
+    if isinstance(asked, Count):
+        feature = choice(asked.column, (asked.value,), other=f"not {asked.value}")
+    elif asked.edges:
+        feature = bins(asked.column, asked.edges, other=asked.other, missing=asked.missing)
+    elif asked.several is not None:
+        feature = Feature(asked.column, asked.options, most=asked.several)
+    else:
+        feature = choice(asked.column, asked.options, other=asked.other, missing=asked.missing)
+    return ShareStudy(
+        feature,
+        part.everybody,
+        cast(Any, asked.estimator),
+        cast(Any, asked.noise),
+        part.trusted,
+        study.level,
+        isinstance(asked, Choice) and asked.joint,
+        None if feature.most else study.mixing,
+        study.chances[asked.name],
+    )

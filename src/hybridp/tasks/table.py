@@ -14,13 +14,14 @@ import warnings
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast, get_args
 
 from hybridp.blend.graph import GraphModel, tree_cells
 from hybridp.blend.tables import blend_tables, pooled, raked
 from hybridp.errors import must
 from hybridp.public.budgets import ApproxDP, Charge, PureDP
-from hybridp.public.queries import MOST_CELLS, Schema, Threshold, Workload
+from hybridp.public.queries import MOST_CELLS, Feature, Schema, Threshold, Workload
+from hybridp.public.study import Declaration, Table
 from hybridp.public.synth import (
     MODEL_CELLS,
     MeasuredTable,
@@ -33,8 +34,10 @@ from hybridp.public.synth import (
     significance,
     table_rounds,
     total_rho,
+    usual_method,
 )
 from hybridp.public.synth_reports import MOST_REPORTED, MarginalInvite, MarginalReports
+from hybridp.public.workloads import stated_workload
 from hybridp.release.facts import statistic
 from hybridp.release.receipt import (
     ASKED_BEFORE,
@@ -52,6 +55,7 @@ if TYPE_CHECKING:
     from hybridp.blend.relaxed import Records, Relaxed
 
 __all__ = ["BothGroups", "Fitted", "Made", "Measure", "Method", "NoSignalWarning", "Reported", "SynthStudy"]
+__all__ += ["synth_study"]
 __all__ += ["charge_for_reports", "chosen_invite", "published"]
 
 Method = Literal["tables", "adaptive", "mixed"]
@@ -439,3 +443,27 @@ def published(
         },
     )
     return told, study.receipt(fit, study.invite, about)
+
+
+def synth_study(study: Declaration, place: int, *, mixed: bool = False) -> SynthStudy:
+    """The synthetic table that is asked for at this place among the questions; `mixed` where local people take part."""
+    asked, part = cast(Table, study.questions[place]), study.parts[place]
+    assert isinstance(part.everybody, ApproxDP)
+    features = tuple(
+        Feature.binned(one.name, one.edges, missing=one.missing)
+        if one.edges
+        else Feature.categorical(one.name, one.values, missing=one.missing)
+        for one in asked.features
+    )
+    workload = stated_workload(
+        Schema(features).counting(asked.other),
+        asked.thresholds,
+        asked.marginals,
+        law=asked.law,
+        most_queries=asked.most_queries,
+        seed=asked.workload_seed,
+    )
+    if mixed:
+        asked.check_mixed()
+    chosen = "mixed" if mixed else asked.method or usual_method(workload)
+    return SynthStudy(workload, part.everybody, method=cast(Method, chosen), rows=asked.rows)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from hybridp.public.budgets import ApproxDP, Charge, PureDP, split_off
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, discrete_laplace
 from hybridp.public.rounds import Conversation, Crowd, Vectors
 from hybridp.public.shuffling import Mixing
+from hybridp.public.study import Declaration, Vector
 from hybridp.public.vector import VectorBounds, VectorInvite, VectorNoiseName, VectorReportSums, VectorSum, vector_noise
 from hybridp.public.vector_randomisers import VectorLocalName, vector_reports
 from hybridp.release.answers import GroupEstimate, Shuffled, several_release
@@ -42,6 +43,7 @@ from hybridp.tasks.protections import (
 from hybridp.tasks.task import Task, undecided
 
 __all__ = ["VectorStudy", "publish_vector_mean"]
+__all__ += ["vector_study"]
 
 Guarantee = PureDP | ApproxDP
 
@@ -340,3 +342,26 @@ def _trusted_protection(study: VectorStudy, trusted: VectorSum | None) -> Protec
         whole, delta = study.trusted_guarantee or study.guarantee, budget.delta
         budget = replace(whole, delta=delta) if isinstance(whole, ApproxDP) and delta else PureDP(whole.epsilon)
     return Protection(budget, text)
+
+
+def vector_study(study: Declaration, place: int) -> VectorStudy:
+    """The mean of the vector that is asked for at this place among the questions."""
+    asked, part = cast(Vector, study.questions[place]), study.parts[place]
+    bounds = VectorBounds.of(asked.lower, asked.upper, norm=cast(Any, asked.norm), radius=asked.radius)
+    name = cast(Any, asked.estimator)
+    sizes: list[float | None] = [None]
+    if asked.sd:
+        sizes = [size / b.half for size, b in zip(asked.sd, bounds.bounds, strict=True)]
+    assert part.everybody is not None
+    return VectorStudy(
+        bounds,
+        part.everybody,
+        rules=tuple(Rule(name=name, sd=sd, gap=asked.gap, weight=asked.trusted_weight) for sd in sizes),
+        local=cast(Any, asked.local),
+        noise=cast(Any, asked.noise),
+        trusted_guarantee=part.trusted,
+        level=study.level,
+        joint=asked.joint,
+        mixing=study.mixing,
+        answering=study.chances[asked.name],
+    )

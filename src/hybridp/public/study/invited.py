@@ -1,4 +1,4 @@
-"""The kinds of questions about whole rows: records, points, a regression, a table; declared as fields.
+"""The kinds of questions about several columns: vectors, records, points, a regression, a table; declared as fields.
 
 >>> Regression(name="hours", target="hours", on=["age,schooling"], lower=[0], upper=[100]).columns
 ('age', 'schooling', 'hours')
@@ -6,15 +6,23 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from hybridp.public.budgets import PureDP
+from hybridp.public.kmeans import LEAST_CLUSTERED
+from hybridp.public.randomisers import k_randomised_response
 from hybridp.public.regression import MOST_PREDICTORS
 from hybridp.public.study.fields import Fields, at_least, between_0_and_1, field, positive
-from hybridp.public.study.question import KINDS, Question, named
-from hybridp.public.study.questions import MISSINGS, NOISES, Box, Number, check_box, check_missings
+from hybridp.public.study.question import KINDS, Guarantee, Question, named
+from hybridp.public.study.questions import ESTIMATORS, MISSINGS, NOISES, check_estimator, check_missing, goes_by_people
+from hybridp.public.vector import VectorBounds
+from hybridp.public.vector_randomisers import vector_reports
 
-__all__ = ["INVITED", "Feature", "Points", "Records", "Regression", "Table", "needs_invitation"]
+__all__ = ["Feature", "Points", "Records", "Regression", "Table", "Vector"]
+
+MOST_COLUMNS = 10_000
 
 FORMS = {
     "best": "what promises less error",
@@ -24,12 +32,134 @@ FORMS = {
 }
 
 
+def each(asked: Any, name: str) -> None:
+    """One number for all columns becomes one for each."""
+    given, d = getattr(asked, name), len(asked.columns)
+    asked.must(len(given) in (1, d), name, f"must be one number, or one for each of the {d} columns", len(given))
+    object.__setattr__(asked, name, given * d if len(given) == 1 else given)
+
+
+def check_missings(asked: Any) -> None:
+    """The same of several columns: one for all, or one for each."""
+    if asked.missing:
+        each(asked, "missing")
+        for value, low, high in zip(asked.missing, asked.lower, asked.upper, strict=True):
+            check_missing(asked, value, low, high)
+
+
+def check_box(asked: Any) -> None:
+    names = asked.columns
+    asked.must(1 <= len(names) <= MOST_COLUMNS, "columns", f"must be 1 to {MOST_COLUMNS:,}", len(names))
+    distinct = len({name.lower() for name in names}) == len(names)
+    asked.must(distinct, "columns", "must have different names", "a name twice")
+    each(asked, "lower")
+    each(asked, "upper")
+    for column, low, high in zip(names, asked.lower, asked.upper, strict=True):
+        asked.must(high > low, "upper", f"must be greater than lower ({low:g}) for {column}", f"{high:g}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Box(Question):
+    """Several numbers a person, within public bounds."""
+
+    columns: tuple[str, ...] = field(help="The columns of the numbers.", check=named, option="column")
+    lower: tuple[float, ...] = field(help="Public lower bounds: one for all columns, or one for each.")
+    upper: tuple[float, ...] = field(help="Public upper bounds: one for all columns, or one for each.")
+    missing: tuple[float | str, ...] = field((), help=MISSINGS)
+
+    def check(self) -> None:
+        check_box(self)
+        check_missings(self)
+
+    @property
+    def says_missing(self) -> bool:
+        return bool(self.missing)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vector(Box):
+    """Several numbers a person; the promise covers all of them together."""
+
+    kind: ClassVar[str] = "vector"
+    _what: ClassVar[str] = "a question of kind vector"
+
+    statistics: tuple[str, ...] = field(
+        ("mean",), help="What is wanted of the vector.", choices=("mean",), shown=True, option=""
+    )
+    norm: str | None = field(None, help="Clip further, to a ball around the centre.", choices=("l1", "l2"))
+    radius: float | None = field(
+        None, help="With norm: the ball's radius, in half-ranges of the bounds.", check=positive
+    )
+    estimator: str = field(
+        "everyone",
+        help="How the groups are weighed.",
+        choices={name: text for name, text in ESTIMATORS.items() if name != "full-lm"},
+    )
+    sd: tuple[float, ...] = field(
+        (), help="Known standard deviations (kvh needs them): one for all columns, or one for each.", check=positive
+    )
+    gap: float | None = field(
+        None, help="A bound on the difference of the groups' means, in half-ranges.", check=at_least(0, 2), option=""
+    )
+    trusted_weight: float | None = field(
+        None, help="The weight of the trusted means, for the estimator fixed.", check=at_least(0, 1), option=""
+    )
+    noise: str = field("best", help="Noise of the trusted group.", choices=NOISES)
+    local: str = field(
+        "best",
+        help="The report of local people; best is chosen from public numbers.",
+        choices={
+            "best": "",
+            "per-coordinate": "every column, with a part of epsilon each",
+            "sampling": "some drawn columns",
+            "unit-vector": "one of several drawn directions, near the person's more often than others",
+        },
+    )
+    joint: bool = field(False, help="Intervals that hold for all columns together.")
+
+    def check(self) -> None:
+        super().check()
+        if self.sd:
+            each(self, "sd")
+        for value, low, high in zip(self.sd, self.lower, self.upper, strict=False):
+            most = (high - low) / 2
+            self.must(value <= most * (1 + 1e-12), "sd", f"must be at most {most:g} for these bounds", value)
+        ball = self.norm is not None
+        self.must(not ball or self.radius is not None, "radius", f"must be given with the norm {self.norm}", "nothing")
+        self.must(ball or self.radius is None, "norm", "must be given with a radius: l1 or l2", "nothing")
+        check_estimator(self)
+
+    @property
+    def mixes(self) -> bool:
+        return True
+
+    @property
+    def bounds(self) -> VectorBounds:
+        return VectorBounds.of(self.lower, self.upper, norm=self.norm, radius=self.radius)  # type: ignore[arg-type]
+
+    def report_columns(self, start: str) -> tuple[str, ...]:
+        return *(f"{name}_report" for name in self.columns), f"{start}report_mechanism"
+
+    def report_variance(self, promise: Guarantee) -> float:
+        """Of a column, on average, with the report that is taken for so many columns."""
+        columns, bounds = len(self.columns), self.bounds
+        among = min(1.0, bounds.ratio**2 / columns)
+        if self.sd:
+            halves = [bound.half * bounds.reach for bound in bounds.bounds]
+            among = math.fsum((sd / half) ** 2 for sd, half in zip(self.sd, halves, strict=True)) / columns
+        return vector_reports(self.local, promise, columns, bounds.ratio).cost(among)  # type: ignore[arg-type]
+
+    def asks_everybody(self) -> str:
+        return goes_by_people(self)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Regression(Question):
     """A target explained by several columns; the promise covers all of them together."""
 
     kind: ClassVar[str] = "regression"
     _what: ClassVar[str] = "a question of kind regression"
+    reported: ClassVar[bool] = False
 
     target: str = field(help="The column that is explained.", check=named)
     on: tuple[str, ...] = field(help="The columns that explain it: A,B.", check=named)
@@ -59,6 +189,10 @@ class Regression(Question):
     def columns(self) -> tuple[str, ...]:
         """The predictors, then the target."""
         return (*self.on, self.target)
+
+    @property
+    def says_missing(self) -> bool:
+        return bool(self.missing)
 
     def check(self) -> None:
         split = tuple(part.strip() for text in self.on for part in text.split(","))
@@ -91,6 +225,8 @@ class Records(Question):
 
     kind: ClassVar[str] = "records"
     _what: ClassVar[str] = "a question of kind records"
+    reported: ClassVar[bool] = False
+    needs_delta: ClassVar[bool] = True
 
     columns: tuple[str, ...] = field(help="The record's column, or two: query and url.", check=named, option="column")
     head: int = field(50, help="The most queries to keep (M).", check=at_least(1, 10_000))
@@ -109,6 +245,21 @@ class Records(Question):
                   len(self.columns))  # fmt: skip
         self.must(len(set(self.columns)) == len(self.columns), "columns", "must have different names", "a name twice")
 
+    @property
+    def mixes(self) -> bool:
+        return True
+
+    def check_study(self, study: Any) -> None:
+        rule = f"must be given for {self.name}: one record of each person is used"
+        study.people.must(study.people.column is not None, "column", rule, "nothing")
+
+    def report_variance(self, promise: Guarantee) -> float:
+        """One slot of a whole list, with one for everything else."""
+        return k_randomised_response(PureDP(promise.epsilon), self.head + 1).variance(1 / (self.head + 1))
+
+    def asks_everybody(self) -> str:
+        return ""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Points(Box):
@@ -116,6 +267,7 @@ class Points(Box):
 
     kind: ClassVar[str] = "points"
     _what: ClassVar[str] = "a question of kind points"
+    reported: ClassVar[bool] = False
 
     clusters: int = field(help="How many centres (K).", check=at_least(1))
     iterations: int | None = field(
@@ -123,16 +275,25 @@ class Points(Box):
     )
 
 
-INVITED = (Records, Points, Regression)
+    def check_study(self, study: Any) -> None:
+        check_rows_are_people(self, study)
+
+    def least_epsilon(self, *, trusted: bool) -> float:
+        return LEAST_CLUSTERED
+
+    def report_variance(self, promise: Guarantee) -> float:
+        """One cell of the coarsest map that is of use."""
+        axes = len(self.columns)
+        cells = max(2, math.ceil((4 * self.clusters) ** (1 / axes))) ** axes
+        return k_randomised_response(PureDP(promise.epsilon), cells).variance(1 / cells)
+
+    def asks_everybody(self) -> str:
+        return ""
 
 
-def needs_invitation(question: Question) -> bool:
-    """Whether local people can answer only what they have been sent: these kinds, and the steered mean of a number."""
-    mean = isinstance(question, Number) and question.form == "steered" and question.statistics == ("mean",)
-    return isinstance(question, INVITED) or mean
-
-
-KINDS |= {one.kind: one for one in INVITED}
+def check_rows_are_people(asked: Question, study: Any) -> None:
+    rule = f"must be left out with {asked.name}, a question of kind {asked.kind}: there a row is a person"
+    study.people.must(study.people.column is None, "column", rule, study.people.column)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,6 +330,8 @@ class Table(Question):
 
     kind: ClassVar[str] = "table"
     _what: ClassVar[str] = "a question of kind table"
+    reported: ClassVar[bool] = False
+    needs_delta: ClassVar[bool] = True
 
     features: tuple[Feature, ...] = field(help="The columns of the table with their public values or edges.", option="")
     other: str | None = field(
@@ -199,6 +362,25 @@ class Table(Question):
         some = bool(self.marginals) or self.thresholds is not None
         self.must(some, "marginals", "must be given, or thresholds", "neither")
 
+    def check_study(self, study: Any) -> None:
+        check_rows_are_people(self, study)
+        trust, promise, questions = study.trust, study.promise, len(study.questions)
+        if trust.everyone != "trusted":
+            rule = f"must be trusted for {self.name}, or it must be the only question: a report is on its columns"
+            who = trust.everyone or f"the column {trust.column}"
+            trust.must(questions == 1, "everyone", rule, f"{who}, and {questions} questions")
+            self.check_mixed()
+        rule = f"must not be given with {self.name}, a question of kind {self.kind}"
+        promise.must(promise.trusted_epsilon is None, "trusted_epsilon", rule, promise.trusted_epsilon)
+
+    @property
+    def says_missing(self) -> bool:
+        return self.other is not None or all(one.missing for one in self.features)
+
+    @property
+    def by_invitation(self) -> bool:
+        return False
+
     def check_mixed(self) -> None:
         """What cannot go together where local people take part: one model is fitted to the stated marginals of both."""
         self.must(self.method is None, "method", "must be left out where local people take part", self.method)
@@ -208,4 +390,4 @@ class Table(Question):
         return tuple(feature.name for feature in self.features)
 
 
-KINDS[Table.kind] = Table
+KINDS |= {one.kind: one for one in (Vector, Records, Points, Regression, Table)}

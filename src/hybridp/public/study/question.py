@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from hybridp.errors import InvalidInput, did_you_mean
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.groups import Grouping
 from hybridp.public.study.fields import Check, Fields, at_least, declared, field, positive
 
-__all__ = ["GROUPED", "KINDS", "Grouped", "Question", "named", "short"]
+if TYPE_CHECKING:
+    from hybridp.public.study.study import Declaration
+
+__all__ = ["GROUPED", "KINDS", "LEAST", "Grouped", "Guarantee", "Question", "named", "short"]
+
+Guarantee = PureDP | ApproxDP
+LEAST = 0.001
+"""The smallest epsilon that a question can be answered with."""
 
 KINDS: dict[str, type[Question]] = {}
 """The kinds of questions by their names: `hybridp.public.study.questions` fills it in."""
@@ -25,10 +35,19 @@ named = Check("must be text of 1 to 200 characters", lambda text: 1 <= len(text)
 
 @dataclass(frozen=True, kw_only=True)
 class Question(Fields):
-    """What every question states; `KINDS` has one class for each kind."""
+    """What every question states; `KINDS` has one class for each kind.
+
+    What a study, a driver or a plan must know of a question, the question says itself: nobody asks which kind it is.
+    """
 
     kind: ClassVar[str] = ""
     _what: ClassVar[str] = "a question"
+    reported: ClassVar[bool] = True
+    """Whether local reports stand in the table itself; those on other kinds answer an invitation."""
+    needs_delta: ClassVar[bool] = False
+    own_epsilons: ClassVar[bool] = False
+    """Whether everybody may bring their own epsilon."""
+    guessed = False
 
     name: str = field(help="The question's name: its results are listed under it.", check=named, option="")
     text: str = field("", help="The question as people read it.", check=short(2000), lines=True, option="")
@@ -49,7 +68,53 @@ class Question(Fields):
     def columns_read(self) -> tuple[str, ...]:
         """The columns of a table that hold people's answers: with the value, a private category."""
         read: tuple[str, ...] = getattr(self, "columns", None) or (getattr(self, "column"),)  # noqa: B009
-        return (*read, self.by) if isinstance(self, Grouped) and self.by is not None and self.by_private else read
+        return (*read, self.groups.column) if self.groups is not None and self.groups.private else read
+
+    @property
+    def groups(self) -> Grouping | None:
+        """By which groups it is to be answered; None where it is for everybody at once."""
+        return None
+
+    @property
+    def mixes(self) -> bool:
+        """Whether people may answer through a mixer."""
+        return False
+
+    @property
+    def says_missing(self) -> bool:
+        """Whether it is said what a missing field counts as."""
+        return True
+
+    @property
+    def by_invitation(self) -> bool:
+        """Whether local people can answer only what they have been sent."""
+        return not self.reported
+
+    def report_columns(self, start: str) -> tuple[str, ...]:
+        """The columns of a table that hold reports, and last the one that says how they were made."""
+        return ()
+
+    def least_epsilon(self, *, trusted: bool) -> float:
+        """The smallest epsilon that it can be answered with: by the trusted people, or by a report."""
+        return LEAST
+
+    def report_variance(self, promise: Guarantee) -> float:
+        """Of what one local person tells: among people, as plans take it, and of the report."""
+        return math.inf
+
+    def asks_everybody(self) -> str:
+        """Why every local person must answer it; nothing where one question may be drawn in its place."""
+        return f"`{self.name}` is of kind {self.kind}, which everybody answers"
+
+    def mixed_size(self) -> int | None:
+        """How many options a report through a mixer is one of; None where it is any report."""
+        return None
+
+    def check_own_epsilons(self) -> None:
+        """The rules where everyone has their own epsilon."""
+
+    def check_study(self, study: Declaration) -> None:
+        """The rules between the question and its study."""
 
     @classmethod
     def of(cls, stated: Mapping[str, Any]) -> Self:
@@ -107,6 +172,15 @@ class Grouped(Question):
         check=named,
     )
     joint: bool = field(False, help="Intervals that hold for all groups, options and statistics together.")
+
+    @property
+    def groups(self) -> Grouping | None:
+        if self.by is None:
+            return None
+        return Grouping(self.by, self.categories, self.by_private, self.least, self.compare, self.joint)
+
+    def asks_everybody(self) -> str:
+        return "" if self.by is None else f"`{self.name}` is asked by group, which everybody answers"
 
     def check_groups(self, column: str | None) -> None:
         """The rules of an answer by group, which is about another column than the value's."""

@@ -16,11 +16,14 @@ from typing import Any, ClassVar
 
 from hybridp.errors import InvalidInput, did_you_mean
 from hybridp.public.mean import SYNONYMS
+from hybridp.public.oracles import share_oracle
 from hybridp.public.queries import Feature
+from hybridp.public.randomisers import randomiser
+from hybridp.public.shares import LEAST_COUNTED
 from hybridp.public.study.fields import Check, at_least, between_0_and_1, field, positive
-from hybridp.public.study.question import KINDS, Grouped, Question, named
+from hybridp.public.study.question import KINDS, LEAST, Grouped, Guarantee, Question, named
 
-__all__ = ["KINDS", "REPORTED", "Box", "Choice", "Count", "Grouped", "Number", "Question", "Vector"]
+__all__ = ["KINDS", "Choice", "Count", "Grouped", "Number", "Question"]
 
 ESTIMATORS = {
     "everyone": "by the number of people: right however much those who trust differ from those who do not",
@@ -82,7 +85,6 @@ MISSINGS = (
 )
 REPORT = "The column with local people's reports. Default: report; with several questions NAME_report."
 MOST_PLACES = 50
-MOST_COLUMNS = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +93,7 @@ class Number(Grouped):
 
     kind: ClassVar[str] = "number"
     _what: ClassVar[str] = "a question of kind number"
+    own_epsilons: ClassVar[bool] = True
 
     column: str | None = field(None, help="The column with the value. Default: the question's name.", shown=True)
     lower: float = field(help="Public lower bound of the value, chosen without looking at the data.")
@@ -167,7 +170,7 @@ class Number(Grouped):
             value = getattr(self, name)
             rule = f"must be at most {most:g} for these bounds"
             self.must(value is None or value <= most * (1 + 1e-12), name, rule, value)
-        _check_estimator(self)
+        check_estimator(self)
         if self.publish == "estimate-only":
             seals = (None, "everyone", "kvh", "pwh", "fixed", "tcm-only", "lm-only")
             fixed = self.estimator in seals and self.sd is not None
@@ -239,6 +242,50 @@ class Number(Grouped):
         rule = "must be dithered, or left out, where people are asked around quantiles"
         self.must(self.local in ("best", "dithered"), "local", rule, self.local)
 
+    def check_own_epsilons(self) -> None:
+        known = ("everyone", *PERSONAL_ESTIMATORS)
+        rule = f"must be one of {', '.join(known)} where everyone has their own epsilon"
+        self.must(self.estimator is None or self.estimator in known, "estimator", rule, self.estimator)
+        uniform = {"local_sd": None, "gap": None, "publish": "full", "clipped_share": 0.0, "local": "best",
+                   "statistics": ("mean",), "by": None}  # fmt: skip
+        for name, usual in uniform.items():
+            given = getattr(self, name)
+            self.must(given == usual, name, "must be left out where everyone has their own epsilon", given)
+        laplace = self.noise != "gaussian"
+        self.must(laplace, "noise", "must not be gaussian where everyone has their own epsilon", self.noise)
+
+    def check_study(self, study: Any) -> None:
+        needs = "must go with everyone's own epsilon (promise.epsilon_column)"
+        self.must(self.estimator not in PERSONAL_ESTIMATORS, "estimator", needs, self.estimator)
+
+    @property
+    def by_invitation(self) -> bool:
+        """A steered mean is: local people are asked within the window that trusted people named."""
+        return self.form == "steered" and self.statistics == ("mean",)
+
+    @property
+    def mixes(self) -> bool:
+        return self.statistics == ("mean",) and self.by is None
+
+    @property
+    def says_missing(self) -> bool:
+        return self.missing is not None
+
+    def report_columns(self, start: str) -> tuple[str, ...]:
+        return _report_columns(self.report or f"{start}report", batch=self.by_private)
+
+    def least_epsilon(self, *, trusted: bool) -> float:
+        """Trusted people are counted in two looks, and where they are added up too each takes half."""
+        return (4 if self.summed else 2) * LEAST_COUNTED if trusted and self.counted else LEAST
+
+    def report_variance(self, promise: Guarantee) -> float:
+        among = 1.0 if self.sd is None else (self.sd / ((self.upper - self.lower) / 2)) ** 2
+        return among + randomiser(self.local, promise).worst_variance  # type: ignore[arg-type]
+
+    def asks_everybody(self) -> str:
+        sealed = "" if self.publish == "full" else f"`{self.name}` seals the groups' figures"
+        return super().asks_everybody() or goes_by_people(self) or sealed
+
     @property
     def summed(self) -> bool:
         """Whether trusted values are added up: for the mean and the sum."""
@@ -248,6 +295,17 @@ class Number(Grouped):
     def counted(self) -> bool:
         """Whether trusted people are counted between places: for everything else."""
         return not {"mean", "sum"}.issuperset(self.statistics)
+
+
+def _report_columns(report: str, *, batch: bool) -> tuple[str, ...]:
+    """The columns of one report: itself, the batch of one on options, and how it was made."""
+    return report, *((f"{report}_batch",) if batch else ()), f"{report}_mechanism"
+
+
+def goes_by_people(asked: Any) -> str:
+    """Why a weight that goes by the groups' sizes needs everybody's answer."""
+    by_people = asked.estimator in ("skew-aware", "full-lm") or asked.gap is not None
+    return f"the estimator of `{asked.name}` goes by the numbers of people" if by_people else ""
 
 
 def settled(asked: Any) -> None:
@@ -271,7 +329,7 @@ def _check_edges(asked: Number | Choice) -> None:
     asked.must(len(asked.edges) >= 3, "edges", "must be at least 3 numbers, which bound 2 bins", asked.edges)
 
 
-def _check_estimator(asked: Number | Vector) -> None:
+def check_estimator(asked: Any) -> None:
     settled(asked)
     rule = "must go with an estimator that weighs by it (adaptive, skew-aware, kvh): everyone holds whatever the gap is"
     asked.must(asked.gap is None or asked.estimator not in (None, "everyone"), "gap", rule, asked.gap)
@@ -364,9 +422,28 @@ class Choice(Grouped):
             self.must(given in known, name, "must be left out where several may be ticked", given)
 
     @property
+    def mixes(self) -> bool:
+        return self.several is None and self.by is None
+
+    @property
+    def says_missing(self) -> bool:
+        return any(one is not None for one in (self.missing, self.other, self.several))
+
+    @property
     def size(self) -> int:
         """How many options or bins there are, with one for whatever is not listed."""
         return (len(self.options) or len(self.edges) - 1) + (self.other is not None)
+
+    def mixed_size(self) -> int:
+        return self.size
+
+    def report_columns(self, start: str) -> tuple[str, ...]:
+        return _report_columns(self.report or f"{start}report", batch=True)
+
+    def report_variance(self, promise: Guarantee) -> float:
+        if self.several is not None:
+            return len(self.options) * share_oracle(promise, 2).variance(0.5)
+        return share_oracle(promise, self.size).variance(1 / self.size)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -389,101 +466,14 @@ class Count(Question):
         if self.column is None:
             object.__setattr__(self, "column", self.name)
 
+    def report_columns(self, start: str) -> tuple[str, ...]:
+        return _report_columns(self.report or f"{start}report", batch=True)
 
-def each(asked: Any, name: str) -> None:
-    """One number for all columns becomes one for each."""
-    given, d = getattr(asked, name), len(asked.columns)
-    asked.must(len(given) in (1, d), name, f"must be one number, or one for each of the {d} columns", len(given))
-    object.__setattr__(asked, name, given * d if len(given) == 1 else given)
+    def report_variance(self, promise: Guarantee) -> float:
+        return share_oracle(promise, 2).variance(0.5)
 
-
-def check_missings(asked: Any) -> None:
-    """The same of several columns: one for all, or one for each."""
-    if asked.missing:
-        each(asked, "missing")
-        for value, low, high in zip(asked.missing, asked.lower, asked.upper, strict=True):
-            check_missing(asked, value, low, high)
+    def asks_everybody(self) -> str:
+        return ""
 
 
-def check_box(asked: Any) -> None:
-    names = asked.columns
-    asked.must(1 <= len(names) <= MOST_COLUMNS, "columns", f"must be 1 to {MOST_COLUMNS:,}", len(names))
-    distinct = len({name.lower() for name in names}) == len(names)
-    asked.must(distinct, "columns", "must have different names", "a name twice")
-    each(asked, "lower")
-    each(asked, "upper")
-    for column, low, high in zip(names, asked.lower, asked.upper, strict=True):
-        asked.must(high > low, "upper", f"must be greater than lower ({low:g}) for {column}", f"{high:g}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Box(Question):
-    """Several numbers a person, within public bounds."""
-
-    columns: tuple[str, ...] = field(help="The columns of the numbers.", check=named, option="column")
-    lower: tuple[float, ...] = field(help="Public lower bounds: one for all columns, or one for each.")
-    upper: tuple[float, ...] = field(help="Public upper bounds: one for all columns, or one for each.")
-    missing: tuple[float | str, ...] = field((), help=MISSINGS)
-
-    def check(self) -> None:
-        check_box(self)
-        check_missings(self)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Vector(Box):
-    """Several numbers a person; the promise covers all of them together."""
-
-    kind: ClassVar[str] = "vector"
-    _what: ClassVar[str] = "a question of kind vector"
-
-    statistics: tuple[str, ...] = field(
-        ("mean",), help="What is wanted of the vector.", choices=("mean",), shown=True, option=""
-    )
-    norm: str | None = field(None, help="Clip further, to a ball around the centre.", choices=("l1", "l2"))
-    radius: float | None = field(
-        None, help="With norm: the ball's radius, in half-ranges of the bounds.", check=positive
-    )
-    estimator: str = field(
-        "everyone",
-        help="How the groups are weighed.",
-        choices={name: text for name, text in ESTIMATORS.items() if name != "full-lm"},
-    )
-    sd: tuple[float, ...] = field(
-        (), help="Known standard deviations (kvh needs them): one for all columns, or one for each.", check=positive
-    )
-    gap: float | None = field(
-        None, help="A bound on the difference of the groups' means, in half-ranges.", check=at_least(0, 2), option=""
-    )
-    trusted_weight: float | None = field(
-        None, help="The weight of the trusted means, for the estimator fixed.", check=at_least(0, 1), option=""
-    )
-    noise: str = field("best", help="Noise of the trusted group.", choices=NOISES)
-    local: str = field(
-        "best",
-        help="The report of local people; best is chosen from public numbers.",
-        choices={
-            "best": "",
-            "per-coordinate": "every column, with a part of epsilon each",
-            "sampling": "some drawn columns",
-            "unit-vector": "one of several drawn directions, near the person's more often than others",
-        },
-    )
-    joint: bool = field(False, help="Intervals that hold for all columns together.")
-
-    def check(self) -> None:
-        super().check()
-        if self.sd:
-            each(self, "sd")
-        for value, low, high in zip(self.sd, self.lower, self.upper, strict=False):
-            most = (high - low) / 2
-            self.must(value <= most * (1 + 1e-12), "sd", f"must be at most {most:g} for these bounds", value)
-        ball = self.norm is not None
-        self.must(not ball or self.radius is not None, "radius", f"must be given with the norm {self.norm}", "nothing")
-        self.must(ball or self.radius is None, "norm", "must be given with a radius: l1 or l2", "nothing")
-        _check_estimator(self)
-
-
-KINDS |= {one.kind: one for one in (Number, Choice, Count, Vector)}
-REPORTED = (Number, Choice, Count, Vector)
-"""The kinds whose local reports stand in the table itself; the others answer an invitation."""
+KINDS |= {one.kind: one for one in (Number, Choice, Count)}

@@ -21,31 +21,18 @@ from os import PathLike
 from typing import Any, ClassVar, Self
 
 from hybridp.errors import InvalidInput
-from hybridp.public.budgets import ApproxDP, PureDP, promised, split
+from hybridp.public.budgets import ApproxDP, promised, split
 from hybridp.public.shares import share_mixing
 from hybridp.public.shuffling import LevelMixing, Mixing
 from hybridp.public.study.fields import Check, Fields, between_0_and_1, field, positive, share
-from hybridp.public.study.invited import Points, Records, Regression, Table
 from hybridp.public.study.people import Collection, Mixer, People, Trust
-from hybridp.public.study.question import named, short
-from hybridp.public.study.questions import (
-    PERSONAL_ESTIMATORS,
-    REPORTED,
-    Choice,
-    Count,
-    Grouped,
-    Number,
-    Question,
-    Vector,
-)
-from hybridp.public.study.several import ANSWERED, ANSWERED_IN, Form, best_form, chances, kept_whole, least_epsilon
+from hybridp.public.study.question import Guarantee, Question, named, short
+from hybridp.public.study.several import ANSWERED, ANSWERED_IN, Form, best_form, chances
 
 __all__ = ["SCHEMA", "Collection", "Declaration", "Part", "People", "Promise", "Trust"]
 
 SCHEMA = 1
 """The version of the declaration, in files and as plain data."""
-
-Guarantee = PureDP | ApproxDP
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,62 +159,28 @@ class Declaration(Fields):
         for what, column in public.items():  # a report takes the value's place
             rule = f"must not be the column of {what}, which is public"
             question.must(column is None or column not in question.columns_read, "column", rule, f"`{column}`")
-        if isinstance(question, Grouped) and question.by is not None:
-            others = (q.columns_read for q in self.questions if q is not question or not question.by_private)
+        if question.groups is not None:
+            by, private = question.groups.column, question.groups.private
+            others = (q.columns_read for q in self.questions if q is not question or not private)
             taken = {trust.column, *(name for names in others for name in names)}
             rule = "must not be the column of who trusts, or of a question's answers"
-            question.must(question.by not in taken, "by", rule, f"`{question.by}`")
-        personal_estimator = isinstance(question, Number) and question.estimator in PERSONAL_ESTIMATORS
+            question.must(by not in taken, "by", rule, f"`{by}`")
         if promise.personal:
-            alone = len(self.questions) == 1 and isinstance(question, Number)
+            alone = len(self.questions) == 1 and question.own_epsilons
             rule = "must be of kind number and the only one where everyone has their own epsilon"
             self.must(alone, question.name, rule, f"{len(self.questions)} questions, this one of kind {question.kind}")
-            assert isinstance(question, Number)
-            known = question.estimator in (None, "everyone") or personal_estimator
-            rule = (
-                f"must be one of {', '.join(('everyone', *PERSONAL_ESTIMATORS))} where everyone has their own epsilon"
-            )
-            question.must(known, "estimator", rule, question.estimator)
-            uniform = {"local_sd": None, "gap": None, "publish": "full", "clipped_share": 0.0, "local": "best",
-                       "statistics": ("mean",), "by": None}  # fmt: skip
-            for name, usual in uniform.items():
-                given = getattr(question, name)
-                question.must(given == usual, name, "must be left out where everyone has their own epsilon", given)
-            laplace = question.noise != "gaussian"
-            question.must(laplace, "noise", "must not be gaussian where everyone has their own epsilon", question.noise)
+            question.check_own_epsilons()
             return
-        needs = "must go with everyone's own epsilon (promise.epsilon_column)"
-        question.must(not personal_estimator, "estimator", needs, getattr(question, "estimator", None))
-        if isinstance(question, (Number, Vector)):
-            gaussian = "gaussian" in (question.noise, question.local)
-            rule = f"must be positive for the Gaussian noise of {question.name}"
-            promise.must(not gaussian or promise.delta > 0, "delta", rule, promise.delta)
-        if isinstance(question, (Records, Table)):
-            rule = f"must be positive for {question.name}, a question of kind {question.kind}"
-            promise.must(promise.delta > 0, "delta", rule, promise.delta)
-        if isinstance(question, Records):
-            rule = f"must be given for {question.name}: one record of each person is used"
-            self.people.must(self.people.column is not None, "column", rule, "nothing")
-        if isinstance(question, (Points, Table)):
-            rule = f"must be left out with {question.name}, a question of kind {question.kind}: there a row is a person"
-            self.people.must(self.people.column is None, "column", rule, self.people.column)
-        if isinstance(question, Table) and trust.everyone != "trusted":
-            rule = f"must be trusted for {question.name}, or it must be the only question: a report is on its columns"
-            who = trust.everyone or f"the column {trust.column}"
-            trust.must(len(self.questions) == 1, "everyone", rule, f"{who}, and {len(self.questions)} questions")
-            question.check_mixed()
-        if isinstance(question, (Choice, Count, Regression)):
-            rule = f"must be positive for the Gaussian noise of {question.name}"
-            promise.must(question.noise != "gaussian" or promise.delta > 0, "delta", rule, promise.delta)
-        if isinstance(question, Table):
-            rule = f"must not be given with {question.name}, a question of kind {question.kind}"
-            promise.must(promise.trusted_epsilon is None, "trusted_epsilon", rule, promise.trusted_epsilon)
+        gaussian = "gaussian" in (getattr(question, "noise", None), getattr(question, "local", None))
+        rule = f"must be positive for the Gaussian noise of {question.name}"
+        promise.must(not gaussian or promise.delta > 0, "delta", rule, promise.delta)
+        rule = f"must be positive for {question.name}, a question of kind {question.kind}"
+        promise.must(not question.needs_delta or promise.delta > 0, "delta", rule, promise.delta)
+        question.check_study(self)
 
     def _check_mixer(self, mixer: Mixer) -> None:
         question = self.questions[0]
-        mean = isinstance(question, Number) and question.statistics == ("mean",) and question.by is None
-        shares = isinstance(question, Choice) and question.several is None and question.by is None
-        alone = len(self.questions) == 1 and (mean or shares or isinstance(question, (Records, Vector)))
+        alone = len(self.questions) == 1 and question.mixes
         rule = "must be left out, unless the study asks for one mean, the shares of one choice, or records"
         self.must(alone, "mixer", rule, f"{len(self.questions)} questions, the first of kind {question.kind}")
         if self.promise.personal:
@@ -241,7 +194,7 @@ class Declaration(Fields):
         """Reports on several questions stand in one table: no two columns may have one name, and none is read twice."""
         used: set[str] = set()
         for question in self.questions:
-            for name in question.columns_read if isinstance(question, REPORTED) else ():
+            for name in question.columns_read if question.reported else ():
                 rule = "must not be read by another question too: its report takes the value's place"
                 question.must(name.lower() not in used, "column", rule, f"`{name}`")
                 used.add(name.lower())
@@ -260,13 +213,13 @@ class Declaration(Fields):
 
     def _check_several(self) -> None:
         """More questions than the promise can carry are refused, and so is one that everybody must answer if drawn."""
-        told = [q for q in self.questions if isinstance(q, REPORTED)]
-        unheard = [q.name for q in told if q.estimator == "tcm-only"]
+        told = [q for q in self.questions if q.reported]
+        unheard = [q.name for q in told if getattr(q, "estimator", None) == "tcm-only"]
         rule = "must be tcm-only for all questions or for none: local people would report what nobody listens to"
         same = self.trust.everyone == "trusted" or len(unheard) in (0, len(told))
         self.must(same, "estimator", rule, f"it for {', '.join(unheard)} alone")
         for question in self.questions if self.promise.several == "drawn" else ():
-            reason = kept_whole(question)
+            reason = question.asks_everybody()
             self.promise.must(not reason, "several", f"must be split, or left out: {reason}", "drawn")
         self._check_carried("trusted_epsilon", self.trusted_guarantee.epsilon)
         if not self.drawn:
@@ -276,7 +229,7 @@ class Declaration(Fields):
         """Every question's part of a promise must do for it. If one does not: how many the promise could carry."""
         trusted = group == "trusted_epsilon"
         needs = [
-            (least_epsilon(question, trusted=trusted) / chance, least_epsilon(question, trusted=trusted), question)
+            (question.least_epsilon(trusted=trusted) / chance, question.least_epsilon(trusted=trusted), question)
             for question, chance in zip(self.questions, chances(self.questions), strict=True)
         ]
         whole, least, question = max(needs, key=lambda need: need[0])
@@ -293,16 +246,7 @@ class Declaration(Fields):
     def report_columns(self, question: Question) -> tuple[str, ...]:
         """The columns of a table that hold local people's reports on a question, and last the one that says how they
         were made: `report` for a study of one question, NAME_report for several."""
-        start = "" if len(self.questions) == 1 else f"{question.name}_"
-        if isinstance(question, Number) and not question.by_private:
-            report = question.report or f"{start}report"
-            return report, f"{report}_mechanism"
-        if isinstance(question, (Number, Choice, Count)):
-            report = question.report or f"{start}report"
-            return report, f"{report}_batch", f"{report}_mechanism"
-        if isinstance(question, Vector):
-            return *(f"{name}_report" for name in question.columns), f"{start}report_mechanism"
-        return ()
+        return question.report_columns("" if len(self.questions) == 1 else f"{question.name}_")
 
     # --- the promise --------------------------------------------------------------------------------------------------
 
@@ -370,9 +314,9 @@ class Declaration(Fields):
         if mixer is None or self.promise.epsilon is None:
             return None
         delta = self._mixed_delta(mixer)
-        promise, question = ApproxDP(self.promise.epsilon, delta), self.questions[0]
-        if isinstance(question, Choice):
-            return share_mixing(promise, question.size, mixer.batch, epsilon=mixer.epsilon, cap=mixer.cap)
+        promise, size = ApproxDP(self.promise.epsilon, delta), self.questions[0].mixed_size()
+        if size is not None:
+            return share_mixing(promise, size, mixer.batch, epsilon=mixer.epsilon, cap=mixer.cap)
         return Mixing.planned(promise, mixer.batch, epsilon=mixer.epsilon, cap=mixer.cap)
 
     @property

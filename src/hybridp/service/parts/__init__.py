@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 
 from hybridp.errors import InvalidInput, must
-from hybridp.protocols import asked as asking
 from hybridp.public.study import Declaration, Question
 from hybridp.service.parts.base import Category, Part
 from hybridp.service.parts.choices import MOST_OPTIONS, MOST_QUESTIONS, choice_part, pairs, table_part
@@ -73,7 +72,7 @@ def _part(declared: Declaration, place: int, question: Question) -> Part:
         rule = "must be that of a study's only question: people are asked about it first, or about parts of it"
         question.must(len(declared.questions) == 1, found.alone, rule, getattr(question, found.alone))
     found.check_people(declared.people)
-    return replace(found, grouping=asking.grouping(declared, place)) if grouped else found
+    return replace(found, grouping=declared.questions[place].groups) if grouped else found
 
 
 def _check_groups(question: Any) -> None:
