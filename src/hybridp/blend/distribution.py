@@ -18,8 +18,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_solve, cholesky, cholesky_banded
-from scipy.linalg.lapack import dpotri
+from scipy.linalg import cholesky, solve_triangular
 
 from hybridp.errors import must
 from hybridp.public.distribution import CELLS, BinnedReports, WindowReports, report_bins, report_ends, report_rows
@@ -397,7 +396,6 @@ def _isotonic(y: Floats) -> Floats:
     return np.repeat(np.array(means), sizes)
 
 
-_STIFF = 1e14  # a walk of smaller steps than that is a straight line as far as doubles tell
 _WALKS = ((1, np.geomspace(1e-4, 0.5, 12)), (2, np.geomspace(1e-6, 0.3, 14)))
 
 
@@ -436,42 +434,44 @@ def fit(seen: Sequence[Seen], cells: int | Floats, *, jumps: bool = False, clock
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Walk:
-    """What is believed of F, less a straight line, under one size of steps, and how well it explains what was seen."""
+    """What is believed of F, less a straight line, under one size of steps, and how well it explains what was seen.
+
+    Its error is ``steps' inv(root root') steps``: a walk's steps, each by its own size, and what they became.
+    """
 
     size: float
     evidence: float
     mean: Floats
+    steps: Floats
     root: Floats
 
 
 def _walked(order: int, sizes: Floats, info: Floats, score: Floats, ends: Floats) -> list[_Walk]:
     """The walks of these sizes, which are those of steps of one even cell: over h of a cell a step varies by size^2 h,
-    and a slope, which is a step divided by h, likewise."""
-    count, widths = len(ends), np.diff(ends) * CELLS
-    steps = np.diff(np.eye(count), axis=0)
+    and a slope, which is a step divided by h, likewise.
+
+    A walk is told by its steps, which are independent and of size 1: what is solved is 1 plus what was seen of them,
+    and hardly depends on how doubles are rounded, however small the steps are.
+    """
+    widths, place = np.diff(ends) * CELLS, (ends - ends[0]) * CELLS
+    start = np.ones((1, len(ends)))  # F at the lower bound: anywhere
     if order == 1:
-        steps /= np.sqrt(widths)[:, None]
+        steps = np.sqrt(widths)[:, None] * (np.arange(len(ends)) > np.arange(len(widths))[:, None])
     else:
-        steps = np.diff(steps / widths[:, None], axis=0) / np.sqrt((widths[:-1] + widths[1:]) / 2)[:, None]
-    rough, loose = steps.T @ steps, np.zeros((count, count))
-    stiffest = float(np.diag(rough).max())
-    loose[0, 0] = 1.0  # F at the lower bound: anywhere
-    loose[-1, -1] = 1.0  # and just below the upper one: whoever lies beyond is clipped to it, and may be many
-    if order == 2:
-        first = np.diff(np.eye(count), axis=0)[0] / widths[0]
-        loose += np.outer(first, first) * (CELLS / 10) ** 2
-    bands = [np.array([np.pad(np.diag(part, -i), (0, i)) for i in range(order + 1)]) for part in (rough, loose)]
-    found = []
-    for size in sizes[sizes**2 >= min(stiffest / _STIFF, sizes[-1] ** 2)].tolist():
-        band = bands[0] / size**2 + bands[1]
-        try:
-            root = cholesky(rough / size**2 + loose + info, lower=True, check_finite=False)
-            before = float(np.log(cholesky_banded(band, lower=True, check_finite=False)[0]).sum())
-        except np.linalg.LinAlgError:  # many places close together: too stiff for doubles after all
-            continue
-        mean = cho_solve((root, True), score, check_finite=False)
-        evidence = before - float(np.log(np.diag(root)).sum()) + float(score @ mean) / 2
-        found.append(_Walk(size, evidence, mean, root))
+        start = np.stack([start[0], place * (10 / CELLS)])  # and the first slope
+        steps = np.sqrt((widths[:-1] + widths[1:]) / 2)[:, None] * np.maximum(place - place[1:-1, None], 0.0)
+    basis = np.concatenate([start, steps])
+    last = basis[:, -1]  # F just below the upper bound: anywhere, since who lies beyond is clipped to it, maybe many
+    seen = basis @ (info + info.T) @ basis.T / 2 + np.outer(last, last)
+    told, found = basis @ score, []
+    for size in sizes.tolist():
+        scale = np.concatenate([np.ones(len(start)), np.full(len(steps), size)])
+        root = cholesky(seen * np.outer(scale, scale) + np.eye(len(scale)), lower=True, check_finite=False)
+        half = solve_triangular(root, scale * told, lower=True, check_finite=False)
+        mean = (scale * solve_triangular(root, half, lower=True, trans=1, check_finite=False)) @ basis
+        free = math.log1p(float(np.square(scale * last).sum())) / 2
+        evidence = free - float(np.log(np.diag(root)).sum()) + float(half @ half) / 2
+        found.append(_Walk(size, evidence, mean, scale[:, None] * basis, root))
     return found
 
 
@@ -492,7 +492,6 @@ def _covariance(found: Sequence[_Walk], mean: Floats) -> Floats:
     """Over all sizes of steps: of each, and among them."""
     covariance = np.zeros((len(mean), len(mean)))
     for weight, one in _weighted(found):
-        own = dpotri(one.root, lower=1)[0]
-        own = np.tril(own) + np.tril(own, -1).T
-        covariance += weight * (own + np.outer(one.mean - mean, one.mean - mean))
+        half = solve_triangular(one.root, one.steps, lower=True, check_finite=False)
+        covariance += weight * (half.T @ half + np.outer(one.mean - mean, one.mean - mean))
     return covariance

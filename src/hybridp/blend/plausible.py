@@ -51,6 +51,7 @@ _HEAVY = 1e3  # a rule that must hold, in units of what was seen
 _NEAR = 0.01  # an end of an interval is told to this part of its distance from the best value
 _PLACES = 16  # where a band is worked out
 _NARROWEST = 2.0**-14
+_NOUGHT = 1e-9  # a step below that is none: steps add up to 1, and doubles do not tell it from rounding
 _CLOSE = 1e-6  # parts of the way to the farthest value there is
 _ROUNDS = 3
 _TESTED = 16  # places, at most, at which groups are compared
@@ -305,7 +306,7 @@ class Plausible:
             np.concatenate([seen, weights[:, None] * rules]), np.concatenate([self._values, weights * sums])
         )
         miss = self._rows @ steps[:count] - self._values
-        free = int(np.count_nonzero(steps)) - (len(rules) if error is None else groups)
+        free = int(np.count_nonzero(steps > _NOUGHT)) - (len(rules) if error is None else groups)
         return float(miss @ miss), free, np.concatenate([part.cumsum() for part in self.parts(steps[:count])])
 
     def away(self, row: Floats, target: float, side: int = 0) -> float:
