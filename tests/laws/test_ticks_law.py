@@ -17,8 +17,8 @@ from hybridp import Ledger, Study, noise
 from hybridp.errors import InvalidInput
 from hybridp.public.randomisers import KRandomisedResponse
 
-from .means import command, read, whole, write
-from .recording import Recording, laplaces, span_of
+from .means import command, read, write
+from .recording import Recording
 
 OPTIONS = ("train", "car", "walk", "bus", "boat")
 TICKS = ["train", "car;train", "walk; bus ;boat", "", "car", "plane", "boat;boat", "bus;walk;car;train", "train;"] * 3
@@ -38,47 +38,6 @@ def held(cell: str, most: int) -> list[str]:
 
 def exact(cells: list[str], most: int) -> np.ndarray[Any, Any]:
     return np.array([sum(option in held(cell, most) for cell in cells) for option in OPTIONS])
-
-
-def trusted(*cells: str) -> list[dict[str, str]]:
-    return [{"ways": cell, "trust": "trusted"} for cell in cells]
-
-
-def noisy(found: dict[str, Any], people: int) -> np.ndarray[Any, Any]:
-    return np.array([whole(share * people) for share in found["questions"]["ways"]["shares"]["trusted"]])
-
-
-@pytest.mark.parametrize(("most", "reach"), [(1, 2), (2, 4), (3, 5), (5, 5)])
-def test_every_count_has_noise_for_all_that_one_person_can_move(tmp_path: Path, most: int, reach: int) -> None:
-    table = write(tmp_path / "rows.csv", trusted(*TICKS))
-    with Recording(1).as_the_systems() as tape:
-        found = command("release", "shares", table, *ways(most), "--ledger", tmp_path / "l")
-    added = (noisy(found, len(TICKS)) - exact(TICKS, most)).tolist()
-    assert span_of(tape, added, laplaces(reach / EPSILON)) == (0, len(tape.words))
-    with pytest.raises(AssertionError, match="stretches"):  # noise for one tick would be less
-        span_of(tape, added, laplaces(1 / EPSILON))
-    (charge,) = Ledger.open(tmp_path / "l").history()
-    assert (charge.people, charge.budget.epsilon, charge.noise) == ("trusted", EPSILON, None)
-    assert found["receipt"]["promises"][1]["epsilon"] == EPSILON
-
-
-def test_nobody_moves_the_counts_further_whatever_their_field_holds(tmp_path: Path) -> None:
-    seen = []
-    for mine in (
-        "",
-        "train",
-        "car;walk",
-        "bus;boat",
-        "train;car;walk;bus;boat",
-        ";;;",
-        "TRAIN",
-        "train;train",
-        "x" * 99,
-    ):
-        table = write(tmp_path / "rows.csv", trusted(mine, *TICKS[1:]))
-        with Recording(2).as_the_systems():
-            seen.append(noisy(command("release", "shares", table, *ways(2)), len(TICKS)))
-    assert max(int(np.abs(a - b).sum()) for a in seen for b in seen) == 4
 
 
 def test_a_device_draws_an_option_whatever_was_ticked_and_tells_it_with_the_whole_epsilon(tmp_path: Path) -> None:

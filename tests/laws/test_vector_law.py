@@ -14,10 +14,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from hybridp.blend.mean import Rule
-from hybridp.curator.vector import Raw, VectorColumns, read_answers, release_sum
+from hybridp.curator.vector import VectorColumns, read_answers, release_sum
 from hybridp.curator.vector import read as read_totals
 from hybridp.ledger import Ledger
 from hybridp.public.budgets import PureDP
@@ -25,11 +24,10 @@ from hybridp.public.lattice import NOTHING
 from hybridp.public.vector import VectorBounds, VectorReportSums
 from hybridp.release.result import sole
 from hybridp.tables import open_rows
-from hybridp.tasks.vector import VectorStudy, publish_vector_mean
-from hybridp.testing import laws
+from hybridp.tasks.vector import VectorStudy
 
-from .means import Row, command, read, whole, write
-from .recording import Recording, gaussians, laplaces, span_of
+from .means import Row, command, whole, write
+from .recording import Recording, laplaces, span_of
 
 HALF = 2**24  # steps from the centre to a bound
 LOWER, UPPER = -64.0, 64.0
@@ -76,78 +74,6 @@ def stated(document: dict[str, Any], group: str) -> dict[str, Any]:
         p for p in document["receipt"]["promises"] if (p["group"], p["against"]) == (group, "whoever sees the release")
     ]
     return found
-
-
-def release(table: Path, *options: object) -> dict[str, Any]:
-    return command("release", "vector-mean", table, *BOX, "--estimator", "tcm-only", *options)
-
-
-@pytest.mark.parametrize("epsilon", [0.5, 2.0])
-def test_every_column_of_a_box_has_its_own_draw_of_laplace_noise(tmp_path: Path, epsilon: float) -> None:
-    table = write(tmp_path / "rows.csv", rows(PEOPLE))
-    with Recording(1).as_the_systems() as tape:
-        found = release(table, "--epsilon", epsilon, "--ledger", tmp_path / "l")
-    added = sums(found) - exact(None)
-    scale = sensitivity(None, 1) / epsilon
-    assert span_of(tape, added, laplaces(scale)) == (0, len(tape.words))
-    assert len(set(added.tolist())) == len(NAMES)
-    with pytest.raises(AssertionError, match="stretches"):  # the check can fail
-        span_of(tape, added, laplaces(scale * 0.9))
-    assert not found["simulated"]
-    assert (stated(found, "trusted")["epsilon"], stated(found, "trusted")["delta"]) == (epsilon, 0.0)
-    assert f"{1 / epsilon:.6g} times their L1 sensitivity" in stated(found, "trusted")["mechanism"]
-    (charge,) = Ledger.open(tmp_path / "l").history()
-    assert (charge.people, charge.budget.epsilon, charge.budget.delta) == ("trusted", epsilon, 0.0)
-    assert charge.noise is None  # Laplace noise on several sums does not compose as one draw
-
-
-@pytest.mark.parametrize("norm", BALLS)
-@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
-def test_the_noise_is_the_stated_one_and_nobody_moves_the_sums_further(
-    tmp_path: Path, norm: str | None, kind: str
-) -> None:
-    """The same words on neighbouring rows: noise cancels exactly, and the largest move is within the sensitivity."""
-    epsilon, delta = 1.0, 1e-6 if kind == "gaussian" else 0.0
-    options = ["--epsilon", epsilon, "--delta", delta, "--noise", kind, *BALLS[norm]]
-    corners = [(64.0,) * 4, (-64.0,) * 4, (64.0, 0, 0, 0), (-64.0, 0, 0, 0), (64.0, 32.0, 0, 0), (-64.0, -32.0, 0, 0)]
-    odd = [(1e308, -1e308, 1e308, -1e308), ("inf", "-inf", 0.0, 0.0), (40.0, 40.0, 40.0, 40.0), (0.0,) * 4,
-           (70.0, -65.0, 120.0, -90.0), (-40.0, -40.0, -40.0, -40.0), (-1e308, 1e308, -1e308, 1e308),
-           ("", "", "", "")]  # fmt: skip
-    seen = []
-    for n, mine in enumerate((*corners, *odd)):
-        table = write(tmp_path / "rows.csv", rows([mine, *PEOPLE[1:]]))
-        with Recording(2).as_the_systems() as tape:
-            found = release(table, *options, "--ledger", tmp_path / f"{n}.ledger")
-        seen.append(sums(found))
-    of = 1 if kind == "laplace" else 2
-    moves = [np.abs(a - b) for a in seen for b in seen]
-    sizes = [int(m.sum()) if of == 1 else math.isqrt(int((m.astype(object) ** 2).sum())) for m in moves]
-    limit = sensitivity(norm, of)
-    assert 0.99 * limit < max(sizes) <= limit
-    (charge,) = Ledger.open(tmp_path / "0.ledger").history()
-    assert (charge.budget.epsilon, charge.budget.delta) == (epsilon, delta)
-    assert (stated(found, "trusted")["epsilon"], stated(found, "trusted")["delta"]) == (epsilon, delta)
-    if kind == "laplace":
-        size = limit / epsilon
-        draw = laplaces(size)
-    else:
-        assert charge.noise is not None
-        assert charge.noise[0] == "gaussian"
-        assert laws.gaussian(1.0, charge.noise[1]).delta(epsilon) <= delta
-        assert laws.gaussian(1.0, charge.noise[1] * 0.99).delta(epsilon) > delta
-        size = charge.noise[1] * limit
-        draw = gaussians(size)
-        assert f"{charge.noise[1]:.6g} times their L2 sensitivity" in stated(found, "trusted")["mechanism"]
-    # The sums of clipped vectors are not computed here a second time: the noise is the only thing that may differ
-    # between two tapes, and the whole draw is the tape's.
-    drawn, end = tape.read_from(0, draw, len(NAMES))
-    assert end == len(tape.words)
-    other = Recording(3)
-    with other.as_the_systems():
-        again = sums(release(table, *options))
-    redrawn, _ = other.read_from(0, draw, len(NAMES))
-    # One unit in the last place of a scale moves a draw by less than a thousandth of a step for every step of noise.
-    assert np.abs((again - seen[-1]) - (redrawn - drawn)).max() <= 2
 
 
 SPREAD = Fraction(1, 20)  # of epsilon, for the columns' squares
@@ -220,53 +146,4 @@ def test_nobody_moves_the_squares_further_than_their_noise_covers(tmp_path: Path
     assert study.squares_noise.sensitivity >= limit
 
 
-def test_thousands_of_releases_have_the_size_the_shape_and_the_independence_of_the_stated_law() -> None:
-    box = VectorBounds.of([LOWER] * 4, [UPPER] * 4)
-    study = VectorStudy(box, PureDP(0.5))
-    nobody = VectorReportSums.of(0, (NOTHING,) * 4, study.invite.reports)
-    rng, drawn = Recording(4).rng, []
-    for _ in range(1000):
-        totals = Raw(len(PEOPLE), tuple(exact(None).tolist()), nobody)
-        summary = release_sum(totals, study.sum_noise, box, rng=rng)
-        found = publish_vector_mean(study, NAMES, summary, nobody, trusted_people=len(PEOPLE), rng=rng).to_dict()
-        drawn.append(sums(found) - exact(None))
-    x = np.array(drawn) / (sensitivity(None, 1) / 0.5)
-    assert stats.kstest(np.abs(x).ravel(), "expon").pvalue > 1e-6
-    assert _size_p(x) > 1e-6
-    assert _size_p(x * 0.9) < 1e-6
-    assert _size_p(x / math.sqrt(2)) < 1e-6
-    related = np.abs(stats.spearmanr(x).statistic - np.eye(4)).max()
-    assert related < 5 / math.sqrt(len(x))
-    shared = np.repeat(x[:, :1], 4, axis=1)  # one draw for all columns: the same law in each, and no independence
-    assert np.abs(stats.spearmanr(shared + 1e-9 * x).statistic - np.eye(4)).max() > 5 / math.sqrt(len(x))
-
-
-def _size_p(x: Any) -> float:
-    total, law = 2 * float(np.abs(x).sum()), stats.chi2(2 * x.size)
-    return 2 * min(law.cdf(total), law.sf(total))
-
-
 # --- reports ----------------------------------------------------------------------------------------------------------
-
-
-def test_a_file_of_reports_joins_the_sums_and_is_charged(tmp_path: Path) -> None:
-    raw = write(tmp_path / "raw.csv", [{**row, "trust": "local"} for row in rows(PEOPLE)])
-    device = (*BOX, "--epsilon", 1, "--local", "sampling")
-    with Recording(5).as_the_systems():
-        command("randomise", "vector-mean", raw, *device, "--out", tmp_path / "sent.csv")
-    sent = read(tmp_path / "sent.csv")
-    assert all(row[name] == "" for row in sent for name in NAMES), "a randomised row keeps no value"
-    table = write(tmp_path / "rows.csv", [*rows(PEOPLE), *sent])
-    with Recording(6).as_the_systems() as tape:
-        found = command("release", "vector-mean", table, *device, "--ledger", tmp_path / "l")
-    added = sums(found) - exact(None)
-    assert span_of(tape, added, laplaces(sensitivity(None, 1))) == (0, len(tape.words))
-    assert [(e.people, e.budget.epsilon) for e in Ledger.open(tmp_path / "l").history()] == [
-        ("trusted", 1.0),
-        ("local", 1.0),
-    ]
-    assert stated(found, "local")["epsilon"] == 1.0
-    seeded = [{**row, "report_mechanism": f"{row['report_mechanism']} SIMULATED"} for row in sent]
-    with Recording(6).as_the_systems():
-        trial = command("release", "vector-mean", write(tmp_path / "trial.csv", [*rows(PEOPLE), *seeded]), *device)
-    assert trial["simulated"]
