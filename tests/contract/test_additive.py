@@ -21,7 +21,6 @@ from hybridp.public.mechanisms import (
     discrete_gaussian,
     gaussian,
     laplace,
-    on_lattice,
 )
 from hybridp.randomness import seeded
 from hybridp.testing import Case, Promise, laws
@@ -136,13 +135,3 @@ def test_gaussian_noise_needs_a_delta_and_lattices_whole_steps() -> None:
         gaussian(ApproxDP(1.0, 0.0), 1)
     with pytest.raises(InvalidInput, match="`sensitivity` must be a whole number"):
         DiscreteLaplace(PureDP(1.0), 1.5, 2.0)  # type: ignore[arg-type]
-
-
-@every("continuous")
-def test_neighbours_on_the_lattice_are_no_farther_apart_than_the_noise_covers(case: Case) -> None:
-    step, discrete = on_lattice(case.core)
-    spread = np.random.default_rng(3).uniform(-3, 3, 5_000) * case.core.sensitivity
-    apart = np.rint((spread + case.core.sensitivity) / step) - np.rint(spread / step)
-    assert apart.max() <= discrete.sensitivity
-    assert discrete.guarantee == case.core.guarantee
-    assert discrete.variance * step**2 == pytest.approx(case.core.variance, rel=1e-6)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 from scipy import stats
-from tests.chance import replay
 
-from hybridp import noise
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.mechanisms import DiscreteLaplace
@@ -57,71 +54,6 @@ def test_the_bound_is_the_end_of_the_support(case: Case) -> None:
 
 
 # --- each decision of the sampler at its edge -------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0])
-def test_a_dithered_bit_is_flipped_by_a_64_bit_comparison(epsilon: float) -> None:
-    """The threshold is the upper half of a word; the lower half and the next word's upper half decide the flip."""
-    mechanism = dithered_bit(PureDP(epsilon))
-    lead, rest = mechanism.flips >> 32, mechanism.flips & 0xFFFFFFFF
-
-    def sign(level: int, threshold: int, flip_bits: int) -> int:
-        words = [threshold << 32 | flip_bits >> 32, (flip_bits & 0xFFFFFFFF) << 32]
-        y = noise.reports(mechanism, np.array([level]), rng=replay(words))[0]
-        u = (2 * threshold + 1) / LEVELS - 1
-        return round(float(y - u) / mechanism.gain)
-
-    for level, threshold in ((0, 0), (LEVELS, LEVELS - 1), (5, 4), (5, 5), (LEVELS // 2, 7)):
-        true = 1 if level > threshold else -1
-        for flip_bits, flipped in (
-            (0, True),
-            (mechanism.flips - 1, True),
-            (mechanism.flips, False),
-            (mechanism.flips + 1, False),
-            ((lead << 32) + 0, rest > 0),
-            (2**64 - 1, False),
-        ):
-            assert sign(level, threshold, flip_bits) == (-true if flipped else true)
-
-
-def test_piecewise_cells_cover_everything_once() -> None:
-    """Replayed words: the window's ends and the cells on both of its sides come out where the definition puts them."""
-    mechanism = piecewise(PureDP(2.0))
-    at, width = LEVELS // 3, mechanism.width
-
-    def cell(words: list[int]) -> int:
-        y = noise.reports(mechanism, np.array([at]), rng=replay(words))[0]
-        return round((float(y) + 1) / 2 * mechanism.slope * LEVELS + mechanism.offset)
-
-    lead, rest = mechanism.inside >> 48, mechanism.inside & (2**48 - 1)
-
-    def within(place: int) -> int:
-        """48 bits whose product with the width lies in this cell, past the few that are drawn again."""
-        return -(-(place << 48) // width) + 1
-
-    def outside(place: int) -> int:
-        return place << 16
-
-    def word(choice: int, bits: int) -> int:
-        return (choice << 48) | bits
-
-    assert cell([word(lead - 1, within(0))]) == at
-    assert cell([word(lead - 1, within(width - 1))]) == at + width - 1
-    assert cell([word(lead + 1, outside(0))]) == 0
-    assert cell([word(lead + 1, outside(at - 1))]) == at - 1
-    assert cell([word(lead + 1, outside(at))]) == at + width
-    assert cell([word(lead + 1, outside(LEVELS - 1))]) == LEVELS + width - 1
-    # A tie of the first 16 bits is settled by 48 more.
-    assert cell([word(lead, within(7)), (rest - 1) << 16]) == at + 7
-    assert cell([word(lead, outside(7)), rest << 16]) == 7
-
-
-def test_categories_keep_or_move_by_exact_words() -> None:
-    mechanism = k_randomised_response(PureDP(1.0), 5)
-    values = np.array([2])
-    for other, expected in ((0, 0), (1, 1), (2, 3), (3, 4)):
-        assert noise.categories(mechanism, values, rng=replay([mechanism.keep, other << 62])).tolist() == [expected]
-    assert noise.categories(mechanism, values, rng=replay([mechanism.keep - 1, 0])).tolist() == [2]
 
 
 # --- published numbers and choices ------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybridp.device.client import UploadRefused, fetch_task, local_report, send_reports, trusted_report
+from hybridp.device.client import fetch_task, local_report, send_reports, trusted_report
 from hybridp.errors import InvalidInput
 from hybridp.noise import dithered, reports
 from hybridp.public.budgets import PureDP
@@ -192,8 +192,3 @@ def test_addresses_are_checked() -> None:
             fetch_task(bad, "x")
         with pytest.raises(InvalidInput, match="server"):
             send_reports(bad, "x", [])
-
-
-def test_a_refusal_keeps_its_code() -> None:
-    error = UploadRefused(409, "closed", "The study takes no more reports.")
-    assert (error.status, error.code, str(error)) == (409, "closed", "The study takes no more reports.")

@@ -12,64 +12,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hybridp import noise
 from hybridp.curator.personal import release_weighted_sum
 from hybridp.errors import InvalidInput
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.budgets import ApproxDP
 from hybridp.public.mechanisms import (
     DiscreteLaplace,
     Laplace,
     discrete_gaussian_profile,
     discrete_laplace,
-    gaussian,
     laplace,
-    on_lattice,
 )
 from hybridp.testing import laws
 
 from .means import LEVELS
-from .recording import Recording, gaussians, laplaces, span_of
-
-SIZES = (1.0, 1.3, 0.7, 1000.1, 3e-5)
-
-
-@pytest.mark.parametrize("sensitivity", SIZES)
-@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
-def test_real_numbers_move_by_no_more_steps_than_their_noise_covers(sensitivity: float, kind: str) -> None:
-    epsilon = 0.5
-    mechanism: Any = laplace(PureDP(epsilon), sensitivity)
-    if kind == "gaussian":
-        mechanism = gaussian(ApproxDP(epsilon, 1e-6), sensitivity)
-    step, drawn = on_lattice(mechanism)
-    rng = np.random.default_rng(3)
-    # Neighbours: any two numbers at most the sensitivity apart; many places between the steps of the lattice.
-    x = np.concatenate([np.arange(64) / 64 * step, rng.uniform(0, 5 * sensitivity, 64)])
-    tapes = [Recording(1), Recording(1)]
-    first, second = (
-        noise.add_noise(mechanism, values, rng=tape.rng)
-        for values, tape in zip((x, x + np.nextafter(sensitivity, 0)), tapes, strict=True)
-    )
-    moved = np.rint((second - first) / step).astype(np.int64)
-    assert int(moved.max()) <= drawn.sensitivity
-    assert int(moved.max()) > Fraction(sensitivity) / Fraction(step) - 1
-    size = drawn.scale if isinstance(drawn, DiscreteLaplace) else drawn.sigma
-    if isinstance(drawn, DiscreteLaplace):
-        assert Fraction(int(moved.max())) <= Fraction(epsilon) * Fraction(size)
-    added = np.rint(first / step) - np.rint(x / step)
-    draw = laplaces(size) if kind == "laplace" else gaussians(size)
-    assert span_of(tapes[0], added.astype(np.int64), draw) == (0, len(tapes[0].words))
-    assert drawn.guarantee == mechanism.guarantee
-
-
-def test_a_step_of_rounding_is_reached() -> None:
-    """The law above can fail: for these sizes somebody moves further than the whole steps of the sensitivity."""
-    reached = []
-    for sensitivity in SIZES:
-        step, drawn = on_lattice(laplace(PureDP(0.5), sensitivity))
-        x = np.arange(64) / 64 * step
-        moved = np.rint((x + np.nextafter(sensitivity, 0)) / step) - np.rint(x / step)
-        reached.append(int(moved.max()) == int(Fraction(sensitivity) / Fraction(step)) + 1 == drawn.sensitivity)
-    assert any(reached)
+from .recording import Recording, laplaces
 
 
 @pytest.mark.parametrize("seed", range(6))

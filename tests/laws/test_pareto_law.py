@@ -7,19 +7,15 @@ the leading 63 bits of a word and the last bit its sign (`docs/exact-noise.md`).
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 
 import numpy as np
 import pytest
 from tests.laws.recording import Recording
 
 from hybridp.errors import BudgetExceeded
-from hybridp.noise import add_noise
 from hybridp.pareto import Evaluation, LogReal, Problem, Space, guarded, publishing_cost, release_front
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.mechanisms import gaussian, laplace, on_lattice
 from hybridp.randomness import seeded
-from hybridp.testing import laws
 
 SPACE = Space({"b": LogReal(0.01, 100)})
 SENSITIVITY = 0.004
@@ -116,35 +112,3 @@ def test_every_run_is_charged_and_those_that_failed_after_reading_too() -> None:
     assert cost.trained.delta == pytest.approx(6e-7)
     assert cost.evaluated is not None
     assert cost.evaluated.epsilon == pytest.approx(0.6)
-
-
-@pytest.mark.parametrize("sensitivity", [1.0, 0.3, 1 / 3, 1e-5, 7.77])
-@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
-def test_the_lattice_counts_the_step_that_rounding_adds(kind: str, sensitivity: float) -> None:
-    """Two values a sensitivity apart, rounded: the noise is made for the larger number of steps between them."""
-    promise = ApproxDP(0.5, 1e-6)
-    mechanism = laplace(PureDP(0.5), sensitivity) if kind == "laplace" else gaussian(promise, sensitivity)
-    step, noise = on_lattice(mechanism)
-    low = Fraction(step) / 2 + Fraction(step) / 1000  # rounds up by almost half a step
-    apart = [
-        round((low + k * Fraction(step) / 7 + Fraction(sensitivity)) / Fraction(step))
-        - round((low + k * Fraction(step) / 7) / Fraction(step))
-        for k in range(-8, 9)
-    ]
-    assert noise.sensitivity >= max(apart)
-    assert noise.sensitivity > sensitivity / step  # also where it is no whole number of steps
-    law = (
-        laws.discrete_laplace(noise.sensitivity, noise.scale)  # type: ignore[union-attr]
-        if kind == "laplace"
-        else laws.discrete_gaussian(noise.sensitivity, noise.sigma)  # type: ignore[union-attr]
-    )
-    if kind == "laplace":
-        assert law.loss <= 0.5
-    else:
-        assert law.delta(0.5) <= 1e-6
-
-
-def test_every_value_of_a_row_has_noise_of_its_own() -> None:
-    tape = Recording(4)
-    noisy = add_noise(laplace(PureDP(0.5), 1.0), np.zeros(50), rng=tape.rng)
-    assert len(set(places(tape, noisy.tolist(), 2.0))) == 50

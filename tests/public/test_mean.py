@@ -24,7 +24,6 @@ from hybridp.public.mean import (
     over_worst,
     pwh_weight,
     sampling_variance,
-    sup_over_best,
     tcm_only,
 )
 
@@ -197,34 +196,6 @@ def test_critical_c_is_where_the_large_n_errors_cross(var_t: float, var_l: float
 
 
 # --- arrays and refusals ----------------------------------------------------------------------------------------------
-
-
-def test_everything_broadcasts() -> None:
-    grid = Setting.laplace(n=np.array([100, 1000])[:, None], c=np.array([0.1, 0.2, 0.3]), width=1, epsilon=1, sd=0.2)
-    for f in (
-        tcm_only,
-        kvh_weight,
-        pwh_weight,
-        critical_n,
-        full_lm,
-        sampling_variance,
-    ):
-        values = f(grid)
-        assert values.shape == (2, 3)
-        for i, j in np.ndindex(2, 3):
-            one = Setting.laplace(n=[100, 1000][i], c=[0.1, 0.2, 0.3][j], width=1, epsilon=1, sd=0.2)
-            assert values[i, j] == pytest.approx(float(f(one)), rel=1e-13)
-    assert hybrid(grid, np.linspace(0, 1, 3)).shape == (2, 3)
-    assert sup_over_best([1.0, 2.0], 0.5, 1).shape == (2,)
-
-
-def test_changing_n_keeps_the_mechanisms() -> None:
-    s = Setting.laplace(n=100, c=0.1, width=2, epsilon=0.5, sd=0.3, gap=0.1)
-    moved = s.with_n([1000, 10])
-    for i, n in enumerate((1000, 10)):
-        same = Setting.laplace(n=n, c=0.1, width=2, epsilon=0.5, sd=0.3, gap=0.1)
-        assert float(moved.noise_t[i]) == pytest.approx(float(same.noise_t), rel=1e-13)
-        assert float(tcm_only(moved)[i]) == pytest.approx(float(tcm_only(same)), rel=1e-13)
 
 
 @pytest.mark.parametrize(

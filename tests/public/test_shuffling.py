@@ -15,7 +15,7 @@ from scipy import special, stats
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.shares import share_mixing
-from hybridp.public.shuffling import Mixing, central_epsilon, largest_local_epsilon, mixed_delta, overstated
+from hybridp.public.shuffling import central_epsilon, largest_local_epsilon, mixed_delta, overstated
 
 Floats = NDArray[np.float64]
 Law = dict[tuple[int, ...], Fraction]
@@ -171,12 +171,6 @@ def test_earlier_receipts_of_mixed_responses_are_corrected() -> None:
     assert overstated(document(mixing | {"batches": [batch | {"with_fakes": []}]})) is None
     assert overstated(document(mixing | {"randomiser": "dithered"})) is None
     assert overstated({"kind": "an invitation"}) is None
-
-
-def test_fakes_hide_nobody() -> None:
-    """A batch with so many fakes keeps what a batch without them does, and its promise says so."""
-    mixing = Mixing(2.72, 1_000, 1e-6)
-    assert mixing.with_fakes(1_000) == {few: central_epsilon(1_000 - few, 2.72, 1e-6) for few in (100, 500, 900)}
 
 
 @pytest.mark.parametrize(

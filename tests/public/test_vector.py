@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from typing import Any
 
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import PureDP
-from hybridp.public.lattice import Bounds
 from hybridp.public.vector import HALF, VectorBounds, VectorInvite, VectorReportSums
 from hybridp.public.vector_randomisers import scalar_reports
 
@@ -87,17 +85,6 @@ def test_clipping_keeps_the_direction_and_leaves_short_vectors_alone() -> None:
     assert long.tolist() == pytest.approx([0.5 / math.sqrt(2)] * 2 + [0.0], abs=1e-6)
 
 
-def test_the_lattice_is_that_of_the_bounds() -> None:
-    rng = np.random.default_rng(5)
-    bounds = VectorBounds((Bounds(-3, 17), Bounds(0.1, 0.2)))
-    x = np.column_stack([rng.uniform(-5, 20, 1000), rng.uniform(0.05, 0.25, 1000)])
-    unit = bounds.steps(x) / HALF
-    for j, b in enumerate(bounds.bounds):
-        exact = (np.clip(x[:, j], b.lower, b.upper) - b.centre) / b.half
-        assert np.abs(unit[:, j] - exact).max() <= 0.51 / HALF
-    assert bounds.from_unit(np.array([1.0, -1.0])).tolist() == pytest.approx([17, 0.1])
-
-
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_a_projected_estimate_is_no_farther_from_any_possible_mean(data: st.DataObject) -> None:
@@ -112,15 +99,6 @@ def test_a_projected_estimate_is_no_farther_from_any_possible_mean(data: st.Data
         size = np.abs(found).sum() if bounds.norm == "l1" else np.linalg.norm(found)
         assert size <= bounds.radius + 1e-9
     assert bounds.project(found).tolist() == pytest.approx(found.tolist(), abs=1e-9)
-
-
-def test_l1_projection_is_the_nearest_point() -> None:
-    bounds = VectorBounds.of([-1] * 3, [1] * 3, norm="l1", radius=0.75)
-    for z in ([0.9, -0.5, 0.1], [1.0, 1.0, 1.0], [0.8, 0.0, 0.0]):
-        grid = np.arange(-1, 1.0001, 0.05)
-        points = np.array([p for p in itertools.product(grid, repeat=3) if sum(map(abs, p)) <= 0.75 + 1e-9])
-        nearest = np.linalg.norm(points - np.array(z), axis=1).min()
-        assert np.linalg.norm(bounds.project(np.array(z)) - np.array(z)) <= nearest + 1e-9
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from hybridp.noise.additive import (
     LARGEST_SCALE,
-    add_noise,
     bernoulli,
     discrete_gaussian,
     discrete_laplace,
@@ -13,7 +12,6 @@ from hybridp.noise.reports import categories, dithered, reports
 
 __all__ = [
     "LARGEST_SCALE",
-    "add_noise",
     "bernoulli",
     "categories",
     "discrete_gaussian",

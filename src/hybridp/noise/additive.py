@@ -23,12 +23,11 @@ from numpy.typing import NDArray
 
 from hybridp.errors import must
 from hybridp.noise.exact import below_exp, geometric
-from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace, on_lattice
+from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.randomness import Randomness
 
 __all__ = [
     "LARGEST_SCALE",
-    "add_noise",
     "additive",
     "bernoulli",
     "discrete_gaussian",
@@ -190,24 +189,6 @@ def uniform_below(k: int, size: int, *, rng: Randomness) -> Ints:
 def perturb(mechanism: DiscreteLaplace | DiscreteGaussian, total: int, *, rng: Randomness) -> int:
     """A whole number plus one draw of the mechanism's noise."""
     return total + int(additive(mechanism, 1, rng=rng)[0])
-
-
-def add_noise(mechanism: Laplace | Gaussian, values: NDArray[np.float64], *, rng: Randomness) -> NDArray[np.float64]:
-    """Real values with the mechanism's noise, each on its own, on the dyadic lattice of `on_lattice`.
-
-    The guarantee is the mechanism's for each value; the values must be finite and at most 2^15 noise scales from 0, so
-    that doubles hold every lattice point exactly.
-
-    >>> from hybridp.public.budgets import PureDP
-    >>> from hybridp.public.mechanisms import laplace
-    >>> from hybridp.randomness import secure
-    >>> add_noise(laplace(PureDP(1.0), 1.0), np.array([3.0]), rng=secure()).shape
-    (1,)
-    """
-    step, noise = on_lattice(mechanism)
-    x = np.asarray(values, dtype=np.float64)
-    must(bool(np.all(np.abs(x) <= step * 2.0**51)), "values", "must be finite and near the noise's own size", "others")
-    return np.asarray((np.rint(x / step) + additive(noise, x.size, rng=rng).reshape(x.shape)) * step)
 
 
 def additive(mechanism: DiscreteLaplace | DiscreteGaussian, size: int, *, rng: Randomness) -> Ints:

@@ -39,7 +39,6 @@ __all__ = [
     "gaussian_profile",
     "laplace",
     "laplace_profile",
-    "on_lattice",
 ]
 
 Guarantee = PureDP | ApproxDP
@@ -334,22 +333,3 @@ def discrete_gaussian(guarantee: ApproxDP, sensitivity: int) -> DiscreteGaussian
         middle = (low + high) / 2
         low, high = (low, middle) if enough(middle) else (middle, high)
     return DiscreteGaussian(guarantee, sensitivity, high)
-
-
-def on_lattice(mechanism: Laplace | Gaussian) -> tuple[float, DiscreteLaplace | DiscreteGaussian]:
-    """The same guarantee for real values on a dyadic lattice about 2^-36 of the noise wide: its step and its noise.
-
-    A real value is rounded to the lattice first, which may move two neighbours apart by one step more: the sensitivity
-    in steps is ``floor(sensitivity/step) + 1``, and the noise grows in proportion.
-
-    >>> step, noise = on_lattice(laplace(PureDP(0.5), sensitivity=1))
-    >>> step == 2.0**-35, noise.sensitivity == 2**35 + 1, noise.guarantee
-    (True, True, PureDP(epsilon=0.5, neighbours=<Neighbours.REPLACE_ONE: 'replace-one'>))
-    """
-    size = mechanism.scale if isinstance(mechanism, Laplace) else mechanism.sigma
-    step = 2.0 ** (math.floor(math.log2(size)) - 36)
-    steps = math.floor(mechanism.sensitivity / step) + 1
-    grown = size / mechanism.sensitivity * steps * (1 + 1e-9)  # the margin covers the lattice's own correction
-    if isinstance(mechanism, Laplace):
-        return step, DiscreteLaplace(mechanism.guarantee, steps, grown)
-    return step, DiscreteGaussian(mechanism.guarantee, steps, grown)

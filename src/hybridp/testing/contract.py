@@ -194,6 +194,7 @@ class Promise:
     tight: bool
     profiled: bool
     epsilon: float
+    drawn: bool
 
     @property
     def name(self) -> str:
@@ -204,6 +205,7 @@ class Promise:
             (not self.kinds or case.kind in self.kinds)
             and not (self.tight and case.waste == 1)
             and not (self.profiled and not hasattr(case.mechanism, "profile"))
+            and not (self.drawn and case.kind == "continuous" and case.draw is None)
             and case.guarantee.epsilon <= self.epsilon
         )
 
@@ -213,16 +215,17 @@ CONTRACT: list[Promise] = []
 
 
 def promise(
-    *kinds: Kind, tight: bool = False, profiled: bool = False, epsilon: float = math.inf
+    *kinds: Kind, tight: bool = False, profiled: bool = False, epsilon: float = math.inf, drawn: bool = False
 ) -> Callable[[Callable[[Case], None]], Callable[[Case], None]]:
     """Add a check to the contract of these kinds (of all when none is named).
 
     `tight` leaves out rules that are not, `profiled` descriptions that state an epsilon and no curve, `epsilon` those
-    above it, whose noise is too small for a tenth of it to be noticed in a sample.
+    above it, whose noise is too small for a tenth of it to be noticed in a sample, and `drawn` real noise that has no
+    sampler: hybridp draws whole numbers only.
     """
 
     def add(check: Callable[[Case], None]) -> Callable[[Case], None]:
-        CONTRACT.append(Promise(check, kinds, tight, profiled, epsilon))
+        CONTRACT.append(Promise(check, kinds, tight, profiled, epsilon, drawn))
         return check
 
     return add

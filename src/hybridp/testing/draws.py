@@ -17,7 +17,7 @@ from scipy import stats
 
 from hybridp import noise
 from hybridp.device.reports import choose_names
-from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, Laplace
+from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.randomisers import LEVELS, DitheredBit, LocalAdditive
 from hybridp.public.vector_randomisers import UnitVector
 from hybridp.randomness import Randomness, secure, seeded
@@ -36,8 +36,6 @@ def outputs(case: Case, core: Any, value: float, size: int = N, *, rng: Randomne
     """Outputs of a mechanism for a value, with the case's own sampler where it brings one."""
     if case.draw is not None:
         return np.asarray(case.draw(core, value, size, rng))
-    if case.kind == "continuous":
-        return noise.add_noise(core, np.full(size, value), rng=rng)
     if case.kind == "lattice":
         drawn = noise.discrete_laplace(core.scale, size, rng=rng) if isinstance(core, DiscreteLaplace) else (
             noise.discrete_gaussian(core.sigma, size, rng=rng))  # fmt: skip
@@ -115,7 +113,7 @@ def draws_have_mean_zero_and_the_stated_variance(case: Case) -> None:
     need(control < TINY_P, f"control: draws with 10 % less noise pass for the stated ones (p = {control:.1g})")
 
 
-@promise("continuous")
+@promise("continuous", drawn=True)
 def real_values_get_the_stated_noise(case: Case) -> None:
     """Draws for a real value follow the continuous law; a law ten percent wider or narrower is rejected."""
     core = case.core
@@ -125,7 +123,7 @@ def real_values_get_the_stated_noise(case: Case) -> None:
         own = case.fits(core, value, draws + value)
         need(own > TINY_P, f"{N} draws do not have the stated law (p = {own:.1g})")
         return
-    laplace = isinstance(core, Laplace) or hasattr(core, "scale")
+    laplace = hasattr(core, "scale")
     size, law = (core.scale, stats.laplace) if laplace else (core.sigma, stats.norm)
     p = float(stats.kstest(draws, law(scale=size).cdf).pvalue)
     need(p > TINY_P, f"{N} draws do not have the stated law (p = {p:.1g})")
@@ -145,7 +143,7 @@ def low_bits(x: NDArray[np.float64]) -> NDArray[np.int64]:
     return np.asarray(np.log2(whole & -whole).astype(np.int64) + exponent - 53)
 
 
-@promise("continuous")
+@promise("continuous", drawn=True)
 def the_last_bits_of_an_output_do_not_tell_the_value(case: Case) -> None:
     """Outputs near 0, for a value of 0 and for a neighbour, have last bits of one law.
 
@@ -172,7 +170,7 @@ def the_last_bits_of_an_output_do_not_tell_the_value(case: Case) -> None:
     need(p > TINY_P, f"{how} (p = {p:.1g})")
 
 
-@promise("continuous", "lattice", "local", "categories", epsilon=4)
+@promise("continuous", "lattice", "local", "categories", epsilon=4, drawn=True)
 def no_seed_repeats_the_noise(case: Case) -> None:
     """NumPy's and Python's global generators are set twice to one seed: what is drawn for a release must differ."""
     states = random.getstate(), np.random.get_state()  # noqa: NPY002
