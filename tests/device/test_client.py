@@ -18,7 +18,6 @@ from hybridp.errors import InvalidInput
 from hybridp.noise import dithered, reports
 from hybridp.public.budgets import PureDP
 from hybridp.public.heavy import HeadList
-from hybridp.public.lattice import Bounds
 from hybridp.public.randomisers import LEVELS, best_randomiser, dithered_bit, k_randomised_response
 from hybridp.randomness import Randomness, seeded
 
@@ -57,29 +56,6 @@ def heavy_task(
     usual = {"name": "k-rr", "categories": mechanism.categories, "keep": str(mechanism.keep)}
     record = {"record": ["query", "url"][: head.depth], "slots": [list(slot) for slot in head.slots]}
     return asked(epsilon, {**record, "randomiser": randomiser or usual}, **{"groups": ["local"], **changes})
-
-
-@pytest.mark.parametrize("vector", [v for v in VECTORS if v["kind"] == "dithered"])
-def test_the_client_sends_the_bits_of_the_vectors(vector: dict[str, Any]) -> None:
-    made = local_report(mean_task(vector["epsilon"]), float(vector["input"]), rng=tape(vector["words"]))
-    assert made["payload"] == {"reports": {"q": vector["report"]}}
-
-
-@pytest.mark.parametrize("vector", [v for v in VECTORS if v["kind"] == "piecewise"])
-def test_the_client_sends_the_numbers_of_the_vectors(vector: dict[str, Any]) -> None:
-    task = mean_task(vector["epsilon"], randomiser={"name": "piecewise", **vector["mechanism"]})
-    made = local_report(task, float(vector["input"]), rng=tape(vector["words"]))
-    assert made["payload"]["reports"]["q"] == Bounds(0.0, float(LEVELS)).from_unit(vector["unit"])
-
-
-def test_the_client_sends_the_slots_of_the_vectors() -> None:
-    """A record's slot is its number; the wildcard is reached by a record that is not on the list."""
-    for vector in (v for v in VECTORS if v["kind"] == "k-rr"):
-        names = [f"r{i:04}" for i in range(vector["mechanism"]["categories"] - 1)]
-        task = heavy_task(HeadList.of([(name,) for name in names], 1), vector["epsilon"])
-        assert task["questions"][0]["randomiser"] == {"name": "k-rr", **vector["mechanism"]}
-        made = local_report(task, ([*names, "elsewhere"][vector["input"]],), rng=tape(vector["words"]))
-        assert made["payload"] == {"reports": {"q": vector["report"]}}
 
 
 def test_a_list_without_records_is_answered_with_its_only_slot() -> None:

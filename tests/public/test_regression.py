@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hybridp.errors import InvalidInput
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.budgets import PureDP
 from hybridp.public.regression import (
     KindName,
     Question,
@@ -24,7 +24,6 @@ from hybridp.public.regression import (
 from hybridp.public.vector import VectorBounds
 
 HALF = 2**24
-ROUNDS = {"linear": 1, "logistic": 3}
 
 
 def people(kind: str, d: int, draw: np.random.Generator) -> np.ndarray:
@@ -85,18 +84,6 @@ def test_sums_of_many_are_the_sums_of_each() -> None:
         each = sum(round_sums(kind, row[None, :], centre) for row in crowd)
         assert np.array_equal(round_sums(kind, crowd, centre), each)
         assert np.array_equal(round_sums(kind, crowd[::-1].copy(), centre), each)
-
-
-@pytest.mark.parametrize("kind", ["linear", "logistic"])
-def test_noise_covers_the_sensitivity_of_all_rounds(kind: KindName) -> None:
-    l1, l2 = sensitivities(kind, 3)
-    pure = rounds_noise(PureDP(0.5), kind, 3)
-    assert pure.scale >= l1 / 0.5  # type: ignore[union-attr]
-    both = rounds_noise(ApproxDP(0.5, 1e-6), kind, 3, "gaussian")
-    assert both.sensitivity == l2
-    p = 4
-    alone = 4 * p + p * p if kind == "logistic" else 25
-    assert l2 >= math.sqrt(ROUNDS[kind] * alone) * 3 * 2**26
 
 
 def test_the_noise_of_the_scale_covers_two_people_s_worth_of_quality() -> None:

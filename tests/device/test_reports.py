@@ -1,4 +1,5 @@
-"""The device: reports are unbiased for the clipped value, follow a change of unit, and depend on the level alone."""
+"""The device: reports are unbiased for the clipped value, follow a change of unit, and depend on the level alone; with
+the person's own epsilon they are that person's only, and none at 0; of a point every coordinate is told as often."""
 
 from __future__ import annotations
 
@@ -9,9 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hybridp.device.reports import randomise, randomise_levels, randomise_many
+from hybridp.device.reports import (
+    answer_round,
+    own_randomiser,
+    randomise,
+    randomise_levels,
+    randomise_many,
+    randomise_own,
+)
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP
+from hybridp.public.kmeans import STEPS, Box
+from hybridp.public.kmeans_rounds import round_invite
 from hybridp.public.lattice import Bounds
 from hybridp.public.messages import Invite
 from hybridp.public.randomisers import LEVELS, LocalName, randomiser
@@ -19,6 +29,7 @@ from hybridp.randomness import secure, seeded
 
 KINDS: tuple[LocalName, ...] = ("dithered", "piecewise", "laplace", "gaussian")
 SALARY = Bounds(10_000, 90_000)
+UNIT = Bounds(-1, 1)
 
 
 def invited(kind: LocalName, epsilon: float = 1.0, bounds: Bounds = SALARY) -> Invite:
@@ -63,3 +74,43 @@ def test_a_missing_value_has_no_report_and_is_not_told() -> None:
     with pytest.raises(InvalidInput) as refused:
         randomise_many([987654.321, math.nan], invited("dithered"), rng=secure())
     assert "987654" not in str(refused.value)
+
+
+def test_the_ends_of_the_range() -> None:
+    assert own_randomiser(0.0) is None
+    assert own_randomiser(0.00099) is None
+    for wide in (31.0, 1e6, math.inf):  # more privacy than asked for, never less
+        found = own_randomiser(wide)
+        assert found is not None
+        assert found.guarantee.epsilon == 30
+    for bad in (-0.1, math.nan):
+        with pytest.raises(InvalidInput, match=r"^`epsilon` "):
+            own_randomiser(bad)
+
+
+def test_silence_says_nothing_about_the_value() -> None:
+    bounds = Bounds(0, 10)
+    levels = bounds.levels([0, 3, 7, 10])
+    for values in (levels, levels[::-1]):
+        assert randomise_own(values, np.zeros(4), bounds, rng=seeded(1)).tolist() == [5.0] * 4
+
+
+def test_one_report_depends_only_on_the_persons_own_value() -> None:
+    """With the same randomness, somebody else's value changes somebody else's report alone."""
+    eps = np.array([0.5, 2.0, 0.5, 9.0, 0.0])
+    one = UNIT.levels(np.array([0.1, -0.4, 0.9, 0.0, 0.3]))
+    two = one.copy()
+    two[2] = 0
+    a, b = (randomise_own(levels, eps, UNIT, rng=seeded(5)) for levels in (one, two))
+    assert np.flatnonzero(a != b).tolist() in ([], [2])
+
+
+@pytest.mark.parametrize("dims", [1, 3])
+def test_coordinates_are_told_equally_often(dims: int) -> None:
+    box = Box((0.0,) * dims, (1.0,) * dims)
+    invite = round_invite(box, np.full((1, dims), STEPS / 2.0), 1000, 0.5)
+    found = answer_round(np.full((dims, 60_000), STEPS / 2.0), invite, rng=seeded(4))
+    assert found.coordinate.shape == (60_000, invite.coordinates)
+    shares = np.bincount(found.coordinate.ravel(), minlength=dims) / 60_000
+    assert np.abs(shares - invite.coordinates / dims).max() < 0.011
+    assert all(len(set(row)) == invite.coordinates for row in found.coordinate[:200].tolist())
