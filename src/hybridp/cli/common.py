@@ -197,19 +197,23 @@ def emit(document: dict[str, Any]) -> None:
     click.echo(json.dumps(plain(document), allow_nan=False))
 
 
-def telling(name: str, *options: Callable[[Any], Any]) -> Callable[[Callable[..., Any]], click.Command]:
-    """A command with --json, whose function gives what programs read, and what people do: a text, or what shows it."""
+def telling(
+    name: str, *options: Callable[[Any], Any], plot: bool = False, cls: type[click.Command] = click.Command
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """A command with --json, whose function gives what programs read, and what people do: a text, or what shows it.
+
+    With --plot (`plot`) it gives what draws it too.
+    """
 
     def decorate(function: Callable[..., Any]) -> click.Command:
         @functools.wraps(function)
-        def run(as_json: bool, **given: Any) -> None:
-            found, said = function(**given)
-            if as_json:
-                emit(found)
-            else:
+        def run(as_json: bool, plot_file: Path | None = None, **given: Any) -> None:
+            check_plot(plot_file)
+            document, said, *draw = function(**given)
+            if not answered(document, *draw, plot_file=plot_file, as_json=as_json):
                 said() if callable(said) else click.echo(said)
 
-        return click.command(name)(stack(*options, json_option)(run))
+        return click.command(name, cls=cls)(stack(*options, *([plot_option] if plot else []), json_option)(run))
 
     return decorate
 
@@ -285,14 +289,10 @@ def save_plot(path: Path, draw: Callable[[], Any]) -> None:
 
 
 def answered(
-    document: dict[str, Any],
-    draw: Callable[[], Any],
-    *,
-    plot_file: Path | None,
-    as_json: bool,
+    document: dict[str, Any], draw: Callable[[], Any] | None = None, *, plot_file: Path | None, as_json: bool
 ) -> bool:
-    """What every plan and release ends with: the picture, then the JSON object; False when tables are still wanted."""
-    if plot_file is not None:
+    """What a command ends with: the picture, then the JSON object; False when words are still wanted."""
+    if plot_file is not None and draw is not None:
         save_plot(plot_file, draw)
         document["plot"] = str(plot_file)
     if as_json:

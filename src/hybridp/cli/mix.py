@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 import click
 
-from hybridp.cli.common import note, table, telling
-from hybridp.cli.serve import needs_service, proxy_option, quiet
+from hybridp.cli.common import note, stack, table, telling
+from hybridp.cli.serve import listen_options, needs_service, quiet
 from hybridp.errors import InvalidInput, must
 
 if TYPE_CHECKING:
@@ -24,14 +24,11 @@ if TYPE_CHECKING:
 __all__ = ["close", "join", "key", "serve", "status"]
 
 
-def _where(function: Any) -> Any:
-    path = click.Path(dir_okay=False, path_type=Path)
-    for option in (
-        click.option("--key-file", type=path, default=Path("mixer.key"), show_default=True, help="The mixer's own."),
-        click.option("--database", default="sqlite:///mixer.db", show_default=True, help="A sqlite or postgresql URL."),
-    ):
-        function = option(function)
-    return function
+_where = stack(
+    click.option("--database", default="sqlite:///mixer.db", show_default=True, help="A sqlite or postgresql URL."),
+    click.option("--key-file", type=click.Path(dir_okay=False, path_type=Path), default=Path("mixer.key"),
+                 show_default=True, help="The mixer's own."),
+)  # fmt: skip
 
 
 def _store(database: str) -> Store:
@@ -119,15 +116,10 @@ def status(database: str, key_file: Path) -> Any:
     store = _store(database)
     waiting = [name for _, name in store.to_send()]
     found = [
-        {
-            "study": r.study,
-            "state": r.state,
-            "batch": r.batch,
-            "held": store.waiting(r.study),
-            "to_send": waiting.count(r.study),
-        }
+        {"study": r.study, "state": r.state, "batch": r.batch, "held": store.waiting(r.study),
+         "to_send": waiting.count(r.study)}
         for r in store.routes()
-    ]
+    ]  # fmt: skip
     rows = [[str(value) for value in one.values()] for one in found]
     names = ["study", "state", "batch", "held", "batches to send"]
     none = "No study yet: `hybridp mix join` takes one."
@@ -136,10 +128,7 @@ def status(database: str, key_file: Path) -> Any:
 
 @click.command("serve")
 @_where
-@click.option("--host", default="127.0.0.1", show_default=True, help="TLS is the reverse proxy's part: stay local.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8001, show_default=True, help="0: any free port.")
-@click.option("--rate", type=float, default=100.0, show_default=True, help="Reports a second and address; 0: no limit.")
-@proxy_option
+@listen_options(8001)
 def serve(database: str, key_file: Path, host: str, port: int, rate: float, trust_proxy: str) -> None:
     """Run the mixer until it is stopped.
 

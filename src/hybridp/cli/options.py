@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "all_given",
     "Later",
+    "Spread",
     "command",
     "binned",
     "count",
@@ -44,7 +45,6 @@ __all__ = [
     "number_or_word",
     "numbers",
     "one_question",
-    "option_of",
     "options_of",
     "said_as_options",
     "share_type",
@@ -180,32 +180,25 @@ def value_of(of: type[Fields], name: str) -> Some:
     return Some(of, (name,), frozenset(), later=False, alone=True)
 
 
-def options_of(**groups: type[Fields] | Some) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def options_of(**groups: type[Fields] | Some) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """The options of some declarations, which the command gets as objects, under these names."""
     chosen = {name: group if isinstance(group, Some) else some(group) for name, group in groups.items()}
 
-    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
-        def run(**given: Any) -> None:
+        def run(**given: Any) -> Any:
             for name, group in chosen.items():
                 values = {one.name: given.pop(f"{name}_{one.name}") for one in group.fields}
                 given[name] = Later(group, values) if group.later else group.make(values)
-            function(**given)
+            return function(**given)
 
-        wrapped: Callable[..., None] = run
+        wrapped: Callable[..., Any] = run
         for name, group in reversed(chosen.items()):
             for one in reversed(group.fields):
                 wrapped = group.option(f"{name}_{one.name}", one)(wrapped)
         return wrapped
 
     return decorate
-
-
-def option_of(of: type[Fields], name: str, parameter: str) -> Callable[[F], F]:
-    """One option alone, for a command with parameters of its own."""
-    (one,) = value_of(of, name).fields
-    option: Callable[[F], F] = value_of(of, name).option(parameter, one)
-    return option
 
 
 def list_option(*names: str, default: str | None = None, **how: Any) -> Callable[[F], F]:
@@ -271,7 +264,7 @@ _SECTIONS = {"question": "The question", "trust": "Who trusts", "people": "The p
              "mixer": "A mixer"}  # fmt: skip
 
 
-class _Spread(click.Command):
+class Spread(click.Command):
     """A command whose repeated options take several values in a row: `--column age pay`.
 
     The file, if the command reads one, comes first or last; whatever follows such an option, up to the next option,
@@ -327,7 +320,7 @@ class _Spread(click.Command):
 
 def command(name: str) -> Callable[[Callable[..., None]], click.Command]:
     """A command of the groups."""
-    return click.command(name, cls=_Spread)
+    return click.command(name, cls=Spread)
 
 
 def number_or_word(text: str | None) -> float | str | None:

@@ -6,12 +6,13 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
-from hybridp.cli.common import answered, check_plot, count, json_option, note, number, plot_option, progress, table
+from hybridp.cli.common import count, note, number, progress, table, telling
 from hybridp.errors import InvalidInput
 
 __all__ = ["compare", "front", "run", "suggest"]
@@ -95,7 +96,7 @@ def _line(error: Exception, file: Path) -> str:
     return f" at line {lines[-1]}" if lines else ""
 
 
-@click.command("run")
+@telling("run", plot=True)
 @click.argument("problem")
 @click.option("--init", type=count, default=16, show_default=True, help="Settings spread over the space first.")
 @click.option("--steps", type=count, default=256, show_default=True, help="Settings chosen after that.")
@@ -107,25 +108,12 @@ def _line(error: Exception, file: Path) -> str:
 )  # fmt: skip
 @click.option("--out", "store_file", type=click.Path(dir_okay=False, path_type=Path), help="Keep the run; resumes.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the search and the oracle.")
-@plot_option
-@json_option
-def run(
-    problem: str,
-    init: int,
-    steps: int,
-    jobs: int,
-    search: str,
-    store_file: Path | None,
-    seed: int,
-    plot_file: Path | None,
-    as_json: bool,
-) -> None:
+def run(problem: str, init: int, steps: int, jobs: int, search: str, store_file: Path | None, seed: int) -> Any:
     """Find the front of PROBLEM: a name (svt, logreg, dpsgd-adult, ...) or FILE.py:name.
 
     Every evaluation is written to --out as it ends; the same command goes on where it stopped, and several can
     share one file.
     """
-    check_plot(plot_file)
     from hybridp.pareto import Store, dpareto, final_front, grid_search, random_search
 
     with _aside():
@@ -156,9 +144,8 @@ def run(
     document = _document(found, asked)
     document["store"] = None if store_file is None else str(store_file)
     if search in _MODELS and len(found.evaluations) >= _MODELLED:
-        document["chosen"] = [c.to_dict() for c in final_front(asked, found.evaluations)]
-    if not answered(document, lambda: _draw({asked.name: found.evaluations}), plot_file=plot_file, as_json=as_json):
-        _show(document, asked)
+        document["chosen"] = [asdict(c) for c in final_front(asked, found.evaluations)]
+    return document, lambda: _show(document, asked), lambda: _draw({asked.name: found.evaluations})
 
 
 @contextlib.contextmanager
@@ -198,41 +185,35 @@ def _document(found: Any, problem: Any) -> dict[str, Any]:
     return document
 
 
+def _row(choice: dict[str, Any]) -> tuple[str, ...]:
+    """A choice of the models: its setting, epsilon, expected error with its interval, and what was measured."""
+    ends = f"{choice['low']:.4g} to {choice['high']:.4g}"
+    epsilon, predicted, measured = (number(choice[key]) for key in ("epsilon", "predicted", "measured"))
+    return _text(choice["setting"]), epsilon, predicted, ends, measured
+
+
 def _show(document: dict[str, Any], problem: Any) -> None:
-    rows = [
-        (_text(p["setting"]), number(p["epsilon"]), number(p["error"]),
-         *[number(v) for v in p["others"]])
-        for p in document["front"]
-    ]  # fmt: skip
-    note_below = "as observed: the noise of the utility oracle flatters a front; `pareto suggest` sees through it."
-    columns = ["setting", "epsilon", *[m.name for m in problem.measures]]
     if "chosen" in document:
-        rows = [
-            (_text(p["setting"]), number(p["epsilon"]), number(p["predicted"]), f"{p['low']:.4g} to {p['high']:.4g}",
-             number(p["measured"]))
-            for p in document["chosen"]
-        ]  # fmt: skip
+        rows = [_row(choice) for choice in document["chosen"]]
         columns = ["setting", "epsilon", f"expected {problem.measure.name}", "95% interval", "measured"]
-        note_below = "chosen by the models' expectation, not by lucky measurements."
-    failed = len(document["failures"])
+        below = "chosen by the models' expectation, not by lucky measurements."
+    else:
+        rows = [
+            (_text(p["setting"]), *map(number, (p["epsilon"], p["error"], *p["others"]))) for p in document["front"]
+        ]
+        columns = ["setting", "epsilon", *[m.name for m in problem.measures]]
+        below = "as observed: the noise of the utility oracle flatters a front; `pareto suggest` sees through it."
+    failed = f", {len(document['failures'])} failed" if document["failures"] else ""
+    volume = f"observed hypervolume {document['observed_hypervolume']:.4f}"
     table(
-        f"{document['problem']}: {document['evaluations']} evaluations"
-        + (f", {failed} failed" if failed else "")
-        + f"; observed hypervolume {document['observed_hypervolume']:.4f}",
-        columns,
-        rows,
-        caption=note_below,
+        f"{document['problem']}: {document['evaluations']} evaluations{failed}; {volume}", columns, rows, caption=below
     )
     if problem.private_data:
         note("The front was made from people's rows and is not itself private: publishing it has a cost.")
 
 
 def _text(setting: dict[str, Any]) -> str:
-    return " ".join(f"{k}={_short(v)}" for k, v in setting.items())
-
-
-def _short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return " ".join(f"{k}={f'{v:.4g}' if isinstance(v, float) else v}" for k, v in setting.items())
 
 
 def _draw(runs: dict[str, Any]) -> Any:
@@ -282,39 +263,33 @@ def _read(file: Path) -> tuple[Any, Any]:
     return found, declared
 
 
-@click.command("front")
-@store_argument
-@plot_option
-@json_option
-def front(file: Path, plot_file: Path | None, as_json: bool) -> None:
+@telling("front", store_argument, plot=True)
+def front(file: Path) -> Any:
     """The front that a run has measured, with bands over its repeats, and what publishing it would cost."""
-    check_plot(plot_file)
     from hybridp.pareto import publishing_cost
 
     found, _ = _read(file)
-    document = _document(found, found.problem)
+    problem, document = found.problem, _document(found, found.problem)
     # The plain sum: a search picks its epsilons as it goes, and advanced composition read off afterwards is no bound.
-    cost = publishing_cost(found.problem, [*found.evaluations, *found.failures])
+    cost = publishing_cost(problem, [*found.evaluations, *found.failures])
     document["publishing_cost"] = {
         "answers": cost.answers,
         "trained_epsilon": cost.trained.epsilon,
         "trained_delta": cost.trained.delta,
         "evaluated_epsilon": None,
     }
-    name = f"{found.problem.name}"
-    if answered(document, lambda: _draw({name: found.evaluations}), plot_file=plot_file, as_json=as_json):
-        return
-    _show(document, found.problem)
-    if found.problem.private_data:
-        click.echo(f"Publishing: {cost}.")
+
+    def show() -> None:
+        _show(document, problem)
+        if problem.private_data:
+            click.echo(f"Publishing: {cost}.")
+
+    return document, show, lambda: _draw({problem.name: found.evaluations})
 
 
-@click.command("suggest")
-@store_argument
-@click.argument("problem", required=False)
+@telling("suggest", store_argument, click.argument("problem", required=False))
 @click.option("--epsilon", type=float, required=True, help="The most that may be spent.")
-@json_option
-def suggest(file: Path, epsilon: float, problem: str | None, as_json: bool) -> None:
+def suggest(file: Path, epsilon: float, problem: str | None) -> Any:
     """The best measured setting within an epsilon, and a new one that the models expect to be better.
 
     PROBLEM is needed where FILE does not say it, or where it has moved.
@@ -334,37 +309,22 @@ def suggest(file: Path, epsilon: float, problem: str | None, as_json: bool) -> N
     document = {
         "epsilon": epsilon,
         "level": advice.level,
-        "measured": None if advice.measured is None else advice.measured.to_dict(),
-        "suggested": advice.suggested.to_dict(),
+        "measured": None if advice.measured is None else asdict(advice.measured),
+        "suggested": asdict(advice.suggested),
     }
-    if answered(document, lambda: None, plot_file=None, as_json=as_json):
-        return
-    rows = []
-    for label, choice in (("best measured", advice.measured), ("suggested, new", advice.suggested)):
-        if choice is not None:
-            text = _text(dict(choice.setting))
-            interval = f"{choice.low:.4g} to {choice.high:.4g}"
-            rows.append(
-                (label, text, number(choice.epsilon), number(choice.predicted), interval, number(choice.measured))
-            )
-    table(
-        f"{asked.name} within epsilon {epsilon:g}",
-        ["", "setting", "epsilon", "expected error", f"{advice.level:.0%} interval", "measured"],
-        rows,
-        caption="intervals are the model's, of the expected error."
-        if advice.measured
-        else "nothing was measured there.",
-    )
+    known = (("best measured", document["measured"]), ("suggested, new", document["suggested"]))
+    rows = [(label, *_row(choice)) for label, choice in known if choice is not None]
+    columns = ["", "setting", "epsilon", "expected error", f"{advice.level:.0%} interval", "measured"]
+    caption = "intervals are the model's, of the expected error." if advice.measured else "nothing was measured there."
+    return document, lambda: table(f"{asked.name} within epsilon {epsilon:g}", columns, rows, caption=caption)
 
 
-@click.command("compare")
-@click.argument("first", type=click.Path(dir_okay=False, path_type=Path))
-@click.argument("second", type=click.Path(dir_okay=False, path_type=Path))
-@plot_option
-@json_option
-def compare(first: Path, second: Path, plot_file: Path | None, as_json: bool) -> None:
+_RUN = click.Path(dir_okay=False, path_type=Path)
+
+
+@telling("compare", click.argument("first", type=_RUN), click.argument("second", type=_RUN), plot=True)
+def compare(first: Path, second: Path) -> Any:
     """Two runs on common axes: hypervolumes, where each is better, and errors at round epsilons."""
-    check_plot(plot_file)
     import numpy as np
 
     from hybridp.pareto import band, wins
@@ -377,33 +337,28 @@ def compare(first: Path, second: Path, plot_file: Path | None, as_json: bool) ->
         )
     found = wins(a.problem, a.evaluations, b.evaluations)
     names = [f"{d.name} ({p.name})" for d, p in ((da, first), (db, second))]
-    bands = [band(r.evaluations) for r in (a, b)]
+    bands = {"first": band(a.evaluations), "second": band(b.evaluations)}
     low = min(e.epsilon for r in (a, b) for e in r.evaluations)
     grid = [e for e in (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0) if low <= e <= da.anti_ideal[0]]
-    rows: list[dict[str, Any]] = [
-        {
-            "epsilon": e,
-            "first": [float(v[0]) for v in bands[0].at([e])],
-            "second": [float(v[0]) for v in bands[1].at([e])],
-        }
-        for e in grid
+    errors: list[dict[str, Any]] = [
+        {"epsilon": e, **{side: [float(v[0]) for v in one.at([e])] for side, one in bands.items()}} for e in grid
     ]
     document = {
         "first": {"name": names[0], "observed_hypervolume": found.first, "lower_share": found.first_share},
         "second": {"name": names[1], "observed_hypervolume": found.second, "lower_share": found.second_share},
-        "errors": rows,
+        "errors": errors,
     }
-    runs = dict(zip(names, (a.evaluations, b.evaluations), strict=True))
-    if answered(document, lambda: _draw(runs), plot_file=plot_file, as_json=as_json):
-        return
 
     def cell(values: list[float]) -> str:
         return f"{values[1]:.4f} ({values[0]:.3f}-{values[2]:.3f})" if np.isfinite(values[1]) else "-"
 
-    table(
-        f"observed hypervolume {found.first:.4f} and {found.second:.4f}",
-        ["epsilon", *names],
-        [(number(r["epsilon"]), cell(r["first"]), cell(r["second"])) for r in rows],
-        caption="mean error (best-worst run); lower on"
-        f" {found.first_share:.0%} and {found.second_share:.0%} of ln epsilon.",
-    )
+    def show() -> None:
+        shares = f"{found.first_share:.0%} and {found.second_share:.0%}"
+        table(
+            f"observed hypervolume {found.first:.4f} and {found.second:.4f}",
+            ["epsilon", *names],
+            [(number(r["epsilon"]), cell(r["first"]), cell(r["second"])) for r in errors],
+            caption=f"mean error (best-worst run); lower on {shares} of ln epsilon.",
+        )
+
+    return document, show, lambda: _draw(dict(zip(names, (a.evaluations, b.evaluations), strict=True)))

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hybridp.cli.common import count, needed, note, public_option, sd_range, show_plan
+from hybridp.cli.common import count, needed, note, public_option, sd_range, show_words, stack, telling
 from hybridp.cli.options import (
     Later,
     Some,
+    Spread,
     binned,
-    command,
     edges_options,
     given,
     list_option,
@@ -30,7 +30,6 @@ from hybridp.cli.options import (
     said_as_options,
     some,
 )
-from hybridp.cli.releasing import Releasing
 from hybridp.errors import InvalidInput, must
 from hybridp.public.regression import MOST_PREDICTORS
 from hybridp.public.study import (
@@ -74,15 +73,12 @@ def planned(
 
     def decorate(function: Callable[..., Any]) -> click.Command:
         @functools.wraps(function)
-        def run(show: Releasing, **given: Any) -> None:
+        def run(**given: Any) -> Any:
             made = function(**given)
             found, more = made if isinstance(made, tuple) else (made, {})
-            show_plan(found, show.plot, show.as_json, **more)
+            return {**found.to_dict(), **more}, lambda: show_words(found), found.plot
 
-        made: Any = options_of(show=some(Releasing, *(("plot",) if plot else ()), "as_json"))(run)
-        for option in reversed(options):
-            made = option(made)
-        return command(name)(options_of(**groups)(made))
+        return telling(name, plot=plot, cls=Spread)(options_of(**groups)(stack(*options)(run)))
 
     return decorate
 

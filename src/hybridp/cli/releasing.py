@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hybridp.cli.common import check_plot, emit, note, progress, randomness, save_plot, say_left_out, show_release
-from hybridp.cli.options import option_of
 from hybridp.errors import InvalidInput, NotShown
 from hybridp.public.envelope import write
 from hybridp.public.study.fields import Fields, field
@@ -34,7 +33,6 @@ __all__ = [
     "Writing",
     "check_out",
     "open_ledger",
-    "out_option",
     "present",
     "release_study",
     "said_randomised",
@@ -120,9 +118,6 @@ class Releasing(Fields):
         )  # fmt: skip
         if self.ledger is None and spent and not found.simulated:
             note("Nothing was charged: without --ledger nobody adds up what these people were promised.")
-
-
-out_option = option_of(Releasing, "out", "out_file")
 
 
 def release_study(

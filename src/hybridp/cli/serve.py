@@ -5,25 +5,36 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
-from hybridp.cli.common import note
+from hybridp.cli.common import note, stack
 from hybridp.errors import InvalidInput
 
-__all__ = ["needs_service", "say_new_key", "serve", "store_options"]
+__all__ = ["listen_options", "needs_service", "quiet", "say_new_key", "serve", "store_options"]
 
 
-def store_options(function: Any) -> Any:
-    """Where the studies are, and the key that opens what is sealed in them."""
-    for option in (
-        click.option("--key-file", type=click.Path(dir_okay=False, path_type=Path), help="Keep it off the database's disk [hybridp.key]."),  # noqa: E501
-        click.option("--database", help="A sqlite or postgresql URL [sqlite:///hybridp.db]."),
-    ):  # fmt: skip
-        function = option(function)
-    return function
+store_options = stack(
+    click.option("--database", help="A sqlite or postgresql URL [sqlite:///hybridp.db]."),
+    click.option("--key-file", type=click.Path(dir_okay=False, path_type=Path),
+                 help="Keep it off the database's disk [hybridp.key]."),
+)  # fmt: skip
+"""Where the studies are, and the key that opens what is sealed in them."""
+
+
+def listen_options(port: int, rate: str = "Reports a second and address; 0: no limit.") -> Callable[[Any], Any]:
+    """Where a server listens, and whom it lets in."""
+    local, ports = "TLS is the reverse proxy's part: stay local.", click.IntRange(0, 65535)
+    return stack(
+        click.option("--host", default="127.0.0.1", show_default=True, help=local),
+        click.option("--port", type=ports, default=port, show_default=True, help="0: any free port."),
+        click.option("--rate", type=float, default=100.0, show_default=True, help=rate),
+        click.option("--trust-proxy", default="127.0.0.1", show_default=True,
+                     help="Whose word on the client's address counts."),
+    )  # fmt: skip
 
 
 def needs_service() -> None:
@@ -53,11 +64,6 @@ def _loopback(host: str) -> bool:
         return host == "localhost"
 
 
-proxy_option = click.option(
-    "--trust-proxy", default="127.0.0.1", show_default=True, help="Whose word on the client's address counts."
-)
-
-
 def quiet(app: Any, trust_proxy: str) -> Any:
     """How a server runs that keeps nothing of who came, and takes a client's address from this proxy alone."""
     import uvicorn
@@ -75,27 +81,12 @@ def quiet(app: Any, trust_proxy: str) -> Any:
 @click.command("serve")
 @click.argument("study_file", metavar="[STUDY.toml]", required=False, type=click.Path(dir_okay=False, path_type=Path))
 @store_options
-@click.option("--host", default="127.0.0.1", show_default=True, help="TLS is the reverse proxy's part: stay local.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0: any free port.")
 @click.option("--base-url", help="How participants reach the service; links are made from it.")
-@click.option(
-    "--rate",
-    type=float,
-    default=100.0,
-    show_default=True,
-    help="Reports a second and address, and half as many pages; 0: no limit.",
-)
-@proxy_option
+@listen_options(8000, "Reports a second and address, and half as many pages; 0: no limit.")
 def serve(
-    study_file: Path | None,
-    database: str | None,
-    key_file: Path | None,
-    host: str,
-    port: int,
-    base_url: str | None,
-    rate: float,
-    trust_proxy: str,
-) -> None:
+    study_file: Path | None, database: str | None, key_file: Path | None, host: str, port: int, base_url: str | None,
+    rate: float, trust_proxy: str,
+) -> None:  # fmt: skip
     """Run the service until it is stopped. The first start makes the database, the key file and an analyst's key.
 
     With a study file the service holds that study, made at the first start; its link is printed.

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hybridp.cli.app import NOTHING, if_interrupted
-from hybridp.cli.common import count, emit, json_option, note, number, receipt, show_words, table, telling
-from hybridp.cli.options import option_of
-from hybridp.cli.releasing import Releasing, check_out, out_option, present
+from hybridp.cli.common import count, emit, note, number, receipt, show_words, table, telling
+from hybridp.cli.options import options_of, some
+from hybridp.cli.releasing import Releasing, check_out, present
 from hybridp.cli.serve import needs_service, say_new_key, store_options
 from hybridp.cli.synth_study import must_have_torch
 from hybridp.errors import HybridpError, InvalidInput, NotShown, must
@@ -79,18 +79,21 @@ def declared_study(file: str) -> dict[str, Any]:
     return stated
 
 
+def _opened(function: Callable[..., Any]) -> Callable[..., Any]:
+    """With options for where the service's database is, which is open while the function runs."""
+
+    @functools.wraps(function)
+    def run(database: str | None, key_file: Path | None, **given: Any) -> Any:
+        with _service(database, key_file) as service:
+            return function(service, **given)
+
+    opened: Callable[..., Any] = store_options(run)
+    return opened
+
+
 def _command(name: str, *options: Any) -> Callable[[Callable[..., Any]], click.Command]:
-    """A command on the service's database, which is open while its function runs."""
-
-    def decorate(function: Callable[..., Any]) -> click.Command:
-        @functools.wraps(function)
-        def run(database: str | None, key_file: Path | None, **given: Any) -> Any:
-            with _service(database, key_file) as service:
-                return function(service, **given)
-
-        return telling(name, *options, store_options)(run)
-
-    return decorate
+    """A command on the service's database."""
+    return lambda function: telling(name, *options)(_opened(function))
 
 
 _STUDY = click.argument("study")
@@ -234,46 +237,32 @@ def phase_two(service: Service, study: str, key: str, yes: bool) -> Any:
 
 
 @click.command("release")
-@click.argument("study")
+@_STUDY
 @click.option("--key", default="release", show_default=True, help="The same key gives the same release, uncharged.")
 @click.option("--model", type=click.Path(file_okay=False, path_type=Path), help="The new folder of a synthetic table.")
-@out_option
-@option_of(Releasing, "full", "full")
-@store_options
-@json_option
-def release(
-    study: str,
-    key: str,
-    model: Path | None,
-    out_file: Path | None,
-    full: bool,
-    database: str | None,
-    key_file: Path | None,
-    as_json: bool,
-) -> None:
+@options_of(asked=some(Releasing, "out", "full", "as_json"))
+@_opened
+def release(service: Service, study: str, key: str, model: Path | None, asked: Releasing) -> None:
     """Charge the ledger and publish, both or neither. With --model the rows of a synthetic table are fitted, free."""
-    check_out(out_file)
+    from hybridp.service.studies import release_study
+
     if model is not None:
         must_have_torch()
         new = not model.exists() and model.parent.is_dir()
         must(new, "model", "must be a new folder in an existing one", model)
-    with _service(database, key_file) as service:
-        from hybridp.service.studies import release_study
-
-        table_asked = model is None or service.study(study).plan.kind == "table"
+        table_asked = service.study(study).plan.kind == "table"
         must(table_asked, "model", "must go with a study of a synthetic table", "another kind of question")
-        again = f"`hybridp study release {study} --key {shlex.quote(key)}` shows it"
-        with _stored_or_not(service, study, key, "final", again):
-            found = release_study(service, study, key)
-            _finish(service)
+    again = f"`hybridp study release {study} --key {shlex.quote(key)}` shows it"
+    with _stored_or_not(service, study, key, "final", again):
+        found = release_study(service, study, key)
+        _finish(service)
     if model is not None:
         from hybridp.protocols.synth import write_model
 
         write_model(found, model)
         note(f"The synthetic data set is in {model}: `hybridp synth answer` and `sample` use it, for free.")
-    present(
-        found, lambda: _print_release(found, full=full), f"{again} again, uncharged", out_file=out_file, as_json=as_json
-    )
+    show, again = lambda: _print_release(found, full=asked.full), f"{again} again, uncharged"
+    present(found, show, again, out_file=asked.out, as_json=asked.as_json)
 
 
 def _print_release(found: dict[str, Any], *, full: bool = False) -> None:
@@ -296,21 +285,19 @@ def _finish(service: Service) -> None:
 
 
 @click.command("export")
-@click.argument("study")
+@_STUDY
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="A new file for the local reports.")
-@store_options
-def export(study: str, out: Path | None, database: str | None, key_file: Path | None) -> None:
+@_opened
+def export(service: Service, study: str, out: Path | None) -> None:
     """The study with its plan, counts, ledger and releases as JSON; with --out also the local reports, line by line."""
-    with _service(database, key_file) as service:
-        from hybridp.service import studies
+    from hybridp.service import studies
 
-        found = studies.study_summary(service, study)
-        if out is not None:
-            if out.exists():
-                raise InvalidInput(f"`out` must name a new file. Got {out}, which exists.")
-            with appearing(out, new=True) as draft, draft.open("wb") as file:
-                file.writelines(studies.export(service, study))
-            found["reports_file"] = str(out)
+    check_out(out)
+    found = studies.study_summary(service, study)
+    if out is not None:
+        with appearing(out, new=True) as draft, draft.open("wb") as file:
+            file.writelines(studies.export(service, study))
+        found["reports_file"] = str(out)
     emit(found)
 
 

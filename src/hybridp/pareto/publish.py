@@ -62,12 +62,6 @@ class Choice:
     high: float
     measured: float | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "setting": dict(self.setting), "epsilon": self.epsilon, "predicted": self.predicted, "low": self.low,
-            "high": self.high, "measured": self.measured,
-        }  # fmt: skip
-
 
 @final
 @dataclass(frozen=True)
