@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hybridp.cli.demo_serve import demo_plan
+from hybridp.cli.demo import demo_plan
 from hybridp.device.client import take_part
 from hybridp.errors import InvalidInput
 from hybridp.randomness import secure, seeded

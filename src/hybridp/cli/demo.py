@@ -1,25 +1,23 @@
-"""`hybridp demo`: plan, collect, release and compare, on generated salary-like data."""
+"""`hybridp demo`: plan, collect, release and compare, on generated salary-like data.
+
+With --serve: a server with one study, and a crowd of made-up people who answer it while one watches.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import math
+import threading
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from hybridp.cli.common import (
-    count,
-    emit,
-    json_option,
-    note,
-    number,
-    progress,
-    receipt,
-    share_type,
-    table,
-)
+from hybridp.cli.common import count, note, number, progress, receipt, share_type, table, telling
+from hybridp.errors import must
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,20 +28,15 @@ if TYPE_CHECKING:
     from hybridp.study import Study
     from hybridp.tasks.mean import MeanStudy
 
-__all__ = ["demo"]
+__all__ = ["Demo", "demo", "demo_plan", "serve_demo"]
 
 UPPER = 400_000.0
 RULES = ("tcm-only", "full-lm", "everyone", "pwh", "kvh", "adaptive")
 
 
-@click.command("demo")
-@click.option(
-    "--out",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=Path("hybridp-demo"),
-    show_default=True,
-    help="Where to put files.",
-)
+@telling("demo")
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), default=Path("hybridp-demo"),
+              show_default=True, help="Where to put files.")  # fmt: skip
 @click.option("--n", "people", type=count, help="How many made-up people [250,000; 10,000 with --serve].")
 @click.option("--opt-in", type=share_type, help="The share that trusts [.01; .05 with --serve].")
 @click.option("--epsilon", type=float, default=1.0, show_default=True, help="What everyone is promised.")
@@ -51,41 +44,29 @@ RULES = ("tcm-only", "full-lm", "everyone", "pwh", "kvh", "adaptive")
 @click.option("--serve", is_flag=True, help="Instead: a study online that made-up people answer while you watch.")
 @click.option("--seconds", type=float, default=300.0, show_default=True, help="--serve: until the last one comes.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="--serve: where.")
-@json_option
 def demo(
-    out: Path,
-    people: int | None,
-    opt_in: float | None,
-    epsilon: float,
-    trials: int,
-    serve: bool,
-    seconds: float,
+    out: Path, people: int | None, opt_in: float | None, epsilon: float, trials: int, serve: bool, seconds: float,
     port: int,
-    as_json: bool,
-) -> None:
+) -> Any:  # fmt: skip
     """A tour in under a minute: 250,000 generated people, 1 % of whom trust the curator.
 
     The people are made up; the mechanisms, the ledger and the noise of the release are the real ones. With --serve a
     study goes online and 10,000 people arrive over five minutes; it ends with Ctrl-C, or with --json when
     all have come.
     """
-    if serve:
-        from hybridp.cli.demo_serve import run
-
-        many, share = 10_000 if people is None else people, 0.05 if opt_in is None else opt_in
-        found = run(out, people=many, opt_in=share, epsilon=epsilon, seconds=seconds, port=port, stay=not as_json)
-        if as_json:
-            emit(found)
-        return
-    _tour(out, 250_000 if people is None else people, 0.01 if opt_in is None else opt_in, epsilon, trials, as_json)
+    many = (10_000 if serve else 250_000) if people is None else people
+    share = (0.05 if serve else 0.01) if opt_in is None else opt_in
+    if not serve:
+        return _tour(out, many, share, epsilon, trials)
+    stay = not click.get_current_context().params["as_json"]
+    return serve_people(out, many, share, epsilon, seconds=seconds, port=port, stay=stay), lambda: None
 
 
-def _tour(out: Path, people: int, opt_in: float, epsilon: float, trials: int, as_json: bool) -> None:
+def _tour(out: Path, people: int, opt_in: float, epsilon: float, trials: int) -> Any:
     import numpy as np
 
     from hybridp.bench.simulate import salary_like
     from hybridp.bench.study import Guesses, plan_question
-    from hybridp.errors import must
     from hybridp.protocols.asked import mean_study
     from hybridp.randomness import seeded
     from hybridp.study import Study
@@ -115,7 +96,7 @@ def _tour(out: Path, people: int, opt_in: float, epsilon: float, trials: int, as
         {
             "estimator": name,
             "predicted_rmse": math.sqrt(plan.estimators[name]["mse"]),
-            "measured_rmse": float(np.sqrt(np.mean(errors[name] ** 2))),
+            "measured_rmse": _root(errors[name]),
         }
         for name in RULES
     ]
@@ -130,10 +111,11 @@ def _tour(out: Path, people: int, opt_in: float, epsilon: float, trials: int, as
         "files": {"collected": str(collected), "ledger": str(ledger), "picture": picture},
         "seconds": round(time.perf_counter() - began, 2),
     }
-    if as_json:
-        emit(document)
-    else:
-        _print(document, plan, release)
+    return document, lambda: _print(document, plan, release)
+
+
+def _root(errors: NDArray[np.float64]) -> float:
+    return math.sqrt(float((errors**2).mean()))
 
 
 def _collect(out: Path, pay: NDArray[np.float64], trusted: int, study: Study) -> Path:
@@ -197,7 +179,7 @@ def _picture(
     rows = []
     for name in RULES:
         low, middle, high = (float(x) for x in np.quantile(errors[name], (0.05, 0.5, 0.95)))
-        words = f"root mean square {np.sqrt(np.mean(errors[name] ** 2)):,.4g}"
+        words = f"root mean square {_root(errors[name]):,.4g}"
         rows.append(style.Row(PLAIN[name], middle, low, high, words, words, style.QUIET))
     off = release.estimate - truth
     interval = f"{off:+,.4g}, with its {style.percent(release.level or 0.95)} interval"
@@ -246,3 +228,144 @@ def _print(document: dict[str, Any], plan: Plan, release: Release) -> None:
         f"      hybridp plan mean --n {people} --opt-in {trusted / people:g} --lower 0 --upper {UPPER:g} "
         f"--sd {facts['sd']['used']:.0f} --epsilon 0.5 --plot plan.png"
     )
+
+
+# --- a study online --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Demo:
+    """What to tell whoever started it."""
+
+    base_url: str
+    study_id: str
+    key: str
+
+
+Crowd = Callable[[Demo, Callable[[], bool]], None]
+"""Called with where the study is, and a function that says when to stop."""
+
+
+def serve_people(
+    out: Path, people: int, opt_in: float, epsilon: float, *, seconds: float, port: int, stay: bool
+) -> dict[str, Any]:
+    """Serve, let the crowd come, and stop in good order on Ctrl-C; the study's summary."""
+    from hybridp.cli.serve import needs_service
+
+    needs_service()
+    from hybridp.device.client import take_part
+    from hybridp.randomness import secure, seeded
+
+    must(1 <= people <= 1_000_000, "n", "must be at least 1 and at most 1,000,000", people)
+    must(0 <= opt_in <= 1, "opt-in", "must be at least 0 and at most 1", opt_in)
+    must(0 <= seconds <= 86_400, "seconds", "must be at least 0 and at most a day", seconds)
+
+    def crowd(demo: Demo, stopped: Callable[[], bool]) -> None:
+        note(
+            f"Take part:  {demo.base_url}/s/{demo.study_id}\n"
+            f"Watch:      {demo.base_url}/studies/{demo.study_id}?live=3\n"
+            f"            log in with {demo.key}\n"
+            "Made-up people are on their way; stop with Ctrl-C."
+        )
+        with progress() as bar:
+            task = bar.add_task("people", total=people)
+            take_part(
+                demo.base_url, demo.study_id, people=people, opt_in=opt_in, seconds=seconds, made_up=seeded(2010),
+                rng=secure(), tick=lambda sent: bar.update(task, completed=sent), stopped=stopped,
+            )  # fmt: skip
+        if stay and not stopped():
+            note("All have come. Close the study and release it on its page, or stop with Ctrl-C.")
+
+    found = serve_demo(out, crowd, demo_plan(people, opt_in, epsilon), port=port, keep=stay)
+    came = found["people"]
+    note(f"{came['trusted']:,} trusted and {came['local']:,} local people took part; the study is in {out}.")
+    return found
+
+
+def demo_plan(people: int, opt_in: float, epsilon: float) -> dict[str, Any]:
+    """The plan of the study: minutes on the way to work, open to all.
+
+    >>> demo_plan(10_000, 0.05, 1.0)["people"]
+    {'trusted': 500, 'local': 9500}
+    """
+    trusted = round(people * opt_in)
+    question = {
+        "name": "way",
+        "kind": "number",
+        "text": "How many minutes did you need to get to work yesterday, one way?",
+        "unit": "minutes",
+        "lower": 0,
+        "upper": 120,
+        "step": 1,
+        "sd": 20,
+    }
+    return {
+        "title": "Demo: the way to work (made-up people)",
+        "asked_by": "nobody: this is a demonstration of hybridp",
+        "promise": {"epsilon": epsilon},
+        "people": {"trusted": trusted, "local": people - trusted},
+        "collection": {
+            "purpose": "to show how a study works; the people in it are made up",
+            "contact": "whoever started the demonstration",
+            "time_precision": 1,
+        },
+        "questions": [question],
+    }
+
+
+def serve_demo(folder: Path, crowd: Crowd, plan: dict[str, Any], *, port: int, keep: bool) -> dict[str, Any]:
+    """Serve until interrupted (or, without `keep`, until the crowd is through); the study's summary at the end.
+
+    Every demonstration is a new study in a new database: an old one in the folder is replaced.
+    """
+    import uvicorn
+
+    from hybridp.service import studies
+    from hybridp.service.app import build_app, listen
+    from hybridp.service.core import Service
+    from hybridp.service.settings import Limits, Settings
+
+    failed: list[Exception] = []
+    with listen("127.0.0.1", port) as (listening, base_url):
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in ("demo.db", "demo.db-wal", "demo.db-shm", "demo.key"):
+            (folder / old).unlink(missing_ok=True)
+        settings = Settings.from_environment(
+            database=f"sqlite:///{(folder / 'demo.db').resolve()}",
+            key_file=folder / "demo.key",
+            base_url=base_url,
+            limits=Limits(rate=0),  # the whole crowd comes from one address
+        )
+        app = build_app(settings)
+        service = app.state.service
+        key, study_id = studies.add_analyst(service, "demo"), str(studies.create_study(service, plan)["id"])
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
+
+        def visit() -> None:
+            while not server.started:
+                if server.should_exit:
+                    return
+                time.sleep(0.05)
+            try:
+                crowd(Demo(base_url, study_id, key), lambda: server.should_exit)
+            except Exception as error:
+                # Interrupted in the middle of a request: the server was told to go, and went.
+                if not server.should_exit:
+                    failed.append(error)
+            finally:
+                if not keep or failed:
+                    server.should_exit = True
+
+        visitors = threading.Thread(target=visit, name="crowd", daemon=True)
+        visitors.start()
+        with contextlib.suppress(KeyboardInterrupt):  # uvicorn stops in good order, then passes the signal on
+            server.run(sockets=[listening])
+        server.should_exit = True
+        visitors.join(timeout=10)
+    if failed:
+        raise failed[0]
+    again = Service(settings)
+    try:
+        return studies.study_summary(again, study_id)
+    finally:
+        again.close()

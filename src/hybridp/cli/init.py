@@ -18,7 +18,9 @@ from typing import Any
 import click
 
 from hybridp.cli.common import note, rows_argument, table_option, telling
+from hybridp.cli.options import Later, Spread, number_or_word, options_of, some
 from hybridp.errors import InvalidInput, must
+from hybridp.public.study import People, Promise, Trust, Vector
 
 __all__ = ["init"]
 
@@ -75,52 +77,28 @@ def _look(file: Any, table: str | None) -> _Seen:
     with open_rows(file, table=table) as rows:
         typed = any(not rows.is_text(name) for name in rows.columns)
         known = {name: rows.is_number(name) if typed else None for name in rows.columns}
-        header = not any(_is_number(name) for name in rows.columns)
+        header = not any(isinstance(number_or_word(name), float) for name in rows.columns)
         # Names are not repeated: without a header they are somebody's answers.
         must(header, "file", "must start with a line of column names, and no name may be a number", "one that is")
         return _Seen(rows.name, known)
 
 
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-@telling("init")
+@telling("init", cls=Spread)
 @rows_argument
 @click.option("--out", "out_file", type=click.Path(dir_okay=False, path_type=Path), default=Path("study.toml"),
               show_default=True, help="The new study file.")  # fmt: skip
 @click.option("--yes", "defaults", is_flag=True, help="Do not ask: guess from names what is not given, marked so.")
-@click.option("--column", "columns", multiple=True, help="A column of numbers to ask about; may be repeated.")
-@click.option("--lower", type=float, multiple=True, help="Its public lower bound: one for all columns, or one each.")
-@click.option("--upper", type=float, multiple=True, help="Its public upper bound: one for all columns, or one each.")
-@click.option("--missing", help="What a missing value counts as: a number, middle, or exclude (all trusted).")
-@click.option("--trust", help="The column that says who trusts the curator.")
-@click.option("--trusted-value", "trusted", multiple=True, help="A word in it that means trusted; may be repeated.")
-@click.option("--local-value", "local", multiple=True, help="A word in it that means local; may be repeated.")
-@click.option("--everyone", type=click.Choice(["trusted", "local"]), help="In place of --trust: everyone is so.")
-@click.option("--person", help="The column that identifies a person.")
-@click.option("--epsilon", type=float, help="What every person is promised.  [default: 1]")
+@options_of(
+    question=some(Vector, "columns", "lower", "upper", "missing", later=True),
+    trust=some(Trust, "column", "trusted", "local", "everyone", later=True),
+    people=some(People, "column", later=True),
+    promise=some(Promise, "epsilon", later=True),
+)
 @table_option
 def init(
-    file: Any,
-    out_file: Path,
-    defaults: bool,
-    columns: tuple[str, ...],
-    lower: tuple[float, ...],
-    upper: tuple[float, ...],
-    missing: str | None,
-    trust: str | None,
-    trusted: tuple[str, ...],
-    local: tuple[str, ...],
-    everyone: str | None,
-    person: str | None,
-    epsilon: float | None,
+    file: Any, out_file: Path, defaults: bool, question: Later, trust: Later, people: Later, promise: Later,
     table_name: str | None,
-) -> Any:
+) -> Any:  # fmt: skip
     """Write a study file with comments, ready for `hybridp plan`, `randomise`, `release` and `serve`.
 
     Only the names and types of the columns are looked at, never a value: of a CSV file its first line. The public
@@ -132,17 +110,19 @@ def init(
 
     must(not out_file.exists(), "out", "must name a new file", f"{out_file}, which exists")
     seen = _look(file, table_name)
-    for option, name in (*(("column", one) for one in columns), ("trust", trust), ("person", person)):
+    columns, lower, upper, missing = question.values.values()
+    person, epsilon = people.values["column"], promise.values["epsilon"]
+    for option, name in (*(("column", one) for one in columns), ("trust", trust.values["column"]), ("person", person)):
         must(not name or name in seen.columns, option, f"must be a column of {seen.name}", f"`{name}`")
     asker = _Asker(quiet=defaults)
-    choice = _trust(seen, asker, trust, trusted, local, everyone)
+    choice = _trust(seen, asker, **trust.values)
     who = person or _person(seen, choice)
     taken = {choice.get("column"), who}
     questions, others = _questions(seen, asker, taken, columns, lower, upper)
     # Whoever has no value can be left out where all are trusted; a report cannot say that there is none.
-    instead = missing or ("exclude" if choice.get("everyone") == "trusted" else "middle")
-    for question in questions:
-        question["missing"] = instead
+    instead = missing[0] if missing else "exclude" if choice.get("everyone") == "trusted" else "middle"
+    for one in questions:
+        one["missing"] = instead
     named = asker.text("What the study is called", f"A study of {seen.name}")
     by = asker.text("Who asks", "")
     level = epsilon if epsilon is not None else asker.number("What every person is promised (epsilon)", 1.0, above=0)
@@ -165,8 +145,8 @@ def init(
         "study": str(out_file),
         "looked_at": "the names and types of the columns, and no value",
         "columns": list(seen.columns),
-        "questions": [question.name for question in asked],
-        "guessed_bounds": [question.name for question in asked if question.guessed],
+        "questions": [one.name for one in asked],
+        "guessed_bounds": [one.name for one in asked if one.guessed],
         "missing": asked[0].missing,
         "left_out": list(others),
     }
@@ -221,8 +201,8 @@ class _Asker:
             given = self.text(what, f"{suggested:g}")
             if given == leave:
                 return None
-            if _is_number(given) and above < float(given) < math.inf:
-                return float(given)
+            if isinstance(found := number_or_word(given), float) and above < found < math.inf:
+                return found
             note(f"`{given}` is no number{f' above {above:g}' if above > -math.inf else ''}.")
 
 

@@ -306,7 +306,7 @@ def suggest(file: Path, epsilon: float, problem: str | None) -> Any:
     with Store.open(file, asked) as store:
         evaluations = store.evaluations()
     advice = advise(asked, evaluations, epsilon=epsilon)
-    document = {
+    document: dict[str, Any] = {
         "epsilon": epsilon,
         "level": advice.level,
         "measured": None if advice.measured is None else asdict(advice.measured),

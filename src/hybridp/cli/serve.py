@@ -126,9 +126,9 @@ def serve(
         if made is not None:
             note(f"{made['title']}: {made['link']}")
         with contextlib.suppress(KeyboardInterrupt):  # uvicorn stops in good order, then passes the signal on
+            app = build_app(settings, service=service)
+            settle()
             note(f"Serving on {address}; stop with Ctrl-C.")
             if known:
                 note(f"Links begin with {settings.base_url}.")
-            app = build_app(settings, service=service)
-            settle()
             uvicorn.Server(quiet(app, trust_proxy)).run(sockets=[listening])
