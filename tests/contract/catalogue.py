@@ -6,9 +6,13 @@ docs/testing.md walk through both.
 
 from __future__ import annotations
 
+import importlib.util
 import math
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -36,6 +40,16 @@ from hybridp.testing import (
 __all__ = ["MECHANISMS", "contract_of", "every"]
 
 Test = TypeVar("Test", bound=Callable[..., None])
+
+
+def example(name: str) -> ModuleType:
+    """A module of docs/examples."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).parents[2] / "docs" / "examples" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def louder_values(name: str) -> Callable[[Any], dict[str, Any]]:

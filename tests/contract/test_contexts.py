@@ -14,7 +14,7 @@ PROGRAM = """
 from fractions import Fraction
 import numpy as np
 from hybridp import noise
-from hybridp.noise.exact import settle_below_exp, settle_geometric
+from hybridp.noise.additive import settle_below_exp, settle_geometric
 from hybridp.curator.synth import Candidate
 from hybridp.ledger.rule import DELTA, EPSILON, units
 from hybridp.public import oracles as o, randomisers as r, vector_randomisers as v

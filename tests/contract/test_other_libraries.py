@@ -7,8 +7,6 @@ import importlib.util
 import subprocess
 import sys
 from dataclasses import dataclass
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -18,16 +16,7 @@ from numpy.typing import NDArray
 from hybridp.public.budgets import PureDP
 from hybridp.testing import Broken, Case, Law, broken, hold, laws, less_scale
 
-ROOT = Path(__file__).parents[2]
-
-
-def example(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / "examples" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+from .catalogue import example
 
 
 @pytest.mark.parametrize(("name", "package"), [("opendp_noise", "opendp"), ("diffprivlib_noise", "diffprivlib")])

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import mpmath as mp
@@ -22,17 +18,9 @@ from hybridp.randomness import Randomness
 from hybridp.testing import Case, Law, broken, fewer_flips, less_scale, promises
 from hybridp.testing.laws import WORD, enumerated, precise, real
 
-EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+from .catalogue import example
+
 PURE = [PureDP(0.1), PureDP(1.0), PureDP(4.0)]
-
-
-def example(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 own_bit, own_steps = example("own_bit"), example("own_steps")

@@ -15,7 +15,7 @@ from tests.chance import replay
 
 from hybridp.errors import InvalidInput
 from hybridp.noise import LARGEST_SCALE, bernoulli, discrete_gaussian, discrete_laplace, uniform_below
-from hybridp.noise import exact as _exact
+from hybridp.noise import additive as _exact
 from hybridp.randomness import secure, seeded
 
 Number = float | Fraction

@@ -44,7 +44,8 @@ def laplace_problems(seed: int = 6, size: int = 400) -> Setting:
     c = 10 ** draw.uniform(-3, -0.1, size)
     n = np.ceil(2 / c) * np.floor(10 ** draw.uniform(0, 4, size))
     sd = draw.uniform(0.02, 0.5, size)
-    return Setting.laplace(n=n, c=c, width=1, epsilon=10 ** draw.uniform(-1.5, 1, size), sd=sd)
+    one = 2 * 10 ** (-2 * draw.uniform(-1.5, 1, size))
+    return Setting.of(n=n, c=c, variance=sd**2, noise_t=one / (c * n) ** 2, noise_l=one)
 
 
 # --- errors from first principles -------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hybridp.public.mean import Setting, full_lm, hybrid, over_best, pwh_weight, tcm_only
-from hybridp_lab.papers.mean2020.corrected import critical_n_fixed_noise, pwh_beats_both
+from hybridp_lab.papers.mean2020.corrected import critical_n_fixed_noise, laplace_setting, pwh_beats_both
 
 
 def test_with_fixed_noise_trusted_people_win_below_the_corrected_critical_n() -> None:
@@ -40,7 +40,7 @@ def test_where_pwh_beats_both_baselines() -> None:
     n = trusted / c
     sd = 0.25
     epsilon = np.sqrt(y) / sd
-    s = Setting.laplace(n=n, c=c, width=1, epsilon=epsilon, sd=sd)
+    s = laplace_setting(n=n, c=c, width=1, epsilon=epsilon, sd=sd)
     ratio = over_best(s, hybrid(s, pwh_weight(s)))
     close = np.isclose(ratio, 1, rtol=1e-9)
     predicted = pwh_beats_both(n, c, epsilon, sd, 1)

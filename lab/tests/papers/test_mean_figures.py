@@ -18,6 +18,7 @@ from hybridp_lab.papers.mean2020 import data as mean_data
 from hybridp_lab.papers.mean2020 import kmeans as mean_kmeans
 from hybridp_lab.papers.mean2020 import printed as mean_printed
 from hybridp_lab.papers.mean2020 import runs as mean_runs
+from hybridp_lab.papers.mean2020.corrected import laplace_setting
 from hybridp_lab.papers.mean2020.figures import FIGURES
 
 BY_NAME = {figure.name: figure for figure in FIGURES}
@@ -195,7 +196,7 @@ def test_errata_12_and_13_the_supremum() -> None:
 def test_errata_14_the_constant_weight() -> None:
     [row] = mean_runs.hybrid_mean({"kind": "constant", "weight": 0.001, "most": 12_000})
     assert (row["first"], row["always_after"]) == (10_057, True)
-    assert not theory.critical_n(theory.Setting.laplace(n=1, c=0.01, width=1, epsilon=0.1, sd=1 / 6)) < 1
+    assert not theory.critical_n(laplace_setting(n=1, c=0.01, width=1, epsilon=0.1, sd=1 / 6)) < 1
 
 
 def test_errata_15_curves_that_passed_their_peak() -> None:

@@ -6,11 +6,10 @@ mean (s_T^2), ``noise_l`` that of one local report (s_L^2). Errors are mean squa
 all n people (P Def. 2.2); add `sampling_variance` for the error against the population mean. Corrected
 where the papers slip; `docs/errata.md` lists what and why. Every function broadcasts over arrays.
 
->>> s = Setting.laplace(n=1920, c=0.05, width=1, epsilon=1, sd=12**-0.5)   # Beta(1,1)
->>> bool(tcm_only(s) <= full_lm(s)), bool(tcm_only(s.with_n(1919)) <= full_lm(s.with_n(1919)))
-(True, False)
->>> round(float(critical_n(s)), 1)
-1920.0
+>>> n = np.array([1919, 1920])  # Beta(1, 1) and Laplace noise at epsilon 1
+>>> s = Setting.of(n=n, c=0.05, variance=1 / 12, noise_t=2 / (0.05 * n) ** 2, noise_l=2.0)
+>>> (tcm_only(s) <= full_lm(s)).tolist(), critical_n(s).round(1).tolist()
+([False, True], [1920.0, 1920.0])
 
 **The variance is free**: what the local reports tell about the spread of the data, at no privacy cost.
 
@@ -28,7 +27,7 @@ True
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -89,35 +88,6 @@ class Setting:
         """Any additive noise; equal variances unless `local_variance` is given, equal means unless `gap` is."""
         var_l = variance if local_variance is None else local_variance
         return cls(*map(_array, (n, c, variance, var_l, noise_t, noise_l, gap)))
-
-    @classmethod
-    def laplace(
-        cls,
-        *,
-        n: ArrayLike,
-        c: ArrayLike,
-        width: ArrayLike,
-        epsilon: ArrayLike,
-        sd: ArrayLike,
-        local_sd: ArrayLike | None = None,
-        gap: ArrayLike = 0.0,
-    ) -> Setting:
-        """The papers' choice, epsilon-DP Laplace noise: s_T^2 = 2 (m/(epsilon c n))^2, s_L^2 = 2 (m/epsilon)^2."""
-        one = 2 * (_array(width) / _array(epsilon)) ** 2
-        return cls.of(
-            n=n,
-            c=c,
-            variance=_array(sd) ** 2,
-            noise_t=one / (_array(c) * _array(n)) ** 2,
-            noise_l=one,
-            local_variance=None if local_sd is None else _array(local_sd) ** 2,
-            gap=gap,
-        )
-
-    def with_n(self, n: ArrayLike) -> Setting:
-        """The same mechanisms with another number of people: s_T^2 shrinks with the square of the trusted group."""
-        scale = (self.n / _array(n)) ** 2
-        return replace(self, n=_array(n), noise_t=self.noise_t * scale)
 
     @property
     def trusted_bias(self) -> Floats:

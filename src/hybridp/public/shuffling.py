@@ -36,7 +36,7 @@ True
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -175,15 +175,19 @@ def central_epsilon(n: int, local_epsilon: float, delta: float, *, k: int | None
 
 @lru_cache(maxsize=1024, typed=True)
 def _central_epsilon(n: int, local_epsilon: float, delta: float, k: int | None) -> float:
-    low, high = 0.0, float(local_epsilon)
     if mixed_delta(n, local_epsilon, 0.0, k=k) <= delta:
         return 0.0
+    return _turn(0.0, float(local_epsilon), lambda epsilon: mixed_delta(n, local_epsilon, epsilon, k=k) <= delta)[1]
+
+
+def _turn(low: float, high: float, beyond: Callable[[float], bool]) -> tuple[float, float]:
+    """Two numbers close to each other, of which the second alone is `beyond`, between two of which that is so."""
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (low, middle) if mixed_delta(n, local_epsilon, middle, k=k) <= delta else (middle, high)
+        low, high = (low, middle) if beyond(middle) else (middle, high)
         if high - low <= 1e-7 * high:
             break
-    return high
+    return low, high
 
 
 def largest_local_epsilon(
@@ -199,13 +203,7 @@ def largest_local_epsilon(
     must(0 < cap <= MOST_LOCAL, "cap", f"must be above 0 and at most {MOST_LOCAL:g}", cap)
     if epsilon >= cap or mixed_delta(n, cap, epsilon, k=k) <= delta:
         return float(cap)
-    low, high = float(epsilon), float(cap)
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if mixed_delta(n, middle, epsilon, k=k) <= delta else (low, middle)
-        if high - low <= 1e-7 * high:
-            break
-    return low
+    return _turn(float(epsilon), float(cap), lambda local: mixed_delta(n, local, epsilon, k=k) > delta)[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,42 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hybridp.public.mean import Setting
 
-__all__ = ["critical_n_fixed_noise", "pwh_beats_both"]
+__all__ = ["critical_n_fixed_noise", "laplace_setting", "pwh_beats_both", "with_people"]
 
 Floats = NDArray[np.float64]
+
+
+def laplace_setting(
+    *,
+    n: ArrayLike,
+    c: ArrayLike,
+    width: ArrayLike,
+    epsilon: ArrayLike,
+    sd: ArrayLike,
+    local_sd: ArrayLike | None = None,
+    gap: ArrayLike = 0.0,
+) -> Setting:
+    """The papers' choice, epsilon-DP Laplace noise: s_T^2 = 2 (m/(epsilon c n))^2, s_L^2 = 2 (m/epsilon)^2."""
+    one = 2 * (np.asarray(width, dtype=np.float64) / np.asarray(epsilon, dtype=np.float64)) ** 2
+    trusted = np.asarray(c, dtype=np.float64) * np.asarray(n, dtype=np.float64)
+    local = None if local_sd is None else np.asarray(local_sd, dtype=np.float64) ** 2
+    spread = np.asarray(sd, dtype=np.float64) ** 2
+    return Setting.of(
+        n=n, c=c, variance=spread, noise_t=one / trusted**2, noise_l=one, local_variance=local, gap=gap
+    )
+
+
+def with_people(s: Setting, n: ArrayLike) -> Setting:
+    """The same mechanisms with another number of people: s_T^2 shrinks with the square of the trusted group."""
+    many = np.asarray(n, dtype=np.float64)
+    return replace(s, n=many, noise_t=s.noise_t * (s.n / many) ** 2)
 
 
 def critical_n_fixed_noise(s: Setting) -> Floats:

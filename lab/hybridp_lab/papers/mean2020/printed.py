@@ -39,7 +39,8 @@ def critical_n(s: Setting) -> Floats:
 def over_best(s: Setting, error: ArrayLike) -> Floats:
     """R by P Def. 3.7 with that n_crit, and E_L where E_F is meant (errata 8).
 
-    >>> s = Setting.laplace(n=1500, c=0.05, width=1, epsilon=1, sd=12**-0.5)
+    >>> from hybridp_lab.papers.mean2020.corrected import laplace_setting
+    >>> s = laplace_setting(n=1500, c=0.05, width=1, epsilon=1, sd=12**-0.5)
     >>> error = theory.hybrid(s, theory.kvh_weight(s))
     >>> round(float(over_best(s, error)), 2), round(float(theory.over_best(s, error)), 2)
     (2.09, 1.97)
@@ -51,7 +52,8 @@ def over_best(s: Setting, error: ArrayLike) -> Floats:
 def gamma(s: Setting) -> Floats:
     """gamma of P Thm 4.3, the factor of the better baseline: it is KVH's error and not its inverse (errata 9).
 
-    >>> s = Setting.laplace(n=1500, c=0.05, width=1, epsilon=1, sd=12**-0.5)
+    >>> from hybridp_lab.papers.mean2020.corrected import laplace_setting
+    >>> s = laplace_setting(n=1500, c=0.05, width=1, epsilon=1, sd=12**-0.5)
     >>> bool(np.isclose(gamma(s), theory.hybrid(s, theory.kvh_weight(s)), rtol=1e-12))
     True
     """

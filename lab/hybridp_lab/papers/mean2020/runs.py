@@ -57,12 +57,13 @@ def _curve(point: Point) -> list[Row]:
     """
     low, high, steps = point["range"]
     sd_t, sd_l = beta_sd(point["law_t"]), beta_sd(point["law_l"])
-    one = Setting.laplace(n=low, c=point["c"], width=point["width"], epsilon=point["epsilon"], sd=sd_t, local_sd=sd_l)
+    noisy = {"c": point["c"], "width": point["width"], "epsilon": point["epsilon"]}
+    one = corrected.laplace_setting(n=low, **noisy, sd=sd_t, local_sd=sd_l)
     turn = float(theory.critical_n(one))
     n = np.unique(np.rint(np.geomspace(low, high, steps)))
-    common = {"n": n, "c": point["c"], "width": point["width"], "epsilon": point["epsilon"]}
-    believed = Setting.laplace(**common, sd=sd_t, local_sd=sd_l)
-    s = Setting.laplace(**common, sd=sd_t, local_sd=sd_l, gap=-2 * point["shift"])
+    common = noisy | {"n": n}
+    believed = corrected.laplace_setting(**common, sd=sd_t, local_sd=sd_l)
+    s = corrected.laplace_setting(**common, sd=sd_t, local_sd=sd_l, gap=-2 * point["shift"])
     kvh, pwh = theory.hybrid(s, theory.kvh_weight(believed)), theory.hybrid(s, theory.pwh_weight(s))
     told = theory.hybrid(s, theory.kvh_weight(s))
     found: Row = {
@@ -103,7 +104,7 @@ def _curve(point: Point) -> list[Row]:
 def _turn(one: Setting, turn: float, high: float) -> Row:
     if not one.n < turn < high:
         return {"n": [], "R": [], "tcm": [], "full_lm": []}
-    s = one.with_n([math.floor(turn), math.ceil(turn - 1e-9)])
+    s = corrected.with_people(one, [math.floor(turn), math.ceil(turn - 1e-9)])
     found = {"n": s.n, "tcm": theory.tcm_only(s), "full_lm": theory.full_lm(s)}
     found["R"] = theory.over_best(s, theory.hybrid(s, theory.kvh_weight(s)))
     return {name: values.tolist() for name, values in found.items()}
@@ -116,8 +117,8 @@ def _map(point: Point) -> list[Row]:
     fine = np.geomspace(0.001, 0.1, 20_001)
     rows = []
     for epsilon in epsilons.tolist():
-        t = Setting.laplace(n=SALARIES.people, c=fine, width=SALARIES.most, epsilon=epsilon, sd=SALARIES.sd)
-        s = Setting.laplace(n=SALARIES.people, c=rates, width=SALARIES.most, epsilon=epsilon, sd=SALARIES.sd)
+        t = corrected.laplace_setting(n=SALARIES.people, c=fine, width=SALARIES.most, epsilon=epsilon, sd=SALARIES.sd)
+        s = corrected.laplace_setting(n=SALARIES.people, c=rates, width=SALARIES.most, epsilon=epsilon, sd=SALARIES.sd)
         pwh = theory.hybrid(s, theory.pwh_weight(s))
         rows.append(
             {
@@ -137,7 +138,7 @@ def _map(point: Point) -> list[Row]:
 def _supremum(point: Point) -> list[Row]:
     """P App. B's instance: epsilon = 1, sigma = m/2, c = (1 + sqrt((288+n)/n))/18, as n grows."""
     n = np.array(point["people"], dtype=np.float64)
-    s = Setting.laplace(n=n, c=(1 + np.sqrt((288 + n) / n)) / 18, width=1, epsilon=1, sd=0.5)
+    s = corrected.laplace_setting(n=n, c=(1 + np.sqrt((288 + n) / n)) / 18, width=1, epsilon=1, sd=0.5)
     found = theory.over_best(s, theory.hybrid(s, theory.kvh_weight(s)))
     return [{"kind": "supremum", "n": n.tolist(), "R": found.tolist()}]
 
@@ -149,7 +150,7 @@ def _settings(point: Point) -> list[Row]:
     n = np.rint(10 ** draw.uniform(2, 6, size))
     c = np.maximum(10 ** draw.uniform(-3.5, -0.1, size), 2 / n)
     epsilon, sd = 10 ** draw.uniform(-1, 1.3, size), draw.uniform(0.01, 0.5, size)
-    laplace = Setting.laplace(n=n, c=c, width=1, epsilon=epsilon, sd=sd)
+    laplace = corrected.laplace_setting(n=n, c=c, width=1, epsilon=epsilon, sd=sd)
     found = theory.over_best(laplace, theory.hybrid(laplace, theory.pwh_weight(laplace)))
     clear = np.abs(found - 1) > 1e-9
     # Any additive noise: the trusted noise need not shrink with the group.
@@ -175,7 +176,7 @@ def _settings(point: Point) -> list[Row]:
 def _constant(point: Point) -> list[Row]:
     """From which n on a constant weight is worse than both baselines (m = 1, sigma = 1/6, c = 1 %, epsilon = .1)."""
     n = np.arange(100, point["most"] + 1, dtype=np.float64)
-    s = Setting.laplace(n=n, c=0.01, width=1, epsilon=0.1, sd=1 / 6)
+    s = corrected.laplace_setting(n=n, c=0.01, width=1, epsilon=0.1, sd=1 / 6)
     worse = theory.over_worst(s, theory.hybrid(s, point["weight"])) < 1
     first = int(n[np.argmax(worse)])
     return [{**point, "first": first, "always_after": bool(np.all(worse[n >= first]))}]
@@ -255,7 +256,7 @@ def _trials(point: Point) -> list[Row]:
         trial = collect(trusted, local, noise, randomiser, population_mean=0.0, baseline=True, rng=rng)
         errors[i] = [(trial.blend(rule).estimate - trial.empirical_mean) ** 2 for rule in rules]
     common = {"n": n, "c": k / n, "width": width, "epsilon": epsilon, "sd": sd_t, "local_sd": sd_l}
-    believed, s = Setting.laplace(**common), Setting.laplace(**common, gap=-2 * shift)
+    believed, s = corrected.laplace_setting(**common), corrected.laplace_setting(**common, gap=-2 * shift)
     weight = theory.kvh_weight(believed) if case["rule"] == "kvh" else theory.pwh_weight(s)
     expected = float(theory.over_best(s, theory.hybrid(s, weight)))
     better = 1 if theory.tcm_only(s) <= theory.full_lm(s) else 2
