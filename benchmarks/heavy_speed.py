@@ -26,7 +26,7 @@ import numpy as np
 
 from benchmarks.heavy_rows import PLAIN, generate
 from hybridp.curator.heavy import RecordColumns
-from hybridp.protocols.driver import release_heavy_hitters
+from hybridp.protocols.driver import release as release_heavy_hitters
 from hybridp.public.budgets import ApproxDP
 from hybridp.randomness import secure, seeded
 from hybridp.tables import open_rows

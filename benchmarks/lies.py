@@ -18,11 +18,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from hybridp import Bounds, Columns, MeanStudy, PureDP, release_mean, seeded
+from hybridp import PureDP, seeded
 from hybridp.blend.mean import Rule
+from hybridp.curator.mean import Columns
 from hybridp.noise import reports
+from hybridp.protocols.driver import release as release_mean
+from hybridp.public.lattice import Bounds
 from hybridp.public.randomisers import LEVELS
 from hybridp.randomness import synthetic_data_generator
+from hybridp.tasks.mean import MeanStudy
 
 __all__ = ["main"]
 

@@ -17,7 +17,10 @@ from pathlib import Path
 
 import duckdb
 
-from hybridp import Columns, PureDP, ShareStudy, choice, release_shares
+from hybridp import PureDP
+from hybridp.curator.mean import Columns
+from hybridp.protocols.driver import release as release_shares
+from hybridp.tasks.shares import ShareStudy, choice
 
 __all__ = ["main"]
 

@@ -52,7 +52,7 @@ def walking() -> Iterator[Passed]:
 
 def trusted_salary(folder: Path) -> Passed:
     from hybridp.curator.mean import Columns
-    from hybridp.protocols.driver import release_mean
+    from hybridp.protocols.driver import release as release_mean
     from hybridp.public.budgets import PureDP
     from hybridp.public.lattice import Bounds
     from hybridp.tasks.mean import MeanStudy

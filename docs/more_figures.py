@@ -30,7 +30,9 @@ from hybridp.curator.shares import release_counts
 from hybridp.curator.sources import Raw, Source
 from hybridp.curator.vector import VectorColumns
 from hybridp.device.reports import simulated_reports
-from hybridp.protocols.driver import release_distribution, release_groups, release_mean
+from hybridp.protocols.driver import release as release_distribution
+from hybridp.protocols.driver import release as release_groups
+from hybridp.protocols.driver import release as release_mean
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.groups import Grouping
 from hybridp.public.lattice import Bounds

@@ -200,9 +200,8 @@ def _measure(what: str) -> dict[str, list[str]]:
     ledger = hp.Ledger.create("town.ledger", dict.fromkeys(("trusted", "local"), hp.PureDP(1.0)))
 
     def library() -> None:
-        study = hp.MeanStudy(hp.Bounds(0, 200_000), hp.PureDP(1.0))
-        columns = hp.Columns("salary", hp.TrustRule("consent", ("yes",), ("no",)), missing=100_000.0)
-        hp.release_mean("people.csv", study, columns, ledger=ledger)
+        trust = hp.TrustRule("consent", ("yes",), ("no",))
+        hp.mean("people.csv", "salary", bounds=(0, 200_000), trust=trust, missing="middle", epsilon=1.0, ledger=ledger)
 
     def command() -> None:
         files = ["study.toml", "people.csv", "--ledger", "town.ledger", "--out", "release.json"]

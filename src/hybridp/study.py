@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hybridp.errors import InvalidInput, must
-from hybridp.public.study import Declaration, Question, Table
+from hybridp.public.study import Collection, Declaration, Mixer, People, Promise, Question, Table, Trust
 
 if TYPE_CHECKING:
+    from hybridp.curator.sources import TableLike
     from hybridp.ledger import Ledger
     from hybridp.protocols.devices import Randomised
     from hybridp.randomness import Randomness
@@ -42,9 +43,25 @@ class Study(Declaration):
     is wrong is refused here, in one sentence that names the field, the rule and the value.
     """
 
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            questions: Sequence[Question | Mapping[str, object]],
+            promise: Promise | float | Mapping[str, object],
+            trust: Trust | str | Mapping[str, object],
+            people: People | Mapping[str, object] = ...,
+            collection: Collection | Mapping[str, object] | None = ...,
+            mixer: Mixer | Mapping[str, object] | None = ...,
+            title: str = ...,
+            asked_by: str = ...,
+            level: float = ...,
+        ) -> None: ...
+
     def plan(
         self,
-        data: Any = None,
+        data: TableLike | None = None,
         *,
         table: str | None = None,
         trusted: int | None = None,
@@ -63,7 +80,7 @@ class Study(Declaration):
 
     def randomise(
         self,
-        data: Any,
+        data: TableLike,
         out: Place,
         *,
         table: str | None = None,
@@ -93,7 +110,7 @@ class Study(Declaration):
 
     def release(
         self,
-        data: Any,
+        data: TableLike,
         *,
         ledger: Ledger | Place | None = None,
         table: str | None = None,
@@ -104,7 +121,7 @@ class Study(Declaration):
         invite: Place | Mapping[str, Place] | None = None,
         reports: Place | Mapping[str, Place] | None = None,
         model: Place | Mapping[str, Place] | None = None,
-        mixed: Sequence[Any] = (),
+        mixed: Sequence[TableLike] = (),
         tally: Place | None = None,
         phases: Sequence[float] = (),
         invite_out: Place | None = None,
@@ -145,7 +162,7 @@ class Study(Declaration):
     def invite(
         self,
         out: Place,
-        data: Any = None,
+        data: TableLike | None = None,
         *,
         question: str | None = None,
         trusted: int | None = None,

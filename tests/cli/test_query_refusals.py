@@ -16,7 +16,7 @@ from hybridp.curator.mean import Columns
 from hybridp.curator.sources import count_rows, open_rows
 from hybridp.errors import BudgetExceeded, HybridpError, InvalidInput, LedgerProblem
 from hybridp.ledger import Charge, Ledger
-from hybridp.protocols.driver import release_mean
+from hybridp.protocols.driver import release as release_mean
 from hybridp.protocols.paying import spending
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.lattice import Bounds

@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from hybridp import Columns, PureDP, ShareStudy, Study, choice, release_shares
+from hybridp import PureDP, Study
+from hybridp.curator.mean import Columns
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger
+from hybridp.protocols.driver import release as release_shares
+from hybridp.tasks.shares import ShareStudy, choice
 
 from .conftest import SECRET, Runner
 

@@ -10,7 +10,7 @@ import pytest
 
 from hybridp.curator.mean import Columns
 from hybridp.errors import PromiseWarning
-from hybridp.protocols.driver import release_mean
+from hybridp.protocols.driver import release as release_mean
 from hybridp.public.budgets import ApproxDP, PureDP, doubts
 from hybridp.public.lattice import Bounds
 from hybridp.release.result import sole

@@ -417,9 +417,11 @@ def test_a_url_where_a_file_is_meant(line: str, tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.parametrize("engine", ["postgresql", "spark"])
 def test_an_engine_that_fails_costs_nothing(engine: str, opened: Opened, tmp_path: Path, closed_port: int) -> None:
-    from hybridp import Bounds, MeanStudy, PureDP
+    from hybridp import PureDP
     from hybridp.curator.mean import Columns as MeanColumns
-    from hybridp.protocols.driver import release_mean
+    from hybridp.protocols.driver import release as release_mean
+    from hybridp.public.lattice import Bounds
+    from hybridp.tasks.mean import MeanStudy
 
     if engine == "spark":
         need_spark()
@@ -437,9 +439,11 @@ def test_an_engine_that_fails_costs_nothing(engine: str, opened: Opened, tmp_pat
 @pytest.mark.parametrize("engine", ["duckdb", "spark"])
 def test_a_refusal_that_depends_on_a_row_stays_charged(engine: str, tmp_path: Path) -> None:
     """One field too many may be a comma in somebody's value: whoever sees the refusal has learnt that."""
-    from hybridp import Bounds, MeanStudy, PureDP
+    from hybridp import PureDP
     from hybridp.curator.mean import Columns as MeanColumns
-    from hybridp.protocols.driver import release_mean
+    from hybridp.protocols.driver import release as release_mean
+    from hybridp.public.lattice import Bounds
+    from hybridp.tasks.mean import MeanStudy
 
     if engine == "spark":
         need_spark()

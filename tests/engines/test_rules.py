@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from tests.engines.conftest import ENGINES, Columns, fill_postgres, need_spark, write_parquet
 
-import hybridp as hp
+from hybridp.curator import mean as summing
 from hybridp.errors import InvalidInput, UnusablePublicRows, UnusableRows
 from hybridp.ledger import Ledger
-from hybridp.protocols.driver import release_mean
+from hybridp.protocols.driver import release as release_mean
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.public.trust import TrustRule
@@ -222,7 +222,7 @@ def test_a_query_that_the_server_cancels_is_charged(places: dict[str, tuple[Any,
         ledger = Ledger.create(tmp_path / str(query), totals)
         study = MeanStudy(Bounds(0, 1), PureDP(0.25))
         with pytest.raises(InvalidInput, match="the server cancelled it"):
-            release_mean(Source(hurried, query=query), study, hp.Columns("pay", "trust", missing=0.0),
+            release_mean(Source(hurried, query=query), study, summing.Columns("pay", "trust", missing=0.0),
                          table=None if query else "asleep", ledger=ledger)  # fmt: skip
         found[query] = ledger.accounts()[0].spent.epsilon
     run(location, "DROP VIEW asleep")

@@ -16,7 +16,8 @@ from hybridp.curator.mean import Columns
 from hybridp.curator.sources import Source
 from hybridp.ledger import Ledger
 from hybridp.noise.reports import oracle_reports, rounded_up
-from hybridp.protocols.driver import release_groups, release_joint
+from hybridp.protocols.driver import release as release_groups
+from hybridp.protocols.driver import release as release_joint
 from hybridp.public.budgets import PureDP
 from hybridp.public.groups import Grouping
 from hybridp.public.lattice import Bounds

@@ -25,7 +25,8 @@ from hybridp.blend.means import seal
 from hybridp.curator.mean import Columns, sum_noise
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger
-from hybridp.protocols.driver import release_groups, release_mean
+from hybridp.protocols.driver import release as release_groups
+from hybridp.protocols.driver import release as release_mean
 from hybridp.public.budgets import PureDP
 from hybridp.public.groups import Grouping
 from hybridp.public.lattice import Bounds

@@ -20,9 +20,12 @@ import pandas as pd
 import pytest
 
 import hybridp as hp
-from hybridp.curator.mean import Raw, release_sum
+from hybridp.blend.mean import Rule
+from hybridp.curator.mean import Columns, Raw, release_sum
 from hybridp.errors import InvalidInput, UnusablePublicRows, cannot_exclude
 from hybridp.ledger import Ledger
+from hybridp.protocols.driver import release as release_mean
+from hybridp.protocols.driver import release as release_shares
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.public.mean import answered_noise, sum_noise
@@ -31,7 +34,7 @@ from hybridp.public.messages import LocalSummary
 from hybridp.public.randomisers import randomiser
 from hybridp.randomness import seeded
 from hybridp.tasks.mean import MeanStudy, publish_mean
-from hybridp.tasks.shares import publish_shares
+from hybridp.tasks.shares import ShareStudy, choice, publish_shares
 
 from .means import LEVELS, LOWER, UPPER, command, level, local, trusted, whole, write
 from .recording import Recording, laplaces, span_of
@@ -125,11 +128,11 @@ def test_nobody_said_what_missing_means_and_nothing_is_spent_whatever_the_rows_h
 
 
 def test_a_type_that_has_a_number_in_every_row_needs_no_word_and_any_other_does() -> None:
-    study, columns = MeanStudy(Bounds(0, 128), PureDP(1.0)), hp.Columns("pay", EVERYONE)
+    study, columns = MeanStudy(Bounds(0, 128), PureDP(1.0)), Columns("pay", EVERYONE)
 
     def refused(data: Any) -> bool:
         try:
-            hp.release_mean(data, study, columns, rng=seeded(1))
+            release_mean(data, study, columns, rng=seeded(1))
         except UnusablePublicRows as error:
             return "`missing` must say" in str(error)
         return False
@@ -160,10 +163,10 @@ def test_a_column_declared_as_text_has_no_mean_unless_its_decimal_sign_is_stated
     with pytest.raises(
         UnusablePublicRows, match=r"`pay` of typed.parquet must hold numbers; its type is VARCHAR. State"
     ):
-        hp.release_mean(file, study, hp.Columns("pay", EVERYONE, missing="middle"))
+        release_mean(file, study, Columns("pay", EVERYONE, missing="middle"))
 
     def mean(source: Any, column: str) -> float:
-        return hp.release_mean(source, study, hp.Columns(column, EVERYONE, missing=0.0)).estimate
+        return release_mean(source, study, Columns(column, EVERYONE, missing=0.0)).estimate
 
     assert math.isclose(mean(hp.Source(file, decimal=","), "pay"), 39.99, abs_tol=0.1)
     assert math.isclose(mean(hp.Source(file, decimal="."), "dot"), 1.5, abs_tol=0.1)
@@ -189,17 +192,17 @@ def test_a_study_states_the_decimal_comma_and_devices_read_it_too(tmp_path: Path
 
 def test_whoever_is_local_cannot_be_left_out(tmp_path: Path) -> None:
     both = write(tmp_path / "both.csv", [*trusted(1, 2, None), *local(3)])
-    study, columns = MeanStudy(Bounds(0, 128), PureDP(1.0)), hp.Columns("pay", "trust", missing="exclude")
+    study, columns = MeanStudy(Bounds(0, 128), PureDP(1.0)), Columns("pay", "trust", missing="exclude")
     ledger = Ledger.create(tmp_path / "l", {"trusted": PureDP(1.0), "local": PureDP(1.0)})
     for trial in (False, True):
         with pytest.raises(UnusablePublicRows) as caught:
-            hp.release_mean(both, study, columns, simulate_local=trial, ledger=None if trial else ledger)
+            release_mean(both, study, columns, simulate_local=trial, ledger=None if trial else ledger)
         assert (
             trial or str(caught.value) == str(cannot_exclude()) or "no column holds their reports" in str(caught.value)
         )
     assert all(entry.state == "void" for entry in ledger.history())
-    alone = replace(study, rule=hp.Rule("tcm-only"))
-    assert hp.release_mean(both, alone, columns, simulate_local=True, rng=seeded(1)).people["trusted"] == 3
+    alone = replace(study, rule=Rule("tcm-only"))
+    assert release_mean(both, alone, columns, simulate_local=True, rng=seeded(1)).people["trusted"] == 3
     with pytest.raises(UnusablePublicRows, match="reports cannot say that there is none"):
         hp.Study(promise=1.0, trust="trust", questions=[
             {"name": "pay", "kind": "number", "lower": 0, "upper": 9, "missing": "exclude"}]
@@ -226,7 +229,7 @@ def covered(trial: Callable[[np.random.Generator, int], bool], trials: int = 400
 def test_the_interval_covers_the_mean_of_those_who_have_a_value(share: float, people: int, epsilon: float) -> None:
     """Who has none is drawn at random; a stated sd makes the interval exact, so that too wide would show as well."""
     bounds, sd, mean = Bounds(0, 60), 8.0, 15.2
-    excluding = MeanStudy(bounds, PureDP(epsilon), hp.Rule("tcm-only", sd=sd / bounds.half), excluding=True)
+    excluding = MeanStudy(bounds, PureDP(epsilon), Rule("tcm-only", sd=sd / bounds.half), excluding=True)
     nobody = LocalSummary(0, 0.0, 0.0, randomiser("best", PureDP(epsilon)))
 
     def released(draw: np.random.Generator, seed: int, study: MeanStudy) -> Any:
@@ -258,8 +261,8 @@ def test_the_interval_covers_the_mean_of_those_who_have_a_value(share: float, pe
 @pytest.mark.parametrize("share", [0.1, 0.4])
 def test_shares_are_of_those_who_have_an_option(share: float) -> None:
     truth, people = np.array([0.5, 0.3, 0.2]), 3000
-    question = hp.choice("way", ["bus", "car", "walk"], missing="exclude")
-    study = hp.ShareStudy(question, PureDP(0.5))
+    question = choice("way", ["bus", "car", "walk"], missing="exclude")
+    study = ShareStudy(question, PureDP(0.5))
     everybody = np.append(truth * (1 - share), share)
 
     def once(draw: np.random.Generator, seed: int) -> np.ndarray:
@@ -289,7 +292,7 @@ def test_the_interval_covers_the_share_of_those_who_are_left_out(options: int, p
     people = int(counts.sum())
     noise = "laplace" if isinstance(promise, PureDP) else "gaussian"
     named = [str(number) for number in range(options)]
-    study = hp.ShareStudy(hp.choice("way", named, missing="exclude"), promise, noise=noise)
+    study = ShareStudy(choice("way", named, missing="exclude"), promise, noise=noise)
 
     def once(seed: int) -> bool:
         rng = seeded(seed)
@@ -336,13 +339,13 @@ def test_an_option_stands_for_missing_fields_and_other_for_words_that_are_not_li
         ("", "car"): [40, 60], ("", "bus"): [70, 30], ("rest", ""): [40, 30, 30], ("rest", "car"): [40, 50, 10],
     }  # fmt: skip
     for (other, missing), counts in expected.items():
-        question = hp.choice("way", ["bus", "car"], other=other or None, missing=missing or None)
-        found = hp.release_shares(file, hp.ShareStudy(question, PureDP(30.0)), hp.Columns("way", "trust"))
+        question = choice("way", ["bus", "car"], other=other or None, missing=missing or None)
+        found = release_shares(file, ShareStudy(question, PureDP(30.0)), Columns("way", "trust"))
         assert np.allclose(np.array(found.facts["unbiased"]) * 100, counts, atol=1.0), (other, missing)
-    left = hp.release_shares(
+    left = release_shares(
         file,
-        hp.ShareStudy(hp.choice("way", ["bus", "car"], missing="exclude"), PureDP(30.0)),
-        hp.Columns("way", "trust"),
+        ShareStudy(choice("way", ["bus", "car"], missing="exclude"), PureDP(30.0)),
+        Columns("way", "trust"),
     )
     assert np.allclose(left.facts["unbiased"], [4 / 7, 3 / 7], atol=0.02)
     assert math.isclose(left.facts["left_out"]["share"], 0.3, abs_tol=0.01)

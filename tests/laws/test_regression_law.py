@@ -17,12 +17,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hybridp import BudgetExceeded, InvalidInput, PureDP, RegressionStudy, Study, VectorBounds, seeded
+from hybridp import BudgetExceeded, InvalidInput, PureDP, Study, seeded
 from hybridp.errors import LedgerProblem
 from hybridp.ledger import Ledger, together
 from hybridp.protocols.models import release_people
 from hybridp.public.budgets import ApproxDP
+from hybridp.public.vector import VectorBounds
 from hybridp.release.result import sole
+from hybridp.tasks.regression import RegressionStudy
 
 from .means import Row, command, in_steps, read, write
 from .recording import Recording, laplaces, span_of

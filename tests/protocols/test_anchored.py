@@ -17,7 +17,7 @@ from hybridp.curator import mean as curating
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger
 from hybridp.noise import reports
-from hybridp.protocols.driver import release_mean
+from hybridp.protocols.driver import release as release_mean
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.public.messages import LocalSummary, TrustedSummary

@@ -10,10 +10,11 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from hybridp import Columns
+from hybridp.curator.mean import Columns
 from hybridp.errors import InvalidInput, UnusablePublicRows
 from hybridp.ledger import Ledger
-from hybridp.protocols.driver import release_distribution, release_shares
+from hybridp.protocols.driver import release as release_distribution
+from hybridp.protocols.driver import release as release_shares
 from hybridp.protocols.study import ledger_totals
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds

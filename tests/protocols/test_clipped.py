@@ -13,7 +13,7 @@ from hybridp.blend.mean import Rule
 from hybridp.curator import mean as curating
 from hybridp.errors import BudgetExceeded, InvalidInput
 from hybridp.ledger import Ledger
-from hybridp.protocols.driver import release_mean
+from hybridp.protocols.driver import release as release_mean
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.tasks.mean import MeanStudy

@@ -22,7 +22,9 @@ from hybridp.curator.vector import VectorColumns
 from hybridp.device.files import write_reports
 from hybridp.errors import HybridpError, InvalidInput
 from hybridp.ledger import Charge, Ledger
-from hybridp.protocols.driver import release_groups, release_mean, release_shares
+from hybridp.protocols.driver import release as release_groups
+from hybridp.protocols.driver import release as release_mean
+from hybridp.protocols.driver import release as release_shares
 from hybridp.protocols.paying import spending
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.groups import Grouping

@@ -19,7 +19,7 @@ from hybridp.curator.mean import Columns
 from hybridp.device.reports import randomise_many
 from hybridp.errors import BudgetExceeded, InvalidInput
 from hybridp.ledger import SEALED, Ledger
-from hybridp.protocols.driver import release_mean
+from hybridp.protocols.driver import release as release_mean
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.randomness import seeded

@@ -15,7 +15,7 @@ from hybridp.curator.sources import Source
 from hybridp.device.reports import randomise_own
 from hybridp.errors import BudgetExceeded, InvalidInput
 from hybridp.ledger import Ledger
-from hybridp.protocols.driver import release_mean
+from hybridp.protocols.driver import release as release_mean
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.public.messages import own_epsilon_text

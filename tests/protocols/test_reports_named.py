@@ -18,7 +18,7 @@ from hybridp.device.files import write_reports
 from hybridp.device.reports import randomise_many
 from hybridp.errors import InvalidInput, UnusablePublicRows
 from hybridp.ledger import Ledger
-from hybridp.protocols.driver import release_mean
+from hybridp.protocols.driver import release as release_mean
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.public.messages import Invite

@@ -16,7 +16,7 @@ from hybridp.blend.mean import Rule
 from hybridp.curator.mean import Columns
 from hybridp.curator.vector import VectorColumns
 from hybridp.errors import InvalidInput
-from hybridp.protocols.driver import release_mean
+from hybridp.protocols.driver import release as release_mean
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.groups import Grouping
 from hybridp.public.vector import VectorBounds, VectorReportSums, VectorSum

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from hybridp import PureDP, Study, plan_mean
+from hybridp import PureDP, Study
+from hybridp.bench.planning import plan_mean
 from hybridp.errors import InvalidInput
 from hybridp.public.lattice import Bounds
 from hybridp.release.plan import Plan, planned, predicted

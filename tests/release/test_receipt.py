@@ -9,7 +9,7 @@ import pytest
 
 from hybridp.blend.mean import Rule
 from hybridp.curator.mean import Columns
-from hybridp.protocols.driver import release_mean
+from hybridp.protocols.driver import release as release_mean
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.randomness import seeded

@@ -22,6 +22,7 @@ import hybridp.bench.study
 import hybridp.bench.synth
 import hybridp.release.synth
 from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.groups import Grouping
 from hybridp.public.kmeans import Box
 from hybridp.public.lattice import Bounds
 from hybridp.public.queries import Feature, Schema, Threshold, Workload
@@ -44,6 +45,7 @@ from hybridp.release.result import Result
 from hybridp.service.charts import shown_release
 from hybridp.tasks.distribution import DistributionStudy
 from hybridp.tasks.kmeans import KMeansStudy
+from hybridp.tasks.mean import MeanStudy
 
 ODD = '<script>alert(1)</script> & "co" $x_$'
 ONE = PureDP(1.0)
@@ -159,7 +161,7 @@ def groups(*p_values: float) -> Release:
     }  # fmt: skip
     answers = [GroupAnswer(name, (name,), facts, (500, 4_500)) for name in (ODD, "other")]
     return groups_release(
-        "hours", "mean", hybridp.Grouping("team", least=100), answers, [(0.8,), (0.8,)],
+        "hours", "mean", Grouping("team", least=100), answers, [(0.8,), (0.8,)],
         [{"of": ODD, "less": "other", "option": None, "estimate": 0.0, "interval": [-0.7, 0.7], "p_value": 1.0}],
         withheld=("small",), people=(1_000, 9_000), options=(),
         level=0.95, mechanisms=("laplace", "dithered"), receipt=RECEIPT, estimator="adaptive",
@@ -237,7 +239,7 @@ PLANS: dict[str, Callable[[], Any]] = {
     "plan spread": lambda: hybridp.bench.study.plan_study(ASKED, trusted=500, local=9_500)["age"],
     "plan count": lambda: hybridp.bench.study.plan_study(ASKED, trusted=500, local=9_500)["smokes"],
     "plan groups": lambda: hybridp.bench.groups.plan_groups(
-        hybridp.MeanStudy(Bounds(0, 1), ONE), hybridp.Grouping("team", ("a", ODD)), n=10_000, opt_in=0.05
+        MeanStudy(Bounds(0, 1), ONE), Grouping("team", ("a", ODD)), n=10_000, opt_in=0.05
     ),
     "plan regression": lambda: hybridp.bench.models.plan_regression(predictors=2, **HALF),
     "compare": lambda: hybridp.compare_waves(mean().to_dict(), mean().to_dict()),

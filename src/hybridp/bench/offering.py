@@ -1,7 +1,8 @@
 """Of a mean's plan: does it pay to promise trusted people more, how many are needed, and should one steer?
 
 >>> from hybridp.bench.planning import plan_mean
->>> from hybridp import Bounds, PureDP
+>>> from hybridp import PureDP
+>>> from hybridp.public.lattice import Bounds
 >>> people = {"n": 1_000_000, "opt_in": 0.01, "bounds": Bounds(0, 100), "guarantee": PureDP(1.0), "mean": 50}
 >>> plan_steered(plan_mean(sd=5, **people))["form"], plan_steered(plan_mean(sd=45, **people))["form"]
 ('steered', 'plain')

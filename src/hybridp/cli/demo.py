@@ -76,7 +76,7 @@ def _tour(out: Path, people: int, opt_in: float, epsilon: float, trials: int) ->
     must(people * opt_in >= 1, "opt-in", "must leave at least one trusted person", opt_in)
     began, trusted, ledger = time.perf_counter(), round(people * opt_in), out / "demo.ledger"
     asked = {"name": "salary", "kind": "number", "lower": 0, "upper": UPPER, "missing": "middle"}
-    study = Study(questions=[asked], promise={"epsilon": epsilon}, trust={"column": "trust"})  # type: ignore[arg-type]
+    study = Study(questions=[asked], promise={"epsilon": epsilon}, trust={"column": "trust"})
     out.mkdir(parents=True, exist_ok=True)
     with progress() as bar:
         task = bar.add_task("plan", total=4 + trials)

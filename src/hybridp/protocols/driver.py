@@ -217,10 +217,6 @@ def _mapped(
     return task, text, ToldCells(sent.counts, sent.digest, sent.simulated, sent.assumed)
 
 
-release_distribution = release_groups = release_heavy_hitters = release_joint = release_kmeans = release
-release_mean = release_regression = release_shares = release
-
-
 def release_steered(path: TableLike, study: MeanStudy, columns: Any, **how: Any) -> Release:
     """A mean of which local people are asked within a window that trusted people name; `how` as for `release`."""
     return release(path, SteeredStudy(study), columns, **how)
