@@ -11,6 +11,7 @@ import importlib
 import inspect
 import pkgutil
 import re
+import typing
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -289,6 +290,8 @@ def _plain(text: str) -> str:
 
 
 def _signature(name: str, thing: Any, *, bound: bool = False) -> str:
+    if typing.is_typeddict(thing):
+        return f"{name}({', '.join(f'{key}: {_annotation(kind)}' for key, kind in thing.__annotations__.items())})"
     signature = inspect.signature(thing)
     parts, star = [], False
     for p in signature.parameters.values():

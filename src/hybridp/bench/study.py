@@ -244,7 +244,7 @@ def _sizes(study: Declaration, i: int, data: Any, table: str | None) -> Mapping[
 def _plan(one: _Asked) -> Plan:
     if getattr(one.question, "by", None) is not None:
         return _by_group(one)
-    return _PLANS[one.question.kind](one)
+    return one.question.entry(_PLANS)(one)
 
 
 def _by_group(one: _Asked) -> Plan:

@@ -53,8 +53,7 @@ def must_declare(study: Declaration, data: Any) -> None:
 
 def columns_of(study: Declaration, place: int, trust: Any) -> Any:
     """Where a table holds what the question asks for, and the reports on it."""
-    kind = study.questions[place].kind
-    return _COLUMNS[kind](study, place, trust) if kind in _COLUMNS else share_columns(study, place, trust)
+    return study.questions[place].entry(_COLUMNS)(study, place, trust)
 
 
 def number_columns(study: Declaration, place: int, trust: Any) -> Columns:
@@ -109,6 +108,7 @@ def several_columns(study: Declaration, place: int, trust: Any) -> VectorColumns
 
 
 _COLUMNS: dict[str, Callable[[Declaration, int, Any], Any]] = {
+    "choice": share_columns, "count": share_columns,
     "number": number_columns, "points": several_columns, "records": record_columns, "regression": several_columns,
     "vector": vector_columns,
 }  # fmt: skip

@@ -35,7 +35,7 @@ def task_of(study: Declaration, place: int) -> Task:
     question = study.questions[place]
     if question.groups is not None and question.groups.private:
         return joint_study(study, place)
-    return _BUILDERS[question.kind](study, place)
+    return question.entry(_BUILDERS)(study, place)
 
 
 def register(kind: type[Question], builder: Builder) -> None:

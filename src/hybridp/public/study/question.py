@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from hybridp.errors import InvalidInput, did_you_mean
 from hybridp.public.budgets import ApproxDP, PureDP
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["GROUPED", "KINDS", "LEAST", "Grouped", "Guarantee", "Question", "named", "short"]
 
 Guarantee = PureDP | ApproxDP
+T = TypeVar("T")
 LEAST = 0.001
 """The smallest epsilon that a question can be answered with."""
 
@@ -109,6 +110,11 @@ class Question(Fields):
     def mixed_size(self) -> int | None:
         """How many options a report through a mixer is one of; None where it is any report."""
         return None
+
+    def entry(self, table: Mapping[str, T]) -> T:
+        """What a table by kinds holds for this one, or for the kind that it is a special case of."""
+        kinds = (str(getattr(one, "kind", "")) for one in type(self).__mro__)
+        return next(table[kind] for kind in kinds if kind in table)
 
     def check_own_epsilons(self) -> None:
         """The rules where everyone has their own epsilon."""
