@@ -30,6 +30,7 @@ from hybridp.device.reports import simulated_marginals
 from hybridp.protocols.synth import SynthStudy, fit_groups, fit_synth, write_invitation
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.queries import Schema, Threshold, Workload
+from hybridp.public.rounds import Answer
 from hybridp.randomness import seeded
 
 TIMES, MOST, MARGINALS, EPSILON, TRUSTED = 10, 50, 28, 1.0, 0.01
@@ -71,9 +72,8 @@ def one(records: np.ndarray, schema: Schema, seed: int) -> dict[str, float]:
         pilot = SynthStudy(study.workload, promise, "adaptive")
         alone = fit_synth(trusted, pilot, folder=f"{folder}/pilot", rng=seeded(seed + 2000))
         sent = write_invitation(f"{folder}/pilot", Path(folder) / "invitation.json")
-    nobody = codes_of(schema, records[:0])
-    told = GroupCodes(nobody, None, local, simulated=True)
-    both = fit_groups(told, sent.study, invitation=sent, rng=seeded(seed + 3000))
+    told = simulated_marginals(local.values, sent.invite, rng=seeded(seed + 3000))
+    both = sent.released(Answer(local=told))
     for name, model in (("trusted alone, chosen", alone), ("both, chosen", both)):
         found[name] = float(evaluate(model, every)["synthetic"]["total_variation"])
     return found

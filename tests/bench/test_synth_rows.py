@@ -11,11 +11,13 @@ import pytest
 
 from hybridp.bench.synth import evaluate, made_up_people, plan_rows
 from hybridp.curator.marginals import Codes, GroupCodes, table_counts
+from hybridp.device.reports import simulated_marginals
 from hybridp.errors import InvalidInput
 from hybridp.protocols.synth import SynthStudy, fit_groups, fit_synth, write_invitation
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.oracles import share_oracle
 from hybridp.public.queries import Schema, Threshold, Workload
+from hybridp.public.rounds import Answer
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.release.plan import Plan
 
@@ -53,7 +55,7 @@ def distances(seed: int) -> dict[str, float]:
         "trusted": chose,
         "local": fit_groups(reports, mixed, rng=seeded(seed)),
         "stated": fit_groups(GroupCodes(trusted, None, local, simulated=True), mixed, rng=seeded(seed)),
-        "chosen": fit_groups(reports, sent.study, invitation=sent, rng=seeded(seed)),
+        "chosen": sent.released(Answer(local=simulated_marginals(local.values, sent.invite, rng=seeded(seed)))),
     }
     return {way: evaluate(model, every)["synthetic"]["total_variation"] for way, model in models.items()}
 

@@ -329,7 +329,7 @@ def test_a_model_that_could_not_be_shown_says_how_it_is_seen(rows: Path) -> None
     assert process(rows, "synth report model").returncode == 0
 
 
-@pytest.mark.parametrize("file", ["model.json", "round-", "synthetic.npz"])
+@pytest.mark.parametrize("file", ["transcript.json", "synthetic.npz"])
 def test_a_full_disk_in_a_fit_leaves_no_half_file_and_the_same_command_goes_on(rows: Path, file: str) -> None:
     before = (
         "import os\nusual = os.fsync\ndef full(n):\n"
@@ -349,5 +349,5 @@ def test_a_full_disk_in_a_fit_leaves_no_half_file_and_the_same_command_goes_on(r
 
 def test_a_fit_that_died_while_it_made_its_folder_starts_again(rows: Path) -> None:
     (rows / "model").mkdir()
-    (rows / "model" / ".0123456789ab.model.json").write_text("{")
+    (rows / "model" / ".0123456789ab.transcript.json").write_text("{")
     assert process(rows, FIT).returncode == 0

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hybridp.curator import synth as curating
 from hybridp.ledger import Ledger
+from hybridp.protocols import synth as fitting
 from hybridp.public.budgets import ApproxDP
 from hybridp.release.result import sole
 
@@ -72,11 +72,11 @@ def test_every_way_to_say_the_domain(run: Runner, people: list[dict[str, str]], 
     line = f"synth fit people.csv --column sex age {bins} --schema values.json --marginals age,sex {SMALL}"
     told = run(f"{line} --out one --json").document
     assert sole(told)["features"] == ["sex", "age"]
-    saved = json.loads(Path("one", "model.json").read_text())["study"]["schema"]
+    saved = json.loads(Path("one", "transcript.json").read_text())["task"]["workload"]["schema"]
     (tmp_path / "saved.json").write_text(json.dumps(saved))
     line = f"synth fit people.csv --schema saved.json --marginals age,sex {SMALL}"
     assert sole(run(f"{line} --out two --json").document)["features"] == ["sex", "age"]
-    assert json.loads(Path("two", "model.json").read_text())["study"]["schema"] == saved
+    assert json.loads(Path("two", "transcript.json").read_text())["task"]["workload"]["schema"] == saved
 
 
 def test_a_file_a_domain_and_an_epsilon_are_enough(run: Runner, tmp_path: Path) -> None:
@@ -151,14 +151,14 @@ def test_an_overdraft_is_refused_before_a_value_is_read_and_a_look_that_fails_is
 ) -> None:
     """Reading first would tell, by the way in which it fails, something of rows that nobody pays for any more."""
     line = f"{FIT.replace(' --delta 1e-6', '')} {delta} --ledger l.db --json"
-    fails, read = [RuntimeError("something in a row")], curating.read_codes
+    fails, read = [RuntimeError("something in a row")], fitting.read_groups
 
     def look(*args: object, **how: object) -> object:
         if fails:
             raise fails.pop()
         return read(*args, **how)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(curating, "read_codes", look)
+    monkeypatch.setattr(fitting, "read_groups", look)
     with pytest.raises(RuntimeError):
         run(line)
     (entry,) = Ledger.open("l.db").history()

@@ -409,13 +409,14 @@ def test_a_studys_table_says_it_too_and_only_numbers_in_bins_need_no_word(tmp_pa
 def test_a_field_that_is_not_listed_counts_as_the_value_that_its_column_declares(tmp_path: Path) -> None:
     from hybridp.cli.synth_study import StatedSchema
     from hybridp.curator.marginals import read_codes
+    from hybridp.protocols.transcript import made_of, plain_of
     from hybridp.public.queries import Schema
 
     file = write(tmp_path / "rows.csv", [{"way": way, "pay": "5"} for way in ("bus", "", "boat", "walk")])
 
     def places(other: str | None = None, **declared: Any) -> list[int]:
-        found = Schema.from_dict(_named(tmp_path, other, **declared).to_dict())  # as an invitation carries it
-        return read_codes(file, found, declared=True).values[0].tolist()
+        found = made_of(plain_of(_named(tmp_path, other, **declared)))  # as an invitation carries it
+        return read_codes(file, found).values[0].tolist()
 
     def _named(folder: Path, other: str | None, **declared: Any) -> Schema:
         _schema(folder, **declared)

@@ -8,10 +8,10 @@ trusted row, and is charged to the local people alone.
 from __future__ import annotations
 
 import base64
-import io
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +19,17 @@ import numpy as np
 import pytest
 from tests.laws.means import Row, command, read, write
 from tests.laws.recording import Recording
-from tests.laws.test_synth_mixed_law import DELTA, SIZES, cells_of, oracle, rows
+from tests.laws.test_synth_mixed_law import DELTA, SIZES, cells_of, measured, oracle, rows
 
 from hybridp.cli.app import main
-from hybridp.curator.marginals import read_groups
 from hybridp.ledger import Ledger
 from hybridp.noise import uniform_below
 from hybridp.noise.reports import oracle_reports
-from hybridp.protocols.synth import fit_groups, load_model, read_invitation
-from hybridp.protocols.synth_files import packed
+from hybridp.protocols.synth import load_model
+from hybridp.protocols.transcript import read_invitation
 from hybridp.public import envelope
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.trust import TrustRule
-from hybridp.randomness import secure
+from hybridp.public.synth import MeasuredTable, packed, unpacked
 
 TRUSTED, LOCAL, EPSILON = 300, 600, 1.0
 Chosen = list[dict[str, Any]]
@@ -118,8 +116,8 @@ def test_devices_draw_by_the_roots_of_the_cells_and_answer_with_the_whole_epsilo
 
 def test_devices_are_asked_what_was_chosen_not_all_that_was_measured_at_the_end(asked: Path) -> None:
     invitation = read_invitation(asked / "invitation.json")
-    tables = invitation.tables
-    first, second = invitation.study.last
+    tables = _measured(asked)
+    first, second = invitation.task.last  # type: ignore[attr-defined]
     assert [t.features for t in tables[-2:]] == [first, second]
     chosen = {t.features for t in tables[:-2] if len(t.features) > 1}
     assert second not in chosen, "the control: all that was measured is more"
@@ -149,7 +147,8 @@ def test_each_group_is_charged_once_and_the_trusted_rows_are_read_no_more(asked:
     assert promised[("trusted", "whoever sees the release")] == (1.0, DELTA)
     assert promised[("local", "the curator")] == promised[("local", "whoever sees the release")] == (1.0, 0.0)
     assert not found["simulated"]
-    assert command("synth", "fit", asked / "one.csv", *how, "--out", tmp_path / "m") == found
+    again = command("synth", "fit", asked / "one.csv", *how, "--out", tmp_path / "again")  # the very same reports
+    assert (again["questions"], spent()) == (found["questions"], {**before, "local": 1.0})
     # Beside trusted rows, whatever these hold, the model is the same: they are not read.
     for seed in (7, 8):
         mixed = [*read(asked / "one.csv"), *({**row, "report": ""} for row in rows("trusted", 40, seed))]
@@ -163,9 +162,6 @@ def test_each_group_is_charged_once_and_the_trusted_rows_are_read_no_more(asked:
     blank = [{name: row[name] for name in row if name not in SIZES} for row in read(tmp_path / "mixed7.csv")]
     write(tmp_path / "blank.csv", blank)
     command("synth", "fit", tmp_path / "blank.csv", *words[:4], "--out", tmp_path / "blank")
-    raw: dict[str, Any] = {"pilot": True, "rng": secure()}
-    invite = read_invitation(asked / "invitation.json").invite
-    assert read_groups(tmp_path / "mixed7.csv", invite, TrustRule(column="trust"), **raw).trusted.people == 0
     with pytest.raises(SystemExit) as left:  # other reports of the same people
         main([*map(str, ("synth", "fit", asked / "two.csv", *how, "--out", tmp_path / "other"))])
     assert left.value.code == 3
@@ -202,37 +198,39 @@ def test_a_table_is_the_average_of_both_groups_by_their_precision(asked: Path, t
         assert table.sigma / model.people == pytest.approx(math.sqrt((1 / (sides[0] + sides[1])).max()), rel=0.05)
 
 
-def _first_twice(invitation: Path) -> str:
-    """The last round, in which one of all marginals that are asked stands in place of another."""
-    first = read_invitation(invitation).tables[-2]
-    return base64.b64encode(packed([first, first])).decode()
+def _measured(folder: Path) -> list[MeasuredTable]:
+    """All that the trusted people's fit measured, in its order."""
+    rounds = len(json.loads((folder / "invitation.json").read_text())["answers"])
+    return [table for i in range(rounds) for table in measured(folder / "invitation.json", i)]
+
+
+def _changed(said: str, change: Callable[[MeasuredTable], MeasuredTable]) -> str:
+    """A round of an invitation that measured something else."""
+    return base64.b64encode(packed([change(one) for one in unpacked(base64.b64decode(said))])).decode()
 
 
 def test_an_invitation_or_reports_that_do_not_belong_are_refused(asked: Path, tmp_path: Path) -> None:
     sent = json.loads((asked / "invitation.json").read_text())
-    shorter = envelope.sealed(sent.pop("hybridp"), {**sent, "rounds": sent["rounds"][:-1]}, simulated=False)
-    for bad in ({**shorter, "trusted_people": 10**6}, shorter):
+    kind, answers, task = sent.pop("hybridp"), sent["answers"], sent["task"]
+    first = _measured(asked)[-2]  # one of all marginals that are asked, in place of another
+    changes: list[dict[str, Any]] = [
+        {"answers": answers[:-1]},
+        {"answers": [_changed(one, lambda t: replace(t, sigma=0.5 * t.sigma)) for one in answers]},
+        {"answers": [_changed(one, lambda t: replace(t, sigma=math.inf)) for one in answers]},
+        {"answers": [_changed(one, lambda t: replace(t, counts=t.counts * math.nan)) for one in answers]},
+        {"answers": [_changed(one, lambda t: replace(t, counts=t.counts.astype(str))) for one in answers]},
+        {"answers": [*answers[:-1], base64.b64encode(packed([first, first])).decode()]},
+        {"answers": [*answers[:-1], answers[-2]]},
+        {"task": {**task, "people": [10**30, 0]}},
+        {"task": {**task, "seed": "x"}},
+        {"task": {**task, "rounds": 10**9}},
+    ]
+    forged = [envelope.sealed(kind, {**sent, **change}, simulated=False) for change in changes]
+    answer = ("randomise", "synth", asked / "local.csv", "--epsilon", 9, "--out", tmp_path / "r.csv", "--invite")
+    for bad in ({"hybridp": kind, **sent, "names": ["a"]}, *forged):
         (tmp_path / "bad.json").write_text(json.dumps(bad))
-        assert _refused("randomise", "synth", asked / "local.csv", "--invite", tmp_path / "bad.json", "--epsilon", 9,
-                        "--out",
-                        tmp_path / "r.csv")  # fmt: skip
-        assert _refused("synth", "fit", asked / "one.csv", "--invite", tmp_path / "bad.json", "--out", tmp_path / "m")
-    for change in (
-        {"rounds": [_repacked(one, "sigma", lambda size: 0.5 * size) for one in sent["rounds"]]},
-        {"rounds": [_repacked(one, "sigma", lambda size: size * math.inf) for one in sent["rounds"]]},
-        {"rounds": [_repacked(one, "counts", lambda counts: counts * math.nan) for one in sent["rounds"]]},
-        {"rounds": [_repacked(one, "counts", lambda counts: counts.astype(str)) for one in sent["rounds"]]},
-        {"rounds": [*sent["rounds"][:-1], _first_twice(asked / "invitation.json")]},
-        {"rounds": [*sent["rounds"][:-1], sent["rounds"][-2]]},
-        {"trusted_people": 10**30},
-        {"study": {**sent["study"], "seed": "x"}},
-        {"study": {**sent["study"], "rounds": 10**9}},
-    ):
-        forged = envelope.sealed("invitation to report on chosen marginals", {**sent, **change}, simulated=False)
-        (tmp_path / "bad.json").write_text(json.dumps(forged))
-        assert _refused("randomise", "synth", asked / "local.csv", "--invite", tmp_path / "bad.json", "--epsilon", 9,
-                        "--out",
-                        tmp_path / "r.csv")  # fmt: skip
+        assert _refused(*answer, tmp_path / "bad.json")
+    assert _refused("synth", "fit", asked / "one.csv", "--invite", tmp_path / "bad.json", "--out", tmp_path / "m")
     other = command("synth", "fit", asked / "trusted.csv", "--schema", asked / "schema.json", "--epsilon", 2, "--delta",
                     DELTA, "--other", "last", "--seed", 1, "--out", tmp_path / "other")  # fmt: skip
     assert other["simulated"]
@@ -241,19 +239,15 @@ def test_an_invitation_or_reports_that_do_not_belong_are_refused(asked: Path, tm
     how = ("--invite", tmp_path / "other.json", "--out", tmp_path / "m")
     assert _refused("synth", "fit", asked / "one.csv", *how), "these answer another invitation"
     assert _refused("synth", "fit", asked / "local.csv", *how), "raw rows"
+    assert _refused("synth", "fit", asked / "local.csv", "--simulate-local", *how), "raw rows, for a trial"
     assert _refused("synth", "fit", asked / "one.csv", *how, "--epsilon", 2)
     assert _refused("synth", "fit", asked / "one.csv", "--out", tmp_path / "m"), "neither an epsilon nor an invitation"
     assert _refused("synth", "invite", tmp_path / "other", "--out", tmp_path / "other.json"), "the file is there"
     assert not (tmp_path / "m").exists()
-    command("randomise", "synth", asked / "local.csv", *how[:2], "--epsilon", 9, "--out", tmp_path / "real.csv")
-    made = command("synth", "fit", tmp_path / "real.csv", *how[:2], "--out", tmp_path / "answered")
+    command(*answer[:-2], tmp_path / "real.csv", *how[:2])
+    made = command("synth", "fit", tmp_path / "real.csv", *how)
     assert made["simulated"], "real reports beside a trial of the trusted people"
-    made = command("synth", "fit", asked / "local.csv", "--simulate-local", "--seed", 2, *how)
-    assert made["simulated"]
-    assert any("nobody was protected" in line for line in load_model(tmp_path / "m").receipt.assumes)
-    (tmp_path / "m" / "round-003.npz").unlink()
-    assert _refused("synth", "report", tmp_path / "m")
-    assert _refused("synth", "invite", tmp_path / "m", "--out", tmp_path / "again.json")
+    assert load_model(tmp_path / "m").simulated
 
 
 def test_phase_two_is_charged_where_phase_one_was_and_asks_nothing_of_trusted_rows(
@@ -262,7 +256,7 @@ def test_phase_two_is_charged_where_phase_one_was_and_asks_nothing_of_trusted_ro
     """They have spent their promise there: another ledger would hold it a second time."""
     how = ("--invite", asked / "invitation.json", "--out", tmp_path / "m")
     assert _refused("synth", "fit", asked / "one.csv", *how, "--ledger", tmp_path / "new")
-    assert "must be the one that paid for the fit" in capsys.readouterr().err
+    assert "must be the one that paid for the invitation" in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
     found = command("synth", "fit", asked / "one.csv", *how)
     assert any("no trusted person answers the invitation" in line for line in found["receipt"]["assumes"])
@@ -286,36 +280,14 @@ def test_a_new_ledger_of_phase_two_promises_trusted_people_nothing(asked: Path, 
     assert [account.people for account in Ledger.open(tmp_path / "new").accounts()] == ["local"]
 
 
-def test_a_domain_that_was_read_from_rows_is_told_without_a_folder_too(asked: Path, tmp_path: Path) -> None:
-    sent = json.loads((asked / "invitation.json").read_text())
-    kind = sent.pop("hybridp")
-    (tmp_path / "i.json").write_text(
-        json.dumps(envelope.sealed(kind, {**sent, "read_from_rows": ["a"]}, simulated=False))
-    )
-    invitation = read_invitation(tmp_path / "i.json")
-    command(
-        "randomise",
-        "synth",
-        asked / "local.csv",
-        "--invite",
-        tmp_path / "i.json",
-        "--epsilon",
-        9,
-        "--out",
-        tmp_path / "r.csv",
-    )
-    groups = read_groups(tmp_path / "r.csv", invitation.invite, TrustRule(everyone="local"), pilot=True, rng=secure())
-    assumes = fit_groups(groups, invitation.study, invitation=invitation, rng=secure()).receipt.assumes
-    assert any(line.startswith("NOT PROTECTED: which values occur in a was read") for line in assumes)
-
-
-def _repacked(text: str, name: str, change: Callable[[Any], Any]) -> str:
-    """A round of an invitation whose arrays of this name are others."""
-    with np.load(io.BytesIO(base64.b64decode(text))) as kept:
-        arrays = {key: change(kept[key]) if key.startswith(name) else kept[key] for key in kept.files}
-    out = io.BytesIO()
-    np.savez_compressed(out, allow_pickle=False, **arrays)
-    return base64.b64encode(out.getvalue()).decode()
+def test_a_domain_that_was_read_from_rows_is_told_of_both_groups_too(asked: Path, tmp_path: Path) -> None:
+    words = ("--column", "a", "--column", "b", "--domain-from-file", "--epsilon", EPSILON, "--delta", DELTA)
+    command("synth", "fit", asked / "trusted.csv", *words, "--out", tmp_path / "pilot")
+    command("synth", "invite", tmp_path / "pilot", "--out", tmp_path / "invitation.json")
+    _answer(tmp_path, asked / "local.csv", tmp_path / "one.csv")
+    how = ("--invite", tmp_path / "invitation.json", "--out", tmp_path / "m")
+    assumes = command("synth", "fit", tmp_path / "one.csv", *how)["receipt"]["assumes"]
+    assert any(line.startswith("NOT PROTECTED: which values occur in a, b was read") for line in assumes)
 
 
 def _refused(*words: object) -> bool:

@@ -239,7 +239,7 @@ def test_the_levels_in_the_ledger_are_no_more_private_than_the_rounds() -> None:
     from hybridp.public.mechanisms import gaussian_profile
 
     for method, picks in (("tables", 0), ("adaptive", 1)):
-        charges = study(method).charges("a fit", "a test")
+        charges = study(method).charges("a test", "a fit")
         for use, charge in zip(study(method).plan, charges, strict=True):
             assert charge.noise is not None
             kind, level = charge.noise

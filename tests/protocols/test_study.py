@@ -114,8 +114,9 @@ def test_who_takes_part_in_a_synthetic_table_is_said_or_drawn_for_a_trial(people
     drawn = alike.release(people, trial_opt_in=0.25, rng=seeded(1))
     assert {promise.people for promise in drawn.receipt.promises} == {"trusted", "local"}
     assert drawn.simulated
-    with pytest.raises(InvalidInput, match="`trial_opt_in` must be left out with home"):
-        declare(TABLE, NUMBER, trust={"everyone": "trusted"}, people={}).release(people, trial_opt_in=0.25)
+    beside = declare(TABLE, NUMBER, trust={"everyone": "trusted"}, people={}).release(people, trial_opt_in=0.25)
+    assert {*beside.questions} == {"home", "pay"}
+    assert {promise.people for promise in beside.receipt.promises} == {"trusted", "local"}
     with pytest.raises(InvalidInput, match=r"`trust.everyone` must be local, or a column, for reports on home"):
         alike.randomise(people, tmp_path / "r.csv")
     mixed = declare(TABLE, people={"public": ["trust"]})
@@ -128,18 +129,18 @@ def test_who_takes_part_in_a_synthetic_table_is_said_or_drawn_for_a_trial(people
 def test_what_a_fit_had_measured_goes_with_a_voided_charge(
     people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Measurements are saved as they are made: a release that is interrupted, and not charged, must leave none."""
+    """A release that is interrupted while its model is saved, and not charged, must leave nothing of it."""
     from hybridp.protocols import study as protocol
 
     seen: list[Path] = []
 
-    def interrupted(data: Any, study: Any, *, folder: Path, **rest: Any) -> Any:
+    def interrupted(model: Any, folder: Path) -> Any:
         folder.mkdir()
-        (folder / "round-001.npz").write_bytes(b"noisy counts")
+        (folder / "transcript.json").write_bytes(b"noisy counts")
         seen.append(folder)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(protocol, "fit_file", interrupted)
+    monkeypatch.setattr(protocol, "save_model", interrupted)
     study = declare(TABLE, trust={"everyone": "trusted"}, people={})
     ledger = Ledger.create(tmp_path / "l", {"trusted": ApproxDP(4.0, 1e-6), "local": PureDP(1.0)})
     with pytest.raises(KeyboardInterrupt):

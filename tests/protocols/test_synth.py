@@ -1,9 +1,13 @@
-"""Fits in rounds: what is charged and when, interruption at every point, determinism, accuracy on made-up rows."""
+"""Fits in rounds: what is charged and when, interruption at every point, determinism, accuracy on made-up rows.
+
+What was measured stays with its charge: neither a lost folder nor a copied one measures twice.
+"""
 
 from __future__ import annotations
 
 import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +19,23 @@ from hybridp.curator import synth as curating
 from hybridp.curator.marginals import Codes, codes_of
 from hybridp.errors import BudgetExceeded, InvalidInput
 from hybridp.ledger import Ledger, tight_epsilon
-from hybridp.protocols import synth as protocol
-from hybridp.protocols.synth import NoSignalWarning, SynthStudy, fit_file, fit_synth, load_model
-from hybridp.protocols.synth_files import Folder
+from hybridp.ledger import file as ledgers
+from hybridp.protocols.models import CodePeople
+from hybridp.protocols.paying import must_have_paid
+from hybridp.protocols.synth import (
+    NoSignalWarning,
+    SynthStudy,
+    _Kept,
+    fit_file,
+    fit_synth,
+    load_model,
+    write_invitation,
+)
 from hybridp.public import envelope
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.randomness import seeded, synthetic_data_generator
+from hybridp.tasks import table
 
 SCHEMA = Schema.from_domain({"a": 3, "b": 4, "c": 6, "d": 2}).counting("last")
 WORK = Workload(SCHEMA, (Threshold((0, 1, 2), 3), Threshold((1, 2, 3), 3), Threshold((0, 3), 1)))
@@ -115,12 +129,12 @@ def test_an_interrupted_fit_goes_on_without_paying_twice(
 
     with monkeypatch.context() as patch:
         if at in ("before measuring", "before saving"):
-            patch.setattr(protocol, "_measure", killing(protocol._measure, after=at == "before saving"))
+            patch.setattr(CodePeople, "measure", killing(CodePeople.measure, after=at == "before saving"))
         elif at == "after saving":
-            patch.setattr(Folder, "save_measured", killing(Folder.save_measured, after=True))
+            patch.setattr(_Kept, "add", killing(_Kept.add, after=True))
         else:
-            calls["n"] = int(method == "adaptive")  # whose rows are saved once
-            patch.setattr(Folder, "save_synthetic", killing(Folder.save_synthetic, after=False))
+            calls["n"] = 1  # rows are saved once
+            patch.setattr(_Kept, "save_rows", killing(_Kept.save_rows, after=False))
         with pytest.raises(Killed):
             fit_synth(rows(800), study(method), folder=out, ledger=book, rng=seeded(7))
     with pytest.raises(InvalidInput, match="must be a fit that has ended"):
@@ -202,74 +216,167 @@ def test_impossible_studies_are_refused() -> None:
 
 
 def test_two_fits_in_one_folder_are_refused_while_one_runs(tmp_path: Path) -> None:
-    from hybridp.protocols.synth_files import Folder
+    fit_synth(rows(100), study(), folder=tmp_path / "model", rng=seeded(1))
+    with _Kept.load(tmp_path / "model").held(), pytest.raises(InvalidInput, match="in use by another fit"):
+        fit_synth(rows(100), study(), folder=tmp_path / "model", rng=seeded(1))
+    fit_synth(rows(100), study(), folder=tmp_path / "model", rng=seeded(1))  # free again
 
-    study: dict[str, object] = {"rounds": 1}
-    with Folder.open(tmp_path / "model", study, people=10, simulated=True):
-        again = Folder.open(tmp_path / "model", study, people=10, simulated=True)
-        with pytest.raises(InvalidInput, match="in use by another fit"), again:
-            pass
-    with Folder.open(tmp_path / "model", study, people=10, simulated=True):
-        pass  # free again
+
+def _kept(folder: Path, answers: int) -> None:
+    """The folder as it was after so many rounds."""
+    before = _Kept.load(folder)
+    before.answers, before.receipt = before.answers[:answers], None
+    before.save()
 
 
 @pytest.mark.parametrize("method", ["tables", "adaptive"])
-def test_a_round_that_was_used_is_never_measured_again(method: str, tmp_path: Path) -> None:
+def test_a_round_that_was_paid_for_is_never_measured_again(
+    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder that lost rounds, or a copy of one, is filled again from the ledger."""
     book, folder = ledger(tmp_path), tmp_path / "model"
-    fit_synth(rows(500), study(method), folder=folder, ledger=book, rng=seeded(1))
-    kept = {place: place.read_bytes() for place in folder.glob("*.npz")}
-    for place, content in kept.items():
-        if place.name == "synthetic.npz":
-            continue
-        place.unlink()
-        with pytest.raises(InvalidInput, match="all rounds"):
-            load_model(folder)
-        fit_synth(rows(500), study(method), folder=folder, ledger=book, rng=seeded(2))
-        assert place.read_bytes() == content
+    whole = fit_synth(rows(500), study(method), folder=folder, ledger=book, rng=seeded(1))
+    answers, entries = _Kept.load(folder).answers, book.history()
+    monkeypatch.setattr(CodePeople, "measure", lambda *_: pytest.fail("measured twice for one charge"))
+    for many in range(len(answers)):
+        shutil.copytree(folder, tmp_path / f"copy{many}")
+        _kept(tmp_path / f"copy{many}", many)
+        with pytest.raises(InvalidInput, match="must be a fit that has ended"):
+            load_model(tmp_path / f"copy{many}")
+        found = fit_synth(rows(500), study(method), folder=tmp_path / f"copy{many}", ledger=book, rng=seeded(2))
+        assert np.array_equal(found.data.numpy(), whole.data.numpy())
+        assert found.receipt.ledger_entries == whole.receipt.ledger_entries
+        assert _Kept.load(tmp_path / f"copy{many}").answers == answers
+    assert book.history() == entries
     (folder / "synthetic.npz").unlink()  # made of the rounds, and so made again
+    with pytest.raises(InvalidInput, match="must be a fit that has ended"):
+        load_model(folder)
     fit_synth(rows(500), study(method), folder=folder, ledger=book, rng=seeded(1))
-    assert load_model(folder).people == 500
-    (folder / "synthetic.npz").unlink()
-    (folder / "round-001.npz").unlink()
-    with pytest.raises(InvalidInput, match="all rounds"):
-        fit_synth(rows(500), study(method), folder=folder, rng=seeded(1))  # nothing to fill it again from
-    fit_synth(rows(500), study(method), folder=folder, ledger=book, rng=seeded(3))
-    assert {place: place.read_bytes() for place in kept if "round" in place.name} == {
-        place: content for place, content in kept.items() if "round" in place.name
-    }
+    assert load_model(folder).receipt == whole.receipt
+    other = Ledger.create(tmp_path / "other", {"trusted": ApproxDP(9.0, 1e-6)}, trial=True)
+    for wrong in (None, other):
+        with pytest.raises(InvalidInput, match="`ledger` must be the one that paid"):
+            fit_synth(rows(500), study(method), folder=folder, ledger=wrong, rng=seeded(1))
+
+
+def test_rows_that_were_made_of_other_rounds_are_made_again(tmp_path: Path) -> None:
+    """Without a ledger every fit is a new look: what followed from an earlier one does not stand for it."""
+    fit_synth(rows(300), study(), folder=tmp_path / "m", rng=seeded(1))
+    _kept(tmp_path / "m", 0)
+    found = fit_synth(rows(300), study(), folder=tmp_path / "m", rng=seeded(2))
+    assert np.array_equal(found.data.numpy(), fit_synth(rows(300), study(), rng=seeded(2)).data.numpy())
+
+
+def test_what_is_too_large_to_keep_is_charged_anew_once_it_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the ledger that did so, which knows one measurement more, is the one that paid."""
+    monkeypatch.setattr(ledgers, "MOST_KEPT", 0)
+    book = Ledger.create(tmp_path / "l", {"trusted": ApproxDP(3.0, 1e-5)}, trial=True)
+    for fits in (1, 2):
+        for _ in range(2):
+            fit_synth(rows(300), study("adaptive", rounds=1), folder=tmp_path / "m", ledger=book, rng=seeded(1))
+            assert book.accounts()[0].spent.epsilon == pytest.approx(fits, abs=1e-6)
+        sent = tmp_path / f"{fits}.json"
+        write_invitation(tmp_path / "m", sent)
+        must_have_paid(book, sent)
+        with pytest.raises(InvalidInput, match="must be the one that paid"):
+            must_have_paid(Ledger.create(tmp_path / f"o{fits}", {"trusted": ApproxDP(3.0, 1e-5)}, trial=True), sent)
+        _kept(tmp_path / "m", 0)
+
+
+def test_a_fit_stopped_before_a_round_is_kept_pays_for_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    book = ledger(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "keep_measured", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            fit_synth(rows(300), study(), folder=tmp_path / "m", ledger=book, rng=seeded(1))
+    assert not _Kept.load(tmp_path / "m").answers
+    fit_synth(rows(300), study(), folder=tmp_path / "m", ledger=book, rng=seeded(1))
+    assert book.accounts()[0].spent.epsilon == pytest.approx(1.0, abs=1e-6)
+
+
+KILLED = """
+import os, runpy, sys
+here = runpy.run_path(sys.argv[2])
+from hybridp.ledger import Ledger
+
+real = Ledger.keep_measured
+def stopped(*given):
+    if sys.argv[1] == "after":
+        real(*given)
+    os.kill(os.getpid(), 9)
+Ledger.keep_measured = stopped
+book = Ledger.open("study.ledger")
+here["fit_synth"](here["rows"](300), here["study"](), folder="m", ledger=book, rng=here["seeded"](1))
+"""
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_killed_fit_neither_loses_what_it_paid_for_nor_measures_twice(
+    tmp_path: Path, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests import warm  # here: the killed process runs this file too
+
+    book = ledger(tmp_path)
+    assert warm.run(KILLED, when, __file__, cwd=tmp_path).returncode == -9
+    kept = book.measured(book.history()[0].collection or "")
+    assert (kept is None) == (when == "before")
+    times: list[int] = []
+    real = CodePeople.measure
+    monkeypatch.setattr(CodePeople, "measure", lambda *given: times.append(1) or real(*given))  # type: ignore[func-returns-value]
+    fit_synth(rows(300), study(), folder=tmp_path / "m", ledger=book, rng=seeded(1))
+    assert len(times) == len(study().plan) - (kept is not None)
+    assert kept is None or _Kept.load(tmp_path / "m").answers[0].encode() == kept[1]
+    assert book.accounts()[0].spent.epsilon == pytest.approx(1.0, abs=1e-6)
+
+
+def test_rounds_that_another_plan_measured_are_never_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those of a version without a last round: they spent the whole promise, and that round would come on top."""
+    with monkeypatch.context() as patch:
+        patch.setattr(table, "measured_last", lambda *_: ())
+        fit_synth(rows(300), study("adaptive"), folder=tmp_path / "m", rng=seeded(1))
+    assert len(study("adaptive").plan) == len(_Kept.load(tmp_path / "m").answers) + 1
+    shutil.copytree(tmp_path / "m", tmp_path / "n")
+    _kept(tmp_path / "n", 2)  # as it ended, and interrupted
+    for name in ("m", "n"):
+        with pytest.raises(InvalidInput, match=r"fit it anew in a new folder\. Got another round 1 in"):
+            load_model(tmp_path / name)
+        with pytest.raises(InvalidInput, match="must hold what its study measures, with the noise of its promise"):
+            fit_synth(rows(300), study("adaptive"), folder=tmp_path / name, rng=seeded(1))
 
 
 def test_damaged_folders_are_refused_in_a_sentence(tmp_path: Path) -> None:
     folder = tmp_path / "model"
-    fit_synth(rows(500), study(), folder=folder, rng=seeded(1))
-    for name in ("round-001.npz", "synthetic.npz", "model.json"):
+    fit_synth(rows(300), study(), folder=folder, rng=seeded(1))
+    for name in ("synthetic.npz", "transcript.json"):
         whole = (folder / name).read_bytes()
-        for part in (b"", whole[:60], whole[: len(whole) // 2], whole[:-30]):
+        for part in (b"", whole[: len(whole) // 2], whole[:-30]):
             (folder / name).write_bytes(part)
             with pytest.raises(InvalidInput, match="model"):
                 load_model(folder)
         (folder / name).write_bytes(whole)
-    kept = json.loads((folder / "model.json").read_text())
-    changed = kept | {"study": {}}
-    (folder / "model.json").write_text(json.dumps(changed))
-    with pytest.raises(InvalidInput, match="model"):
-        load_model(folder)
-    (folder / "model.json").write_text(json.dumps(changed | {"digest": envelope.digest(changed)}))
-    with pytest.raises(InvalidInput, match="model"):
-        load_model(folder)
+    kept = json.loads((folder / "transcript.json").read_text())
+    for change in ({"task": {}}, {"task": {**kept["task"], "people": None}}, {"answers": ["AAAA"]}):
+        changed = kept | change
+        for digest in ({}, {"digest": envelope.digest(changed)}):
+            (folder / "transcript.json").write_text(json.dumps(changed | digest))
+            with pytest.raises(InvalidInput, match="model"):
+                load_model(folder)
 
 
 def test_a_domain_read_from_the_rows_is_said_by_every_reader(tmp_path: Path) -> None:
-    folder = tmp_path / "model"
-    plain = fit_synth(rows(500), study(), folder=folder, rng=seeded(1))
-    assert not any("NOT PROTECTED" in line for line in plain.receipt.assumes)
-    Folder.load(folder).say_read_from_rows(["a", "d"])
-    for found in (load_model(folder), fit_synth(rows(500), study(), folder=folder, rng=seeded(1))):
+    folder, read = tmp_path / "model", study(read=("a", "d"))
+    assert not any("NOT PROTECTED" in line for line in fit_synth(rows(300), study(), rng=seeded(1)).receipt.assumes)
+    fit_synth(rows(300), read, folder=folder, rng=seeded(1))
+    for found in (load_model(folder), fit_synth(rows(300), read, folder=folder, rng=seeded(1))):
         assert "NOT PROTECTED: which values occur in a, d" in found.receipt.assumes[0]
         assert not any("without looking" in line for line in found.receipt.assumes)
 
 
-@pytest.mark.parametrize("write", range(1, 8))
+@pytest.mark.parametrize("write", range(1, 6))
 def test_a_receipt_names_every_entry_once_wherever_the_fit_stopped(
     write: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -292,12 +399,11 @@ def test_a_receipt_names_every_entry_once_wherever_the_fit_stopped(
 @pytest.mark.parametrize("method", ["tables", "adaptive"])
 def test_progress_moves_while_rows_are_fitted(method: str) -> None:
     told: list[float] = []
-    chosen = study(method)
-    fit_synth(rows(300), chosen, progress=lambda done, rounds: told.append(done / rounds), rng=seeded(1))
+    fit_synth(rows(300), study(method), progress=lambda done, rounds: told.append(done), rng=seeded(1))
+    rounds = len(study(method).plan)
     assert told == sorted(told)
-    assert told[-1] == 1
-    parts = 1 if method == "adaptive" else 20  # a round of the adaptive method is the smallest step
-    assert max(np.diff(told, prepend=0)) <= (1 / parts + 1e-12) / len(chosen.plan)
+    assert {*range(1, rounds + 2)} <= {*told}
+    assert max(np.diff([done for done in told if done >= rounds])) <= 1 / 20 + 1e-12  # while the rows are made
 
 
 def test_an_adaptive_fit_has_as_many_rounds_as_its_budget_carries() -> None:

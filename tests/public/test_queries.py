@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from itertools import product
 
@@ -61,12 +60,6 @@ def test_what_breaks_a_rule_is_refused_in_one_sentence(make: object, names: str)
     with pytest.raises(InvalidInput, match=names.replace("^", "\\^")) as refused:
         make()  # type: ignore[operator]
     assert str(refused.value).count("\n") == 0
-
-
-def test_a_schema_survives_json() -> None:
-    schema = Schema((Feature.binned("age", [0, 30, 60.5], missing=True), Feature.categorical("sex", ["F", "M"])))
-    assert Schema.from_dict(json.loads(json.dumps(schema.to_dict()))) == schema
-    assert schema.offsets == (0, 3)
 
 
 thresholds = st.permutations(range(4)).flatmap(

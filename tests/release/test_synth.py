@@ -66,7 +66,7 @@ def test_saved_models_come_back(model: SyntheticModel, tmp_path: Path) -> None:
     assert np.array_equal(load_model(tmp_path / "tables").data.numpy(), model.data.numpy())
     with pytest.raises(InvalidInput, match="`model`"):
         load_model(tmp_path / "nothing")
-    (tmp_path / "tables" / "round-001.npz").write_bytes(b"no archive")
+    (tmp_path / "tables" / "synthetic.npz").write_bytes(b"no archive")
     with pytest.raises(InvalidInput, match="`model` must hold readable files"):
         load_model(tmp_path / "tables")
 

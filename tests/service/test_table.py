@@ -66,7 +66,7 @@ def test_the_page_asks_for_columns_or_for_the_cell_of_a_drawn_marginal(service: 
 
 def test_devices_are_asked_with_the_reports_of_the_declared_study(service: Service) -> None:
     plan = parse_plan(stated())
-    own = synth_study(plan.declared, 0, mixed=True).invite
+    own = synth_study(plan.declared, 0).invite
     assert [one.invite.oracle for one in plan.parts] == [asked.oracle for asked in own.questions]
     assert plan.parts[0].options[3] == "sex: M; age: 0..29"  # the last column moves first
     _, task = opened(service, stated())
@@ -136,4 +136,4 @@ def test_the_command_fits_the_model_and_refuses_what_it_cannot_write(
     assert command(study, "again", "--json") == 0  # the same release, fitted again
     assert json.loads(capsys.readouterr().out)["questions"]["home"]["synthetic"]["people"] == 60
     names = sorted(path.name for path in (tmp_path / "m").iterdir() if path.name != ".lock")
-    assert names == ["local.npz", "model.json", "round-001.npz", "synthetic.npz"]
+    assert names == ["synthetic.npz", "transcript.json"]

@@ -394,10 +394,10 @@ def _regression(one: _Asked) -> Plan:
 def _table(one: _Asked) -> Plan:
     from hybridp.bench.synth import plan_rows, plan_synth
 
-    one, mixed = one.answering, one.study.trust.everyone != "trusted"
-    own = asked.synth_study(one.study, one.i, mixed=mixed)
-    if mixed or own.method == "adaptive":
-        return plan_rows(one.n, one.opt_in if mixed else 1.0, own.workload, own.guarantee)
+    one = one.answering
+    own = asked.synth_study(one.study, one.i)
+    if own.method != "tables":
+        return plan_rows(one.n, one.opt_in if own.both else 1.0, own.workload, own.guarantee)
     return plan_synth(one.n, own.workload, own.guarantee, most_cells=own.most_cells)
 
 

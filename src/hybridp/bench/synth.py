@@ -281,7 +281,7 @@ def _rehearsed(
             tables = {f: crowd.measured(f, trusted, _sigma(invite, guarantee)) for f in invite.marginals}
             errors["stated"] = crowd.missed(asked, crowd.blended(tables, trusted, told), crowd.people)
     if trusted and local:
-        chosen = chosen_invite(SynthStudy(workload, guarantee, "adaptive"), piloted, "")
+        chosen = chosen_invite(SynthStudy(workload, guarantee, "adaptive"), piloted)
         both = crowd.blended(pooled(piloted), trusted, crowd.told(chosen, local))
         errors["chosen"] = crowd.missed(asked, both, crowd.people)
     return errors

@@ -95,12 +95,12 @@ class Releasing(Fields):
         return tuple(map(Path, self.mixed))
 
     @contextmanager
-    def working(self) -> Iterator[None]:
-        """A bar while it works, and a word on the ledger that was made, if one was."""
+    def working(self, task: str = "reading and adding up", steps: int | None = None) -> Iterator[Callable[..., None]]:
+        """A bar while it works, which can be moved, and a word on the ledger that was made, if one was."""
         new = self.ledger is not None and not self.ledger.exists()
         with progress() as bar:
-            bar.add_task("reading and adding up", total=None)
-            yield
+            shown = bar.add_task(task, total=steps)
+            yield lambda done: bar.update(shown, completed=done)
         if new and self.ledger is not None and self.ledger.exists():
             say_made(self.ledger)
 

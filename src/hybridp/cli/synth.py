@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +30,11 @@ from hybridp.cli.common import (
     table_option,
 )
 from hybridp.cli.options import Later, command, given, must_not_join, options_of, some, trust_options
-from hybridp.cli.releasing import Releasing, open_ledger, present
+from hybridp.cli.releasing import Releasing, present
 from hybridp.cli.synth_study import SETTLED, StatedSchema, must_have_torch, schema_options, study_of, workload_of
-from hybridp.errors import HybridpError, InvalidInput, PromiseWarning
-from hybridp.public.budgets import PureDP
+from hybridp.errors import HybridpError, InvalidInput, PromiseWarning, must
 from hybridp.public.study import Promise, Table
-from hybridp.public.trust import TrustRule, Trusts
+from hybridp.public.trust import Trusts
 from hybridp.release.release import Release
 from hybridp.release.result import sole
 
@@ -102,63 +102,50 @@ def fit(
     must_have_torch()
     out = _beside(file) if out is None else out
     from hybridp.blend.relaxed.data import usable
-    from hybridp.curator.sources import chosen_by, must_not_ask
-    from hybridp.ledger import Ledger
-    from hybridp.protocols.synth import fit_groups, read_people
-    from hybridp.protocols.synth_files import Folder
+    from hybridp.curator.sources import must_not_ask
+    from hybridp.protocols.synth import fit_file
 
     usable(device)
-    invitation = groups = None
+    how: dict[str, Any] = {"table": asked.table, "assume_mechanism": asked.assume_mechanism}
     if invite is not None:
-        invitation, groups = _invited(file, invite, trust, asked)
-        study, read = invitation.study, invitation.read_from_rows
-        totals: dict[str, Any] = {"local": invitation.invite.guarantee}  # the trusted people have spent theirs
-    else:
-        needed("epsilon", stated_promise.values["epsilon"], "--invite, whose invitation states it")
-        mixed = trust is not None
-        if asked.ledger is not None and (domain_from_file or not given("delta")):
-            instead = "State --delta and --schema, or make a table of its answer first"
-            must_not_ask(file, "rows are read before a charge, for the domain or the usual delta", instead)
-        schema, read = stated.schema(file if domain_from_file else None, table=asked.table)
-        study = study_of(file, schema, stated_promise(), question, asked, device=device, memory=memory, mixed=mixed)
-        # An adaptive fit may invite local people, who are charged in the ledger that paid for it.
-        both = mixed or study.method == "adaptive"
-        totals = {"trusted": study.guarantee} | ({"local": PureDP(study.guarantee.epsilon)} if both else {})
-    how: dict[str, Any] = {"folder": out, "rng": asked.rng}
-    local: dict[str, Any] = {"table": asked.table, "simulate_local": asked.simulate_local,
-                             "assume_mechanism": asked.assume_mechanism, **how}  # fmt: skip
-    if trust is not None and invitation is None:  # whether its reports are a trial's decides what a new ledger is for
-        ledger = Ledger.open(asked.ledger) if asked.ledger is not None and asked.ledger.exists() else None
-        if asked.ledger is not None and ledger is None:
-            must_not_ask(file, "no ledger is there to pay for its failure", "`hybridp ledger create` makes one")
-        groups = read_people(file, study, trust, ledger=ledger, purpose="synthetic data", **local)
-    simulated = (groups is not None and groups.simulated) or (invitation is not None and invitation.simulated)
-    if read and invitation is None:
+        with _warned() as told:
+            found = _second_phase(file, invite, trust, out, asked, how)
+        _say_fitted(found, out, told, asked)
+        return
+    needed("epsilon", stated_promise.values["epsilon"], "--invite, whose invitation states it")
+    if asked.ledger is not None and (domain_from_file or not given("delta")):
+        instead = "State --delta and --schema, or make a table of its answer first"
+        must_not_ask(file, "rows are read before a charge, for the domain or the usual delta", instead)
+    schema, read = stated.schema(file if domain_from_file else None, table=asked.table)
+    mixed = trust is not None
+    study = study_of(file, schema, stated_promise(), question, asked, device=device, memory=memory, mixed=mixed)
+    study = replace(study, read=read)
+    if read:
         note(f"NOT PROTECTED: which values occur in {', '.join(read)} was read from the file.")
-    with progress() as bar, _warned() as told, _resumable(out, len(study.plan), read):
-        task = bar.add_task(f"measuring and fitting, {len(study.plan)} rounds", total=len(study.plan))
-        how["purpose"] = local["purpose"] = f"synthetic data of {', '.join(study.workload.schema.names)}"
-        rows = chosen_by(file, asked.table, trust)
-        kept = Folder.begun(out, study.to_dict(), rows) if invitation is None else None
-        with _ledger(asked.ledger, totals, study, kept, trial=asked.rng.simulated or simulated) as ledger:
-            if groups is None:
-                groups = read_people(file, study, ledger=ledger, **local)
-            how |= {"ledger": ledger, "device": device, "progress": lambda done, _: bar.update(task, completed=done)}
-            found = fit_groups(groups, study, invitation=invitation, **how)
-    _say_fitted(_load(out) if read else found, out, told, asked)  # a receipt says where the domain came from
+    how |= {"folder": out, "ledger": asked.ledger, "simulate_local": asked.simulate_local, "device": device}
+    how |= {"purpose": f"synthetic data of {', '.join(schema.names)}", "rng": asked.rng}
+    rounds = len(study.plan)
+    words = f"measuring and fitting, {rounds} rounds"
+    with _warned() as told, _resumable(out, rounds), asked.working(words, rounds + 1) as moved:
+        found = fit_file(file, study, trust, **how, progress=lambda done, _: moved(done))
+    _say_fitted(found, out, told, asked)
 
 
-def _invited(file: Any, invite: Path, trust: Trusts | None, asked: Releasing) -> tuple[Any, Any]:
-    """Phase two: an invitation, and the reports to it (every row's without `trust`); no trusted row is read again."""
-    from hybridp.curator.marginals import read_groups
-    from hybridp.protocols.synth import read_invitation
+def _second_phase(
+    file: Any, invite: Path, trust: Trusts | None, out: Path, asked: Releasing, how: dict[str, Any]
+) -> Any:
+    """The reports that answer an invitation (every row's without `trust`); no trusted row is read again."""
+    from hybridp.protocols.synth import save_model
+    from hybridp.protocols.transcript import read_invitation, release_invited
 
-    invitation = read_invitation(invite)
+    said = read_invitation(invite, "synthetic data")
     must_not_join("invite", *SETTLED, "epsilon", "delta", "domain-from-file", "method", "rows", "device", "memory",
-                  "trial-opt-in")  # fmt: skip
-    who = TrustRule(everyone="local") if trust is None else trust
-    how: dict[str, Any] = {"local_raw": asked.simulate_local, "assume": asked.assume_mechanism, "rng": asked.rng}
-    return invitation, read_groups(file, invitation.invite, who, table=asked.table, pilot=True, **how)
+                  "trial-opt-in", "simulate-local", "seed")  # fmt: skip
+    must(not out.exists(), "out", "must be a new folder for both groups' model", out)
+    with asked.working():
+        how |= {"purpose": f"synthetic data of {', '.join(said.names)}", "ledger": asked.ledger}
+        found: Any = release_invited(file, invite, trust=trust, **how)
+        return save_model(found, out)
 
 
 def _say_fitted(found: Any, out: Path, told: list[str], asked: Releasing) -> None:
@@ -185,21 +172,6 @@ def _beside(file: Any) -> Path:
 
 
 @contextmanager
-def _ledger(file: Path | None, totals: dict[str, Any], study: Any, kept: Any, *, trial: bool) -> Iterator[Any]:
-    """The ledger; of a fit that goes on (`kept`), the one that was charged before."""
-    saved = 0 if kept is None else len(list(kept.path.glob("round-*.npz")))
-    problem = InvalidInput(f"`ledger` must be the one that paid for the {saved} rounds. Got {file or 'none'}.")
-    if (kept is not None and kept.entries and file is None) or (saved and file is not None and not file.exists()):
-        raise problem
-    with open_ledger(file, totals, trial=trial) as ledger:
-        if ledger is not None and saved:
-            paid = {entry.collection for entry in ledger.history()}
-            if any(charge.collection not in paid for charge in study.charges(kept.name, "")[:saved]):
-                raise problem
-        yield ledger
-
-
-@contextmanager
 def _warned() -> Iterator[list[str]]:
     """Warnings become remarks on stderr at once, and a list for programs."""
     from hybridp.protocols.synth import NoSignalWarning
@@ -218,14 +190,10 @@ def _warned() -> Iterator[list[str]]:
 
 
 @contextmanager
-def _resumable(out: Path, rounds: int, read: tuple[str, ...]) -> Iterator[None]:
-    """However a fit ends: its folder says what is known of the domain, and a sentence says how to go on."""
-    from hybridp.protocols.synth_files import Folder
-
-    mine = not (out / "model.json").is_file()
+def _resumable(out: Path, rounds: int) -> Iterator[None]:
+    """However a fit ends, a sentence says how to go on."""
     try:
         yield
-        mine = True  # the folder was of this very study
     except KeyboardInterrupt:
         raise Interrupted(f"The fit was interrupted with {_how_to_go_on(out, rounds)}.") from None
     except OSError as error:
@@ -236,14 +204,13 @@ def _resumable(out: Path, rounds: int, read: tuple[str, ...]) -> Iterator[None]:
             raise
         rule = "`rows` and the tables must fit in the device's memory"
         raise InvalidInput(f"{rule}. Got {_how_to_go_on(out, rounds)}.") from None
-    finally:
-        if read and mine and (out / "model.json").is_file():
-            Folder.load(out).say_read_from_rows(read)
 
 
 def _how_to_go_on(out: Path, rounds: int) -> str:
-    saved = len(list(out.glob("round-*.npz")))
-    return f"{saved} of {rounds} rounds saved in {out}; the same command goes on, and nothing is charged twice"
+    from hybridp.protocols.synth import saved_rounds
+
+    said = f"{saved_rounds(out)} of {rounds} rounds saved in {out}"
+    return f"{said}; the same command goes on, and nothing is charged twice"
 
 
 # --- a saved model ----------------------------------------------------------------------------------------------------
@@ -286,29 +253,17 @@ def invite(model: Path, out: Path, as_json: bool) -> None:
     from hybridp.protocols.synth import write_invitation
 
     sent = write_invitation(model, out)
-    asked, schema = sent.invite, sent.invite.schema
-    total = sum(asked.weights)
-    chosen: list[dict[str, Any]] = [
-        {"columns": [schema.names[f] for f in features], "cells": schema.cells(features), "drawn_by": weight / total}
-        for features, weight in zip(asked.marginals, asked.weights, strict=True)
-    ]
+    about, (trusted, _) = sent.about, sent.task.people or (0, 0)
     if as_json:
-        emit(
-            {
-                "invitation": str(out),
-                "mechanism": asked.text,
-                "epsilon": asked.guarantee.epsilon,
-                "marginals": chosen,
-                "simulated": sent.simulated,
-            }
-        )
+        emit({"invitation": str(out), **about, "simulated": sent.simulated})
         return
     _simulated(sent)
     table(
-        f"{len(chosen)} marginals that {sent.trusted:,} trusted people chose; the invitation is in {out}",
+        f"{len(about['marginals'])} marginals that {trusted:,} trusted people chose; the invitation is in {out}",
         ["marginal", "cells", "drawn by"],
-        [(", ".join(one["columns"]), f"{one['cells']:,}", f"{100 * one['drawn_by']:.3g} %") for one in chosen],
-    )
+        [(", ".join(one["columns"]), f"{one['cells']:,}", f"{100 * one['drawn_by']:.3g} %")
+         for one in about["marginals"]],
+    )  # fmt: skip
 
 
 @command("answer")

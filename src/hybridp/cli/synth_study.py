@@ -255,10 +255,10 @@ def randomise(
     from hybridp.public.synth_reports import MarginalInvite
 
     if asked.invite is not None:
-        from hybridp.protocols.synth_files import read_invitation
+        from hybridp.protocols.transcript import read_invitation
 
         must_not_join("invite", *SETTLED)
-        invite = read_invitation(asked.invite).invite
+        invite = read_invitation(asked.invite, "synthetic data").invite
         must_accept(invite.guarantee, stated_promise.values["epsilon"])
     else:
         _must_be_stated(question.values)

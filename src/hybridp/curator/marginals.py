@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from hybridp import tables
 from hybridp.curator.mean import Columns
 from hybridp.curator.shares import batch_digest
-from hybridp.curator.sources import chosen_by, must_not_ask
+from hybridp.curator.sources import Rows, chosen_by
 from hybridp.errors import UnusablePublicRows, must
 from hybridp.public.queries import MOST_CELLS, Feature, Piece, Schema, Workload, sliced, table_between
 from hybridp.public.synth_reports import MarginalInvite, MarginalReports, read_marginal_reports
-from hybridp.public.trust import Trusts, label_column, rule_of
+from hybridp.public.trust import Trusts, label_column
 from hybridp.randomness import Randomness
 from hybridp.tables import marginals
 from hybridp.tables.columns import count_people as count_groups
@@ -31,12 +31,11 @@ from hybridp.tables.engine import answers
 from hybridp.tables.mean import CHUNK
 from hybridp.tables.source import VIEW, TableLike
 
-__all__ = ["REPORT", "Codes", "GroupCodes", "codes_of", "count_people", "counts", "read_codes", "read_domain"]
-__all__ += ["read_groups", "table_counts"]
+__all__ = ["Codes", "GroupCodes", "TableColumns", "codes_of", "count_people", "counts", "groups_of", "read_answers"]
+__all__ += ["read_codes", "read_domain", "read_groups", "table_counts"]
 
 Counts = NDArray[np.int64]
 _MOST_READ = 4096  # Read from rows, a domain of more values is no domain: every value would be about somebody.
-REPORT = "report"
 _LOT = 1 << 16  # Rows whose cell numbers are made at a time: they stay in the cache.
 
 
@@ -80,14 +79,9 @@ def codes_of(schema: Schema, records: NDArray[Any]) -> Codes:
     return Codes(schema, values)
 
 
-def read_codes(path: TableLike, schema: Schema, *, table: str | None = None, declared: bool = False) -> Codes:
-    """Read a table once and keep its codes: two bytes a field. See `hybridp.tables.marginals.codes`.
-
-    For a release it must be `declared` what a field counts as that is missing or not listed.
-    """
+def read_codes(path: TableLike, schema: Schema, *, table: str | None = None) -> Codes:
+    """Read a table once and keep its codes: two bytes a field. See `hybridp.tables.marginals.codes`."""
     with tables.open_rows(path, table=table) as rows:
-        if declared:
-            marginals.check_declared(rows, schema)
         return Codes(schema, marginals.codes(rows, schema), chosen_by(path, table))
 
 
@@ -182,49 +176,66 @@ class GroupCodes:
         return self.trusted.people + self.local_people
 
 
-def read_groups(
-    path: TableLike,
-    invite: MarginalInvite,
-    trust: Trusts,
-    *,
-    table: str | None = None,
-    local_raw: bool = False,
-    assume: bool = False,
-    pilot: bool = False,
-    rng: Randomness,
-) -> GroupCodes:
-    """Both groups. Reports of another mechanism, or of none unless it is assumed, are refused; no field ever is.
+@dataclass(frozen=True)
+class TableColumns:
+    """The columns of a synthetic table, and the one that says who trusts (None: everybody does)."""
 
-    With a `pilot` the trusted people have been asked before: their rows are not read.
-    """
-    if pilot:
-        must_not_ask(path)
-    labels, schema = label_column(trust), invite.schema
-    with tables.open_rows(path, table=table, trust=trust, rng=rng) as rows:
-        if local_raw or not (pilot or (rows.trust is not None and rows.trust.everyone == "local")):
-            marginals.check_declared(rows, schema)
-        counted, notes = count_groups(rows, labels, None), rows.notes
-        rule = rule_of(trust)
-        if pilot and rule is not None:  # who trusts was asked before this file
-            notes = tuple(note for note in notes if note != rule.rule)
-        nobody = np.zeros((len(schema.sizes), 0), dtype=np.uint16)
-        values = nobody if pilot else marginals.codes(rows, schema, trust=labels)
-        trusted = Codes(schema, values, chosen_by(path, table, trust))
-        if local_raw:
-            raw = Codes(schema, marginals.codes(rows, schema, trust=labels, label="local"))
-            return GroupCodes(trusted, None, raw, simulated=True, notes=notes)
-        if not counted.local:
-            return GroupCodes(trusted, MarginalReports.nobody(invite), None, notes=notes)
-        if REPORT not in rows.columns:
-            raise UnusablePublicRows(
-                f"{local_rows(labels)}, and no column `{REPORT}` holds their reports: make them with `hybridp "
-                "randomise synth`, or add --simulate-local for a trial on raw rows."
-            )
-        says = tables.check_mechanism(rows, labels, f"{REPORT}_mechanism", invite.text)
-        told = MarginalReports.nobody(invite)
-        for texts in local_texts(rows, REPORT, labels, CHUNK):
-            told = told + read_marginal_reports(invite, texts, REPORT)
-        assumed = tables.named_mechanism(f"{REPORT}_mechanism", says, told.people, assume=assume)
-        counts = np.concatenate([one.counts for one in told.told])
-        digest = batch_digest(rows, Columns("", trust, REPORT), invite.text, counts, told.people)
-        return GroupCodes(trusted, told, None, bool(says), assumed, digest, notes)
+    names: tuple[str, ...]
+    trust: Trusts | None
+    report: str = "report"
+    person: ClassVar[None] = None
+    absent: ClassVar[None] = None
+    reads: ClassVar[dict[str, str]] = {}
+    """No column must hold numbers; what each must be is checked as it is read."""
+
+    def counts_as(self, middle: object) -> str:
+        return ""
+
+
+def read_groups(
+    path: TableLike, schema: Schema, columns: TableColumns, invite: MarginalInvite | None = None, *,
+    table: str | None = None, rng: Randomness, **how: Any,
+) -> GroupCodes:  # fmt: skip
+    """Both groups of a table; `how` as for `groups_of`."""
+    with tables.open_rows(path, table=table, trust=columns.trust, rng=rng) as rows:
+        chosen = chosen_by(path, table, columns.trust)
+        return groups_of(rows, schema, columns, invite, chosen=chosen, **how)
+
+
+def groups_of(
+    rows: Rows, schema: Schema, columns: TableColumns, invite: MarginalInvite | None, *, local_raw: bool = False,
+    assume: bool = False, chosen: str = "",
+) -> GroupCodes:  # fmt: skip
+    """Both groups of open rows; without an invitation nobody is local. What a field counts as must be declared."""
+    labels = None if columns.trust is None else label_column(columns.trust)
+    if local_raw or rows.trust is None or rows.trust.everyone != "local":
+        marginals.check_declared(rows, schema)
+    trusted = Codes(schema, marginals.codes(rows, schema, trust=labels), chosen)
+    if invite is None or labels is None:
+        return GroupCodes(trusted, notes=rows.notes)
+    if local_raw:
+        raw = Codes(schema, marginals.codes(rows, schema, trust=labels, label="local"))
+        return GroupCodes(trusted, None, raw, simulated=True, notes=rows.notes)
+    return replace(read_answers(rows, invite, columns, assume=assume), trusted=trusted)
+
+
+def read_answers(rows: Rows, invite: MarginalInvite, columns: TableColumns, *, assume: bool) -> GroupCodes:
+    """Local people's reports. Those of another mechanism, or of none unless it is assumed, are refused."""
+    assert columns.trust is not None
+    labels, report = label_column(columns.trust), columns.report
+    told = MarginalReports.nobody(invite)
+    nobody = Codes(invite.schema, np.zeros((len(invite.schema.sizes), 0), dtype=np.uint16))
+    if not count_groups(rows, labels, None).local:
+        return GroupCodes(nobody, told, notes=rows.notes)
+    if report not in rows.columns:
+        raise UnusablePublicRows(
+            f"{local_rows(labels)}, and no column `{report}` holds their reports: make them with `hybridp "
+            "randomise synth`, or add --simulate-local for a trial on raw rows."
+        )
+    says = tables.check_mechanism(rows, labels, f"{report}_mechanism", invite.text)
+    for texts in local_texts(rows, report, labels, CHUNK):
+        told = told + read_marginal_reports(invite, texts, report)
+    assumed = tables.named_mechanism(f"{report}_mechanism", says, told.people, assume=assume)
+    counts = np.concatenate([one.counts for one in told.told])
+    digest = batch_digest(rows, Columns("", columns.trust, report), invite.text, counts, told.people)
+    return GroupCodes(nobody, told, None, bool(says), assumed, digest, rows.notes)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from hybridp.curator.heavy import RecordColumns
+from hybridp.curator.marginals import TableColumns
 from hybridp.curator.mean import Columns
 from hybridp.curator.sources import CHOICES, NUMBERS, TABLES, asks, must_be_public, unstated
 from hybridp.curator.vector import VectorColumns
@@ -107,8 +108,13 @@ def several_columns(study: Declaration, place: int, trust: Any) -> VectorColumns
     return VectorColumns(asked.columns, trust, person, asked.missing or None)
 
 
+def table_columns(study: Declaration, place: int, trust: Any) -> TableColumns:
+    """Where a table holds the columns of a synthetic one, and the reports on it."""
+    return TableColumns(study.questions[place].columns_read, trust)
+
+
 _COLUMNS: dict[str, Callable[[Declaration, int, Any], Any]] = {
     "choice": share_columns, "count": share_columns,
     "number": number_columns, "points": several_columns, "records": record_columns, "regression": several_columns,
-    "vector": vector_columns,
+    "table": table_columns, "vector": vector_columns,
 }  # fmt: skip

@@ -135,7 +135,7 @@ def randomise_study(
     places = [i for i, q in enumerate(study.questions) if q.reported and not q.by_invitation]
     alone = study.questions[0]
     if isinstance(alone, Table) and len(study.questions) == 1 and study.trust.everyone != "trusted":
-        marginal = asked.synth_study(study, 0, mixed=True).invite
+        marginal = asked.synth_study(study, 0).invite
         columns: Any = Columns("", rule)
         where: dict[str, Any] = {"table": table, "overwrite": overwrite, "kept": kept}
         sent, gone = write_reports(data, marginal, columns, out, **where, rng=rng)
@@ -325,7 +325,7 @@ def answer_invitation(
     said = read_invitation(invite, what)
     where: dict[str, Any] = {"table": table, "rng": secure() if rng is None else rng}
     columns: Any = VectorColumns(said.names, trust, person, said.missing)
-    if said.invite.way == "number":
+    if said.invite.way in ("number", "marginal"):
         columns = Columns(said.names[0], trust, report, person, missing=missing)
         where |= {"kept": kept, "overwrite": overwrite}
     elif said.invite.way == "slot":
@@ -352,7 +352,7 @@ def _write_answers(
     if accepts is not None:
         must_accept(asked_of.promise, *accepts)
     text = asked_of.text
-    if asked_of.way != "number":
+    if asked_of.way not in ("number", "marginal"):
         new = out.suffix.lower() == ".csv" and out.parent.is_dir() and not out.exists()
         must(new, "out", "must name a new .csv file in an existing folder", out)
     sent, gone = write_reports(data, asked_of, columns, out, **where)

@@ -11,8 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 from hybridp.blend.kmeans import Clusters, collect_round
 from hybridp.curator import kmeans as clustering
 from hybridp.curator import regression as regressing
+from hybridp.curator import synth as tabulating
+from hybridp.curator.marginals import GroupCodes
 from hybridp.device import reports as device
-from hybridp.device.reports import answer_question
+from hybridp.device.reports import answer_question, simulated_marginals
 from hybridp.noise import uniform_below
 from hybridp.noise.reports import simulate_counts
 from hybridp.public.heavy import OneSlot
@@ -21,15 +23,18 @@ from hybridp.public.lattice import NOTHING, column_sums
 from hybridp.public.messages import SlotInvite, SlotReports
 from hybridp.public.regression import Question
 from hybridp.public.rounds import Answer, Cells, Crowd, Later, Many, Moves, Products, Round, Scale, drive
+from hybridp.public.synth import MeasuredTable
 from hybridp.public.vector import VectorReportSums
 from hybridp.randomness import Randomness
 from hybridp.release.receipt import values_rule
 from hybridp.release.release import Release
 from hybridp.tasks.kmeans import KMeansStudy
 from hybridp.tasks.regression import RegressionStudy
+from hybridp.tasks.table import Made, Measure, Reported
 
 __all__ = [
     "Answering",
+    "CodePeople",
     "LatticePeople",
     "PointPeople",
     "RawPoints",
@@ -60,6 +65,9 @@ class Answering:
     def moves(self, asked: Moves) -> Answer:
         found: Answer = self._kept.moves(asked)
         return found
+
+    def made(self, asked: Made) -> None:
+        """Nobody kept the rows of a synthetic table."""
 
 
 @dataclass
@@ -175,6 +183,41 @@ class PointPeople(Answering):
             said = LocalRound(asked.invite, np.zeros(k, dtype=np.int64), np.zeros((k, d)))
             said = collect_round(said, self.local.tell_deviation(asked.invite, *asked.part))
         return Answer(trusted=added, local=said)
+
+
+@dataclass
+class CodePeople(Answering):
+    """RAW: people whose rows are codes by a schema; local ones have sent reports, or answer here, which is a trial."""
+
+    groups: GroupCodes
+    rng: Randomness
+    _sources: list[Randomness] | None = None
+
+    def _own(self, asked: Measure | Reported, place: int) -> Randomness:
+        """Every round has randomness of its own."""
+        if self._sources is None:
+            self._sources = self.rng.spawn(asked.sources)
+        return self._sources[place]
+
+    def measure(self, asked: Measure) -> list[MeasuredTable]:
+        """The only step that looks at trusted rows: the marginals of a round, each cell with its noise.
+
+        Where none is named, the one that would bring the model nearest, by the exponential mechanism.
+        """
+        codes, use, tables, rng = self.groups.trusted, asked.use, asked.use.tables, self._own(asked, asked.place)
+        if not tables:
+            model = asked.model()
+            scores = [tabulating.gain(codes, c, model.table(c), use.sigma) for c in asked.among]
+            picked = tabulating.pick_table(scores, use.select_rho, asked.allowed, rng=rng)
+            assert picked is not None  # one-way marginals always fit
+            tables = (asked.among[picked],)
+        return [tabulating.measure_table(codes, features, use.sigma, rng=rng) for features in tables]
+
+    def reported(self, asked: Reported) -> Answer:
+        reports, raw = self.groups.local, self.groups.local_raw
+        if raw is not None:
+            reports = simulated_marginals(raw.values, asked.invite, rng=self._own(asked, -1))
+        return Answer(local=reports)
 
 
 def report_slots(slots: Ints, invite: SlotInvite, *, rng: Randomness) -> SlotReports:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -124,13 +125,23 @@ def answered_after(answers: Mapping[str, Any], path: TableLike | None, answer: C
 def must_have_paid(ledger: Ledger | None, invite: Path) -> None:
     """Refuse a second phase in another ledger than the first: nobody would add up what both told of these people.
 
-    The ledger that paid for an invitation keeps it. One that no ledger paid for belongs to none.
+    The ledger that paid for an invitation keeps it, or what its rounds measured. One that no ledger paid for belongs to
+    none.
     """
     if ledger is None or isinstance(ledger, Shared):
         return
     document = json.loads(invite.read_text())
-    same = not document.get("ledger_entries") or ledger.keeps(document["digest"])
+    entries, answers = document.get("ledger_entries"), document.get("answers")
+    same = not entries or ledger.keeps(document["digest"]) or _has_measured(ledger, entries, answers)
     must(same, "ledger", "must be the one that paid for the invitation when it was made", ledger.path)
+
+
+def _has_measured(ledger: Ledger, entries: list[int], answers: list[Any]) -> bool:
+    """Whether these charges paid for every one of these answers, of a fit that keeps what it measures."""
+    paid = [one.collection for one in ledger.history() if one.id in entries and one.state == "spent"]
+    known = {kept[0] for name in paid if (kept := ledger.measured(name or "")) is not None}
+    said = {hashlib.sha256(one.encode()).hexdigest() if isinstance(one, str) else None for one in answers}
+    return bool(said) and known >= said
 
 
 class _Release(Protocol):

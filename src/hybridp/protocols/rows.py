@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from hybridp.curator import distribution as counting
 from hybridp.curator import heavy as discovering
 from hybridp.curator import kmeans as clustering
+from hybridp.curator import marginals as tabulating
 from hybridp.curator import mean as summing
 from hybridp.curator import personal as weighing
 from hybridp.curator import regression as regressing
@@ -28,7 +29,15 @@ from hybridp.curator import vector as vectors
 from hybridp.curator.sources import Rows, local_rows, open_rows
 from hybridp.device.reports import randomise_own, reach_reports, simulated_reports, simulated_ticks
 from hybridp.errors import InvalidInput, UnusablePublicRows, cannot_exclude
-from hybridp.protocols.models import Answering, LatticePeople, PointPeople, RawPoints, ToldCells, report_slots
+from hybridp.protocols.models import (
+    Answering,
+    CodePeople,
+    LatticePeople,
+    PointPeople,
+    RawPoints,
+    ToldCells,
+    report_slots,
+)
 from hybridp.public.groups import Grouping
 from hybridp.public.lattice import NOTHING, column_sums
 from hybridp.public.messages import ReportsByEpsilon, SlotInvite
@@ -49,10 +58,12 @@ from hybridp.public.rounds import (
     Weighted,
     Within,
 )
+from hybridp.public.synth import MeasuredTable
 from hybridp.public.trust import LABEL, Trusts, drawn_trust, label_column
 from hybridp.public.vector import VectorBounds, VectorReportSums
 from hybridp.randomness import Randomness
 from hybridp.tasks.protections import Batches, LevelBatches
+from hybridp.tasks.table import Measure, Reported
 
 __all__ = ["TablePeople", "not_invited"]
 
@@ -267,6 +278,21 @@ class TablePeople(Answering):
             told = RawPoints(np.concatenate([*parts], axis=1), self.rng)
         points = self._kept = PointPeople(rows, told, self.rng)
         return points.many(asked)
+
+    def _coded(self, asked: Measure | Reported) -> CodePeople:
+        if self._kept is None:
+            how: dict[str, Any] = {"local_raw": self.raw, "assume": self.assume}
+            groups = tabulating.groups_of(self.rows, asked.schema, self.columns, asked.invite, **how)
+            self._heard(groups.local_people, groups.digest, groups.simulated, groups.assumed)
+            self._kept = CodePeople(groups, self.rng)
+        found: CodePeople = self._kept
+        return found
+
+    def measure(self, asked: Measure) -> list[MeasuredTable]:
+        return self._coded(asked).measure(asked)
+
+    def reported(self, asked: Reported) -> Answer | None:
+        return None if self.unasked else self._coded(asked).reported(asked)
 
     def options(self, asked: Options) -> Answer:
         totals, invite = self.pay(self.read(asked)), asked.invite

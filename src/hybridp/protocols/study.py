@@ -19,7 +19,6 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, cast
 
-from hybridp.curator.marginals import read_groups
 from hybridp.curator.shares import check_batches
 from hybridp.curator.sources import check_answers, must_read_again, with_public
 from hybridp.errors import InvalidInput, NotShown, UnusablePublicRows, must
@@ -27,7 +26,7 @@ from hybridp.ledger import Charge, Ledger, Shared, together
 from hybridp.protocols import asked
 from hybridp.protocols.driver import release
 from hybridp.protocols.paying import answered_after, kept, must_have_paid, on_reports, spending
-from hybridp.protocols.synth import fit_file, fit_groups
+from hybridp.protocols.synth import save_model
 from hybridp.protocols.tally import tally_for
 from hybridp.protocols.transcript import (
     NO_BATCHES,
@@ -46,7 +45,6 @@ from hybridp.public.study import (
     Declaration,
     Number,
     Question,
-    Table,
 )
 from hybridp.public.trust import LABEL, Answering, drawn_trust, keyed, label_column, rule_of
 from hybridp.randomness import Randomness, secure
@@ -55,7 +53,6 @@ from hybridp.release.receipt import one_receipt
 from hybridp.release.release import Release
 from hybridp.tasks.kmeans import KMeansStudy
 from hybridp.tasks.steered import SteeredStudy
-from hybridp.tasks.table import charge_for_reports
 
 __all__ = ["Files", "answered_once", "first_phase", "invite_study", "ledger_totals", "published", "release_study"]
 
@@ -288,8 +285,6 @@ def _people(answer: Any) -> tuple[int, int]:
 
 def _way(study: Declaration, i: int, data: Any, trust: Any, files: Files, run: Mapping[str, Any]) -> _Way:
     question, simulate, mixed = study.questions[i], run["simulate_local"], run.get("mixed", ())
-    if isinstance(question, Table):
-        return _table(study, i, data, trust, files, run)
     task, columns, groups = asked.task_of(study, i), asked.columns_of(study, i, trust), study.questions[i].groups
     told: dict[str, Any] = {"purpose": question.name, "epsilon": study.promise.epsilon_column}
     told["as_count"] = isinstance(question, Count)
@@ -308,7 +303,13 @@ def _way(study: Declaration, i: int, data: Any, trust: Any, files: Files, run: M
             told |= {"invite": invite, "reports": reports}
         elif not simulate:
             charges = [charge for charge in charges if charge.people == "trusted"]
-    return _Way(*_parted(charges, run), lambda shared: release(data, task, columns, by, ledger=shared, **told, **run))
+
+    def answer(shared: Shared) -> Any:
+        found: Any = release(data, task, columns, by, ledger=shared, **told, **run)
+        folder = files.models.get(question.name)
+        return found if folder is None else save_model(found, folder)
+
+    return _Way(*_parted(charges, run), answer)
 
 
 def _second(
@@ -344,32 +345,6 @@ def _answered(question: Question, files: Files, *, mixed: bool = False) -> tuple
     rule = f"must be given together with the invitation, for {question.name}"
     must((invite is None) == (reports is None) or (mixed and reports is None), "reports", rule, reports)
     return invite, reports
-
-
-def _table(study: Declaration, i: int, data: Any, trust: Any, files: Files, run: Mapping[str, Any]) -> _Way:
-    question, rule, rng = study.questions[i], rule_of(trust), run["rng"]
-    folder, purpose = files.models.get(question.name), question.name
-    if rule is not None and rule.everyone == "trusted":
-        own = asked.synth_study(study, i)
-        return _Way(
-            own.charges(purpose, purpose),
-            [],
-            lambda shared: fit_file(data, own, folder=folder, table=run["table"], purpose=purpose, rng=rng),
-        )
-    said = f"must be left out with {purpose}: a synthetic table of several questions is of people who all trust"
-    must(len(study.questions) == 1, "trial_opt_in", said, "one")
-    both = asked.synth_study(study, i, mixed=True)
-    some = rule is None or rule.everyone != "local"
-    trusted = [replace(charge, collection=None) for charge in both.charges(purpose, purpose) if some]
-    first, later = _parted([*trusted, charge_for_reports(both.invite, purpose, None)], run)
-
-    def answer(shared: Shared) -> Any:
-        raw, assume = run["simulate_local"], run["assume_mechanism"]
-        groups = read_groups(data, both.invite, trust, table=run["table"], local_raw=raw, assume=assume, rng=rng)
-        shared.charge([] if raw else [charge_for_reports(both.invite, purpose, groups.digest)])
-        return fit_groups(groups, both, folder=folder, purpose=purpose, rng=rng)
-
-    return _Way(first, later, answer)
 
 
 # --- what goes to the devices first -----------------------------------------------------------------------------------

@@ -5,56 +5,307 @@ anything is made of them: in the ledger, beside the charge, and then in the fold
 by the same conversation (`hybridp.tasks.table`): rounds that were kept are not measured again, whatever became of the
 folder, and a round that was charged but not kept is measured under the same charge, because nobody has seen it.
 
-In two phases, over files: the adaptive method is fitted to the trusted rows (`fit_synth`), which pays for its choice of
+The folder of a fit holds `transcript.json`, the task and what its rounds released, and `synthetic.npz`, the rows that
+follow. Every file is written beside its place and renamed into it, so that it is there whole or not at all. No pickle.
+
+In two phases, over files: the adaptive method is fitted to the trusted rows (`fit_file`), which pays for its choice of
 marginals; `write_invitation` tells devices what it chose, each of which sends one report on one of them at its person's
-whole epsilon; `fit_groups` with this invitation blends both, and spends nothing of the trusted people's.
+whole epsilon; `hybridp.protocols.transcript.release_invited` blends both, and spends nothing of the trusted people's.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
+import json
+import os
 import shutil
-import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, fields, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hybridp.curator import synth as curating
-from hybridp.curator.marginals import GroupCodes, read_groups
-from hybridp.curator.sources import TableLike, asks, chosen_by
-from hybridp.curator.synth import Codes
-from hybridp.device.reports import simulated_marginals
+from hybridp.curator.marginals import Codes, GroupCodes, TableColumns, read_groups
+from hybridp.curator.sources import TableLike, asks, chosen_by, must_not_ask
 from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Charge, Ledger
-from hybridp.protocols.paying import looked, spending, warned
-from hybridp.protocols.synth_files import Folder, Invitation, packed, read_invitation, seal_invitation, unpacked
-from hybridp.public.rounds import drive
-from hybridp.public.shares import ShareReports
+from hybridp.protocols.models import Answering, CodePeople
+from hybridp.protocols.paying import looked, paying, spending, warned
+from hybridp.protocols.transcript import Transcript, made_of, plain_of, read_invitation
+from hybridp.public import envelope
+from hybridp.public.budgets import PureDP
+from hybridp.public.rounds import Answer, Crowd, Round, drive
 from hybridp.public.synth import MeasuredTable
 from hybridp.public.synth_reports import MarginalReports
 from hybridp.public.trust import Trusts, drawn_trust
 from hybridp.randomness import Randomness, secure, seeded
+from hybridp.release.facts import statistic
+from hybridp.release.receipt import Receipt, assuming, noted
 from hybridp.release.synth import SyntheticModel
-from hybridp.tasks.table import (
-    BothGroups,
-    Fitted,
-    Made,
-    Measure,
-    NoSignalWarning,
-    Reported,
-    SynthStudy,
-    charge_for_reports,
-)
+from hybridp.tasks.table import Made, Measure, NoSignalWarning, Reported, SynthStudy, charge_for_reports
 
-__all__ = ["Invitation", "NoSignalWarning", "SynthStudy", "fit_file", "fit_groups", "fit_synth", "load_model"]
-__all__ += ["made_by", "read_invitation", "read_people", "write_invitation", "write_model"]
+__all__ = ["NoSignalWarning", "SynthStudy", "fit_file", "fit_groups", "fit_synth", "load_model", "published"]
+__all__ += ["save_model", "saved_rounds", "write_invitation", "write_model"]
+
+Place = str | PathLike[str]
+_KIND = "synthetic data set"
+_TRANSCRIPT, _ROWS = "transcript.json", "synthetic.npz"
 
 
-# --- reading ----------------------------------------------------------------------------------------------------------
+def _untold(done: float, rounds: int) -> None:
+    """Nobody watches."""
+
+
+# --- what a fit keeps -------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Kept:
+    """What a fit has released so far; without a path it is kept nowhere, and every fit is a new one.
+
+    The name tells fits apart in the ledger: two fits of one study are two uses of the rows. `chosen_by` is how its rows
+    were chosen, `reports` names the local people's, and there is a receipt when the fit has ended.
+    """
+
+    path: Path | None
+    task: SynthStudy
+    name: str
+    chosen_by: str = ""
+    seeded: bool = False
+    simulated: bool = False
+    reports: str | None = None
+    entries: tuple[int, ...] = ()
+    answers: tuple[Any, ...] = ()
+    receipt: Any = None
+
+    @staticmethod
+    def load(folder: Place) -> _Kept:
+        """What is kept in a folder, as it was written."""
+        path = Path(folder)
+        try:
+            said = envelope.load(path / _TRANSCRIPT, _KIND)
+            known = {one.name: said[one.name] for one in fields(_Kept) if one.name != "path"}
+            known |= {name: tuple(known[name]) for name in ("entries", "answers")}
+            found = _Kept(path, **{**known, "task": made_of(known["task"])})
+            if not isinstance(found.task, SynthStudy) or found.task.people is None:
+                raise ValueError
+        except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, AssertionError):
+            pass
+        else:
+            return found
+        raise InvalidInput(f"`model` must be the folder of a synthetic data set, of this version. Got {path}.")
+
+    @staticmethod
+    def begun(
+        folder: Place | None, study: SynthStudy, chosen: str, ledger: Ledger | None, *, new: bool = False
+    ) -> _Kept | None:
+        """The fit that was begun in a folder, if any. Makes nothing, and reads no row.
+
+        Refused is one of another study, of rows that another query, table or rule of trust chose, and another ledger
+        than the one that paid for its rounds: a `new` one has not.
+        """
+        if folder is None or not (Path(folder) / _TRANSCRIPT).is_file():
+            return None
+        kept = _Kept.load(folder)
+        same = plain_of(replace(kept.task, people=None)) == plain_of(replace(study, people=None))
+        kept.must_be(same and kept.chosen_by == chosen)
+        paid = set() if ledger is None or new else {entry.collection for entry in ledger.history()}
+        charges = [one.collection for one in kept.task.charges("", kept.name) if one.people == "trusted"]
+        unpaid = any(one not in paid for one in charges[: len(kept.answers)])
+        rule = f"must be the one that paid for the {len(kept.answers)} rounds"
+        none = ledger is None and not new
+        must(not kept.entries if none else not unpaid, "ledger", rule, "none" if none else "another")
+        return kept
+
+    @staticmethod
+    def open(folder: Place | None, begun: _Kept | None, task: SynthStudy, **facts: Any) -> _Kept:
+        """The same, or a new one in a new or empty folder."""
+        if begun is not None:
+            return begun
+        made = _Kept(None if folder is None else Path(folder), task, f"synth-{os.urandom(8).hex()}", **facts)
+        if made.path is not None:
+            made.path.mkdir(parents=True, exist_ok=True)
+            left = [p.name for p in made.path.iterdir()]  # by a fit that died at its start
+            empty = all(name == ".lock" or (name.startswith(".") and name.endswith(_TRANSCRIPT)) for name in left)
+            must(empty, "out", "must be a new or empty folder, or an interrupted fit", made.path)
+            made.save()
+        return made
+
+    def must_be(self, same: bool) -> None:
+        """Refuse to go on with a fit unless it is the same one."""
+        must(same, "out", "must be a new folder, or hold a fit of the same study and rows", self.path)
+
+    def must_fit(self, groups: GroupCodes, *, simulated: bool) -> None:
+        """Refuse to go on with another number of people, or other reports."""
+        held = groups.trusted.people, groups.local_people
+        self.must_be((self.task.people, self.simulated, self.reports) == (held, simulated, groups.digest))
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the folder: two fits at once would measure a round twice under one charge.
+
+        The lock goes with the process, so that a killed fit can be resumed at once. (Where the system has no such
+        locks, as on Windows, nothing is held.)
+        """
+        with ExitStack() as stack:
+            if self.path is not None:
+                try:
+                    import fcntl
+                except ImportError:
+                    pass
+                else:
+                    lock = stack.enter_context((self.path / ".lock").open("wb"))
+                    try:
+                        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    except OSError:
+                        raise InvalidInput(f"`out` must not be in use by another fit. Got {self.path}.") from None
+            yield
+
+    def save(self) -> None:
+        if self.path is not None:
+            said = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in ("path", "simulated")}
+            said["task"] = plain_of(self.task)
+            envelope.save(self.path / _TRANSCRIPT, envelope.sealed(_KIND, said, simulated=self.simulated))
+
+    def add(self, i: int, said: Any, entries: list[int]) -> None:
+        """What a round released, before anything is made of it."""
+        # A round that is measured again under its charge was perhaps noted before the interruption.
+        self.entries = tuple(dict.fromkeys((*self.entries, *entries)))
+        self.answers = (*self.answers[:i], said, *self.answers[i + 1 :])
+        self.save()
+
+    def _answers(self) -> str:
+        return hashlib.sha256(json.dumps(self.answers).encode()).hexdigest()
+
+    def save_rows(self, values: Any) -> None:
+        """D', with a name of the answers that it follows from."""
+        if self.path is not None:
+            out = io.BytesIO()
+            np.savez_compressed(out, allow_pickle=False, values=values, answers=np.array(self._answers()))
+            envelope.write(self.path / _ROWS, out.getvalue())
+
+    def rows(self) -> Any:
+        """The relaxed rows, or records (whole codes), that follow from these very answers; None: there are none."""
+        if self.path is None or not (self.path / _ROWS).is_file():
+            return None
+        import torch
+
+        from hybridp.blend.relaxed import Records, Relaxed
+
+        sizes = self.task.workload.schema.sizes
+        try:
+            with np.load(io.BytesIO((self.path / _ROWS).read_bytes()), allow_pickle=False) as kept:
+                values, answers = kept["values"], str(kept["answers"])
+            if answers != self._answers():
+                return None
+            if values.dtype == np.uint16:
+                return Records(values, sizes)
+            return Relaxed(torch.from_numpy(values.astype(np.float32)), sizes)
+        except (OSError, LookupError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            problem = InvalidInput(f"`model` must hold readable files. Got {self.path} ({type(error).__name__}).")
+        raise problem
+
+
+@dataclass
+class _Fit(Answering):
+    """RAW: answers a fit's rounds from what was kept of them and, under their charges, from people's rows and reports.
+
+    Without `people` there is what was kept, and nothing else.
+    """
+
+    kept: _Kept
+    people: CodePeople | None = None
+    ledger: Ledger | None = None
+    purpose: str = ""
+    device: str = "cpu"
+    progress: Callable[[float, int], None] = _untold
+    place: int = 0
+
+    def answer(self, asked: Round) -> Any:
+        if isinstance(asked, Made):
+            return self.made(asked)
+        i, total = self.place, len(self.kept.task.plan) + 1
+        said = getattr(self, asked.kind)(asked, i, self.kept.answers[i] if i < len(self.kept.answers) else None)
+        self.place += 1
+        self.progress(min(self.place, total - 1), total)
+        rule = "must hold what its study measures, with the noise of its promise: fit it anew in a new folder"
+        try:
+            return asked.restored(said)
+        except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError):
+            problem = InvalidInput(f"`model` {rule}. Got another round {i + 1} in {self.kept.path}.")
+        raise problem
+
+    def _people(self) -> CodePeople:
+        if self.people is None:
+            raise InvalidInput(
+                f"`model` must be a fit that has ended; call fit again to go on. Got {self.kept.path}."
+            )
+        return self.people
+
+    def measure(self, asked: Measure, i: int, said: str | None) -> str:
+        """What was kept of a round or, under its charge, what the rows say, kept before it is used."""
+        kept, ledger = self.kept, self.ledger
+        charge, measured = _measured(ledger, kept.task.charges(self.purpose, kept.name)[asked.place], said)
+        if measured is None:
+            people = self._people()
+            with spending(ledger, [charge], trial=kept.simulated):
+                measured = asked.plain(people.measure(asked))
+                if ledger is not None and charge.collection is not None:
+                    measured = ledger.keep_measured(charge.collection, measured.encode()).decode()
+        if said != measured:
+            paid = [] if ledger is None else ledger.history()
+            kept.add(i, measured, [e.id for e in paid if e.collection == charge.collection and e.state == "spent"])
+        return measured
+
+    def reported(self, asked: Reported, i: int, said: Any) -> Any:
+        """The local people's reports, charged, and kept before they are used; those that were kept are paid for."""
+        if said is None:
+            people = self._people()
+            own = charge_for_reports(asked.invite, self.purpose, people.groups.digest)
+            with spending(self.ledger, [own], trial=self.kept.simulated) as entries:
+                said = asked.plain(people.reported(asked))
+                self.kept.add(i, said, entries)
+        return said
+
+    def made(self, asked: Made) -> Any:
+        """Rows that were kept, or that are made and kept now. (A graphical model is not kept: rounds make it again.)"""
+        found = self.kept.rows()
+        if found is None:
+            self._people()
+            rounds = len(self.kept.task.plan)
+            found = asked.make(self.device, lambda part: self.progress(rounds + part, rounds + 1))
+            self.kept.save_rows(found.numpy())
+            self.progress(rounds + 1, rounds + 1)
+        return found
+
+
+def _measured(ledger: Ledger | None, charge: Charge, said: str | None) -> tuple[Charge, str | None]:
+    """The charge of a round, and what was measured under it; None where nobody has measured under that charge yet.
+
+    What was measured lives with its charge in the ledger: a folder without it is filled again, never measured again.
+    Of a measurement too large for that the ledger knows the digest: where the folder has lost it, the charge is anew.
+    """
+    first, again = charge.collection, 1
+    if ledger is None:
+        return charge, said
+    while (kept := ledger.measured(charge.collection or "")) is not None:
+        digest, content = kept
+        if content is not None:
+            return charge, content.decode()
+        if said is not None and hashlib.sha256(said.encode()).hexdigest() == digest:
+            return charge, said
+        again += 1
+        charge = replace(charge, collection=f"{first}, again {again}")
+    return charge, None
+
+
+# --- fits -------------------------------------------------------------------------------------------------------------
 
 
 def fit_file(
@@ -62,96 +313,53 @@ def fit_file(
     study: SynthStudy,
     trust: Trusts | None = None,
     *,
-    folder: str | PathLike[str] | None = None,
+    folder: Place | None = None,
     table: str | None = None,
     simulate_local: bool = False,
     assume_mechanism: bool = False,
-    ledger: Ledger | None = None,
+    ledger: Ledger | Place | None = None,
     purpose: str = "synthetic data",
     rng: Randomness | None = None,
+    **how: Any,
 ) -> SyntheticModel:
-    """`fit_synth` on a file or, where `trust` says who trusts, `fit_groups` (`method` "mixed").
+    """`fit_synth` on a file or, where `trust` says who trusts, on trusted rows and local reports (`method` "mixed").
 
     No row is refused: the schema declares what a field counts as that it does not list. With `simulate_local` local
-    rows are raw and randomised here: a trial, and marked as such.
+    rows are raw and randomised here: a trial, and marked as such. What is refused for rows is refused where the ledger
+    can be charged for it; so is a budget that cannot pay for local reports: which there are, a query may have chosen by
+    a value. A `ledger` that is not there is made when it is known whether the reports are a trial's.
     """
     rng = secure() if rng is None else rng
-    how: dict[str, Any] = {"folder": folder, "ledger": ledger, "purpose": purpose, "rng": rng}
-    local: dict[str, Any] = {"simulate_local": simulate_local, "assume_mechanism": assume_mechanism}
-    return fit_groups(read_people(path, study, trust, table=table, **local, **how), study, **how)
-
-
-def read_people(
-    path: TableLike,
-    study: SynthStudy,
-    trust: Trusts | None = None,
-    *,
-    folder: str | PathLike[str] | None,
-    ledger: Ledger | None,
-    purpose: str,
-    rng: Randomness,
-    table: str | None = None,
-    simulate_local: bool = False,
-    assume_mechanism: bool = False,
-) -> GroupCodes:
-    """The people of a file for `fit_groups`. What is refused for rows is refused here, where a ledger can be charged.
-
-    So is a budget that cannot pay for local reports: which reports there are, a query may have chosen by a value.
-    """
-    begun = Folder.begun(folder, study.to_dict(), chosen_by(path, table, trust))  # before a row is read: free
-    raw = simulate_local or drawn_trust(trust)
-    trial = rng.simulated if trust is None else ledger is not None and ledger.trial  # reports may be a trial's
-
-    def read() -> GroupCodes:
-        if trust is None:
-            groups = GroupCodes(curating.read_codes(path, study.workload.schema, table=table, declared=True))
+    columns, chosen = TableColumns(study.workload.schema.names, trust), chosen_by(path, table, trust)
+    study = study.prepared(columns)
+    totals: dict[str, Any] = {"trusted": study.guarantee}
+    if study.both or study.method == "adaptive":  # which may invite local people, who are charged in the same ledger
+        totals["local"] = PureDP(study.guarantee.epsilon)
+    reads: dict[str, Any] = {"local_raw": simulate_local or drawn_trust(trust), "assume": assume_mechanism}
+    new = ledger is not None and not isinstance(ledger, Ledger) and not Path(ledger).exists()
+    with ExitStack() as stack:
+        books = None
+        if trust is None or not new:
+            books = stack.enter_context(paying(ledger, totals, trial=rng.simulated))
         else:
-            how: dict[str, Any] = {"table": table, "local_raw": raw, "assume": assume_mechanism, "rng": rng}
-            groups = read_groups(path, study.invite, trust, **how)
-        _check_people(groups, study)
-        some = groups.trusted.people > 0 or not asks(path)
-        must(some, "query", "must leave somebody who trusts: nobody else pays for what it tells", "nobody")
-        simulated = rng.simulated or groups.simulated
-        Folder.must_fit(begun, groups.people, simulated=simulated)
-        _check_budget(groups, study, begun, ledger, purpose, trial=simulated)
-        return groups
+            must_not_ask(path, "no ledger is there to pay for its failure", "`hybridp ledger create` makes one")
+        begun = _Kept.begun(folder, study, chosen, books, new=new)  # before a row is read: free
 
-    return looked(read, ledger, study.charges(Folder.name_of(begun), purpose), trial=trial, path=path)
+        def read() -> tuple[GroupCodes, SynthStudy]:
+            invite = study.named(())
+            groups = read_groups(path, study.workload.schema, columns, invite, table=table, rng=rng, **reads)
+            some = groups.trusted.people > 0 or not asks(path)
+            must(some, "query", "must leave somebody who trusts: nobody else pays for what it tells", "nobody")
+            task = study.decided(groups.trusted.people, groups.local_people)
+            _check(groups, task, begun, books, purpose, trial=rng.simulated or groups.simulated)
+            return groups, task
 
-
-def _check_people(groups: GroupCodes, study: SynthStudy, invitation: Invitation | None = None) -> None:
-    must(groups.trusted.schema == study.workload.schema, "workload", "must be over the schema of the rows", "another")
-    if study.method != "mixed" and invitation is None:
-        must(not groups.local_people, "method", "must be mixed for people who trust differently", study.method)
-        must(groups.people >= 2, "people", "must be at least 2", groups.people)
-    elif not groups.local_people:
-        raise InvalidInput(
-            "`trust` must be left out where everybody trusts the curator, or say in a study file: everyone = "
-            '"trusted". Got no local row.'
-        )
-
-
-def _check_budget(
-    groups: GroupCodes, study: SynthStudy, begun: Folder | None, ledger: Ledger | None, purpose: str,
-    invitation: Invitation | None = None, *, trial: bool,
-) -> None:  # fmt: skip
-    """Refuse where the ledger cannot pay for all of it: for trusted people, whom an invitation has not heard, and for
-    reports that the fit has not kept. Those that it has kept must be the very same ones."""
-    owed: list[Charge] = []
-    if groups.trusted.people and invitation is None:
-        owed += study.charges(Folder.name_of(begun), purpose)
-    if groups.local_people:
-        invite = study.invite if invitation is None else invitation.invite
-        kept = None if begun is None else begun.about()
-        if begun is None or kept is None:
-            owed.append(charge_for_reports(invite, purpose, groups.digest))
-        else:
-            begun.must_be(kept.digest == groups.digest and begun.reports(invite).people == groups.local_people)
-    if ledger is not None:
-        ledger.check(owed, trial=trial)
-
-
-# --- fits -------------------------------------------------------------------------------------------------------------
+        trial = rng.simulated if trust is None else books is not None and books.trial  # reports may be a trial's
+        due = [one for one in study.charges(purpose, _name(begun)) if one.people == "trusted"]
+        groups, task = looked(read, books, due, trial=trial, path=path)
+        if books is None and new:
+            books = stack.enter_context(paying(ledger, totals, trial=rng.simulated or groups.simulated))
+        return _fit(groups, task, folder, begun, books, purpose, rng, **how)
 
 
 def fit_synth(codes: Codes, study: SynthStudy, **how: Any) -> SyntheticModel:
@@ -167,247 +375,175 @@ def fit_groups(
     groups: GroupCodes,
     study: SynthStudy,
     *,
-    invitation: Invitation | None = None,
-    folder: str | PathLike[str] | None = None,
+    folder: Place | None = None,
     ledger: Ledger | None = None,
     purpose: str = "synthetic data",
-    device: str = "cpu",
-    progress: Callable[[float, int], None] = lambda done, rounds: None,
     rng: Randomness | None = None,
+    **how: Any,
 ) -> SyntheticModel:
     """Fit a synthetic data set to trusted rows and local reports.
 
     Trusted people: the study's (epsilon, delta) against whoever sees the model, under replacement of their record, by
     zCDP. Local people: the epsilon of their own report, against everyone. With `folder`, every round is saved there,
     and a second call with the same study and folder charges and measures only what is missing; two calls at the same
-    time are refused. `progress(done, rounds)` is called after each round, and in parts of one while rows are fitted.
-
-    With an `invitation`, whose study this is, the trusted people chose before (`groups` are those of `read_groups` with
-    `pilot`): they pay nothing more, no row of theirs is read, and local people spend the epsilon of their own report.
+    time are refused. `how` may name a `device`, and `progress(done, rounds)`, which is called after each round, and in
+    parts of one while rows are fitted.
     """
-    rng = secure() if rng is None else rng
-    _check_people(groups, study, invitation)
-    trial, trusted = rng.simulated, groups.trusted.people
-    if invitation is not None:
-        invitation.must_be_paid_by(ledger)
-        study = replace(study, pilot=invitation.digest)
-        trial, trusted = trial or invitation.simulated, invitation.trusted
-    people, simulated = trusted + groups.local_people, trial or groups.simulated
-    warned([study.guarantee], people if invitation is None else trusted)
-    for note in () if study.both else study.no_signal(people):
-        warnings.warn(note, NoSignalWarning, stacklevel=3)
-    named, rows = study.to_dict(), groups.trusted.chosen_by
-    begun = Folder.begun(folder, named, rows)
-    _check_budget(groups, study, begun, ledger, purpose, invitation, trial=simulated)  # what is refused leaves none
-    with Folder.open(folder, named, rows, people=people, simulated=simulated) as place:
-        about = BothGroups(trusted, groups.simulated, trial, groups.assumed, groups.notes, groups.digest)
-        sources = [rng] if study.pilot else rng.spawn(len(study.plan) + study.both)
-        fit = _Fit(study, place, about, groups, sources, ledger, purpose, invitation)
-        return fit.hold(device, lambda done: progress(done, len(study.plan)))
+    must(groups.trusted.schema == study.workload.schema, "workload", "must be over the schema of the rows", "another")
+    rng, task = secure() if rng is None else rng, study.decided(groups.trusted.people, groups.local_people)
+    begun = _Kept.begun(folder, study, groups.trusted.chosen_by, ledger)
+    return _fit(groups, task, folder, begun, ledger, purpose, rng, **how)
 
 
-def load_model(folder: str | PathLike[str]) -> SyntheticModel:
-    """A saved model; a fit that did not come to its end is refused."""
-    place = Folder.load(folder)
-    return _Fit(_kept_study(place), place, place.about(), ended=True).hold()
+def _name(begun: _Kept | None) -> str:
+    """By which the ledger knows a fit; of one that has not begun, a name that nothing else has."""
+    return "a new fit" if begun is None else begun.name
 
 
-def _kept_study(place: Folder) -> SynthStudy:
-    try:
-        return SynthStudy.from_dict(place.study)
-    except (KeyError, TypeError, ValueError) as error:
-        problem = InvalidInput(
-            f"`model` must be the folder of a synthetic data set. Got {place.path} ({type(error).__name__})."
-        )
-    raise problem
+def _check(
+    groups: GroupCodes, task: SynthStudy, begun: _Kept | None, ledger: Ledger | None, purpose: str, *, trial: bool
+) -> None:
+    """Refuse where the ledger cannot pay for all of it, but for reports that the fit has kept."""
+    owed = [one for one in task.charges(purpose, _name(begun)) if one.people == "trusted"]
+    if begun is not None:
+        begun.must_fit(groups, simulated=trial)
+    if groups.local_people and (begun is None or len(begun.answers) <= len(owed)):
+        owed.append(charge_for_reports(task.invite, purpose, groups.digest))
+    if ledger is not None:
+        ledger.check(owed, trial=trial)
 
 
-def made_by(trial: bool, entries: tuple[int, ...]) -> dict[str, Any]:
-    """For a receipt: where noise came from, and what was charged."""
-    return {"randomness": (seeded(0) if trial else secure()).label, "seeded": trial, "entries": entries}
-
-
-@dataclass(eq=False)
-class _Fit:
-    """RAW: answers a fit's rounds from what was kept of them and, under their charges, from people's rows and reports.
-
-    Without `groups` there is what was kept, and nothing else; of a fit that has `ended`, the rows as well.
-    """
-
-    study: SynthStudy
-    place: Folder
-    about: BothGroups | None
-    groups: GroupCodes | None = None
-    sources: list[Randomness] | None = None
-    ledger: Ledger | None = None
-    purpose: str = ""
-    invitation: Invitation | None = None
-    ended: bool = False
-
-    def hold(self, device: str = "cpu", moved: Callable[[float], None] = lambda done: None) -> SyntheticModel:
-        """The conversation, to its end."""
-        place, about = self.place, self.about
-        if about is None and self.study.both:
-            raise self._unended()
-        if self.invitation is not None and self.invitation.read_from_rows:
-            place.say_read_from_rows(self.invitation.read_from_rows)
-        trusted = place.people if about is None else about.trusted
-        made = lambda trial: made_by(trial, place.entries)  # noqa: E731
-        asked: Any = self.study.ask(Fitted(trusted, place.simulated, made, place.read_from_rows, device, moved))
-        found: SyntheticModel = drive(asked, self)
+def _fit(
+    groups: GroupCodes, task: SynthStudy, folder: Place | None, begun: _Kept | None, ledger: Ledger | None,
+    purpose: str, rng: Randomness, *, device: str = "cpu", progress: Callable[[float, int], None] = _untold,
+) -> SyntheticModel:  # fmt: skip
+    simulated = rng.simulated or groups.simulated
+    _check(groups, task, begun, ledger, purpose, trial=simulated)  # what is refused leaves no folder
+    warned([task.guarantee], groups.people)
+    facts: dict[str, Any] = {"chosen_by": groups.trusted.chosen_by, "reports": groups.digest, "simulated": simulated}
+    kept = _Kept.open(folder, begun, task, **facts, seeded=rng.simulated)
+    with kept.held():
+        people = _Fit(kept, CodePeople(groups, rng), ledger, purpose, device, progress)
+        found: SyntheticModel = drive(task.ask(_crowd(kept, simulated_local=groups.simulated)), people)
+        found = noted(assuming(found, task.invite.text if groups.assumed else None), groups.notes)
+        kept.receipt = found.receipt.to_dict()
+        kept.save()
         return found
 
-    def answer(self, asked: Any) -> Any:
-        return getattr(self, asked.kind)(asked)
 
-    def _unended(self) -> InvalidInput:
-        return InvalidInput(f"`model` must be a fit that has ended; call fit again to go on. Got {self.place.path}.")
+def _crowd(kept: _Kept, *, simulated_local: bool = False) -> Crowd:
+    def made() -> dict[str, Any]:
+        rng = seeded(0) if kept.seeded else secure()
+        return {"entries": kept.entries, "simulated_local": simulated_local, "rng": rng}
 
-    def measure(self, asked: Measure) -> list[MeasuredTable]:
-        """What a round measured: what was kept of it or, under its charge, what the rows say, kept before it is used.
-
-        Rounds of another plan, as of another version, are never gone on with.
-        """
-        i, place, ledger = asked.place, self.place, self.ledger
-        charge, kept = _kept_round(ledger, self.study.charges(place.name, self.purpose)[i], place, i)
-        before = _paid_before(ledger, charge)
-        if self.invitation is not None:  # the trusted people paid for it before
-            kept, before = self.invitation.rounds[i], list(self.invitation.entries)
-        if kept is None:
-            # A round whose results were used has been seen: measuring it again would be a second use of the rows.
-            if place.used(i, len(self.study.plan)):
-                raise InvalidInput(
-                    f"`model` must hold all rounds that it was made from. Got {place.path} without round {i + 1}."
-                )
-            if self.groups is None or self.sources is None:
-                raise self._unended()
-            with spending(ledger, [charge], trial=place.simulated) as paid:
-                kept = packed(_measure(self.groups.trusted, asked, self.sources[i]))
-                if ledger is not None and charge.collection is not None:
-                    kept = ledger.keep_measured(charge.collection, kept)
-                place.save_measured(i, kept, paid or before)
-        elif place.saved(i) != kept:
-            place.save_measured(i, kept, before)
-        found = unpacked(kept, place.path)
-        rule = "must hold what its study measures, with the noise of its promise: fit it anew in a new folder"
-        must(asked.use.planned(found), "model", rule, f"another round {i + 1} in {place.path}")
-        return found
-
-    def reported(self, asked: Reported) -> tuple[MarginalReports, BothGroups]:
-        """The local people's reports, charged, and kept before they are used; those that were kept are paid for."""
-        place, groups, about = self.place, self.groups, self.about
-        if (kept := place.about()) is not None:
-            return place.reports(asked.invite), kept
-        if groups is None or self.sources is None or about is None:
-            raise self._unended()
-        own = charge_for_reports(asked.invite, self.purpose, groups.digest)
-        with spending(self.ledger, [own], trial=place.simulated) as entries:
-            reports = groups.local
-            if groups.local_raw is not None:
-                reports = simulated_marginals(groups.local_raw.values, asked.invite, rng=self.sources[-1])
-            assert reports is not None
-            place.save_local(reports, about, entries)
-        return reports, about
-
-    def made(self, asked: Made) -> Any:
-        """Rows that were kept, or that are made and kept now. (A graphical model is not kept: rounds make it again.)"""
-        data, rounds = self.place.synthetic(self.study.workload.schema.sizes)
-        if data is not None and rounds >= asked.rounds:
-            return data
-        if self.ended:
-            raise self._unended()
-        made = asked.make()
-        self.place.save_synthetic(made.numpy(), asked.rounds)
-        return made
+    return Crowd(kept.task.workload.schema.names, lambda middle: "", made)
 
 
-def _measure(codes: Codes, asked: Measure, rng: Randomness) -> list[MeasuredTable]:
-    """The only step that looks at the rows: the marginals of a round, each cell with its noise.
-
-    Where none is named, the one that would bring the model nearest, by the exponential mechanism.
-    """
-    use, tables = asked.use, asked.use.tables
-    if not tables:
-        model = asked.model()
-        scores = [curating.gain(codes, c, model.table(c), use.sigma) for c in asked.among]
-        picked = curating.pick_table(scores, use.select_rho, asked.allowed, rng=rng)
-        assert picked is not None  # one-way marginals always fit
-        tables = (asked.among[picked],)
-    return [curating.measure_table(codes, features, use.sigma, rng=rng) for features in tables]
-
-
-def _kept_round(ledger: Ledger | None, charge: Charge, place: Folder, i: int) -> tuple[Charge, bytes | None]:
-    """The charge of a round, and what was measured under it; None where nobody has measured under that charge yet.
-
-    What was measured lives with its charge in the ledger: a folder without it is filled again, never measured again.
-    Of a measurement too large for that the ledger knows the digest: where the folder has lost it, the charge is anew.
-    """
-    saved, first, again = place.saved(i), charge.collection, 1
-    if ledger is None:
-        return charge, saved
-    while (kept := ledger.measured(charge.collection or "")) is not None:
-        digest, content = kept
-        if content is None and saved is not None and hashlib.sha256(saved).hexdigest() == digest:
-            content = saved
-        if content is not None:
-            return charge, content
-        again += 1
-        charge = replace(charge, collection=f"{first}, again {again}")
-    return charge, None
-
-
-def _paid_before(ledger: Ledger | None, charge: Charge) -> list[int]:
-    """The entries of a round that was charged before an interruption."""
-    if ledger is None:
-        return []
-    return [e.id for e in ledger.history() if e.collection == charge.collection and e.state == "spent"]
+def saved_rounds(folder: Place) -> int:
+    """How many rounds of a fit are in a folder."""
+    return len(_Kept.load(folder).answers) if (Path(folder) / _TRANSCRIPT).is_file() else 0
 
 
 # --- other doors ------------------------------------------------------------------------------------------------------
 
 
-def write_invitation(model: str | PathLike[str], out: Path) -> Invitation:
+def load_model(folder: Place) -> SyntheticModel:
+    """A saved model; a fit that did not come to its end is refused."""
+    return _loaded(_Kept.load(folder))
+
+
+def _loaded(kept: _Kept) -> SyntheticModel:
+    people = _Fit(kept)
+    found: SyntheticModel = drive(kept.task.ask(_crowd(kept)), people)
+    if kept.receipt is None:
+        people._people()
+    return replace(found, receipt=Receipt.of(kept.receipt))
+
+
+def save_model(model: SyntheticModel, folder: Place) -> SyntheticModel:
+    """A model that was released by other means, in a new folder, as a fit would keep it."""
+    must(not Path(folder).exists(), "model", "must be a new folder", folder)
+    marks: dict[str, Any] = {"seeded": model.simulated, "simulated": model.simulated}
+    answers = tuple(asked.plain(answer) for asked, answer in model.said)
+    try:
+        kept = _Kept.open(folder, None, model.study, **marks, entries=model.receipt.ledger_entries, answers=answers)
+        kept.save_rows(model.data.numpy())
+        kept.receipt = model.receipt.to_dict()
+        kept.save()
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)  # it was released, and is saved again, whole
+        raise
+    return model
+
+
+def write_invitation(model: Place, out: Path) -> Transcript:
     """The invitation of a fit that has ended, by the adaptive method, to the trusted rows. Free: it was paid for."""
     must(out.parent.is_dir() and not out.exists(), "out", "must name a new file in an existing folder", out)
-    load_model(model)  # a fit that has not ended is refused
-    place = Folder.load(model)
-    return seal_invitation(place, SynthStudy.from_dict(place.study), out)
+    kept = _Kept.load(model)
+    _loaded(kept)  # a fit that has not ended is refused
+    kind = "both groups'" if kept.task.both else kept.task.method
+    must(kind == "adaptive", "model", "must be fitted by --method adaptive to the trusted rows", kind)
+    task = replace(kept.task, choose=True)
+    more: dict[str, Any] = {"answers": kept.answers, "entries": kept.entries, "simulated": kept.simulated}
+    envelope.save(out, Transcript(task, task.workload.schema.names, **more).document(), new=True)
+    return read_invitation(out)
 
 
-def write_model(release: Mapping[str, Any], folder: str | PathLike[str]) -> SyntheticModel:
+def published(
+    study: SynthStudy, tables: list[MeasuredTable], reports: MarginalReports, trusted: int, *, rng: Randomness
+) -> tuple[dict[str, Any], Receipt]:
+    """What both groups said, as plain data from which a model is fitted (`write_model`), and the receipt of it.
+
+    `tables` are the trusted people's, with their noise. Post-processing: nothing further is spent, now or by the fit.
+    """
+    task, people = replace(study, people=(trusted, reports.people)), trusted + reports.people
+    model = {
+        "study": plain_of(task),
+        "trusted_tables": [
+            {"features": list(t.features), "sigma": t.sigma, "counts": t.counts.reshape(-1).tolist()} for t in tables
+        ],
+        "local_reports": [{"people": one.people, "supports": one.counts.tolist()} for one in reports.told],
+    }
+    names = study.workload.schema.names
+    facts = {"method": study.method, "people": people, "features": list(names), "model": model}
+    told = statistic("synthetic-data", None, None, **facts)
+    made = {"entries": (), "simulated_local": False, "rng": rng}
+    return told, task.receipt(Crowd(names, lambda middle: "", lambda: made), study.invite)
+
+
+def write_model(release: Mapping[str, Any], folder: Place) -> SyntheticModel:
     """The model of a release that the service made of a table, fitted and saved in a new folder. Free: it was paid for.
 
     `release` is the document. What it says must fit the study that stands in it.
     """
-    must(not Path(folder).exists(), "model", "must be a new folder", folder)
     try:
         ((told,),) = [list(facts.values()) for facts in release["questions"].values()]
-        kept, entries = told["model"], [int(entry) for entry in release["receipt"]["ledger_entries"]]
-        study, trusted = SynthStudy.from_dict(kept["study"]), int(kept["trusted_people"])
-        sizes = study.workload.schema.sizes
+        said, task = told["model"], made_of(told["model"]["study"])
+        sizes, receipt = task.workload.schema.sizes, Receipt.of(release["receipt"])
         tables = [
             MeasuredTable(
                 tuple(one["features"]),
                 np.array(one["counts"], dtype=np.int64).reshape([sizes[f] for f in one["features"]]),
                 float(one["sigma"]),
             )
-            for one in kept["trusted_tables"]
+            for one in said["trusted_tables"]
         ]
-        sent = zip(kept["local_reports"], study.invite.questions, strict=True)
-        reports = MarginalReports(
-            tuple(ShareReports(int(a["people"]), np.array(a["supports"], np.int64), q.oracle) for a, q in sent)
-        )
-        simulated = bool(release["simulated"])
+        crowd = Crowd(task.workload.schema.names, lambda middle: "", lambda: {"rng": secure()})
+        found: SyntheticModel = drive(task.ask(crowd), _Released(tables, said["local_reports"]))
     except (ValueError, LookupError, TypeError, AttributeError):
         raise InvalidInput("`release` must be the document of a synthetic table's release. Got another.") from None
-    about = BothGroups(trusted, simulated_local=False, seeded=simulated, assumed=False, notes=())
-    people = trusted + reports.people
-    try:
-        with Folder.open(folder, study.to_dict(), people=people, simulated=simulated) as place:
-            if tables:
-                place.save_measured(0, packed(tables), entries)
-            place.save_local(reports, about, entries)
-            return _Fit(study, place, about).hold()
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)  # the release is kept: it is fitted again, whole
-        raise
+    return save_model(replace(found, receipt=receipt), folder)
+
+
+@dataclass
+class _Released(Answering):
+    """Both groups, as a release tells what they said."""
+
+    tables: list[MeasuredTable]
+    reports: Any
+
+    def measure(self, asked: Measure) -> list[MeasuredTable]:
+        return asked.restored(asked.plain(self.tables))
+
+    def reported(self, asked: Reported) -> Answer:
+        return asked.restored(self.reports)

@@ -23,9 +23,10 @@ import numpy as np
 from hybridp.blend.mean import Rule
 from hybridp.curator import distribution as counting
 from hybridp.curator import mean as summing
+from hybridp.curator.marginals import TableColumns, read_answers
 from hybridp.curator.regression import read_reports
 from hybridp.curator.reports import SlotsTold, read_slots
-from hybridp.curator.sources import open_rows
+from hybridp.curator.sources import must_not_ask, open_rows
 from hybridp.curator.vector import VectorColumns
 from hybridp.errors import InvalidInput, NotShown, must
 from hybridp.ledger import Charge, Ledger
@@ -37,6 +38,7 @@ from hybridp.public.budgets import ApproxDP, Neighbours, PureDP
 from hybridp.public.kmeans import Box
 from hybridp.public.lattice import Bounds
 from hybridp.public.messages import SlotReports
+from hybridp.public.queries import Feature, Schema, Threshold, Workload
 from hybridp.public.rounds import Answer, Crowd, Later, Round, drive
 from hybridp.public.shuffling import Mixing
 from hybridp.public.trust import TrustRule, Trusts, drawn_trust
@@ -52,30 +54,33 @@ from hybridp.tasks.protections import Batches
 from hybridp.tasks.records import HeavyStudy
 from hybridp.tasks.regression import RegressionStudy
 from hybridp.tasks.steered import SteeredStudy
+from hybridp.tasks.table import SynthStudy
 from hybridp.tasks.task import Task
 
-__all__ = ["NO_BATCHES", "Draft", "Transcript", "invitation_to", "kept_missing", "read_invitation", "release_invited"]
+__all__ = ["NO_BATCHES", "Draft", "Transcript", "invitation_to", "kept_missing", "made_of", "plain_of"]
+__all__ += ["read_invitation", "release_invited"]
 
 _KIND = "invitation"
 _STATED: dict[str, Any] = {
     one.__name__: one
-    for one in (ApproxDP, Bounds, Box, DistributionStudy, HeavyStudy, KMeansStudy, MeanStudy, Mixing, Neighbours,
-                NumberStudy, PureDP, RegressionStudy, Rule, SteeredStudy, VectorBounds)
+    for one in (ApproxDP, Bounds, Box, DistributionStudy, Feature, HeavyStudy, KMeansStudy, MeanStudy, Mixing,
+                Neighbours, NumberStudy, PureDP, RegressionStudy, Rule, Schema, SteeredStudy, SynthStudy, Threshold,
+                VectorBounds, Workload)
 }  # fmt: skip
 NO_BATCHES: Batches[Any] = Batches()
 """Batches that are yet to be read."""
 _CLIPPED = "devices clip numbers to the bounds; one that is missing counts as the middle"
 
 
-def _plain(value: Any) -> Any:
+def plain_of(value: Any) -> Any:
     """A task, and all that it is made of, as plain data."""
     if isinstance(value, Enum):
         return {"is": type(value).__name__, "value": value.value}
     if is_dataclass(value):
-        held = {one.name: _plain(getattr(value, one.name)) for one in fields(value) if one.init}
+        held = {one.name: plain_of(getattr(value, one.name)) for one in fields(value) if one.init}
         return {"is": type(value).__name__, **held}
     if isinstance(value, tuple | list):
-        return [_plain(one) for one in value]
+        return [plain_of(one) for one in value]
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -94,12 +99,12 @@ def _alike(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def _made(stated: Any) -> Any:
+def made_of(stated: Any) -> Any:
     """The same back again: every construction checks what it is given."""
     if isinstance(stated, dict):
-        held = {name: _made(value) for name, value in stated.items() if name != "is"}
+        held = {name: made_of(value) for name, value in stated.items() if name != "is"}
         return _STATED[stated["is"]](**held)
-    return tuple(map(_made, stated)) if isinstance(stated, list) else stated
+    return tuple(map(made_of, stated)) if isinstance(stated, list) else stated
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,8 +137,8 @@ class Transcript:
 
     def document(self) -> dict[str, Any]:
         """As it is written down; its digest names it."""
-        own = {one.name: _plain(getattr(self, one.name)) for one in fields(self)}
-        own["task"] = _plain(self.task.invited())
+        own = {one.name: plain_of(getattr(self, one.name)) for one in fields(self)}
+        own["task"] = plain_of(self.task.invited())
         own["ledger_entries"] = own.pop("entries")
         del own["digest"], own["simulated"]
         own["asks"] = _plain_facts(self.asked.about)
@@ -149,7 +154,7 @@ class Transcript:
         """What an opened document says, checked: what is asked follows from what was released."""
         said["entries"] = said.pop("ledger_entries")
         rest = {name: _tuple(said[name]) for name in ("names", "missing", "entries", "notes")}
-        found = cls(_made(said["task"]), **rest, answers=tuple(said["answers"]), first_reports=said["first_reports"],
+        found = cls(made_of(said["task"]), **rest, answers=tuple(said["answers"]), first_reports=said["first_reports"],
                     simulated=said["simulated"], digest=said["digest"])  # fmt: skip
         ok = all(isinstance(one, str) for one in (*found.names, *found.notes))
         ok = ok and all(type(entry) is int for entry in found.entries)
@@ -269,7 +274,7 @@ def invitation_to(task: Task, columns: Any, file: Path) -> Transcript:
     stated |= {"columns": said.names, "missing": said.missing}
     for name, value in own.items():
         rule = f"must be an invitation to this question, with the {name.replace('_', ' ')} {_words(value)}"
-        must(_plain(stated.get(name)) == _plain(value), "invite", rule, _words(stated.get(name)))
+        must(plain_of(stated.get(name)) == plain_of(value), "invite", rule, _words(stated.get(name)))
     return said
 
 
@@ -387,7 +392,18 @@ def _slots(said: Transcript, path: Any, stack: ExitStack, how: Mapping[str, Any]
     return _Sent(answer, told.digest or None, *marks, batches=batches)
 
 
-_READ = {"number": _numbers, "line": _line, "slot": _slots}
+def _marginals(said: Transcript, path: Any, stack: ExitStack, how: Mapping[str, Any]) -> _Sent:
+    must_not_ask(path)
+    trust = how["trust"] or TrustRule(everyone="local")
+    rows = stack.enter_context(open_rows(path, table=how["table"], trust=trust, rng=secure()))
+    told = read_answers(rows, said.invite, TableColumns(said.names, trust, how["report"]), assume=how["assume"])
+    must(told.local_people >= 1, "people", "must be at least 1 among those who answer", 0)
+    asked = getattr(rows.trust, "rule", None)  # who trusts was asked before this file
+    notes = tuple(note for note in rows.notes if note != asked)
+    return _Sent(Answer(local=told.local), told.digest, told.simulated, told.assumed, notes)
+
+
+_READ = {"number": _numbers, "line": _line, "marginal": _marginals, "slot": _slots}
 
 
 def release_invited(

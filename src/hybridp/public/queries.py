@@ -203,28 +203,13 @@ class Schema:
         return f"a number outside the edges counts in the nearest bin; what is missing or not listed, {said}"
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON can hold it; `from_dict` reads it back."""
+        """As JSON can hold it, and as a schema's file is written."""
         kept = [
             {"name": f.name, "values": list(f.values), "edges": list(f.edges), "missing": f.missing}
             | ({} if f.absent is None else {"absent": f.absent})
             for f in self.features
         ]
         return {"features": kept}
-
-    @staticmethod
-    def from_dict(kept: Mapping[str, Any]) -> Schema:
-        return Schema(
-            tuple(
-                Feature(
-                    str(f["name"]),
-                    tuple(f["values"]),
-                    tuple(f.get("edges", ())),
-                    bool(f.get("missing", False)),
-                    absent=f.get("absent"),
-                )
-                for f in kept["features"]
-            )
-        )
 
     @staticmethod
     def from_domain(sizes: Mapping[str, int]) -> Schema:

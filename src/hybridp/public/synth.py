@@ -14,14 +14,17 @@ Canonne, Kamath and Steinke 2020, Thm 4). The exponential mechanism with epsilon
 
 from __future__ import annotations
 
+import io
 import math
 import re
+import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
 from statistics import NormalDist
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +36,7 @@ from hybridp.public.queries import MOST_CELLS, Schema, Workload
 __all__ = [
     "MODEL_CELLS",
     "MeasuredTable",
-    "Round",
+    "Use",
     "adaptive_count",
     "adaptive_rounds",
     "candidates",
@@ -42,11 +45,13 @@ __all__ = [
     "gaussian_level",
     "gumbel_scale",
     "measured_last",
+    "packed",
     "significance",
     "table_plan",
     "table_rounds",
     "table_sigma",
     "total_rho",
+    "unpacked",
     "usual_method",
 ]
 
@@ -171,7 +176,7 @@ def _fitting(schema: Schema, features: tuple[int, ...], most: int) -> Iterator[t
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class Use:
     """One use of the rows: tables to measure at `measure_rho` in all; where none is named, one to choose and measure.
 
     What is chosen is among `candidates`, at `select_rho`.
@@ -219,7 +224,7 @@ class Round:
 
 def table_rounds(
     workload: Workload, rho: float, *, single_share: float = 0.15, most_cells: int = MOST_CELLS
-) -> list[Round]:
+) -> list[Use]:
     """The one-way marginals of all features asked about, then the tables of `table_plan`, all at once.
 
     Shares from .1 to .3 for the one-way marginals gave about the same error on ADULT, none at all up to twice as much.
@@ -228,8 +233,8 @@ def table_rounds(
     singles = tuple((f,) for f in sorted({f for t in workload.thresholds for f in t.features}))
     tables = tuple(table_plan(workload, most_cells=most_cells))
     if not tables:
-        return [Round(singles, 0.0, rho)]
-    return [Round(singles, 0.0, rho * single_share), Round(tables, 0.0, rho * (1 - single_share))]
+        return [Use(singles, 0.0, rho)]
+    return [Use(singles, 0.0, rho * single_share), Use(tables, 0.0, rho * (1 - single_share))]
 
 
 def adaptive_count(guarantee: ApproxDP, columns: int, *, last: bool = False) -> int:
@@ -270,7 +275,7 @@ def measured_last(workload: Workload, guarantee: ApproxDP) -> tuple[tuple[int, .
 
 def adaptive_rounds(
     workload: Workload, rho: float, *, rounds: int, last: tuple[tuple[int, ...], ...] = ()
-) -> list[Round]:
+) -> list[Use]:
     """The one-way marginals, then one marginal a round: the one that the model of all so far misses the most.
 
     Each round spends more than the one before, so that coarse looks find what matters and fine ones measure it. The
@@ -284,13 +289,13 @@ def adaptive_rounds(
     """
     must(rounds >= 1, "rounds", "must be at least 1", rounds)
     singles = tuple((f,) for f in range(len(workload.schema.features)))
-    end = [Round(last, 0.0, rho * _LAST)] if last else []
+    end = [Use(last, 0.0, rho * _LAST)] if last else []
     rho -= math.fsum(use.rho for use in end)
     first = rho * _SINGLES / (rounds + _SINGLES)
     growing = [min(_GROWTH, 1 + 4 / rounds) ** i for i in range(rounds)]
     each = [(rho - first) * part / math.fsum(growing) for part in growing]
-    chosen = [Round((), part * _CHOICE, part * (1 - _CHOICE)) for part in each]
-    return [Round(singles, 0.0, first), *chosen, *end]
+    chosen = [Use((), part * _CHOICE, part * (1 - _CHOICE)) for part in each]
+    return [Use(singles, 0.0, first), *chosen, *end]
 
 
 def candidates(workload: Workload) -> list[tuple[int, ...]]:
@@ -357,3 +362,25 @@ class MeasuredTable:
     features: tuple[int, ...]
     counts: Ints
     sigma: float
+
+
+def packed(tables: Sequence[MeasuredTable]) -> bytes:
+    """What was measured in one use of the rows, as bytes (.npz, no pickle)."""
+    arrays: dict[str, NDArray[Any]] = {}
+    for j, one in enumerate(tables):
+        arrays |= {f"features{j}": np.array(one.features), f"counts{j}": one.counts, f"sigma{j}": np.array(one.sigma)}
+    out = io.BytesIO()
+    np.savez_compressed(out, allow_pickle=False, **arrays)
+    return out.getvalue()
+
+
+def unpacked(content: bytes) -> list[MeasuredTable]:
+    """The same back again; `ValueError` where it cannot be read."""
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as kept:
+            return [
+                MeasuredTable(tuple(int(f) for f in kept[f"features{j}"]), kept[f"counts{j}"], float(kept[f"sigma{j}"]))
+                for j in range(sum(key.startswith("sigma") for key in kept.files))
+            ]
+    except (OSError, EOFError, KeyError, TypeError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(type(error).__name__) from None

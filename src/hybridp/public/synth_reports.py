@@ -16,9 +16,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,6 +85,27 @@ class MarginalInvite:
             asked = Feature.categorical(f"marginal {i}", [str(cell) for cell in range(cells)])
             found.append(ShareInvite(asked, share_oracle(self.guarantee, cells)))
         return tuple(found)
+
+    @property
+    def promise(self) -> PureDP:
+        return self.guarantee
+
+    def tagged(self, answers: str) -> MarginalInvite:
+        """The same, in an invitation of this name."""
+        return replace(self, answers=answers)
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What is said of an invitation: the marginals, and how often each is drawn."""
+        names, total = self.schema.names, int(self.steps[-1])
+        parts = np.diff(self.steps, prepend=0) / total
+        return {
+            "epsilon": self.guarantee.epsilon,
+            "marginals": [
+                {"columns": [names[f] for f in features], "cells": self.schema.cells(features), "drawn_by": part}
+                for features, part in zip(self.marginals, parts.tolist(), strict=True)
+            ],
+        }
 
     @property
     def text(self) -> str:

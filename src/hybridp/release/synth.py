@@ -80,6 +80,10 @@ class SyntheticModel(Result):
     data: Relaxed | Records
     tables: tuple[MeasuredTable, ...]
     receipt: Receipt
+    study: Any = None
+    """The task that was asked."""
+    said: tuple[tuple[Any, Any], ...] = ()
+    """Its rounds, each with what it brought."""
 
     @property
     def schema(self) -> Schema:

@@ -22,6 +22,7 @@ from hybridp.tasks.records import heavy_study
 from hybridp.tasks.regression import regression_study
 from hybridp.tasks.shares import share_study
 from hybridp.tasks.steered import SteeredStudy
+from hybridp.tasks.table import synth_study
 from hybridp.tasks.task import Task
 from hybridp.tasks.vector import vector_study
 
@@ -57,5 +58,5 @@ def _number(study: Declaration, place: int) -> Task:
 
 _BUILDERS: dict[str, Builder] = {
     "number": _number, "choice": share_study, "count": share_study, "points": kmeans_study, "records": heavy_study,
-    "regression": regression_study, "vector": vector_study,
+    "regression": regression_study, "table": synth_study, "vector": vector_study,
 }  # fmt: skip

@@ -2,66 +2,74 @@
 
 "tables" sums all marginals that are asked; "adaptive" chooses one in each round, the one that a graphical model of all
 so far misses most; "mixed" sums the stated marginals of trusted people, and each local person reports on one of them.
-After an adaptive fit to trusted rows (`SynthStudy.pilot`) local people report on the marginals that it chose.
+Where trusted people `choose`, local ones report on the marginals that an adaptive fit to the trusted rows chose.
 
 What is fitted is post-processing, and made when somebody needs it: rounds that were kept are replayed without a fit.
 """
 
 from __future__ import annotations
 
+import base64
 import math
 import warnings
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast, get_args
+
+import numpy as np
 
 from hybridp.blend.graph import GraphModel, tree_cells
 from hybridp.blend.tables import blend_tables, pooled, raked
-from hybridp.errors import must
+from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ApproxDP, Charge, PureDP
 from hybridp.public.queries import MOST_CELLS, Feature, Schema, Threshold, Workload
+from hybridp.public.rounds import Answer, Conversation, Crowd, Later, Round
+from hybridp.public.shares import ShareReports
 from hybridp.public.study import Declaration, Table
 from hybridp.public.synth import (
     MODEL_CELLS,
     MeasuredTable,
-    Round,
+    Use,
     adaptive_count,
     adaptive_rounds,
     candidates,
     cumulative_epsilons,
     measured_last,
+    packed,
     significance,
     table_rounds,
     total_rho,
+    unpacked,
     usual_method,
 )
 from hybridp.public.synth_reports import MOST_REPORTED, MarginalInvite, MarginalReports
+from hybridp.public.trust import rule_of
 from hybridp.public.workloads import stated_workload
-from hybridp.release.facts import statistic
 from hybridp.release.receipt import (
     ASKED_BEFORE,
     Protection,
     Receipt,
-    assuming,
     build_receipt,
     choice_unprotected,
     honest_devices,
     public_choice,
 )
 from hybridp.release.synth import SyntheticModel
+from hybridp.tasks.task import Task
 
 if TYPE_CHECKING:
     from hybridp.blend.relaxed import Records, Relaxed
 
-__all__ = ["BothGroups", "Fitted", "Made", "Measure", "Method", "NoSignalWarning", "Reported", "SynthStudy"]
-__all__ += ["synth_study"]
-__all__ += ["charge_for_reports", "chosen_invite", "published"]
+__all__ = ["Made", "Measure", "Method", "NoSignalWarning", "Reported", "SynthStudy", "charge_for_reports"]
+__all__ += ["chosen_invite", "synth_study"]
 
 Method = Literal["tables", "adaptive", "mixed"]
+Moved = Callable[[float], None]
 _LEAST_RECORDS, _MOST_RECORDS = 1 << 15, 1 << 20  # Few records scatter around the model that they are drawn from.
 _ONE_THREAD = 1 << 20  # Tables up to this many cells are fitted faster by one thread than by threads that wait.
 _TREE = 1 << 22  # Cells of the largest graphical model of both groups; marginals beyond are fitted by relaxed rows.
+_MOST = 2**53  # people: more are no whole numbers to a double
 
 
 class NoSignalWarning(UserWarning):
@@ -72,73 +80,76 @@ class NoSignalWarning(UserWarning):
 
 
 @dataclass(frozen=True, eq=False)
-class Measure:
+class Measure(Round):
     """A use of trusted rows: the sums of its marginals with its noise; where it names none, those of a chosen one.
 
-    What may be chosen is public: whatever leaves the model small enough (`allowed`).
+    What may be chosen is public: whatever leaves the model small enough (`allowed`). Local people of the same table
+    answer `invite`. All rounds together draw from so many `sources` of randomness, each from its own.
     """
 
     kind: ClassVar[str] = "measure"
     place: int
-    use: Round
+    use: Use
     schema: Schema
     among: tuple[tuple[int, ...], ...]
     before: tuple[tuple[int, ...], ...]
     model: Callable[[], GraphModel]
+    invite: MarginalInvite | None
+    sources: int
 
     def allowed(self, i: int) -> bool:
         return tree_cells(self.schema.sizes, {*self.before, self.among[i]}) <= MODEL_CELLS
 
+    def plain(self, answer: Sequence[MeasuredTable]) -> str:
+        return base64.b64encode(packed(answer)).decode()
+
+    def restored(self, said: Any) -> list[MeasuredTable]:
+        """What was measured: only what this round measures, with the noise of its promise, can be gone on with."""
+        found = unpacked(base64.b64decode(said, validate=True))
+        ok = self.use.planned(found)
+        for one in found:
+            ok = ok and one.counts.shape == tuple(self.schema.sizes[f] for f in one.features)
+            ok = ok and one.counts.dtype == np.int64 and int(np.abs(one.counts).max()) < _MOST
+        if not ok:
+            raise ValueError
+        return found
+
 
 @dataclass(frozen=True)
-class Reported:
-    """The reports of local people, each on one marginal that their device drew, and what is public about them."""
+class Reported(Later):
+    """The reports of local people, each on one marginal that their device drew. None: they are asked later."""
 
     kind: ClassVar[str] = "reported"
-    invite: MarginalInvite
+    invite: MarginalInvite  # type: ignore[assignment]
+    sources: int = 1
+
+    @property
+    def schema(self) -> Schema:
+        return self.invite.schema
+
+    def plain(self, answer: Answer) -> Any:
+        return [{"people": one.people, "supports": one.counts.tolist()} for one in answer.local.told]
+
+    def restored(self, said: Any) -> Answer:
+        told = [
+            ShareReports(int(one["people"]), np.array(one["supports"], np.int64), asked.oracle)
+            for one, asked in zip(said, self.invite.questions, strict=True)
+        ]
+        if any(len(one.counts) != asked.question.size for one, asked in zip(told, self.invite.questions, strict=True)):
+            raise ValueError
+        return Answer(local=MarginalReports(tuple(told)))
 
 
 @dataclass(frozen=True, eq=False)
-class Made:
-    """Rows that follow from the first `rounds` rounds: whoever kept them answers with them, or makes them."""
+class Made(Round):
+    """Rows that follow from all rounds: whoever kept them answers with them, or makes them; None: nobody has."""
 
     kind: ClassVar[str] = "made"
-    rounds: int
-    make: Callable[[], Relaxed | Records]
+    make: Callable[[str, Moved], Relaxed | Records]
 
 
-@dataclass(frozen=True)
-class BothGroups:
-    """What is public about both groups, kept with the reports."""
-
-    trusted: int
-    simulated_local: bool
-    seeded: bool
-    assumed: bool
-    notes: tuple[str, ...]
-    digest: str | None = None  # of the reports
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """Public facts of a fit: how many people trust, whether a seed draws their noise, how a receipt says who drew noise
-    and was charged (`made`, of a fit that was `seeded`), and columns whose values were `read` from rows."""
-
-    trusted: int
-    seeded: bool
-    made: Callable[[bool], dict[str, Any]]
-    read: Callable[[], Sequence[str]] = tuple
-    device: str = "cpu"
-    moved: Callable[[float], None] = lambda rounds: None
-
-    def domain_words(self, asked: str) -> str:
-        """Where the schema and what is asked come from."""
-        if read := ", ".join(self.read()):
-            return f"NOT PROTECTED: which values occur in {read} was read from the rows"
-        return f"the schema, its bins and the {asked} were chosen without looking at the rows"
-
-
-Conversation = Generator[Measure | Reported | Made, Any, SyntheticModel]
+def _unmoved(done: float) -> None:
+    """Nobody watches."""
 
 
 class _Model:
@@ -159,14 +170,15 @@ class _Model:
 
 
 @dataclass(frozen=True)
-class SynthStudy:
+class SynthStudy(Task):
     """Everything that is decided, and public, before a row is read.
 
     `method` "tables" measures all whole marginals of the workload; "adaptive" chooses one marginal in each of `rounds`
     rounds (`adaptive_count` unless given), fits a graphical model, and has records (twice as many as people, at least
     2^15 and `rows`) drawn, which follow all that is asked where that is measured at the end (`last`); "mixed" is that
-    of people who trust differently. `rows` is n', and `seed` the public start of D', or of the records. `pilot` names
-    the invitation by which local people joined an adaptive fit to the trusted rows.
+    of people who trust differently. `rows` is n', and `seed` the public start of D', or of the records. With `choose`
+    an adaptive fit to the trusted rows says what local people are asked. The values of the columns `read` were read
+    from rows. `people` are the groups' sizes, which are public.
     """
 
     workload: Workload
@@ -176,25 +188,36 @@ class SynthStudy:
     rows: int = 1000
     seed: int = 0
     most_cells: int = MOST_CELLS
-    pilot: str = ""
+    choose: bool = False
+    read: tuple[str, ...] = ()
+    people: tuple[int, int] | None = None
+
+    called = "synthetic data"
+    undecided = True
 
     def __post_init__(self) -> None:
         must(self.method in get_args(Method), "method", "must be tables, adaptive or mixed", self.method)
+        whole = all(type(one) is int for one in (self.rounds, self.rows, self.seed, self.most_cells))
+        must(whole, "rounds", "and rows, seed and most_cells must be whole numbers", "others")
         must(self.rows >= 1, "rows", "must be at least 1", self.rows)
-        must(self.rounds >= 0, "rounds", "must be at least 1, or 0 for the usual number", self.rounds)
+        must(0 <= self.rounds <= 10**4, "rounds", "must be at least 1, or 0 for the usual number", self.rounds)
+        rule = "must be adaptive where trusted people choose what local people are asked"
+        must(not self.choose or self.method == "adaptive", "method", rule, self.method)
+        known = self.people is None or max(self.people) < _MOST
+        must(known, "people", "must be fewer", "too many")
         if not self.rounds and self.method == "adaptive":
             columns = len(self.workload.schema.features)
             object.__setattr__(self, "rounds", adaptive_count(self.guarantee, columns, last=bool(self.last)))
         assert self.plan
 
     @cached_property
-    def plan(self) -> tuple[Round, ...]:
+    def plan(self) -> tuple[Use, ...]:
         """The uses of the rows in their order; their rhos add up to what the guarantee allows."""
         if self.method == "tables":
             rho = total_rho(self.guarantee, 2)
             return tuple(table_rounds(self.workload, rho, most_cells=self.most_cells))
         if self.method == "mixed":
-            return (Round(self.invite.marginals, 0.0, total_rho(self.guarantee, 1)),)
+            return (Use(self.invite.marginals, 0.0, total_rho(self.guarantee, 1)),)
         rho = total_rho(self.guarantee, self.rounds + (2 if self.last else 1))
         return tuple(adaptive_rounds(self.workload, rho, rounds=self.rounds, last=self.last))
 
@@ -206,24 +229,59 @@ class SynthStudy:
     @property
     def both(self) -> bool:
         """Whether local people take part."""
-        return self.method == "mixed" or bool(self.pilot)
+        return self.method == "mixed" or self.choose
+
+    @property
+    def by_invitation(self) -> bool:  # type: ignore[override]
+        return self.choose
 
     @cached_property
     def invite(self) -> MarginalInvite:
         """What goes to every device where local people take part. They are promised the epsilon, and spend no delta."""
         return MarginalInvite(self.workload, PureDP(self.guarantee.epsilon))
 
-    def charges(self, name: str, purpose: str) -> list[Charge]:
-        """One charge a round: by how much the epsilon of all rounds so far, at the guarantee's delta, grows with it."""
-        plan = self.plan
+    def named(self, names: tuple[str, ...]) -> MarginalInvite | None:
+        return self.invite if self.method == "mixed" else None
+
+    def prepared(self, columns: Any) -> Self:
+        """The same for a table's rule of trust: "mixed" where not everybody trusts."""
+        rule = rule_of(columns.trust)
+        if self.both or rule is None or rule.everyone == "trusted":
+            found = self
+        else:
+            usual = usual_method(self.workload)
+            must(self.method == usual, "method", "must be left out where local people take part", self.method)
+            found = replace(self, method="mixed")
+        return found if rule is None or rule.everyone != "local" else replace(found, people=(0, 0))
+
+    def decided(self, trusted: int, local: int, shuffled: int = 0) -> Self:
+        """The same for groups of so many people; warns of a budget that leaves no signal."""
+        if not self.both:
+            must(not local, "method", "must be mixed for people who trust differently", self.method)
+            must(trusted >= 2, "people", "must be at least 2", trusted)
+        elif not local:
+            raise InvalidInput(
+                "`trust` must be left out where everybody trusts the curator, or say in a study file: everyone = "
+                '"trusted". Got no local row.'
+            )
+        for note in () if self.both else self.no_signal(trusted):
+            warnings.warn(note, NoSignalWarning, stacklevel=3)
+        return replace(self, people=(trusted, local))
+
+    def charges(self, purpose: str, collection: str | None) -> list[Charge]:
+        """One charge a round: by how much the epsilon of all rounds so far, at the guarantee's delta, grows with it.
+
+        And one for the reports on stated marginals.
+        """
+        plan: tuple[Use, ...] = () if self.people is not None and not self.people[0] else self.plan
         found, before = [], 0.0
         for i, epsilon in enumerate(cumulative_epsilons([r.rho for r in plan], self.guarantee.delta)):
             budget = ApproxDP(max(0.0, epsilon - before), self.guarantee.delta if i == 0 else 0.0)
             mechanism = f"{plan[i].words}, round {i + 1} of {len(plan)}"
-            noise = ("gaussian", plan[i].level)
-            found.append(Charge("trusted", budget, mechanism, purpose, collection=f"{name}/{i + 1}", noise=noise))
+            noise, name = ("gaussian", plan[i].level), None if collection is None else f"{collection}/{i + 1}"
+            found.append(Charge("trusted", budget, mechanism, purpose, collection=name, noise=noise))
             before = max(before, epsilon)
-        return found
+        return found + ([charge_for_reports(self.invite, purpose, None)] if self.method == "mixed" else [])
 
     @property
     def protection(self) -> Protection:
@@ -243,97 +301,94 @@ class SynthStudy:
                 )
         return ()
 
-    def to_dict(self) -> dict[str, Any]:
-        thresholds = [{"features": list(t.features), "r": t.r} for t in self.workload.thresholds]
-        return {
-            "schema": self.workload.schema.to_dict(),
-            "thresholds": thresholds,
-            "epsilon": self.guarantee.epsilon,
-            "delta": self.guarantee.delta,
-            "method": self.method,
-            "rounds": self.rounds,
-            "rows": self.rows,
-            "seed": self.seed,
-            "most_cells": self.most_cells,
-        } | ({"pilot": self.pilot} if self.pilot else {})
-
-    @staticmethod
-    def from_dict(kept: dict[str, Any]) -> SynthStudy:
-        thresholds = tuple(Threshold(tuple(t["features"]), int(t["r"])) for t in kept["thresholds"])
-        rest = {name: kept[name] for name in ("method", "rounds", "rows", "seed", "most_cells")}
-        workload = Workload(Schema.from_dict(kept["schema"]), thresholds)
-        promise = ApproxDP(kept["epsilon"], kept["delta"])
-        return SynthStudy(workload, promise, **rest, pilot=str(kept.get("pilot", "")))
-
     # --- the conversation ---------------------------------------------------------------------------------------------
 
-    def ask(self, fit: Fitted) -> Conversation:
+    def ask(self, crowd: Crowd) -> Conversation:
         """The rounds, and the model that follows from their answers. Post-processing: no rows, no noise."""
-        schema, plan, tables = self.workload.schema, self.plan, list[MeasuredTable]()
+        assert self.people is not None
+        schema, plan, tables, trusted = self.workload.schema, self.plan, list[MeasuredTable](), self.people[0]
         among = tuple(c for c in candidates(self.workload) if len(c) == 1 or schema.cells(c) <= MODEL_CELLS)
-        model, data = _Model(schema.sizes, fit.trusted), None
-        for i, use in enumerate(plan if fit.trusted else ()):
+        model, said = _Model(schema.sizes, trusted), list[tuple[Round, Any]]()
+        stated, sources = self.named(()), len(plan) + (self.method == "mixed")
+        for i, use in enumerate(plan if trusted else ()):
             known = tuple(tuple(sorted(table.features)) for table in tables)
-            tables += yield Measure(i, use, schema, among, known, model)
-            if self.method == "tables":
-                data = yield Made(i + 1, lambda: self._relaxed(data, tables, i, fit))  # noqa: B023
+            asked = Measure(i, use, schema, among, known, model, stated, sources)
+            said.append((asked, (yield asked)))
+            tables += said[-1][1]
             if i + 1 < len(plan):
                 model.rounds.append(list(tables))
-                fit.moved(i + 1)
         if self.both:
-            return (yield from self._ask_local(tables, fit))
-        if self.method == "adaptive":
-            data = yield Made(len(plan), lambda: self._records(model, tables, fit))
-        fit.moved(len(plan))
-        assert data is not None
+            invite = stated or chosen_invite(self, tables)
+            reported = Reported(invite, about=invite.about, sources=sources)
+            answer = yield reported
+            if answer is not None:
+                said.append((reported, answer))
+                return (yield from self._blended(tables, invite, answer.local, crowd, said))
+
+        def make(device: str, moved: Moved) -> Relaxed | Records:
+            if self.method == "tables":
+                return self._relaxed(tables, device, moved)
+            return self._records(model, tables, moved)
+
+        data = yield Made(make)
         receipt = build_receipt(
             self.protection,
             None,
             assumes=(
-                fit.domain_words("workload"),
+                self._domain_words("workload"),
                 schema.rule,
                 "the number of people is public; a person's record is replaced",
-                *self.no_signal(fit.trusted),
+                *self.no_signal(trusted),
             ),
             reads="rows",
-            **fit.made(fit.seeded),
+            **_made_by(crowd),
         )
-        return SyntheticModel(self.workload, fit.trusted, self.method, data.to("cpu"), tuple(tables), receipt)
+        data = (make("cpu", _unmoved) if data is None else data).to("cpu")
+        return SyntheticModel(self.workload, trusted, self.method, data, tuple(tables), receipt, self, tuple(said))
 
-    def _relaxed(self, data: Relaxed | None, tables: list[MeasuredTable], i: int, fit: Fitted) -> Relaxed:
-        """The rows before, or the public start, moved to everything measured up to round i."""
+    def _domain_words(self, asked: str) -> str:
+        """Where the schema and what is asked come from."""
+        if self.read:
+            return f"NOT PROTECTED: which values occur in {', '.join(self.read)} was read from the rows"
+        return f"the schema, its bins and the {asked} were chosen without looking at the rows"
+
+    def _relaxed(self, tables: list[MeasuredTable], device: str, moved: Moved) -> Relaxed:
+        """The public start, moved to the one-way marginals first, then to everything measured."""
         from hybridp.blend.relaxed import start
         from hybridp.blend.relaxed.data import one_thread
         from hybridp.blend.synth import Fit, fit_tables
 
-        sizes, rounds = self.workload.schema.sizes, len(self.plan)
-        before = start(self.rows, sizes, seed=self.seed) if data is None else data
-        how = Fit(steps=60, learning_rate=0.05) if i == 0 and rounds > 1 else Fit()
+        assert self.people is not None
+        people, data = self.people[0], start(self.rows, self.workload.schema.sizes, seed=self.seed).to(device)
         largest = max(self.workload.schema.cells(f) for use in self.plan for f in use.tables)
-        with one_thread(largest <= _ONE_THREAD and fit.device == "cpu"):
-            return fit_tables(before.to(fit.device), tables, fit.trusted, how, moved=lambda part: fit.moved(i + part))
+        with one_thread(largest <= _ONE_THREAD and device == "cpu"):
+            if len(self.plan) > 1:
+                first, how = tables[: len(self.plan[0].tables)], Fit(steps=60, learning_rate=0.05)
+                data = fit_tables(data, first, people, how, moved=lambda part: moved(part / 2))
+            return fit_tables(data, tables, people, Fit(), moved=lambda part: moved((1 + part) / 2))
 
-    def _records(self, model: _Model, tables: list[MeasuredTable], fit: Fitted) -> Records:
+    def _records(self, model: _Model, tables: list[MeasuredTable], moved: Moved) -> Records:
         """Records of the model of all rounds; where the last one measured all that is asked, they follow that."""
         from hybridp.blend.relaxed import Records
 
-        sizes, people, before = self.workload.schema.sizes, fit.trusted, len(self.plan) - 1
+        assert self.people is not None
+        sizes, people = self.workload.schema.sizes, self.people[0]
         rows = min(max(self.rows, 2 * people, _LEAST_RECORDS), _MOST_RECORDS)
         if new := len(self.last):
-            moved = lambda part: fit.moved(before + part)  # noqa: E731
             parts = tables[:-new], tables[-new:]
             return Records(raked(model(), *parts, people, rows=rows, seed=self.seed, moved=moved), sizes)
         return Records(model().fit(tables, people, sweeps=60).records(rows, seed=self.seed), sizes)
 
-    def _ask_local(self, tables: list[MeasuredTable], fit: Fitted) -> Conversation:
+    def _blended(
+        self, tables: list[MeasuredTable], invite: MarginalInvite, reports: MarginalReports, crowd: Crowd, said: Any
+    ) -> Conversation:
         """Local people's reports, blended with the trusted people's tables, cell by cell, into one model."""
-        invite = chosen_invite(self, tables, self.pilot) if self.pilot else self.invite
-        reports, about = yield Reported(invite)
-        own, told = pooled(tables), dict(zip(invite.marginals, reports.told, strict=True))
+        assert self.people is not None
+        own, told, trusted = pooled(tables), dict(zip(invite.marginals, reports.told, strict=True)), self.people[0]
         sizes, every = self.workload.schema.sizes, dict.fromkeys([*told, *own])
         shapes = [(features, tuple(sizes[f] for f in features)) for features in every]
-        blended = blend_tables(shapes, [own.get(f) for f in every], about.trusted, [told.get(f) for f in every])
-        people = about.trusted + reports.people
+        blended = blend_tables(shapes, [own.get(f) for f in every], trusted, [told.get(f) for f in every])
+        people = trusted + reports.people
         hidden = min(significance(one.table.counts.size) * one.usual for one in blended) / people
         note = (
             f"The budget leaves no signal: the noise of both groups' tables hides every share below {hidden:.2g}; ask "
@@ -341,18 +396,17 @@ class SynthStudy:
         )
         notes = (note,) if hidden > 0.5 else ()
 
-        def make() -> Relaxed | Records:
+        def make(device: str, moved: Moved) -> Relaxed | Records:
             for note in notes:
                 warnings.warn(note, NoSignalWarning, stacklevel=2)
             chosen = {tuple(sorted(t.features)) for t in tables[: len(tables) - len(self.last)]}
             return self._blended_rows([one.fitted for one in blended], chosen, people)
 
-        data = yield Made(1, make)
-        receipt = self.receipt(fit, invite, replace(about, notes=about.notes + notes))
-        stated = tuple(one.table for one in blended)
-        method = "chosen" if self.pilot else self.method
-        found = SyntheticModel(self.workload, people, method, data, stated, receipt)
-        return assuming(found, invite.text if about.assumed else None)
+        data = yield Made(make)
+        data = make("cpu", _unmoved) if data is None else data
+        stated, method = tuple(one.table for one in blended), "chosen" if self.choose else self.method
+        receipt = self.receipt(crowd, invite, notes)
+        return SyntheticModel(self.workload, people, method, data, stated, receipt, self, tuple(said))
 
     def _blended_rows(
         self, tables: list[MeasuredTable], chosen: set[tuple[int, ...]], people: int
@@ -375,26 +429,32 @@ class SynthStudy:
             return Records(raked(model, held, rest, people, rows=rows, seed=self.seed), sizes)
         return Records(model.records(rows, seed=self.seed), sizes)
 
-    def receipt(self, fit: Fitted, invite: MarginalInvite, about: BothGroups) -> Receipt:
+    def receipt(self, crowd: Crowd, invite: MarginalInvite, notes: tuple[str, ...] = ()) -> Receipt:
         """What both groups are promised, and by what."""
         drawn = f"one report on one of {len(invite.marginals)} marginals, drawn on their own device whatever their data"
         return build_receipt(
-            self.protection if about.trusted else None,
+            self.protection if self.people is not None and self.people[0] else None,
             Protection(invite.guarantee, drawn, "no amplification is claimed"),
             assumes=(
                 public_choice("record is"),
                 choice_unprotected("record"),
-                fit.domain_words("questions" if self.pilot else "marginals"),
+                self._domain_words("questions" if self.choose else "marginals"),
                 self.workload.schema.rule,
                 "one blend speaks for both groups: trusted and local people are taken to be alike",
                 honest_devices("a local table"),
-                *((ASKED_BEFORE, "no trusted person answers the invitation") if self.pilot else ()),
-                *about.notes,
+                *((ASKED_BEFORE, "no trusted person answers the invitation") if self.choose else ()),
+                *notes,
             ),
-            simulated_local=about.simulated_local,
             reads="rows",
-            **fit.made(about.seeded),
+            **_made_by(crowd),
         )
+
+
+def _made_by(crowd: Crowd) -> dict[str, Any]:
+    """For a receipt: where noise came from, and what was charged."""
+    made = dict(crowd.made())
+    rng = made.pop("rng")
+    return made | {"randomness": rng.label, "seeded": rng.simulated}
 
 
 def charge_for_reports(invite: MarginalInvite, purpose: str, digest: str | None) -> Charge:
@@ -402,7 +462,7 @@ def charge_for_reports(invite: MarginalInvite, purpose: str, digest: str | None)
     return Charge("local", invite.guarantee, "report on one drawn marginal", purpose, digest=digest)
 
 
-def chosen_invite(study: SynthStudy, tables: Sequence[MeasuredTable], answers: str) -> MarginalInvite:
+def chosen_invite(study: SynthStudy, tables: Sequence[MeasuredTable]) -> MarginalInvite:
     """What devices are asked, by a public rule: the chosen marginals of two columns or more that a report can carry.
 
     Where there is none, those of one column. `tables` are all that was measured, in its order; what was measured only
@@ -416,37 +476,11 @@ def chosen_invite(study: SynthStudy, tables: Sequence[MeasuredTable], answers: s
     must(bool(named), "marginals", f"must be of at most {MOST_REPORTED} cells for local people", "larger ones")
     asked = Workload(schema, tuple(Threshold(f, len(f)) for f in named))
     weights = tuple(math.isqrt(schema.cells(f)) for f in named)
-    return MarginalInvite(asked, PureDP(study.guarantee.epsilon), weights, answers)
+    return MarginalInvite(asked, PureDP(study.guarantee.epsilon), weights)
 
 
-def published(
-    study: SynthStudy, tables: Sequence[MeasuredTable], reports: MarginalReports, fit: Fitted
-) -> tuple[dict[str, Any], Receipt]:
-    """What both groups said, as plain data from which a model is fitted, and the receipt of it.
-
-    `tables` are the trusted people's, with their noise. Post-processing: nothing further is spent, now or by the fit.
-    """
-    about = BothGroups(fit.trusted, simulated_local=False, seeded=fit.seeded, assumed=False, notes=())
-    own = [{"features": list(t.features), "sigma": t.sigma, "counts": t.counts.reshape(-1).tolist()} for t in tables]
-    told = statistic(
-        "synthetic-data",
-        None,
-        None,
-        method=study.method,
-        people=fit.trusted + reports.people,
-        features=list(study.workload.schema.names),
-        model={
-            "study": study.to_dict(),
-            "trusted_people": fit.trusted,
-            "trusted_tables": own,
-            "local_reports": [{"people": one.people, "supports": one.counts.tolist()} for one in reports.told],
-        },
-    )
-    return told, study.receipt(fit, study.invite, about)
-
-
-def synth_study(study: Declaration, place: int, *, mixed: bool = False) -> SynthStudy:
-    """The synthetic table that is asked for at this place among the questions; `mixed` where local people take part."""
+def synth_study(study: Declaration, place: int) -> SynthStudy:
+    """The synthetic table that is asked for at this place among the questions."""
     asked, part = cast(Table, study.questions[place]), study.parts[place]
     assert isinstance(part.everybody, ApproxDP)
     features = tuple(
@@ -463,7 +497,5 @@ def synth_study(study: Declaration, place: int, *, mixed: bool = False) -> Synth
         most_queries=asked.most_queries,
         seed=asked.workload_seed,
     )
-    if mixed:
-        asked.check_mixed()
-    chosen = "mixed" if mixed else asked.method or usual_method(workload)
+    chosen = "mixed" if study.trust.everyone != "trusted" else asked.method or usual_method(workload)
     return SynthStudy(workload, part.everybody, method=cast(Method, chosen), rows=asked.rows)

@@ -15,7 +15,7 @@ from hybridp.curator import synth as table_curator
 from hybridp.curator.sources import Entrusted
 from hybridp.ledger import Charge
 from hybridp.protocols import asked as asking
-from hybridp.protocols.synth import made_by
+from hybridp.protocols.synth import published
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.public.oracles import SubsetSelection
@@ -31,7 +31,7 @@ from hybridp.service.parts.described import described
 from hybridp.service.problems import Refused
 from hybridp.tasks.joint import JointStudy
 from hybridp.tasks.shares import ShareStudy
-from hybridp.tasks.table import Fitted, SynthStudy, charge_for_reports, published
+from hybridp.tasks.table import SynthStudy
 
 __all__ = ["MOST_OPTIONS", "MOST_QUESTIONS", "Shares", "choice_part", "pairs", "table_part"]
 
@@ -236,7 +236,7 @@ MOST_QUESTIONS = 50
 
 def table_part(declared: Declaration, place: int, question: Table) -> Part:
     """The table that is asked for at this place."""
-    study = asking.synth_study(declared, place, mixed=True)
+    study = replace(asking.synth_study(declared, place), method="mixed")
     schema, marginals = study.workload.schema, study.invite.marginals
     many = max(len(schema.features), len(marginals))
     question.must(many <= MOST_QUESTIONS, "marginals", f"and features must be at most {MOST_QUESTIONS} on a page", many)
@@ -282,9 +282,8 @@ class Synthetic(Part):
 
     def charges(self, people: dict[str, int] | None = None) -> list[Charge]:
         """All of the trusted promise: noise that is rounded up to whole steps spends no more."""
-        (own,) = self.study.charges("", self.name)
-        trusted = [replace(own, budget=self.study.guarantee, collection=None)]
-        return [*trusted, charge_for_reports(self.study.invite, self.name, None)]
+        own, reports = self.study.charges(self.name, None)
+        return [replace(own, budget=self.study.guarantee), reports]
 
     def answer(self, local: Sequence[Heard], answers: Entrusted | None, people: int, *, rng: Randomness) -> Release:
         (use,), study, own = self.study.plan, self.study, []
@@ -295,8 +294,7 @@ class Synthetic(Part):
             own = table_curator.measure_answers(answers, study.workload.schema, use.tables, use.sigma, rng=rng)
         sent = zip(local, study.invite.questions, strict=True)
         reports = MarginalReports(tuple(ShareReports(told.people, told.counts, q.oracle) for told, q in sent))
-        fit = Fitted(people, rng.simulated, lambda trial: made_by(trial, ()))
-        found, receipt = published(study, own, reports, fit)
+        found, receipt = published(study, own, reports, people, rng=rng)
         return Release({self.name: {"synthetic": found}}, None, receipt)
 
 
