@@ -106,7 +106,7 @@ KILLED = ("no-noise", "NOISE = 3", "NOISE = 0")
 SURVIVOR = ("half-charge", "CHARGE = 1.0", "CHARGE = 0.5")
 
 
-def test_a_planted_weakening_is_killed_and_an_unnoticed_one_is_reported(planted):
+def test_a_planted_weakening_is_killed_and_an_unnoticed_one_is_reported(planted, capsys):
     root = planted(
         KILLED,
         SURVIVOR,
@@ -117,6 +117,7 @@ def test_a_planted_weakening_is_killed_and_an_unnoticed_one_is_reported(planted)
     )
     before = (root / "src" / "planted" / "__init__.py").read_text()
     assert tool.main(["--jobs", "2", "--out", str(root / "outcomes")], root) == 1
+    assert "task/half-charge: a planted weakening" in capsys.readouterr().out
     outcomes = {o["mutant"]: o for o in map(json.loads, (root / "outcomes").read_text().splitlines())}
     assert {name: o["status"] for name, o in outcomes.items()} == {
         "task/no-noise": "killed",
@@ -130,13 +131,8 @@ def test_a_planted_weakening_is_killed_and_an_unnoticed_one_is_reported(planted)
     assert (root / "src" / "planted" / "__init__.py").read_text() == before, "the checkout itself was patched"
 
 
-@pytest.mark.parametrize(("chosen", "code"), [("task/no-*", 0), ("task/half-*", 1), ("task/never", 2)])
-def test_the_exit_code_says_whether_all_was_noticed(planted, capsys, chosen, code):
-    root = planted(KILLED, SURVIVOR)
-    assert tool.main(["--only", chosen], root) == code
-    shown = capsys.readouterr()
-    if code == 1:
-        assert "task/half-charge: a planted weakening" in shown.out
+def test_where_nothing_is_tried_the_exit_code_is_another(planted):
+    assert tool.main(["--only", "task/never"], planted(KILLED, SURVIVOR)) == 2
 
 
 def test_tests_that_fail_before_any_change_kill_nothing(planted, capsys):

@@ -26,15 +26,8 @@ PAY = (3.25, 127.0, 64.5, 1e9, -5.0, 0.0, 99.75, 12.5)
 AGE = (64.0, 1.5, 2.25, 100.0, 77.0, 31.5, 8.0, 127.75)
 LOCAL = 400
 PARTS = {"pay": 0.75, "age": 0.25}  # of epsilon 1, by the weights 3 and 1: for the trusted people
-BOUNDS = {
-    "kind": "number",
-    "missing": "middle",
-    "lower": LOWER,
-    "upper": UPPER,
-    "local": "dithered",
-    "noise": "laplace",
-}
-BOUNDS |= {"estimator": "adaptive"}
+BOUNDS = {"kind": "number", "missing": "middle", "lower": LOWER, "upper": UPPER, "local": "dithered"}
+BOUNDS |= {"noise": "laplace", "estimator": "adaptive"}
 QUESTIONS = [{"name": "pay", "weight": 3, **BOUNDS}, {"name": "age", **BOUNDS}]
 
 
@@ -162,17 +155,6 @@ def test_a_person_who_answers_two_questions_in_two_rows_is_refused_and_nothing_i
     assert ledger.remaining("trusted").epsilon == ledger.remaining("local").epsilon == 1.0
 
 
-def test_a_trial_draws_everybodys_one_question_and_is_charged_once(folder: Path, tmp_path: Path) -> None:
-    found = declared().release(folder / "raw.csv", simulate_local=True, ledger=tmp_path / "l")
-    assert found.simulated
-    heard = [found[name].people["local"] for name in ("pay", "age")]
-    assert sum(heard) == LOCAL
-    assert binomtest(heard[0], LOCAL, 0.75).pvalue > 1e-6
-    assert [found[name].people["trusted"] for name in ("pay", "age")] == [len(PAY)] * 2
-    charged = {(e.people, e.budget.epsilon) for e in Ledger.open(tmp_path / "l").history()}
-    assert charged == {("trusted", 1.0), ("local", 1.0)}
-
-
 def test_a_sum_and_a_count_are_about_everybody_whichever_question_they_answered(folder: Path) -> None:
     asked = [{**QUESTIONS[0], "statistics": ["mean", "sum"]}, {"name": "age", "kind": "count", "value": "31"}]
     study = declared(questions=asked)
@@ -275,14 +257,3 @@ def test_the_refusal_says_what_every_question_takes(
     if several == "split":  # and where they have enough, everybody's
         with pytest.raises(InvalidInput, match=f"for a promise of epsilon .* takes {local:g} or more"):
             declared(promise={"epsilon": 4.9 * local, "trusted_epsilon": 1.0, "several": several}, questions=many)
-
-
-def test_of_charges_for_one_answer_the_largest_counts() -> None:
-    from hybridp.ledger import Charge, together
-    from hybridp.public.budgets import ApproxDP
-
-    noted = [Charge("local", PureDP(0.5), "report", "a"), Charge("local", ApproxDP(2.0, 1e-9), "report", "b")]
-    (one,) = together(noted, "all", once=("local",))
-    assert (one.budget.epsilon, one.budget.delta) == (2.0, 1e-9)
-    (both,) = together(noted, "all")
-    assert both.budget.epsilon == 2.5

@@ -6,6 +6,8 @@ which draw, whose reach) have a file of their own beside this one.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ import pytest
 from tests.questions import TASKS, crowd, declare
 
 from hybridp import ApproxDP, BudgetExceeded, HybridpError, Ledger, PureDP, Study, seeded
-from hybridp.errors import LedgerProblem, UnusableRows
+from hybridp.errors import InvalidInput, LedgerProblem, UnusableRows
 from hybridp.protocols.study import ledger_totals
 from hybridp.randomness import Randomness
 from hybridp.release.receipt import CURATOR, VIEWER
@@ -71,12 +73,26 @@ class Collected:
         return Ledger.create(self.folder / name, totals, trial=trial)
 
 
+def collected(task: str, folder: Path) -> Collected:
+    if task == "table":
+        pytest.importorskip("torch")
+    crowd().to_csv(folder / "people.csv", index=False)
+    return Collected(task, declare(task), folder)
+
+
 @pytest.fixture(params=TASKS)
 def asked(request: pytest.FixtureRequest, tmp_path: Path) -> Collected:
-    if request.param == "table":
-        pytest.importorskip("torch")
-    crowd().to_csv(tmp_path / "people.csv", index=False)
-    return Collected(request.param, declare(request.param), tmp_path)
+    """Nobody was asked yet."""
+    return collected(request.param, tmp_path)
+
+
+@pytest.fixture(scope="module", params=TASKS)
+def sent(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Collected:
+    """Devices have sent their reports; no ledger was charged."""
+    made = collected(request.param, tmp_path_factory.mktemp("sent"))
+    made.invite()
+    made.send("sent.csv")
+    return made
 
 
 def truth(task: str) -> dict[str, float]:
@@ -103,7 +119,8 @@ def truth(task: str) -> dict[str, float]:
 
 
 def test_it_is_near_the_truth_and_everybody_is_charged_the_promise_once(asked: Collected) -> None:
-    ledger = asked.ledger()
+    """The same reports are free in any order, others are charged again; without budget nothing is read."""
+    ledger = asked.ledger(trusted=1 if asked.task in FIRST else 2)
     asked.invite(ledger)
     asked.send("sent.csv")
     found = asked.release("sent.csv", ledger=ledger)
@@ -125,7 +142,13 @@ def test_it_is_near_the_truth_and_everybody_is_charged_the_promise_once(asked: C
         assert (told[CURATOR] is None) == (group == "trusted")
         stated = {getattr(b, "epsilon", promised.epsilon) for b in told.values() if b is not None}
         assert max(stated) == pytest.approx(promised.epsilon)
-    # Without budget nothing is read, whatever stands there: neither rows nor reports.
+    asked.send("again.csv")
+    with pytest.raises(BudgetExceeded, match="local"):
+        asked.release("again.csv", ledger=ledger)
+    head, *rows = (asked.folder / "sent.csv").read_text().splitlines()
+    (asked.folder / "turned.csv").write_text("\n".join([head, *rows[::-1]]) + "\n")
+    asked.release("turned.csv", ledger=ledger)
+    assert [entry.people.split()[0] for entry in ledger.history()].count("local") == 1
     before = ledger.history()
     with pytest.raises(BudgetExceeded) as refused:
         asked.look("nowhere.csv", ledger=ledger)
@@ -148,22 +171,6 @@ def test_trusted_people_with_a_promise_of_their_own_are_charged_and_promised_tha
     assert told == {"trusted": pytest.approx(1.0), "local": pytest.approx(4.0)}
 
 
-def test_the_same_reports_are_free_and_others_are_charged_again(asked: Collected) -> None:
-    ledger = asked.ledger(trusted=3)
-    asked.invite(ledger)
-    asked.send("sent.csv")
-    head, *rows = (asked.folder / "sent.csv").read_text().splitlines()
-    (asked.folder / "turned.csv").write_text("\n".join([head, *rows[::-1]]) + "\n")
-    for name in ("sent.csv", "turned.csv"):
-        asked.release(name, ledger=ledger)
-    groups = [entry.people.split()[0] for entry in ledger.history()]
-    assert groups.count("local") == 1
-    asked.send("again.csv")
-    with pytest.raises(BudgetExceeded, match="local"):
-        asked.release("again.csv", ledger=ledger)
-    assert not [e for e in ledger.history() if e.people.startswith("local")][1:]
-
-
 def test_labels_are_public_and_what_else_rows_say_is_charged(asked: Collected) -> None:
     ledger = asked.ledger()
     crowd().assign(trust="perhaps").to_csv(asked.folder / "labels.csv", index=False)
@@ -178,21 +185,20 @@ def test_labels_are_public_and_what_else_rows_say_is_charged(asked: Collected) -
     assert "refused" in {entry.state for entry in ledger.history()}
 
 
-def test_a_seed_at_any_step_is_on_the_receipt(asked: Collected) -> None:
-    asked.invite()
-    asked.send("sent.csv")
-    asked.send("seeded.csv", seeded(1))
-    assert asked.release("seeded.csv").simulated
-    if asked.task in FIRST:  # which draws nothing afterwards
-        assert not asked.release("sent.csv", rng=seeded(1)).simulated
-        asked.invite(rng=seeded(1))
-        asked.send("of a trial.csv")
-        assert asked.release("of a trial.csv").simulated
+def test_a_seed_at_any_step_is_on_the_receipt(sent: Collected, tmp_path: Path) -> None:
+    sent.send("seeded.csv", seeded(1))
+    assert sent.release("seeded.csv").simulated
+    if sent.task in FIRST:  # which draws nothing afterwards
+        assert not sent.release("sent.csv", rng=seeded(1)).simulated
+        trial = collected(sent.task, tmp_path)
+        trial.invite(rng=seeded(1))
+        trial.send("of a trial.csv")
+        assert trial.release("of a trial.csv").simulated
     else:
-        first, again, other = (asked.release("sent.csv", rng=seeded(seed)).to_dict() for seed in (1, 1, 2))
+        first, again, other = (sent.release("sent.csv", rng=seeded(seed)).to_dict() for seed in (1, 1, 2))
         assert first["simulated"]
         assert first["questions"] == again["questions"]
-        assert first["questions"] != other["questions"] or asked.task == "count"  # one draw, of little noise
+        assert first["questions"] != other["questions"] or sent.task == "count"  # one draw, of little noise
 
 
 def test_raw_values_of_local_people_are_for_a_trial_that_no_real_ledger_pays_for(asked: Collected) -> None:
@@ -227,20 +233,69 @@ def test_where_everybody_is_alike_one_group_answers_alone(asked: Collected) -> N
         local.release(asked.folder / "people.csv")
 
 
-def test_reports_of_another_promise_or_of_none_are_refused(asked: Collected) -> None:
-    asked.invite()
-    asked.send("sent.csv")
-    sent = pd.read_csv(asked.folder / "sent.csv", dtype=str)
-    unnamed = sent.drop(columns=[name for name in sent if name.endswith("report_mechanism")])
-    unnamed.to_csv(asked.folder / "unnamed.csv", index=False)
+def test_reports_of_another_promise_or_of_none_are_refused(sent: Collected) -> None:
+    rows = pd.read_csv(sent.folder / "sent.csv", dtype=str)
+    unnamed = rows.drop(columns=[name for name in rows if name.endswith("report_mechanism")])
+    unnamed.to_csv(sent.folder / "unnamed.csv", index=False)
     with pytest.raises(UnusableRows, match="--assume-mechanism"):
-        asked.release("unnamed.csv")
-    assert asked.release("unnamed.csv", assume_mechanism=True).receipt.assumed_mechanism is not None
+        sent.release("unnamed.csv")
+    assert sent.release("unnamed.csv", assume_mechanism=True).receipt.assumed_mechanism is not None
     with pytest.raises(LedgerProblem, match=r"account for the (trusted|local)"):
-        asked.release("sent.csv", ledger=Ledger.create(asked.folder / "staff", {"staff": PureDP(9.0)}))
-    if asked.task == "own epsilons":
+        sent.release("sent.csv", ledger=Ledger.create(sent.folder / "staff", {"staff": PureDP(9.0)}))
+    if sent.task == "own epsilons":
         return
-    other, ledger = declare(asked.task, promise={"epsilon": 2.0, "delta": 1e-6}), asked.ledger()
+    other, ledger = declare(sent.task, promise={"epsilon": 2.0, "delta": 1e-6}), sent.ledger()
     with pytest.raises(HybridpError, match=r"mechanism|invit|promise"):
-        replace(asked, study=other).release("sent.csv", ledger=ledger)
+        replace(sent, study=other).release("sent.csv", ledger=ledger)
     assert {entry.state for entry in ledger.history()} <= {"void"}
+
+
+def leaves(document: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    inside = document.items() if isinstance(document, dict) else enumerate(document)
+    for key, value in inside:
+        yield from leaves(value, (*path, key)) if isinstance(value, dict | list) else [(*path, key)]
+
+
+@pytest.mark.parametrize("task", INVITED)
+def test_an_invitation_that_was_edited_anywhere_is_none(task: str, tmp_path: Path) -> None:
+    """Whatever it says of the study, of what was released and of what was charged goes into its digest."""
+    made = collected(task, tmp_path)
+    made.invite()
+    stated = (tmp_path / "invite.json").read_text()
+    places = list(leaves(json.loads(stated)))
+    for place in places[:: len(places) // 30 + 1]:
+        document = json.loads(stated)
+        inner = document
+        for key in place[:-1]:
+            inner = inner[key]
+        was = inner[place[-1]]
+        inner[place[-1]] = not was if isinstance(was, bool) else was + 1 if isinstance(was, int | float) else f"{was}x"
+        (tmp_path / "invite.json").write_text(json.dumps(document))
+        with pytest.raises(HybridpError, match="`invite` must name an invitation") as refused:
+            made.send("sent.csv")
+        assert refused.value.__suppress_context__, place
+    assert not (tmp_path / "sent.csv").exists()
+
+
+UNSAID = r"missing` must (say what a missing or unreadable field of|be none: of several options)"
+NEEDS = [task for task, one in TASKS.items() if {"missing", "other"} & {*one}]
+
+
+@pytest.mark.parametrize("task", NEEDS)
+def test_nobody_said_what_missing_means_and_nothing_is_spent_whatever_the_rows_hold(task: str, tmp_path: Path) -> None:
+    unsaid = {name: value for name, value in TASKS[task].items() if name not in ("missing", "other")}
+    made = replace(collected(task, tmp_path), study=declare(task, questions=[unsaid]))
+    gaps, said = crowd().astype(object), []
+    gaps.loc[:9, [name for name in gaps if name not in ("id", "trust", "own", "town")]] = ""
+    for rows in (crowd(), gaps):
+        rows.to_csv(tmp_path / "rows.csv", index=False)
+        ledger = made.ledger(name=f"{len(said)}.ledger")
+        with pytest.raises(InvalidInput, match=UNSAID) as why:
+            made.look("rows.csv", ledger=ledger)
+        said.append(str(why.value))
+        assert {entry.state for entry in ledger.history()} <= {"void"}
+    assert said[0] == said[1]
+    if task not in INVITED:
+        with pytest.raises(InvalidInput, match=UNSAID):
+            made.send("sent.csv")
+        assert not (tmp_path / "sent.csv").exists()

@@ -10,7 +10,6 @@ noise of L2/sqrt(2 rho) is rho-zCDP (Canonne, Kamath and Steinke 2020).
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from collections import Counter
 from dataclasses import dataclass, field, replace
@@ -211,22 +210,6 @@ def test_scikit_learns_estimator(told: Messages) -> None:
     with tape.as_the_systems():
         HybridKMeans(3, epsilon=EPSILON, delta=DELTA, bounds=(0.0, 1.0)).fit(x)
     check(told, tape, x, APPROX)
-
-
-def test_the_command(told: Messages, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from hybridp.cli.app import main
-
-    x, tape = points(700), Recording(5)
-    place = table(tmp_path / "p.csv", x)
-    line = (
-        f"release kmeans {place} --column a --column b --trust trust --missing middle --lower 0 --upper 1 --clusters 3"
-    )
-    with tape.as_the_systems(), pytest.raises(SystemExit) as left:
-        main([*line.split(), "--epsilon", str(EPSILON), "--delta", str(DELTA), "--json"])
-    assert left.value.code == 0
-    check(told, tape, x, APPROX)
-    receipt = json.loads(capsys.readouterr().out)["receipt"]
-    assert receipt["simulated"] is False
 
 
 @pytest.mark.parametrize("promise", [PURE, APPROX])

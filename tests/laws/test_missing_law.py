@@ -92,41 +92,6 @@ def test_the_noise_of_the_count_is_a_draw_of_its_own_beside_that_of_the_sum(tmp_
 
 # --- the refusal ------------------------------------------------------------------------------------------------------
 
-TASKS: dict[str, tuple[Any, ...]] = {
-    "mean": ("mean", *BASE),
-    "quantiles": ("quantiles", *BASE),
-    "vector-mean": ("vector-mean", "--column", "pay", "--trust", "trust", "--lower", 0, "--upper", 128,
-                    "--epsilon", 1),
-    "kmeans": ("kmeans", "--column", "pay", "--trust", "trust", "--lower", 0, "--upper", 1, "--clusters", 2,
-               "--epsilon", 4),
-    "regression": ("regression", "--target", "pay", "--on", "age", "--trust", "trust", "--lower", 0, "--upper", 128,
-                   "--epsilon", 4),
-    "shares": ("shares", "--column", "way", "--options", "bus,car", "--trust", "trust", "--epsilon", 1),
-    "histogram": ("histogram", "--column", "pay", "--edges", "0,64,128", "--trust", "trust", "--epsilon", 1),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_nobody_said_what_missing_means_and_nothing_is_spent_whatever_the_rows_hold(
-    tmp_path: Path, task: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from hybridp.cli.app import main
-
-    complete = [{"pay": "12", "age": "3", "way": "bus", "trust": "trusted"}] * 40
-    said = []
-    for rows in (complete, [*complete, {"pay": "", "age": "x", "way": "", "trust": "trusted"}]):
-        file = write(tmp_path / "rows.csv", rows)
-        with pytest.raises(SystemExit) as left:
-            main(
-                [str(word) for word in ("release", TASKS[task][0], file, *TASKS[task][1:], "--ledger", tmp_path / "l")]
-            )
-        assert left.value.code == 2
-        said.append(capsys.readouterr().err)
-        assert not (tmp_path / "l").exists() or all(e.state == "void" for e in Ledger.open(tmp_path / "l").history())
-    assert said[0] == said[1]
-    assert "`missing` must say what a missing or unreadable field of" in said[0]
-
-
 def test_a_type_that_has_a_number_in_every_row_needs_no_word_and_any_other_does() -> None:
     study, columns = MeanStudy(Bounds(0, 128), PureDP(1.0)), Columns("pay", EVERYONE)
 
@@ -145,12 +110,6 @@ def test_a_type_that_has_a_number_in_every_row_needs_no_word_and_any_other_does(
     assert refused({"pay": np.ma.masked_array(whole_numbers, whole_numbers > 1000)})
     assert refused(pd.DataFrame({"pay": pd.array(whole_numbers, dtype="Int64")}))
     assert refused(hp.Source({"pay": whole_numbers}, query="SELECT pay FROM rows"))
-
-
-def test_only_reports_are_read_where_everybody_is_local(tmp_path: Path) -> None:
-    raw, sent = write(tmp_path / "raw.csv", local(*range(50))), tmp_path / "sent.csv"
-    command("randomise", "mean", raw, *BASE, "--missing", 0, "--out", sent)
-    assert command("release", "mean", sent, "--everyone", "local", *[w for w in BASE if w not in ("--trust", "trust")])
 
 
 # --- text -------------------------------------------------------------------------------------------------------------
@@ -358,32 +317,6 @@ def _schema(folder: Path, **declared: Any) -> tuple[Any, ...]:
     features = [{"name": "way", "values": ["bus", "car", "walk"], **declared}, {"name": "pay", "edges": [0, 10, 20]}]
     (folder / "schema.json").write_text(json.dumps({"features": features}))
     return "--schema", folder / "schema.json", "--marginals", "way", "--marginals", "pay"
-
-
-@pytest.mark.parametrize("doing", ["fit", "fit of both", "device", "query"])
-def test_a_synthetic_table_needs_a_word_for_every_column_and_spends_nothing_without(
-    tmp_path: Path, doing: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from hybridp.cli.app import main
-
-    pytest.importorskip("torch")
-    complete = [{"way": "bus", "pay": "12", "trust": "trusted"}, {"way": "car", "pay": "3", "trust": "local"}] * 20
-    said = []
-    for rows in (complete, [*complete, {"way": "boat", "pay": "x", "trust": "trusted"}]):
-        file = write(tmp_path / "rows.csv", rows)
-        asked: list[Any] = ["synth", "fit", file, "--delta", 1e-5, "--ledger", tmp_path / "l"]
-        asked += ["--trust", "trust"] if doing == "fit of both" else []
-        asked += ["--query", "SELECT * FROM rows"] if doing == "query" else []
-        if doing == "device":
-            asked = ["randomise", "synth", file, "--trust", "trust"]
-        with pytest.raises(SystemExit) as left:
-            main([str(w) for w in (*asked, *_schema(tmp_path), "--epsilon", 1, "--out", tmp_path / "out.csv")])
-        assert left.value.code == 2
-        said.append(capsys.readouterr().err)
-        assert not (tmp_path / "out.csv").exists()
-        assert not (tmp_path / "l").exists() or all(e.state == "void" for e in Ledger.open(tmp_path / "l").history())
-    assert said[0] == said[1]
-    assert "`missing` must say what a missing or unreadable field of `way` counts as" in said[0]
 
 
 def test_a_studys_table_says_it_too_and_only_numbers_in_bins_need_no_word(tmp_path: Path) -> None:

@@ -19,15 +19,8 @@ from .means import LEVELS, LOWER, UPPER, command, flips, level, local, read, tru
 from .recording import Recording, apart, laplaces, span_of
 
 VALUES = [1.5, 17.0, 30.25, 30.25, 64.0, 100.0, 127.0, 500.0, -3.0, 50.0, 51.0, 52.0, 53.0, 70.0, 80.0, 90.0]
-PAY = {
-    "name": "pay",
-    "kind": "number",
-    "missing": "middle",
-    "lower": LOWER,
-    "upper": UPPER,
-    "local": "dithered",
-    "noise": "laplace",
-}
+PAY = {"name": "pay", "kind": "number", "missing": "middle", "lower": LOWER, "upper": UPPER, "local": "dithered"}
+PAY |= {"noise": "laplace"}
 EPSILON = 2.0
 
 

@@ -18,10 +18,8 @@ import pytest
 from scipy import stats
 
 from hybridp import BudgetExceeded, InvalidInput, PureDP, Study, seeded
-from hybridp.errors import LedgerProblem
-from hybridp.ledger import Ledger, together
+from hybridp.ledger import Ledger
 from hybridp.protocols.models import release_people
-from hybridp.public.budgets import ApproxDP
 from hybridp.public.vector import VectorBounds
 from hybridp.release.result import sole
 from hybridp.tasks.regression import RegressionStudy
@@ -222,36 +220,6 @@ def test_a_report_is_one_dithered_bit_on_one_coordinate_at_the_whole_epsilon(col
         assert abs(lean * 1.3 - 1) > 5 * error or error > 0.05, "an epsilon a third larger would be noticed"
 
 
-def test_each_group_is_charged_once_and_the_same_reports_never_again(collection: tuple[Path, Any]) -> None:
-    folder, _ = collection
-    line = ("release", "regression", folder / "sent.csv", "--invite", folder / "invite.json", "--ledger", folder / "l")
-    with Recording(8).as_the_systems() as tape:
-        found = command(*line)
-    assert len(tape.words) == 0, "the second phase draws nothing"
-    history = Ledger.open(folder / "l").history()
-    assert [(e.people, e.budget.epsilon) for e in history] == [("trusted", 1.0), ("local", 1.0)]
-    assert found["receipt"]["ledger_entries"] == [1, 2]
-    assert stated(found, "local")["epsilon"] == stated(found, "trusted")["epsilon"] == 1.0
-    assert not found["simulated"]
-    again = command(*line)
-    assert sole(again)["estimate"] == sole(found)["estimate"]
-    assert len([e for e in Ledger.open(folder / "l").history() if e.state == "spent"]) == 2
-
-
-def test_a_seed_or_raw_local_rows_are_marked_as_a_trial(collection: tuple[Path, Any], tmp_path: Path) -> None:
-    folder, _ = collection
-    command("randomise", "regression", folder / "local.csv", "--invite", folder / "invite.json", "--epsilon", 9,
-                "--trust", "trust",
-            "--seed", 1, "--out", tmp_path / "seeded.csv")  # fmt: skip
-    assert command("release", "regression", tmp_path / "seeded.csv", "--invite", folder / "invite.json")["simulated"]
-    mixed = write(tmp_path / "m.csv", [*rows(PEOPLE * 20), *rows(PEOPLE * 20, "local")])
-    found = command(
-        "release", "regression", mixed, *BOX, "--epsilon", 1, "--simulate-local", "--ledger", tmp_path / "l"
-    )
-    assert found["simulated"]
-    assert [e.people for e in Ledger.open(tmp_path / "l").history()] == ["trusted", "local"]
-
-
 # --- as one question of a study ---------------------------------------------------------------------------------------
 
 
@@ -347,24 +315,6 @@ def test_in_a_trial_a_look_at_the_residuals_is_paid_out_of_the_questions_part(tm
     assert spent(tmp_path / "m") == [("trusted", 1.0)], "nobody local: nobody else is charged"
 
 
-def test_sums_and_the_scale_of_residuals_are_charged_the_whole_promise_together() -> None:
-    asked = RegressionStudy(VectorBounds.of(LOWER, UPPER), PureDP(2.0)).decided(302, 10**8)
-    spent = [charge.budget.epsilon for charge in asked.charges("line", None) if charge.people == "trusted"]
-    assert spent == pytest.approx([1.86, 0.14], abs=1e-9)
-
-
-@pytest.mark.parametrize("promise", [PureDP(1.0), PureDP(1 / 3), ApproxDP(0.7, 1e-6), ApproxDP(5.0, 1e-9)])
-def test_what_is_charged_before_anybody_is_counted_covers_either_way_and_no_more(promise: PureDP | ApproxDP) -> None:
-    study = RegressionStudy(VectorBounds.of(LOWER, UPPER), promise)
-    trusted, local = study.charges("line", None)
-    assert (trusted.people, local.people, local.budget.epsilon) == ("trusted", "local", promise.epsilon)
-    for way in (study.whole, *map(study.split, (0.02, 0.031, 0.07))):
-        (used,) = together(study._spent(way, "line"), "line")
-        assert used.budget.epsilon <= trusted.budget.epsilon <= promise.epsilon
-        assert used.budget.delta <= trusted.budget.delta <= promise.delta
-    assert trusted.budget.epsilon == promise.epsilon
-
-
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -386,29 +336,6 @@ def test_an_invitation_to_another_question_or_promise_is_refused_by_devices_and_
         other.release(folder / "rows.csv", ledger=tmp_path / "l", invite=folder / "invite.json",
                       reports=folder / "line.csv")  # fmt: skip
     assert list(tmp_path.iterdir()) == []
-
-
-def test_local_people_whom_nobody_asked_are_refused_and_nothing_is_charged(
-    asked: tuple[Path, Recording], tmp_path: Path
-) -> None:
-    folder, _ = asked
-    with pytest.raises(InvalidInput, match=r"nobody asked them: make an invitation with --invite-out"):
-        declared().release(folder / "rows.csv", ledger=tmp_path / "l")
-    with pytest.raises(InvalidInput, match="`data` must be given"):
-        declared().invite(tmp_path / "i.json")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_seeded_invitation_makes_a_trial_of_the_study(asked: tuple[Path, Recording], tmp_path: Path) -> None:
-    folder, _ = asked
-    study, files = declared(), {"invite": tmp_path / "i.json", "reports": tmp_path / "line.csv"}
-    study.invite(files["invite"], folder / "raw.csv", rng=seeded(1))
-    study.randomise(folder / "raw.csv", files["reports"], invite=files["invite"])
-    real = Ledger.create(tmp_path / "l", {"trusted": PureDP(1.0), "local": PureDP(1.0)})
-    with pytest.raises((InvalidInput, LedgerProblem), match="trial"):
-        study.release(folder / "rows.csv", ledger=real, **files)
-    assert real.history() == []
-    assert study.release(folder / "rows.csv", **files).simulated
 
 
 # --- intervals that hold together -------------------------------------------------------------------------------------

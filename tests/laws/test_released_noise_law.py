@@ -62,9 +62,9 @@ class Answer:
             found = command("release", task, write(folder / "rows.csv", rows), *promise, *options, *more)
         return np.asarray(self.shown(found, len(rows)), dtype=float).ravel(), found, tape
 
-    def noise(self, tape: Recording, factor: float = 1.0) -> Numbers | None:
-        """What the whole tape says at so many times the stated size; None where it is not just that."""
-        size = self.reach * (multiplier(self.epsilon, self.delta) if self.l2 else 1 / self.epsilon) * factor
+    def noise(self, tape: Recording, times: float, factor: float = 1.0) -> Numbers | None:
+        """What the whole tape says at so many times the sensitivity; None where it is not just that."""
+        size = self.reach * times * factor
         parts, end = [], 0
         for many in self.draws:
             read = tape.read_from(end, (gaussians if self.l2 else laplaces)(size), many)
@@ -236,30 +236,33 @@ def test_what_is_drawn_is_the_stated_noise_once_charged_and_promised(answer: Ans
     (one, found, tape), *others = (
         answer.release(tmp_path, seed, None, *(("--ledger", ledger) if seed == 1 else ())) for seed in (1, 2, 3, 4)
     )
-    mine = answer.noise(tape)
+    (charge,) = Ledger.open(ledger).history()
+    # What a ledger composes tightly; Laplace noise on several numbers at once is worth its guarantee alone.
+    times = multiplier(answer.epsilon, answer.delta) if answer.l2 else 1 / answer.epsilon
+    if answer.l2 and answer.decided:
+        assert charge.noise == ("gaussian", pytest.approx(times, rel=1e-5))
+        times = charge.noise[1]
+        assert laws.gaussian(1.0, times).delta(answer.epsilon) <= answer.delta
+    elif max(answer.draws) == 1:
+        assert (charge.noise, charge.steps) == (("laplace", times), answer.reach)
+    else:
+        assert charge.noise is None
+    mine = answer.noise(tape, times)
     assert mine is not None, "something else was drawn"
     weaker = []
-    near = {"rtol": 1e-5 * answer.l2, "atol": 2.0 if answer.reach > STEPS else 1e-3}
+    near = {"rtol": 0.0 if answer.decided else 1e-5, "atol": 2.0 if answer.reach > STEPS else 1e-3}
     for other, _, again in others:
-        drawn = answer.noise(again)
+        drawn = answer.noise(again, times)
         assert drawn is not None
         np.testing.assert_allclose(other - one, drawn - mine, **near)
-        less, too = answer.noise(again, 0.9), answer.noise(tape, 0.9)
+        less, too = answer.noise(again, times, 0.9), answer.noise(tape, times, 0.9)
         weaker.append(less is None or too is None or not np.allclose(other - one, less - too, **near))
     assert any(weaker), "the check can fail"
     assert len({*np.round(mine, 9)}) > 1 or len(mine) == 1, "every number has a draw of its own"
     promised = [p for p in found["receipt"]["promises"] if p["against"] == "whoever sees the release"]
     stated = {(p["group"], p["epsilon"], p["delta"]) for p in promised}
-    (charge,) = Ledger.open(ledger).history()
     charged = {(charge.people, charge.budget.epsilon, charge.budget.delta)}
     assert stated == charged == {("trusted", answer.epsilon, answer.delta)}
-    # What a ledger composes tightly; Laplace noise on several numbers at once is worth its guarantee alone.
-    if answer.l2 and answer.decided:
-        assert charge.noise == ("gaussian", pytest.approx(multiplier(answer.epsilon, answer.delta), rel=1e-5))
-    elif max(answer.draws) == 1:
-        assert (charge.noise, charge.steps) == (("laplace", 1 / answer.epsilon), answer.reach)
-    else:
-        assert charge.noise is None
     assert not found["simulated"]
     assert found["receipt"]["randomness"] == "system randomness"
 

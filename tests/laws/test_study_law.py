@@ -30,24 +30,11 @@ SUMS = {"pay": sum(map(level, PAY)), "age": sum(map(level, AGE))}
 
 
 def declared(**changes: Any) -> Study:
-    bounds = {
-        "kind": "number",
-        "missing": "middle",
-        "lower": LOWER,
-        "upper": UPPER,
-        "local": "dithered",
-        "noise": "laplace",
-    }
+    bounds = {"kind": "number", "missing": "middle", "lower": LOWER, "upper": UPPER, "local": "dithered"}
+    bounds |= {"noise": "laplace"}
     questions = [{"name": "pay", **bounds}, {"name": "age", "weight": 3, **bounds}]
-    return Study(
-        **{
-            "title": "Two",
-            "promise": {"epsilon": 1.0, "several": "split"},
-            "trust": "trust",
-            "questions": questions,
-            **changes,
-        }
-    )
+    stated = {"title": "Two", "promise": {"epsilon": 1.0, "several": "split"}, "trust": "trust"}
+    return Study(**{**stated, "questions": questions, **changes})
 
 
 @pytest.fixture

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from hybridp import Study, curator
-from hybridp.bench.planning import plan_mean
+from hybridp import curator
 from hybridp.blend.mean import Rule, blend
 from hybridp.curator import mean as curating
 from hybridp.errors import InvalidInput
@@ -21,7 +19,7 @@ from hybridp.protocols.driver import release as release_mean
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.public.messages import LocalSummary, TrustedSummary
-from hybridp.public.randomisers import LEVELS, Randomiser, randomiser
+from hybridp.public.randomisers import LEVELS, Randomiser
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.tasks.mean import MeanStudy
 
@@ -36,9 +34,13 @@ def table(folder: Path, values: list[object], name: str = "people.csv") -> Path:
     return path
 
 
-def squares(path: Path, columns: curating.Columns = COLUMNS) -> int:
+def totals(path: Path) -> curating.Raw:
     with curator.open_rows(path) as rows:
-        return curating.read(rows, columns, STUDY.invite, sum_squares=True).squares
+        return curating.read(rows, COLUMNS, STUDY.invite, sum_squares=True, count_clipped=True)
+
+
+def squares(path: Path) -> int:
+    return totals(path).squares
 
 
 def summed(unit: np.ndarray, mechanism: Randomiser) -> LocalSummary:
@@ -129,14 +131,15 @@ def test_the_squares_are_those_of_the_rows(tmp_path: Path) -> None:
     assert curating.squares(levels) == exact
 
 
-def test_one_person_moves_the_squares_by_at_most_two_to_the_32(tmp_path: Path) -> None:
+def test_one_person_moves_the_squares_by_at_most_two_to_the_32_and_the_clipped_by_one(tmp_path: Path) -> None:
     base: list[object] = [50, 200, -5, 100]
-    before, moves = squares(table(tmp_path, base)), []
-    for other in (0, 50, 100.5, -1e300, "text"):
+    before, moves, clipped = totals(table(tmp_path, base)), [], []
+    for other in (0, 50, 100, 100.5, -1e300, "text"):
         for i in range(4):
-            changed = [*base[:i], other, *base[i + 1 :]]
-            moves.append(abs(squares(table(tmp_path, changed, "changed.csv")) - before))
-    assert max(moves) == 2**32
+            found = totals(table(tmp_path, [*base[:i], other, *base[i + 1 :]], "changed.csv"))
+            moves.append(abs(found.squares - before.squares))
+            clipped.append(abs(found.clipped - before.clipped))
+    assert (max(moves), max(clipped)) == (2**32, 1)
     noise = STUDY.squares_noise
     assert noise is not None
     assert noise.sensitivity == max(moves)
@@ -144,7 +147,7 @@ def test_one_person_moves_the_squares_by_at_most_two_to_the_32(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("promise", [PureDP(1.0), PureDP(0.3), ApproxDP(0.7, 1e-7)])
-@pytest.mark.parametrize("clipped", [0.0, 0.2])
+@pytest.mark.parametrize("clipped", [0.0, 1 / 3])
 def test_all_parts_together_are_the_promise(tmp_path: Path, promise: PureDP | ApproxDP, clipped: float) -> None:
     people = table(tmp_path, [30, 40, 50, 60])
     study = MeanStudy(Bounds(0, 100), promise, Rule("anchored"), clipped_share=clipped)
@@ -156,65 +159,46 @@ def test_all_parts_together_are_the_promise(tmp_path: Path, promise: PureDP | Ap
     assert math.fsum(e.budget.epsilon for e in spent) == pytest.approx(promise.epsilon, rel=1e-11)
     assert math.fsum(e.budget.epsilon for e in spent) <= promise.epsilon * (1 + 1e-15)
     assert spent[-1].budget.epsilon == pytest.approx(0.1 * promise.epsilon, rel=1e-9)
+    assert not clipped or spent[1].budget.epsilon == pytest.approx(0.9 * clipped * promise.epsilon, rel=1e-9)
     (said,) = [p for p in found.receipt.promises if p.people == "trusted" and p.budget is not None]
     assert isinstance(said.budget, PureDP | ApproxDP)
     assert said.budget.epsilon == promise.epsilon
     assert "sum of squares" in said.mechanism
 
 
-def test_the_squares_have_a_draw_of_their_own() -> None:
-    """Their noise has the size that was charged, and does not go with that of the sum."""
-    totals = curating.Raw(10, 5 * LEVELS, LocalSummary(0, 0.0, 0.0, randomiser("best", PureDP(1.0))))
-    rng = seeded(8)
-    assert STUDY.squares_noise is not None
-    drawn = [curating.release_sum(totals, STUDY.sum_noise, STUDY.squares_noise, rng=rng) for _ in range(4000)]
-    sums = np.array([float(d.noisy_total - totals.trusted) for d in drawn])
-    spread = np.array([float(d.squares.noisy_total) for d in drawn if d.squares is not None])
-    assert np.mean(np.abs(spread)) == pytest.approx(2**32 / 0.1, rel=0.08)  # E|Laplace(b)| = b; 5 standard errors
-    assert np.mean(np.abs(sums)) == pytest.approx(LEVELS / 0.9, rel=0.08)
-    assert abs(np.corrcoef(sums, spread)[0, 1]) < 0.08
+# --- how many people the bounds clip ----------------------------------------------------------------------------------
+
+CLIPPED = replace(STUDY, rule=Rule("everyone"), clipped_share=0.1)
+
+
+def test_the_release_says_what_share_was_clipped(tmp_path: Path) -> None:
+    """300 of a thousand people are outside [0, 100]; the bounds themselves are inside."""
+    people = table(tmp_path, [*[50] * 600, *[0] * 50, *[100] * 50, *[-1] * 100, *[101] * 100, *["1e9"] * 100])
+    found = release_mean(people, CLIPPED, COLUMNS)
+    share, (low, high) = found.facts["clipped"]["share"], found.facts["clipped"]["interval"]
+    assert low <= share <= high
+    assert abs(share - 0.3) < 0.3
+    assert release_mean(people, replace(CLIPPED, clipped_share=0.0), COLUMNS).facts["clipped"] is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"clipped_share": 1.0},
+        {"clipped_share": -0.1},
+        {"rule": Rule("lm-only")},
+        {"rule": Rule("full-lm")},
+        {"rule": Rule("kvh", sd=0.2), "publish": "estimate-only"},
+    ],
+)
+def test_what_has_no_count_is_refused(change: dict[str, object]) -> None:
+    with pytest.raises(InvalidInput, match="clipped_share"):
+        replace(CLIPPED, **change)  # type: ignore[arg-type]
 
 
 # --- where groups are taken to be alike -------------------------------------------------------------------------------
 
 DEFAULT = MeanStudy(Bounds(0, 100), PureDP(1.0), Rule("alike"))
-
-
-def test_the_plan_and_the_study_decide_alike_by_the_same_public_numbers() -> None:
-    for n, opt_in in ((20_000, 0.05), (20_000, 0.5), (1_000_000, 0.0002), (300, 0.1), (100_000, 0.001)):
-        for stated in (None, 10.0):
-            plan = plan_mean(n=n, opt_in=opt_in, bounds=DEFAULT.bounds, guarantee=DEFAULT.guarantee, sd=stated)
-            rule = Rule("alike", sd=None if stated is None else stated / 50)
-            study = replace(DEFAULT, rule=rule).decided(round(n * opt_in), n - round(n * opt_in))
-            told = plan.predicted["alike"]
-            assert study.rule.name == told["estimator"]
-            assert (study.default.cost if math.isfinite(study.default.cost) else None) == told["cost"]
-            assert (study.squares_noise is not None) == (told["estimator"] == "anchored" and stated is None)
-    plans = [plan_mean(n=10**6, opt_in=c, bounds=DEFAULT.bounds, guarantee=DEFAULT.guarantee) for c in (0.05, 0.0002)]
-    assert [plan.predicted["alike"]["estimator"] for plan in plans] == ["anchored", "adaptive"]
-
-
-def test_what_is_stated_is_not_decided_anew_and_one_group_alone_has_no_anchor() -> None:
-    assert replace(DEFAULT, rule=Rule("adaptive")).decided(1000, 19_000).rule.name == "adaptive"
-    assert replace(DEFAULT, rule=Rule("alike", gap=0.1)).decided(1000, 19_000).rule.name == "adaptive"
-    for sizes in ((0, 100), (100, 0)):
-        alone = DEFAULT.decided(*sizes)
-        assert alone.rule.name == "adaptive"
-        assert alone.default is None
-
-
-@pytest.mark.parametrize("promise", [PureDP(1.0), ApproxDP(0.7, 1e-7), PureDP(0.0015)])
-@pytest.mark.parametrize("share", [0.0, 0.2])
-def test_before_it_is_decided_the_charge_covers_both(promise: PureDP | ApproxDP, share: float) -> None:
-    study = MeanStudy(Bounds(0, 100), promise, Rule("alike"), clipped_share=share)
-    undecided, own = study.charges("", None)
-    assert (undecided.people, own.people) == ("trusted", "local")
-    assert undecided.noise is None  # by the promise alone: two draws are not one of their sum
-    for sizes in ((1000, 9000), (2, 10**6)):
-        spent = [c.budget for c in study.decided(*sizes).charges("", None) if c.people == "trusted"]
-        exact = sum(Fraction(repr(b.epsilon)) for b in spent)  # as a ledger counts
-        assert exact <= Fraction(repr(undecided.budget.epsilon)) == Fraction(repr(promise.epsilon))
-        assert math.fsum(b.delta for b in spent) <= undecided.budget.delta
 
 
 @pytest.mark.parametrize(("spread", "leash"), [(0.1, 1.5), (0.9, 1.9)])
@@ -234,19 +218,6 @@ def test_the_leash_is_that_of_the_spread_which_the_trusted_group_finds(spread: f
     assert lied.anchor is not None
     assert (lied.anchor.reach, lied.anchor.most) == (found.anchor.reach, found.anchor.most)
     assert abs(lied.estimate - trusted.mean) <= found.anchor.most * (1 + 1e-12)
-
-
-def test_one_question_of_a_study_is_decided_too(tmp_path: Path) -> None:
-    """Its charge was made before the groups were counted, and is the whole promise once."""
-    path = tmp_path / "people.csv"
-    path.write_text("pay,trust\n" + "".join(f"{i % 100},{'trusted' if i % 2 else 'local'}\n" for i in range(400)))
-    study = Study.of({"promise": {"epsilon": 1.0}, "trust": {"column": "trust"}, "questions": [
-        {"name": "pay", "kind": "number", "missing": "middle", "lower": 0, "upper": 100,
-         "estimator": "alike"}]})  # fmt: skip
-    ledger = Ledger.create(tmp_path / "l", {"trusted": PureDP(1.0), "local": PureDP(1.0)}, trial=True)
-    found = study.release(path, simulate_local=True, ledger=ledger, rng=seeded(1))
-    assert found["pay"].facts["estimator"] == "anchored"
-    assert [(e.people, e.budget.epsilon) for e in ledger.history()] == [("trusted", 1.0), ("local", 1.0)]
 
 
 def test_rows_that_cannot_be_counted_are_charged_like_rows_that_cannot_be_read(tmp_path: Path) -> None:

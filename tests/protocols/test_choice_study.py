@@ -1,4 +1,4 @@
-"""Questions of kind choice in a declared study: one promise, one charge, and the law of their own shortcut."""
+"""Questions of kind choice in a declared study: what is none, what no bin holds, and where a bin begins."""
 
 from __future__ import annotations
 
@@ -23,52 +23,6 @@ from hybridp.randomness import seeded
 from hybridp.study import Study
 from hybridp.tasks.distribution import DistributionStudy
 from hybridp.tasks.shares import ShareStudy, bins
-
-TEXT = """
-schema = 1
-title = "How people come to work"
-level = 0.9
-
-[promise]
-epsilon = 2.0
-several = "split"
-
-[trust]
-column = "trust"
-
-[people]
-public = ["trust"]
-
-[[question]]
-name = "way"
-kind = "choice"
-options = ["train", "car", "walk"]
-missing = "walk"
-weight = 3
-
-[[question]]
-name = "minutes"
-kind = "choice"
-edges = [0, 20, 40, 120]
-other = "unknown"
-
-[[question]]
-name = "pay"
-kind = "number"
-missing = "middle"
-lower = 0
-upper = 100
-"""
-
-
-@pytest.fixture
-def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
-    monkeypatch.chdir(tmp_path)
-    ways = ("train", "car", "walk")
-    rows = [f"{ways[i % 3]},{i % 60},{i % 100},{'trusted' if i % 4 else 'local'}" for i in range(1200)]
-    Path("people.csv").write_text("way,minutes,pay,trust\n" + "\n".join(rows) + "\n")
-    Path("study.toml").write_text(TEXT)
-    return Study.read("study.toml")
 
 
 @pytest.mark.parametrize(

@@ -3,53 +3,31 @@
 from __future__ import annotations
 
 import csv
-import random
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.questions import question
+from tests.questions import LOCAL, TASKS, TRUSTED, crowd
 
 from hybridp import ApproxDP, InvalidInput, Ledger, PureDP, Study, seeded
 from hybridp.errors import LedgerProblem
 
-NUMBER = question("pay", "number", upper=100)
-VECTOR = question("body", "vector", "a", "b", upper=100)
-RECORDS = question("search", "records", "query", head=5)
-POINTS = question("place", "points", "x", "y", upper=1, clusters=2)
-LINE = question("line", "regression", target="b", on=["pay", "a"], upper=100)
-TABLE = {
-    "name": "home",
-    "kind": "table",
-    "other": "last",
-    "features": [{"name": "sex", "values": ["F", "M"]}, {"name": "pay", "edges": [0, 30, 60, 100]}],
-    "marginals": ["sex,pay"],
-    "rows": 60,
-}
+NUMBER, VECTOR, RECORDS, POINTS, LINE, TABLE = (
+    TASKS[task] for task in ("mean", "vector", "records", "points", "regression", "table")
+)
 
 
 @pytest.fixture(scope="module")
 def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Made-up people: numbers, points around two centres, and searches of which three are frequent."""
-    draw = random.Random(3)
-    lines = ["id,pay,a,b,x,y,query,sex,trust,eps"]
-    for i in range(4000):
-        centre = 0.25 if i % 2 else 0.75
-        query = ("weather", "news", "maps")[i % 7] if i % 7 < 3 else f"rare{i % 50}"
-        trust = "trusted" if i % 4 == 0 else "local"
-        values = (draw.gauss(40, 10), draw.gauss(50, 10), draw.gauss(30, 5), draw.gauss(centre, 0.05),
-                  draw.gauss(centre, 0.05))  # fmt: skip
-        numbers = ",".join(f"{v:.4f}" for v in values)
-        lines.append(f"{i},{numbers},{query},{'FM'[i % 2]},{trust},{(0.5, 1.0, 2.0)[i % 3]}")
     file = tmp_path_factory.mktemp("people") / "people.csv"
-    file.write_text("\n".join(lines) + "\n")
+    crowd().to_csv(file, index=False)
     return file
 
 
 def declare(*questions: dict[str, Any], **changes: Any) -> Study:
     """Its noise is drawn from system randomness: at this level one interval in a million misses."""
     promise = {"epsilon": 4.0, "delta": 1e-6, "several": "split"}
-    people = {"column": "id", "public": ["trust", "eps"]}
+    people = {"column": "id", "public": ["trust", "own"]}
     stated = {"title": "All", "promise": promise, "trust": "trust", "people": people}
     return Study(**{**stated, "level": 1 - 1e-6, "questions": list(questions), **changes})
 
@@ -60,7 +38,7 @@ def charged(file: Path) -> dict[str, float]:
 
 
 def test_everyones_own_epsilon_is_charged_in_shares(people: Path, tmp_path: Path) -> None:
-    study = declare(NUMBER, promise={"epsilon_column": "eps", "share": 0.5})
+    study = declare(NUMBER, promise={"epsilon_column": "own", "share": 0.5})
     study.randomise(people, tmp_path / "r.csv")
     found = study.release(tmp_path / "r.csv", ledger=tmp_path / "l")
     assert charged(tmp_path / "l") == {
@@ -88,17 +66,15 @@ def test_a_plan_says_that_it_assumes_the_largest_spread_of_a_mean() -> None:
 
 def test_a_copy_with_reports_holds_the_points_of_trusted_people_alone(people: Path, tmp_path: Path) -> None:
     """Points and numbers together: what local people tell elsewhere is in no column of theirs."""
-    study = declare(NUMBER, {**POINTS, "weight": 3}, people={"trusted": 1000, "local": 3000})
+    study = declare(NUMBER, {**POINTS, "weight": 3}, people={"trusted": TRUSTED, "local": LOCAL})
     sent = study.randomise(people, tmp_path / "r.csv")
-    assert set(sent.left_out) == {"id", "a", "b", "query", "sex", "eps"}
+    assert set(sent.left_out) == {*crowd()} - {"pay", "x", "y", "trust"}
     with (tmp_path / "r.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    raw = people.read_text().splitlines()[1:]
-    assert len(rows) == len(raw)
-    for row, line in zip(rows, raw, strict=True):
-        pay, x, y = (line.split(",")[i] for i in (1, 4, 5))
-        trusted = row["trust"] == "trusted"
-        assert (row["pay"], row["x"], row["y"]) == ((pay, x, y) if trusted else ("", "", ""))
+    with people.open(newline="") as file:
+        raw = list(csv.DictReader(file))
+    for row, true in zip(rows, raw, strict=True):
+        assert all(row[name] == (true[name] if row["trust"] == "trusted" else "") for name in ("pay", "x", "y"))
     study.invite(tmp_path / "map.json")
     study.randomise(people, tmp_path / "cells.csv", invite=tmp_path / "map.json")
     found = study.release(
@@ -122,7 +98,7 @@ def test_who_takes_part_in_a_synthetic_table_is_said_or_drawn_for_a_trial(people
     mixed = declare(TABLE, people={"public": ["trust"]})
     planned = mixed.plan(people)["home"]
     assert set(planned.errors) == {"trusted", "local", "stated", "chosen"}
-    assert (planned.people["n"], planned.people["opt_in"]) == (4000, 0.25)
+    assert (planned.people["n"], planned.people["opt_in"]) == (TRUSTED + LOCAL, 0.2)
     assert mixed.plan(people).to_dict()["questions"]["home"]
 
 
@@ -190,15 +166,13 @@ def test_plans_are_of_each_part_and_read_no_value(people: Path, tmp_path: Path) 
 
     study = declare(NUMBER, VECTOR, RECORDS)
     plan = study.plan(people)
-    assert (plan.people["trusted"], plan.people["local"]) == (1000, 3000)
+    assert (plan.people["trusted"], plan.people["local"]) == (TRUSTED, LOCAL)
     third = study.parts[0].everybody
     assert isinstance(third, ApproxDP)
-    alone = plan_mean(n=4000, opt_in=0.25, bounds=Bounds(0, 100), guarantee=third)
+    alone = plan_mean(n=TRUSTED + LOCAL, opt_in=0.2, bounds=Bounds(0, 100), guarantee=third)
     assert plan["pay"].errors["adaptive"] == alone.errors["adaptive"]
     other = tmp_path / "other.csv"
-    rows = people.read_text().splitlines()
-    changed = [",".join([r.split(",")[0], *["1"] * 7, *r.split(",")[8:]]) for r in rows[1:]]
-    other.write_text("\n".join([rows[0], *changed]) + "\n")
+    crowd().assign(pay=1, a=1, b=1, x=1, y=1, query=1).to_csv(other, index=False)
     assert study.plan(other).to_dict() == plan.to_dict()
     assert set(plan.to_dict()["questions"]) == {"pay", "body", "search"}
     assert all("predicted" in f for q in plan.to_dict()["questions"].values() for f in q.values())
@@ -227,12 +201,8 @@ def test_every_kind_is_answered_at_its_part_of_the_promise() -> None:
 @pytest.mark.parametrize("everyone", [None, "trusted", "local"])
 def test_a_plan_shows_numbers_shares_and_vectors_alike(people: Path, everyone: str | None) -> None:
     """In shares of their ranges; that of a share is 1, and of options and columns the worst is shown."""
-    widths: dict[str, Any] = {"pay": 100, "sex": (1, 1), "body": (100, 200)}
-    asked = [
-        NUMBER,
-        {"name": "sex", "kind": "choice", "options": ["F", "M"], "missing": "M"},
-        {**VECTOR, "upper": [100, 200]},
-    ]
+    widths: dict[str, Any] = {"pay": 100, "way": (1, 1, 1), "body": (100, 200)}
+    asked = [NUMBER, TASKS["choice"], {**VECTOR, "upper": [100, 200]}]
     trust: Any = "trust" if everyone is None else {"everyone": everyone}
     plan = declare(*asked[: 3 if everyone is None else 2], trust=trust).plan(people)
     used = {None: {"everyone"}, "trusted": {"tcm-only"}, "local": {"lm-only"}}[everyone]
