@@ -244,7 +244,8 @@ def _sizes(study: Declaration, i: int, data: Any, table: str | None) -> Mapping[
 def _plan(one: _Asked) -> Plan:
     if getattr(one.question, "by", None) is not None:
         return _by_group(one)
-    return one.question.entry(_PLANS)(one)
+    planned: Plan = one.question.entry(_PLANS)(one)
+    return planned
 
 
 def _by_group(one: _Asked) -> Plan:

@@ -247,7 +247,7 @@ class Number(Grouped):
         rule = f"must be one of {', '.join(known)} where everyone has their own epsilon"
         self.must(self.estimator is None or self.estimator in known, "estimator", rule, self.estimator)
         uniform = {"local_sd": None, "gap": None, "publish": "full", "clipped_share": 0.0, "local": "best",
-                   "statistics": ("mean",), "by": None}  # fmt: skip
+                   "statistics": ("mean",), "by": None, "form": "plain"}  # fmt: skip
         for name, usual in uniform.items():
             given = getattr(self, name)
             self.must(given == usual, name, "must be left out where everyone has their own epsilon", given)
@@ -265,7 +265,7 @@ class Number(Grouped):
 
     @property
     def mixes(self) -> bool:
-        return self.statistics == ("mean",) and self.by is None
+        return self.statistics == ("mean",) and self.by is None and self.form == "plain"
 
     @property
     def says_missing(self) -> bool:
