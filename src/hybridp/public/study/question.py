@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from hybridp.errors import InvalidInput, did_you_mean
@@ -24,6 +26,13 @@ LEAST = 0.001
 
 KINDS: dict[str, type[Question]] = {}
 """The kinds of questions by their names: `hybridp.public.study.questions` fills it in."""
+
+
+@cache
+def _load_plugged() -> None:
+    """Import what installed packages offer as more kinds: each registers its own."""
+    for point in entry_points(group="hybridp.questions"):
+        point.load()
 
 
 def short(most: int) -> Check:
@@ -132,6 +141,8 @@ class Question(Fields):
             kind = stated.get("kind")
             if kind is None:
                 raise InvalidInput(f"`{where}kind` must be given: one of {', '.join(KINDS)}. Got nothing.")
+            if isinstance(kind, str) and kind not in KINDS:
+                _load_plugged()
             if not isinstance(kind, str) or kind not in KINDS:
                 hint = did_you_mean(str(kind), KINDS)
                 raise InvalidInput(f"`{where}kind` must be one of {', '.join(KINDS)}. Got {str(kind)[:60]!r}.{hint}")
