@@ -161,14 +161,14 @@ def certain(task: dict[str, Any]) -> dict[str, Any]:
     from hybridp.public.budgets import PureDP
     from hybridp.public.regression import Question
     from hybridp.public.vector import VectorBounds
-    from hybridp.service.parts.described import described_vector
+    from hybridp.service.formats import reports_on
 
     (told,) = task["questions"]
     line, sides = told["line"], told["coordinates"]
     bounds = VectorBounds.of([c["lower"] for c in sides], [c["upper"] for c in sides])
     asked = Question(told["model"], line["form"], bounds, PureDP(30.0), tuple(line["centre"]), line["clip"])
     promise = {"epsilon": 30.0, "delta": 0.0}
-    sure = one_question(task, guarantee=promise, randomiser=described_vector(asked.invite))
+    sure = one_question(task, guarantee=promise, randomiser=reports_on(asked).mechanism)
     return {name: value for name, value in sure.items() if name != "bytes"}
 
 
@@ -195,18 +195,19 @@ def test_a_device_reports_a_coordinate_of_the_score_and_is_refused_less_noise(ru
 def released_over_files(run: Run, folder: Path) -> Any:
     import msgspec
 
-    from hybridp.service.parts.described import Coordinates
-    from hybridp.service.parts.vectors import pack_vector, unpacked
+    from hybridp.service.formats import Coordinates, NumberReports, reports_on
 
     invited = folder / "invite.json"
     envelope.save(invited, run.pilot["invitations"]["work"])
     question = files.read_invitation(invited).invite
+    reports = reports_on(question)
+    assert isinstance(reports, NumberReports)
     with (folder / "sent.csv").open("w", newline="") as file:
         out = csv.writer(file)
         out.writerow([*question.names, MECHANISM])
         for report in run.reports:
             sent = msgspec.convert(report["payload"]["reports"]["work"], Coordinates)
-            row = unpacked(question.invite, pack_vector(question.invite, sent))[0]
+            row = reports.units(reports.pack("work", sent))[0]
             out.writerow([*("" if math.isnan(x) else repr(x) for x in row.tolist()), question.text])
     return files.release_invited(folder / "sent.csv", invited)
 

@@ -239,7 +239,7 @@ def task_about_a_line(promise: float, form: FormName = "best") -> dict[str, Any]
     The line is rounded: its last digits would be those of the machine that solved for it.
     """
     plan = parse_plan({"title": "t", "promise": promise, "questions": WITH_LINE, "people": EXPECTED})
-    study = plan.parts[1].study
+    study = plan.parts[1].task
     assert isinstance(study, RegressionStudy)
     study = replace(study, form=form)
     sums = (-(10**12), 10**11, 2 * 10**12, 3 * 10**13, 10**12, 10**12, 3 * 10**13, 10**11, 3 * 10**13)

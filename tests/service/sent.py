@@ -68,9 +68,9 @@ def alone(question: dict[str, Any]) -> dict[str, Any]:
     return {"questions": [question], "draws": None, "groups": ["local"], "time_precision": 60, "guarantee": promise}
 
 
-def within(plan: Plan, place: int, head: Any) -> Plan:
+def within(plan: Plan, place: int, invite: Any) -> Plan:
     """The plan, whose question at this place is asked as a first phase told."""
     found, asked = replace(plan), list(plan.asked)
-    asked[place] = replace(asked[place], within=head) if head is not None else asked[place]
+    asked[place] = replace(asked[place], invite=invite) if invite is not None else asked[place]
     found.__dict__["asked"] = tuple(asked)
     return found

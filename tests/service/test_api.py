@@ -12,13 +12,13 @@ from starlette.testclient import TestClient
 
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
+from hybridp.public.messages import Invite
 from hybridp.public.randomisers import LEVELS, dithered_bit
 from hybridp.randomness import seeded
 from hybridp.release.result import sole
 from hybridp.service import studies
 from hybridp.service.core import Service
-from hybridp.service.parts.base import BIT
-from hybridp.service.parts.numbers import unit_reports
+from hybridp.service.formats import BIT, NumberReports, reports_on
 
 from .declared import study_of
 
@@ -101,7 +101,9 @@ def test_stored_bits_are_the_reports_that_devices_make() -> None:
     threshold = (words >> np.uint64(32)).astype(np.int64)
     above = (levels > threshold) ^ ((words & np.uint64(0xFFFFFFFF)) < np.uint64(randomiser.flips >> 32))
     bodies = [BIT.pack(int(t), bool(a)) for t, a in zip(threshold, above, strict=True)]
-    assert np.array_equal(unit_reports(randomiser, bounds, b"".join(bodies)), drawn)
+    kept = reports_on(Invite(bounds, randomiser))
+    assert isinstance(kept, NumberReports)
+    assert np.array_equal(kept.units(b"".join(bodies))[:, 0], drawn)
 
 
 def test_bad_reports_about_several_numbers(client: TestClient, analyst: dict[str, str], report: Make) -> None:

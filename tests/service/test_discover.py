@@ -87,7 +87,7 @@ def test_a_list_that_will_hold_something_is_not_asked_about(service: Service, re
 def test_the_forecast_is_the_sum_of_the_chances(people: int) -> None:
     """Each record's count is binomial, the noise discrete Laplace of scale 2/epsilon: summed here term by term."""
     (asked,) = parse_plan(study_of(PLAN)).asked
-    among, threshold = round(people * asked.study.discovery_share), 19
+    among, threshold = round(people * asked.task.discovery_share), 19
     harmonic = sum(1 / r for r in range(1, 1001))
     a = math.exp(-1 / 2)
 

@@ -26,7 +26,7 @@ from hybridp.public.kmeans_rounds import map_invite
 from hybridp.public.regression import Question
 from hybridp.public.vector import VectorBounds
 from hybridp.randomness import Randomness, seeded
-from hybridp.service.parts.described import described, described_vector
+from hybridp.service.formats import described, reports_on
 
 from .sent import alone
 
@@ -82,7 +82,7 @@ def task_about(model: Any, form: Any, epsilon: float) -> tuple[dict[str, Any], Q
     promise = {"epsilon": epsilon, "delta": 0.0}
     task = {"name": "answer", "model": model, "coordinates": sides, "guarantee": promise,
             "line": {"form": form, "centre": list(centre), "clip": question.clip},
-            "randomiser": described_vector(question.invite)}  # fmt: skip
+            "randomiser": reports_on(question).mechanism}  # fmt: skip
     return task, question
 
 

@@ -27,13 +27,14 @@ from hybridp.public.study import Declaration
 from hybridp.randomness import secure, seeded
 from hybridp.release.facts import labels
 from hybridp.service import studies
-from hybridp.service.answering import answered, heard
 from hybridp.service.app import build_app
 from hybridp.service.charts import error_rows, error_unit, shown_release
 from hybridp.service.core import Service
-from hybridp.service.parts import pack_answers, pack_reports, parts_of, unpacked_reports
-from hybridp.service.parts.described import Bit
+from hybridp.service.formats import Bit
+from hybridp.service.kinds import parts_of
 from hybridp.service.plans import parse_plan
+from hybridp.service.questions import pack_answers, pack_reports, unpacked_reports
+from hybridp.service.releasing import answered, heard
 from hybridp.service.tasks import task_of
 
 from .sent import kept_lengths, lengths, opened, send
@@ -230,19 +231,19 @@ def test_reports_come_out_of_the_store_as_they_went_in(data: st.DataObject) -> N
     bodies = [pack_reports(asked, drawn, one) for one in told]
     assert len({len(body) for body in bodies}) == 1
     for one, body in zip(asked, unpacked_reports(asked, drawn, bodies), strict=True):
-        assert body == b"".join(one.pack_report(sent[one.name]) for sent in told if one.name in sent)
+        assert body == b"".join(one.reports.pack(one.name, sent[one.name]) for sent in told if one.name in sent)
 
 
 def _report(one: Any) -> st.SearchStrategy[Any]:
     bits = st.builds(Bit, st.integers(0, 2**32 - 1), st.booleans())
     if one.question.kind == "number":
-        return bits if one.size == 5 else st.floats(one.question.lower, one.question.upper)
+        return bits if one.reports.size == 5 else st.floats(one.question.lower, one.question.upper)
     if one.question.kind == "choice" and one.question.several:
-        return st.integers(0, 2 * len(one.options) - 1)
-    if hasattr(one.study.invite.oracle, "size"):
-        size = one.study.invite.oracle.size
-        return st.permutations(range(len(one.options))).map(lambda places: sorted(places[:size]))
-    return st.integers(0, len(one.options) - 1)
+        return st.integers(0, 2 * len(one.shown.options) - 1)
+    if hasattr(one.invite.oracle, "size"):
+        size = one.invite.oracle.size
+        return st.permutations(range(len(one.shown.options))).map(lambda places: sorted(places[:size]))
+    return st.integers(0, len(one.shown.options) - 1)
 
 
 def test_the_service_asks_with_the_report_of_the_declared_study() -> None:
@@ -396,16 +397,20 @@ def test_trusted_answers_are_unsealed_once_whatever_the_number_of_groups(questio
     task = task_of("id", plan, 1)
     value = 3.5 if question["kind"] == "number" else "daily"
     sent = [trusted_report(task, {question["name"]: value, "town": BY["categories"][i % 3]}) for i in range(60)]
-    bodies = [pack_answers(plan.packed, report["payload"]["answers"], lambda many: 0) for report in sent]
+    bodies = [pack_answers(plan.entrusted, report["payload"]["answers"], lambda many: 0) for report in sent]
     read: list[int] = []
 
     class Sealed:
+        def at(self, *places: slice) -> Any:
+            return self
+
         def codes(self, width: int = 1) -> Any:
             read.append(width)
             for some in (bodies[:41], bodies[41:]):
                 yield np.frombuffer(b"".join(some), dtype="<i8").reshape(-1, width)
 
-    told: Any = answered(plan, heard(plan, []), (60, Sealed()), rng=seeded(1))(()).to_dict()  # type: ignore[arg-type]
+    nobody = heard(plan.parts, plan.packed, plan.drawn, [])
+    told: Any = answered(plan, nobody, (60, Sealed()), rng=seeded(1))(()).to_dict()  # type: ignore[arg-type]
     ((_, facts),) = told["questions"][question["name"]].items()
     assert facts["by"]["people"] == [[20, 0], [20, 0], [20, 0]]
     assert np.array(facts["estimate"]).reshape(3, -1)[:, -1] == pytest.approx(3.5 if value == 3.5 else 1.0, abs=0.6)

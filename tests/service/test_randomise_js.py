@@ -12,7 +12,6 @@ from fractions import Fraction
 from importlib import resources
 from itertools import product
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -421,8 +420,7 @@ def test_the_page_checks_whole_tasks(node: Callable[..., Any]) -> None:
             ask(task, False, reported=how_told["reported"] + 1)
     plan = parse_plan(study_of(heavy))
     for known in (records, records[:1], []):
-        head = SimpleNamespace(invite=plan.asked[0].study.invite_to(HeadList.of(known, 2)))
-        task = task_of("id", within(plan, 0, head), 2)
+        task = task_of("id", within(plan, 0, plan.asked[0].task.invite_to(HeadList.of(known, 2))), 2)
         how_told = ask(task, True)
         if known:
             ask(task, False, keep=str(int(how_told["keep"]) + 2**20))

@@ -22,7 +22,7 @@ from hybridp.randomness import seeded
 from hybridp.release.result import sole
 from hybridp.service import studies
 from hybridp.service.app import build_app
-from hybridp.service.parts.described import described
+from hybridp.service.formats import described
 from hybridp.service.plans import parse_plan
 from hybridp.service.problems import Gate
 from hybridp.service.schema import study_keys

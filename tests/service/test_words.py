@@ -187,9 +187,9 @@ def told(name: str) -> tuple[Any, dict[str, Any], dict[str, str]]:
                   "people": stated.get("people", {})}  # fmt: skip
     plan = parse_plan(study_of(stated)).dated(NOW)
     head = None
-    study: Any = plan.asked[0].study
+    study: Any = plan.asked[0].task
     if name in HEADS:
-        head = SimpleNamespace(invite=study.invite_to(HeadList.of(HEADS[name], 2)))
+        head = study.invite_to(HeadList.of(HEADS[name], 2))
     shown = within(plan, 0, head)
     task = task_of("id", shown, 2 if head is not None else 1)
     names = ("by_invitation", "time_precision", "min_batch", "delete_raw_after_release")

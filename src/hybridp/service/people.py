@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -19,54 +20,22 @@ from hybridp.curator.kmeans import AnswerPoints
 from hybridp.curator.regression import AnswerRows
 from hybridp.curator.sources import Entrusted
 from hybridp.protocols.models import Answering, LatticePeople, PointPeople, ToldCells
+from hybridp.public import rounds
 from hybridp.public.distribution import BinnedReports
+from hybridp.public.distribution import answers as window_answers
 from hybridp.public.groups import Grouping
-from hybridp.public.lattice import NOTHING, Sums
-from hybridp.public.messages import Invite, LocalSummary, ReportsByEpsilon
-from hybridp.public.rounds import (
-    Answer,
-    Between,
-    Discover,
-    Epsilons,
-    Later,
-    Many,
-    Numbers,
-    Options,
-    Products,
-    Scale,
-    Slots,
-    Ticks,
-    Vectors,
-    Weighted,
-    Within,
-)
+from hybridp.public.lattice import NOTHING
+from hybridp.public.messages import LocalSummary, ReportsByEpsilon, SlotReports
+from hybridp.public.rounds import Answer
 from hybridp.public.shares import NoisyCounts, ShareReports, TickReports
-from hybridp.public.vector import VectorReportSums
+from hybridp.public.vector import VectorInvite, VectorReportSums
 from hybridp.randomness import Randomness
+from hybridp.service.formats import Heard
 from hybridp.tasks.protections import LevelBatches, MixedReports
 
-__all__ = ["Heard", "StorePeople"]
+__all__ = ["StorePeople", "told_later"]
 
 Ints = NDArray[np.int64]
-
-
-@dataclass
-class Heard:
-    """What the local reports on one question say: how many, their sums where it is a number, or the columns' where it
-    is several, and their counts.
-
-    Where the answer is told by a public group: how many, and the rest category by category. `own` are the sums of
-    people with an epsilon of their own; `mixed` is what came through a mixer, and `batches` how many in each batch.
-    """
-
-    people: int = 0
-    sums: Sums = NOTHING
-    counts: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    groups: tuple[Heard, ...] = ()
-    columns: tuple[Sums, ...] = ()
-    own: dict[float, Sums] = field(default_factory=dict)
-    mixed: Heard | None = None
-    batches: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -82,6 +51,29 @@ class _Some:
         yield np.ascontiguousarray(self.rows[:, :width]).view(np.float64)
 
 
+def _vector_sums(told: Heard, invite: VectorInvite) -> VectorReportSums:
+    return VectorReportSums.of(told.people, told.sums or (NOTHING,) * invite.bounds.dimensions, invite.reports)
+
+
+def _numbers_later(asked: rounds.Later, told: Heard) -> Any:
+    invite: Any = asked.invite
+    if asked.bins:
+        return window_answers(told.counts, invite.windows, invite.randomiser)
+    return LocalSummary.of(told.sum, invite.randomiser)
+
+
+_LATER: dict[str, Callable[[Any, Heard], Any]] = {
+    "number": _numbers_later,
+    "line": lambda asked, told: _vector_sums(told, asked.invite.invite),
+    "slot": lambda asked, told: SlotReports(told.people, told.counts),
+}
+
+
+def told_later(asked: rounds.Later, told: Heard) -> Any:
+    """What people say who were asked in the second phase, added up."""
+    return _LATER[asked.invite.way](asked, told)
+
+
 @dataclass
 class StorePeople(Answering):
     """RAW: so many trusted people and their answers to one question, and what the local reports on it say."""
@@ -94,7 +86,7 @@ class StorePeople(Answering):
     """What a round needs of the answers, where they were read before."""
     groups: list[Any] = field(default_factory=list)
     names: tuple[str, ...] = ()
-    mixed: Invite | None = None
+    mixed: Any = None
     """What people were asked who sent their report through a mixer."""
     levels: tuple[float, ...] = ()
     """The epsilons that people chose from, where everybody has their own."""
@@ -102,14 +94,18 @@ class StorePeople(Answering):
 
     def _summed(self, asked: Any, answers: Entrusted) -> Any:
         """RAW: what the round needs of these answers; it adds up over people."""
-        if isinstance(asked, Numbers):
-            local = LocalSummary.of(NOTHING, asked.invite.randomiser)
-            return summing.read_answers(answers, asked.invite.bounds, local)
-        if isinstance(asked, Ticks):
-            return choosing.read_ticks(answers, asked.invite)
-        if isinstance(asked, Vectors):
-            none = VectorReportSums.of(0, (NOTHING,) * asked.invite.bounds.dimensions, asked.invite.reports)
-            return vectors.read_answers(answers, asked.invite.bounds, none)
+        return getattr(self, f"_sum_{asked.kind}")(asked, answers)
+
+    def _sum_numbers(self, asked: rounds.Numbers, answers: Entrusted) -> Any:
+        return summing.read_answers(answers, asked.invite.bounds, LocalSummary.of(NOTHING, asked.invite.randomiser))
+
+    def _sum_ticks(self, asked: rounds.Ticks, answers: Entrusted) -> Any:
+        return choosing.read_ticks(answers, asked.invite)
+
+    def _sum_vectors(self, asked: rounds.Vectors, answers: Entrusted) -> Any:
+        return vectors.read_answers(answers, asked.invite.bounds, _vector_sums(Heard(), asked.invite))
+
+    def _sum_options(self, asked: rounds.Options, answers: Entrusted) -> Any:
         if asked.joint is not None:
             return choosing.read_votes(answers, asked.joint)
         return choosing.read_answers((codes[:, 0] for codes in answers.codes()), asked.invite.question.size)
@@ -119,62 +115,79 @@ class StorePeople(Answering):
             self.totals = self._summed(asked, self.answers)
         return None if asked.noise is None or self.totals is None or not self.totals.trusted_people else self.totals
 
-    def _said(self, asked: Any, trusted: Any, local: Any, **more: Any) -> Answer:
-        came = self.told.people or self.told.mixed is not None
-        return Answer(self.people, trusted, local if came and asked.heard else None, **more)
+    def _said(self, asked: Any, trusted: Any, local: Callable[[Heard, Any], Any], **more: Any) -> Answer:
+        """What `local` makes of the reports, and of those that came through a mixer, where they are heard."""
+        told, mixed = self.told, None
+        if asked.heard and told.mixed is not None and self.mixed is not None:
+            mixed = MixedReports(local(told.mixed, self.mixed), told.batches)
+        came = asked.heard and (told.people or told.mixed is not None)
+        return Answer(self.people, trusted, local(told, asked.invite) if came else None, mixed, **more)
 
-    def numbers(self, asked: Numbers) -> Answer:
+    def numbers(self, asked: rounds.Numbers) -> Answer:
         totals, made, trusted = self._read(asked), asked.invite.randomiser, None
         if totals is not None and asked.noise is not None:
             trusted = summing.release_sum(totals, asked.noise, asked.squares, rng=self.rng)
         binned = BinnedReports(self.told.counts, made) if asked.bins and asked.heard and self.told.people else None
-        mixed = None
-        if self.told.mixed is not None and self.mixed is not None and asked.heard:
-            mixed = MixedReports(LocalSummary.of(self.told.mixed.sums, self.mixed.randomiser), self.told.batches)
-        return self._said(asked, trusted, LocalSummary.of(self.told.sums, made), binned=binned, mixed=mixed)
+        return self._said(asked, trusted, lambda told, to: LocalSummary.of(told.sum, to.randomiser), binned=binned)
+
+    def options(self, asked: rounds.Options) -> Answer:
+        totals = self._read(asked)
+        trusted = None if totals is None else choosing.release_counts(totals, asked.noise, rng=self.rng)  # type: ignore[arg-type]
+        return self._said(asked, trusted, lambda told, to: ShareReports(told.people, told.counts, to.oracle))
+
+    def ticks(self, asked: rounds.Ticks) -> Answer:
+        totals = self._read(asked)
+        trusted = None if totals is None else choosing.release_ticks(totals, asked.noise, rng=self.rng)  # type: ignore[arg-type]
+        return self._said(asked, trusted, lambda told, to: TickReports(told.counts, to.oracle))
+
+    def vectors(self, asked: rounds.Vectors) -> Answer:
+        totals, trusted = self._read(asked), None
+        if totals is not None and asked.noise is not None:
+            trusted = vectors.release_sum(totals, asked.noise, asked.invite.bounds, asked.squares, rng=self.rng)
+        return self._said(asked, trusted, _vector_sums)
 
     @property
     def _given(self) -> Any:
         assert self.answers is not None
         return self.answers
 
-    def between(self, asked: Between) -> NoisyCounts:
+    def between(self, asked: rounds.Between) -> NoisyCounts:
         return counting.count_answers(self._given, asked.invite.bounds, asked.places, asked.noise, rng=self.rng)
 
-    def within(self, asked: Within) -> tuple[int, int, int]:
+    def within(self, asked: rounds.Within) -> tuple[int, int, int]:
         levels = (asked.invite.bounds.levels(values[:, 0]) for values in self._given.numbers())
         found = summing.release_window(levels, asked.window, asked.noise, rng=self.rng)
         return found.inside, found.outside, found.squares
 
-    def products(self, asked: Products) -> tuple[int, ...]:
+    def products(self, asked: rounds.Products) -> tuple[int, ...]:
         people = self._kept = LatticePeople(AnswerRows(self._given, asked.bounds, self.people), self.rng)
         return people.products(asked)
 
-    def scale(self, asked: Scale) -> int:
+    def scale(self, asked: rounds.Scale) -> int:
         found: int = self._kept.scale(asked)
         return found
 
-    def discover(self, asked: Discover) -> Any:
+    def discover(self, asked: rounds.Discover) -> Any:
         found = discovering.discover_answers(self._given, asked.share, asked.mechanism, rng=self.rng)
         self._kept = found.others
         return found.records, found.noisy.tolist(), found.people, sum(found.others.values())
 
-    def slots(self, asked: Slots) -> Any:
+    def slots(self, asked: rounds.Slots) -> Any:
         counted = np.zeros(len(asked.head), dtype=np.int64)
         for record, n in self._kept.items():
             counted[asked.head.slot_of(record)] += n
         return discovering.noisy_counts(counted, asked.noise, rng=self.rng).tolist()
 
-    def later(self, asked: Later) -> None:
+    def later(self, asked: rounds.Later) -> None:
         """Nobody was invited yet."""
 
-    def many(self, asked: Many) -> tuple[int, int]:
+    def many(self, asked: rounds.Many) -> tuple[int, int]:
         rows = None if self.answers is None else AnswerPoints(self.answers, asked.box, self.people)
         told = ToldCells(self.told.counts) if self.told.people else None
         points = self._kept = PointPeople(rows, told, self.rng)
         return points.many(asked)
 
-    def epsilons(self, asked: Epsilons) -> Any:
+    def epsilons(self, asked: rounds.Epsilons) -> Any:
         levels = sorted(self.levels)
         many = sums = np.zeros(len(levels), dtype=np.int64)
         if self.answers is not None:
@@ -184,27 +197,9 @@ class StorePeople(Answering):
         reports = ReportsByEpsilon.of(tuple(sorted(self.told.own.items())))
         return np.array(levels)[here] * asked.share, many[here], reports, LevelBatches()
 
-    def weighted(self, asked: Weighted) -> Any:
+    def weighted(self, asked: rounds.Weighted) -> Any:
         people, sums = self._kept
         return weighing.release_weighted_sum(asked.epsilons, people, sums, asked.weights, rng=self.rng)
-
-    def options(self, asked: Options) -> Answer:
-        totals = self._read(asked)
-        trusted = None if totals is None else choosing.release_counts(totals, asked.noise, rng=self.rng)  # type: ignore[arg-type]
-        return self._said(asked, trusted, ShareReports(self.told.people, self.told.counts, asked.invite.oracle))
-
-    def ticks(self, asked: Ticks) -> Answer:
-        totals = self._read(asked)
-        trusted = None if totals is None else choosing.release_ticks(totals, asked.noise, rng=self.rng)  # type: ignore[arg-type]
-        return self._said(asked, trusted, TickReports(self.told.counts, asked.invite.oracle))
-
-    def vectors(self, asked: Vectors) -> Answer:
-        totals, bounds, trusted = self._read(asked), asked.invite.bounds, None
-        if totals is not None and asked.noise is not None:
-            trusted = vectors.release_sum(totals, asked.noise, bounds, asked.squares, rng=self.rng)
-        none = (NOTHING,) * bounds.dimensions
-        sums = VectorReportSums.of(self.told.people, self.told.columns or none, asked.invite.reports)
-        return self._said(asked, trusted, sums)
 
     # --- by a public group --------------------------------------------------------------------------------------------
 
@@ -229,12 +224,6 @@ class StorePeople(Answering):
     def of(self, members: tuple[str, ...]) -> StorePeople:
         """The people of some groups."""
         places = [self.names.index(name) for name in members]
-        told = Heard(
-            sum(self.told.groups[i].people for i in places),
-            sum((self.told.groups[i].sums for i in places), NOTHING),
-            np.sum([self.told.groups[i].counts for i in places], axis=0),
-        )
-        first, *rest = (self.groups[i] for i in places)
-        for one in rest:
-            first = first.plus(one)
-        return StorePeople(self.answers, first.trusted_people, told, self.rng, first)
+        told = reduce(Heard.__add__, (self.told.groups[i] for i in places))
+        totals = reduce(lambda one, more: one.plus(more), (self.groups[i] for i in places))
+        return StorePeople(self.answers, totals.trusted_people, told, self.rng, totals)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -27,16 +27,22 @@ from functools import cached_property
 from statistics import NormalDist
 from typing import Any
 
+from hybridp.curator.mean import sum_noise
 from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Charge, together
 from hybridp.ledger.rule import DELTA, EPSILON, units
 from hybridp.protocols.paying import on_reports
 from hybridp.protocols.study import answered_once
 from hybridp.public.budgets import ApproxDP, PureDP, promised
+from hybridp.public.heavy import discovery
 from hybridp.public.mixing import from_text
+from hybridp.public.randomisers import LEVELS, k_randomised_response
 from hybridp.public.study import SCHEMA, Collection, Declaration, Mixer, Records
 from hybridp.public.study.fields import plain_fields
-from hybridp.service.parts import Category, Part, categories_of, drawable, parts_of
+from hybridp.public.vector import HALF
+from hybridp.service.fields import Field
+from hybridp.service.kinds import drawable, parts_of
+from hybridp.service.questions import Category, Part, categories_of
 
 __all__ = ["Groups", "Head", "Plan", "in_turn", "moment", "parse_plan", "predicted"]
 
@@ -141,7 +147,7 @@ class Plan:
         """People's browsers must find the mixer, and the collector know its signature."""
         got = f"a mixer and a question of kind {self.asked[0].question.kind}"
         got += " where everyone has their own epsilon" if self.choices else ""
-        alone = len(self.asked) == 1 and self.asked[0].mixes
+        alone = len(self.asked) == 1 and self.asked[0].mixed is not None and self.kind == "number"
         must(alone, "mixer", "must go with the mean of a number here", got)
         mixer.must(mixer.url is not None, "url", "must be given: people's devices send their reports there", "nothing")
         from_text(mixer.key or "", 32, "mixer.key")
@@ -195,14 +201,14 @@ class Plan:
         return categories_of(self.asked)
 
     @cached_property
-    def packed(self) -> tuple[Part, ...]:
+    def packed(self) -> tuple[Part | Category, ...]:
         """What a report holds: the questions, and the person's public groups."""
         return (*self.parts, *self.categories)
 
     @cached_property
-    def entrusted(self) -> tuple[Part, ...]:
+    def entrusted(self) -> tuple[Field, ...]:
         """What a trusted person's answer holds: private groups too."""
-        return (*(column for one in self.asked for column in one.columns), *self.categories)
+        return (*(given for one in self.asked for given in one.fields), *(by.shown for by in self.categories))
 
     def within(self, head: Head | None) -> Plan:
         """The same with the questions as local people are asked them in the second phase."""
@@ -360,21 +366,91 @@ def _declaration(stated: Mapping[str, Any] | str) -> Declaration:
 # --- how good will it be ----------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class _Forecast:
+    """An answer's error as it is known beforehand, in units of `scale`, and what it assumes: of n people of a group the
+    variance is ``a/n + b/n^2``."""
+
+    laws: dict[str, tuple[float, float]]
+    unit: str
+    assumes: str
+    scale: float = 1.0
+
+
+def _numbers(one: Part) -> _Forecast | None:
+    """Of a mean in the unit coordinate: ``V_T = var/k + noise/k^2`` and ``V_L = (var + v)/n``."""
+    asked: Any = one.question
+    if one.about.get("statistics") != ["mean"] or one.waits:
+        return None
+    half, sd = one.task.bounds.half, asked.sd
+    noise = (sum_noise(PureDP(min(one.choices))) if one.choices else one.task.sum_noise).variance
+    variance = 1.0 if sd is None else (sd / half) ** 2
+    laws = {"trusted": (variance, noise * (2 / LEVELS) ** 2)}
+    laws |= {g: (variance + part.invite.randomiser.worst_variance, 0.0) for g, part in _reporting(one).items()}
+    assumes = "the largest spread that the bounds allow" if sd is None else f"a standard deviation of {sd:g}"
+    assumes += " and that everybody asks for the smallest epsilon" if one.choices else ""
+    return _Forecast(laws, "value", assumes, half)
+
+
+def _options(one: Part) -> _Forecast | None:
+    """Of one option's share, all being as frequent; of those that may be ticked, every second person having it."""
+    feature = one.task.question
+    share, draws = (0.5, feature.size) if feature.most else (1 / feature.size, 1)
+    laws = {"trusted": (share * (1 - share), one.task.count_noise.variance)}
+    laws |= {g: (draws * part.invite.oracle.variance(share), 0.0) for g, part in _reporting(one).items()}
+    return _Forecast(laws, "share of people", "that all options are as frequent")
+
+
+def _vectors(one: Part) -> _Forecast:
+    """Of one column in unit coordinates, for data as spread out as the bounds allow."""
+    bounds, reports = one.task.bounds, one.invite.reports
+    spread = min(1.0, (bounds.ratio * bounds.reach) ** 2 / bounds.dimensions)
+    local = reports.cost(spread / bounds.reach**2) * bounds.reach**2
+    laws = {"trusted": (spread, one.task.sum_noise.variance / HALF**2), "local": (local, 0.0)}
+    return _Forecast(laws, "half-ranges of a column's bounds", "the largest spread that the bounds allow")
+
+
+def _records(one: Part) -> _Forecast:
+    """Of a rare record's share: the discovery noise, and a flat report over the planned head list."""
+    task, head = one.task, one.task.head
+    trusted = 0.0, discovery(task.trusted_promise).variance / task.discovery_share**2
+    local = k_randomised_response(task.local_guarantee, head + 1).variance(0.0), 0.0
+    assumes = f"a rare record and a head list of {head} queries"
+    return _Forecast({"trusted": trusted, "local": local}, "share of people", assumes)
+
+
+def _reporting(one: Part) -> dict[str, Part]:
+    """The question as each group is asked it that sends reports."""
+    return {"local": one, **({} if one.mixed is None else {"shuffled": one.mixed})}
+
+
+_FORECASTS: dict[str, Callable[[Part], _Forecast | None]] = {
+    "number": _numbers, "choice": _options, "count": _options, "vector": _vectors, "records": _records,
+}  # fmt: skip
+
+
 def predicted(plan: Plan, people: dict[str, int]) -> dict[str, Any] | None:
     """Root mean squared error and half-width of the interval, from group sizes and public numbers alone; None where
-    nobody, or too few, take part.
+    nobody, or too few, take part, where no law is known, and by group: nobody knows yet how many people each is about.
 
     >>> asked = {"name": "way", "kind": "number", "lower": 0, "upper": 100, "sd": 10, "local": "dithered"}
     >>> plan = parse_plan({"title": "t", "promise": 1, "questions": [asked]})
     >>> round(predicted(plan, {"trusted": 1000, "local": 9000})["rmse"], 2)
     0.96
     """
-    found = plan.asked[0].forecast(people) if len(plan.asked) == 1 else None
-    variances = {} if found is None else {group: v for group, v in found.variances.items() if v > 0}
-    if found is None or not variances:
+    one = plan.asked[0]
+    law = _FORECASTS.get(one.question.kind)
+    alone = len(plan.asked) == 1 and getattr(one.question, "by", None) is None
+    found = law(one) if law is not None and alone else None
+    if found is None:
         return None
-    if found.alike:
-        variance = 1 / sum(1 / v for v in variances.values())
+    heard = {group: n for group in found.laws if group in plan.uses and (n := people.get(group, 0))}
+    variances = {group: found.laws[group][0] / n + found.laws[group][1] / n**2 for group, n in heard.items()}
+    variances = {group: v for group, v in variances.items() if v > 0}
+    if not variances:
+        return None
+    if one.question.kind == "records" or one.estimator not in ("", "everyone", "tcm-only", "lm-only"):
+        variance = 1 / sum(1 / v for v in variances.values())  # groups that are alike count by their errors
     else:  # each group counts by its number of people
         whole = sum(people[group] for group in variances)
         variance = sum((people[group] / whole) ** 2 * v for group, v in variances.items())

@@ -10,25 +10,34 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from sqlalchemy import Connection, func, select, text
 
 from hybridp.errors import BudgetExceeded
 from hybridp.ledger import Charge, rule
 from hybridp.ledger.rule import EPSILON as EPSILON_UNITS
 from hybridp.ledger.rule import units
+from hybridp.protocols.study import published
 from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.randomness import Randomness
 from hybridp.release.receipt import plain
-from hybridp.service.answering import Sealed, Sent, answered, heard, heard_mixed, piloted
+from hybridp.release.release import Release
 from hybridp.service.core import Service, Study
 from hybridp.service.deletion import shred
+from hybridp.service.fields import unpacked_record
+from hybridp.service.formats import Heard
 from hybridp.service.keys import RowCipher
 from hybridp.service.mixed import waits_for_mixer
+from hybridp.service.plans import Plan
 from hybridp.service.problems import Refused
-from hybridp.service.schema import LOCAL, SHUFFLED, batches, progress, releases
+from hybridp.service.questions import Category, Part, unpacked_reports
+from hybridp.service.schema import LOCAL, SHUFFLED, TRUSTED, batches, progress, releases
 from hybridp.service.store import counts, reading, snapshot, stream
 
 __all__ = ["Balance", "balances", "charge", "close", "discover", "open_accounts", "release", "release_once"]
@@ -227,33 +236,138 @@ def _headed(study: Study, document: dict[str, Any]) -> dict[str, Any]:
     return {"study": study.id, "title": study.plan.declared.title, **plain(document)}
 
 
+# --- trusted answers as they lie in the store -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Sealed:
+    """RAW: a study's trusted answers, unsealed some at a time; the curator reads them (`hybridp.curator.sources`).
+
+    Of everybody's answers only those bytes are read that lie at `places`: one field behind the other.
+    """
+
+    db: Connection
+    number: int
+    cipher: RowCipher
+    places: tuple[slice, ...] = (slice(None),)
+
+    def at(self, *places: slice) -> Sealed:
+        """The answers to some of the fields."""
+        return replace(self, places=places)
+
+    def _parts(self) -> Iterator[tuple[list[tuple[Any, ...]], list[bytes]]]:
+        for rows in stream(self.db, self.number, TRUSTED):
+            bodies = (self.cipher.unseal(bytes(row[2]), bytes(row[0])) for row in rows)
+            yield rows, [b"".join([body[place] for place in self.places]) for body in bodies]
+
+    def numbers(self, width: int = 1) -> Iterator[NDArray[np.float64]]:
+        for rows, bodies in self._parts():
+            yield np.frombuffer(b"".join(bodies), dtype="<f8").reshape(len(rows), -1)[:, :width]
+
+    def codes(self, width: int = 1) -> Iterator[NDArray[np.int64]]:
+        for rows, bodies in self._parts():
+            yield np.frombuffer(b"".join(bodies), dtype="<i8").reshape(len(rows), -1)[:, :width]
+
+    def by_epsilon(self) -> Iterator[tuple[float, NDArray[np.float64]]]:
+        for rows, bodies in self._parts():
+            own, values = np.array([row[1] for row in rows]), np.frombuffer(b"".join(bodies), dtype="<f8")
+            for epsilon in sorted(set(own.tolist())):
+                yield epsilon, values[own == epsilon]
+
+    def records(self) -> Iterator[list[tuple[str, ...]]]:
+        for _, bodies in self._parts():
+            yield [unpacked_record(body) for body in bodies]
+
+
 # --- the releases -----------------------------------------------------------------------------------------------------
+# The reports are read once, as a stream; the trusted answers once for each question, and again where a distribution
+# looks for its places first. The noise is drawn here, before anything is charged; what is returned only states the
+# release for the ids of its charges.
+
+Sent = Sequence[tuple[float | None, bytes]]
+"""Some stored reports: the epsilon that their senders chose, and as they were packed."""
+Trusted = tuple[int, Sealed]
+"""RAW: how many people entrusted their answers, and these."""
 
 
-def _sent(db: Connection, study: Study, group: int) -> Iterator[Sent]:
-    """Stored reports: the epsilon that their senders chose, and as they were packed."""
-    return ([(row[1], bytes(row[2])) for row in rows] for rows in stream(db, study.number, group))
+def heard(parts: Sequence[Part], packed: Sequence[Part | Category], drawn: bool, chunks: Iterable[Sent]) -> list[Heard]:
+    """What stored reports say, part by part; those that a question's estimator does not listen to are left out."""
+    found = [one.nothing() for one in parts]
+    for rows in chunks:
+        own: dict[float | None, list[bytes]] = {}
+        for epsilon, body in rows:
+            own.setdefault(epsilon, []).append(body)
+        for epsilon, bodies in own.items():
+            asked = [one.at(epsilon) for one in packed]
+            sent = dict(zip((one.name for one in asked), unpacked_reports(asked, drawn, bodies), strict=True))
+            for one, told in zip(asked, found, strict=False):
+                if isinstance(one, Part) and one.estimator != "tcm-only":
+                    by = None if one.grouping is None else np.frombuffer(sent[one.grouping.column], dtype="<u4")
+                    one.add(told, sent[one.name], epsilon, by)
+    return found
+
+
+def _answers_to(plan: Plan, one: Part, answers: Sealed) -> Sealed:
+    """RAW: the answers to one question, and to the group by which it is told."""
+    ends = list(accumulate((given.size for given in plan.entrusted), initial=0))
+    at = {given.name: slice(*ends[i : i + 2]) for i, given in enumerate(plan.entrusted)}
+    names = [given.name for given in one.fields] + ([] if one.grouping is None else [one.grouping.column])
+    return answers.at(*(at[name] for name in names))
+
+
+def answered(
+    plan: Plan, told: Sequence[Heard], trusted: Trusted | None, *, rng: Randomness
+) -> Callable[[tuple[int, ...]], Release]:
+    """Draw the noise of every question's answer; of two phases `plan` asks as in the second."""
+    parts, found, people = iter(told), {}, 0 if trusted is None else trusted[0]
+    for one in plan.asked:
+        local, own = [next(parts) for _ in one.reported], None
+        if trusted is not None and not one.waits and (one.estimator != "lm-only" or one.grouping is not None):
+            own = _answers_to(plan, one, trusted[1])
+        came = sum(part.people + (0 if part.mixed is None else part.mixed.people) for part in local)
+        if own is None and not (came and "local" in one.hears):
+            who = f" whom the estimator {one.estimator} listens to" if one.estimator else ""
+            raise Refused("batch-too-small", f"Nobody answered the question {one.name}{who}.")
+        found[one.name] = one.answer(local, own, people, rng=rng)
+    return lambda entries: published(plan.declared, found, entries)
 
 
 def _prepared(db: Connection, service: Service, study: Study) -> Build:
     plan = study.plan.within(_discovery(db, study)) if study.plan.phased else study.plan
-    told, people = heard(plan, _sent(db, study, LOCAL)), counts(db, study.number)["trusted"]
+    told, people = heard(plan.parts, plan.packed, plan.drawn, _sent(db, study, LOCAL)), counts(db, study.number)
     if plan.mixed and "shuffled" in plan.uses:
         sizes = select(batches.c.people).where(batches.c.study == study.number, batches.c.people > 0)
-        through = heard_mixed(plan, _sent(db, study, SHUFFLED))
+        (through,) = heard(plan.mixed, plan.mixed, False, _sent(db, study, SHUFFLED))
         told[0] = replace(told[0], mixed=through, batches=tuple(map(int, db.execute(sizes).scalars())))
     trusted = None
-    if people and plan.answers_last and "trusted" in plan.uses:  # where nobody trusted it does not matter: it is gone
-        trusted = people, Sealed(db, study.number, _cipher(service, db, study))
+    if people["trusted"] and plan.answers_last and "trusted" in plan.uses:  # where nobody trusted it is gone
+        trusted = people["trusted"], Sealed(db, study.number, _cipher(service, db, study))
     state = answered(plan, told, trusted, rng=service.rng)
     return lambda entries: _headed(study, state(entries).to_dict())
 
 
 def _first(db: Connection, service: Service, study: Study) -> Build:
-    """The first of two phases."""
-    trusted = counts(db, study.number)["trusted"], Sealed(db, study.number, _cipher(service, db, study))
-    state = piloted(study.plan, trusted, rng=service.rng)
-    return lambda entries: _headed(study, state(entries))
+    """The first of two phases: what trusted people say of the questions that wait, each at its part of their promise,
+    and the invitations to local people that follow from it."""
+    plan, people = study.plan, counts(db, study.number)["trusted"]
+    answers, expected = Sealed(db, study.number, _cipher(service, db, study)), int(plan.declared.people.local or 1)
+    waiting = [one for one in plan.asked if one.waits]
+    said = {one.name: one.pilot(people, _answers_to(plan, one, answers), expected, rng=service.rng) for one in waiting}
+
+    def state(entries: tuple[int, ...]) -> dict[str, Any]:
+        both = {name: tell(entries) for name, tell in said.items()}
+        document = published(plan.declared, {name: release for name, (release, _) in both.items()}, ()).to_dict()
+        document["invitations"] = {name: invited for name, (_, invited) in both.items()}
+        if remark := " ".join(filter(None, (one.remark(both[one.name][0]) for one in waiting))):
+            gone = " The trusted answers are deleted, as the plan announced." * plan.collection.delete_raw_after_release
+            document["remark"] = remark + gone
+        return _headed(study, document)
+
+    return state
+
+
+def _sent(db: Connection, study: Study, group: int) -> Iterator[Sent]:
+    return ([(row[1], bytes(row[2])) for row in rows] for rows in stream(db, study.number, group))
 
 
 def _discovery(db: Connection, study: Study) -> dict[str, Any]:

@@ -17,12 +17,12 @@ import msgspec
 
 from hybridp.errors import InvalidInput
 from hybridp.public.mixing import unseal
+from hybridp.service.fields import Field
+from hybridp.service.formats import Bit, Coordinates, OutOfReach
 from hybridp.service.keys import RowCipher, hashed
-from hybridp.service.parts import Part, pack_answers, pack_reports
-from hybridp.service.parts.base import OutOfReach
-from hybridp.service.parts.described import Bit, Coordinates
 from hybridp.service.plans import Plan
 from hybridp.service.problems import STATUS, Refused
+from hybridp.service.questions import Category, Part, pack_answers, pack_reports
 from hybridp.service.schema import LOCAL, SHUFFLED, TRUSTED
 
 __all__ = ["PAYLOADS", "Checker", "Failure", "Packed", "Report", "Upload", "parse_upload", "report_id"]
@@ -222,8 +222,8 @@ class Checker:
         return hashed(token)
 
 
-def _packed_answers(asked: Sequence[Part], cipher: RowCipher) -> Pack:
-    read = _reader(lambda payload: _answers.decode(payload).answers, {one.name: one.answer_type for one in asked})
+def _packed_answers(asked: Sequence[Field], cipher: RowCipher) -> Pack:
+    read = _reader(lambda payload: _answers.decode(payload).answers, {one.name: one.type for one in asked})
 
     def answers(row: bytes, payload: msgspec.Raw) -> bytes:
         return cipher.seal(_kept(pack_answers, asked, read(payload), partial(cipher.choice, row)), row)
@@ -231,8 +231,8 @@ def _packed_answers(asked: Sequence[Part], cipher: RowCipher) -> Pack:
     return answers
 
 
-def _packed_reports(asked: Sequence[Part], drawn: bool) -> Pack:
-    read = _reader(lambda payload: _reports.decode(payload).reports, {one.name: one.report_type for one in asked})
+def _packed_reports(asked: Sequence[Part | Category], drawn: bool) -> Pack:
+    read = _reader(lambda payload: _reports.decode(payload).reports, {one.name: one.reports.type for one in asked})
     return lambda row, payload: _kept(pack_reports, asked, drawn, read(payload))
 
 

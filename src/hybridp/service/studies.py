@@ -19,9 +19,9 @@ from hybridp.public.study import Declaration
 from hybridp.service import mixed, releasing, store
 from hybridp.service.core import Service, Study, View, know_key
 from hybridp.service.keys import hashed, new_secret
-from hybridp.service.parts import unpacked_reports
 from hybridp.service.plans import Plan, moment, parse_plan, predicted
 from hybridp.service.problems import NoSuchStudy, Refused
+from hybridp.service.questions import unpacked_reports
 from hybridp.service.releasing import balances, open_accounts
 from hybridp.service.reports import Failure, Report, parse_upload, report_id
 from hybridp.service.schema import (
@@ -382,7 +382,7 @@ def export(service: Service, study_id: str) -> Iterator[bytes]:
         for at, epsilon, body in rows:
             packed = [one.at(epsilon) for one in plan.packed]
             sent = zip(packed, unpacked_reports(packed, plan.drawn, [bytes(body)]), strict=True)
-            report = {one.name: one.written(own) for one, own in sent if own}
+            report = {one.name: one.reports.written(own) for one, own in sent if own}
             yield msgspec.json.encode({"time": at, "epsilon": epsilon, "report": report}) + b"\n"
 
 

@@ -7,11 +7,11 @@ import math
 from itertools import accumulate
 from typing import Any
 
-from hybridp.public.budgets import promised
+from hybridp.public.budgets import ApproxDP, PureDP, promised
 from hybridp.public.mixing import public, text
 from hybridp.public.randomisers import LEVELS, WORD
+from hybridp.service.fields import DIGITS, FORM_NUMBER
 from hybridp.service.keys import RowCipher
-from hybridp.service.parts.described import DIGITS, level_of
 from hybridp.service.plans import Plan
 from hybridp.service.words import notices
 
@@ -21,6 +21,10 @@ VERSION = 2
 _PHASES = {1: ["trusted"], 2: ["local"]}
 """Who is asked in which phase, where there are two; between them nobody."""
 _FORM_ROOM = 256
+
+
+def level_of(budget: PureDP | ApproxDP) -> dict[str, float]:
+    return {"epsilon": budget.epsilon, "delta": budget.delta}
 
 
 def task_of(study_id: str, plan: Plan, phase: int) -> dict[str, Any]:
@@ -52,12 +56,12 @@ def task_of(study_id: str, plan: Plan, phase: int) -> dict[str, Any]:
         "word": str(WORD),
         "questions": questions,
         "draws": _draws(plan),
-        "by": [{"name": groups.name, "categories": list(groups.options)} for groups in plan.categories],
+        "by": [{"name": groups.name, "categories": groups.shown.options} for groups in plan.categories],
         "bytes": sizes(plan),
     }
     if any("columns" in told for told in questions):
         # What a trusted person answers where that is not question by question: a table's columns, or a private group.
-        task["columns"] = [column.column() for one in plan.asked for column in one.columns]
+        task["columns"] = [given.column() for one in plan.asked for given in one.fields]
     if plan.choices:
         task["choices"] = [_choice(plan, epsilon) for epsilon in plan.choices]
     else:
@@ -70,7 +74,7 @@ def task_of(study_id: str, plan: Plan, phase: int) -> dict[str, Any]:
 
 def _choice(plan: Plan, epsilon: float) -> dict[str, Any]:
     """How a person's device reports who chose this epsilon."""
-    found = plan.parts[0].at(epsilon).described_report()
+    found = dict(plan.parts[0].at(epsilon).reports.mechanism)
     return {"epsilon": epsilon, "randomiser": found, "browser": found["browser"]}
 
 
@@ -91,7 +95,7 @@ def _mixed(plan: Plan, task: dict[str, Any]) -> dict[str, Any]:
     if kept.delta:  # everybody reads it: four decimals, rounded up, and never more than is promised
         kept = promised(min(math.ceil(kept.epsilon * 1e4) / 1e4, plan.declared.guarantee.epsilon), kept.delta)
     stated = {"url": mixer.url, "key": mixer.key, "batch": mixer.batch, "closes": plan.closes, "run_by": mixer.run_by}
-    drawn = {"randomiser": one.described_report(), "bytes": task["bytes"]["shuffled"]}
+    drawn = {"randomiser": dict(one.reports.mechanism), "bytes": task["bytes"]["shuffled"]}
     promises = task["guarantee"] | {"shuffled": level_of(one.promise), "mixed": level_of(kept)}
     return {"groups": ["trusted", "shuffled", "local"], "mixer": {**stated, **drawn}, "guarantee": promises}
 
@@ -111,10 +115,11 @@ def sizes(plan: Plan) -> dict[str, int]:
     """
     token, epsilon = "x" * 22 if plan.collection.by_invitation else None, DIGITS if plan.choices else None
     frame = {"id": "x" * 22, "time": 10**10, "token": token, "epsilon": epsilon, "padding": ""}
-    answers = {one.name: one.longest()[0] for one in plan.entrusted}
-    sent = {one.name: one.longest()[1] for one in plan.packed}
-    drawn = [{name: report} for name, report in sent.items()] if plan.drawn else [sent]
-    fields = sum(one.longest()[2] + len("&answer.00=") for one in plan.entrusted)
+    answers = {given.name: given.longest[0] for given in plan.entrusted}
+    sent = [{one.name: one.at(own).reports.longest for one in plan.packed} for own in plan.choices or (None,)]
+    drawn = [{name: report} for each in sent for name, report in each.items()] if plan.drawn else sent
+    fields = sum(given.longest[1] + len("&answer.00=") for given in plan.entrusted)
+    fields += FORM_NUMBER if plan.choices else 0
 
     def size(document: dict[str, Any]) -> int:
         return len(json.dumps(document, separators=(",", ":")))
@@ -125,6 +130,6 @@ def sizes(plan: Plan) -> dict[str, int]:
         "form": fields + _FORM_ROOM,  # room for the names of the fields that every form has
     }
     if plan.mixed:
-        told = {one.name: one.longest()[1] for one in plan.mixed}
+        told = {one.name: one.reports.longest for one in plan.mixed}
         found["shuffled"] = size({"id": "x" * 22, "payload": {"reports": told}, "padding": ""})
     return found

@@ -1,0 +1,375 @@
+"""The rules of a page by the kind of a question, and how each kind is shown to people.
+
+>>> smokes = {"name": "smokes", "kind": "choice", "options": ["yes", "no", "at times"]}
+>>> way = {"name": "way", "kind": "number", "lower": 0, "upper": 120}
+>>> asked = parts_of(Declaration(promise=1.0, trust="trust", questions=[smokes, way]))
+>>> pack_reports(asked, True, {"smokes": 2}).hex()
+'00000200000000'
+>>> [part.hex() for part in unpacked_reports(asked, True, [pack_reports(asked, True, {"smokes": 2})])]
+['02000000', '']
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+from hybridp.bench.models import shown_probability, zipf
+from hybridp.curator import synth as table_curator
+from hybridp.curator.sources import Entrusted
+from hybridp.errors import must
+from hybridp.ledger import Charge
+from hybridp.protocols import asked as asking
+from hybridp.protocols.synth import made_by
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.heavy import TEXT_RULE, discovery
+from hybridp.public.lattice import Bounds
+from hybridp.public.personal import LOCAL_LEAST, LOCAL_MOST
+from hybridp.public.queries import Feature
+from hybridp.public.shares import ShareReports
+from hybridp.public.study import Choice, Declaration, Question
+from hybridp.public.synth_reports import MarginalReports
+from hybridp.public.vector_randomisers import UnitVector
+from hybridp.randomness import Randomness
+from hybridp.release.release import Release
+from hybridp.service.fields import NumberField, NumbersField, OptionField, RecordField, TicksField
+from hybridp.service.formats import Heard
+from hybridp.service.problems import Refused
+from hybridp.service.questions import Part, pack_reports, unpacked_reports
+from hybridp.tasks.shares import ShareStudy
+from hybridp.tasks.table import Fitted, charge_for_reports, published
+
+__all__ = ["drawable", "pack_reports", "parts_of", "unpacked_reports"]
+
+MOST_OPTIONS, MOST_QUESTIONS, MOST_COLUMNS, MOST_COORDINATES = 500, 50, 500, 20
+"""On a page: of one choice, of one study, of a vector, and of a point."""
+_FAR, _NEAR = 1e30, 1e-12
+
+
+def _unsupported(asked: Question, **nothing: Any) -> None:
+    """Fields of a question that only a table can answer, with the value at which they ask for nothing."""
+    for name, value in nothing.items():
+        given = getattr(asked, name)
+        rule = "must be left out: a study that people answer on a page cannot do it"
+        asked.must(given == value, name, rule, given)
+
+
+def _check_bounds(asked: Question, lower: float, upper: float) -> None:
+    """Bounds that can be shown on a page and computed with."""
+    for name, value in (("lower", lower), ("upper", upper)):
+        asked.must(abs(value) <= _FAR, name, f"must lie between {-_FAR:g} and {_FAR:g}", value)
+    least = max(_NEAR * max(abs(lower), abs(upper)), 1 / _FAR)
+    asked.must(upper - lower >= least, "upper", f"must be at least {least:g} above lower ({lower:g})", upper)
+
+
+def _check_alone(declared: Declaration, asked: Question, name: str) -> None:
+    """Of what people are asked first, or in parts."""
+    rule = "must be that of a study's only question: people are asked about it first, or about parts of it"
+    asked.must(len(declared.questions) == 1, name, rule, getattr(asked, name))
+
+
+def _check_number(declared: Declaration, number: Any) -> None:
+    """What an analyst states of the values must fit the range and the page."""
+    _unsupported(number, publish="full", clipped_share=0.0)
+    rule = "must be deleted, and the bounds chosen: everyone reads them, and they cannot be changed"
+    number.must(not number.guessed, "guessed", rule, number.guessed)
+    _check_bounds(number, number.lower, number.upper)
+    half = (number.upper - number.lower) / 2
+    for name, least in (("sd", _NEAR * half), ("local_sd", _NEAR * half), ("step", 2 * _NEAR * half)):
+        value = getattr(number, name)
+        number.must(value is None or value >= least, name, f"must be at least {least:g} for these bounds", value)
+    rule = "must be left out: a trial on raw values knows it, people on a page do not"
+    number.must(number.estimator != "full-lm", "estimator", rule, number.estimator)
+    if number.form == "steered":
+        _check_alone(declared, number, "form")
+        local = declared.people.local
+        rule = "must say how many are expected where a mean is steered: that decides where they are asked"
+        must(number.statistics != ("mean",) or bool(local), "people.local", rule, local or "nothing")
+
+
+def _checked_epsilons(declared: Declaration) -> tuple[float, ...]:
+    promise = declared.promise
+    allowed, name = promise.allowed_epsilons, "promise.allowed_epsilons"
+    must(1 <= len(allowed) <= 50, name, "must list the ones that people choose from, 50 at most", len(allowed))
+    for e in allowed:
+        must(LOCAL_LEAST <= e <= LOCAL_MOST, name, f"must lie between {LOCAL_LEAST:g} and {LOCAL_MOST:g}", e)
+    must(promise.share == 1, "promise.share", "must be 1: people are promised the epsilon they chose", promise.share)
+    return allowed
+
+
+def _about(asked: Question, **more: Any) -> dict[str, Any]:
+    return {"kind": asked.kind, "text": asked.text, **more}
+
+
+def _number(declared: Declaration, place: int, asked: Any) -> Part:
+    """A number; its mean may be by group, through a mixer, or at everybody's own epsilon."""
+    _check_number(declared, asked)
+    bounds = {"lower": asked.lower, "upper": asked.upper}
+    shown = NumberField(asked.name, _about(asked, unit=asked.unit, bounds=bounds, step=asked.step))
+    about: dict[str, Any] = {"statistics": list(asked.statistics)}
+    if declared.promise.personal and asked.statistics == ("mean",):
+        allowed = _checked_epsilons(declared)
+        own = Part(asked, asking.personal_study(declared, place), shown, (shown,), None, about, choices=allowed)
+        return own.at(min(allowed))
+    task: Any = asking.task_of(declared, place)
+    invite = task.invite
+    if asked.form == "steered":
+        about |= {"form": "steered", "windows": []}
+        counted = getattr(task, "distribution", None)
+        invite = invite if counted is None else counted.invite_within(())
+    return Part(asked, task, shown, (shown,), invite, about)
+
+
+def _option(asked: Question, task: Any, **about: Any) -> Part:
+    """A choice of one, or of several, options."""
+    feature = task.invite.question
+    several = {"several": feature.most or None, **({"edges": list(feature.edges)} if feature.edges else {})}
+    made = TicksField if feature.most else OptionField
+    shown = made(asked.name, _about(asked, options=list(feature.values), **several))
+    return Part(asked, task, shown, (shown,), task.invite, about)
+
+
+def _choice(declared: Declaration, place: int, asked: Any) -> Part:
+    task = asking.share_study(declared, place)
+    many = task.question.size
+    asked.must(many <= MOST_OPTIONS, "options", f"must be at most {MOST_OPTIONS} on a page", many)
+    return _option(asked, task)
+
+
+def _several(asked: Any, task: Any, **about: Any) -> Part:
+    """One number for each of several columns; a target comes last."""
+    for lower, upper in zip(asked.lower, asked.upper, strict=True):
+        _check_bounds(asked, lower, upper)
+    sides = zip(asked.columns, asked.lower, asked.upper, strict=True)
+    columns: list[dict[str, Any]] = [{"name": name, "lower": low, "upper": high} for name, low, high in sides]
+    if about.get("model") == "logistic":  # 0 or 1 is asked for as no or yes
+        columns[-1]["yes"] = True
+    shown = NumbersField(asked.name, _about(asked, coordinates=columns))
+    return Part(asked, task, shown, (shown,), task.invite, about)
+
+
+def _vector(declared: Declaration, place: int, asked: Any) -> Part:
+    most = len(asked.columns)
+    _unsupported(asked, statistics=("mean",))
+    asked.must(most <= MOST_COLUMNS, "columns", f"must be at most {MOST_COLUMNS} on a page", most)
+    ok = asked.radius is None or asked.radius <= most
+    asked.must(ok, "radius", f"must be at most {most}: beyond, it holds the whole box", asked.radius)
+    return _several(asked, asking.vector_study(declared, place), norm=asked.norm, radius=asked.radius)
+
+
+def _points(declared: Declaration, place: int, asked: Any) -> Part:
+    """Around K centres: trusted people give their point, local people one cell of a map, which follows from how many
+    people are expected."""
+    many, people = len(asked.columns), declared.people
+    asked.must(many <= MOST_COORDINATES, "columns", f"must be at most {MOST_COORDINATES} on a page", many)
+    for name, expected in (("trusted", people.trusted), ("local", people.local)):
+        rule = f"must say how many {name} people are expected: the map follows from it"
+        people.must(expected is not None, name, rule, "none")
+    answering = round(int(people.local or 0) * declared.chances[asked.name])  # as devices draw
+    task = asking.kmeans_study(declared, place).mapped(int(people.trusted or 0), answering)
+    return _several(asked, task, clusters=asked.clusters)
+
+
+def _regression(declared: Declaration, place: int, asked: Any) -> Part:
+    """Trusted people find the line first, and local people are asked about it."""
+    _unsupported(asked, missing=())
+    rule = "must not be tcm-only in the service, which asks local people too"
+    asked.must(asked.form != "tcm-only", "form", rule, asked.form)
+    people = declared.people
+    rule = "must say how many local people are expected, from 1 on: what they are asked follows from it"
+    people.must(bool(people.local), "local", rule, people.local or "none")
+    return _several(asked, asking.regression_study(declared, place), model=asked.model)
+
+
+def _records(declared: Declaration, place: int, asked: Any) -> Part:
+    """Trusted people discover records, and local people answer the list of these."""
+    _check_alone(declared, asked, "kind")
+    own = {"record": list(asked.columns), "max_records": asked.max_records, "max_length": asked.max_length}
+    shown = RecordField(asked.name, _about(asked, **own, text_rule=TEXT_RULE))
+    return _Discovered(asked, asking.heavy_study(declared, place), shown, (shown,), None)
+
+
+class _Discovered(Part):
+    """Of a list of records it is public beforehand how many people must give one for it to be listed."""
+
+    @property
+    def _expected(self) -> Callable[[int], tuple[int, int, float]]:
+        """The threshold, how many people discover, and how many records pass if their shares fall as 1/rank."""
+        mechanism = discovery(self.task.trusted_promise)
+
+        def of(trusted: int) -> tuple[int, int, float]:
+            among = round(trusted * self.task.discovery_share)
+            return mechanism.threshold, among, float(shown_probability(zipf(1000, 1.0), among, mechanism).sum())
+
+        return of
+
+    def remark(self, found: Release) -> str:
+        if found.facts["discovered_records"]:
+            return ""
+        return (
+            "No record was given often enough to be listed, and the trusted people's promise is spent. Close the "
+            "study: local people would be asked about nothing."
+        )
+
+    def first_forecast(self, trusted: int) -> str | None:
+        threshold, among, records = self._expected(trusted)
+        share = f"{min(1.0, threshold / max(among, 1)):.1%}"
+        return (
+            f"A record is listed if about {threshold:,} of the {among:,} people who discover give it ({share}): "
+            f"at most about {among // threshold:,} records, and {records:.1f} if 1,000 are given as often as 1/rank. "
+            "The promise is spent even if the list is empty."
+        )
+
+    def check_first(self, trusted: int, *, sure: bool) -> None:
+        """Refuse a list that must be empty; and one that probably is, unless somebody is `sure`."""
+        threshold, _, records = self._expected(trusted)
+        if trusted < threshold:
+            must_give = f"of which about {threshold:,} must give the same"
+            detail = f"{trusted:,} trusted people cannot discover a record, {must_give}"
+            raise Refused("batch-too-small", f"{detail}: invite more. Nothing was spent.")
+        if records < 1 and not sure:
+            way_out = "Wait for more people, or confirm (`--yes`, in the API `?sure=true`)."
+            detail = f"The list would probably be empty. {self.first_forecast(trusted)} {way_out}"
+            raise Refused("little-to-discover", detail)
+
+
+def _table(declared: Declaration, place: int, asked: Any) -> Part:
+    """A synthetic table: trusted people answer every column, local people the one marginal that their device draws."""
+    _check_alone(declared, asked, "kind")
+    task = asking.synth_study(declared, place, mixed=True)
+    schema, marginals = task.workload.schema, task.invite.marginals
+    many = max(len(schema.features), len(marginals))
+    asked.must(many <= MOST_QUESTIONS, "marginals", f"and features must be at most {MOST_QUESTIONS} on a page", many)
+    largest = max(*schema.sizes, *(schema.cells(features) for features in marginals))
+    rule = f"must have at most {MOST_OPTIONS} cells each on a page"
+    asked.must(largest <= MOST_OPTIONS, "marginals", rule, largest)
+    columns = [_stated_choice(f.name, f.values, task.invite.guarantee) for f in schema.features]
+    return _Synthetic(asked, task, columns[0].shown, tuple(one.shown for one in columns), task.invite)
+
+
+def _stated_choice(name: str, options: Sequence[str], promise: Any, **about: Any) -> Part:
+    """A choice that no study declares by itself."""
+    study = ShareStudy(Feature.categorical(name, options), promise)
+    return _option(Choice(name=name, options=tuple(options)), study, **about)
+
+
+class _Synthetic(Part):
+    """All marginals of the trusted answers with noise, and the reports on each."""
+
+    drawn = True
+    waits = False
+    once = True
+
+    @property
+    def promise(self) -> PureDP | ApproxDP:
+        found: PureDP = self.invite.guarantee
+        return found
+
+    @property
+    def mixed(self) -> None:
+        return None
+
+    @cached_property
+    def reported(self) -> tuple[Part, ...]:
+        """The marginals: a cell is an option, and each is drawn as often as the others."""
+        found = []
+        for features in self.invite.marginals:
+            own = [self.task.workload.schema.features[f] for f in features]
+            cells = product(*(f.values for f in own))  # the last column moves first, as in a cell's number
+            labels = ["; ".join(f"{f.name}: {value}" for f, value in zip(own, cell, strict=True)) for cell in cells]
+            names = [f.name for f in own]
+            found.append(_stated_choice(", ".join(names), labels, self.invite.guarantee, columns=names))
+        return tuple(found)
+
+    def charges(self, people: dict[str, int] | None = None) -> list[Charge]:
+        """All of the trusted promise: noise that is rounded up to whole steps spends no more."""
+        (own,) = self.task.charges("", self.name)
+        trusted = [replace(own, budget=self.task.guarantee, collection=None)]
+        return [*trusted, charge_for_reports(self.invite, self.name, None)]
+
+    def answer(self, local: Sequence[Heard], answers: Entrusted | None, people: int, *, rng: Randomness) -> Release:
+        (use,), task, own = self.task.plan, self.task, []
+        empty = [one.name for one, told in zip(self.reported, local, strict=True) if not told.people]
+        if answers is None and empty:
+            raise Refused("batch-too-small", f"Nobody drew the marginal {empty[0]}, and nobody trusted.")
+        if answers is not None:
+            own = table_curator.measure_answers(answers, task.workload.schema, use.tables, use.sigma, rng=rng)
+        sent = zip(local, self.invite.questions, strict=True)
+        reports = MarginalReports(tuple(ShareReports(told.people, told.counts, q.oracle) for told, q in sent))
+        fit = Fitted(people, rng.simulated, lambda trial: made_by(trial, ()))
+        found, receipt = published(task, own, reports, fit)
+        return Release({self.name: {"synthetic": found}}, None, receipt)
+
+
+_KINDS: dict[str, Callable[[Declaration, int, Any], Part]] = {
+    "number": _number,
+    "choice": _choice,
+    "count": _choice,
+    "vector": _vector,
+    "points": _points,
+    "regression": _regression,
+    "records": _records,
+    "table": _table,
+}
+
+
+# --- all questions of a study -----------------------------------------------------------------------------------------
+
+
+def drawable(declared: Declaration) -> Declaration:
+    """The same study as a page can ask it: of the best reports the best that its browser can draw."""
+    questions = list(declared.questions)
+    for place, asked in enumerate(questions):
+        if asked.kind == "vector" and getattr(asked, "local", None) == "best":
+            questions[place] = replace(asked, local="sampling")  # type: ignore[call-arg]
+        if (asked.kind, getattr(asked, "model", None), getattr(asked, "form", None)) == (
+            "regression",
+            "linear",
+            "best",
+        ):
+            plain = asking.regression_study(declared, place).question("plain", None, 1).invite
+            if isinstance(plain.reports, UnitVector):  # a direction among all products
+                questions[place] = replace(asked, form="steered")  # type: ignore[call-arg]
+    return replace(declared, questions=tuple(questions))
+
+
+def parts_of(declared: Declaration) -> tuple[Part, ...]:
+    """The questions with their tasks, held to what a page can ask; one sentence says what is wrong."""
+    many = len(declared.questions)
+    must(many <= MOST_QUESTIONS, "questions", f"must be at most {MOST_QUESTIONS} on a page", many)
+    return tuple(_part(declared, place, question) for place, question in enumerate(declared.questions))
+
+
+def _part(declared: Declaration, place: int, question: Any) -> Part:
+    grouping = asking.grouping(declared, place)
+    if grouping is None:
+        return _KINDS[question.kind](declared, place, question)
+    many = len(question.categories)
+    ok = 2 <= many <= MOST_OPTIONS
+    question.must(ok, "categories", f"must list 2 to {MOST_OPTIONS}: people choose from them", many)
+    rule = "must be at least 2 on a page: a category that nobody chooses is merged or withheld"
+    question.must(question.least >= 2 or question.by_private, "least", rule, question.least)
+    rule = "must be all, or left out, on a page: a category may turn out too small to compare with"
+    question.must(question.compare in (None, "all"), "compare", rule, question.compare)
+    found = _KINDS[question.kind](declared, place, question)
+    if question.by_private:
+        return _pairs(found, asking.joint_study(declared, place))
+    return replace(found, task=found.task.decided(0, 0), grouping=grouping)  # no one size speaks for all groups
+
+
+def _pairs(plain: Part, task: Any) -> Part:
+    """The question told by a private group: one more answer of trusted people, and a local person's one report is about
+    both (`hybridp.public.groups`): votes for a category and an answer at once."""
+    question, cells, groups = plain.question, task.joint.cells.values, task.joint.by
+    rule = f"must make at most {MOST_OPTIONS} pairs with the answers on a page"
+    question.must(len(cells) <= MOST_OPTIONS, "categories", rule, len(cells))
+    own = Choice(name=groups.name, text=f"Your group: {groups.name}", options=groups.values)
+    group = OptionField(own.name, _about(own, options=list(groups.values), several=None))
+    about: dict[str, Any] = {"columns": [groups.name, plain.name]}
+    if isinstance(ends := task.joint.answers, Bounds):  # a number counts as one of its bounds, by chance
+        about |= {"bounds": {"lower": ends.lower, "upper": ends.upper}, "steps": task.joint.steps}
+    shown = OptionField(plain.name, _about(question, options=list(cells), several=None))
+    return Part(question, task, shown, (group, *plain.fields), task.invite, about)

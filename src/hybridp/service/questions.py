@@ -1,0 +1,281 @@
+"""One question of a study as people answer it on a page, whatever it asks.
+
+Its declaration and its task say what is asked of whom, what a report looks like (`formats`), what is spent, and how
+stored answers become a release, by the very conversation that a table of the same declaration has.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridp.curator.sources import Entrusted
+from hybridp.errors import InvalidInput
+from hybridp.ledger import Charge
+from hybridp.protocols.transcript import Transcript
+from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.groups import Grouping
+from hybridp.public.messages import Invite
+from hybridp.public.randomisers import best_randomiser
+from hybridp.public.rounds import Answer, Crowd, drive
+from hybridp.public.study import Question
+from hybridp.randomness import Randomness
+from hybridp.release.answers import as_count
+from hybridp.release.release import Release
+from hybridp.service.fields import Field, OptionField
+from hybridp.service.formats import Heard, Reports, number_reports, place_reports, reports_on
+from hybridp.service.people import StorePeople, told_later
+from hybridp.tasks.groups import ask_groups
+
+__all__ = ["Category", "Part", "Pilot", "categories_of", "pack_answers", "pack_reports", "unpacked_reports"]
+
+_PLACE = struct.Struct("<H")
+Pilot = Callable[[tuple[int, ...]], tuple[Release, dict[str, Any]]]
+"""States, for the ids of its charges, what a first phase released, and the invitation that follows from it."""
+_SAID: dict[str, Callable[[Any], dict[str, Any]]] = {
+    "number": lambda asked: {"windows": [list(window) for window in asked.windows]} if asked.windows else {},
+    "cell": lambda asked: {"grid": {"per_axis": asked.grid.per_axis, "cells": asked.grid.cells}},
+    "line": lambda asked: {"line": {"form": asked.form, "centre": list(asked.centre), "clip": asked.clip}},
+    "slot": lambda asked: {"slots": [list(slot) for slot in asked.head.slots]},
+}
+"""What a device must know of an invitation, beside its mechanism, by its way."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One question at its part of the promise: how it is shown, what trusted people give (`fields`), and the invitation
+    that goes to local people, None where it is not known before the first of two phases."""
+
+    question: Question
+    task: Any
+    shown: Field
+    fields: tuple[Field, ...]
+    invite: Any
+    about: Mapping[str, Any] = field(default_factory=dict)
+    """What else a task document says of the question."""
+    grouping: Grouping | None = None
+    """By which public group the answer is told, which everybody sends as it is."""
+    choices: tuple[float, ...] = ()
+    """The epsilons that people choose from, where everybody has their own."""
+    said: Transcript | None = None
+    """The first of two phases."""
+
+    drawn = False
+    """Whether a local person's device draws what of it is reported on."""
+
+    @property
+    def name(self) -> str:
+        return self.question.name
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of what a person gives."""
+        return tuple(side["name"] for side in self.shown.about.get("coordinates", ())) or (self.name,)
+
+    @property
+    def waits(self) -> bool:
+        """Whether local people can be asked only when trusted people have answered."""
+        return (self.task.by_invitation and not self.task.planned) or self.about.get("form") == "steered"
+
+    @property
+    def once(self) -> bool:
+        """Whether it is released once, and no more."""
+        return self.waits or self.drawn or self.task.planned or self.task.personal
+
+    @property
+    def promise(self) -> PureDP | ApproxDP:
+        """What a report on this question keeps."""
+        found: PureDP | ApproxDP = PureDP(self.task.guarantee.epsilon) if self.invite is None else self.invite.promise
+        return found
+
+    @property
+    def estimator(self) -> str:
+        """Who is heard; a number's may be open until its people are counted."""
+        return (self.task.estimator if self.choices else getattr(self.question, "estimator", None)) or ""
+
+    @property
+    def hears(self) -> tuple[str, ...]:
+        """The groups whose answers count."""
+        if self.choices and not self.task.uses_reports:
+            return ("trusted",)
+        return {"tcm-only": ("trusted",), "lm-only": ("local",)}.get(self.estimator, ("trusted", "local"))
+
+    @property
+    def reported(self) -> tuple[Part, ...]:
+        """What local people report on."""
+        return (self,)
+
+    @cached_property
+    def reports(self) -> Reports:
+        """The form of local people's reports."""
+        if self.invite is None:
+            return place_reports(0, {})
+        if getattr(self.task, "distribution", None) is not None:
+            return number_reports(self.invite, binned=True)
+        return reports_on(self.invite)
+
+    def at(self, epsilon: float | None) -> Part:
+        """The question as people are asked it who chose this epsilon."""
+        if epsilon is None or not self.choices:
+            return self
+        return replace(self, invite=Invite(self.task.bounds, best_randomiser(PureDP(epsilon))))
+
+    def asked_within(self, stated: dict[str, Any]) -> Part:
+        """The question as local people are asked it in the second phase, by the invitation of the first."""
+        said = Transcript.opened(stated)
+        return replace(self, said=said, invite=said.invite)
+
+    @property
+    def mixed(self) -> Part | None:
+        """The question as people are asked it who send their report through a mixer."""
+        invite = self.task.mixed_invite
+        return None if invite is None else replace(self, invite=invite)
+
+    def charges(self, people: dict[str, int] | None = None) -> list[Charge]:
+        """What a release of this question spends of both groups' promises, or of so many people."""
+        task = self.task
+        if people is not None:
+            local = people["expected" if self.waits else "local"]
+            task = task.decided(people["trusted"], local, people.get("shuffled", 0))
+        found: list[Charge] = task.charges(self.name, None)
+        return found
+
+    def described(self) -> dict[str, Any]:
+        """The question, and how a local person's device answers it. `mechanism` is the line that a device writes beside
+        its report in a table. Where everybody has their own epsilon the task's choices say how it is reported on."""
+        found = {**self.shown.column(), **self.about}
+        if self.invite is None or self.choices:
+            return found
+        said = _SAID.get(self.invite.way, lambda asked: {})(self.invite)
+        return found | said | {"randomiser": dict(self.reports.mechanism), "mechanism": self.invite.text}
+
+    # --- a release ----------------------------------------------------------------------------------------------------
+
+    def nothing(self) -> Heard:
+        """What is heard before the first report."""
+        names = () if self.grouping is None else self.grouping.names
+        counts = (np.zeros(self.reports.counted, dtype=np.int64) for _ in ("all", *names))
+        return Heard(counts=next(counts), groups=tuple(Heard(counts=own) for own in counts))
+
+    def add(self, heard: Heard, body: bytes, epsilon: float | None, groups: NDArray[np.uint32] | None) -> None:
+        """Some reports more, of people with this epsilon; `groups` are their senders' public groups."""
+        if groups is None:
+            self.reports.add(heard, body, epsilon)
+            return
+        rows = np.frombuffer(body, dtype=np.uint8).reshape(-1, self.reports.size)
+        heard.people += len(rows)
+        for place, own in enumerate(heard.groups):
+            self.reports.add(own, rows[groups == place].tobytes(), epsilon)
+
+    def pilot(self, people: int, answers: Entrusted, expected: int, *, rng: Randomness) -> Pilot:
+        """The first of two phases: what trusted people say, with noise drawn here; local people are `expected`."""
+        task, heard = self.task.decided(people, expected), list[Any]()
+        begun = Transcript(task, self.names, simulated=rng.simulated)
+        found = drive(task.ask(begun.crowd()), StorePeople(answers, people, Heard(), rng), heard)
+
+        def state(entries: tuple[int, ...]) -> tuple[Release, dict[str, Any]]:
+            said = Transcript.of(task, self.names, heard, entries=entries, simulated=rng.simulated)
+            return replace(found, receipt=replace(found.receipt, ledger_entries=entries)), said.document()
+
+        return state
+
+    def answer(self, local: Sequence[Heard], answers: Entrusted | None, people: int, *, rng: Randomness) -> Release:
+        """The answer to the question from the reports and, where they are read, so many people's entrusted answers: its
+        task's own conversation. The noise is drawn here, before anything is charged."""
+        (told,) = local
+        if self.said is not None:  # blended with all that the first phase heard: nothing is drawn
+            return self.said.released(Answer(local=told_later(self.said.asked, told)))
+        own = StorePeople(answers, people, told, rng, mixed=self.task.mixed_invite, levels=self.choices)
+        crowd = Crowd(self.names, lambda middle: "", lambda: {"rng": rng, "entries": (), "simulated_local": False})
+        if self.grouping is not None:
+            return ask_groups(self.task.decided(0, 0), self.grouping, own, crowd)
+        sizes = 0 if answers is None else people, told.people, 0 if told.mixed is None else told.mixed.people
+        found: Release = drive(self.task.decided(*sizes).ask(crowd), own)
+        return as_count(found) if self.question.kind == "count" else found
+
+    # --- what an analyst is told of a first phase ---------------------------------------------------------------------
+
+    def remark(self, found: Release) -> str:
+        """Of one that was made."""
+        return ""
+
+    def first_forecast(self, trusted: int) -> str | None:
+        """What one of so many trusted people would find, in a sentence."""
+        return None
+
+    def check_first(self, trusted: int, *, sure: bool) -> None:
+        """Refuse, by public numbers and before anything is spent, one that cannot find anything."""
+
+
+@dataclass(frozen=True)
+class Category:
+    """Everybody's public group, by which answers are told: its place among the names, as it is, whichever way."""
+
+    shown: OptionField
+    grouping = None
+
+    @property
+    def name(self) -> str:
+        return self.shown.name
+
+    @property
+    def reports(self) -> Reports:
+        return place_reports(len(self.shown.options), {}, self.shown.options)
+
+    def at(self, epsilon: float | None) -> Category:
+        return self
+
+
+# --- all questions of a study -----------------------------------------------------------------------------------------
+
+
+def categories_of(parts: Sequence[Part]) -> tuple[Category, ...]:
+    """The public groups that people are asked for: each once, however many answers are told by it."""
+    found: dict[str, Category] = {}
+    for one in parts:
+        if (by := one.grouping) is not None:
+            own = Category(OptionField(by.column, {"options": list(by.names)}))
+            rule = "must be those of the other question by the same group: people are asked for it once"
+            same = found.setdefault(own.name, own) == own
+            one.question.must(same, "categories", rule, "others")
+    names = [*found, *(given.name for one in parts for given in one.fields)]
+    for one in parts:
+        by_name = getattr(one.question, "by", None) or ""
+        rule = "must not be a question's own name, or another one's group"
+        one.question.must(names.count(by_name) < 2, "by", rule, by_name)
+    return tuple(found.values())
+
+
+def pack_answers(asked: Sequence[Field], given: Mapping[str, Any], choose: Callable[[int], int]) -> bytes:
+    """A trusted person's answers to all that is asked."""
+    if set(given) != {one.name for one in asked}:
+        raise InvalidInput("`answers` must hold one for every question, and no others. Got others.")
+    return b"".join(one.pack(given[one.name], choose) for one in asked)
+
+
+def pack_reports(asked: Sequence[Part | Category], drawn: bool, given: Mapping[str, Any]) -> bytes:
+    """A local person's report: on all questions or, where they are drawn, on one, in as many bytes whichever it is."""
+    places = [place for place, one in enumerate(asked) if one.name in given]
+    if len(given) != len(places) or len(places) != (1 if drawn else len(asked)):
+        wanted = "on one question" if drawn else "on every question"
+        raise InvalidInput(f"`reports` must be {wanted}, and no more. Got others.")
+    body = b"".join(asked[place].reports.pack(asked[place].name, given[asked[place].name]) for place in places)
+    if not drawn:
+        return body
+    return _PLACE.pack(places[0]) + body.ljust(max(one.reports.size for one in asked), b"\0")
+
+
+def unpacked_reports(asked: Sequence[Part | Category], drawn: bool, bodies: Sequence[bytes]) -> list[bytes]:
+    """The stored reports question by question: those of one behind each other."""
+    rows = np.frombuffer(b"".join(bodies), dtype=np.uint8).reshape(len(bodies), -1)
+    sizes = [one.reports.size for one in asked]
+    if drawn:
+        place = rows[:, :2].copy().view("<u2")[:, 0] if len(rows) else np.empty(0)
+        return [rows[place == i, 2 : 2 + size].tobytes() for i, size in enumerate(sizes)]
+    return [rows[:, end - size : end].tobytes() for size, end in zip(sizes, np.cumsum(sizes), strict=True)]
