@@ -17,6 +17,7 @@ pytest.importorskip("fastapi")
 
 from fastapi import FastAPI
 from starlette.testclient import TestClient
+from tests.service import live
 
 from hybridp.service import studies
 from hybridp.service.app import build_app
@@ -152,3 +153,50 @@ def start_server(database: str, tmp_path: Path) -> Iterator[Start]:
         if one.process.poll() is None:
             one.process.terminate()
             one.process.wait()
+
+
+# --- a server and a browser, for all tests of a file -----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with live.serving(tmp_path_factory.mktemp("live")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="not installed: Playwright (the extra `test`)")
+    with playwright.sync_playwright() as p:
+        browser = p.chromium.launch(executable_path=live.CHROMIUM, args=live.options())
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def traffic() -> Any:
+    return live.Traffic()
+
+
+@pytest.fixture(scope="module")
+def pages(chromium: Any) -> dict[bool, Any]:
+    """A page that runs scripts and one that does not: to open another costs the browser ten times a new address."""
+    found = {}
+    for scripts in (True, False):
+        context = chromium.new_context(java_script_enabled=scripts)
+        context.set_default_timeout(live.PATIENCE * 1000)
+        found[scripts] = context.new_page()
+    return found
+
+
+@pytest.fixture
+def page(pages: dict[bool, Any], traffic: Any) -> Iterator[Any]:
+    with traffic.along(pages[True]) as page:
+        yield page
+
+
+@pytest.fixture
+def plain_page(pages: dict[bool, Any], traffic: Any) -> Iterator[Any]:
+    """A page without scripts."""
+    with traffic.along(pages[False]) as page:
+        yield page

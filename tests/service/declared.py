@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["ASKER", "study_of"]
+__all__ = ["ASKER", "stated", "study_of"]
 
 ASKER = {"asked_by": "the town", "purpose": "to plan buses", "contact": "buses@town.example"}
 """What a study must say of who asks."""
@@ -45,3 +45,10 @@ def study_of(short: Mapping[str, Any] | None = None, **more: Any) -> dict[str, A
     if "question" in given:
         question["text"] = given.pop("question")
     return {**found, "questions": [question | given]}
+
+
+def stated(*questions: Any, epsilon: float = 1.0, **more: Any) -> dict[str, Any]:
+    """A study of these questions, without who asks."""
+    collection = {"min_batch": 4, "time_precision": 60, **more.pop("collection", {})}
+    promise = {"epsilon": epsilon, **more.pop("promise", {})}
+    return {"title": "t", "promise": promise, "collection": collection, "questions": list(questions), **more}

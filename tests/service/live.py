@@ -18,10 +18,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 if __name__ != "__main__":  # as a program it is found by its path alone
+    import pytest
+
     from tests import warm
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+    in_chromium = pytest.mark.skipif(CHROMIUM is None, reason="not installed: Chromium (apt-get install chromium)")
 PATIENCE = 120  # seconds: a limit for what will never come, not an expectation; other work may slow everything down
 
 
@@ -216,6 +219,81 @@ class Traffic:
     @property
     def uploads(self) -> list[str]:
         return [body for method, url, _, body in self.sent if method == "POST" and url.endswith("/reports")]
+
+
+PHONE = {"width": 360, "height": 740}
+HEAVY = {"kind": "heavy-hitters", "epsilon": 4.0, "delta": 1e-3, "head": 5}
+SIDES = [{"lower": 0, "upper": 24}, {"lower": 0, "upper": 200}, {"lower": -50, "upper": 50}]
+VECTOR = {"kind": "vector-mean", "columns": ["Sleep", "Weight", "Mood"], "bounds": SIDES}
+ASKED = [
+    {"name": "smokes", "kind": "choice", "text": "Do you smoke?", "options": ["never", "at times", "daily"]},
+    {"name": "ways", "kind": "choice", "options": ["foot", "bike", "car"], "several": 2},
+    {"name": "way", "kind": "number", "lower": 0, "upper": 120},
+]
+
+
+def asked_study(server: Any, *questions: Any, epsilon: float = 1.0) -> str:
+    plan = {"title": "Way", "promise": epsilon, "collection": {"min_batch": 2}, "questions": list(questions)}
+    return str(server.ask("", plan)["id"])
+
+
+LOOKS = """
+() => {
+  const rgb = (text) => (text.match(/[\\d.]+/g) || []).map(Number);
+  const linear = (v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+  const light = ([r, g, b]) => 0.2126 * linear(r / 255) + 0.7152 * linear(g / 255) + 0.0722 * linear(b / 255);
+  const behind = (element) => {
+    for (let e = element; e; e = e.parentElement) {
+      const colour = rgb(getComputedStyle(e).backgroundColor);
+      if (colour.length === 3 || colour[3] > 0) return colour;
+    }
+    return [255, 255, 255];
+  };
+  const weak = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const element = walker.currentNode.parentElement;
+    const text = walker.currentNode.textContent.trim();
+    if (!text || !element.checkVisibility() || element.closest("title, noscript")) continue;
+    const style = getComputedStyle(element);
+    const [a, b] = [light(rgb(element.closest("svg") ? style.fill : style.color)), light(behind(element))];
+    const contrast = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (contrast < 4.5) weak.push([text, contrast]);
+  }
+  const fields = [...document.querySelectorAll("input, select, textarea")];
+  const visible = fields.filter((e) => e.type !== "hidden" && !e.hidden);
+  return {
+    weak,
+    unlabelled: visible.filter((e) => e.labels.length === 0).map((e) => e.outerHTML),
+    twice: [...document.querySelectorAll("[id]")].map((e) => e.id).filter((id, i, all) => all.indexOf(id) !== i),
+    landmarks: ["header", "main", "footer"].filter((name) => document.querySelectorAll(`body > ${name}`).length !== 1),
+    headings: document.querySelectorAll("h1").length,
+    pictures: [...document.querySelectorAll("svg")].filter((e) => !e.getAttribute("aria-label")).length,
+    inline: document.querySelectorAll("[style], style, script:not([src])").length,
+    wide: document.documentElement.scrollWidth - document.documentElement.clientWidth,
+    language: document.documentElement.lang,
+  };
+}
+"""
+# What is folded is opened as by a person, from the outside in.
+UNFOLD = """
+() => {
+  for (const summary of document.querySelectorAll("details > summary")) {
+    if (!summary.parentElement.open && summary.checkVisibility()) summary.click();
+  }
+}
+"""
+FINE = {
+    "weak": [],
+    "unlabelled": [],
+    "twice": [],
+    "landmarks": [],
+    "headings": 1,
+    "pictures": 0,
+    "inline": 0,
+    "wide": 0,
+    "language": "en",
+}
 
 
 def _serve(received: str, *arguments: str) -> None:

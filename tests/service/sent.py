@@ -41,10 +41,11 @@ def lengths(made: list[dict[str, Any]]) -> set[int]:
     return {len(json.dumps(one, separators=(",", ":"))) for one in made}
 
 
-def kept_lengths(service: Service) -> set[tuple[str, int]]:
+def kept_lengths(service: Service, study: str) -> set[tuple[str, int]]:
     """How long the reports of each group are in the store."""
+    kept = select(reports.c.grp, reports.c.body).where(reports.c.study == service.number(study))
     with reading(service.engine) as db:
-        return {(group, len(body)) for group, body in db.execute(select(reports.c.grp, reports.c.body))}
+        return {(group, len(body)) for group, body in db.execute(kept)}
 
 
 def rebuilt_counts(db: Connection, study: int) -> list[tuple[int, int]]:

@@ -150,25 +150,6 @@ def test_serving_a_study_file_makes_it_once(start_server: Start, tmp_path: Path,
     assert links[0] not in running.log.read_text()
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"trust": {"everyone": "local"}}, "`trust.everyone` must be left out: people choose."),
-        ({"questions": []}, "`questions` must hold at least one."),
-        ({"questions": 7}, "`questions` must be a list of tables."),
-        ({"promise": {"epsilon_column": "own"}}, "`promise.allowed_epsilons` must list the ones"),
-        ({"promise": {"allowed_epsilons": [1.0], "share": 0.5}}, "`promise.share` must be 1"),
-        ({"promise": {"allowed_epsilons": [1.0]}, "collection": {"releases": 2}}, "`collection.releases` must be 1"),
-        ({"schema": 2}, "`schema` must be 1"),
-    ],
-)
-def test_what_only_a_table_can_do_is_refused(change: dict[str, Any], says: str) -> None:
-    question = {"name": "way", "kind": "number", "lower": 0, "upper": 9}
-    with pytest.raises(InvalidInput) as refused:
-        parse_plan({"title": "t", "promise": {"epsilon": 1}, "questions": [question]} | change)
-    assert says in str(refused.value)
-
-
 def test_the_best_report_of_a_vector_is_one_that_a_page_can_draw() -> None:
     plan = {"kind": "vector-mean", "title": "t", "columns": list("abc"), "epsilon": 8.0}
     made = parse_plan(study_of(plan, bounds=[{"lower": 0, "upper": 1}] * 3, local="best"))

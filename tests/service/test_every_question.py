@@ -1,4 +1,4 @@
-"""What holds in the service of every question, whichever it is, from its declaration to its release.
+"""What holds in the service of every question, alone and beside others, from its declaration to its release.
 
 Each is answered by devices of both groups. Laws of one kind alone (which noise, which draw, which words) have files of
 their own.
@@ -24,10 +24,11 @@ from hybridp.service import studies
 from hybridp.service.app import build_app
 from hybridp.service.charts import shown_release
 from hybridp.service.core import Service
+from hybridp.service.schema import GROUPS
 from hybridp.service.settings import Limits, Settings
 
 from .declared import study_of
-from .sent import lengths, send
+from .sent import kept_lengths, lengths, send
 
 TRUSTED, LOCAL = 300, 400
 _STEERED = {"name": "pay", "kind": "number", "lower": 0, "upper": 100, "form": "steered"}
@@ -37,29 +38,37 @@ QUESTIONS: dict[str, dict[str, Any]] = {
         for task, asked in TASKS.items()
     },
     "steered quantiles": {**_STEERED, "statistics": ["quantiles"], "at": [0.5]},
-    "steered mean": _STEERED,
 }
 QUESTIONS["public groups"] |= {"categories": ["u", "v"], "least": 5}
+QUESTIONS["count"] |= {"name": "bus"}
 EPSILONS = [0.5, 1.0, 2.0]
+SEVERAL = ["mean", "choice", "ticks", "count", "vector", "points"]
+STUDIES = {
+    **{name: ([name], {"epsilon": 4.0}) for name in QUESTIONS},
+    "one of several": (SEVERAL, {"epsilon": 12.0, "several": "drawn"}),
+    "all of several": (SEVERAL, {"epsilon": 30.0, "several": "split"}),
+    "by groups beside others": (["public groups", "private groups", "vector"], {"epsilon": 30.0, "several": "split"}),
+    "a line beside others": (["mean", "regression", "choice"], {"epsilon": 24.0}),
+}
 JUNK: list[Any] = ["x", None, True, {"a": 1}, [["a", "b", "c", "d"]], [1e999], {"threshold": 2**32, "above": True},
                    {"coordinates": [99], "each": [1.0]}]  # fmt: skip
 
 
-def answer(task: str, row: Any) -> Any:
-    """What the person in this row says."""
+def answers(task: str, row: Any) -> dict[str, Any]:
+    """What the person in this row says, by the names of what is asked."""
     own = {
         "public groups": {"pay": row.pay, "town": row.town},
         "private groups": {"ill": row.ill, "way": row.way},
-        "choice": row.way,
-        "ticks": row.liked.split(";"),
-        "count": row.way == "bus",
-        "vector": [row.a, row.b],
-        "records": [row.query],
-        "points": {"x": row.x, "y": row.y},
-        "regression": [row.a, row.b],
+        "choice": {"way": row.way},
+        "ticks": {"liked": row.liked.split(";")},
+        "count": {"bus": "bus" if row.way == "bus" else "not bus"},
+        "vector": {"body": [row.a, row.b]},
+        "records": {"search": [row.query]},
+        "points": {"place": {"x": row.x, "y": row.y}},
+        "regression": {"line": [row.a, row.b]},
         "table": {"way": row.way, "town": row.town},
     }
-    return own.get(task, row.pay)
+    return own.get(task, {"pay": row.pay})
 
 
 @pytest.fixture(scope="module")
@@ -75,12 +84,12 @@ def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
 
 
 class Asked:
-    """A study of one question, its people, and what they have sent."""
+    """A study, its people, and what they have sent."""
 
-    def __init__(self, service: Service, task: str) -> None:
-        self.service, self.task_name = service, task
-        own = {"allowed_epsilons": EPSILONS} if task == "own epsilons" else {"epsilon": 4.0, "delta": 1e-6}
-        stated = {"title": task, "promise": own, "questions": [QUESTIONS[task]], "level": 0.999}
+    def __init__(self, service: Service, name: str) -> None:
+        self.service, (self.tasks, promise) = service, STUDIES[name]
+        own = {"allowed_epsilons": EPSILONS} if name == "own epsilons" else {"delta": 1e-6, **promise}
+        stated = {"title": name, "promise": own, "questions": [QUESTIONS[task] for task in self.tasks], "level": 0.999}
         stated |= {"people": {"trusted": TRUSTED, "local": LOCAL}, "collection": {"min_batch": 4}}
         self.id = str(studies.create_study(service, study_of(stated))["id"])
         rows = list(crowd().itertuples())
@@ -94,8 +103,7 @@ class Asked:
         found, task = [], self.task
         for i, row in enumerate(self.people[group]):
             own = {"epsilon": row.own} if "choices" in task else {}
-            said = answer(self.task_name, row)
-            said = task["questions"][0]["options"][not said] if self.task_name == "count" else said
+            said = {name: given for one in self.tasks for name, given in answers(one, row).items()}
             sent = (
                 trusted_report(task, said, **own)
                 if group == "trusted"
@@ -109,7 +117,7 @@ class Asked:
         return [(account["epsilon_spent"], account["epsilon_total"]) for account in ledger]
 
 
-@pytest.mark.parametrize("name", QUESTIONS)
+@pytest.mark.parametrize("name", STUDIES)
 def test_it_goes_from_its_answers_to_its_release(web: TestClient, name: str) -> None:
     """Of one length on the way and in the store, charged once, near the truth, shown, and then nothing is left."""
     service: Service = web.app.state.service  # type: ignore[attr-defined]
@@ -122,7 +130,7 @@ def test_it_goes_from_its_answers_to_its_release(web: TestClient, name: str) -> 
             first = studies.open_phase_two(service, asked.id, sure=True)
             assert studies.open_phase_two(service, asked.id) == first
             (spent, whole), (later, _) = asked.spent()
-            assert (spent, later) == (pytest.approx(whole, rel=1e-9), 0)
+            assert (spent, later) == (pytest.approx(whole / len(asked.tasks), rel=1e-9), 0)
         page = web.get(f"/s/{asked.id}").text
         assert ('<form method="post"' in page) == (group == "trusted" or not phased)
         made, task = asked.made(group), asked.task
@@ -130,28 +138,32 @@ def test_it_goes_from_its_answers_to_its_release(web: TestClient, name: str) -> 
         _refuses(service, asked.id, made[0], group, phased)
         assert send(service, asked.id, made) == []
         assert send(service, asked.id, made[:3]) == []  # again: nothing changes
+        assert [GROUPS[kept] for kept, _ in kept_lengths(service, asked.id)].count(group) == 1  # whatever the answer
     people = studies.study_summary(service, asked.id)["people"]
     assert people == {"trusted": TRUSTED, "local": LOCAL}
     studies.close_study(service, asked.id)
     found = studies.release_study(service, asked.id)
     assert studies.release_study(service, asked.id) == found
-    if not phased:  # of two phases the second draws nothing: another release is the same again, at no charge
+    if not phased or len(asked.tasks) > 1:  # where the second of two phases draws nothing it is the same again
         with pytest.raises(HybridpError):
             studies.release_study(service, asked.id, "another")
     assert all(spent == pytest.approx(whole, rel=1e-9) for spent, whole in asked.spent())
     assert found["receipt"]["simulated"] is False
     release = Release.of_dict(found)
-    seen = {cell.name: cell for cell in release.cells if cell.statistic != "sd"}
-    known = {"steered quantiles": {"0.5": 40.0}, "steered mean": {"": 40.0}, "count": {"bus": (TRUSTED + LOCAL) / 2}}
-    for cell, true in (known.get(name) or truth(name)).items():
-        wide = seen[cell].high - seen[cell].low  # in all ten standard errors
-        assert seen[cell].low - wide < true < seen[cell].high + wide
+    assert list(release.questions) == [QUESTIONS[task]["name"] for task in asked.tasks]
+    known = {"steered quantiles": {"0.5": 40.0}, "count": {"bus": (TRUSTED + LOCAL) / 2}}
+    for task in asked.tasks:
+        seen = {cell.name: cell for cell in release[QUESTIONS[task]["name"]].cells if cell.statistic != "sd"}
+        for cell, true in (known.get(task) or truth(task)).items():
+            wide = seen[cell].high - seen[cell].low  # in all ten standard errors
+            assert seen[cell].low - wide < true < seen[cell].high + wide
     lines = [json.loads(line) for line in studies.export(service, asked.id)]
     assert len(lines) == LOCAL
-    assert {len(line["report"]) for line in lines} == {1 + (name == "public groups")}
+    one = 1 if asked.task["draws"] else len(asked.tasks)
+    assert {len(line["report"]) for line in lines} == {one + ("public groups" in asked.tasks)}
     summary = studies.study_summary(service, asked.id)
     assert summary["raw_deleted"]
-    assert shown_release(found, summary["plan"])["parts"]
+    assert len(shown_release(found, summary["plan"])["parts"]) >= len(asked.tasks)
     assert "takes no more answers" in web.get(f"/s/{asked.id}").text
 
 

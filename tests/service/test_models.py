@@ -7,6 +7,7 @@ What is drawn for their releases is in `tests/laws/test_service_models_law.py`, 
 from __future__ import annotations
 
 import json
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,16 @@ from hybridp.randomness import seeded
 from hybridp.service import studies
 from hybridp.service.app import build_app
 from hybridp.service.core import Service
+from hybridp.service.deletion import shred
 from hybridp.service.forms import declared_by, fieldsets
 from hybridp.service.participant import trusted_payload
 from hybridp.service.plans import parse_plan
 from hybridp.service.problems import Refused
+from hybridp.service.schema import TRUSTED
 from hybridp.service.settings import Limits, Settings
+from hybridp.service.store import reading, stream
 
+from .declared import stated as several
 from .declared import study_of
 from .sent import asked, send
 
@@ -77,37 +82,6 @@ def test_the_page_asks_for_every_column_and_for_yes_or_no(service: Service) -> N
     assert '<option value="1">yes</option>' not in page
     assert trusted_payload(task, answer)[0] == {"answers": {"work": [7.0, -1.5, 30.0]}}
     assert studies.study_summary(service, study)["people"]["trusted"] == 1
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"people": {}}, "`people.local` must say how many local people are expected"),
-        ({"people": {"local": 0}}, "`people.local` must say how many local people are expected"),
-        ({"question": LINE | {"form": "tcm-only"}}, "`work.form` must not be tcm-only in the service"),
-        ({"question": LINE | {"missing": [1, 1, 1]}}, "`work.missing` must be left out"),
-        ({"question": LINE | {"upper": [16, -4, 64]}}, "`work.upper` must be"),
-        ({"question": LINE | {"lower": [0, -4, -1e40]}}, "`work.lower` must lie between"),
-        ({"question": YES | {"upper": [16, 4, 2]}}, "`work.upper` must bound the target of a logistic regression"),
-        (
-            {"collection": {"releases": 2}},
-            r"`collection.releases` must be 1 for a question of this kind \(regression\)",
-        ),
-        ({"promise": {"epsilon": 4.0, "allowed_epsilons": [1, 2]}}, "epsilon"),
-        (
-            {
-                "questions": [LINE, {"name": "a", "kind": "records", "columns": ["x"]}],
-                "promise": {"epsilon": 4.0, "delta": 1e-6},
-                "people": {"local": 9, "column": "p"},
-            },
-            "`a.kind` must be that of a study's only question",
-        ),
-    ],
-)
-def test_what_a_page_cannot_ask_is_refused_in_one_sentence(change: dict[str, Any], said: str) -> None:
-    with pytest.raises(InvalidInput, match=said) as refused:
-        parse_plan(stated(**change))
-    assert str(refused.value).count(". Got ") == 1
 
 
 def test_where_a_page_could_not_draw_the_best_report_people_are_asked_about_the_line() -> None:
@@ -215,28 +189,6 @@ HOMES = {"name": "homes", "kind": "points", "columns": ["east", "north"], "lower
 EXPECTED = {"people": {"trusted": 300, "local": 600}}
 
 
-def homes(many: int, seed: int = 1) -> list[list[float]]:
-    rng = np.random.default_rng(seed)
-    first = rng.random((many, 1)) < 0.7
-    return np.where(first, rng.normal((2, 1), 0.3, (many, 2)), rng.normal((6, 3), 0.3, (many, 2))).tolist()
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"people": {"local": 10}}, "`people.trusted` must say how many trusted people are expected"),
-        ({"people": {"trusted": 10}}, "`people.local` must say how many local people are expected"),
-        ({"people": {"trusted": 3, "local": 3}}, "`people` must be more, or epsilon larger"),
-        ({"question": HOMES | {"upper": [8, 0]}}, "`homes.upper` must be"),
-        ({"collection": {"releases": 3}}, r"`collection.releases` must be 1 for .* \(points\)"),
-    ],
-)
-def test_a_map_that_a_page_cannot_ask_about_is_refused_in_one_sentence(change: dict[str, Any], said: str) -> None:
-    with pytest.raises(InvalidInput, match=said) as refused:
-        parse_plan(stated(**({"question": HOMES} | EXPECTED | change)))
-    assert str(refused.value).count(". Got ") == 1
-
-
 def test_cells_that_no_map_has_are_not_told(service: Service) -> None:
     _, task = opened(service, question=HOMES, **EXPECTED)
     weaker = asked(task, guarantee={"epsilon": 1.0, "delta": 0.0})
@@ -245,3 +197,59 @@ def test_cells_that_no_map_has_are_not_told(service: Service) -> None:
     other = asked(task, grid={"per_axis": 2, "cells": 4})
     with pytest.raises(InvalidInput, match="`categories` must be the 4"):
         local_report(other, [1.0, 1.0], rng=seeded(1))
+
+
+# --- beside other questions -------------------------------------------------------------------------------------------
+
+SMOKES = {"name": "smokes", "kind": "choice", "options": ["never", "at times", "daily"]}
+PAY = {"name": "pay", "kind": "number", "lower": 0, "upper": 8}
+BODY = {"name": "body", "kind": "vector", "columns": ["height", "weight"], "lower": 0, "upper": [2, 200]}
+PLACES = HOMES | {"weight": 2}
+
+
+def beside(*questions: Any, **more: Any) -> dict[str, Any]:
+    return study_of(several(*questions, **({"people": {"trusted": 2000, "local": 20_000}} | more)))
+
+
+def test_answers_lie_in_the_store_behind_each_other(service: Service) -> None:
+    """Sealed, 8 bytes a number or place, in the order of the questions and of their columns."""
+    study = str(studies.create_study(service, beside(SMOKES, PAY, BODY, PLACES, epsilon=2.0))["id"])
+    person = {"smokes": "never", "pay": 3.5, "body": {"height": 1.5, "weight": 50.0}, "homes": [2.0, 1.0]}
+    assert send(service, study, [trusted_report(studies.task_document(service, study), person)]) == []
+    with reading(service.engine) as db:
+        ((name, _, body),) = next(iter(stream(db, service.number(study), TRUSTED)))
+        cipher = service.cipher(db, service.study(study))
+    assert cipher is not None
+    assert struct.unpack("<q5d", cipher.unseal(bytes(body), bytes(name))) == (0, 3.5, 1.5, 50.0, 2.0, 1.0)
+
+
+def test_the_map_is_for_those_who_will_be_asked_about_it() -> None:
+    """Of local people who draw one of four questions, by weights 1, 1, 1 and 2, two in five answer about the map."""
+    drawn = parse_plan(beside(SMOKES, PAY, BODY, PLACES, epsilon=2.0))
+    split = parse_plan(beside(SMOKES, PAY, BODY, PLACES, epsilon=5.0, promise={"several": "split"}))
+    fewer = {"people": {"trusted": 2000, "local": 8000}, "promise": {"trusted_epsilon": 0.8}}
+    alone, everybody = parse_plan(beside(PLACES, epsilon=2.0, **fewer)), parse_plan(beside(PLACES, epsilon=2.0))
+    grids = [plan.parts[3].invite.grid for plan in (drawn, split)]
+    assert grids == [alone.parts[0].invite.grid, everybody.parts[0].invite.grid]
+
+
+def test_a_release_after_the_last_day_says_that_the_answers_are_gone(service: Service) -> None:
+    """Answers to the other questions wait for the release: deleted before it, they cannot be made up for."""
+    stated_so = beside(PAY, YES, SMOKES, epsilon=12.0, people={"local": 400})
+    study = str(studies.create_study(service, stated_so)["id"])
+
+    def worker(i: int) -> dict[str, Any]:
+        return {"pay": 3.5, "work": [float(i % 16), 1.0, float(i % 16 > 9)], "smokes": "never"}
+
+    task = studies.task_document(service, study)
+    assert send(service, study, [trusted_report(task, worker(i)) for i in range(400)]) == []
+    studies.open_phase_two(service, study)
+    task = studies.task_document(service, study)
+    assert send(service, study, [local_report(task, worker(i), rng=seeded(i)) for i in range(9)]) == []
+    studies.close_study(service, study)
+    service.write(lambda db: shred(db, service.number(study), None))
+    service.forget(service.study(study))
+    assert "deleted" in studies.study_summary(service, study)["why_not"]
+    with pytest.raises(Refused, match="deleted"):
+        studies.release_study(service, study)
+    assert [a["epsilon_spent"] for a in studies.study_summary(service, study)["ledger"]] == [4.0, 0.0]

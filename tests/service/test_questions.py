@@ -6,7 +6,6 @@ On both stores. What is drawn for a release is in `tests/laws/test_service_quest
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ from hybridp.randomness import secure, seeded
 from hybridp.release.facts import labels
 from hybridp.service import studies
 from hybridp.service.app import build_app
-from hybridp.service.charts import error_rows, error_unit, shown_release
+from hybridp.service.charts import error_rows, error_unit
 from hybridp.service.core import Service
 from hybridp.service.formats import Bit
 from hybridp.service.kinds import parts_of
@@ -37,7 +36,8 @@ from hybridp.service.questions import pack_answers, pack_reports, unpacked_repor
 from hybridp.service.releasing import answered, heard
 from hybridp.service.tasks import task_of
 
-from .sent import kept_lengths, lengths, opened, send
+from .declared import stated
+from .sent import opened, send
 
 SMOKES = {"name": "smokes", "kind": "choice", "text": "Do you smoke?", "options": ["never", "at times", "daily"]}
 TOWN = {"name": "town", "kind": "choice", "options": [f"t{i}" for i in range(20)]}
@@ -54,63 +54,10 @@ BY = {"by": "town", "categories": ["Bonn", "Kiel", "Ulm", "Jena"], "least": 5, "
 PERSON = {"smokes": "at times", "town": "t7", "ways": ["foot", "bus"], "kids": "yes", "pay": 3.5, "way": 20.0}
 
 
-def stated(*questions: Any, epsilon: float = 1.0, **more: Any) -> dict[str, Any]:
-    collection = {"min_batch": 4, "time_precision": 60, **more.pop("collection", {})}
-    promise = {"epsilon": epsilon, **more.pop("promise", {})}
-    return {"title": "t", "promise": promise, "collection": collection, "questions": list(questions), **more}
-
-
 def person(*questions: Any) -> Any:
     """Somebody's answers to these questions."""
     found = {question["name"]: PERSON[question["name"]] for question in questions}
     return found if len(found) > 1 else next(iter(found.values()))
-
-
-@pytest.mark.parametrize("epsilon", [1.0, 40.0 / 2], ids=["drawn", "split"])
-def test_all_kinds_at_once_from_their_answers_to_one_release(service: Service, epsilon: float) -> None:
-    """Everybody answers alike: the release says so within its intervals, for one charge a group, and deletes."""
-    study, task = opened(service, stated(*EVERY, epsilon=epsilon))
-    assert (task["draws"] is not None) == (epsilon == 1.0)
-    made = [trusted_report(task, PERSON) for _ in range(250)]
-    made += [local_report(task, PERSON, rng=seeded(i)) for i in range(150)]
-    assert send(service, study, made) == []
-    assert lengths(made[:250]) == {task["bytes"]["trusted"]}
-    assert lengths(made[250:]) == {task["bytes"]["local"]}
-    assert len(kept_lengths(service)) == 2  # one length a group, whatever the answer
-    studies.close_study(service, study)
-    found = studies.release_study(service, study)
-    assert studies.release_study(service, study) == found
-    told = found["questions"]
-    assert list(told) == [question["name"] for question in EVERY]
-    truth = {"smokes": [0, 1, 0], "ways": [1, 0, 0, 1], "town": [float(i == 7) for i in range(20)]}
-    for name, shares in truth.items():
-        facts = told[name]["shares"]
-        if epsilon > 1:  # at the other one the noise is large
-            np.testing.assert_allclose(facts["estimate"], shares, atol=0.3, err_msg=name)
-            assert np.argmax(facts["estimate"]) in np.flatnonzero(shares)
-        assert facts["trusted"] is not None
-        assert facts["local"] is not None
-    assert told["kids"]["count"]["people"] == 400  # everybody, whichever question they answered
-    assert set(told["way"]) == {"mean", "quantiles", "histogram", "shares-above", "distribution"}
-    if epsilon > 1:
-        assert told["kids"]["count"]["estimate"] == pytest.approx(400, abs=60)
-        assert told["pay"]["mean"]["estimate"] == pytest.approx(3.5, abs=1)
-        assert told["way"]["histogram"]["estimate"][0] > 0.7
-    summary = studies.study_summary(service, study)
-    assert [(a["people"], a["epsilon_spent"], a["epsilon_total"]) for a in summary["ledger"]] == [
-        ("trusted", epsilon, epsilon),
-        ("local", epsilon, epsilon),
-    ]
-    promised = {p["group"]: p["epsilon"] for p in found["receipt"]["promises"] if p["against"].startswith("whoever")}
-    assert promised == {"trusted": epsilon, "local": epsilon}
-    assert summary["raw_deleted"]
-    lines = [json.loads(line)["report"] for line in studies.export(service, study)]
-    assert len(lines) == 150
-    assert {len(line) for line in lines} == ({1} if epsilon == 1.0 else {6})
-    shown = shown_release(found, summary["plan"])
-    assert [part["title"] for part in shown["parts"]][:2] == ["smokes: shares", "town: shares"]
-    with pytest.raises(HybridpError):
-        studies.release_study(service, study, "another")
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
@@ -310,40 +257,6 @@ def test_a_program_sends_no_more_than_its_person_accepts() -> None:
     assert "Ulm" not in str(refused.value)
     told = local_report(forged, person, accept=PureDP(1.0), public=["town"], rng=secure())["payload"]["reports"]
     assert told["town"] == BY["categories"].index("Ulm")
-
-
-@pytest.mark.parametrize(
-    ("questions", "says"),
-    [
-        ([SMOKES | {"by": "town"}], "`smokes.categories` must list 2 to 500: people choose from them"),
-        ([SMOKES | BY, PAY | BY | {"categories": ["Bonn", "Ulm"]}], "`pay.categories` must be those of the other"),
-        ([SMOKES | BY, TOWN | {"column": "x"}], "`smokes.by` must not be a question's own name, or another one's"),
-        ([SMOKES | BY | {"by_private": True, "categories": [f"c{i}" for i in range(200)]}],
-         "`smokes.categories` must make at most 500 pairs with the answers on a page. Got 600"),
-        ([PAY | BY | {"by_private": True, "local": "laplace"}], "`local` must be left out for an answer by a private"),
-        ([SMOKES | BY | {"by_private": True, "categories": ["a", "a: b"], "options": ["c", "b: c"]}],
-         "`categories` must name other groups: with an answer each, written `group: answer`, all must be different"),
-        ([PAY | BY | {"least": 1}], "`pay.least` must be at least 2 on a page: a category that nobody chooses"),
-        ([PAY | BY | {"compare": "Bonn"}], "`pay.compare` must be all, or left out, on a page"),
-        ([WAY | {"publish": "estimate-only", "estimator": "kvh", "sd": 3.0}], "`way.publish` must be full where more"),
-        ([WAY | {"clipped_share": 0.1}], "`way.clipped_share` must be left out: a study that people answer on a page"),
-        ([STEERED | {"statistics": ["quantiles", "sum"], "above": []}], "`way.statistics` must be the mean alone"),
-        ([STEERED | {"estimator": "lm-only"}], "`way.estimator` must be left out where trusted people are asked first"),
-        ([STEERED | {"local": "laplace"}], "`way.local` must be dithered, or left out, where people are asked around"),
-        ([MEAN | {"noise": "gaussian"}], "`way.noise` must not be gaussian where a mean is steered"),
-        ([MEAN | {"sd": 3.0}], "`way.sd` must be left out where trusted people are asked first"),
-        ([MEAN], "`people.local` must say how many are expected where a mean is steered"),
-        ([STEERED, PAY], "`way.form` must be that of a study's only question"),
-        ([WAY | {"guessed": True}], "`way.guessed` must be deleted, and the bounds chosen"),
-        ([SMOKES | {"options": [f"o{i}" for i in range(501)]}], "`smokes.options` must be at most 500 on a page"),
-        ([PAY | {"name": f"n{i}"} for i in range(51)], "`questions` must be at most 50 on a page. Got 51"),
-        ([SMOKES | {"estimator": "tcm-only"}, PAY], "`estimator` must be tcm-only for all questions or for none"),
-    ],
-)  # fmt: skip
-def test_what_a_page_cannot_ask_is_refused_in_one_sentence(questions: Any, says: str) -> None:
-    with pytest.raises(InvalidInput) as refused:
-        parse_plan(stated(*questions))
-    assert str(refused.value).startswith(says), refused.value
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)

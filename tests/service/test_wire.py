@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import time
 import urllib.request
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -21,12 +20,6 @@ from hybridp.public.heavy import normalised
 from hybridp.randomness import Randomness, secure
 
 from . import live
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    with live.serving(tmp_path_factory.mktemp("live")) as running:
-        yield running
 
 
 @pytest.fixture
@@ -210,7 +203,6 @@ def test_an_entrusted_answer_is_not_sent_with_a_bad_invitation(server: Any, bodi
 
 # --- the same from a browser ------------------------------------------------------------------------------------------
 
-in_chromium = pytest.mark.skipif(live.CHROMIUM is None, reason="not installed: Chromium (apt-get install chromium)")
 
 # The first words are all zeros or all ones, as on the device above; then the browser's own.
 WORDS = """
@@ -226,12 +218,8 @@ CLOCK = "const real = Date.now; Date.now = () => real() + %d * 1000;"
 
 
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api", reason="not installed: Playwright (the extra `test`)")
-    with playwright.sync_playwright() as p:
-        browser = p.chromium.launch(executable_path=live.CHROMIUM, args=live.options())
-        yield Pages(browser)
-        browser.close()
+def scripted(chromium: Any) -> Pages:
+    return Pages(chromium)
 
 
 class Pages(dict[str, Any]):
@@ -270,8 +258,8 @@ def sent(chromium: Pages, address: str, script: str, fields: dict[str, str], but
     return found[-1]
 
 
-@in_chromium
-def test_every_upload_of_a_browser_has_one_size(server: Any, chromium: Any) -> None:
+@live.in_chromium
+def test_every_upload_of_a_browser_has_one_size(server: Any, scripted: Any) -> None:
     local = ("#local-send:enabled", "#local-status .done")
     trusted = (".trusted form button", "h1:has-text('Thank you')")
     one = [{"answer-0": "0"}, {"answer-0": "119.99999999999"}]
@@ -281,36 +269,36 @@ def test_every_upload_of_a_browser_has_one_size(server: Any, chromium: Any) -> N
         study = server.study(**plan)
         task = client.fetch_task(server.url, study)
         address = f"{server.url}/s/{study}"
-        told = [sent(chromium, address, WORDS % word, {f"#local-{k}": v for k, v in answer.items()}, *local)
+        told = [sent(scripted, address, WORDS % word, {f"#local-{k}": v for k, v in answer.items()}, *local)
                 for answer, word in zip(answers, ("0n", "0xffffffffffffffffn"), strict=True)]  # fmt: skip
         assert {len(body) for body in told} == {task["bytes"]["local"] + len('{"reports":[]}')}
         if not plan:  # a control, where the words above decide all that is drawn: without the padding the sizes differ
             assert len({len(body) - len(json.loads(body)["reports"][0]["padding"]) for body in told}) == 2
-        told = [sent(chromium, address, "", {f"#trusted-{k}": v for k, v in answer.items()}, *trusted)
+        told = [sent(scripted, address, "", {f"#trusted-{k}": v for k, v in answer.items()}, *trusted)
                 for answer in answers]  # fmt: skip
         assert {len(body) for body in told} == {task["bytes"]["form"]}
         assert server.people(study) == {"trusted": 2, "local": 2}
 
 
-@in_chromium
+@live.in_chromium
 @pytest.mark.parametrize("wrong", [20 * 60, -2 * 3600], ids=["20 minutes ahead", "2 hours behind"])
-def test_a_browser_with_a_wrong_clock_takes_part(server: Any, chromium: Any, wrong: int) -> None:
+def test_a_browser_with_a_wrong_clock_takes_part(server: Any, scripted: Any, wrong: int) -> None:
     study = server.study(time_precision=60)
     button, done = "#local-send:enabled", "#local-status .done"
-    body = sent(chromium, f"{server.url}/s/{study}", CLOCK % wrong, {"#local-answer-0": "25"}, button, done)
+    body = sent(scripted, f"{server.url}/s/{study}", CLOCK % wrong, {"#local-answer-0": "25"}, button, done)
     (report,) = json.loads(body)["reports"]
     assert abs(report["time"] - time.time()) < 300
     assert server.people(study) == {"trusted": 0, "local": 1}
 
 
-@in_chromium
-def test_a_text_in_a_browser_counts_however_it_is_spelled(server: Any, chromium: Any) -> None:
+@live.in_chromium
+def test_a_text_in_a_browser_counts_however_it_is_spelled(server: Any, scripted: Any) -> None:
     study = server.study(kind="heavy-hitters", epsilon=30.0, delta=1e-3, record=["query"], min_batch=2)
     task = client.fetch_task(server.url, study)
     crowd = [client.trusted_report(task, ["weather"]) for _ in range(100)]
     assert client.send_reports(server.url, study, crowd) == []
     server.open_phase_two(study)
     button, done = "#local-send:enabled", "#local-status .done"
-    body = sent(chromium, f"{server.url}/s/{study}", "", {"#local-answer-0-0": "  WEATHER"}, button, done)
+    body = sent(scripted, f"{server.url}/s/{study}", "", {"#local-answer-0-0": "  WEATHER"}, button, done)
     # At epsilon 30 another slot than the true one is reported once in 10^13 times.
     assert json.loads(body)["reports"][0]["payload"] == {"reports": {"answer": 0}}

@@ -148,12 +148,14 @@ class Part:
 
     def described(self) -> dict[str, Any]:
         """The question, and how a local person's device answers it. `mechanism` is the line that a device writes beside
-        its report in a table. Where everybody has their own epsilon the task's choices say how it is reported on."""
+        its report, where that may stand in a table. Where everybody has their own epsilon the task's choices say how it
+        is reported on."""
         found = {**self.shown.column(), **self.about}
         if self.invite is None or self.choices:
             return found
         said = _SAID.get(self.invite.way, lambda asked: {})(self.invite)
-        return found | said | {"randomiser": dict(self.reports.mechanism), "mechanism": self.invite.text}
+        line = {} if self.invite.way in ("cell", "slot") else {"mechanism": self.invite.text}
+        return found | said | {"randomiser": dict(self.reports.mechanism)} | line
 
     # --- a release ----------------------------------------------------------------------------------------------------
 

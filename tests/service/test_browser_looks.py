@@ -1,0 +1,254 @@
+"""The pages in real Chromium: what works without scripts, who can read them, and who can use them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from hybridp.device.client import fetch_task, local_report, send_reports, trusted_report
+from hybridp.randomness import seeded
+from hybridp.release.result import sole
+
+from . import live
+from .live import ASKED, FINE, HEAVY, LOOKS, PHONE, UNFOLD, VECTOR, asked_study
+
+pytestmark = live.in_chromium
+
+
+def test_the_trusted_choice_needs_no_script(server: Any, plain_page: Any) -> None:
+    study = server.study()
+    plain_page.goto(f"{server.url}/s/{study}")
+    assert "needs JavaScript" in plain_page.inner_text(".local")
+    assert plain_page.is_disabled("#local-send")
+    plain_page.fill("#trusted-answer-0", "25")
+    plain_page.click(".trusted form button")
+    assert "Thank you" in plain_page.inner_text("h1")
+    assert server.people(study) == {"trusted": 1, "local": 0}
+
+
+def test_an_analyst_needs_no_script(server: Any, plain_page: Any, traffic: Any) -> None:
+    """From the login to the release: plan, invite, close, release."""
+    page = plain_page
+    page.goto(server.url)
+    page.fill("#key", "wrong")
+    page.click("main button")
+    assert "not known" in page.inner_text("main")
+    page.fill("#key", server.key)
+    page.click("main button")
+    page.click("text=New study")
+    page.fill("[name=title]", "Sleep & <b>rest</b>")
+    page.fill("[name=asked_by]", "the clinic")
+    page.fill("[name='collection.purpose']", "to see who sleeps badly")
+    page.fill("[name='collection.contact']", "sleep@clinic.example")
+    page.fill("[name='question.upper']", "-3")
+    page.click("main form button")
+    assert "upper" in page.inner_text(".problem")
+    page.fill("[name='question.upper']", "16")
+    page.fill("[name='people.trusted']", "100")
+    page.fill("[name='people.local']", "900")
+    page.click("main form button")
+    assert page.inner_text("h1").startswith("Sleep & <b>rest</b>")
+    study = page.url.rsplit("/", 1)[1]
+    page.fill("#count", "100")
+    page.click("text=Make links")
+    tokens = [link.split("?t=")[1] for link in page.input_value("#links").split()]
+    assert len(set(tokens)) == 100
+    task = fetch_task(server.url, study)
+    rng = seeded(1)
+    made = [trusted_report(task, 7.0 + i % 3, token=t) for i, t in enumerate(tokens[:50])]
+    made += [local_report(task, 7.0 + i % 3, token=t, rng=rng) for i, t in enumerate(tokens[50:])]
+    assert send_reports(server.url, study, made) == []
+    page.goto(f"{server.url}/studies/{study}")
+    assert "100 of 100" in page.inner_text(".facts")
+    page.click("text=Close the study")
+    assert "cannot be opened again" in page.inner_text("main")
+    page.click("text=Yes, close it")
+    page.click("main >> text='Release' >> nth=-1")
+    assert "cannot be called back" in page.inner_text("main")
+    page.click("text=Yes, release it")
+    headline = page.inner_text(".headline")
+    assert 0 <= float(headline.split()[0]) <= 16
+    assert page.locator("svg[role=img]").count() == 3
+    assert "dithered" in page.inner_text(".stack")
+    refusals = ["status of 401" in c or "status of 422" in c for c in traffic.complaints]
+    assert refusals == [True, True]  # the wrong key and the wrong bound, and nothing else
+    document = page.request.get(f"{server.url}/studies/{study}/release.json").json()
+    assert sole(document)["estimate"] == pytest.approx(float(headline.split()[0]), rel=1e-3)
+    page.click("text=Log out")
+    page.goto(f"{server.url}/studies/{study}")
+    assert page.url.endswith("/login")
+
+
+def released_study(server: Any) -> str:
+    study: str = server.study(
+        expected={"trusted": 100, "local": 1000}, title="A study with a rather long title, to wrap"
+    )
+    task = fetch_task(server.url, study)
+    rng = seeded(2)
+    made = [trusted_report(task, 20.0 + i) for i in range(40)] + [
+        local_report(task, 20.0 + i, rng=rng) for i in range(60)
+    ]
+    assert send_reports(server.url, study, made) == []
+    server.release(study)
+    return study
+
+
+def released_vectors(server: Any) -> str:
+    study: str = server.study(**VECTOR, epsilon=2.0, expected={"trusted": 40, "local": 60})
+    task = fetch_task(server.url, study)
+    rng = seeded(3)
+    made = [trusted_report(task, [7.0, 60.0 + i, 3.0]) for i in range(40)]
+    made += [local_report(task, [8.0, 70.0, i - 30.0], rng=rng) for i in range(60)]
+    assert send_reports(server.url, study, made) == []
+    server.release(study)
+    return study
+
+
+def test_every_page_is_readable(server: Any, page: Any, traffic: Any) -> None:
+    """On a desk and on a phone: contrast of 4.5 at least, labels, landmarks, no scrolling sideways, nothing inline, no
+    complaint anywhere."""
+    personal = server.study(kind="personal-mean", bounds={"lower": 0, "upper": 16}, allowed_epsilons=[0.5, 1, 4])
+    released, heavy, several = released_study(server), server.study(**HEAVY), released_vectors(server)
+    vector, asked = server.study(**VECTOR, epsilon=1.0), asked_study(server, *ASKED)
+    task = fetch_task(server.url, asked)
+    told = {"smokes": "daily", "ways": ["car"], "way": 9.0}
+    assert send_reports(server.url, asked, [trusted_report(task, told) for _ in range(3)]) == []
+    answered = asked_study(server, *ASKED)
+    task = fetch_task(server.url, answered)
+    assert send_reports(server.url, answered, [trusted_report(task, told) for _ in range(3)]) == []
+    server.release(answered)
+    open_study = server.study()
+    mixed = server.study(mixer={"batch": 1000, "delta": 1e-6, "url": "http://127.0.0.1:1", "key": "A" * 43})
+    addresses = [f"/s/{mixed}{way}" for way in ("#trusted", "#shuffled", "#local", "")]
+    addresses += [
+        f"/s/{s}{way}" for s in (open_study, personal, vector, asked, released, heavy) for way in ("#trusted", "#local")
+    ]
+    addresses += [f"/s/{open_study}"]
+    addresses += [f"/s/{open_study}/thanks", "/login"]
+    private = ["/", "/studies/new", "/studies/new?kind=personal-mean", "/studies/new?kind=heavy-hitters"]
+    private += [f"/studies/new?kind={kind}" for kind in ("vector-mean", "choice", "number")]
+    private += [f"/studies/{s}" for s in (personal, released, heavy, several, answered)]
+    private += [f"/studies/{heavy}/confirm?what={what}" for what in ("close", "discover", "delete")]
+    for address in [*addresses, *private]:
+        if address == "/":
+            page.goto(f"{server.url}/login")
+            page.fill("#key", server.key)
+            page.click("main button")
+        before = page.url.partition("#")[0]
+        page.goto(server.url + address)
+        if page.url.partition("#")[0] == before:  # an address that differs in its last part alone is not loaded anew
+            page.reload()
+        for size in ({"width": 1200, "height": 900}, PHONE):
+            page.set_viewport_size(size)
+            page.evaluate(UNFOLD)
+            assert page.evaluate(LOOKS) == FINE, (address, size)
+    assert traffic.complaints == []
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+@pytest.mark.parametrize("kind", ["mean", "personal-mean", "heavy-hitters"])
+def test_both_ways_are_in_the_first_screen_of_a_phone(
+    server: Any, page: Any, plain_page: Any, kind: str, scripts: bool
+) -> None:
+    """Side by side, equally large, whole, and no field of either way before one of them is chosen."""
+    more = {"mean": {}, "heavy-hitters": HEAVY, "personal-mean": {"bounds": {"lower": 0, "upper": 9}}}[kind]
+    more |= {"kind": kind, "question": "How many minutes did you need to get to work yesterday, one way, door to door?"}
+    if kind == "personal-mean":
+        more["allowed_epsilons"] = [0.5, 4.0]
+    page = page if scripts else plain_page
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(f"{server.url}/s/{server.study(**more)}")
+    first, second = (page.locator(f".pick a[href='#{way}']").bounding_box() for way in ("trusted", "local"))
+    assert (first["y"], first["height"]) == (second["y"], second["height"])
+    assert first["width"] == pytest.approx(second["width"], abs=1)
+    assert first["y"] > 0
+    assert first["y"] + first["height"] < 844
+    assert not any(
+        page.locator(f"#{way} {field}").first.is_visible() for way in ("trusted", "local") for field in ("h2", "dl")
+    )
+    for way, other in (("trusted", "local"), ("local", "trusted")):
+        page.click(f".pick a[href='#{way}']")
+        assert page.is_visible(f"#{way} h2")
+        assert not page.is_visible(f"#{other} h2")
+
+
+def test_both_ways_are_in_the_first_screen_of_a_desk(server: Any, page: Any) -> None:
+    page.goto(f"{server.url}/s/{server.study()}")
+    first, second = (page.locator(f"#{way}-title").bounding_box() for way in ("trusted", "local"))
+    assert first["y"] == second["y"] < 720
+    assert not page.is_visible(".pick")
+
+
+def test_the_check_of_looks_can_fail(server: Any, page: Any) -> None:
+    page.goto(f"{server.url}/login")
+    page.evaluate("document.querySelector('main').innerHTML += '<input><div id=far class=far>pale</div>'")
+    page.evaluate("document.getElementById('far').style.cssText = 'color: rgb(200, 200, 200); width: 5000px'")
+    found = page.evaluate(LOOKS)
+    assert found["weak"] and found["unlabelled"] and found["wide"] > 0  # noqa: PT018
+
+
+def test_the_keyboard_is_enough(server: Any, page: Any) -> None:
+    study = server.study()
+    page.goto(f"{server.url}/s/{study}")
+    page.wait_for_selector("#local-send:enabled")
+    seen: list[str] = []
+    for _ in range(30):
+        page.keyboard.press("Tab")
+        here = page.evaluate("document.activeElement.id || document.activeElement.textContent.trim()")
+        seen.append(here)
+        ring = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+        assert ring != "none", here
+        if here == "local-answer-0":
+            page.keyboard.type("33")
+        if here == "local-send":
+            page.keyboard.press("Enter")
+            break
+    page.wait_for_selector("#local-status .done")
+    assert seen[0] == "Skip to the content"
+    assert seen.index("trusted-answer-0") < seen.index("local-answer-0") < seen.index("local-send")
+    assert server.people(study)["local"] == 1
+
+
+def test_who_asks_is_on_the_first_screen_of_a_phone(server: Any, page: Any) -> None:
+    study = server.study(asked_by="the <b>town</b>", purpose="to plan buses", contact="buses@town.example")
+    page.set_viewport_size(PHONE)
+    page.goto(f"{server.url}/s/{study}")
+    for text in ("the <b>town</b>", "to plan buses", "buses@town.example", "deleted after the release"):
+        place = page.locator(".asker", has_text=text).bounding_box()
+        assert place["y"] + place["height"] < PHONE["height"]
+    assert page.locator(".pick").bounding_box()["y"] < PHONE["height"] - 100
+
+
+def test_what_a_page_cannot_draw_it_does_not_offer(server: Any, page: Any) -> None:
+    for more in ({**VECTOR, "epsilon": 4.0, "norm": "l2", "radius": 1.0, "local": "unit-vector"}, {"local": "laplace"}):
+        page.goto(f"{server.url}/s/{server.study(**more)}")
+        assert "Python client" in page.inner_text(".local")
+        assert page.locator("#local-form").count() == 0
+
+
+def test_made_up_reports_are_drawn_and_not_sent(server: Any, page: Any, traffic: Any) -> None:
+    page.goto(f"{server.url}/s/{server.study()}")
+    page.click("#simulation summary")
+    before = len(traffic.sent)
+    page.click("#try")
+    said = page.inner_text("#try-status")
+    counts = [page.inner_text(f'.dot-count[data-which="{end}"]') for end in ("one", "other")]
+    assert all(count.split()[0] in said for count in counts)
+    # 46 apart on average with a standard deviation of 6.3: the order is wrong once in 10^12 runs
+    assert int(counts[0].split()[0]) < int(counts[1].split()[0])
+    assert len(traffic.sent) == before
+
+
+def test_the_whole_message_is_shown(server: Any, page: Any, traffic: Any) -> None:
+    """To the letter: id, time, token and group too."""
+    page.goto(f"{server.url}/s/{server.study()}")
+    page.fill("#local-answer-0", "37")
+    page.click("#local-send:enabled")
+    page.wait_for_selector("#local-status .done")
+    (body,) = traffic.uploads
+    assert page.text_content("#local-status pre") == body
+    assert {"id", "time", "token", "group", "epsilon", "payload"} <= set(json.loads(body)["reports"][0])
+    assert page.is_disabled(".trusted form button")
+    assert "one answer is enough" in page.inner_text(".trusted form")  # a button that does nothing says why
