@@ -22,7 +22,6 @@ from hybridp.curator import synth as table_curator
 from hybridp.curator.sources import Entrusted
 from hybridp.errors import must
 from hybridp.ledger import Charge
-from hybridp.protocols import asked as asking
 from hybridp.protocols.synth import made_by
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import TEXT_RULE, discovery
@@ -39,8 +38,12 @@ from hybridp.service.fields import NumberField, NumbersField, OptionField, Recor
 from hybridp.service.formats import Heard
 from hybridp.service.problems import Refused
 from hybridp.service.questions import Part, pack_reports, unpacked_reports
-from hybridp.tasks.shares import ShareStudy
-from hybridp.tasks.table import Fitted, charge_for_reports, published
+from hybridp.tasks.declared import task_of
+from hybridp.tasks.kmeans import kmeans_study
+from hybridp.tasks.personal import personal_study
+from hybridp.tasks.regression import regression_study
+from hybridp.tasks.shares import ShareStudy, share_study
+from hybridp.tasks.table import Fitted, charge_for_reports, published, synth_study
 
 __all__ = ["drawable", "pack_reports", "parts_of", "unpacked_reports"]
 
@@ -112,9 +115,9 @@ def _number(declared: Declaration, place: int, asked: Any) -> Part:
     about: dict[str, Any] = {"statistics": list(asked.statistics)}
     if declared.promise.personal and asked.statistics == ("mean",):
         allowed = _checked_epsilons(declared)
-        own = Part(asked, asking.personal_study(declared, place), shown, (shown,), None, about, choices=allowed)
+        own = Part(asked, personal_study(declared, place), shown, (shown,), None, about, choices=allowed)
         return own.at(min(allowed))
-    task: Any = asking.task_of(declared, place)
+    task: Any = task_of(declared, place)
     invite = task.invite
     if asked.form == "steered":
         about |= {"form": "steered", "windows": []}
@@ -133,7 +136,7 @@ def _option(asked: Question, task: Any, **about: Any) -> Part:
 
 
 def _choice(declared: Declaration, place: int, asked: Any) -> Part:
-    task = asking.share_study(declared, place)
+    task = share_study(declared, place)
     many = task.question.size
     asked.must(many <= MOST_OPTIONS, "options", f"must be at most {MOST_OPTIONS} on a page", many)
     return _option(asked, task)
@@ -157,7 +160,7 @@ def _vector(declared: Declaration, place: int, asked: Any) -> Part:
     asked.must(most <= MOST_COLUMNS, "columns", f"must be at most {MOST_COLUMNS} on a page", most)
     ok = asked.radius is None or asked.radius <= most
     asked.must(ok, "radius", f"must be at most {most}: beyond, it holds the whole box", asked.radius)
-    return _several(asked, asking.vector_study(declared, place), norm=asked.norm, radius=asked.radius)
+    return _several(asked, task_of(declared, place), norm=asked.norm, radius=asked.radius)
 
 
 def _points(declared: Declaration, place: int, asked: Any) -> Part:
@@ -169,7 +172,7 @@ def _points(declared: Declaration, place: int, asked: Any) -> Part:
         rule = f"must say how many {name} people are expected: the map follows from it"
         people.must(expected is not None, name, rule, "none")
     answering = round(int(people.local or 0) * declared.chances[asked.name])  # as devices draw
-    task = asking.kmeans_study(declared, place).mapped(int(people.trusted or 0), answering)
+    task = kmeans_study(declared, place).mapped(int(people.trusted or 0), answering)
     return _several(asked, task, clusters=asked.clusters)
 
 
@@ -181,7 +184,7 @@ def _regression(declared: Declaration, place: int, asked: Any) -> Part:
     people = declared.people
     rule = "must say how many local people are expected, from 1 on: what they are asked follows from it"
     people.must(bool(people.local), "local", rule, people.local or "none")
-    return _several(asked, asking.regression_study(declared, place), model=asked.model)
+    return _several(asked, task_of(declared, place), model=asked.model)
 
 
 def _records(declared: Declaration, place: int, asked: Any) -> Part:
@@ -189,7 +192,7 @@ def _records(declared: Declaration, place: int, asked: Any) -> Part:
     _check_alone(declared, asked, "kind")
     own = {"record": list(asked.columns), "max_records": asked.max_records, "max_length": asked.max_length}
     shown = RecordField(asked.name, _about(asked, **own, text_rule=TEXT_RULE))
-    return _Discovered(asked, asking.heavy_study(declared, place), shown, (shown,), None)
+    return _Discovered(asked, task_of(declared, place), shown, (shown,), None)
 
 
 class _Discovered(Part):
@@ -239,7 +242,7 @@ class _Discovered(Part):
 def _table(declared: Declaration, place: int, asked: Any) -> Part:
     """A synthetic table: trusted people answer every column, local people the one marginal that their device draws."""
     _check_alone(declared, asked, "kind")
-    task = asking.synth_study(declared, place, mixed=True)
+    task = synth_study(declared, place, mixed=True)
     schema, marginals = task.workload.schema, task.invite.marginals
     many = max(len(schema.features), len(marginals))
     asked.must(many <= MOST_QUESTIONS, "marginals", f"and features must be at most {MOST_QUESTIONS} on a page", many)
@@ -330,7 +333,7 @@ def drawable(declared: Declaration) -> Declaration:
             "linear",
             "best",
         ):
-            plain = asking.regression_study(declared, place).question("plain", None, 1).invite
+            plain = regression_study(declared, place).question("plain", None, 1).invite
             if isinstance(plain.reports, UnitVector):  # a direction among all products
                 questions[place] = replace(asked, form="steered")  # type: ignore[call-arg]
     return replace(declared, questions=tuple(questions))
@@ -344,7 +347,7 @@ def parts_of(declared: Declaration) -> tuple[Part, ...]:
 
 
 def _part(declared: Declaration, place: int, question: Any) -> Part:
-    grouping = asking.grouping(declared, place)
+    grouping = question.groups
     if grouping is None:
         return _KINDS[question.kind](declared, place, question)
     many = len(question.categories)
@@ -356,7 +359,7 @@ def _part(declared: Declaration, place: int, question: Any) -> Part:
     question.must(question.compare in (None, "all"), "compare", rule, question.compare)
     found = _KINDS[question.kind](declared, place, question)
     if question.by_private:
-        return _pairs(found, asking.joint_study(declared, place))
+        return _pairs(found, task_of(declared, place))
     return replace(found, task=found.task.decided(0, 0), grouping=grouping)  # no one size speaks for all groups
 
 
