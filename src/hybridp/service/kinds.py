@@ -22,7 +22,7 @@ from hybridp.curator import synth as table_curator
 from hybridp.curator.sources import Entrusted
 from hybridp.errors import must
 from hybridp.ledger import Charge
-from hybridp.protocols.synth import made_by
+from hybridp.protocols.synth import published
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import TEXT_RULE, discovery
 from hybridp.public.lattice import Bounds
@@ -43,7 +43,7 @@ from hybridp.tasks.kmeans import kmeans_study
 from hybridp.tasks.personal import personal_study
 from hybridp.tasks.regression import regression_study
 from hybridp.tasks.shares import ShareStudy, share_study
-from hybridp.tasks.table import Fitted, charge_for_reports, published, synth_study
+from hybridp.tasks.table import synth_study
 
 __all__ = ["drawable", "pack_reports", "parts_of", "unpacked_reports"]
 
@@ -242,7 +242,7 @@ class _Discovered(Part):
 def _table(declared: Declaration, place: int, asked: Any) -> Part:
     """A synthetic table: trusted people answer every column, local people the one marginal that their device draws."""
     _check_alone(declared, asked, "kind")
-    task = synth_study(declared, place, mixed=True)
+    task = replace(synth_study(declared, place), method="mixed")
     schema, marginals = task.workload.schema, task.invite.marginals
     many = max(len(schema.features), len(marginals))
     asked.must(many <= MOST_QUESTIONS, "marginals", f"and features must be at most {MOST_QUESTIONS} on a page", many)
@@ -289,9 +289,8 @@ class _Synthetic(Part):
 
     def charges(self, people: dict[str, int] | None = None) -> list[Charge]:
         """All of the trusted promise: noise that is rounded up to whole steps spends no more."""
-        (own,) = self.task.charges("", self.name)
-        trusted = [replace(own, budget=self.task.guarantee, collection=None)]
-        return [*trusted, charge_for_reports(self.invite, self.name, None)]
+        own, reports = self.task.charges(self.name, None)
+        return [replace(own, budget=self.task.guarantee), reports]
 
     def answer(self, local: Sequence[Heard], answers: Entrusted | None, people: int, *, rng: Randomness) -> Release:
         (use,), task, own = self.task.plan, self.task, []
@@ -302,8 +301,7 @@ class _Synthetic(Part):
             own = table_curator.measure_answers(answers, task.workload.schema, use.tables, use.sigma, rng=rng)
         sent = zip(local, self.invite.questions, strict=True)
         reports = MarginalReports(tuple(ShareReports(told.people, told.counts, q.oracle) for told, q in sent))
-        fit = Fitted(people, rng.simulated, lambda trial: made_by(trial, ()))
-        found, receipt = published(task, own, reports, fit)
+        found, receipt = published(task, own, reports, people, rng=rng)
         return Release({self.name: {"synthetic": found}}, None, receipt)
 
 
