@@ -317,3 +317,26 @@ def test_a_declared_table_of_local_people_alone_charges_nobody_who_trusts(declar
     planned = command("plan", tmp_path / "local.toml", "--n", 400, "--opt-in", 0)
     (told,) = planned["questions"]["home"].values()
     assert set(told["predicted"]["total_variation"]) == {"local"}
+
+
+def test_a_table_beside_another_question_has_its_part_of_the_promise(declared: Path, tmp_path: Path) -> None:
+    """Noise, reports and charges: half of epsilon 2 is the table's, and both questions are charged as one."""
+    pay = [{**row, "pay": str(i % 9)} for i, row in enumerate(read(declared.parent / "raw.csv"))]
+    raw, both = write(tmp_path / "raw.csv", pay), tmp_path / "both.toml"
+    number = '[[question]]\nname = "pay"\nkind = "number"\nlower = 0\nupper = 8\nmissing = "middle"\n'
+    text = declared.read_text().replace("epsilon = 1", "epsilon = 2").replace(f"{DELTA}", f"{2 * DELTA}")
+    both.write_text(f"{text}{number}")
+    made = command("randomise", both, raw, "--out", tmp_path / "sent.csv")
+    assert "epsilon=1.0," in made["questions"]["home"]["mechanism"]
+    sent = read(tmp_path / "sent.csv")
+    assert all(row[name] == "" for row in sent if row["trust"] == "local" for name in (*SIZES, "pay"))
+    Ledger.create(tmp_path / "l", {"trusted": ApproxDP(2.0, 2 * DELTA), "local": PureDP(2.0)})
+    with Recording(7).as_the_systems() as tape:
+        command("release", both, tmp_path / "sent.csv", "--ledger", tmp_path / "l", "--model", tmp_path / "m")
+    people = [row for row in pay if row["trust"] == "trusted"]
+    for found, marginal in zip(measured(tmp_path / "m" / "transcript.json"), MARGINALS, strict=True):
+        truth = np.bincount([cell(row, marginal) for row in people], minlength=found.counts.size)
+        assert found.sigma == pytest.approx(math.sqrt(2 / rho_of(1.0, DELTA)), rel=1e-6)
+        span_of(tape, found.counts.ravel() - truth, gaussians(found.sigma))
+    spent = [(e.people, round(e.budget.epsilon, 6), e.budget.delta) for e in Ledger.open(tmp_path / "l").history()]
+    assert spent == [("trusted", 2.0, 2 * DELTA), ("local", 2.0, 0.0)]

@@ -109,7 +109,8 @@ def _marginal(invite: MarginalInvite, columns: Any, joint: None, rng: Randomness
         return report_marginals(held.T.astype(np.uint16), invite, rng=rng)
 
     read = partial(read_codes, schema=invite.schema)
-    return _Way(invite.schema.names, ("report",), read, draw, texts=True, named=True)
+    report = columns.report or "report"
+    return _Way(invite.schema.names, (report,), read, draw, f"{report}_mechanism", texts=True, named=True)
 
 
 _WAYS: dict[str, Callable[..., _Way]] = {

@@ -110,7 +110,9 @@ def several_columns(study: Declaration, place: int, trust: Any) -> VectorColumns
 
 def table_columns(study: Declaration, place: int, trust: Any) -> TableColumns:
     """Where a table holds the columns of a synthetic one, and the reports on it."""
-    return TableColumns(study.questions[place].columns_read, trust)
+    asked = study.questions[place]
+    report, *_ = study.report_columns(asked) or ("report",)
+    return TableColumns(asked.columns_read, trust, report)
 
 
 _COLUMNS: dict[str, Callable[[Declaration, int, Any], Any]] = {

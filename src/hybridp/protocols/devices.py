@@ -32,7 +32,6 @@ from hybridp.public.study import (
     Declaration,
     Promise,
     Question,
-    Table,
 )
 from hybridp.public.trust import Answering, TrustRule, drawn_trust, label_column, rule_of
 from hybridp.randomness import Randomness, secure
@@ -132,16 +131,10 @@ def randomise_study(
         )
     if invite is not None and not beside_table:
         return _answer_invitation(study, data, Path(out), invite, rule, table, rng)
-    places = [i for i, q in enumerate(study.questions) if q.reported and not q.by_invitation]
+    places = [i for i, q in enumerate(study.questions) if q.has_reports(study)]
     alone = study.questions[0]
-    if isinstance(alone, Table) and len(study.questions) == 1 and study.trust.everyone != "trusted":
-        marginal = asked.synth_study(study, 0).invite
-        columns: Any = Columns("", rule)
-        where: dict[str, Any] = {"table": table, "overwrite": overwrite, "kept": kept}
-        sent, gone = write_reports(data, marginal, columns, out, **where, rng=rng)
-        return Randomised(str(out), {alone.name: sent}, {alone.name: marginal.text}, tuple(gone), drawn, rng.label)
     if not places:
-        if isinstance(alone, Table):
+        if alone.reported:
             raise InvalidInput(
                 f"`trust.everyone` must be local, or a column, for reports on {alone.name}. Got trusted."
             )
@@ -153,6 +146,8 @@ def randomise_study(
     texts: dict[str, str] = {}
     promise: PureDP | ApproxDP | None = None
     read = {name for i in places for name in study.questions[i].columns_read}
+    for name in kept:
+        must(name not in read, "keep", "must not name a column that is reported on", f"`{name}`")
     # Trusted people's records and points are of use to the release; local people tell theirs elsewhere, if at all.
     elsewhere = {name for q in study.questions for name in q.columns_read} - read
     public = (q.groups.column for q in study.questions if q.groups is not None and not q.groups.private)
@@ -197,7 +192,7 @@ def randomise_study(
             last = i == places[-1]
             target = out if last else Path(folder, f"{step}.parquet")
             other = tuple(dict.fromkeys(name for name in carried if name not in question.columns_read))
-            where = {"table": table if step == 0 else None, "overwrite": overwrite or not last}
+            where: dict[str, Any] = {"table": table if step == 0 else None, "overwrite": overwrite or not last}
             where["kept"] = other
             where["asked"] = (ANSWERED, question.name) if study.drawn else None
             task, columns = asked.task_of(study, i), asked.columns_of(study, i, rule)
@@ -216,7 +211,7 @@ def _write(
     rng: Randomness,
 ) -> tuple[int, str, list[str]]:  # fmt: skip
     """The reports on one question, about its columns: how many, the text beside each, and the columns left out."""
-    if isinstance(invite.question, tuple):
+    if isinstance(getattr(invite, "question", None), tuple):
         invite = replace(invite, question=columns.names)
     joint = task.joint if isinstance(getattr(task, "joint", None), Joint) else None
     own = study.promise.epsilon_column
@@ -256,7 +251,7 @@ def _write_batch(
 def _invited(study: Declaration) -> tuple[int, Question]:
     """The one question that an invitation is to."""
     named = [(i, q) for i, q in enumerate(study.questions) if q.by_invitation]
-    kinds = ", ".join(name for name, one in KINDS.items() if not one.reported and name != "table")
+    kinds = ", ".join(name for name, one in KINDS.items() if not one.reported)
     rule = f"must be one of kind {kinds}, or a steered mean, and the only one, to answer an invitation"
     must(len(named) == 1, "questions", rule, f"{len(named)} of them")
     return named[0]

@@ -325,12 +325,11 @@ class Feature(Fields):
 class Table(Question):
     """A synthetic table with the original columns and values.
 
-    Where local people take part their device draws one of the stated marginals and reports on it (`check_mixed`).
+    Where local people take part their device draws one of the stated marginals and reports on it.
     """
 
     kind: ClassVar[str] = "table"
     _what: ClassVar[str] = "a question of kind table"
-    reported: ClassVar[bool] = False
     needs_delta: ClassVar[bool] = True
 
     features: tuple[Feature, ...] = field(help="The columns of the table with their public values or edges.", option="")
@@ -364,12 +363,10 @@ class Table(Question):
 
     def check_study(self, study: Any) -> None:
         check_rows_are_people(self, study)
-        trust, promise, questions = study.trust, study.promise, len(study.questions)
-        if trust.everyone != "trusted":
-            rule = f"must be trusted for {self.name}, or it must be the only question: a report is on its columns"
-            who = trust.everyone or f"the column {trust.column}"
-            trust.must(questions == 1, "everyone", rule, f"{who}, and {questions} questions")
-            self.check_mixed()
+        promise = study.promise
+        if study.trust.everyone != "trusted":
+            rule = "must be left out where local people take part: one model is fitted to the stated marginals of both"
+            self.must(self.method is None, "method", rule, self.method)
         rule = f"must not be given with {self.name}, a question of kind {self.kind}"
         promise.must(promise.trusted_epsilon is None, "trusted_epsilon", rule, promise.trusted_epsilon)
 
@@ -377,13 +374,11 @@ class Table(Question):
     def says_missing(self) -> bool:
         return self.other is not None or all(one.missing for one in self.features)
 
-    @property
-    def by_invitation(self) -> bool:
-        return False
+    def has_reports(self, study: Any) -> bool:
+        return bool(study.trust.everyone != "trusted")
 
-    def check_mixed(self) -> None:
-        """What cannot go together where local people take part: one model is fitted to the stated marginals of both."""
-        self.must(self.method is None, "method", "must be left out where local people take part", self.method)
+    def report_columns(self, start: str) -> tuple[str, ...]:
+        return f"{start}report", f"{start}report_batch", f"{start}report_mechanism"
 
     @property
     def columns_read(self) -> tuple[str, ...]:

@@ -100,6 +100,10 @@ class Question(Fields):
         """Whether local people can answer only what they have been sent."""
         return not self.reported
 
+    def has_reports(self, study: Declaration) -> bool:
+        """Whether local people's reports on it stand in the study's table."""
+        return self.reported and not self.by_invitation
+
     def report_columns(self, start: str) -> tuple[str, ...]:
         """The columns of a table that hold reports, and last the one that says how they were made."""
         return ()

@@ -194,7 +194,7 @@ class Declaration(Fields):
         """Reports on several questions stand in one table: no two columns may have one name, and none is read twice."""
         used: set[str] = set()
         for question in self.questions:
-            for name in question.columns_read if question.reported else ():
+            for name in question.columns_read if question.has_reports(self) else ():
                 rule = "must not be read by another question too: its report takes the value's place"
                 question.must(name.lower() not in used, "column", rule, f"`{name}`")
                 used.add(name.lower())
@@ -206,7 +206,8 @@ class Declaration(Fields):
                 self.must(name not in used, "column", rule, f"`{name}`")
                 used.add(name)
         for question in self.questions:
-            for name in self.report_columns(question):
+            reports = question.by_invitation or question.has_reports(self)
+            for name in self.report_columns(question) if reports else ():
                 rule = "must leave the names of the columns of reports free: another question or column has one"
                 question.must(name.lower() not in used, "name", rule, repr(name))
                 used.add(name.lower())
