@@ -19,18 +19,15 @@ import numpy as np
 
 from benchmarks.engine_rows import SCHEMA
 from hybridp.curator.marginals import Codes, table_counts
-from hybridp.tables import HeavyQuery, MeanQuery, Rows, discovery_counts, mean_totals, sample_records
-from hybridp.tables.marginals import codes
+from hybridp.tables import HeavyQuery, Query, Report, Rows, add_up, discovery_counts, sample_records
+from hybridp.tables.options import codes
 
 __all__ = ["AGGREGATIONS", "WAYS", "runner"]
 
 SALT = 7
 LOWER, UPPER, LOW, HIGH, CENTRE, HALF = 0.0, 100.0, -70.0, 170.0, 50.0, 50.0
-MEAN: dict[str, Any] = {
-    "value": "value", "trust": "trust", "report": "report", "lower": LOWER, "upper": UPPER, "report_low": LOW,
-    "report_high": HIGH, "report_centre": CENTRE, "report_half": HALF,
-}  # fmt: skip
-LEVELS = MeanQuery(**MEAN).levels
+MEAN = Query.number("value", "trust", LOWER, UPPER, missing="middle", report=Report("report", CENTRE, HALF, LOW, HIGH))
+LEVELS = 2**32
 WAYS = {"duckdb": ("ours", "by hand", "bare"), "postgresql": ("ours", "by hand"), "spark": ("ours", "by hand")}
 DRAW = f"md5('{SALT} record ' || CAST(id AS {{text}}))"
 Answer = list[Any]
@@ -145,8 +142,8 @@ def _digest(counts: Iterable[int]) -> Answer:
 
 
 def _our_sum(rows: Rows) -> Answer:
-    found = mean_totals(rows, MeanQuery(**MEAN))
-    return [found.trusted_people, found.trusted_level_sum, found.local_people]
+    found = add_up(rows, MEAN)
+    return [found.trusted_people, found.sums[0], found.local_people]
 
 
 def _our_counts(**order: str) -> Callable[[Rows], Answer]:

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from hybridp.blend.kmeans import radius_for
-from hybridp.curator.kmeans import Points, release_round
+from hybridp.curator.models import Points, release_moves
 from hybridp.protocols.models import RawPoints, cluster
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.kmeans import Box, packing, round_noise
@@ -152,7 +152,7 @@ def speed(people: int) -> None:
     rounds = []
     for _ in range(5):
         begin = time.perf_counter(), time.process_time()
-        release_round(rows, centres, noise, radius=radius, rng=secure())
+        release_moves(rows, centres, noise, radius=radius, rng=secure())
         rounds.append((time.perf_counter() - begin[0], time.process_time() - begin[1]))
     mine = np.min(rounds, axis=0)
     print(f"{len(x):,} points, 2 coordinates, 4 clusters, everyone trusted; reading once took {reading:.2f} s")

@@ -28,11 +28,11 @@ from benchmarks.utility import DOCS, write_between
 from hybridp.bench.simulate import collect, salary_like
 from hybridp.blend.mean import Rule
 from hybridp.blend.means import Spread, combine, learn_variance
-from hybridp.curator.mean import sum_noise
 from hybridp.curator.personal import release_weighted_sum
 from hybridp.device.reports import randomise_own
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
+from hybridp.public.mean import sum_noise
 from hybridp.public.messages import ReportsByEpsilon
 from hybridp.public.personal import adpm_weights
 from hybridp.public.randomisers import LEVELS, best_randomiser

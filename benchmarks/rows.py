@@ -1,4 +1,4 @@
-"""Rows: `mean_totals` beside DuckDB's own `count(*), avg(clipped)` over the same Parquet file.
+"""Rows: `add_up` beside DuckDB's own `count(*), avg(clipped)` over the same Parquet file.
 
     python -m benchmarks.rows [--rows 1e8] [--threads N] [--repeat 3]
 
@@ -24,27 +24,22 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from hybridp.tables import MeanQuery, mean_totals, open_rows
+from hybridp.tables import Query, Report, add_up, open_rows
 
 LOWER, UPPER = 0.0, 100.0
 REPORT_LOW, REPORT_HIGH = -70.0, 170.0
-TRUSTED: dict[str, Any] = {"value": "x", "trust": "everybody", "lower": LOWER, "upper": UPPER}
-HYBRID: dict[str, Any] = {
-    "value": "value",
-    "trust": "trust",
-    "lower": LOWER,
-    "upper": UPPER,
-    "report_low": REPORT_LOW,
-    "report_high": REPORT_HIGH,
-    "report_centre": 50.0,
-    "report_half": 50.0,
-}
+
+
+def hybrid(report: str) -> Query:
+    column = Report(report, centre=50.0, half=50.0, low=REPORT_LOW, high=REPORT_HIGH)
+    return Query.number("value", "trust", LOWER, UPPER, missing="middle", report=column)
+
+
 CASES = {
-    "all trusted": ("x", LOWER, UPPER, TRUSTED),
-    "hybrid": ("report", REPORT_LOW, REPORT_HIGH, {**HYBRID, "report": "report"}),
-    "hybrid, two-valued reports": ("bit", REPORT_LOW, REPORT_HIGH, {**HYBRID, "report": "bit"}),
+    "all trusted": ("x", LOWER, UPPER, Query.number("x", "everybody", LOWER, UPPER, missing="middle")),
+    "hybrid": ("report", REPORT_LOW, REPORT_HIGH, hybrid("report")),
+    "hybrid, two-valued reports": ("bit", REPORT_LOW, REPORT_HIGH, hybrid("bit")),
 }
 WAYS = ("totals", "least", "case")
 
@@ -78,10 +73,9 @@ def plain(path: Path, column: str, low: float, high: float, way: str) -> str:
 
 def child(path: Path, case: str, way: str, threads: int, repeat: int) -> None:
     """Time one way over one file and print the figures as JSON."""
-    column, low, high, options = CASES[case]
+    column, low, high, query = CASES[case]
     with open_rows(path, threads=threads) as rows:
-        query = MeanQuery(**options)
-        run: Callable[[], object] = lambda: mean_totals(rows, query)  # noqa: E731
+        run: Callable[[], object] = lambda: add_up(rows, query)  # noqa: E731
         if way != "totals":
             run = lambda: rows.engine.connection.execute(plain(path, column, low, high, way)).fetchall()  # noqa: E731
         run()
@@ -120,10 +114,10 @@ def main(arguments: list[str] | None = None) -> None:
         for case in CASES:
             found = {way: measure(path, case, way, options.threads, options.repeat) for way in WAYS}
             print(case)
-            for way, name in zip(WAYS, ("mean_totals", "avg(least(greatest))", "avg(CASE)"), strict=True):
+            for way, name in zip(WAYS, ("add_up", "avg(least(greatest))", "avg(CASE)"), strict=True):
                 here = found[way]
                 ratio = found["totals"]["wall"] / here["wall"], found["totals"]["cpu"] / here["cpu"]
-                beside = "" if way == "totals" else f"   mean_totals / this: wall {ratio[0]:.2f}, CPU {ratio[1]:.2f}"
+                beside = "" if way == "totals" else f"   add_up / this: wall {ratio[0]:.2f}, CPU {ratio[1]:.2f}"
                 figures = f"wall {here['wall']:7.3f} s   CPU {here['cpu']:7.3f} s   peak {here['peak']:.2f} GiB"
                 print(f"  {name:22s} {figures}{beside}")
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import duckdb
 
 from hybridp import PureDP
-from hybridp.curator.mean import Columns
+from hybridp.curator.sources import Columns
 from hybridp.protocols.driver import release as release_shares
 from hybridp.tasks.shares import ShareStudy, choice
 

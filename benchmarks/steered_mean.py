@@ -19,9 +19,8 @@ from typing import Any
 import numpy as np
 
 from hybridp.blend.mean import Rule
-from hybridp.curator.distribution import _cuts
-from hybridp.curator.mean import Raw, release_sum, release_window, squares
-from hybridp.curator.shares import release_counts
+from hybridp.curator.sources import Raw
+from hybridp.curator.sums import _cuts, release_counts, release_sum, release_window, squares
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.public.messages import LocalSummary, TrustedSummary

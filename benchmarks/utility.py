@@ -30,9 +30,8 @@ from numpy.typing import NDArray
 
 from hybridp.bench.simulate import errors, trials
 from hybridp.blend.mean import EstimatorName, Rule
-from hybridp.curator.mean import sum_noise
 from hybridp.public.budgets import PureDP
-from hybridp.public.mean import Setting, hybrid, kvh_weight, over_best
+from hybridp.public.mean import Setting, hybrid, kvh_weight, over_best, sum_noise
 from hybridp.public.messages import TrustedSummary
 from hybridp.public.randomisers import best_randomiser
 from hybridp.randomness import seeded, synthetic_data_generator

@@ -18,7 +18,8 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
 from hybridp.bench.planning import plan_mean
 from hybridp.bench.simulate import salary_like
-from hybridp.curator.mean import Raw, release_sum, squares
+from hybridp.curator.sources import Raw
+from hybridp.curator.sums import release_sum, squares
 from hybridp.noise import reports
 from hybridp.pareto import dpareto, final_front, grid_search, load_problem, random_search, staircase
 from hybridp.protocols.models import release_points

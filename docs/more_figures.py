@@ -25,10 +25,8 @@ from PIL import Image
 from hybridp.bench.planning import error_curves, plan_mean
 from hybridp.bench.simulate import collect
 from hybridp.blend.mean import Rule, blend
-from hybridp.curator.mean import Columns, sum_noise
-from hybridp.curator.shares import release_counts
-from hybridp.curator.sources import Raw, Source
-from hybridp.curator.vector import VectorColumns
+from hybridp.curator.sources import Columns, Raw, Source, VectorColumns
+from hybridp.curator.sums import release_counts
 from hybridp.device.reports import simulated_reports
 from hybridp.protocols.driver import release as release_distribution
 from hybridp.protocols.driver import release as release_groups
@@ -36,6 +34,7 @@ from hybridp.protocols.driver import release as release_mean
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.groups import Grouping
 from hybridp.public.lattice import Bounds
+from hybridp.public.mean import sum_noise
 from hybridp.public.mechanisms import discrete_laplace
 from hybridp.public.randomisers import LEVELS, LocalName, randomiser
 from hybridp.public.vector import VectorBounds

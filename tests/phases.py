@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from hybridp.curator.heavy import RecordColumns
+from hybridp.curator.sources import RecordColumns
 from hybridp.protocols.devices import answer_invitation
 from hybridp.protocols.driver import release
 from hybridp.protocols.transcript import Transcript, kept_missing, read_invitation, release_invited

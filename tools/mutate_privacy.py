@@ -16,7 +16,7 @@ noticed a patch last time (`noticed_by.json`, which `--record` brings up to date
     reason = "the trusted sum would be published as it is"
 
 Where several functions share a name, `old` occurs once in all of them, or `at` begins with a module: `mean.noisy_sum`.
-A module itself is the last resort (`curator.mean`). White space does not count, nor does a comma before a closing
+A module itself is the last resort (`curator.sums`). White space does not count, nor does a comma before a closing
 bracket. Lines of `new` after its first are indented from the line where `old` begins. In JavaScript `at` is a
 function, or a file without its ending.
 

@@ -13,11 +13,13 @@ from hybridp.bench.offering import opt_ins_needed, trust_offer
 from hybridp.bench.planning import PLANNED, error_curves, plan_mean
 from hybridp.bench.simulate import trials
 from hybridp.blend.mean import Rule, blend
-from hybridp.curator.mean import Raw, release_sum, squares, sum_noise
+from hybridp.curator.sources import Raw
+from hybridp.curator.sums import release_sum, squares
 from hybridp.errors import InvalidInput
 from hybridp.noise import reports
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.lattice import Bounds
+from hybridp.public.mean import sum_noise
 from hybridp.public.messages import LocalSummary
 from hybridp.public.randomisers import LEVELS, randomiser
 from hybridp.randomness import seeded

@@ -11,9 +11,9 @@ from scipy import stats
 
 from hybridp.bench.simulate import Trial, collect, errors, salary_like, trials
 from hybridp.blend.mean import Rule
-from hybridp.curator.mean import sum_noise
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import PureDP
+from hybridp.public.mean import sum_noise
 from hybridp.public.randomisers import LEVELS, randomiser
 from hybridp.randomness import secure, seeded
 

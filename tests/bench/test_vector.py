@@ -12,7 +12,8 @@ from hybridp.bench.models import plan_vector_mean
 from hybridp.bench.planning import PLANNED, PlanName, plan_mean
 from hybridp.blend.mean import Rule
 from hybridp.blend.means import blend_vectors
-from hybridp.curator.vector import Raw, release_sum
+from hybridp.curator.sources import Raw
+from hybridp.curator.sums import release_sums
 from hybridp.device.reports import reach_reports
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP, PureDP
@@ -41,7 +42,7 @@ def squared_errors(bounds: VectorBounds, promise: PureDP, reports: VectorReports
         sent = reach_reports(steps[TRUSTED:], invite, rng=rng)
         local = VectorReportSums.of(len(sent), column_sums(sent), invite.reports)
         totals = Raw(TRUSTED, tuple(int(x) for x in steps[:TRUSTED].sum(axis=0)), local, False, False, None)
-        trusted = release_sum(totals, noise, bounds, rng=rng)
+        trusted = release_sums(totals, noise, bounds, rng=rng)
         for name in RULES:
             blended = blend_vectors(trusted, local, (Rule(name, sd=sd[name]),), bounds.reach)
             found[name].append((np.array(blended.estimates()) - truth) ** 2)

@@ -16,10 +16,10 @@ from scipy import optimize, stats
 
 from hybridp.bench.simulate import Trial, salary_like, trials
 from hybridp.blend.mean import ESTIMATORS, EstimatorName, Rule, blend
-from hybridp.curator.mean import NoiseName, sum_noise
 from hybridp.errors import InvalidInput
 from hybridp.public import mean as theory
 from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.mean import NoiseName, sum_noise
 from hybridp.public.mechanisms import discrete_laplace
 from hybridp.public.messages import SQUARE_STEPS, LocalSummary, NoisySquares, TrustedSummary
 from hybridp.public.randomisers import LEVELS, LocalName, Randomiser, randomiser

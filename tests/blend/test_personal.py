@@ -10,13 +10,14 @@ import pytest
 
 from hybridp.blend.mean import Rule, blend
 from hybridp.blend.means import Spread, combine, learn_variance, local_mean
-from hybridp.curator.mean import Raw, release_sum, sum_noise
 from hybridp.curator.personal import release_weighted_sum
+from hybridp.curator.sources import Raw
+from hybridp.curator.sums import release_sum
 from hybridp.device.reports import randomise_own
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
-from hybridp.public.mean import Setting, kvh_weight
+from hybridp.public.mean import Setting, kvh_weight, sum_noise
 from hybridp.public.messages import LocalSummary, ReportsByEpsilon, WeightedSum
 from hybridp.public.personal import adpm_weights, local_terms, unified
 from hybridp.public.randomisers import LEVELS, best_randomiser

@@ -11,9 +11,11 @@ from scipy.stats import norm
 
 from hybridp.blend.mean import Blend, Rule, blend
 from hybridp.blend.means import SealedBlend, seal
-from hybridp.curator.mean import Raw, release_sum, sum_noise
+from hybridp.curator.sources import Raw
+from hybridp.curator.sums import release_sum
 from hybridp.noise import reports
 from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.mean import sum_noise
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.messages import LocalSummary, TrustedSummary
 from hybridp.public.randomisers import LEVELS, LocalName, Randomiser, randomiser

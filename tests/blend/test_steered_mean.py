@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hybridp.blend.means import blend_window
-from hybridp.curator.mean import release_window
+from hybridp.curator.sums import release_window
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.public.messages import LocalSummary

@@ -41,12 +41,12 @@ def test_the_rooms_keep_their_contracts() -> None:
 
 
 TRESPASSES = {  # who reaches where; together they break every contract
-    "device/mean.py": "hybridp.curator.mean",
+    "device/mean.py": "hybridp.curator.sums",
     "curator/mean.py": "hybridp.blend.mean",
     "mixer/app.py": "hybridp.ledger.file",
     "blend/mean.py": "hybridp.randomness",
     "public/lattice.py": "hybridp.ledger",
-    "device/heavy.py": "hybridp.tables.mean",
+    "device/heavy.py": "hybridp.tables.totals",
     "protocols/heavy.py": "hybridp.tables.heavy",
     "cli/plan.py": "hybridp.tables",
     "service/app.py": "hybridp.tables.source",

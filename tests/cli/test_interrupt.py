@@ -29,12 +29,12 @@ Duck.ask = long
 """
 NUMPY = f"""
 import numpy as np
-from hybridp.curator import mean
+from hybridp.curator import sums
 def long(*_, **__):
     {READY}
     while True:
         np.sort(np.arange(100_000)[::-1])
-mean.simulate_local = long
+sums.simulate_local = long
 """
 FITTING = f"""
 import torch

@@ -12,8 +12,7 @@ import pytest
 from tests.cli.conftest import Runner
 
 from hybridp.blend.mean import Rule
-from hybridp.curator.mean import Columns
-from hybridp.curator.sources import count_rows, open_rows
+from hybridp.curator.sources import Columns, count_rows, open_rows
 from hybridp.errors import BudgetExceeded, HybridpError, InvalidInput, LedgerProblem
 from hybridp.ledger import Charge, Ledger
 from hybridp.protocols.driver import release as release_mean

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hybridp import PureDP, Study
-from hybridp.curator.mean import Columns
+from hybridp.curator.sources import Columns
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger
 from hybridp.protocols.driver import release as release_shares

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hybridp.curator.mean import Columns
+from hybridp.curator.sources import Columns
 from hybridp.errors import PromiseWarning
 from hybridp.protocols.driver import release as release_mean
 from hybridp.public.budgets import ApproxDP, PureDP, doubts

@@ -7,15 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hybridp.curator.kmeans import Points, release_map, release_round
+from hybridp.curator.models import Points, release_cells, release_moves, table_points
+from hybridp.curator.sources import VectorColumns
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import PureDP
 from hybridp.public.kmeans import STEPS, Box, Grid, map_noise, packing, round_noise
 from hybridp.randomness import seeded
 from hybridp.tables import open_rows
-from hybridp.tables.kmeans import PointQuery, check_points, store_points
 
 BOX = Box((0.0, -1.0), (1.0, 2.0))
+
+COLUMNS = VectorColumns(("a", "b"), "trust", missing="middle")
 
 
 def _plain(box: Box, points: np.ndarray, centres: np.ndarray, radius: int) -> tuple[np.ndarray, np.ndarray]:
@@ -39,10 +41,10 @@ def test_totals_in_memory_and_in_a_table_are_the_plain_ones(tmp_path: Path, radi
     centres = packing(BOX, 3)
     counts, sums = _plain(BOX, points, centres, radius)
     memory = Points.read(BOX, points)
-    query = PointQuery(("a", "b"), "trust", BOX, missing=("middle",) * 2)
     with open_rows(tmp_path / "points.csv") as rows:
-        assert check_points(rows, query) == (400, 7)
-        stored = store_points(rows, query, "trusted")
+        people, points_of = table_points(rows, COLUMNS, BOX, local_raw=False)
+        assert people == (400, 7)
+        stored = points_of("trusted")
         assert stored.people == 400
         for source in (memory, stored):
             n, s = source.totals(centres, radius)
@@ -55,10 +57,10 @@ def test_totals_in_memory_and_in_a_table_are_the_plain_ones(tmp_path: Path, radi
 def test_local_points_are_not_read_unless_asked(tmp_path: Path) -> None:
     (tmp_path / "p.csv").write_text("a,b,trust\n1,1,trusted\n,,local\n")
     with open_rows(tmp_path / "p.csv") as rows:
-        query = PointQuery(("a", "b"), "trust", BOX, missing=("middle",) * 2)
-        assert check_points(rows, query) == (1, 1)
+        people, points_of = table_points(rows, COLUMNS, BOX, local_raw=False)
+        assert people == (1, 1)
         with pytest.raises(InvalidInput, match="local_raw"):
-            store_points(rows, query, "local")
+            points_of("local")
 
 
 def test_many_people_are_added_up_in_threads_to_the_same_totals() -> None:
@@ -75,6 +77,6 @@ def test_noise_made_for_something_else_is_refused() -> None:
     small, counts = round_noise(PureDP(1.0), 2, 1000), map_noise(PureDP(1.0))
     for noise, radius in ((small, 1001), (counts, 1000)):
         with pytest.raises(InvalidInput, match="`mechanism` must be made for the radius"):
-            release_round(rows, centres, noise, radius=radius, rng=seeded(1))
+            release_moves(rows, centres, noise, radius=radius, rng=seeded(1))
     with pytest.raises(InvalidInput, match="`mechanism` must be made for counts"):
-        release_map(rows, Grid(BOX, 3), small, rng=seeded(1))
+        release_cells(rows, Grid(BOX, 3), small, rng=seeded(1))

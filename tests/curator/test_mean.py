@@ -9,11 +9,13 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
 
 from hybridp import curator
-from hybridp.curator.mean import Columns, Raw, randomise_trusted, read, simulate_local, sum_noise
+from hybridp.curator.sources import Columns, Raw
+from hybridp.curator.sums import randomise_trusted, read, simulate_local
 from hybridp.device.reports import randomise_many
 from hybridp.errors import InvalidInput, UnusableRows
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.lattice import Bounds
+from hybridp.public.mean import sum_noise
 from hybridp.public.mechanisms import DiscreteLaplace
 from hybridp.public.messages import Invite
 from hybridp.public.randomisers import dithered_bit

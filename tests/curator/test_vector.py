@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hybridp.curator.vector import Raw, release_sum
+from hybridp.curator.sources import Raw
+from hybridp.curator.sums import release_sums
 from hybridp.public.budgets import PureDP
 from hybridp.public.vector import HALF, VectorBounds, VectorInvite, VectorReportSums, vector_noise
 from hybridp.public.vector_randomisers import vector_reports
@@ -21,7 +22,7 @@ def totals(sums: tuple[int, ...], people: int = 10) -> Raw:
 
 
 def test_means_are_in_reach_coordinates() -> None:
-    sent = release_sum(totals((40 * HALF, 0)), vector_noise(PureDP(400.0), BOUNDS), BOUNDS, rng=seeded(1))
+    sent = release_sums(totals((40 * HALF, 0)), vector_noise(PureDP(400.0), BOUNDS), BOUNDS, rng=seeded(1))
     assert BOUNDS.reach == 0.5
     assert sent.means.tolist() == pytest.approx([8.0, 0.0], abs=0.01)
 

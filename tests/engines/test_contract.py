@@ -16,32 +16,34 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.engines.conftest import ENGINES, Columns, Opened
+from tests.queries import number_query
 
+from hybridp.curator.models import table_points
+from hybridp.curator.sources import VectorColumns
 from hybridp.errors import UnusableRows
 from hybridp.public.kmeans import Box, Grid
 from hybridp.public.queries import Feature, Schema
 from hybridp.tables import (
     HeavyQuery,
     Lattice,
-    MeanQuery,
+    Number,
+    Query,
+    add_up,
     check_mechanism,
     discovery_counts,
     head_counts,
-    local_levels,
+    levels_of,
     local_slots,
-    mean_totals,
     personal_totals,
     records_at,
     sample_records,
     slot_counts,
-    trusted_levels,
 )
-from hybridp.tables.kmeans import PointQuery, check_points, store_points
-from hybridp.tables.marginals import codes
-from hybridp.tables.vector import VectorQuery, local_vectors, vector_totals
+from hybridp.tables.options import codes
 
 pytestmark = pytest.mark.parametrize("engine", ENGINES)
 PEOPLE = 3_000
+COLUMNS = VectorColumns(("x", "y"), "trust", missing="middle")
 
 
 def _people(seed: int = 1) -> Columns:
@@ -65,15 +67,15 @@ MEAN = {"value": "value", "trust": "trust", "report": "report", "lower": 0.0, "u
 def test_clipped_sums_and_counts_per_group(engine: str, opened: Opened) -> None:
     columns = _people()
     with opened(engine, columns) as rows:
-        found = mean_totals(rows, MeanQuery(**MEAN))
+        found = add_up(rows, number_query(**MEAN))
     lattice = Lattice(0.0, 100.0, 2**32)
     values = [v for v in columns["value"][1] if v is not None]
     reports = [Fraction(r) for r in columns["report"][1] if r is not None]
     assert found.trusted_people == len(values)
-    assert found.trusted_level_sum == sum(lattice.level(v) for v in values)
+    assert found.sums[0] == sum(lattice.level(v) for v in values)
     moved = [(r - 50) / 50 for r in reports]
-    assert found.report_sum == pytest.approx(float(sum(moved)), rel=1e-12, abs=1e-9)
-    assert found.report_square_sum == pytest.approx(float(sum(m * m for m in moved)), rel=1e-12)
+    assert found.report_sums[0] == pytest.approx(float(sum(moved)), rel=1e-12, abs=1e-9)
+    assert found.report_squares[0] == pytest.approx(float(sum(m * m for m in moved)), rel=1e-12)
     assert found.fingerprint == (len(reports), *_fingerprint([float(r) for r in reports]))
 
 
@@ -86,9 +88,9 @@ def _fingerprint(reports: list[float]) -> tuple[float, ...]:
 def test_sums_wider_than_64_bits_are_exact(engine: str, opened: Opened) -> None:
     """2^50 levels times 10,000 people at the upper bound do not fit 64 bits."""
     columns: Columns = {"value": ("DOUBLE", [1.0] * 10_000), "trust": ("VARCHAR", ["trusted"] * 10_000)}
-    query = MeanQuery(value="value", trust="trust", lower=0.0, upper=1.0, levels=2**50, missing="middle")
+    query = number_query(value="value", trust="trust", lower=0.0, upper=1.0, levels=2**50, missing="middle")
     with opened(engine, columns) as rows:
-        assert mean_totals(rows, query).trusted_level_sum == 10_000 * 2**50 > 2**63
+        assert add_up(rows, query).sums[0] == 10_000 * 2**50 > 2**63
 
 
 TEXTS = ["12", " 12 ", "\t3\n", "+5", "5.", ".5", "1e3", "1E+02", "-2.5e-1", "1_0", "inf", "-Infinity", "+Inf", "1e400",
@@ -100,18 +102,16 @@ def test_texts_are_the_same_numbers_everywhere(engine: str, opened: Opened) -> N
     lattice = Lattice(-1000.0, 1000.0, 2**32)
     columns: Columns = {"value": ("VARCHAR", TEXTS), "trust": ("VARCHAR", ["trusted"] * len(TEXTS))}
     with opened(engine, columns) as rows:
-        found = mean_totals(
-            rows, MeanQuery(value="value", trust="trust", lower=-1000.0, upper=1000.0, missing="middle")
-        )
-    assert found.trusted_level_sum == sum(lattice.level(float(t)) for t in TEXTS)
+        found = add_up(rows, number_query(value="value", trust="trust", lower=-1000.0, upper=1000.0, missing="middle"))
+    assert found.sums[0] == sum(lattice.level(float(t)) for t in TEXTS)
 
 
 def test_what_is_no_number_is_none_everywhere(engine: str, opened: Opened) -> None:
     """In one table, so that any text that an engine takes for a number, or fails on, changes the sum."""
     columns: Columns = {"value": ("VARCHAR", NOT_NUMBERS), "trust": ("VARCHAR", ["trusted"] * len(NOT_NUMBERS))}
     with opened(engine, columns) as rows:
-        found = mean_totals(rows, MeanQuery(value="value", trust="trust", lower=0.0, upper=1.0, missing=0.25, levels=4))
-    assert found.trusted_level_sum == len(NOT_NUMBERS)
+        found = add_up(rows, number_query(value="value", trust="trust", lower=0.0, upper=1.0, missing=0.25, levels=4))
+    assert found.sums[0] == len(NOT_NUMBERS)
 
 
 @pytest.mark.parametrize(("value", "missing", "total"), [(None, 25.0, 1), (math.nan, 75.0, 3)])
@@ -120,11 +120,11 @@ def test_missing_and_nan_are_the_public_value_and_no_bound(
 ) -> None:
     """LEAST(GREATEST(x, lower), upper) would make the lower bound of NULL, and the upper one of NaN."""
     columns: Columns = {"value": ("DOUBLE", [value, 0.0]), "trust": ("VARCHAR", ["trusted"] * 2)}
-    query = MeanQuery(value="value", trust="trust", lower=0.0, upper=100.0, levels=4, missing=missing)
+    query = number_query(value="value", trust="trust", lower=0.0, upper=100.0, levels=4, missing=missing)
     with opened(engine, columns) as rows:
-        assert mean_totals(rows, query).trusted_level_sum == total
-        middle = MeanQuery(value="value", trust="trust", lower=0.0, upper=100.0, levels=4, missing="middle")
-        assert mean_totals(rows, middle).trusted_level_sum == 2
+        assert add_up(rows, query).sums[0] == total
+        middle = number_query(value="value", trust="trust", lower=0.0, upper=100.0, levels=4, missing="middle")
+        assert add_up(rows, middle).sums[0] == 2
 
 
 def _records(seed: int = 2, text_keys: bool = False) -> Columns:
@@ -161,16 +161,16 @@ def test_one_record_a_person_is_the_same_one(engine: str, opened: Opened, by: st
     lattice = Lattice(0.0, 100.0, 2**32)
     chosen = [i for i in first.values() if plain["trust"][i] == "trusted"]
     order = {"record_id": "id"} if by == "id" else {"record_key": "key"}
-    query = MeanQuery(value="value", trust="trust", person="person", lower=0.0, upper=100.0, local_raw=True,
+    query = number_query(value="value", trust="trust", person="person", lower=0.0, upper=100.0, local_raw=True,
                       missing="middle", **order)  # fmt: skip
     with opened(engine, columns) as rows:
-        found = mean_totals(rows, query)
-        local = np.concatenate(list(local_levels(rows, query, chunk=50)))
-        trusted = np.concatenate(list(trusted_levels(rows, query, chunk=1_000)))
+        found = add_up(rows, query)
+        local = np.concatenate(list(levels_of(rows, query, "local", chunk=50)))
+        trusted = np.concatenate(list(levels_of(rows, query, "trusted", chunk=1_000)))
     assert (found.trusted_people, found.local_people) == (len(chosen), len(first) - len(chosen))
-    assert found.trusted_level_sum == sum(lattice.level(plain["value"][i]) for i in chosen) == int(trusted.sum())
+    assert found.sums[0] == sum(lattice.level(plain["value"][i]) for i in chosen) == int(trusted.sum())
     rest = [i for i in first.values() if plain["trust"][i] == "local"]
-    assert sorted(local.tolist()) == sorted(lattice.level(plain["value"][i]) for i in rest)
+    assert sorted(local[:, 0].tolist()) == sorted(lattice.level(plain["value"][i]) for i in rest)
 
 
 def _joined(*texts: str) -> str:
@@ -252,7 +252,7 @@ def test_personal_totals(engine: str, opened: Opened) -> None:
     columns["epsilon"] = ("DOUBLE", epsilons)
     columns["report"] = ("DOUBLE", [None if r is None or e == 0 else 50.0 + (r - 50.0) / 100 for r, e in
                                     zip(columns["report"][1], epsilons, strict=True)])  # fmt: skip
-    query = MeanQuery(**{**MEAN, "report_low": -math.inf, "report_high": math.inf}, epsilon="epsilon")
+    query = number_query(**{**MEAN, "report_low": -math.inf, "report_high": math.inf}, epsilon="epsilon")
     with opened(engine, columns) as rows:
         found = personal_totals(rows, query)
     lattice = Lattice(0.0, 100.0, 2**32)
@@ -260,11 +260,11 @@ def test_personal_totals(engine: str, opened: Opened) -> None:
     for place, epsilon in enumerate((0.0, 0.5, 1.0, 2.0)):
         mine = [v for v, e in zip(columns["value"][1], epsilons, strict=True) if e == epsilon and v is not None]
         assert found.trusted_people[place] == len(mine)
-        assert int(found.trusted_level_sums[place]) == sum(lattice.level(v) for v in mine)
+        assert int(found.trusted_sums[place]) == sum(lattice.level(v) for v in mine)
         sent = [Fraction(r) - 50 for r, e in zip(columns["report"][1], epsilons, strict=True)
                 if e == epsilon and r is not None]  # fmt: skip
         assert found.report_sums[place] == pytest.approx(float(sum(sent)) / 50, rel=1e-12, abs=1e-12)
-        assert found.report_square_sums[place] == pytest.approx(float(sum(s * s for s in sent)) / 2500, rel=1e-12)
+        assert found.report_squares[place] == pytest.approx(float(sum(s * s for s in sent)) / 2500, rel=1e-12)
         here = [r for r, e in zip(columns["report"][1], epsilons, strict=True) if e == epsilon and r is not None]
         if epsilon:
             assert found.fingerprint[place] == (epsilon, len(here), *_fingerprint(here))
@@ -278,17 +278,17 @@ def test_vector_totals(engine: str, opened: Opened) -> None:
         "trust": ("VARCHAR", trust.tolist())
     }
     names = ("x0", "x1", "x2")
-    query = VectorQuery(values=names, trust="trust", lower=(0.0,) * 3, upper=(10.0,) * 3, half=1000, norm="l2",
-                        radius=1200, shrink=1 - 1e-9, reads="all", missing=("middle",) * 3)  # fmt: skip
+    numbers = tuple(Number(name, Lattice(0.0, 10.0, 2000), "middle") for name in names)
+    query = Query(values=numbers, trust="trust", origin=1000, norm="l2", radius=1200, shrink=1 - 1e-9, reads="all")
     lattice = Lattice(0.0, 10.0, 2000)
     steps = np.array([[lattice.level(v) - 1000 for v in row] for row in points])
     far = (steps**2).sum(axis=1) > 1200**2
     shrunk = np.sign(steps) * np.floor(np.abs(steps) * (1200 * (1 - 1e-9) / np.sqrt((steps**2).sum(axis=1)))[:, None])
     expected = np.where(far[:, None], shrunk, steps).astype(int)
     with opened(engine, columns) as rows:
-        found = vector_totals(rows, query)
-        local = np.concatenate(list(local_vectors(rows, query, chunk=700)))
-    assert found.trusted_sums == tuple(expected[trust == "trusted"].sum(axis=0).tolist())
+        found = add_up(rows, query)
+        local = np.concatenate(list(levels_of(rows, query, "local", chunk=700)))
+    assert found.sums == tuple(expected[trust == "trusted"].sum(axis=0).tolist())
     assert sorted(map(tuple, local.tolist())) == sorted(map(tuple, expected[trust == "local"].tolist()))
     assert far.any()
     assert not far.all()
@@ -308,9 +308,9 @@ def test_cluster_sums_and_cells(engine: str, opened: Opened) -> None:
     near = ((levels[:, None, :] - centres) ** 2).sum(axis=2).argmin(axis=1)
     grid = Grid(box, 4)
     with opened(engine, columns) as rows:
-        query = PointQuery(("x", "y"), "trust", box, missing=("middle",) * 2)
-        assert check_points(rows, query) == (PEOPLE // 2, PEOPLE // 2)
-        stored = store_points(rows, query, "trusted")
+        people, points_of = table_points(rows, COLUMNS, box, local_raw=False)
+        assert people == (PEOPLE // 2, PEOPLE // 2)
+        stored = points_of("trusted")
         cells = stored.cell_counts(grid)
         counts, sums = stored.totals(centres, 2 * int(box.tops[0]))  # so far that nothing is cut
         _, cut = stored.totals(centres, int(box.tops[0] // 8))

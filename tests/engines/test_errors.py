@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 from tests.engines.conftest import Columns, Opened, fill_postgres, need_spark
+from tests.queries import number_query
 
 from hybridp.errors import HybridpError, InvalidInput, UnusableRows
-from hybridp.tables import MeanQuery, Source, mean_totals, open_rows
+from hybridp.tables import Source, add_up, open_rows
 
 SECRET = "4711.25"
 PEOPLE: Columns = {"value": ("DOUBLE", [1.0, 2.0]), "trust": ("VARCHAR", ["trusted", "trusted"])}
-QUERY = MeanQuery(value="value", trust="trust", lower=0.0, upper=10.0, missing="middle")
+QUERY = number_query(value="value", trust="trust", lower=0.0, upper=10.0, missing="middle")
 
 
 @pytest.mark.parametrize(
@@ -53,19 +54,19 @@ def test_types_that_only_postgresql_has(server: str) -> None:
         )
     with open_rows(server, table="odd") as rows:
         assert (
-            mean_totals(
-                rows, MeanQuery(value="value", trust="trust", lower=0.0, upper=10.0, levels=40, missing="middle")
-            ).trusted_level_sum
+            add_up(
+                rows, number_query(value="value", trust="trust", lower=0.0, upper=10.0, levels=40, missing="middle")
+            ).sums[0]
             == 39
         )
         assert (
-            mean_totals(
-                rows, MeanQuery(value="flag", trust="trust", lower=0.0, upper=1.0, levels=1, missing="middle")
-            ).trusted_level_sum
+            add_up(
+                rows, number_query(value="flag", trust="trust", lower=0.0, upper=1.0, levels=1, missing="middle")
+            ).sums[0]
             == 1
         )
-        assert mean_totals(
-            rows, MeanQuery(value="value", trust="wide", lower=0.0, upper=10.0, levels=4, missing="middle")
+        assert add_up(
+            rows, number_query(value="value", trust="wide", lower=0.0, upper=10.0, levels=4, missing="middle")
         ).trusted_people
 
 
@@ -74,12 +75,12 @@ def test_a_release_sees_one_snapshot(server: str) -> None:
 
     fill_postgres(server, "moving", PEOPLE)
     with open_rows(server, table="moving") as rows:
-        assert mean_totals(rows, QUERY).trusted_people == 2
+        assert add_up(rows, QUERY).trusted_people == 2
         with psycopg.connect(server, autocommit=True) as other:
             other.execute("INSERT INTO moving VALUES (3.0, 'nobody')")
-        assert mean_totals(rows, QUERY).trusted_people == 2
+        assert add_up(rows, QUERY).trusted_people == 2
     with open_rows(server, table="moving") as rows, pytest.raises(UnusableRows, match="must hold `trusted` or `local`"):
-        mean_totals(rows, QUERY)
+        add_up(rows, QUERY)
 
 
 def test_a_user_without_rights(server: str) -> None:
@@ -94,7 +95,7 @@ def test_a_user_without_rights(server: str) -> None:
     with pytest.raises(InvalidInput, match="that this user may read"):
         open_rows(visitor, table="closed")
     with open_rows(visitor, table="half open") as rows, pytest.raises(InvalidInput):
-        mean_totals(rows, QUERY)
+        add_up(rows, QUERY)
 
 
 def test_a_connection_that_breaks(server: str) -> None:
@@ -105,7 +106,7 @@ def test_a_connection_that_breaks(server: str) -> None:
         with psycopg.connect(server, autocommit=True) as other:
             other.execute("SELECT pg_terminate_backend(%s)", (rows.engine.connection.info.backend_pid,))  # type: ignore[attr-defined]
         with pytest.raises(InvalidInput, match="must stay connected") as caught:
-            mean_totals(rows, QUERY)
+            add_up(rows, QUERY)
         assert caught.value.__context__ is None
 
 
@@ -148,14 +149,14 @@ def test_a_csv_file_is_read_alike(tmp_path: Path) -> None:
     file = tmp_path / "people.csv"
     text = '\ufeff"the value";trust;note\r\n"1.5";trusted;"a ""b"";\nc"\r\n;trusted;\r\n2.5;local;x\r\n'
     file.write_text(text, encoding="utf-8", newline="")
-    query = MeanQuery(value="the value", trust="trust", lower=0.0, upper=4.0, levels=8, missing=4.0, local_raw=True)
+    query = number_query(value="the value", trust="trust", lower=0.0, upper=4.0, levels=8, missing=4.0, local_raw=True)
     found = []
     for engine in ("duckdb", "spark"):
         with open_rows(Source(str(file), engine)) as rows:
             assert list(rows.columns) == ["the value", "trust", "note"]
-            found.append(mean_totals(rows, query))
+            found.append(add_up(rows, query))
     assert found[0] == found[1]
-    assert found[0].trusted_level_sum == 3 + 8
+    assert found[0].sums[0] == 3 + 8
 
 
 def test_a_csv_row_with_too_many_fields_is_refused_alike(tmp_path: Path) -> None:
@@ -164,5 +165,5 @@ def test_a_csv_row_with_too_many_fields_is_refused_alike(tmp_path: Path) -> None
     file.write_text(f"value,trust\n1,trusted\n2,trusted,{SECRET}\n")
     for engine in ("duckdb", "spark"):
         with open_rows(Source(str(file), engine)) as rows, pytest.raises(UnusableRows) as caught:
-            mean_totals(rows, QUERY)
+            add_up(rows, QUERY)
         assert SECRET not in str(caught.value)

@@ -12,23 +12,23 @@ from typing import Any
 import pytest
 from tests.engines.conftest import ENGINES, Columns, Opened, fill_postgres, need_spark, write_parquet
 from tests.engines.test_errors import PEOPLE, QUERY
+from tests.queries import number_query
 
 from hybridp.errors import HybridpError, InvalidInput, UnusableRows
 from hybridp.ledger import Ledger
 from hybridp.public.queries import Feature, Schema
 from hybridp.tables import (
     HeavyQuery,
-    MeanQuery,
     Source,
+    add_up,
     discovery_counts,
     head_counts,
-    mean_totals,
+    levels_of,
     open_rows,
     records_at,
     sample_records,
-    trusted_levels,
 )
-from hybridp.tables.marginals import codes
+from hybridp.tables.options import codes
 from hybridp.tables.source import shown
 from tests import warm
 
@@ -92,10 +92,10 @@ def test_truth_as_text_and_as_number(engine: str, opened: Opened) -> None:
     with opened(engine, columns) as rows:
         assert rows.columns["query"] == "BOOLEAN"
         assert codes(rows, Schema((Feature("query", ("true", "false")),))).tolist() == [[0, 1, 0]]
-        query = MeanQuery(
+        query = number_query(
             value="query", trust="trust", person="person", lower=0.0, upper=1.0, levels=1, missing="middle"
         )
-        assert mean_totals(rows, query).trusted_level_sum == 2
+        assert add_up(rows, query).sums[0] == 2
         with sample_records(rows, HEAVY, 1, discovery_share=1.0) as sample:
             numbers, counts = discovery_counts(sample)
             assert records_at(sample, numbers) == [("false",), ("true",)]
@@ -114,27 +114,27 @@ def test_names_are_names(engine: str, opened: Opened, names: tuple[str, str, str
         trust: ("VARCHAR", ["trusted", "trusted", "local"]),
         person: ("BIGINT", [1, 2, 3]),
     }
-    query = MeanQuery(
+    query = number_query(
         value=value, trust=trust, person=person, lower=0.0, upper=8.0, levels=8, local_raw=True, missing="middle"
     )
     with opened(engine, columns) as rows:
-        assert mean_totals(rows, query).trusted_level_sum == 3
-        assert sorted(level for part in trusted_levels(rows, query) for level in part.tolist()) == [1, 2]
+        assert add_up(rows, query).sums[0] == 3
+        assert sorted(level for part in levels_of(rows, query, "trusted") for level in part[:, 0].tolist()) == [1, 2]
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_exponents_of_many_digits(engine: str, opened: Opened) -> None:
     columns: Columns = {"value": ("VARCHAR", ["1e00001", "5e-00400"]), "trust": ("VARCHAR", ["trusted"] * 2)}
     with opened(engine, columns) as rows:
-        query = MeanQuery(value="value", trust="trust", lower=0.0, upper=20.0, levels=20, missing="middle")
-        assert mean_totals(rows, query).trusted_level_sum == 10
+        query = number_query(value="value", trust="trust", lower=0.0, upper=20.0, levels=20, missing="middle")
+        assert add_up(rows, query).sums[0] == 10
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_an_iterator_may_outlive_the_rows(engine: str, opened: Opened) -> None:
     """What it has kept went with the connection: nothing is left to complain about when it is collected."""
     with opened(engine, PEOPLE) as rows:
-        parts = trusted_levels(rows, QUERY, chunk=1)
+        parts = levels_of(rows, QUERY, "trusted", chunk=1)
         assert next(parts).size == 1
     del parts
     gc.collect()
@@ -154,11 +154,11 @@ def connection(server: str) -> Any:
 def test_a_failed_query_leaves_the_transaction_usable(server: str, connection: Any) -> None:
     connection.execute("CREATE TABLE beyond (value numeric, trust text, ok float8)")
     connection.execute("INSERT INTO beyond VALUES (1e400, 'trusted', 2)")
-    fine = MeanQuery(value="ok", trust="trust", lower=0.0, upper=10.0, levels=10, missing="middle")
+    fine = number_query(value="ok", trust="trust", lower=0.0, upper=10.0, levels=10, missing="middle")
     with open_rows(server, table="beyond") as rows:
         for _ in range(2):
-            refused(lambda: mean_totals(rows, QUERY), "SQLSTATE 22003")
-        assert mean_totals(rows, fine).trusted_level_sum == 2
+            refused(lambda: add_up(rows, QUERY), "SQLSTATE 22003")
+        assert add_up(rows, fine).sums[0] == 2
 
 
 def test_tables_are_found_as_the_database_finds_them(server: str, connection: Any) -> None:
@@ -173,14 +173,14 @@ def test_tables_are_found_as_the_database_finds_them(server: str, connection: An
     for schema in ("one", "two"):
         connection.execute(f"CREATE SCHEMA {schema}")
         connection.execute(f"CREATE TABLE {schema}.twice AS SELECT 3.0 AS value, 'trusted' AS trust")
-    query = MeanQuery(value="value", trust="trust", lower=0.0, upper=10.0, levels=10, missing="middle")
+    query = number_query(value="value", trust="trust", lower=0.0, upper=10.0, levels=10, missing="middle")
     path = f"{server}&options=-c%20search_path%3Dtwo"
     for url, table in [
         (server, "with.dot"), (server, "public.with.dot"), (server, "frozen"), (server, "parted"),
         (server, "one.twice"), (path, "twice"), (path, None),
     ]:  # fmt: skip
         with open_rows(url, table=table) as rows:
-            assert mean_totals(rows, query).trusted_level_sum == 3
+            assert add_up(rows, query).sums[0] == 3
     with open_rows(server, table="frozen") as rows:
         assert rows.columns["value"] == "DECIMAL(4,0)"
         assert rows.is_whole("value")
@@ -191,8 +191,8 @@ def test_quotes_in_the_names_of_a_database(server: str, connection: Any) -> None
     connection.execute('CREATE TABLE "a ""table""" ("va""lue" float8, "Trust" text)')
     connection.execute('INSERT INTO "a ""table""" VALUES (3, \'trusted\')')
     with open_rows(server, table='a "table"') as rows:
-        query = MeanQuery(value='va"lue', trust="Trust", lower=0.0, upper=10.0, levels=10, missing="middle")
-        assert mean_totals(rows, query).trusted_level_sum == 3
+        query = number_query(value='va"lue', trust="Trust", lower=0.0, upper=10.0, levels=10, missing="middle")
+        assert add_up(rows, query).sums[0] == 3
 
 
 LOG: Columns = {
@@ -226,7 +226,7 @@ def test_a_server_says_no(server: str, connection: Any) -> None:
     fill_postgres(server, "kept log", LOG)
     connection.execute("CREATE VIEW slow AS SELECT pg_sleep(600)::text AS trust, 1.0::float8 AS value")
     with open_rows(f"{server}&options=-c%20statement_timeout%3D2000", table="slow") as rows:
-        refused(lambda: mean_totals(rows, QUERY), "must be allowed to finish: the server cancelled it")
+        refused(lambda: add_up(rows, QUERY), "must be allowed to finish: the server cancelled it")
     with open_rows(f"{server}&options=-c%20default_transaction_read_only%3Don", table="kept log") as rows:
         refused(lambda: sample_records(rows, HEAVY, 1, discovery_share=1.0), "must allow temporary tables")
 
@@ -238,7 +238,7 @@ def test_a_column_that_may_not_be_read_is_left_out(server: str, connection: Any)
     connection.execute("GRANT SELECT (value, trust), INSERT (diary) ON partly TO reader")
     with open_rows(server.replace("hybridp@", "reader@"), table="partly") as rows:
         assert list(rows.columns) == ["value", "trust"]
-        assert mean_totals(rows, QUERY).trusted_people == 1
+        assert add_up(rows, QUERY).trusted_people == 1
 
 
 def test_bytes_that_are_no_text(server: str, connection: Any) -> None:
@@ -262,7 +262,7 @@ def test_a_file_is_read_under_its_own_name(tmp_path: Path) -> None:
     for name, value in [("a1", 9.0), ("a[1]", 3.0), ("_a", 3.0), (".a", 3.0), ("a:b", 3.0), ("m1", 1.0), ("m2", 2.0)]:
         write_parquet(tmp_path / f"{name}.parquet", {"value": ("DOUBLE", [value]), "trust": ("VARCHAR", ["trusted"])})
         (tmp_path / f"{name}.csv").write_text(f"value,trust\n{value},trusted\n")
-    query = MeanQuery(value="value", trust="trust", lower=0.0, upper=10.0, levels=10, missing="middle")
+    query = number_query(value="value", trust="trust", lower=0.0, upper=10.0, levels=10, missing="middle")
     for name in (
         "a[1].parquet",
         "_a.parquet",
@@ -275,7 +275,7 @@ def test_a_file_is_read_under_its_own_name(tmp_path: Path) -> None:
     ):
         for engine in ("duckdb", "spark"):
             with open_rows(Source(str(tmp_path / name), engine), threads=2) as rows:
-                assert mean_totals(rows, query).trusted_level_sum == 3, (name, engine)
+                assert add_up(rows, query).sums[0] == 3, (name, engine)
     refused(lambda: open_rows(Source(str(tmp_path / "z*.parquet"), "spark")), "`path` must be a file that exists")
 
 
@@ -418,7 +418,7 @@ def test_a_url_where_a_file_is_meant(line: str, tmp_path: Path, monkeypatch: pyt
 @pytest.mark.parametrize("engine", ["postgresql", "spark"])
 def test_an_engine_that_fails_costs_nothing(engine: str, opened: Opened, tmp_path: Path, closed_port: int) -> None:
     from hybridp import PureDP
-    from hybridp.curator.mean import Columns as MeanColumns
+    from hybridp.curator.sources import Columns as MeanColumns
     from hybridp.protocols.driver import release as release_mean
     from hybridp.public.lattice import Bounds
     from hybridp.tasks.mean import MeanStudy
@@ -440,7 +440,7 @@ def test_an_engine_that_fails_costs_nothing(engine: str, opened: Opened, tmp_pat
 def test_a_refusal_that_depends_on_a_row_stays_charged(engine: str, tmp_path: Path) -> None:
     """One field too many may be a comma in somebody's value: whoever sees the refusal has learnt that."""
     from hybridp import PureDP
-    from hybridp.curator.mean import Columns as MeanColumns
+    from hybridp.curator.sources import Columns as MeanColumns
     from hybridp.protocols.driver import release as release_mean
     from hybridp.public.lattice import Bounds
     from hybridp.tasks.mean import MeanStudy

@@ -13,22 +13,24 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.engines.conftest import ENGINES, Columns, Opened
+from tests.queries import number_query
 
 from hybridp.public.kmeans import Box
 from hybridp.public.queries import Feature, Schema
 from hybridp.tables import (
     HeavyQuery,
-    MeanQuery,
+    Lattice,
+    Number,
+    Query,
+    add_up,
     discovery_counts,
     head_counts,
-    mean_totals,
     personal_totals,
     records_at,
     sample_records,
 )
-from hybridp.tables.kmeans import PointQuery, check_points, store_points
-from hybridp.tables.marginals import codes
-from hybridp.tables.vector import VectorQuery, vector_totals
+from hybridp.tables.options import codes
+from hybridp.tables.totals import count_groups, kept_levels
 
 LEVELS, LOW, HIGH = 1000, 0.0, 100.0
 ODD = [
@@ -90,32 +92,25 @@ def test_means(engine: str, opened: Opened) -> None:
     drawn = [min((_level(VALUES[i]) for i in _of(p)), key=lambda x: _md5(str(x))) for p in range(PEOPLE)]
     first = [min(_of(p), key=lambda i: (KEYS[i] is None, int(KEYS[i] or 0), _level(VALUES[i]))) for p in range(PEOPLE)]
     with opened(engine, _table()) as rows:
-        every = mean_totals(rows, MeanQuery(**base))
-        hashed = mean_totals(rows, MeanQuery(**base, person="person"))
-        keyed = mean_totals(rows, MeanQuery(**base, person="person", record_key="key"))
-        personal = personal_totals(rows, MeanQuery(**base, person="person", record_key="key", epsilon="eps"))
-    assert (every.trusted_people, every.trusted_level_sum) == (2 * PEOPLE, sum(map(_level, VALUES)))
-    assert (hashed.trusted_people, hashed.trusted_level_sum) == (PEOPLE, sum(drawn))
-    assert (keyed.trusted_people, keyed.trusted_level_sum) == (PEOPLE, sum(_level(VALUES[i]) for i in first))
+        every = add_up(rows, number_query(**base))
+        hashed = add_up(rows, number_query(**base, person="person"))
+        keyed = add_up(rows, number_query(**base, person="person", record_key="key"))
+        personal = personal_totals(rows, number_query(**base, person="person", record_key="key", epsilon="eps"))
+    assert (every.trusted_people, every.sums[0]) == (2 * PEOPLE, sum(map(_level, VALUES)))
+    assert (hashed.trusted_people, hashed.sums[0]) == (PEOPLE, sum(drawn))
+    assert (keyed.trusted_people, keyed.sums[0]) == (PEOPLE, sum(_level(VALUES[i]) for i in first))
     own = [{"1": 1.0, "2": 2.0}.get(EPSILONS[p % len(EPSILONS)] or "", 0.0) for p in range(PEOPLE)]
     assert personal.trusted_epsilons.tolist() == [0.0, 1.0, 2.0]
     for place, epsilon in enumerate((0.0, 1.0, 2.0)):
         mine = [p for p in range(PEOPLE) if own[p] == epsilon]
         assert personal.trusted_people[place] == len(mine)
-        assert personal.trusted_level_sums[place] == sum(_level(VALUES[first[p]]) for p in mine)
+        assert personal.trusted_sums[place] == sum(_level(VALUES[first[p]]) for p in mine)
 
 
 def test_vectors_and_points(engine: str, opened: Opened) -> None:
     half = 500
-    query = VectorQuery(
-        values=("value", "other"),
-        trust="trust",
-        lower=(LOW, LOW),
-        upper=(HIGH, HIGH),
-        half=half,
-        person="person",
-        missing=("middle",) * 2,
-    )
+    numbers = tuple(Number(name, Lattice(LOW, HIGH, 2 * half), "middle") for name in ("value", "other"))
+    query = Query(values=numbers, trust="trust", origin=half, person="person")
     pairs = zip(VALUES, VALUES[::-1], strict=True)
     steps = [(_level(v, 2 * half) - half, _level(w, 2 * half) - half) for v, w in pairs]
 
@@ -125,14 +120,14 @@ def test_vectors_and_points(engine: str, opened: Opened) -> None:
     chosen = [min((steps[i] for i in _of(p)), key=draw) for p in range(PEOPLE)]
     box = Box((LOW, LOW), (HIGH, HIGH))
     with opened(engine, _table()) as rows:
-        found = vector_totals(rows, query)
-        points = PointQuery(("value", "other"), "trust", box, missing=("middle",) * 2)
-        assert check_points(rows, points) == (2 * PEOPLE, 0)
-        levels = np.concatenate([*store_points(rows, points, "trusted").parts()], axis=1)
+        found = add_up(rows, query)
+        points = Query.points(box, ("value", "other"), "trust", ("middle",) * 2)
+        assert count_groups(rows, points) == (2 * PEOPLE, 0)
+        levels = np.concatenate([*kept_levels(rows, points, "trusted")()])
     assert found.trusted_people == PEOPLE
-    assert found.trusted_sums == tuple(sum(c[j] for c in chosen) for j in (0, 1))
+    assert found.sums == tuple(sum(c[j] for c in chosen) for j in (0, 1))
     by_hand = box.levels([[_number(v), _number(w)] for v, w in zip(VALUES, VALUES[::-1], strict=True)])
-    assert sorted(map(tuple, levels.T.tolist())) == sorted(map(tuple, by_hand.T.tolist()))
+    assert sorted(map(tuple, levels.tolist())) == sorted(map(tuple, by_hand.T.tolist()))
 
 
 def test_records(engine: str, opened: Opened) -> None:
@@ -188,11 +183,11 @@ def test_the_count_of_clipped_people_is_the_same_everywhere(engine: str, opened:
     """Outside [0, 100] counts, the bounds themselves and what is missing or no number do not."""
     values = ["0", "100", "100.001", "-0.001", "1e999", "-Infinity", "nan", None, "n/a", "50"]
     table: Columns = {"value": ("VARCHAR", values), "trust": ("VARCHAR", ["trusted"] * len(values))}
-    query = MeanQuery(
+    query = number_query(
         value="value", trust="trust", lower=LOW, upper=HIGH, levels=LEVELS, count_clipped=True, missing="middle"
     )
     with opened(engine, table) as rows:
-        assert mean_totals(rows, query).trusted_clipped == 4
+        assert add_up(rows, query).clipped == 4
 
 
 def test_the_sum_of_squares_is_the_same_everywhere(engine: str, opened: Opened) -> None:
@@ -200,6 +195,6 @@ def test_the_sum_of_squares_is_the_same_everywhere(engine: str, opened: Opened) 
     values = ["0", "100", "100.001", "1e999", "-Infinity", "nan", None, "n/a", "50", "60", "49.9999"]
     steps = [65_536] * 5 + [0] * 4 + [13_107, 0]
     table: Columns = {"value": ("VARCHAR", values), "trust": ("VARCHAR", ["trusted"] * len(values))}
-    query = MeanQuery(value="value", trust="trust", lower=0, upper=100, sum_squares=True, missing="middle")
+    query = number_query(value="value", trust="trust", lower=0, upper=100, sum_squares=True, missing="middle")
     with opened(engine, table) as rows:
-        assert mean_totals(rows, query).trusted_squares == sum(n * n for n in steps)
+        assert add_up(rows, query).squares[0] == sum(n * n for n in steps)

@@ -18,9 +18,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from tests.engines.conftest import Columns, fill_postgres, need_spark, write_parquet
+from tests.queries import number_query
 
 from hybridp.cli.app import cli
-from hybridp.tables import MeanQuery, Source, mean_totals, open_rows
+from hybridp.tables import Source, add_up, open_rows
 from tests import warm
 
 PEOPLE = 2_000
@@ -179,6 +180,6 @@ def test_rows_on_another_engine_cannot_be_copied(places: dict[str, list[str]], t
     copy, read = Copy(values=("value",), trust="trust"), partial(read_codes, schema=None)
     with open_rows(location, table=table) as rows, pytest.raises(InvalidInput, match="must be a file"):
         write_reports(rows, copy, read, lambda held: held, tmp_path / "out.csv")
-    query = MeanQuery(value="value", trust="trust", lower=0.0, upper=100.0, local_raw=True, missing="middle")
+    query = number_query(value="value", trust="trust", lower=0.0, upper=100.0, local_raw=True, missing="middle")
     with open_rows(Source(location), table=table) as rows:
-        assert mean_totals(rows, query).trusted_people > 0
+        assert add_up(rows, query).trusted_people > 0

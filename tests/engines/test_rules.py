@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 from tests.engines.conftest import ENGINES, Columns, fill_postgres, need_spark, write_parquet
+from tests.queries import number_query
 
-from hybridp.curator import mean as summing
+from hybridp.curator.sources import Columns as MeanColumns
 from hybridp.errors import InvalidInput, UnusablePublicRows, UnusableRows
 from hybridp.ledger import Ledger
 from hybridp.protocols.driver import release as release_mean
@@ -17,7 +18,7 @@ from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.public.trust import TrustRule
 from hybridp.randomness import seeded
-from hybridp.tables import MeanQuery, MeanTotals, Source, mean_totals, open_rows
+from hybridp.tables import Source, Totals, add_up, open_rows
 from hybridp.tables.engine import answers
 from hybridp.tasks.mean import MeanStudy
 
@@ -43,14 +44,16 @@ def places(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequ
 
 def totals(
     places: dict[str, tuple[Any, Any]], engine: str, rule: TrustRule, query: str | None = None, **more: Any
-) -> MeanTotals:
+) -> Totals:
     location, table = places[engine]
     if engine == "spark":
         need_spark()
     source = Source(location, engine, query, public=("code", "agreed", "who", "consent"))
-    asked = MeanQuery(value="pay", trust=rule.label, lower=0, upper=100, levels=100, local_raw=True, missing="middle")
+    asked = number_query(
+        value="pay", trust=rule.label, lower=0, upper=100, levels=100, local_raw=True, missing="middle"
+    )
     with open_rows(source, table=table if query is None else None, trust=rule, threads=2, **more) as rows:
-        return mean_totals(rows, asked)
+        return add_up(rows, asked)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -72,7 +75,7 @@ def test_the_same_people_are_trusted_on_every_engine(
 ) -> None:
     found = totals(places, engine, rule)
     assert (found.trusted_people, found.local_people) == (len(trusted), N - len(trusted))
-    assert found.trusted_level_sum == sum(i % 100 for i in trusted)
+    assert found.sums[0] == sum(i % 100 for i in trusted)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -104,7 +107,7 @@ def test_a_query_makes_the_same_rows_on_every_engine(places: dict[str, tuple[Any
         query = f"SELECT {WISE.format('worded' if engine == 'postgresql' else 'rows')}"
         found = totals(places, engine, rule, query)
         assert (found.trusted_people, found.local_people) == (len(chosen), N // 3 - len(chosen)), engine
-        assert found.trusted_level_sum == sum(100 * (i % 100 >= 50) for i in chosen), engine
+        assert found.sums[0] == sum(100 * (i % 100 >= 50) for i in chosen), engine
         with pytest.raises(InvalidInput, match=r"`query` must choose rows .* --public pay"):
             totals(places, engine, rule, query.replace("code = 1", "pay = 1"))
 
@@ -222,7 +225,7 @@ def test_a_query_that_the_server_cancels_is_charged(places: dict[str, tuple[Any,
         ledger = Ledger.create(tmp_path / str(query), totals)
         study = MeanStudy(Bounds(0, 1), PureDP(0.25))
         with pytest.raises(InvalidInput, match="the server cancelled it"):
-            release_mean(Source(hurried, query=query), study, summing.Columns("pay", "trust", missing=0.0),
+            release_mean(Source(hurried, query=query), study, MeanColumns("pay", "trust", missing=0.0),
                          table=None if query else "asleep", ledger=ledger)  # fmt: skip
         found[query] = ledger.accounts()[0].spent.epsilon
     run(location, "DROP VIEW asleep")

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hybridp.curator.mean import Columns
-from hybridp.curator.sources import Source
+from hybridp.curator.sources import Columns, Source
 from hybridp.ledger import Ledger
 from hybridp.noise.reports import oracle_reports, rounded_up
 from hybridp.protocols.driver import release as release_groups

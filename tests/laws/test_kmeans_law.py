@@ -23,8 +23,8 @@ from scipy import stats
 from tests.laws.recording import Draw, Recording, apart, gaussians, laplaces, rho_of, span_of
 
 from hybridp.blend import kmeans as blending
-from hybridp.curator.kmeans import Points
-from hybridp.curator.vector import VectorColumns
+from hybridp.curator.models import Points
+from hybridp.curator.sources import VectorColumns
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger
 from hybridp.protocols.models import RawPoints, cluster, release_points

@@ -22,7 +22,7 @@ from matplotlib.text import Text
 from hybridp import noise
 from hybridp.blend.mean import Rule, blend
 from hybridp.blend.means import seal
-from hybridp.curator.mean import Columns, sum_noise
+from hybridp.curator.sources import Columns
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger
 from hybridp.protocols.driver import release as release_groups
@@ -30,6 +30,7 @@ from hybridp.protocols.driver import release as release_mean
 from hybridp.public.budgets import PureDP
 from hybridp.public.groups import Grouping
 from hybridp.public.lattice import Bounds
+from hybridp.public.mean import sum_noise
 from hybridp.public.messages import LocalSummary, TrustedSummary
 from hybridp.public.randomisers import DitheredBit, randomiser
 from hybridp.randomness import seeded

@@ -20,7 +20,7 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-from hybridp.curator.kmeans import Points as RawPoints
+from hybridp.curator.models import Points as RawPoints
 from hybridp.device.client import fetch_task, local_report, send_reports, trusted_report
 from hybridp.errors import InvalidInput
 from hybridp.protocols.models import ToldCells, cluster

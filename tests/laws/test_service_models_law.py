@@ -22,7 +22,7 @@ pytest.importorskip("fastapi")
 
 from tests.service.sent import asked as one_question
 
-from hybridp.curator.vector import VectorColumns
+from hybridp.curator.sources import VectorColumns
 from hybridp.device.client import fetch_task, local_report, send_reports, trusted_report
 from hybridp.errors import InvalidInput
 from hybridp.public import envelope

@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 
 from hybridp.blend.mean import Rule
-from hybridp.curator.vector import VectorColumns, read_answers, release_sum
-from hybridp.curator.vector import read as read_totals
+from hybridp.curator.sources import VectorColumns
+from hybridp.curator.sums import read as read_totals
+from hybridp.curator.sums import read_vectors, release_sums
 from hybridp.ledger import Ledger
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import NOTHING
@@ -129,9 +130,9 @@ def test_nobody_moves_the_squares_further_than_their_noise_covers(tmp_path: Path
         with open_rows(write(tmp_path / "rows.csv", rows(everybody))) as table:
             found = read_totals(table, VectorColumns(NAMES, "trust", missing="middle"), study.invite, sum_squares=True)
         kept = SimpleNamespace(numbers=lambda _, held=everybody: [np.array(held)])
-        assert found.squares.tolist() == read_answers(kept, box, nobody).squares.tolist()  # type: ignore[arg-type]
+        assert found.squares.tolist() == read_vectors(kept, box, nobody).squares.tolist()  # type: ignore[arg-type]
         tape = Recording(7)
-        noisy = release_sum(found, study.sum_noise, box, study.squares_noise, rng=tape.rng)
+        noisy = release_sums(found, study.sum_noise, box, study.squares_noise, rng=tape.rng)
         assert noisy.squares is not None
         _, end = tape.read_from(0, laplaces(sensitivity(norm, 1) / (0.5 * 0.95)), len(NAMES))
         drawn, end = tape.read_from(end, laplaces(float(most_squares(norm) / (Fraction(1, 2) * SPREAD))), len(NAMES))

@@ -11,7 +11,8 @@ import pytest
 
 from hybridp import curator
 from hybridp.blend.mean import Rule, blend
-from hybridp.curator import mean as curating
+from hybridp.curator import sums as curating
+from hybridp.curator.sources import Columns, Raw
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger
 from hybridp.noise import reports
@@ -23,7 +24,7 @@ from hybridp.public.randomisers import LEVELS, Randomiser
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.tasks.mean import MeanStudy
 
-COLUMNS = curating.Columns("pay", "trust", missing="middle")
+COLUMNS = Columns("pay", "trust", missing="middle")
 STUDY = MeanStudy(Bounds(0, 100), PureDP(1.0), Rule("anchored"))
 PEOPLE, TRUSTED = 20_000, 1_000
 
@@ -57,7 +58,7 @@ def collection(seed: int, liars: float, sent: float = math.inf) -> tuple[Trusted
     unit[: round(liars * len(unit))] = min(sent, mechanism.bound)
     local = summed(unit, mechanism)
     mine = levels[:TRUSTED]
-    totals = curating.Raw(TRUSTED, int(mine.sum()), local, squares=curating.squares(mine))
+    totals = Raw(TRUSTED, int(mine.sum()), local, squares=curating.squares(mine))
     assert STUDY.squares_noise is not None
     return curating.release_sum(totals, STUDY.sum_noise, STUDY.squares_noise, rng=rng), local, 2 * (2 / 7) - 1
 
@@ -208,7 +209,7 @@ def test_the_leash_is_that_of_the_spread_which_the_trusted_group_finds(spread: f
     decided = DEFAULT.decided(1000, local.people)
     assert decided.rule.reach is None
     levels = np.rint((0.5 + spread * np.resize([-0.5, 0.5], 1000)) * LEVELS).astype(np.int64)
-    totals = curating.Raw(1000, int(levels.sum()), local, squares=curating.squares(levels))
+    totals = Raw(1000, int(levels.sum()), local, squares=curating.squares(levels))
     trusted = curating.release_sum(totals, decided.sum_noise, decided.squares_noise, rng=seeded(4))
     found = blend(trusted, local, decided.rule)
     assert found.anchor is not None

@@ -14,11 +14,8 @@ from tests.questions import LOCAL, TRUSTED, crowd, declare
 
 import hybridp as hp
 from hybridp.blend.mean import Rule
-from hybridp.curator.heavy import RecordColumns
 from hybridp.curator.marginals import read_codes
-from hybridp.curator.mean import Columns
-from hybridp.curator.sources import Source
-from hybridp.curator.vector import VectorColumns
+from hybridp.curator.sources import Columns, RecordColumns, Source, VectorColumns
 from hybridp.device.files import write_reports
 from hybridp.errors import HybridpError, InvalidInput
 from hybridp.ledger import Charge, Ledger

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hybridp.curator.kmeans import Points
-from hybridp.curator.vector import VectorColumns
+from hybridp.curator.models import Points
+from hybridp.curator.sources import VectorColumns
 from hybridp.errors import InvalidInput, UnusableRows
 from hybridp.protocols.models import RawPoints, cluster, release_points
 from hybridp.public.budgets import ApproxDP, PureDP

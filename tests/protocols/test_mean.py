@@ -15,7 +15,7 @@ import pytest
 from scipy import stats
 
 from hybridp.blend.mean import EstimatorName, Rule
-from hybridp.curator.mean import Columns
+from hybridp.curator.sources import Columns
 from hybridp.device.reports import randomise_many
 from hybridp.errors import BudgetExceeded, InvalidInput
 from hybridp.ledger import SEALED, Ledger
@@ -197,7 +197,7 @@ def test_an_amplified_release_that_came_to_nothing_can_be_made_again(
 ) -> None:
     ledger = roomy(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr("hybridp.curator.mean.release_sum", lambda *a, **k: 1 / 0)  # what nobody foresaw
+        patch.setattr("hybridp.curator.sums.release_sum", lambda *a, **k: 1 / 0)  # what nobody foresaw
         with pytest.raises(ZeroDivisionError):
             release_mean(rows, ALONE, COLUMNS, ledger=ledger)
     assert [(e.people, e.state) for e in ledger.history()] == [("trusted", "refused"), ("local", "void")]

@@ -15,7 +15,8 @@ from hybridp.bench.planning import plan_mean
 from hybridp.bench.shuffling import plan_groups
 from hybridp.blend.mean import Rule
 from hybridp.blend.tally import MeanTally
-from hybridp.curator import mean as curating
+from hybridp.curator import sums as curating
+from hybridp.curator.sources import Columns, Raw
 from hybridp.device.reports import randomise_many
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger
@@ -163,7 +164,7 @@ def test_a_tally_pays_for_no_batch(folder: Path, tmp_path: Path) -> None:
     tally = MeanTally.empty(invite).add(randomise_many([0.25] * 30, invite, rng=seeded(1)))
     ledger = Ledger.create(tmp_path / "ledger.db", {n: PureDP(9.0) for n in ("trusted", "local", "shuffled")})
     (tmp_path / "trusted.csv").write_text("pay\n" + "0.25\n" * 50)
-    columns = curating.Columns("pay", TrustRule(everyone="trusted"), missing="middle")
+    columns = Columns("pay", TrustRule(everyone="trusted"), missing="middle")
     asked = {"tally": tally, "mixed": [folder / "one-batch.csv"], "ledger": ledger}
     with pytest.raises(InvalidInput, match="without a tally"):
         release_mean(tmp_path / "trusted.csv", study, columns, **asked)
@@ -185,7 +186,7 @@ def test_it_is_as_precise_as_planned_and_each_group_counts_by_its_variance() -> 
         levels = np.rint(synthetic_data_generator(rng).beta(2, 5, sum(SIZES.values())) * LEVELS).astype(np.int64)
         own, mixed, local = np.split(levels, np.cumsum(list(SIZES.values()))[:-1])
         sent = summary(local, STUDY.invite, rng)
-        trusted = curating.release_sum(curating.Raw(len(own), int(own.sum()), sent), STUDY.sum_noise, rng=rng)
+        trusted = curating.release_sum(Raw(len(own), int(own.sum()), sent), STUDY.sum_noise, rng=rng)
         batches = MixedReports(summary(mixed, invite, rng), (len(mixed),))
         found = publish_mean(STUDY, trusted, sent, trusted_people=len(own), mixed=batches, rng=rng)
         without = publish_mean(STUDY, trusted, sent, trusted_people=len(own), rng=rng)

@@ -18,8 +18,7 @@ from tests.protocols.batches import run
 from hybridp.bench.personal import plan_personal
 from hybridp.blend.tally import PersonalTally
 from hybridp.blend.tally_origin import Origin
-from hybridp.curator.mean import Columns
-from hybridp.curator.sources import Source
+from hybridp.curator.sources import Columns, Source
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger
 from hybridp.protocols.driver import release as release_mean

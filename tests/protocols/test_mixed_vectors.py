@@ -9,7 +9,8 @@ import numpy as np
 
 from hybridp.bench.shuffling import plan_vector_groups
 from hybridp.blend.mean import Rule
-from hybridp.curator import vector as curating
+from hybridp.curator.sources import Raw
+from hybridp.curator.sums import release_sums
 from hybridp.device.reports import reach_reports
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.lattice import column_sums
@@ -52,7 +53,7 @@ def test_it_is_as_precise_as_planned_and_each_group_counts_by_its_variance() -> 
         own, mixed, local = np.split(values, np.cumsum(list(SIZES.values()))[:-1])
         sent, batch = told(local, study.invite, rng), told(mixed, invite, rng)
         sums = tuple(int(x) for x in BOUNDS.steps(own).sum(axis=0))
-        trusted = curating.release_sum(curating.Raw(len(own), sums, sent), study.sum_noise, BOUNDS, rng=rng)
+        trusted = release_sums(Raw(len(own), sums, sent), study.sum_noise, BOUNDS, rng=rng)
         said = {"trusted_people": len(own), "rng": rng}
         found = publish_vector_mean(study, NAMES, trusted, sent, mixed=MixedReports(batch, (len(mixed),)), **said)
         errors.append(np.array(found.facts["unbiased"]) - TRUE)

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hybridp.curator.mean import Columns
-from hybridp.curator.sources import Source
+from hybridp.curator.sources import Columns, Source
 from hybridp.device.reports import randomise_own
 from hybridp.errors import BudgetExceeded, InvalidInput
 from hybridp.ledger import Ledger

@@ -12,8 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hybridp.curator.mean import Columns
-from hybridp.curator.vector import VectorColumns
+from hybridp.curator.sources import Columns, VectorColumns
 from hybridp.device.files import write_reports
 from hybridp.device.reports import randomise_many
 from hybridp.errors import InvalidInput, UnusablePublicRows

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from hybridp.blend.mean import Rule
-from hybridp.curator.mean import Columns
-from hybridp.curator.vector import VectorColumns
+from hybridp.curator.sources import Columns, VectorColumns
 from hybridp.errors import InvalidInput
 from hybridp.protocols.driver import release as release_mean
 from hybridp.public.budgets import PureDP

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from hybridp.blend.mean import Rule
-from hybridp.curator.mean import sum_noise
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.lattice import Bounds
+from hybridp.public.mean import sum_noise
 from hybridp.public.messages import LocalSummary, TrustedSummary
 from hybridp.public.randomisers import LEVELS, randomiser
 from hybridp.randomness import secure, seeded

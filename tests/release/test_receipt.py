@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hybridp.blend.mean import Rule
-from hybridp.curator.mean import Columns
+from hybridp.curator.sources import Columns
 from hybridp.protocols.driver import release as release_mean
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds

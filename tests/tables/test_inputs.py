@@ -19,19 +19,19 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
+from tests.queries import number_query
 
 from hybridp import Source
 from hybridp.errors import InvalidInput, UnusablePublicRows, UnusableRows
-from hybridp.public.lattice import Lattice
 from hybridp.public.trust import TrustRule
 from hybridp.randomness import seeded
-from hybridp.tables import MeanQuery, MeanTotals, Rows, mean_totals, open_rows
+from hybridp.tables import Query, Rows, Totals, add_up, open_rows
 from hybridp.tables.asked import parse_query, table_of
 from hybridp.tables.reports import Copy, read_levels, write_reports
 
 from .inputs import KINDS, every_form
 
-QUERY = MeanQuery(
+QUERY = number_query(
     value="pay", trust="trust", lower=0, upper=100, levels=400, local_raw=True, count_clipped=True, missing="middle"
 )
 PEOPLE = pa.table(
@@ -43,18 +43,18 @@ PEOPLE = pa.table(
 )
 
 
-def totals(source: Any, query: MeanQuery = QUERY, **options: Any) -> MeanTotals:
+def totals(source: Any, query: Query = QUERY, **options: Any) -> Totals:
     written = source if isinstance(source, Source) else Source(source, decimal=".")  # objects are declared as text
     with open_rows(written, threads=1, **options) as rows:
-        return mean_totals(rows, query)
+        return add_up(rows, query)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_form_of_a_table_gives_the_same_totals(tmp_path: Path, kind: str) -> None:
     # By hand: 1.5 is 6 steps of .25, the missing and the NaN 200 each, infinity 400, .3 is 1, 99.9 is 400.
     found = totals(every_form(PEOPLE, tmp_path)[kind]())
-    assert (found.trusted_people, found.trusted_level_sum, found.local_people) == (6, 6 + 200 + 200 + 400 + 1 + 400, 2)
-    assert found.trusted_clipped == 1  # infinity is above the bounds
+    assert (found.trusted_people, found.sums[0], found.local_people) == (6, 6 + 200 + 200 + 400 + 1 + 400, 2)
+    assert found.clipped == 1  # infinity is above the bounds
 
 
 @pytest.mark.parametrize("kind", ["pandas", "one text", "arrays"])
@@ -67,14 +67,14 @@ def test_a_text_among_numbers_counts_by_the_public_rule_wherever_it_stands(kind:
     table = {"pay": column.to_numpy(), "trust": np.full(len(values), "trusted", dtype=object)}
     given: Any = table if kind == "arrays" else pd.DataFrame(table)
     others = 102 + 4 * 200 if kind == "pandas" else 0  # 25.5 is 102 steps, and what is no number the middle, 200
-    assert totals(given).trusted_level_sum == 30_007 * 200 + others
+    assert totals(given).sums[0] == 30_007 * 200 + others
 
 
 def test_a_type_never_tells_of_the_rows() -> None:
     frame = pd.DataFrame({"pay": pd.Categorical(["secret one", "secret two"]), "trust": ["trusted", "trusted"]})
     with open_rows(Source(frame, decimal=".")) as rows:
         assert dict(rows.columns) == {"pay": "ENUM", "trust": "VARCHAR"}
-        assert mean_totals(rows, QUERY).trusted_level_sum == 400
+        assert add_up(rows, QUERY).sums[0] == 400
     with open_rows({"pay": np.array(["secret", "words"]), "trust": np.array(["trusted", "trusted"])}) as rows:
         assert dict(rows.columns) == {"pay": "VARCHAR", "trust": "VARCHAR"}
 
@@ -100,7 +100,7 @@ def test_a_column_without_a_type_is_a_column_of_missing_text() -> None:
     ],
 )
 def test_every_type_of_array_is_read(array: Any, levels: int) -> None:
-    assert totals({"pay": array, "trust": np.array(["trusted", "trusted"])}).trusted_level_sum == levels
+    assert totals({"pay": array, "trust": np.array(["trusted", "trusted"])}).sums[0] == levels
 
 
 def test_a_frame_is_read_in_place() -> None:
@@ -109,7 +109,7 @@ def test_a_frame_is_read_in_place() -> None:
     table = pa.table({"pay": np.full(n, 50.0), "trust": pa.array(["trusted"]).take(pa.array(np.zeros(n, dtype=int)))})
     for given in (table, {"pay": np.full(n, 50.0), "trust": np.full(n, "trusted", dtype=object)}, table.to_reader()):
         with open_rows(given, threads=1) as rows:
-            assert mean_totals(rows, QUERY).trusted_level_sum == 200 * n
+            assert add_up(rows, QUERY).sums[0] == 200 * n
             (used,) = rows.engine.connection.execute("SELECT sum(memory_usage_bytes) FROM duckdb_memory()").fetchone()
             copied = not isinstance(given, pa.Table | dict)
             assert (used > 4_000_000) == copied, used  # the control: a stream is copied, and shows
@@ -121,7 +121,7 @@ def test_a_stream_larger_than_the_memory_is_spilled(tmp_path: Path) -> None:
         f"SELECT (i % 101)::DOUBLE AS pay, 'trusted' AS trust, md5(i::TEXT) AS other FROM range({n}) t(i)"
     )
     with open_rows(big, threads=1, memory_limit="60MB") as rows:
-        assert mean_totals(rows, QUERY).trusted_people == n
+        assert add_up(rows, QUERY).trusted_people == n
         assert any(file.stat().st_size for file in Path(rows.engine.spill.name).rglob("*") if file.is_file())
 
 
@@ -207,7 +207,7 @@ def test_a_query_chooses_rows_and_computes_columns(people: Path) -> None:
     label = "CASE consent WHEN 'yes' THEN 'trusted' ELSE 'local' END"
     query = f"SELECT TRY_CAST(pay AS DOUBLE) * 2 AS pay, {label} AS trust FROM rows WHERE year = '2024'"
     found = totals(Source(people, query=query, public=("year", "consent")))
-    assert (found.trusted_people, found.trusted_level_sum, found.local_people) == (1, 160, 1)
+    assert (found.trusted_people, found.sums[0], found.local_people) == (1, 160, 1)
     with pytest.raises(InvalidInput, match=r"`query` must choose rows .* add it to people.public, or --public year"):
         totals(Source(people, query=query, public=("consent",)))
     with pytest.raises(InvalidInput, match="`trust` must be a column of the table, or made of public ones"):
@@ -346,7 +346,7 @@ def test_a_copy_with_reports_can_be_made_of_a_query(people: Path) -> None:
     source = Source(people, query=query, public=("year",))
     with open_rows(source, trust=TrustRule("consent", trusted=("yes",))) as rows:
         copy = Copy(values=("pay",), trust="consent", reports=("report",), mechanism=("report_mechanism", "none"))
-        read = partial(read_levels, lattice=Lattice(0, 100, 4), missing=0)
+        read = partial(read_levels, query=number_query("pay", "consent", lower=0, upper=100, levels=4, missing=0))
         write_reports(rows, copy, read, lambda levels: levels / 2, out)
     assert out.read_text() == "pay,consent,report,report_mechanism\n20,yes,,\n,no,0.5,none\n"
     assert out.stat().st_mode & 0o777 == 0o600
@@ -437,7 +437,7 @@ def test_no_column_of_the_table_stands_in_for_the_labels(name: str, trust: Trust
 def test_somebody_whose_column_has_other_words_is_told_what_helps(words: list[Any], said: str) -> None:
     table = pa.table({"pay": [1.0] * len(words), "consent": words})
     with open_rows(table) as rows, pytest.raises(UnusablePublicRows) as caught:
-        mean_totals(rows, MeanQuery(value="pay", trust="consent", lower=0, upper=1, local_raw=True, missing="middle"))
+        add_up(rows, number_query(value="pay", trust="consent", lower=0, upper=1, local_raw=True, missing="middle"))
     sentence = str(caught.value)
     assert sentence.startswith("Column `consent` must hold ")
     assert sentence.endswith(f"`trusted` or `local` in every row.{said}")
@@ -447,7 +447,7 @@ def test_a_choice_that_no_listed_word_means_is_refused_by_the_words() -> None:
     rule = TrustRule("consent", trusted=("yes",), local=("no",))
     said = r"`consent` must hold `yes` \(trusted\) or `no` \(local\) in every row"
     with open_rows(WORDS, trust=rule) as rows, pytest.raises(UnusablePublicRows, match=said):
-        mean_totals(rows, MeanQuery(value="pay", trust="consent", lower=0, upper=1, local_raw=True, missing="middle"))
+        add_up(rows, number_query(value="pay", trust="consent", lower=0, upper=1, local_raw=True, missing="middle"))
 
 
 @pytest.mark.parametrize(
@@ -511,8 +511,8 @@ def test_every_query_sees_the_same_split(tmp_path: Path) -> None:
     table = pa.table({"pay": seeded(3).words(5000).astype(float)})
     rule = TrustRule(trial_opt_in=0.2)
     with open_rows(table, trust=rule, rng=seeded(1)) as rows:
-        query = MeanQuery(value="pay", trust=rule.label, lower=0, upper=2.0**64, missing=0, local_raw=True)
-        assert len({mean_totals(rows, query) for _ in range(3)}) == 1
+        query = number_query(value="pay", trust=rule.label, lower=0, upper=2.0**64, missing=0, local_raw=True)
+        assert len({add_up(rows, query) for _ in range(3)}) == 1
         assert isinstance(rows, Rows)
         assert "TRIAL" in rows.notes[-1]
 

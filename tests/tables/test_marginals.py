@@ -10,7 +10,7 @@ import pytest
 from hybridp.errors import InvalidInput, UnusablePublicRows
 from hybridp.public.queries import Feature, Schema
 from hybridp.tables import open_rows
-from hybridp.tables.marginals import codes
+from hybridp.tables.options import codes
 
 
 def save(path: Path, records: list[tuple[str, ...]]) -> Path:

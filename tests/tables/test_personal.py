@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.queries import number_query
 
 from hybridp.errors import InvalidInput, UnusableRows
-from hybridp.tables import MeanQuery, PersonalTotals, epsilon_counts, open_rows, personal_totals
+from hybridp.tables import PersonalTotals, epsilon_counts, open_rows, personal_totals
 
 HEADER = ("value", "trust", "eps", "report")
 BASE: dict[str, Any] = {"value": "value", "trust": "trust", "report": "report", "epsilon": "eps", "lower": 0}
@@ -34,7 +35,7 @@ def save(folder: Path, records: list[tuple[Any, ...]], header: tuple[str, ...] =
 
 def totals(path: Path, **changes: Any) -> PersonalTotals:
     with open_rows(path, threads=1) as rows:
-        return personal_totals(rows, MeanQuery(**{**BASE, **changes}))
+        return personal_totals(rows, number_query(**{**BASE, **changes}))
 
 
 def test_large_sums_stay_exact(tmp_path: Path) -> None:
@@ -44,8 +45,8 @@ def test_large_sums_stay_exact(tmp_path: Path) -> None:
     one = math.floor(Fraction("7.999999999") / 8 * 2**45 + Fraction(1, 2))
     small = math.floor(Fraction("0.000000003") / 8 * 2**45 + Fraction(1, 2))
     # The table's numbers are doubles, at most one cell off; the sum of 3,000 of them is not rounded again.
-    assert abs(int(found.trusted_level_sums[0]) - 3000 * one - small) <= 3001
-    assert int(found.trusted_level_sums[0]) > 2**53
+    assert abs(int(found.trusted_sums[0]) - 3000 * one - small) <= 3001
+    assert int(found.trusted_sums[0]) > 2**53
 
 
 def test_who_asks_for_0_is_not_looked_at(tmp_path: Path) -> None:
@@ -54,7 +55,7 @@ def test_who_asks_for_0_is_not_looked_at(tmp_path: Path) -> None:
     for value, report in ((1, 9), ("", ""), ("abc", "abc"), ("inf", "inf"), (None, -1e9), ("nan", "nan")):
         rows = [*others, (value, "trusted", 0, None), (None, "local", 0, report)]
         got = totals(save(tmp_path, rows))
-        found.append((got.trusted_level_sums[1], got.report_sums.tolist(), got.report_square_sums.tolist()))
+        found.append((got.trusted_sums[1], got.report_sums.tolist(), got.report_squares.tolist()))
         assert (got.trusted_people.tolist(), got.local_people.tolist()) == ([1, 1], [1, 1])
     assert found == found[:1] * len(found)
 
@@ -119,7 +120,7 @@ def test_one_person_has_one_group_and_one_epsilon(
 def test_one_record_a_person_is_used(tmp_path: Path) -> None:
     records = [("a", 2, 8, "trusted", 1, None), ("a", 1, 2, "trusted", 1, None), ("b", 5, None, "local", 0.5, 6)]
     found = totals(save(tmp_path, records, WITH_PERSON), person="person", record_key="key")
-    assert (found.trusted_people.tolist(), found.trusted_level_sums.tolist()) == ([1], [4])
+    assert (found.trusted_people.tolist(), found.trusted_sums.tolist()) == ([1], [4])
 
 
 def test_the_column_of_epsilons_must_be_named(tmp_path: Path) -> None:

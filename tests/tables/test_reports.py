@@ -16,8 +16,7 @@ import pytest
 from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, UnusableRows
-from hybridp.public.lattice import Lattice
-from hybridp.tables import open_rows
+from hybridp.tables import Query, open_rows
 from hybridp.tables.reports import Copy, read_levels, write_reports
 
 BASE = Copy(values=("salary",), trust="trust", reports=("report",), mechanism=("report_mechanism", "it's a test"))
@@ -34,9 +33,10 @@ def write(
     path: Path, out: Path, *, randomise: Any = lambda levels: levels / 8, missing: Any = "middle", chunk: int = 2**18,
     overwrite: bool = False, threads: int = 1, **changes: Any,
 ) -> int:  # fmt: skip
-    read = partial(read_levels, lattice=Lattice(0.0, 10.0, 100), missing=missing)
     with open_rows(path, threads=threads) as rows:
         copy = replace(BASE, **changes)
+        query = Query.number(copy.values[0], copy.trust, 0.0, 10.0, levels=100, missing=missing, local_raw=True)
+        read = partial(read_levels, query=query)
         count = write_reports(rows, copy, read, randomise, out, chunk=chunk, overwrite=overwrite)
         assert rows.engine.connection.execute("SELECT count(*) FROM duckdb_tables()").fetchone() == (0,)
     return count

@@ -10,19 +10,20 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from tests.queries import number_query
 
 from hybridp.errors import InvalidInput, UnusableRows
-from hybridp.tables import MeanQuery, mean_totals, open_rows
+from hybridp.tables import add_up, open_rows
 
 ODD = 'a"b; drop'
 CSV = 'value,trust\n1.5,trusted\n"2",trusted\n'
-QUERY = MeanQuery(value="value", trust="trust", lower=0, upper=4, levels=8, missing="middle")
+QUERY = number_query(value="value", trust="trust", lower=0, upper=4, levels=8, missing="middle")
 
 
 def total(path: object, **options: object) -> tuple[int, int]:
     with open_rows(path, **options) as rows:  # type: ignore[arg-type]
-        found = mean_totals(rows, QUERY)
-    return found.trusted_people, found.trusted_level_sum
+        found = add_up(rows, QUERY)
+    return found.trusted_people, found.sums[0]
 
 
 def database(path: Path, *statements: str) -> Path:
@@ -76,8 +77,8 @@ def test_any_column_name_can_be_used(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text('"a""b; drop",trust,report\n3,trusted,\n')
     with open_rows(tmp_path / "a.csv") as rows:
         assert list(rows.columns) == [ODD, "trust", "report"]
-        query = MeanQuery(value=ODD, trust="trust", report="report", lower=0, upper=4, levels=4, missing="middle")
-        assert mean_totals(rows, query).trusted_level_sum == 3
+        query = number_query(value=ODD, trust="trust", report="report", lower=0, upper=4, levels=4, missing="middle")
+        assert add_up(rows, query).sums[0] == 3
 
 
 def test_unusable_files_are_refused_in_one_sentence(tmp_path: Path) -> None:
@@ -120,7 +121,7 @@ def test_a_damaged_row_is_refused_and_not_quoted(tmp_path: Path) -> None:
     (tmp_path / "latin.csv").write_bytes(CSV.encode() + b"secret\xe9,trusted\n")
     for name in ("ragged.csv", "latin.csv"):
         with open_rows(tmp_path / name) as rows, pytest.raises(UnusableRows) as caught:
-            mean_totals(rows, QUERY)
+            add_up(rows, QUERY)
         assert str(caught.value).startswith(f"The rows of {name} must be readable")
         assert "secret" not in str(caught.value)
         assert caught.value.__context__ is None

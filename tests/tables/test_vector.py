@@ -12,12 +12,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from hybridp.curator.vector import VectorColumns, vector_query
 from hybridp.errors import InvalidInput, UnusableRows
 from hybridp.public.vector import VectorBounds
-from hybridp.tables import open_rows
-from hybridp.tables.reports import Copy, read_vectors, write_reports
-from hybridp.tables.vector import VectorQuery, vector_totals
+from hybridp.tables import Query, Report, add_up, open_rows
+from hybridp.tables.reports import Copy, read_levels, write_reports
 
 NAMES = ("a", "b", "c")
 SIZE = 3_000
@@ -55,32 +53,27 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return found
 
 
-def query(limits: VectorBounds, **other: Any) -> VectorQuery:
-    made = vector_query(VectorColumns(NAMES, "trust", missing="middle"), limits)
-    reports: dict[str, Any] = {
-        "reports": ("a_report", "b_report", "c_report"),
-        "reported": 1,
-        "report_centres": (0.0, 10.0, 20.0),
-        "report_reaches": (2.0, 2.0, 2.0),
-        "report_bounds": (7.0, 7.0, 7.0),
-    }
-    return replace(made, **(reports | other))
+REPORTS = tuple(Report(f"{name}_report", 10.0 * j, 2.0, 10.0 * j - 7, 10.0 * j + 7) for j, name in enumerate(NAMES))
+
+
+def query(limits: VectorBounds, missing: Any = ("middle",) * 3, **other: Any) -> Query:
+    return Query.vectors(limits, NAMES, "trust", missing, **{"reports": REPORTS, **other})
 
 
 @pytest.mark.parametrize(("norm", "radius"), GEOMETRIES)
 def test_totals_equal_numpy_s(files: dict[str, Path], norm: Any, radius: float | None) -> None:
     limits = bounds(norm, radius)
     with open_rows(files["parquet"]) as rows:
-        found = vector_totals(rows, query(limits))
+        found = add_up(rows, query(limits))
     exact = limits.steps(X[TRUSTED]).sum(axis=0)
-    assert found.trusted_sums == tuple(exact.tolist())
+    assert found.sums == tuple(exact.tolist())
     assert (found.trusted_people, found.local_people) == (int(TRUSTED.sum()), int((~TRUSTED).sum()))
     for j in range(3):
         mine = ~TRUSTED & (np.arange(SIZE) % 3 == j)
         sent = (np.arange(SIZE) % 7)[mine] / 2
         assert found.report_counts[j] == mine.sum()
         assert found.report_sums[j] == pytest.approx(sent.sum())
-        assert found.report_square_sums[j] == pytest.approx((sent**2).sum())
+        assert found.report_squares[j] == pytest.approx((sent**2).sum())
 
 
 @pytest.mark.parametrize("out", ["out.csv", "out.parquet"])
@@ -97,7 +90,7 @@ def test_a_copy_keeps_order_and_trusted_values_and_hides_local_ones(
 
     names = ("a_report", "b_report", "c_report")
     copy = Copy(values=("a", "b", "c"), trust="trust", reports=names, mechanism=("how", "odd"))
-    read = partial(read_vectors, query=replace(query(limits), reads="local", reports=None))
+    read = partial(read_levels, query=query(limits, reads="local", reports=()))
     with open_rows(plain) as rows:
         people = write_reports(rows, copy, read, odd_ones, tmp_path / out, chunk=700)
     assert people == (~TRUSTED).sum()
@@ -140,7 +133,7 @@ def test_rows_that_break_a_rule_are_refused(line: str, sentence: str, tmp_path: 
     file = tmp_path / "bad.csv"
     file.write_text(f"{HEAD}\n{line}\n")
     with open_rows(file) as rows, pytest.raises(UnusableRows) as refusal:
-        vector_totals(rows, query(bounds(), person="id"))
+        add_up(rows, query(bounds(), person="id"))
     assert str(refusal.value).startswith(sentence)
     assert SECRET not in str(refusal.value)
 
@@ -149,5 +142,5 @@ def test_missing_values_may_have_public_ones(tmp_path: Path) -> None:
     file = tmp_path / "gaps.csv"
     file.write_text(f"{HEAD}\n,,0.5,,,,trusted,1\n")
     with open_rows(file) as rows:
-        found = vector_totals(rows, query(bounds(), missing=(0.0, 150.0, 0.5)))
-    assert found.trusted_sums == tuple(bounds().steps([[0.0, 150.0, 0.5]])[0].tolist())
+        found = add_up(rows, query(bounds(), missing=(0.0, 150.0, 0.5)))
+    assert found.sums == tuple(bounds().steps([[0.0, 150.0, 0.5]])[0].tolist())

@@ -28,8 +28,9 @@ from numpy.typing import NDArray
 
 from hybridp.blend.mean import Rule, blend
 from hybridp.blend.shares import blend_shares, to_simplex
-from hybridp.curator import mean as curating
-from hybridp.curator.shares import Raw, release_counts
+from hybridp.curator import sums as curating
+from hybridp.curator.sources import Raw
+from hybridp.curator.sums import release_counts
 from hybridp.device.reports import simulated_reports
 from hybridp.errors import must
 from hybridp.noise import reports
@@ -117,7 +118,7 @@ def _mean_errors(rng: Randomness, attacks: Sequence[str]) -> list[tuple[str, flo
     """One collection under every attack: signed errors in percent of the range, and the bound of alike."""
     levels = np.rint(synthetic_data_generator(rng).beta(2, 5, PEOPLE) * LEVELS).astype(np.int64)
     decided, law, own = _MEAN.decided(TRUSTED, LOCAL), _MEAN.invite.randomiser, levels[:TRUSTED]
-    totals = curating.Raw(
+    totals = Raw(
         TRUSTED, int(own.sum()), LocalSummary(0, 0.0, 0.0, law), squares=curating.squares(own)
     )
     held = curating.release_sum(totals, decided.sum_noise, decided.squares_noise, rng=rng)

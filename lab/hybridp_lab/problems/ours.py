@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from hybridp.bench.models import zipf
 from hybridp.bench.simulate import errors, salary_like, trials
 from hybridp.blend.mean import Rule
-from hybridp.curator.mean import sum_noise
 from hybridp.pareto import Integer, LogInteger, LogReal, Measure, Problem, Real, Space
 from hybridp.pareto.space import Setting
 from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.mean import sum_noise
 from hybridp.public.randomisers import best_randomiser
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp_lab.baselines.heavy_metrics import ndcg

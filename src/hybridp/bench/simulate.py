@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.blend.mean import Blend, Rule, blend
-from hybridp.curator.mean import Raw, release_sum
+from hybridp.curator.sources import Raw
+from hybridp.curator.sums import release_sum
 from hybridp.errors import must
 from hybridp.noise import reports
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace

@@ -10,8 +10,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from hybridp.curator.mean import group_sizes
-from hybridp.curator.sources import Counted, count_people, must_not_ask, with_public
+from hybridp.curator.sources import Counted, count_people, group_sizes, must_not_ask, with_public
 from hybridp.errors import InvalidInput, must
 from hybridp.protocols import asked
 from hybridp.public.study import Declaration

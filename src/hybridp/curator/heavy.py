@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hybridp import noise, tables
-from hybridp.curator.sources import Answers
+from hybridp.curator.sources import Answers, RecordColumns
 from hybridp.public.heavy import Discovery, HeadList
 from hybridp.public.mechanisms import DiscreteLaplace
-from hybridp.public.trust import Trusts, label_column
+from hybridp.public.trust import label_column
 from hybridp.randomness import Randomness
 
 __all__ = [
     "Discovered",
-    "RecordColumns",
     "discover_answers",
     "found_records",
     "local_slots",
@@ -30,26 +28,6 @@ __all__ = [
 ]
 
 Ints = NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class RecordColumns:
-    """Which columns hold the person, the record (one or two columns) and the trust label."""
-
-    person: str
-    record: tuple[str, ...]
-    trust: Trusts
-    record_key: str | None = None
-    record_id: str | None = None
-    absent: ClassVar[None] = None
-    reads: ClassVar[dict[str, str]] = {}
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return self.record
-
-    def counts_as(self, middle: Any) -> str:
-        return ""
 
 
 def sample(

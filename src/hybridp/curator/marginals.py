@@ -16,20 +16,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp import tables
-from hybridp.curator.mean import Columns
-from hybridp.curator.shares import batch_digest
-from hybridp.curator.sources import Rows, chosen_by
+from hybridp.curator.reports import batch_digest
+from hybridp.curator.sources import Columns, Rows, chosen_by
 from hybridp.errors import UnusablePublicRows, must
 from hybridp.public.queries import MOST_CELLS, Feature, Piece, Schema, Workload, sliced, table_between
 from hybridp.public.synth_reports import MarginalInvite, MarginalReports, read_marginal_reports
 from hybridp.public.trust import Trusts, label_column
 from hybridp.randomness import Randomness
-from hybridp.tables import marginals
+from hybridp.tables import options as marginals
 from hybridp.tables.columns import count_people as count_groups
 from hybridp.tables.columns import local_rows, local_texts
 from hybridp.tables.engine import answers
-from hybridp.tables.mean import CHUNK
 from hybridp.tables.source import VIEW, TableLike
+from hybridp.tables.totals import CHUNK
 
 __all__ = ["Codes", "GroupCodes", "TableColumns", "codes_of", "count_people", "counts", "groups_of", "read_answers"]
 __all__ += ["read_codes", "read_domain", "read_groups", "table_counts"]
@@ -55,7 +54,7 @@ class Codes:
 def codes_of(schema: Schema, records: NDArray[Any]) -> Codes:
     """Rows that are integer codes already: one person a row, one feature a column.
 
-    What is no code of a feature counts as its last value, as in `hybridp.tables.marginals`: nothing is refused.
+    What is no code of a feature counts as its last value, as in `hybridp.tables.options`: nothing is refused.
 
     >>> codes_of(Schema.from_domain({"a": 2, "b": 3}), np.array([[0, 2], [1, 7]])).values.tolist()
     [[0, 1], [2, 2]]
@@ -80,7 +79,7 @@ def codes_of(schema: Schema, records: NDArray[Any]) -> Codes:
 
 
 def read_codes(path: TableLike, schema: Schema, *, table: str | None = None) -> Codes:
-    """Read a table once and keep its codes: two bytes a field. See `hybridp.tables.marginals.codes`."""
+    """Read a table once and keep its codes: two bytes a field. See `hybridp.tables.options.codes`."""
     with tables.open_rows(path, table=table) as rows:
         return Codes(schema, marginals.codes(rows, schema), chosen_by(path, table))
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from os import PathLike
@@ -22,13 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp import noise, tables
-from hybridp.curator.mean import Columns, check_mechanism, mean_query
-from hybridp.curator.sources import Answers
+from hybridp.curator.sources import Answers, Columns
+from hybridp.curator.sums import check_reports, number_query
 from hybridp.errors import must
-from hybridp.public.lattice import LEVELS, Bounds, Lattice
+from hybridp.public.lattice import LEVELS, Bounds
 from hybridp.public.messages import WeightedSum, own_epsilon_text, reports_digest
 from hybridp.public.trust import label_column
 from hybridp.randomness import Randomness
+from hybridp.tables.query import Query
 from hybridp.tables.reports import Copy, read_levels, write_reports
 
 __all__ = ["ReportsFound", "read", "read_answers", "release_weighted_sum", "simulate_reports"]
@@ -59,16 +59,14 @@ def read(
 ) -> tuple[tables.PersonalTotals, ReportsFound]:
     """Totals of both groups by epsilon, in one scan, and what the reports say of themselves. RAW: stays here."""
     rows.need("epsilon-column", epsilon)
-    rows.need("column", columns.value)
     text = own_epsilon_text(bounds, (columns.value,))
-    says = True if local_raw else check_mechanism(rows, columns, text)
+    says = check_reports(rows, columns, text, local_raw)
     reach = 1 + 2 / math.tanh(0.0005)  # the longest report of anybody's, at epsilon 0.001
-    query = mean_query(columns, bounds, reach, local_raw=local_raw, epsilon=epsilon)
-    if query.report not in rows.columns:  # nobody local needs no reports; if somebody is, that is said by name
-        query = replace(query, report=None)
-    found = tables.personal_totals(rows, query)
+    found = tables.personal_totals(
+        rows, number_query(rows, columns, bounds, reach, local_raw=local_raw, epsilon=epsilon)
+    )
     sent = int(found.local_people[found.local_epsilons > 0].sum())
-    assumed = tables.named_mechanism(f"{columns.report}_mechanism", says, sent, assume=assume)
+    assumed = tables.named_mechanism(columns.mechanism, says, sent, assume=assume)
     return found, ReportsFound(bool(says), assumed, reports_digest(text, *found.fingerprint))
 
 
@@ -102,7 +100,8 @@ def simulate_reports(
         reports=(report,),
         mechanism=(f"{report}_mechanism", f"{own_epsilon_text(bounds, (columns.value,))} SIMULATED"),
     )
-    read = partial(read_levels, lattice=Lattice(bounds.lower, bounds.upper, LEVELS), missing=columns.missing)
+    query = Query.number(columns.value, copy.trust, bounds.lower, bounds.upper, missing=columns.missing, local_raw=True)
+    read = partial(read_levels, query=query)
     write_reports(rows, copy, read, lambda held, own: randomise(held[:, 0], own), out)
 
 

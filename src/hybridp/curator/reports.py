@@ -10,14 +10,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp import tables
+from hybridp.curator.sources import Columns, Rows, TableLike
 from hybridp.errors import UnusablePublicRows, UnusableRows
 from hybridp.public.messages import BATCH, MECHANISM, reports_digest
 from hybridp.public.trust import Trusts, label_column
-from hybridp.tables.columns import check_trust, count_people, local_numbers, only_texts, slot_counts, some_texts
-from hybridp.tables.source import Rows, TableLike
+from hybridp.tables.columns import (
+    all_empty,
+    check_trust,
+    count_people,
+    local_numbers,
+    only_texts,
+    slot_counts,
+    some_texts,
+)
 
-__all__ = ["ReportColumns", "SlotsTold", "batch_names", "read_mechanism", "read_slots", "report_parts", "slot_counts"]
-__all__ += ["slots_told"]
+__all__ = ["ReportColumns", "SlotsTold", "all_empty", "batch_digest", "batch_names", "check_batches", "read_mechanism"]
+__all__ += ["read_slots", "report_parts", "slot_counts", "slots_told", "some_texts"]
 
 _MOST_BATCHES = 100_000
 _SIMULATED = " SIMULATED"
@@ -97,3 +105,25 @@ def batch_names(rows: Rows, batch: str) -> list[str]:
     if len(found) > _MOST_BATCHES:
         raise UnusablePublicRows(f"Column `{batch}` must hold at most {_MOST_BATCHES:,} different names.")
     return found
+
+
+def batch_digest(rows: Rows, columns: Columns, text: str, counts: NDArray[np.int64], people: int) -> str:
+    """What names a set of reports that are counted: their mechanism, their counts, and the names of their batches."""
+    batches = batch_names(rows, f"{columns.report}_batch")
+    return reports_digest(text, people, counts.tolist(), [name for name in batches if name])
+
+
+def check_batches(data: TableLike, table: str | None, column: str, reports: TableLike) -> None:
+    """Refuse reports of another run than the table's, which names their batch in `column`: all public.
+
+    Somebody may have drawn one question in each run, and would count in both. A table that names none is not checked.
+    """
+    with tables.open_rows(data, table=table) as rows:
+        known = {*batch_names(rows, column)} - {""}  # of those who drew another question it is empty
+    with tables.open_rows(reports) as sent:
+        told = {*batch_names(sent, BATCH)}
+    if known and not (told and told <= known):
+        raise UnusablePublicRows(
+            "`reports` must be those of the run of `hybridp randomise` that wrote the table. Got another run's: people "
+            "may have drawn other questions there."
+        )

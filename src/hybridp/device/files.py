@@ -33,16 +33,16 @@ from hybridp.public.envelope import appearing
 from hybridp.public.groups import Joint
 from hybridp.public.heavy import OneSlot
 from hybridp.public.kmeans_rounds import MapInvite
-from hybridp.public.lattice import LEVELS, Bounds, Lattice
 from hybridp.public.messages import BATCH, MECHANISM, SlotInvite
 from hybridp.public.shares import ShareInvite
 from hybridp.public.synth_reports import MarginalInvite
 from hybridp.public.trust import Trusts, drawn_trust, label_column
 from hybridp.randomness import Randomness
-from hybridp.tables.kmeans import PointQuery, check_points, store_points
-from hybridp.tables.reports import Copy, read_codes, read_levels, read_vectors, write_drawn, write_emptied
+from hybridp.tables.codecs import option_codec
+from hybridp.tables.query import Query
+from hybridp.tables.reports import Copy, read_codes, read_levels, write_drawn, write_emptied
 from hybridp.tables.reports import write_reports as write_randomised
-from hybridp.tables.vector import VectorQuery
+from hybridp.tables.totals import count_groups, kept_levels
 
 __all__ = ["draw_questions", "write_reports", "write_without"]
 
@@ -73,14 +73,15 @@ def _number(invite: Any, columns: Any, joint: None, rng: Randomness) -> _Way:
     draw: Any = lambda held: randomise_levels(held[:, 0], invite, rng=rng)  # noqa: E731
     if invite.way == "own":
         draw = lambda held, own: randomise_own(held[:, 0], own, bounds, rng=rng)  # noqa: E731
-    read = partial(read_levels, lattice=Lattice(bounds.lower, bounds.upper, LEVELS), missing=columns.missing)
+    query = Query.number(columns.value, label_column(columns.trust), bounds.lower, bounds.upper,
+                         missing=columns.missing, local_raw=True)  # fmt: skip
+    read = partial(read_levels, query=query)
     return _Way(columns.names, (report,), read, draw, f"{report}_mechanism")
 
 
 def _vector(invite: Any, columns: Any, joint: None, rng: Randomness) -> _Way:
-    query = VectorQuery.of(invite.bounds, columns.values, label_column(columns.trust), missing=columns.absent,
-                           person=columns.person, reads="local")  # fmt: skip
-    read = partial(read_vectors, query=query)
+    query = Query.vectors(invite.bounds, columns.values, label_column(columns.trust), columns.absent, reads="local")
+    read = partial(read_levels, query=query)
     if invite.way == "line":
         draw = partial(answer_question, question=invite, rng=rng)
         return _Way((), invite.names, read, draw, named=False, alone=True)
@@ -89,19 +90,16 @@ def _vector(invite: Any, columns: Any, joint: None, rng: Randomness) -> _Way:
 
 
 def _option(invite: ShareInvite, columns: Any, joint: Joint | None, rng: Randomness) -> _Way:
-    levels: dict[str, Any] = {"lattice": Lattice(0.0, 1.0, LEVELS), "feature": invite.question}
     values: tuple[str, ...] = (invite.question.name,)
     each: Any = report_sets if invite.question.most else report_codes
     report_on, report = partial(each, invite=invite, rng=rng), columns.report or "report"
     if joint is not None:  # the report is about a private category too, which local rows lose as well
         values = joint.value, joint.by.name
-        levels |= {"feature": joint.answers, "by": joint.by}
         report_on = partial(report_joint, joint=joint, invite=invite, rng=rng)
-        if isinstance(joint.answers, Bounds):
-            lattice = Lattice(joint.answers.lower, joint.answers.upper, joint.steps)
-            levels |= {"lattice": lattice, "missing": columns.missing, "feature": None}
+    codec = option_codec(invite.question, joint, values[0], columns.missing)
+    read = partial(read_levels, query=Query(values=(codec,), trust=label_column(columns.trust), reads="local"))
     draw = lambda held: report_on(held[:, 0])  # noqa: E731
-    return _Way(values, (report,), partial(read_levels, **levels), draw, f"{report}_mechanism", texts=True, named=True)
+    return _Way(values, (report,), read, draw, f"{report}_mechanism", texts=True, named=True)
 
 
 def _marginal(invite: MarginalInvite, columns: Any, joint: None, rng: Randomness) -> _Way:
@@ -224,11 +222,10 @@ def _slots(rows: tables.Rows, invite: SlotInvite, columns: Any, rng: Randomness)
 
 def _cells(rows: tables.Rows, invite: MapInvite, columns: Any, rng: Randomness) -> Iterator[NDArray[np.int64]]:
     """The cell of the map that each local row tells."""
-    label, missing = label_column(columns.trust), columns.absent
-    query = PointQuery(columns.values, label, invite.grid.box, local_raw=True, missing=missing)
-    check_points(rows, query)
-    for part in store_points(rows, query, "local").parts():
-        yield answer_map(part, invite, rng=rng)
+    query = Query.points(invite.grid.box, columns.values, label_column(columns.trust), columns.absent, reads="local")
+    count_groups(rows, query)
+    for part in kept_levels(rows, query, "local", ordered=False)():
+        yield answer_map(np.ascontiguousarray(part.T, dtype=np.float64), invite, rng=rng)
 
 
 _PLACES: dict[str, Callable[..., Iterator[NDArray[np.int64]]]] = {"slot": _slots, "cell": _cells}

@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
-from hybridp.curator.heavy import RecordColumns
 from hybridp.curator.marginals import TableColumns
-from hybridp.curator.mean import Columns
-from hybridp.curator.sources import CHOICES, NUMBERS, TABLES, asks, must_be_public, unstated
-from hybridp.curator.vector import VectorColumns
+from hybridp.curator.sources import (
+    CHOICES,
+    NUMBERS,
+    TABLES,
+    Columns,
+    RecordColumns,
+    VectorColumns,
+    asks,
+    must_be_public,
+    unstated,
+)
 from hybridp.public.study import Choice, Declaration, Number, Points, Records, Regression, Vector
 from hybridp.public.trust import TrustRule, rule_of
 from hybridp.tasks.declared import task_of

@@ -11,10 +11,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, cast
 
-from hybridp.curator.heavy import RecordColumns
-from hybridp.curator.mean import Columns
-from hybridp.curator.sources import open_rows, with_public
-from hybridp.curator.vector import VectorColumns
+from hybridp.curator.sources import Columns, RecordColumns, VectorColumns, open_rows, with_public
 from hybridp.device.files import draw_questions, write_reports, write_without
 from hybridp.device.questions import must_accept
 from hybridp.errors import InvalidInput, must

@@ -17,9 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from hybridp.curator import mean as grouped
 from hybridp.curator.reports import read_slots
-from hybridp.curator.sources import CHOICES, NUMBERS, TableLike, must_be_public, must_read_again
+from hybridp.curator.sources import CHOICES, NUMBERS, TableLike, grouped, must_be_public, must_read_again
 from hybridp.errors import must
 from hybridp.ledger import Charge, Ledger
 from hybridp.protocols.mixed import read_batches, read_level_batches
@@ -167,7 +166,7 @@ def release(
                 found = drive(task.ask(crowd), people, heard)
             else:
                 ways, absent = (CHOICES, task.absent) if task.options else (NUMBERS, columns.missing)
-                people.rows = stack.enter_context(grouped.grouped(rows, by.column, columns, ways, absent))
+                people.rows = stack.enter_context(grouped(rows, by.column, columns, ways, absent))
                 found = ask_groups(task, by, people, crowd)
         found = counted_as(found) if as_count else found
         found = noted(assuming(found, text if people.assumed else None, batches.assumed), rows.notes)

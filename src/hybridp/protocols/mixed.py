@@ -7,12 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from hybridp.curator import mean as curating
+from hybridp.curator import options, sums
 from hybridp.curator import personal as by_epsilon
-from hybridp.curator import shares as counting
-from hybridp.curator import vector as vectors
-from hybridp.curator.reports import slots_told
-from hybridp.curator.sources import Rows, TableLike, epsilon_counts, open_rows
+from hybridp.curator.reports import all_empty, batch_names, slots_told, some_texts
+from hybridp.curator.sources import Columns, Rows, TableLike, VectorColumns, epsilon_counts, open_rows
 from hybridp.errors import OtherMechanism, UnusablePublicRows, must
 from hybridp.public.lattice import Bounds
 from hybridp.public.messages import (
@@ -46,7 +44,7 @@ class SlotsAsked:
 def read_batches(
     paths: Sequence[TableLike],
     invite: Invite | ShareInvite | VectorInvite | SlotsAsked | None,
-    columns: curating.Columns | vectors.VectorColumns | None,
+    columns: Columns | VectorColumns | None,
     mixing: Mixing | None,
     *,
     assume: bool = False,
@@ -96,24 +94,23 @@ def _added_up(
 
 
 def read_level_batches(
-    paths: Sequence[TableLike], columns: curating.Columns, epsilon: str, bounds: Bounds, *, assume: bool = False
+    paths: Sequence[TableLike], columns: Columns, epsilon: str, bounds: Bounds, *, assume: bool = False
 ) -> LevelBatches:
     """Add up every batch by itself and by its people's epsilons, which the column `epsilon` holds.
 
     What is refused is refused as in `read_batches`; and an epsilon that is written in two ways, as if its people were
     of two kinds.
     """
-    own = curating.Columns(columns.value, _EVERYBODY, columns.report)
+    own = Columns(columns.value, _EVERYBODY, columns.report)
     start = columns.report or "report"
 
     def one(rows: Rows) -> tuple[Any, Any, bool, bool]:
         totals, sent = by_epsilon.read(rows, own, epsilon, bounds, assume=assume)
         levels = len(totals.local_epsilons)
         must(levels <= MOST_LEVELS, "mixed", f"must hold at most {MOST_LEVELS} different epsilons", f"{levels:,}")
-        alike = not rows.is_text(epsilon) or counting.texts_of(rows, epsilon, levels + 1) == levels
+        alike = not rows.is_text(epsilon) or len(some_texts(rows, epsilon, levels + 1)) == levels
         must(alike, "mixed", f"must hold every epsilon of `{epsilon}` written in one way: two may tell whose", "two")
-        sums = totals.report_sums, totals.report_square_sums
-        part = ReportsByEpsilon(totals.local_epsilons, totals.local_people, *sums)
+        part = ReportsByEpsilon(totals.local_epsilons, totals.local_people, totals.report_sums, totals.report_squares)
         return part, sent.digest, sent.simulated, sent.assumed
 
     text, held = own_epsilon_text(bounds, (columns.value,)), ((columns.value,), (start, epsilon))
@@ -149,11 +146,11 @@ def _kind(invite: Any, columns: Any) -> tuple[Any, Any, Any, tuple[tuple[str, ..
         own: Any = replace(columns, trust=_EVERYBODY, person=None)
         asked: Any = replace(invite, question=columns.values)
         start = columns.mechanism.removesuffix("_mechanism")
-        return vectors.read, asked, own, (columns.values, columns.reports), start
-    own, held = curating.Columns(columns.value, _EVERYBODY, columns.report), ((columns.value,), (columns.report,))
+        return sums.read, asked, own, (columns.values, columns.reports), start
+    own, held = Columns(columns.value, _EVERYBODY, columns.report), ((columns.value,), (columns.report,))
     if isinstance(invite, Invite):
-        return curating.read, replace(invite, question=(columns.value,)), own, held, columns.report
-    return counting.read, invite, own, held, columns.report
+        return sums.read, replace(invite, question=(columns.value,)), own, held, columns.report
+    return options.read, invite, own, held, columns.report
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +173,8 @@ def _alone(rows: Rows, values: tuple[str, ...], reports: tuple[str, ...], start:
     rule = f"must hold nothing but reports ({', '.join(f'`{name}`' for name in (*held, *told))}): others may tell whose"
     must(not more, "mixed", rule, f"{more} more column{'s' if more > 1 else ''}")
     rule = f"must hold nothing in {', '.join(f'`{name}`' for name in values)}: reports stand for the answers"
-    must(counting.all_empty(rows, values), "mixed", rule, "a value")
-    names = counting.batch_names(rows, told[1])
+    must(all_empty(rows, values), "mixed", rule, "a value")
+    names = batch_names(rows, told[1])
     rule = f"must hold one name of the batch in `{told[1]}`, the same in every row"
     must(len(names) == 1 and names != [""], "mixed", rule, f"{len(names)} names" if any(names) else "none")
     return names[0]

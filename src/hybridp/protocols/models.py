@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hybridp.blend.kmeans import Clusters, collect_round
-from hybridp.curator import kmeans as clustering
-from hybridp.curator import regression as regressing
+from hybridp.curator import models as modelling
 from hybridp.curator import synth as tabulating
 from hybridp.curator.marginals import GroupCodes
 from hybridp.device import reports as device
@@ -24,7 +26,7 @@ from hybridp.public.messages import SlotInvite, SlotReports
 from hybridp.public.regression import Question
 from hybridp.public.rounds import Answer, Cells, Crowd, Later, Many, Moves, Products, Round, Scale, drive
 from hybridp.public.synth import MeasuredTable
-from hybridp.public.vector import VectorReportSums
+from hybridp.public.vector import VectorInvite, VectorReportSums
 from hybridp.randomness import Randomness
 from hybridp.release.receipt import values_rule
 from hybridp.release.release import Release
@@ -43,7 +45,7 @@ __all__ = [
     "release_people",
     "release_points",
 ]
-__all__ += ["report_slots"]
+__all__ += ["report_slots", "sum_reports"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -70,27 +72,32 @@ class Answering:
         """Nobody kept the rows of a synthetic table."""
 
 
+def sum_reports(steps: Iterable[Ints], draw: Callable[[Ints], Floats], invite: VectorInvite) -> VectorReportSums:
+    """Reports on several columns that are drawn here, added up exactly as they come."""
+    people, sums = 0, (NOTHING,) * invite.bounds.dimensions
+    for part in steps:
+        people, sums = people + len(part), tuple(map(operator.add, sums, column_sums(draw(part))))
+    return VectorReportSums.of(people, sums, invite.reports)
+
+
 @dataclass
 class LatticePeople(Answering):
     """RAW: people whose columns are on a lattice, wherever they live; local ones answer here, which is a trial."""
 
-    several: regressing.PeopleRows
+    several: modelling.LatticeRows
     rng: Randomness
 
     def products(self, asked: Products) -> tuple[int, ...]:
-        return regressing.release_round(self.several, asked.model, asked.noise, asked.centre, rng=self.rng)
+        return modelling.release_products(self.several, asked.model, asked.noise, asked.centre, rng=self.rng)
 
     def scale(self, asked: Scale) -> int:
-        return regressing.release_scale(self.several, asked.line, asked.first, asked.noise, rng=self.rng)
+        return modelling.release_scale(self.several, asked.line, asked.first, asked.noise, rng=self.rng)
 
     def later(self, asked: Later) -> Answer:
         question = asked.invite
         assert isinstance(question, Question)
-        people, sums = 0, (NOTHING,) * question.invite.bounds.dimensions
-        for steps in self.several.parts("local"):
-            more = column_sums(answer_question(steps, question, rng=self.rng))
-            people, sums = people + len(steps), tuple(a + b for a, b in zip(sums, more, strict=True))
-        return Answer(local=VectorReportSums.of(people, sums, question.invite.reports))
+        draw = partial(answer_question, question=question, rng=self.rng)
+        return Answer(local=sum_reports(self.several.parts("local"), draw, question.invite))
 
 
 class LocalPoints(Protocol):
@@ -153,7 +160,7 @@ class ToldCells:
 class PointPeople(Answering):
     """RAW: people's points. A crowd that is online learns noisy centres with every round: charge before the first."""
 
-    trusted: clustering.PointRows | None
+    trusted: modelling.PointRows | None
     local: LocalPoints | None
     rng: Randomness
 
@@ -163,7 +170,7 @@ class PointPeople(Answering):
     def cells(self, asked: Cells) -> Answer:
         counted = said = None
         if self.trusted is not None and asked.noise is not None:
-            counted = clustering.release_map(self.trusted, asked.grid, asked.noise, rng=self.rng)
+            counted = modelling.release_cells(self.trusted, asked.grid, asked.noise, rng=self.rng)
         if self.local is not None and asked.invite is not None:
             told = np.zeros(asked.grid.cells, dtype=np.int64)
             for part in range(asked.parts[0]):
@@ -175,7 +182,7 @@ class PointPeople(Answering):
     def moves(self, asked: Moves) -> Answer:
         added = said = None
         if self.trusted is not None and asked.noise is not None:
-            added = clustering.release_round(
+            added = modelling.release_moves(
                 self.trusted, asked.centres, asked.noise, radius=asked.radius, rng=self.rng
             )
         if self.local is not None and asked.invite is not None:
@@ -245,7 +252,7 @@ def release_people(
         middle = np.array([b.centre for b in study.bounds.bounds])
         return study.bounds.steps(np.where(np.isnan(rows), middle, rows))
 
-    people = regressing.People(steps(trusted), steps(local))
+    people = modelling.held_rows(steps(trusted), steps(local))
     heard = people.local > 0 and study.by_invitation
     task = replace(study, people=(people.trusted, people.local))
     found: Release = drive(task.ask(_crowd(names, rng, simulated=heard)), LatticePeople(people, rng))
@@ -254,7 +261,7 @@ def release_people(
 
 def cluster(
     study: KMeansStudy,
-    trusted: clustering.PointRows | None,
+    trusted: modelling.PointRows | None,
     local: LocalPoints | None,
     *,
     plan: Plan | None = None,
@@ -285,7 +292,7 @@ def release_points(
     >>> sorted(round(centre[0], 1) for centre in found.facts["estimate"])
     [0.1, 0.9]
     """
-    rows = None if trusted is None or not len(np.asarray(trusted)) else clustering.Points.read(study.box, trusted)
+    rows = None if trusted is None or not len(np.asarray(trusted)) else modelling.Points.read(study.box, trusted)
     crowd = None if local is None or not len(np.asarray(local)) else RawPoints(study.box.levels(local), rng)
     names = columns or tuple(f"x{j}" for j in range(study.box.dims))
     asked = study.ask(_crowd(names, rng, simulated=crowd is not None))

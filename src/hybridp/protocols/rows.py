@@ -10,23 +10,20 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.curator import distribution as counting
 from hybridp.curator import heavy as discovering
-from hybridp.curator import kmeans as clustering
 from hybridp.curator import marginals as tabulating
-from hybridp.curator import mean as summing
+from hybridp.curator import models as modelling
+from hybridp.curator import options as choosing
 from hybridp.curator import personal as weighing
-from hybridp.curator import regression as regressing
-from hybridp.curator import shares as choosing
-from hybridp.curator import vector as vectors
-from hybridp.curator.sources import Rows, local_rows, open_rows
+from hybridp.curator import sums as summing
+from hybridp.curator.sources import Rows, local_rows, open_rows, rows_of, sizes
 from hybridp.device.reports import randomise_own, reach_reports, simulated_reports, simulated_ticks
 from hybridp.errors import InvalidInput, UnusablePublicRows, cannot_exclude
 from hybridp.protocols.models import (
@@ -37,9 +34,9 @@ from hybridp.protocols.models import (
     RawPoints,
     ToldCells,
     report_slots,
+    sum_reports,
 )
 from hybridp.public.groups import Grouping
-from hybridp.public.lattice import NOTHING, column_sums
 from hybridp.public.messages import ReportsByEpsilon, SlotInvite
 from hybridp.public.rounds import (
     Answer,
@@ -60,7 +57,7 @@ from hybridp.public.rounds import (
 )
 from hybridp.public.synth import MeasuredTable
 from hybridp.public.trust import LABEL, Trusts, drawn_trust, label_column
-from hybridp.public.vector import VectorBounds, VectorReportSums
+from hybridp.public.vector import VectorBounds
 from hybridp.randomness import Randomness
 from hybridp.tasks.protections import Batches, LevelBatches
 from hybridp.tasks.table import Measure, Reported
@@ -119,15 +116,9 @@ class TablePeople(Answering):
         """RAW: both groups' totals in one scan."""
         how: dict[str, Any] = {"local_raw": self._no_reports, "assume": self.assume}
         if isinstance(asked, Options | Ticks):
-            joint = asked.joint if isinstance(asked, Options) else None
-            totals: Any = choosing.read(self.rows, self.columns, asked.invite, **how, joint=joint)
-        elif isinstance(asked, Vectors):
-            how["sum_squares"] = asked.squares is not None
-            totals = vectors.read(self.rows, self.columns, asked.invite, **how)
-        else:
-            how |= {"count_clipped": asked.clipped is not None, "sum_squares": asked.squares is not None}
-            totals = summing.read(self.rows, self.columns, asked.invite, **how)
-        return totals
+            return choosing.read(self.rows, self.columns, asked.invite, **how, joint=getattr(asked, "joint", None))
+        how |= {"count_clipped": getattr(asked, "clipped", None) is not None, "sum_squares": asked.squares is not None}
+        return summing.read(self.rows, self.columns, asked.invite, **how)
 
     def pay(self, totals: Any) -> Any:
         """Charge for the reports that were read."""
@@ -136,11 +127,11 @@ class TablePeople(Answering):
 
     def sizes(self, by: Grouping) -> dict[str, tuple[int, int]]:
         """How many trusted and local people each public group has."""
-        return by.sized(summing.sizes(self.rows, by.column, self.columns))
+        return by.sized(sizes(self.rows, by.column, self.columns))
 
     def of(self, members: tuple[str, ...]) -> TablePeople:
         """The people of some groups, whose reports were paid for."""
-        return replace(self, rows=summing.rows_of(self.rows, members), charge=_paid)
+        return replace(self, rows=rows_of(self.rows, members), charge=_paid)
 
     def _heard(self, people: int, digest: str | None, simulated: bool, assumed: bool) -> None:
         self.assumed, self.digest = self.assumed or assumed, digest
@@ -161,14 +152,14 @@ class TablePeople(Answering):
             raise cannot_exclude()
         local = totals.local if self.tally is None else self.tally.summary()
         if self.raw and asked.bins and asked.heard and not self.phases:
-            local, binned = counting.simulate_reports(self.rows, self.columns, invite, rng=self.rng)
+            local, binned = summing.simulate_reports(self.rows, self.columns, invite, rng=self.rng)
         elif self.raw and asked.heard and not asked.bins:
             local = summing.simulate_local(self.rows, self.columns, invite, rng=self.rng)
         elif asked.bins and asked.heard and not self.raw:
             if self.tally is not None:
                 binned = self.tally.distribution()
             elif local.people:
-                binned = counting.read_bins(self.rows, self.columns, invite, local.people)
+                binned = summing.read_bins(self.rows, self.columns, invite, local.people)
         if asked.all_report and totals.trusted_people:
             how: dict[str, Any] = {"local_raw": self.raw, "rng": self.rng}
             local = local + summing.randomise_trusted(self.rows, self.columns, invite, **how)
@@ -186,7 +177,7 @@ class TablePeople(Answering):
         if self._kept is None:  # the rules on people and their labels: who counts takes them as kept
             self._kept = self.read(Numbers(asked.invite)), asked.invite
         totals, invite = self._kept
-        return counting.count_between(
+        return summing.count_between(
             self.rows, self.columns, invite, asked.places, asked.noise, totals.trusted_people,
             local_raw=self._no_reports, rng=self.rng,
         )  # fmt: skip
@@ -197,8 +188,8 @@ class TablePeople(Answering):
         return found.inside, found.outside, found.squares
 
     @cached_property
-    def _lots(self) -> counting.Lots:
-        return counting.Lots(self.phases, rng=self.rng)
+    def _lots(self) -> summing.Lots:
+        return summing.Lots(self.phases, rng=self.rng)
 
     def later(self, asked: Later) -> Answer | None:
         """What a trial asks of people who can only be asked now; elsewhere nobody is there yet."""
@@ -213,7 +204,7 @@ class TablePeople(Answering):
         if phase >= len(self.phases):
             return None
         self._phase += 1
-        return Answer(local=counting.simulate_answers(self.rows, self.columns, invite, self._lots, phase, rng=self.rng))
+        return Answer(local=summing.simulate_places(self.rows, self.columns, invite, self._lots, phase, rng=self.rng))
 
     def _later_line(self, asked: Later) -> Answer:
         people = self._lattice(asked.invite.bounds)  # type: ignore[union-attr, arg-type]
@@ -233,7 +224,7 @@ class TablePeople(Answering):
 
     def _lattice(self, bounds: VectorBounds) -> LatticePeople:
         if self._kept is None:
-            rows = regressing.TableRows.read(self.rows, self.columns, bounds, local_raw=self.raw)
+            rows = modelling.table_rows(self.rows, self.columns, bounds, local_raw=self.raw)
             self._kept = LatticePeople(rows, self.rng)
         found: LatticePeople = self._kept
         return found
@@ -260,24 +251,20 @@ class TablePeople(Answering):
 
     def many(self, asked: Many) -> tuple[int, int]:
         columns, raw, local = self.columns, self.raw, self.cells_told
-        label = label_column(columns.trust)
-        query = clustering.PointQuery(columns.values, label, asked.box, raw, columns.absent)
-        trusted, others = clustering.check_points(self.rows, query)
+        (trusted, others), points = modelling.table_points(self.rows, columns, asked.box, local_raw=raw)
         if others and not raw and local is None:
             raise UnusablePublicRows(
-                f"{local_rows(label or LABEL)}: give their --reports with the --invite that they answer "
-                "(`hybridp randomise kmeans`), or add --simulate-local for a trial on raw rows."
+                f"{local_rows(label_column(columns.trust) or LABEL)}: give their --reports with the --invite that they "
+                "answer (`hybridp randomise kmeans`), or add --simulate-local for a trial on raw rows."
             )
         self.simulated = self.simulated or (raw and (others > 0 or drawn_trust(columns.trust)))
-        rows: Any = clustering.store_points(self.rows, query, "trusted") if trusted else None
         told: Any = local
         if local is not None:
             self.simulated, self.assumed = local.simulated, local.assumed
         if raw and others:
-            parts = clustering.store_points(self.rows, query, "local").parts()
-            told = RawPoints(np.concatenate([*parts], axis=1), self.rng)
-        points = self._kept = PointPeople(rows, told, self.rng)
-        return points.many(asked)
+            told = RawPoints(np.concatenate([*points("local").parts()], axis=1), self.rng)
+        people = self._kept = PointPeople(points("trusted") if trusted else None, told, self.rng)
+        return people.many(asked)
 
     def _coded(self, asked: Measure | Reported) -> CodePeople:
         if self._kept is None:
@@ -321,14 +308,11 @@ class TablePeople(Answering):
         totals, invite = self.pay(self.read(asked)), asked.invite
         local = totals.local if self.tally is None else self.tally.summary()
         if self.raw and asked.heard:
-            people, sums = 0, (NOTHING,) * invite.bounds.dimensions
-            for steps in vectors.local_steps(self.rows, self.columns, invite):
-                more = column_sums(reach_reports(steps, invite, rng=self.rng))
-                people, sums = people + len(steps), tuple(a + b for a, b in zip(sums, more, strict=True))
-            local = VectorReportSums.of(people, sums, invite.reports)
+            steps = summing.local_steps(self.rows, self.columns, invite)
+            local = sum_reports(steps, partial(reach_reports, invite=invite, rng=self.rng), invite)
         trusted = None
         if totals.trusted_people and asked.noise is not None:
-            trusted = vectors.release_sum(totals, asked.noise, invite.bounds, asked.squares, rng=self.rng)
+            trusted = summing.release_sums(totals, asked.noise, invite.bounds, asked.squares, rng=self.rng)
         return self._said(asked, totals, trusted, local)
 
     # --- everybody's own epsilon --------------------------------------------------------------------------------------
@@ -349,7 +333,7 @@ class TablePeople(Answering):
         self._kept = totals
         self._heard(int(totals.local_people.sum()), sent.digest, sent.simulated, sent.assumed)
         reports = ReportsByEpsilon(
-            totals.local_epsilons, totals.local_people, totals.report_sums, totals.report_square_sums
+            totals.local_epsilons, totals.local_people, totals.report_sums, totals.report_squares
         )
         reports = reports if self.tally is None else self.tally.summary()
         return totals.trusted_epsilons * asked.share, totals.trusted_people, reports, self.batches
@@ -357,5 +341,5 @@ class TablePeople(Answering):
     def weighted(self, asked: Weighted) -> Any:
         totals = self._kept
         return weighing.release_weighted_sum(
-            asked.epsilons, totals.trusted_people, totals.trusted_level_sums, asked.weights, rng=self.rng
+            asked.epsilons, totals.trusted_people, totals.trusted_sums, asked.weights, rng=self.rng
         )

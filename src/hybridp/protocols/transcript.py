@@ -21,13 +21,11 @@ from typing import Any, cast
 import numpy as np
 
 from hybridp.blend.mean import Rule
-from hybridp.curator import distribution as counting
-from hybridp.curator import mean as summing
+from hybridp.curator import sums as summing
 from hybridp.curator.marginals import TableColumns, read_answers
-from hybridp.curator.regression import read_reports
+from hybridp.curator.models import read_reports
 from hybridp.curator.reports import SlotsTold, read_slots
-from hybridp.curator.sources import must_not_ask, open_rows
-from hybridp.curator.vector import VectorColumns
+from hybridp.curator.sources import Columns, VectorColumns, must_not_ask, open_rows
 from hybridp.errors import InvalidInput, NotShown, must
 from hybridp.ledger import Charge, Ledger
 from hybridp.protocols.mixed import SlotsAsked, read_batches
@@ -353,11 +351,11 @@ def _numbers(said: Transcript, path: Any, stack: ExitStack, how: Mapping[str, An
     must(not drawn_trust(trust), "trial-opt-in", "must be for a trial in one go", "an invitation")
     person, invite = how["person"], said.invite
     rows = stack.enter_context(open_rows(path, table=how["table"], trust=trust, person=person, rng=secure()))
-    columns = summing.Columns(said.names[0], trust, how["report"], person, missing="middle")  # nobody's value is read
+    columns = Columns(said.names[0], trust, how["report"], person, missing="middle")  # nobody's value is read
     totals = summing.read(rows, columns, invite, assume=how["assume"])
     many = totals.local.people
     must(many >= 1, "people", "must be at least 1 among those who answer", 0)
-    told = counting.read_answers(rows, columns, invite, many) if said.asked.bins else totals.local
+    told = summing.read_places(rows, columns, invite, many) if said.asked.bins else totals.local
     return _Sent(Answer(local=told), totals.digest, totals.simulated_reports, totals.assumed, rows.notes)
 
 

@@ -10,14 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.curator import distribution as counting
 from hybridp.curator import heavy as discovering
-from hybridp.curator import mean as summing
+from hybridp.curator import options as choosing
 from hybridp.curator import personal as weighing
-from hybridp.curator import shares as choosing
-from hybridp.curator import vector as vectors
-from hybridp.curator.kmeans import AnswerPoints
-from hybridp.curator.regression import AnswerRows
+from hybridp.curator import sums as summing
+from hybridp.curator.models import answer_points, answer_rows
 from hybridp.curator.sources import Entrusted
 from hybridp.protocols.models import Answering, LatticePeople, PointPeople, ToldCells
 from hybridp.public import rounds
@@ -103,7 +100,7 @@ class StorePeople(Answering):
         return choosing.read_ticks(answers, asked.invite)
 
     def _sum_vectors(self, asked: rounds.Vectors, answers: Entrusted) -> Any:
-        return vectors.read_answers(answers, asked.invite.bounds, _vector_sums(Heard(), asked.invite))
+        return summing.read_vectors(answers, asked.invite.bounds, _vector_sums(Heard(), asked.invite))
 
     def _sum_options(self, asked: rounds.Options, answers: Entrusted) -> Any:
         if asked.joint is not None:
@@ -143,7 +140,7 @@ class StorePeople(Answering):
     def vectors(self, asked: rounds.Vectors) -> Answer:
         totals, trusted = self._read(asked), None
         if totals is not None and asked.noise is not None:
-            trusted = vectors.release_sum(totals, asked.noise, asked.invite.bounds, asked.squares, rng=self.rng)
+            trusted = summing.release_sums(totals, asked.noise, asked.invite.bounds, asked.squares, rng=self.rng)
         return self._said(asked, trusted, _vector_sums)
 
     @property
@@ -152,7 +149,7 @@ class StorePeople(Answering):
         return self.answers
 
     def between(self, asked: rounds.Between) -> NoisyCounts:
-        return counting.count_answers(self._given, asked.invite.bounds, asked.places, asked.noise, rng=self.rng)
+        return summing.count_answers(self._given, asked.invite.bounds, asked.places, asked.noise, rng=self.rng)
 
     def within(self, asked: rounds.Within) -> tuple[int, int, int]:
         levels = (asked.invite.bounds.levels(values[:, 0]) for values in self._given.numbers())
@@ -160,7 +157,7 @@ class StorePeople(Answering):
         return found.inside, found.outside, found.squares
 
     def products(self, asked: rounds.Products) -> tuple[int, ...]:
-        people = self._kept = LatticePeople(AnswerRows(self._given, asked.bounds, self.people), self.rng)
+        people = self._kept = LatticePeople(answer_rows(self._given, asked.bounds, self.people), self.rng)
         return people.products(asked)
 
     def scale(self, asked: rounds.Scale) -> int:
@@ -182,7 +179,7 @@ class StorePeople(Answering):
         """Nobody was invited yet."""
 
     def many(self, asked: rounds.Many) -> tuple[int, int]:
-        rows = None if self.answers is None else AnswerPoints(self.answers, asked.box, self.people)
+        rows = None if self.answers is None else answer_points(self.answers, asked.box, self.people)
         told = ToldCells(self.told.counts) if self.told.people else None
         points = self._kept = PointPeople(rows, told, self.rng)
         return points.many(asked)

@@ -27,7 +27,6 @@ from functools import cached_property
 from statistics import NormalDist
 from typing import Any
 
-from hybridp.curator.mean import sum_noise
 from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Charge, together
 from hybridp.ledger.rule import DELTA, EPSILON, units
@@ -35,6 +34,7 @@ from hybridp.protocols.paying import on_reports
 from hybridp.protocols.study import answered_once
 from hybridp.public.budgets import ApproxDP, PureDP, promised
 from hybridp.public.heavy import discovery
+from hybridp.public.mean import sum_noise
 from hybridp.public.mixing import from_text
 from hybridp.public.randomisers import LEVELS, k_randomised_response
 from hybridp.public.study import SCHEMA, Collection, Declaration, Mixer, Records

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hybridp.public.lattice import Lattice
+from hybridp.tables.codecs import ByCategory, Category, Number, Report
 from hybridp.tables.columns import number_column, slot_counts
 from hybridp.tables.heavy import (
     HeavyQuery,
@@ -13,44 +14,20 @@ from hybridp.tables.heavy import (
     records_at,
     sample_records,
 )
-from hybridp.tables.mean import (
-    MeanQuery,
-    MeanTotals,
+from hybridp.tables.query import Query
+from hybridp.tables.source import ENGINES, Rows, Source, TableLike, open_rows
+from hybridp.tables.totals import (
     PersonalTotals,
+    Totals,
+    add_up,
     check_mechanism,
     epsilon_counts,
-    local_levels,
-    mean_totals,
+    levels_of,
     named_mechanism,
     personal_totals,
-    trusted_levels,
 )
-from hybridp.tables.source import ENGINES, Rows, Source, TableLike, open_rows
 
-__all__ = [
-    "ENGINES",
-    "HeavyQuery",
-    "Lattice",
-    "MeanQuery",
-    "MeanTotals",
-    "PersonalTotals",
-    "RecordSample",
-    "Rows",
-    "Source",
-    "TableLike",
-    "check_mechanism",
-    "named_mechanism",
-    "discovery_counts",
-    "epsilon_counts",
-    "head_counts",
-    "local_levels",
-    "local_slots",
-    "mean_totals",
-    "number_column",
-    "open_rows",
-    "personal_totals",
-    "records_at",
-    "sample_records",
-    "slot_counts",
-    "trusted_levels",
-]
+__all__ = ["ENGINES", "ByCategory", "Category", "HeavyQuery", "Lattice", "Number", "PersonalTotals", "Query"]
+__all__ += ["RecordSample", "Report", "Rows", "Source", "TableLike", "Totals", "add_up", "check_mechanism"]
+__all__ += ["discovery_counts", "epsilon_counts", "head_counts", "levels_of", "local_slots", "named_mechanism"]
+__all__ += ["number_column", "open_rows", "personal_totals", "records_at", "sample_records", "slot_counts"]

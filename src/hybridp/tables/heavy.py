@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from hybridp.errors import UnusablePublicRows, UnusableRows, must
 from hybridp.tables.columns import check_trust, unlabelled
 from hybridp.tables.engine import answers, arrays, drop, fresh, given, keep, stream
-from hybridp.tables.mean import CHUNK
 from hybridp.tables.source import VIEW, Rows
 from hybridp.tables.sql import chosen, column, count_if, joined, labelled, number, select, text, whole
+from hybridp.tables.totals import CHUNK
 
 __all__ = ["HeavyQuery", "Record", "RecordSample", "Slot", "discovery_counts", "head_counts", "local_slots"]
 __all__ += ["records_at", "sample_records"]

@@ -1,6 +1,6 @@
 """Randomising a file: each local row's answer becomes a report, in a copy of the file.
 
-What is reported on is read by a query (`read_levels`, `read_vectors`, `read_codes`); what the copy holds beside the
+What is reported on is read by a query (`read_levels`, `read_codes`); what the copy holds beside the
 reports is a `Copy`. The rest is the same whatever the question: rules, draws some rows at a time, and one file.
 """
 
@@ -18,19 +18,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, UnusablePublicRows, cannot_exclude, must
-from hybridp.public.lattice import Lattice
-from hybridp.public.queries import Feature, Schema
+from hybridp.public.queries import Schema
 from hybridp.public.shuffling import MOST_LEVELS
-from hybridp.tables import queries
+from hybridp.tables.codecs import Category
 from hybridp.tables.columns import check_trust, local_rows, unlabelled
 from hybridp.tables.engine import DECIMAL, Duck, answers, attempt, drop, fresh, given, keep, kind_of, stream
-from hybridp.tables.marginals import check_declared, check_feature, check_schema
-from hybridp.tables.mean import CHUNK
-from hybridp.tables.source import Rows
-from hybridp.tables.sql import literal
-from hybridp.tables.vector import VectorQuery, check_columns, vector_draws
+from hybridp.tables.options import check_declared, check_schema
+from hybridp.tables.query import Query, labels, shrunk
+from hybridp.tables.source import VIEW, Rows
+from hybridp.tables.sql import (
+    INFINITY,
+    chosen,
+    column,
+    count_if,
+    double,
+    labelled,
+    literal,
+    number,
+    select,
+    whole,
+)
+from hybridp.tables.totals import CHUNK, check_columns
 
-__all__ = ["Copy", "check_one_answer", "read_codes", "read_levels", "read_vectors", "write_drawn", "write_emptied"]
+__all__ = ["Copy", "check_one_answer", "read_codes", "read_levels", "write_drawn", "write_emptied"]
 __all__ += ["write_reports"]
 
 
@@ -92,8 +102,8 @@ def write_reports(
     >>> _ = file.write_text("salary,trust\\n25,trusted\\n75,local\\n")
     >>> copy = Copy(values=("salary",), trust="trust", reports=("report",), mechanism=("how", "half, without noise"))
     >>> with open_rows(file) as rows:
-    ...     write_reports(rows, copy, lambda *of: read_levels(*of, lattice=Lattice(0, 100, 4), missing=0),
-    ...                   lambda levels: levels / 2, out)
+    ...     query = Query.number("salary", "trust", 0, 100, levels=4, missing=0, local_raw=True)
+    ...     write_reports(rows, copy, lambda *of: read_levels(*of, query=query), lambda levels: levels / 2, out)
     1
     >>> print(out.read_text())
     salary,trust,report,how
@@ -114,9 +124,9 @@ def write_reports(
     held, drawn = fresh("held"), fresh("drawn")
     try:
         keep(rows, held, query)  # read once: what is randomised and the order of the copy are of the same rows
-        local = _check_rows(rows, copy, answers(rows, queries.draw_problems(held, copy))[0])
+        local = _check_rows(rows, copy, answers(rows, _problems(held, copy))[0])
         _draw(rows, copy, held, drawn, randomise, chunk)
-        write_copy(rows, queries.copied(rows, copy, drawn), target)
+        write_copy(rows, _copied(rows, copy, drawn), target)
     finally:
         drop(rows, held, drawn)
     return local
@@ -125,46 +135,24 @@ def write_reports(
 # --- what is reported on ----------------------------------------------------------------------------------------------
 
 
-def read_levels(
-    rows: Rows,
-    copy: Copy,
-    *,
-    lattice: Lattice,
-    missing: float | str | None = None,
-    feature: Feature | None = None,
-    by: Feature | None = None,
-) -> str:
-    """The level of a number; with a `feature` the code of an option; with a private category `by` a joint level.
+def read_levels(rows: Rows, copy: Copy, *, query: Query) -> str:
+    """The whole numbers of the query's values.
 
-    A value that is missing or no number counts as `missing` ("middle": of the bounds): a device that sent nothing would
-    tell.
+    A value that is missing or no number counts as what is stated: a device that sent nothing would tell.
     """
-    if missing == "exclude" or (feature is not None and feature.excludes):
+    if query.excludes:
         raise cannot_exclude()
-    if isinstance(missing, float | int):
-        low, high = lattice.lower, lattice.upper
-        must(low <= missing <= high, "missing", f"must lie between {low} and {high}", missing)
-    value = copy.values[0]
-    if feature is None:
-        rows.need_number(value)
-        rows.need_missing(value, missing)
-    else:
-        check_feature(rows, feature)
-    return queries.draws(rows, copy, value, lattice, missing, feature, by)
-
-
-def read_vectors(rows: Rows, copy: Copy, *, query: VectorQuery) -> str:
-    """The vectors of a query, on the lattice."""
     check_columns(rows, query)
-    return vector_draws(rows, query, copy)
+    return _draws(rows, copy, query)
 
 
 def read_codes(rows: Rows, copy: Copy, *, schema: Schema | None) -> str:
-    """The codes of all columns of a schema (`hybridp.tables.marginals`); without one, nothing."""
+    """The codes of all columns of a schema; without one, nothing."""
     if schema is not None:
         check_declared(rows, schema)
         check_schema(rows, schema)
-    return queries.coded(rows, copy, () if schema is None else schema.features)
+    features = () if schema is None else schema.features
+    return _draws(rows, copy, Query(values=tuple(map(Category, features)), trust=copy.trust))
 
 
 # --- copies without reports, or with a drawn word ---------------------------------------------------------------------
@@ -174,7 +162,7 @@ def write_emptied(rows: Rows, copy: Copy, out: Path) -> None:
     """A copy in which local rows lose their values, and nothing is reported."""
     for name in (copy.trust, *copy.values, *copy.kept):
         rows.need("columns", name or "")
-    write_copy(rows, queries.copied(rows, copy, None), out)
+    write_copy(rows, _copied(rows, copy, None), out)
 
 
 def write_drawn(rows: Rows, copy: Copy, words: tuple[str, ...], draw: Callable[[int], Any], out: Path) -> None:
@@ -206,7 +194,7 @@ def _check_copy(rows: Rows, copy: Copy) -> None:
 
 def _check_once(rows: Rows, person: str, trust: str | None) -> None:
     """Refuse a local person who is named in several rows, or in none, and one who is trusted too."""
-    (found,) = answers(rows, queries.local_people(person, trust))
+    (found,) = answers(rows, _local_people(person, trust))
     if not (found["local"] or 0) == found["local_named"] == found["local_people"]:
         raise UnusablePublicRows(f"Column `{person}` must name every local person, and once.")
     if found["local_people"] + found["trusted_people"] > found["labelled_people"]:
@@ -241,14 +229,14 @@ def check_one_answer(
     drawn = "as `hybridp randomise` writes it: every local person answers one drawn question"
     needed = [name for columns in reports.values() for name in columns]
     if column not in rows.columns or any(name not in rows.columns for name in needed):
-        (found,) = answers(rows, queries.mechanisms(trust, trust, "local", "local"))
+        (found,) = answers(rows, select({"local": count_if(labels(trust)["local"])}, VIEW))
         if found["local"]:
             raise UnusablePublicRows(
                 f"{local_rows(trust)}, and no column `{column}` names the one question that each of them drew: make "
                 "their reports with `hybridp randomise`, or add --simulate-local for a trial on raw rows."
             )
         return dict.fromkeys(reports, 0)
-    (found,) = answers(rows, queries.one_answer(trust, column, reports))
+    (found,) = answers(rows, _one_answer(trust, column, reports))
     local = int(found["local"] or 0)
     if int(found["named"] or 0) != local:
         raise UnusablePublicRows(f"Column `{column}` must name one of the questions in every local row, {drawn}.")
@@ -266,6 +254,95 @@ def on_files(rows: Rows) -> Duck:
     if not isinstance(rows.engine, Duck):
         raise InvalidInput("`path` must be a file to be copied with reports. Got a table of another engine.")
     return rows.engine
+
+
+# --- queries ----------------------------------------------------------------------------------------------------------
+
+
+def _reporting(copy: Copy, table: str = "") -> dict[str, str]:
+    """Whether a row is trusted, is local and was asked what is reported on, and has a label that is known."""
+    found = labels(copy.trust, table)
+    known = f"({found['trusted']} OR {found['local']})"
+    if copy.asked is not None:
+        name, word = copy.asked
+        found["local"] = f"({found['local']} AND COALESCE({labelled(column(name, table), word)}, FALSE))"
+    return {**found, "known": known}
+
+
+def _draws(rows: Rows, copy: Copy, query: Query) -> str:
+    """Every row, in order: whether it is to report, whether its label is known, its levels and everyone's epsilon."""
+    flags = _reporting(copy)
+    fields = {"local": flags["local"], "known": flags["known"]}
+    outputs = chosen(fields)
+    for j, codec in enumerate(query.values):
+        fields |= codec.fields(rows, j)
+        outputs[f"c{j}"] = f"CASE WHEN local THEN {codec.level(rows, j)} - {whole(query.origin)} END"
+    if copy.epsilon is not None:
+        fields["epsilon"] = number(column(copy.epsilon), is_text=rows.is_text(copy.epsilon))
+        outputs |= {"epsilon": "epsilon", "stated": f"epsilon >= {double(0.0)} AND epsilon <= {INFINITY}"}
+    return shrunk(query, outputs, f"({select(fields, VIEW)}) AS fields")
+
+
+def _problems(table: str, copy: Copy) -> str:
+    """The counts that tell whether every row to randomise obeys the rules, and how many report."""
+    asked = {"rows": "COUNT(*)", "known": count_if("known"), "local": count_if("local")}
+    if copy.epsilon is not None:
+        asked["stated"] = count_if("local AND stated")
+        asked["levels"] = "COUNT(DISTINCT CASE WHEN local THEN epsilon END)"
+    return select(asked, table)
+
+
+def _local_people(person: str, trust: str | None) -> str:
+    """How many rows are local, how many of those name a person, and how many people there are: of each label, and in
+    all."""
+    who = column(person)
+    trusted, local = labels(trust).values()
+    asked = {
+        "local": count_if(local),
+        "local_named": f"COUNT(CASE WHEN {local} THEN {who} END)",
+        "local_people": f"COUNT(DISTINCT CASE WHEN {local} THEN {who} END)",
+        "trusted_people": f"COUNT(DISTINCT CASE WHEN {trusted} THEN {who} END)",
+        "labelled_people": f"COUNT(DISTINCT CASE WHEN {local} OR {trusted} THEN {who} END)",
+    }
+    return select(asked, VIEW)
+
+
+def _one_answer(trust: str, answered: str, reports: Mapping[str, tuple[str, ...]]) -> str:
+    """How many rows are local, how many name each of the questions, and how many reports are out of place.
+
+    A report is in the columns of its question, of which some may be empty, or elsewhere where there are none.
+    """
+    said = [labelled(column(answered), name) for name in reports]
+    outputs = {"local": "COUNT(*)", "named": count_if(" OR ".join(said))}
+    for i, (one, columns) in enumerate(zip(said, reports.values(), strict=True)):
+        outputs[f"answered{i}"] = count_if(one)
+        if columns:
+            empty = " AND ".join(f"{column(name)} IS NULL" for name in columns)
+            outputs[f"astray{i}"] = count_if(f"COALESCE({one}, FALSE) = ({empty})")
+    return select(outputs, VIEW, f"WHERE {labelled(column(trust), 'local')}")
+
+
+def _copied(rows: Rows, copy: Copy, drawn: str | None) -> str:
+    """Some columns of the rows, in order, beside their reports; values only where the row itself says `trusted`.
+
+    Of a mixed batch there are the reports alone, from the least to the largest, by everyone's own epsilon first.
+    """
+    flags = _reporting(copy, VIEW)
+    reports = {name: f"{drawn}.y{j}" for j, name in enumerate(copy.reports)}
+    wanted = {*copy.values} if copy.mixed else copy.columns
+    kept = {name: column(place, VIEW) for name, place in rows.written.items() if name in wanted}
+    kept |= {name: f"CASE WHEN {flags['trusted']} THEN {column(name, VIEW)} END" for name in copy.values}
+    sorted_by = list(reports.values())
+    if copy.mixed and copy.epsilon is not None:
+        kept[copy.epsilon] = number(column(copy.epsilon, VIEW), is_text=rows.is_text(copy.epsilon))
+        sorted_by.insert(0, kept[copy.epsilon])
+    kept |= reports
+    for beside in (copy.mechanism, copy.batch):
+        if beside is not None:
+            kept[beside[0]] = f"CASE WHEN {flags['local']} THEN {literal(beside[1])} END"
+    # DuckDB alone pairs rows by position, which is how a file's order is kept.
+    more = f"WHERE {flags['local']} ORDER BY {', '.join(sorted_by)}" if copy.mixed else ""
+    return select(kept, VIEW if drawn is None else f"{VIEW} POSITIONAL JOIN {drawn}", more)
 
 
 # --- draws, and the file ----------------------------------------------------------------------------------------------

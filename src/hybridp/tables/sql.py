@@ -10,10 +10,16 @@ numbers is exact on every engine; one of doubles, or of 0 and 1, says so by a ca
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from hybridp.public.lattice import Lattice
+from hybridp.public.queries import SEPARATOR, Feature
 
-__all__ = ["INFINITY", "chosen", "code_of", "column", "count_if", "double", "fingerprint", "is_one_of", "joined"]
+if TYPE_CHECKING:
+    from hybridp.tables.source import Rows
+
+__all__ = ["INFINITY", "chosen", "code_of", "column", "count_if", "double", "feature_code", "fingerprint"]
+__all__ += ["is_one_of", "joined"]
 __all__ += ["labelled", "level", "literal", "not_a_number", "number", "select", "steps", "text", "whole"]
 
 
@@ -130,3 +136,40 @@ def level(value: str, lattice: Lattice, missing: float | str | None = None) -> s
         f"CASE WHEN {value} > {low} AND {value} < {high} THEN {inside} WHEN {value} <= {low} THEN {whole(0)} "
         f"WHEN {value} <= {INFINITY} THEN {whole(lattice.levels)} {default}END"
     )
+
+
+def _ticked(raw: str, feature: Feature) -> str:
+    """The values that a field lists, as bits of a number, the first value's lowest; what is not listed is left out."""
+    mark, listed = literal(SEPARATOR), f"COALESCE({text(raw)}, '')"
+    for spaced in (f"{SEPARATOR} ", f" {SEPARATOR}"):
+        listed = f"REPLACE({listed}, {literal(spaced)}, {mark})"
+    listed = f"{mark} || TRIM({listed}) || {mark}"
+    found = [f"STRPOS({listed}, {literal(SEPARATOR + value + SEPARATOR)}) > 0" for value in feature.values]
+    bits = (f"CASE WHEN {there} THEN {whole(1 << i)} ELSE {whole(0)} END" for i, there in enumerate(found))
+    return f"CAST(({' + '.join(bits)}) AS BIGINT)"
+
+
+def feature_code(rows: Rows, feature: Feature, field: str | None = None) -> str:
+    """The code of one field (the feature's column unless given) by the public schema, whatever the field holds.
+
+    It is a function of one row, never of the others. A number outside the edges is in the nearest bin, and whatever
+    else is not listed, or is missing, counts as the value that the feature declares, else as its last one: a refusal
+    would be an answer.
+    """
+    raw = column(feature.name) if field is None else field
+    if feature.most:
+        return _ticked(raw, feature)
+    if feature.edges:
+        value = number(raw, is_text=rows.is_text(feature.name), decimal=rows.decimal)
+        inner = feature.edges[1:-1]
+        # NaN is above infinity on every engine: it is no number, and falls through.
+        ends = {**{i: f"< {double(edge)}" for i, edge in enumerate(inner)}, len(inner): f"<= {INFINITY}"}
+        cases = [f"WHEN {value} {end} THEN {whole(i)}" for i, end in ends.items()]
+    else:
+        place = code_of(text(raw), feature.values[: feature.size - feature.missing])
+        cases = [f"WHEN NOT {place} IS NULL THEN CAST({place} AS BIGINT)"]
+    last = feature.size - 1
+    absent = last if feature.absent is None else feature.values.index(feature.absent)
+    if feature.missing and absent != last:  # what is not listed is the last, what is not there another
+        cases.append(f"WHEN NOT {raw} IS NULL THEN {whole(last)}")
+    return f"CAST(CASE {' '.join(cases)} ELSE {whole(absent)} END AS INT)"

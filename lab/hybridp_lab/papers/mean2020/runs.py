@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 
 from hybridp.bench.simulate import collect
 from hybridp.blend.mean import Rule
-from hybridp.curator.mean import sum_noise
 from hybridp.public import mean as theory
 from hybridp.public.budgets import PureDP
-from hybridp.public.mean import Setting
+from hybridp.public.mean import Setting, sum_noise
 from hybridp.public.randomisers import LEVELS, local_additive
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp_lab.figure.declared import Point, Row

@@ -1,0 +1,357 @@
+"""What is read of every person, and the query for it in three steps: records, people and their totals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hybridp.errors import must
+from hybridp.public.kmeans import Box
+from hybridp.public.lattice import HALF, Lattice
+from hybridp.public.vector import SHRINK, VectorBounds
+from hybridp.tables.codecs import Codec, Number, Report
+from hybridp.tables.source import VIEW, Rows
+from hybridp.tables.sql import (
+    INFINITY,
+    chosen,
+    column,
+    count_if,
+    double,
+    fingerprint,
+    joined,
+    labelled,
+    not_a_number,
+    select,
+    steps,
+    text,
+    whole,
+)
+from hybridp.tables.sql import number as as_number
+
+__all__ = ["TIMES", "Query", "flags", "labels", "one_each", "people", "shrunk", "totals"]
+
+
+def _several(
+    columns: tuple[str, ...], lattices: Sequence[Lattice], missing: tuple[float | str, ...] | None
+) -> tuple[Number, ...]:
+    d = len(columns)
+    must(d >= 1, "columns", "must name at least one column", d)
+    must(len(lattices) == d, "lower", f"must hold one number for each of the {d} columns", len(lattices))
+    stated = (None,) * d if missing is None else missing
+    must(len(stated) == d, "missing", f"must hold one number for each of the {d} columns", len(stated))
+    must("exclude" not in stated, "missing", "must lie within the bounds, or be middle", "exclude")
+    return tuple(map(Number, columns, lattices, stated))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Query:
+    """Which columns hold what, and the public rules that their fields must obey.
+
+    `trust` holds exactly `trusted` or `local` (None: everybody is local). Everybody's `values` become whole numbers,
+    less `origin`; with a `radius` (in steps) they are shrunk by the factor ``radius shrink/norm`` where their L1 or L2
+    norm exceeds it. `reads` says whose values are read: those of the trusted, the local or all people. No value of a
+    trusted person is refused, because a refusal would be an answer about it. Reports are read unless local values are:
+    a local person answers `reported` of the columns `reports`, and other fields are empty; reports that are words name
+    one of `names`. `count_clipped` asks how many trusted people's values lie outside the bounds; with `square_steps`
+    the squares of their distances from the middle are added up, in so many steps to the farthest that a value can be.
+
+    Without `person` every record is its own person. With it, one record stands for a person: the one with the smallest
+    `record_key` (a random key stored with the record) or the smallest MD5 of its `record_id`; with neither, or where
+    those are the same, the one whose levels have the smallest MD5, or are the smallest. All depend on that
+    person's records alone. A choice by row position would not: another person's presence could move it, so that
+    replacing one person would change the contributions of two. `epsilon` names the column of personal epsilons, which
+    `hybridp.tables.totals` groups by.
+    """
+
+    values: tuple[Codec, ...]
+    trust: str | None
+    reports: tuple[Report, ...] = ()
+    reported: int = 1
+    names: tuple[str, ...] = ()
+    person: str | None = None
+    record_key: str | None = None
+    record_id: str | None = None
+    epsilon: str | None = None
+    reads: str = "trusted"
+    origin: int = 0
+    norm: str | None = None
+    radius: int | None = None
+    shrink: float = 1.0
+    count_clipped: bool = False
+    square_steps: int = 0
+
+    def __post_init__(self) -> None:
+        names = [value.column for value in self.values]
+        must(len({*names}) == len(names), "columns", "must name each column once", ", ".join(names))
+        must(self.reads in ("trusted", "local", "all"), "reads", "must be trusted, local or all", self.reads)
+        must(None in (self.record_key, self.record_id), "record_id", "must not join `record_key`", self.record_id)
+        must(self.order is None or self.person is not None, "person", "must go with a record's key or id", self.person)
+
+    @classmethod
+    def number(
+        cls, value: str, trust: str | None, lower: float, upper: float, *, levels: int = 2**32,
+        missing: float | str | None = None, report: Report | None = None, local_raw: bool = False,
+        person: str | None = None, record_key: str | None = None, record_id: str | None = None,
+        epsilon: str | None = None,
+    ) -> Query:  # fmt: skip
+        """The query of one number a person, in `levels` steps over its bounds; `local_raw`: local rows hold it too.
+
+        >>> Query.number("salary", "trust", 0, 100).values[0].lattice.levels == 2**32
+        True
+        """
+        return cls(
+            values=(Number(value, Lattice(lower, upper, levels), missing),), trust=trust,
+            reports=() if report is None else (report,), person=person, record_key=record_key, record_id=record_id,
+            epsilon=epsilon, reads="all" if local_raw else "trusted",
+        )  # fmt: skip
+
+    @classmethod
+    def vectors(
+        cls, bounds: VectorBounds, columns: tuple[str, ...], trust: str | None,
+        missing: tuple[float | str, ...] | None, **how: Any,
+    ) -> Query:  # fmt: skip
+        """The query of a vector a person, in steps from the centre; `how` are other fields."""
+        lattices = [Lattice(b.lower, b.upper, 2 * HALF) for b in bounds.bounds]
+        how |= {"norm": bounds.norm, "radius": bounds.radius_steps, "shrink": SHRINK}
+        return cls(values=_several(columns, lattices, missing), trust=trust, origin=HALF, **how)
+
+    @classmethod
+    def points(
+        cls, box: Box, columns: tuple[str, ...], trust: str | None, missing: tuple[float | str, ...] | None, **how: Any
+    ) -> Query:
+        """The query of a point a person, in steps from the lower corner of the box."""
+        sides = zip(box.lower, box.upper, box.tops, strict=True)
+        return cls(values=_several(columns, [Lattice(*side) for side in sides], missing), trust=trust, **how)
+
+    @property
+    def local_raw(self) -> bool:
+        return self.reads != "trusted"
+
+    @property
+    def sent(self) -> tuple[Report, ...]:
+        """The reports that are read."""
+        return () if self.local_raw else self.reports
+
+    @property
+    def order(self) -> str | None:
+        """The column that decides which record stands for a person."""
+        return self.record_key or self.record_id
+
+    @property
+    def excludes(self) -> bool:
+        return any(value.missing == "exclude" for value in self.values)
+
+    @property
+    def levels(self) -> list[str]:
+        """What queries call everybody's whole numbers."""
+        return [f"c{j}" for j in range(len(self.values))]
+
+
+# --- records, people, totals ------------------------------------------------------------------------------------------
+# Names within them: `c0`, `c1`, ... are everybody's whole numbers, `sent0` a report as it was sent, `number0` the
+# number that it is, `moved0` that number less its centre, `asked` everybody's own epsilon.
+
+TIMES = "hybridp times"
+"""The column that says how many records are alike."""
+_WIDE = 19
+
+
+def labels(trust: str | None, table: str = "") -> dict[str, str]:
+    """Whether a row is trusted, and whether it is local; without a column of labels everybody is local."""
+    if trust is None:
+        return {"trusted": "FALSE", "local": "TRUE"}
+    return {label: labelled(column(trust, table), label) for label in ("trusted", "local")}
+
+
+def flags(query: Query) -> list[str]:
+    """The problems that people may have, by name."""
+    if query.person is None:
+        return []
+    if query.order is None:
+        return ["nobody", "repeated", "mixed"]
+    return ["nobody", "keyless", "first", "mixed", "tied", *(["uneven"] if query.epsilon is not None else [])]
+
+
+def one_each(query: Query, label: str) -> str:
+    """Which rows of `people` stand for a person with this label."""
+    return f"{label} AND first" if "first" in flags(query) else label
+
+
+def _clipped(query: Query) -> list[str]:
+    return ["clipped"] if query.count_clipped else []
+
+
+def _sent(query: Query) -> list[str]:
+    return [f"{name}{j}" for j in range(len(query.sent)) for name in ("sent", "number")]
+
+
+def _text_keys(rows: Rows, query: Query) -> bool:
+    return query.record_key is not None and rows.is_text(query.record_key)
+
+
+def _records(rows: Rows, query: Query, *, alike: bool = False) -> str:
+    """Every record: its labels as flags, the levels of values that are read here, its reports and its epsilon.
+
+    No field of a trusted record is refused: a value has a level whatever it is, and an epsilon that is missing,
+    negative or no number is 0, so that nothing is used of that person. With `alike` those that hold the same are one
+    row, with their number: fields are worked out once for many people, which for options, of which there are few, costs
+    hardly more than DuckDB's own grouping of the file.
+    """
+    fields = labels(query.trust)
+    outputs = chosen(fields)
+    for j, codec in enumerate(query.values):
+        fields |= codec.fields(rows, j)
+        here = codec.level(rows, j) + (f" - {whole(query.origin)}" if query.origin else "")
+        outputs[f"c{j}"] = here if query.reads == "all" else f"CASE WHEN {query.reads} THEN {here} END"
+        if query.count_clipped and isinstance(codec, Number):
+            outputs["clipped"] = f"({'TRUE' if query.reads == 'all' else query.reads} AND ({codec.outside(j)}))"
+    for j, report in enumerate(query.sent):
+        sent = column(report.column)
+        fields |= {f"sent{j}": sent, f"number{j}": as_number(sent, is_text=rows.is_text(report.column))}
+    outputs |= chosen(_sent(query))
+    if query.epsilon is not None:
+        fields["own"] = as_number(column(query.epsilon), is_text=rows.is_text(query.epsilon))
+        stated = f"own >= {double(0.0)} AND own <= {INFINITY}"
+        outputs["asked"] = f"CASE WHEN {stated} THEN own WHEN trusted THEN {double(0.0)} END"
+    if query.person is not None:
+        label = "'local'" if query.trust is None else f"COALESCE({column(query.trust)}, '')"
+        fields |= {"who": column(query.person), "label": label}
+        outputs |= chosen(["who", "label"])
+    if query.order is not None:
+        key = column(query.order)
+        own = {"key_field": key, "key": f"MD5({text(key)})" if query.record_id is not None else key}
+        if _text_keys(rows, query):
+            # Numbers kept as text are compared as numbers; keys that are the same double are compared as text.
+            own["key_number"] = as_number(key, is_text=True)
+        fields |= own
+        outputs |= chosen(own)
+    held = VIEW
+    if alike:
+        read = chosen(
+            [query.trust or "", *(value.column for value in query.values), *(one.column for one in query.sent)]
+        )
+        counted = select(read | {TIMES: "COUNT(*)"}, VIEW, f"GROUP BY {', '.join(read.values())}")
+        held = f"({counted}) AS held"
+        fields[TIMES] = outputs[TIMES] = column(TIMES)
+    return shrunk(query, outputs, f"({select(fields, held)}) AS fields")
+
+
+def shrunk(query: Query, outputs: dict[str, str], source: str) -> str:
+    """The outputs, of which c0, c1, ... are shrunk to the radius.
+
+    Coordinates are integers from the lattice on, and a squared norm fits 64 bits (`hybridp.public.vector.HALF`), so
+    that whether a vector is clipped is decided exactly; a clipped one is shrunk and rounded towards the centre.
+    """
+    made, c = select(outputs, source), query.levels
+    if query.radius is None:
+        return made
+    square = query.norm == "l2"
+    size = " + ".join(f"{x} * {x}" if square else f"ABS({x})" for x in c)
+    sized = select(chosen(outputs) | {"size": size}, f"({made}) AS steps")
+    limit = whole(query.radius**2 if square else query.radius)
+    length = "SQRT(CAST(size AS DOUBLE))" if square else "CAST(size AS DOUBLE)"
+    factor = f"CASE WHEN size > {limit} THEN {double(query.radius * query.shrink)} / {length} END"
+    factored = select(chosen(outputs) | {"factor": factor}, f"({sized}) AS sized")
+    last = chosen(outputs)
+    for x in c:
+        inside = f"CAST(SIGN({x}) AS BIGINT) * CAST(FLOOR(CAST(ABS({x}) AS DOUBLE) * factor) AS BIGINT)"
+        last[x] = f"CASE WHEN factor IS NULL THEN {x} ELSE {inside} END"
+    return select(last, f"({factored}) AS factored")
+
+
+def people(rows: Rows, query: Query, *, alike: bool = False) -> str:
+    """One row for each person, or record: labels as flags, levels of values read here, reports as they were sent."""
+    records = _records(rows, query, alike=alike)
+    if query.person is None:
+        return records
+    return _by_hash(records, query) if query.order is None else _by_key(rows, records, query)
+
+
+def _by_hash(records: str, query: Query) -> str:
+    """The records of each person as one: of several, the one whose levels have the smallest MD5.
+
+    Of several labels or reports there is no choice: they are flagged.
+    """
+    outputs = {label: labelled("MIN(label)", label) for label in ("trusted", "local")}
+    outputs |= {"nobody": "who IS NULL", "repeated": "COUNT(*) > 1", "mixed": "MIN(label) <> MAX(label)"}
+    # The levels stand behind their hash, which is 32 digits, each in as many as 64 bits need.
+    digits = [f"LPAD({text(f'{c} + {whole(query.origin)}')}, {_WIDE}, '0')" for c in query.levels]
+    drawn = f"MIN(MD5({joined(*map(text, query.levels))}) || {' || '.join(digits)})" if digits else ""
+    for j, c in enumerate(query.levels):
+        outputs[c] = f"CAST(SUBSTRING({drawn}, {33 + _WIDE * j}, {_WIDE}) AS BIGINT) - {whole(query.origin)}"
+    kept = [*_sent(query), *(["asked"] if query.epsilon else [])]
+    outputs |= {name: f"MIN({name})" for name in kept}
+    if query.count_clipped:  # of several records, whether any was clipped
+        outputs["clipped"] = "MAX(CAST(clipped AS INT)) > 0"
+    return select(outputs, f"({records}) AS records", "GROUP BY who")
+
+
+def _by_key(rows: Rows, records: str, query: Query) -> str:
+    """The records of each person along their keys, an empty key last; what is not on the first of them is left out."""
+    # Records with one key are told apart by their levels: where those are the same too, it does not matter.
+    along = [*(["key_number"] if _text_keys(rows, query) else []), "key", *query.levels]
+    over = f"OVER (PARTITION BY who ORDER BY {', '.join(f'{part} NULLS LAST' for part in along)})"
+    outputs = {
+        **chosen(["trusted", "local"]),
+        "nobody": "who IS NULL",
+        "keyless": "key_field IS NULL",
+        "first": f"ROW_NUMBER() {over} = 1",
+        # Where a person has two labels, one of them differs from the label before it.
+        "mixed": f"LAG(label) {over} <> label",
+        "tied": f"LAG(key) {over} = key",
+    }
+    kept = [*query.levels, *_clipped(query), *_sent(query)]
+    outputs |= chosen(kept)
+    if query.epsilon is not None:
+        outputs["uneven"] = f"LAG(asked) {over} <> asked"
+        # A trusted person who states several epsilons is promised the smallest.
+        outputs["asked"] = "CASE WHEN trusted THEN MIN(asked) OVER (PARTITION BY who) ELSE asked END"
+        kept.append("asked")
+    masked = {name: f"CASE WHEN first THEN {name} END" for name in kept}
+    ranked = select(outputs, f"({records}) AS records")
+    return select(chosen(["trusted", "local", *flags(query)]) | masked, f"({ranked}) AS ranked")
+
+
+def totals(rows: Rows, query: Query) -> str:
+    """The totals of each group (trusted: true, false, or NULL without a label), with a count of every problem.
+
+    Grouping by one flag keeps the groups apart without a CASE around every term, which costs DuckDB more than the sums.
+    """
+    keys = ["trusted", *(["asked"] if query.epsilon is not None else [])]
+    outputs = chosen(["local", *keys, *flags(query), *query.levels, *_clipped(query)])
+    asked = {"records": "COUNT(*)", "local": count_if("local")}
+    for j, (c, codec) in enumerate(zip(query.levels, query.values, strict=True)):
+        # Of people who ask for the same epsilon there are far fewer than 2^31, so that their sum fits 64 bits.
+        asked[f"sum{j}"] = f"SUM({c})" if query.epsilon is None else f"CAST(SUM({c}) AS BIGINT)"
+        if codec.missing == "exclude":
+            asked["answered"] = f"COUNT({c})"
+        if query.square_steps and isinstance(codec, Number):
+            half = codec.lattice.levels // 2
+            scale = double(query.square_steps / min(half, query.radius or half))
+            away = c if query.origin == half else f"{c} - {whole(half - query.origin)}"
+            far = f"CAST(FLOOR(CAST(ABS({away}) AS DOUBLE) * {scale}) AS BIGINT)"
+            asked[f"square{j}"] = f"SUM({far} * {far})"
+    if query.count_clipped:
+        asked["clipped"] = count_if("clipped")
+    for j, report in enumerate(query.sent):
+        # The sums are divided by `half` once, at the end: a division here costs as much as a sum.
+        moved = f"(number{j} - {double(report.centre)})"
+        outputs |= {f"number{j}": f"number{j}", f"moved{j}": moved, f"steps{j}": steps(moved, 2**31 / report.half)}
+        asked |= {
+            f"reports{j}": f"SUM(CAST(moved{j} AS DOUBLE))",
+            f"squares{j}": f"SUM(CAST(moved{j} * moved{j} AS DOUBLE))",
+            f"reported{j}": f"COUNT(moved{j})",
+            f"least{j}": f"MIN(number{j})",
+            f"most{j}": f"MAX(number{j})",
+            f"parity{j}": fingerprint(f"steps{j}"),
+        }
+        if rows.is_text(report.column):
+            outputs[f"wordy{j}"] = not_a_number(f"sent{j}", f"number{j}")
+            asked[f"wordy{j}"] = count_if(f"wordy{j}")
+    if len(query.sent) > 1:
+        several = " + ".join(f"CAST(NOT number{j} IS NULL AS INT)" for j in range(len(query.sent)))
+        asked["partial"] = count_if(f"{one_each(query, 'local')} AND ({several}) <> {whole(query.reported)}")
+    asked |= {flag: count_if(flag) for flag in flags(query)}
+    numbers = select(outputs, f"({people(rows, query)}) AS chosen")
+    return select(chosen(keys) | asked, f"({numbers}) AS numbers", f"GROUP BY {', '.join(keys)}")

@@ -1,0 +1,36 @@
+"""Queries of one number, as tests of tables and engines write them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from hybridp.public.messages import SQUARE_STEPS
+from hybridp.tables import Query, Report, Totals
+
+__all__ = ["figures", "number_query"]
+
+
+def number_query(
+    value: str,
+    trust: str,
+    *,
+    report: str | None = None,
+    report_low: float = -math.inf,
+    report_high: float = math.inf,
+    report_centre: float = 0.0,
+    report_half: float = 1.0,
+    count_clipped: bool = False,
+    sum_squares: bool = False,
+    **how: Any,
+) -> Query:
+    column = None if report is None else Report(report, report_centre, report_half, report_low, report_high)
+    query = Query.number(value, trust, report=column, **how)
+    return replace(query, count_clipped=count_clipped, square_steps=SQUARE_STEPS if sum_squares else 0)
+
+
+def figures(found: Totals) -> tuple[int, int, int, float, float]:
+    """Trusted people and the sum of their levels, local people, the sum of their reports and of the squares."""
+    reports = (*found.report_sums, 0.0)[0], (*found.report_squares, 0.0)[0]
+    return found.trusted_people, found.sums[0], found.local_people, *reports
