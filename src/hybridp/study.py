@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hybridp.errors import InvalidInput, must
-from hybridp.public.study import Collection, Declaration, Mixer, People, Promise, Question, Table, Trust
+from hybridp.public.study import Collection, Declaration, Mixer, People, Promise, Question, Trust
 
 if TYPE_CHECKING:
     from hybridp.curator.sources import TableLike
@@ -146,7 +146,7 @@ class Study(Declaration):
         files = Files(
             self._named("invite", invite, lambda question: question.by_invitation),
             self._named("reports", reports, lambda question: question.by_invitation),
-            self._named("model", model, lambda question: isinstance(question, Table)),
+            self._named("model", model, lambda question: question.has_model),
         )
         trial = simulate_local or drawn is not None or (rng is not None and rng.simulated)
         run: dict[str, Any] = {"table": table, "trust": drawn, "simulate_local": simulate_local, "rng": rng}

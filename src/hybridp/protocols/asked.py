@@ -90,8 +90,8 @@ def share_columns(study: Declaration, place: int, trust: Any) -> Columns:
 
 def reports_in(study: Declaration, place: int) -> tuple[str, ...]:
     """The columns of a table of which one at least is filled where a person reported; none answer an invitation."""
-    columns = study.report_columns(study.questions[place])
-    return columns[:-1] if isinstance(study.questions[place], Vector) else columns[:1]
+    question = study.questions[place]
+    return study.report_columns(question)[: len(getattr(question, "columns", ("one",)))]
 
 
 def vector_columns(study: Declaration, place: int, trust: Any) -> VectorColumns:

@@ -41,9 +41,7 @@ from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.study import (
     ANSWERED,
     ANSWERED_IN,
-    Count,
     Declaration,
-    Number,
     Question,
 )
 from hybridp.public.trust import LABEL, Answering, drawn_trust, keyed, label_column, rule_of
@@ -136,9 +134,8 @@ def release_study(
         run["tally"] = tally_for(study, tally)
         collection = run["tally"].origin.stands_in(run["tally"].origin.mechanism, collection)
     if phases:
-        first = study.questions[0]
-        alone = len(study.questions) == 1 and isinstance(first, Number) and not first.summed
-        must(alone, "phases", "must go with quantiles of a study's only question", f"them beside {first.name}")
+        alone = len(study.questions) == 1
+        must(alone, "phases", "must go with quantiles of a study's only question", f"{len(study.questions)} questions")
         run["phases"] = tuple(phases)
     labels: Any = keyed(rule, rng.words(2).tolist()) if drawn_trust(rule) else rule  # one draw for all questions
     with _appearing(files) as drafts:
@@ -287,7 +284,7 @@ def _way(study: Declaration, i: int, data: Any, trust: Any, files: Files, run: M
     question, simulate, mixed = study.questions[i], run["simulate_local"], run.get("mixed", ())
     task, columns, groups = asked.task_of(study, i), asked.columns_of(study, i, trust), study.questions[i].groups
     told: dict[str, Any] = {"purpose": question.name, "epsilon": study.promise.epsilon_column}
-    told["as_count"] = isinstance(question, Count)
+    told["as_count"] = question.as_count
     by = None if groups is None or groups.private else groups
     own = task.prepared(columns) if by is None else task.prepared(columns).prepared_for(by, columns)
     charges = own.charges(question.name, None)
@@ -414,7 +411,7 @@ def first_phase(
     """
     question = study.questions[0]
     rule = "must go with the mean or the quantiles of a study's only question"
-    number = len(study.questions) == 1 and isinstance(question, Number) and question.by is None
+    number = len(study.questions) == 1 and question.own_epsilons and question.groups is None
     must(number and not study.promise.personal and study.mixer is None, "invite-out", rule, "another question")
     asked.must_declare(study, data := with_public(data, study.people.public))
     columns = asked.number_columns(study, 0, asked.trust_rule(study) if trust is None else trust)

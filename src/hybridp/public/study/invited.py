@@ -330,6 +330,7 @@ class Table(Question):
 
     kind: ClassVar[str] = "table"
     _what: ClassVar[str] = "a question of kind table"
+    has_model: ClassVar[bool] = True
     needs_delta: ClassVar[bool] = True
 
     features: tuple[Feature, ...] = field(help="The columns of the table with their public values or edges.", option="")

@@ -54,6 +54,10 @@ class Question(Fields):
     _what: ClassVar[str] = "a question"
     reported: ClassVar[bool] = True
     """Whether local reports stand in the table itself; those on other kinds answer an invitation."""
+    as_count: ClassVar[bool] = False
+    """Whether it is answered by a number of people."""
+    has_model: ClassVar[bool] = False
+    """Whether its answer is a folder that is kept beside the release."""
     needs_delta: ClassVar[bool] = False
     own_epsilons: ClassVar[bool] = False
     """Whether everybody may bring their own epsilon."""

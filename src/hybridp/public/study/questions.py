@@ -452,6 +452,7 @@ class Count(Question):
 
     kind: ClassVar[str] = "count"
     _what: ClassVar[str] = "a question of kind count"
+    as_count: ClassVar[bool] = True
 
     column: str | None = field(
         None, help="The column with everybody's answer. Default: the question's name.", shown=True
