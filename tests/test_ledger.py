@@ -20,7 +20,7 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from hybridp.errors import BudgetExceeded, InvalidInput, LedgerProblem, UnusablePublicRows, UnusableRows
 from hybridp.ledger import SHARES, Charge, Ledger, tight_epsilon
 from hybridp.public.budgets import ApproxDP, Neighbours, PureDP
-from hybridp.public.mechanisms import gaussian
+from hybridp.public.mechanisms import gaussian_sigma
 from tests import warm
 
 
@@ -509,13 +509,13 @@ def test_twenty_laplace_charges_compose_as_dp_accounting_says(wide: Ledger) -> N
 def test_gaussian_charges_compose_as_one_larger_gaussian(wide: Ledger) -> None:
     """k releases with noise s are one with s/sqrt(k): exact, by the analytic profile."""
     budget = ApproxDP(1.0, 1e-6)
-    sigma = gaussian(budget, 1).sigma
+    sigma = gaussian_sigma(budget, 1)
     for _ in range(9):
         spend(wide, noisy("gaussian", sigma, budget))
     found = tight_epsilon(wide, "all", 1e-6)
     exact = pld.from_gaussian_mechanism(sigma / 3).get_epsilon_for_delta(1e-6)
     assert found == pytest.approx(exact, rel=2e-3)
-    assert gaussian(ApproxDP(found * 1.001, 1e-6), 1).sigma <= sigma / 3
+    assert gaussian_sigma(ApproxDP(found * 1.001, 1e-6), 1) <= sigma / 3
     assert found < 9
 
 

@@ -91,8 +91,6 @@ LOCAL_APPROX = [ApproxDP(0.5, 1e-3), ApproxDP(4.0, 1e-6)]
 
 def _mechanisms() -> Iterator[Case]:
     for pure in PURE:
-        for width in (1.0, 2349033.0):
-            yield Case(m.laplace(pure, width), laws.laplace, less_scale, "continuous")
         for steps in (1, 7, 2**32):
             yield Case(m.discrete_laplace(pure, steps), laws.discrete_laplace, less_scale, "lattice")
         yield Case(r.dithered_bit(pure), laws.dithered_bit, fewer_flips, "local")
@@ -102,9 +100,6 @@ def _mechanisms() -> Iterator[Case]:
             yield Case(r.k_randomised_response(pure, k), laws.k_response, more_truth, "categories")
     yield from _whole_points()
     for approx in APPROX:
-        yield Case(m.laplace(approx, 1), laws.laplace, less_scale, "continuous")
-        for width in (1.0, 1234.5):
-            yield Case(m.gaussian(approx, width), laws.gaussian, less_sigma, "continuous")
         for steps in (1, 7, 2**32):
             yield Case(m.discrete_laplace(approx, steps), laws.discrete_laplace, less_scale, "lattice")
         # On a coarse lattice the continuous sigma already suffices and is kept: up to 2 % of delta is left unused.

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP, PureDP, zcdp_for
-from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, gaussian
+from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, gaussian_sigma
 from hybridp.public.vector import (
     HALF,
     VectorBounds,
@@ -200,7 +200,7 @@ def test_on_the_real_lattice_it_is_the_analytic_gaussian(epsilon: float, delta: 
     bounds = VectorBounds.of([0] * d, [1] * d)
     found = vector_noise(ApproxDP(epsilon, delta), bounds, "gaussian")
     assert isinstance(found, DiscreteGaussian)
-    analytic = gaussian(ApproxDP(epsilon, delta), bounds.l2_sensitivity).sigma
+    analytic = gaussian_sigma(ApproxDP(epsilon, delta), bounds.l2_sensitivity)
     assert analytic <= found.sigma <= analytic * (1 + 1e-5)
     assert found.sigma < 0.97 * bounds.l2_sensitivity / math.sqrt(2 * zcdp_for(epsilon, delta).rho)
 

@@ -13,7 +13,7 @@ import pytest
 
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP
-from hybridp.public.mechanisms import gaussian
+from hybridp.public.mechanisms import gaussian_sigma
 from hybridp_lab.papers.mean2020.joint_noise import (
     NO_AMPLIFICATION_WITH_INTERACTION,
     Amplification,
@@ -385,9 +385,9 @@ def test_refuses_by_name(changes: dict[str, Any], message: str) -> None:
 
 
 def test_the_classic_rule_refuses_epsilon_above_one_and_adds_more_noise_below() -> None:
-    assert classic_gaussian(ApproxDP(1.0, 1e-7), 1).sigma == pytest.approx(math.sqrt(2 * math.log(1.25e7)), rel=1e-15)
+    assert classic_gaussian(ApproxDP(1.0, 1e-7), 1) == pytest.approx(math.sqrt(2 * math.log(1.25e7)), rel=1e-15)
     for epsilon in (math.nextafter(1.0, 2.0), 1.5, 10.0):
         with pytest.raises(InvalidInput, match="`epsilon` must be at most 1"):
             classic_gaussian(ApproxDP(epsilon, 1e-7), 1)
     for budget in (ApproxDP(0.1, 1e-5), ApproxDP(0.5, 1e-7), ApproxDP(1.0, 1e-7), ApproxDP(1.0, 0.01)):
-        assert gaussian(budget, 3).sigma < classic_gaussian(budget, 3).sigma
+        assert gaussian_sigma(budget, 3) < classic_gaussian(budget, 3)

@@ -3,13 +3,11 @@
 A description is *checked when it is made*: the privacy profile ``delta(epsilon)`` is computed, and a scale that does
 not meet the stated guarantee cannot be constructed. Sampling lives in `hybridp.noise`, accounting in `hybridp.ledger`.
 
-The continuous forms (`Laplace`, `Gaussian`) are the papers'; the lattice forms (`DiscreteLaplace`,
-`DiscreteGaussian`) are what runs, because noise on integers can be drawn exactly.
+Noise is on a lattice, because noise on integers can be drawn exactly.
 
->>> mechanism = laplace(PureDP(0.5), sensitivity=1)
->>> mechanism.scale, mechanism.variance
-(2.0, 8.0)
->>> Laplace(PureDP(0.5), sensitivity=1, scale=1.8)
+>>> discrete_laplace(PureDP(0.5), sensitivity=1).scale
+2.0
+>>> DiscreteLaplace(PureDP(0.5), sensitivity=1, scale=1.8)
 Traceback (most recent call last):
     ...
 hybridp.errors.InvalidInput: `scale` must be large enough for 0.5-DP (replace-one) at sensitivity 1. Got 1.8.
@@ -30,15 +28,13 @@ from hybridp.public.budgets import ApproxDP, PureDP
 __all__ = [
     "DiscreteGaussian",
     "DiscreteLaplace",
-    "Gaussian",
-    "Laplace",
     "discrete_gaussian",
     "discrete_gaussian_profile",
     "discrete_laplace",
-    "gaussian",
     "gaussian_profile",
-    "laplace",
+    "gaussian_sigma",
     "laplace_profile",
+    "laplace_scale",
 ]
 
 Guarantee = PureDP | ApproxDP
@@ -63,7 +59,7 @@ def _ratio_at_most(sensitivity: float, scale: float, epsilon: float) -> bool:
     return Fraction(sensitivity) <= Fraction(epsilon) * Fraction(scale)
 
 
-def _check_laplace(mechanism: Laplace | DiscreteLaplace) -> None:
+def _check_laplace(mechanism: DiscreteLaplace) -> None:
     promise, size = mechanism.guarantee, mechanism.scale
     if promise.delta == 0:
         ok = size > 0 and _ratio_at_most(mechanism.sensitivity, size, promise.epsilon)
@@ -72,7 +68,7 @@ def _check_laplace(mechanism: Laplace | DiscreteLaplace) -> None:
     _verify("scale", size, ok, promise, mechanism.sensitivity)
 
 
-def _check_gaussian(mechanism: Gaussian | DiscreteGaussian) -> None:
+def _check_gaussian(mechanism: DiscreteGaussian) -> None:
     promise = mechanism.guarantee
     must(promise.delta > 0, "delta", "must be positive for Gaussian noise", promise.delta)
     ok = mechanism.sigma > 0 and mechanism.profile(promise.epsilon) <= promise.delta
@@ -169,56 +165,17 @@ def discrete_gaussian_profile(shift: int, sigma: float, epsilon: float) -> float
     return math.exp(log_upper) * -math.expm1(min(0.0, log_lower - log_upper))
 
 
-# --- the papers' continuous mechanisms --------------------------------------------------------------------------------
+# --- continuous noise, from which the search on the lattice starts ----------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Laplace:
-    """x + Lap(scale). Variance ``2 scale^2``. Built by `laplace`."""
+def laplace_scale(guarantee: Guarantee, sensitivity: float) -> float:
+    """The least scale of Laplace noise for the guarantee.
 
-    guarantee: Guarantee
-    sensitivity: float
-    scale: float
+    Pure: ``sensitivity/epsilon``. Approximate: ``sensitivity/(epsilon - 2 ln(1-delta))`` (dissertation, Thm 1.1.5),
+    which is exact in one dimension.
 
-    def __post_init__(self) -> None:
-        _usable(self.guarantee, self.sensitivity)
-        _check_laplace(self)
-
-    @property
-    def variance(self) -> float:
-        return 2 * self.scale**2
-
-    def profile(self, epsilon: float) -> float:
-        """The exact delta for any epsilon."""
-        return laplace_profile(self.sensitivity, self.scale, epsilon)
-
-
-@dataclass(frozen=True, slots=True)
-class Gaussian:
-    """x + Normal(0, sigma^2). Built by `gaussian`."""
-
-    guarantee: ApproxDP
-    sensitivity: float
-    sigma: float
-
-    def __post_init__(self) -> None:
-        _usable(self.guarantee, self.sensitivity)
-        _check_gaussian(self)
-
-    @property
-    def variance(self) -> float:
-        return self.sigma**2
-
-    def profile(self, epsilon: float) -> float:
-        """The exact delta for any epsilon."""
-        return gaussian_profile(self.sensitivity, self.sigma, epsilon)
-
-
-def laplace(guarantee: Guarantee, sensitivity: float) -> Laplace:
-    """The least Laplace noise for the guarantee.
-
-    Pure: ``scale = sensitivity/epsilon``. Approximate: ``sensitivity/(epsilon - 2 ln(1-delta))`` (dissertation, Thm
-    1.1.5), which is exact in one dimension.
+    >>> laplace_scale(PureDP(0.5), sensitivity=1)
+    2.0
     """
     _usable(guarantee, sensitivity)
     goal = _cautious(guarantee)
@@ -229,10 +186,10 @@ def laplace(guarantee: Guarantee, sensitivity: float) -> Laplace:
             return _ratio_at_most(sensitivity, scale, guarantee.epsilon)
         return laplace_profile(sensitivity, scale, guarantee.epsilon) <= goal
 
-    return Laplace(guarantee, sensitivity, _least(sensitivity / effective, enough))
+    return _least(sensitivity / effective, enough)
 
 
-def gaussian(guarantee: ApproxDP, sensitivity: float) -> Gaussian:
+def gaussian_sigma(guarantee: ApproxDP, sensitivity: float) -> float:
     """The least Gaussian noise for the guarantee: the analytic calibration (Balle and Wang 2018), any epsilon > 0."""
     _usable(guarantee, sensitivity)
     must(guarantee.delta > 0, "delta", "must be positive for Gaussian noise", guarantee.delta)
@@ -250,10 +207,10 @@ def gaussian(guarantee: ApproxDP, sensitivity: float) -> Gaussian:
         if not low < middle < high:
             break
         low, high = (low, middle) if enough(middle) else (middle, high)
-    return Gaussian(guarantee, sensitivity, high)
+    return high
 
 
-# --- the same on a lattice: what is really drawn ----------------------------------------------------------------------
+# --- on a lattice: what is really drawn -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +270,7 @@ class DiscreteGaussian:
 
 def discrete_laplace(guarantee: Guarantee, sensitivity: int) -> DiscreteLaplace:
     """The least discrete Laplace noise for the guarantee, found from the continuous calibration."""
-    start = laplace(guarantee, sensitivity).scale
+    start = laplace_scale(guarantee, sensitivity)
     goal = _cautious(guarantee)
     calibrated = ApproxDP(guarantee.epsilon, goal) if goal else PureDP(guarantee.epsilon)
     enough = _constructs(lambda scale: DiscreteLaplace(calibrated, sensitivity, scale))
@@ -322,7 +279,7 @@ def discrete_laplace(guarantee: Guarantee, sensitivity: int) -> DiscreteLaplace:
 
 def discrete_gaussian(guarantee: ApproxDP, sensitivity: int) -> DiscreteGaussian:
     """The least discrete Gaussian noise for the guarantee, found from the analytic calibration."""
-    low = high = gaussian(guarantee, sensitivity).sigma
+    low = high = gaussian_sigma(guarantee, sensitivity)
     calibrated = ApproxDP(guarantee.epsilon, guarantee.delta * (1 - 1e-9))
     enough = _constructs(lambda sigma: DiscreteGaussian(calibrated, sensitivity, sigma))
     while not enough(high):

@@ -53,8 +53,8 @@ from hybridp.public.mechanisms import (
     DiscreteGaussian,
     DiscreteLaplace,
     discrete_laplace,
-    gaussian,
     gaussian_profile,
+    gaussian_sigma,
 )
 from hybridp.public.messages import LocalSummary, NoisySquares, TrustedSummary, report_text
 from hybridp.public.vector_randomisers import MOST_DIMENSIONS, VectorReports
@@ -354,7 +354,7 @@ def gaussian_is_enough(guarantee: ApproxDP, sensitivity: int, dimensions: int, s
 def vector_gaussian(guarantee: ApproxDP, sensitivity: int, dimensions: int) -> DiscreteGaussian:
     """The least discrete Gaussian noise that one of the two certificates covers."""
     must(guarantee.delta > 0, "delta", "must be positive for Gaussian noise", guarantee.delta)
-    low = high = gaussian(guarantee, sensitivity).sigma
+    low = high = gaussian_sigma(guarantee, sensitivity)
     while not gaussian_is_enough(guarantee, sensitivity, dimensions, high):
         low, high = high, high * 1.05
     for _ in range(60):

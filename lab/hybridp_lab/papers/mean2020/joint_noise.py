@@ -36,7 +36,7 @@ from hybridp.public import mean as theory
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.errorlaw import log_upper_tail
 from hybridp.public.lattice import Bounds
-from hybridp.public.mechanisms import Gaussian, gaussian, gaussian_profile, laplace
+from hybridp.public.mechanisms import gaussian_profile, gaussian_sigma, laplace_scale
 
 __all__ = [
     "NO_AMPLIFICATION_WITH_INTERACTION",
@@ -63,16 +63,18 @@ _ASSUMES = (
 )
 
 
-def classic_gaussian(guarantee: ApproxDP, sensitivity: float) -> Gaussian:
+def classic_gaussian(guarantee: ApproxDP, sensitivity: float) -> float:
     """``sigma = sqrt(2 ln(1.25/delta)) sensitivity/epsilon`` (dissertation, Thm 1.1.7): only for epsilon up to 1.
 
     Above that the formula has no proof, and from epsilon of about 9 (delta 1e-7) it really fails. At epsilon = 1, the
-    edge of the theorem, the description is accepted because its exact profile is computed and suffices.
+    edge of the theorem, it is accepted because its exact profile is computed and suffices.
     """
     must(guarantee.epsilon <= 1, "epsilon", "must be at most 1 for the classic Gaussian calibration", guarantee.epsilon)
     must(guarantee.delta > 0, "delta", "must be positive for Gaussian noise", guarantee.delta)
     sigma = math.sqrt(2 * math.log(1.25 / guarantee.delta)) * sensitivity / guarantee.epsilon
-    return Gaussian(guarantee, sensitivity, sigma)
+    enough = gaussian_profile(sensitivity, sigma, guarantee.epsilon) <= guarantee.delta
+    must(enough, "sigma", f"must be large enough for {guarantee} at sensitivity {sensitivity:g}", sigma)
+    return sigma
 
 
 @dataclass(frozen=True)
@@ -188,8 +190,8 @@ def _group_sizes(n: int, trusted_share: float) -> tuple[int, int]:
 
 def _gaussian_factor(epsilon: float, delta: float, calibration: str) -> float:
     """σ / sensitivity of the (epsilon, delta)-DP Gaussian mechanism, rounded up."""
-    calibrate = classic_gaussian if calibration == "classic" else gaussian
-    return calibrate(ApproxDP(epsilon, delta), 1.0).sigma
+    calibrate = classic_gaussian if calibration == "classic" else gaussian_sigma
+    return calibrate(ApproxDP(epsilon, delta), 1.0)
 
 
 def _gaussian_epsilon(reach: float, sigma: float, delta: float) -> float:
@@ -337,9 +339,9 @@ def kvh_weight_for(
     must(0 < opt_in < 1, "opt-in", "must be strictly between 0 and 1", opt_in)
     must(n * opt_in >= 0.5, "n", "must leave at least one trusted person", n)
     if noise == "laplace":
-        variance = laplace(PureDP(epsilon), bounds.width).variance
+        variance = 2 * laplace_scale(PureDP(epsilon), bounds.width) ** 2
     else:
-        calibrate = gaussian if calibration == "analytic" else classic_gaussian
-        variance = calibrate(ApproxDP(epsilon, delta), bounds.width).variance
+        calibrate = gaussian_sigma if calibration == "analytic" else classic_gaussian
+        variance = calibrate(ApproxDP(epsilon, delta), bounds.width) ** 2
     setting = theory.Setting.of(n=n, c=opt_in, variance=sd**2, noise_t=variance / (opt_in * n) ** 2, noise_l=variance)
     return float(theory.kvh_weight(setting))
