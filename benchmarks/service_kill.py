@@ -152,8 +152,8 @@ def _check_reports(db: Any, keys: Any, acks: list[tuple[str, str, str]], found: 
 
     from sqlalchemy import select
 
-    from hybridp.service.keys import RowCipher, hashed
     from hybridp.service.schema import invitations, reports, studies, study_keys
+    from hybridp.service.settings import RowCipher, hashed
 
     for study in {a[0] for a in acks}:
         number = db.execute(select(studies.c.number).where(studies.c.id == study)).scalar_one()

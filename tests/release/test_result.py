@@ -42,7 +42,7 @@ from hybridp.release.facts import statistic
 from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt
 from hybridp.release.release import Release
 from hybridp.release.result import Result
-from hybridp.service.charts import shown_release
+from hybridp.service.html import shown_release
 from hybridp.tasks.distribution import DistributionStudy
 from hybridp.tasks.kmeans import KMeansStudy
 from hybridp.tasks.mean import MeanStudy

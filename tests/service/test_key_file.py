@@ -15,9 +15,8 @@ import pytest
 
 from hybridp.service import studies
 from hybridp.service.core import Service
-from hybridp.service.keys import KeyRing, load, save
 from hybridp.service.schema import connect, meta
-from hybridp.service.settings import Settings
+from hybridp.service.settings import KeyRing, Settings, load, save
 from hybridp.service.store import writing
 from tests import warm
 

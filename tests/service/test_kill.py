@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from benchmarks import service_kill as kill
 
-from hybridp.service.keys import load_or_make
 from hybridp.service.schema import connect
+from hybridp.service.settings import load_or_make
 
 
 @pytest.mark.skipif(not hasattr(sys, "getwindowsversion") and not hasattr(__import__("os"), "fork"), reason="no fork")

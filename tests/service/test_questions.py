@@ -27,9 +27,9 @@ from hybridp.randomness import secure, seeded
 from hybridp.release.facts import labels
 from hybridp.service import studies
 from hybridp.service.app import build_app
-from hybridp.service.charts import error_rows, error_unit
 from hybridp.service.core import Service
 from hybridp.service.formats import Bit
+from hybridp.service.html import error_rows, error_unit
 from hybridp.service.kinds import parts_of
 from hybridp.service.plans import parse_plan
 from hybridp.service.questions import pack_answers, pack_reports, unpacked_reports

@@ -20,13 +20,12 @@ from hybridp.public.budgets import ApproxDP, Neighbours, PureDP
 from hybridp.release.result import sole
 from hybridp.service import studies
 from hybridp.service.core import Service
-from hybridp.service.keys import KeyRing, RowCipher, load_or_make, save
 from hybridp.service.plans import parse_plan
 from hybridp.service.problems import Refused
 from hybridp.service.releasing import balances, charge, open_accounts, release_once
 from hybridp.service.reports import parse_upload
 from hybridp.service.schema import analysts, begun, invitations, progress, reports, study_keys
-from hybridp.service.settings import Settings
+from hybridp.service.settings import KeyRing, RowCipher, Settings, load_or_make, save
 from hybridp.service.store import Batch, counts, reading, take, writing
 
 from .conftest import MEAN

@@ -19,9 +19,8 @@ from sqlalchemy import select, text
 from hybridp.errors import HybridpError
 from hybridp.service import studies
 from hybridp.service.core import Service
-from hybridp.service.keys import KeyRing, RowCipher, save
 from hybridp.service.schema import connect, reports, study_keys
-from hybridp.service.settings import Settings
+from hybridp.service.settings import KeyRing, RowCipher, Settings, save
 from hybridp.service.store import reading
 
 from .declared import study_of

@@ -27,7 +27,7 @@ from hybridp.public.randomisers import (
     randomised_response,
 )
 from hybridp.public.shuffling import mixed_delta
-from hybridp.service import chances, charts, html, words
+from hybridp.service import chances, html, words
 from hybridp.service.participant import participant_view
 from hybridp.service.plans import Plan, parse_plan
 from hybridp.service.tasks import task_of
@@ -460,7 +460,7 @@ def test_a_report_that_names_the_truth_is_said_to() -> None:
 
 def test_bars_of_participation_are_as_tall_as_their_counts() -> None:
     bins = [{"start": 3600 * i, "trusted": i, "local": 10 * i} for i in range(1, 5)]
-    svg = str(charts.participation(bins, 3600))
+    svg = str(html.participation(bins, 3600))
     import re
 
     for group in ("trusted", "local"):
@@ -470,7 +470,7 @@ def test_bars_of_participation_are_as_tall_as_their_counts() -> None:
 
 
 def test_nobody_is_a_chart_too() -> None:
-    assert "Nobody" in charts.participation([], 3600)
+    assert "Nobody" in html.participation([], 3600)
 
 
 @pytest.mark.parametrize(
@@ -479,13 +479,13 @@ def test_nobody_is_a_chart_too() -> None:
 def test_intervals_stay_in_the_picture(rows: list[tuple[str, float, float, float]]) -> None:
     import re
 
-    svg = str(charts.intervals(rows, "mean"))
-    assert all(0 <= float(x) <= charts.WIDTH for x in re.findall(r' (?:x1|x2|cx)="([\d.-]+)"', svg))
+    svg = str(html.intervals(rows, "mean"))
+    assert all(0 <= float(x) <= html.WIDTH for x in re.findall(r' (?:x1|x2|cx)="([\d.-]+)"', svg))
     assert "nan" not in svg
 
 
 def test_charts_have_no_script_and_no_style() -> None:
-    svg = str(charts.bars([("<b onload=x>", 1.0), ("two", 0.0)], "minutes & more"))
+    svg = str(html.bars([("<b onload=x>", 1.0), ("two", 0.0)], "minutes & more"))
     assert "<b" not in svg
     assert "style=" not in svg
     assert "minutes &amp; more" in svg

@@ -324,8 +324,7 @@ def rotate_key(database: str | None, key_file: Path | None) -> None:
     from dataclasses import replace
 
     from hybridp.service.core import Service
-    from hybridp.service.keys import save
-    from hybridp.service.settings import Settings
+    from hybridp.service.settings import Settings, save
     from hybridp.service.studies import reseal
 
     settings = Settings.from_environment(database, key_file)

@@ -1,4 +1,4 @@
-"""The analysts' and participants' JSON routes, and the OpenAPI document; uploads are in `uploads.py`.
+"""The analysts' and participants' JSON routes, and the OpenAPI document; uploads are in `app.py`.
 
 The document is FastAPI's own, with the upload in it, and with every answer that a route can give. What is refused is a
 problem document everywhere. Which refusals a route has follows from what it is: who may use it, whether it names a

@@ -21,8 +21,7 @@ from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 
 from hybridp.errors import HybridpError
-from hybridp.service import charts, participant, store, studies
-from hybridp.service.charts import error_rows, error_unit, shown_release
+from hybridp.service import html, participant, store, studies
 from hybridp.service.core import Service
 from hybridp.service.forms import NAMES, declared_by, fieldsets
 from hybridp.service.html import (
@@ -30,11 +29,14 @@ from hybridp.service.html import (
     PageRoute,
     SecurityHeaders,
     address_of,
+    error_rows,
+    error_unit,
     for_people,
     form_fields,
     paced,
     page,
     see,
+    shown_release,
     slowly,
     status_of,
     whatever_is_stored,
@@ -240,9 +242,9 @@ def _study_page(
         problem=problem,
         form_token=session.form_token,
         participation=whatever_is_stored(
-            lambda: charts.participation(s["participation"]["bins"], s["participation"]["width"]), ""
+            lambda: html.participation(s["participation"]["bins"], s["participation"]["width"]), ""
         ),
-        errors=whatever_is_stored(lambda: charts.bars(planned, error_unit(s)), None) if planned else None,
+        errors=whatever_is_stored(lambda: html.bars(planned, error_unit(s)), None) if planned else None,
         assumed=(s["now_predicted"] or s["planned"] or {}).get("assumes", ""),
         may_discover=s["phased"] and s["phase"] != 2 and s["status"] in ("open", "closed"),
         told=told,

@@ -16,11 +16,20 @@ from starlette.concurrency import run_in_threadpool
 
 from hybridp.errors import HybridpError, InvalidInput
 from hybridp.service import chances, mixed, studies, words
-from hybridp.service.charts import dots
-from hybridp.service.html import PageRoute, address_of, form_fields, paced, page, policy_with, see, slowly, status_of
-from hybridp.service.problems import Refused
+from hybridp.service.html import (
+    PageRoute,
+    address_of,
+    dots,
+    form_fields,
+    paced,
+    page,
+    policy_with,
+    see,
+    slowly,
+    status_of,
+)
+from hybridp.service.problems import Refused, log_internal
 from hybridp.service.schema import TICKET
-from hybridp.service.uploads import log_internal
 from hybridp.service.words import VISIT_HOURS
 
 __all__ = ["participant_view", "router", "trusted_payload"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
+import logging
 import math
 import re
 import secrets
@@ -22,10 +23,12 @@ import msgspec
 
 from hybridp.errors import BudgetExceeded, HybridpError, InvalidInput
 
-__all__ = ["MEDIA_TYPE", "STATUS", "Gate", "NoSuchStudy", "Refused", "problem", "problem_of", "sentence"]
+__all__ = ["MEDIA_TYPE", "STATUS", "Gate", "NoSuchStudy", "Refused", "log_internal", "problem", "problem_of"]
+__all__ += ["sentence"]
 
 
 MEDIA_TYPE = "application/problem+json"
+_log = logging.getLogger("hybridp.service")
 
 STATUS = {
     "bad-request": 400, "malformed": 400, "unauthorised": 401, "csrf": 403, "not-found": 404, "wrong-method": 405,
@@ -111,6 +114,15 @@ def problem_of(error: HybridpError) -> tuple[int, bytes, int | None]:
     if isinstance(error, InvalidInput):
         return 422, problem("invalid", str(error)), None
     return 503, problem("unavailable", str(error)), 5
+
+
+def log_internal(error: BaseException) -> None:
+    """The kind of an unexpected error and where it arose: never its message, which may hold data."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    where = f"{trace.tb_frame.f_code.co_qualname}:{trace.tb_lineno}" if trace is not None else "?"
+    _log.error("unexpected %s at %s", type(error).__name__, where)
 
 
 # --- how fast an address may come -------------------------------------------------------------------------------------

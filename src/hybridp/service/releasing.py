@@ -32,12 +32,12 @@ from hybridp.service.core import Service, Study
 from hybridp.service.deletion import shred
 from hybridp.service.fields import unpacked_record
 from hybridp.service.formats import Heard
-from hybridp.service.keys import RowCipher
 from hybridp.service.mixed import waits_for_mixer
 from hybridp.service.plans import Plan
 from hybridp.service.problems import Refused
 from hybridp.service.questions import Category, Part, unpacked_reports
 from hybridp.service.schema import LOCAL, SHUFFLED, TRUSTED, batches, progress, releases
+from hybridp.service.settings import RowCipher
 from hybridp.service.store import counts, reading, snapshot, stream
 
 __all__ = ["Balance", "balances", "charge", "close", "discover", "open_accounts", "release", "release_once"]

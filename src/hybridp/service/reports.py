@@ -19,11 +19,11 @@ from hybridp.errors import InvalidInput
 from hybridp.public.mixing import unseal
 from hybridp.service.fields import Field
 from hybridp.service.formats import Bit, Coordinates, OutOfReach
-from hybridp.service.keys import RowCipher, hashed
 from hybridp.service.plans import Plan
 from hybridp.service.problems import STATUS, Refused
 from hybridp.service.questions import Category, Part, pack_answers, pack_reports
 from hybridp.service.schema import LOCAL, SHUFFLED, TRUSTED
+from hybridp.service.settings import RowCipher, hashed
 
 __all__ = ["PAYLOADS", "Checker", "Failure", "Packed", "Report", "Upload", "parse_upload", "report_id"]
 

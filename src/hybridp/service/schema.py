@@ -28,31 +28,9 @@ from sqlalchemy.pool import QueuePool, StaticPool
 
 from hybridp.errors import HybridpError, InvalidInput
 
-__all__ = [
-    "GROUPS",
-    "LOCAL",
-    "NEWEST",
-    "SHUFFLED",
-    "STEPS",
-    "TABLES",
-    "TICKET",
-    "TRUSTED",
-    "accounts",
-    "analysts",
-    "batches",
-    "begun",
-    "charges",
-    "connect",
-    "holds_studies",
-    "invitations",
-    "participation",
-    "prepare",
-    "progress",
-    "releases",
-    "reports",
-    "studies",
-    "study_keys",
-]
+__all__ = ["GROUPS", "LOCAL", "NEWEST", "SHUFFLED", "STEPS", "TABLES", "TICKET", "TRUSTED", "accounts", "analysts"]
+__all__ += ["batches", "begun", "charges", "connect", "holds_studies", "invitations", "participation", "prepare"]
+__all__ += ["progress", "releases", "reports", "studies", "study_keys"]
 
 LOCAL, TRUSTED, SHUFFLED, TICKET = 0, 1, 2, 3
 """How a group is written in the column `grp`. A ticket is no report: it says that somebody may send one to a mixer."""

@@ -1,20 +1,207 @@
-"""What a server is told when it starts. Nothing here changes while it runs.
+"""What a server is told when it starts (nothing of it changes while it runs), and its keys: hashes of the analysts'
+ones, and the ones that seal trusted people's values outside the database.
+
+Every study has a data key of its own, stored sealed (AES-256-GCM) under the key file's current key. Deleting a study's
+raw values also deletes its data key, so that what is left of them in free pages or a log cannot be read. To rotate
+the key file only the studies' keys are sealed anew.
 
 >>> Limits().reports_per_request
 1000
+>>> ring = KeyRing.fresh()
+>>> data_key, sealed = ring.new_data_key()
+>>> ring.unseal(sealed) == data_key
+True
+>>> ring.rotated().unseal(sealed) == data_key  # an older key still opens what it sealed
+True
 """
 
 from __future__ import annotations
 
+import base64
+import contextlib
+import hashlib
+import json
 import os
+import secrets
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hybridp.errors import must
-from hybridp.service.keys import KeyRing, load_or_make
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from hybridp.errors import HybridpError, must
+from hybridp.public.envelope import appearing
+from hybridp.public.mixing import Signer
 from hybridp.service.schema import holds_studies
 
-__all__ = ["Limits", "Settings", "stated_address"]
+__all__ = ["RESTORE", "KeyProblem", "KeyRing", "Limits", "RowCipher", "Settings", "hashed", "load", "load_or_make"]
+__all__ += ["new_secret", "save", "stated_address"]
+
+_NONCE = 12
+RESTORE = "mount its disk, put its backup back, or give another --database for new studies"
+"""What to do where the key file is missing, or another one than before."""
+
+
+def new_secret() -> str:
+    """256 random bits for a person to keep: an analyst's key."""
+    return secrets.token_urlsafe(32)
+
+
+def hashed(secret: str) -> bytes:
+    """What is stored of a random secret. Its 256 bits cannot be guessed, so one round of SHA-256 is enough."""
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
+
+
+class KeyProblem(HybridpError):
+    """The key file cannot be used, or does not open what is stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRing:
+    """The key file: numbered sealing keys, the newest in use, and the secret that signs sessions."""
+
+    keys: dict[int, bytes] = field(repr=False)
+    session: bytes = field(repr=False)
+
+    @classmethod
+    def fresh(cls) -> KeyRing:
+        return cls({1: secrets.token_bytes(32)}, secrets.token_bytes(32))
+
+    @property
+    def current(self) -> int:
+        return max(self.keys)
+
+    def rotated(self) -> KeyRing:
+        """With a new key in use; and new sessions, so that everybody signs in again."""
+        return KeyRing({**self.keys, self.current + 1: secrets.token_bytes(32)}, secrets.token_bytes(32))
+
+    def without_old(self) -> KeyRing:
+        """Only the key in use: for when everything is sealed with it."""
+        return KeyRing({self.current: self.keys[self.current]}, self.session)
+
+    @property
+    def checks(self) -> dict[int, str]:
+        """What a store keeps to know each key again; nothing of a key can be computed from it."""
+        return {n: hashlib.blake2b(key=k, digest_size=16, person=b"key of store").hexdigest()
+                for n, k in self.keys.items()}  # fmt: skip
+
+    def new_data_key(self) -> tuple[bytes, bytes]:
+        """A study's data key, and the same sealed."""
+        key = secrets.token_bytes(32)
+        return key, self.seal(key)
+
+    def seal(self, data_key: bytes) -> bytes:
+        number = self.current.to_bytes(4, "big")
+        nonce = secrets.token_bytes(_NONCE)
+        return number + nonce + AESGCM(self.keys[self.current]).encrypt(nonce, data_key, number)
+
+    def unseal(self, sealed: bytes) -> bytes:
+        number, nonce, rest = sealed[:4], sealed[4 : 4 + _NONCE], sealed[4 + _NONCE :]
+        key = self.keys.get(int.from_bytes(number, "big"))
+        if key is None:
+            raise KeyProblem("The key file does not hold the key that this study was sealed with.")
+        try:
+            return AESGCM(key).decrypt(nonce, rest, number)
+        except InvalidTag:
+            raise KeyProblem("The key file holds another key than the one that this study was sealed with.") from None
+
+    def opens(self, sealed: bytes) -> bool:
+        """Whether one of these keys sealed it."""
+        try:
+            return bool(self.unseal(sealed))
+        except KeyProblem:
+            return False
+
+
+class RowCipher:
+    """Names and seals the rows of one study, all by its data key: without it nothing can be compared or read.
+
+    A row is named by a keyed hash of the report's id, so that whoever has the database, but not the key, cannot send a
+    report again, nor tell whose it is. Study and row are authenticated with the value: rows cannot be swapped. A random
+    96-bit nonce for each row keeps one data key safe for 2^32 rows (NIST SP 800-38D, 8.3). `mixed` is the private key
+    that opens reports which come through a mixer (X25519), `signer` signs the tickets that let people send one.
+    """
+
+    __slots__ = ("_aead", "_choose", "_nonce", "_row", "_study", "mixed", "signer")
+
+    def __init__(self, data_key: bytes, study: int) -> None:
+        self._aead = AESGCM(data_key)
+        self._choose = hashlib.blake2b(data_key, digest_size=32, person=b"choose record").digest()
+        self._row = hashlib.blake2b(data_key, digest_size=32, person=b"row of report").digest()
+        self._nonce = hashlib.blake2b(data_key, digest_size=32, person=b"ticket's nonce").digest()
+        self.mixed = hashlib.blake2b(data_key, digest_size=32, person=b"mixed reports").digest()
+        self.signer = Signer(hashlib.blake2b(data_key, digest_size=32, person=b"sign tickets").digest())
+        self._study = study.to_bytes(8, "big")
+
+    def nonce(self, secret: str) -> bytes:
+        """The nonce of a person's ticket: the same for the same invitation, and known to nobody without the key."""
+        return hashlib.blake2b(secret.encode("utf-8", "surrogatepass"), key=self._nonce, digest_size=16).digest()
+
+    def row(self, report_id: bytes) -> bytes:
+        """Under which name a report is stored: the same when it comes again."""
+        return hashlib.blake2b(report_id, key=self._row, digest_size=16).digest()
+
+    def seal(self, value: bytes, row: bytes) -> bytes:
+        nonce = os.urandom(_NONCE)
+        return nonce + self._aead.encrypt(nonce, value, self._study + row)
+
+    def unseal(self, sealed: bytes, row: bytes) -> bytes:
+        try:
+            return self._aead.decrypt(sealed[:_NONCE], sealed[_NONCE:], self._study + row)
+        except InvalidTag:
+            raise KeyProblem("A stored value cannot be opened: it was altered, or the key is another one.") from None
+
+    def choice(self, row: bytes, among: int) -> int:
+        """A number below `among` that the sender cannot foresee and that is the same when the report comes again.
+
+        256 bits reduced: the bias is below 2^-200.
+        """
+        drawn = hashlib.blake2b(row, key=self._choose, digest_size=32).digest()
+        return int.from_bytes(drawn, "big") % among
+
+
+# --- the file ---------------------------------------------------------------------------------------------------------
+
+
+def load_or_make(path: Path, empty: Callable[[], bool] = lambda: True) -> KeyRing:
+    """The key file's ring; a new file, readable by its owner only, where there is none and the store is `empty`."""
+    if not path.exists():
+        if not path.parent.is_dir():
+            raise KeyProblem(f"`key-file` must lie in an existing folder. Got {path}.")
+        if not empty():
+            raise KeyProblem(f"`key-file` must be there, since the database holds studies: {RESTORE}. Got no {path}.")
+        with contextlib.suppress(FileExistsError):  # another process was quicker: its file counts
+            save(path, KeyRing.fresh(), new=True)
+    return load(path)
+
+
+def load(path: Path) -> KeyRing:
+    """The ring of a key file that is there."""
+    try:
+        if path.stat().st_mode & 0o077:
+            raise KeyProblem(f"`key-file` must be readable by its owner only (chmod 600). Got {path}.")
+        stated = json.loads(path.read_text())
+        keys = {int(n): base64.b64decode(k) for n, k in stated["keys"].items()}
+        session = base64.b64decode(stated["session"])
+        if not keys or any(len(k) != 32 for k in (*keys.values(), session)):
+            raise ValueError
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        raise KeyProblem(f"`key-file` must be a key file of hybridp. Got {path}.") from None
+    return KeyRing(keys, session)
+
+
+def save(path: Path, ring: KeyRing, *, new: bool = False) -> None:
+    """Write the file whole or not at all, synced; `new` refuses to replace one."""
+    document = {
+        "keys": {str(n): base64.b64encode(k).decode() for n, k in ring.keys.items()},
+        "session": base64.b64encode(ring.session).decode(),
+    }
+    with appearing(path, new=new, mode=0o600) as draft:
+        draft.write_text(json.dumps(document))
+
+
+# --- settings ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

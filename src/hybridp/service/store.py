@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Engine
 
-from hybridp.service.keys import hashed
 from hybridp.service.reports import Failure, Packed
 from hybridp.service.schema import GROUPS, invitations, progress
+from hybridp.service.settings import hashed
 
 __all__ = ["BIN", "Batch", "counts", "insert", "known", "known_tokens", "make_tokens",
            "participation_by", "reading", "snapshot", "stored_rows", "stream", "take",

@@ -18,7 +18,6 @@ from hybridp.errors import InvalidInput, must
 from hybridp.public.study import Declaration
 from hybridp.service import mixed, releasing, store
 from hybridp.service.core import Service, Study, View, know_key
-from hybridp.service.keys import hashed, new_secret
 from hybridp.service.plans import Plan, moment, parse_plan, predicted
 from hybridp.service.problems import NoSuchStudy, Refused
 from hybridp.service.questions import unpacked_reports
@@ -36,38 +35,14 @@ from hybridp.service.schema import (
     studies,
     study_keys,
 )
+from hybridp.service.settings import hashed, new_secret
 from hybridp.service.tasks import mixer_keys, task_of
 
-__all__ = [
-    "Analyst",
-    "NoSuchStudy",
-    "Refused",
-    "add_analyst",
-    "check_invitations",
-    "check_key",
-    "close_study",
-    "create_study",
-    "delete_study",
-    "export",
-    "has_analysts",
-    "invite",
-    "list_studies",
-    "new_report_id",
-    "newest_release",
-    "open_phase_two",
-    "release_study",
-    "remember_address",
-    "remembered_address",
-    "reseal",
-    "revoke_analyst",
-    "rounded_now",
-    "study_summary",
-    "submit",
-    "submit_reports",
-    "task_document",
-    "the_study",
-    "token_state",
-]
+__all__ = ["Analyst", "NoSuchStudy", "Refused", "add_analyst", "check_invitations", "check_key", "close_study"]
+__all__ += ["create_study", "delete_study", "export", "has_analysts", "invite", "list_studies", "new_report_id"]
+__all__ += ["newest_release", "open_phase_two", "release_study", "remember_address", "remembered_address", "reseal"]
+__all__ += ["revoke_analyst", "rounded_now", "study_summary", "submit", "submit_reports", "task_document"]
+__all__ += ["the_study", "token_state"]
 
 MOST_INVITATIONS = 100_000
 """Invitations made by one request."""

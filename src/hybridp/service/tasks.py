@@ -11,8 +11,8 @@ from hybridp.public.budgets import ApproxDP, PureDP, promised
 from hybridp.public.mixing import public, text
 from hybridp.public.randomisers import LEVELS, WORD
 from hybridp.service.fields import DIGITS, FORM_NUMBER
-from hybridp.service.keys import RowCipher
 from hybridp.service.plans import Plan
+from hybridp.service.settings import RowCipher
 from hybridp.service.words import notices
 
 __all__ = ["mixer_keys", "task_of"]
