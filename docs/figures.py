@@ -16,7 +16,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
-from hybridp.bench.planning import plan_mean
 from hybridp.bench.simulate import salary_like
 from hybridp.curator.sources import Raw
 from hybridp.curator.sums import release_sum, squares
@@ -30,6 +29,7 @@ from hybridp.public.messages import LocalSummary
 from hybridp.public.randomisers import LocalName, randomiser
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.release import style
+from hybridp.study import Study
 from hybridp.tasks.kmeans import KMeansStudy
 from hybridp.tasks.mean import MeanStudy, publish_mean
 
@@ -80,7 +80,9 @@ def flow() -> None:
 
 def plan() -> None:
     """Expected error against the share of trusting people: what `hybridp plan mean --plot` draws."""
-    plan_mean(n=50_000, opt_in=0.02, bounds=BOUNDS, sd=45_000, guarantee=PureDP(1.0)).plot()
+    pay = {"name": "value", "kind": "number", "lower": BOUNDS.lower, "upper": BOUNDS.upper, "sd": 45_000}
+    study = Study(questions=[pay], promise={"epsilon": 1.0}, trust="trust")  # type: ignore[arg-type]
+    study.plan(trusted=1_000, local=49_000)["value"].plot()
     _save("plan.png")
 
 

@@ -22,7 +22,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 from PIL import Image
 
-from hybridp.bench.planning import error_curves, plan_mean
+from hybridp.bench.crowd import Crowd, Guesses
+from hybridp.bench.mean import plan_mean
+from hybridp.bench.offering import error_curves
 from hybridp.bench.simulate import collect
 from hybridp.blend.mean import Rule, blend
 from hybridp.curator.sources import Columns, Raw, Source, VectorColumns
@@ -90,7 +92,7 @@ def trust() -> None:
     trusting = np.zeros_like(gain, dtype=bool)
     for i, n in enumerate(sizes):
         some = rates * n >= 2
-        plan = plan_mean(n=float(n), opt_in=0.3, bounds=Bounds(0, 1), sd=0.18, guarantee=PureDP(1.0))
+        plan = plan_mean(MeanStudy(Bounds(0, 1), PureDP(1.0)), Crowd(float(n), 0.3, Guesses(sd=0.18)))
         curves = {name: curve**2 - 0.18**2 / n for name, curve in error_curves(plan, rates[some]).items()}
         gain[i, some] = np.minimum(curves["tcm-only"], curves["full-lm"]) / curves["adaptive"]
         trusting[i, some] = curves["tcm-only"] < curves["full-lm"]

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hybridp.bench.models import plan_heavy, shown_probability, zipf
+from hybridp.bench.crowd import Crowd, Guesses
+from hybridp.bench.models import plan_records, shown_probability, zipf
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.heavy import discovery
@@ -24,6 +25,14 @@ SETTINGS = [
     (ApproxDP(4.0, 1e-7), 80_000, 0.05, 1.3, 50),
     (ApproxDP(6.0, 1e-4), 30_000, 0.20, 0.8, 20),
 ]
+
+
+def plan(
+    people: int = 50_000, opt_in: float = 0.1, guarantee: ApproxDP | None = None, shares: Any = None, head: int = 50
+) -> Plan:
+    guessed = Guesses(popularity=zipf(1000, 1.0) if shares is None else shares)
+    study = HeavyStudy(guarantee or ApproxDP(4.0, 1e-5), depth=1, head=head)
+    return plan_records(study, Crowd(people, opt_in, guessed, "records"))
 
 
 def collections(
@@ -49,20 +58,20 @@ def test_expectations_against_simulated_collections(
     promise: ApproxDP, people: int, opt_in: float, exponent: float, head: int
 ) -> None:
     shares = zipf(3_000, exponent)
-    plan = plan_heavy(people=people, opt_in=opt_in, guarantee=promise, shares=shares, head=head)
+    told = plan(people=people, opt_in=opt_in, guarantee=promise, shares=shares, head=head)
     shown, recall, l1 = collections(promise, people, opt_in, shares, head, 30)
-    assert plan.predicted["discovered"] == pytest.approx(shown, rel=0.05)
-    assert plan.predicted["l1"] == pytest.approx(l1, rel=0.25)
-    assert recall <= plan.predicted["recall"] + 0.05  # the plan counts what is shown; trimming to M can only lose some
+    assert told.predicted["discovered"] == pytest.approx(shown, rel=0.05)
+    assert told.predicted["l1"] == pytest.approx(l1, rel=0.25)
+    assert recall <= told.predicted["recall"] + 0.05  # the plan counts what is shown; trimming to M can only lose some
 
 
 def test_another_threshold_is_noticed() -> None:
     """Control: records shown with a tenth of the epsilon are far fewer than the plan of the whole one says."""
     promise, people, opt_in, exponent, head = SETTINGS[0]
     shares = zipf(3_000, exponent)
-    plan = plan_heavy(people=people, opt_in=opt_in, guarantee=promise, shares=shares, head=head)
+    told = plan(people=people, opt_in=opt_in, guarantee=promise, shares=shares, head=head)
     shown, _, _ = collections(ApproxDP(0.8 * promise.epsilon, promise.delta), people, opt_in, shares, head, 10)
-    assert plan.predicted["discovered"] != pytest.approx(shown, rel=0.05)
+    assert told.predicted["discovered"] != pytest.approx(shown, rel=0.05)
 
 
 def brute_force(share: float, people: int, epsilon: float, delta: float) -> float:
@@ -98,16 +107,6 @@ def test_shown_probability_at_the_ends() -> None:
     # One holder: the mechanism's delta.
     one = shown_probability([1e-9], 100, mechanism)[0] / (1e-9 * 100)
     assert one == pytest.approx(mechanism.leak, rel=1e-3)
-
-
-def plan(**changes: Any) -> Plan:
-    told: dict[str, Any] = {
-        "people": 50_000,
-        "opt_in": 0.1,
-        "guarantee": ApproxDP(4.0, 1e-5),
-        "shares": zipf(1000, 1.0),
-    }
-    return plan_heavy(**(told | changes))
 
 
 def test_more_people_budget_or_trust_never_hurts() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.plans import plan_mean, plan_vector
 
-from hybridp.bench.models import plan_vector_mean
-from hybridp.bench.planning import PLANNED, PlanName, plan_mean
+from hybridp.bench.offering import PLAIN
 from hybridp.blend.mean import Rule
 from hybridp.blend.means import blend_vectors
 from hybridp.curator.sources import Raw
@@ -26,7 +26,7 @@ from hybridp.release.plan import Plan
 N, TRUSTED, D, TRIALS = 900, 150, 5, 260
 BOX = VectorBounds.of([0, -1, 10, 0, 0], [1, 1, 30, 4, 2])
 BALL = VectorBounds(BOX.bounds, norm="l2", radius=1.0)
-RULES: tuple[PlanName, ...] = ("tcm-only", "lm-only", "everyone", "pwh", "kvh", "adaptive")
+RULES: tuple[Any, ...] = ("tcm-only", "lm-only", "everyone", "pwh", "kvh", "adaptive")
 
 
 def squared_errors(bounds: VectorBounds, promise: PureDP, reports: VectorReports, size: float) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def mse(plan: Plan, name: str) -> Any:
     return plan.estimators[name]["mse"]
 
 
-def distance(measured: Any, plan: Plan, bounds: VectorBounds, name: PlanName) -> float:
+def distance(measured: Any, plan: Plan, bounds: VectorBounds, name: str) -> float:
     """How far the mean of relative squared errors is from 1, in standard errors over trials."""
     predicted = [error / b.half**2 for error, b in zip(mse(plan, name), bounds.bounds, strict=True)]
     relative = (measured / predicted).mean(axis=1)
@@ -67,7 +67,7 @@ def distance(measured: Any, plan: Plan, bounds: VectorBounds, name: PlanName) ->
 )
 def test_predicted_errors_are_those_of_simulated_collections(bounds: VectorBounds, local: Any, size: float) -> None:
     setting: dict[str, Any] = {"n": N, "opt_in": TRUSTED / N, "bounds": bounds, "guarantee": PureDP(4.0)}
-    plan = plan_vector_mean(**setting, local=local)
+    plan = plan_vector(**setting, local=local)
     assert plan.facts["sd"]["used"] == pytest.approx([size * b.half for b in bounds.bounds])
     measured = squared_errors(bounds, PureDP(4.0), vector_reports(local, PureDP(4.0), D, bounds.ratio), size)
     for name in RULES:
@@ -75,19 +75,19 @@ def test_predicted_errors_are_those_of_simulated_collections(bounds: VectorBound
         assert abs(distance(measured[name], plan, bounds, name)) < (6 if name == "adaptive" else 4.5), name
     # A plan for another promise, or for fewer trusted people, is told apart.
     for other in ({"guarantee": PureDP(3.0)}, {"opt_in": 0.5 * TRUSTED / N}):
-        wrong = plan_vector_mean(**{**setting, **other}, local=local)
+        wrong = plan_vector(**{**setting, **other}, local=local)
         assert max(abs(distance(measured[name], wrong, bounds, name)) for name in ("tcm-only", "lm-only")) > 6
 
 
 @pytest.mark.parametrize("promise", [PureDP(1.0), ApproxDP(0.5, 1e-6)])
 def test_one_column_is_the_mean(promise: Any) -> None:
     """The sum of one column has the same noise, but for the lattice; and the same report, chosen by its variance."""
-    one = plan_vector_mean(n=9000, opt_in=0.1, bounds=VectorBounds.of([0], [8]), guarantee=promise, sd=(1.5,))
+    one = plan_vector(n=9000, opt_in=0.1, bounds=VectorBounds.of([0], [8]), guarantee=promise, sd=(1.5,))
     reports = vector_reports("best", promise, 1, 1.0)
     same: dict[str, Any] = {"noise": one.facts["mechanisms"]["trusted"], "local": reports.randomiser.name}  # type: ignore[union-attr]
     mean = plan_mean(n=9000, opt_in=0.1, bounds=Bounds(0, 8), guarantee=promise, sd=1.5, **same)
     rel = 1e-5 if promise.delta == 0 else 0.02  # with a delta the mean's noise is a little smaller
-    for name in PLANNED:
+    for name in PLAIN:
         assert mse(one, name)[0] == pytest.approx(mse(mean, name), rel=rel)
 
 
@@ -96,7 +96,7 @@ def test_noise_grows_with_the_dimension_as_the_theory_says() -> None:
 
     def plan(d: int) -> Plan:
         box = VectorBounds.of([-1] * d, [1] * d)
-        return plan_vector_mean(n=10_000, opt_in=0.01, bounds=box, guarantee=PureDP(0.5), sd=(0.01,), local="sampling")
+        return plan_vector(n=10_000, opt_in=0.01, bounds=box, guarantee=PureDP(0.5), sd=[0.01] * d, local="sampling")
 
     few, many = plan(2), plan(20)
     assert many.facts["mechanisms"]["trusted"] == few.facts["mechanisms"]["trusted"] == "laplace"
@@ -111,11 +111,11 @@ def test_noise_grows_with_the_dimension_as_the_theory_says() -> None:
 
 @pytest.mark.parametrize(
     ("change", "named"),
-    [({"sd": (0.1, 0.2)}, "sd"), ({"sd": (0.6,)}, "sd"), ({"opt_in": 1.0}, "opt-in"), ({"n": 1}, "n"),
-     ({"names": ("a",)}, "names"), ({"guarantee": PureDP(40.0)}, "epsilon")],
+    [({"sd": (0.1, 0.2)}, "sd"), ({"sd": [0.6] * 3}, "sd"), ({"opt_in": 1.0}, "opt-in"), ({"n": 1}, "n"),
+     ({"guarantee": PureDP(40.0)}, "epsilon")],
 )  # fmt: skip
 def test_what_no_plan_can_be_made_for_is_refused(change: dict[str, Any], named: str) -> None:
     usual: dict[str, Any] = {"n": 1000, "opt_in": 0.1, "bounds": VectorBounds.of([0] * 3, [1] * 3),
                              "guarantee": PureDP(1.0)}  # fmt: skip
     with pytest.raises(InvalidInput, match=f"`{named}`"):
-        plan_vector_mean(**{**usual, **change})
+        plan_vector(**{**usual, **change})

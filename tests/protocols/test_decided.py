@@ -12,9 +12,8 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
+from tests.plans import plan_mean, plan_vector
 
-from hybridp.bench.models import plan_vector_mean
-from hybridp.bench.planning import plan_mean
 from hybridp.blend.mean import Rule
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.lattice import Bounds
@@ -60,7 +59,7 @@ def test_the_plan_and_the_study_decide_alike_by_the_same_public_numbers(
     sds, halves = (10.0, 20.0, 2.0), (50.0, 100.0, 5.0)
     rules = [Rule("alike", sd=sd / half if stated else None) for sd, half in zip(sds, halves, strict=True)]
     if several:
-        plan = plan_vector_mean(bounds=BOX, sd=sds if stated else None, **public)
+        plan = plan_vector(bounds=BOX, sd=sds if stated else None, **public)
         study: Any = VectorStudy(BOX, PureDP(1.0), tuple(rules) if stated else (ALIKE,))
     else:
         plan = plan_mean(bounds=BOUNDS, sd=sds[0] if stated else None, **public)

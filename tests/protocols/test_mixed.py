@@ -9,10 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.plans import plan_mean
 from tests.protocols.batches import run
 
-from hybridp.bench.planning import plan_mean
-from hybridp.bench.shuffling import plan_groups
 from hybridp.blend.mean import Rule
 from hybridp.blend.tally import MeanTally
 from hybridp.curator import sums as curating
@@ -50,9 +49,9 @@ def test_a_move_is_worth_what_it_saves() -> None:
     plan = plan_mean(n=5000, opt_in=0.02, bounds=BOUNDS, sd=SD, guarantee=PureDP(0.5))
 
     def variance(trusted: int, shuffled: int, local: int) -> float:
-        return plan_groups(trusted, shuffled, local, plan.setting, MIXING, sd=SD)["rmse_population"] ** 2
+        return plan.setting.three_groups((trusted, shuffled, local), MIXING, by_people=False)["rmse_population"] ** 2
 
-    here = plan_groups(100, 900, 4000, plan.setting, MIXING, sd=SD)
+    here = plan.setting.three_groups((100, 900, 4000), MIXING, by_people=False)
     for moved, name in (((100, 901, 3999), "local to shuffled"), ((101, 899, 4000), "shuffled to trusted")):
         gained = here["moves_in_local_people"][name]
         more = 1000  # so many local people more, for the same information each
@@ -60,7 +59,7 @@ def test_a_move_is_worth_what_it_saves() -> None:
         assert 1 / variance(*moved) - 1 / variance(100, 900, 4000) == pytest.approx(gained * step, rel=1e-9)
         assert gained > 1
     with pytest.raises(InvalidInput, match="at least one person"):
-        plan_groups(100, 0, 10, plan.setting, MIXING, sd=SD)
+        plan.setting.three_groups((100, 0, 10), MIXING, by_people=False)
 
 
 def test_a_batch_keeps_what_its_size_does_and_a_small_one_nothing_more_than_a_report() -> None:
@@ -135,7 +134,7 @@ def test_a_plan_of_a_declared_study_has_three_groups(tmp_path: Path) -> None:
     assert document["people"] == {"n": 10_000, "opt_in": 0.01, "trusted": 100, "local": 6900, "shuffled": 3000}
     mixing = Mixing.planned(ApproxDP(1.0, 1e-4), 300)
     plan = plan_mean(n=7000, opt_in=1 / 70, bounds=BOUNDS, guarantee=PureDP(1.0))
-    three = plan_groups(100, 3000, 6900, plan.setting, mixing, sd=0.5, by_people=True)
+    three = plan.setting.three_groups((100, 3000, 6900), mixing, by_people=True)
     assert found == three
     # The mixer may send as few as 300 at once, however many take part: no more than that is kept.
     assert found["batch"]["epsilon"] == mixing.promise(300).epsilon > mixing.promise(3000).epsilon
@@ -177,7 +176,7 @@ def test_a_tally_pays_for_no_batch(folder: Path, tmp_path: Path) -> None:
 def test_it_is_as_precise_as_planned_and_each_group_counts_by_its_variance() -> None:
     """Over 400 collections. Controls: without the mixer's people the error is far larger, and so is the plan's."""
     plan = plan_mean(n=sum(SIZES.values()), opt_in=0.01, bounds=BOUNDS, sd=SD, guarantee=PureDP(0.5), mean=MEAN)
-    planned = plan_groups(*SIZES.values(), plan.setting, MIXING, sd=SD)
+    planned = plan.setting.three_groups(tuple(SIZES.values()), MIXING, by_people=False)
     invite = STUDY.mixed_invite
     assert invite is not None
     errors, alone, inside = [], [], 0
@@ -200,5 +199,5 @@ def test_it_is_as_precise_as_planned_and_each_group_counts_by_its_variance() -> 
     assert worse > 1.5 * rmse
     told = {"trusted": found.facts["weight"], "shuffled": found.facts["mixing"]["weight"]}
     assert told == {name: pytest.approx(planned["weights"][name], abs=0.03) for name in told}
-    fewer = plan_groups(SIZES["trusted"], 1, SIZES["local"], plan.setting, MIXING, sd=SD)
+    fewer = plan.setting.three_groups((SIZES["trusted"], 1, SIZES["local"]), MIXING, by_people=False)
     assert fewer["rmse_population"] == pytest.approx(worse, rel=5 / math.sqrt(800))

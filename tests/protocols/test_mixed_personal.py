@@ -15,7 +15,7 @@ import pytest
 from scipy import stats
 from tests.protocols.batches import run
 
-from hybridp.bench.personal import plan_personal
+from hybridp.bench.models import plan_personal
 from hybridp.blend.tally import PersonalTally
 from hybridp.blend.tally_origin import Origin
 from hybridp.curator.sources import Columns, Source
@@ -253,7 +253,7 @@ def test_a_move_to_the_mixer_is_worth_what_it_saves_and_keeps_what_was_asked() -
     levels = {0.5: 5000, 2.0: 4000}
 
     def information(crowd: dict[float, int]) -> float:
-        plan = plan_personal([], [], local_epsilons=[*crowd], local_counts=[*crowd.values()], bounds=BOUNDS, sd=0.2)
+        plan = plan_personal(local=([*crowd], [*crowd.values()]), bounds=BOUNDS, sd=0.2)
         return 1 / float(plan.estimators["unified"]["mse"])
 
     groups = ",".join(f"{e}:{n}" for e, n in levels.items())

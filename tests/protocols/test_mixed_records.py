@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from tests.protocols.batches import run
 
-from hybridp.bench.models import plan_heavy, zipf
-from hybridp.bench.shuffling import plan_record_groups
+from hybridp.bench.crowd import Crowd
+from hybridp.bench.models import plan_records
 from hybridp.blend import heavy as blending
 from hybridp.noise import discrete_laplace
 from hybridp.noise.reports import simulate_counts
@@ -109,12 +109,13 @@ def declared(where: Path, epsilon: float = 2.0, columns: str = '["query"]') -> P
 def test_the_plan_of_a_declared_study_has_three_groups(tmp_path: Path) -> None:
     study = declared(tmp_path / "study.toml")
     planned = json.loads(run("plan", study, "--json"))["questions"]["r"]["shares"]["predicted"]["shuffled"]
-    plan = plan_heavy(people=2800, opt_in=1500 / 2800, guarantee=ApproxDP(2.0, 1e-5), shares=zipf(1_000_000, 1.0))
+    plan = plan_records(HeavyStudy(ApproxDP(2.0, 1e-5), depth=1), Crowd(2800, 1500 / 2800))
     mixing = Mixing.planned(ApproxDP(2.0, 1e-5), 300)
-    assert planned == plan_record_groups(1500, 400, 1300, plan, mixing)
+    assert planned == plan.setting.three_groups((1500, 400, 1300), mixing, by_people=True)
     # By brute force: with nobody shuffled it is the plan of two groups.
     alone = plan.predicted["top"]["standard_error"]
-    np.testing.assert_allclose(plan_record_groups(1500, 1, 1299, plan, mixing)["rmse_population"], alone, rtol=0.01)
+    two = plan.setting.three_groups((1500, 1, 1299), mixing, by_people=True)
+    np.testing.assert_allclose(two["rmse_population"], alone, rtol=0.01)
     assert "one more shuffled" in run("plan", study)
 
 

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from tests.protocols.batches import refused, run
 
-from hybridp.bench.shuffling import plan_share_groups
+from hybridp.bench.counts import plan_shares
+from hybridp.bench.crowd import Crowd, Guesses
 from hybridp.blend.shares import Told, blend_shares
 from hybridp.errors import InvalidInput
 from hybridp.noise.reports import oracle_reports
@@ -102,7 +103,8 @@ def test_whatever_mixed_and_local_people_send_an_anchored_share_stays_within_its
 def test_it_is_as_precise_as_planned_and_each_group_counts_by_its_variance() -> None:
     """Over 100 collections. Control: without the mixer's people the error is far larger."""
     mixed_by = mixed_oracle(MIXING, 3)
-    planned = plan_share_groups(*SIZES.values(), TRUE.tolist(), STUDY.count_noise, STUDY.invite.oracle, MIXING)
+    setting = plan_shares(STUDY, Crowd(1000, 0.1, Guesses(shares=TRUE.tolist()))).setting
+    planned = setting.three_groups(tuple(SIZES.values()), MIXING, by_people=False)
     errors, alone, inside = [], [], np.zeros(3)
     for seed in range(100):
         rng = seeded(seed)
@@ -156,10 +158,11 @@ def test_a_plan_of_three_groups() -> None:
     assert mixed_delta(3000, found["batch"]["local_epsilon"], 1.0, k=3) <= 1e-6
     assert [sum(group[i] for group in found["weights"].values()) for i in range(3)] == pytest.approx([1] * 3)
     # By brute force: what one more person of a group saves, over what one more local person does.
-    mixing, noise = share_mixing(ApproxDP(1.0, 1e-6), 3, 3000), ShareStudy(WAY, PureDP(1.0)).count_noise
+    mixing = share_mixing(ApproxDP(1.0, 1e-6), 3, 3000)
+    setting = plan_shares(ShareStudy(WAY, PureDP(1.0)), Crowd(1000, 0.1)).setting
 
     def information(*people: int) -> float:
-        found = plan_share_groups(*people, [1 / 3] * 3, noise, ShareStudy(WAY, PureDP(1.0)).invite.oracle, mixing)
+        found = setting.three_groups(people, mixing, by_people=False)
         return float(found["rmse_population"][0] ** -2)
 
     here, local = information(100, 3000, 6900), information(100, 3000, 6901)

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from hybridp.bench.shuffling import plan_vector_groups
+from hybridp.bench.crowd import Crowd, Guesses
+from hybridp.bench.mean import plan_vector
 from hybridp.blend.mean import Rule
 from hybridp.curator.sources import Raw
 from hybridp.curator.sums import release_sums
@@ -42,7 +43,8 @@ def test_it_is_as_precise_as_planned_and_each_group_counts_by_its_variance() -> 
     """Over 100 collections. Control: without the mixer's people the error is far larger."""
     spread = [SD[0], 100 * math.sqrt(12 / (49 * 8))]
     study = replace(STUDY, rules=tuple(Rule("kvh", sd=sd / half) for sd, half in zip(spread, (0.5, 50), strict=True)))
-    planned = plan_vector_groups(*SIZES.values(), study, spread)
+    setting = plan_vector(study, Crowd(5600, 0.02, Guesses(sd=spread))).setting
+    planned = setting.three_groups(tuple(SIZES.values()), MIXING, by_people=False)
     invite = study.mixed_invite
     assert invite is not None
     assert invite.promise == PureDP(MIXING.epsilon)
@@ -68,7 +70,7 @@ def test_it_is_as_precise_as_planned_and_each_group_counts_by_its_variance() -> 
     np.testing.assert_allclose(found.facts["mixing"]["weight"], planned["weights"]["shuffled"], atol=0.05)
     np.testing.assert_allclose(found.facts["weight"], planned["weights"]["trusted"], atol=0.05)
     # By brute force: what one more person of a group saves, over what one more local person does.
-    more = [np.array(plan_vector_groups(*many, study, spread)["rmse_population"]) ** -2 for many in
+    more = [np.array(setting.three_groups(many, MIXING, by_people=False)["rmse_population"]) ** -2 for many in
             ((100, 1500, 4000), (100, 1500, 4001), (100, 1501, 4000), (101, 1500, 4000))]  # fmt: skip
     for name, there in (("shuffled", more[2]), ("trusted", more[3])):
         worth = planned["worth_in_local_people"][name]

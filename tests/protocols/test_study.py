@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.plans import plan_mean
 from tests.questions import LOCAL, TASKS, TRUSTED, crowd
 
 from hybridp import ApproxDP, InvalidInput, Ledger, PureDP, Study, seeded
@@ -160,7 +161,6 @@ def test_a_ledger_that_a_refusal_made_goes_again_and_a_trials_is_no_ones_else(pe
 
 def test_plans_are_of_each_part_and_read_no_value(people: Path, tmp_path: Path) -> None:
     """The plan at a part is the plan of that epsilon alone; values that change change nothing of it."""
-    from hybridp.bench.planning import plan_mean
     from hybridp.public.budgets import ApproxDP
     from hybridp.public.lattice import Bounds
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.plans import plan_mean
 
 from hybridp import PureDP, Study
-from hybridp.bench.planning import plan_mean
 from hybridp.errors import InvalidInput
 from hybridp.public.lattice import Bounds
 from hybridp.release.plan import Plan, planned, predicted

@@ -12,12 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-import hybridp.bench.distribution
-import hybridp.bench.groups
+import hybridp.bench.counts
+import hybridp.bench.crowd
+import hybridp.bench.mean
 import hybridp.bench.models
-import hybridp.bench.personal
-import hybridp.bench.planning
-import hybridp.bench.shares
 import hybridp.bench.study
 import hybridp.bench.synth
 import hybridp.release.synth
@@ -46,6 +44,10 @@ from hybridp.service.html import shown_release
 from hybridp.tasks.distribution import DistributionStudy
 from hybridp.tasks.kmeans import KMeansStudy
 from hybridp.tasks.mean import MeanStudy
+from hybridp.tasks.records import HeavyStudy
+from hybridp.tasks.regression import RegressionStudy
+from hybridp.tasks.shares import ShareStudy
+from hybridp.tasks.vector import VectorStudy
 
 ODD = '<script>alert(1)</script> & "co" $x_$'
 ONE = PureDP(1.0)
@@ -198,7 +200,10 @@ ASKED = hybridp.Study(
 )
 WORK = Workload(Schema.from_domain({"age": 5, "sex": 2}), (Threshold((0, 1), 2),))
 BOX = KMeansStudy(Box((0.0, 0.0), (1.0, 1.0)), 3, ONE)
-HALF: dict[str, Any] = {"n": 10_000, "opt_in": 0.05, "guarantee": ONE}
+HALF = hybridp.bench.crowd.Crowd(10_000, 0.05, columns=("a", "b"))
+BODY = VectorBounds.of([0, 0], [1, 2])
+WAY = ShareStudy(Feature.categorical("a", ["b", "c", "d"]), ONE)
+LINE = RegressionStudy(VectorBounds.of([0] * 3, [1] * 3), ONE)
 APPROX = ApproxDP(1.0, 1e-5)
 RELEASES: dict[str, Callable[[], Any]] = {
     "mean": mean,
@@ -216,32 +221,28 @@ RELEASES: dict[str, Callable[[], Any]] = {
     "regression": regression,
 }
 PLANS: dict[str, Callable[[], Any]] = {
-    "plan mean": lambda: hybridp.bench.planning.plan_mean(bounds=Bounds(0, 1), sd=0.2, **HALF),
-    "plan personal": lambda: hybridp.bench.personal.plan_personal(
-        [1.0], [500], local_epsilons=[1], local_counts=[9_500]
-    ),
-    "plan vector": lambda: hybridp.bench.models.plan_vector_mean(bounds=VectorBounds.of([0, 0], [1, 2]), **HALF),
-    "plan shares": lambda: hybridp.bench.shares.plan_shares(question=Feature.categorical("a", ["b", "c", "d"]), **HALF),
-    "plan heavy": lambda: hybridp.bench.models.plan_heavy(
-        people=10_000, opt_in=0.05, guarantee=APPROX, shares=hybridp.bench.models.zipf(500, 1.0)
-    ),
-    "plan kmeans": lambda: hybridp.bench.models.plan_kmeans(BOX, ("a", "b"), people=10_000, opt_in=0.05),
+    "plan mean": lambda: hybridp.bench.mean.plan_mean(MeanStudy(Bounds(0, 1), ONE), HALF),
+    "plan personal": lambda: hybridp.bench.models.plan_personal(([1.0], [500]), ([1], [9_500])),
+    "plan vector": lambda: hybridp.bench.mean.plan_vector(VectorStudy(BODY, ONE), HALF),
+    "plan shares": lambda: hybridp.bench.counts.plan_shares(WAY, HALF),
+    "plan heavy": lambda: hybridp.bench.models.plan_records(HeavyStudy(APPROX, depth=1), HALF),
+    "plan kmeans": lambda: hybridp.bench.models.plan_points(BOX, HALF),
     "plan synth": lambda: hybridp.bench.synth.plan_synth(10_000, WORK, APPROX),
     "plan rows": lambda: hybridp.bench.synth.rows_plan(
         10_000, 0.05, APPROX, 3, {"trusted": 0.2, "local": 0.3, "stated": 0.1}, 0.01, False
     ),
     "plan study": lambda: hybridp.bench.study.plan_study(DECLARED, trusted=500, local=9_500),
     "plan alone": lambda: hybridp.bench.study.plan_study(ALONE, trusted=0, local=10_000)["pay"],
-    "plan quantiles": lambda: hybridp.bench.distribution.plan_distribution(
-        n=10_000, opt_in=0.05, study=DistributionStudy(Bounds(0, 100), ONE, at=(0.25, 0.5))
+    "plan quantiles": lambda: hybridp.bench.counts.plan_distribution(
+        DistributionStudy(Bounds(0, 100), ONE, at=(0.25, 0.5)), HALF
     ),
     "plan number": lambda: hybridp.bench.study.plan_study(ASKED, trusted=500, local=9_500)["pay"],
     "plan spread": lambda: hybridp.bench.study.plan_study(ASKED, trusted=500, local=9_500)["age"],
     "plan count": lambda: hybridp.bench.study.plan_study(ASKED, trusted=500, local=9_500)["smokes"],
-    "plan groups": lambda: hybridp.bench.groups.plan_groups(
-        MeanStudy(Bounds(0, 1), ONE), Grouping("team", ("a", ODD)), n=10_000, opt_in=0.05
+    "plan groups": lambda: hybridp.bench.counts.plan_groups(
+        MeanStudy(Bounds(0, 1), ONE), Grouping("team", ("a", ODD)), HALF
     ),
-    "plan regression": lambda: hybridp.bench.models.plan_regression(predictors=2, **HALF),
+    "plan regression": lambda: hybridp.bench.models.plan_regression(LINE, HALF),
     "compare": lambda: hybridp.compare_waves(mean().to_dict(), mean().to_dict()),
 }
 EVERY = RELEASES | PLANS

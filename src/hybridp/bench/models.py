@@ -1,76 +1,103 @@
-"""Which map and how many rounds do these people's epsilons afford? Read from the numbers alone, before anyone is asked.
+"""What will models afford, and means of everyone's own epsilon? From public numbers, before anyone is asked.
 
->>> from hybridp.public.budgets import PureDP
+Of points, which map and how many rounds these people's epsilons afford:
+
+>>> from hybridp.bench.crowd import Guesses
 >>> from hybridp.public.kmeans import Box
 >>> study = KMeansStudy(Box((0.0, 0.0), (1.0, 1.0)), 3, PureDP(4.0))
->>> plan_kmeans(study, ("a", "b"), people=6_600, opt_in=0.0909).people["trusted"]
+>>> plan_points(study, Crowd(6_600, 0.0909)).people["trusted"]
 600
 
-How many records will be found, and how well will they be known? From a popularity curve, before anyone is asked.
+Of records, how many will be found, and how well they will be known, from a popularity curve. The number of discovery
+people who hold record r is close to Poisson(n_S p_r); it is shown with the probability that its noisy count passes the
+threshold. Shown records are then estimated by both groups, whose variances are public.
 
-The number of discovery people who hold record r is close to Poisson(n_S p_r); it is shown with the probability that its
-noisy count passes the threshold. Shown records are then estimated by both groups, whose variances are public.
-
->>> plan = plan_heavy(people=519_371, opt_in=0.05, guarantee=ApproxDP(4.0, 1e-5), shares=zipf(100_000, 1.0))
+>>> study = HeavyStudy(ApproxDP(4.0, 1e-5), depth=1)
+>>> plan = plan_records(study, Crowd(519_371, 0.05, Guesses(popularity=zipf(100_000, 1.0))))
 >>> round(plan.predicted["discovered"]), plan.predicted["l1"] < 0.1
 (343, True)
 
-How good will a regression be, and what should local people be asked? Predictions from public numbers.
+Of a regression, what local people should be asked:
 
->>> plan = plan_regression(n=100_000, opt_in=0.02, predictors=4, guarantee=PureDP(1.0), residual_sd=0.1)
+>>> study = RegressionStudy(VectorBounds.of([0] * 5, [1] * 5), PureDP(1.0))
+>>> plan = plan_regression(study, Crowd(100_000, 0.02, Guesses(sd=(0.5, 0.1))))
 >>> plan.facts["form"], plan.errors["steered"] < min(plan.errors["tcm-only"], plan.errors["plain"])
 ('steered', True)
 
-How good will a mean of many columns be? The plan of a mean, column by column, from public numbers.
+Of everyone's own epsilon, from the epsilons alone:
 
-Each column is blended as a mean of its own; what differs is the noise. Where a device reports some of the columns, the
-mean of a column is over those who drew it (`Mechanisms.share`), and the noise of the trusted sums grows with the
-dimension.
-
->>> box = VectorBounds.of([0] * 10, [1] * 10)
->>> plan = plan_vector_mean(n=50_000, opt_in=0.05, bounds=box, guarantee=PureDP(1.0), sd=(0.2,))
->>> overall = {name: told["overall_rmse_in_half_ranges"] for name, told in plan.estimators.items()}
->>> overall["adaptive"] < min(overall["tcm-only"], overall["full-lm"])
-True
+>>> plan = plan_personal(([0.1, 2.0], [700, 300]))
+>>> round(1e4 * plan.estimators["adpm"]["mse"], 3)
+3.989
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from hybridp.errors import must
-from hybridp.release import style
-from hybridp.release.plan import Plan, planned, predicted
-from hybridp.tasks.kmeans import KMeansStudy
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 import math
-from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hybridp.bench.planning import SAID_OF_EVERYONE, Mechanisms, anchored, check_people, leashed, predictions
+from hybridp.bench.crowd import Cells, Crowd, by_people
 from hybridp.blend.regression import Score, deviation, forecast
-from hybridp.errors import InvalidInput
-from hybridp.public.anchoring import VECTOR_SPREAD_SHARE, vector_anchoring
-from hybridp.public.budgets import ApproxDP, PureDP, split_off
+from hybridp.errors import InvalidInput, must
+from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import Discovery, counting_noise, discovery
 from hybridp.public.lattice import Bounds
-from hybridp.public.mechanisms import DiscreteLaplace
-from hybridp.public.randomisers import Randomiser, k_randomised_response
-from hybridp.public.regression import LADDER, MOST_PREDICTORS, KindName, NoisyRounds, Question, Trusted
-from hybridp.public.vector import HALF, VectorBounds, VectorNoiseName, vector_noise
-from hybridp.public.vector_randomisers import VectorLocalName, vector_reports
+from hybridp.public.personal import LOCAL_LEAST, PersonalDP, adpm_weights, local_variances, unified
+from hybridp.public.randomisers import k_randomised_response
+from hybridp.public.regression import LADDER, NoisyRounds, Question, Trusted
+from hybridp.public.shuffling import Mixing
+from hybridp.public.vector import VectorBounds
+from hybridp.release import style
+from hybridp.release.plan import Plan, planned, predicted
+from hybridp.tasks.kmeans import KMeansStudy
 from hybridp.tasks.protections import noise_level
 from hybridp.tasks.records import HeavyStudy
-from hybridp.tasks.regression import FormName, RegressionStudy
+from hybridp.tasks.regression import RegressionStudy
 
-__all__ = ["plan_heavy", "plan_kmeans", "plan_regression", "plan_vector_mean", "shown_probability", "zipf"]
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["parse_groups", "plan_personal", "plan_points", "plan_records", "plan_regression"]
+__all__ += ["shown_probability", "zipf"]
+
+Floats = NDArray[np.float64]
+Levels = tuple[ArrayLike, ArrayLike]
+DISTINCT = 1_000_000
+"""Distinct records that a plan of heavy hitters takes there to be, their popularity falling as one over the rank."""
+_TOLD = 20  # ranks of the document
+_SHOWN = 1000  # epsilons of the document
+
+
+# --- points -----------------------------------------------------------------------------------------------------------
+
+
+def plan_points(study: KMeansStudy, crowd: Crowd) -> Plan:
+    """The map, the rounds and the noise that these numbers afford. Nothing is read and nothing is spent."""
+    crowd, box = crowd.answering, study.box
+    found = study.rounds(crowd.trusted, crowd.local)
+    facts = predicted(
+        "kmeans",
+        more={
+            "map_cells": found.per_axis**box.dims if found.per_axis else 0,
+            "per_axis": found.per_axis,
+            "rounds": found.rounds,
+            "trusted_spends": None if found.spent is None else str(found.spent),
+            "local_parts": found.parts,
+        },
+        columns=list(crowd.columns),
+        clusters=study.clusters,
+        bounds={"lower": list(box.lower), "upper": list(box.upper)},
+        remarks=["Local people report once each, with the whole epsilon."],
+    )
+    return crowd.planned(study, {"centres": facts}, picture=draw_map)
 
 
 def draw_map(plan: Plan, ax: Axes | None) -> Axes:
@@ -99,30 +126,7 @@ def draw_map(plan: Plan, ax: Axes | None) -> Axes:
     return ax
 
 
-def plan_kmeans(study: KMeansStudy, columns: tuple[str, ...], *, people: int, opt_in: float) -> Plan:
-    """The map, the rounds and the noise that these numbers afford. Nothing is read and nothing is spent."""
-    must(0 <= opt_in <= 1, "opt-in", "must lie between 0 and 1", opt_in)
-    trusted = round(people * opt_in)
-    found, box = study.rounds(trusted, people - trusted), study.box
-    facts = predicted(
-        "kmeans",
-        more={
-            "map_cells": found.per_axis**box.dims if found.per_axis else 0,
-            "per_axis": found.per_axis,
-            "rounds": found.rounds,
-            "trusted_spends": None if found.spent is None else str(found.spent),
-            "local_parts": found.parts,
-        },
-        columns=list(columns),
-        clusters=study.clusters,
-        bounds={"lower": list(box.lower), "upper": list(box.upper)},
-        remarks=["Local people report once each, with the whole epsilon."],
-    )
-    return planned({"points": {"centres": facts}}, people, opt_in, study.guarantee, picture=draw_map, setting=study)
-
-
-Floats = NDArray[np.float64]
-_TOLD = 20  # ranks of the document
+# --- records ----------------------------------------------------------------------------------------------------------
 
 
 def zipf(distinct: int, exponent: float, shift: float = 0.0) -> Floats:
@@ -188,139 +192,115 @@ def draw_ranks(plan: Plan, ax: Axes | None, shares: Floats, errors: Floats) -> A
     return ax
 
 
-def plan_heavy(
-    *,
-    people: int,
-    opt_in: float,
-    guarantee: ApproxDP,
-    shares: ArrayLike,
-    head: int = 50,
-    discovery_share: float = 0.95,
-    trusted_guarantee: ApproxDP | None = None,
-) -> Plan:
+@dataclass(frozen=True)
+class _Ranks(Cells):
+    """Of records with these shares: noisy counts of two parts of the trusted people, and responses of so many slots."""
+
+    study: HeavyStudy
+    share: Floats
+    slots: int
+
+    def trusted(self, k: float) -> Floats:
+        promise, part, p = self.study.trusted_promise, self.study.discovery_share, self.share
+        noises = {part: 2 * discovery(promise).scale ** 2, 1 - part: counting_noise(promise).variance}
+        each = [1 / (p * (1 - p) / max(k * a, 1) + v / max(k * a, 1) ** 2) for a, v in noises.items()]
+        return np.asarray(np.sum(each, axis=0))
+
+    def report(self, mixing: Mixing | None) -> Floats:
+        epsilon = self.study.guarantee.epsilon if mixing is None else mixing.epsilon
+        oracle = k_randomised_response(PureDP(epsilon), self.slots)  # the report of a collection, unless named
+        return 1 / np.array([oracle.variance(x) for x in self.share.tolist()])
+
+    def three_groups(self, people: tuple[int, int, int], mixing: Mixing, *, by_people: bool) -> dict[str, Any]:
+        few = replace(self, share=self.share[:_TOLD])
+        return super(_Ranks, few).three_groups(people, mixing, by_people=False)
+
+
+def plan_records(study: HeavyStudy, crowd: Crowd) -> Plan:
     """Predict the head list and its errors for a popularity curve (shares in any order; they need not add up to 1)."""
-    must(people >= 2, "n", "must be at least 2", people)
-    must(0 < opt_in < 1, "opt-in", "must be strictly between 0 and 1", opt_in)
-    study = HeavyStudy(
-        guarantee, depth=1, head=head, discovery_share=discovery_share, trusted_guarantee=trusted_guarantee
-    )
-    p = np.sort(np.asarray(shares, dtype=np.float64))[::-1]
+    crowd.must_be_both()
+    crowd = crowd.answering
+    head, stated = study.head, crowd.guess.popularity
+    p = np.sort(np.asarray(zipf(DISTINCT, 1.0) if stated is None else stated, dtype=np.float64))[::-1]
     total = float(p.sum())
     ok = len(p) > 0 and bool(np.all(p >= 0)) and total <= 1 + 1e-9
     must(ok, "popularity", "must be shares of 0 or more that add up to at most 1", total)
-    trusted = people * opt_in
-    n_s, n_t, n_c = trusted * discovery_share, trusted * (1 - discovery_share), people - trusted
-    mechanism = discovery(study.trusted_promise)
-    shown = shown_probability(p, round(n_s), mechanism)
+    trusted, mechanism = crowd.n * crowd.opt_in, discovery(study.trusted_promise)
+    shown = shown_probability(p, round(trusted * study.discovery_share), mechanism)
     found = float(shown.sum())
-    slots = max(2, round(min(found, head)) + 1)
-    oracle = k_randomised_response(PureDP(guarantee.epsilon), slots)  # the report of a collection, unless named
-    noise = counting_noise(study.trusted_promise).variance
-    variance_s = p * (1 - p) / n_s + 2 * mechanism.scale**2 / n_s**2
-    variance_t = p * (1 - p) / max(n_t, 1) + noise / max(n_t, 1) ** 2
-    variance_c = np.array([oracle.variance(float(x)) for x in p[: 10 * head]]) / n_c
     top = slice(0, min(len(p), 10 * head))
-    errors = np.sqrt(1 / (1 / variance_s[top] + 1 / variance_t[top] + 1 / variance_c))
+    cells = _Ranks(study, p[top], max(2, round(min(found, head)) + 1))
+    errors = 1 / np.sqrt(cells.trusted(trusted) + (crowd.n - trusted) * cells.report(None))
     # The head is the M most frequent of what is shown: weights fall off where the expected rank passes M.
     kept = np.where(np.cumsum(shown[top]) <= head, shown[top], 0.0)
-    l1 = float(np.dot(kept, errors) * math.sqrt(2 / math.pi))
-    recall = float(shown[:head].mean()) if len(p) >= head else float(shown.mean())
     facts = predicted(
         "heavy-hitters",
         more={
             "head_list_size": min(found, float(head)),
             "discovered": found,
-            "recall": recall,
-            "l1": l1,
+            "recall": float(shown[:head].mean()),
+            "l1": float(np.dot(kept, errors) * math.sqrt(2 / math.pi)),
             "top": {"share": p[:_TOLD].tolist(), "standard_error": errors[:_TOLD].tolist()},
         },
         threshold=mechanism.threshold,
         head=head,
-        mechanisms={"local": oracle.name},
+        mechanisms={"local": k_randomised_response(PureDP(study.guarantee.epsilon), cells.slots).name},
         assumes=["one record a person, drawn independently; records without a hierarchy"],
     )
-
-    def picture(plan: Plan, ax: Axes | None) -> Axes:
-        return draw_ranks(plan, ax, p[top], errors)
-
-    return planned({"records": {"shares": facts}}, people, opt_in, guarantee, picture=picture, setting=study)
+    picture = partial(draw_ranks, shares=p[top], errors=errors)
+    return crowd.planned(study, {"shares": facts}, picture=picture, setting=cells)
 
 
-Guarantee = PureDP | ApproxDP
+# --- a regression -----------------------------------------------------------------------------------------------------
 
 
-def plan_regression(
-    *,
-    n: int,
-    opt_in: float,
-    predictors: int,
-    guarantee: Guarantee,
-    kind: KindName = "linear",
-    column_sd: float = 0.5,
-    residual_sd: float = 0.2,
-    clip: float | None = None,
-    trusted_guarantee: Guarantee | None = None,
-    noise: VectorNoiseName = "best",
-    target: str = "target",
-    stated: FormName = "best",
-) -> Plan:
+def plan_regression(own: RegressionStudy, crowd: Crowd) -> Plan:
     """Predicted errors of a slope: trusted people alone, and both groups by what local people are asked.
 
     All in unit coordinates, where a column's bounds are -1 and 1: the columns are guessed to be centred and
-    uncorrelated with the standard deviation `column_sd`, and the residuals to have `residual_sd`. The predictors
-    together are guessed to explain as much as the residuals leave.
+    uncorrelated with one standard deviation, and the residuals to have another (the guess of the sd has both). The
+    predictors together are guessed to explain as much as the residuals leave.
     """
-    must(n >= 1, "n", "must be at least 1", n)
-    ok = 1 <= predictors <= MOST_PREDICTORS
-    must(ok, "on", f"must name 1 to {MOST_PREDICTORS} columns", predictors)
-    must(0 <= opt_in <= 1, "opt-in", "must lie between 0 and 1", opt_in)
-    must(0 < column_sd <= 1, "column-sd", "must be positive and at most 1 (half of the bounds' range)", column_sd)
-    must(0 < residual_sd <= 1, "residual-sd", "must be positive and at most 1 (half of the bounds' range)", residual_sd)
-    k = round(n * opt_in)
-    lower = 0.0 if kind == "logistic" else -1.0
-    study = RegressionStudy(
-        VectorBounds.of([-1.0] * predictors + [lower], [1.0] * (predictors + 1)),
-        guarantee, kind, stated, noise=noise, trusted_guarantee=trusted_guarantee, clip=clip,
-    )  # fmt: skip
-    local = n - k
+    crowd, (column_sd, residual_sd) = crowd.answering, crowd.guess.sd or (0.5, 0.2)
+    for name, size in (("column-sd", column_sd), ("residual-sd", residual_sd)):
+        must(0 < size <= 1, name, "must be positive and at most 1 (half of the bounds' range)", size)
+    d, k, local, linear = own.bounds.dimensions - 1, crowd.trusted, crowd.local, own.kind == "linear"
+    unit = VectorBounds.of([-1.0] * d + [-1.0 if linear else 0.0], [1.0] * (d + 1))
+    clip = None if own.clip is None else own.clip / own.bounds.bounds[-1].half
+    study = replace(own, bounds=unit, clip=clip)
     trusted = study.trusted(k, local)
-    score = _guess(study, trusted, max(k, 1), predictors, column_sd, residual_sd)
+    score = _guess(study, trusted, max(k, 1), d, column_sd, residual_sd)
     # What about a twentieth of normal distances exceed.
     away = 1.96 * deviation(score)
     place = min(range(len(LADDER)), key=lambda g: abs(LADDER[g] - away)) if trusted.scale else None
-    errors: dict[str, float] = {}
-    reports: dict[str, str] = {}
-
-    def slope_error(covariance: Any) -> float:
-        return math.sqrt(float(np.mean(np.diag(covariance)[1:])))
-
     asked: dict[str, Question] = {}
     if local and k:
         asked["steered"] = study.question("steered", score, local, place=place)
-    if local and kind == "linear":
+    if local and linear:
         asked["plain"] = study.question("plain", None, local)
-    found = forecast(score, asked, local) if k else {}
-    errors = {name: slope_error(fit.covariance) for name, fit in found.items()}
-    if local and not k and kind == "linear":
-        large = replace(score, score_noise=score.score_noise * 1e12, slope_noise=score.slope_noise * 1e12)
-        errors["plain"] = slope_error(forecast(large, {"plain": asked["plain"]}, local)["plain"].covariance)
-    must(bool(errors), "opt-in", "must leave somebody trusted for a logistic regression", opt_in)
-    reports = {name: question.invite.reports.name for name, question in asked.items()}
+    must(bool(k or asked), "opt-in", "must leave somebody trusted for a logistic regression", crowd.opt_in)
+    if not k:  # what nobody said is as good as noise
+        score = replace(score, score_noise=score.score_noise * 1e12, slope_noise=score.slope_noise * 1e12)
+    fits = forecast(score, asked, local)
+    errors = {name: math.sqrt(float(np.mean(np.diag(fit.covariance)[1:]))) for name, fit in fits.items()
+              if k or name in asked}  # fmt: skip
     facts = predicted(
         "regression",
         more={"forms": {name: {"rmse_slope": error} for name, error in errors.items()}},
-        form=stated if stated in errors else min(errors, key=lambda name: errors[name]),
-        kind=kind,
-        predictors=predictors,
-        mechanisms={"trusted": noise_level(trusted.noise)[0], "local": reports},
+        form=own.form if own.form in errors else min(errors, key=lambda name: errors[name]),
+        kind=own.kind,
+        predictors=d,
+        mechanisms={
+            "trusted": noise_level(trusted.noise)[0],
+            "local": {name: question.invite.reports.name for name, question in asked.items()},
+        },
         assumes=[
             f"columns are centred and uncorrelated, with a standard deviation of {column_sd:g} half-ranges",
-            f"residuals have one of {residual_sd:g} half-ranges" if kind == "linear" else "the odds are nearly even",
+            f"residuals have one of {residual_sd:g} half-ranges" if linear else "the odds are nearly even",
             "the groups are alike",
         ],
     )
-    own = None if trusted_guarantee is None else trusted_guarantee.epsilon
-    return planned({target: {"regression": facts}}, n, opt_in, guarantee, own)
+    return crowd.planned(own, {"regression": facts})
 
 
 def _guess(study: RegressionStudy, trusted: Trusted, k: int, d: int, column_sd: float, residual_sd: float) -> Score:
@@ -338,111 +318,146 @@ def _guess(study: RegressionStudy, trusted: Trusted, k: int, d: int, column_sd: 
     return Score(k, np.zeros(p), np.zeros(p), second / 4, score_noise, slope_noise, second / 4, 0.25)
 
 
-def plan_vector_mean(
-    *,
-    n: float,
-    opt_in: float,
-    bounds: VectorBounds,
-    guarantee: Guarantee,
-    names: Sequence[str] = (),
-    sd: Sequence[float] | None = None,
-    noise: VectorNoiseName = "best",
-    local: VectorLocalName = "best",
-    trusted_guarantee: Guarantee | None = None,
-    answering: float = 1.0,
-    question: str = "vector",
-) -> Plan:
-    """Predict every estimator's error in every column. Of local people a share `answering` is asked.
+# --- everyone's own epsilon -------------------------------------------------------------------------------------------
 
-    `sd` holds one standard deviation, or one a column, in the columns' own units, of values clipped to the bounds;
-    None for the largest that all columns can have at once.
+
+def parse_groups(text: str) -> tuple[Floats, NDArray[np.int64]]:
+    """ "0.1:700,2:300" as epsilons and counts.
+
+    >>> parse_groups("0.1:700, inf:3")
+    (array([0.1, inf]), array([700,   3]))
     """
-    check_people(n, opt_in)
-    d, reach = bounds.dimensions, bounds.reach
-    named = tuple(names) or tuple(f"column {j + 1}" for j in range(d))
-    must(len(named) == d, "names", f"must be as many as the bounds ({d})", len(named))
-    must(sd is None or len(sd) in (1, d), "sd", f"must be one number, or one for each of the {d} columns", sd)
-    square = min(1.0, bounds.ratio**2 / d)
-    halves = [b.half * reach for b in bounds.bounds]
-    sizes = [h * math.sqrt(square) for h in halves] if sd is None else list(sd) * (d if len(sd) == 1 else 1)
-    for size, half in zip(sizes, halves, strict=True):
-        ok = math.isfinite(size) and 0 < size <= half * (1 + 1e-12)
-        must(ok, "sd", f"must be positive and at most {half:g} for these bounds", size)
-    promise, k = trusted_guarantee or guarantee, round(n * opt_in)
-    described = vector_noise(promise, bounds, noise)
-    reports = vector_reports(local, guarantee, d, bounds.ratio)
-    share = reports.share * answering
-    kind = "laplace" if isinstance(described, DiscreteLaplace) else "gaussian"
-    law = reports.law
-    stated = None if sd is None else [size / b.half for size, b in zip(sizes, bounds.bounds, strict=True)]
-    default = vector_anchoring(
-        promise, noise, bounds, [(reports, round((round(n) - k) * answering))], stated, trusted=k
+    epsilons, counts = [], []
+    for part in text.split(","):
+        pieces = part.strip().split(":")
+        try:
+            epsilon, people = float(pieces[0]), int(pieces[1])
+            if len(pieces) != 2:
+                raise ValueError
+        except (ValueError, IndexError):
+            raise InvalidInput(f"`groups` must look like EPSILON:PEOPLE,EPSILON:PEOPLE. Got {part.strip()}.") from None
+        must(epsilon >= 0, "groups", "must have epsilons of 0 or more", epsilon)
+        must(people >= 1, "groups", "must have at least one person for each epsilon", people)
+        epsilons.append(epsilon)
+        counts.append(people)
+    return np.array(epsilons), np.array(counts)
+
+
+def plan_personal(
+    trusted: Levels = ((), ()), local: Levels = ((), ()), *, bounds: Bounds | None = None, sd: float | None = None,
+    mixed_delta: float | None = None, batch: int | None = None, question: str = "value",
+) -> Plan:  # fmt: skip
+    """Predict ADPM, the unified estimator and the default, everyone, against the population mean.
+
+    `trusted` and `local` are the groups' epsilons, and how many people have each. Without `sd` the worst case, half the
+    range, is assumed, as in the paper. ADPM, and its baselines where the laboratory (`hybridp_lab`) is installed, use
+    the trusted people only; `unified` also uses the local ones, each with the best report for their epsilon. Without
+    bounds the paper's [-1/2, 1/2]. With `mixed_delta`, what a mixer is worth to local people, in batches of at least
+    `batch` people of one epsilon, or of all of them.
+    """
+    limits = Bounds(-0.5, 0.5) if bounds is None else bounds
+    worst, width = limits.half, limits.width
+    ok = sd is None or (math.isfinite(sd) and 0 < sd <= worst)
+    must(ok, "sd", f"must be positive and at most half the range ({worst:g})", sd)
+    variance = (worst if sd is None else sd) ** 2
+    eps, own = (np.asarray(group[0], dtype=np.float64) for group in (trusted, local))
+    many, many_own = (np.asarray(group[1], dtype=np.int64) for group in (trusted, local))
+    _, devices = (PersonalDP.of(e, n) if e.size else None for e, n in ((eps, many), (own, many_own)))
+    found: dict[str, dict[str, Any]] = {}
+    heard_t, heard_l = bool((eps > 0).any()), bool(np.isfinite(local_variances(own)).any())
+    must(heard_t or heard_l, "epsilons", "must be positive for at least one person", 0)
+    if heard_t:
+        found |= {"adpm": _adpm(eps, many, variance, width)}
+        # The lower bound is over all data and these people: no other error compares with it.
+        found |= _baselines(eps, many, variance, width, bounded=sd is None and devices is None)
+    both = unified(
+        eps,
+        local_variances(own) * limits.half**2,
+        variance=variance,
+        width=width,
+        trusted_counts=many if eps.size else None,
+        local_counts=many_own if own.size else None,
     )
-    paid = described
-    if default.spread == "measured":
-        with suppress(InvalidInput):
-            paid = vector_noise(split_off(promise, VECTOR_SPREAD_SHARE)[0], bounds, noise)
-    seen: dict[tuple[float, float], dict[str, dict[str, Any]]] = {}
-    leashes: dict[tuple[float, float], tuple[float, float]] = {}
-    found = []
-    for b, size in zip(bounds.bounds, sizes, strict=True):
-        key = (b.half, size)  # where the middle of the bounds lies changes no error
-        if key not in seen:
-            reached = Bounds(-b.half * reach, b.half * reach)
-            per_sum = described.variance * (b.half / HALF) ** 2
-            paying = paid.variance * (b.half / HALF) ** 2
-            mechanisms = Mechanisms(reached, law, per_sum, None, reports.name, kind, share, square, paying)
-            seen[key] = predictions(mechanisms, n, opt_in, size, size)
-            spread = size if default.variance is None else b.half * reach * math.sqrt(default.variance)
-            leash, step, _ = leashed(mechanisms, mechanisms.setting(n, opt_in, spread**2))
-            long = float(leash) if default.variance is None else default.reach or 0.0
-            leashes[key] = long, long * float(step)
-        found.append(seen[key])
-    longest = most = None
-    if default.reach is not None:
-        longest = max(one for one, _ in leashes.values())
-        most = [leashes[b.half, size][1] for b, size in zip(bounds.bounds, sizes, strict=True)]
-    said = f"{SAID_OF_EVERYONE}. {default.of_vector(longest)}"
-    if most is not None:
-        wide = max(m / b.width for m, b in zip(most, bounds.bounds, strict=True))
-        said += f": here by at most {wide:.3g} of a column's range"
-    alike = anchored(default, "adaptive", longest, most) | {"spread": None if most is None else default.spread}
+    alone = {"trusted_mse": both.trusted_mse, "local_mse": both.local_mse}
+    found["unified"] = {"mse": both.mse, "weight": both.trusted_share, **alone}
+    sizes = int(many.sum()), int(many_own.sum())
+    if heard_t and heard_l:
+        c = sizes[0] / sum(sizes)
+        found["everyone"] = {"mse": by_people(*sizes, both.trusted_mse, both.local_mse), "weight": c, **alone}
+    assumes = ["people's choices are public, and do not go together with their data"]
+    if sd is None:
+        assumes.append("no sd was given: the largest possible, half the range, is assumed")
+    moves: dict[str, Any] = {}
+    if mixed_delta is not None:
+        rule = "must go with the epsilons of local people, who may move"
+        must(devices is not None, "mixed_delta", rule, mixed_delta)
+        assert devices is not None
+        moves = {"moves": list(_moves(devices, variance, limits.half, mixed_delta, batch))}
+        assumes.append("whoever moves keeps what they ask for, in a batch with all of the same epsilon, or --batch")
     facts = predicted(
-        "vector-mean",
-        {name: _together(name, found, bounds) for name in found[0]},
-        {"default": {"estimator": "everyone"}, "alike": alike},
-        columns=list(named),
-        bounds={
-            "lower": [b.lower for b in bounds.bounds],
-            "upper": [b.upper for b in bounds.bounds],
-            "norm": bounds.norm,
-            "radius": bounds.radius,
-        },
-        sd={"used": list(sizes), "worst_case": sd is None},
-        mechanisms={
-            "trusted": kind,
-            "local": reports.name,
-            "columns_reported": reports.reported,
-        },
-        assumes=_assumptions(sd is None, law),
-        remarks=[f"{said}."],
-        range=[b.width for b in bounds.bounds],
+        "mean with personal epsilons",
+        {name: {**told, "rmse_population": math.sqrt(max(told["mse"], 0.0))} for name, told in found.items()},
+        moves,
+        bounds={"lower": limits.lower, "upper": limits.upper},
+        sd={"used": math.sqrt(variance), "worst_case": sd is None},
+        assumes=assumes,
+        range=width,
     )
-    return planned({question: {"mean": facts}}, n, opt_in, guarantee, promise.epsilon)
+    return planned({question: {"mean": facts}}, sum(sizes), sizes[0] / sum(sizes), None)
 
 
-def _together(name: str, columns: Sequence[Any], bounds: VectorBounds) -> dict[str, Any]:
-    """One estimator's predictions column by column, and its error over all of them against these people's means."""
-    errors = (told[name]["mse"] / b.half**2 for told, b in zip(columns, bounds.bounds, strict=True))
-    overall = math.sqrt(math.fsum(errors) / len(columns))
-    each = {key: [told[name][key] for told in columns] for key in ("weight", "mse", "R", "rmse_population")}
-    return {"overall_rmse_in_half_ranges": overall, **each}
+def _moves(
+    local: PersonalDP, variance: float, half: float, delta: float, batch: int | None, cap: float = 8.0
+) -> Iterator[dict[str, Any]]:
+    """For each epsilon that so many chose: which one their reports may have by themselves so that a batch keeps it,
+    and how many local reports of that epsilon one of them is worth, by inverse variance."""
+    for epsilon, people in local.levels:
+        crowd = people if batch is None else batch
+        if not (LOCAL_LEAST <= epsilon < cap and 2 <= crowd <= people):
+            continue
+        own = Mixing.planned(ApproxDP(epsilon, delta), crowd, cap=cap).epsilon
+        stay, move = (variance + half**2 * local_variances([epsilon, own])).tolist()
+        yield {
+            "epsilon": epsilon,
+            "people": people,
+            "batch": crowd,
+            "local_epsilon": own,
+            "worth_in_local_people": stay / move,
+        }
 
 
-def _assumptions(assumed: bool, law: Randomiser) -> list[str]:
-    found = ["both groups have the same distribution"]
-    if assumed:
-        found.append("no sd was given: the largest that all columns can have at once is assumed")
-    if law.variance_terms[1]:
-        found.append("the local noise depends on the values; the largest that all columns can have at once is assumed")
+def _baselines(
+    eps: Floats, counts: NDArray[np.int64], variance: float, width: float, *, bounded: bool
+) -> dict[str, dict[str, Any]]:
+    """What ADPM is compared with in the papers, where the laboratory is installed: nothing here needs it."""
+    if find_spec("hybridp_lab") is None:
+        return {}
+    found: dict[str, dict[str, Any]] = import_module("hybridp_lab.baselines.personal").planned(
+        eps, counts, variance, width, bounded=bounded
+    )
     return found
+
+
+def _adpm(eps: Floats, counts: NDArray[np.int64], variance: float, width: float) -> dict[str, Any]:
+    best = adpm_weights(eps, variance=variance, width=width, counts=counts)
+    order = np.argsort(eps, kind="stable")
+
+    def level(value: float) -> float | str:
+        return value if math.isfinite(value) else "inf"
+
+    return {
+        "mse": min(best.mse, width**2 / 4),
+        "groups": [
+            {
+                "epsilon": level(float(eps[i])),
+                "people": int(counts[i]),
+                "weight": float(best.weight[i]),
+                "effective_epsilon": level(float(best.effective_epsilon[i])),
+            }
+            for i in order[:_SHOWN].tolist()
+        ],
+        "levels": int(eps.size),
+        "saturated": int(counts[best.saturated].sum()),
+        "noise_scale": best.noise_scale,
+        "constant_better": best.constant_better,
+    }

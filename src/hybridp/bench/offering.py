@@ -1,35 +1,49 @@
 """Of a mean's plan: does it pay to promise trusted people more, how many are needed, and should one steer?
 
->>> from hybridp.bench.planning import plan_mean
->>> from hybridp import PureDP
+>>> from hybridp.bench.crowd import Crowd, Guesses
+>>> from hybridp.bench.mean import plan_mean
+>>> from hybridp.public.budgets import PureDP
 >>> from hybridp.public.lattice import Bounds
->>> people = {"n": 1_000_000, "opt_in": 0.01, "bounds": Bounds(0, 100), "guarantee": PureDP(1.0), "mean": 50}
->>> plan_steered(plan_mean(sd=5, **people))["form"], plan_steered(plan_mean(sd=45, **people))["form"]
-('steered', 'plain')
->>> people |= {"n": 10_000_000, "guarantee": PureDP(4.0)}
->>> plan_steered(plan_mean(sd=2, **people))["form"]
-'steered'
->>> people |= {"opt_in": 0.002}  # so few trusted people do not exclude that too much lies beyond a window
->>> plan_steered(plan_mean(sd=2, **people))["form"]
+>>> from hybridp.tasks.mean import MeanStudy
+>>> def form(n: int, opt_in: float, epsilon: float, sd: float) -> str:
+...     study, people = MeanStudy(Bounds(0, 100), PureDP(epsilon)), Crowd(n, opt_in, Guesses(sd=sd, mean=50))
+...     return plan_steered(plan_mean(study, people))["form"]
+>>> form(1_000_000, 0.01, 1.0, 5), form(1_000_000, 0.01, 1.0, 45), form(10_000_000, 0.01, 4.0, 2)
+('steered', 'plain', 'steered')
+>>> form(10_000_000, 0.002, 4.0, 2)  # so few trusted people do not exclude that too much lies beyond a window
 'plain'
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.bench.planning import PlanName, squared_error
 from hybridp.errors import InvalidInput, must
 from hybridp.public import mean as theory
 from hybridp.public.steered_mean import PILOT_SHARE, Crowd, Quartiles, normal_people
+from hybridp.release import style
 from hybridp.release.plan import Plan
 
-__all__ = ["opt_ins_needed", "plan_steered", "trust_offer"]
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
+__all__ = ["PLAIN", "draw_curves", "error_curves", "opt_ins_needed", "plan_steered", "trust_offer"]
+
+PLAIN: dict[str, str] = {
+    "tcm-only": "only the trusting",
+    "full-lm": "everybody local",
+    "lm-only": "only the local",
+    "everyone": "weighted by numbers",
+    "pwh": "hybrid, spread unknown",
+    "kvh": "hybrid, spread known",
+    "adaptive": "hybrid, spread learned",
+    "anchored": "hybrid that lies cannot pull",
+}
+"""The estimators that are planned, in words."""
 Floats = NDArray[np.float64]
 
 
@@ -48,8 +62,8 @@ def trust_offer(plan: Plan, elasticity: float) -> dict[str, Any]:
     base, now = plan.setting, plan.promise["trusted_epsilon"]
     if base.noise_name != "laplace":
         raise InvalidInput(f"`noise` must be laplace to vary the trusted epsilon. Got {base.noise_name}.")
-    variance, n, rate = plan.facts["sd"]["used"] ** 2, plan.people["n"], plan.people["opt_in"]
-    report = float(base.report(variance))
+    variance, n, rate = base.sd**2, plan.people["n"], plan.people["opt_in"]
+    report = float(base.noise_of(variance))
 
     def information(epsilon: Floats) -> tuple[Floats, Floats]:
         c = np.minimum(rate * (now / epsilon) ** elasticity, 0.999)
@@ -73,20 +87,19 @@ def trust_offer(plan: Plan, elasticity: float) -> dict[str, Any]:
     }
 
 
-def opt_ins_needed(plan: Plan, name: PlanName, target_rmse: float | None = None) -> int | None:
+def opt_ins_needed(plan: Plan, name: str, target_rmse: float | None = None) -> int | None:
     """The fewest trusted people, of n, for which an estimator reaches a population RMSE, or beats both baselines.
 
     None when no number does. Checked on every count up to 2,000 and on a geometric grid above, then refined.
     """
     if target_rmse is not None:
         must(math.isfinite(target_rmse) and target_rmse > 0, "target", "must be positive and finite", target_rmse)
-    mechanisms, variance = plan.setting, plan.facts["sd"]["used"] ** 2
-    n = int(plan.people["n"])
+    mechanisms, n = plan.setting, int(plan.people["n"])
 
     def good(counts: NDArray[np.int64]) -> NDArray[np.bool_]:
-        s = mechanisms.setting(n, counts / n, variance)
+        s = mechanisms.setting(n, counts / n)
         # The adaptive estimator is within a few percent of KVH, whose error is a closed form.
-        mse = squared_error("kvh" if name == "adaptive" else name, mechanisms, s)
+        mse = mechanisms.squared_error("kvh" if name == "adaptive" else name, s)
         if target_rmse is None:
             return np.asarray(theory.over_best(s, mse) > 1)
         return np.asarray(np.sqrt(mse + theory.sampling_variance(s)) <= target_rmse)
@@ -119,7 +132,7 @@ def plan_steered(plan: Plan) -> dict[str, Any]:
     if trusted < 1 or not crowd.worth_a_pilot:
         return told("plain", "by the numbers of people and epsilon no window could pay for naming it")
     middle = bounds.centre if mechanisms.mean is None else mechanisms.mean
-    mean, sd = (middle - bounds.lower) / bounds.width, max(plan.facts["sd"]["used"] / bounds.width, 1e-4)
+    mean, sd = (middle - bounds.lower) / bounds.width, max(mechanisms.sd / bounds.width, 1e-4)
     window = crowd.window(Quartiles.normal(mean, sd))
     if window is None:
         most = f"naming a window would cost {PILOT_SHARE:.1%} of the trusted people's epsilon"
@@ -131,3 +144,53 @@ def plan_steered(plan: Plan) -> dict[str, Any]:
     form = "steered" if rmse < plain else "plain"
     why = f"local people would be asked between about {ends[0]:,.4g} and {ends[1]:,.4g}"
     return told(form, why, rmse, list(ends))
+
+
+def error_curves(plan: Plan, opt_in: Floats) -> dict[str, Floats]:
+    """Population RMSE of every estimator over an array of opt-in rates, for plots."""
+    s = plan.setting.setting(plan.people["n"], opt_in)
+    return {name: np.sqrt(plan.setting.squared_error(name, s) + theory.sampling_variance(s)) for name in PLAIN}
+
+
+def draw_curves(plan: Plan, ax: Axes | None = None) -> Axes:
+    """Every estimator's error against the share of trusting people, the planned one marked; needs matplotlib."""
+    ax = style.new_axes(ax, 7.4, 4.2)
+    (facts,) = (told["mean"] for told in plan.questions.values())
+    n, planned_rate = plan.people["n"], plan.people["opt_in"]
+    edge = 1 / n
+    rates = np.geomspace(max(edge, planned_rate / 30), min(0.9, 1 - edge, planned_rate * 30), 60)
+    curves = error_curves(plan, rates)
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    looks = {
+        "tcm-only": (style.TRUSTED, "--", 1.6), "full-lm": (style.LOCAL, "--", 1.6), "pwh": (style.QUIET, "-", 1.2),
+        "kvh": (style.QUIET, ":", 2.4), "adaptive": (style.QUIET, "--", 1.6), "everyone": (style.INK, "-", 2.2),
+    }  # fmt: skip
+    for name, (colour, dashes, width) in looks.items():
+        ax.plot(rates, curves[name], dashes, color=colour, lw=width)
+    shown = [curves[name] for name in looks]
+    best, worst = (float(pick([pick(c) for c in shown])) for pick in (np.min, np.max))
+    # One bad baseline must not squeeze the rest into a line.
+    ax.set_ylim(best / 1.3, min(worst * 1.3, best * 60))
+    if rates[0] < rates[-1]:  # two people leave one rate
+        ax.set_xlim(rates[0], rates[-1])
+    style.plain_numbers(ax.xaxis, percents=True)
+    style.plain_numbers(ax.yaxis)
+    ax.axvline(planned_rate, color=style.QUIET, lw=0.8)
+    ax.annotate(
+        f"planned: {style.percent(planned_rate, 3)}", (planned_rate, 0), xycoords=ax.get_xaxis_transform(),
+        xytext=(4, 5), textcoords="offset points", fontsize=style.points(ax, 9), color=style.QUIET,
+    )  # fmt: skip
+    style.end_labels(ax, [(PLAIN[name], rates[-1], float(curves[name][-1]), look[0]) for name, look in looks.items()])
+    ax.set_xlabel("people who trust the curator")
+    ax.set_ylabel("root mean squared error")
+    sd, noises, bounds = facts["sd"], facts["mechanisms"], facts["bounds"]
+    spread = "the largest possible spread" if sd["worst_case"] else f"a standard deviation of {sd['used']:,.6g}"
+    style.dress(
+        ax,
+        plan.in_words().title,
+        f"Values from {bounds['lower']:,.6g} to {bounds['upper']:,.6g} with {spread}; {noises['trusted']} noise, "
+        f"{noises['local']} reports. Errors are against the mean of the population.",
+        grid="both",
+    )
+    return ax

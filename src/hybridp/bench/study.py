@@ -1,40 +1,25 @@
-"""How good will it be? Every question's plan at its part of the promise, from public numbers; one function a kind."""
+"""How good will it be? A study's task at its part of the promise, asked of expected people: public numbers alone."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from numpy.typing import ArrayLike
-
+from hybridp.bench.counts import as_count, plan_distribution, plan_groups, plan_shares
+from hybridp.bench.crowd import Crowd, Guesses
+from hybridp.bench.mean import plan_mean, plan_vector
+from hybridp.bench.models import plan_personal, plan_points, plan_records, plan_regression
+from hybridp.bench.offering import plan_steered
 from hybridp.curator.sources import Counted, count_people, group_sizes, must_not_ask, with_public
 from hybridp.errors import InvalidInput, must
 from hybridp.protocols import asked
 from hybridp.public.study import Declaration
 from hybridp.release.plan import Plan, planned, predicted
-from hybridp.tasks.mean import MeanStudy
+from hybridp.tasks.shares import ShareStudy
 
-__all__ = ["Guesses", "plan_question", "plan_study", "three_groups"]
-
-DISTINCT = 1_000_000
-"""Distinct records that a plan of heavy hitters takes there to be, their popularity falling as one over the rank."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Guesses:
-    """What is guessed of people's answers, beside what the study says: `sd` may be a range, or one of a regression's
-    columns and of its residuals; `shares` are those of the options or, of an answer by group, of the groups."""
-
-    mean: float | None = None
-    sd: Any = None
-    shares: Sequence[float] | None = None
-    popularity: ArrayLike | None = None
-
-
-_NONE = Guesses()
+__all__ = ["plan_question", "plan_study", "three_groups"]
 
 
 @dataclass(frozen=True)
@@ -45,7 +30,7 @@ class _Asked:
     i: int
     n: int
     opt_in: float
-    guess: Guesses = _NONE
+    guess: Guesses | None = None
     sizes: Mapping[str, int] | None = None
     epsilons: Any = None
 
@@ -53,36 +38,17 @@ class _Asked:
     def question(self) -> Any:
         return self.study.questions[self.i]
 
-    @property
-    def trusted(self) -> int:
-        return round(self.n * self.opt_in)
-
-    @property
-    def both(self) -> bool:
-        return 0 < self.trusted < self.n
-
-    @property
-    def chance(self) -> float:
-        return self.study.chances[self.question.name]
-
-    @property
-    def sd(self) -> Any:
-        return (self.question.sd or None) if self.guess.sd is None else self.guess.sd
-
-    @property
-    def answering(self) -> _Asked:
-        """The people who answer the question: of the local ones as many as draw it, on average."""
-        if not self.study.drawn:
-            return self
-        n = self.trusted + round((self.n - self.trusted) * self.chance)
-        return replace(self, n=n, opt_in=self.trusted / n)
-
-    @property
-    def crowd(self) -> dict[str, Any]:
-        return {"n": self.n, "opt_in": self.opt_in}
+    @cached_property
+    def crowd(self) -> Crowd:
+        """The people who are asked, and what is guessed of them or stated in the question."""
+        question, guess = self.question, self.guess or Guesses()
+        if guess.sd is None:
+            guess = replace(guess, sd=getattr(question, "sd", None) or None)
+        chance = self.study.chances[question.name]
+        return Crowd(self.n, self.opt_in, guess, question.name, tuple(question.columns_read), chance)
 
 
-def plan_question(study: Declaration, i: int, n: int, opt_in: float, guess: Guesses = _NONE) -> Plan:
+def plan_question(study: Declaration, i: int, n: int, opt_in: float, guess: Guesses | None = None) -> Plan:
     """Predict the errors of the question at this place, where of so many people a share trusts."""
     return _plan(_Asked(study, i, n, opt_in, guess))
 
@@ -107,28 +73,37 @@ def plan_study(
     many = people.trusted + people.local
     whole = _Asked(study, 0, many, people.trusted / many, epsilons=people.epsilons)
     every = [replace(whole, i=i, sizes=_sizes(study, i, data, table)) for i in range(len(study.questions))]
-    plans = [_plan(one) for one in every]
-    told = {one.question.name: _told(one, plan) for one, plan in zip(every, plans, strict=True)}
-    several, promise, notes = len(plans) > 1, study.promise, []
+    plans = {one.question.name: _plan(one) for one in every}
+    told = {one.question.name: _told(one, plan) for one, plan in zip(every, plans.values(), strict=True)}
+    promise, form, notes = study.promise, study.form, [_pessimistic(study)]
     more: dict[str, Any] = {}
-    if several:
-        notes.append(f"The promise: {study.form.why}.")
+    if len(plans) > 1:
+        notes.insert(0, f"The promise: {form.why}.")
         more["several"] = {
-            "form": "drawn" if study.form.drawn else "split",
-            "why": study.form.why,
+            "form": "drawn" if form.drawn else "split",
+            "why": form.why,
             "stated": promise.several is not None,
-            "drawn_over_split": dict(study.form.ratios),
+            "drawn_over_split": dict(form.ratios),
             "chances": study.chances,
         }
     n = many + mixed
     found = planned(
-        told, n, people.trusted / n, promise, promise.trusted_epsilon, shuffled=mixed, more=more,
-        title=study.title or "A study", notes=tuple(filter(None, (*notes, _pessimistic(study)))),
-        parts={one.question.name: plan for one, plan in zip(every, plans, strict=True)},
+        told, n, people.trusted / n, promise, promise.trusted_epsilon, shuffled=mixed, more=more, parts=plans,
+        title=study.title or "A study", notes=tuple(filter(None, notes)),
     )  # fmt: skip
-    added = {"shuffled": three_groups(study, (people.trusted, mixed, people.local), *plans)} if mixed else {}
+    if mixed:
+        (plan,) = plans.values()
+        found = found.adding(shuffled=three_groups(study, (people.trusted, mixed, people.local), plan))
     steered = _steered(every[0])
-    return found.adding(**added, **({} if steered is None else {"steered": steered}))
+    return found if steered is None else found.adding(steered=steered)
+
+
+def three_groups(study: Declaration, people: tuple[int, int, int], plan: Plan) -> dict[str, Any]:
+    """The same question where so many people trust, trust the study's mixer, or nobody, as plain data."""
+    assert study.mixing is not None
+    by_people = getattr(study.questions[0], "estimator", None) in (None, "everyone")
+    found: dict[str, Any] = plan.setting.three_groups(people, study.mixing, by_people=by_people)
+    return found
 
 
 def _pessimistic(study: Declaration) -> str:
@@ -161,44 +136,20 @@ def _told(one: _Asked, plan: Plan) -> dict[str, Any]:
 
 def _stated(one: _Asked) -> str | None:
     """The estimator that a question states, or that several statistics of a number take whatever the groups' sizes."""
-    question, stated = one.question, getattr(one.question, "estimator", None)
-    if question.kind == "number" and question.statistics != ("mean",) and not one.study.promise.personal:
-        mean = asked.number_study(one.study, one.i).mean
-        stated = stated if mean is None else mean.rule.name
-    return stated
+    several = getattr(one.question, "statistics", ("mean",)) != ("mean",) and not one.study.promise.personal
+    mean = asked.number_study(one.study, one.i).mean if several else None
+    return getattr(one.question, "estimator", None) if mean is None else mean.rule.name
 
 
 def _steered(one: _Asked) -> dict[str, Any] | None:
     """Of a mean that is steered, which is a study's only question: the spread that is assumed, and the plan at it."""
-    from hybridp.bench.offering import plan_steered
-
     question = one.question
-    if question.kind != "number" or question.form != "steered" or not question.summed or not one.both:
+    steered = getattr(question, "form", None) == "steered" and getattr(question, "summed", False)
+    if not steered or not one.crowd.both:
         return None
     sd = (question.upper - question.lower) / 6
-    return {"sd": sd, **plan_steered(_mean(replace(one, guess=Guesses(sd=sd))))}
-
-
-def three_groups(study: Declaration, people: tuple[int, int, int], plan: Plan) -> dict[str, Any]:
-    """The same question where so many people trust, trust the study's mixer, or nobody, as plain data."""
-    from hybridp.bench import shuffling
-    from hybridp.bench.planning import mechanisms_of
-    from hybridp.bench.shares import three_shares
-
-    question, mixing = study.questions[0], study.mixing
-    assert mixing is not None
-    how = {"by_people": getattr(question, "estimator", None) in (None, "everyone")}
-    if question.kind == "choice":
-        return three_shares(asked.share_study(study, 0), plan.facts["shares"], people, mixing, **how)
-    if question.kind == "records":
-        return shuffling.plan_record_groups(*people, plan, mixing)
-    sd = plan.facts["sd"]["used"]
-    if question.kind == "vector":
-        return shuffling.plan_vector_groups(*people, asked.vector_study(study, 0), sd, **how)
-    own, known = asked.mean_study(study, 0), plan.setting
-    if known is None:
-        known = mechanisms_of(own.bounds, own.guarantee, own.noise, own.local, None, own.trusted_guarantee)
-    return shuffling.plan_groups(*people, known, mixing, sd=sd, **how)
+    at = replace(one.crowd, guess=Guesses(sd=sd))
+    return {"sd": sd, **plan_steered(plan_mean(asked.mean_study(one.study, one.i), at))}
 
 
 # --- who takes part ---------------------------------------------------------------------------------------------------
@@ -237,79 +188,52 @@ def _sizes(study: Declaration, i: int, data: Any, table: str | None) -> Mapping[
     return {name: sum(people) for name, people in by.sized(found).items()}
 
 
-# --- one kind of question each ----------------------------------------------------------------------------------------
+# --- one question -----------------------------------------------------------------------------------------------------
 
 
 def _plan(one: _Asked) -> Plan:
-    if getattr(one.question, "by", None) is not None:
+    question = one.question
+    if getattr(question, "by", None) is not None:
         return _by_group(one)
-    planned: Plan = one.question.entry(_PLANS)(one)
-    return planned
+    if question.kind in _PLANS:
+        return _PLANS[question.kind](asked.task_of(one.study, one.i), one.crowd)
+    return _table(one) if question.kind == "table" else _number(one)
+
+
+def _count(own: ShareStudy, crowd: Crowd) -> Plan:
+    return as_count(plan_shares(own, crowd))
+
+
+_PLANS: dict[str, Callable[[Any, Crowd], Plan]] = {
+    "choice": plan_shares, "count": _count, "vector": plan_vector, "records": plan_records, "points": plan_points,
+    "regression": plan_regression,
+}  # fmt: skip
 
 
 def _by_group(one: _Asked) -> Plan:
-    from hybridp.bench.groups import plan_groups
-
-    question, by, many, shares = one.question, one.question.groups, one.n, one.guess.shares
+    by, crowd, question = one.question.groups, replace(one.crowd, chance=1.0), one.question
     assert by is not None
     if one.sizes is not None:
         groups, _ = by.must_remain(one.sizes)
         left = {name: sum(one.sizes[member] for member in members) for name, members in groups.items()}
         many = sum(left.values())
-        by, shares = replace(by, names=tuple(left)), [size / many for size in left.values()]
+        guess = replace(crowd.guess, shares=[size / many for size in left.values()])
+        by, crowd = replace(by, names=tuple(left)), replace(crowd, n=many, guess=guess)
     question.must(bool(by.names), "categories", "must be listed for a plan without a table, as A,B,C", "none")
-    number = question.kind == "number"
-    own: Any = (asked.mean_study if number else asked.share_study)(one.study, one.i)
-    return plan_groups(
-        own, by, n=many, opt_in=one.opt_in, question=question.name, shares=shares,
-        sd=one.sd if number else None, mean=one.guess.mean,
-    )  # fmt: skip
+    own = (asked.mean_study if question.kind == "number" else asked.share_study)(one.study, one.i)
+    return plan_groups(own, by, crowd)
 
 
 def _number(one: _Asked) -> Plan:
+    """A mean, or several statistics of a number; a sum is about everybody, whichever question they answered."""
     if one.study.promise.personal:
         return _personal(one)
-    return _mean(one) if one.question.statistics == ("mean",) else _statistics(one)
-
-
-def _mean(one: _Asked, given: MeanStudy | None = None) -> Plan:
-    from hybridp.bench.planning import plan_mean
-
-    own = given or asked.mean_study(one.study, one.i)
-    if not one.both:
-        return _alone(one, own)
-    return plan_mean(
-        **one.crowd, bounds=own.bounds, guarantee=own.guarantee, sd=one.sd, mean=one.guess.mean, noise=own.noise,
-        local=own.local, trusted_guarantee=own.trusted_guarantee, answering=one.chance,
-    )  # fmt: skip
-
-
-def _alone(one: _Asked, own: MeanStudy) -> Plan:
-    """A mean where everybody is in one group: its error from noise alone, and against the population."""
-    sd = own.bounds.half if one.sd is None else one.sd
-    if one.trusted:
-        noise, many, who, group, mechanism = own.sum_noise, one.trusted, "tcm-only", "trusted", "noise on the sum"
-        error = own.bounds.width * math.sqrt(noise.variance) / (noise.sensitivity * many)
-    else:
-        told = max(one.n * one.chance, 1.0)
-        error = own.bounds.half * math.sqrt(own.invite.randomiser.worst_variance / told)
-        many, who, group, mechanism = round(told), "lm-only", "local", own.invite.randomiser.name
-    # Those who answer are the sample.
-    by = {who: {"mse": error**2, "rmse_population": math.hypot(error, sd / math.sqrt(many))}}
-    facts = predicted("mean", by, sd={"used": sd, "worst_case": one.sd is None}, mechanisms={group: mechanism},
-                      range=own.bounds.width)  # fmt: skip
-    return planned({one.question.name: {"mean": facts}}, many, float(bool(one.trusted)), own.guarantee)
-
-
-def _statistics(everybody: _Asked) -> Plan:
-    """Several statistics of a number; a sum is about everybody, whichever question they answered."""
-    from hybridp.bench.distribution import plan_distribution
-
-    one, question = everybody.answering, everybody.question
-    own, n, trusted = asked.number_study(one.study, one.i), everybody.n, one.study.parts[one.i].trusted
+    if one.question.statistics == ("mean",):
+        return plan_mean(asked.mean_study(one.study, one.i), one.crowd)
+    own, crowd, n = asked.number_study(one.study, one.i), one.crowd.answering, one.n
     known: dict[str, Any] = {}
     if own.mean is not None:
-        mean = _mean(everybody, own.mean)
+        mean = plan_mean(own.mean, one.crowd)
         known["mean"] = mean.facts
         scaled = {
             who: {"mse": e["mse"] * n**2, "rmse_population": e["rmse_population"] * n}
@@ -317,97 +241,27 @@ def _statistics(everybody: _Asked) -> Plan:
         }
         known["sum"] = predicted("sum", scaled, range=mean.facts["range"] * n)
     if own.distribution is not None:
-        spread = plan_distribution(
-            **one.crowd, study=own.distribution, mean=one.guess.mean, sd=one.sd, question=question.name
-        )
-        known |= spread.questions[question.name]
-    facts = {question.name: {name: known[name] for name in question.statistics if name in known}}
-    promise = one.study.parts[one.i].everybody
-    return planned(facts, one.n, one.opt_in, promise, None if trusted is None else trusted.epsilon)
+        known |= plan_distribution(own.distribution, crowd).questions[crowd.question]
+    facts = {name: known[name] for name in one.question.statistics if name in known}
+    part = one.study.parts[one.i]
+    trusted = None if part.trusted is None else part.trusted.epsilon
+    return planned({crowd.question: facts}, crowd.n, crowd.opt_in, part.everybody, trusted)
 
 
 def _personal(one: _Asked) -> Plan:
-    from hybridp.bench.personal import plan_personal
-
     own = asked.personal_study(one.study, one.i)
     if one.epsilons is None:
         raise InvalidInput("`data` must be given for a plan with everyone's own epsilon, which it counts. Got none.")
-    trusted, local = one.epsilons
-    return plan_personal(
-        trusted[0] * own.share, trusted[1], local_epsilons=local[0], local_counts=local[1], bounds=own.bounds,
-        sd=one.sd,
-    )  # fmt: skip
-
-
-def _choice(one: _Asked) -> Plan:
-    from hybridp.bench.shares import as_count, plan_shares
-
-    own = asked.share_study(one.study, one.i)
-    found = plan_shares(
-        question=own.question, **one.crowd, guarantee=own.guarantee, noise=one.question.noise, shares=one.guess.shares,
-        trusted_guarantee=own.trusted_guarantee, answering=one.chance,
-    )  # fmt: skip
-    return as_count(found) if one.question.kind == "count" else found
-
-
-def _vector(one: _Asked) -> Plan:
-    from hybridp.bench.models import plan_vector_mean
-
-    own = asked.vector_study(one.study, one.i)
-    return plan_vector_mean(
-        **one.crowd, bounds=own.bounds, guarantee=own.guarantee, names=one.question.columns, sd=one.sd,
-        noise=own.noise, local=own.local, trusted_guarantee=own.trusted_guarantee, answering=one.chance,
-    )  # fmt: skip
-
-
-def _records(one: _Asked) -> Plan:
-    from hybridp.bench.models import plan_heavy, zipf
-
-    one, own = one.answering, asked.heavy_study(one.study, one.i)
-    popularity = zipf(DISTINCT, 1.0) if one.guess.popularity is None else one.guess.popularity
-    return plan_heavy(
-        people=one.n, opt_in=one.opt_in, guarantee=own.guarantee, shares=popularity, head=own.head,
-        discovery_share=own.discovery_share, trusted_guarantee=own.trusted_guarantee,
-    )  # fmt: skip
-
-
-def _points(one: _Asked) -> Plan:
-    from hybridp.bench.models import plan_kmeans
-
-    one, own = one.answering, asked.kmeans_study(one.study, one.i)
-    return plan_kmeans(own, one.question.columns, people=one.n, opt_in=one.opt_in)
-
-
-def _regression(one: _Asked) -> Plan:
-    from hybridp.bench.models import plan_regression
-
-    one, own = one.answering, asked.regression_study(one.study, one.i)
-    guessed = {} if one.guess.sd is None else dict(zip(("column_sd", "residual_sd"), one.guess.sd, strict=True))
-    return plan_regression(
-        **one.crowd, predictors=len(one.question.on), guarantee=own.guarantee, kind=own.kind,
-        clip=None if own.clip is None else own.clip / own.bounds.bounds[-1].half,
-        trusted_guarantee=own.trusted_guarantee, noise=own.noise, target=one.question.target, stated=own.form,
-        **guessed,
-    )  # fmt: skip
+    (epsilons, people), local = one.epsilons
+    trusted = epsilons * own.share, people
+    return plan_personal(trusted, local, bounds=own.bounds, sd=one.crowd.guess.sd, question=one.question.name)
 
 
 def _table(one: _Asked) -> Plan:
     from hybridp.bench.synth import plan_rows, plan_synth
 
-    one = one.answering
-    own = asked.synth_study(one.study, one.i)
+    crowd, own = one.crowd.answering, asked.synth_study(one.study, one.i)
+    people = int(crowd.n)
     if own.method != "tables":
-        return plan_rows(one.n, one.opt_in if own.both else 1.0, own.workload, own.guarantee)
-    return plan_synth(one.n, own.workload, own.guarantee, most_cells=own.most_cells)
-
-
-_PLANS: dict[str, Callable[[_Asked], Plan]] = {
-    "number": _number,
-    "choice": _choice,
-    "count": _choice,
-    "vector": _vector,
-    "records": _records,
-    "points": _points,
-    "regression": _regression,
-    "table": _table,
-}
+        return plan_rows(people, crowd.opt_in if own.both else 1.0, own.workload, own.guarantee)
+    return plan_synth(people, own.workload, own.guarantee, most_cells=own.most_cells)

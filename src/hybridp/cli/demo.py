@@ -65,8 +65,9 @@ def demo(
 def _tour(out: Path, people: int, opt_in: float, epsilon: float, trials: int) -> Any:
     import numpy as np
 
+    from hybridp.bench.crowd import Guesses
     from hybridp.bench.simulate import salary_like
-    from hybridp.bench.study import Guesses, plan_question
+    from hybridp.bench.study import plan_question
     from hybridp.protocols.asked import mean_study
     from hybridp.randomness import seeded
     from hybridp.study import Study
@@ -171,7 +172,7 @@ def _picture(
     import matplotlib.pyplot as plt
     import numpy as np
 
-    from hybridp.bench.planning import PLAIN
+    from hybridp.bench.offering import PLAIN
     from hybridp.release import style
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(13.5, 4.6), layout="constrained", width_ratios=(1.15, 1))

@@ -48,7 +48,6 @@ from hybridp.public.study import (
 from hybridp.public.study.fields import Fields, at_least, field
 
 if TYPE_CHECKING:
-    from hybridp.bench.planning import PlanName
     from hybridp.release.plan import Plan
 
 __all__ = ["PLANS", "Crowd", "planned"]
@@ -88,7 +87,8 @@ def _plan(
     people: People | None = None, **guessed: Any,
 ) -> Plan:  # fmt: skip
     """The plan of a declared question; where some trust a mixer, with that of three groups."""
-    from hybridp.bench.study import Guesses, plan_question, three_groups
+    from hybridp.bench.crowd import Guesses
+    from hybridp.bench.study import plan_question, three_groups
 
     mixing = None
     if shuffled is not None:
@@ -160,8 +160,8 @@ def mean(
     errors against the population mean. Bounds default to the paper's -0.5 and 0.5 there. With --shuffled-delta, also
     what it is worth if the local people of one epsilon go to a mixer.
     """
+    from hybridp.bench import crowd as expected
     from hybridp.bench.offering import opt_ins_needed, plan_steered, trust_offer
-    from hybridp.bench.planning import check_people
 
     asked = question.values
     if groups is not None or local_groups is not None:
@@ -180,11 +180,11 @@ def mean(
         if isinstance(sd, tuple):
             raise InvalidInput("`sd` must be one number with --by. Got a range.")
     else:
-        check_people(people.n, people.opt_in)
+        expected.Crowd(people.n, people.opt_in).must_be_both()
     plan = _plan(question(), people, promise(), mixer=mixer, sd=sd, **guessed)
     if by:
         return plan
-    names: tuple[PlanName, ...] = ("everyone", "pwh", "kvh", "adaptive")
+    names = ("everyone", "pwh", "kvh", "adaptive")
     opt_ins: dict[str, Any] = {"to_beat_both_baselines": {name: opt_ins_needed(plan, name) for name in names}}
     if rmse is not None:
         reached = {name: opt_ins_needed(plan, name, rmse) for name in ("tcm-only", *names)}
@@ -199,7 +199,7 @@ def _personal(
     groups: str | None, local_groups: str | None, column: str, lower: float | None, upper: float | None, sd: Any,
     mixer: Later,
 ) -> Plan:  # fmt: skip
-    from hybridp.bench.personal import parse_groups, plan_personal
+    from hybridp.bench.models import parse_groups, plan_personal
     from hybridp.public.lattice import Bounds
 
     if isinstance(sd, tuple):
@@ -211,11 +211,8 @@ def _personal(
     mixed = mixer.values
     if mixed["delta"] is None and given("batch"):
         raise InvalidInput("`shuffled-delta` must go with --batch. Got none.")
-    return plan_personal(
-        *stated[0], local_epsilons=stated[1][0], local_counts=stated[1][1], sd=sd,
-        bounds=None if lower is None or upper is None else Bounds(lower, upper),
-        mixed_delta=mixed["delta"], batch=mixed["batch"],
-    )  # fmt: skip
+    bounds = None if lower is None or upper is None else Bounds(lower, upper)
+    return plan_personal(*stated, bounds=bounds, sd=sd, mixed_delta=mixed["delta"], batch=mixed["batch"])
 
 
 def _read_epsilons(file: str, column: str) -> Any:
