@@ -14,8 +14,8 @@ from hybridp.public.errorlaw import NormalLaplace
 
 
 def log_tail_by_quadrature(x: float, s: float, b: float) -> float:
-    """ln P(X > x), integrating the Laplace tail against the normal density with 40 digits."""
-    with mp.workdps(40):
+    """ln P(X > x), integrating the Laplace tail against the normal density with 25 digits."""
+    with mp.workdps(25):
         x_, s_, b_ = mp.mpf(x), mp.mpf(s), mp.mpf(b)
 
         def laplace_tail(y: mp.mpf) -> mp.mpf:
