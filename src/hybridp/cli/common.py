@@ -16,7 +16,6 @@ import click
 from hybridp.errors import InvalidInput
 from hybridp.public.envelope import appearing
 from hybridp.public.trust import PUBLIC
-from hybridp.release.facts import figure as number
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -85,6 +84,13 @@ def _part(text: str) -> float:
 def _spread(text: str) -> float | tuple[float, float]:
     low, colon, high = text.partition(":")
     return (float(low), float(high)) if colon else float(low)
+
+
+def number(x: float | None) -> str:
+    """A number as tables show it."""
+    from hybridp.release.facts import figure
+
+    return figure(x)
 
 
 count = _Parsed("number", "a whole number", _whole)
