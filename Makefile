@@ -14,8 +14,8 @@ test quick: export PYTHONDONTWRITEBYTECODE :=
 test: $(VENV)/.stamp-dev
 	$(BIN)/ruff check conftest.py src lab tests benchmarks docs tools
 	$(BIN)/python tools/components.py
-	{ $(BIN)/mypy && $(BIN)/lint-imports; } & checks=$$!; $(BIN)/pytest -n 2; tests=$$?; \
-	wait $$checks || { echo "FAILED: mypy or lint-imports, see above"; exit 1; }; exit $$tests
+	{ $(BIN)/mypy && $(BIN)/python tools/typed_snippets.py && $(BIN)/lint-imports; } & checks=$$!; $(BIN)/pytest -n 2; tests=$$?; \
+	wait $$checks || { echo "FAILED: mypy, the snippets or lint-imports, see above"; exit 1; }; exit $$tests
 
 # Less than a minute on two cores: all but what is marked slow.
 quick: $(VENV)/.stamp-dev
@@ -26,6 +26,7 @@ setup: $(VENV)/.stamp-dev
 lint: $(VENV)/.stamp-dev
 	$(BIN)/ruff check --fix conftest.py src lab tests benchmarks docs tools
 	$(BIN)/mypy
+	$(BIN)/python tools/typed_snippets.py
 	$(BIN)/lint-imports
 
 # The documentation as a site that needs no network: guides, references written from the code, the papers' report where it was made.
