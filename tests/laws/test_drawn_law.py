@@ -9,17 +9,15 @@ import math
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from hybridp import InvalidInput, Ledger, PureDP, Study, noise
+from hybridp import InvalidInput, Ledger, PureDP, Study
 from hybridp.cli.app import main
 from hybridp.errors import UnusablePublicRows
-from hybridp.public.randomisers import DitheredBit
 from hybridp.public.study import Declaration
 
-from .means import LEVELS, LOWER, UPPER, command, flips, level, read, whole, write
+from .means import LEVELS, LOWER, UPPER, command, level, read, whole, write
 from .recording import Recording, apart, laplaces, span_of
 
 PAY = (3.25, 127.0, 64.5, 1e9, -5.0, 0.0, 99.75, 12.5)
@@ -64,31 +62,6 @@ def test_a_device_draws_by_the_weights_and_whatever_the_data(folder: Path, tmp_p
     with Recording(5).as_the_systems():
         command("randomise", folder / "study.toml", tmp_path / "others.csv", "--out", tmp_path / "rows.csv")
     assert [row["answered"] for row in read(tmp_path / "rows.csv") if row["trust"] == "local"] == drawn
-
-
-def test_everybody_sends_one_report_made_with_the_whole_promise(folder: Path, tmp_path: Path) -> None:
-    with Recording(5).as_the_systems() as tape:
-        command("randomise", folder / "study.toml", folder / "raw.csv", "--out", tmp_path / "rows.csv")
-    sent, raw = ([row for row in read(file) if row["trust"] == "local"] for file in
-                 (tmp_path / "rows.csv", folder / "raw.csv"))  # fmt: skip
-    half, centre = (UPPER - LOWER) / 2, (UPPER + LOWER) / 2
-    for name, other in (("pay", "age"), ("age", "pay")):
-        mine = [i for i, row in enumerate(sent) if row["answered"] == name]
-        assert {sent[i][f"{other}_report"] + sent[i][f"{other}_report_mechanism"] for i in mine} == {""}
-        assert {sent[i]["pay"] + sent[i]["age"] for i in mine} == {""}
-        assert all("epsilon=1.0" in sent[i][f"{name}_report_mechanism"] for i in mine)
-        told = np.array([(float(sent[i][f"{name}_report"]) - centre) / half for i in mine])
-        levels = np.array([level(float(raw[i][name])) for i in mine])
-
-        def made(epsilon: float, told: Any = told, levels: Any = levels) -> bool:
-            bit = DitheredBit(PureDP(epsilon), flips(epsilon))
-            found = (tape.read_from(start, lambda n, rng: noise.reports(bit, levels, rng=rng), len(told))
-                     for start in tape.starts)  # fmt: skip
-            return any(one is not None and np.allclose(one[0], told, rtol=0, atol=1e-9) for one in found)
-
-        assert made(1.0)
-        assert not made(PARTS[name])  # a part would be more noise: the check can fail
-    assert {row["answered"] for row in read(tmp_path / "rows.csv") if row["trust"] == "trusted"} == {""}
 
 
 def test_trusted_people_answer_all_at_their_parts_and_each_group_is_charged_once(folder: Path, tmp_path: Path) -> None:

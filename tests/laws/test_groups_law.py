@@ -14,14 +14,12 @@ from scipy import stats
 
 from hybridp.curator.sources import Columns, Source
 from hybridp.ledger import Ledger
-from hybridp.noise.reports import oracle_reports, rounded_up
+from hybridp.noise.reports import rounded_up
 from hybridp.protocols.driver import release as release_groups
 from hybridp.protocols.driver import release as release_joint
 from hybridp.public.budgets import PureDP
 from hybridp.public.groups import Grouping
 from hybridp.public.lattice import Bounds
-from hybridp.public.oracles import share_oracle
-from hybridp.public.randomisers import KRandomisedResponse
 from hybridp.randomness import seeded
 from hybridp.tasks.joint import JointStudy
 from hybridp.tasks.mean import MeanStudy
@@ -123,47 +121,6 @@ def test_the_library_draws_from_the_system_and_trials_say_so(tmp_path: Path) -> 
 
 
 # --- private categories -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("epsilon", [0.5, 2.0])
-def test_a_report_tells_category_and_value_together_at_the_whole_epsilon(tmp_path: Path, epsilon: float) -> None:
-    """Numbers at their bounds are rounded to themselves: the cells that the reports are drawn from are known."""
-    held = {"a": [LOWER, UPPER] * 8, "b": [UPPER] * 8, "c": [LOWER] * 8}
-    raw = write(tmp_path / "raw.csv", rows(held, trust="local"))
-    options = (*MEAN, *PRIVATE, "--epsilon", epsilon)
-    with Recording(3).as_the_systems() as tape:
-        command("randomise", "mean", raw, *options, "--keep", "dept", "--out", tmp_path / "sent.csv")
-    sent = read(tmp_path / "sent.csv")
-    assert {(row["pay"], row["dept"]) for row in sent} == {("", "")}, "a randomised row keeps no value and no category"
-    assert len({row["report_mechanism"] for row in sent}) == 1
-    codes = np.array([2 * "abc".index(dept) + (v == LOWER) for dept, values in held.items() for v in values])
-
-    def reads(size: float) -> list[Any]:
-        oracle = share_oracle(PureDP(size), 6)
-        found = [tape.read_from(at, lambda n, rng: oracle_reports(oracle, codes, rng=rng), 32) for at in tape.starts]
-        return [one[0].tolist() for one in found if one is not None]
-
-    names = [f"{dept}: {end:g}" for dept in "abc" for end in (UPPER, LOWER)]
-    oracle = share_oracle(PureDP(epsilon), 6)
-    if isinstance(oracle, KRandomisedResponse):
-        assert oracle.truth <= np.exp(epsilon) / (np.exp(epsilon) + 5)
-        wanted: Any = [names.index(row["report"]) for row in sent]
-    else:
-        wanted = [[i for i in range(6) if int(row["report"], 16) >> (7 - i) & 1] for row in sent]
-    assert wanted in reads(epsilon)
-    assert wanted not in reads(3 * epsilon)
-    with Recording(4).as_the_systems():
-        found = command("release", "mean", tmp_path / "sent.csv", *options, "--ledger", tmp_path / "l")
-    charged = [(e.people, e.budget.epsilon) for e in Ledger.open(tmp_path / "l").history()]
-    assert charged == [("trusted", epsilon), ("local", epsilon)]
-    supports = np.bincount(np.ravel(wanted), minlength=6)
-    truth = (supports / 32 - oracle.other) / (oracle.truth - oracle.other)
-    expected = dict(zip("abc", truth.reshape(3, 2).sum(axis=1).tolist(), strict=True))
-    by = told(found)["by"]
-    assert set(by["categories"]) | set(by["withheld"]) == {"a", "b", "c"}
-    for dept, share in zip(by["categories"], by["shares"], strict=True):
-        assert share == pytest.approx(expected[dept], rel=1e-9)
-    assert all(32 * expected[dept] < 1 for dept in by["withheld"])  # by noisy counts, without anything else
 
 
 def test_a_number_is_rounded_up_in_proportion() -> None:

@@ -130,52 +130,27 @@ def test_what_only_listens_to_reports_draws_nothing_and_charges_nobody_else(rows
     assert [e.people for e in Ledger.open(tmp_path / "l").history()] == ["local"]
 
 
-def test_full_lm_sends_every_trusted_value_through_the_stated_randomiser(rows: Any, tmp_path: Path) -> None:
-    """Eight people of one value, so that their order cannot matter: their reports are those of the tape."""
-    with Recording(5).as_the_systems() as tape:
-        found = command(
-            "release", "mean", rows(*[96.0] * 8), *BASE, "--epsilon", 1, "--local", "dithered", "--estimator",
-            "full-lm", "--ledger", tmp_path / "l",
-        )  # fmt: skip
-    bit = DitheredBit(PureDP(1.0), flips(1.0))
-    drawn, end = tape.read_from(0, lambda n, rng: noise.reports(bit, np.full(n, level(96.0)), rng=rng), 8)
-    assert end == len(tape.words)
-    sent = sum((float(r["report"]) - 64) / 64 for r in rows.reports)
-    people = len(rows.reports) + 8
-    assert sole(found)["unbiased"] == pytest.approx(64 + 64 * (sent + drawn.sum()) / people, abs=1e-9)
-    charged = Ledger.open(tmp_path / "l").history()
-    assert [(e.people, e.budget.epsilon) for e in charged] == [("trusted", 1.0), ("local", 1.0)]
-    assert stated(found, "trusted")["epsilon"] == 1.0
-
-
-def test_the_share_of_clipped_people_has_its_part_of_epsilon_and_a_draw_of_its_own(rows: Any, tmp_path: Path) -> None:
-    """A quarter of epsilon 2 for a count that one person changes by 1, the rest for the sum; three were clipped."""
-    three = [*VALUES[:7], 1000.0]
+@pytest.mark.parametrize(
+    ("beside", "parts", "reach"),
+    [({"clipped_share": 0.25, "estimator": "tcm-only"}, (1.5, 0.5), 1), ({"estimator": "anchored"}, (1.8, 0.2), 2**32)],
+    ids=["a count of the clipped", "the squares of an anchored mean"],
+)
+def test_what_is_told_beside_the_sum_has_its_part_of_epsilon_and_a_draw_of_its_own(
+    rows: Any, tmp_path: Path, beside: dict[str, Any], parts: tuple[float, float], reach: int
+) -> None:
+    """Of epsilon 2 a quarter goes to a count that one person changes by 1, or a tenth to squares that they move by
+    2^32; the rest to the sum, and nothing else is drawn."""
+    three = [*VALUES[:7], 1000.0]  # so many are clipped
     with Recording(19).as_the_systems() as tape:
-        study = number_study(tmp_path / "study.toml", 2, clipped_share=0.25, estimator="tcm-only")
+        study = number_study(tmp_path / "study.toml", 2, **beside)
         found = command("release", study, rows(*three, sent=[]), "--ledger", tmp_path / "l")
-    first = span_of(tape, added(found, sum(map(level, three))), laplaces(LEVELS / 1.5))
-    (drawn,), end = tape.read_from(first[1], laplaces(1 / 0.5), 1)
-    assert end == len(tape.words)
-    assert first[0] == 0
-    shown = min(max(3 + int(drawn), 0), len(three)) / len(three)
-    assert sole(found)["clipped"]["share"] == pytest.approx(shown)
-    assert 0 < shown < 1  # this tape's draw is not hidden by the ends
-    charged = Ledger.open(tmp_path / "l").history()
-    assert [(e.people, e.budget.epsilon, e.noise) for e in charged] == [("trusted", 2.0, None)]  # both draws at once
-    assert stated(found, "trusted")["epsilon"] == 2.0
-
-
-def test_the_spread_of_an_anchored_mean_has_its_part_of_epsilon_and_its_own_draw(rows: Any, tmp_path: Path) -> None:
-    """A tenth of epsilon 2 for squares that one person moves by 2^32, the rest for the sum; nothing else is drawn."""
-    with Recording(23).as_the_systems() as tape:
-        found = command(
-            "release", "mean", rows(*VALUES, sent=[]), *BASE, "--epsilon", 2, "--estimator", "anchored",
-            "--ledger", tmp_path / "l",
-        )  # fmt: skip
-    first = span_of(tape, added(found, sum(map(level, VALUES))), laplaces(LEVELS / 1.8))
-    _, end = tape.read_from(first[1], laplaces(2**32 / 0.2), 1)
+    first = span_of(tape, added(found, sum(map(level, three))), laplaces(LEVELS / parts[0]))
+    (drawn,), end = tape.read_from(first[1], laplaces(reach / parts[1]), 1)
     assert (first[0], end) == (0, len(tape.words))
+    if reach == 1:
+        shown = min(max(3 + int(drawn), 0), len(three)) / len(three)
+        assert sole(found)["clipped"]["share"] == pytest.approx(shown)
+        assert 0 < shown < 1  # this tape's draw is not hidden by the ends
     charged = Ledger.open(tmp_path / "l").history()
     assert [(e.people, e.budget.epsilon, e.noise) for e in charged] == [("trusted", 2.0, None)]  # both draws at once
     assert stated(found, "trusted")["epsilon"] == 2.0

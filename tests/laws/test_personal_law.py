@@ -106,28 +106,6 @@ def test_nobody_moves_the_mean_further_than_their_own_epsilon_covers(tmp_path: P
         assert max(seen) == min(seen)
 
 
-def test_reports_are_those_of_the_best_randomiser_for_each_own_epsilon(tmp_path: Path) -> None:
-    """People of one epsilon after the other; at 0 the device says nothing, and above 30 it gives what 30 gives."""
-    asked = (2.0, 0.5, 0.5, 0.0, 4.0, 40.0)
-    raw = [{**row, "trust": "local"} for row in rows((1, 64, 127, 99, 32, 64), asked)]
-    with Recording(4).as_the_systems() as tape:
-        command("randomise", "mean", write(tmp_path / "raw.csv", raw), *BASE, "--out", tmp_path / "sent.csv")
-    sent = read(tmp_path / "sent.csv")
-    assert all(row["pay"] == "" for row in sent)
-    start = 0
-    for epsilon in sorted(set(asked)):
-        mine = [i for i, e in enumerate(asked) if e == epsilon]
-        told = np.array([(float(sent[i]["report"]) - 64) / 64 for i in mine])
-        if epsilon == 0:
-            assert told.tolist() == [0.0]
-            continue
-        levels = np.array([level(float(raw[i]["pay"])) for i in mine])
-        mechanism = best_randomiser(PureDP(min(epsilon, 30.0)))
-        drawn, start = tape.read_from(start, lambda n, rng, m=mechanism, at=levels: noise.reports(m, at, rng=rng), 0)
-        np.testing.assert_allclose(told, drawn, rtol=0, atol=1e-12)
-    assert start == len(tape.words)
-
-
 def test_mixed_reports_are_those_of_each_own_epsilon_and_their_order_is_gone(tmp_path: Path) -> None:
     """As of local people: one word for the name of the batch, then people of one epsilon after the other."""
     asked, values = (2.0, 0.5, 0.5, 0.0, 4.0, 2.0), (1, 64, 127, 99, 32, 64)

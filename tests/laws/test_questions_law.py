@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hybridp import BudgetExceeded, Ledger, PureDP, Study, noise
+from hybridp import BudgetExceeded, InvalidInput, Ledger, PureDP, Study, noise
 from hybridp.public.randomisers import DitheredBit
 
 from .means import LEVELS, LOWER, UPPER, command, flips, level, local, read, trusted, whole, write
@@ -190,3 +190,44 @@ def test_a_count_is_one_noisy_count_of_people(tmp_path: Path) -> None:
     history = Ledger.open(tmp_path / "l").history()
     assert [(e.people, e.budget.epsilon) for e in history] == [("trusted", 0.01), ("local", EPSILON)]
     assert study.plan(trusted=34, local=300).to_dict()["questions"]["smokers"]["count"]["predicted"]["estimators"]
+
+
+OPTIONS = ("train", "car", "walk", "bus", "boat")
+
+
+def test_several_of_several_beside_other_questions_are_told_at_their_part(tmp_path: Path) -> None:
+    draw, chance = np.random.default_rng(4), (0.6, 0.4, 0.3, 0.1, 0.02)
+    ticked = draw.random((8000, 5)) < chance
+    cells = [";".join(o for o, mine in zip(OPTIONS, row, strict=True) if mine) for row in ticked]
+    groups = [("trusted", "local")[i % 4 > 0] for i in range(len(cells))]
+    rows = [{"ways": cell, "pay": "50", "trust": group} for cell, group in zip(cells, groups, strict=True)]
+    write(tmp_path / "raw.csv", rows)
+    asked = {"name": "ways", "kind": "choice", "options": list(OPTIONS), "several": 5, "missing": "none", "joint": True}
+    study = declared(asked, PAY, level=1 - 1e-6)
+    assert study.drawn
+    study.randomise(tmp_path / "raw.csv", tmp_path / "rows.csv")
+    found = study.release(tmp_path / "rows.csv", ledger=tmp_path / "l")
+    low, high = np.array(found.to_dict()["questions"]["ways"]["shares"]["interval"])
+    assert ((low <= ticked.mean(axis=0)) & (ticked.mean(axis=0) <= high)).all()
+    charged = [(e.people, e.budget.epsilon) for e in Ledger.open(tmp_path / "l").history()]
+    assert charged == [("trusted", EPSILON), ("local", EPSILON)]
+    assert not found.simulated
+    trial = declared(asked).release(tmp_path / "raw.csv", simulate_local=True)
+    assert trial.simulated
+    assert np.abs(np.array(trial["ways"].facts["local"]) - ticked.mean(axis=0)).max() < 0.2
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"several": 9}, r"`ways.several` must be at most the 5 options, of which 60 may be. Got 9."),
+        ({"several": 2, "other": "none"}, r"`ways.other` must be left out where several may be ticked"),
+        ({"several": 2, "noise": "gaussian"}, r"`ways.noise` must be left out where several may be ticked"),
+        ({"several": 2, "options": ["a;b", "c"]}, r"`ways.options` must hold no `;`"),
+        ({"several": 2, "options": [], "edges": [0, 1, 2]}, r"`ways.several` must go with options"),
+    ],
+)
+def test_what_cannot_be_ticked_is_refused(changes: dict[str, Any], said: str) -> None:
+    asked = {"name": "ways", "kind": "choice", "options": list(OPTIONS), **changes}
+    with pytest.raises(InvalidInput, match=said):
+        Study(promise={"epsilon": 1.0, "delta": 1e-6}, trust="trust", questions=[asked])

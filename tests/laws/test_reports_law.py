@@ -10,6 +10,8 @@ import json
 import math
 import shutil
 import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -19,15 +21,17 @@ import pytest
 from scipy import stats
 from tests.service.declared import study_of
 
-from hybridp import noise
+from hybridp import Study, noise
 from hybridp.device.client import local_report
+from hybridp.noise.reports import oracle_reports
 from hybridp.public.budgets import PureDP
-from hybridp.public.randomisers import DitheredBit, best_randomiser, piecewise
+from hybridp.public.oracles import SubsetSelection, share_oracle
+from hybridp.public.randomisers import DitheredBit, KRandomisedResponse, best_randomiser, piecewise
 from hybridp.public.vector_randomisers import unit_vector
 from hybridp.testing import laws
 
-from .means import LEVELS, LOWER, UPPER, command, flips, level, local, new, read, write
-from .recording import Recording, gaussians, laplaces
+from .means import LEVELS, LOWER, UPPER, WORD, command, flips, level, local, new, read, write
+from .recording import Recording, apart, gaussians, laplaces
 
 VALUES = (3.25, 127.0, 64.5, 1e9, -5.0, 0.0, 99.75, 12.5)
 LEVEL = np.array([level(v) for v in VALUES], dtype=np.int64)
@@ -44,49 +48,208 @@ def randomised(folder: Path, tape: Recording, *options: object, values: Any = VA
     return sent
 
 
-def units(sent: list[dict[str, str]]) -> Any:
-    return np.array([(float(row["report"]) - 64) / 64 for row in sent])
+def units(sent: list[dict[str, str]], column: str = "report") -> Any:
+    return np.array([(float(row[column]) - 64) / 64 for row in sent])
 
 
 def law(name: str, epsilon: float, levels: Any = LEVEL) -> Any:
     """How reports are drawn, as numbers in [-1, 1]'s coordinate."""
     match name:
         case "dithered":
-            bit = DitheredBit(PureDP(epsilon), flips(epsilon))
-            return lambda n, rng: noise.reports(bit, levels, rng=rng)
+            mechanism: Any = DitheredBit(PureDP(epsilon), flips(epsilon))
         case "piecewise":
-            window = piecewise(PureDP(epsilon))
-            assert laws.piecewise(window.width, window.inside).loss <= epsilon
-            return lambda n, rng: noise.reports(window, levels, rng=rng)
+            mechanism = piecewise(PureDP(epsilon))
+            assert laws.piecewise(mechanism.width, mechanism.inside).loss <= epsilon
+        case "best":
+            mechanism = best_randomiser(PureDP(min(epsilon, 30.0)))  # above 30 a device gives what 30 gives
         case "laplace":
             draw = laplaces(LEVELS / epsilon)
             return lambda n, rng: (levels + draw(len(levels), rng)) * (2 / LEVELS) - 1
-    raise AssertionError(name)
+    return lambda n, rng: noise.reports(mechanism, levels, rng=rng)
 
 
-@pytest.mark.parametrize(
-    ("options", "name", "epsilon"),
-    [
-        (("--epsilon", 1, "--local", "dithered"), "dithered", 1.0),
-        (("--epsilon", 1), "dithered", 1.0),
-        (("--epsilon", 4), "piecewise", 4.0),
-        (("--epsilon", 1, "--local", "piecewise"), "piecewise", 1.0),
-        (("--epsilon", 0.5, "--local", "laplace"), "laplace", 0.5),
-    ],
-)
-def test_a_file_of_reports_is_the_stated_randomiser_on_everybodys_own_words(
-    tmp_path: Path, options: Any, name: str, epsilon: float
-) -> None:
+# --- every kind of report ---------------------------------------------------------------------------------------------
+
+Part = tuple[Any, Any]
+"""How some people's reports are drawn from the words, and what they sent."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """What devices do with a table of local people, and the laws of their reports at so many times the epsilon."""
+
+    asked: Any  # the words of a command, or a study
+    people: list[dict[str, str]]
+    parts: Callable[[list[dict[str, str]], float], list[Part]]
+    private: tuple[str, ...] = ("pay",)
+
+
+def number(name: str, epsilon: float, *more: object) -> Device:
+    return Device(("mean", *BASE, "--epsilon", epsilon, *more), local(*VALUES),
+                  lambda sent, times: [(law(name, times * epsilon), units(sent))])  # fmt: skip
+
+
+def response(epsilon: float, k: int) -> KRandomisedResponse:
+    """The largest keep with keep (k-1) <= e^epsilon (2^64 - keep), to the last few of 2^64."""
+    e = math.exp(epsilon)
+    return KRandomisedResponse(PureDP(epsilon), k, int(WORD * (e / (e + k - 1)) * (1 - 1e-15)))
+
+
+def subset(epsilon: float, k: int) -> SubsetSelection:
+    """With p = e d/(e d + k - d) the set of d holds the own option: Ye and Barg 2018."""
+    e = math.exp(epsilon)
+    d = round(k / (e + 1))
+    return SubsetSelection(PureDP(epsilon), k, d, int(WORD * (e * d / (e * d + k - d)) * (1 - 1e-15)))
+
+
+def members(row: dict[str, str], k: int) -> list[int]:
+    """A set in bytes, first bit first."""
+    return [i for i in range(k) if int(row["report"], 16) >> (-(-k // 8) * 8 - 1 - i) & 1]
+
+
+def choice(options: Sequence[str], epsilon: float, oracle: Callable[[float, int], Any]) -> Device:
+    held, k = [(*options, "?")[i * i % (len(options) + 1)] for i in range(64)], len(options)
+    codes = np.array([options.index(word) if word in options else k - 1 for word in held])
+
+    def parts(sent: list[dict[str, str]], times: float) -> list[Part]:
+        made = oracle(times * epsilon, k)
+        told = [options.index(r["report"]) if r["report"] in options else members(r, k) for r in sent]
+        return [(lambda n, rng: oracle_reports(made, codes, rng=rng), told)]
+
+    words = ("shares", "--column", "pay", "--options", ",".join(options), "--missing", options[-1], "--trust", "trust")
+    return Device((*words, "--epsilon", epsilon), local(*held), parts)
+
+
+def ticks() -> Device:
+    """An option is drawn whatever was ticked, and told with the whole epsilon, of at most two ticks."""
+    options, epsilon = ("train", "car", "walk", "bus", "boat"), 0.25
+    held = ["train", "car;train", "walk; bus ;boat", "", "car", "plane", "boat;boat", "bus;walk;car;train"] * 12
+
+    def parts(sent: list[dict[str, str]], times: float) -> list[Part]:
+        drawn = [row["report"].split(": ") for row in sent]
+        assert {option for option, _ in drawn} == set(options)
+        listed = [{word.strip() for word in cell.split(";")} for cell in held]
+        ticked = [[option for option in options if option in words][:2] for words in listed]
+        no = np.array([option not in mine for (option, _), mine in zip(drawn, ticked, strict=True)], dtype=np.int64)
+        bit = response(times * epsilon, 2)
+        return [(lambda n, rng: noise.categories(bit, no, rng=rng), [answer == "no" for _, answer in drawn])]
+
+    words = ("shares", "--column", "pay", "--options", ",".join(options), "--several", 2, "--missing", "none")
+    return Device((*words, "--trust", "trust", "--epsilon", epsilon), local(*held), parts)
+
+
+def joint(epsilon: float) -> Device:
+    """A category and a number together; numbers at their bounds are rounded to themselves, so that cells are known."""
+    held = [("a", LOWER), ("a", UPPER)] * 8 + [("b", UPPER)] * 8 + [("c", LOWER)] * 8
+    codes = np.array([2 * "abc".index(dept) + (value == LOWER) for dept, value in held])
+    names = [f"{dept}: {end:g}" for dept in "abc" for end in (UPPER, LOWER)]
+
+    def parts(sent: list[dict[str, str]], times: float) -> list[Part]:
+        oracle = share_oracle(PureDP(times * epsilon), 6)
+        told = [names.index(row["report"]) if row["report"] in names else members(row, 6) for row in sent]
+        return [(lambda n, rng: oracle_reports(oracle, codes, rng=rng), told)]
+
+    words = (*BASE, "--by", "dept", "--by-private", "--categories", "a,b,c", "--epsilon", epsilon)
+    people = [{"pay": str(value), "dept": dept, "trust": "local"} for dept, value in held]
+    return Device(("mean", *words), people, parts, ("pay", "dept"))
+
+
+def own() -> Device:
+    """People of one epsilon after the other; at 0 a device says nothing."""
+    asked, values = (2.0, 0.5, 0.5, 0.0, 4.0, 40.0), (1, 64, 127, 99, 32, 64)
+
+    def parts(sent: list[dict[str, str]], times: float) -> list[Part]:
+        assert units([sent[3]]).tolist() == [0.0]
+        found = []
+        for epsilon in sorted({*asked} - {0.0}):
+            mine = [i for i, e in enumerate(asked) if e == epsilon]
+            levels = np.array([level(float(values[i])) for i in mine])
+            found.append((law("best", times * epsilon, levels), units([sent[i] for i in mine])))
+        return found
+
+    people = [{**row, "own": repr(e)} for row, e in zip(local(*values), asked, strict=True)]
+    return Device(("mean", *BASE, "--epsilon-column", "own", "--public", "own"), people, parts)
+
+
+def several(form: str) -> Device:
+    """Two questions by the weights 3 and 1: each at its part, or one that is drawn with the whole promise."""
+    bounds = {"kind": "number", "missing": "middle", "lower": LOWER, "upper": UPPER, "local": "dithered"}
+    asked = [{"name": "pay", "weight": 3, **bounds}, {"name": "age", **bounds}]
+    study = Study(promise={"epsilon": 1.0, "several": form}, trust="trust", questions=asked)
+    held = [{"pay": 7.0 * i % 128, "age": 31.0 * i % 128} for i in range(400)]
+
+    def parts(sent: list[dict[str, str]], times: float) -> list[Part]:
+        found = []
+        for name, epsilon in (("pay", 0.75), ("age", 0.25)) if form == "split" else (("pay", 1.0), ("age", 1.0)):
+            mine = [i for i, row in enumerate(sent) if row[f"{name}_report"]]
+            assert form == "split" or [i for i, row in enumerate(sent) if row["answered"] == name] == mine
+            assert all(f"epsilon={epsilon!r}" in sent[i][f"{name}_report_mechanism"] for i in mine)
+            levels = np.array([level(held[i][name]) for i in mine])
+            told = units([sent[i] for i in mine], f"{name}_report")
+            found.append((law("dithered", times * epsilon, levels), told))
+        assert sum(len(told) for _, told in found) == len(sent) * (2 if form == "split" else 1)
+        return found
+
+    people = [{**{name: str(x) for name, x in one.items()}, "trust": "local"} for one in held]
+    return Device(study, people, parts, ("pay", "age"))
+
+
+TWENTY = [f"o{i}" for i in range(20)]
+DEVICES = {
+    "dithered": number("dithered", 1.0, "--local", "dithered"),
+    "the best at 1": number("dithered", 1.0),
+    "the best at 4": number("piecewise", 4.0),
+    "piecewise": number("piecewise", 1.0, "--local", "piecewise"),
+    "laplace": number("laplace", 0.5, "--local", "laplace"),
+    "a choice of four": choice("abcd", 0.5, response),
+    "a choice of four at 2": choice("abcd", 2.0, response),
+    "a choice of twenty": choice(TWENTY, 1.0, subset),
+    "several of five": ticks(),
+    "a private group": joint(2.0),
+    "a private group at 0.5": joint(0.5),
+    "own epsilons": own(),
+    "several questions, split": several("split"),
+    "several questions, drawn": several("drawn"),
+}
+
+
+def on_tape(tape: Recording, draw: Any, told: Any) -> tuple[int, int] | None:
+    """The stretch of the tape from which these reports are drawn."""
+    for start in tape.starts:
+        read = tape.read_from(start, draw, len(told))
+        if read is None or np.shape(read[0]) != np.shape(told):
+            continue
+        if np.allclose(np.asarray(read[0], dtype=float), np.asarray(told, dtype=float), rtol=0, atol=1e-9):
+            return start, read[1]
+    return None
+
+
+def sent_by(device: Device, folder: Path, people: list[dict[str, str]], tape: Recording) -> list[dict[str, str]]:
+    words = device.asked
+    if isinstance(words, Study):
+        words.write(new(folder / "study.toml"))
+        words = (folder / "study.toml",)
+    with tape.as_the_systems():
+        task, *options = words
+        raw = write(folder / "raw.csv", people)
+        command("randomise", task, raw, *options, "--out", new(folder / "sent.csv"))
+    return read(folder / "sent.csv")
+
+
+@pytest.mark.parametrize("device", DEVICES.values(), ids=list(DEVICES))
+def test_reports_are_the_stated_randomiser_on_everybodys_own_words(device: Device, tmp_path: Path) -> None:
     tape = Recording(1)
-    sent = randomised(tmp_path, tape, *options)
-    drawn, end = tape.read_from(0, law(name, epsilon), 0)
-    assert end == len(tape.words)
-    np.testing.assert_allclose(units(sent), drawn, rtol=0, atol=1e-12)
-    other, _ = tape.read_from(0, law(name, epsilon * 1.1), 0)
-    assert not np.allclose(units(sent), other, rtol=0, atol=1e-9)  # the check can fail
+    sent = sent_by(device, tmp_path, device.people, tape)
+    assert {row[name] for row in sent for name in device.private} == {""}, "a randomised row keeps no value"
+    spans = [on_tape(tape, *part) for part in device.parts(sent, 1.0)]
+    assert None not in spans
+    apart(*spans)  # type: ignore[arg-type]
+    assert None in [on_tape(tape, *part) for part in device.parts(sent, 1.5)], "the check can fail"
     # Somebody else's value changes nothing about mine.
-    again = randomised(tmp_path, Recording(1), *options, values=(128.0, *VALUES[1:]))
-    assert units(again)[1:].tolist() == units(sent)[1:].tolist()
+    first = device.people[0] | {name: device.people[-1][name] for name in device.private}
+    again = sent_by(device, tmp_path, [first, *device.people[1:]], Recording(1))
+    names = [name for name in sent[0] if "report" in name and not name.endswith("report_batch")]
+    assert [[row[name] for name in names] for row in again[1:]] == [[row[name] for name in names] for row in sent[1:]]
 
 
 def test_gaussian_reports_keep_their_promise(tmp_path: Path) -> None:
@@ -197,22 +360,6 @@ def test_the_client_sends_the_stated_randomiser(name: str, epsilon: float) -> No
         else:
             unit = (told - 64) / 64
         assert unit == pytest.approx(drawn, abs=1e-9)
-
-
-def test_the_client_uses_a_persons_own_epsilon() -> None:
-    task = task_for(kind="personal-mean", allowed_epsilons=[0.5, 4.0])
-    for epsilon in (0.5, 4.0):
-        tape = Recording(8)
-        told = local_report(task, 99.75, epsilon=epsilon, rng=tape.rng)["payload"]["reports"]["answer"]
-        mechanism = best_randomiser(PureDP(epsilon))
-        at = np.array([level(99.75)])
-        (drawn,), _ = tape.read_from(0, lambda n, rng, m=mechanism, x=at: noise.reports(m, x, rng=rng), 0)
-        if isinstance(mechanism, DitheredBit):
-            assert mechanism.flips == flips(epsilon)
-            assert told["above"] == (drawn > 0)
-            assert told["threshold"] == int(tape.words[0] >> np.uint64(32))
-        else:
-            assert (told - 64) / 64 == pytest.approx(drawn, abs=1e-9)
 
 
 BROWSER = """

@@ -10,16 +10,14 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from hybridp import BudgetExceeded, InvalidInput, Ledger, PureDP, Study, noise
+from hybridp import BudgetExceeded, InvalidInput, Ledger, PureDP, Study
 from hybridp.ledger import Charge, Shared, together
 from hybridp.ledger.rule import tight_epsilon
 from hybridp.public.budgets import ApproxDP
-from hybridp.public.randomisers import DitheredBit
 
-from .means import LEVELS, LOWER, UPPER, command, flips, level, read, whole, write
+from .means import LEVELS, LOWER, UPPER, command, level, whole, write
 from .recording import Recording, apart, laplaces, span_of
 
 PAY = (3.25, 127.0, 64.5, 1e9, -5.0, 0.0, 99.75, 12.5)
@@ -99,38 +97,6 @@ def test_a_second_release_is_refused_before_a_row_is_read_and_the_same_reports_a
         study.release(folder / "no such file.csv", ledger=ledger)
     assert len(ledger.history()) == 3
     assert len(ledger.releases()) == 2
-
-
-def test_each_report_is_made_at_its_part_and_no_raw_value_is_left(folder: Path) -> None:
-    """Reports are the tape's words read by the bit whose flips keep the question's part, and no other."""
-    with Recording(5).as_the_systems() as tape:
-        command("randomise", folder / "study.toml", folder / "raw.csv", "--out", folder / "sent.csv")
-    rows = [row for row in read(folder / "sent.csv") if row["trust"] == "local"]
-    assert len(rows) == len(LOCAL)
-    half, centre = (UPPER - LOWER) / 2, (UPPER + LOWER) / 2
-    spans = []
-    for place, (name, epsilon) in enumerate(PARTS.items()):
-        assert {row[name] for row in rows} == {""}
-        assert {f"epsilon={epsilon!r}" in row[f"{name}_report_mechanism"] for row in rows} == {True}
-        sent = np.array([(float(row[f"{name}_report"]) - centre) / half for row in rows])
-        levels = np.array([level(person[place]) for person in LOCAL])
-
-        def drawn(epsilon: float, sent: Any = sent, levels: Any = levels) -> list[tuple[int, int]]:
-            bit = DitheredBit(PureDP(epsilon), flips(epsilon))
-            found = []
-            for start in tape.starts:
-                told = tape.read_from(start, lambda n, rng: noise.reports(bit, levels, rng=rng), len(sent))
-                if told is not None and np.allclose(told[0], sent, rtol=0, atol=1e-9):
-                    found.append((start, told[1]))
-            return found
-
-        (span,) = drawn(epsilon)
-        assert drawn(1.0) == []  # at the whole promise: the check can fail
-        spans.append(span)
-    apart(*spans)
-    trusted = [row for row in read(folder / "sent.csv") if row["trust"] == "trusted"]
-    assert [float(row["age"]) for row in trusted] == list(AGE)
-    assert {row["pay_report"] for row in trusted} == {""}
 
 
 def test_reports_made_for_another_split_are_refused(folder: Path) -> None:

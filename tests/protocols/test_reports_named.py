@@ -55,13 +55,13 @@ def local_entries(ledger: Ledger) -> list[str | None]:
 # --- one name, many collections ---------------------------------------------------------------------------------------
 
 
-def test_twenty_waves_under_one_name_are_not_charged_once(tmp_path: Path, ledger: Ledger) -> None:
+def test_waves_under_one_name_are_not_charged_once(tmp_path: Path, ledger: Ledger) -> None:
     release_mean(wave(tmp_path / "0.csv", 0), STUDY, COLUMNS, ledger=ledger, collection="spring")
-    for i in range(1, 20):
+    for i in range(1, 4):
         with pytest.raises(InvalidInput, match=r"`collection` must name one set of reports.*another name, or none"):
             release_mean(wave(tmp_path / f"{i}.csv", i), STUDY, COLUMNS, ledger=ledger, collection="spring")
     assert ledger.remaining("local").epsilon == 4.0
-    assert [e.state for e in ledger.history() if e.people == "trusted"] == ["spent"] + ["void"] * 19
+    assert [e.state for e in ledger.history() if e.people == "trusted"] == ["spent"] + ["void"] * 3
 
 
 def test_the_same_reports_in_another_order_and_format_are_the_same_set(tmp_path: Path, ledger: Ledger) -> None:
