@@ -15,8 +15,7 @@ from hybridp.bench.synth import (
     present_error,
 )
 from hybridp.blend.relaxed import one_hot
-from hybridp.curator.marginals import Codes, codes_of, table_counts
-from hybridp.curator.synth import measure_table
+from hybridp.curator.marginals import Codes, codes_of, measure_table, table_counts
 from hybridp.protocols.synth import SynthStudy, fit_synth
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.queries import Schema, Threshold, Workload, pieces

@@ -13,7 +13,7 @@ from hybridp.bench.synth import evaluate, made_up_people, plan_rows
 from hybridp.curator.marginals import Codes, GroupCodes, table_counts
 from hybridp.device.reports import simulated_marginals
 from hybridp.errors import InvalidInput
-from hybridp.protocols.synth import SynthStudy, fit_groups, fit_synth, write_invitation
+from hybridp.protocols.synth import SynthStudy, fit_synth, write_invitation
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.oracles import share_oracle
 from hybridp.public.queries import Schema, Threshold, Workload
@@ -53,8 +53,8 @@ def distances(seed: int) -> dict[str, float]:
         sent = write_invitation(f"{folder}/pilot", Path(folder) / "invitation.json")
     models = {
         "trusted": chose,
-        "local": fit_groups(reports, mixed, rng=seeded(seed)),
-        "stated": fit_groups(GroupCodes(trusted, None, local, simulated=True), mixed, rng=seeded(seed)),
+        "local": fit_synth(reports, mixed, rng=seeded(seed)),
+        "stated": fit_synth(GroupCodes(trusted, None, local, simulated=True), mixed, rng=seeded(seed)),
         "chosen": sent.released(Answer(local=simulated_marginals(local.values, sent.invite, rng=seeded(seed)))),
     }
     return {way: evaluate(model, every)["synthetic"]["total_variation"] for way, model in models.items()}

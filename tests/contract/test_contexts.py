@@ -15,7 +15,7 @@ from fractions import Fraction
 import numpy as np
 from hybridp import noise
 from hybridp.noise.additive import settle_below_exp, settle_geometric
-from hybridp.curator.synth import Candidate
+from hybridp.curator.marginals import Candidate
 from hybridp.ledger.rule import DELTA, EPSILON, units
 from hybridp.public import oracles as o, randomisers as r, vector_randomisers as v
 from hybridp.public.budgets import ApproxDP, PureDP

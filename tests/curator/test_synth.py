@@ -10,8 +10,8 @@ import mpmath
 import numpy as np
 import pytest
 
-from hybridp.curator import synth as curating
-from hybridp.curator.synth import Candidate, _ordered, codes_of, gumbel_keys, settled
+from hybridp.curator import marginals as curating
+from hybridp.curator.marginals import Candidate, _ordered, codes_of, gumbel_keys, settled
 from hybridp.public.queries import Schema
 from hybridp.randomness import Randomness, seeded
 

@@ -24,8 +24,7 @@ import pytest
 import torch
 from tests.laws.recording import Recording, apart, gaussians, rho_of, span_of
 
-from hybridp.curator.marginals import Codes, codes_of
-from hybridp.curator.synth import LATTICE, gain, measure_table, pick_table
+from hybridp.curator.marginals import LATTICE, Codes, codes_of, gain, measure_table, pick_table
 from hybridp.ledger import Ledger
 from hybridp.protocols.synth import NoSignalWarning, SynthStudy, fit_file, fit_synth
 from hybridp.public.budgets import ApproxDP

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from hybridp.bench.synth import all_zero, evaluate
-from hybridp.curator import synth as curating
+from hybridp.curator import marginals as curating
 from hybridp.curator.marginals import Codes, codes_of
 from hybridp.errors import BudgetExceeded, InvalidInput
 from hybridp.ledger import Ledger, tight_epsilon
@@ -217,7 +217,7 @@ def test_impossible_studies_are_refused() -> None:
 
 def test_two_fits_in_one_folder_are_refused_while_one_runs(tmp_path: Path) -> None:
     fit_synth(rows(100), study(), folder=tmp_path / "model", rng=seeded(1))
-    with _Kept.load(tmp_path / "model").held(), pytest.raises(InvalidInput, match="in use by another fit"):
+    with envelope.held(tmp_path / "model", "out"), pytest.raises(InvalidInput, match="in use by another"):
         fit_synth(rows(100), study(), folder=tmp_path / "model", rng=seeded(1))
     fit_synth(rows(100), study(), folder=tmp_path / "model", rng=seeded(1))  # free again
 

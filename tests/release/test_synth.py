@@ -13,8 +13,7 @@ import pytest
 from scipy import stats
 
 from hybridp.blend.relaxed import Records, one_hot
-from hybridp.curator.marginals import Codes, codes_of
-from hybridp.curator.synth import measure_table
+from hybridp.curator.marginals import Codes, codes_of, measure_table
 from hybridp.errors import InvalidInput
 from hybridp.protocols.synth import SynthStudy, fit_synth, load_model
 from hybridp.public.budgets import ApproxDP

@@ -16,8 +16,7 @@ from tests.laws.recording import Recording, apart, gaussians, rho_of, span_of
 
 from hybridp.bench.synth import all_zero, present_error
 from hybridp.blend.relaxed import Relaxed, answers, one_hot, sparsemax_blocks
-from hybridp.curator.marginals import codes_of
-from hybridp.curator.synth import LATTICE
+from hybridp.curator.marginals import LATTICE, codes_of
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.queries import Schema, Threshold, Workload, pieces

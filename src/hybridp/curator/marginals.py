@@ -1,25 +1,35 @@
-"""RAW: people's rows as codes, local people's reports beside them, and exact counts of whole workloads.
+"""RAW: people's rows as codes, local people's reports beside them, and exact counts of whole workloads; and what leaves
+the room: marginals with noise, and which one a model misses most.
 
 The cell of a row in a k-way table is one number in mixed radix, and the table is how often each number occurs: work in
-rows + cells, whatever the number of queries. Thresholds follow by sums over the table's axes. Nothing here is private;
-what leaves the room is noised elsewhere.
+rows + cells, whatever the number of queries. Thresholds follow by sums over the table's axes.
+
+The selection is the exponential mechanism itself, drawn exactly. The scores are whole numbers of lattice steps, so that
+their sensitivity is exact, and "the largest score plus Gumbel noise" is decided from intervals: 64 bits of a uniform
+number settle almost every comparison in float64, and the few that they do not are settled with as many more bits, in
+decimal arithmetic, as it takes. Rounding therefore changes no probability, which plain floating-point Gumbel noise
+cannot promise.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp import tables
+from hybridp import noise, tables
 from hybridp.curator.reports import batch_digest
-from hybridp.curator.sources import Columns, Rows, chosen_by
+from hybridp.curator.sources import Columns, Entrusted, Rows, chosen_by
 from hybridp.errors import UnusablePublicRows, must
 from hybridp.public.queries import MOST_CELLS, Feature, Piece, Schema, Workload, sliced, table_between
+from hybridp.public.randomisers import exact_context
+from hybridp.public.synth import MeasuredTable, gumbel_scale
 from hybridp.public.synth_reports import MarginalInvite, MarginalReports, read_marginal_reports
 from hybridp.public.trust import Trusts, label_column
 from hybridp.randomness import Randomness
@@ -30,12 +40,19 @@ from hybridp.tables.engine import answers
 from hybridp.tables.source import VIEW, TableLike
 from hybridp.tables.totals import CHUNK
 
-__all__ = ["Codes", "GroupCodes", "TableColumns", "codes_of", "count_people", "counts", "groups_of", "read_answers"]
-__all__ += ["read_codes", "read_domain", "read_groups", "table_counts"]
+__all__ = ["LATTICE", "SLACK", "Candidate", "Codes", "GroupCodes", "TableColumns", "codes_of", "count_people", "counts"]
+__all__ += ["gain", "groups_of", "gumbel_keys", "measure_answers", "measure_table", "pick_table", "read_answers"]
+__all__ += ["read_codes", "read_domain", "read_groups", "settled", "table_counts", "unsettled"]
 
-Counts = NDArray[np.int64]
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 _MOST_READ = 4096  # Read from rows, a domain of more values is no domain: every value would be about somebody.
 _LOT = 1 << 16  # Rows whose cell numbers are made at a time: they stay in the cache.
+LATTICE = 1 << 16  # Steps to a person: the answers of D' are rounded to them, which is post-processing.
+# A float64 key is within SLACK of the true one for words from _LOW to _HIGH: the unknown bits of V move the key by at
+# most 2^-24, rounding V by 2^-29 where it is near 1, and log1p, log, quotient and sum by a few ulp of a key below 2^30.
+SLACK = 2.0**-20
+_LOW, _HIGH = np.uint64(1 << 24), np.uint64((1 << 64) - (1 << 40))
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +131,7 @@ def _order(label: str) -> tuple[bool, float, str]:
     return (math.isnan(size), 0.0 if math.isnan(size) else size, label)
 
 
-def table_counts(codes: Codes, features: Sequence[int]) -> Counts:
+def table_counts(codes: Codes, features: Sequence[int]) -> Ints:
     """The k-way table of counts over these features, in their order.
 
     >>> people = codes_of(Schema.from_domain({"a": 2, "b": 3}), np.array([[0, 2], [1, 1], [0, 2]]))
@@ -124,7 +141,7 @@ def table_counts(codes: Codes, features: Sequence[int]) -> Counts:
     sizes = [codes.schema.sizes[f] for f in features]
     cells = math.prod(sizes)
     step = max(_LOT, cells)
-    out: Counts | None = None
+    out: Ints | None = None
     for low in range(0, codes.people, step):
         people = slice(low, low + step)
         cell = codes.values[features[0], people].astype(np.int64)  # its number, in C order
@@ -137,11 +154,11 @@ def table_counts(codes: Codes, features: Sequence[int]) -> Counts:
     return found.astype(np.int64, copy=False).reshape(sizes)
 
 
-def counts(codes: Codes, workload: Workload, *, most_cells: int = MOST_CELLS) -> Iterator[tuple[Piece, Counts]]:
+def counts(codes: Codes, workload: Workload, *, most_cells: int = MOST_CELLS) -> Iterator[tuple[Piece, Ints]]:
     """The exact counts of all consistent queries, piece by piece in the order of their numbers (`sliced`)."""
     must(codes.schema == workload.schema, "workload", "must be over the schema of the codes", "another")
 
-    def table(features: Sequence[int], spans: Sequence[tuple[int, int]]) -> Counts:
+    def table(features: Sequence[int], spans: Sequence[tuple[int, int]]) -> Ints:
         if all(span == (0, codes.schema.sizes[f]) for f, span in zip(features, spans, strict=True)):
             return table_counts(codes, features)
         return table_between([codes.values[f] for f in features], spans)
@@ -238,3 +255,120 @@ def read_answers(rows: Rows, invite: MarginalInvite, columns: TableColumns, *, a
     counts = np.concatenate([one.counts for one in told.told])
     digest = batch_digest(rows, Columns("", columns.trust, report), invite.text, counts, told.people)
     return GroupCodes(nobody, told, None, bool(says), assumed, digest, rows.notes)
+
+
+# --- what leaves the room ---------------------------------------------------------------------------------------------
+
+
+def measure_table(codes: Codes, features: tuple[int, ...], sigma: float, *, rng: Randomness) -> MeasuredTable:
+    """One whole marginal with exact discrete Gaussian noise on every cell: 1/sigma^2-zCDP, sigma in people."""
+    counts = table_counts(codes, features)
+    drawn = noise.discrete_gaussian(sigma, counts.size, rng=rng).reshape(counts.shape)
+    return MeasuredTable(features, np.asarray(counts + drawn, dtype=np.int64), sigma)
+
+
+def measure_answers(
+    answers: Entrusted, schema: Schema, tables: Sequence[tuple[int, ...]], sigma: float, *, rng: Randomness
+) -> list[MeasuredTable]:
+    """The same of all these marginals, from answers to every column as a service keeps them."""
+    rows = [rows.astype(np.uint16) for rows in answers.codes(len(schema.features))]
+    codes = Codes(schema, np.concatenate(rows).T)
+    return [measure_table(codes, features, sigma, rng=rng) for features in tables]
+
+
+def gain(codes: Codes, features: tuple[int, ...], modelled: Floats, sigma: float) -> int:
+    """RAW: how many people nearer a marginal measured with noise sigma would bring a model, in lattice steps.
+
+    Half the L1 distance, less what noise would leave of it. That is k = sqrt(2/pi) sigma for each cell, and at most
+    what the cell holds by the rows or by the model: |c - m| - min(k, max(c, m)). But a cell that already agrees to
+    within k, where a fit that trusts the model would stay, loses nothing: max(0, |c - m| - k). The score is the mean of
+    the two. Replacing a person moves one count up and another down by 1, both terms of a cell by at most as much, and
+    the score by at most LATTICE: rounding down keeps whole bounds.
+    """
+    counts = table_counts(codes, features) * LATTICE
+    expected = np.rint(modelled * (float(LATTICE) * codes.people)).astype(np.int64)
+    left = round(math.sqrt(2 / math.pi) * sigma * LATTICE)
+    missed = np.abs(counts - expected)
+    clear = np.maximum(missed - left, 0)
+    known = missed - np.minimum(np.maximum(counts, expected), left)
+    return int((clear + known).sum()) // 4
+
+
+def pick_table(scores: Sequence[int], rho: float, allowed: Callable[[int], bool], *, rng: Randomness) -> int | None:
+    """The number of one score by the exponential mechanism among those that are `allowed`: rho-zCDP.
+
+    The scores have the sensitivity LATTICE. Whether a number is allowed is public; it is asked only of those that come
+    before the pick, which is the largest score plus Gumbel noise among the allowed ones. None where none is.
+    """
+    order = _ordered(np.asarray(scores, dtype=np.int64), Fraction(gumbel_scale(rho, 1)) * LATTICE, rng)
+    return next((i for i in order.tolist() if allowed(i)), None)
+
+
+@dataclass(slots=True)
+class Candidate:
+    """A score whose key is known as an interval: it is in lattice steps, and the leading bits of its uniform."""
+
+    flat: int
+    score: int
+    prefix: int
+    bits: int = 64
+
+    def more(self, rng: Randomness) -> None:
+        self.prefix = self.prefix << 64 | int(rng.words(1)[0])
+        self.bits += 64
+
+    def interval(self, scale: Fraction) -> tuple[Fraction, Fraction]:
+        """Around score/scale - ln(-ln(1 - V)), V's leading bits being the prefix; the key falls as V grows."""
+        if self.prefix == 0 or self.prefix + 1 == 1 << self.bits:
+            return Fraction(-(10**9)), Fraction(10**9)
+        context = exact_context(self.bits // 3 + 30)
+        ends = []
+        for numerator in (self.prefix + 1, self.prefix):
+            left = context.divide(Decimal((1 << self.bits) - numerator), Decimal(1 << self.bits))
+            ends.append(-Fraction(context.ln(context.minus(context.ln(left)))))
+        # Quotient and logarithms are correctly rounded, and -ln(left) is at least 2^-bits: off by 10^-(30 + bits/32).
+        error = Fraction(1, 10 ** (25 + self.bits // 40))
+        share = self.score / scale
+        return share + ends[0] - error, share + ends[1] + error
+
+
+def _ordered(scores: Ints, scale: Fraction, rng: Randomness) -> Ints:
+    """The numbers of the scores by score/scale + Gumbel, from the largest."""
+    words = rng.words(len(scores))
+    keys = gumbel_keys(words, scores, float(scale))
+    order = np.argsort(-keys, kind="stable")
+    if not unsettled(words).any() and bool((-np.diff(keys[order]) > 2 * SLACK).all()):
+        return order
+    return settled([Candidate(i, int(scores[i]), int(words[i])) for i in order.tolist()], len(order), scale, rng)
+
+
+def unsettled(words: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Keys that the leading word says too little about."""
+    return np.asarray((words < _LOW) | (words > _HIGH), dtype=np.bool_)
+
+
+def gumbel_keys(words: NDArray[np.uint64], values: Ints, scale: float) -> Floats:
+    """values/scale - ln(-ln(1 - V)): V small makes the key large, and V's leading bits are the most of a float."""
+    v = words.astype(np.float64)
+    v += 0.5
+    v *= -(2.0**-64)
+    np.maximum(v, -1 + 2.0**-53, out=v)
+    np.log1p(v, out=v)
+    np.negative(v, out=v)
+    np.log(v, out=v)
+    return np.asarray(values / scale - v)
+
+
+def settled(candidates: list[Candidate], picks: int, scale: Fraction, rng: Randomness) -> Ints:
+    """The largest in order, drawing more bits of those whose intervals still meet."""
+    while True:
+        known = sorted(((c.interval(scale), c) for c in candidates), key=lambda pair: -pair[0][1])
+        # Sorted by upper ends: the first is certain where its lower end is above every other upper end.
+        unsure: set[int] = set()
+        for i in range(min(picks, len(known) - 1)):
+            if known[i][0][0] <= known[i + 1][0][1]:
+                unsure |= {i, i + 1}
+        if not unsure:
+            return np.array([c.flat for _, c in known[:picks]], dtype=np.int64)
+        for i in unsure:
+            known[i][1].more(rng)

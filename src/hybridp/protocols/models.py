@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hybridp.blend.kmeans import Clusters, collect_round
+from hybridp.curator import marginals as tabulating
 from hybridp.curator import models as modelling
-from hybridp.curator import synth as tabulating
 from hybridp.curator.marginals import GroupCodes
 from hybridp.device import reports as device
 from hybridp.device.reports import answer_question, simulated_marginals

@@ -22,8 +22,8 @@ import os
 import shutil
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from os import PathLike
 from pathlib import Path
@@ -42,16 +42,14 @@ from hybridp.public import envelope
 from hybridp.public.budgets import PureDP
 from hybridp.public.rounds import Answer, Crowd, Round, drive
 from hybridp.public.synth import MeasuredTable
-from hybridp.public.synth_reports import MarginalReports
 from hybridp.public.trust import Trusts, drawn_trust
 from hybridp.randomness import Randomness, secure, seeded
-from hybridp.release.facts import statistic
 from hybridp.release.receipt import Receipt, assuming, noted
 from hybridp.release.synth import SyntheticModel
 from hybridp.tasks.table import Made, Measure, NoSignalWarning, Reported, SynthStudy, charge_for_reports
 
-__all__ = ["NoSignalWarning", "SynthStudy", "fit_file", "fit_groups", "fit_synth", "load_model", "published"]
-__all__ += ["save_model", "saved_rounds", "write_invitation", "write_model"]
+__all__ = ["NoSignalWarning", "SynthStudy", "fit_file", "fit_synth", "load_model", "save_model"]
+__all__ += ["saved_rounds", "write_invitation", "write_model"]
 
 Place = str | PathLike[str]
 _KIND = "synthetic data set"
@@ -116,18 +114,15 @@ class _Kept:
         same = plain_of(replace(kept.task, people=None)) == plain_of(replace(study, people=None))
         kept.must_be(same and kept.chosen_by == chosen)
         paid = set() if ledger is None or new else {entry.collection for entry in ledger.history()}
-        charges = [one.collection for one in kept.task.charges("", kept.name) if one.people == "trusted"]
-        unpaid = any(one not in paid for one in charges[: len(kept.answers)])
+        unpaid = any(one.collection not in paid for one in _due(kept.task, kept, "")[: len(kept.answers)])
         rule = f"must be the one that paid for the {len(kept.answers)} rounds"
         none = ledger is None and not new
         must(not kept.entries if none else not unpaid, "ledger", rule, "none" if none else "another")
         return kept
 
     @staticmethod
-    def open(folder: Place | None, begun: _Kept | None, task: SynthStudy, **facts: Any) -> _Kept:
-        """The same, or a new one in a new or empty folder."""
-        if begun is not None:
-            return begun
+    def new(folder: Place | None, task: SynthStudy, **facts: Any) -> _Kept:
+        """Of a fit that begins, in a new or empty folder."""
         made = _Kept(None if folder is None else Path(folder), task, f"synth-{os.urandom(8).hex()}", **facts)
         if made.path is not None:
             made.path.mkdir(parents=True, exist_ok=True)
@@ -145,27 +140,6 @@ class _Kept:
         """Refuse to go on with another number of people, or other reports."""
         held = groups.trusted.people, groups.local_people
         self.must_be((self.task.people, self.simulated, self.reports) == (held, simulated, groups.digest))
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Hold the folder: two fits at once would measure a round twice under one charge.
-
-        The lock goes with the process, so that a killed fit can be resumed at once. (Where the system has no such
-        locks, as on Windows, nothing is held.)
-        """
-        with ExitStack() as stack:
-            if self.path is not None:
-                try:
-                    import fcntl
-                except ImportError:
-                    pass
-                else:
-                    lock = stack.enter_context((self.path / ".lock").open("wb"))
-                    try:
-                        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    except OSError:
-                        raise InvalidInput(f"`out` must not be in use by another fit. Got {self.path}.") from None
-            yield
 
     def save(self) -> None:
         if self.path is not None:
@@ -355,24 +329,14 @@ def fit_file(
             return groups, task
 
         trial = rng.simulated if trust is None else books is not None and books.trial  # reports may be a trial's
-        due = [one for one in study.charges(purpose, _name(begun)) if one.people == "trusted"]
-        groups, task = looked(read, books, due, trial=trial, path=path)
+        groups, task = looked(read, books, _due(study, begun, purpose), trial=trial, path=path)
         if books is None and new:
             books = stack.enter_context(paying(ledger, totals, trial=rng.simulated or groups.simulated))
         return _fit(groups, task, folder, begun, books, purpose, rng, **how)
 
 
-def fit_synth(codes: Codes, study: SynthStudy, **how: Any) -> SyntheticModel:
-    """Fit a synthetic data set to people's rows, or go on with a fit that was interrupted.
-
-    Everybody in the rows is promised the study's (epsilon, delta) under replacement of their record, one record a
-    person, by zCDP over all rounds; the number of people is public. `how` is that of `fit_groups`.
-    """
-    return fit_groups(GroupCodes(codes), study, **how)
-
-
-def fit_groups(
-    groups: GroupCodes,
+def fit_synth(
+    people: Codes | GroupCodes,
     study: SynthStudy,
     *,
     folder: Place | None = None,
@@ -381,30 +345,32 @@ def fit_groups(
     rng: Randomness | None = None,
     **how: Any,
 ) -> SyntheticModel:
-    """Fit a synthetic data set to trusted rows and local reports.
+    """Fit a synthetic data set to people's rows, of both groups perhaps, or go on with a fit that was interrupted.
 
-    Trusted people: the study's (epsilon, delta) against whoever sees the model, under replacement of their record, by
-    zCDP. Local people: the epsilon of their own report, against everyone. With `folder`, every round is saved there,
-    and a second call with the same study and folder charges and measures only what is missing; two calls at the same
-    time are refused. `how` may name a `device`, and `progress(done, rounds)`, which is called after each round, and in
-    parts of one while rows are fitted.
+    Trusted people: the study's (epsilon, delta) against whoever sees the model, under replacement of their record, one
+    record a person, by zCDP over all rounds; the number of people is public. Local people: the epsilon of their own
+    report, against everyone. With `folder`, every round is saved there, and a second call with the same study and
+    folder charges and measures only what is missing; two calls at the same time are refused. `how` may name a `device`,
+    and `progress(done, rounds)`, which is called after each round, and in parts of one while rows are fitted.
     """
+    groups = people if isinstance(people, GroupCodes) else GroupCodes(people)
     must(groups.trusted.schema == study.workload.schema, "workload", "must be over the schema of the rows", "another")
     rng, task = secure() if rng is None else rng, study.decided(groups.trusted.people, groups.local_people)
     begun = _Kept.begun(folder, study, groups.trusted.chosen_by, ledger)
     return _fit(groups, task, folder, begun, ledger, purpose, rng, **how)
 
 
-def _name(begun: _Kept | None) -> str:
-    """By which the ledger knows a fit; of one that has not begun, a name that nothing else has."""
-    return "a new fit" if begun is None else begun.name
+def _due(study: SynthStudy, begun: _Kept | None, purpose: str) -> list[Charge]:
+    """What trusted people pay, under the name by which the ledger knows the fit; a new one has a name of its own."""
+    charges = study.charges(purpose, "a new fit" if begun is None else begun.name)
+    return [one for one in charges if one.people == "trusted"]
 
 
 def _check(
     groups: GroupCodes, task: SynthStudy, begun: _Kept | None, ledger: Ledger | None, purpose: str, *, trial: bool
 ) -> None:
     """Refuse where the ledger cannot pay for all of it, but for reports that the fit has kept."""
-    owed = [one for one in task.charges(purpose, _name(begun)) if one.people == "trusted"]
+    owed = _due(task, begun, purpose)
     if begun is not None:
         begun.must_fit(groups, simulated=trial)
     if groups.local_people and (begun is None or len(begun.answers) <= len(owed)):
@@ -421,22 +387,28 @@ def _fit(
     _check(groups, task, begun, ledger, purpose, trial=simulated)  # what is refused leaves no folder
     warned([task.guarantee], groups.people)
     facts: dict[str, Any] = {"chosen_by": groups.trusted.chosen_by, "reports": groups.digest, "simulated": simulated}
-    kept = _Kept.open(folder, begun, task, **facts, seeded=rng.simulated)
-    with kept.held():
+    kept = begun or _Kept.new(folder, task, **facts, seeded=rng.simulated)
+    with ExitStack() as stack:
+        if kept.path is not None:  # two fits at once would measure a round twice under one charge
+            stack.enter_context(envelope.held(kept.path, "out"))
         people = _Fit(kept, CodePeople(groups, rng), ledger, purpose, device, progress)
-        found: SyntheticModel = drive(task.ask(_crowd(kept, simulated_local=groups.simulated)), people)
+        crowd = _crowd(task, kept.seeded, lambda: kept.entries, local=groups.simulated)
+        found: SyntheticModel = drive(task.ask(crowd), people)
         found = noted(assuming(found, task.invite.text if groups.assumed else None), groups.notes)
         kept.receipt = found.receipt.to_dict()
         kept.save()
         return found
 
 
-def _crowd(kept: _Kept, *, simulated_local: bool = False) -> Crowd:
-    def made() -> dict[str, Any]:
-        rng = seeded(0) if kept.seeded else secure()
-        return {"entries": kept.entries, "simulated_local": simulated_local, "rng": rng}
+def _crowd(
+    task: SynthStudy, trial: bool = False, entries: Callable[[], tuple[int, ...]] = tuple, *, local: bool = False
+) -> Crowd:
+    """What a receipt says of noise and charges: whether a seed drew the noise, or local reports for a trial."""
 
-    return Crowd(kept.task.workload.schema.names, lambda middle: "", made)
+    def made() -> dict[str, Any]:
+        return {"entries": entries(), "simulated_local": local, "rng": seeded(0) if trial else secure()}
+
+    return Crowd(task.workload.schema.names, lambda middle: "", made)
 
 
 def saved_rounds(folder: Place) -> int:
@@ -454,7 +426,7 @@ def load_model(folder: Place) -> SyntheticModel:
 
 def _loaded(kept: _Kept) -> SyntheticModel:
     people = _Fit(kept)
-    found: SyntheticModel = drive(kept.task.ask(_crowd(kept)), people)
+    found: SyntheticModel = drive(kept.task.ask(_crowd(kept.task)), people)
     if kept.receipt is None:
         people._people()
     return replace(found, receipt=Receipt.of(kept.receipt))
@@ -466,7 +438,7 @@ def save_model(model: SyntheticModel, folder: Place) -> SyntheticModel:
     marks: dict[str, Any] = {"seeded": model.simulated, "simulated": model.simulated}
     answers = tuple(asked.plain(answer) for asked, answer in model.said)
     try:
-        kept = _Kept.open(folder, None, model.study, **marks, entries=model.receipt.ledger_entries, answers=answers)
+        kept = _Kept.new(folder, model.study, **marks, entries=model.receipt.ledger_entries, answers=answers)
         kept.save_rows(model.data.numpy())
         kept.receipt = model.receipt.to_dict()
         kept.save()
@@ -489,28 +461,6 @@ def write_invitation(model: Place, out: Path) -> Transcript:
     return read_invitation(out)
 
 
-def published(
-    study: SynthStudy, tables: list[MeasuredTable], reports: MarginalReports, trusted: int, *, rng: Randomness
-) -> tuple[dict[str, Any], Receipt]:
-    """What both groups said, as plain data from which a model is fitted (`write_model`), and the receipt of it.
-
-    `tables` are the trusted people's, with their noise. Post-processing: nothing further is spent, now or by the fit.
-    """
-    task, people = replace(study, people=(trusted, reports.people)), trusted + reports.people
-    model = {
-        "study": plain_of(task),
-        "trusted_tables": [
-            {"features": list(t.features), "sigma": t.sigma, "counts": t.counts.reshape(-1).tolist()} for t in tables
-        ],
-        "local_reports": [{"people": one.people, "supports": one.counts.tolist()} for one in reports.told],
-    }
-    names = study.workload.schema.names
-    facts = {"method": study.method, "people": people, "features": list(names), "model": model}
-    told = statistic("synthetic-data", None, None, **facts)
-    made = {"entries": (), "simulated_local": False, "rng": rng}
-    return told, task.receipt(Crowd(names, lambda middle: "", lambda: made), study.invite)
-
-
 def write_model(release: Mapping[str, Any], folder: Place) -> SyntheticModel:
     """The model of a release that the service made of a table, fitted and saved in a new folder. Free: it was paid for.
 
@@ -520,16 +470,11 @@ def write_model(release: Mapping[str, Any], folder: Place) -> SyntheticModel:
         ((told,),) = [list(facts.values()) for facts in release["questions"].values()]
         said, task = told["model"], made_of(told["model"]["study"])
         sizes, receipt = task.workload.schema.sizes, Receipt.of(release["receipt"])
-        tables = [
-            MeasuredTable(
-                tuple(one["features"]),
-                np.array(one["counts"], dtype=np.int64).reshape([sizes[f] for f in one["features"]]),
-                float(one["sigma"]),
-            )
-            for one in said["trusted_tables"]
-        ]
-        crowd = Crowd(task.workload.schema.names, lambda middle: "", lambda: {"rng": secure()})
-        found: SyntheticModel = drive(task.ask(crowd), _Released(tables, said["local_reports"]))
+        tables = []
+        for one in said["trusted_tables"]:
+            counts = np.array(one["counts"], dtype=np.int64).reshape([sizes[f] for f in one["features"]])
+            tables.append(MeasuredTable(tuple(one["features"]), counts, float(one["sigma"])))
+        found: SyntheticModel = drive(task.ask(_crowd(task)), _Released(tables, said["local_reports"]))
     except (ValueError, LookupError, TypeError, AttributeError):
         raise InvalidInput("`release` must be the document of a synthetic table's release. Got another.") from None
     return save_model(replace(found, receipt=receipt), folder)

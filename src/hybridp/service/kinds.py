@@ -18,21 +18,23 @@ from itertools import product
 from typing import Any
 
 from hybridp.bench.models import shown_probability, zipf
-from hybridp.curator import synth as table_curator
+from hybridp.curator import marginals as table_curator
 from hybridp.curator.sources import Entrusted
 from hybridp.errors import must
 from hybridp.ledger import Charge
-from hybridp.protocols.synth import published
+from hybridp.protocols.transcript import plain_of
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import TEXT_RULE, discovery
 from hybridp.public.lattice import Bounds
 from hybridp.public.personal import LOCAL_LEAST, LOCAL_MOST
 from hybridp.public.queries import Feature
+from hybridp.public.rounds import Crowd
 from hybridp.public.shares import ShareReports
 from hybridp.public.study import Choice, Declaration, Question
 from hybridp.public.synth_reports import MarginalReports
 from hybridp.public.vector_randomisers import UnitVector
 from hybridp.randomness import Randomness
+from hybridp.release.facts import statistic
 from hybridp.release.release import Release
 from hybridp.service.fields import NumberField, NumbersField, OptionField, RecordField, TicksField
 from hybridp.service.formats import Heard
@@ -301,8 +303,14 @@ class _Synthetic(Part):
             own = table_curator.measure_answers(answers, task.workload.schema, use.tables, use.sigma, rng=rng)
         sent = zip(local, self.invite.questions, strict=True)
         reports = MarginalReports(tuple(ShareReports(told.people, told.counts, q.oracle) for told, q in sent))
-        found, receipt = published(task, own, reports, people, rng=rng)
-        return Release({self.name: {"synthetic": found}}, None, receipt)
+        task, names = replace(task, people=(people, reports.people)), task.workload.schema.names
+        tables = [{"features": t.features, "sigma": t.sigma, "counts": t.counts.reshape(-1).tolist()} for t in own]
+        told = [{"people": one.people, "supports": one.counts.tolist()} for one in reports.told]
+        model = {"study": plain_of(task), "trusted_tables": tables, "local_reports": told}  # of which a fit is made
+        facts = {"method": task.method, "people": people + reports.people, "features": list(names), "model": model}
+        made = {"entries": (), "simulated_local": False, "rng": rng}
+        receipt = task.receipt(Crowd(names, lambda middle: "", lambda: made), self.invite)
+        return Release({self.name: {"synthetic": statistic("synthetic-data", None, None, **facts)}}, None, receipt)
 
 
 _KINDS: dict[str, Callable[[Declaration, int, Any], Part]] = {

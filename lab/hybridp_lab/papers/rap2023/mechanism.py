@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 
 from hybridp import noise
 from hybridp.curator import marginals
-from hybridp.curator.marginals import Codes
-from hybridp.curator.synth import LATTICE, SLACK, Candidate, gumbel_keys, settled, unsettled
+from hybridp.curator.marginals import LATTICE, SLACK, Candidate, Codes, gumbel_keys, settled, unsettled
 from hybridp.errors import must
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.queries import MOST_CELLS, Piece, Workload
