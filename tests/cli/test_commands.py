@@ -12,6 +12,7 @@ import duckdb
 import pytest
 
 from hybridp import __version__
+from hybridp.ledger import Ledger
 from hybridp.release.result import sole
 
 Runner = Callable[..., Any]
@@ -142,11 +143,6 @@ def test_one_group_may_be_empty(run: Runner, tmp_path: Path, rows: str, trusted:
     assert {p["group"] for p in found["receipt"]["promises"]} == {"trusted" if trusted else "local"}
 
 
-def test_numbers_that_json_has_not_are_null(run: Runner) -> None:
-    plan = "plan mean --n 1000 --opt-in 0.001 --lower 0 --upper 1 --sd 0.5 --epsilon 1 --json"
-    assert sole(run(plan).document)["predicted"]["critical"]["n"] is None
-
-
 @pytest.mark.parametrize("line", ["", "--help", "-h", "plan", "release", "ledger --help", "release mean --help"])
 def test_help_is_help(run: Runner, line: str) -> None:
     found = run(line)
@@ -191,22 +187,6 @@ def test_the_demo_draws_who_trusts(run: Runner, tmp_path: Path) -> None:
     assert len({*first} & {*second}) < 50  # ten are expected
 
 
-def test_a_plan_with_another_epsilon_for_the_trusted(run: Runner) -> None:
-    """The Laplace noise on their mean has variance 2 (250,000/(1,000 epsilon))^2; local people's error stays."""
-    stated = "plan mean --n 50_000 --opt-in 0.02 --lower 0 --upper 250_000 --sd 45_000 --epsilon 1 --json"
-    plain, other = run(stated).document, run(f"{stated} --trusted-epsilon 0.25").document
-    assert plain["promise"] == {"epsilon": 1.0, "trusted_epsilon": 1.0, "delta": 0.0}
-    assert other["promise"] == {"epsilon": 1.0, "trusted_epsilon": 0.25, "delta": 0.0}
-    before, after = (sole(document)["predicted"]["estimators"] for document in (plain, other))
-    more = {name: after[name]["mse"] - before[name]["mse"] for name in after}
-    assert more["tcm-only"] == pytest.approx(2 * 250.0**2 * (1 / 0.25**2 - 1))
-    assert more["lm-only"] == more["full-lm"] == 0
-    assert 0 < more["kvh"] < more["tcm-only"]
-    refused = run("plan mean --groups 1:10 --trusted-epsilon 0.5")
-    assert refused.code == 2
-    assert "`trusted-epsilon` must not go with personal epsilons" in refused.err
-
-
 def test_threads_of_torch_do_not_spin(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine spinning threads burn many times the work; whoever says otherwise is obeyed."""
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
@@ -215,3 +195,15 @@ def test_threads_of_torch_do_not_spin(run: Runner, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
     run("--version")
     assert os.environ["OMP_WAIT_POLICY"] == "ACTIVE"
+
+
+def test_a_delta_that_buys_nothing_is_not_charged(run: Runner, tmp_path: Path) -> None:
+    rows = [f"{i % 3 / 3},{i % 7 / 7},{'local' if i % 9 else 'trusted'}" for i in range(900)]
+    (tmp_path / "points.csv").write_text("\n".join(["a,b,trust", *rows]) + "\n")
+    how = "--column a b --trust trust --missing middle --lower 0 --upper 1 --clusters 3 --epsilon 4"
+    told = run(f"release kmeans points.csv {how} --delta 1e-9 --simulate-local --ledger l.ledger --json").document
+    (promised,) = [p for p in told["receipt"]["promises"] if p["group"] == "trusted" and p["epsilon"] is not None]
+    charged = Ledger.open("l.ledger").history()[0].budget
+    assert (charged.epsilon, charged.delta) == (promised["epsilon"], promised["delta"])
+    assert sole(told)["noise"] == "laplace"
+    assert charged.delta == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import tomllib
 from pathlib import Path
@@ -10,18 +9,11 @@ from typing import Any
 
 import pytest
 
-from hybridp.cli.app import main
 from hybridp.study import Study
 
+from .conftest import Runner
+
 HEADER = "id,city,age,salary,consent"
-
-
-def run(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as left:
-        main([*map(str, words)])
-    said = capsys.readouterr()
-    return int(left.value.code or 0), said.out, said.err
 
 
 def people(file: Path, seed: int) -> Path:
@@ -37,29 +29,28 @@ def people(file: Path, seed: int) -> Path:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
+def folder(run: Runner, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_same_header_with_other_values_is_the_same_file_byte_by_byte(folder: Path, capsys: Any) -> None:
+def test_the_same_header_with_other_values_is_the_same_file_byte_by_byte(run: Runner, folder: Path) -> None:
     written = set()
     for seed in range(5):
         people(folder / "people.csv", seed)
-        code, out, err = run(capsys, "init", "people.csv", "--yes")
-        assert code == 0, err
-        written.add(((folder / "study.toml").read_bytes(), out, err))
+        said = run("init people.csv --yes")
+        assert said.code == 0, said.err
+        written.add(((folder / "study.toml").read_bytes(), said.out, said.err))
         (folder / "study.toml").unlink()
     assert len(written) == 1
     (folder / "people.csv").write_text(HEADER + "\n,,not a number,\x01,maybe\n")  # values that break every rule
-    run(capsys, "init", "people.csv", "--yes")
+    run("init people.csv --yes")
     assert {(folder / "study.toml").read_bytes()} == {content for content, _, _ in written}
     (folder / "people.csv").write_text(HEADER.replace("salary", "rent") + "\n")  # the check can fail
-    run(capsys, "init", "people.csv", "--yes", "--out", "other.toml")
+    run("init people.csv --yes --out other.toml")
     assert (folder / "other.toml").read_bytes() != (folder / "study.toml").read_bytes()
 
 
-def test_of_a_parquet_file_only_the_schema_counts(folder: Path, capsys: Any) -> None:
+def test_of_a_parquet_file_only_the_schema_counts(run: Runner, folder: Path) -> None:
     duckdb = pytest.importorskip("duckdb")
     written = set()
     for low, high in ((0, 5), (70, 99)):
@@ -68,7 +59,7 @@ def test_of_a_parquet_file_only_the_schema_counts(folder: Path, capsys: Any) -> 
             f"COPY (SELECT i::INTEGER AS pay, 'a' || i AS note, i::DOUBLE AS size, (i % 2 = 0) AS consent "
             f"FROM range({low}, {high}) t(i)) TO '{folder / 'people.parquet'}' (FORMAT parquet)"
         )
-        assert run(capsys, "init", "people.parquet", "--yes")[0] == 0
+        assert run("init people.parquet --yes").code == 0
         written.add((folder / "study.toml").read_bytes())
         (folder / "study.toml").unlink()
     (content,) = written
@@ -76,12 +67,12 @@ def test_of_a_parquet_file_only_the_schema_counts(folder: Path, capsys: Any) -> 
     assert asked == ["pay", "size"]  # a column of texts is no number, and one of truth is no question
 
 
-def test_what_was_looked_at_is_said_and_the_file_is_a_study(folder: Path, capsys: Any) -> None:
+def test_what_was_looked_at_is_said_and_the_file_is_a_study(run: Runner, folder: Path) -> None:
     people(folder / "people.csv", 1)
-    code, out, err = run(capsys, "init", "people.csv", "--yes")
-    assert code == 0
-    assert "names and types of the 5 columns of people.csv, and at no value" in err
-    assert "GUESSED" in out
+    said = run("init people.csv --yes")
+    assert said.code == 0, said.err
+    assert "names and types of the 5 columns of people.csv, and at no value" in said.err
+    assert "GUESSED" in said.out
     study = Study.read(folder / "study.toml")
     assert [(q.name, q.lower, q.upper, q.guessed) for q in study.questions] == [  # type: ignore[attr-defined]
         ("age", 0, 120, True),
@@ -94,93 +85,68 @@ def test_what_was_looked_at_is_said_and_the_file_is_a_study(folder: Path, capsys
     assert "not asked about: city" in text
 
 
-def test_everything_can_be_given_and_nothing_is_then_a_guess(folder: Path, capsys: Any) -> None:
+def test_everything_can_be_given_and_nothing_is_then_a_guess(run: Runner, folder: Path) -> None:
     people(folder / "people.csv", 1)
-    words = [
-        "--column",
-        "salary",
-        "--column",
-        "age",
-        "--missing",
-        "middle",
-        "--lower",
-        0,
-        "--upper",
-        9000,
-        "--upper",
-        99,
-    ]
-    words += ["--trust", "consent", "--trusted-value", "yes", "--local-value", "no", "--epsilon", 2, "--yes"]
-    code, out, err = run(capsys, "init", "people.csv", *words, "--json", "--out", "s.toml")
-    assert code == 0, err
-    assert err == ""
-    assert json.loads(out)["guessed_bounds"] == []
+    line = "init people.csv --column salary --column age --missing middle --lower 0 --upper 9000 --upper 99 "
+    line += "--trust consent --trusted-value yes --local-value no --epsilon 2 --yes --json --out s.toml"
+    said = run(line)
+    assert (said.code, said.err, said.document["guessed_bounds"]) == (0, "", [])
     study = Study.read(folder / "s.toml")
     assert [(q.name, q.upper) for q in study.questions] == [("salary", 9000), ("age", 99)]  # type: ignore[attr-defined]
     assert (study.trust.trusted, study.trust.local) == (("yes",), ("no",))
     assert study.promise.epsilon == 2.0
 
 
-def test_a_person_is_asked_for_what_nobody_may_read(folder: Path, capsys: Any, monkeypatch: Any) -> None:
+def test_a_person_is_asked_for_what_nobody_may_read(run: Runner, folder: Path, monkeypatch: Any) -> None:
     import io
 
     people(folder / "people.csv", 1)
     typed = ["", "yes", "no", "-", "10", "90000", "Wages", "the council", "0.5"]
     monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(typed) + "\n"))
-    code, _, err = run(capsys, "init", "people.csv")
-    assert code == 0, err
+    said = run("init people.csv")
+    assert said.code == 0, said.err
     study = Study.read(folder / "study.toml")
     (question,) = study.questions
     assert (question.name, question.lower, question.upper, question.guessed) == ("salary", 10, 90_000, False)  # type: ignore[attr-defined]
     assert (study.title, study.asked_by, study.promise.epsilon) == ("Wages", "the council", 0.5)
     assert study.trust.trusted == ("yes",)
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
-    code, _, err = run(capsys, "init", "people.csv", "--out", "other.toml")
-    assert code == 2
-    assert "`answers` must be typed, or --yes given" in err
+    said = run("init people.csv --out other.toml")
+    assert (said.code, "`answers` must be typed, or --yes given" in said.err) == (2, True)
     assert not (folder / "other.toml").exists()
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("line", "words"),
     [
-        (["nothing.csv", "--yes"], "`path` must be a file that exists"),
-        (["people.csv", "--yes", "--out", "people.csv"], "`out` must name a new file"),
-        (["people.csv", "--yes", "--column", "salery"], "`column` must be a column of people.csv. Got `salery`"),
-        (["people.csv", "--yes", "--trust", "nope"], "`trust` must be a column of people.csv"),
-        (
-            ["people.csv", "--yes", "--missing", "middle", "--lower", 0],
-            "`upper` must be given together with --lower",
-        ),
-        (
-            ["people.csv", "--yes", "--missing", "middle", "--lower", 5, "--upper", 1],
-            "`age.upper` must be greater than lower (5)",
-        ),
-        (["people.csv", "--yes", "--epsilon", -1], "`promise.epsilon` must be positive and finite"),
-        (["headless.csv", "--yes"], "`file` must start with a line of column names"),
+        ("nothing.csv", "`path` must be a file that exists"),
+        ("people.csv --out people.csv", "`out` must name a new file"),
+        ("people.csv --column salery", "`column` must be a column of people.csv. Got `salery`"),
+        ("people.csv --trust nope", "`trust` must be a column of people.csv"),
+        ("people.csv --missing middle --lower 0", "`upper` must be given together with --lower"),
+        ("people.csv --missing middle --lower 5 --upper 1", "`age.upper` must be greater than lower (5)"),
+        ("people.csv --epsilon -1", "`promise.epsilon` must be positive and finite"),
+        ("headless.csv", "`file` must start with a line of column names"),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence_and_nothing_is_written(
-    folder: Path, capsys: Any, words: list[object], said: str
+    run: Runner, folder: Path, line: str, words: str
 ) -> None:
     people(folder / "people.csv", 1)
     (folder / "headless.csv").write_text("17,52000,yes\n44,9000,no\n")
-    code, _, err = run(capsys, "init", *words)
-    assert code == 2
-    assert said in err
-    assert err.count("\n") == 1
-    assert "52000" not in err
+    said = run(f"init {line} --yes")
+    assert (said.code, words in said.err, said.err.count("\n"), "52000" in said.err) == (2, True, 1, False), said.err
     assert sorted(p.name for p in folder.iterdir()) == ["headless.csv", "people.csv"]
 
 
-def test_without_a_column_for_it_everyone_counts_as_local(folder: Path, capsys: Any) -> None:
+def test_without_a_column_for_it_everyone_counts_as_local(run: Runner, folder: Path) -> None:
     (folder / "people.csv").write_text("pay\n3\n")
-    code, _, err = run(capsys, "init", "people.csv", "--yes")
-    assert code == 0
-    assert "everyone counts as local" in err
+    said = run("init people.csv --yes")
+    assert said.code == 0, said.err
+    assert "everyone counts as local" in said.err
     assert Study.read(folder / "study.toml").trust.everyone == "local"
     for group in ("trusted", "local"):
-        assert run(capsys, "init", "people.csv", "--yes", "--everyone", group, "--out", f"{group}.toml")[0] == 0
+        assert run(f"init people.csv --yes --everyone {group} --out {group}.toml").code == 0
         assert Study.read(folder / f"{group}.toml").trust.everyone == group
 
 
@@ -189,11 +155,11 @@ def test_without_a_column_for_it_everyone_counts_as_local(folder: Path, capsys: 
     ["disagree", "Distrusts", "mistrust", "untrusted", "no_consent", "not agreed", "consent_withdrawn",
      "consent_revoked", "trust-refused", "permission_denied", "declined_consent", "consent: opt-out"],
 )  # fmt: skip
-def test_a_name_that_says_no_is_not_taken_for_the_column_of_trust(folder: Path, capsys: Any, name: str) -> None:
+def test_a_name_that_says_no_is_not_taken_for_the_column_of_trust(run: Runner, folder: Path, name: str) -> None:
     """A yes there may mean that somebody does not trust: read as trust, it would hand over their raw value."""
     (folder / "people.csv").write_text(f"pay,{name}\n3,yes\n")
-    assert run(capsys, "init", "people.csv", "--yes", "--column", "pay")[0] == 0
+    assert run("init people.csv --yes --column pay").code == 0
     assert Study.read(folder / "study.toml").trust.everyone == "local"
     (folder / "people.csv").write_text(f"pay,{name},opted_in_consent\n3,yes,no\n")
-    assert run(capsys, "init", "people.csv", "--yes", "--column", "pay", "--out", "other.toml")[0] == 0
+    assert run("init people.csv --yes --column pay --out other.toml").code == 0
     assert Study.read(folder / "other.toml").trust.column == "opted_in_consent"

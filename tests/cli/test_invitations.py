@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from tests.cli.conftest import Ran, Runner
 
 from hybridp.ledger import Ledger
+from hybridp.public import envelope
 
 NUMBER = "--column pay --missing middle --lower 0 --upper 100"
 INVITED = {
@@ -145,3 +149,39 @@ def test_a_seeded_invitation_and_its_answers_are_never_paid_for_by_a_real_ledger
     said = run(second(kind), "--ledger", "play", "--json")  # a trial's own ledger pays for it, and the receipt says so
     assert (said.code, said.document["receipt"]["simulated"]) == (0, True), said.err
     assert [one.budget.epsilon for one in Ledger.open("play").history() if one.people == "local"] == [2.0]
+
+
+def test_an_invitation_that_says_what_cannot_be_is_none(run: Runner, people: Path) -> None:
+    """Its digest suits it, as anybody can compute: answers to it would be paid for, and lead to no mean."""
+    rows = [f"{45 + (37 * i) % 11},{'trusted' if i % 5 else 'local'}" for i in range(3000)]
+    people.write_text("pay,trust\n" + "\n".join(rows) + "\n")
+    line = f"release mean people.csv --trust trust {NUMBER} --epsilon 1 --trusted-epsilon 8 --n 200_000"
+    assert run(f"{line} --invite-out i.json").code == 0
+    said = json.loads(Path("i.json").read_text())
+    kind, kept = said["hybridp"], {name: said[name] for name in said if name not in ("hybridp", "version", "digest")}
+    kept.pop("simulated")
+    *counted, sums = kept["answers"]
+    wrong = [[], counted, [*counted, sums, sums], [*counted, [math.nan] * 3], [*counted[:-1], sums]]
+    changed: list[dict[str, Any]] = [{"answers": answers} for answers in wrong]
+    changed += [{"asks": {"window": [1.0, 99.0]}}, {"task": kept["task"] | {"people": [600, 0]}}]
+    for changes in ({}, *changed):
+        Path("k.json").write_text(json.dumps(envelope.sealed(kind, {**kept, **changes}, simulated=False)))
+        found = run(
+            "randomise mean people.csv --trust trust --missing middle --invite k.json --epsilon 9 --out sent.csv"
+        )
+        assert found.code == (2 if changes else 0)
+        assert ("`invite` must name an invitation that --invite-out wrote" in found.err) == bool(changes)
+        assert Path("sent.csv").exists() != bool(changes)
+        Path("sent.csv").unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("per_axis", [2.5, 1_000_000, 1, "8"])
+def test_an_invitation_with_no_such_map_is_refused(run: Runner, people: Path, per_axis: Any) -> None:
+    run(INVITED["kmeans"])
+    asked = json.loads(Path("i.json").read_text())
+    asked["task"]["per_axis"] = per_axis
+    Path("i.json").write_text(json.dumps(asked | {"digest": envelope.digest(asked)}))
+    said = run("randomise kmeans people.csv --invite i.json --epsilon 9 --trust trust --out r.csv --json")
+    assert said.code == 2
+    assert "`invite`" in said.document["error"]["message"]
+    assert not Path("r.csv").exists()

@@ -147,3 +147,28 @@ def test_a_synthetic_data_set_is_measured_whatever_a_row_holds(run: Runner) -> N
     for kind, counts in measured.items():
         for before, after in zip(measured["as it was"], counts, strict=True):
             assert np.abs(before - after).sum() <= 2, kind
+
+
+# --- personal epsilons ------------------------------------------------------------------------------------------------
+
+READ = "--column pay --trust trust --missing middle --lower 0 --upper 100 --epsilon-column eps --public eps"
+
+
+@pytest.mark.parametrize("row", [f"{SECRET},trusted,{e},\n" for e in ("-1", "nan", "", "lots")] + ["x,trusted,1,\n"])
+def test_a_trusted_row_is_counted_by_a_public_rule_and_never_refused(run: Runner, tmp_path: Path, row: str) -> None:
+    """A refusal would be an answer about it: no usable epsilon is 0, no usable value the middle of the bounds."""
+    (tmp_path / "rows.csv").write_text("pay,trust,eps,report\n" + "5,trusted,1,\n" + row)
+    said = run(f"release mean rows.csv {READ} --json")
+    assert said.code == 0
+    assert sole(said.document)["groups"]["trusted"]["people"] == 2
+    assert SECRET not in said.err + said.out
+
+
+@pytest.mark.parametrize("bad", ["-1", "nan", "", "lots"])
+def test_a_device_needs_an_epsilon(run: Runner, tmp_path: Path, bad: str) -> None:
+    (tmp_path / "rows.csv").write_text(f"pay,trust,eps\n5,trusted,1\n{SECRET},local,{bad}\n")
+    said = run(f"randomise mean rows.csv {READ} --out out.csv")
+    assert said.code == 2
+    assert "`eps`" in said.err
+    assert SECRET not in said.err + said.out
+    assert not (tmp_path / "out.csv").exists()

@@ -473,9 +473,3 @@ def test_a_fit_goes_on_with_the_same_query_words_and_reports_alone(
     assert (spent(both), both.history()) == (paid, entries)
     told = run(BOTH, "--query", "SELECT * FROM rows")
     assert (told.code, "same study and rows" in told.err, "charge stands" in told.err) == (2, True, True), told.err
-
-
-def test_one_column_is_one(run: Runner) -> None:
-    plan = "plan vector-mean --n 100 --opt-in 0.5 --lower 0 --upper 1 --epsilon 1"
-    assert "mean of 1 column:" in run(f"{plan} --column a").out
-    assert "means of 2 columns:" in run(f"{plan} --column a --column b").out

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hybridp import PureDP, Study
+from hybridp import PureDP
 from hybridp.curator.sources import Columns
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger
@@ -51,30 +51,6 @@ def test_a_count_is_a_share_times_the_people(run: Runner, people: Path) -> None:
         release_shares("people.csv", three, Columns("smokes", "trust"), simulate_local=True, as_count=True)
 
 
-def test_the_plan_of_several_options_is_that_of_the_study(run: Runner) -> None:
-    """Of 600 trusted people who may tick three options, one who says yes or no by a coin: 0.25/600, and the noise."""
-    line = "plan shares --n 20_000 --opt-in 0.03 --column ways --options a,b,c,d --several 3 --epsilon 1 --json"
-    errors = run(line).document["questions"]["ways"]["shares"]["predicted"]["estimators"]
-    asked = {"name": "ways", "kind": "choice", "options": ["a", "b", "c", "d"], "several": 3}
-    found = Study(questions=[asked], promise=1.0, trust="trust").plan(trusted=600, local=19_400)["ways"].errors
-    assert {who: told["rmse_population"] for who, told in errors.items()} == found
-    assert min(errors["tcm-only"]["rmse_population"]) > (0.25 / 600) ** 0.5
-
-
-def test_the_plan_of_a_count_is_that_of_its_share(run: Runner) -> None:
-    how = "--n 5000 --opt-in 0.1 --epsilon 1 --json"
-    asked = run(f"plan count --column a --value yes --shares 0.2 {how}").document["questions"]["a"]
-    count = asked["count"]["predicted"]
-    share = run(f"plan shares --column a --options yes,no --shares 0.2,0.8 {how}").document["questions"]["a"]["shares"]
-    for who, errors in share["predicted"]["estimators"].items():
-        expected = 5000 * errors["rmse_population"][0]
-        assert count["estimators"][who]["rmse_population"] == pytest.approx(expected)
-    # Of 500 trusted people: sampling, and Laplace noise of scale 1.
-    own = 10 * (500 * 0.2 * 0.8 + 2) ** 0.5
-    assert count["estimators"]["tcm-only"]["rmse_population"] == pytest.approx(own, rel=0.05)
-    assert run(f"plan count --value yes --shares 1.2 {how}").code == 2
-
-
 def test_a_histogram_counts_what_lies_outside_in_the_nearest_bin(run: Runner, people: Path) -> None:
     line = "release histogram people.csv --column age --edges 0,20,40 --trust trust --epsilon 20 --estimator tcm-only"
     told = run(f"{line} --other none --simulate-local --json").document["questions"]["age"]["histogram"]
@@ -104,17 +80,6 @@ def test_a_set_that_no_device_draws_is_refused(run: Runner, tmp_path: Path, repo
         "--missing o17 --trust trust --epsilon 1 --assume-mechanism"
     )
     assert run(line).code == 2
-
-
-def test_the_plan_predicts_what_happens(run: Runner) -> None:
-    line = "plan shares --options yes,no --shares 0.3,0.7 --n 10000 --opt-in 5% --epsilon 1 --json"
-    told = run(line).document["questions"]["choice"]["shares"]["predicted"]["estimators"]
-    e, p = 2.718281828459045, 0.3
-    own = p * (1 - p) / 500 + 2 / e / (1 - 1 / e) ** 2 / 500**2
-    warner = p * (1 - p) / 9500 + e / (e - 1) ** 2 / 9500
-    assert told["tcm-only"]["rmse_population"][0] == pytest.approx(own**0.5, rel=1e-6)
-    assert told["lm-only"]["rmse_population"][0] == pytest.approx(warner**0.5, rel=1e-6)
-    assert told["hybrid"]["rmse_population"][0] == pytest.approx((1 / (1 / own + 1 / warner)) ** 0.5, rel=1e-6)
 
 
 def test_an_option_that_holds_a_comma_goes_from_the_command_to_reports_and_answers(run: Runner, tmp_path: Path) -> None:

@@ -1,0 +1,262 @@
+"""`hybridp plan`: what is predicted, by independent computations and against what a study's plan says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hybridp import Study
+from hybridp.blend.mean import ESTIMATORS
+from hybridp.release.result import sole
+
+from .conftest import Ran, Runner
+
+PLAN = "plan heavy-hitters --n 519371 --opt-in 0.05 --epsilon 4 --delta 1e-5"
+
+
+def planned(said: Ran) -> dict[str, Any]:
+    """The predictions by estimator."""
+    return dict(sole(said.document)["predicted"]["estimators"])
+
+
+def test_a_file_of_counts_is_a_plan_too(run: Runner, tmp_path: Path) -> None:
+    counts = [1000, 500, 250, 125]
+    (tmp_path / "counts.csv").write_text("times\n" + "\n".join(map(str, counts)) + "\n")
+    (tmp_path / "shares.csv").write_text("times\n" + "\n".join(str(c / 1875) for c in counts) + "\n")
+    one, two = (
+        sole(run(f"{PLAN} --popularity {f}.csv --column times --json").document)["predicted"]
+        for f in ("counts", "shares")
+    )
+    for key in ("share", "standard_error"):
+        assert one["top"][key] == pytest.approx(two["top"][key])
+    assert one["discovered"] == pytest.approx(4)
+    assert one["top"]["share"][0] == pytest.approx(1000 / 1875)
+
+
+def test_a_plan_says_which_question_is_better(run: Runner) -> None:
+    told = run("plan regression --on 4 --n 100000 --opt-in 2% --epsilon 1 --sd .5,.1 --clip .45 --json").document
+    facts = told["questions"]["target"]["regression"]
+    forms = facts["predicted"]["forms"]
+    assert facts["form"] == "steered"
+    assert forms["steered"]["rmse_slope"] < 0.5 * min(forms["plain"]["rmse_slope"], forms["tcm-only"]["rmse_slope"])
+    local = run("plan regression --on 4 --n 100000 --opt-in 0 --epsilon 1 --json").document
+    assert list(local["questions"]["target"]["regression"]["predicted"]["forms"]) == ["plain"]
+
+
+def test_the_plan_of_several_options_is_that_of_the_study(run: Runner) -> None:
+    """Of 600 trusted people who may tick three options, one who says yes or no by a coin: 0.25/600, and the noise."""
+    line = "plan shares --n 20_000 --opt-in 0.03 --column ways --options a,b,c,d --several 3 --epsilon 1 --json"
+    errors = run(line).document["questions"]["ways"]["shares"]["predicted"]["estimators"]
+    asked = {"name": "ways", "kind": "choice", "options": ["a", "b", "c", "d"], "several": 3}
+    found = Study(questions=[asked], promise=1.0, trust="trust").plan(trusted=600, local=19_400)["ways"].errors
+    assert {who: told["rmse_population"] for who, told in errors.items()} == found
+    assert min(errors["tcm-only"]["rmse_population"]) > (0.25 / 600) ** 0.5
+
+
+def test_the_plan_of_a_count_is_that_of_its_share(run: Runner) -> None:
+    how = "--n 5000 --opt-in 0.1 --epsilon 1 --json"
+    asked = run(f"plan count --column a --value yes --shares 0.2 {how}").document["questions"]["a"]
+    count = asked["count"]["predicted"]
+    share = run(f"plan shares --column a --options yes,no --shares 0.2,0.8 {how}").document["questions"]["a"]["shares"]
+    for who, errors in share["predicted"]["estimators"].items():
+        expected = 5000 * errors["rmse_population"][0]
+        assert count["estimators"][who]["rmse_population"] == pytest.approx(expected)
+    # Of 500 trusted people: sampling, and Laplace noise of scale 1.
+    own = 10 * (500 * 0.2 * 0.8 + 2) ** 0.5
+    assert count["estimators"]["tcm-only"]["rmse_population"] == pytest.approx(own, rel=0.05)
+
+
+def test_the_plan_predicts_what_happens(run: Runner) -> None:
+    line = "plan shares --options yes,no --shares 0.3,0.7 --n 10000 --opt-in 5% --epsilon 1 --json"
+    told = run(line).document["questions"]["choice"]["shares"]["predicted"]["estimators"]
+    e, p = 2.718281828459045, 0.3
+    own = p * (1 - p) / 500 + 2 / e / (1 - 1 / e) ** 2 / 500**2
+    warner = p * (1 - p) / 9500 + e / (e - 1) ** 2 / 9500
+    assert told["tcm-only"]["rmse_population"][0] == pytest.approx(own**0.5, rel=1e-6)
+    assert told["lm-only"]["rmse_population"][0] == pytest.approx(warner**0.5, rel=1e-6)
+    assert told["hybrid"]["rmse_population"][0] == pytest.approx((1 / (1 / own + 1 / warner)) ** 0.5, rel=1e-6)
+
+
+def test_the_plan_of_a_study_says_what_the_plan_of_a_mean_says(run: Runner, tmp_path: Path) -> None:
+    """A steered study states no spread: a sixth of the range is assumed, and said. One group alone steers nobody."""
+    Path("study.toml").write_text(
+        'schema = 1\ntrust = {column = "trust"}\npromise = {epsilon = 1.0}\n[[questions]]\nname = "pay"\n'
+        'kind = "number"\nmissing = "middle"\nlower = 0\nupper = 60\nform = "steered"\n'
+    )
+    told = run("plan study.toml --n 1000000 --opt-in .01 --json").document["questions"]["pay"]["mean"]["predicted"]
+    line = "plan mean --n 1000000 --opt-in .01 --lower 0 --upper 60 --sd 10 --epsilon 1"
+    alone = run(f"{line} --json").document["questions"]["value"]["mean"]["predicted"]
+    assert told["steered"] == {"sd": 10.0, **alone["steered"]}
+    assert told["steered"]["form"] == "steered"
+    assert told["steered"]["rmse_population"] < told["steered"]["plain"]
+    said = " ".join(run("plan study.toml --n 1000000 --opt-in .01").out.split())
+    sentence = next(one for one in run(line).out.splitlines() if one.startswith("Steer: rmse"))
+    assert f"At a standard deviation of 10, a sixth of the range: s{sentence[1:]}" in said
+    one = run("plan study.toml --n 1000000 --opt-in 0 --json").document["questions"]["pay"]["mean"]["predicted"]
+    assert "steered" not in one
+
+
+def test_the_plan_has_theorem_1s_numbers(run: Runner) -> None:
+    estimators = planned(run("plan mean --groups 0.1:700,2:300 --json"))
+    assert set(estimators) >= {"adpm", "uni", "propdpm", "ldpe", "sm", "unified"}
+    adpm = estimators["adpm"]
+    R = 1 + 8 / (0.1**2 * 1000 * 0.7)
+    assert adpm["mse"] == pytest.approx(R / (4 * 1000 * (0.7 + 0.3 * R)), rel=1e-12)
+    first, second = adpm["groups"]
+    assert set(first) == {"epsilon", "people", "weight", "effective_epsilon"}
+    assert (first["epsilon"], first["people"], first["effective_epsilon"]) == (0.1, 700, 0.1)
+    assert (second["epsilon"], second["people"]) == (2, 300)
+    assert second["effective_epsilon"] == pytest.approx(0.1 * R, rel=1e-12)
+    assert second["weight"] / first["weight"] == pytest.approx(R, rel=1e-12)
+    assert 700 * first["weight"] + 300 * second["weight"] == pytest.approx(1)
+    assert adpm["saturated"] == 300
+    assert estimators["uni"]["mse"] == pytest.approx(1 / 4000 + 2 / 100**2, rel=1e-12)
+    assert estimators["unified"]["mse"] == pytest.approx(adpm["mse"], rel=1e-12)  # nobody is local
+    assert all(e["mse"] >= adpm["mse"] for name, e in estimators.items() if name != "lower-bound")
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_a_file_of_epsilons_is_a_plan_too(run: Runner, tmp_path: Path, ending: str) -> None:
+    import duckdb
+
+    text = "own\n" + "0.1\n" * 70 + "inf\n" * 30
+    (tmp_path / "eps.csv").write_text(text)
+    if ending == "parquet":
+        duckdb.sql("FROM 'eps.csv'").write_parquet("eps.parquet")
+    own = "--epsilon-column own --public own"
+    one = run(f"plan mean --groups eps.{ending} {own} --json").document
+    assert one == run("plan mean --groups 0.1:70,inf:30 --json").document
+    assert sole(one)["predicted"]["estimators"]["adpm"]["groups"][1]["epsilon"] == "inf"
+
+
+def test_local_people_help_the_unified_estimator_only(run: Runner) -> None:
+    alone = planned(run("plan mean --groups 0.1:700,2:300 --json"))
+    both = run("plan mean --groups 0.1:700,2:300 --local-groups 1:9000,0:50 --json")
+    people = both.document["people"]
+    assert (people["n"], people["trusted"], people["local"]) == (10_050, 1000, 9050)
+    assert planned(both)["unified"]["mse"] < alone["unified"]["mse"]
+    assert planned(both)["adpm"] == alone["adpm"]
+    # The bound is over all data of these people: with others, or with a stated sd, an estimate may well be below it.
+    assert "lower-bound" in alone
+    assert "lower-bound" not in planned(both)
+    quiet = planned(run("plan mean --groups 0.1:700,2:300 --sd 0.01 --json"))
+    assert "lower-bound" not in quiet
+    assert quiet["adpm"]["mse"] < alone["adpm"]["mse"]
+    local = planned(run("plan mean --local-groups 1:9000 --json"))
+    assert list(local) == ["unified"]
+    # 9,000 dithered bits on a range of 1: (1/4 + (B^2 - 2/3)/4)/9000, B = (e+1)/(e-1).
+    gain = (np.e + 1) / (np.e - 1)
+    assert local["unified"]["mse"] == pytest.approx((1 + gain**2 - 2 / 3) / 4 / 9000, rel=1e-6)
+
+
+def test_the_plan_states_the_errors_that_a_release_has(run: Runner) -> None:
+    """Everybody trusts: the rank error of the median is sqrt(1/4/n) where noise is small, and both groups help."""
+    line = "plan quantiles --lower 0 --upper 100 --mean 50 --sd 15 --at .5 --epsilon 8"
+    told = run(f"{line} --n 10000 --opt-in 1 --json").document["questions"]["value"]["quantiles"]["predicted"]
+    assert told["estimators"]["tcm-only"]["rank_error"][0] == pytest.approx(0.005, rel=0.2)
+    assert told["estimators"]["lm-only"]["rank_error"][0] is None
+    both = run(f"{line} --n 10000 --opt-in 0.1 --json").document["questions"]["value"]["quantiles"]["predicted"]
+    ranks = {name: facts["rank_error"][0] for name, facts in both["estimators"].items()}
+    assert ranks["hybrid"] <= min(ranks["tcm-only"], ranks["lm-only"]) * 1.001
+    assert run(f"{line} --n 1000 --opt-in 0.1 --sd 500").code == 2
+
+
+def test_the_plan_says_whether_phases_pay(run: Runner) -> None:
+    """With few trusted and many local people they do, down to about one bit a person at the quantile itself."""
+    line = "plan quantiles --lower 0 --upper 100 --at .5 --json"
+    told = run(f"{line} --n 1000000 --opt-in 0.002 --epsilon 1").document["questions"]["value"]["quantiles"]
+    ranks = {name: facts["rank_error"][0] for name, facts in told["predicted"]["estimators"].items()}
+    limit = 2.164 / 2 / 1000  # B/(2 sqrt n), B = (e + 1)/(e - 1)
+    assert told["choice"] == "steered"
+    assert limit < ranks["steered"] < 4 * limit  # each group by itself: those who trust hardly help
+    assert ranks["steered"] < 0.5 * min(ranks["everyone"], ranks["tcm-only"], ranks["lm-only"])
+    told = run(f"{line} --n 10000 --opt-in 1 --epsilon 1").document["questions"]["value"]["quantiles"]
+    assert told["choice"] == told["predicted"]["default"]["estimator"] == "tcm-only"
+    assert told["why"].startswith("trusted people alone")
+    told = run(f"{line} --n 100000 --opt-in 0.5 --epsilon 0.1").document["questions"]["value"]["quantiles"]
+    assert (told["choice"], told["predicted"]["default"]["estimator"]) == ("steered", "everyone")
+    assert "if the groups are alike, trusted people alone are about as good" in told["why"]
+    said = run(f"{line[:-7]} --n 1000000 --opt-in 0.002 --epsilon 1").out
+    assert "Best: steer, and where that cannot be, both groups in one go, each by its number of people:" in said
+
+
+def test_plans_predict_what_releases_show(run: Runner, tmp_path: Path) -> None:
+    crowd = "--n 400 --opt-in 0.5 --lower 0 --upper 100 --epsilon 4 --sd 5 --by dept --categories law,sales,post,mail"
+    line = f"plan mean {crowd} --shares 0.3,0.6,0.075,0.025 --compare law"
+    public, private = (
+        run(f"{line}{more} --json").document["questions"]["value"]["mean_by_group"] for more in ("", " --by-private")
+    )
+    errors = public["predicted"]["estimators"]["hybrid"]["rmse_population"]
+    # by hand: 60 trusted people of `law` with noise of 100/4 on their sum, and 60 reports
+    e = 2.718281828459045**4
+    alone, local = 25 / 60 + 2 * 25**2 / 60**2, (25 + 50**2 * min(((e + 1) / (e - 1)) ** 2 - 2 / 3, 0.167)) / 60
+    assert errors[0] == pytest.approx((1 / (1 / alone + 1 / local)) ** 0.5, rel=0.02)
+    assert any("a release that is told none finds every group's own" in line for line in public["assumes"])
+    assert any("the release is told this sd too" in line for line in private["assumes"])
+    unknown = run(f"{line.replace(' --sd 5', '')} --by-private --json").document["questions"]["value"]["mean_by_group"]
+    assert any("the largest possible is assumed, as a release without one" in line for line in unknown["assumes"])
+    wider = private["predicted"]["estimators"]["hybrid"]["rmse_population"]
+    assert all(p > q for p, q in zip(wider, errors, strict=True))
+    gaps = public["predicted"]["differences"]
+    assert [(gap["of"], gap["less"]) for gap in gaps] == [(name, "law") for name in ("sales", "post", "mail")]
+    errors = public["predicted"]["estimators"]["everyone"]["rmse_population"]
+    assert errors[0] == pytest.approx(0.5 * (alone + local) ** 0.5, rel=0.02)  # each half counts by its people
+    assert gaps[0]["standard_error"] == pytest.approx((errors[0] ** 2 + errors[1] ** 2) ** 0.5)
+    assert "by dept (private)" in run(f"{line} --by-private --plot p.png").out
+    assert Path("p.png").stat().st_size > 1000
+    line = "plan shares --options a,b,c --n 9000 --opt-in 0.1 --epsilon 1 --by dept --categories x,y"
+    shares = run(f"{line} --json").document
+    assert len(shares["questions"]["choice"]["shares_by_group"]["by_option"]["hybrid"][0]) == 3
+    depts = [dept for dept, n in {"law": 120, "sales": 240, "post": 30, "mail": 10}.items() for _ in range(n)]
+    rows = [f"20,{dept},{('local', 'trusted')[i % 2]}" for i, dept in enumerate(depts)]
+    (tmp_path / "people.csv").write_text("\n".join(["pay,dept,trust", *rows]) + "\n")
+    Path("study.toml").write_text(
+        "schema = 1\npeople.public = ['dept', 'trust']\n[promise]\nepsilon = 2.0\n[trust]\ncolumn = 'trust'\n"
+        "[[question]]\nname = 'pay'\nkind = 'number'\n"
+        "missing = 'middle'\nlower = 0\nupper = 100\nby = 'dept'\nleast = 40\n"
+    )
+    told = run("plan study.toml people.csv --json").document["questions"]["pay"]["mean_by_group"]
+    assert told["by"]["categories"] == ["law", "sales", "other"]
+    assert told["shares"] == pytest.approx([0.3, 0.6, 0.1])
+    assert run("plan study.toml people.csv").code == 0
+
+
+def test_numbers_that_json_has_not_are_null(run: Runner) -> None:
+    plan = "plan mean --n 1000 --opt-in 0.001 --lower 0 --upper 1 --sd 0.5 --epsilon 1 --json"
+    assert sole(run(plan).document)["predicted"]["critical"]["n"] is None
+
+
+def test_a_plan_with_another_epsilon_for_the_trusted(run: Runner) -> None:
+    """The Laplace noise on their mean has variance 2 (250,000/(1,000 epsilon))^2; local people's error stays."""
+    stated = "plan mean --n 50_000 --opt-in 0.02 --lower 0 --upper 250_000 --sd 45_000 --epsilon 1 --json"
+    plain, other = run(stated).document, run(f"{stated} --trusted-epsilon 0.25").document
+    assert plain["promise"] == {"epsilon": 1.0, "trusted_epsilon": 1.0, "delta": 0.0}
+    assert other["promise"] == {"epsilon": 1.0, "trusted_epsilon": 0.25, "delta": 0.0}
+    before, after = (sole(document)["predicted"]["estimators"] for document in (plain, other))
+    more = {name: after[name]["mse"] - before[name]["mse"] for name in after}
+    assert more["tcm-only"] == pytest.approx(2 * 250.0**2 * (1 / 0.25**2 - 1))
+    assert more["lm-only"] == more["full-lm"] == 0
+    assert 0 < more["kvh"] < more["tcm-only"]
+
+
+def test_one_column_is_one(run: Runner) -> None:
+    plan = "plan vector-mean --n 100 --opt-in 0.5 --lower 0 --upper 1 --epsilon 1"
+    assert "mean of 1 column:" in run(f"{plan} --column a").out
+    assert "means of 2 columns:" in run(f"{plan} --column a --column b").out
+
+
+def test_a_plan_by_names_or_by_their_number(run: Runner) -> None:
+    plan = "plan vector-mean --n 5000 --opt-in 0.1 --lower 0 --upper 1 --epsilon 1 --json"
+    named = run(f"{plan} --column a b c")
+    assert sole(named.document)["columns"] == ["a", "b", "c"]
+    assert set(planned(named)) <= {*ESTIMATORS}
+    assert planned(run(f"{plan} --column 3")) == planned(named)
+
+
+@pytest.mark.parametrize("command", ["mean --lower 0 --upper 1 --epsilon 1", "heavy-hitters --epsilon 4 --delta 1e-6"])
+def test_a_share_may_be_written_in_percent(run: Runner, command: str) -> None:
+    documents = [run(f"plan {command} --n 9999 --opt-in {text} --json").document for text in ("0.05", "5%", "5.0%")]
+    assert documents[0] == documents[1] == documents[2]
