@@ -6,6 +6,7 @@ Run as a program this file is that process: ``python taped_service.py SEED WORDS
 from __future__ import annotations
 
 import csv
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -42,21 +43,66 @@ class Taped:
         }
 
 
-def as_a_file(folder: Path, reports: Sequence[Any], asked: Any) -> Path:
-    """What devices sent a server about the question `way`, within a window, as `randomise` would have written it."""
-    import numpy as np
+class Phases:
+    """A study in two phases from its first answer to its last release, with what it published on the way."""
 
+    def __init__(
+        self, server: Taped, case: str, questions: Sequence[Any], promise: Any, expected: int, trusted: Any, local: Any
+    ) -> None:
+        from hybridp.device.client import fetch_task, local_report, send_reports, trusted_report
+        from hybridp.randomness import seeded
+
+        self.server, self.case, self.trusted, self.local, live = server, case, trusted, local, server.live
+        stated = {"title": case, "promise": promise, "collection": {"min_batch": 2}, "questions": list(questions)}
+        self.study = str(live.ask("", stated | {"people": {"local": expected}})["id"])
+        self.first_task = fetch_task(live.url, self.study)
+        assert send_reports(live.url, self.study, [trusted_report(self.first_task, x) for x in trusted]) == []
+        self.pilot = live.ask(f"/{self.study}/phase-two")
+        (self.invitation,) = self.pilot["invitations"].values()
+        self.spent_first = server.spent(self.study)
+        self.between = live.ask(f"/{self.study}", method="GET")
+        self.task = fetch_task(live.url, self.study)
+        self.reports = [local_report(self.task, x, rng=seeded(i)) for i, x in enumerate(local)]
+        assert send_reports(live.url, self.study, self.reports) == []
+        late = trusted_report(self.task | {"groups": ["trusted"]}, trusted[0])
+        self.refused_late = str(send_reports(live.url, self.study, [late])[0]["code"])
+        self.told: dict[str, Any] = {}
+
+    def finished(self) -> dict[str, Any]:
+        self.told = self.told or self.server.release(self.study)
+        return self.told
+
+
+def promised(found: dict[str, Any]) -> dict[str, float]:
+    """What a receipt promises each group, against whoever sees the release or the reports."""
+    every = found["receipt"]["promises"]
+    return {p["group"]: p["epsilon"] for p in every if p["against"].startswith(("whoever", "everyone"))}
+
+
+def over_files(run: Phases, name: str, folder: Path) -> Any:
+    """What a release over files makes of the same invitation and the same reports on this question, in a table."""
+    import msgspec
+
+    from hybridp.protocols.transcript import read_invitation, release_invited
+    from hybridp.public import envelope
     from hybridp.public.messages import MECHANISM
-    from hybridp.public.randomisers import DitheredReports
+    from hybridp.service.formats import NumberReports, reports_on
 
-    bits = [report["payload"]["reports"]["way"] for report in reports]
-    told = DitheredReports(np.array([b["threshold"] for b in bits]), np.array([b["above"] for b in bits]))
-    with (sent := folder / "sent.csv").open("w", newline="") as file:
+    invited, sent = folder / "invite.json", folder / "sent.csv"
+    envelope.save(invited, run.invitation)
+    invite = read_invitation(invited).invite
+    reports, line = reports_on(invite), invite.way == "line"
+    assert isinstance(reports, NumberReports)
+    with sent.open("w", newline="") as file:
         out = csv.writer(file)
-        out.writerow(["trust", "way", "report", MECHANISM])
-        for unit in asked.randomiser.values(told).tolist():
-            out.writerow(["local", "", repr(asked.bounds.centre + asked.bounds.half * unit), asked.text])
-    return sent
+        out.writerow([*invite.names, MECHANISM] if line else ["trust", name, "report", MECHANISM])
+        for report in run.reports:
+            told = msgspec.convert(report["payload"]["reports"][name], reports.type)
+            row = reports.units(reports.pack(name, told))[0].tolist()
+            own = ["" if math.isnan(x) else repr(x) for x in row]
+            own = own if line else ["local", "", repr(invite.bounds.centre + invite.bounds.half * row[0])]
+            out.writerow([*own, invite.text])
+    return release_invited(sent, invited, **({} if line else {"trust": "trust"}))
 
 
 @contextmanager

@@ -35,7 +35,7 @@ from hybridp.tasks.kmeans import KMeansStudy
 from . import test_service_models_law as lines
 from .means import LEVELS, whole
 from .recording import Recording, laplaces
-from .taped_service import Taped, taped
+from .taped_service import Phases, Taped, over_files, promised, taped
 
 SEED = 71
 HALF = 2**24  # steps from the centre of a column to its bound
@@ -195,37 +195,16 @@ ANSWERS = [{"pay": float(i % 9), "work": person, "smokes": SMOKES["options"][i %
            for i, person in enumerate(lines.TRUSTED)]  # fmt: skip
 
 
-class TwoPhases:
-    """One study of a number, a regression and a choice from its first answer to its last release."""
-
-    def __init__(self, server: Taped) -> None:
-        self.server, live = server, server.live
-        stated = {"title": "Work", "promise": SPLIT, "collection": {"min_batch": 2}, "people": {"local": 500},
-                  "questions": [PAY, WORK, SMOKES]}  # fmt: skip
-        self.study = str(live.ask("", stated)["id"])
-        self.first_task = fetch_task(live.url, self.study)
-        assert send_reports(live.url, self.study, [trusted_report(self.first_task, x) for x in ANSWERS]) == []
-        self.start = server.at
-        self.pilot = live.ask(f"/{self.study}/phase-two")
-        self.spent_first, self.kept = (
-            server.spent(self.study),
-            not live.ask(f"/{self.study}", method="GET")["raw_deleted"],
-        )
-        self.task = fetch_task(live.url, self.study)
-        others = [{"pay": 3.0, "work": person, "smokes": "never"} for person in lines.LOCAL]
-        self.reports = [local_report(self.task, x, rng=seeded(i)) for i, x in enumerate(others)]
-        assert send_reports(live.url, self.study, self.reports) == []
-        late = trusted_report(self.task | {"groups": ["trusted"]}, ANSWERS[0])
-        self.refused_late = str(send_reports(live.url, self.study, [late])[0]["code"])
-        self.told = server.release(self.study)
-
-
 @pytest.fixture(scope="module")
-def two(server: Taped) -> TwoPhases:
-    return TwoPhases(server)
+def two(server: Taped) -> Phases:
+    """A number, a regression and a choice."""
+    others = [{"pay": 3.0, "work": person, "smokes": "never"} for person in lines.LOCAL]
+    found = Phases(server, "work", [PAY, WORK, SMOKES], SPLIT, 500, ANSWERS, others)
+    found.finished()
+    return found
 
 
-def test_a_line_is_published_first_at_its_part_and_the_rest_with_the_release(two: TwoPhases) -> None:
+def test_a_line_is_published_first_at_its_part_and_the_rest_with_the_release(two: Phases) -> None:
     """Weights 1, 2 and 1 of the trusted people's 4: the line has 2, the mean 1 and the counts 1. Of the line's part .93
     is for its sums and the rest for the scale of residuals, as for a regression alone."""
     server = two.server
@@ -243,10 +222,10 @@ def test_a_line_is_published_first_at_its_part_and_the_rest_with_the_release(two
     assert told["smokes"]["shares"]["trusted"][0] * people == pytest.approx(never + int(on_count), abs=1e-6)
 
 
-def test_both_phases_together_cost_the_promise_once(two: TwoPhases) -> None:
+def test_both_phases_together_cost_the_promise_once(two: Phases) -> None:
     assert two.spent_first == {"trusted": (2.0, 0.0), "local": (0.0, 0.0)}
     assert two.server.spent(two.study) == {"trusted": (4.0, 0.0), "local": (8.0, 0.0)}
-    assert lines.promised(two.told) == {"trusted": 4.0, "local": 8.0}
+    assert promised(two.told) == {"trusted": 4.0, "local": 8.0}
     first, both = two.pilot["receipt"]["ledger_entries"], two.told["receipt"]["ledger_entries"]
     assert (len(first), len(both), both[:1]) == (1, 3, first)
     assert two.server.live.ask(f"/{two.study}/release") == two.told
@@ -256,7 +235,7 @@ def test_both_phases_together_cost_the_promise_once(two: TwoPhases) -> None:
         assert [question["guarantee"]["epsilon"] for question in task["questions"]] == [2.0, 4.0, 2.0]
 
 
-def test_local_people_are_asked_all_questions_once_the_line_is_known(two: TwoPhases) -> None:
+def test_local_people_are_asked_all_questions_once_the_line_is_known(two: Phases) -> None:
     assert (two.first_task["groups"], two.task["groups"], two.refused_late) == (["trusted"], ["local"], "wrong-phase")
     assert "line" not in two.first_task["questions"][1]
     sent = [report["payload"]["reports"] for report in two.reports]
@@ -268,19 +247,19 @@ def test_local_people_are_asked_all_questions_once_the_line_is_known(two: TwoPha
     assert {len(json.dumps(report, separators=(",", ":"))) for report in two.reports} == {two.task["bytes"]["local"]}
 
 
-def test_trusted_answers_are_kept_for_the_release_and_no_longer(two: TwoPhases) -> None:
-    assert two.kept
+def test_trusted_answers_are_kept_for_the_release_and_no_longer(two: Phases) -> None:
+    assert not two.between["raw_deleted"]
     assert two.server.live.ask(f"/{two.study}", method="GET")["raw_deleted"]
 
 
-def test_the_line_of_the_release_is_that_of_the_files(two: TwoPhases, tmp_path: Path) -> None:
-    found, mine = lines.released_over_files(two, tmp_path), two.told["questions"]["work"]["regression"]
+def test_the_line_of_the_release_is_that_of_the_files(two: Phases, tmp_path: Path) -> None:
+    found, mine = over_files(two, "work", tmp_path), two.told["questions"]["work"]["regression"]
     np.testing.assert_allclose(mine["estimate"], found.facts["estimate"], rtol=1e-9)
     np.testing.assert_allclose(mine["interval"], found.facts["interval"], rtol=1e-9)
     assert all(a < b for a, b in zip(mine["standard_error"], mine["groups"]["trusted"]["standard_error"], strict=True))
 
 
-def test_a_device_is_refused_less_noise_on_a_line_among_questions(two: TwoPhases) -> None:
+def test_a_device_is_refused_less_noise_on_a_line_among_questions(two: Phases) -> None:
     person = {"pay": 3.0, "work": lines.LOCAL[0], "smokes": "never"}
     pay, work, smokes = two.task["questions"]
     weaker = work | {"guarantee": {"epsilon": 1.0, "delta": 0.0}}

@@ -1,15 +1,13 @@
 """Regressions and K-means in the service: from what it publishes back to the rows, and beside the files' way.
 
-The server is a real one whose system randomness is a tape (`taped_service`). What a regression's first phase publishes
-are true sums of the trusted people plus the stated draws; what the second one publishes is what `hybridp release
-regression --invite` makes of the same invitation and the same reports in a table. The centres of points are those that
-`hybridp release kmeans --invite` finds in a table of the same points and reports, with the same words.
+The server is a real one whose system randomness is a tape (`taped_service`). What a regression publishes in each of its
+phases is in `test_service_phases_law.py`. The centres of points are those that `hybridp release kmeans --invite` finds
+in a table of the same points and reports, with the same words.
 """
 
 from __future__ import annotations
 
 import csv
-import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,14 +23,13 @@ from tests.service.sent import asked as one_question
 from hybridp.curator.sources import VectorColumns
 from hybridp.device.client import fetch_task, local_report, send_reports, trusted_report
 from hybridp.errors import InvalidInput
-from hybridp.public import envelope
 from hybridp.public.messages import MECHANISM
 from hybridp.randomness import seeded
 from tests import phases as files
 
 from .means import in_steps
 from .recording import Recording, laplaces
-from .taped_service import Taped, taped
+from .taped_service import Phases, Taped, promised, taped
 
 STEPS = 2**13
 UNIT = 3 * STEPS**2
@@ -73,29 +70,6 @@ def l1(predictors: int) -> int:
     return 2 * (s * s // 4) * UNIT + (s - 1) * 2 * STEPS**2
 
 
-class Run:
-    """One study from its first answer to its last release, with what it published on the way."""
-
-    def __init__(self, server: Taped, question: Any, expected: int, trusted: Any, local: Any) -> None:
-        self.server, live = server, server.live
-        stated = {"title": "Work", "promise": PROMISE, "collection": {"min_batch": 2}, "questions": [question]}
-        self.study = str(live.ask("", stated | {"people": {"local": expected}})["id"])
-        self.first_task = fetch_task(live.url, self.study)
-        assert send_reports(live.url, self.study, [trusted_report(self.first_task, x) for x in trusted]) == []
-        self.pilot = live.ask(f"/{self.study}/phase-two")
-        self.spent_first = server.spent(self.study)
-        self.task = fetch_task(live.url, self.study)
-        self.reports = [local_report(self.task, x, rng=seeded(i)) for i, x in enumerate(local)]
-        assert send_reports(live.url, self.study, self.reports) == []
-        late = trusted_report(self.task | {"groups": ["trusted"]}, trusted[0])
-        self.refused_late = str(send_reports(live.url, self.study, [late])[0]["code"])
-        self.told: dict[str, Any] = {}
-
-    def finished(self) -> dict[str, Any]:
-        self.told = self.told or self.server.release(self.study)
-        return self.told
-
-
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Taped]:
     with taped(tmp_path_factory.mktemp("service"), seed=45) as running:
@@ -103,57 +77,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Taped]:
 
 
 @pytest.fixture(scope="module")
-def run(server: Taped) -> Run:
-    return Run(server, LINE, 500, TRUSTED, LOCAL)
-
-
-@pytest.fixture(scope="module")
-def told(run: Run) -> dict[str, Any]:
-    return run.finished()
-
-
-def promised(found: dict[str, Any]) -> dict[str, float]:
-    every = found["receipt"]["promises"]
-    return {p["group"]: p["epsilon"] for p in every if p["against"].startswith(("whoever", "everyone"))}
-
-
-def test_the_first_phase_publishes_true_sums_plus_a_draw_of_the_stated_noise_each(run: Run) -> None:
-    """500 local people cannot pay for a look at the residuals: all of ε = 2 is for the sums."""
-    (published,) = run.pilot["invitations"]["work"]["answers"]
-    drawn = run.server.next(laplaces(l1(2) / 2.0), len(PAIRS))
-    assert np.abs(np.array(published) - exact() - drawn).max() == 0
-    assert len(set(np.asarray(drawn).tolist())) == len(PAIRS)
-    assert run.pilot["questions"]["work"]["regression"]["noisy_totals"] == [published]
-    assert not run.pilot["simulated"]
-
-
-def test_each_group_is_charged_once_in_its_own_phase(run: Run, told: dict[str, Any]) -> None:
-    assert run.spent_first == {"trusted": (2.0, 0.0), "local": (0.0, 0.0)}
-    assert run.server.spent(run.study) == {"trusted": (2.0, 0.0), "local": (2.5, 0.0)}
-    assert (promised(run.pilot), promised(told)) == ({"trusted": 2.0}, {"trusted": 2.0, "local": 2.5})
-    first, both = run.pilot["receipt"]["ledger_entries"], told["receipt"]["ledger_entries"]
-    assert (len(first), len(both), both[:1]) == (1, 2, first)
-    assert run.server.live.ask(f"/{run.study}/release") == told
-    assert run.server.spent(run.study)["local"] == (2.5, 0.0)
-
-
-def test_who_is_asked_when(run: Run) -> None:
-    assert (run.first_task["groups"], run.task["groups"], run.refused_late) == (["trusted"], ["local"], "wrong-phase")
-    assert [side["name"] for side in run.first_task["questions"][0]["coordinates"]] == list(COLUMNS)
-    assert "line" not in run.first_task["questions"][0]
-    with pytest.raises(InvalidInput, match="group"):
-        local_report(run.first_task, LOCAL[0], rng=seeded(1))
-
-
-def test_the_task_asks_about_the_line_of_the_first_release(run: Run) -> None:
-    found = run.pilot["questions"]["work"]["regression"]["estimate"]
-    half, middle = [8.0, 4.0, 32.0], [8.0, 0.0, 32.0]
-    level = found[0] + found[1] * middle[0] + found[2] * middle[1] - middle[2]
-    unit = [level / half[2], found[1] * half[0] / half[2], found[2] * half[1] / half[2]]
-    np.testing.assert_allclose(run.task["questions"][0]["line"]["centre"], unit, rtol=1e-9)
-    assert run.task["questions"][0]["line"]["form"] == "steered"
-    digest = run.pilot["invitations"]["work"]["digest"].removeprefix("sha256:")
-    assert digest[:16] in run.task["questions"][0]["mechanism"]
+def run(server: Taped) -> Phases:
+    found = Phases(server, "line", [LINE], PROMISE, 500, TRUSTED, LOCAL)
+    server.next(laplaces(l1(2) / 2.0), len(PAIRS))
+    return found
 
 
 def certain(task: dict[str, Any]) -> dict[str, Any]:
@@ -172,7 +99,7 @@ def certain(task: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in sure.items() if name != "bytes"}
 
 
-def test_a_device_reports_a_coordinate_of_the_score_and_is_refused_less_noise(run: Run) -> None:
+def test_a_device_reports_a_coordinate_of_the_score_and_is_refused_less_noise(run: Phases) -> None:
     task, line = certain(run.task), run.task["questions"][0]["line"]
     seen = set()
     for i, (age, pay, hours) in enumerate([*LOCAL[:20], (99.0, -99.0, 999.0)]):
@@ -192,38 +119,7 @@ def test_a_device_reports_a_coordinate_of_the_score_and_is_refused_less_noise(ru
         local_report(one_question(run.task, randomiser=other), LOCAL[0], rng=seeded(1))
 
 
-def released_over_files(run: Run, folder: Path) -> Any:
-    import msgspec
-
-    from hybridp.service.formats import Coordinates, NumberReports, reports_on
-
-    invited = folder / "invite.json"
-    envelope.save(invited, run.pilot["invitations"]["work"])
-    question = files.read_invitation(invited).invite
-    reports = reports_on(question)
-    assert isinstance(reports, NumberReports)
-    with (folder / "sent.csv").open("w", newline="") as file:
-        out = csv.writer(file)
-        out.writerow([*question.names, MECHANISM])
-        for report in run.reports:
-            sent = msgspec.convert(report["payload"]["reports"]["work"], Coordinates)
-            row = reports.units(reports.pack("work", sent))[0]
-            out.writerow([*("" if math.isnan(x) else repr(x) for x in row.tolist()), question.text])
-    return files.release_invited(folder / "sent.csv", invited)
-
-
-def test_the_final_release_is_that_of_the_files(run: Run, told: dict[str, Any], tmp_path: Path) -> None:
-    found, mine = released_over_files(run, tmp_path), told["questions"]["work"]["regression"]
-    np.testing.assert_allclose(mine["estimate"], found.facts["estimate"], rtol=1e-9)
-    np.testing.assert_allclose(mine["interval"], found.facts["interval"], rtol=1e-9)
-    assert (mine["form"], found.facts["form"]) == ("steered", "steered")
-    people = {group: part["people"] for group, part in mine["groups"].items()}
-    assert people == {"trusted": len(TRUSTED), "local": len(LOCAL)}
-    # Local people tell something: the blend is surer than the trusted people alone.
-    assert all(a < b for a, b in zip(mine["standard_error"], mine["groups"]["trusted"]["standard_error"], strict=True))
-
-
-def test_where_many_are_expected_a_part_pays_for_the_scale_of_residuals(run: Run, told: dict[str, Any]) -> None:
+def test_where_many_are_expected_a_part_pays_for_the_scale_of_residuals(run: Phases) -> None:
     """.93 of ε = 2 for the sums, .07 of it for the place of a noisy maximum, and one charge for both."""
     server, many = run.server, 10**8
     study = str(server.live.ask("", {"title": "Many", "promise": PROMISE, "collection": {"min_batch": 2},
@@ -246,10 +142,10 @@ def test_where_many_are_expected_a_part_pays_for_the_scale_of_residuals(run: Run
     assert promised(pilot) == {"trusted": 2.0}
 
 
-def test_a_logistic_regression_spends_its_promise_on_three_rounds(run: Run, told: dict[str, Any]) -> None:
+def test_a_logistic_regression_spends_its_promise_on_three_rounds(run: Phases) -> None:
     """Three rounds of sums, each with the noise of all of them; then local people, about the last line."""
     own, many = crowd(3, 1200, logistic=True), crowd(4, 200, logistic=True)
-    found = Run(run.server, YES, 200, own, many)
+    found = Phases(run.server, "yes", [YES], PROMISE, 200, own, many)
     rounds = found.pilot["invitations"]["work"]["answers"]
     p = 3
     each = (2 * p + 2 * (p * p // 4)) * UNIT + 2 * p * STEPS**2 + 2 * p + 3 * (p * (p - 1) // 2)
@@ -277,13 +173,6 @@ def test_a_logistic_regression_spends_its_promise_on_three_rounds(run: Run, told
         assert sent["each"] == pytest.approx([x[j] * (y - chance) for j in sent["coordinates"]], abs=0.08)
 
 
-def test_what_was_said_before_is_kept_as_it_was(run: Run) -> None:
-    """The line is that of the stored release, after any restart: a view is made anew from what was published."""
-    stored = run.server.live.ask(f"/{run.study}", method="GET")
-    (first,) = [r["document"] for r in stored["releases"] if r["kind"] == "discovery"]
-    assert json.dumps(first["invitations"], sort_keys=True) == json.dumps(run.pilot["invitations"], sort_keys=True)
-
-
 # --- K-means ----------------------------------------------------------------------------------------------------------
 
 HOMES = {"name": "homes", "kind": "points", "columns": ["east", "north"], "lower": [0, 0], "upper": [8, 4],
@@ -296,7 +185,7 @@ def points(seed: int, many: int) -> list[list[float]]:
     return np.where(first, rng.normal((2, 1), 0.3, (many, 2)), rng.normal((6, 3), 0.3, (many, 2))).tolist()
 
 
-def test_centres_are_those_of_the_files_with_the_same_words(run: Run, tmp_path: Path) -> None:
+def test_centres_are_those_of_the_files_with_the_same_words(run: Phases, tmp_path: Path) -> None:
     """Fewer come than were expected, and the map stays the one that was announced. Counts on it for half of the trusted
     people's ε = 2, then counts and sums by centre for the other half.
     """
