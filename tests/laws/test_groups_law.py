@@ -21,7 +21,7 @@ from hybridp.public.budgets import PureDP
 from hybridp.public.groups import Grouping
 from hybridp.public.lattice import Bounds
 from hybridp.randomness import seeded
-from hybridp.tasks.joint import JointStudy
+from hybridp.tasks.groups import JointStudy
 from hybridp.tasks.mean import MeanStudy
 
 from .means import LOWER, UPPER, Row, command, read, write

@@ -38,7 +38,7 @@ from hybridp.release.answers import groups_release
 from hybridp.release.receipt import VIEWER
 from hybridp.release.result import sole
 from hybridp.tasks.distribution import DistributionStudy
-from hybridp.tasks.joint import JointStudy
+from hybridp.tasks.groups import JointStudy
 from hybridp.tasks.mean import MeanStudy
 from hybridp.tasks.number import NumberStudy
 from hybridp.testing import laws

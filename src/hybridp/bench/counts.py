@@ -49,7 +49,7 @@ from hybridp.public.shuffling import Mixing
 from hybridp.release.plan import Plan, predicted
 from hybridp.tasks.distribution import DistributionStudy, stretches
 from hybridp.tasks.evidence import Heard, hear
-from hybridp.tasks.joint import JointStudy
+from hybridp.tasks.groups import JointStudy
 from hybridp.tasks.mean import MeanStudy
 from hybridp.tasks.protections import noise_level
 from hybridp.tasks.shares import ShareStudy

@@ -20,7 +20,7 @@ from hybridp.curator.sources import (
 from hybridp.public.study import Choice, Declaration, Number, Points, Records, Regression, Vector
 from hybridp.public.trust import TrustRule, rule_of
 from hybridp.tasks.declared import task_of
-from hybridp.tasks.joint import joint_study
+from hybridp.tasks.groups import joint_study
 from hybridp.tasks.kmeans import kmeans_study
 from hybridp.tasks.mean import mean_study
 from hybridp.tasks.number import number_study

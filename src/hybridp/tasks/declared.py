@@ -13,7 +13,7 @@ from typing import cast
 
 from hybridp.errors import must
 from hybridp.public.study import KINDS, Declaration, Number, Question
-from hybridp.tasks.joint import joint_study
+from hybridp.tasks.groups import joint_study
 from hybridp.tasks.kmeans import kmeans_study
 from hybridp.tasks.mean import mean_study
 from hybridp.tasks.number import number_study

@@ -4,8 +4,18 @@ from hybridp.public.study.fields import Check, Declared, Fields, declared, field
 from hybridp.public.study.invited import Feature, Points, Records, Regression, Table, Vector
 from hybridp.public.study.people import Mixer
 from hybridp.public.study.questions import KINDS, Choice, Count, Grouped, Number, Question
-from hybridp.public.study.several import ANSWERED, ANSWERED_IN, Form
-from hybridp.public.study.study import SCHEMA, Collection, Declaration, Part, People, Promise, Trust
+from hybridp.public.study.study import (
+    ANSWERED,
+    ANSWERED_IN,
+    SCHEMA,
+    Collection,
+    Declaration,
+    Form,
+    Part,
+    People,
+    Promise,
+    Trust,
+)
 
 __all__ = [
     "ANSWERED",
