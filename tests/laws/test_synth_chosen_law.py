@@ -124,14 +124,6 @@ def test_devices_are_asked_what_was_chosen_not_all_that_was_measured_at_the_end(
     assert set(invitation.invite.marginals) == chosen
 
 
-def test_the_marginal_is_drawn_whatever_the_record_holds(asked: Path, tmp_path: Path) -> None:
-    write(tmp_path / "other.csv", rows("local", LOCAL, 9))
-    with Recording(2).as_the_systems():
-        _answer(asked, tmp_path / "other.csv", tmp_path / "sent.csv")
-    numbers = [[row["report"].partition(":")[0] for row in read(f)] for f in (asked / "one.csv", tmp_path / "sent.csv")]
-    assert numbers[0] == numbers[1]
-
-
 def test_each_group_is_charged_once_and_the_trusted_rows_are_read_no_more(asked: Path, tmp_path: Path) -> None:
     def spent() -> dict[str, float]:
         return {a.people: a.spent.epsilon for a in Ledger.open(asked / "l").accounts()}

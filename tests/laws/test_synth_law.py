@@ -26,7 +26,7 @@ from tests.laws.recording import Recording, apart, gaussians, rho_of, span_of
 
 from hybridp.curator.marginals import LATTICE, Codes, codes_of, gain, measure_table, pick_table
 from hybridp.ledger import Ledger
-from hybridp.protocols.synth import NoSignalWarning, SynthStudy, fit_file, fit_synth
+from hybridp.protocols.synth import NoSignalWarning, SynthStudy, fit_synth
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.randomness import Randomness
@@ -265,14 +265,6 @@ def test_the_levels_in_the_ledger_are_no_more_private_than_the_rounds() -> None:
 def table(path: Path) -> Path:
     path.write_text("\n".join(["a,b,c,d", *(",".join(map(str, record)) for record in records().tolist())]) + "\n")
     return path
-
-
-def test_a_file(tmp_path: Path) -> None:
-    place, tape = table(tmp_path / "rows.csv"), Recording(4)
-    with tape.as_the_systems():
-        model = fit_file(place, study("tables"))
-    check_tables(model, tape, records())
-    assert not model.simulated
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -147,9 +147,9 @@ class Made(Round):
     kind: ClassVar[str] = "made"
     make: Callable[[str, Moved], Relaxed | Records]
 
-
-def _unmoved(done: float) -> None:
-    """Nobody watches."""
+    def kept_or_made(self) -> Conversation:
+        found = yield self
+        return self.make("cpu", lambda part: None) if found is None else found
 
 
 class _Model:
@@ -330,7 +330,7 @@ class SynthStudy(Task):
                 return self._relaxed(tables, device, moved)
             return self._records(model, tables, moved)
 
-        data = yield Made(make)
+        data = yield from Made(make).kept_or_made()
         receipt = build_receipt(
             self.protection,
             None,
@@ -343,8 +343,9 @@ class SynthStudy(Task):
             reads="rows",
             **_made_by(crowd),
         )
-        data = (make("cpu", _unmoved) if data is None else data).to("cpu")
-        return SyntheticModel(self.workload, trusted, self.method, data, tuple(tables), receipt, self, tuple(said))
+        return SyntheticModel(
+            self.workload, trusted, self.method, data.to("cpu"), tuple(tables), receipt, self, tuple(said)
+        )
 
     def _domain_words(self, asked: str) -> str:
         """Where the schema and what is asked come from."""
@@ -390,11 +391,8 @@ class SynthStudy(Task):
         blended = blend_tables(shapes, [own.get(f) for f in every], trusted, [told.get(f) for f in every])
         people = trusted + reports.people
         hidden = min(significance(one.table.counts.size) * one.usual for one in blended) / people
-        note = (
-            f"The budget leaves no signal: the noise of both groups' tables hides every share below {hidden:.2g}; ask "
-            "fewer marginals, of more people, or with a larger epsilon."
-        )
-        notes = (note,) if hidden > 0.5 else ()
+        note = f"The budget leaves no signal: the noise of both groups' tables hides every share below {hidden:.2g}; "
+        notes = (f"{note}ask fewer marginals, of more people, or with a larger epsilon.",) if hidden > 0.5 else ()
 
         def make(device: str, moved: Moved) -> Relaxed | Records:
             for note in notes:
@@ -402,8 +400,7 @@ class SynthStudy(Task):
             chosen = {tuple(sorted(t.features)) for t in tables[: len(tables) - len(self.last)]}
             return self._blended_rows([one.fitted for one in blended], chosen, people)
 
-        data = yield Made(make)
-        data = make("cpu", _unmoved) if data is None else data
+        data = yield from Made(make).kept_or_made()
         stated, method = tuple(one.table for one in blended), "chosen" if self.choose else self.method
         receipt = self.receipt(crowd, invite, notes)
         return SyntheticModel(self.workload, people, method, data, stated, receipt, self, tuple(said))
