@@ -311,7 +311,7 @@ def test_what_is_not_installed_is_named(
 )
 def test_the_usual_method_chooses_where_there_is_a_choice(run: Runner, tmp_path: Path, asked: Any, usual: str) -> None:
     (tmp_path / "schema.json").write_text(json.dumps(SCHEMA))
-    found = workload_of(StatedSchema((), tmp_path / "schema.json", (), "last").schema()[0],
+    found = workload_of(StatedSchema(schema=tmp_path / "schema.json", other="last").features()[0],
                         {"thresholds": None, "marginals": asked})  # fmt: skip
     assert found[1] == usual
     words = f"plan synth --n 300 --schema schema.json --marginals {' '.join(asked)} {PROMISE} --json"

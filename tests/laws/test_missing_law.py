@@ -356,7 +356,7 @@ def test_a_field_that_is_not_listed_counts_as_the_value_that_its_column_declares
 
     def _named(folder: Path, other: str | None, **declared: Any) -> Schema:
         _schema(folder, **declared)
-        return StatedSchema((), folder / "schema.json", (), other).schema()[0].counting("last")
+        return StatedSchema(schema=folder / "schema.json", other=other).features()[0].counting("last")
 
     assert places(missing="car") == [0, 1, 1, 2]
     assert places("last") == [0, 2, 2, 2]

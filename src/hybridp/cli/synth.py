@@ -31,7 +31,7 @@ from hybridp.cli.common import (
 )
 from hybridp.cli.options import Later, command, given, must_not_join, options_of, some, trust_options
 from hybridp.cli.releasing import Releasing, present
-from hybridp.cli.synth_study import SETTLED, StatedSchema, must_have_torch, schema_options, study_of, workload_of
+from hybridp.cli.synth_study import SETTLED, StatedSchema, must_have_torch, study_of, workload_of
 from hybridp.errors import HybridpError, InvalidInput, PromiseWarning, must
 from hybridp.public.study import Promise, Table
 from hybridp.public.trust import Trusts
@@ -54,13 +54,13 @@ class Interrupted(HybridpError):
 
 @command("fit")
 @rows_argument
-@schema_options
 @click.option(
     "--domain-from-file", is_flag=True,
     help="Read the values of other columns from FILE. They are then NOT protected: for public domains and rehearsals.",
 )  # fmt: skip
 @trust_options(devices=True)
 @options_of(
+    stated=StatedSchema,
     question=some(Table, later=True),
     stated_promise=some(Promise, "epsilon", "delta", later=True),
     asked=some(Releasing, "simulate_local", "assume_mechanism", "ledger", "seed", "table", "as_json", "full"),
@@ -116,7 +116,7 @@ def fit(
     if asked.ledger is not None and (domain_from_file or not given("delta")):
         instead = "State --delta and --schema, or make a table of its answer first"
         must_not_ask(file, "rows are read before a charge, for the domain or the usual delta", instead)
-    schema, read = stated.schema(file if domain_from_file else None, table=asked.table)
+    schema, read = stated.features(file if domain_from_file else None, table=asked.table)
     mixed = trust is not None
     study = study_of(file, schema, stated_promise(), question, asked, device=device, memory=memory, mixed=mixed)
     study = replace(study, read=read)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import math
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from hybridp.cli.releasing import Releasing, Writing, said_randomised
 from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.study import Promise, Table
+from hybridp.public.study.fields import Fields, field
 from hybridp.public.trust import Trusts, drawn_trust
 
 if TYPE_CHECKING:
@@ -25,38 +25,10 @@ if TYPE_CHECKING:
     from hybridp.tasks.table import SynthStudy
 
 __all__ = ["SETTLED", "StatedSchema", "features_of", "must_have_torch", "plan", "randomise"]
-__all__ += ["schema_options", "study_of", "workload_of"]
+__all__ += ["study_of", "workload_of"]
 
 SETTLED = ("columns", "schema", "bins", "other", "marginals", "thresholds")
 """What an invitation states."""
-
-def schema_options(function: Any) -> Any:
-    """Which columns, and their public values, as `stated`: what a fit and its devices are told alike."""
-
-    @functools.wraps(function)
-    def run(columns: Any, schema_file: Any, bins: Any, other: Any, **given: Any) -> Any:
-        return function(stated=StatedSchema(columns, schema_file, bins, other), **given)
-
-    wrapped: Any = run
-    for option in (
-        click.option(
-            "--other", type=click.Choice(["last", "missing"]),
-            help="What is missing or not listed counts as a column's last value, or as a category of its own, unless "
-            "the schema says so of the column. A table needs it, or the schema's word.",
-        ),
-        click.option(
-            "--bins", multiple=True, help='Public edges of a number, "age=0,18,65"; or how many values, "sex=2".'
-        ),
-        click.option(
-            "--schema", "schema_file", type=click.Path(dir_okay=False, path_type=Path),
-            help="JSON with the public values or edges of the columns.",
-        ),
-        click.option(
-            "--column", "columns", multiple=True, help="The columns of the data set; all of the schema's unless given."
-        ),
-    ):  # fmt: skip
-        wrapped = option(wrapped)
-    return wrapped
 
 
 def must_have_torch() -> None:
@@ -67,24 +39,31 @@ def must_have_torch() -> None:
         raise InvalidInput("`synth` must have torch installed (the extra `synth`). Got no torch.")
 
 
-@dataclass(frozen=True)
-class StatedSchema:
-    """The columns that options name, and what is public of them."""
+@dataclass(frozen=True, kw_only=True)
+class StatedSchema(Fields):
+    """Which columns, and what is public of them: what a fit and its devices are told alike."""
 
-    names: tuple[str, ...]
-    file: Path | None
-    bins: tuple[str, ...]
-    other: str | None
+    columns: tuple[str, ...] = field(
+        (), help="The columns of the data set; all of the schema's unless given.", option="column"
+    )
+    schema: Path | None = field(None, help="JSON with the public values or edges of the columns.")
+    bins: tuple[str, ...] = field((), help='Public edges of a number, "age=0,18,65"; or how many values, "sex=2".')
+    other: str | None = field(
+        None,
+        help="What is missing or not listed counts as a column's last value, or as a category of its own, unless the "
+        "schema says so of the column. A table needs it, or the schema's word.",
+        choices=("last", "missing"),
+    )
 
-    def schema(self, rows: Any = None, *, table: str | None = None) -> tuple[Schema, tuple[str, ...]]:
+    def features(self, rows: Any = None, *, table: str | None = None) -> tuple[Schema, tuple[str, ...]]:
         """The features, and the names of those whose values were read from the rows, where these may be looked at."""
         from hybridp.public.queries import Schema
 
         binned = {made.name: made for made in map(_binned, self.bins)}
-        known = ({} if self.file is None else features_of(self.file)) | binned
-        names = list(dict.fromkeys(self.names)) or list(known)
+        known = ({} if self.schema is None else features_of(self.schema)) | binned
+        names = list(dict.fromkeys(self.columns)) or list(known)
         must(bool(names), "columns", "must be named, or a schema must list them", "neither")
-        for name in binned if self.names else ():
+        for name in binned if self.columns else ():
             must(name in names, "bins", "must be of one of the columns", f"`{name}`")
         read = tuple(name for name in names if name not in known)
         if read and rows is None:
@@ -124,26 +103,23 @@ def _feature(kept: dict[str, Any]) -> Feature:
     from hybridp.public.queries import MISSING, Feature
 
     name, values, edges, missing = (kept.get(key) for key in ("name", "values", "edges", "missing"))
-    rule = "must have a name, a list of values or of edges, and perhaps missing: true or one of the values"
-    must(isinstance(name, str) and bool(name), "schema", rule, repr(name))
-    must(missing in (None, True, False) or isinstance(missing, str), f"schema of {name}", rule, repr(missing))
-    counted = missing if isinstance(missing, str) else kept.get("absent")
-    missing = missing is True
-    if edges:
-        must(isinstance(edges, list) and all(_is_number(e) for e in edges), f"schema of {name}", rule, "other edges")
-        return replace(Feature.binned(str(name), edges, missing=missing), absent=counted)
     if isinstance(values, int) and not isinstance(values, bool):
         rule = "must be a list of values, or how many whole numbers from 0 there are: from 2 to 65536"
         must(2 <= values <= 65_536, f"schema of {name}", rule, values)
         values = list(range(values))
-    ok = isinstance(values, list) and all(isinstance(v, str) or _is_number(v) for v in values)
-    must(ok, f"schema of {name}", rule, "neither")
-    assert isinstance(values, list)
-    labels = [str(v) for v in values]
+    listed: Any = edges or values
+    ok = isinstance(name, str) and bool(name) and isinstance(missing, bool | str | None) and isinstance(listed, list)
+    ok = ok and all(_is_number(one) or (not edges and isinstance(one, str)) for one in listed)
+    rule = "must have a name, a list of values or of edges, and perhaps missing: true or one of the values"
+    must(ok, "schema", rule, repr(name))
+    counted = missing if isinstance(missing, str) else kept.get("absent")
+    if edges:
+        return replace(Feature.binned(str(name), edges, missing=missing is True), absent=counted)
+    labels = [str(one) for one in listed]
     # A saved schema lists the missing category among the values.
-    if missing and labels and labels[-1] == MISSING:
+    if missing is True and labels and labels[-1] == MISSING:
         labels.pop()
-    return replace(Feature.categorical(str(name), labels, missing=missing), absent=counted)
+    return replace(Feature.categorical(str(name), labels, missing=missing is True), absent=counted)
 
 
 def _is_number(value: Any) -> bool:
@@ -223,9 +199,9 @@ def _must_be_stated(asked: Mapping[str, Any]) -> None:
 
 @command("synth")
 @rows_argument
-@schema_options
 @trust_options(devices=True)
 @options_of(
+    stated=StatedSchema,
     question=some(Table, "marginals", "thresholds", later=True),
     stated_promise=some(Promise, "epsilon", later=True),
     asked=some(Writing, "out", "keep", "seed", "table", "as_json", "invite"),
@@ -264,7 +240,7 @@ def randomise(
         _must_be_stated(question.values)
         if stated_promise.values["epsilon"] is None:
             raise click.UsageError("Missing option '--epsilon'.")
-        workload, _ = workload_of(stated.schema()[0], question.values)
+        workload, _ = workload_of(stated.features()[0], question.values)
         invite = MarginalInvite(workload, PureDP(stated_promise().epsilon))
     with progress() as bar:
         bar.add_task("randomising", total=None)
@@ -284,6 +260,7 @@ def randomise(
 
 @command("synth")
 @options_of(
+    stated=StatedSchema,
     question=some(Table, "marginals", "thresholds", later=True),
     promise=some(Promise, "epsilon", "delta", needed=("epsilon", "delta")),
     show=some(Releasing, "plot", "as_json"),
@@ -296,7 +273,6 @@ def randomise(
     "--like", type=click.Path(dir_okay=False, path_type=Path),
     help="Rows that may be looked at, to rehearse on in place of made-up people. They are NOT protected.",
 )  # fmt: skip
-@schema_options
 def plan(
     question: Later,
     promise: Promise,
@@ -317,7 +293,7 @@ def plan(
     """
     from hybridp.bench.synth import plan_synth
 
-    workload, usual = workload_of(stated.schema()[0], question.values)
+    workload, usual = workload_of(stated.features()[0], question.values)
     assert promise.epsilon is not None
     guarantee = ApproxDP(promise.epsilon, promise.delta)
     rehearsed = opt_in is not None or (method or usual) == "adaptive"
