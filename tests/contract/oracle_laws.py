@@ -200,7 +200,7 @@ def test_estimates_are_unbiased_with_the_stated_variance(make: Any, of: Oracles)
 
 def test_simulated_counts_have_the_law_of_counted_reports(make: Any, of: Oracles) -> None:
     """Chi-square test that two samples of whole count vectors have one law; with more noise they have not."""
-    values, times = np.array([0, 0, 2]), 2500
+    values, times = np.array([0, 0, 2]), 1500
     oracle, other = make(PureDP(1.0), 3), make(PureDP(1.6), 3)
     digits = (len(values) + 1) ** np.arange(3)
 
