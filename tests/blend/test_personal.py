@@ -19,7 +19,7 @@ from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.public.mean import Setting, kvh_weight, sum_noise
 from hybridp.public.messages import LocalSummary, ReportsByEpsilon, WeightedSum
-from hybridp.public.personal import adpm_weights, local_terms, unified
+from hybridp.public.personal import adpm_weights, local_terms
 from hybridp.public.randomisers import LEVELS, best_randomiser
 from hybridp.randomness import seeded
 
@@ -87,18 +87,19 @@ def test_with_one_epsilon_the_weight_is_that_of_kvh(epsilon: float, k: int, n_l:
 
 
 def test_the_weights_are_those_of_the_optimum() -> None:
-    """Dithered reports, whose noise does not depend on the data: the share of the trusted is `unified`'s."""
+    """Dithered reports, whose noise does not depend on the data: each half by the inverse of its error."""
     own = np.repeat([0.0005, 0.2, 1.1], [7, 300, 400])
     reports = reported(np.random.default_rng(1).uniform(-1, 1, own.size), own, 2)
     trusted, people = trusted_release()
     found = combine(trusted, people, reports, Spread(0.3, 0.3))
-    want = unified(EPS, local_terms(own).constant, variance=0.3, width=2.0, trusted_counts=PEOPLE)
-    assert found.weight == pytest.approx(want.trusted_share, rel=1e-8)
-    assert found.error.variance == pytest.approx(want.mse, rel=1e-8)
+    half_t = 1 / adpm_weights(EPS, variance=0.3, width=2.0, counts=PEOPLE).mse
+    half_l = float(np.sum(1 / (0.3 + local_terms(own).constant)))
+    assert found.weight == pytest.approx(half_t / (half_t + half_l), rel=1e-8)
+    assert found.error.variance == pytest.approx(1 / (half_t + half_l), rel=1e-8)
     alone = combine(None, people, reports, Spread(0.3, 0.3))
     assert alone.weight == 0
     assert alone.estimate == pytest.approx(local_mean(reports, 0.3), rel=1e-12)
-    assert alone.error.variance == pytest.approx(want.local_mse, rel=1e-8)
+    assert alone.error.variance == pytest.approx(1 / half_l, rel=1e-8)
 
 
 def test_whoever_is_silent_does_not_count() -> None:

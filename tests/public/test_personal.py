@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import PureDP
-from hybridp.public.personal import PersonalDP, adpm_weights, local_terms, local_variances, unified
+from hybridp.public.personal import PersonalDP, adpm_weights, local_terms, local_variances
 from hybridp.public.randomisers import DitheredBit, best_randomiser
 
 INF = math.inf
@@ -146,47 +146,11 @@ def test_the_constant_is_better_when_epsilons_are_tiny():
         (lambda: adpm_weights([1.0, 2.0], counts=[1]), "counts"),
         (lambda: adpm_weights([1.0], counts=[0]), "counts"),
         (lambda: adpm_weights([1.0], counts=[1.5]), "counts"),
-        (lambda: unified([math.nan], [1.0], variance=0.1), "trusted_epsilons"),
-        (lambda: unified([1.0], [1.0], variance=0.1, trusted_counts=[-1]), "trusted_counts"),
-        (lambda: unified([1.0], [-1.0], variance=0.1), "local_variances"),
-        (lambda: unified([1.0], [1.0], variance=0.1, local_counts=[1, 2]), "local_counts"),
-        (lambda: unified([], [], variance=0.1), "local_variances"),
-        (lambda: unified([], [1.0], variance=0.0), "variance"),
-        (lambda: unified([], [1.0], variance=0.3), "variance"),
     ],
 )
 def test_a_broken_rule_is_named(call, name):
     with pytest.raises(InvalidInput, match=rf"^`{name}` "):
         call()
-
-
-# --- one estimator for both kinds of trust ---
-
-
-@pytest.mark.parametrize(("k", "local", "eps"), [(50, 950, 1.0), (5, 10_000, 0.1), (400, 100, 4.0)])
-def test_unified_with_one_epsilon_is_the_known_variance_hybrid(k, local, eps):
-    variance, v = 1 / 12, 2 / eps**2
-    trusted, others = variance / k + 2 / (eps * k) ** 2, (variance + v) / local
-    u = unified([eps], [v], variance=variance, trusted_counts=[k], local_counts=[local])
-    assert u.trusted_share == pytest.approx(others / (trusted + others), rel=1e-12)
-    assert u.mse == pytest.approx(trusted * others / (trusted + others), rel=1e-12)
-    assert u.trusted_share + local * u.local_weight[0] == pytest.approx(1, rel=1e-12)
-
-
-def test_unified_ignores_whoever_says_nothing():
-    only_local = unified([0.0], [3.0, INF], variance=0.2)
-    assert (only_local.trusted, only_local.trusted_share, only_local.trusted_mse) == (None, 0, INF)
-    assert only_local.local_weight.tolist() == [1, 0]
-    assert only_local.mse == pytest.approx(3.2)
-    assert only_local.constant_better
-
-
-@given(CROWD, st.lists(st.floats(0, 100), min_size=1, max_size=10), st.floats(1e-3, 0.25))
-@settings(max_examples=60, deadline=None)
-def test_the_whole_is_better_than_its_halves(eps, noise, variance):
-    u = unified(eps, noise, variance=variance)
-    assert u.mse <= min(u.trusted_mse, u.local_mse) * (1 + 1e-12)
-    assert u.trusted_share + u.local_weight.sum() == pytest.approx(1, rel=1e-12)
 
 
 # --- the best report for each epsilon, and vectors of epsilons ---

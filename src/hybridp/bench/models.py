@@ -50,7 +50,7 @@ from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import Discovery, counting_noise, discovery
 from hybridp.public.lattice import Bounds
-from hybridp.public.personal import LOCAL_LEAST, PersonalDP, adpm_weights, local_variances, unified
+from hybridp.public.personal import LOCAL_LEAST, PersonalDP, Weights, adpm_weights, local_variances
 from hybridp.public.randomisers import k_randomised_response
 from hybridp.public.regression import LADDER, NoisyRounds, Question, Trusted
 from hybridp.public.shuffling import Mixing
@@ -366,24 +366,19 @@ def plan_personal(
     found: dict[str, dict[str, Any]] = {}
     heard_t, heard_l = bool((eps > 0).any()), bool(np.isfinite(local_variances(own)).any())
     must(heard_t or heard_l, "epsilons", "must be positive for at least one person", 0)
-    if heard_t:
-        found |= {"adpm": _adpm(eps, many, variance, width)}
+    best = adpm_weights(eps, variance=variance, width=width, counts=many) if heard_t else None
+    if best is not None:
+        found |= {"adpm": _adpm(best, eps, many, width)}
         # The lower bound is over all data and these people: no other error compares with it.
         found |= _baselines(eps, many, variance, width, bounded=sd is None and devices is None)
-    both = unified(
-        eps,
-        local_variances(own) * limits.half**2,
-        variance=variance,
-        width=width,
-        trusted_counts=many if eps.size else None,
-        local_counts=many_own if own.size else None,
-    )
-    alone = {"trusted_mse": both.trusted_mse, "local_mse": both.local_mse}
-    found["unified"] = {"mse": both.mse, "weight": both.trusted_share, **alone}
+    # The two halves are independent: the best estimate from both weighs them by the inverse of their errors.
+    told = 0.0 if best is None else 1 / best.mse, float(many_own @ (1 / (variance + local_variances(own) * worst**2)))
+    alone = {name: 1 / one if one else math.inf for name, one in zip(("trusted_mse", "local_mse"), told, strict=True)}
+    found["unified"] = {"mse": 1 / sum(told), "weight": told[0] / sum(told), **alone}
     sizes = int(many.sum()), int(many_own.sum())
     if heard_t and heard_l:
         c = sizes[0] / sum(sizes)
-        found["everyone"] = {"mse": by_people(*sizes, both.trusted_mse, both.local_mse), "weight": c, **alone}
+        found["everyone"] = {"mse": by_people(*sizes, alone["trusted_mse"], alone["local_mse"]), "weight": c, **alone}
     assumes = ["people's choices are public, and do not go together with their data"]
     if sd is None:
         assumes.append("no sd was given: the largest possible, half the range, is assumed")
@@ -438,8 +433,7 @@ def _baselines(
     return found
 
 
-def _adpm(eps: Floats, counts: NDArray[np.int64], variance: float, width: float) -> dict[str, Any]:
-    best = adpm_weights(eps, variance=variance, width=width, counts=counts)
+def _adpm(best: Weights, eps: Floats, counts: NDArray[np.int64], width: float) -> dict[str, Any]:
     order = np.argsort(eps, kind="stable")
 
     def level(value: float) -> float | str:

@@ -332,15 +332,15 @@ def plan_rounds(
         rounds = min(most - 1, 1 if per_axis > 3 else 2)
     else:
         rounds = min(most, _rounds_for(guarantee, reported, gaussian, dims, clusters, trusted, local))
-    return Plan(
-        guarantee,
-        trusted,
-        local,
-        per_axis,
-        rounds,
-        _split(guarantee, gaussian, 0.5 if rounds else 1.0) if trusted and per_axis else None,
-        _split(guarantee, gaussian, (0.5 if per_axis else 1.0) / rounds) if trusted and rounds else None,
-    )
+    return _paid(guarantee, gaussian, trusted, local, per_axis, rounds)
+
+
+def _paid(guarantee: Guarantee, gaussian: bool, trusted: int, local: int, per_axis: int, rounds: int) -> Plan:
+    """Half of the trusted budget for the map, where rounds follow it; the rounds share the rest alike."""
+    share = 0.5 if per_axis and rounds else 1.0
+    of_map = _split(guarantee, gaussian, share) if trusted and per_axis else None
+    of_round = _split(guarantee, gaussian, share / rounds) if trusted and rounds else None
+    return Plan(guarantee, trusted, local, per_axis, rounds, of_map, of_round)
 
 
 def plan_with_map(
@@ -350,18 +350,8 @@ def plan_with_map(
 
     Trusted people are also counted on the map. Local people have no part in the rounds.
     """
-    gaussian = spends_gaussian(guarantee, dims)
     rounds = min(1 if iterations is None else iterations - 1, 1) if trusted else 0
-    share = 0.5 if rounds else 1.0
-    return Plan(
-        guarantee,
-        trusted,
-        local,
-        per_axis,
-        rounds,
-        _split(guarantee, gaussian, share) if trusted else None,
-        _split(guarantee, gaussian, share) if rounds else None,
-    )
+    return _paid(guarantee, spends_gaussian(guarantee, dims), trusted, local, per_axis, rounds)
 
 
 def spends_gaussian(guarantee: Guarantee, dims: int) -> bool:

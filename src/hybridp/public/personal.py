@@ -34,8 +34,8 @@ from numpy.typing import ArrayLike, NDArray
 from hybridp.errors import must
 from hybridp.public.budgets import Neighbours
 
-__all__ = ["LOCAL_LEAST", "LOCAL_MOST", "ROUND_UP", "Crowd", "LocalTerms", "PersonalDP", "Unified", "Weights"]
-__all__ += ["adpm_weights", "crowd", "local_terms", "local_variances", "unified"]
+__all__ = ["LOCAL_LEAST", "LOCAL_MOST", "ROUND_UP", "Crowd", "LocalTerms", "PersonalDP", "Weights", "adpm_weights"]
+__all__ += ["crowd", "local_terms", "local_variances"]
 
 Floats = NDArray[np.float64]
 
@@ -58,9 +58,7 @@ class PersonalDP:
 
     @classmethod
     def of(cls, epsilons: ArrayLike, counts: ArrayLike | None = None) -> PersonalDP:
-        values = np.atleast_1d(np.asarray(epsilons, dtype=np.float64))
-        bad = values[~(values >= 0)]
-        must(bad.size == 0, "epsilons", "must be non-negative numbers (infinity allowed)", bad[0] if bad.size else None)
+        values = _epsilons(epsilons)
         many = np.ones(values.size) if counts is None else np.asarray(counts, dtype=np.float64)
         distinct, inverse = np.unique(values, return_inverse=True)
         people = np.bincount(inverse, weights=many, minlength=distinct.size)
@@ -167,12 +165,10 @@ def crowd(
     variance: float | None = None,
     width: float = 1.0,
     counts: ArrayLike | None = None,
-    prefix: str = "",
 ) -> Crowd:
     """Check the epsilons (0 and infinity allowed, someone positive), the counts, the variance and the width.
 
-    `variance=None` stands for the largest variance on the interval, width^2/4. `prefix` goes before the parameters'
-    names in errors.
+    `variance=None` stands for the largest variance on the interval, width^2/4.
 
     >>> crowd([0.1, 2.0], counts=[3, 1]).people
     4.0
@@ -185,11 +181,10 @@ def crowd(
     worst = width * width / 4
     spread = worst if variance is None else float(variance)
     must(0 <= spread <= worst * (1 + 1e-12), "variance", "must lie between 0 and width^2/4", variance)
-    name = f"{prefix}epsilons"
-    eps = _vector(name, epsilons)
-    must(eps.size > 0, name, "must name at least one person", "none")
-    must(bool(eps.max() > 0), name, "must be positive for at least one person", 0)
-    mass = None if counts is None else _counts(f"{prefix}counts", counts, eps.size)
+    eps = _epsilons(epsilons)
+    must(eps.size > 0, "epsilons", "must name at least one person", "none")
+    must(bool(eps.max() > 0), "epsilons", "must be positive for at least one person", 0)
+    mass = None if counts is None else _counts(counts, eps.size)
     return Crowd(eps, mass, spread, float(width))
 
 
@@ -238,10 +233,7 @@ def adpm_weights(
     >>> w.saturated.tolist(), round(w.mse * 1e4, 4), w.constant_better
     ([False, False, True, True], 3.9894, False)
     """
-    return _weigh(crowd(epsilons, variance=variance, width=width, counts=counts))
-
-
-def _weigh(people: Crowd) -> Weights:
+    people = crowd(epsilons, variance=variance, width=width, counts=counts)
     eps = people.epsilons
     theta = _saturation(people)
     if math.isinf(theta):  # only public people count: their plain mean, without noise
@@ -301,92 +293,20 @@ def _saturation(people: Crowd) -> float:
     return min(knot + (target - level) / slope, top)
 
 
-@dataclass(frozen=True, eq=False)
-class Unified:
-    """One estimate from trusted people and local reports: trusted_share * trusted release + sum local_weight * report.
-
-    `trusted` is None when no trusted person has a positive epsilon. `local_weight` holds the weight of each report (of
-    each report of a group when counts were given). `trusted_mse` and `local_mse` are the errors of the two halves on
-    their own, infinite where a half says nothing; `mse` is that of the whole.
-    """
-
-    trusted: Weights | None
-    trusted_share: float
-    local_weight: Floats
-    trusted_mse: float
-    local_mse: float
-    mse: float
-    constant_better: bool
-
-
-def unified(
-    trusted_epsilons: ArrayLike,
-    local_variances: ArrayLike,
-    *,
-    variance: float,
-    width: float = 1.0,
-    trusted_counts: ArrayLike | None = None,
-    local_counts: ArrayLike | None = None,
-) -> Unified:
-    r"""The best affine estimate from trusted people with personal epsilons and from unbiased local reports.
-
-    Minimises :math:`\sigma^2\sum w^2 + 2\,\mathrm{width}^2(\max_T w_i/\epsilon_i)^2 + \sum_L v_j w_j^2` with
-    :math:`\sum w = 1`, where :math:`v_j` is the variance that person j's own device adds. The problem separates:
-    the trusted half is `adpm_weights`, of error V_T, and the rest is inverse variance,
-    :math:`1/V = 1/V_T + \sum_j 1/(\sigma^2+v_j)`. With one epsilon and one local mechanism this is the known-variance
-    hybrid KVH of Avent, Dubey and Korolova (2020), with w* = V_L/(V_T+V_L); without local people and with
-    variance = width^2/4 it is ADPM. `variance` may be estimated from the local reports, which are other people's,
-    never from the trusted rows.
-
-    Guarantee: each local report keeps its own device's epsilon; trusted people get `trusted.effective_epsilon` under
-    replacement. Combining released numbers costs no privacy.
-
-    >>> u = unified([1.0], [4.0], variance=1/12, trusted_counts=[50], local_counts=[950])
-    >>> round(u.trusted_share, 4), round(u.mse * 1e3, 4)
-    (0.6354, 1.5673)
-    """
-    must(variance > 0, "variance", "must be positive", variance)
-    must(variance <= width * width / 4 * (1 + 1e-12), "variance", "must be at most width^2/4", variance)
-    eps = _vector("trusted_epsilons", trusted_epsilons)
-    trusted: Weights | None = None
-    if eps.any():
-        trusted = _weigh(crowd(eps, variance=variance, width=width, counts=trusted_counts, prefix="trusted_"))
-    noise = _vector("local_variances", local_variances)
-    precision = 1 / (variance + noise)
-    if local_counts is None:
-        local_information = float(precision.sum())
-    else:
-        local_information = float(np.dot(precision, _counts("local_counts", local_counts, noise.size)))
-    trusted_information = 0.0 if trusted is None else 1 / trusted.mse
-    information = trusted_information + local_information
-    must(information > 0, "local_variances", "must leave someone whose data count", "no trusted person and no report")
-    weight = precision / information
-    weight.setflags(write=False)
-    return Unified(
-        trusted=trusted,
-        trusted_share=trusted_information / information,
-        local_weight=weight,
-        trusted_mse=math.inf if trusted is None else trusted.mse,
-        local_mse=1 / local_information if local_information > 0 else math.inf,
-        mse=1 / information,
-        constant_better=1 / information > width * width / 4,
-    )
-
-
-def _vector(name: str, values: ArrayLike) -> Floats:
+def _epsilons(values: ArrayLike) -> Floats:
     """Non-negative numbers or infinities as one array; the message is the same for a NaN and for a negative number."""
     array = np.atleast_1d(np.asarray(values, dtype=np.float64))
-    must(array.ndim == 1, name, "must be one number or a one-dimensional array", f"{array.ndim} dimensions")
+    must(array.ndim == 1, "epsilons", "must be one number or a one-dimensional array", f"{array.ndim} dimensions")
     least = float(array.min(initial=0.0))
-    must(least >= 0, name, "must be non-negative numbers (infinity allowed)", least)
+    must(least >= 0, "epsilons", "must be non-negative numbers (infinity allowed)", least)
     return array
 
 
-def _counts(name: str, counts: ArrayLike, size: int) -> Floats:
+def _counts(counts: ArrayLike, size: int) -> Floats:
     """Group sizes: positive whole numbers, one for each entry."""
     mass = np.atleast_1d(np.asarray(counts, dtype=np.float64))
-    must(mass.shape == (size,), name, f"must hold one number for each of the {size} entries", f"shape {mass.shape}")
+    must(mass.shape == (size,), "counts", f"must hold one number for each of the {size} entries", f"shape {mass.shape}")
     whole = np.isfinite(mass) & (mass >= 1) & (mass == np.floor(mass))
     if not whole.all():
-        must(False, name, "must be positive whole numbers", mass[~whole][0])
+        must(False, "counts", "must be positive whole numbers", mass[~whole][0])
     return mass
