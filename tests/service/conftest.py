@@ -62,6 +62,15 @@ def client(app: FastAPI) -> Iterator[TestClient]:
 
 
 @pytest.fixture
+def web(tmp_path: Path) -> Iterator[TestClient]:
+    """The pages of a service of its own, on SQLite; what goes wrong inside is answered as people would see it."""
+    where = Settings.from_environment(f"sqlite:///{tmp_path / 's.db'}", tmp_path / "k", limits=Limits(rate=0))
+    how: dict[str, Any] = {"follow_redirects": False, "raise_server_exceptions": False}
+    with TestClient(build_app(where), base_url="http://127.0.0.1:8000", **how) as running:
+        yield running
+
+
+@pytest.fixture
 def analyst(service: Service) -> dict[str, str]:
     """The headers of a signed-in analyst."""
     return {"Authorization": f"Bearer {studies.add_analyst(service, 'ada')}"}

@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -214,12 +214,10 @@ def test_what_is_deleted_while_a_release_reads_it_stays_deleted(
 
 
 @pytest.fixture
-def web(tmp_path: Path) -> Iterator[TestClient]:
-    where = Settings.from_environment(f"sqlite:///{tmp_path / 's.db'}", tmp_path / "k", limits=Limits(rate=0))
-    with TestClient(build_app(where), follow_redirects=False, base_url="http://127.0.0.1:8000") as client:
-        key = studies.add_analyst(client.app.state.service, "ana")  # type: ignore[attr-defined]
-        assert client.post("/login", data={"key": key}, headers=SITE).status_code == 303
-        yield client
+def web(web: TestClient) -> TestClient:
+    key = studies.add_analyst(service_of(web), "ana")
+    assert web.post("/login", data={"key": key}, headers=SITE).status_code == 303
+    return web
 
 
 def discovering(service: Service) -> str:
@@ -355,7 +353,10 @@ def test_a_plan_that_would_break_a_page_is_refused(mean_plan: Make, name: str, c
 
 
 def test_bad_plans_by_the_api_are_problems_and_no_accidents(web: TestClient, mean_plan: Make) -> None:
-    key = {"authorization": f"Bearer {studies.add_analyst(service_of(web), 'api')}", "content-type": "application/json"}
+    key = {
+        "authorization": f"Bearer {studies.add_analyst(service_of(web), 'api')}",
+        "content-type": "application/json",
+    }
     good = json.dumps(mean_plan())
     for body in (
         good.replace('"epsilon": 1.0', '"epsilon": ' + "1" * 5000),

@@ -21,7 +21,7 @@ from hybridp.release.result import sole
 from hybridp.service import studies
 from hybridp.service.core import Service
 from hybridp.service.plans import parse_plan
-from hybridp.service.schema import LOCAL, SHUFFLED, TICKET
+from hybridp.service.schema import SHUFFLED, TICKET
 from hybridp.service.store import reading
 
 from . import live
@@ -283,12 +283,3 @@ def test_a_device_sends_nothing_where_the_mixer_was_told_something_else(tmp_path
         assert mixing["tickets"] == 0  # nor was an invitation used up
         send_shuffled(server.url, task, shuffled_report(task, 5.0, rng=rng))
         assert json.loads(mixer.run("status", "--json"))["studies"][0]["held"] == 1
-
-
-def test_local_people_of_a_study_with_a_mixer_are_as_before(make: Callable[..., Study], service: Service) -> None:
-    study, rng = make(), seeded(5)
-    told = {"reports": [local_report(study.task, 5.0, rng=rng)]}
-    assert study.client.post(f"/tasks/{study.id}/reports", json=told).json() == {"failures": []}
-    with reading(service.engine) as db:
-        assert rebuilt_counts(db, service.number(study.id)) == [(LOCAL, 1)]
-    assert study.task["guarantee"]["local"]["epsilon"] == 1.0

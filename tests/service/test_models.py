@@ -23,7 +23,6 @@ from hybridp.service import studies
 from hybridp.service.app import build_app
 from hybridp.service.core import Service
 from hybridp.service.deletion import shred
-from hybridp.service.forms import declared_by, fieldsets
 from hybridp.service.participant import trusted_payload
 from hybridp.service.plans import parse_plan
 from hybridp.service.problems import Refused
@@ -135,22 +134,6 @@ def test_what_a_seed_said_is_no_release_of_anybody(settings: Settings) -> None:
     found = studies.release_study(service, study)
     service.close()
     assert (found["simulated"], found["receipt"]["simulated"]) == (True, True)
-
-
-@pytest.mark.parametrize("kind", ["regression", "points"])
-def test_a_form_states_what_a_study_file_would(kind: str) -> None:
-    own = {"regression": {"question.target": "hours", "question.on": "age, pay", "question.lower": "0, -4, 0",
-                          "question.upper": "16, 4, 64", "people.local": "200"},
-           "points": {"question.lower": "0", "question.upper": "8, 4", "question.clusters": "2",
-                      "people.trusted": "300", "people.local": "600", "promise.epsilon": "4"}}[kind]  # fmt: skip
-    fields = [field for _, some in fieldsets(kind) for field in some]
-    usual = {field.name: field.value for field in fields}
-    assert set(own) <= set(usual)
-    needed = {field.name for field in fields if field.required and field.name.startswith("people.")}
-    assert needed == {name for name in own if name.startswith("people.")}
-    plan = parse_plan(declared_by(usual | own | {"kind": kind, "title": "t"}))
-    assert plan.kind == kind
-    assert plan.declared.questions[0].columns == (("age", "pay", "hours") if kind == "regression" else ("x", "y"))
 
 
 def test_commands_of_both_phases(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
 from hybridp.device.client import local_report, trusted_report
 from hybridp.randomness import seeded
-from hybridp.service import pages, studies
-from hybridp.service.app import build_app
-from hybridp.service.settings import Limits, Settings
+from hybridp.service import html, pages, studies
 
 from .declared import ASKER as OF
 from .declared import study_of
@@ -31,15 +28,6 @@ PLAN: dict[str, Any] = {
 }
 ASKER = {"asked_by": OF["asked_by"], "collection.purpose": OF["purpose"], "collection.contact": OF["contact"]}
 SITE = {"sec-fetch-site": "same-origin"}
-
-
-@pytest.fixture
-def web(tmp_path: Path) -> Iterator[TestClient]:
-    settings = Settings.from_environment(
-        database=f"sqlite:///{tmp_path / 'pages.db'}", key_file=tmp_path / "pages.key", limits=Limits(rate=0)
-    )
-    with TestClient(build_app(settings), follow_redirects=False, base_url="http://127.0.0.1:8000") as client:
-        yield client
 
 
 def log_in(web: TestClient, name: str = "ana") -> str:
@@ -317,3 +305,35 @@ def test_numbers_of_the_page_are_those_of_the_mechanism(web: TestClient) -> None
     assert "<strong>73</strong>" in page
     assert page.count('class="on"') == 100
     assert [int(n) for n in re.findall(r'data-which="\w+">(\d+) of 100', page)] == [27, 73]
+
+
+# --- charts -----------------------------------------------------------------------------------------------------------
+
+
+def test_bars_of_participation_are_as_tall_as_their_counts() -> None:
+    bins = [{"start": 3600 * i, "trusted": i, "local": 10 * i} for i in range(1, 5)]
+    svg = str(html.participation(bins, 3600))
+    for group in ("trusted", "local"):
+        tall = [float(h) for h in re.findall(rf'height="([\d.]+)" class="{group}"><title>', svg)]
+        assert np.allclose(np.array(tall) / tall[-1], np.arange(1, 5) / 4, atol=0.01)
+    assert "10 trusted and 100 local" in svg
+
+
+def test_nobody_is_a_chart_too() -> None:
+    assert "Nobody" in html.participation([], 3600)
+
+
+@pytest.mark.parametrize(
+    "rows", [[("a", 1.0, 1.0, 1.0)], [("a", 0.0, -1e9, 1e9), ("b", 5.0, 4.0, 6.0)], [("a", 1e-12, 0.0, 2e-12)]]
+)
+def test_intervals_stay_in_the_picture(rows: list[tuple[str, float, float, float]]) -> None:
+    svg = str(html.intervals(rows, "mean"))
+    assert all(0 <= float(x) <= html.WIDTH for x in re.findall(r' (?:x1|x2|cx)="([\d.-]+)"', svg))
+    assert "nan" not in svg
+
+
+def test_charts_have_no_script_and_no_style() -> None:
+    svg = str(html.bars([("<b onload=x>", 1.0), ("two", 0.0)], "minutes & more"))
+    assert "<b" not in svg
+    assert "style=" not in svg
+    assert "minutes &amp; more" in svg

@@ -6,7 +6,6 @@ On both stores. What is drawn for a release is in `tests/laws/test_service_quest
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -89,15 +88,6 @@ def test_a_question_that_does_not_hear_the_trusted_leaves_no_release_more(servic
     ]
     with pytest.raises(HybridpError, match="does not pay for another release"):
         studies.release_study(service, study, "two")
-
-
-def test_a_choice_that_nobody_answered_is_not_released(service: Service) -> None:
-    study, task = opened(service, stated(SMOKES | {"estimator": "lm-only"}))
-    assert send(service, study, [trusted_report(task, "never") for _ in range(5)]) == []
-    studies.close_study(service, study)
-    with pytest.raises(HybridpError, match="Nobody answered the question smokes whom the estimator lm-only listens"):
-        studies.release_study(service, study)
-    assert {a["epsilon_spent"] for a in studies.study_summary(service, study)["ledger"]} == {0.0}
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
@@ -342,21 +332,3 @@ def test_one_statistic_that_no_plan_foresees_has_a_page_too(service: Service) ->
     steered = stated({**PAY, "form": "steered", "unit": "euro"}, people={"local": 900})
     for plan, unit in ((steered, "euro"), (stated(SMOKES), "share of people")):
         assert error_unit(studies.study_summary(service, opened(service, plan)[0])) == unit
-
-
-def test_a_release_of_questions_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from hybridp.cli.study import _print_release
-
-    settings_of = __import__("hybridp.service.settings", fromlist=["Settings"])
-    where = settings_of.Settings.from_environment(f"sqlite:///{tmp_path / 's.db'}", tmp_path / "k",
-                                                  limits=settings_of.Limits(rate=0))  # fmt: skip
-    service = Service(where)
-    study, task = opened(service, stated(SMOKES, KIDS))
-    assert send(service, study, [trusted_report(task, person(SMOKES, KIDS)) for _ in range(30)]) == []
-    studies.close_study(service, study)
-    _print_release(studies.release_study(service, study))
-    service.close()
-    said = capsys.readouterr().out
-    assert "smokes" in said
-    assert "at times" in said
-    assert "count" in said

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import select
 from starlette.testclient import TestClient
 
 from hybridp.device.client import local_report
@@ -21,13 +20,9 @@ from hybridp.public.randomisers import dithered_bit, k_randomised_response, piec
 from hybridp.randomness import seeded
 from hybridp.release.result import sole
 from hybridp.service import studies
-from hybridp.service.app import build_app
 from hybridp.service.formats import described
 from hybridp.service.plans import parse_plan
 from hybridp.service.problems import Gate
-from hybridp.service.schema import study_keys
-from hybridp.service.settings import Limits, Settings
-from hybridp.service.store import reading
 from hybridp.service.tasks import task_of
 from tests import warm
 
@@ -35,14 +30,6 @@ from .declared import study_of
 from .sent import alone, service_of
 
 Make = Callable[..., dict[str, Any]]
-
-
-@pytest.fixture
-def web(tmp_path: Path) -> Iterator[TestClient]:
-    settings = Settings.from_environment(f"sqlite:///{tmp_path / 's.db'}", tmp_path / "k", limits=Limits(rate=0))
-    client = TestClient(build_app(settings), follow_redirects=False, raise_server_exceptions=False)
-    with client as running:
-        yield running
 
 
 def send(web: TestClient, study: str, reports: list[dict[str, Any]]) -> list[str]:
@@ -194,24 +181,6 @@ def test_files_are_for_their_owner_only(web: TestClient, tmp_path: Path, mean_pl
     studies.create_study(service_of(web), mean_plan())
     for path in tmp_path.iterdir():
         assert path.stat().st_mode & 0o077 == 0, path.name
-
-
-def test_a_deleted_key_is_in_no_file(web: TestClient, tmp_path: Path, mean_plan: Make, report: Make) -> None:
-    """Without its key what is left of a value, anywhere, cannot be read."""
-    service = service_of(web)
-    study = studies.create_study(service, mean_plan())["id"]
-    send(web, study, [report() for _ in range(20)])
-    with reading(service.engine) as db:
-        sealed = bytes(db.execute(select(study_keys.c.sealed)).scalar_one())
-
-    def holding() -> list[str]:
-        return [path.name for path in tmp_path.iterdir() if sealed in path.read_bytes()]
-
-    assert holding() != []  # it can be found while it is there
-    studies.close_study(service, study)
-    studies.release_study(service, study)
-    assert service.sweeper.wait(60)
-    assert holding() == []
 
 
 # --- a server that asks for too little noise, a device that says too much ---------------------------------------------

@@ -20,7 +20,6 @@ from hybridp.public.budgets import ApproxDP, Neighbours, PureDP
 from hybridp.release.result import sole
 from hybridp.service import studies
 from hybridp.service.core import Service
-from hybridp.service.plans import parse_plan
 from hybridp.service.problems import Refused
 from hybridp.service.releasing import balances, charge, open_accounts, release_once
 from hybridp.service.reports import parse_upload
@@ -59,50 +58,6 @@ def test_values_are_sealed_and_tokens_and_keys_hashed(service: Service, mean_pla
 def _id(service: Service) -> bytes:
     with reading(service.engine) as db:
         return bytes(db.execute(select(reports.c.id)).scalar_one())
-
-
-def test_raw_values_are_gone_after_the_release(service: Service, mean_plan: Make, report: Make) -> None:
-    study = studies.create_study(service, mean_plan())["id"]
-    send(service, study, [report() for _ in range(10)] + [report(group="local") for _ in range(10)])
-    studies.close_study(service, study)
-    studies.release_study(service, study)
-    with reading(service.engine) as db:
-        assert db.execute(select(study_keys)).first() is None
-    assert service.sweeper.wait(60)
-    with reading(service.engine) as db:
-        assert dict(rebuilt_counts(db, 1)) == {0: 10}
-        assert counts(db, 1) == {"trusted": 10, "local": 10}  # what the page shows stays
-        assert db.execute(select(progress.c.raw)).scalar_one() == "deleted"
-    with pytest.raises(BudgetExceeded):
-        studies.release_study(service, study, "again")
-
-
-def test_an_interrupted_deletion_goes_on_at_the_next_start(
-    settings: Settings, service: Service, mean_plan: Make, report: Make
-) -> None:
-    from hybridp.service.deletion import shred
-
-    study = studies.create_study(service, mean_plan())["id"]
-    send(service, study, [report() for _ in range(5)])
-    service.write(lambda db: shred(db, 1))
-    again = Service(settings)
-    assert again.sweeper.wait(60)
-    with reading(again.engine) as db:
-        assert list(rebuilt_counts(db, 1)) == []
-    again.close()
-
-
-def test_a_budget_for_two_releases_pays_for_two(service: Service, mean_plan: Make, report: Make) -> None:
-    study = studies.create_study(service, mean_plan(releases=2))["id"]
-    send(service, study, [report() for _ in range(10)])
-    studies.close_study(service, study)
-    first = studies.release_study(service, study, "a")
-    second = studies.release_study(service, study, "b")
-    assert sole(first)["estimate"] != sole(second)["estimate"]
-    assert studies.release_study(service, study, "a") == first
-    with pytest.raises(BudgetExceeded):
-        studies.release_study(service, study, "c")
-    assert studies.study_summary(service, study)["raw_deleted"] is True
 
 
 def test_sixteen_threads_release_a_study(service: Service, mean_plan: Make, report: Make) -> None:
@@ -197,23 +152,6 @@ def test_a_set_of_reports_is_charged_once_by_its_digest_as_in_a_file(service: Se
     with reading(service.engine) as db:
         assert [b.epsilon_spent for study in (6, 7) for b in balances(db, study)] == [0.4, 0.8]
     assert file.accounts()[0].spent.epsilon == 0.8
-
-
-@pytest.mark.parametrize("asked", [ApproxDP(0.31, 0.0), ApproxDP(0.0, 3.1e-7)], ids=["epsilon", "delta"])
-def test_an_overdraft_of_either_level_is_refused(service: Service, asked: ApproxDP) -> None:
-    with writing(service.engine) as db:
-        open_accounts(db, 7, {"trusted": ApproxDP(0.3, 3e-7)})
-    with pytest.raises(BudgetExceeded), writing(service.engine) as db:
-        charge(db, 7, [Charge("trusted", asked, "m", "p")])
-
-
-def test_the_smallest_charge_costs_a_whole_unit(service: Service) -> None:
-    """Rounded up: otherwise very many tiny charges would be free."""
-    with writing(service.engine) as db:
-        open_accounts(db, 7, {"trusted": ApproxDP(0.3, 3e-7)})
-        charge(db, 7, [Charge("trusted", ApproxDP(1e-15, 1e-21), "m", "p")])
-        (account,) = balances(db, 7)
-    assert (account.epsilon_spent, account.delta_spent) == (1e-12, 1e-18)
 
 
 def test_a_key_is_for_one_kind_of_release(service: Service) -> None:
@@ -480,25 +418,3 @@ def test_which_record_counts_is_by_chance_and_repeatable() -> None:
     skewed = [min(d, 1) for d in drawn]
     assert chisquare([skewed.count(i) for i in range(3)]).pvalue < 1e-6
     assert drawn != [RowCipher(b"j" * 32, 1).choice(i.to_bytes(16, "big"), 3) for i in range(3000)]
-
-
-@pytest.mark.parametrize(
-    ("change", "name"),
-    [
-        ({"title": "x" * 201}, "title"),
-        ({"bounds": {"lower": 0}}, "answer.upper"),
-        ({"epsilon": 0}, "promise.epsilon"),
-        ({"epsilon": float("nan")}, "promise.epsilon"),
-        ({"min_batch": 1}, "collection.min_batch"),
-        ({"time_precision": 0}, "collection.time_precision"),
-        ({"opens": 10, "closes": 5}, "collection.closes"),
-        ({"noise": "gaussian"}, "promise.delta"),
-        ({"estimator": "kvh"}, "answer.sd"),
-        ({"unknown": 1}, "answer.unknown"),
-    ],
-)
-def test_a_bad_plan_is_refused_in_one_sentence(mean_plan: Make, change: dict[str, Any], name: str) -> None:
-    with pytest.raises(InvalidInput) as refused:
-        parse_plan(mean_plan(**change))
-    assert f"`{name}`" in str(refused.value)
-    assert "\n" not in str(refused.value)

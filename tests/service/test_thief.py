@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import shutil
 import struct
 import urllib.request
 from collections.abc import Callable
@@ -20,10 +19,9 @@ from hybridp.errors import HybridpError
 from hybridp.service import studies
 from hybridp.service.core import Service
 from hybridp.service.schema import connect, reports, study_keys
-from hybridp.service.settings import KeyRing, RowCipher, Settings, save
+from hybridp.service.settings import RowCipher, Settings
 from hybridp.service.store import reading
 
-from .declared import study_of
 from .sent import rebuilt_counts
 
 Make = Callable[..., dict[str, Any]]
@@ -43,14 +41,14 @@ def written(identity: bytes) -> str:
 
 
 def guessed(url: str, study: str, report: Make, names: set[str], tokens: set[str | None]) -> list[set[str]]:
-    """The attack: each name is sent again with every answer from 0 to 120; the different answers of the server."""
+    """The attack: each name is sent again with answers from 0 to 120, the true ones too; what it is told."""
     told = []
     for name in sorted(names):
         for token in tokens:
-            guesses = [report(float(v), id=name, token=token) for v in range(121)]
+            guesses = [report(float(v), id=name, token=token) for v in (0, 17, 64, 120, *range(1, 120, 10))]
             failed = [f["code"] for f in ask(url, study, guesses)]
-            alone = [f["code"] for v in (0, 17, 120) for f in ask(url, study, [guesses[v]])]
-            assert len(failed) in (0, 121)
+            alone = [f["code"] for one in guesses[:3] for f in ask(url, study, [one])]
+            assert len(failed) in (0, len(guesses))
             assert len(alone) in (0, 3)
             told.append({*failed, *alone})
     return told
@@ -127,18 +125,6 @@ def test_a_stored_row_names_neither_its_report_nor_its_neighbour(
 # --- lengths and order ------------------------------------------------------------------------------------------------
 
 
-def test_a_sealed_record_has_one_length(service: Service, report: Make) -> None:
-    plan = {"kind": "heavy-hitters", "title": "h", "epsilon": 4, "delta": 1e-5, "time_precision": 60,
-            "record": ["illness"], "max_length": 20}  # fmt: skip
-    study = studies.create_study(service, study_of(plan))["id"]
-    told = ["flu", "asthma", "schizophrenia", "x" * 20, "ж" * 20, "\U00020000" * 20, '"' * 20]
-    rows = [report(payload={"answers": {"answer": [[t]]}}) for t in told]
-    assert asyncio.run(studies.submit(service, study, rows)) == []
-    with reading(service.engine) as db:
-        lengths = {len(bytes(body)) for body in db.execute(select(reports.c.body)).scalars()}
-    assert len(lengths) == 1
-
-
 def test_the_order_of_arrival_is_not_kept(service: Service, mean_plan: Make, report: Make) -> None:
     """400 people, one after the other, each with a value that counts up. However the table is read, the values come in
     an order that has nothing to do with it (Kendall's tau, p > 1e-6); kept in order, as a control, p is far below."""
@@ -203,23 +189,3 @@ def test_a_reader_during_the_release_leaves_no_sealed_key_behind(
     reader.dispose()
     assert not holding()
     assert studies.study_summary(service, study)["raw"] == "deleted"
-
-
-def test_a_copy_made_before_the_release_does_not_help_without_the_key_file(
-    settings: Settings, mean_plan: Make, report: Make, tmp_path: Path
-) -> None:
-    if not settings.database.startswith("sqlite"):
-        pytest.skip("a copy of a file")
-    service = Service(settings)
-    study = studies.create_study(service, mean_plan())["id"]
-    asyncio.run(studies.submit(service, study, [report(77.0) for _ in range(4)]))
-    service.close()
-    shutil.copy(tmp_path / "study.db", tmp_path / "stolen.db")
-    save(tmp_path / "another.key", KeyRing.fresh())
-    stolen = Settings.from_environment(f"sqlite:///{tmp_path / 'stolen.db'}", tmp_path / "another.key")
-    with pytest.raises(HybridpError, match="key"):
-        Service(stolen)
-    engine = connect(stolen.database)  # by a program of the thief's own, then
-    with reading(engine) as db, pytest.raises(HybridpError, match="key"):
-        stolen.keys.unseal(bytes(db.execute(select(study_keys.c.sealed)).scalar_one()))
-    engine.dispose()
