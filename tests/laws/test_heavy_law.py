@@ -325,26 +325,6 @@ def test_the_service_adds_the_stated_noise_and_charges_for_it(served: Any) -> No
     assert task["guarantee"] == {group: {"epsilon": EPSILON, "delta": d} for group, d in stated.items()}
     keep = math.exp(EPSILON) / (math.exp(EPSILON) + RECORDS)
     assert int(task["questions"][0]["randomiser"]["keep"]) / 2**64 == pytest.approx(keep, rel=1e-12)
-    now = studies.rounded_now({"time_precision": 60})
-    told = [
-        {"id": studies.new_report_id(), "time": now, "group": "local", "payload": {"reports": {"answer": i % 5}}}
-        for i in range(50)
-    ]
-    assert asyncio.run(studies.submit(service, study, told)) == []
-    studies.close_study(service, study)
-    final = studies.release_study(service, study)
-    budgets = {(p["group"], p["against"]): (p["epsilon"], p["delta"]) for p in final["receipt"]["promises"]}
-    assert budgets == {
-        ("trusted", CURATOR): (None, None),
-        ("trusted", VIEWER): (EPSILON, DELTA),
-        ("local", CURATOR): (EPSILON, 0.0),
-        ("local", VIEWER): (EPSILON, 0.0),
-    }
-    spent = {
-        a["people"]: (a["epsilon_spent"], a["delta_spent"]) for a in studies.study_summary(service, study)["ledger"]
-    }
-    assert spent["local"] == pytest.approx((EPSILON, 0.0), abs=1e-11)
-    assert final["receipt"]["simulated"] is False
 
 
 def test_the_services_threshold_is_the_lowest_private_one(served: Any) -> None:

@@ -27,7 +27,7 @@ from hybridp.curator.models import Points
 from hybridp.curator.sources import VectorColumns
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger
-from hybridp.protocols.models import RawPoints, cluster, release_points
+from hybridp.protocols.models import cluster, release_points
 from hybridp.public.budgets import ZCDP, ApproxDP, PureDP
 from hybridp.public.kmeans import STEPS, Box, round_noise
 from hybridp.public.kmeans_rounds import Plan
@@ -337,13 +337,3 @@ def test_every_invitation_asks_for_the_promised_epsilon(told: Messages, trusted:
         if hasattr(invite, "grid"):
             e = math.exp(EPSILON)
             assert invite.response.truth == pytest.approx(e / (e + invite.grid.cells - 1), rel=1e-12)
-
-
-def test_every_local_person_is_in_one_part() -> None:
-    """Asked for every part in turn, twice, a crowd is cut into the same parts, which have nobody in common."""
-    n = 900
-    crowd = RawPoints(UNIT.levels(points(n)), Recording(10).rng)
-    first, second = ([crowd._of(part, 3) for part in range(3)] for _ in range(2))
-    assert all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
-    together = np.concatenate(first, axis=1)
-    assert sorted(map(tuple, together.T)) == sorted(map(tuple, crowd.levels.T))
