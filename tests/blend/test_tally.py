@@ -6,6 +6,7 @@ import copy
 import itertools
 import json
 import math
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -20,14 +21,13 @@ from hypothesis import strategies as st
 from hybridp.blend import means as personal_blending
 from hybridp.blend.mean import Rule, blend
 from hybridp.blend.means import blend_vectors
-from hybridp.blend.tally import MeanTally, PersonalTally, SlotTally, Tally, VectorTally, merge, tally_from_dict
-from hybridp.blend.tally_origin import MOST_BATCHES, Origin, bounds_in, invite_in
+from hybridp.blend.tally import MOST_BATCHES, Origin, Tally, bounds_in, invite_in
 from hybridp.device.reports import randomise_many, randomise_own, randomise_steps
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.envelope import digest
 from hybridp.public.lattice import NOTHING, Bounds, Sums, exact_sums
-from hybridp.public.messages import Invite
+from hybridp.public.messages import Invite, own_epsilon_text
 from hybridp.public.randomisers import LOCAL_NAMES, piecewise, randomiser
 from hybridp.public.vector import VectorBounds, VectorInvite
 from hybridp.public.vector_randomisers import VECTOR_LOCAL_NAMES, vector_reports
@@ -35,6 +35,7 @@ from hybridp.randomness import seeded
 
 BOUNDS = Bounds(-3, 57)
 INVITE = Invite(BOUNDS, randomiser("best", PureDP(1.0)))
+OWN = own_epsilon_text(BOUNDS)
 BOX = VectorBounds.of([0, -1, 100], [10, 1, 100_000])
 MANY = VectorInvite(BOX, vector_reports("sampling", PureDP(3.0), 3, BOX.ratio))
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
@@ -92,24 +93,22 @@ def test_moving_the_sums_is_moving_the_numbers(values: list[float], centre: floa
 
 @dataclass(frozen=True)
 class Kind:
-    """An empty tally, reports for it (one a row), how rows are added, and an estimate that uses them."""
+    """An empty tally, reports for it (one a row), and an estimate that uses them."""
 
     empty: Tally
     rows: np.ndarray[Any, Any]
-    add: Callable[..., Any]
     estimate: Callable[[Any], Any]
 
-
-def _named(tally: Any, batch: str | None = None, **how: bool) -> Any:
-    return tally if batch is None else tally.named(batch, **how)
+    def add(self, tally: Tally, rows: np.ndarray[Any, Any], batch: str | None = None, **how: bool) -> Tally:
+        told = np.bincount(rows, minlength=7) if tally.kind == "slots" else rows
+        return (tally if batch is None else tally.named(batch, **how)).add(told)
 
 
 def _mean() -> Kind:
     sent = randomise_many(np.linspace(0, 50, 200), INVITE, rng=seeded(1))
     return Kind(
-        MeanTally.empty(INVITE, "spring"),
+        Tally.of_numbers(INVITE, "spring"),
         sent,
-        lambda tally, rows, **batch: _named(tally, **batch).add(rows),
         lambda tally: blend(None, tally.summary(), Rule("lm-only")),
     )
 
@@ -117,9 +116,8 @@ def _mean() -> Kind:
 def _vector() -> Kind:
     values = np.random.default_rng(2).uniform(BOX.from_unit(np.full(3, -1.0)), BOX.from_unit(np.ones(3)), (200, 3))
     return Kind(
-        VectorTally.empty(MANY, ("a", "b", "c"), "spring"),
+        Tally.of_vectors(MANY, ("a", "b", "c"), "spring"),
         randomise_steps(MANY.bounds.steps(values), MANY, rng=seeded(2)),
-        lambda tally, rows, **batch: _named(tally, **batch).add(rows),
         lambda tally: blend_vectors(None, tally.summary(), (Rule("lm-only"),), BOX.reach),
     )
 
@@ -128,9 +126,8 @@ def _personal() -> Kind:
     epsilons = np.resize([0.0, 0.5, 3.0, math.inf, 1e-4], 200)
     sent = randomise_own(BOUNDS.levels(np.linspace(0, 50, 200)), epsilons, BOUNDS, rng=seeded(3))
     return Kind(
-        PersonalTally.empty(BOUNDS, "spring"),
+        Tally.of_own_epsilons(OWN, "spring"),
         np.stack([sent, epsilons], axis=1),
-        lambda tally, rows, **batch: _named(tally, **batch).add(rows[:, 0], rows[:, 1]),
         lambda tally: personal_blending.combine(
             None, np.zeros(0), tally.summary(), personal_blending.learn_variance(tally.summary())
         ),
@@ -139,9 +136,8 @@ def _personal() -> Kind:
 
 def _slots() -> Kind:
     return Kind(
-        SlotTally.empty("0123456789abcdef", 7, "heavy-hitters", "spring"),
+        Tally.of_slots("0123456789abcdef", 7, "spring"),
         np.random.default_rng(4).integers(0, 7, 200),
-        lambda tally, rows, **batch: _named(tally, **batch).add(np.bincount(rows, minlength=7)),
         lambda tally: tuple(tally.summary().counts.tolist()),
     )
 
@@ -163,7 +159,7 @@ def test_any_split_of_any_order_is_one_add(kind: Kind, data: st.DataObject) -> N
     parts = [kind.add(kind.empty, part) for part in np.split(rows, cuts)]
     order = data.draw(st.permutations(parts))
     whole = kind.add(kind.empty, kind.rows)
-    merged = reduce(merge, order)
+    merged = reduce(operator.add, order)
     assert merged == whole
     assert _bits(merged) == _bits(whole)
     # One report after another, in the same state.
@@ -183,7 +179,7 @@ def test_merging_is_associative_and_commutative_with_an_identity(kind: Kind, dat
     a, b, c = part("a"), part("b"), part("c")
     assert _bits((a + b) + c) == _bits(a + (b + c))
     assert _bits(a + b) == _bits(b + a)
-    assert _bits(merge(a, kind.empty)) == _bits(merge(kind.empty, a)) == _bits(a)
+    assert _bits(a + kind.empty) == _bits(kind.empty + a) == _bits(a)
     assert (a + b).origin.simulated == (a.origin.simulated or b.origin.simulated)
     assert (a + b + c).origin.batches == {"a", "b", "c"}
 
@@ -191,7 +187,7 @@ def test_merging_is_associative_and_commutative_with_an_identity(kind: Kind, dat
 @every_kind
 def test_the_document_holds_everything(kind: Kind) -> None:
     for tally in (kind.empty, kind.add(kind.empty, kind.rows, batch="one", simulated=True)):
-        found = tally_from_dict(json.loads(json.dumps(tally.to_dict(), allow_nan=False)))
+        found = Tally.from_dict(json.loads(json.dumps(tally.to_dict(), allow_nan=False)))
         assert found == tally
         assert found.people == tally.people
 
@@ -218,7 +214,7 @@ def test_a_batch_is_added_once(kind: Kind) -> None:
         one + one
     two = kind.add(kind.empty, kind.rows[3:5], batch="tuesday")
     with pytest.raises(InvalidInput, match=r"must share no batch.*Got monday\."):
-        merge(one + two, one)
+        one + two + one
     # What has no name cannot be recognised, and is documented so.
     silent = kind.add(kind.empty, kind.rows[:3])
     assert (silent + silent).people == 6
@@ -228,54 +224,53 @@ def test_a_batch_is_added_once(kind: Kind) -> None:
 
 
 def test_strangers_are_not_merged() -> None:
-    mean = MeanTally.empty(INVITE)
-    other = MeanTally.empty(Invite(BOUNDS, randomiser("best", PureDP(2.0))))
-    wider = MeanTally.empty(Invite(Bounds(-3, 58), INVITE.randomiser))
-    named = MeanTally.empty(INVITE, "spring")
-    slots = SlotTally.empty("one", 3, "heavy-hitters")
-    vectors = VectorTally.empty(MANY, ("a", "b", "c"))
+    mean = Tally.of_numbers(INVITE)
+    other = Tally.of_numbers(Invite(BOUNDS, randomiser("best", PureDP(2.0))))
+    wider = Tally.of_numbers(Invite(Bounds(-3, 58), INVITE.randomiser))
+    named = Tally.of_numbers(INVITE, "spring")
+    slots = Tally.of_slots("one", 3)
+    vectors = Tally.of_vectors(MANY, ("a", "b", "c"))
     for a, b, why in [
         (mean, other, "one mechanism"),
         (mean, wider, "one mechanism"),
         (mean, named, "the collection spring"),
-        (named, MeanTally.empty(INVITE, "autumn"), "autumn"),
-        (mean, MeanTally.empty(INVITE, sums_only=True), "sums only"),
+        (named, Tally.of_numbers(INVITE, "autumn"), "autumn"),
+        (mean, Tally.of_numbers(INVITE, sums_only=True), "sums only"),
         (mean, slots, "of one kind"),
-        (slots, SlotTally.empty("two", 3, "heavy-hitters"), "one mechanism"),
-        (slots, SlotTally.empty("one", 4, "heavy-hitters"), "same invitation"),
-        (slots, SlotTally.empty("one", 3, "kmeans"), "same invitation"),
-        (vectors, VectorTally.empty(MANY, ("a", "b", "z")), "one mechanism"),
-        (PersonalTally.empty(BOUNDS), PersonalTally.empty(Bounds(0, 1)), "one mechanism"),
+        (slots, Tally.of_slots("two", 3), "one mechanism"),
+        (slots, Tally.of_slots("one", 4), "same invitation"),
+        (vectors, Tally.of_vectors(MANY, ("a", "b", "z")), "one mechanism"),
+        (Tally.of_own_epsilons(OWN), Tally.of_own_epsilons(own_epsilon_text(Bounds(0, 1))), "one mechanism"),
     ]:
         for one, two in ((a, b), (b, a)):
             with pytest.raises(InvalidInput, match=r"^[^.]*must[^.]*\. Got .*") as said:
-                merge(one, two)
+                one + two
             assert why in str(said.value)
 
 
 @pytest.mark.parametrize("reports", [[math.nan], [math.inf], [1e9], [[1.0]], [-1e9, 1.0]])
 def test_reports_that_no_device_sends_are_refused(reports: Any) -> None:
     with pytest.raises(InvalidInput) as said:
-        MeanTally.empty(INVITE).add(reports)
+        Tally.of_numbers(INVITE).add(reports)
     assert "1000000000" not in str(said.value)
     with pytest.raises(InvalidInput):
-        PersonalTally.empty(BOUNDS).add(reports, [1.0] * len(reports))
+        Tally.of_own_epsilons(OWN).add([[x, 1.0] for x in reports] if np.ndim(reports) == 1 else reports)
 
 
 def test_more_reports_that_no_device_sends() -> None:
-    personal, slots = PersonalTally.empty(BOUNDS), SlotTally.empty("one", 3, "kmeans")
+    personal, slots = Tally.of_own_epsilons(OWN), Tally.of_slots("one", 3)
     far = BOUNDS.from_unit(2.5)  # within reach of epsilon 1, not of 8
-    assert personal.add([far], [1.0]).people == 1
-    for epsilons in ([8.0], [-1.0], [math.nan], [1.0, 1.0]):
+    assert personal.add([[far, 1.0]]).people == 1
+    for row in ([far, 8.0], [far, -1.0], [far, math.nan], [far, 1.0, 1.0]):
         with pytest.raises(InvalidInput):
-            personal.add([far], epsilons)
+            personal.add([row])
     for counts in ([1, -1, 0], [1, 0]):
         with pytest.raises(InvalidInput):
             slots.add(np.array(counts))
-    vectors = VectorTally.empty(MANY, ("a", "b", "c"))
-    for row in ([math.nan] * 3, [1.0, 0.0, 500.0], [1e9, math.nan, math.nan], [math.inf, math.nan, math.nan], [1.0]):
+    vectors = Tally.of_vectors(MANY, ("a", "b", "c"))
+    for told in ([math.nan] * 3, [1.0, 0.0, 500.0], [1e9, math.nan, math.nan], [math.inf, math.nan, math.nan], [1.0]):
         with pytest.raises(InvalidInput):
-            vectors.add([row])
+            vectors.add([told])
 
 
 def _changes(document: Any) -> list[Any]:
@@ -323,7 +318,7 @@ def test_a_changed_document_is_refused(kind: Kind) -> None:
             continue  # another number may still be a possible sum
         tried += 1
         with pytest.raises(InvalidInput):
-            tally_from_dict(changed)
+            Tally.from_dict(changed)
     assert tried > 10
 
 
@@ -331,7 +326,7 @@ def test_a_changed_document_is_refused(kind: Kind) -> None:
 @pytest.mark.parametrize("what", [None, [], {}, "tally", 7, {"hybridp": "tally of device reports", "version": 1}])
 def test_other_documents_are_refused(kind: Kind, what: Any) -> None:
     with pytest.raises(InvalidInput):
-        tally_from_dict(what)
+        Tally.from_dict(what)
     for changed in (
         {**kind.empty.to_dict(), "more": 1},
         {**kind.empty.to_dict(), "version": 2},
@@ -342,7 +337,7 @@ def test_other_documents_are_refused(kind: Kind, what: Any) -> None:
         {**kind.empty.to_dict(), "collection": ""},
     ):
         with pytest.raises(InvalidInput):
-            tally_from_dict(changed | {"digest": digest(changed)})
+            Tally.from_dict(changed | {"digest": digest(changed)})
 
 
 def test_sums_that_no_numbers_have() -> None:
@@ -391,7 +386,7 @@ def test_texts_that_describe_nothing() -> None:
     usual = piecewise(PureDP(1.0))
     odd = replace(usual, inside=usual.inside - 1)
     with pytest.raises(InvalidInput, match="its text describes"):
-        MeanTally.empty(Invite(BOUNDS, odd))
+        Tally.of_numbers(Invite(BOUNDS, odd))
 
 
 @pytest.mark.parametrize("name", VECTOR_LOCAL_NAMES)
@@ -399,13 +394,12 @@ def test_texts_that_describe_nothing() -> None:
 def test_vector_documents_lead_back_to_their_invitation(name: Any, ball: dict[str, Any]) -> None:
     box = VectorBounds.of([0.1, -1], [10, 1e5], **ball)
     invite = VectorInvite(box, vector_reports(name, PureDP(2.0), 2, box.ratio))
-    tally = VectorTally.empty(invite, ("a", "b")).add(
+    tally = Tally.of_vectors(invite, ("a", "b")).add(
         randomise_steps(box.steps([[1.0, 2.0]] * 5), invite, rng=seeded(1))
     )
-    found = tally_from_dict(tally.to_dict())
+    found = Tally.from_dict(tally.to_dict())
     assert found == tally
-    assert isinstance(found, VectorTally)
-    assert found.invite == replace(invite, question=("a", "b"))
+    assert found.encoding.invite == replace(invite, question=("a", "b"))  # type: ignore[attr-defined]
 
 
 def test_a_vector_tally_of_other_bounds_than_its_text_says_is_refused() -> None:
@@ -417,7 +411,7 @@ def test_a_vector_tally_of_other_bounds_than_its_text_says_is_refused() -> None:
     ):  # fmt: skip
         other = {**document, "invite": {**document["invite"], name: changed}}
         with pytest.raises(InvalidInput, match="must"):
-            tally_from_dict({**other, "digest": digest(other)})
+            Tally.from_dict({**other, "digest": digest(other)})
 
 
 @every_kind
@@ -433,7 +427,7 @@ def test_other_reports_with_equal_sums_are_another_set(kind: Kind) -> None:
     parts = [
         kind.add(kind.empty, rows, batch=name) for rows, name in ((kind.rows[:half], "a"), (kind.rows[half:], "b"))
     ]
-    assert named(merge(*parts)) == named(merge(*reversed(parts))) != named(one)
+    assert named(reduce(operator.add, parts)) == named(reduce(operator.add, reversed(parts))) != named(one)
     assert named(replace(one, origin=replace(one.origin, collection=None))) == named(one)
 
 
@@ -461,4 +455,4 @@ def test_summaries_agree_with_sums_in_floating_point() -> None:
     for i, epsilon in itertools.islice(enumerate(by.epsilons), 1, None):
         told = (kind.rows[kind.rows[:, 1] == epsilon, 0] - BOUNDS.centre) / BOUNDS.half
         assert by.totals[i] == pytest.approx(math.fsum(told), rel=1e-12, abs=1e-12)
-    assert PersonalTally.empty(BOUNDS).summary().count == 0
+    assert Tally.of_own_epsilons(OWN).summary().count == 0

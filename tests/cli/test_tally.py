@@ -85,7 +85,7 @@ def reports(here: Path) -> str:
 # --- the mean ---
 
 
-@pytest.mark.parametrize("how", ["", "--estimator kvh --sd 20000 --publish estimate-only", "--estimator full-lm"])
+@pytest.mark.parametrize("how", ["--estimator kvh --sd 20000 --publish estimate-only", "--estimator full-lm"])
 def test_a_tally_stands_in_for_local_rows(reports: str, how: str) -> None:
     held = "--publish estimate-only" if "estimate-only" in how else ""
     one = done(tally.add, f"part0.csv --tally one.json {held}")
@@ -93,21 +93,25 @@ def test_a_tally_stands_in_for_local_rows(reports: str, how: str) -> None:
     done(tally.add, f"part2.csv part1.csv --tally two.json {held}")
     both = done(tally.merge, "two.json one.json --out both.json")
     assert (both["people"], both["batches"], both["merged"]) == (450, 3, 2)
-    done(tally.merge, "one.json two.json --out turned.json")
-    assert Path("both.json").read_text() == Path("turned.json").read_text()
     whole = done(RELEASE["mean"], f"{reports} {MEAN} --seed 5 {how}")
     found = done(RELEASE["mean"], f"trusted.csv {MEAN} --seed 5 --tally both.json {how}")
     same(found, whole)
 
 
-def test_a_collection_is_charged_once(reports: str) -> None:
-    done(tally.add, "part0.csv part1.csv part2.csv --tally all.json --collection spring")
-    line = f"trusted.csv {MEAN} --tally all.json --ledger ledger.json --trusted-epsilon 0.5"
-    done(RELEASE["mean"], line)
-    again = done(RELEASE["mean"], f"{line} --estimator lm-only")
-    assert again["ledger"] == "ledger.json"
-    refused(RELEASE["mean"], f"{line} --collection autumn", "`collection` must be spring")
-    refused(tally.add, "part0.csv --tally all.json --collection autumn", "`collection` must be spring")
+def test_all_files_are_added_or_none(reports: str) -> None:
+    done(tally.add, "part0.csv --tally one.json")
+    before = Path("one.json").read_bytes()
+    Path("again.csv").write_bytes(Path("part0.csv").read_bytes())
+    refused(tally.add, "part1.csv again.csv --tally one.json", "`batch` must not be in the tally yet")
+    assert Path("one.json").read_bytes() == before
+    assert not list(Path().glob(".*.json*"))
+
+
+def test_a_collection_has_one_name(reports: str) -> None:
+    done(tally.add, "part0.csv --tally all.json --collection spring")
+    line = f"trusted.csv {MEAN} --tally all.json --ledger ledger.json --collection autumn"
+    refused(RELEASE["mean"], line, "`collection` must be spring")
+    refused(tally.add, "part1.csv --tally all.json --collection autumn", "`collection` must be spring")
 
 
 # --- the distribution ---
@@ -159,7 +163,7 @@ def test_a_column_names_whose_reports_are_added_up(reports: str) -> None:
     done(tally.add, "part0.csv --tally one.json")
     done(tally.add, "two.csv --column pay --tally same.json")
     one, same = (json.loads(Path(f"{name}.json").read_text()) for name in ("one", "same"))
-    assert (one["bins"], one["people"]) == (same["bins"], same["people"])
+    assert (one["counts"], one["people"]) == (same["counts"], same["people"])
 
 
 def test_an_estimate_that_is_published_alone_has_a_tally_of_sums_alone(reports: str) -> None:
@@ -170,7 +174,7 @@ def test_an_estimate_that_is_published_alone_has_a_tally_of_sums_alone(reports: 
     assert not Path("l").exists()
     assert done(tally.add, "part0.csv --tally sums.json --publish estimate-only")["entries"] == 1
     done(tally.add, "part1.csv --tally sums.json")  # and stays so
-    assert json.loads(Path("sums.json").read_text())["bins"] is None
+    assert json.loads(Path("sums.json").read_text())["counts"] is None
     done(RELEASE["mean"], f"{alone} --tally sums.json")
     refused(RELEASE["quantiles"], f"trusted.csv {MEAN} --tally sums.json", "Got one of sums only")
     done(tally.add, "part2.csv --tally rest.json")
@@ -242,27 +246,22 @@ def test_a_state_that_changes_meanwhile_is_left_alone(reports: str) -> None:
 # --- vectors ---
 
 
-@pytest.mark.parametrize("how", ["", "--local unit-vector --norm l2 --radius 0.9"])
-def test_vectors(how: str) -> None:
-    values = DRAW.beta(2, 4, size=(600, 3)) * [10, 20, 30]
+def test_a_tally_of_vectors_knows_its_geometry() -> None:
+    values, ball = DRAW.beta(2, 4, size=(600, 3)) * [10, 20, 30], "--local unit-vector --norm l2 --radius 0.9"
     rows = [f"{a:.4f},{b:.4f},{c:.4f},{'trusted' if i % 3 == 0 else 'local'}" for i, (a, b, c) in enumerate(values)]
     Path("people.csv").write_text("\n".join(["a,b,c,trust", *rows]) + "\n")
-    done(RANDOMISE["vector-mean"], f"people.csv {SHAPE} --missing middle --trust trust --out sent.csv {how}")
+    how = f"{SHAPE} {ball} --missing middle --trust trust"
+    done(RANDOMISE["vector-mean"], f"people.csv {how} --out sent.csv")
     split("sent.csv", 3, (0, 150), (150, 400))
-    done(tally.add, f"part0.csv --tally one.json {SHAPE} {how}")
-    done(tally.add, "part1.csv --tally one.json")  # the state knows its geometry
-    whole = done(RELEASE["vector-mean"], f"sent.csv {SHAPE} --missing middle --trust trust --seed 5 {how}")
-    line = f"trusted.csv {SHAPE} --missing middle --trust trust --seed 5 --tally one.json {how}"
-    found = done(RELEASE["vector-mean"], line)
-    same(found, whole)
-    line = f"sent.csv {SHAPE} --missing middle --trust trust --tally one.json {how}"
-    refused(RELEASE["vector-mean"], line, "must hold trusted rows only")
-    turned = SHAPE.replace("a b c", "b a c").replace("10 20", "20 10")
-    line = f"trusted.csv {turned} --trust trust --tally one.json {how}"
-    refused(RELEASE["vector-mean"], line, "must hold reports on these")
+    done(tally.add, f"part0.csv --tally one.json {SHAPE} {ball}")
+    done(tally.add, "part1.csv --tally one.json")
+    whole = done(RELEASE["vector-mean"], f"sent.csv {how} --seed 5")
+    same(done(RELEASE["vector-mean"], f"trusted.csv {how} --seed 5 --tally one.json"), whole)
+    turned = how.replace("a b c", "b a c").replace("10 20", "20 10")
+    refused(RELEASE["vector-mean"], f"trusted.csv {turned} --tally one.json", "must hold reports on these")
     refused(tally.add, f"part0.csv --tally two.json {SHAPE.split(' --epsilon')[0]}", "`epsilon` must be given")
     Path("part0.csv").write_text(Path("part0.csv").read_text().replace(",local,", ",local,nan,", 1))
-    assert run(tally.add, f"part0.csv --tally two.json {SHAPE} {how}").exit_code != 0
+    assert run(tally.add, f"part0.csv --tally two.json {SHAPE} {ball}").exit_code != 0
 
 
 # --- slots ---

@@ -5,7 +5,7 @@ Reports are split over files, added up in two tallies and merged; trusted people
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,12 @@ import pytest
 from tests.questions import TASKS, crowd, declare
 
 from hybridp import ApproxDP, BudgetExceeded, Ledger, Study, seeded
-from hybridp.blend.tally import Tally, merge
+from hybridp.blend.tally import Tally
 from hybridp.curator.reports import ReportColumns
 from hybridp.errors import InvalidInput
 from hybridp.protocols import asked
 from hybridp.protocols.study import ledger_totals
-from hybridp.protocols.tally import add_file, invitation_tally, number_tally, save_tally, vector_tally
+from hybridp.protocols.tally import add_file, invitation_tally, number_tally, save_tally
 from hybridp.randomness import Randomness
 from hybridp.release.release import Release
 
@@ -54,7 +54,7 @@ class Collected:
         if self.task == "points":
             return invitation_tally(self.folder / "map.json")
         if self.task == "vector":
-            return vector_tally(replace(asked.vector_study(self.study, 0).invite, question=("a", "b")), ("a", "b"))
+            return Tally.of_vectors(asked.vector_study(self.study, 0).invite, ("a", "b"))
         return number_tally(self.folder / "part0.csv", self.columns)
 
     @property
@@ -89,7 +89,7 @@ def sent(request: pytest.FixtureRequest, tmp_path: Path) -> Collected:
 
 
 def test_it_tells_what_its_rows_tell_whatever_their_split_and_is_charged_once(sent: Collected) -> None:
-    both = merge(sent.tally(2), sent.tally(1, 0))
+    both = sent.tally(2) + sent.tally(1, 0)
     rows, added = (sent.release(one, rng=seeded(5)).to_frame() for one in (None, both))
     pd.testing.assert_frame_equal(added, rows, rtol=1e-9)
     fewer = sent.release(sent.tally(0), rng=seeded(5)).to_frame()
@@ -111,7 +111,7 @@ def test_reports_count_once_at_their_own_promise_and_a_seed_stays_on_the_receipt
     with pytest.raises(InvalidInput, match="must not be in the tally yet"):
         add_file(one, sent.folder / "part0.csv", sent.columns)
     with pytest.raises(InvalidInput, match="must share no batch"):
-        merge(one, sent.tally(1, 0))
+        one + sent.tally(1, 0)
     save_tally(one, sent.folder / "one.json")
     if sent.task != "points":
         with pytest.raises(InvalidInput, match="must hold trusted rows only"):

@@ -13,7 +13,7 @@ from tests.plans import plan_mean
 from tests.protocols.batches import run
 
 from hybridp.blend.mean import Rule
-from hybridp.blend.tally import MeanTally
+from hybridp.blend.tally import Tally
 from hybridp.curator import sums as curating
 from hybridp.curator.sources import Columns, Raw
 from hybridp.device.reports import randomise_many
@@ -160,7 +160,7 @@ def test_a_tally_pays_for_no_batch(folder: Path, tmp_path: Path) -> None:
     """A tally's digest names local reports: a batch that is charged under it would be free from then on."""
     study = MeanStudy(BOUNDS, PureDP(1.0), mixing=Mixing.planned(ApproxDP(1.0, 1e-4), 300))
     invite = replace(study.invite, question=("pay",))
-    tally = MeanTally.empty(invite).add(randomise_many([0.25] * 30, invite, rng=seeded(1)))
+    tally = Tally.of_numbers(invite).add(randomise_many([0.25] * 30, invite, rng=seeded(1)))
     ledger = Ledger.create(tmp_path / "ledger.db", {n: PureDP(9.0) for n in ("trusted", "local", "shuffled")})
     (tmp_path / "trusted.csv").write_text("pay\n" + "0.25\n" * 50)
     columns = Columns("pay", TrustRule(everyone="trusted"), missing="middle")

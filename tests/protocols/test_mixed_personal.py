@@ -16,8 +16,7 @@ from scipy import stats
 from tests.protocols.batches import run
 
 from hybridp.bench.models import plan_personal
-from hybridp.blend.tally import PersonalTally
-from hybridp.blend.tally_origin import Origin
+from hybridp.blend.tally import Tally
 from hybridp.curator.sources import Columns, Source
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger
@@ -231,7 +230,7 @@ def test_what_is_refused(folder: Path, tmp_path: Path) -> None:
     told = [release_mean(sent, STUDY, COLUMNS, **how | more) for more in ({}, {"mixed": [batch]})]
     words = own_epsilon_text(BOUNDS, ("pay",)), None  # the receipt says where it takes the analyst's word
     assert tuple(found.receipt.assumed_mechanism for found in told) == words
-    tally = replace(PersonalTally.empty(BOUNDS), origin=Origin(own_epsilon_text(BOUNDS, ("pay",))))
+    tally = Tally.of_own_epsilons(own_epsilon_text(BOUNDS, ("pay",)))
     with pytest.raises(InvalidInput, match="without a tally"):
         release_mean(public(tmp_path / "trusted.csv"), STUDY, COLUMNS, epsilon="own", mixed=[batch], tally=tally)
     with pytest.raises(InvalidInput, match="must be everyone or unified"):

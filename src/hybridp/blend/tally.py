@@ -3,36 +3,41 @@
 A tally holds what an estimate needs of the reports and nothing else: counts, exact sums (`hybridp.public.lattice`),
 their ends, and of a number how many reports lie in each public bin (`hybridp.public.distribution`). It grows with the
 head list, the coordinates, the distinct epsilons and the batches, never with the reports.
-Merging is associative and commutative, with `empty` as its identity, to the last bit: any split of the same reports in
-any order gives the same state and the same estimate. Reports are private already, so that a tally costs nothing; it is
-not a publication, though: what is said of it belongs to a release.
+Merging is associative and commutative, with an empty one as its identity, to the last bit: any split of the same
+reports in any order gives the same state and the same estimate. Reports are private already, so that a tally costs
+nothing; it is not a publication, though: what is said of it belongs to a release.
 
->>> from hybridp.public.lattice import Bounds
->>> from hybridp.public.budgets import PureDP
+Sums forget who is in them, so that reports added twice cannot be seen in them. A tally therefore remembers the names of
+its batches and refuses one that it has. Detected: the same batch added again, or two tallies that share one. Not
+detected: one report in two batches of different names, or anything added without a name.
+
 >>> from hybridp.public.randomisers import dithered_bit
->>> invite = Invite(Bounds(0, 60), dithered_bit(PureDP(1.0)))
->>> whole = MeanTally.empty(invite).add([12.5, 71.0, -3.25])
->>> parts = MeanTally.empty(invite).add([71.0]) + MeanTally.empty(invite).add([-3.25, 12.5])
->>> parts == whole, whole.summary().people
+>>> empty = Tally.of_numbers(Invite(Bounds(0, 60), dithered_bit(PureDP(1.0))))
+>>> whole = empty.add([12.5, 71.0, -3.25])
+>>> empty.add([71.0]) + empty.add([-3.25, 12.5]) == whole, whole.summary().people
 (True, 3)
+>>> empty.named("monday") + empty.named("monday")
+Traceback (most recent call last):
+    ...
+hybridp.errors.InvalidInput: `tally` must share no batch with another to be merged. Got monday.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from operator import add
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hybridp.blend.tally_origin import Origin, bounds_in, invite_in
 from hybridp.errors import InvalidInput, must
-from hybridp.public.budgets import PureDP
+from hybridp.public.budgets import PureDP, promised
 from hybridp.public.distribution import BinnedReports, ReportBins, report_bins
+from hybridp.public.envelope import opened, sealed
 from hybridp.public.lattice import (
     NOTHING,
     Bounds,
@@ -44,142 +49,171 @@ from hybridp.public.lattice import (
     joined,
     numbers,
 )
-from hybridp.public.messages import Invite, LocalSummary, ReportsByEpsilon, SlotReports, own_epsilon_text
+from hybridp.public.messages import (
+    OWN_EPSILON,
+    Invite,
+    LocalSummary,
+    ReportsByEpsilon,
+    SlotReports,
+    own_epsilon_text,
+    reports_digest,
+)
 from hybridp.public.personal import local_terms
-from hybridp.public.randomisers import Randomiser
+from hybridp.public.randomisers import Randomiser, randomiser
 from hybridp.public.vector import VectorBounds, VectorInvite, VectorReportSums
-from hybridp.public.vector_randomisers import ScalarReports, scalar_reports, unit_vector
+from hybridp.public.vector_randomisers import scalar_reports, unit_vector
 
-__all__ = ["MeanTally", "PersonalTally", "SlotTally", "SlotTask", "Tally", "VectorTally", "merge", "tally_from_dict"]
+__all__ = ["MOST_BATCHES", "Origin", "Tally", "bounds_in", "invite_in"]
 
-Numbers = Sequence[float] | NDArray[np.float64]
-SlotTask = Literal["heavy-hitters", "kmeans"]
+TITLE = "tally of device reports"
+MOST_BATCHES = 100_000
+_LONGEST_NAME = 200
 _SLACK = 1e-9  # a report's own rounding
 _OWN_SLACK = 1e-4  # a device's probabilities are whole cells, which moves a reach by a few millionths
+_INVITE = re.compile(r"([a-z]+)\(epsilon=([^,]+),delta=([^,]+),lower=([^,]+),upper=([^,)]+)\)(?: on `((?:[^`]|``)*)`)?")
+_OWN = re.compile(re.escape(OWN_EPSILON) + r"\(lower=([^,]+),upper=([^,)]+)\)(?: on `((?:[^`]|``)*)`)?")
+Told = tuple[int, tuple[tuple[float, Sums], ...], Sequence[int] | None]
+"""How many people reported, their sums by key, and their counts."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tally(ABC):
-    """Reports of one mechanism, added up, and where they come from; each kind has a state of its own."""
+class Origin:
+    """The mechanism's text, the collection's name, whether a seeded generator drew some reports, and the batches."""
 
-    origin: Origin
+    mechanism: str
+    collection: str | None = None
+    simulated: bool = False
+    batches: frozenset[str] = frozenset()
 
-    kind: ClassVar[str] = ""
-    _adds: ClassVar[dict[str, Callable[[Any, Any], Any]]] = {}
-    """How two states become one, field by field."""
+    def __post_init__(self) -> None:
+        if self.collection is not None:
+            _check_name("collection", self.collection)
+        for batch in self.batches:
+            _check_name("batch", batch)
+        must(len(self.batches) <= MOST_BATCHES, "batches", f"must be at most {MOST_BATCHES:,}", len(self.batches))
 
-    @property
-    @abstractmethod
-    def people(self) -> int:
-        """How many reports there are."""
+    def adding(self, batch: str, *, simulated: bool) -> Origin:
+        """With one more batch, which must be new."""
+        must(batch not in self.batches, "batch", "must not be in the tally yet", batch)
+        return replace(self, simulated=self.simulated or simulated, batches=self.batches | {batch})
 
-    def named(self, batch: str, *, simulated: bool = False) -> Self:
-        """For the reports of one more batch, which must be new."""
-        return replace(self, origin=self.origin.adding(batch, simulated=simulated))
+    def __add__(self, other: Origin) -> Origin:
+        if self.mechanism != other.mechanism:
+            raise InvalidInput("`tally` must hold reports of one mechanism to be merged. Got two different ones.")
+        same = self.collection == other.collection
+        must(same, "tally", f"must belong to {_shown(self.collection)} to be merged", _shown(other.collection))
+        both = sorted(self.batches & other.batches)
+        must(not both, "tally", "must share no batch with another to be merged", both[0] if both else "")
+        return replace(self, simulated=self.simulated or other.simulated, batches=self.batches | other.batches)
 
-    def __add__(self, other: Self) -> Self:
-        both = {name: add(getattr(self, name), getattr(other, name)) for name, add in self._adds.items()}
-        return replace(self, origin=self.origin + other.origin, **both)
+    def stands_in(self, mechanism: str, collection: str | None, *, local_rows: int | None = None) -> str | None:
+        """Refuse what cannot replace the local rows of a release, and name the collection that is charged."""
+        must(self.mechanism == mechanism, "tally", f"must hold reports by {mechanism}", self.mechanism)
+        must(not local_rows, "file", "must hold trusted rows only beside a tally of the local ones", "rows of both")
+        same = None in (collection, self.collection) or collection == self.collection
+        must(same, "collection", f"must be {self.collection}, as in the tally", collection)
+        return self.collection if collection is None else collection
 
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON: the origin, and the state that this kind has."""
-        return self.origin.document(self.kind, self.people, **self._state())
+    def digest(self, document: dict[str, Any]) -> str:
+        """A name for the reports of a tally with this document, whatever order they came in."""
+        state = {name: value for name, value in document.items() if name not in ("collection", "digest")}
+        return reports_digest(self.mechanism, json.dumps(state, sort_keys=True))
 
-    @abstractmethod
-    def _state(self) -> dict[str, Any]:
-        """What `read` reads back."""
+    def document(self, kind: str, people: int, **state: Any) -> dict[str, Any]:
+        """A whole tally for JSON: its kind, where it comes from, and the state that this kind has."""
+        content = {
+            "kind": kind,
+            "people": people,
+            "mechanism": self.mechanism,
+            "collection": self.collection,
+            "batches": sorted(self.batches),
+            **state,
+        }
+        return sealed(TITLE, content, simulated=self.simulated)
 
     @classmethod
+    def from_dict(cls, document: Any) -> Origin:
+        stated = opened(document, TITLE)
+        mechanism, collection, simulated = stated["mechanism"], stated["collection"], stated["simulated"]
+        batches = stated["batches"]
+        ok = isinstance(mechanism, str) and isinstance(collection, str | None)
+        ok = ok and isinstance(batches, list) and all(isinstance(batch, str) for batch in batches)
+        must(ok and batches == sorted(set(batches)), "tally", "must state a mechanism and its batches", "others")
+        return cls(mechanism, collection, simulated, frozenset(batches))
+
+
+def _shown(collection: str | None) -> str:
+    return "no collection" if collection is None else f"the collection {collection}"
+
+
+def _check_name(what: str, name: str) -> None:
+    ok = 1 <= len(name) <= _LONGEST_NAME and name.isprintable()
+    must(ok, what, f"must be a name of 1 to {_LONGEST_NAME} printable characters", f"{len(name)} characters")
+
+
+# --- what is added up -------------------------------------------------------------------------------------------------
+
+
+class _Encoding(ABC):
+    """What reports of one mechanism are: how they are added up, which sums there can be, and what they tell.
+
+    Sums are kept by a key: one for a number, a column's place, or an epsilon.
+    """
+
+    kind: ClassVar[str]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Of several, their names."""
+        return ()
+
     @abstractmethod
-    def read(cls, stated: dict[str, Any], origin: Origin) -> Self:
-        """The inverse of `to_dict`."""
+    def told(self, reports: Any, *, counted: bool) -> Told:
+        """What these reports add."""
+
+    @abstractmethod
+    def summary(self, tally: Tally) -> Any:
+        """What the blend reads: exact sums, rounded once."""
+
+    @abstractmethod
+    def check(self, tally: Tally) -> None:
+        """Refuse a state that no reports have."""
+
+    def stated(self) -> dict[str, Any] | None:
+        """What a document says beside the mechanism's text."""
+        return None
 
 
-def _same(one: Any, two: Any) -> Any:
-    must(one == two, "tally", "must answer the same invitation to be merged", "another one's")
-    return one
+@dataclass(frozen=True)
+class _Numbers(_Encoding):
+    """Reports on one number, all made by the invitation's randomiser; the counts are by public bins.
 
-
-def _added(one: Sequence[Any], two: Sequence[Any]) -> tuple[Any, ...]:
-    _same(len(one), len(two))
-    return tuple(a + b for a, b in zip(one, two, strict=True))
-
-
-def _binned(one: Sequence[int] | None, two: Sequence[int] | None) -> tuple[int, ...] | None:
-    must((one is None) == (two is None), "tally", "must hold sums only, like the other, to be merged", "one with bins")
-    return None if one is None or two is None else _added(one, two)
-
-
-# --- the mean ---------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class MeanTally(Tally):
-    """Reports on one number, all made by the invitation's randomiser: their sums, and how many lie in each public bin.
-
-    `bins` tell the distribution (quantiles, shares below values, the spread). They are None where a mean alone is to be
+    Bins tell the distribution (quantiles, shares below values, the spread). There are none where a mean alone is to be
     told: an estimate that is published alone promises more because nothing else is.
     """
 
     invite: Invite
-    sums: Sums = NOTHING
-    bins: tuple[int, ...] | None = None
 
     kind = "mean"
-    _adds: ClassVar = {"sums": add, "bins": _binned}
 
-    def __post_init__(self) -> None:
-        check_reach(self.sums, self.invite.bounds.centre, self._reach)
-        if self.bins is not None:
-            ok = len(self.bins) == _bins(self.invite.randomiser).size and min(self.bins) >= 0
-            must(ok and sum(self.bins) == self.people, "bins", "must count every report once", "others")
-
-    @property
-    def _reach(self) -> float:
-        return self.invite.bounds.half * self.invite.randomiser.bound * (1 + _SLACK)
-
-    @classmethod
-    def empty(cls, invite: Invite, collection: str | None = None, *, sums_only: bool = False) -> MeanTally:
-        # A document holds the text alone, which must lead back to this randomiser.
-        must(invite_in(invite.text) == invite, "mechanism", "must be one that its text describes", invite.text)
-        bins = None if sums_only else (0,) * _bins(invite.randomiser).size
-        return cls(Origin(invite.text, collection), invite, bins=bins)
-
-    @property
-    def people(self) -> int:
-        return self.sums.people
-
-    def add(self, reports: Numbers) -> MeanTally:
-        """With these reports too, in the value's own unit."""
+    def told(self, reports: Any, *, counted: bool) -> Told:
         x = numbers("reports", reports)
-        (more,) = exact_sums(x)
-        if self.bins is None:
-            return replace(self, sums=self.sums + more)
-        places, bounds = _bins(self.invite.randomiser), self.invite.bounds
-        found = np.bincount(places.numbers(x, bounds.centre, bounds.half), minlength=places.size).tolist()
-        return replace(self, sums=self.sums + more, bins=_added(self.bins, found))
+        sums = tuple((0.0, one) for one in exact_sums(x))
+        if not counted:
+            return len(x), sums, None
+        bounds, bins = self.invite.bounds, _bins(self.invite.randomiser)
+        return len(x), sums, np.bincount(bins.numbers(x, bounds.centre, bounds.half), minlength=bins.size).tolist()
 
-    def summary(self) -> LocalSummary:
-        """What the blend reads, in the unit coordinate: exact sums, rounded once."""
+    def summary(self, tally: Tally) -> LocalSummary:
         bounds = self.invite.bounds
-        return LocalSummary.of(self.sums, self.invite.randomiser, bounds.centre, bounds.half)
+        return LocalSummary.of(tally.sums[0][1], self.invite.randomiser, bounds.centre, bounds.half)
 
-    def distribution(self) -> BinnedReports:
-        """What a distribution function is read from."""
-        if self.bins is None:
-            raise InvalidInput("`tally` must hold its reports by bins to tell a distribution. Got one of sums only.")
-        return BinnedReports(np.array(self.bins, dtype=np.int64), self.invite.randomiser)
-
-    def _state(self) -> dict[str, Any]:
-        return {"sums": self.sums.to_dict(), "bins": None if self.bins is None else list(self.bins)}
-
-    @classmethod
-    def read(cls, stated: dict[str, Any], origin: Origin) -> MeanTally:
-        bins = stated["bins"]
-        ok = bins is None or (isinstance(bins, list) and all(type(n) is int for n in bins))
-        must(ok, "tally", "must hold whole counts by bins, or none", "others")
-        sums = Sums.from_dict(stated["sums"])
-        return cls(origin, invite_in(origin.mechanism), sums, None if bins is None else tuple(bins))
+    def check(self, tally: Tally) -> None:
+        bounds, law = self.invite.bounds, self.invite.randomiser
+        ok = [key for key, _ in tally.sums] == [0.0] and tally.sums[0][1].people == tally.people
+        ok = ok and (tally.counts is None or len(tally.counts) == _bins(law).size)
+        must(ok, "bins", "must count every report once", "others")
+        check_reach(tally.sums[0][1], bounds.centre, bounds.half * law.bound * (1 + _SLACK))
 
 
 @lru_cache(maxsize=8)
@@ -187,225 +221,280 @@ def _bins(randomiser: Randomiser) -> ReportBins:
     return report_bins(randomiser)
 
 
-# --- the mean when everyone brings an epsilon -------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class PersonalTally(Tally):
+@dataclass(frozen=True)
+class _OwnEpsilons(_Encoding):
     """Reports on one number, each made with its person's own epsilon: sums for each distinct epsilon, ascending.
 
-    The state grows with the number of distinct epsilons, so let people choose among a few. `silent` people asked for
-    epsilon 0: they are counted, and whatever stands beside them is not looked at.
+    The state grows with the number of distinct epsilons, so let people choose among a few. Whoever asked for epsilon 0
+    is silent: they are counted, with zeros, and whatever stands beside them is not looked at.
     """
 
     bounds: Bounds
-    silent: int = 0
-    groups: tuple[tuple[float, Sums], ...] = ()
 
     kind = "personal-mean"
-    _adds: ClassVar = {"silent": add, "groups": joined}
 
-    def __post_init__(self) -> None:
-        epsilons = [e for e, _ in self.groups]
-        ok = all(e > 0 for e in epsilons) and epsilons == sorted(set(epsilons))
-        must(ok, "epsilons", "must be positive, each once and ascending", "others")
-        must(self.silent >= 0 and all(s.people for _, s in self.groups), "people", "must not be negative", self.silent)
-        reaches = local_terms(np.array(epsilons)).reach * self.bounds.half * (1 + _OWN_SLACK)
-        for (_, sums), reach in zip(self.groups, reaches.tolist(), strict=True):
-            check_reach(sums, self.bounds.centre, reach)
-
-    @classmethod
-    def empty(cls, bounds: Bounds, collection: str | None = None) -> PersonalTally:
-        return cls(Origin(own_epsilon_text(bounds), collection), bounds)
-
-    @property
-    def people(self) -> int:
-        return self.silent + sum(s.people for _, s in self.groups)
-
-    def add(self, reports: Numbers, epsilons: Numbers) -> PersonalTally:
-        """With these reports too, in the value's own unit, and the epsilons that they were made with."""
-        x, asked = numbers("reports", reports), numbers("epsilons", epsilons)
-        must(len(x) == len(asked), "epsilons", f"must be as many as the reports ({len(x)})", len(asked))
+    def told(self, reports: Any, *, counted: bool) -> Told:
+        x, asked = numbers("reports", reports, 2).T
         must(bool((asked >= 0).all()), "epsilons", "must be 0 or more for everybody", "others")
-        quiet = asked == 0
-        more = joined(self.groups, grouped_sums(x[~quiet], asked[~quiet]))
-        return replace(self, silent=self.silent + int(np.count_nonzero(quiet)), groups=more)
+        return len(x), grouped_sums(np.where(asked > 0, x, 0.0), asked), None
 
-    def summary(self) -> ReportsByEpsilon:
-        """What the blend reads, in the unit coordinate: exact sums, rounded once."""
-        return ReportsByEpsilon.of(self.groups, self.bounds.centre, self.bounds.half, silent=self.silent)
+    def summary(self, tally: Tally) -> ReportsByEpsilon:
+        heard = tuple((epsilon, sums) for epsilon, sums in tally.sums if epsilon > 0)
+        silent = tally.people - sum(sums.people for _, sums in heard)
+        return ReportsByEpsilon.of(heard, self.bounds.centre, self.bounds.half, silent=silent)
 
-    def _state(self) -> dict[str, Any]:
-        # JSON has no infinity: epsilons are texts, each the shortest that identifies its double.
-        return {"silent": self.silent, "groups": {repr(e): s.to_dict() for e, s in self.groups}}
-
-    @classmethod
-    def read(cls, stated: dict[str, Any], origin: Origin) -> PersonalTally:
-        groups = tuple((float(text), Sums.from_dict(part)) for text, part in stated["groups"].items())
-        ok = [repr(e) for e, _ in groups] == list(stated["groups"]) and type(stated["silent"]) is int
-        must(ok, "tally", "must state its epsilons and who is silent", "others")
-        return cls(origin, bounds_in(origin.mechanism), stated["silent"], groups)
+    def check(self, tally: Tally) -> None:
+        epsilons, sums = [e for e, _ in tally.sums], [s for _, s in tally.sums]
+        ok = all(e >= 0 for e in epsilons) and all(s.people for s in sums) and tally.counts is None
+        must(ok, "epsilons", "must be 0 or more, and somebody's", "others")
+        must(sum(s.people for s in sums) == tally.people, "people", "must be counted once", tally.people)
+        reaches = local_terms(np.array(epsilons)).reach * self.bounds.half * (1 + _OWN_SLACK)
+        for epsilon, one, reach in zip(epsilons, sums, reaches.tolist(), strict=True):
+            check_reach(one, *((self.bounds.centre, reach) if epsilon else (0.0, 0.0)))
 
 
-# --- the mean of several columns --------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class VectorTally(Tally):
-    """Reports on a vector, one entry a column; `sent` of them, about as many columns as the invitation asks for."""
+@dataclass(frozen=True)
+class _Vectors(_Encoding):
+    """Reports on a vector, each about as many columns as the invitation asks for."""
 
     invite: VectorInvite
-    columns: tuple[str, ...]
-    sent: int
-    sums: tuple[Sums, ...]
 
     kind = "vector-mean"
-    _adds: ClassVar = {"sent": add, "sums": _added}
-
-    def __post_init__(self) -> None:
-        d = self.invite.bounds.dimensions
-        ok = len(self.columns) == len(set(self.columns)) == len(self.sums) == d
-        must(ok, "columns", f"must name each of the {d} columns once", len(self.columns))
-        counts = [sums.people for sums in self.sums]
-        ok = self.people >= max(counts) and sum(counts) == self.people * self.invite.reports.reported
-        must(ok, "people", f"must each report {self.invite.reports.reported} of {d} columns", self.people)
-        reach = self.invite.bounds.reach * self.invite.reports.law.bound * (1 + _SLACK)
-        for sums, side in zip(self.sums, self.invite.bounds.bounds, strict=True):
-            check_reach(sums, side.centre, side.half * reach)
 
     @property
-    def people(self) -> int:
-        return self.sent
+    def columns(self) -> tuple[str, ...]:
+        return self.invite.question
 
-    @classmethod
-    def empty(cls, invite: VectorInvite, columns: Sequence[str], collection: str | None = None) -> VectorTally:
-        asked = replace(invite, question=tuple(columns))
-        return cls(Origin(asked.text, collection), asked, tuple(columns), 0, (NOTHING,) * invite.bounds.dimensions)
-
-    def add(self, reports: Sequence[Sequence[float]] | NDArray[np.float64]) -> VectorTally:
-        """With these reports too, one a row, in the columns' own units; NaN where a column was not reported."""
-        d = self.invite.bounds.dimensions
+    def told(self, reports: Any, *, counted: bool) -> Told:
+        d, asked = self.invite.bounds.dimensions, self.invite.reports.reported
         x = numbers("reports", reports, d)
-        ok = bool(((~np.isnan(x)).sum(axis=1) == self.invite.reports.reported).all())
-        must(ok, "reports", f"must hold {self.invite.reports.reported} of {d} columns in every row", "another number")
-        return replace(self, sent=self.sent + len(x), sums=_added(self.sums, column_sums(x)))
+        ok = bool(((~np.isnan(x)).sum(axis=1) == asked).all())
+        must(ok, "reports", f"must hold {asked} of {d} columns in every row", "another number")
+        return len(x), tuple((float(j), sums) for j, sums in enumerate(column_sums(x))), None
 
-    def summary(self) -> VectorReportSums:
-        """What the blend reads, in reach coordinates: exact sums, rounded once."""
-        sides, reach = self.invite.bounds.bounds, self.invite.bounds.reach
-        return VectorReportSums.of(
-            self.people, self.sums, self.invite.reports, [(b.centre, b.half * reach) for b in sides]
-        )
+    def summary(self, tally: Tally) -> VectorReportSums:
+        sides = [(b.centre, b.half * self.invite.bounds.reach) for b in self.invite.bounds.bounds]
+        return VectorReportSums.of(tally.people, [one for _, one in tally.sums], self.invite.reports, sides)
 
-    def _state(self) -> dict[str, Any]:
-        bounds, plan = self.invite.bounds, self.invite.reports
-        geometry = {
+    def check(self, tally: Tally) -> None:
+        bounds, reports, d = self.invite.bounds, self.invite.reports, self.invite.bounds.dimensions
+        ok = len(self.columns) == len(set(self.columns)) == d and [key for key, _ in tally.sums] == list(range(d))
+        must(ok and tally.counts is None, "columns", f"must name each of the {d} columns once", len(self.columns))
+        counts = [sums.people for _, sums in tally.sums]
+        ok = tally.people >= max(counts) and sum(counts) == tally.people * reports.reported
+        must(ok, "people", f"must each report {reports.reported} of {d} columns", tally.people)
+        reach = bounds.reach * reports.law.bound * (1 + _SLACK)
+        for (_, sums), side in zip(tally.sums, bounds.bounds, strict=True):
+            check_reach(sums, side.centre, side.half * reach)
+
+    def stated(self) -> dict[str, Any]:
+        bounds, reports = self.invite.bounds, self.invite.reports
+        return {
+            "columns": list(self.columns),
             "lower": [float(b.lower) for b in bounds.bounds],
             "upper": [float(b.upper) for b in bounds.bounds],
             "norm": bounds.norm,
             "radius": bounds.radius,
-            "epsilon": plan.guarantee.epsilon,
-            "reported": plan.reported if isinstance(plan, ScalarReports) else None,
+            "epsilon": reports.guarantee.epsilon,
+            "reported": None if reports.law is reports else reports.reported,
         }
-        columns = {name: sums.to_dict() for name, sums in zip(self.columns, self.sums, strict=True)}
-        return {"invite": geometry, "columns": columns}
-
-    @classmethod
-    def read(cls, stated: dict[str, Any], origin: Origin) -> VectorTally:
-        invite = stated["invite"]
-        bounds = VectorBounds.of(invite["lower"], invite["upper"], norm=invite["norm"], radius=invite["radius"])
-        promise, d = PureDP(invite["epsilon"]), bounds.dimensions
-        reported = invite["reported"]
-        plan = unit_vector(promise, d, bounds.ratio) if reported is None else scalar_reports(promise, d, reported)
-        asked = VectorInvite(bounds, plan, tuple(stated["columns"]))
-        must(asked.text == origin.mechanism, "mechanism", "must be the one of the tally's bounds", "another")
-        ok = type(stated["people"]) is int
-        must(ok, "people", "must be a whole number", stated["people"])
-        sums = tuple(Sums.from_dict(part) for part in stated["columns"].values())
-        return cls(origin, asked, tuple(stated["columns"]), stated["people"], sums)
 
 
-# --- slots ------------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class _Slots(_Encoding):
+    """Reports that name a slot of a head list, or a cell of a map, of one invitation: counts alone."""
+
+    kind = "slots"
+
+    def told(self, reports: Any, *, counted: bool) -> Told:
+        """Reports that were counted slot by slot."""
+        must(bool((reports >= 0).all()), "counts", "must not be negative", "a negative one")
+        return int(reports.sum()), (), reports.tolist()
+
+    def summary(self, tally: Tally) -> SlotReports:
+        return SlotReports(tally.people, np.array(tally.counts, dtype=np.int64))
+
+    def check(self, tally: Tally) -> None:
+        must(bool(tally.counts) and not tally.sums, "slots", "must be at least 1", 0)
+
+
+def _encoding(kind: str, mechanism: str, stated: Any) -> _Encoding:
+    """What a document of this kind adds up, by the mechanism's text and what is stated beside it."""
+    if kind == "mean":
+        return _Numbers(invite_in(mechanism))
+    if kind == "personal-mean":
+        return _OwnEpsilons(bounds_in(mechanism))
+    if kind == "slots":
+        return _Slots()
+    must(kind == "vector-mean", "tally", "must be of a kind that is added up", "another")
+    bounds = VectorBounds.of(stated["lower"], stated["upper"], norm=stated["norm"], radius=stated["radius"])
+    promise, d, reported = PureDP(stated["epsilon"]), bounds.dimensions, stated["reported"]
+    plan = unit_vector(promise, d, bounds.ratio) if reported is None else scalar_reports(promise, d, reported)
+    invite = VectorInvite(bounds, plan, tuple(stated["columns"]))
+    must(invite.text == mechanism, "mechanism", "must be the one of the tally's bounds", "another")
+    return _Vectors(invite)
 
 
 @dataclass(frozen=True, slots=True)
-class SlotTally(Tally):
-    """Reports that name a slot of a head list, or a cell of a map, of one invitation."""
+class Tally:
+    """Reports of one mechanism, added up, and where they come from."""
 
-    task: SlotTask
-    counts: tuple[int, ...]
-
-    kind = "slots"
-    _adds: ClassVar = {"task": _same, "counts": _added}
+    origin: Origin
+    encoding: _Encoding
+    people: int
+    sums: tuple[tuple[float, Sums], ...] = ()
+    counts: tuple[int, ...] | None = None
+    """By public bins, or by slots; None where there are sums alone."""
 
     def __post_init__(self) -> None:
-        must(len(self.counts) >= 1, "slots", "must be at least 1", len(self.counts))
-        must(min(self.counts) >= 0, "counts", "must not be negative", "a negative one")
+        counts, keys = self.counts or (), [key for key, _ in self.sums]
+        must(keys == sorted(set(keys)), "tally", "must hold each sum once, in order", "others")
+        must(self.people >= 0 and min(counts, default=0) >= 0, "counts", "must not be negative", "a negative one")
+        must(not counts or sum(counts) == self.people, "counts", "must count every report once", "others")
+        self.encoding.check(self)
 
     @classmethod
-    def empty(cls, invitation: str, slots: int, task: SlotTask, collection: str | None = None) -> SlotTally:
+    def of_numbers(cls, invite: Invite, collection: str | None = None, *, sums_only: bool = False) -> Tally:
+        """For reports on one number; with `sums_only` it will tell a mean and nothing else of the distribution."""
+        # A document holds the text alone, which must lead back to this randomiser.
+        must(invite_in(invite.text) == invite, "mechanism", "must be one that its text describes", invite.text)
+        bins = None if sums_only else (0,) * _bins(invite.randomiser).size
+        return cls(Origin(invite.text, collection), _Numbers(invite), 0, ((0.0, NOTHING),), bins)
+
+    @classmethod
+    def of_own_epsilons(cls, mechanism: str, collection: str | None = None) -> Tally:
+        """For reports on one number that were made with everyone's own epsilon, by the text beside them."""
+        return cls(Origin(mechanism, collection), _OwnEpsilons(bounds_in(mechanism)), 0)
+
+    @classmethod
+    def of_vectors(cls, invite: VectorInvite, columns: Sequence[str], collection: str | None = None) -> Tally:
+        """For reports on a vector with these columns."""
+        asked = replace(invite, question=tuple(columns))
+        sums = tuple((float(j), NOTHING) for j in range(invite.bounds.dimensions))
+        return cls(Origin(asked.text, collection), _Vectors(asked), 0, sums)
+
+    @classmethod
+    def of_slots(cls, invitation: str, slots: int, collection: str | None = None) -> Tally:
         """For reports that answer the invitation with this text, which has so many slots."""
-        return cls(Origin(invitation, collection), task, (0,) * slots)
+        return cls(Origin(invitation, collection), _Slots(), 0, (), (0,) * slots)
 
     @property
-    def people(self) -> int:
-        return sum(self.counts)
+    def kind(self) -> str:
+        return self.encoding.kind
 
-    def add(self, counts: NDArray[np.int64]) -> SlotTally:
-        """With reports that were counted slot by slot."""
-        must(len(counts) == len(self.counts), "counts", f"must be {len(self.counts)}", len(counts))
-        must(bool((counts >= 0).all()), "counts", "must not be negative", "a negative one")
-        return replace(self, counts=_added(self.counts, counts.tolist()))
+    def named(self, batch: str, *, simulated: bool = False) -> Tally:
+        """For the reports of one more batch, which must be new."""
+        return replace(self, origin=self.origin.adding(batch, simulated=simulated))
 
-    def summary(self) -> SlotReports:
-        """What the blend reads."""
-        return SlotReports(self.people, np.array(self.counts, dtype=np.int64))
+    def add(self, reports: Any) -> Tally:
+        """With these reports too, one a row, in the value's own unit.
 
-    def _state(self) -> dict[str, Any]:
-        return {"task": self.task, "counts": list(self.counts)}
+        Of own epsilons a row is the report and the epsilon that it was made with; of a vector it has NaN where a column
+        was not reported; reports that name a slot are counted slot by slot.
+        """
+        return self._joined(*self.encoding.told(reports, counted=self.counts is not None))
+
+    def _joined(self, people: int, sums: tuple[tuple[float, Sums], ...], counts: Sequence[int] | None) -> Tally:
+        alike, both = (self.counts is None) == (counts is None), None
+        must(alike, "tally", "must hold sums only, like the other, to be merged", "one with bins")
+        if self.counts is not None and counts is not None:
+            same = len(self.counts) == len(counts)
+            must(same, "counts", f"must be {len(self.counts)}, as the same invitation has", len(counts))
+            both = tuple(a + b for a, b in zip(self.counts, counts, strict=True))
+        return replace(self, people=self.people + people, sums=joined(self.sums, sums), counts=both)
+
+    def __add__(self, other: Tally) -> Tally:
+        """Both in one: associative, commutative, exact. Another mechanism, collection or a shared batch is refused."""
+        if self.kind != other.kind:
+            raise InvalidInput(f"`tally` must be of one kind to be merged. Got {self.kind} and {other.kind}.")
+        whole = replace(self, origin=self.origin + other.origin)
+        return whole._joined(other.people, other.sums, other.counts)
+
+    def summary(self) -> Any:
+        """What the blend reads, in the unit coordinate."""
+        return self.encoding.summary(self)
+
+    def distribution(self) -> BinnedReports:
+        """What a distribution function is read from."""
+        encoding = self.encoding
+        if self.counts is None or not isinstance(encoding, _Numbers):
+            raise InvalidInput("`tally` must hold its reports by bins to tell a distribution. Got one of sums only.")
+        return BinnedReports(np.array(self.counts, dtype=np.int64), encoding.invite.randomiser)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON, which has no infinity: keys are texts, each the shortest that identifies its double."""
+        return self.origin.document(
+            self.kind,
+            self.people,
+            invite=self.encoding.stated(),
+            sums={repr(key): sums.to_dict() for key, sums in self.sums},
+            counts=None if self.counts is None else list(self.counts),
+        )
 
     @classmethod
-    def read(cls, stated: dict[str, Any], origin: Origin) -> SlotTally:
-        task, counts = stated["task"], stated["counts"]
-        ok = task in ("heavy-hitters", "kmeans") and isinstance(counts, list) and all(type(n) is int for n in counts)
-        must(ok, "tally", "must state its task and whole counts", "others")
-        return cls(origin, task, tuple(counts))
+    def from_dict(cls, document: Any) -> Tally:
+        """The inverse, checked: nothing negative, sums that numbers in reach can have, counts that agree.
+
+        >>> empty = Tally.of_slots("an invitation", 3)
+        >>> Tally.from_dict(empty.add(np.array([1, 0, 2])).to_dict()).people
+        3
+        """
+        try:
+            origin = Origin.from_dict(document)
+            encoding = _encoding(document["kind"], origin.mechanism, document["invite"])
+            people, counts = document["people"], document["counts"]
+            whole = type(people) is int and all(type(n) is int for n in counts or ())
+            sums = tuple((float(key), Sums.from_dict(part)) for key, part in document["sums"].items())
+            found = cls(origin, encoding, people, sums, None if counts is None else tuple(counts))
+            # The whole is written again: other fields, other types and another mechanism's text all show.
+            if whole and found.to_dict() == document:
+                return found
+        except InvalidInput:
+            raise
+        except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError):
+            pass
+        raise InvalidInput("`tally` must be a document that `hybridp tally` wrote, unchanged. Got another.")
 
 
-# --- any of them ------------------------------------------------------------------------------------------------------
-
-_KINDS: dict[str, type[Tally]] = {k.kind: k for k in (MeanTally, VectorTally, PersonalTally, SlotTally)}
+# --- texts ------------------------------------------------------------------------------------------------------------
 
 
-def merge(one: Tally, two: Tally) -> Tally:
-    """Both in one: associative, commutative, exact. Another mechanism, another collection or a shared batch is refused.
+def invite_in(text: str) -> Invite:
+    """The invitation whose text stands beside a report on a number; its promise is checked as when it was made.
 
-    >>> empty = SlotTally.empty("an invitation", 3, "heavy-hitters")
-    >>> merge(empty.named("monday"), empty.named("monday"))
-    Traceback (most recent call last):
-        ...
-    hybridp.errors.InvalidInput: `tally` must share no batch with another to be merged. Got monday.
+    >>> invite_in("dithered(epsilon=1.0,delta=0.0,lower=0.0,upper=60.0)").bounds
+    Bounds(lower=0.0, upper=60.0)
     """
-    if one.kind != two.kind:
-        raise InvalidInput(f"`tally` must be of one kind to be merged. Got {one.kind} and {two.kind}.")
-    return one + two
+    found = _INVITE.fullmatch(text)
+    if found is not None:
+        name: Any = found[1]
+        try:
+            epsilon, delta, lower, upper = (float(number) for number in found.groups()[1:5])
+            promise = promised(epsilon, delta)
+            invite = Invite(Bounds(lower, upper), randomiser(name, promise), _question(found[6]))
+            if invite.text == text:
+                return invite
+        except (ValueError, ArithmeticError):
+            pass
+    raise _unknown()
 
 
-def tally_from_dict(document: Any) -> Tally:
-    """The inverse of `to_dict`, checked: nothing negative, sums that numbers in reach can have, counts that agree.
+def _question(name: str | None) -> tuple[str, ...]:
+    return () if name is None else (name.replace("``", "`"),)
 
-    >>> empty = SlotTally.empty("an invitation", 3, "heavy-hitters")
-    >>> tally_from_dict(empty.add(np.array([1, 0, 2])).to_dict()).people
-    3
-    """
-    try:
-        origin = Origin.from_dict(document)
-        found = _KINDS[document["kind"]].read(document, origin)
-        # The whole is written again: other fields, other types and another mechanism's text all show.
-        if type(document["people"]) is int and found.to_dict() == document:
-            return found
-    except InvalidInput:
-        raise
-    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError):
-        pass
-    raise InvalidInput("`tally` must be a document that `hybridp tally` wrote, unchanged. Got another.")
+
+def bounds_in(text: str) -> Bounds:
+    """The bounds of reports that were made with everyone's own epsilon, from the text beside them."""
+    found = _OWN.fullmatch(text)
+    if found is not None:
+        try:
+            bounds = Bounds(float(found[1]), float(found[2]))
+            if own_epsilon_text(bounds, _question(found[3])) == text:
+                return bounds
+        except ValueError:
+            pass
+    raise _unknown()
+
+
+def _unknown() -> InvalidInput:
+    return InvalidInput("`mechanism` must be one that hybridp writes beside a report. Got another.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,15 +66,14 @@ def add(
     before = protocol.load_tally(state) if state.exists() else None
     wanted: Tally | None = None
     if named and (stated or len(named) > 1):
+        from hybridp.blend.tally import Tally
         from hybridp.protocols.asked import vector_study
 
         if epsilon is None:
             raise InvalidInput("`epsilon` must be given with --column. Got none.")
         asked = question()
         own = vector_study(one_question(asked, promise()), 0)
-        wanted = protocol.vector_tally(
-            replace(own.invite, question=asked.columns), asked.columns, collection=collection
-        )
+        wanted = Tally.of_vectors(own.invite, asked.columns, collection)
     elif stated:
         raise InvalidInput("`columns` must be given with bounds and a promise: other reports name theirs. Got none.")
     elif invite is not None:
@@ -83,7 +81,7 @@ def add(
     elif before is None:
         wanted = protocol.number_tally(files[0], where, collection=collection, sums_only=sums_only)
     start = _agreed(before, wanted, collection)
-    if sums_only and getattr(start, "bins", None) is not None:
+    if sums_only and start.kind == "mean" and start.counts is not None:
         raise InvalidInput("`publish` must be said when a tally is new: this one holds counts by bins. Got it later.")
     if sums_only and start.kind not in ("mean", "personal-mean"):
         raise InvalidInput(f"`publish` must go with reports on one number. Got a tally of the kind {start.kind}.")
@@ -104,8 +102,7 @@ def _agreed(before: Tally | None, wanted: Tally | None, collection: str | None) 
     if before is None:
         assert wanted is not None
         return wanted
-    same = wanted is None or (wanted.kind, wanted.origin.mechanism) == (before.kind, before.origin.mechanism)
-    if not same or getattr(wanted, "columns", None) not in (None, getattr(before, "columns", None)):
+    if wanted is not None and (wanted.kind, wanted.origin.mechanism) != (before.kind, before.origin.mechanism):
         raise InvalidInput("`tally` must be one of the mechanism and columns given. Got another's.")
     if collection not in (None, before.origin.collection):
         raise InvalidInput(f"`collection` must be {before.origin.collection}, as in the tally. Got {collection}.")
@@ -118,14 +115,14 @@ def _agreed(before: Tally | None, wanted: Tally | None, collection: str | None) 
 )  # fmt: skip
 def merge(files: tuple[Path, ...], out: Path) -> Any:
     """Merge tallies of one mechanism and collection, in any order and grouping: the result is the same to the bit."""
+    import operator
     from functools import reduce
 
-    from hybridp.blend.tally import merge as merged
     from hybridp.protocols.tally import load_tally, save_tally
 
     if out.exists():
         raise InvalidInput(f"`out` must name a new file. Got {out}, which exists.")
-    found = reduce(merged, [load_tally(file) for file in files])
+    found = reduce(operator.add, [load_tally(file) for file in files])
     save_tally(found, out)
     document = {**_about(found), "out": str(out), "merged": len(files)}
     return document, _said(found, f"{len(files)} tallies with {found.people:,} reports merged into {out}.")
@@ -147,8 +144,6 @@ def show(state: Path) -> Any:
 
 def _about(found: Tally) -> dict[str, Any]:
     """What may be said of a tally; its sums are for a release to publish."""
-    parts = (getattr(found, name, None) for name in ("columns", "groups", "counts", "bins"))
-    state = next((part for part in parts if part), (0,))
     return {
         "kind": found.kind,
         "people": found.people,
@@ -156,7 +151,7 @@ def _about(found: Tally) -> dict[str, Any]:
         "collection": found.origin.collection,
         "simulated": found.origin.simulated,
         "batches": len(found.origin.batches),
-        "entries": len(state),
+        "entries": len(found.counts or found.sums),
     }
 
 

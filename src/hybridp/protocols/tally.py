@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -17,15 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.blend.tally import MeanTally, PersonalTally, SlotTally, Tally, VectorTally, tally_from_dict
-from hybridp.blend.tally_origin import Origin, bounds_in, invite_in
+from hybridp.blend.tally import Tally, invite_in
 from hybridp.curator.reports import ReportColumns, read_mechanism, report_parts, slot_counts
-from hybridp.curator.sources import Rows, open_rows, shown
+from hybridp.curator.sources import open_rows, shown
 from hybridp.errors import InvalidInput, UnusableRows, must
 from hybridp.public.envelope import appearing
 from hybridp.public.messages import OWN_EPSILON
 from hybridp.public.study import Declaration, Number
-from hybridp.public.vector import VectorInvite
 
 __all__ = [
     "ReportColumns",
@@ -35,7 +32,6 @@ __all__ = [
     "number_tally",
     "save_tally",
     "tally_for",
-    "vector_tally",
 ]
 
 _CHUNK = 2**20  # numbers at a time
@@ -51,7 +47,7 @@ def load_tally(file: str | PathLike[str]) -> Tally:
         document = json.loads(Path(file).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         raise InvalidInput(f"`tally` must name a file that `hybridp tally` wrote. Got {shown(file)}.") from None
-    return tally_from_dict(document)
+    return Tally.from_dict(document)
 
 
 def tally_for(study: Declaration, file: str | PathLike[str]) -> Tally:
@@ -92,7 +88,7 @@ def number_tally(
     *,
     collection: str | None = None,
     sums_only: bool = False,
-) -> MeanTally | PersonalTally:
+) -> Tally:
     """An empty tally for the mechanism that a file of reports on one number names beside them.
 
     With `sums_only` it will tell a mean and nothing else of the distribution; those of personal epsilons always do.
@@ -103,16 +99,11 @@ def number_tally(
     if text is None:
         raise UnusableRows("The file must hold a report, whose mechanism a new tally is for.")
     if text.startswith(OWN_EPSILON):
-        return replace(PersonalTally.empty(bounds_in(text), collection), origin=Origin(text, collection))
-    return MeanTally.empty(invite_in(text), collection, sums_only=sums_only)
+        return Tally.of_own_epsilons(text, collection)
+    return Tally.of_numbers(invite_in(text), collection, sums_only=sums_only)
 
 
-def vector_tally(invite: VectorInvite, names: tuple[str, ...], *, collection: str | None = None) -> VectorTally:
-    """An empty tally for reports on these columns."""
-    return VectorTally.empty(invite, names, collection)
-
-
-def invitation_tally(invite: Path, *, collection: str | None = None) -> SlotTally:
+def invitation_tally(invite: Path, *, collection: str | None = None) -> Tally:
     """An empty tally for answers to an invitation: to a head list, or to a map of K-means."""
     from hybridp.protocols.transcript import read_invitation
 
@@ -120,9 +111,8 @@ def invitation_tally(invite: Path, *, collection: str | None = None) -> SlotTall
     asked = said.invite
     rule = "must be to a head list, or to a map of K-means"
     must(asked.way in ("slot", "cell"), "invite", rule, f"one to {said.task.called}")
-    if asked.way == "slot":
-        return SlotTally.empty(asked.text, len(asked.head), "heavy-hitters", collection)
-    return SlotTally.empty(asked.text, asked.grid.cells, "kmeans", collection)
+    slots = len(asked.head) if asked.way == "slot" else asked.grid.cells
+    return Tally.of_slots(asked.text, slots, collection)
 
 
 # --- a file of reports ------------------------------------------------------------------------------------------------
@@ -138,15 +128,17 @@ def add_file(tally: Tally, path: str | PathLike[str], columns: ReportColumns | N
             raise UnusableRows(f"Column `{where.mechanism}` must name the mechanism of the tally in every row.")
         # The batch is refused before its rows are read.
         ready = tally.named(batch, simulated=simulated)
-        if isinstance(ready, SlotTally):
+        if tally.kind == "slots":
             must(where.trust is None, "trust", "must be left out: a file of answers holds nothing else", where.trust)
-            return ready.add(slot_counts(rows, where.report, len(ready.counts)))
-        if isinstance(ready, MeanTally):
-            return _add_numbers(ready, rows, where)
-        if isinstance(ready, PersonalTally):
-            return _add_personal(ready, rows, where)
-        assert isinstance(ready, VectorTally)
-        return _add_vectors(ready, rows, where)
+            return ready.add(slot_counts(rows, where.report, len(tally.counts or ())))
+        own, names = tally.kind == "personal-mean", tuple(f"{name}_report" for name in tally.encoding.columns)
+        if own and where.epsilon is None:
+            raise InvalidInput("`epsilon-column` must name the column of personal epsilons for this tally. Got none.")
+        read = names or (where.report, *((where.epsilon,) if own and where.epsilon else ()))
+        for part in report_parts(rows, read, where, max(1, _CHUNK // len(read))):
+            told = _numbers(part, read, own=own, some=bool(names))
+            ready = ready.add(told if own or names else told[:, 0])
+    return ready
 
 
 def _fingerprint(path: str | PathLike[str], where: ReportColumns) -> str:
@@ -160,37 +152,17 @@ def _fingerprint(path: str | PathLike[str], where: ReportColumns) -> str:
     return f"sha256:{digest}" + ("" if where.table is None else f" table {where.table}")
 
 
-def _add_numbers(tally: MeanTally, rows: Rows, where: ReportColumns) -> MeanTally:
-    for part in report_parts(rows, (where.report,), where, _CHUNK):
-        tally = tally.add(_whole(part[where.report], where.report))
-    return tally
-
-
-def _add_personal(tally: PersonalTally, rows: Rows, where: ReportColumns) -> PersonalTally:
-    if where.epsilon is None:
-        raise InvalidInput("`epsilon-column` must name the column of personal epsilons for this tally. Got none.")
-    for part in report_parts(rows, (where.report, where.epsilon), where, _CHUNK):
-        asked = _whole(part[where.epsilon], where.epsilon, finite=False)
-        told = part[where.report]
-        told[asked == 0] = tally.bounds.centre  # who asked for silence need not have a report
-        tally = tally.add(_whole(told, where.report), asked)
-    return tally
-
-
-def _add_vectors(tally: VectorTally, rows: Rows, where: ReportColumns) -> VectorTally:
-    names = tuple(f"{name}_report" for name in tally.columns)
-    for part in report_parts(rows, names, where, max(1, _CHUNK // len(names))):
-        told = np.ma.stack([part[name] for name in names], axis=1)
-        bad = ~np.isfinite(told.data) & ~np.ma.getmaskarray(told)
-        if bool(bad.any()):
-            raise UnusableRows(f"Columns `{names[0]}` and following must hold finite numbers or nothing.")
-        tally = tally.add(np.ma.filled(told, np.nan))
-    return tally
-
-
-def _whole(told: Any, name: str, *, finite: bool = True) -> NDArray[np.float64]:
-    """Every row has a number."""
-    x: NDArray[np.float64] = np.asarray(np.ma.getdata(told), dtype=np.float64)
-    if np.ma.is_masked(told) or not bool(np.isfinite(x).all() if finite else (~np.isnan(x)).all()):
-        raise UnusableRows(f"Column `{name}` must hold a number in every row that is read.")
+def _numbers(part: Any, names: tuple[str, ...], *, own: bool, some: bool) -> NDArray[np.float64]:
+    """The columns of some rows, one beside the other: every row has a number in each, or, where it reports on some of
+    several, NaN. Whoever asked for silence, an `own` epsilon of 0, need not have a report."""
+    told = np.ma.stack([part[name] for name in names], axis=1)
+    x: NDArray[np.float64] = np.ma.filled(told, np.nan)
+    bad = ~np.isfinite(told.data) & ~np.ma.getmaskarray(told) if some else ~np.isfinite(x)
+    if own:
+        bad[:, 1] = np.isnan(x[:, 1])
+        bad[:, 0] &= x[:, 1] != 0
+    if bool(bad.any()):
+        wrong = names[int(np.flatnonzero(bad.any(axis=0))[0])]
+        what = "finite numbers or nothing" if some else "a number in every row that is read"
+        raise UnusableRows(f"Column `{wrong}` must hold {what}.")
     return x

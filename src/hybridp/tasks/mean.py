@@ -126,7 +126,7 @@ class MeanStudy(Task):
     def check_tally(self, tally: Any, names: tuple[str, ...]) -> None:
         if self.excluding:
             raise cannot_exclude()
-        alone = self.publish == "full" or tally.bins is None
+        alone = self.publish == "full" or tally.counts is None
         must(alone, "tally", "must be made with --publish estimate-only, as the release is", "one with bins")
 
     def check_mixed(self) -> None:

@@ -107,7 +107,8 @@ class VectorStudy(Task):
         return replace(self.invite, question=names)
 
     def check_tally(self, tally: Any, names: tuple[str, ...]) -> None:
-        must(tally.columns == names, "tally", "must hold reports on these columns", ", ".join(tally.columns))
+        told = tally.encoding.columns
+        must(told == names, "tally", "must hold reports on these columns", ", ".join(told))
 
     def ask(self, crowd: Crowd) -> Conversation:
         noise = None if self.estimator == "lm-only" else self.sum_noise
