@@ -36,7 +36,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.blend.mean import Blend
+from hybridp.blend.mean import Blend, each_level
 from hybridp.blend.shares import ShareBlend
 from hybridp.errors import InvalidInput, must
 from hybridp.public.errorlaw import NormalLaplace, farthest_kept, log_upper_tail
@@ -63,7 +63,7 @@ class Gap(NamedTuple):
 
 def mean_gaps(blends: Sequence[Blend], pairs: Pairs, level: float, *, joint: bool = False) -> list[Gap]:
     """Differences of means in the unit coordinate. `slack` of both blends is theirs too."""
-    each = _each(level, len(pairs), joint=joint)
+    each = each_level(level, len(pairs), joint=joint)
     found = []
     for i, j in pairs:
         a, b = blends[i], blends[j]
@@ -78,7 +78,7 @@ def mean_gaps(blends: Sequence[Blend], pairs: Pairs, level: float, *, joint: boo
 def share_gaps(blends: Sequence[ShareBlend], pairs: Pairs, level: float, *, joint: bool = False) -> list[list[Gap]]:
     """Differences of shares: for every pair one an option."""
     options = len(blends[0].estimate) if blends else 0
-    each = _each(level, len(pairs) * options, joint=joint)
+    each = each_level(level, len(pairs) * options, joint=joint)
     at = [np.clip(blend.estimate, 0.0, 1.0) for blend in blends]
     ends = [blend.intervals(each) for blend in blends]
     found = []
@@ -145,11 +145,6 @@ def _pooled(
     va, vb = (s**2 + 2 * scale**2 for s, scale in (a.errors(at_a), b.errors(at_b)))
     both = np.clip((at_a * vb + at_b * va) / np.maximum(va + vb, 1e-300), 0.0, 1.0)
     return a.estimate - b.estimate, a.errors(both), b.errors(both)
-
-
-def _each(level: float, many: int, *, joint: bool) -> float:
-    must(0 < level < 1, "level", "must be strictly between 0 and 1", level)
-    return 1 - (1 - level) / max(many, 1) if joint else level
 
 
 _GRID = np.linspace(0.0, 1.0, 513)

@@ -17,14 +17,15 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from hybridp.blend.mean import Anchor, hold
 from hybridp.blend.shares import simplex
 from hybridp.errors import must
-from hybridp.public.anchoring import TIGHTEST, Anchoring, anchoring, clipping_loss, leash
+from hybridp.public.anchoring import TIGHTEST, Anchoring, anchoring, leash
 from hybridp.public.heavy import HeadList, OneSlot
 from hybridp.public.messages import OptInCounts, SlotReports
 from hybridp.public.oracles import Oracle
 
-__all__ = ["Estimate", "HeavyAnchor", "HeavyBlend", "HeavyEstimator", "anchor_heavy"]
+__all__ = ["Estimate", "HeavyBlend", "HeavyEstimator", "anchor_heavy"]
 __all__ += ["better_queries", "blend_heavy", "combine", "fold", "from_noisy_counts", "from_oracle"]
 __all__ += ["half_width", "heavy_anchoring", "held", "keep_best", "local_estimate"]
 __all__ += ["project", "rank_ranges", "restrict", "trim"]
@@ -286,20 +287,7 @@ class HeavyBlend:
     queries: Floats
     query_errors: Floats
     query_centres: Floats
-    anchor: HeavyAnchor | None = None
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class HeavyAnchor:
-    """The blend before reports were held to the trusted counts, and how far from these they can move each slot.
-
-    Both are of the centres; `most` is infinite in a slot that trusted people say nothing of. `reach` is the longest
-    leash in standard errors of the groups' difference.
-    """
-
-    plain: Floats
-    most: Floats
-    reach: float
+    anchor: Anchor | None = None
 
 
 def heavy_anchoring(head: HeadList, trusted: list[Estimate], heard: list[Heard]) -> Anchoring:
@@ -320,7 +308,7 @@ def _together(laws: list[Any]) -> Any:
     return laws[0] if len(laws) == 1 else 1 / np.sum([1 / law for law in laws], axis=0)
 
 
-def anchor_heavy(trusted: list[Estimate], heard: list[Heard], reach: float | None) -> tuple[Estimate, HeavyAnchor]:
+def anchor_heavy(trusted: list[Estimate], heard: list[Heard], reach: float | None) -> tuple[Estimate, Anchor]:
     """``p_T + clip((1-w) (p_L - p_T))`` in every slot that trusted people counted; where they did not, the report's.
 
     Without a `reach` each slot has the tightest leash that is cheap for what the trusted know of it. What the clipping
@@ -338,17 +326,15 @@ def anchor_heavy(trusted: list[Estimate], heard: list[Heard], reach: float | Non
         told = combine([estimate for estimate, _, _ in heard])
         shares = v_l * np.sum([sent.slots / law for (sent, _, _), law in zip(heard, laws, strict=True)], axis=0)
     v_t = np.where(known, own.variances, 1.0)
-    ours = np.where(known, v_t / (v_t + v_l), 1.0)  # the weight of reports
     parts = [(e.variances, np.nan_to_num(e.noise, posinf=0.0)) for e in trusted if e.noise is not None]
     laplace = np.minimum(sum((v_t / variance) ** 2 * noise for variance, noise in parts), v_t)
     leashes = leash(v_t, v_l, laplace) if reach is None else np.full_like(v_t, reach)
-    start, step = np.where(known, own.slots, 0.0), ours * np.sqrt(v_t + v_l)
-    moved, most = ours * (np.where(known, shares, told.slots) - start), np.where(known, leashes * step, np.inf)
-    lost = clipping_loss(leashes, v_t, v_l, laplace) * step**2
-    variances = np.where(known, v_t * v_l / (v_t + v_l) + lost, told.variances)
+    held, anchor = hold(np.where(known, own.slots, 0.0), shares, v_t, v_l, laplace, leashes)
+    variances = np.where(known, v_t * v_l / (v_t + v_l) + anchor.lost, told.variances)
     unknown = np.zeros(len(own.queries)), np.full(len(own.queries), np.inf)
-    found = Estimate(start + np.clip(moved, -most, most), variances, *unknown)
-    return found, HeavyAnchor(start + moved, most, float(leashes[known].max(initial=TIGHTEST)))
+    found = Estimate(np.where(known, held, told.slots), variances, *unknown)
+    plain, most = np.where(known, anchor.plain, told.slots), np.where(known, anchor.most, np.inf)
+    return found, Anchor(plain, most, float(leashes[known].max(initial=TIGHTEST)))
 
 
 def held(
@@ -358,7 +344,7 @@ def held(
     reports: SlotReports,
     estimator: HeavyEstimator,
     mixed: Sequence[tuple[OneSlot | Oracle, SlotReports]] = (),
-) -> tuple[list[Estimate], HeavyAnchor | None, Anchoring | None]:
+) -> tuple[list[Estimate], Anchor | None, Anchoring | None]:
     """What is to be blended: reports held to the trusted counts, or beside them; and what decided, where left open.
 
     Nothing is held where nobody trusts, or where the list is empty. `mixed` reports, by another mechanism, are held as
@@ -377,7 +363,7 @@ def held(
     return [one], anchor, default
 
 
-def blend_heavy(head: HeadList, estimates: list[Estimate], anchor: HeavyAnchor | None = None) -> HeavyBlend:
+def blend_heavy(head: HeadList, estimates: list[Estimate], anchor: Anchor | None = None) -> HeavyBlend:
     """Step 5: everything known, by inverse variance.
 
     With an `anchor` the estimates are those that are held to it already.
@@ -425,5 +411,5 @@ def restrict(blended: HeavyBlend, keep: set[str]) -> HeavyBlend:
         add(blended.query_centres, queries, k),
         None
         if (old := blended.anchor) is None
-        else HeavyAnchor(add(old.plain, slots, len(head)), add(old.most, slots, len(head)), old.reach),
+        else Anchor(add(old.plain, slots, len(head)), add(old.most, slots, len(head)), old.reach),
     )

@@ -20,7 +20,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, cast, get_args
+from typing import Any, Literal, cast, get_args
+
+import numpy as np
 
 from hybridp.errors import InvalidInput, must
 from hybridp.public.anchoring import clipping_loss, leash
@@ -39,7 +41,7 @@ from hybridp.public.messages import LocalSummary, TrustedSummary
 from hybridp.public.randomisers import Randomiser
 
 __all__ = ["ESTIMATORS", "Blend", "Disagreement", "EstimatorName", "Rule", "blend"]
-__all__ += ["pooled", "pooled_shares"]
+__all__ += ["Anchor", "each_level", "hold", "pooled", "pooled_shares"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,11 +198,35 @@ class Disagreement:
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """The blend before local people were held to the trusted mean, and how far from it they can move the estimate."""
+    """The blend before local people were held to what the trusted said, and how far from it they can move each number.
 
-    plain: float
-    most: float
+    `reach` is the leash in standard errors of the groups' difference, the longest of several; `lost` is what it adds to
+    the variance where nobody lies.
+    """
+
+    plain: Any
+    most: Any
     reach: float
+    lost: Any = 0.0
+
+
+def hold(own: Any, told: Any, v_t: Any, v_l: Any, laplace: Any, reach: Any) -> tuple[Any, Anchor]:
+    """``own + clip((1-w) (told - own))``: whatever local people send, it stays within ``(1-w) reach s`` of their own.
+
+    ``1-w = V_T/(V_T + V_L)``, s is the standard error of the difference, and the variances come from the trusted
+    group's own figures and from public numbers, so that nothing that decides how far comes from reports. What the
+    clipping takes off adds the variance ``(1-w)^2 s^2 g`` (`hybridp.public.anchoring.clipping_loss`).
+    """
+    ours = v_t / (v_t + v_l)
+    step, moved = ours * np.sqrt(v_t + v_l), ours * (told - own)
+    most, lost = reach * step, clipping_loss(reach, v_t, v_l, laplace) * step**2
+    return own + np.clip(moved, -most, most), Anchor(own + moved, most, float(np.max(reach)), lost)
+
+
+def each_level(level: float, many: int, *, joint: bool) -> float:
+    """The level of each of so many intervals; joint ones hold all together with this coverage (Bonferroni)."""
+    must(0 < level < 1, "level", "must be strictly between 0 and 1", level)
+    return 1 - (1 - level) / max(many, 1) if joint else level
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,23 +301,17 @@ def blend(
 
 
 def _anchored(trusted: TrustedSummary, local: LocalSummary, rule: Rule, spread: _Spread, weight: float) -> Blend:
-    """``mu_T + (1-w) clip(mu_L - mu_T)``: whatever local people send, it stays within ``(1-w) reach s`` of mu_T.
-
-    s is the standard error of the difference. Weight and s come from the trusted group's own figures and from public
-    numbers: a spread learned from reports is one that liars can widen, and with it the leash. What the clipping takes
-    off adds the variance ``(1-w)^2 s^2 g`` (`hybridp.public.anchoring.clipping_loss`).
-    """
+    """Held to the trusted mean: a spread learned from reports is one that liars can widen, and with it the leash."""
     own = spread.trusted / trusted.people + trusted.noise_variance
-    s = math.sqrt(own / (1 - weight))  # 1-w = V_T/s^2
-    told, laplace = max(s**2 - own, 0.0), trusted.noise_variance - trusted.gaussian_variance
+    told = max(own / (1 - weight) - own, 0.0)  # 1-w = V_T/(V_T + V_L)
+    laplace = trusted.noise_variance - trusted.gaussian_variance
     reach = float(leash(own, told, laplace)) if rule.reach is None else rule.reach
-    most = (1 - weight) * reach * s
+    estimate, anchor = hold(trusted.mean, local.mean, own, told, laplace, reach)
     normal = weight**2 * (spread.upper / trusted.people + trusted.gaussian_variance)
     report = _noise_l(local, spread.upper, trusted.clamped_mean)
-    lost = float(clipping_loss(reach, own, told, laplace)) * s**2
-    normal += (1 - weight) ** 2 * ((spread.upper + report) / local.people + lost)
+    normal += (1 - weight) ** 2 * (spread.upper + report) / local.people + float(anchor.lost)
     return Blend(
-        estimate=trusted.mean + min(max((1 - weight) * (local.mean - trusted.mean), -most), most),
+        estimate=float(estimate),
         weight=weight,
         variance=spread.local if rule.known else spread.upper,
         error=NormalLaplace(math.sqrt(normal), weight * trusted.laplace_scale),
@@ -299,7 +319,7 @@ def _anchored(trusted: TrustedSummary, local: LocalSummary, rule: Rule, spread: 
         disagreement=_disagreement(trusted, local, spread),
         trusted_error=_error(trusted, None, 1.0, spread),
         local_error=_error(None, local, 0.0, spread),
-        anchor=Anchor(weight * trusted.mean + (1 - weight) * local.mean, most, reach),
+        anchor=Anchor(float(anchor.plain), float(anchor.most), reach),
     )
 
 

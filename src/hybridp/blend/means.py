@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.blend.mean import Blend, Disagreement, Rule, blend, pooled
+from hybridp.blend.mean import Blend, Disagreement, Rule, blend, each_level, pooled
 from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.errorlaw import NormalLaplace, holm
@@ -298,13 +298,12 @@ class VectorBlend:
 
     def half_widths(self, level: float, *, joint: bool) -> list[float]:
         """Half the widths of the intervals; joint ones hold all together with this coverage."""
-        must(0 < level < 1, "level", "must be strictly between 0 and 1", level)
-        each = 1 - (1 - level) / len(self.coordinates) if joint else level
+        each = each_level(level, len(self.coordinates), joint=joint)
         return [self.reach * b.half_width(each) for b in self.coordinates]
 
     def gap_widths(self, level: float, *, joint: bool) -> list[float | None]:
         """Half the widths of the intervals of the groups' differences, in reach coordinates."""
-        each = 1 - (1 - level) / len(self.coordinates) if joint else level
+        each = each_level(level, len(self.coordinates), joint=joint)
         gaps = (b.disagreement for b in self.coordinates)
         return [None if gap is None else gap.half_width(each) for gap in gaps]
 

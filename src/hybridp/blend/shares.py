@@ -26,14 +26,15 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from hybridp.blend.mean import Anchor, each_level, hold
 from hybridp.errors import InvalidInput, must
-from hybridp.public.anchoring import TIGHTEST, Anchoring, anchoring, clipping_loss
+from hybridp.public.anchoring import TIGHTEST, Anchoring, anchoring
 from hybridp.public.errorlaw import farthest_kept, holm, log_upper_tail
 from hybridp.public.mean import SYNONYMS
 from hybridp.public.oracles import Oracle, estimate
 from hybridp.public.shares import CountNoise, NoisyCounts, ShareReports, TickReports
 
-__all__ = ["SHARE_ESTIMATORS", "ShareAnchor", "ShareBlend", "ShareEstimator", "TickBlend", "Told", "blend_shares"]
+__all__ = ["SHARE_ESTIMATORS", "ShareBlend", "ShareEstimator", "TickBlend", "Told", "blend_shares"]
 __all__ += ["blend_ticks", "report_parts", "share_anchoring", "simplex", "to_simplex"]
 
 Floats = NDArray[np.float64]
@@ -78,20 +79,6 @@ class Told:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class ShareAnchor:
-    """The blend before local people were held to the trusted shares, and how far from these they can move each.
-
-    `reach` is the leash in standard errors of the groups' difference, `lost` what it adds to the variance of each share
-    where nobody lies.
-    """
-
-    plain: Floats
-    most: Floats
-    reach: float
-    lost: Floats
-
-
-@dataclass(frozen=True, eq=False, slots=True)
 class ShareBlend:
     """One entry an option: the blend, the weight of the trusted share, and each group's own shares."""
 
@@ -102,7 +89,7 @@ class ShareBlend:
     _trusted: NoisyCounts | None
     _local: Told | None
     estimator: ShareEstimator
-    anchor: ShareAnchor | None = None
+    anchor: Anchor | None = None
     default: Anchoring | None = None
     """What decided, where the estimator was left to the rule and both groups were heard."""
 
@@ -139,7 +126,7 @@ class ShareBlend:
         if self.trusted is None or self.local is None:
             return None
         s, b = self._gap_errors()
-        least = math.log((1 - (1 - (1 - level) / len(s) if joint else level)) / 2)
+        least = math.log((1 - each_level(level, len(s), joint=joint)) / 2)
         low, high = np.zeros_like(s), 40 * (s + b)
         for _ in range(60):
             middle = (low + high) / 2
@@ -154,8 +141,7 @@ class ShareBlend:
 
     def intervals(self, level: float, *, joint: bool = False) -> tuple[Floats, Floats]:
         """Of every option with this coverage; joint ones hold all together (Bonferroni)."""
-        must(0 < level < 1, "level", "must be strictly between 0 and 1", level)
-        each = 1 - (1 - level) / len(self.estimate) if joint else level
+        each = each_level(level, len(self.estimate), joint=joint)
         at = np.clip(self.estimate, 0.0, 1.0)
         return self._end(at, 0.0, each), self._end(at, 1.0, each)
 
@@ -298,17 +284,14 @@ class TickBlend:
     def estimator(self) -> ShareEstimator:
         return self.options[0].estimator
 
-    def _each(self, level: float, *, joint: bool) -> float:
-        return 1 - (1 - level) / len(self.options) if joint else level
-
     def intervals(self, level: float, *, joint: bool = False) -> tuple[Floats, Floats]:
         """As of options of which everybody has one."""
-        ends = [one.intervals(self._each(level, joint=joint)) for one in self.options]
+        ends = [one.intervals(each_level(level, len(self.options), joint=joint)) for one in self.options]
         return np.array([low[0] for low, _ in ends]), np.array([high[0] for _, high in ends])
 
     def gap_widths(self, level: float, *, joint: bool = False) -> Floats | None:
         """As of options of which everybody has one."""
-        return self._first([one.gap_widths(self._each(level, joint=joint)) for one in self.options])
+        return self._first([one.gap_widths(each_level(level, len(self.options), joint=joint)) for one in self.options])
 
     def standard_errors(self, group: Literal["trusted", "local"]) -> Floats | None:
         """Of one group's own shares."""
@@ -345,12 +328,8 @@ def _anchored(trusted: NoisyCounts, local: Told, own: Floats, told: Floats, reac
     pilot = np.clip(own, 0.0, 1.0)
     spread = np.maximum(pilot * (1 - pilot), 1 / trusted.people)
     v_t, v_l = _variances(trusted, local, spread, pilot)
-    weights = v_l / (v_t + v_l)
-    step = (1 - weights) * np.sqrt(v_t + v_l)
-    most, moved = reach * step, (1 - weights) * (told - own)
-    lost = clipping_loss(reach, v_t, v_l, trusted.noise.laplace_variance / trusted.people**2) * step**2
-    held = ShareAnchor(own + moved, most, reach, lost)
-    return ShareBlend(own + np.clip(moved, -most, most), weights, own, told, trusted, local, "anchored", held)
+    estimate, anchor = hold(own, told, v_t, v_l, trusted.noise.laplace_variance / trusted.people**2, reach)
+    return ShareBlend(estimate, v_l / (v_t + v_l), own, told, trusted, local, "anchored", anchor)
 
 
 def _variances(trusted: NoisyCounts, local: Told, spread: Floats, share: Floats) -> tuple[Floats, Floats]:

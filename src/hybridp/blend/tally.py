@@ -61,7 +61,7 @@ from hybridp.public.messages import (
 from hybridp.public.personal import local_terms
 from hybridp.public.randomisers import Randomiser, randomiser
 from hybridp.public.vector import VectorBounds, VectorInvite, VectorReportSums
-from hybridp.public.vector_randomisers import scalar_reports, unit_vector
+from hybridp.public.vector_randomisers import ScalarReports, scalar_reports, unit_vector
 
 __all__ = ["MOST_BATCHES", "Origin", "Tally", "bounds_in", "invite_in"]
 
@@ -296,7 +296,7 @@ class _Vectors(_Encoding):
             "norm": bounds.norm,
             "radius": bounds.radius,
             "epsilon": reports.guarantee.epsilon,
-            "reported": None if reports.law is reports else reports.reported,
+            "reported": reports.reported if isinstance(reports, ScalarReports) else None,
         }
 
 
