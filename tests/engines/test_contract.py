@@ -256,15 +256,15 @@ def test_personal_totals(engine: str, opened: Opened) -> None:
     with opened(engine, columns) as rows:
         found = personal_totals(rows, query)
     lattice = Lattice(0.0, 100.0, 2**32)
-    assert found.trusted_epsilons.tolist() == [0.0, 0.5, 1.0, 2.0] == found.local_epsilons.tolist()
+    assert found.epsilons.tolist() == [0.0, 0.5, 1.0, 2.0] == found.reports.epsilons.tolist()
     for place, epsilon in enumerate((0.0, 0.5, 1.0, 2.0)):
         mine = [v for v, e in zip(columns["value"][1], epsilons, strict=True) if e == epsilon and v is not None]
-        assert found.trusted_people[place] == len(mine)
-        assert int(found.trusted_sums[place]) == sum(lattice.level(v) for v in mine)
+        assert found.people[place] == len(mine)
+        assert int(found.sums[place]) == sum(lattice.level(v) for v in mine)
         sent = [Fraction(r) - 50 for r, e in zip(columns["report"][1], epsilons, strict=True)
                 if e == epsilon and r is not None]  # fmt: skip
-        assert found.report_sums[place] == pytest.approx(float(sum(sent)) / 50, rel=1e-12, abs=1e-12)
-        assert found.report_squares[place] == pytest.approx(float(sum(s * s for s in sent)) / 2500, rel=1e-12)
+        assert found.reports.totals[place] == pytest.approx(float(sum(sent)) / 50, rel=1e-12, abs=1e-12)
+        assert found.reports.squares[place] == pytest.approx(float(sum(s * s for s in sent)) / 2500, rel=1e-12)
         here = [r for r, e in zip(columns["report"][1], epsilons, strict=True) if e == epsilon and r is not None]
         if epsilon:
             assert found.fingerprint[place] == (epsilon, len(here), *_fingerprint(here))

@@ -100,11 +100,11 @@ def test_means(engine: str, opened: Opened) -> None:
     assert (hashed.trusted_people, hashed.sums[0]) == (PEOPLE, sum(drawn))
     assert (keyed.trusted_people, keyed.sums[0]) == (PEOPLE, sum(_level(VALUES[i]) for i in first))
     own = [{"1": 1.0, "2": 2.0}.get(EPSILONS[p % len(EPSILONS)] or "", 0.0) for p in range(PEOPLE)]
-    assert personal.trusted_epsilons.tolist() == [0.0, 1.0, 2.0]
+    assert personal.epsilons.tolist() == [0.0, 1.0, 2.0]
     for place, epsilon in enumerate((0.0, 1.0, 2.0)):
         mine = [p for p in range(PEOPLE) if own[p] == epsilon]
-        assert personal.trusted_people[place] == len(mine)
-        assert personal.trusted_sums[place] == sum(_level(VALUES[first[p]]) for p in mine)
+        assert personal.people[place] == len(mine)
+        assert personal.sums[place] == sum(_level(VALUES[first[p]]) for p in mine)
 
 
 def test_vectors_and_points(engine: str, opened: Opened) -> None:

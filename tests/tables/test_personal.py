@@ -45,8 +45,8 @@ def test_large_sums_stay_exact(tmp_path: Path) -> None:
     one = math.floor(Fraction("7.999999999") / 8 * 2**45 + Fraction(1, 2))
     small = math.floor(Fraction("0.000000003") / 8 * 2**45 + Fraction(1, 2))
     # The table's numbers are doubles, at most one cell off; the sum of 3,000 of them is not rounded again.
-    assert abs(int(found.trusted_sums[0]) - 3000 * one - small) <= 3001
-    assert int(found.trusted_sums[0]) > 2**53
+    assert abs(int(found.sums[0]) - 3000 * one - small) <= 3001
+    assert int(found.sums[0]) > 2**53
 
 
 def test_who_asks_for_0_is_not_looked_at(tmp_path: Path) -> None:
@@ -55,15 +55,15 @@ def test_who_asks_for_0_is_not_looked_at(tmp_path: Path) -> None:
     for value, report in ((1, 9), ("", ""), ("abc", "abc"), ("inf", "inf"), (None, -1e9), ("nan", "nan")):
         rows = [*others, (value, "trusted", 0, None), (None, "local", 0, report)]
         got = totals(save(tmp_path, rows))
-        found.append((got.trusted_sums[1], got.report_sums.tolist(), got.report_squares.tolist()))
-        assert (got.trusted_people.tolist(), got.local_people.tolist()) == ([1, 1], [1, 1])
+        found.append((got.sums[1], got.reports.totals.tolist(), got.reports.squares.tolist()))
+        assert (got.people.tolist(), got.reports.people.tolist()) == ([1, 1], [1, 1])
     assert found == found[:1] * len(found)
 
 
 def test_epsilons_that_are_the_same_number_are_one_level(tmp_path: Path) -> None:
     got = totals(save(tmp_path, [(1, "trusted", e, None) for e in ("0.5", "0.50", "5e-1", "inf", "Infinity")]))
-    assert got.trusted_epsilons.tolist() == [0.5, math.inf]
-    assert got.trusted_people.tolist() == [3, 2]
+    assert got.epsilons.tolist() == [0.5, math.inf]
+    assert got.people.tolist() == [3, 2]
 
 
 OKAY = [(3, "trusted", 1, None), (None, "local", 0.5, 6)]
@@ -120,7 +120,7 @@ def test_one_person_has_one_group_and_one_epsilon(
 def test_one_record_a_person_is_used(tmp_path: Path) -> None:
     records = [("a", 2, 8, "trusted", 1, None), ("a", 1, 2, "trusted", 1, None), ("b", 5, None, "local", 0.5, 6)]
     found = totals(save(tmp_path, records, WITH_PERSON), person="person", record_key="key")
-    assert (found.trusted_people.tolist(), found.trusted_sums.tolist()) == ([1], [4])
+    assert (found.people.tolist(), found.sums.tolist()) == ([1], [4])
 
 
 def test_the_column_of_epsilons_must_be_named(tmp_path: Path) -> None:

@@ -12,12 +12,13 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hybridp import noise, tables
+from hybridp.curator.reports import Sent
 from hybridp.curator.sources import Entrusted, Rows, TableLike, VectorColumns, noisy_sums
 from hybridp.curator.sums import column_reports, report_sums, vector_query
 from hybridp.errors import InvalidInput, must
@@ -27,13 +28,13 @@ from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.messages import MECHANISM, reports_digest
 from hybridp.public.regression import LADDER, TAIL, KindName, Question, farther, round_sums
 from hybridp.public.trust import label_column
-from hybridp.public.vector import VectorBounds, VectorReportSums
+from hybridp.public.vector import VectorBounds
 from hybridp.randomness import Randomness
 from hybridp.tables.columns import only_texts
 from hybridp.tables.query import Query
 from hybridp.tables.totals import count_groups, kept_levels
 
-__all__ = ["LatticeRows", "PointRows", "Points", "StreamedPoints", "Told", "answer_points", "answer_rows", "held_rows"]
+__all__ = ["LatticeRows", "PointRows", "Points", "StreamedPoints", "answer_points", "answer_rows", "held_rows"]
 __all__ += ["read_reports", "release_cells", "release_moves", "release_products", "release_scale", "table_points"]
 __all__ += ["table_rows"]
 
@@ -124,18 +125,9 @@ def release_scale(
     return first + int(np.argmax((drawn - np.abs(TAIL * counts - rows.trusted))[first:]))
 
 
-class Told(NamedTuple):
-    """The sums of a file of reports, and what they say of themselves; `digest` names the set of them."""
-
-    sums: VectorReportSums
-    simulated: bool
-    assumed: bool
-    digest: str
-
-
 def read_reports(
     path: TableLike, question: Question, mechanism: str, *, table: str | None = None, assume: bool = False
-) -> Told:
+) -> Sent:
     """Reports that answer the question with this text, which they must name unless it is assumed. Private already."""
     names = question.names
     bounds = VectorBounds.of((-1.0,) * len(names), (1.0,) * len(names))
@@ -150,7 +142,7 @@ def read_reports(
         found = tables.add_up(rows, query)
     assumed = tables.named_mechanism(MECHANISM, None if marks is None else True, found.local_people, assume=assume)
     digest = reports_digest(mechanism, *found.fingerprint)
-    return Told(report_sums(found, question.invite), marks is not None and simulated in marks, assumed, digest)
+    return Sent(report_sums(found, question.invite), marks is not None and simulated in marks, assumed, digest)
 
 
 # --- K-means ----------------------------------------------------------------------------------------------------------

@@ -15,12 +15,12 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import partial
 from os import PathLike
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hybridp import noise, tables
+from hybridp.curator.reports import Sent
 from hybridp.curator.sources import Answers, Columns
 from hybridp.curator.sums import check_reports, number_query
 from hybridp.errors import must
@@ -31,21 +31,13 @@ from hybridp.randomness import Randomness
 from hybridp.tables.query import Query
 from hybridp.tables.reports import Copy, read_levels, write_reports
 
-__all__ = ["ReportsFound", "read", "read_answers", "release_weighted_sum", "simulate_reports"]
+__all__ = ["read", "read_answers", "release_weighted_sum", "simulate_reports"]
 
 _WEIGHT_STEPS = 2**40  # the largest whole-number weight
 _SCALE = 2**40  # the noise in steps: far finer than anything it must hide
 _LEAST = 1e-9  # below, rounding to steps would ask for more noise than the person's weight does
 
 Floats = NDArray[np.float64]
-
-
-class ReportsFound(NamedTuple):
-    """Whether a program drew the reports, whether their mechanism is only assumed, and a name for the set of them."""
-
-    simulated: bool
-    assumed: bool
-    digest: str
 
 
 def read(
@@ -56,7 +48,7 @@ def read(
     *,
     local_raw: bool = False,
     assume: bool = False,
-) -> tuple[tables.PersonalTotals, ReportsFound]:
+) -> tuple[tables.PersonalTotals, Sent]:
     """Totals of both groups by epsilon, in one scan, and what the reports say of themselves. RAW: stays here."""
     rows.need("epsilon-column", epsilon)
     text = own_epsilon_text(bounds, (columns.value,))
@@ -65,9 +57,9 @@ def read(
     found = tables.personal_totals(
         rows, number_query(rows, columns, bounds, reach, local_raw=local_raw, epsilon=epsilon)
     )
-    sent = int(found.local_people[found.local_epsilons > 0].sum())
+    sent = int(found.reports.people[found.reports.epsilons > 0].sum())
     assumed = tables.named_mechanism(columns.mechanism, says, sent, assume=assume)
-    return found, ReportsFound(bool(says), assumed, reports_digest(text, *found.fingerprint))
+    return found, Sent(found.reports, bool(says), assumed, reports_digest(text, *found.fingerprint))
 
 
 def read_answers(

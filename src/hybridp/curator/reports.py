@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from hybridp import tables
 from hybridp.curator.sources import Columns, Rows, TableLike
 from hybridp.errors import UnusablePublicRows, UnusableRows
-from hybridp.public.messages import BATCH, MECHANISM, reports_digest
+from hybridp.public.messages import BATCH, MECHANISM, SlotReports, reports_digest
 from hybridp.public.trust import Trusts, label_column
 from hybridp.tables.columns import (
     all_empty,
@@ -24,26 +24,26 @@ from hybridp.tables.columns import (
     some_texts,
 )
 
-__all__ = ["ReportColumns", "SlotsTold", "all_empty", "batch_digest", "batch_names", "check_batches", "read_mechanism"]
+__all__ = ["ReportColumns", "Sent", "all_empty", "batch_digest", "batch_names", "check_batches", "read_mechanism"]
 __all__ += ["read_slots", "report_parts", "slot_counts", "slots_told", "some_texts"]
 
 _MOST_BATCHES = 100_000
 _SIMULATED = " SIMULATED"
 
 
-class SlotsTold(NamedTuple):
-    """How many reports name each slot, and what they say of themselves; `digest` names the set of them."""
+class Sent(NamedTuple):
+    """Reports, added up, and what they say of themselves: whether a program drew them, and whether their mechanism is
+    only assumed; `digest` names the set of them."""
 
-    counts: NDArray[np.int64]
-    simulated: bool
-    assumed: bool
-    digest: str
+    reports: Any
+    simulated: bool = False
+    assumed: bool = False
+    digest: str | None = None
 
 
-def read_slots(
-    path: TableLike, mechanism: str, slots: int, *, table: str | None = None, assume: bool = False
-) -> SlotsTold:
-    """The reports of a file by the mechanism with this text, which they must name unless it is assumed.
+def read_slots(path: TableLike, mechanism: str, slots: int, *, table: str | None = None, assume: bool = False) -> Sent:
+    """How many reports of a file name each slot, by the mechanism with this text, which they must name unless it is
+    assumed.
 
     Counts alone cannot tell two sets of reports apart, so that the digest also holds the random names of the batches
     that devices write beside them.
@@ -52,7 +52,7 @@ def read_slots(
         return slots_told(rows, mechanism, slots, assume=assume)
 
 
-def slots_told(rows: Rows, mechanism: str, slots: int, *, assume: bool = False) -> SlotsTold:
+def slots_told(rows: Rows, mechanism: str, slots: int, *, assume: bool = False) -> Sent:
     """The same of rows."""
     named = MECHANISM in rows.columns
     simulated = f"{mechanism}{_SIMULATED}"
@@ -60,7 +60,12 @@ def slots_told(rows: Rows, mechanism: str, slots: int, *, assume: bool = False) 
     counts = slot_counts(rows, "report", slots)
     batches = batch_names(rows, BATCH)
     assumed = tables.named_mechanism(MECHANISM, named or None, int(counts.sum()), assume=assume)
-    return SlotsTold(counts, simulated in marks, assumed, reports_digest(mechanism, counts.tolist(), batches))
+    return Sent(
+        SlotReports(int(counts.sum()), counts),
+        simulated in marks,
+        assumed,
+        reports_digest(mechanism, counts.tolist(), batches),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -213,7 +213,7 @@ def _mapped(
         counts = np.array(tally.counts, dtype=np.int64)  # the caller names them, as of any tally
         return task, text, ToldCells(counts, simulated=tally.origin.simulated)
     sent = read_slots(reports, text, said.invite.grid.cells, assume=assume)  # type: ignore[arg-type]
-    return task, text, ToldCells(sent.counts, sent.digest, sent.simulated, sent.assumed)
+    return task, text, ToldCells(sent.reports.counts, sent.digest, sent.simulated, sent.assumed)
 
 
 def release_steered(path: TableLike, study: MeanStudy, columns: Any, **how: Any) -> Release:

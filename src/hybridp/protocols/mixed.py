@@ -9,14 +9,13 @@ from typing import Any, TypeVar
 
 from hybridp.curator import options, sums
 from hybridp.curator import personal as by_epsilon
-from hybridp.curator.reports import all_empty, batch_names, slots_told, some_texts
+from hybridp.curator.reports import Sent, all_empty, batch_names, slots_told, some_texts
 from hybridp.curator.sources import Columns, Rows, TableLike, VectorColumns, epsilon_counts, open_rows
 from hybridp.errors import OtherMechanism, UnusablePublicRows, must
 from hybridp.public.lattice import Bounds
 from hybridp.public.messages import (
     Invite,
     LocalSummary,
-    ReportsByEpsilon,
     SlotReports,
     own_epsilon_text,
     reports_digest,
@@ -60,25 +59,43 @@ def read_batches(
         return Batches()
     must(invite is not None, "mixed", "must go with the least size of a batch (--batch)", "none")
     assert mixing is not None
-    read, asked, own, held, start = _kind(invite, columns)
+    held: _Held = ((), ("report",))
+    text, start = invite.text, "report"  # type: ignore[union-attr]
+    if columns is not None:
+        own, held, start = _everybody(columns), (columns.names, columns.reports), columns.mechanism.rpartition("_")[0]
+        asked: Any = invite if isinstance(invite, ShareInvite) else replace(invite, question=columns.names)  # type: ignore[type-var]
+        text = asked.text
 
-    def one(rows: Rows) -> tuple[Any, Any, bool, bool]:
-        try:
-            found = read(rows, own, asked, assume=assume)
-        except OtherMechanism as problem:
-            raise UnusablePublicRows(
-                f"{problem} A report to a mixer is drawn for a least size of its batch: give the --batch that the "
-                f"devices were given, and the same promise of the mixer. Got --batch {mixing.batch}."
-            ) from None
-        return found.local, found.digest, found.simulated_reports, found.assumed
+    def read(rows: Rows) -> Sent:
+        if isinstance(invite, SlotsAsked):
+            return slots_told(rows, text, invite.slots, assume=assume)
+        reader = options.read if isinstance(invite, ShareInvite) else sums.read
+        found = reader(rows, own, asked, assume=assume)
+        return Sent(found.local, found.simulated_reports, found.assumed, found.digest)
 
-    return Batches(*_added_up(paths, asked.text, held, start, one))
+    try:
+        return Batches(*_added_up(paths, text, held, start, read))
+    except OtherMechanism as problem:
+        raise UnusablePublicRows(
+            f"{problem} A report to a mixer is drawn for a least size of its batch: give the --batch that the devices "
+            f"were given, and the same promise of the mixer. Got --batch {mixing.batch}."
+        ) from None
+
+
+def _everybody(columns: Any) -> Any:
+    """The columns of a batch, which names nobody."""
+    if isinstance(columns, Columns):
+        return Columns(columns.value, _EVERYBODY, columns.report)
+    return replace(columns, trust=_EVERYBODY, person=None)
+
+
+_Held = tuple[tuple[str, ...], tuple[str, ...]]
+"""The columns of the answers, and of the reports; the others say how a report was made, and in which batch it came."""
 
 
 def _added_up(
-    paths: Sequence[TableLike], text: str, held: tuple[tuple[str, ...], tuple[str, ...]], start: str,
-    read: Callable[[Rows], tuple[Any, Any, bool, bool]],
-) -> tuple[tuple[Any, ...], str, bool, str | None]:  # fmt: skip
+    paths: Sequence[TableLike], text: str, held: _Held, start: str, read: Callable[[Rows], Sent]
+) -> tuple[tuple[Any, ...], str, bool, str | None]:
     """Every batch by itself, each once: its reports, what names all of them, and what is said of how they were made."""
     found = []
     names: set[str] = set()
@@ -88,9 +105,9 @@ def _added_up(
             found.append(read(rows))
         must(name not in names, "mixed", f"must name every batch once (`{start}_batch`)", "the same name twice")
         names.add(name)
-    digest = reports_digest(text, *sorted(str(digest) for _, digest, _, _ in found))
-    assumed = text if any(assumed for _, _, _, assumed in found) else None
-    return tuple(part for part, _, _, _ in found), digest, any(simulated for _, _, simulated, _ in found), assumed
+    digest = reports_digest(text, *sorted(str(one.digest) for one in found))
+    assumed = text if any(one.assumed for one in found) else None
+    return tuple(one.reports for one in found), digest, any(one.simulated for one in found), assumed
 
 
 def read_level_batches(
@@ -101,17 +118,15 @@ def read_level_batches(
     What is refused is refused as in `read_batches`; and an epsilon that is written in two ways, as if its people were
     of two kinds.
     """
-    own = Columns(columns.value, _EVERYBODY, columns.report)
-    start = columns.report or "report"
+    own, start = _everybody(columns), columns.report or "report"
 
-    def one(rows: Rows) -> tuple[Any, Any, bool, bool]:
-        totals, sent = by_epsilon.read(rows, own, epsilon, bounds, assume=assume)
-        levels = len(totals.local_epsilons)
+    def one(rows: Rows) -> Sent:
+        _, sent = by_epsilon.read(rows, own, epsilon, bounds, assume=assume)
+        levels = len(sent.reports.epsilons)
         must(levels <= MOST_LEVELS, "mixed", f"must hold at most {MOST_LEVELS} different epsilons", f"{levels:,}")
         alike = not rows.is_text(epsilon) or len(some_texts(rows, epsilon, levels + 1)) == levels
         must(alike, "mixed", f"must hold every epsilon of `{epsilon}` written in one way: two may tell whose", "two")
-        part = ReportsByEpsilon(totals.local_epsilons, totals.local_people, totals.report_sums, totals.report_squares)
-        return part, sent.digest, sent.simulated, sent.assumed
+        return sent
 
     text, held = own_epsilon_text(bounds, (columns.value,)), ((columns.value,), (start, epsilon))
     found = LevelBatches(*_added_up(paths, text, held, start, one))
@@ -132,38 +147,6 @@ def written_levels(mixing: LevelMixing, batch: TableLike, epsilon: str) -> dict[
             kept = {"epsilon": level.batches[0].budget.epsilon, "delta": mixing.delta}
         levels.append({"local_epsilon": own, "people": level.people, "unhidden": level.unhidden, **kept})
     return {"least": mixing.batch, "levels": levels}
-
-
-def _kind(invite: Any, columns: Any) -> tuple[Any, Any, Any, tuple[tuple[str, ...], tuple[str, ...]], str]:
-    """How a batch of such reports is read, asked about what, in which columns, and how the names of the others begin.
-
-    The columns are those of the answers, and of the reports. The others say how a report was made, and in which batch
-    it came.
-    """
-    if isinstance(invite, SlotsAsked):
-        return _slots, invite, None, ((), ("report",)), "report"
-    if isinstance(invite, VectorInvite):
-        own: Any = replace(columns, trust=_EVERYBODY, person=None)
-        asked: Any = replace(invite, question=columns.values)
-        start = columns.mechanism.removesuffix("_mechanism")
-        return sums.read, asked, own, (columns.values, columns.reports), start
-    own, held = Columns(columns.value, _EVERYBODY, columns.report), ((columns.value,), (columns.report,))
-    if isinstance(invite, Invite):
-        return sums.read, replace(invite, question=(columns.value,)), own, held, columns.report
-    return options.read, invite, own, held, columns.report
-
-
-@dataclass(frozen=True, slots=True)
-class _Slots:
-    local: SlotReports
-    digest: str
-    simulated_reports: bool
-    assumed: bool
-
-
-def _slots(rows: Rows, own: None, asked: SlotsAsked, *, assume: bool) -> _Slots:
-    told = slots_told(rows, asked.text, asked.slots, assume=assume)
-    return _Slots(SlotReports(int(told.counts.sum()), told.counts), told.digest, told.simulated, told.assumed)
 
 
 def _alone(rows: Rows, values: tuple[str, ...], reports: tuple[str, ...], start: str) -> str:

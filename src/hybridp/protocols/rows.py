@@ -37,7 +37,7 @@ from hybridp.protocols.models import (
     sum_reports,
 )
 from hybridp.public.groups import Grouping
-from hybridp.public.messages import ReportsByEpsilon, SlotInvite
+from hybridp.public.messages import SlotInvite
 from hybridp.public.rounds import (
     Answer,
     Between,
@@ -331,15 +331,10 @@ class TablePeople(Answering):
             columns = replace(columns, trust=trust)
         totals, sent = weighing.read(rows, columns, epsilon, bounds, assume=self.assume)
         self._kept = totals
-        self._heard(int(totals.local_people.sum()), sent.digest, sent.simulated, sent.assumed)
-        reports = ReportsByEpsilon(
-            totals.local_epsilons, totals.local_people, totals.report_sums, totals.report_squares
-        )
-        reports = reports if self.tally is None else self.tally.summary()
-        return totals.trusted_epsilons * asked.share, totals.trusted_people, reports, self.batches
+        self._heard(totals.reports.count, sent.digest, sent.simulated, sent.assumed)
+        reports = totals.reports if self.tally is None else self.tally.summary()
+        return totals.epsilons * asked.share, totals.people, reports, self.batches
 
     def weighted(self, asked: Weighted) -> Any:
         totals = self._kept
-        return weighing.release_weighted_sum(
-            asked.epsilons, totals.trusted_people, totals.trusted_sums, asked.weights, rng=self.rng
-        )
+        return weighing.release_weighted_sum(asked.epsilons, totals.people, totals.sums, asked.weights, rng=self.rng)

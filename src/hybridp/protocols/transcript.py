@@ -24,7 +24,7 @@ from hybridp.blend.mean import Rule
 from hybridp.curator import sums as summing
 from hybridp.curator.marginals import TableColumns, read_answers
 from hybridp.curator.models import read_reports
-from hybridp.curator.reports import SlotsTold, read_slots
+from hybridp.curator.reports import Sent, read_slots
 from hybridp.curator.sources import Columns, VectorColumns, must_not_ask, open_rows
 from hybridp.errors import InvalidInput, NotShown, must
 from hybridp.ledger import Charge, Ledger
@@ -361,7 +361,7 @@ def _numbers(said: Transcript, path: Any, stack: ExitStack, how: Mapping[str, An
 
 def _line(said: Transcript, path: Any, stack: ExitStack, how: Mapping[str, Any]) -> _Sent:
     told = read_reports(path, said.invite, said.invite.text, table=how["table"], assume=how["assume"])
-    return _Sent(Answer(local=told.sums), told.digest, told.simulated, told.assumed)
+    return _Sent(Answer(local=told.reports), told.digest, told.simulated, told.assumed)
 
 
 def _slots(said: Transcript, path: Any, stack: ExitStack, how: Mapping[str, Any]) -> _Sent:
@@ -373,21 +373,21 @@ def _slots(said: Transcript, path: Any, stack: ExitStack, how: Mapping[str, Any]
         must(study.mixing is not None, "mixed", rule, f"{len(mixed)} batches")
     else:
         must((path is None) == (tally is not None), "file", nobody, path)
-    told = SlotsTold(np.zeros(slots, dtype=np.int64), False, False, "")
+    told = Sent(SlotReports(0, np.zeros(slots, dtype=np.int64)))
     if tally is not None:
         tally = cast(Any, load_tally(tally)) if isinstance(tally, str | PathLike) else tally
         must(tally.kind == "slots", "tally", "must be of the kind slots for this release", tally.kind)
         tally.origin.stands_in(invite.text, None)
         must(len(tally.counts) == slots, "tally", f"must count the {slots} slots", len(tally.counts))
-        origin = tally.origin
-        told = SlotsTold(np.array(tally.counts), origin.simulated, False, origin.digest(tally.to_dict()))
+        origin, counts = tally.origin, np.array(tally.counts)
+        told = Sent(SlotReports(int(counts.sum()), counts), origin.simulated, False, origin.digest(tally.to_dict()))
     elif path is not None:
         told = read_slots(path, invite.text, slots, table=how["table"], assume=how["assume"])
     text = (study.mixed_of(invite) or invite).text  # type: ignore[attr-defined]
     batches: Any = read_batches(mixed, SlotsAsked(text, slots), None, study.mixing, assume=how["assume"])
-    answer = Answer(local=SlotReports(int(told.counts.sum()), told.counts), mixed=batches.reports)
+    answer = Answer(local=told.reports, mixed=batches.reports)
     marks = told.simulated or batches.simulated, told.assumed
-    return _Sent(answer, told.digest or None, *marks, batches=batches)
+    return _Sent(answer, told.digest, *marks, batches=batches)
 
 
 def _marginals(said: Transcript, path: Any, stack: ExitStack, how: Mapping[str, Any]) -> _Sent:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, OtherMechanism, UnusablePublicRows, UnusableRows, must
+from hybridp.public.messages import ReportsByEpsilon
 from hybridp.public.personal import local_terms
 from hybridp.public.trust import LABEL
 from hybridp.tables.columns import check_trust, local_rows, unlabelled
@@ -290,13 +291,10 @@ _SLACK = 1e-4  # the device's probabilities are rounded to whole cells, which mo
 class PersonalTotals:
     """One entry for each distinct epsilon of a group, ascending. The trusted sums are exact, and raw."""
 
-    trusted_epsilons: Floats
-    trusted_people: Ints
-    trusted_sums: Ints
-    local_epsilons: Floats
-    local_people: Ints
-    report_sums: Floats
-    report_squares: Floats
+    epsilons: Floats
+    people: Ints
+    sums: Ints
+    reports: ReportsByEpsilon
     fingerprint: tuple[tuple[float | int, ...], ...] = field(default=(), repr=False)
 
 
@@ -332,11 +330,10 @@ def personal_totals(rows: Rows, query: Query) -> PersonalTotals:
         sums = found[name][others] / half if name in found else np.zeros(len(others))
         return np.where(asked[others] > 0, np.nan_to_num(sums), 0.0)
 
-    return PersonalTotals(
-        asked[own], people[own].astype(np.int64), found["sum0"][own].astype(np.int64),
-        asked[others], people[others].astype(np.int64), told("reports0"), told("squares0") / half,
-        _fingerprint(found, people, others),
-    )  # fmt: skip
+    people = people.astype(np.int64)
+    reports = ReportsByEpsilon(asked[others], people[others], told("reports0"), told("squares0") / half)
+    sums = found["sum0"][own].astype(np.int64)
+    return PersonalTotals(asked[own], people[own], sums, reports, _fingerprint(found, people, others))
 
 
 def _fingerprint(found: dict[str, Any], people: Any, places: Any) -> tuple[tuple[float | int, ...], ...]:
