@@ -81,20 +81,8 @@ def test_bounds_that_were_guessed_are_said_until_somebody_chooses_them(folder: P
 
 @pytest.mark.parametrize("verb", ["plan", "randomise", "release"])
 def test_words_of_trust_that_the_study_does_not_know_are_said_as_a_line_of_its_file(folder: Path, verb: str) -> None:
-    words = [
-        "--column",
-        "salary",
-        "--missing",
-        "middle",
-        "--lower",
-        "0",
-        "--upper",
-        "9",
-        "--trusted-value",
-        "trusted",
-        "--local-value",
-        "local",
-    ]
+    words = ["--column", "salary", "--missing", "middle", "--lower", "0", "--upper", "9", "--trusted-value", "trusted",
+             "--local-value", "local"]  # fmt: skip
     assert hybridp(folder, "init", "people.csv", "--yes", *words).returncode == 0
     done = hybridp(folder, verb, "study.toml", "people.csv", *(["--out", "o.csv"] if verb == "randomise" else []))
     assert done.returncode == 2
@@ -202,21 +190,8 @@ def test_an_answer_that_cannot_be_is_asked_for_again(folder: Path) -> None:
 
 def test_several_columns_written_with_commas_are_told_how_they_are_written(folder: Path) -> None:
     (folder / "points.csv").write_text("x,y\n" + "0.5,0.25\n0.75,0.5\n" * 200)
-    words = [
-        "release",
-        "vector-mean",
-        "points.csv",
-        "--everyone",
-        "trusted",
-        "--missing",
-        "middle",
-        "--lower",
-        "0",
-        "--upper",
-        "1",
-        "--epsilon",
-        "1",
-    ]
+    told = "--everyone trusted --missing middle --lower 0 --upper 1 --epsilon 1"
+    words = f"release vector-mean points.csv {told}".split()
     done = hybridp(folder, *words, "--column", "x,y")
     assert done.returncode == 2
     assert "without commas: x y." in done.stderr

@@ -101,10 +101,10 @@ def test_a_file_a_domain_and_an_epsilon_are_enough(run: Runner, tmp_path: Path) 
     assert list(told) == ["0", "1", "2"]
     assert told["1"]["count"][0] == pytest.approx(told["1"]["estimate"] * 2000)
     assert told["1"]["estimate"] == pytest.approx(np.mean(kind == 1), abs=0.05)
-    assert "rests on" in run("synth answer codes-model --by a b").out
+    assert "0, 1" in run("synth answer codes-model --by a b").out
     (said_mean,) = run("synth answer codes-model a=2 --column a --json").document["questions"]["table"].values()
     assert said_mean["estimate"] == pytest.approx(2, abs=0.2)
-    assert "the mean of c" in run("synth answer codes-model --column c").out
+    assert "mean of c" in run("synth answer codes-model --column c").out
     assert run("synth sample codes-model --rows 50 --out made.csv --json").document["rows"] == 50
     with Path("made.csv").open() as file:
         made = list(csv.DictReader(file))

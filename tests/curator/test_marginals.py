@@ -25,7 +25,6 @@ from hybridp.curator.marginals import (
     table_counts,
 )
 from hybridp.errors import InvalidInput
-from hybridp.public.formulas import Atom, Count, Formula
 from hybridp.public.queries import Feature, Schema, Threshold, Workload
 from hybridp.randomness import Randomness, seeded
 
@@ -50,18 +49,6 @@ def test_every_form_counts_the_same_people(rows: list[tuple[int, ...]], most: in
     found = list(counts(codes, WORK, most_cells=most))
     assert np.concatenate([part for _, part in found]).tolist() == wanted
     assert [piece.start for piece, _ in found] == np.cumsum([0, *(len(part) for _, part in found)])[:-1].tolist()
-
-
-@settings(max_examples=20, deadline=None)
-@given(people)
-def test_a_formula_of_a_query_counts_the_same(rows: list[tuple[int, ...]]) -> None:
-    codes = codes_of(SCHEMA, np.array(rows))
-    threshold = Threshold((3, 1, 2), 2)
-    wanted = by_hand(rows, Workload(SCHEMA, (threshold,)))
-    for cell, count in zip(product(*(range(SCHEMA.sizes[f]) for f in threshold.features)), wanted, strict=True):
-        atoms = tuple(Atom(f, frozenset([v])) for f, v in zip(threshold.features, cell, strict=True))
-        formula = Formula(Count(2, 3, atoms))
-        assert np.count_nonzero(formula.holds(codes.values[list(formula.features)])) == count
 
 
 def test_rows_in_lots_add_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,19 +23,17 @@ from hybridp.cli.common import (
     number,
     plot_option,
     progress,
-    receipt,
     rows_argument,
-    share_type,
+    show_release,
     table,
     table_option,
 )
-from hybridp.cli.options import Later, command, given, must_not_join, options_of, some, trust_options
+from hybridp.cli.options import Later, command, given, must_not_join, options_of, some, trust_options, value_of
 from hybridp.cli.releasing import Releasing, present
 from hybridp.cli.synth_study import SETTLED, StatedSchema, must_have_torch, study_of, workload_of
 from hybridp.errors import HybridpError, InvalidInput, PromiseWarning, must
-from hybridp.public.study import Promise, Table
+from hybridp.public.study import Declaration, Promise, Table
 from hybridp.public.trust import Trusts
-from hybridp.release.release import Release
 from hybridp.release.result import sole
 
 __all__ = ["answer", "evaluate", "fit", "invite", "report", "sample"]
@@ -154,10 +152,8 @@ def _say_fitted(found: Any, out: Path, told: list[str], asked: Releasing) -> Non
         document["ledger"] = str(asked.ledger)
 
     def show() -> None:
-        _simulated(found)
-        click.echo(f"{found}, fitted to {found.people:,} people; the model is in {out}.")
-        _classes(found)
-        receipt(found, full=asked.full, ledger=asked.ledger)
+        show_release(found, full=asked.full, ledger=asked.ledger)
+        click.echo(f"The model is in {out}.")
 
     present(
         document, show, f"`hybridp synth report {out}` shows it again, for free", out_file=None, as_json=asked.as_json
@@ -228,15 +224,6 @@ def _simulated(found: Any) -> None:
         note("SIMULATED: this is a trial, not a private release.")
 
 
-def _classes(found: Any) -> None:
-    table(
-        "How the synthetic rows agree with what was measured",
-        ["measured", "answers", "largest difference", "rms difference", "noise (sd)"],
-        found.in_words().rows,
-        caption="shares of people; a root mean square near the noise's own is agreement.",
-    )
-
-
 @command("invite")
 @model_argument
 @click.option(
@@ -271,9 +258,10 @@ def invite(model: Path, out: Path, as_json: bool) -> None:
 @click.argument("query", required=False)
 @click.option("--by", multiple=True, help="A column, or several (A,B): one answer for each of their values.")
 @click.option("--column", "of", help="The mean of this column of numbers, in place of the share of people.")
-@click.option("--level", type=share_type, default=0.95, show_default=True, help="Coverage of the interval.")
-@json_option
-def answer(model: Path, query: str | None, by: tuple[str, ...], of: str | None, level: float, as_json: bool) -> None:
+@options_of(level=value_of(Declaration, "level"), asked=some(Releasing, "out", "plot", "as_json", "full"))
+def answer(
+    model: Path, query: str | None, by: tuple[str, ...], of: str | None, level: float, asked: Releasing
+) -> None:
     """The share of people for whom QUERY holds, or a mean among them, with its uncertainty. Free: nothing is spent.
 
     QUERY is made of atoms (sex=Female, age=30..39, race!=White, education=Masters|Doctorate), `and`, `or`, `not`,
@@ -281,57 +269,8 @@ def answer(model: Path, query: str | None, by: tuple[str, ...], of: str | None, 
     """
     if query is None and not by and of is None:
         raise InvalidInput("`query` must be given, or --by, or --column. Got none of them.")
-    found = _load(model)
-    by = tuple(name.strip() for text in by for name in text.split(","))
-    asked: dict[str, Any] = {"share" if of is None else f"mean of {of}": query}
-    if by:
-        asked = {", ".join(labels): formula for labels, formula in found.groups(by, query).items()}
-    said = {
-        name: found.answer(formula, level=level) if of is None else found.mean(of, formula, level=level)
-        for name, formula in asked.items()
-    }
-    if as_json:
-        told = {name: one.to_dict() | {"query": query, "people": found.people} for name, one in said.items()}
-        for name, one in said.items():
-            if of is None:
-                told[name]["count"] = [end * found.people for end in (one.estimate, one.low, one.high)]
-        emit(Release({"table": told}, level, found.receipt).to_dict())
-        return
-    _simulated(found)
-    if by:
-        _groups(said, by, of, level, found.people)
-        return
-    ((name, one),) = said.items()
-    stated = f" ({level:.0%})" if one.basis == "measured" else ""
-    what = f", the {name}" if of is not None else f" of the people, about {one.estimate * found.people:,.0f}"
-    digits = 5 if of is None else 3
-    click.echo(f"{one.estimate:.{digits}f}{what}; {one.low:.{digits}f} to {one.high:.{digits}f}{stated}.")
-    if one.basis != "measured":
-        click.echo(
-            "No measured table covers it: the range is how far the synthetic rows are off elsewhere, no guarantee."
-        )
-    elif one.measured is not None:
-        click.echo(
-            f"Measured {one.measured:.{digits}f}, synthetic {one.synthetic:.{digits}f}; the interval is the noise's."
-        )
-
-
-def _groups(said: dict[str, Any], by: tuple[str, ...], of: str | None, level: float, people: int) -> None:
-    table(
-        "Shares of people" if of is None else f"Mean of {of}",
-        [", ".join(by), "estimate", "low", "high", *(["people"] if of is None else []), "rests on"],
-        [
-            (
-                name,
-                *(f"{value:.{5 if of is None else 3}f}" for value in (one.estimate, one.low, one.high)),
-                *([f"{one.estimate * people:,.0f}"] if of is None else []),
-                one.basis,
-            )
-            for name, one in said.items()
-        ],
-        text=["rests on"],
-        caption=f"measured: the interval holds the truth with {level:.0%}, each by itself; model: a rule of thumb.",
-    )
+    names = tuple(name.strip() for text in by for name in text.split(","))
+    asked.finish(_load(model).ask(query, by=names, column=of, level=level), spent=False)
 
 
 @click.command("sample")
@@ -415,14 +354,11 @@ def report(model: Path, plot_file: Path | None, as_json: bool) -> None:
     sole(document)["utility"] = utility
     if answered(document, found.plot, plot_file=plot_file, as_json=as_json):
         return
-    _simulated(found)
-    click.echo(f"{found}, fitted to {found.people:,} people.")
-    _classes(found)
+    show_release(found)
     for one in utility["marginals"]:
         if len(one["features"]) == 1:
             feature = found.schema.features[found.schema.index(one["features"][0])]
             _marginal(feature, one)
-    receipt(found)
 
 
 def _marginal(feature: Any, one: dict[str, Any], *, most: int = 12) -> None:

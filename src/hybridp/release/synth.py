@@ -118,6 +118,28 @@ class SyntheticModel(Result):
         low, high = (min(1.0, max(0.0, measured + side * reach)) for side in (-1, 1))
         return SynthAnswer(min(max(synthetic, low), high), low, high, level, "measured", synthetic, measured)
 
+    def ask(
+        self, query: str | None = None, *, by: Sequence[str] = (), column: str | None = None, level: float = 0.95
+    ) -> Release:
+        """The share of people for whom a query holds, or the mean of a column among them; by group where one is named.
+
+        Free: everything was paid for when the model was fitted.
+        """
+        asked: dict[str, Any] = {"share" if column is None else f"mean of {column}": query}
+        if by:
+            asked = {", ".join(labels): formula for labels, formula in self.groups(by, query).items()}
+        told, unmeasured = {}, []
+        for name, formula in asked.items():
+            one = self.answer(formula, level=level) if column is None else self.mean(column, formula, level=level)
+            told[name] = one.to_dict() | {"query": query, "people": self.people}
+            if column is None:
+                told[name]["count"] = [end * self.people for end in (one.estimate, one.low, one.high)]
+            if one.basis != "measured":
+                unmeasured.append(name)
+        note = "No measured table covers {}: the range is how far the synthetic rows are off elsewhere, no guarantee."
+        notes = (note.format("; ".join(unmeasured)),) if unmeasured else ()
+        return Release({"table": told}, level, self.receipt, notes=notes)
+
     def groups(self, by: Sequence[str], query: str | Formula | None = None) -> dict[tuple[str, ...], Formula]:
         """One formula for each group of people (the values of these columns), in which the query holds where given."""
         features = [self.schema.index(name) for name in by]
