@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from docs.examples import own_ratio
 from starlette.testclient import TestClient
 from tests.laws.test_every_question_law import truth
 from tests.questions import TASKS, crowd
@@ -39,6 +40,13 @@ QUESTIONS: dict[str, dict[str, Any]] = {
     },
     "steered quantiles": {**_STEERED, "statistics": ["quantiles"], "at": [0.5]},
 }
+QUESTIONS["ratio"] = {
+    "name": "rate",
+    "kind": own_ratio.Ratio.kind,
+    "columns": ["a", "b"],
+    "lower": [0, 1],
+    "upper": 100,
+}
 QUESTIONS["public groups"] |= {"categories": ["u", "v"], "least": 5}
 QUESTIONS["count"] |= {"name": "bus"}
 EPSILONS = [0.5, 1.0, 2.0]
@@ -63,6 +71,7 @@ def answers(task: str, row: Any) -> dict[str, Any]:
         "ticks": {"liked": row.liked.split(";")},
         "count": {"bus": "bus" if row.way == "bus" else "not bus"},
         "vector": {"body": [row.a, row.b]},
+        "ratio": {"rate": {"a": row.a, "b": row.b}},
         "records": {"search": [row.query]},
         "points": {"place": {"x": row.x, "y": row.y}},
         "regression": {"line": [row.a, row.b]},
@@ -151,7 +160,11 @@ def test_it_goes_from_its_answers_to_its_release(web: TestClient, name: str) -> 
     assert found["receipt"]["simulated"] is False
     release = Release.of_dict(found)
     assert list(release.questions) == [QUESTIONS[task]["name"] for task in asked.tasks]
-    known = {"steered quantiles": {"0.5": 40.0}, "count": {"bus": (TRUSTED + LOCAL) / 2}}
+    known = {
+        "steered quantiles": {"0.5": 40.0},
+        "ratio": {"": crowd().a.mean() / crowd().b.mean()},
+        "count": {"bus": (TRUSTED + LOCAL) / 2},
+    }
     for task in asked.tasks:
         seen = {cell.name: cell for cell in release[QUESTIONS[task]["name"]].cells if cell.statistic != "sd"}
         for cell, true in (known.get(task) or truth(task)).items():

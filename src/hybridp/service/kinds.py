@@ -30,7 +30,7 @@ from hybridp.public.personal import LOCAL_LEAST, LOCAL_MOST
 from hybridp.public.queries import Feature
 from hybridp.public.rounds import Crowd
 from hybridp.public.shares import ShareReports
-from hybridp.public.study import Choice, Declaration, Question
+from hybridp.public.study import Choice, Declaration, Question, Regression, Vector
 from hybridp.public.synth_reports import MarginalReports
 from hybridp.public.vector_randomisers import UnitVector
 from hybridp.randomness import Randomness
@@ -332,16 +332,12 @@ def drawable(declared: Declaration) -> Declaration:
     """The same study as a page can ask it: of the best reports the best that its browser can draw."""
     questions = list(declared.questions)
     for place, asked in enumerate(questions):
-        if asked.kind == "vector" and getattr(asked, "local", None) == "best":
-            questions[place] = replace(asked, local="sampling")  # type: ignore[call-arg]
-        if (asked.kind, getattr(asked, "model", None), getattr(asked, "form", None)) == (
-            "regression",
-            "linear",
-            "best",
-        ):
+        if isinstance(asked, Vector) and asked.local == "best":
+            questions[place] = replace(asked, local="sampling")
+        if isinstance(asked, Regression) and (asked.model, asked.form) == ("linear", "best"):
             plain = regression_study(declared, place).question("plain", None, 1).invite
             if isinstance(plain.reports, UnitVector):  # a direction among all products
-                questions[place] = replace(asked, form="steered")  # type: ignore[call-arg]
+                questions[place] = replace(asked, form="steered")
     return replace(declared, questions=tuple(questions))
 
 
@@ -353,9 +349,18 @@ def parts_of(declared: Declaration) -> tuple[Part, ...]:
 
 
 def _part(declared: Declaration, place: int, question: Any) -> Part:
-    grouping = question.groups
-    if grouping is None:
-        return _KINDS[question.kind](declared, place, question)
+    if question.groups is not None:
+        _check_groups(question)
+    found: Part = question.entry(_KINDS)(declared, place, question)
+    if question.groups is None:
+        return found
+    if question.by_private:
+        return _pairs(found, task_of(declared, place))
+    return replace(found, task=found.task.decided(0, 0), grouping=question.groups)  # no one size speaks for all groups
+
+
+def _check_groups(question: Any) -> None:
+    """The rules of an answer by group, where nobody knows beforehand who will be in which."""
     many = len(question.categories)
     ok = 2 <= many <= MOST_OPTIONS
     question.must(ok, "categories", f"must list 2 to {MOST_OPTIONS}: people choose from them", many)
@@ -363,10 +368,6 @@ def _part(declared: Declaration, place: int, question: Any) -> Part:
     question.must(question.least >= 2 or question.by_private, "least", rule, question.least)
     rule = "must be all, or left out, on a page: a category may turn out too small to compare with"
     question.must(question.compare in (None, "all"), "compare", rule, question.compare)
-    found = _KINDS[question.kind](declared, place, question)
-    if question.by_private:
-        return _pairs(found, task_of(declared, place))
-    return replace(found, task=found.task.decided(0, 0), grouping=grouping)  # no one size speaks for all groups
 
 
 def _pairs(plain: Part, task: Any) -> Part:
