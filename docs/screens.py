@@ -19,8 +19,7 @@ from typing import Any
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
-from hybridp.cli.demo import Demo, demo_plan, serve_demo
-from hybridp.device.client import take_part
+from hybridp.cli.demo import Demo, demo_plan, serve_demo, take_part
 from hybridp.public.mixing import Signer, new_key, text
 from hybridp.randomness import secure, seeded
 

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-from hybridp.cli.demo import demo_plan
-from hybridp.device.client import take_part
-from hybridp.errors import InvalidInput
+from hybridp.cli.demo import demo_plan, take_part
 from hybridp.randomness import secure, seeded
 
 from .live import serving
@@ -20,15 +16,10 @@ def test_a_crowd_arrives_and_is_counted(tmp_path: Path) -> None:
         study = server.ask("", demo_plan(1200, 0.1, 1.0))["id"]
         taken = take_part(
             server.url, study, people=1200, opt_in=0.1, seconds=0.5, made_up=seeded(1), rng=secure(), tick=sent.append,
-            sleep=lambda s: None,
+            pause=0.0,
         )  # fmt: skip
         people = server.people(study)
     assert taken == sent[-1] == 1200
     assert len(sent) >= 3
     assert sum(people.values()) == 1200
     assert 60 < people["trusted"] < 180
-
-
-def test_a_share_is_a_share() -> None:
-    with pytest.raises(InvalidInput, match="opt-in"):
-        take_part("http://127.0.0.1:1", "x", people=1, opt_in=2.0, seconds=0, made_up=seeded(1), rng=secure())

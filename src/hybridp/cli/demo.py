@@ -23,12 +23,13 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from hybridp.randomness import Randomness
     from hybridp.release.plan import Plan
     from hybridp.release.release import Release
     from hybridp.study import Study
     from hybridp.tasks.mean import MeanStudy
 
-__all__ = ["Demo", "demo", "demo_plan", "serve_demo"]
+__all__ = ["Demo", "demo", "demo_plan", "serve_demo", "take_part"]
 
 UPPER = 400_000.0
 RULES = ("tcm-only", "full-lm", "everyone", "pwh", "kvh", "adaptive")
@@ -247,6 +248,55 @@ Crowd = Callable[[Demo, Callable[[], bool]], None]
 """Called with where the study is, and a function that says when to stop."""
 
 
+def take_part(
+    server: str,
+    study: str,
+    *,
+    people: int,
+    opt_in: float,
+    seconds: float,
+    made_up: Randomness,
+    rng: Randomness,
+    tick: Callable[[int], None] = lambda sent: None,
+    stopped: Callable[[], bool] = lambda: False,
+    pause: float = 0.2,
+) -> int:
+    """Let made-up people answer a study of a mean, one after the other, by a device's client; how many were taken.
+
+    `made_up` draws the people, a share `opt_in` of whom trust, and `rng` their reports, as real devices draw them.
+    Minutes on the way to work are skewed like real ones, with a median of 27; many come early, few late, none after
+    the end. `tick` is told how many have been sent; `stopped` ends it early.
+    """
+    import numpy as np
+
+    from hybridp.device.client import fetch_task, local_report, send_reports, trusted_report
+    from hybridp.randomness import synthetic_data_generator
+
+    task = fetch_task(server, study)
+    minutes = 27 * np.exp(0.6 * synthetic_data_generator(made_up).standard_normal(people))
+    values = np.clip(np.round(minutes), 1, 240).tolist()
+    when = np.sort(synthetic_data_generator(made_up).beta(1.3, 2.0, people)) * seconds
+    trusts = (synthetic_data_generator(made_up).random(people) < opt_in).tolist()
+    began, sent, taken = time.monotonic(), 0, 0
+    while sent < people and not stopped():
+        due = int(np.searchsorted(when, time.monotonic() - began, side="right")) if seconds else people
+        stop = min(due, sent + _AT_ONCE)
+        if stop == sent:
+            time.sleep(pause)
+            continue
+        made = [
+            trusted_report(task, x) if trust else local_report(task, x, rng=rng)
+            for x, trust in zip(values[sent:stop], trusts[sent:stop], strict=True)
+        ]
+        taken += len(made) - len(send_reports(server, study, made))
+        sent = stop
+        tick(sent)
+    return taken
+
+
+_AT_ONCE = 500  # reports a request
+
+
 def serve_people(
     out: Path, people: int, opt_in: float, epsilon: float, *, seconds: float, port: int, stay: bool
 ) -> dict[str, Any]:
@@ -254,7 +304,6 @@ def serve_people(
     from hybridp.cli.serve import needs_service
 
     needs_service()
-    from hybridp.device.client import take_part
     from hybridp.randomness import secure, seeded
 
     must(1 <= people <= 1_000_000, "n", "must be at least 1 and at most 1,000,000", people)
