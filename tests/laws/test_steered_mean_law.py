@@ -70,26 +70,30 @@ def looks(sent: dict[str, Any], values: list[float], tape: Recording) -> list[tu
     return spans
 
 
-def test_each_part_of_the_trusted_promise_pays_for_its_own_noise(tmp_path: Path) -> None:
-    sent, found, tape = steer(tmp_path, NEAR)
-    low, high = (round(end * LEVELS) for end in sent["window"])
-    assert 20 < 128 * sent["window"][0] < 50 < 70 < 128 * sent["window"][1] < 100
-    levels = [level(value) for value in NEAR]
+def sums(sent: dict[str, Any], values: list[float], tape: Recording, window: Any) -> list[tuple[int, int]]:
+    """The sums within the window and beyond it, and the squares beyond: on the tape, each at its part."""
+    low, high = (round(end * LEVELS) for end in window)
+    levels = [level(value) for value in values]
     within = [min(max(x, low), high) for x in levels]
     beyond = [x - y for x, y in zip(levels, within, strict=True)]
     assert sum(x != 0 for x in beyond) >= 2, "somebody is outside, and is counted"
-    far = max(low, LEVELS - high) >> 16
-    told = sent["trusted"]
-    added = {
-        "inside": (told["inside"] - sum(y - low for y in within), LEVELS / PARTS[1]),
-        "outside": (told["outside"] - sum(beyond), LEVELS / PARTS[1]),
-        "squares": (told["squares"] - sum((abs(r) >> 16) ** 2 for r in beyond), far**2 / PARTS[2]),
-    }
-    spans = looks(sent, NEAR, tape) + [span_of(tape, [noise], laplaces(scale)) for noise, scale in added.values()]
+    far, told = max(low, LEVELS - high) >> 16, sent["trusted"]
+    added = [
+        (told["inside"] - sum(y - low for y in within), LEVELS / PARTS[1]),
+        (told["outside"] - sum(beyond), LEVELS / PARTS[1]),
+        (told["squares"] - sum((abs(r) >> 16) ** 2 for r in beyond), far**2 / PARTS[2]),
+    ]
+    with pytest.raises(AssertionError, match="stretches"):  # the check can fail
+        span_of(tape, [added[1][0]], laplaces(LEVELS / REST))
+    return [span_of(tape, [noise], laplaces(scale)) for noise, scale in added]
+
+
+def test_each_part_of_the_trusted_promise_pays_for_its_own_noise(tmp_path: Path) -> None:
+    sent, found, tape = steer(tmp_path, NEAR)
+    assert 20 < 128 * sent["window"][0] < 50 < 70 < 128 * sent["window"][1] < 100
+    spans = looks(sent, NEAR, tape) + sums(sent, NEAR, tape, sent["window"])
     apart(*spans)
     assert sum(end - start for start, end in spans) == len(tape.words), "nothing else is drawn: local rows wait"
-    with pytest.raises(AssertionError, match="stretches"):  # the check can fail
-        span_of(tape, [added["outside"][0]], laplaces(LEVELS / REST))
     charges = Ledger.open(tmp_path / "l").history()
     assert [(e.people, e.budget.epsilon) for e in charges] == [("trusted", EPSILON)]
     assert math.fsum(PARTS) <= EPSILON * (1 + 1e-12)
@@ -186,18 +190,8 @@ def test_where_too_much_lies_beyond_a_window_local_people_are_asked_about_all_an
     """One in twelve at the upper bound: twenty thousand local people tell more of them than 256 trusted ones."""
     values = [*NEAR[:-22], *[200.0] * 22]
     sent, found, tape = steer(tmp_path, values)
-    low, high = (round(end * LEVELS) for end in sent["trusted"]["between"])
     assert (sent["window"], found["questions"]["pay"]["mean"]["groups"]["local"]["people"]) == (None, 0)
-    levels = [level(value) for value in values]
-    within = [min(max(x, low), high) for x in levels]
-    beyond = [x - y for x, y in zip(levels, within, strict=True)]
-    far, told = max(low, LEVELS - high) >> 16, sent["trusted"]
-    added = [
-        (told["inside"] - sum(y - low for y in within), LEVELS / PARTS[1]),
-        (told["outside"] - sum(beyond), LEVELS / PARTS[1]),
-        (told["squares"] - sum((abs(r) >> 16) ** 2 for r in beyond), far**2 / PARTS[2]),
-    ]
-    spans = looks(sent, values, tape) + [span_of(tape, [noise], laplaces(scale)) for noise, scale in added]
+    spans = looks(sent, values, tape) + sums(sent, values, tape, sent["trusted"]["between"])
     apart(*spans)
     assert sum(end - start for start, end in spans) == len(tape.words)
     charges = Ledger.open(tmp_path / "l").history()
@@ -211,6 +205,7 @@ def test_where_too_much_lies_beyond_a_window_local_people_are_asked_about_all_an
     mean = release["questions"]["pay"]["mean"]
     assert "window" not in mean
     assert mean["local"] == pytest.approx(reports.mean(), abs=1e-6)
+    low, told = round(sent["trusted"]["between"][0] * LEVELS), sent["trusted"]
     both = [low + told["inside"] / 256, told["outside"] / 256]
     assert mean["trusted"] == pytest.approx(128 * sum(both) / LEVELS, abs=1e-6)
     w = mean["weight"]
