@@ -28,12 +28,7 @@ other = Problem("other", Space({"b": LogReal(0.01, 10)}), privacy, utility)
 failing = Problem("failing", Space({"b": LogReal(0.01, 100)}), privacy, lambda s, seed: 1 / 0)
 half = Problem("half", Space({"b": LogReal(0.01, 100)}), privacy, lambda s, seed: 0.5 if s["b"] < 1 else 1 / 0)
 loud = Problem("loud", Space({"b": LogReal(0.01, 100)}), privacy, lambda s, seed: print("987654.321") or 0.5)
-for wrong in (0.0, -1.0, float("inf"), float("nan"), None, "1", True):
-    name = f"epsilon_{wrong}".replace(".", "_").replace("-", "m")
-    globals()[name] = Problem(name, Space({"b": LogReal(0.01, 100)}), lambda s, wrong=wrong: wrong, utility)
-for wrong in ("good", None, 1.7, float("nan"), [], {"accuracy": 0.5}):
-    name = f"utility_{type(wrong).__name__}"
-    globals()[name] = Problem(name, Space({"b": LogReal(0.01, 100)}), privacy, lambda s, seed, wrong=wrong: wrong)
+unknown = Problem("unknown", Space({"b": LogReal(0.01, 100)}), lambda s: float("nan"), utility)
 number = 3
 """
 
@@ -102,12 +97,7 @@ def test_failures_are_reported_and_do_not_stop(place: Path) -> None:
     ("name", "says"),
     [
         ("failing", "the oracle raised ZeroDivisionError"),
-        *((f"epsilon_{v}", "`epsilon` must be positive and finite") for v in ("0_0", "m1_0", "inf", "nan")),
-        *((f"epsilon_{v}", "`epsilon` must be a number") for v in ("None", "1", "True")),
-        ("utility_NoneType", "must return a number"),
-        ("utility_list", "must return at least one number"),
-        ("utility_dict", "must return the objectives utility"),
-        ("utility_float", "must be a finite number"),
+        ("unknown", "`epsilon` must be positive and finite"),
     ],
 )
 def test_an_oracle_that_never_answers_ends_the_command(place: Path, name: str, says: str) -> None:

@@ -78,8 +78,8 @@ BAD = [
     (f"release mean torn.csv {RELEASE} --person id --record-key key", "label"),
     (f"release mean headerless.csv {RELEASE}", "`column`"),
     # raw rows
-    (f"release mean people.csv {RELEASE}", "`hybridp randomise mean`, or add --simulate-local"),
-    (VECTOR, "`hybridp randomise vector-mean`, or add --simulate-local"),
+    (f"release mean people.csv {RELEASE}", "make them with `hybridp randomise`, or add --simulate-local"),
+    (VECTOR, "make them with `hybridp randomise`, or add --simulate-local"),
     (POINTS, "`hybridp randomise kmeans`), or add --simulate-local"),
     (f"{LINE} --on a,x", "nobody asked them"),
     # where answers go

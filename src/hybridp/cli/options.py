@@ -379,15 +379,15 @@ def _as_options(text: str, classes: tuple[type[Fields], ...]) -> str:
     return f"`{known.get(named[2]) or named[2]}`{rest}"
 
 
-def trust_options(*, devices: bool = False, draws: bool = True) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def trust_options(*, devices: bool = False, draws: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Who trusts: a column and its words, everybody alike, or a share that is drawn for a trial (where it `draws`).
 
     The command gets the rule as `trust`. Without a word on it `devices` randomise every row, and a release is refused.
     """
 
-    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
-        def run(trust: Later, trial_opt_in: float | None = None, **given: Any) -> None:
+        def run(trust: Later, trial_opt_in: float | None = None, **given: Any) -> Any:
             said = trust.values
             ways = {"trust": said["column"], "everyone": said["everyone"], "trial-opt-in": trial_opt_in}
             stated = [name for name, way in ways.items() if way is not None]
@@ -400,9 +400,9 @@ def trust_options(*, devices: bool = False, draws: bool = True) -> Callable[[Cal
             rule: Trusts | None = said["column"]
             if any((said["trusted"], said["local"], said["everyone"], trial_opt_in is not None)):
                 rule = TrustRule(**said, trial_opt_in=trial_opt_in)
-            function(trust=rule, **given)
+            return function(trust=rule, **given)
 
-        wrapped: Callable[..., None] = _drawn(run) if draws else run
+        wrapped: Callable[..., Any] = _drawn(run) if draws else run
         return options_of(trust=some(Trust, "column", "trusted", "local", "everyone", later=True))(wrapped)
 
     return decorate

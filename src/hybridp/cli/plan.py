@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hybridp.cli.common import count, needed, note, public_option, sd_range, show_words, stack, telling
+from hybridp.cli.common import count, note, public_option, sd_range, show_words, stack, telling
 from hybridp.cli.options import (
     Later,
     Some,
@@ -136,7 +136,7 @@ _guessed_mean = click.option("--mean", type=float, help="A guess of the mean.  [
                  help="Percent more opt-ins for each percent less trusted epsilon: does lowering it pay?"),
     crowd=some(Crowd, later=True),
     question=some(Number, "lower", "upper", "noise", "local", *_GROUPED, later=True),
-    promise=some(Promise, "epsilon", "delta", "trusted_epsilon", later=True),
+    promise=some(Promise, "epsilon", "delta", "trusted_epsilon", needed=("epsilon",), later=True),
     mixer=_MIXER,
 )  # fmt: skip
 def mean(
@@ -165,14 +165,9 @@ def mean(
 
     asked = question.values
     if groups is not None or local_groups is not None:
-        for name in ("n", "opt-in", "epsilon", "delta", "trusted-epsilon", "mean", "rmse", "elasticity", "noise",
-                     "local", "shuffled"):  # fmt: skip
-            if given(name):
-                raise InvalidInput(f"`{name}` must not go with personal epsilons. Got both.")
+        must_not_join("personal epsilons", "n", "opt-in", "epsilon", "delta", "trusted-epsilon", "mean", "rmse",
+                      "elasticity", "noise", "local", "shuffled")  # fmt: skip
         return _personal(groups, local_groups, epsilon_column, asked["lower"], asked["upper"], sd, mixer)
-    for name, value in {**crowd.values, **asked, **promise.values}.items():
-        if name in ("n", "opt_in", "lower", "upper", "epsilon"):
-            needed(name.replace("_", "-"), value, "--groups")
     people, by = crowd(), asked["by"] is not None
     asked["column"] = "value"
     if by:

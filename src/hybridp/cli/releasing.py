@@ -41,7 +41,20 @@ __all__ = [
 
 
 @dataclass(frozen=True, kw_only=True)
-class Releasing(Fields):
+class Running(Fields):
+    """What every command is told that reads rows and draws noise."""
+
+    seed: int | None = field(None, help="SIMULATION ONLY: a seeded generator protects nobody.")
+    table: str | None = field(None, help="The table, in a DuckDB file or a database.")
+    as_json: bool = field(False, help="One JSON object on stdout and nothing else.", option="json")
+
+    @cached_property
+    def rng(self) -> Randomness:
+        return randomness(self.seed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Releasing(Running):
     """How a release is paid for, what it reads beside the rows, and where it goes."""
 
     ledger: Path | None = field(
@@ -56,11 +69,8 @@ class Releasing(Fields):
     assume_mechanism: bool = field(
         False, help="Take reports that do not say how they were made at your word; the receipt says so."
     )
-    seed: int | None = field(None, help="SIMULATION ONLY: a seeded generator protects nobody.")
-    table: str | None = field(None, help="The table, in a DuckDB file or a database.")
     out: Path | None = field(None, help="Write the release, as --json has it, to this new file before it is shown.")
     plot: Path | None = field(None, help="Save a picture (.png, .svg, .pdf).")
-    as_json: bool = field(False, help="One JSON object on stdout and nothing else.", option="json")
     full: bool = field(False, help="Show the whole receipt, not five lines of it.")
     mixed: tuple[str, ...] = field((), help="Batches that a mixer handed on.", metavar="FILE...")
     invite_out: Path | None = field(
@@ -85,10 +95,6 @@ class Releasing(Fields):
             raise InvalidInput(
                 f"`collection` must go with --ledger, which charges it once. Got {self.collection} alone."
             )
-
-    @cached_property
-    def rng(self) -> Randomness:
-        return randomness(self.seed)
 
     @property
     def batches(self) -> tuple[Path, ...]:
@@ -165,22 +171,15 @@ def _invite(study: Study, data: Any, asked: Releasing) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Writing(Fields):
+class Writing(Running):
     """Where reports go, and what is copied beside them."""
 
     out: Path = field(help="Where to write (.csv or .parquet; reports that answer an invitation: .csv).")
     keep: tuple[str, ...] = field(
         (), help="Other columns to copy as they are, for everybody (a,b); without it they are left out."
     )
-    seed: int | None = field(None, help="SIMULATION ONLY: a seeded generator protects nobody.")
-    table: str | None = field(None, help="The table, in a DuckDB file or a database.")
-    as_json: bool = field(False, help="One JSON object on stdout and nothing else.", option="json")
     invite: Path | None = field(None, help="The invitation to answer, which says what is asked.")
     mixed: bool = field(False, help="The table is of people who trust the mixer: write what it would hand on.")
-
-    @cached_property
-    def rng(self) -> Randomness:
-        return randomness(self.seed)
 
     @property
     def kept(self) -> tuple[str, ...]:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hybridp.cli.common import emit, json_option, note, progress, table_option, telling
-from hybridp.cli.options import Later, command, one_question, options_of, some, trust_options, value_of
+from hybridp.cli.common import note, progress, table_option, telling
+from hybridp.cli.options import Later, Spread, one_question, options_of, some, trust_options, value_of
 from hybridp.errors import InvalidInput
 from hybridp.public.study import Number, Promise, Vector
 from hybridp.public.trust import Trusts
@@ -22,32 +22,23 @@ __all__ = ["add", "merge", "show"]
 _STATE = click.Path(dir_okay=False, path_type=Path)
 
 
-@command("add")
+@telling("add", cls=Spread)
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
 @click.option("--tally", "state", type=_STATE, required=True, help="The tally; a missing one is created.")
 @trust_options(devices=True, draws=False)
-@options_of(epsilon_column=value_of(Promise, "epsilon_column"), publish=value_of(Number, "publish"))
 @click.option("--collection", help="A new tally: the name of this set of reports, which a ledger charges once.")
 @click.option("--invite", type=_STATE, help="A new tally of records or points: the invitation that reports answer.")
 @options_of(
+    epsilon_column=value_of(Promise, "epsilon_column"),
+    publish=value_of(Number, "publish"),
     question=some(Vector, "columns", "lower", "upper", "norm", "radius", "local", later=True),
     promise=some(Promise, "epsilon", later=True),
 )
 @table_option
-@json_option
 def add(
-    files: tuple[Path, ...],
-    state: Path,
-    trust: Trusts | None,
-    epsilon_column: str | None,
-    collection: str | None,
-    publish: str,
-    invite: Path | None,
-    question: Later,
-    promise: Later,
-    table_name: str | None,
-    as_json: bool,
-) -> None:
+    files: tuple[Path, ...], state: Path, trust: Trusts | None, epsilon_column: str | None, collection: str | None,
+    publish: str, invite: Path | None, question: Later, promise: Later, table_name: str | None,
+) -> Any:  # fmt: skip
     """Add files of reports to a tally: all of them, or none.
 
     FILE is what `hybridp randomise` wrote; with --trust only local rows are read. A new tally of vectors needs their
@@ -93,8 +84,7 @@ def add(
             bar.advance(task)
     protocol.save_tally(found, state, before=before)
     document = {**_about(found), "state": str(state), "added": found.people - start.people}
-    said = _said(found, f"{document['added']:,} reports added to {state}, which holds {found.people:,}.")
-    emit(document) if as_json else said()
+    return document, _said(found, f"{document['added']:,} reports added to {state}, which holds {found.people:,}.")
 
 
 def _agreed(before: Tally | None, wanted: Tally | None, collection: str | None) -> Tally:

@@ -164,7 +164,7 @@ class Wins:
 def wins(problem: Problem, first: Sequence[Evaluation], second: Sequence[Evaluation]) -> Wins:
     """Compare two runs below one anti-ideal point, over the range of epsilon that either has measured."""
     corner = problem.corner
-    tables = [problem.axes([e.epsilon for e in run], [e.values for e in run]) for run in (first, second)]
+    tables = [problem.points(run) for run in (first, second)]
     a, b = (hypervolume(t, corner) for t in tables)
     steps = [staircase(t[:, :2]) for t in tables]
     start = min(s.x[0] for s in steps)

@@ -183,6 +183,10 @@ class Problem:
         columns += [np.asarray(m.on_axis(table[:, j])) for j, m in enumerate(self.measures)]
         return np.column_stack(columns)
 
+    def points(self, done: Sequence[Evaluation]) -> Floats:
+        """Evaluations as rows on these axes."""
+        return self.axes([e.epsilon for e in done], [e.values for e in done])
+
     def epsilon(self, setting: Setting) -> float:
         return epsilon_of(self.privacy, setting)
 

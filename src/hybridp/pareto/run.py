@@ -14,7 +14,7 @@ by joblib; `backend` is handed to joblib as it is ("loky", "threading", or "dask
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, final
 
 import numpy as np
@@ -54,15 +54,14 @@ class Run:
         """Evaluations that no other one dominates as observed; `decide.final_front` sees through the noise."""
         if not self.evaluations:
             return ()
-        points = self.problem.axes([e.epsilon for e in self.evaluations], [e.values for e in self.evaluations])
-        return tuple(self.evaluations[i] for i in pareto_indices(points))
+        return tuple(self.evaluations[i] for i in pareto_indices(self.problem.points(self.evaluations)))
 
 
 def observed_hypervolume(problem: Problem, evaluations: Sequence[Evaluation]) -> float:
     """The hypervolume below the anti-ideal point in (ln epsilon, error, ...), of the means as they were observed."""
     if not evaluations:
         return 0.0
-    return hypervolume(problem.axes([e.epsilon for e in evaluations], [e.values for e in evaluations]), problem.corner)
+    return hypervolume(problem.points(evaluations), problem.corner)
 
 
 def dpareto(
@@ -83,7 +82,7 @@ def dpareto(
 
     The first settings are a scrambled Sobol sequence, or with `handmade` drawn by the problem's own laws.
     """
-    _checked(seed, jobs, backend)
+    how = _How(jobs, backend, store, seed, progress)
     must(init >= 1, "init", "must be at least 1", init)
     must(steps >= 0, "steps", "must not be negative", steps)
     must(batch >= 1, "batch", "must be at least 1", batch)
@@ -113,7 +112,7 @@ def dpareto(
         # The first settings depend on nothing, so as many of them run at once as there are workers.
         return max(batch, jobs) if claimed < init else batch
 
-    return _fill(problem, init + steps, choose, wave, jobs, backend, store, seed, progress)
+    return _fill(problem, init + steps, choose, wave, how)
 
 
 def random_search(
@@ -128,9 +127,9 @@ def random_search(
     progress: Progress | None = None,
 ) -> Run:
     """n independent settings: uniform, or by the problem's hand-made laws (Tables 3.2, 3.3)."""
-    _checked(seed, jobs, backend)
+    how = _How(jobs, backend, store, seed, progress)
     must(n >= 1, "n", "must be at least 1", n)
-    return _listed(problem, _drawn(problem, n, handmade, seed), jobs, backend, store, seed, progress)
+    return _listed(problem, _drawn(problem, n, handmade, seed), how)
 
 
 def grid_search(
@@ -144,18 +143,28 @@ def grid_search(
     progress: Progress | None = None,
 ) -> Run:
     """Every combination of `per_axis` levels of each knob."""
-    _checked(seed, jobs, backend)
-    return _listed(problem, problem.space.grid(per_axis), jobs, backend, store, seed, progress)
+    return _listed(problem, problem.space.grid(per_axis), _How(jobs, backend, store, seed, progress))
 
 
 # --- the engine -------------------------------------------------------------------------------------------------------
 
 
-def _checked(seed: int, jobs: int, backend: str) -> None:
-    must(isinstance(seed, int) and seed >= 0, "seed", "must be a whole number that is not negative", seed)
-    must(jobs >= 1, "jobs", "must be at least 1", jobs)
-    if jobs > 1:  # refused before anything is evaluated
-        _workers(jobs, backend)
+@dataclass(frozen=True)
+class _How:
+    """How settings are evaluated, whoever chooses them."""
+
+    jobs: int
+    backend: str
+    store: Store | None
+    seed: int
+    progress: Progress | None
+
+    def __post_init__(self) -> None:
+        whole = isinstance(self.seed, int) and self.seed >= 0
+        must(whole, "seed", "must be a whole number that is not negative", self.seed)
+        must(self.jobs >= 1, "jobs", "must be at least 1", self.jobs)
+        if self.jobs > 1:  # refused before anything is evaluated
+            _workers(self.jobs, self.backend)
 
 
 def _spread(problem: Problem, n: int, seed: int) -> list[dict[str, Any]]:
@@ -172,14 +181,8 @@ def _drawn(problem: Problem, n: int, handmade: bool, *seed: int) -> list[Any]:
     return problem.space.sample(n, rng=_generator(*seed), laws=problem.laws if handmade else None)
 
 
-def _listed(
-    problem: Problem, settings: Sequence[Setting], jobs: int, backend: str, store: Store | None, seed: int,
-    progress: Progress | None,
-) -> Run:  # fmt: skip
-    def choose(slots: Sequence[int], _: Store) -> list[Setting]:
-        return [settings[s] for s in slots]
-
-    return _fill(problem, len(settings), choose, lambda _: jobs, jobs, backend, store, seed, progress)
+def _listed(problem: Problem, settings: Sequence[Setting], how: _How) -> Run:
+    return _fill(problem, len(settings), lambda slots, _: [settings[s] for s in slots], lambda _: how.jobs, how)
 
 
 def _fill(
@@ -187,28 +190,24 @@ def _fill(
     total: int,
     choose: Callable[[Sequence[int], Store], list[Setting]],
     wave: Callable[[int], int],
-    jobs: int,
-    backend: str,
-    store: Store | None,
-    seed: int,
-    progress: Progress | None,
+    how: _How,
 ) -> Run:
-    if store is None:
+    if (store := how.store) is None:
         with Store.open(None, problem) as kept:
-            return _fill(problem, total, choose, wave, jobs, backend, kept, seed, progress)
+            return _fill(problem, total, choose, wave, replace(how, store=kept))
     claimed = len(store.evaluations()) + len(store.evaluations(failed=True))
     while slots := store.claim(total=total, count=wave(claimed)):
         try:
             settings = choose(slots, store)
             tasks = []
             for slot, setting in zip(slots, settings, strict=True):
-                tasks.append((slot, setting, _seed(seed, slot)))
+                tasks.append((slot, setting, _seed(how.seed, slot)))
                 store.announce(*tasks[-1])
-            for slot, found in _evaluated(problem, tasks, jobs, backend):
+            for slot, found in _evaluated(problem, tasks, how):
                 store.record(slot, found)
                 claimed += 1
-                if progress is not None:
-                    progress(claimed, total, observed_hypervolume(problem, store.evaluations()), found)
+                if how.progress is not None:
+                    how.progress(claimed, total, observed_hypervolume(problem, store.evaluations()), found)
         finally:
             store.release(slots)
     return Run(problem, tuple(store.evaluations()), tuple(store.evaluations(failed=True)))
@@ -224,16 +223,16 @@ def _generator(*parts: int) -> np.random.Generator:
 
 
 def _evaluated(
-    problem: Problem, tasks: Sequence[tuple[int, Setting, int]], jobs: int, backend: str
+    problem: Problem, tasks: Sequence[tuple[int, Setting, int]], how: _How
 ) -> Iterator[tuple[int, Evaluation]]:
     """Each evaluation as it ends, in whatever order."""
-    if jobs == 1 or len(tasks) == 1:
+    if how.jobs == 1 or len(tasks) == 1:
         for slot, setting, seed in tasks:
             yield slot, problem.evaluate(setting, seed)
         return
     from joblib import delayed
 
-    yield from _workers(jobs, backend)(delayed(_one)(problem, *task) for task in tasks)
+    yield from _workers(how.jobs, how.backend)(delayed(_one)(problem, *task) for task in tasks)
 
 
 def _workers(jobs: int, backend: str) -> Any:

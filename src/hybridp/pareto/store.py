@@ -21,7 +21,7 @@ import os
 import socket
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -105,22 +105,20 @@ class Store:
         """The run of this problem, created where there is none; None keeps it in memory. Another's is refused."""
         file = None if path is None else Path(path)
         must(file is None or file.parent.is_dir(), "store", "must lie in an existing folder", file)
-        store = cls(_connect(":memory:" if file is None else str(file)), file)
-        try:
-            store._claim_file(problem, source)
-        except BaseException:
-            store.close()
-            raise
-        return store
+        return cls._checked(file, lambda store: store._claim_file(problem, source))
 
     @classmethod
     def read(cls, path: str | Path) -> Store:
         """An existing run, whatever its problem."""
         file = Path(path)
         must(file.is_file(), "store", "must be an existing run file", file)
-        store = cls(_connect(str(file)), file)
+        return cls._checked(file, cls._about)
+
+    @classmethod
+    def _checked(cls, file: Path | None, check: Callable[[Store], object]) -> Store:
+        store = cls(_connect(":memory:" if file is None else str(file)), file)
         try:
-            store._about()
+            check(store)
         except BaseException:
             store.close()
             raise

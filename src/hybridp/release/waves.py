@@ -8,8 +8,7 @@ difference is more certain than independent errors make it: its interval is wide
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
 from hybridp.blend.groups import published_gap
 from hybridp.errors import InvalidInput
@@ -21,34 +20,6 @@ from hybridp.release.release import Release
 __all__ = ["compare_waves"]
 
 _SYMMETRIC = ("mean", "mean-by-group", "vector-mean")
-
-
-class Change(NamedTuple):
-    """One number of both waves: the second less the first, its interval, and the adjusted p-value of no change."""
-
-    question: str
-    statistic: str
-    label: str
-    first: float
-    second: float
-    estimate: float
-    low: float
-    high: float
-    p_value: float
-
-
-def _facts(changes: list[Change], *, joint: bool) -> dict[str, Any]:
-    alone = not changes[0].label
-
-    def listed(name: str) -> Any:
-        values = [getattr(change, name) for change in changes]
-        return values[0] if alone else values
-
-    names = {} if alone else {"labels": listed("label")}
-    return statistic(
-        f"{changes[0].statistic}-difference", listed("estimate"), (listed("low"), listed("high")), joint=joint,
-        waves={"first": listed("first"), "second": listed("second")}, p_value=listed("p_value"), **names,
-    )  # fmt: skip
 
 
 # --- reading two documents --------------------------------------------------------------------------------------------
@@ -64,7 +35,7 @@ def compare_waves(first: Release | Mapping[str, Any], second: Release | Mapping[
     level, other = (wave.level for wave in waves)
     if level is None or level != other:
         raise InvalidInput(f"`second` must have intervals of the first one's level, {level}. Got {other}.")
-    changes: list[Change] = []
+    changes: dict[tuple[str, str], list[tuple[Any, ...]]] = {}
     left_out: list[str] = []
     joint = True
     for name, key in dict.fromkeys(place for wave in waves for place in _statistics(wave)):
@@ -81,14 +52,19 @@ def compare_waves(first: Release | Mapping[str, Any], second: Release | Mapping[
                 continue
             (x, *x_ends), (y, *y_ends) = numbers[0][label], numbers[1][label]
             gap = published_gap(y, (y_ends[0], y_ends[1]), x, (x_ends[0], x_ends[1]), level)
-            changes.append(Change(name, key, label, x, y, *gap))
+            changes.setdefault((name, key), []).append((label, x, y, *gap))
     if not changes:
         raise InvalidInput("`second` must answer a question of the first one, with intervals. Got none in common.")
-    adjusted = holm([change.p_value for change in changes])
-    every = [change._replace(p_value=p) for change, p in zip(changes, adjusted, strict=True)]
+    adjusted = iter(holm([p for some in changes.values() for *_, p in some]))
     questions: dict[str, dict[str, Facts]] = {}
-    for (name, key), some in groupby(every, lambda change: (change.question, change.statistic)):
-        questions.setdefault(name, {})[key] = _facts(list(some), joint=joint)
+    for (name, key), some in changes.items():
+        columns = [list(column) for column in zip(*(change[:-1] for change in some), strict=True)]
+        labels, x, y, estimate, low, high = columns if columns[0][0] else (column[0] for column in columns)
+        p = [next(adjusted) for _ in some]
+        questions.setdefault(name, {})[key] = statistic(
+            f"{key}-difference", estimate, (low, high), joint=joint, waves={"first": x, "second": y},
+            p_value=p if labels else p[0], **({"labels": labels} if labels else {}),
+        )  # fmt: skip
     notes = (f"Only one of the waves answers: {', '.join(left_out)}.",) if left_out else ()
     title = f"What changed in {', '.join(questions)}, from the first wave to the second"
     return Release(questions, level, _receipt(waves), title, notes)
