@@ -192,20 +192,7 @@ def test_a_small_group_that_sees_nothing_does_not_pull_down() -> None:
     assert own[TRUTH < 0.05].mean() < -0.12
 
 
-# --- the simplex ---
-
 numbers = st.lists(st.floats(-2, 2), min_size=1, max_size=8).map(np.array)
-
-
-@given(numbers, st.floats(0.05, 3))
-def test_the_nearest_point_of_the_simplex(values: np.ndarray, total: float) -> None:
-    """The optimality conditions: x = max(v - theta, 0) with one theta, and x adds up to the total."""
-    x = simplex(values, total)
-    assert x.min() >= 0
-    assert x.sum() == pytest.approx(total, abs=1e-9)
-    theta = (values - x)[x > 0]
-    assert np.ptp(theta) < 1e-9
-    assert (values[x == 0] <= theta.max() + 1e-9).all()
 
 
 # --- ranks ---

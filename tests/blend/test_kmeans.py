@@ -17,7 +17,6 @@ from hybridp.blend.kmeans import (
     debiased_local,
     radius_for,
 )
-from hybridp.blend.shares import simplex
 from hybridp.device.reports import answer_map, answer_round
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import PureDP
@@ -75,18 +74,6 @@ def test_the_stated_variance_of_local_sums_is_met() -> None:
     stated = np.mean([f[3] for f in found], axis=0)[:, None]
     assert (spread < 1.5 * stated).all()
     assert (spread > 0.4 * stated).all()
-
-
-def test_projection_on_shares() -> None:
-    draw = np.random.default_rng(1)
-    for _ in range(50):
-        x = draw.normal(0, 1, 6)
-        p = simplex(x)
-        assert p.min() >= 0
-        assert p.sum() == pytest.approx(1)
-        # No point of a fine random cloud of shares is nearer.
-        others = draw.dirichlet(np.ones(6), 2000)
-        assert ((others - x) ** 2).sum(axis=1).min() >= ((p - x) ** 2).sum() - 1e-12
 
 
 @pytest.mark.parametrize("who", ["trusted", "local", "both"])

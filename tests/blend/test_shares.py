@@ -63,7 +63,7 @@ def test_without_noise_the_interval_is_wilsons() -> None:
     assert (low[0], high[0]) == pytest.approx((wilson.low, wilson.high), rel=1e-6)
 
 
-@pytest.mark.parametrize("name", ["everyone", "hybrid"])
+@pytest.mark.parametrize("name", ["everyone", "hybrid", "anchored"])
 @pytest.mark.parametrize(("p", "epsilon"), [([0.3, 0.7], 1.0), ([0.01, 0.09, 0.3, 0.6], 0.5)])
 def test_intervals_cover_and_the_test_keeps_its_level(p: list[float], epsilon: float, name: Any) -> None:
     runs, truth = 120, np.array(p)
@@ -91,14 +91,6 @@ def test_ticks_of_which_groups_say_the_same_have_a_p_value_of_one() -> None:
     first, second = blend_ticks(own, told, "everyone", question.values).p_values() or ()
     assert first < 1e-9
     assert second == pytest.approx(1.0)
-
-
-def test_groups_that_differ_are_told_apart() -> None:
-    own, _ = groups([0.7, 0.2, 0.1], 1.0, 4000, 1, 1)
-    _, told = groups([0.2, 0.7, 0.1], 1.0, 1, 20_000, 2)
-    found = blend_shares(own, told).p_values()
-    assert found is not None
-    assert max(found[:2]) < 1e-6 < 0.01 < found[2]
 
 
 @pytest.mark.parametrize("trusted", [200, 1500])
@@ -145,15 +137,6 @@ def test_one_group_alone_is_the_estimate_and_nobody_is_refused() -> None:
     assert blend_shares(None, told).estimate.tolist() == blend_shares(own, told, "lm-only").estimate.tolist()
     with pytest.raises(InvalidInput, match="people"):
         blend_shares(None, None)
-
-
-def test_the_projection_is_the_nearest_point_of_the_simplex() -> None:
-    x = np.array([0.6, 0.5, 0.2, -0.3])
-    found = to_simplex(x)
-    assert found.sum() == pytest.approx(1)
-    rng = np.random.default_rng(1)
-    others = rng.dirichlet(np.ones(4), 5000)
-    assert ((others - x) ** 2).sum(axis=1).min() >= ((found - x) ** 2).sum() - 1e-12
 
 
 @pytest.mark.parametrize(("size", "sensitivity"), [(2, 0), (3, 1), (50, 1)])
@@ -222,15 +205,6 @@ def test_honest_people_pay_what_the_rule_says_and_liars_gain_little() -> None:
     assert best < 1.05 * plain  # 3 % at equal shares; 300 runs tell the two, on the same draws, well apart
     assert pulled < leash + plain < 0.03
     assert away > 0.1
-
-
-def test_anchored_intervals_cover_where_nobody_lies() -> None:
-    runs, truth, inside = 150, np.array([0.1, 0.2, 0.3, 0.4]), 0
-    for seed in range(runs):
-        found = blend_shares(*groups(truth.tolist(), 1.0, 500, 5000, seed), "anchored")
-        low, high = found.intervals(0.9)
-        inside += int(((low <= truth) & (truth <= high)).sum())
-    assert 0.9 - 4 * math.sqrt(0.09 / runs) < inside / (4 * runs) < 0.96
 
 
 def test_by_default_the_reports_are_held_where_that_costs_little() -> None:

@@ -37,9 +37,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.blend.mean import Blend, each_level
-from hybridp.blend.shares import ShareBlend
+from hybridp.blend.shares import ShareBlend, score_interval, two_sided
 from hybridp.errors import InvalidInput, must
-from hybridp.public.errorlaw import NormalLaplace, farthest_kept, log_upper_tail
+from hybridp.public.errorlaw import NormalLaplace
 from hybridp.public.oracles import Oracle, SubsetSelection, estimate
 from hybridp.public.shares import NoisyCounts, ShareReports
 
@@ -86,8 +86,7 @@ def share_gaps(blends: Sequence[ShareBlend], pairs: Pairs, level: float, *, join
         low, high = apart(at[i], ends[i], at[j], ends[j])
         d, (s_i, b_i), (s_j, b_j) = _pooled(blends[i], blends[j], at[i], at[j])
         s = np.maximum(np.sqrt(s_i**2 + s_j**2 + 2 * np.minimum(b_i, b_j) ** 2), 1e-300)
-        p = np.minimum(2 * np.exp(log_upper_tail(np.abs(d), s, np.maximum(b_i, b_j))), 1.0)
-        p = np.where(d == 0, 1.0, p)
+        p = np.where(d == 0, 1.0, two_sided(d, s, np.maximum(b_i, b_j)))
         columns = (at[i] - at[j], low, high, p)
         found.append([Gap(*numbers) for numbers in zip(*(c.tolist() for c in columns), strict=True)])
     return found
@@ -332,31 +331,21 @@ class CategoryBlend:
         if self.cells.sum() <= 0:
             return np.zeros_like(self.cells), np.ones_like(self.cells)
         at = np.clip(self.estimate, 0.0, 1.0)
-        return self._end(at, 0.0, level), self._end(at, 1.0, level)
-
-    def _end(self, at: Floats, limit: float, level: float) -> Floats:
-        """The farthest theta on one side that is not rejected, by bisection."""
-        least, present = math.log((1 - level) / 2), float(self.cells.sum())
-
-        def kept(theta: Floats) -> NDArray[np.bool_]:
-            s, b = self.law(theta)
-            return np.asarray(log_upper_tail(np.abs(at - theta) * present, s, b) >= least)
-
-        return farthest_kept(kept, at, limit, _HALVINGS)
+        return score_interval(self.law, at, level, times=float(self.cells.sum()), halvings=_HALVINGS)
 
     def share_interval(self, level: float) -> tuple[float, float]:
         """Of the category's share of all people."""
-        least, at = math.log((1 - level) / 2), np.array([min(max(self.share, 0.0), 1.0)])
 
-        def kept(share: Floats) -> Any:
+        def law(share: Floats) -> tuple[Floats, Floats]:
             own, told = self._share_variances(share)
             w = self.whole.trusted_share
             w = _weight(float(own[0]), float(told[0])) if w is None else w
             variance = (w**2 * own if w > 0 else 0.0) + ((1 - w) ** 2 * told if w < 1 else 0.0)
-            return log_upper_tail(np.abs(at - share), np.sqrt(np.maximum(variance, 1e-300)), 0.0 * share) >= least
+            return np.sqrt(np.maximum(variance, 1e-300)), 0.0 * share
 
-        low, high = (float(farthest_kept(kept, at, limit, _HALVINGS)[0]) for limit in (0.0, 1.0))
-        return low, high
+        at = np.array([min(max(self.share, 0.0), 1.0)])
+        low, high = score_interval(law, at, level, halvings=_HALVINGS)
+        return float(low[0]), float(high[0])
 
     def _share_variances(self, share: Floats) -> tuple[Any, Any]:
         """Of each group's own share of the category: the form with a = 1 on all its cells."""
@@ -379,12 +368,11 @@ class CategoryBlend:
         if self.trusted_cells is None or self.local_cells is None:
             return None
         theta = np.clip(self.estimate, 0.0, 1.0)
-        away = np.abs((self.trusted_cells - theta * self.trusted_cells.sum())
-                      - (self.local_cells - theta * self.local_cells.sum()))  # fmt: skip
+        mine, theirs = (cells - theta * cells.sum() for cells in (self.trusted_cells, self.local_cells))
         own, told = self.variances(theta)
         b = np.minimum(self.whole.laplace(np.maximum(theta, 1 - theta)), np.sqrt(own / 2))
         s = np.sqrt(np.maximum(own + told - 2 * b**2, 1e-300))
-        found: list[float] = np.minimum(2 * np.exp(log_upper_tail(away, s, b)), 1.0).tolist()
+        found: list[float] = two_sided(mine - theirs, s, b).tolist()
         return found
 
     def gaps(self, other: CategoryBlend, level: float) -> list[Gap]:

@@ -397,19 +397,21 @@ def restrict(blended: HeavyBlend, keep: set[str]) -> HeavyBlend:
     number = {q: i for i, q in enumerate(head.queries)}
     queries = np.array([number.get(q, len(number) - 1) for q in blended.head.queries], dtype=np.int64)
 
-    def add(values: Floats, into: Ints, size: int) -> Floats:
-        return fold(values, into, size)
 
-    k = len(head.queries)
+    def slot(values: Floats) -> Floats:
+        return fold(values, slots, len(head))
+
+    def query(values: Floats) -> Floats:
+        return fold(values, queries, len(head.queries))
+
+    old = blended.anchor
     return HeavyBlend(
         head,
-        add(blended.slots, slots, len(head)),
-        np.sqrt(add(blended.errors**2, slots, len(head))),
-        add(blended.centres, slots, len(head)),
-        add(blended.queries, queries, k),
-        np.sqrt(add(blended.query_errors**2, queries, k)),
-        add(blended.query_centres, queries, k),
-        None
-        if (old := blended.anchor) is None
-        else Anchor(add(old.plain, slots, len(head)), add(old.most, slots, len(head)), old.reach),
+        slot(blended.slots),
+        np.sqrt(slot(blended.errors**2)),
+        slot(blended.centres),
+        query(blended.queries),
+        np.sqrt(query(blended.query_errors**2)),
+        query(blended.query_centres),
+        None if old is None else Anchor(slot(old.plain), slot(old.most), old.reach),
     )

@@ -19,7 +19,7 @@ moves the parts either.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
@@ -29,13 +29,13 @@ from numpy.typing import NDArray
 from hybridp.blend.mean import Anchor, each_level, hold
 from hybridp.errors import InvalidInput, must
 from hybridp.public.anchoring import TIGHTEST, Anchoring, anchoring
-from hybridp.public.errorlaw import farthest_kept, holm, log_upper_tail
+from hybridp.public.errorlaw import NormalLaplace, farthest_kept, holm, log_upper_tail
 from hybridp.public.mean import SYNONYMS
 from hybridp.public.oracles import Oracle, estimate
 from hybridp.public.shares import CountNoise, NoisyCounts, ShareReports, TickReports
 
 __all__ = ["SHARE_ESTIMATORS", "ShareBlend", "ShareEstimator", "TickBlend", "Told", "blend_shares"]
-__all__ += ["blend_ticks", "report_parts", "share_anchoring", "simplex", "to_simplex"]
+__all__ += ["blend_ticks", "report_parts", "score_interval", "share_anchoring", "simplex", "to_simplex", "two_sided"]
 
 Floats = NDArray[np.float64]
 ShareEstimator = Literal["everyone", "alike", "hybrid", "anchored", "tcm-only", "lm-only"]
@@ -76,6 +76,25 @@ class Told:
         """Of these shares, if the people's were `share`."""
         each = (_report_variance(group.oracle, share) / group.people for group in self.groups)
         return np.asarray(sum(part**2 * own for part, own in zip(self.parts, each, strict=True)))
+
+
+def score_interval(
+    law: Callable[[Floats], tuple[Floats, Floats]], at: Floats, level: float, *, times: float = 1.0, halvings: int = 45
+) -> tuple[Floats, Floats]:
+    """The shares farthest on either side that are not rejected: those whose own `law` of the error, sd of its normal
+    part and scale of its Laplace part, does not put what was seen, ``times`` the distance, into its tails."""
+    least = math.log((1 - level) / 2)
+
+    def kept(share: Floats) -> NDArray[np.bool_]:
+        s, b = law(share)
+        return np.asarray(log_upper_tail(np.abs(at - share) * times, np.maximum(s, 1e-300), b) >= least)
+
+    return farthest_kept(kept, at, 0.0, halvings), farthest_kept(kept, at, 1.0, halvings)
+
+
+def two_sided(away: Floats, s: Floats, b: Floats) -> Floats:
+    """The p-values of differences from 0 whose errors have these laws."""
+    return np.asarray(np.minimum(2 * np.exp(log_upper_tail(np.abs(away), s, b)), 1.0))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -126,13 +145,9 @@ class ShareBlend:
         if self.trusted is None or self.local is None:
             return None
         s, b = self._gap_errors()
-        least = math.log((1 - each_level(level, len(s), joint=joint)) / 2)
-        low, high = np.zeros_like(s), 40 * (s + b)
-        for _ in range(60):
-            middle = (low + high) / 2
-            ok = log_upper_tail(middle, s, b) >= least
-            low, high = np.where(ok, middle, low), np.where(ok, high, middle)
-        return np.asarray(high)
+        upper = (1 + each_level(level, len(s), joint=joint)) / 2
+        laws = (NormalLaplace(*one) for one in zip(s.tolist(), b.tolist(), strict=True))
+        return np.array([law.quantile(upper) for law in laws])
 
     def _gap_errors(self) -> tuple[Floats, Floats]:
         share = np.clip(self.estimate, 0.0, 1.0)
@@ -143,17 +158,7 @@ class ShareBlend:
         """Of every option with this coverage; joint ones hold all together (Bonferroni)."""
         each = each_level(level, len(self.estimate), joint=joint)
         at = np.clip(self.estimate, 0.0, 1.0)
-        return self._end(at, 0.0, each), self._end(at, 1.0, each)
-
-    def _end(self, at: Floats, limit: float, level: float) -> Floats:
-        """The share farthest on one side that is not rejected, by bisection."""
-        least = math.log((1 - level) / 2)
-
-        def kept(share: Floats) -> NDArray[np.bool_]:
-            s, b = self.errors(share)
-            return np.asarray(log_upper_tail(np.abs(at - share), np.maximum(s, 1e-300), b) >= least)
-
-        return farthest_kept(kept, at, limit, 45)
+        return score_interval(self.errors, at, each)
 
     def standard_errors(self, group: Literal["trusted", "local"]) -> Floats | None:
         """Of one group's own shares."""
@@ -171,9 +176,7 @@ class ShareBlend:
         """The same of each option by itself."""
         if self.trusted is None or self.local is None or self._trusted is None or self._local is None:
             return None
-        s, b = self._gap_errors()
-        away = np.abs(self.trusted - self.local)
-        found: list[float] = np.minimum(2 * np.exp(log_upper_tail(away, s, b)), 1.0).tolist()
+        found: list[float] = two_sided(self.trusted - self.local, *self._gap_errors()).tolist()
         return found
 
 

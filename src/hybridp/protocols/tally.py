@@ -22,7 +22,7 @@ from hybridp.curator.sources import open_rows, shown
 from hybridp.errors import InvalidInput, UnusableRows, must
 from hybridp.public.envelope import appearing
 from hybridp.public.messages import OWN_EPSILON
-from hybridp.public.study import Declaration, Number
+from hybridp.public.study import Declaration
 
 __all__ = [
     "ReportColumns",
@@ -55,7 +55,7 @@ def tally_for(study: Declaration, file: str | PathLike[str]) -> Tally:
     found, question = load_tally(file), study.questions[0]
     rule = "must not go with by: it holds nobody's group"
     must(getattr(question, "by", None) is None, "tally", rule, "both")
-    both = isinstance(question, Number) and question.summed and question.counted
+    both = getattr(question, "summed", False) and getattr(question, "counted", False)
     plain = getattr(question, "form", "plain") == "plain" and not both and len(study.questions) == 1
     kind = "personal-mean" if study.promise.personal else _KINDS.get(question.kind)
     rule = "must stand in for reports on a study's only question: a mean, quantiles, a vector or points"
