@@ -104,3 +104,7 @@ def test_a_report_that_the_mechanism_cannot_make_is_refused(tmp_path: Path) -> N
     assert totals(save(tmp_path, [f",local,{50 + reach!r}"])).local.people == 1
     with pytest.raises(UnusableRows, match="cannot produce"):
         totals(save(tmp_path, [f",local,{50 + 1.001 * reach!r}"]))
+
+
+def test_the_exact_sums_do_not_show_in_a_traceback() -> None:
+    assert "987654" not in repr(Raw(10, (987654, 1)))

@@ -53,21 +53,10 @@ def test_types_that_only_postgresql_has(server: str) -> None:
             "INSERT INTO odd VALUES (2.50, true, 'trusted', 'trusted'), (7.25, false, 'trusted', 'trusted')"
         )
     with open_rows(server, table="odd") as rows:
-        assert (
-            add_up(
-                rows, number_query(value="value", trust="trust", lower=0.0, upper=10.0, levels=40, missing="middle")
-            ).sums[0]
-            == 39
-        )
-        assert (
-            add_up(
-                rows, number_query(value="flag", trust="trust", lower=0.0, upper=1.0, levels=1, missing="middle")
-            ).sums[0]
-            == 1
-        )
-        assert add_up(
-            rows, number_query(value="value", trust="wide", lower=0.0, upper=10.0, levels=4, missing="middle")
-        ).trusted_people
+        for value, trust, upper, levels, total in (("value", "trust", 10.0, 40, 39), ("flag", "trust", 1.0, 1, 1),
+                                                   ("value", "wide", 10.0, 4, 4)):  # fmt: skip
+            query = number_query(value, trust, lower=0.0, upper=upper, levels=levels, missing="middle")
+            assert add_up(rows, query).sums[0] == total
 
 
 def test_a_release_sees_one_snapshot(server: str) -> None:
@@ -157,13 +146,3 @@ def test_a_csv_file_is_read_alike(tmp_path: Path) -> None:
             found.append(add_up(rows, query))
     assert found[0] == found[1]
     assert found[0].sums[0] == 3 + 8
-
-
-def test_a_csv_row_with_too_many_fields_is_refused_alike(tmp_path: Path) -> None:
-    need_spark()
-    file = tmp_path / "people.csv"
-    file.write_text(f"value,trust\n1,trusted\n2,trusted,{SECRET}\n")
-    for engine in ("duckdb", "spark"):
-        with open_rows(Source(str(file), engine)) as rows, pytest.raises(UnusableRows) as caught:
-            add_up(rows, QUERY)
-        assert SECRET not in str(caught.value)

@@ -14,8 +14,12 @@ from tests.engines.conftest import ENGINES, Columns, Opened, fill_postgres, need
 from tests.engines.test_errors import PEOPLE, QUERY
 from tests.queries import number_query
 
+from hybridp import PureDP
+from hybridp.curator.sources import Columns as MeanColumns
 from hybridp.errors import HybridpError, InvalidInput, UnusableRows
 from hybridp.ledger import Ledger
+from hybridp.protocols.driver import release
+from hybridp.public.lattice import Bounds
 from hybridp.public.queries import Feature, Schema
 from hybridp.tables import (
     HeavyQuery,
@@ -30,6 +34,7 @@ from hybridp.tables import (
 )
 from hybridp.tables.options import codes
 from hybridp.tables.source import shown
+from hybridp.tasks.mean import MeanStudy
 from tests import warm
 
 HEAVY = HeavyQuery(person="person", record=("query",), trust="trust")
@@ -120,14 +125,6 @@ def test_names_are_names(engine: str, opened: Opened, names: tuple[str, str, str
     with opened(engine, columns) as rows:
         assert add_up(rows, query).sums[0] == 3
         assert sorted(level for part in levels_of(rows, query, "trusted") for level in part[:, 0].tolist()) == [1, 2]
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_exponents_of_many_digits(engine: str, opened: Opened) -> None:
-    columns: Columns = {"value": ("VARCHAR", ["1e00001", "5e-00400"]), "trust": ("VARCHAR", ["trusted"] * 2)}
-    with opened(engine, columns) as rows:
-        query = number_query(value="value", trust="trust", lower=0.0, upper=20.0, levels=20, missing="middle")
-        assert add_up(rows, query).sums[0] == 10
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -350,21 +347,9 @@ def test_a_spark_server_that_does_not_answer_is_not_waited_for(unanswered: tuple
 @pytest.mark.parametrize(
     ("without", "where", "words"),
     [
-        (
-            "psycopg",
-            ["postgresql://h/d"],
-            "psycopg installed (the extra `postgres`). Got no psycopg.",
-        ),
-        (
-            "pyspark",
-            ["sc://h", "--table", "t"],
-            "PySpark installed (the extra `spark`). Got no pyspark.",
-        ),
-        (
-            "grpc",
-            ["sc://h", "--table", "t"],
-            "all of the extra `spark` installed. Got PySpark alone.",
-        ),
+        ("psycopg", ["postgresql://h/d"], "psycopg installed (the extra `postgres`). Got no psycopg."),
+        ("pyspark", ["sc://h", "--table", "t"], "PySpark installed (the extra `spark`). Got no pyspark."),
+        ("grpc", ["sc://h", "--table", "t"], "all of the extra `spark` installed. Got PySpark alone."),
     ],
 )
 def test_what_is_not_installed(without: str, where: list[str], words: str) -> None:
@@ -390,12 +375,9 @@ def test_a_password_is_never_repeated(location: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         open_rows(location, table="people")
     assert "hunter2" not in str(caught.value)
-
-
-def test_a_source_does_not_print_its_password() -> None:
     source = Source("postgresql://ann:hunter2@h/d")
-    assert "hunter2" not in repr(source) + str(source) + f"{source}"
-    assert str(source) == "postgresql://h/d"
+    assert repr(source) == "Source('postgresql://h/d', 'postgresql')"
+    assert str(source) == f"{source}" == "postgresql://h/d"
 
 
 @pytest.mark.parametrize("line", ["randomise mean URL --column v "
@@ -415,43 +397,34 @@ def test_a_url_where_a_file_is_meant(line: str, tmp_path: Path, monkeypatch: pyt
 # --- the ledger -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("engine", ["postgresql", "spark"])
-def test_an_engine_that_fails_costs_nothing(engine: str, opened: Opened, tmp_path: Path, closed_port: int) -> None:
-    from hybridp import PureDP
-    from hybridp.curator.sources import Columns as MeanColumns
-    from hybridp.protocols.driver import release as release_mean
-    from hybridp.public.lattice import Bounds
-    from hybridp.tasks.mean import MeanStudy
+def release_from(source: Source, tmp_path: Path) -> tuple[Ledger, str]:
+    """A release that is refused: what its ledger says then, and the sentence."""
+    ledger = Ledger.create(tmp_path / "study.ledger", {"trusted": PureDP(1.0), "local": PureDP(1.0)})
+    study = MeanStudy(bounds=Bounds(0, 10), guarantee=PureDP(1.0))
+    with pytest.raises(HybridpError) as caught:
+        release(source, study, MeanColumns("value", "trust", missing="middle"), ledger=ledger)
+    return ledger, str(caught.value)
 
+
+@pytest.mark.parametrize("engine", ["postgresql", "spark"])
+def test_an_engine_that_fails_costs_nothing(engine: str, tmp_path: Path, closed_port: int) -> None:
     if engine == "spark":
         need_spark()
-        where: Any = Source(str(tmp_path / "nowhere.csv"), "spark")
+        where = Source(str(tmp_path / "nowhere.csv"), "spark")
     else:
         pytest.importorskip("psycopg")
         where = Source(f"postgresql://127.0.0.1:{closed_port}/people")
-    ledger = Ledger.create(tmp_path / "study.ledger", {"trusted": PureDP(1.0), "local": PureDP(1.0)})
-    study = MeanStudy(bounds=Bounds(0, 10), guarantee=PureDP(1.0))
-    with pytest.raises(HybridpError):
-        release_mean(where, study, MeanColumns("value", "trust", missing="middle"), ledger=ledger)
+    ledger, _ = release_from(where, tmp_path)
     assert ledger.remaining("trusted").epsilon == ledger.remaining("local").epsilon == 1.0
 
 
 @pytest.mark.parametrize("engine", ["duckdb", "spark"])
 def test_a_refusal_that_depends_on_a_row_stays_charged(engine: str, tmp_path: Path) -> None:
     """One field too many may be a comma in somebody's value: whoever sees the refusal has learnt that."""
-    from hybridp import PureDP
-    from hybridp.curator.sources import Columns as MeanColumns
-    from hybridp.protocols.driver import release as release_mean
-    from hybridp.public.lattice import Bounds
-    from hybridp.tasks.mean import MeanStudy
-
     if engine == "spark":
         need_spark()
-    file = tmp_path / "people.csv"
-    file.write_text("value,trust\n1,trusted\n2,trusted,more\n")
-    ledger = Ledger.create(tmp_path / "study.ledger", {"trusted": PureDP(1.0), "local": PureDP(1.0)})
-    study = MeanStudy(bounds=Bounds(0, 10), guarantee=PureDP(1.0))
-    with pytest.raises(HybridpError):
-        release_mean(Source(str(file), engine), study, MeanColumns("value", "trust", missing="middle"), ledger=ledger)
+    (tmp_path / "people.csv").write_text("value,trust\n1,trusted\n2,trusted,4711.25\n")
+    ledger, said = release_from(Source(str(tmp_path / "people.csv"), engine), tmp_path)
+    assert "4711" not in said
     assert ledger.remaining("trusted").epsilon == 0
     assert [entry.state for entry in ledger.history()] == ["refused"]

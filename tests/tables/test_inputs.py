@@ -390,13 +390,6 @@ def test_the_choice_may_be_truth_whole_numbers_or_words(column: Any, word: str) 
     assert labels(table, TrustRule("consent", trusted=(word,))) == ["trusted", "local", "local"]
 
 
-def test_numbers_with_a_point_do_not_say_who_trusts() -> None:
-    with pytest.raises(
-        UnusablePublicRows, match="must hold words, whole numbers or truth to say who trusts; its type is"
-    ):
-        open_rows(pa.table({"consent": [1.0]}), trust=TrustRule("consent", trusted=("1",)))
-
-
 @pytest.mark.parametrize("everyone", ["trusted", "local"])
 def test_everybody_alike_needs_no_column(everyone: Any) -> None:
     assert labels(WORDS, TrustRule(everyone=everyone)) == [everyone] * 6
@@ -441,13 +434,6 @@ def test_somebody_whose_column_has_other_words_is_told_what_helps(words: list[An
     sentence = str(caught.value)
     assert sentence.startswith("Column `consent` must hold ")
     assert sentence.endswith(f"`trusted` or `local` in every row.{said}")
-
-
-def test_a_choice_that_no_listed_word_means_is_refused_by_the_words() -> None:
-    rule = TrustRule("consent", trusted=("yes",), local=("no",))
-    said = r"`consent` must hold `yes` \(trusted\) or `no` \(local\) in every row"
-    with open_rows(WORDS, trust=rule) as rows, pytest.raises(UnusablePublicRows, match=said):
-        add_up(rows, number_query(value="pay", trust="consent", lower=0, upper=1, local_raw=True, missing="middle"))
 
 
 @pytest.mark.parametrize(
@@ -517,11 +503,7 @@ def test_every_query_sees_the_same_split(tmp_path: Path) -> None:
         assert "TRIAL" in rows.notes[-1]
 
 
-def test_rows_without_an_order_are_drawn_by_person_or_not_at_all() -> None:
-    from hybridp.tables.columns import drawn_label
-
-    with pytest.raises(InvalidInput, match="`trial-opt-in` must go with --person on this engine"):
-        drawn_label(TrustRule(trial_opt_in=0.1), None, seeded(1), "postgres")
+def test_a_split_is_drawn_from_somewhere() -> None:
     with pytest.raises(InvalidInput, match="`rng` must be given"):
         open_rows(PEOPLE, trust=TrustRule(trial_opt_in=0.1))
 

@@ -177,12 +177,6 @@ def test_an_existing_file_is_only_replaced_on_request(tmp_path: Path) -> None:
     assert len(read(out)) == 3
 
 
-def test_nobody_else_may_read_a_copy(tmp_path: Path) -> None:
-    """It may hold trusted people's values, whatever the source allowed."""
-    write(save(tmp_path), tmp_path / "out.csv")
-    assert (tmp_path / "out.csv").stat().st_mode & 0o777 == 0o600
-
-
 def test_any_column_name_can_be_used(tmp_path: Path) -> None:
     path = save(tmp_path, '"a""b; drop",trust\n8,local\n1,trusted\n')
     odd = {"values": ('a"b; drop',), "reports": ("it's",), "mechanism": ('m"', "it's a test")}

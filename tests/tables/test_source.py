@@ -15,7 +15,6 @@ from tests.queries import number_query
 from hybridp.errors import InvalidInput, UnusableRows
 from hybridp.tables import add_up, open_rows
 
-ODD = 'a"b; drop'
 CSV = 'value,trust\n1.5,trusted\n"2",trusted\n'
 QUERY = number_query(value="value", trust="trust", lower=0, upper=4, levels=8, missing="middle")
 
@@ -71,14 +70,6 @@ def test_every_type_of_number_is_read(tmp_path: Path, type_name: str, value: str
 def test_labels_may_be_an_enumeration(tmp_path: Path) -> None:
     statement = "CREATE TABLE t AS SELECT 1 AS value, 'trusted'::ENUM('trusted', 'local') AS trust"
     assert total(database(tmp_path / "a.duckdb", statement)) == (1, 2)
-
-
-def test_any_column_name_can_be_used(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text('"a""b; drop",trust,report\n3,trusted,\n')
-    with open_rows(tmp_path / "a.csv") as rows:
-        assert list(rows.columns) == [ODD, "trust", "report"]
-        query = number_query(value=ODD, trust="trust", report="report", lower=0, upper=4, levels=4, missing="middle")
-        assert add_up(rows, query).sums[0] == 3
 
 
 def test_unusable_files_are_refused_in_one_sentence(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from hybridp.errors import InvalidInput, UnusableRows
+from hybridp.errors import UnusableRows
 from hybridp.public.vector import VectorBounds
 from hybridp.tables import Query, Report, add_up, open_rows
 from hybridp.tables.reports import Copy, read_levels, write_reports
@@ -76,10 +75,7 @@ def test_totals_equal_numpy_s(files: dict[str, Path], norm: Any, radius: float |
         assert found.report_squares[j] == pytest.approx((sent**2).sum())
 
 
-@pytest.mark.parametrize("out", ["out.csv", "out.parquet"])
-def test_a_copy_keeps_order_and_trusted_values_and_hides_local_ones(
-    files: dict[str, Path], out: str, tmp_path: Path
-) -> None:
+def test_a_copy_keeps_order_and_trusted_values_and_hides_local_ones(files: dict[str, Path], tmp_path: Path) -> None:
     limits = bounds("l2", 0.7)
     plain = tmp_path / "plain.parquet"
     with duckdb.connect() as db:
@@ -92,10 +88,12 @@ def test_a_copy_keeps_order_and_trusted_values_and_hides_local_ones(
     copy = Copy(values=("a", "b", "c"), trust="trust", reports=names, mechanism=("how", "odd"))
     read = partial(read_levels, query=query(limits, reads="local", reports=()))
     with open_rows(plain) as rows:
-        people = write_reports(rows, copy, read, odd_ones, tmp_path / out, chunk=700)
+        people = write_reports(rows, copy, read, odd_ones, tmp_path / "out.parquet", chunk=700)
     assert people == (~TRUSTED).sum()
     with duckdb.connect() as db:
-        got = db.execute(f"SELECT a, b, c, a_report, b_report, c_report, trust, how FROM '{tmp_path / out}'").fetchall()
+        got = db.execute(
+            f"SELECT a, b, c, a_report, b_report, c_report, trust, how FROM '{tmp_path}/out.parquet'"
+        ).fetchall()
     steps = limits.steps(X)
     for i, row in enumerate(got):
         if TRUSTED[i]:
@@ -106,16 +104,11 @@ def test_a_copy_keeps_order_and_trusted_values_and_hides_local_ones(
             assert row[:3] == (None, None, None)
             assert row[3:6] == tuple(float(s) if s % 2 else None for s in steps[i])
             assert row[7] == "odd"
-    with open_rows(plain) as rows, pytest.raises(InvalidInput, match="`out` must not exist yet"):
-        write_reports(rows, copy, read, odd_ones, tmp_path / out)
-    with open_rows(plain) as rows, pytest.raises(InvalidInput, match="must be a column that the table does not have"):
-        write_reports(rows, replace(copy, reports=("a", "y", "z")), read, odd_ones, tmp_path / "new.csv")
 
 
 SECRET = "1.98765"
 HEAD = "a,b,c,a_report,b_report,c_report,trust,id"
 BAD = [
-    (f"{SECRET},1,1,,,,perhaps,1", "Column `trust` must hold `trusted` or `local`"),
     (f"{SECRET},1,1,,,,,1", "Column `trust` must hold `trusted` or `local`"),
     (",,,1,,twenty,local,1", "Column `c_report` must hold numbers"),
     (",,,inf,,,local,1", "Column `a_report` must hold finite reports"),
@@ -124,7 +117,6 @@ BAD = [
     (",,,,,,local,1", "Columns `a_report` and following must hold 1 of 3 reports"),
     (",,,1,,,local,1\n,,,1,,,local,1", "Column `id` must name each local person once"),
     (f"{SECRET},1,1,,,,trusted,1\n,,,1,,,local,1", "Column `trust` must hold one label for each person"),
-    (f"{SECRET},1,1,,,,trusted,", "Column `id` must name a person in every row"),
 ]
 
 
