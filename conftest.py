@@ -111,10 +111,13 @@ def pytest_collection() -> Generator[None, Any, Any]:
 
 @cache
 def _slow(path: Path) -> bool:
-    def within(names: tuple[str, ...]) -> bool:
-        return any(path.is_relative_to(ROOT / name) for name in names)
+    place = path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else ""
+    return bool(place) and (f"{place}/".startswith(_folders(SLOW)) or not f"{place}/".startswith(_folders(QUICK)))
 
-    return path.is_relative_to(ROOT) and (within(SLOW) or not within(QUICK))
+
+@cache
+def _folders(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(f"{name}/" for name in names)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

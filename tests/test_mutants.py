@@ -26,25 +26,29 @@ def _tool():
 
 
 tool = _tool()
-MUTANTS = tool.load(ROOT)
-CODE = tool.Code(ROOT)
 
 
-def _wrong(mutant):
+@cache
+def _mutants():
+    return tool.load(ROOT)
+
+
+def _wrong(mutant, code):
     """Why a patch tries nothing: its text is gone or doubled, or it is no Python."""
-    patch = CODE.patched(mutant)
+    patch = code.patched(mutant)
     if patch is None:
         return f"{mutant.at} does not hold the old text exactly once"
     path, text = patch
-    if text == CODE.texts[path] or len(mutant.reason) <= 10:
+    if text == code.texts[path] or len(mutant.reason) <= 10:
         return "the patch changes nothing, or has no reason"
-    if path.suffix == ".py" and not _unbound(text) <= _unbound(CODE.texts[path]):
+    if path.suffix == ".py" and not _unbound(text) <= _unbound(code.texts[path]):
         return "the patch names what its module does not"
     return None
 
 
 def test_every_weakening_still_applies_to_the_code():
-    assert {m.name: why for m in MUTANTS if (why := _wrong(m))} == {}
+    code = tool.Code(ROOT)
+    assert {m.name: why for m in _mutants() if (why := _wrong(m, code))} == {}
 
 
 @cache
@@ -59,9 +63,9 @@ def _unbound(text):
 
 
 def test_names_and_patches_are_given_once():
-    assert len(MUTANTS) > 0
-    assert [n for n, k in Counter(m.name for m in MUTANTS).items() if k > 1] == []
-    patches = Counter((m.at, m.old, m.new) for m in MUTANTS)
+    assert len(_mutants()) > 0
+    assert [n for n, k in Counter(m.name for m in _mutants()).items() if k > 1] == []
+    patches = Counter((m.at, m.old, m.new) for m in _mutants())
     assert [p for p, k in patches.items() if k > 1] == []
 
 
@@ -74,7 +78,7 @@ def _tests(file):
 
 def test_the_tests_that_must_notice_exist():
     gone = []
-    for selection in sorted({t for m in MUTANTS for t in m.tests}):
+    for selection in sorted({t for m in _mutants() for t in m.tests}):
         file, _, name = selection.split("[")[0].partition("::")
         if not (ROOT / file).exists() or (name and name not in _tests(file)):
             gone.append(selection)
@@ -82,7 +86,7 @@ def test_the_tests_that_must_notice_exist():
 
 
 def test_every_weakening_names_tests():
-    assert [m.name for m in MUTANTS if not m.tests] == []
+    assert [m.name for m in _mutants() if not m.tests] == []
 
 
 # --- the tool ---------------------------------------------------------------------------------------------------------

@@ -135,7 +135,7 @@ def rho_of(epsilon: float, delta: float) -> float:
                 return rho * a + (-mp.log(delta) + excess * mp.log(1 - 1 / a) - mp.log(a)) / excess
 
             low, high = mp.mpf(-20), mp.mpf(40)
-            for _ in range(100):  # thirds: the function falls, then rises
+            for _ in range(60):  # thirds: the function falls, then rises, and is flat where it is least
                 a, b = low + (high - low) / 3, high - (high - low) / 3
                 low, high = (low, b) if at(a) < at(b) else (a, high)
             return at((low + high) / 2)
