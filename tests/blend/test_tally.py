@@ -27,7 +27,7 @@ from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.envelope import digest
 from hybridp.public.lattice import NOTHING, Bounds, Sums, exact_sums
-from hybridp.public.messages import Invite, own_epsilon_text
+from hybridp.public.messages import Invite, OwnInvite
 from hybridp.public.randomisers import LOCAL_NAMES, piecewise, randomiser
 from hybridp.public.vector import VectorBounds, VectorInvite
 from hybridp.public.vector_randomisers import VECTOR_LOCAL_NAMES, vector_reports
@@ -35,7 +35,7 @@ from hybridp.randomness import seeded
 
 BOUNDS = Bounds(-3, 57)
 INVITE = Invite(BOUNDS, randomiser("best", PureDP(1.0)))
-OWN = own_epsilon_text(BOUNDS)
+OWN = OwnInvite(BOUNDS).text
 BOX = VectorBounds.of([0, -1, 100], [10, 1, 100_000])
 MANY = VectorInvite(BOX, vector_reports("sampling", PureDP(3.0), 3, BOX.ratio))
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
@@ -240,7 +240,7 @@ def test_strangers_are_not_merged() -> None:
         (slots, Tally.of_slots("two", 3), "one mechanism"),
         (slots, Tally.of_slots("one", 4), "same invitation"),
         (vectors, Tally.of_vectors(MANY, ("a", "b", "z")), "one mechanism"),
-        (Tally.of_own_epsilons(OWN), Tally.of_own_epsilons(own_epsilon_text(Bounds(0, 1))), "one mechanism"),
+        (Tally.of_own_epsilons(OWN), Tally.of_own_epsilons(OwnInvite(Bounds(0, 1)).text), "one mechanism"),
     ]:
         for one, two in ((a, b), (b, a)):
             with pytest.raises(InvalidInput, match=r"^[^.]*must[^.]*\. Got .*") as said:

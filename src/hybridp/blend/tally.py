@@ -53,9 +53,9 @@ from hybridp.public.messages import (
     OWN_EPSILON,
     Invite,
     LocalSummary,
+    OwnInvite,
     ReportsByEpsilon,
     SlotReports,
-    own_epsilon_text,
     reports_digest,
 )
 from hybridp.public.personal import local_terms
@@ -489,7 +489,7 @@ def bounds_in(text: str) -> Bounds:
     if found is not None:
         try:
             bounds = Bounds(float(found[1]), float(found[2]))
-            if own_epsilon_text(bounds, _question(found[3])) == text:
+            if OwnInvite(bounds, _question(found[3])).text == text:
                 return bounds
         except ValueError:
             pass

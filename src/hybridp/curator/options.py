@@ -30,7 +30,6 @@ from hybridp.public.shares import (
     ShareInvite,
     ShareReports,
     TickReports,
-    option_counts,
     read_reports,
     tick_counts,
 )
@@ -141,4 +140,4 @@ def release_ticks(raw: Raw, stated: CountNoise, *, rng: Randomness) -> list[Nois
     """Every option's count of trusted people, each with noise for all of them: what the guarantee is about."""
     assert isinstance(stated.mechanism, DiscreteLaplace)
     noisy = noisy_sums(raw.trusted, stated.mechanism, rng=rng)
-    return [option_counts(raw.trusted_people, count, stated) for count in noisy]
+    return [NoisyCounts(raw.trusted_people, (count,), stated) for count in noisy]

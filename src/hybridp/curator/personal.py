@@ -25,7 +25,7 @@ from hybridp.curator.sources import Answers, Columns
 from hybridp.curator.sums import check_reports, number_query
 from hybridp.errors import must
 from hybridp.public.lattice import LEVELS, Bounds
-from hybridp.public.messages import WeightedSum, own_epsilon_text, reports_digest
+from hybridp.public.messages import OwnInvite, WeightedSum, reports_digest
 from hybridp.public.trust import label_column
 from hybridp.randomness import Randomness
 from hybridp.tables.query import Query
@@ -51,7 +51,7 @@ def read(
 ) -> tuple[tables.PersonalTotals, Sent]:
     """Totals of both groups by epsilon, in one scan, and what the reports say of themselves. RAW: stays here."""
     rows.need("epsilon-column", epsilon)
-    text = own_epsilon_text(bounds, (columns.value,))
+    text = OwnInvite(bounds, (columns.value,)).text
     says = check_reports(rows, columns, text, local_raw)
     reach = 1 + 2 / math.tanh(0.0005)  # the longest report of anybody's, at epsilon 0.001
     found = tables.personal_totals(
@@ -90,7 +90,7 @@ def simulate_reports(
         epsilon=epsilon,
         kept=tuple(name for name in own if name is not None),
         reports=(report,),
-        mechanism=(f"{report}_mechanism", f"{own_epsilon_text(bounds, (columns.value,))} SIMULATED"),
+        mechanism=(f"{report}_mechanism", f"{OwnInvite(bounds, (columns.value,)).text} SIMULATED"),
     )
     query = Query.number(columns.value, copy.trust, bounds.lower, bounds.upper, missing=columns.missing, local_raw=True)
     read = partial(read_levels, query=query)

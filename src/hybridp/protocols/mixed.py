@@ -16,8 +16,8 @@ from hybridp.public.lattice import Bounds
 from hybridp.public.messages import (
     Invite,
     LocalSummary,
+    OwnInvite,
     SlotReports,
-    own_epsilon_text,
     reports_digest,
 )
 from hybridp.public.shares import ShareInvite, ShareReports
@@ -128,7 +128,7 @@ def read_level_batches(
         must(alike, "mixed", f"must hold every epsilon of `{epsilon}` written in one way: two may tell whose", "two")
         return sent
 
-    text, held = own_epsilon_text(bounds, (columns.value,)), ((columns.value,), (start, epsilon))
+    text, held = OwnInvite(bounds, (columns.value,)).text, ((columns.value,), (start, epsilon))
     found = LevelBatches(*_added_up(paths, text, held, start, one))
     many = len(found.sizes)
     must(many <= MOST_LEVELS, "mixed", f"must hold at most {MOST_LEVELS} different epsilons", f"{many:,}")

@@ -46,7 +46,6 @@ __all__ = [
     "SlotReports",
     "TrustedSummary",
     "WeightedSum",
-    "own_epsilon_text",
     "report_text",
     "reports_digest",
 ]
@@ -79,11 +78,6 @@ def reports_digest(mechanism: str, *fingerprint: object) -> str:
     """A name for a set of reports: their mechanism's text, and numbers that stand for them whatever their order."""
     stated = json.dumps([mechanism, *fingerprint])
     return f"sha256:{hashlib.sha256(stated.encode()).hexdigest()[:32]}"
-
-
-def own_epsilon_text(bounds: Bounds, question: tuple[str, ...] = ()) -> str:
-    """What is written beside a report that was made with the person's own epsilon."""
-    return report_text(f"{OWN_EPSILON}(lower={float(bounds.lower)!r},upper={float(bounds.upper)!r})", question)
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,7 +331,8 @@ class OwnInvite:
 
     @property
     def text(self) -> str:
-        return own_epsilon_text(self.bounds, self.question)
+        ends = f"lower={float(self.bounds.lower)!r},upper={float(self.bounds.upper)!r}"
+        return report_text(f"{OWN_EPSILON}({ends})", self.question)
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ from hybridp.public.shuffling import Mixing
 from hybridp.public.vector import vector_gaussian
 
 __all__ = ["LEAST_COUNTED", "CountNoise", "NoisyCounts", "ShareInvite", "ShareReports", "TickReports"]
-__all__ += ["count_noise", "kept", "mixed_oracle", "option_counts", "read_reports", "share_mixing", "tick_counts"]
+__all__ += ["count_noise", "kept", "mixed_oracle", "read_reports", "share_mixing", "tick_counts"]
 __all__ += ["tick_noise", "tick_variance", "written_reports"]
 
 Floats = NDArray[np.float64]
@@ -336,8 +336,3 @@ class TickReports:
         """The reports on one option, as those on a yes or no; None where nobody's device drew it."""
         told = self.counts[2 * place : 2 * place + 2]
         return ShareReports(int(told.sum()), told, self.oracle) if told.sum() else None
-
-
-def option_counts(people: int, noisy: int, noise: CountNoise) -> NoisyCounts:
-    """One option's noisy count of trusted people, as that of a yes or no."""
-    return NoisyCounts(people, (noisy,), noise)
