@@ -50,29 +50,9 @@ def _usable(guarantee: Guarantee, sensitivity: float) -> None:
     must(math.isfinite(sensitivity) and sensitivity > 0, "sensitivity", "must be positive and finite", sensitivity)
 
 
-def _verify(name: str, value: float, ok: bool, guarantee: Guarantee, sensitivity: float) -> None:
-    must(ok, name, f"must be large enough for {guarantee} at sensitivity {sensitivity:g}", value)
-
-
 def _ratio_at_most(sensitivity: float, scale: float, epsilon: float) -> bool:
     """sensitivity/scale <= epsilon in exact arithmetic: floats are rationals."""
     return Fraction(sensitivity) <= Fraction(epsilon) * Fraction(scale)
-
-
-def _check_laplace(mechanism: DiscreteLaplace) -> None:
-    promise, size = mechanism.guarantee, mechanism.scale
-    if promise.delta == 0:
-        ok = size > 0 and _ratio_at_most(mechanism.sensitivity, size, promise.epsilon)
-    else:
-        ok = size > 0 and mechanism.profile(promise.epsilon) <= promise.delta
-    _verify("scale", size, ok, promise, mechanism.sensitivity)
-
-
-def _check_gaussian(mechanism: DiscreteGaussian) -> None:
-    promise = mechanism.guarantee
-    must(promise.delta > 0, "delta", "must be positive for Gaussian noise", promise.delta)
-    ok = mechanism.sigma > 0 and mechanism.profile(promise.epsilon) <= promise.delta
-    _verify("sigma", mechanism.sigma, ok, promise, mechanism.sensitivity)
 
 
 def _least(guess: float, enough: Callable[[float], bool]) -> float:
@@ -224,7 +204,12 @@ class DiscreteLaplace:
     def __post_init__(self) -> None:
         _usable(self.guarantee, self.sensitivity)
         must(isinstance(self.sensitivity, int), "sensitivity", "must be a whole number of steps", self.sensitivity)
-        _check_laplace(self)
+        promise, size = self.guarantee, self.scale
+        if promise.delta == 0:
+            ok = size > 0 and _ratio_at_most(self.sensitivity, size, promise.epsilon)
+        else:
+            ok = size > 0 and self.profile(promise.epsilon) <= promise.delta
+        must(ok, "scale", f"must be large enough for {promise} at sensitivity {self.sensitivity:g}", size)
 
     @property
     def variance(self) -> float:
@@ -256,7 +241,10 @@ class DiscreteGaussian:
     def __post_init__(self) -> None:
         _usable(self.guarantee, self.sensitivity)
         must(isinstance(self.sensitivity, int), "sensitivity", "must be a whole number of steps", self.sensitivity)
-        _check_gaussian(self)
+        promise, size = self.guarantee, self.sigma
+        must(promise.delta > 0, "delta", "must be positive for Gaussian noise", promise.delta)
+        ok = size > 0 and self.profile(promise.epsilon) <= promise.delta
+        must(ok, "sigma", f"must be large enough for {promise} at sensitivity {self.sensitivity:g}", size)
 
     @property
     def variance(self) -> float:
