@@ -59,10 +59,10 @@ def compare_waves(first: Release | Mapping[str, Any], second: Release | Mapping[
     questions: dict[str, dict[str, Facts]] = {}
     for (name, key), some in changes.items():
         columns = [list(column) for column in zip(*(change[:-1] for change in some), strict=True)]
-        labels, x, y, estimate, low, high = columns if columns[0][0] else (column[0] for column in columns)
+        labels, before, after, estimate, low, high = columns if columns[0][0] else (column[0] for column in columns)
         p = [next(adjusted) for _ in some]
         questions.setdefault(name, {})[key] = statistic(
-            f"{key}-difference", estimate, (low, high), joint=joint, waves={"first": x, "second": y},
+            f"{key}-difference", estimate, (low, high), joint=joint, waves={"first": before, "second": after},
             p_value=p if labels else p[0], **({"labels": labels} if labels else {}),
         )  # fmt: skip
     notes = (f"Only one of the waves answers: {', '.join(left_out)}.",) if left_out else ()
