@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import itertools
 import json
 import math
 import operator
@@ -203,21 +202,6 @@ def test_the_state_does_not_grow_with_the_reports(kind: Kind) -> None:
         grown = grown + grown
     assert grown.people == 2**30 * few.people
     assert len(_bits(grown)) < len(_bits(few)) * 2.5
-
-
-@every_kind
-def test_a_batch_is_added_once(kind: Kind) -> None:
-    one = kind.add(kind.empty, kind.rows[:3], batch="monday")
-    with pytest.raises(InvalidInput, match="`batch` must not be in the tally yet"):
-        kind.add(one, kind.rows[3:5], batch="monday")
-    with pytest.raises(InvalidInput, match="must share no batch"):
-        one + one
-    two = kind.add(kind.empty, kind.rows[3:5], batch="tuesday")
-    with pytest.raises(InvalidInput, match=r"must share no batch.*Got monday\."):
-        one + two + one
-    # What has no name cannot be recognised, and is documented so.
-    silent = kind.add(kind.empty, kind.rows[:3])
-    assert (silent + silent).people == 6
 
 
 # --- what is refused ---
@@ -429,30 +413,3 @@ def test_other_reports_with_equal_sums_are_another_set(kind: Kind) -> None:
     ]
     assert named(reduce(operator.add, parts)) == named(reduce(operator.add, reversed(parts))) != named(one)
     assert named(replace(one, origin=replace(one.origin, collection=None))) == named(one)
-
-
-# --- the summaries are the sums ---
-
-
-def test_summaries_agree_with_sums_in_floating_point() -> None:
-    kind = KINDS["mean"]
-    unit = (kind.rows - BOUNDS.centre) / BOUNDS.half
-    found = kind.add(kind.empty, kind.rows).summary()
-    assert found.total == pytest.approx(math.fsum(unit), rel=1e-13)
-    assert found.squares == pytest.approx(math.fsum(unit**2), rel=1e-13)
-    kind = KINDS["vector"]
-    sums = kind.add(kind.empty, kind.rows).summary()
-    for j, side in enumerate(BOX.bounds):
-        told = (kind.rows[:, j][np.isfinite(kind.rows[:, j])] - side.centre) / (side.half * BOX.reach)
-        assert sums.counts[j] == len(told)
-        assert sums.totals[j] == pytest.approx(math.fsum(told), rel=1e-12, abs=1e-12)
-        assert sums.squares[j] == pytest.approx(math.fsum(told**2), rel=1e-12)
-    kind = KINDS["personal"]
-    by = kind.add(kind.empty, kind.rows).summary()
-    assert by.epsilons.tolist() == [0.0, 1e-4, 0.5, 3.0, math.inf]
-    assert by.people.tolist() == [40] * 5
-    assert by.totals[0] == by.squares[0] == 0
-    for i, epsilon in itertools.islice(enumerate(by.epsilons), 1, None):
-        told = (kind.rows[kind.rows[:, 1] == epsilon, 0] - BOUNDS.centre) / BOUNDS.half
-        assert by.totals[i] == pytest.approx(math.fsum(told), rel=1e-12, abs=1e-12)
-    assert Tally.of_own_epsilons(OWN).summary().count == 0

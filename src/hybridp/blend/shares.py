@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -263,25 +263,26 @@ class TickBlend:
     anchor = default = None
     parts = ()
 
-    def _first(self, each: Sequence[Floats | None]) -> Floats | None:
+    def _each(self, read: Callable[[ShareBlend], Any]) -> Any:
         """Of every option the yes; None where a group says nothing of one."""
-        return None if any(one is None for one in each) else np.array([one[0] for one in each if one is not None])
+        told = [read(one) for one in self.options]
+        return None if any(one is None for one in told) else np.array(told)[..., 0].T
 
     @property
     def estimate(self) -> Floats:
-        return np.array([one.estimate[0] for one in self.options])
+        return np.asarray(self._each(lambda one: one.estimate))
 
     @property
     def weights(self) -> Floats:
-        return np.array([one.weights[0] for one in self.options])
+        return np.asarray(self._each(lambda one: one.weights))
 
     @property
     def trusted(self) -> Floats | None:
-        return self._first([one.trusted for one in self.options])
+        return cast("Floats | None", self._each(lambda one: one.trusted))
 
     @property
     def local(self) -> Floats | None:
-        return self._first([one.local for one in self.options])
+        return cast("Floats | None", self._each(lambda one: one.local))
 
     @property
     def estimator(self) -> ShareEstimator:
@@ -289,21 +290,23 @@ class TickBlend:
 
     def intervals(self, level: float, *, joint: bool = False) -> tuple[Floats, Floats]:
         """As of options of which everybody has one."""
-        ends = [one.intervals(each_level(level, len(self.options), joint=joint)) for one in self.options]
-        return np.array([low[0] for low, _ in ends]), np.array([high[0] for _, high in ends])
+        each = each_level(level, len(self.options), joint=joint)
+        low, high = self._each(lambda one: one.intervals(each))
+        return low, high
 
     def gap_widths(self, level: float, *, joint: bool = False) -> Floats | None:
         """As of options of which everybody has one."""
-        return self._first([one.gap_widths(each_level(level, len(self.options), joint=joint)) for one in self.options])
+        each = each_level(level, len(self.options), joint=joint)
+        return cast("Floats | None", self._each(lambda one: one.gap_widths(each)))
 
     def standard_errors(self, group: Literal["trusted", "local"]) -> Floats | None:
         """Of one group's own shares."""
-        return self._first([one.standard_errors(group) for one in self.options])
+        return cast("Floats | None", self._each(lambda one: one.standard_errors(group)))
 
     def p_values(self) -> tuple[float, ...] | None:
         """Do the groups differ in an option? Adjusted for asking so often (Holm); None where one group says nothing."""
-        found = [one.single_p_values() for one in self.options]
-        return None if any(p is None for p in found) else holm([p[0] for p in found if p is not None])
+        found = self._each(lambda one: one.single_p_values())
+        return None if found is None else holm(found.tolist())
 
 
 def blend_ticks(
