@@ -17,13 +17,12 @@ from hybridp.cli.app import main
 from hybridp.errors import UnusablePublicRows
 from hybridp.public.study import Declaration
 
-from .means import LEVELS, LOWER, UPPER, command, level, read, whole, write
-from .recording import Recording, apart, laplaces, span_of
+from .means import LOWER, UPPER, command, read, write
+from .recording import Recording
 
 PAY = (3.25, 127.0, 64.5, 1e9, -5.0, 0.0, 99.75, 12.5)
 AGE = (64.0, 1.5, 2.25, 100.0, 77.0, 31.5, 8.0, 127.75)
 LOCAL = 400
-PARTS = {"pay": 0.75, "age": 0.25}  # of epsilon 1, by the weights 3 and 1: for the trusted people
 BOUNDS = {"kind": "number", "missing": "middle", "lower": LOWER, "upper": UPPER, "local": "dithered"}
 BOUNDS |= {"noise": "laplace", "estimator": "adaptive"}
 QUESTIONS = [{"name": "pay", "weight": 3, **BOUNDS}, {"name": "age", **BOUNDS}]
@@ -62,28 +61,6 @@ def test_a_device_draws_by_the_weights_and_whatever_the_data(folder: Path, tmp_p
     with Recording(5).as_the_systems():
         command("randomise", folder / "study.toml", tmp_path / "others.csv", "--out", tmp_path / "rows.csv")
     assert [row["answered"] for row in read(tmp_path / "rows.csv") if row["trust"] == "local"] == drawn
-
-
-def test_trusted_people_answer_all_at_their_parts_and_each_group_is_charged_once(folder: Path, tmp_path: Path) -> None:
-    with Recording(1).as_the_systems() as tape:
-        found = command("release", folder / "study.toml", folder / "rows.csv", "--ledger", tmp_path / "l")
-    spans = []
-    for name, values in (("pay", PAY), ("age", AGE)):
-        share = (found["questions"][name]["mean"]["trusted"] - LOWER) / (UPPER - LOWER)
-        added = whole(share * len(values) * LEVELS) - sum(map(level, values))
-        spans.append(span_of(tape, added, laplaces(LEVELS / PARTS[name])))
-        with pytest.raises(AssertionError, match="stretches"):
-            span_of(tape, added, laplaces(LEVELS))
-    apart(*spans)
-    assert sum(end - start for start, end in spans) == len(tape.words)
-    history = Ledger.open(tmp_path / "l").history()
-    assert [(e.people, e.budget.epsilon) for e in history] == [("trusted", 1.0), ("local", 1.0)]
-    promised = {p["group"]: p["epsilon"] for p in found["receipt"]["promises"] if p["epsilon"] is not None}
-    assert promised == {"trusted": 1.0, "local": 1.0}
-    assert "drawn by their device whatever their data" in found["receipt"]["assumes"][0]
-    drawn = [row["answered"] for row in read(folder / "rows.csv")]
-    heard = {name: facts["mean"]["groups"]["local"]["people"] for name, facts in found["questions"].items()}
-    assert heard == {"pay": drawn.count("pay"), "age": drawn.count("age")}
 
 
 @pytest.mark.parametrize(

@@ -36,9 +36,10 @@ def declared(**changes: Any) -> Study:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """The study's file, trusted values, and local people whose values a device has made reports of."""
-    declared().write(tmp_path / "study.toml")
+    form = getattr(request, "param", "split")
+    declared(promise={"epsilon": 1.0, "several": form}).write(tmp_path / "study.toml")
     people = [{"pay": str(a), "age": str(b), "trust": "trusted"} for a, b in zip(PAY, AGE, strict=True)]
     people += [{"pay": str(a), "age": str(b), "trust": "local"} for a, b in LOCAL]
     write(tmp_path / "raw.csv", people)
@@ -56,7 +57,9 @@ def added(found: dict[str, Any], name: str) -> int:
     return whole(share * len(PAY) * LEVELS) - SUMS[name]
 
 
+@pytest.mark.parametrize("folder", ["split", "drawn"], indirect=True)
 def test_each_questions_noise_is_one_draw_at_its_part_of_the_promise(folder: Path) -> None:
+    """Trusted people answer all questions, also where local people answer the one that they drew."""
     with Recording(1).as_the_systems() as tape:
         found = command("release", folder / "study.toml", folder / "rows.csv", "--ledger", folder / "l")
     spans = {name: span_of(tape, added(found, name), laplaces(LEVELS / part)) for name, part in PARTS.items()}
@@ -65,8 +68,11 @@ def test_each_questions_noise_is_one_draw_at_its_part_of_the_promise(folder: Pat
     for name in PARTS:
         with pytest.raises(AssertionError, match="stretches"):  # the whole promise would be less noise
             span_of(tape, added(found, name), laplaces(LEVELS / 1.0))
+    charged = [(e.people, e.budget.epsilon) for e in Ledger.open(folder / "l").history()]
+    assert charged == [("trusted", 1.0), ("local", 1.0)]
+    promised = {p["group"]: p["epsilon"] for p in found["receipt"]["promises"] if p["epsilon"] is not None}
+    assert promised == {"trusted": 1.0, "local": 1.0}
     assert not found["simulated"]
-    assert found["receipt"]["randomness"] == "system randomness"
 
 
 def test_the_whole_promise_is_charged_once_and_the_release_is_kept_as_it_is_shown(folder: Path) -> None:
