@@ -82,45 +82,12 @@ def test_one_grammar() -> None:
     assert not any(re.match(r"(randomise|release|plan)-", name) for name in cli.lazy)
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [("release mean p.csv --head 3", "`head` must be left out: `hybridp release mean` does not take it; heavy-hitters"),
-     ("randomise count p.csv --lower 3", "`hybridp randomise count` does not take it; mean, median"),
-     ("plan shares --clusters 3", "`hybridp plan shares` does not take it; kmeans does"),
-     ("release study.toml p.csv --column a", "`hybridp release` does not take it; mean"),
-     ("release heavy-hitters p.csv --max-length 9", "does not take it; a study file has `max_length`"),
-     ("release mean p.csv --colum a", "No such option '--colum'")],
-)  # fmt: skip
-def test_an_option_of_another_task_is_refused_with_where_it_belongs(run: Runner, line: str, said: str) -> None:
-    found = run(f"{line} --json")
-    assert (found.code, said in found.document["error"]["message"]) == (2, True), found.err
-
-
 def test_a_help_shows_the_options_of_its_task_and_no_other(run: Runner) -> None:
     verb, mean = run("release --help").out, run("release mean --help").out
     assert all(task in verb for task in ("mean", "median", "heavy-hitters", "STUDY.toml"))
     assert "--lower" not in verb
     assert mean.index("The question:") < mean.index("--lower") < mean.index("The promise:") < mean.index("--epsilon ")
     assert "--head" not in mean
-
-
-@pytest.mark.parametrize(
-    ("line", "start"),
-    [
-        (f"release {MEAN} --epsilon 1 --upper 0", "`upper` must be greater than lower (0)."),
-        (f"release {MEAN}", "`epsilon` must be given, or --epsilon-column"),
-        (f"release {MEAN} --epsilon 1 --epsilon-column e", "`epsilon` must not go with everyone's own epsilon"),
-        (f"release {MEAN} --epsilon 1 --estimator fixed",
-         "`trusted_weight` must be given for the estimator fixed, and for no other. Got nothing. A study file"),
-        (f"release {MEAN} --epsilon 1 --estimator adpm", "`estimator` must go with everyone's own epsilon (--"),
-        (f"release {MEAN} --epsilon 1 --record-key k", "`person` must go with --record-key or record_id"),
-        (f"randomise {MEAN} --epsilon 0 --out o.csv", "`epsilon` must be positive and finite"),
-    ],
-)  # fmt: skip
-def test_a_refusal_names_the_option(run: Runner, line: str, start: str) -> None:
-    found = run(f"{line} --json")
-    assert found.code == 2
-    assert found.document["error"]["message"].startswith(start)
 
 
 @pytest.mark.parametrize("folder", [Path(hybridp.cli.__file__).parent])
@@ -133,19 +100,6 @@ def test_what_a_study_declares_is_declared_nowhere_else(folder: Path) -> None:
         # A plan reads files of epsilons and of counts; a tally reads any reports.
         own = {"plan": {"epsilon-column", "column", "cap"}, "tally": {"report"}}.get(name, set())
         assert by_hand & fields <= own
-
-
-@pytest.mark.parametrize(
-    ("line", "missing"),
-    [("release mean p.csv --everyone trusted --missing middle --lower 0 --upper 5 --epsilon 1", "--column"),
-     ("release mean p.csv --everyone trusted --column a --upper 5 --epsilon 1", "--lower"),
-     ("release vector-mean p.csv --everyone trusted --column a --missing middle --lower 0 --upper 5", "--epsilon"),
-     ("randomise mean p.csv --column a --missing middle --lower 0 --upper 5 --epsilon 1", "--out"),
-     ("plan kmeans --column a --lower 0 --upper 1 --clusters 2 --epsilon 1 --opt-in 0.5", "--n")],
-)  # fmt: skip
-def test_what_must_be_given_is_asked_for_by_its_option(run: Runner, line: str, missing: str) -> None:
-    found = run(f"{line} --json")
-    assert (found.code, found.document["error"]["message"]) == (2, f"Missing option '{missing}'.")
 
 
 def test_a_share_may_be_written_in_percent(run: Runner) -> None:

@@ -44,18 +44,41 @@ BAD = [
     ("mean people.csv", "`release mean`"),
     (f"{MEAN} --epsilom 2", "--epsilon"),
     (f"{MEAN} --epsilon lots", "'--epsilon'"),
-    (f"{MEAN} --epsilon -1", "`epsilon` must be positive"),
+    (f"{MEAN} --epsilon -1", "`epsilon` must be positive and finite"),
     (f"{MEAN} --estimator fixed", "`trusted_weight` must be given for the estimator fixed"),
     (f"{MEAN} --estimator median", "'--estimator'"),
     (f"{MEAN} --publish estimate-only", "`publish` must be full"),
     (f"{MEAN} --seed -1", "`seed`"),
     (f"{MEAN} --missing nan", "`missing` must be a finite number, or a word"),
     (f"{MEAN} --clipped-share 10%", "a study file has `clipped_share`"),
+    (f"{MEAN} --head 3", "`head` must be left out: `hybridp release mean` does not take it; heavy-hitters does"),
+    ("randomise count people.csv --lower 3", "`hybridp randomise count` does not take it; mean, median"),
+    ("plan shares --clusters 3", "`hybridp plan shares` does not take it; kmeans does"),
+    ("release study.toml people.csv --column a", "`hybridp release` does not take it; mean"),
+    (f"{MEAN} --estimator adpm", "`estimator` must go with everyone's own epsilon (--"),
+    (f"{MEAN} --record-key k", "`person` must go with --record-key or record_id"),
+    (f"{MEAN} --upper -5", "`upper` must be greater than lower (0)."),
+    (MEAN.replace("--epsilon 1", ""), "`epsilon` must be given, or --epsilon-column"),
     (f"{MEAN} --share 0.5", "`share` must go with --epsilon-column"),
     (f"{MEAN} --collection spring", "must go with --ledger"),
     (f"{MEAN} --mixed collected.csv", "`mixed` must go with a study that has a mixer: --batch"),
     (f"release mean {RELEASE}", "FILE"),
-    ("release mean collected.csv --column pay --trust trust --missing middle --lower 0 --epsilon 1", "'--upper'"),
+    (MEAN.replace("--upper 100000", ""), "Missing option '--upper'."),
+    (MEAN.replace("--column pay", ""), "Missing option '--column'."),
+    (VECTOR.replace("--epsilon 1", ""), "Missing option '--epsilon'."),
+    (REPORTS.replace("--out", ""), "Missing option '--out'."),
+    ("plan kmeans --column a --lower 0 --upper 1 --clusters 2 --epsilon 1 --opt-in 0.5", "Missing option '--n'."),
+    # who trusts
+    *((f"release mean collected.csv {RELEASE.replace('--trust trust', options)}", said) for options, said in (
+        ("", "`trust` must be given, or --everyone or --trial-opt-in. Got none of them."),
+        ("--trust trust --everyone local", "`trust` must not join `everyone`: one says who trusts. Got both."),
+        ("--everyone local --trial-opt-in 5%", "`everyone` must not join `trial-opt-in`"),
+        ("--trusted-value yes", "`trusted-value` must go with --trust, the column of these words. Got it without."),
+        ("--trust trust --local-value no", "`trusted` must name at least one word. Got none."),
+        ("--trial-opt-in 1", "`trial-opt-in` must be strictly between 0 and 1. Got 1.0."),
+        ("--trust nothing --trusted-value yes", "`trust` must be a column of collected.csv. Got `nothing`."),
+        ("--trial-opt-in 5% --collection a --ledger l", "`collection` must not name the reports of a trial"),
+    )),
     # columns
     (f"{MEAN} --person who", "`person` must be a column of collected.csv. Got `who`."),
     (f"{MEAN} --column PAY", "Did you mean `pay`?"),
@@ -223,7 +246,7 @@ def place(folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("line", "names"), BAD)
+@pytest.mark.parametrize(("line", "names"), BAD, ids=[names for _, names in BAD])
 def test_a_refusal_is_one_sentence_and_nothing_is_made_or_charged(
     run: Runner, place: Path, line: str, names: str
 ) -> None:

@@ -90,26 +90,6 @@ def test_all_local_randomises_everybody_and_no_column_is_added(run: Runner, peop
     assert done.document["questions"]["pay"]["mean"]["trusted"] is None
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ("", "`trust` must be given, or --everyone or --trial-opt-in. Got none of them."),
-        ("--trust consent --everyone local", "`trust` must not join `everyone`: one says who trusts. Got both."),
-        ("--everyone local --trial-opt-in 5%", "`everyone` must not join `trial-opt-in`"),
-        ("--trusted-value yes", "`trusted-value` must go with --trust, the column of these words. Got it without."),
-        ("--trust consent --local-value no", "`trusted` must name at least one word. Got none."),
-        ("--trial-opt-in 1", "`trial-opt-in` must be strictly between 0 and 1. Got 1.0."),
-        ("--trust nothing --trusted-value yes", "`trust` must be a column of people.csv. Got `nothing`."),
-        ("--trial-opt-in 5% --collection a --ledger l", "`collection` must not name the reports of a trial"),
-    ],
-)
-def test_ways_that_contradict_each_other_are_refused(run: Runner, people: Path, options: str, said: str) -> None:
-    found = run(f"release mean people.csv --column pay {BOUNDS} {options}")
-    assert found.code == 2
-    assert said in found.err
-    assert sorted(path.name for path in people.parent.iterdir()) == ["people.csv"]
-
-
 # --- the rows of a query ----------------------------------------------------------------------------------------------
 
 
