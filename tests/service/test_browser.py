@@ -181,6 +181,7 @@ OWN = {"kind": "personal-mean", "bounds": {"lower": 0, "upper": 16}, "allowed_ep
 RECORDS = [("news", "a.org")] * 60 + [("maps", "m.org")] * 40
 THREE = {"0-0": "6.82731", "0-1": "71.98765", "0-2": "-13.2468"}
 WORKERS = [[i / 4, 2.0 - i / 16, float(i > 30)] for i in range(64)]
+SEARCH = {"name": "search", "kind": "records", "columns": ["query"], "head": 5}
 SPLIT = {"epsilon": 8.0, "several": "split"}
 STEERED = ASKED[2] | {"statistics": ["quantiles"], "at": [0.5], "form": "steered"}
 # what is asked (by a plan, or as questions of a promise), what trusted people answer first, and what is typed
@@ -194,6 +195,16 @@ ANSWERS: dict[str, tuple[dict[str, Any], list[Any], dict[str, str]]] = {
     "within windows": ({"promise": 1.0, "questions": [STEERED]}, [20.0 + i % 40 for i in range(60)], {"0": "36.18273"}),
     "about a line": ({"promise": 4.0, "questions": [WORK]}, WORKERS, {"0-0": "3.61357", "0-1": "1.92468", "0-2": "1"}),
     "a field of a map": ({"promise": 4.0, "questions": [HOMES]}, [], {"0-0": "3.61357", "0-1": "1.92468"}),
+    "a record beside a choice": (
+        {"promise": {"epsilon": 12.0, "delta": 1e-3, "several": "split"}, "questions": [ASKED[0], SEARCH]},
+        [{"smokes": "never", "search": [record[0]]} for record in RECORDS],
+        {"0": "1", "1-0": "my secret search"},
+    ),
+    "within windows beside a choice": (
+        {"promise": SPLIT, "questions": [ASKED[0], STEERED]},
+        [{"smokes": "never", "way": 20.0 + i % 40} for i in range(60)],
+        {"0": "1", "1": "36.18273"},
+    ),
     "all at once": (
         {"promise": SPLIT, "questions": [ASKED[0], BODY, HOMES, WORK]},
         [{"smokes": "never", "body": [1.5, 50.0], "homes": [2.0, 1.0], "work": row} for row in WORKERS],

@@ -57,6 +57,10 @@ STUDIES = {
     "all of several": (SEVERAL, {"epsilon": 30.0, "several": "split"}),
     "by groups beside others": (["public groups", "private groups", "vector"], {"epsilon": 30.0, "several": "split"}),
     "a line beside others": (["mean", "regression", "choice"], {"epsilon": 24.0}),
+    "records beside others": (["mean", "records", "choice"], {"epsilon": 24.0}),
+    "four that wait": (["records", "regression", "steered", "count"], {"epsilon": 28.0}),
+    "all wait": (["records", "regression"], {"epsilon": 24.0}),
+    "quantiles near what others say, beside others": (["steered quantiles", "choice"], {"epsilon": 12.0}),
 }
 JUNK: list[Any] = ["x", None, True, {"a": 1}, [["a", "b", "c", "d"]], [1e999], {"threshold": 2**32, "above": True},
                    {"coordinates": [99], "each": [1.0]}]  # fmt: skip
@@ -131,7 +135,7 @@ def test_it_goes_from_its_answers_to_its_release(web: TestClient, name: str) -> 
     """Of one length on the way and in the store, charged once, near the truth, shown, and then nothing is left."""
     service: Service = web.app.state.service  # type: ignore[attr-defined]
     asked = Asked(service, name)
-    phased = "local" not in asked.task["groups"]
+    phased, waiting = "local" not in asked.task["groups"], 0
     with pytest.raises(HybridpError):
         studies.release_study(service, asked.id)
     for group in ("trusted", "local"):
@@ -139,7 +143,9 @@ def test_it_goes_from_its_answers_to_its_release(web: TestClient, name: str) -> 
             first = studies.open_phase_two(service, asked.id, sure=True)
             assert studies.open_phase_two(service, asked.id) == first
             (spent, whole), (later, _) = asked.spent()
-            assert (spent, later) == (pytest.approx(whole / len(asked.tasks), rel=1e-9), 0)
+            waiting = len(first["invitations"])
+            assert (spent, later) == (pytest.approx(whole * waiting / len(asked.tasks), rel=1e-9), 0)
+            assert studies.study_summary(service, asked.id)["raw_deleted"] == (waiting == len(asked.tasks))
         page = web.get(f"/s/{asked.id}").text
         assert ('<form method="post"' in page) == (group == "trusted" or not phased)
         made, task = asked.made(group), asked.task
@@ -153,7 +159,7 @@ def test_it_goes_from_its_answers_to_its_release(web: TestClient, name: str) -> 
     studies.close_study(service, asked.id)
     found = studies.release_study(service, asked.id)
     assert studies.release_study(service, asked.id) == found
-    if not phased or len(asked.tasks) > 1:  # where the second of two phases draws nothing it is the same again
+    if waiting < len(asked.tasks):  # where the second of two phases draws nothing it is the same again
         with pytest.raises(HybridpError):
             studies.release_study(service, asked.id, "another")
     assert all(spent == pytest.approx(whole, rel=1e-9) for spent, whole in asked.spent())

@@ -375,7 +375,7 @@ def _study() -> dict[str, Any]:
     study["properties"] |= {
         "schema": {"const": SCHEMA, "description": "The version of this form.", "default": SCHEMA},
         "questions": {"type": "array", "items": {"oneOf": one_of}, "minItems": 1,
-                      "description": "What is asked: one, or several of any kind but records."},
+                      "description": "What is asked: one, or several of any kind but table."},
     }  # fmt: skip
     parts.pop("Question", None)
     # On a page people choose by themselves: there is no column to name.

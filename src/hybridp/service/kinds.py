@@ -70,12 +70,6 @@ def _check_bounds(asked: Question, lower: float, upper: float) -> None:
     asked.must(upper - lower >= least, "upper", f"must be at least {least:g} above lower ({lower:g})", upper)
 
 
-def _check_alone(declared: Declaration, asked: Question, name: str) -> None:
-    """Of what people are asked first, or in parts."""
-    rule = "must be that of a study's only question: people are asked about it first, or about parts of it"
-    asked.must(len(declared.questions) == 1, name, rule, getattr(asked, name))
-
-
 def _check_number(declared: Declaration, number: Any) -> None:
     """What an analyst states of the values must fit the range and the page."""
     _unsupported(number, publish="full", clipped_share=0.0)
@@ -89,7 +83,6 @@ def _check_number(declared: Declaration, number: Any) -> None:
     rule = "must be left out: a trial on raw values knows it, people on a page do not"
     number.must(number.estimator != "full-lm", "estimator", rule, number.estimator)
     if number.form == "steered":
-        _check_alone(declared, number, "form")
         local = declared.people.local
         rule = "must say how many are expected where a mean is steered: that decides where they are asked"
         must(number.statistics != ("mean",) or bool(local), "people.local", rule, local or "nothing")
@@ -191,7 +184,6 @@ def _regression(declared: Declaration, place: int, asked: Any) -> Part:
 
 def _records(declared: Declaration, place: int, asked: Any) -> Part:
     """Trusted people discover records, and local people answer the list of these."""
-    _check_alone(declared, asked, "kind")
     own = {"record": list(asked.columns), "max_records": asked.max_records, "max_length": asked.max_length}
     shown = RecordField(asked.name, _about(asked, **own, text_rule=TEXT_RULE))
     return _Discovered(asked, task_of(declared, place), shown, (shown,), None)
@@ -243,7 +235,8 @@ class _Discovered(Part):
 
 def _table(declared: Declaration, place: int, asked: Any) -> Part:
     """A synthetic table: trusted people answer every column, local people the one marginal that their device draws."""
-    _check_alone(declared, asked, "kind")
+    alone = "must be that of a study's only question: people are asked about parts of it"
+    asked.must(len(declared.questions) == 1, "kind", alone, asked.kind)
     task = replace(synth_study(declared, place), method="mixed")
     schema, marginals = task.workload.schema, task.invite.marginals
     many = max(len(schema.features), len(marginals))

@@ -310,7 +310,8 @@ def _closing(s: Mapping[str, Any]) -> list[str]:
 def _discovering(s: Mapping[str, Any]) -> list[str]:
     if s["answers_last"]:
         return [
-            "Trusted people cannot answer any more: a part of their promise is spent on the line of what they say.",
+            "Trusted people cannot answer any more: a part of their promise is spent on what they say first.",
+            s["discovery_forecast"] or "",
             "It is public from then on, and local people are asked about it. Their other answers wait for the release.",
         ]
     heavy = s["kind"] == "records"

@@ -46,25 +46,30 @@ def _steered(task: Task) -> bool:
     return _only(task).get("form") == "steered"
 
 
-def _lines(task: Task) -> bool:
-    """Whether the line of a regression is asked about."""
-    return any(question["kind"] == "regression" for question in task["questions"])
+_FIRST = {"regression": "the line", "records": "the frequent answers"}
+
+
+def _first(task: Task) -> list[str]:
+    """What trusted people say first, which is published before local people are asked about it, or near it."""
+    said = [f"statistics of {q['name']}" if q.get("form") == "steered" else _FIRST.get(q["kind"], "")
+            for q in task["questions"]]  # fmt: skip
+    return list(filter(None, said))
 
 
 def _line(task: Task) -> bool:
-    """Whether nothing else is."""
-    return _lines(task) and bool(_only(task))
+    """Whether the line of a regression is asked about, and nothing else."""
+    return _only(task).get("kind") == "regression"
 
 
 def _phased(task: Task) -> bool:
-    return _heavy(task) or _steered(task) or _lines(task)
+    return bool(_first(task))
 
 
 def _named(task: Task) -> bool:
     """Whether a local person's report may name the very answer."""
     if _heavy(task):
         return "randomiser" in _only(task) and told_truly(_only(task)["randomiser"]) > 0
-    return any("options" in question or "grid" in question for question in task["questions"])
+    return any(not {"options", "grid", "slots"}.isdisjoint(question) for question in task["questions"])
 
 
 def _level(promise: Mapping[str, float]) -> str:
@@ -118,12 +123,13 @@ def _releases(task: Task) -> str:
 
 
 def _trusted_published(task: Task) -> str:
-    if _heavy(task):
+    alone = ""
+    if any("record" in question for question in task["questions"]):
         rare = f"1 in {math.floor(1 / task['guarantee']['trusted']['delta']):,}"
-        return (
-            "Answers that many people gave, word for word, each with its share of people, with random noise added. An "
-            f"answer that you alone gave is published with a chance of at most {rare}."
-        )
+        alone = f" An answer that you alone gave is published with a chance of at most {rare}."
+    if _heavy(task):
+        every = "Answers that many people gave, word for word, each with its share of people, with random noise added."
+        return every + alone
     if "trusted" not in task["uses"]:
         return f"Nothing of your answer. {_uses(task)}"
     if _line(task):
@@ -137,9 +143,9 @@ def _trusted_published(task: Task) -> str:
             "so that local people are asked near them, then together with what these say."
         )
     told = f"{_statistics(task)} of everybody’s answers, with random noise added, {_releases(task)}."
-    if not _lines(task):
-        return told
-    return f"{told} Before that the line alone, of what came this way, so that local people are asked about it."
+    if first := " and ".join(_first(task)):
+        told += f" Before that {first} alone, of what came this way, so that local people are asked about it."
+    return told + alone
 
 
 def _statistics(task: Task) -> str:
@@ -168,6 +174,8 @@ def _published_of(question: Mapping[str, Any]) -> tuple[int, str]:
         return 0, "shares"
     if question["kind"] == "regression":
         return 3, f"the {_explained(question)},"
+    if "record" in question:
+        return 2, "answers that many people gave, word for word"
     return (2, "centres of groups") if "grid" in question else (1, "statistics")
 
 
@@ -196,10 +204,10 @@ def _deleted(task: Task) -> str:
         return f"It is deleted from the study’s database on {last}."
     many = int(task["releases"])
     first = "the release" if many == 1 else f"the last of the {many:,} planned releases"
+    if len(_first(task)) == len(task["questions"]):  # the final release reads no answer
+        first = f"the release of the trusted people’s {'line' if _line(task) else 'statistics'}"
     if _heavy(task):
         first = "the list of frequent answers is made"
-    if _steered(task) or _line(task):
-        first = f"the release of the trusted people’s {'line' if _line(task) else 'statistics'}"
     return (
         f"Your answer is deleted from the study’s database after {first}, and on {last} at the latest, released or not."
     )
