@@ -37,7 +37,7 @@ from hybridp.public.trust import label_column
 from hybridp.public.vector import SQUARE_STEPS as COLUMN_SQUARE_STEPS
 from hybridp.public.vector import VectorBounds, VectorInvite, VectorReportSums, VectorSum
 from hybridp.randomness import Randomness
-from hybridp.tables.codecs import Report
+from hybridp.tables.columns import Report
 from hybridp.tables.options import report_counts, stretch_counts
 from hybridp.tables.query import Query
 from hybridp.tables.totals import levels_of

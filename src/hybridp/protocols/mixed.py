@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from hybridp.curator import options, sums
+from hybridp.curator import counts, sums
 from hybridp.curator import personal as by_epsilon
 from hybridp.curator.reports import Sent, all_empty, batch_names, slots_told, some_texts
 from hybridp.curator.sources import Columns, Rows, TableLike, VectorColumns, epsilon_counts, open_rows
@@ -69,7 +69,7 @@ def read_batches(
     def read(rows: Rows) -> Sent:
         if isinstance(invite, SlotsAsked):
             return slots_told(rows, text, invite.slots, assume=assume)
-        reader = options.read if isinstance(invite, ShareInvite) else sums.read
+        reader = counts.read if isinstance(invite, ShareInvite) else sums.read
         found = reader(rows, own, asked, assume=assume)
         return Sent(found.local, found.simulated_reports, found.assumed, found.digest)
 

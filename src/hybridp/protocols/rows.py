@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.curator import heavy as discovering
+from hybridp.curator import counts as counting
 from hybridp.curator import marginals as tabulating
 from hybridp.curator import models as modelling
-from hybridp.curator import options as choosing
 from hybridp.curator import personal as weighing
 from hybridp.curator import sums as summing
 from hybridp.curator.sources import Rows, local_rows, open_rows, rows_of, sizes
@@ -116,7 +115,7 @@ class TablePeople(Answering):
         """RAW: both groups' totals in one scan."""
         how: dict[str, Any] = {"local_raw": self._no_reports, "assume": self.assume}
         if isinstance(asked, Options | Ticks):
-            return choosing.read(self.rows, self.columns, asked.invite, **how, joint=getattr(asked, "joint", None))
+            return counting.read(self.rows, self.columns, asked.invite, **how, joint=getattr(asked, "joint", None))
         how |= {"count_clipped": getattr(asked, "clipped", None) is not None, "sum_squares": asked.squares is not None}
         return summing.read(self.rows, self.columns, asked.invite, **how)
 
@@ -213,7 +212,7 @@ class TablePeople(Answering):
 
     def _later_slot(self, asked: Later) -> Answer:
         """Every chunk's reports, drawn on all cores while the next chunk is read; each has randomness of its own."""
-        invite, chunks = asked.invite, discovering.local_slots(self._kept, asked.invite.head)  # type: ignore[union-attr]
+        invite, chunks = asked.invite, counting.local_slots(self._kept, asked.invite.head)  # type: ignore[union-attr]
         assert isinstance(invite, SlotInvite)
         with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1)) as pool:
             parts = [pool.submit(report_slots, chunk, invite, rng=own) for chunk in chunks for own in self.rng.spawn(1)]
@@ -236,18 +235,18 @@ class TablePeople(Answering):
         return self._lattice(asked.bounds).scale(asked)
 
     def discover(self, asked: Discover) -> Any:
-        sampled = discovering.sample(self.rows, self.columns, asked.share, rng=self.rng)
+        sampled = counting.sample(self.rows, self.columns, asked.share, rng=self.rng)
         people = self._kept = self.stack.enter_context(sampled)
         if people.trusted_people == 0:
             raise InvalidInput("`trust` must leave somebody trusted: only they can discover records. Got nobody.")
         if people.local_people and not self._no_reports:
             raise not_invited(self.columns.trust, "heavy-hitters")
         self.simulated = self.raw
-        records, noisy = discovering.found_records(people, asked.mechanism, rng=self.rng)
+        records, noisy = counting.found_records(people, asked.mechanism, rng=self.rng)
         return records, noisy.tolist(), people.discovery_people, people.estimation_people
 
     def slots(self, asked: Slots) -> Any:
-        return discovering.slots_among(self._kept, asked.head, asked.noise, rng=self.rng).tolist()
+        return counting.slots_among(self._kept, asked.head, asked.noise, rng=self.rng).tolist()
 
     def many(self, asked: Many) -> tuple[int, int]:
         columns, raw, local = self.columns, self.raw, self.cells_told
@@ -287,11 +286,11 @@ class TablePeople(Answering):
         if self.raw and asked.heard:
             held = totals.held
             if held is None and asked.joint is not None:
-                held = choosing.rounded_cells(self.rows, self.columns, invite, asked.joint, rng=self.rng)
+                held = counting.rounded_cells(self.rows, self.columns, invite, asked.joint, rng=self.rng)
             local = simulated_reports(held, invite, rng=self.rng)
         trusted = None
         if totals.trusted_people and asked.noise is not None:
-            trusted = choosing.release_counts(totals, asked.noise, rng=self.rng)
+            trusted = counting.release_counts(totals, asked.noise, rng=self.rng)
             trusted = replace(trusted, left_out=invite.question.excludes)
         return self._said(asked, totals, trusted, local)
 
@@ -301,7 +300,7 @@ class TablePeople(Answering):
         if self.raw and asked.heard:
             local = simulated_ticks(totals.held, asked.invite, rng=self.rng)
         if totals.trusted_people and asked.noise is not None:
-            trusted = choosing.release_ticks(totals, asked.noise, rng=self.rng)
+            trusted = counting.release_ticks(totals, asked.noise, rng=self.rng)
         return self._said(asked, totals, trusted, local if local.people else None)
 
     def vectors(self, asked: Vectors) -> Answer:

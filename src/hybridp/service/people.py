@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.curator import heavy as discovering
-from hybridp.curator import options as choosing
+from hybridp.curator import counts as counting
 from hybridp.curator import personal as weighing
 from hybridp.curator import sums as summing
 from hybridp.curator.models import answer_points, answer_rows
@@ -97,15 +96,15 @@ class StorePeople(Answering):
         return summing.read_answers(answers, asked.invite.bounds, LocalSummary.of(NOTHING, asked.invite.randomiser))
 
     def _sum_ticks(self, asked: rounds.Ticks, answers: Entrusted) -> Any:
-        return choosing.read_ticks(answers, asked.invite)
+        return counting.read_ticks(answers, asked.invite)
 
     def _sum_vectors(self, asked: rounds.Vectors, answers: Entrusted) -> Any:
         return summing.read_vectors(answers, asked.invite.bounds, _vector_sums(Heard(), asked.invite))
 
     def _sum_options(self, asked: rounds.Options, answers: Entrusted) -> Any:
         if asked.joint is not None:
-            return choosing.read_votes(answers, asked.joint)
-        return choosing.read_answers((codes[:, 0] for codes in answers.codes()), asked.invite.question.size)
+            return counting.read_votes(answers, asked.joint)
+        return counting.read_answers((codes[:, 0] for codes in answers.codes()), asked.invite.question.size)
 
     def _read(self, asked: Any) -> Any:
         if self.totals is None and self.answers is not None and asked.noise is not None:
@@ -129,12 +128,12 @@ class StorePeople(Answering):
 
     def options(self, asked: rounds.Options) -> Answer:
         totals = self._read(asked)
-        trusted = None if totals is None else choosing.release_counts(totals, asked.noise, rng=self.rng)  # type: ignore[arg-type]
+        trusted = None if totals is None else counting.release_counts(totals, asked.noise, rng=self.rng)  # type: ignore[arg-type]
         return self._said(asked, trusted, lambda told, to: ShareReports(told.people, told.counts, to.oracle))
 
     def ticks(self, asked: rounds.Ticks) -> Answer:
         totals = self._read(asked)
-        trusted = None if totals is None else choosing.release_ticks(totals, asked.noise, rng=self.rng)  # type: ignore[arg-type]
+        trusted = None if totals is None else counting.release_ticks(totals, asked.noise, rng=self.rng)  # type: ignore[arg-type]
         return self._said(asked, trusted, lambda told, to: TickReports(told.counts, to.oracle))
 
     def vectors(self, asked: rounds.Vectors) -> Answer:
@@ -165,7 +164,7 @@ class StorePeople(Answering):
         return found
 
     def discover(self, asked: rounds.Discover) -> Any:
-        found = discovering.discover_answers(self._given, asked.share, asked.mechanism, rng=self.rng)
+        found = counting.discover_answers(self._given, asked.share, asked.mechanism, rng=self.rng)
         self._kept = found.others
         return found.records, found.noisy.tolist(), found.people, sum(found.others.values())
 
@@ -173,7 +172,7 @@ class StorePeople(Answering):
         counted = np.zeros(len(asked.head), dtype=np.int64)
         for record, n in self._kept.items():
             counted[asked.head.slot_of(record)] += n
-        return discovering.noisy_counts(counted, asked.noise, rng=self.rng).tolist()
+        return counting.noisy_counts(counted, asked.noise, rng=self.rng).tolist()
 
     def later(self, asked: rounds.Later) -> None:
         """Nobody was invited yet."""

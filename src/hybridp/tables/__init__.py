@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from hybridp.public.lattice import Lattice
-from hybridp.tables.codecs import ByCategory, Category, Number, Report
-from hybridp.tables.columns import number_column, slot_counts
+from hybridp.tables.columns import ByCategory, Category, Number, Report, number_column, slot_counts
 from hybridp.tables.heavy import (
     HeavyQuery,
     RecordSample,

@@ -18,7 +18,7 @@ from hybridp.errors import UnusablePublicRows, must
 from hybridp.public.distribution import ReportBins
 from hybridp.public.queries import Schema
 from hybridp.public.shares import tick_counts
-from hybridp.tables.codecs import ByCategory, Category, Number
+from hybridp.tables.columns import ByCategory, Category, Number
 from hybridp.tables.engine import answers, arrays, stream
 from hybridp.tables.query import TIMES, Query, flags, one_each, people
 from hybridp.tables.source import TABLES, VIEW, Rows, unstated

@@ -10,7 +10,7 @@ from hybridp.errors import must
 from hybridp.public.kmeans import Box
 from hybridp.public.lattice import HALF, Lattice
 from hybridp.public.vector import SHRINK, VectorBounds
-from hybridp.tables.codecs import Codec, Number, Report
+from hybridp.tables.columns import Codec, Number, Report
 from hybridp.tables.source import VIEW, Rows
 from hybridp.tables.sql import (
     INFINITY,

@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from hybridp.errors import InvalidInput, UnusablePublicRows, cannot_exclude, must
 from hybridp.public.queries import Schema
 from hybridp.public.shuffling import MOST_LEVELS
-from hybridp.tables.codecs import Category
-from hybridp.tables.columns import check_trust, local_rows, unlabelled
+from hybridp.tables.columns import Category, check_trust, local_rows, unlabelled
 from hybridp.tables.engine import DECIMAL, Duck, answers, attempt, drop, fresh, given, keep, kind_of, stream
 from hybridp.tables.options import check_declared, check_schema
 from hybridp.tables.query import Query, labels, shrunk

@@ -1,4 +1,4 @@
-"""The curator's part of options: one grouped count of the rows, one draw of noise for each count, one charge.
+"""The curator's part of options and records: one grouped count of the rows, one draw of noise for each count.
 
 A replaced person moves one count down and another up by 1, whatever the field holds: everybody has one option. Of a
 number by a private category everybody has one vote, divided over two cells (`hybridp.public.groups`). Of several
@@ -9,18 +9,20 @@ How many people are in each group is public under replacement.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp import tables
+from hybridp import noise, tables
 from hybridp.curator.reports import batch_digest
-from hybridp.curator.sources import Columns, Entrusted, Raw, Rows, noisy_sums
+from hybridp.curator.sources import Answers, Columns, Entrusted, Raw, RecordColumns, Rows, noisy_sums
 from hybridp.curator.sums import check_reports, release_counts
 from hybridp.noise.reports import voted_cells
 from hybridp.public.groups import Joint
+from hybridp.public.heavy import Discovery, HeadList
 from hybridp.public.lattice import Bounds, Lattice
 from hybridp.public.mechanisms import DiscreteLaplace
 from hybridp.public.oracles import SubsetSelection
@@ -35,13 +37,16 @@ from hybridp.public.shares import (
 )
 from hybridp.public.trust import label_column
 from hybridp.randomness import Randomness
-from hybridp.tables.codecs import ByCategory, Report, option_codec
+from hybridp.tables.columns import ByCategory, Report, option_codec
 from hybridp.tables.options import count_options, report_texts
 from hybridp.tables.query import Query
 from hybridp.tables.totals import CHUNK, levels_of
 
-__all__ = ["read", "read_answers", "read_ticks", "read_votes", "release_counts", "release_ticks"]
-__all__ += ["rounded_cells"]
+__all__ = ["Discovered", "discover_answers", "found_records", "local_slots", "noisy_counts", "read", "read_answers"]
+__all__ += ["read_ticks", "read_votes", "release_counts", "release_ticks", "rounded_cells", "sample", "shown"]
+__all__ += ["slots_among"]
+
+Ints = NDArray[np.int64]
 
 
 def _query(rows: Rows, columns: Columns, invite: ShareInvite, joint: Joint | None, *, local_raw: bool) -> Query:
@@ -141,3 +146,89 @@ def release_ticks(raw: Raw, stated: CountNoise, *, rng: Randomness) -> list[Nois
     assert isinstance(stated.mechanism, DiscreteLaplace)
     noisy = noisy_sums(raw.trusted, stated.mechanism, rng=rng)
     return [NoisyCounts(raw.trusted_people, (count,), stated) for count in noisy]
+
+
+# --- records: discovered by most of the trusted people, counted by the rest -------------------------------------------
+
+
+def sample(
+    rows: tables.Rows, columns: RecordColumns, discovery_share: float, *, rng: Randomness
+) -> tables.RecordSample:
+    """One record of each person, and the split of the trusted people, by a fresh salt. RAW: stays here."""
+    query = tables.HeavyQuery(
+        person=columns.person,
+        record=columns.record,
+        trust=label_column(columns.trust),
+        record_key=columns.record_key,
+        record_id=columns.record_id,
+    )
+    salt = int(rng.words(1)[0])
+    return tables.sample_records(rows, query, salt, discovery_share=discovery_share)
+
+
+def found_records(
+    people: tables.RecordSample, mechanism: Discovery, *, rng: Randomness
+) -> tuple[list[tuple[str, ...]], Ints]:
+    """The records that the discovery part shows, and their noisy counts."""
+    numbers, counts = tables.discovery_counts(people)
+    passing, noisy = shown(counts, mechanism, rng=rng)
+    return _in_order(tables.records_at(people, numbers[passing]), noisy)
+
+
+def _in_order(records: list[tuple[str, ...]], noisy: Ints) -> tuple[list[tuple[str, ...]], Ints]:
+    """Alphabetically: the order in which rows held them may tell of people."""
+    order = sorted(range(len(records)), key=records.__getitem__)
+    return [records[i] for i in order], noisy[order]
+
+
+def slots_among(people: tables.RecordSample, head: HeadList, mechanism: DiscreteLaplace, *, rng: Randomness) -> Ints:
+    """The noisy counts of every slot among the estimation part."""
+    return noisy_counts(tables.head_counts(people, list(head.slots), "estimation"), mechanism, rng=rng)
+
+
+class Discovered(NamedTuple):
+    """Records that a part of the trusted people show, with noise, and how many they are; RAW: what the others hold."""
+
+    records: list[tuple[str, ...]]
+    noisy: Ints
+    people: int
+    others: Counter[tuple[str, ...]]
+
+
+def discover_answers(answers: Answers, share: float, mechanism: Discovery, *, rng: Randomness) -> Discovered:
+    """The first part of the curator's work on the answers that a service keeps, one record of each person.
+
+    Who discovers and who counts is decided by a coin for each person, without looking at their record.
+    """
+    limit = np.uint64(int(share * 2**64))
+    halves: tuple[Counter[tuple[str, ...]], Counter[tuple[str, ...]]] = (Counter(), Counter())
+    for records in answers.records():
+        counts_others = (rng.words(len(records)) >= limit).tolist()
+        for record, half in zip(records, counts_others, strict=True):
+            halves[half][record] += 1
+    known = list(halves[0])
+    among = np.array([halves[0][record] for record in known], dtype=np.int64)
+    passing, noisy = shown(among, mechanism, rng=rng)
+    found = _in_order([known[i] for i in passing.tolist()], noisy)
+    return Discovered(*found, halves[0].total(), halves[1])
+
+
+def local_slots(people: tables.RecordSample, head: HeadList) -> Iterator[Ints]:
+    """For a trial, or a device's own file: the slot of every local person, in chunks. RAW."""
+    return tables.local_slots(people, list(head.slots))
+
+
+def shown(counts: Ints, mechanism: Discovery, *, rng: Randomness) -> tuple[Ints, Ints]:
+    """Which of the distinct records are shown, and their noisy counts (Alg. 2.2). `counts` are at least 1, and RAW.
+
+    The guarantee is the mechanism's, for one record a person: the numbers of the records that pass, and their noisy
+    counts, may leave this room once they are in an order that tells nothing (`_in_order`).
+    """
+    noisy = counts + noise.discrete_laplace(mechanism.scale, len(counts), rng=rng)
+    passing = np.flatnonzero(noisy >= mechanism.threshold).astype(np.int64)
+    return passing, noisy[passing]
+
+
+def noisy_counts(counts: Ints, mechanism: DiscreteLaplace, *, rng: Randomness) -> Ints:
+    """The counts of known slots with noise on every one of them, wildcards included (Alg. 2.3)."""
+    return np.asarray(counts + noise.discrete_laplace(mechanism.scale, len(counts), rng=rng), dtype=np.int64)
