@@ -15,8 +15,8 @@ from hybridp.device.reports import reach_reports
 from hybridp.errors import InvalidInput
 from hybridp.noise import discrete_gaussian, discrete_laplace
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.errorlaw import holm
 from hybridp.public.lattice import column_sums
+from hybridp.public.mean import holm
 from hybridp.public.mechanisms import DiscreteLaplace
 from hybridp.public.mechanisms import discrete_laplace as laplace_noise
 from hybridp.public.messages import LocalSummary, TrustedSummary

@@ -41,9 +41,8 @@ from hybridp.public.anchoring import (
     vector_anchoring,
 )
 from hybridp.public.budgets import PureDP, split_off
-from hybridp.public.errorlaw import NormalLaplace
 from hybridp.public.lattice import Bounds
-from hybridp.public.mean import posterior_variance, predicted_se, sum_noise
+from hybridp.public.mean import NormalLaplace, posterior_variance, predicted_se, sum_noise
 from hybridp.public.mechanisms import DiscreteLaplace
 from hybridp.public.randomisers import LEVELS, Randomiser, best_randomiser
 from hybridp.public.shuffling import Mixing

@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 from hybridp.blend.mean import Blend, each_level
 from hybridp.blend.shares import ShareBlend, score_interval, two_sided
 from hybridp.errors import InvalidInput, must
-from hybridp.public.errorlaw import NormalLaplace
+from hybridp.public.mean import NormalLaplace
 from hybridp.public.oracles import Oracle, SubsetSelection, estimate
 from hybridp.public.shares import NoisyCounts, ShareReports
 

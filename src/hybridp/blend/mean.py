@@ -27,11 +27,11 @@ import numpy as np
 from hybridp.errors import InvalidInput, must
 from hybridp.public.anchoring import clipping_loss, leash
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.errorlaw import NormalLaplace
 from hybridp.public.mean import (
     PILOT_VARIANCE,
     SYNONYMS,
     WORST_VARIANCE,
+    NormalLaplace,
     learned_variance,
     predicted_se,
     raw_variance,

@@ -32,10 +32,11 @@ from numpy.typing import NDArray
 from hybridp.blend.mean import Blend, Disagreement, Rule, blend, each_level, pooled
 from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.errorlaw import NormalLaplace, holm
 from hybridp.public.mean import (
     PILOT_VARIANCE,
     WORST_VARIANCE,
+    NormalLaplace,
+    holm,
     learned_variance,
     predicted_se,
     raw_variance,

@@ -38,7 +38,7 @@ from hybridp.blend.distribution import (
     variance,
 )
 from hybridp.public.distribution import CELLS, WindowReports, report_ends
-from hybridp.public.errorlaw import NormalLaplace, holm
+from hybridp.public.mean import NormalLaplace, holm
 
 __all__ = ["Ladder", "Plausible", "groups_apart", "normal_reach", "plausible", "windows_around"]
 

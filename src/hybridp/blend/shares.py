@@ -29,8 +29,7 @@ from numpy.typing import NDArray
 from hybridp.blend.mean import Anchor, each_level, hold
 from hybridp.errors import InvalidInput, must
 from hybridp.public.anchoring import TIGHTEST, Anchoring, anchoring
-from hybridp.public.errorlaw import NormalLaplace, farthest_kept, holm, log_upper_tail
-from hybridp.public.mean import SYNONYMS
+from hybridp.public.mean import SYNONYMS, NormalLaplace, farthest_kept, holm, log_upper_tail
 from hybridp.public.oracles import Oracle, estimate
 from hybridp.public.shares import CountNoise, NoisyCounts, ShareReports, TickReports
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hybridp.errors import must
-from hybridp.public.errorlaw import NormalLaplace
+from hybridp.public.mean import NormalLaplace
 from hybridp.public.personal import PersonalDP
 from hybridp.release.receipt import Budget, Receipt
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from hybridp.blend.groups import published_gap
 from hybridp.errors import InvalidInput
-from hybridp.public.errorlaw import holm
+from hybridp.public.mean import holm
 from hybridp.release.facts import Facts, cells, statistic
 from hybridp.release.receipt import Receipt
 from hybridp.release.release import Release

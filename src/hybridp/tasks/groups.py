@@ -23,9 +23,9 @@ from hybridp.blend.groups import CategoryBlend, Gap, JointBlend, blend_joint, me
 from hybridp.blend.shares import to_simplex
 from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import Charge
-from hybridp.public.errorlaw import holm
 from hybridp.public.groups import OTHER, Grouping, Joint
 from hybridp.public.lattice import Bounds
+from hybridp.public.mean import holm
 from hybridp.public.queries import Feature
 from hybridp.public.rounds import Conversation, Crowd, Options, drive
 from hybridp.public.shares import CountNoise, NoisyCounts, ShareInvite, ShareReports

@@ -21,7 +21,7 @@ from hybridp.blend import regression as blending
 from hybridp.blend.regression import Fit, Score, Units
 from hybridp.errors import InvalidInput, UnusablePublicRows, must
 from hybridp.public.budgets import ApproxDP, Charge, PureDP, split_off
-from hybridp.public.errorlaw import holm
+from hybridp.public.mean import holm
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.personal import LOCAL_MOST
 from hybridp.public.regression import (

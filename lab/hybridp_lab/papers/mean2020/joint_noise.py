@@ -34,8 +34,8 @@ import numpy.typing as npt
 from hybridp.errors import finite, must
 from hybridp.public import mean as theory
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.errorlaw import log_upper_tail
 from hybridp.public.lattice import Bounds
+from hybridp.public.mean import log_upper_tail
 from hybridp.public.mechanisms import gaussian_profile, gaussian_sigma, laplace_scale
 
 __all__ = [
