@@ -13,7 +13,6 @@ from hybridp.errors import PromiseWarning
 from hybridp.protocols.driver import release as release_mean
 from hybridp.public.budgets import ApproxDP, PureDP, doubts
 from hybridp.public.lattice import Bounds
-from hybridp.release.result import sole
 from hybridp.tasks.mean import MeanStudy
 
 Runner = Callable[..., Any]
@@ -100,12 +99,6 @@ def test_clusters_need_bounds_that_somebody_chose() -> None:
 
     with pytest.raises(InvalidInput, match="`bounds` must be given"):
         HybridKMeans(2).fit([[20_000.0], [90_000.0], [85_000.0]])
-
-
-def test_the_words_say_what_is_clipped(run: Runner) -> None:
-    told = run(f"{MEAN} --upper 100")  # wrong by a hundred and more
-    assert "mean of values clipped to [0, 100]" in " ".join(told.out.split())
-    assert sole(run(f"{MEAN} --json").document)["clipped_to"] == [0.0, 100_000.0]
 
 
 def test_devices_refuse_what_a_release_would(run: Runner) -> None:

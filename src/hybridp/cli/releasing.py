@@ -32,7 +32,6 @@ __all__ = [
     "Releasing",
     "Writing",
     "check_out",
-    "open_ledger",
     "present",
     "release_study",
     "said_randomised",
@@ -232,18 +231,6 @@ def check_out(path: Path | None) -> None:
         raise InvalidInput(f"`--out` must name a new file. Got {path}, which exists.")
     if not os.access(path.parent, os.W_OK):
         raise InvalidInput(f"`--out` must lie in a folder that can be written to. Got {path}.")
-
-
-@contextmanager
-def open_ledger(file: Path | None, totals: dict[str, Any], *, trial: bool) -> Iterator[Any]:
-    """The ledger, or a new one whose totals are what this release promises, of which a word is said."""
-    from hybridp.protocols.paying import paying
-
-    new = file is not None and not file.exists()
-    with paying(file, totals, trial=trial) as ledger:
-        yield ledger
-    if new and file is not None:
-        say_made(file)
 
 
 def say_made(file: Path) -> None:
