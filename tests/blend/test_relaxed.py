@@ -13,6 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hybridp.blend.contraction import Dense, Scratch, sparse_gradients, sparse_table, support
 from hybridp.blend.relaxed import (
     Relaxed,
     answers,
@@ -20,11 +21,10 @@ from hybridp.blend.relaxed import (
     polynomial_answer,
     sparsemax,
     sparsemax_blocks,
+    sparsemax_lines,
     start,
     table,
 )
-from hybridp.blend.relaxed.contract import Dense, Scratch, sparse_gradients, sparse_table, support
-from hybridp.blend.relaxed.data import sparsemax_lines
 from hybridp.errors import InvalidInput
 from hybridp.public.formulas import Atom, Count, Formula, parse_formula
 from hybridp.public.queries import Schema, Threshold, Workload, at_least

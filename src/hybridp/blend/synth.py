@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hybridp.blend.relaxed.contract import (
+from hybridp.blend.contraction import (
     MOST_ENTRIES,
     Dense,
     Scratch,
@@ -33,7 +33,7 @@ from hybridp.blend.relaxed.contract import (
     sparse_table_pays,
     support,
 )
-from hybridp.blend.relaxed.data import Relaxed, sparsemax_lines
+from hybridp.blend.relaxed import Relaxed, sparsemax_lines
 from hybridp.errors import must
 from hybridp.public.synth import MeasuredTable, significance
 

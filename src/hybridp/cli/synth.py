@@ -99,7 +99,7 @@ def fit(
     """
     must_have_torch()
     out = _beside(file) if out is None else out
-    from hybridp.blend.relaxed.data import usable
+    from hybridp.blend.relaxed import usable
     from hybridp.curator.sources import must_not_ask
     from hybridp.protocols.synth import fit_file
 

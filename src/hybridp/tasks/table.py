@@ -232,6 +232,11 @@ class SynthStudy(Task):
         return self.method == "mixed" or self.choose
 
     @property
+    def trusted_people(self) -> int:
+        assert self.people is not None
+        return self.people[0]
+
+    @property
     def by_invitation(self) -> bool:  # type: ignore[override]
         return self.choose
 
@@ -305,8 +310,7 @@ class SynthStudy(Task):
 
     def ask(self, crowd: Crowd) -> Conversation:
         """The rounds, and the model that follows from their answers. Post-processing: no rows, no noise."""
-        assert self.people is not None
-        schema, plan, tables, trusted = self.workload.schema, self.plan, list[MeasuredTable](), self.people[0]
+        schema, plan, tables, trusted = self.workload.schema, self.plan, list[MeasuredTable](), self.trusted_people
         among = tuple(c for c in candidates(self.workload) if len(c) == 1 or schema.cells(c) <= MODEL_CELLS)
         model, said = _Model(schema.sizes, trusted), list[tuple[Round, Any]]()
         stated, sources = self.named(()), len(plan) + (self.method == "mixed")
@@ -355,12 +359,10 @@ class SynthStudy(Task):
 
     def _relaxed(self, tables: list[MeasuredTable], device: str, moved: Moved) -> Relaxed:
         """The public start, moved to the one-way marginals first, then to everything measured."""
-        from hybridp.blend.relaxed import start
-        from hybridp.blend.relaxed.data import one_thread
+        from hybridp.blend.relaxed import one_thread, start
         from hybridp.blend.synth import Fit, fit_tables
 
-        assert self.people is not None
-        people, data = self.people[0], start(self.rows, self.workload.schema.sizes, seed=self.seed).to(device)
+        people, data = self.trusted_people, start(self.rows, self.workload.schema.sizes, seed=self.seed).to(device)
         largest = max(self.workload.schema.cells(f) for use in self.plan for f in use.tables)
         with one_thread(largest <= _ONE_THREAD and device == "cpu"):
             if len(self.plan) > 1:
@@ -372,8 +374,7 @@ class SynthStudy(Task):
         """Records of the model of all rounds; where the last one measured all that is asked, they follow that."""
         from hybridp.blend.relaxed import Records
 
-        assert self.people is not None
-        sizes, people = self.workload.schema.sizes, self.people[0]
+        sizes, people = self.workload.schema.sizes, self.trusted_people
         rows = min(max(self.rows, 2 * people, _LEAST_RECORDS), _MOST_RECORDS)
         if new := len(self.last):
             parts = tables[:-new], tables[-new:]
@@ -384,8 +385,7 @@ class SynthStudy(Task):
         self, tables: list[MeasuredTable], invite: MarginalInvite, reports: MarginalReports, crowd: Crowd, said: Any
     ) -> Conversation:
         """Local people's reports, blended with the trusted people's tables, cell by cell, into one model."""
-        assert self.people is not None
-        own, told, trusted = pooled(tables), dict(zip(invite.marginals, reports.told, strict=True)), self.people[0]
+        own, told, trusted = pooled(tables), dict(zip(invite.marginals, reports.told, strict=True)), self.trusted_people
         sizes, every = self.workload.schema.sizes, dict.fromkeys([*told, *own])
         shapes = [(features, tuple(sizes[f] for f in features)) for features in every]
         blended = blend_tables(shapes, [own.get(f) for f in every], trusted, [told.get(f) for f in every])
@@ -430,7 +430,7 @@ class SynthStudy(Task):
         """What both groups are promised, and by what."""
         drawn = f"one report on one of {len(invite.marginals)} marginals, drawn on their own device whatever their data"
         return build_receipt(
-            self.protection if self.people is not None and self.people[0] else None,
+            self.protection if self.trusted_people else None,
             Protection(invite.guarantee, drawn, "no amplification is claimed"),
             assumes=(
                 public_choice("record is"),

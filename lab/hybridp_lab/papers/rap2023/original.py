@@ -98,7 +98,7 @@ class _Packed:
         return cls(numbers, named, member.to(numbers.device), where, order)
 
     def simplex(self, lines: Tensor) -> Tensor:
-        """Sparsemax of every feature of every row, by Newton's method from tau = 0 (see `relaxed.data.sparsemax`)."""
+        """Sparsemax of every feature of every row, by Newton's method from tau = 0 (see `blend.relaxed.sparsemax`)."""
         import torch
 
         tau = lines.new_zeros((len(self.member), lines.shape[1]))

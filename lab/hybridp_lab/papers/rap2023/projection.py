@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hybridp.blend.relaxed.contract import (
+from hybridp.blend.contraction import (
     MOST_ENTRIES,
     Dense,
     Scratch,
@@ -31,7 +31,7 @@ from hybridp.blend.relaxed.contract import (
     sparse_table_pays,
     support,
 )
-from hybridp.blend.relaxed.data import Relaxed, sparsemax_blocks
+from hybridp.blend.relaxed import Relaxed, sparsemax_blocks
 from hybridp.errors import must
 from hybridp.public.queries import Threshold, at_least
 from hybridp_lab.papers.rap2023.mechanism import Selection
@@ -213,7 +213,7 @@ def project(
 ) -> Projection:
     """Move D' towards the wanted answers. The same start, goals and options give the same D' on the same device.
 
-    >>> from hybridp.blend.relaxed.data import start
+    >>> from hybridp.blend.relaxed import start
     >>> goal = TableGoal(Threshold((0, 1), 2), np.array([[0.5, 0.0], [0.25, 0.25]]))
     >>> found = project(start(50, (2, 2), seed=3), tables=[goal], options=Options(steps=300))
     >>> found.losses[-1] < 1e-3 < found.losses[0]

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hybridp.blend.relaxed.contract import Dense, Scratch, Support, may_pay, sparse_table, sparse_table_pays, support
+from hybridp.blend.contraction import Dense, Scratch, Support, may_pay, sparse_table, sparse_table_pays, support
 from hybridp.errors import InvalidInput, must
 from hybridp.public.formulas import Polynomial
 from hybridp.public.queries import MOST_CELLS, Piece, Workload, sliced, table_between
