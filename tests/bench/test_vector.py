@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from docs.examples import own_ratio
 from tests.plans import plan_mean, plan_vector
 
+from hybridp import Study
 from hybridp.bench.offering import PLAIN
 from hybridp.blend.mean import Rule
 from hybridp.blend.means import blend_vectors
@@ -119,3 +121,12 @@ def test_what_no_plan_can_be_made_for_is_refused(change: dict[str, Any], named: 
                              "guarantee": PureDP(1.0)}  # fmt: skip
     with pytest.raises(InvalidInput, match=f"`{named}`"):
         plan_vector(**{**usual, **change})
+
+
+def test_a_question_that_is_a_special_case_is_planned_as_what_it_is_a_case_of() -> None:
+    """Found by its ancestors, as its devices and its curator are."""
+    question = {"name": "pay", "columns": ["wage", "hours"], "lower": [0, 1], "upper": [100, 80]}
+    ratio, vector = (Study(questions=[{**question, "kind": kind}], promise=1.0, trust="trust")
+                     for kind in (own_ratio.Ratio.kind, "vector"))  # fmt: skip
+    people = {"trusted": 500, "local": 9_500}
+    assert ratio.plan(**people).errors == vector.plan(**people).errors

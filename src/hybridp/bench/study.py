@@ -17,7 +17,6 @@ from hybridp.errors import InvalidInput, must
 from hybridp.protocols import asked
 from hybridp.public.study import Declaration
 from hybridp.release.plan import Plan, planned, predicted
-from hybridp.tasks.shares import ShareStudy
 
 __all__ = ["plan_question", "plan_study", "three_groups"]
 
@@ -192,22 +191,10 @@ def _sizes(study: Declaration, i: int, data: Any, table: str | None) -> Mapping[
 
 
 def _plan(one: _Asked) -> Plan:
-    question = one.question
-    if getattr(question, "by", None) is not None:
+    if one.question.groups is not None:
         return _by_group(one)
-    if question.kind in _PLANS:
-        return _PLANS[question.kind](asked.task_of(one.study, one.i), one.crowd)
-    return _table(one) if question.kind == "table" else _number(one)
-
-
-def _count(own: ShareStudy, crowd: Crowd) -> Plan:
-    return as_count(plan_shares(own, crowd))
-
-
-_PLANS: dict[str, Callable[[Any, Crowd], Plan]] = {
-    "choice": plan_shares, "count": _count, "vector": plan_vector, "records": plan_records, "points": plan_points,
-    "regression": plan_regression,
-}  # fmt: skip
+    planned: Plan = one.question.entry(_PLANS)(one)
+    return planned
 
 
 def _by_group(one: _Asked) -> Plan:
@@ -220,7 +207,7 @@ def _by_group(one: _Asked) -> Plan:
         guess = replace(crowd.guess, shares=[size / many for size in left.values()])
         by, crowd = replace(by, names=tuple(left)), replace(crowd, n=many, guess=guess)
     question.must(bool(by.names), "categories", "must be listed for a plan without a table, as A,B,C", "none")
-    own = (asked.mean_study if question.kind == "number" else asked.share_study)(one.study, one.i)
+    own = question.entry({"number": asked.mean_study, "choice": asked.share_study})(one.study, one.i)
     return plan_groups(own, by, crowd)
 
 
@@ -265,3 +252,19 @@ def _table(one: _Asked) -> Plan:
     if own.method != "tables":
         return plan_rows(people, crowd.opt_in if own.both else 1.0, own.workload, own.guarantee)
     return plan_synth(people, own.workload, own.guarantee, most_cells=own.most_cells)
+
+
+def _of_task(plan: Callable[[Any, Crowd], Plan]) -> Callable[[_Asked], Plan]:
+    return lambda one: plan(asked.task_of(one.study, one.i), one.crowd)
+
+
+_PLANS: dict[str, Callable[[_Asked], Plan]] = {
+    "number": _number,
+    "choice": _of_task(plan_shares),
+    "count": _of_task(lambda own, crowd: as_count(plan_shares(own, crowd))),
+    "vector": _of_task(plan_vector),
+    "records": _of_task(plan_records),
+    "points": _of_task(plan_points),
+    "regression": _of_task(plan_regression),
+    "table": _table,
+}
