@@ -24,7 +24,11 @@ from hybridp.randomness import Randomness
 from hybridp.release.release import Release
 
 QUANTILES = {**TASKS["mean"], "statistics": ["quantiles", "sd"], "at": [0.1, 0.5]}
-TALLIED = {"mean": {}, "own epsilons": {}, "vector": {}, "points": {}, "quantiles": {"questions": [QUANTILES]}}
+TALLIED: dict[str, dict[str, Any]] = {**{key: {} for key in ("mean", "own epsilons", "vector", "points", "records")},
+                                      "quantiles": {"questions": [QUANTILES]}}  # fmt: skip
+
+
+INVITED = ("points", "records")
 
 
 @dataclass(frozen=True)
@@ -37,22 +41,22 @@ class Collected:
 
     @property
     def invited(self) -> dict[str, Path]:
-        return {"invite": self.folder / "map.json"} if self.task == "points" else {}
+        return {"invite": self.folder / "invite.json"} if self.task in INVITED else {}
 
     def send(self, rng: Randomness | None = None) -> None:
         out = self.folder / "sent.csv"
         out.unlink(missing_ok=True)
         self.study.randomise(self.folder / "people.csv", out, rng=rng, **self.invited)
         rows = pd.read_csv(out, dtype=str, keep_default_na=False)
-        if self.task != "points":
+        if self.task not in INVITED:
             rows = rows[rows.trust == "local"]
         mixed = rows.sample(frac=1, random_state=1)
         for i, part in enumerate((mixed[:500], mixed[500:501], mixed[501:])):
             part.to_csv(self.folder / f"part{i}.csv", index=False)
 
     def empty(self) -> Tally:
-        if self.task == "points":
-            return invitation_tally(self.folder / "map.json")
+        if self.task in INVITED:
+            return invitation_tally(self.folder / "invite.json")
         if self.task == "vector":
             return Tally.of_vectors(asked.vector_study(self.study, 0).invite, ("a", "b"))
         return number_tally(self.folder / "part0.csv", self.columns)
@@ -69,7 +73,7 @@ class Collected:
 
     def release(self, tally: Tally | None, **run: Any) -> Release:
         if tally is None:
-            own = {"reports": self.folder / "sent.csv", **self.invited} if self.task == "points" else {}
+            own = {"reports": self.folder / "sent.csv", **self.invited} if self.task in INVITED else {}
             return self.study.release(self.folder / ("people.csv" if own else "sent.csv"), **own, **run)
         place = self.folder / f"{len(list(self.folder.iterdir()))}.json"
         save_tally(tally, place)
@@ -82,8 +86,8 @@ def sent(request: pytest.FixtureRequest, tmp_path: Path) -> Collected:
     made = Collected(request.param, declare(name, **TALLIED[request.param]), tmp_path)
     crowd().to_csv(tmp_path / "people.csv", index=False)
     crowd()[crowd().trust == "trusted"].to_csv(tmp_path / "trusted.csv", index=False)
-    if made.task == "points":
-        made.study.invite(tmp_path / "map.json")
+    if made.task in INVITED:
+        made.study.invite(tmp_path / "invite.json", tmp_path / "people.csv" if made.task == "records" else None)
     made.send()
     return made
 
@@ -113,10 +117,10 @@ def test_reports_count_once_at_their_own_promise_and_a_seed_stays_on_the_receipt
     with pytest.raises(InvalidInput, match="must share no batch"):
         one + sent.tally(1, 0)
     save_tally(one, sent.folder / "one.json")
-    if sent.task != "points":
+    if sent.task not in INVITED:
         with pytest.raises(InvalidInput, match="must hold trusted rows only"):
             sent.study.release(sent.folder / "sent.csv", tally=sent.folder / "one.json")
-    if sent.task not in ("own epsilons", "points"):
+    if sent.task not in ("own epsilons", *INVITED):
         other = declare("vector" if sent.task == "vector" else "mean", promise={"epsilon": 2.0}, **TALLIED[sent.task])
         with pytest.raises(InvalidInput, match="`tally` must hold reports by"):
             other.release(sent.folder / "trusted.csv", tally=sent.folder / "one.json")

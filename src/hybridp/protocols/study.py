@@ -319,9 +319,10 @@ def _second(
     how: dict[str, Any] = {"trust": None if only else columns.trust, "person": columns.person, "mixed": mixed}
     how |= {"report": getattr(columns, "report", None) or "report", "level": level, "purpose": name}
     how |= {"joint": getattr(task, "joint", None), "assume_mechanism": run["assume_mechanism"]}
+    how["tally"] = run.get("tally")
     return _Way(
         [],
-        later if reports is not None else later[1:],
+        later if reports is not None or how["tally"] is not None else later[1:],
         lambda shared: release_invited(reports, invite, ledger=shared, **how),
         trial=said.simulated,
     )

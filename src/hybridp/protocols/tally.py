@@ -35,8 +35,6 @@ __all__ = [
 ]
 
 _CHUNK = 2**20  # numbers at a time
-_KINDS = {"number": "mean", "vector": "vector-mean", "points": "slots", "": ""}
-"""The tally that stands in for local rows, by the kind of question; none of the others."""
 
 
 # --- the state as a file ----------------------------------------------------------------------------------------------
@@ -55,12 +53,10 @@ def tally_for(study: Declaration, file: str | PathLike[str]) -> Tally:
     """The tally that stands in for the local rows of a study's only question, of the kind that it needs."""
     found, question = load_tally(file), study.questions[0]
     rule = "must not go with by: it holds nobody's group"
-    must(getattr(question, "by", None) is None, "tally", rule, "both")
-    both = getattr(question, "summed", False) and getattr(question, "counted", False)
-    plain = getattr(question, "form", "plain") == "plain" and not both and len(study.questions) == 1
-    kind = "personal-mean" if study.promise.personal else question.entry(_KINDS)
-    rule = "must stand in for reports on a study's only question: a mean, quantiles, a vector or points"
-    must(plain and bool(kind), "tally", rule, f"one beside {question.name}")
+    must(question.groups is None, "tally", rule, "both")
+    kind = "personal-mean" if study.promise.personal else question.tally_kind
+    rule = "must stand in for reports on a study's only question: a mean, quantiles, a vector, records or points"
+    must(bool(kind) and len(study.questions) == 1, "tally", rule, f"one beside {question.name}")
     must(found.kind == kind, "tally", f"must be of the kind {kind} for this release", found.kind)
     return found
 

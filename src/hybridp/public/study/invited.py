@@ -134,6 +134,10 @@ class Vector(Box):
         return True
 
     @property
+    def tally_kind(self) -> str:
+        return "vector-mean"
+
+    @property
     def bounds(self) -> VectorBounds:
         return VectorBounds.of(self.lower, self.upper, norm=self.norm, radius=self.radius)  # type: ignore[arg-type]
 
@@ -246,6 +250,10 @@ class Records(Question):
         self.must(len(set(self.columns)) == len(self.columns), "columns", "must have different names", "a name twice")
 
     @property
+    def tally_kind(self) -> str:
+        return "slots"
+
+    @property
     def mixes(self) -> bool:
         return True
 
@@ -274,6 +282,10 @@ class Points(Box):
         None, help="The most questions to anyone. Default: planned from public numbers.", check=at_least(1), option=""
     )
 
+
+    @property
+    def tally_kind(self) -> str:
+        return "slots"
 
     def check_study(self, study: Any) -> None:
         check_rows_are_people(self, study)

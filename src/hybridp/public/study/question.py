@@ -95,6 +95,11 @@ class Question(Fields):
         return False
 
     @property
+    def tally_kind(self) -> str:
+        """Of which kind a tally is that stands in for its reports; empty where there is none."""
+        return ""
+
+    @property
     def says_missing(self) -> bool:
         """Whether it is said what a missing field counts as."""
         return True

@@ -264,6 +264,10 @@ class Number(Grouped):
         return self.form == "steered" and self.statistics == ("mean",)
 
     @property
+    def tally_kind(self) -> str:
+        return "" if self.form != "plain" or (self.summed and self.counted) else "mean"
+
+    @property
     def mixes(self) -> bool:
         return self.statistics == ("mean",) and self.by is None and self.form == "plain"
 
