@@ -150,7 +150,6 @@ def test_a_plan_of_a_declared_study_has_three_groups(tmp_path: Path) -> None:
     declared(tmp_path / "alone.toml", many, mixer="")
     for file, more, said in (
         ("alone.toml", (), "has a mixer"),
-        ("study.toml", ("--shuffled", "0.1"), "--n"),
         ("study.toml", ("--n", "100", "--opt-in", "0.8", "--shuffled", "0.3"), "who do not trust"),
     ):
         assert said in run("plan", tmp_path / file, *more, code=1)

@@ -63,6 +63,23 @@ class Crowd(Fields):
 
     n: int = field(help="How many people in all.")
     opt_in: float = field(help="The share of people who trust the curator.", check=at_least(0, 1))
+    shuffled: float | None = field(
+        None, help="The share of people who trust a mixer; the others are local.", check=at_least(0, 1)
+    )
+
+    def check(self) -> None:
+        most = f"must be at most the {1 - self.opt_in:g} who do not trust"
+        must(self.opt_in + (self.shuffled or 0.0) <= 1, "shuffled", most, self.shuffled)
+
+    @property
+    def groups(self) -> dict[str, int]:
+        """How many are trusted, local and shuffled."""
+        trusted, mixed = round(self.n * self.opt_in), round(self.n * (self.shuffled or 0.0))
+        return {"trusted": trusted, "local": self.n - trusted - mixed, "shuffled": mixed}
+
+
+TWO = some(Crowd, "n", "opt_in")
+"""The crowd of a question whose reports go through no mixer."""
 
 
 def planned(
@@ -83,34 +100,32 @@ def planned(
 
 
 def _plan(
-    question: Question, crowd: Crowd, promise: Promise, *, mixer: Later | None = None, shuffled: float | None = None,
-    people: People | None = None, **guessed: Any,
+    question: Question, crowd: Crowd, promise: Promise, *, mixer: Later | None = None, people: People | None = None,
+    **guessed: Any,
 ) -> Plan:  # fmt: skip
     """The plan of a declared question; where some trust a mixer, with that of three groups."""
     from hybridp.bench.crowd import Guesses
     from hybridp.bench.study import plan_question, three_groups
 
-    mixing = None
-    if shuffled is not None:
+    mixing, many = None, crowd.groups
+    if crowd.shuffled is not None:
         if getattr(question, "by", None) is not None or getattr(question, "several", None) is not None:
             raise InvalidInput("`shuffled` must not go with --by or --several: there, reports are not mixed. Got both.")
         assert mixer is not None
         if not (mixer.values["delta"] or promise.delta):
             raise InvalidInput("`shuffled-delta` must be given: a mixed batch has no pure guarantee. Got none.")
-        mixed = round(crowd.n * shuffled)
-        mixing = Later(mixer.group, {**mixer.values, "batch": mixer.values["batch"] or max(mixed, 2)})
+        mixing = Later(mixer.group, {**mixer.values, "batch": mixer.values["batch"] or max(many["shuffled"], 2)})
     if guessed.get("shares") is not None:
         guessed["shares"] = numbers("shares", guessed["shares"])
     study = one_question(question, promise, people=people, mixer=mixing)
     with said_as_options(type(question)):
         found = plan_question(study, 0, crowd.n, crowd.opt_in, Guesses(**guessed))
-        if shuffled is None:
+        if crowd.shuffled is None:
             return found
-        groups = found.people["trusted"], mixed, found.people["local"] - mixed
+        groups = many["trusted"], many["shuffled"], many["local"]
         return found.adding(shuffled=three_groups(study, groups, found))
 
 
-_shuffled = click.option("--shuffled", type=float, help="The share of people who trust a mixer; the others are local.")
 _shares = list_option(
     "--shares", help="Guesses of the options' shares of people, with --by of the groups': 0.5,0.3,0.2; equal without."
 )
@@ -122,7 +137,6 @@ _guessed_mean = click.option("--mean", type=float, help="A guess of the mean.  [
 
 @planned(
     "mean",
-    _shuffled,
     click.option("--sd", type=sd_range, help="The standard deviation, or a range LOW:HIGH; without it the worst case."),
     _shares,
     list_option("--groups", help='Personal epsilons of trusted people, as "0.1:700,2:300" (EPSILON:PEOPLE), or a file '
@@ -219,7 +233,7 @@ def _read_epsilons(file: str, column: str) -> Any:
         return epsilon_counts(rows, column)
 
 
-_SPREAD: dict[str, Any] = {"crowd": Crowd, "promise": PROMISE,
+_SPREAD: dict[str, Any] = {"crowd": TWO, "promise": PROMISE,
                            "question": some(Number, "lower", "upper", "local", "noise", later=True)}  # fmt: skip
 _guessed_sd = click.option("--sd", type=float, help="A guess of the standard deviation. Default: a sixth of the range.")
 
@@ -267,15 +281,13 @@ def _choice_plan(
 
 _CHOICE = some(Choice, "column", "options", "several", "other", "noise", *_GROUPED, later=True)
 shares, histogram = (
-    planned(name, edges_options, _shuffled, _shares, question=_CHOICE, crowd=Crowd, promise=PROMISE, mixer=_MIXER)(
-        _choice_plan
-    )
+    planned(name, edges_options, _shares, question=_CHOICE, crowd=Crowd, promise=PROMISE, mixer=_MIXER)(_choice_plan)
     for name in ("shares", "histogram")
 )
 
 
 @planned("count", list_option("--shares", default="0.5", help="A guess of the share who have it.  [default: .5]"),
-         question=some(Count, "column", "value", "noise"), crowd=Crowd, promise=PROMISE)  # fmt: skip
+         question=some(Count, "column", "value", "noise"), crowd=TWO, promise=PROMISE)  # fmt: skip
 def count_people(shares: str, **given: Any) -> Plan:
     """Predicted errors of a count of people: trusted people alone, local people alone, and both."""
     (share,) = numbers("shares", shares)[:1]
@@ -283,7 +295,7 @@ def count_people(shares: str, **given: Any) -> Plan:
     return _plan(**given, shares=f"{share!r},{1 - share!r}")
 
 
-@planned("vector-mean", _shuffled, plot=False, crowd=Crowd, promise=PROMISE, mixer=_MIXER,
+@planned("vector-mean", plot=False, crowd=Crowd, promise=PROMISE, mixer=_MIXER,
          question=some(Vector, "columns", "lower", "upper", "norm", "radius", "sd", "noise", "local", later=True)
          )  # fmt: skip
 def vector_mean(question: Later, **given: Any) -> Plan:
@@ -320,7 +332,7 @@ def _name(values: dict[str, Any], name: str, what: str, most: int = 10_000) -> N
         "or shares.",
     ),
     click.option("--column", default="count", show_default=True, help="The column of that file."),
-    crowd=Crowd,
+    crowd=TWO,
     question=some(Records, "head", later=True),
     promise=some(Promise, "epsilon", "delta", needed=("epsilon", "delta")),
 )  # fmt: skip
@@ -351,7 +363,7 @@ def _popularity(stated: str, column: str) -> Any:
     "kmeans",
     click.option("--invite-out", type=click.Path(dir_okay=False, path_type=Path), help="Write the invitation."),
     plot=False,
-    crowd=Crowd,
+    crowd=TWO,
     question=some(Points, "columns", "lower", "upper", "missing", "clusters"),
     promise=some(Promise, "epsilon", "delta", needed=("epsilon",)),
 )
@@ -373,7 +385,7 @@ def kmeans(crowd: Crowd, question: Points, promise: Promise, invite_out: Path | 
     "regression",
     list_option("--sd", default="0.5,0.2", help="Guesses of the standard deviations of a column and of the residuals, "
                 "in half-ranges of the bounds.  [default: 0.5,0.2]"),
-    crowd=Crowd, promise=PROMISE, question=some(Regression, "target", "on", "model", "clip", "noise", later=True),
+    crowd=TWO, promise=PROMISE, question=some(Regression, "target", "on", "model", "clip", "noise", later=True),
 )  # fmt: skip
 def regression(question: Later, sd: str, **given: Any) -> Plan:
     """Predicted errors of a regression: trusted people alone, and both by what local people are asked.

@@ -12,7 +12,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,6 @@ import click
 from hybridp.cli import synth_study
 from hybridp.cli.common import (
     check_delta,
-    count,
     insist_option,
     note,
     progress,
@@ -32,11 +31,11 @@ from hybridp.cli.common import (
     table_option,
     telling,
 )
-from hybridp.cli.options import command, options_of, some
-from hybridp.cli.plan import PLANS
+from hybridp.cli.options import Later, command, options_of, some
+from hybridp.cli.plan import PLANS, Crowd
 from hybridp.cli.releasing import Releasing, Writing, check_out, release_study, said_randomised
 from hybridp.cli.tasks import TASKS, randomise_command, release_command
-from hybridp.errors import InvalidInput, did_you_mean, must
+from hybridp.errors import InvalidInput, did_you_mean
 
 if TYPE_CHECKING:
     from hybridp.study import Study
@@ -85,27 +84,23 @@ def said_of_file(file: Path) -> Iterator[None]:
 @telling(FILE, plot=True)
 @study_argument
 @rows_in("DATA", required=False)
-@click.option("--n", "people", type=count, help="How many people in all, where the study and DATA do not say.")
-@click.option("--opt-in", type=share_type, help="With --n: the share of people who trust the curator.")
-@click.option("--shuffled", type=share_type, help="With --n: the share of people who trust the study's mixer.")
 @click.option("--invite-out", "invite_file", type=_PATH, help="Write the invitation to a question of kind points.")
 @table_option
-def _plan(
-    study_file: Path, file: Any, people: int | None, opt_in: float | None, shuffled: float | None,
-    invite_file: Path | None, table_name: str | None,
-) -> Any:  # fmt: skip
+@options_of(crowd=some(Crowd, later=True))
+def _plan(study_file: Path, file: Any, crowd: Later, invite_file: Path | None, table_name: str | None) -> Any:
     """What error every question of a study will have.
 
     How many people trust is read in the study, counted in DATA (where only that column is read), or given here. Where
     some trust the study's mixer: what each person's move from local to shuffled to trusted is worth.
     """
     check_out(invite_file)
-    groups = _groups(people, opt_in, shuffled)
-    if file is not None and people is not None:
+    stated = any(value is not None for value in crowd.values.values())
+    if file is not None and stated:
         raise InvalidInput("`n` must not go with a table, whose people are counted. Got both.")
+    groups = crowd().groups if stated else {}
     with said_of_file(study_file):
         study = read_study(study_file)
-        found = study.plan(file, table=table_name, trusted=groups[0], local=groups[1], shuffled=groups[2])
+        found = study.plan(file, table=table_name, **groups)
         document = found.to_dict()
         if invite_file is not None:
             many = found.people
@@ -117,24 +112,6 @@ def _plan(
             click.echo(f"The invitation for the devices is in {invite_file}.")
 
     return document, show, found.plot
-
-
-def _groups(people: int | None, opt_in: float | None, shuffled: float | None) -> Sequence[int | None]:
-    """How many are trusted, local and shuffled, of so many people."""
-    if (people is None) != (opt_in is None):
-        raise InvalidInput("`n` and `opt-in` must be given together. Got one of them.")
-    if people is None or opt_in is None:
-        if shuffled is not None:
-            raise InvalidInput(
-                "`shuffled` must go with --n, or be a number in the study (people.shuffled). Got it alone."
-            )
-        return None, None, None
-    mixed = shuffled or 0.0
-    for name, share in (("opt-in", opt_in), ("shuffled", mixed)):
-        must(0 <= share <= 1, name, "must lie between 0 and 1", share)
-    must(opt_in + mixed <= 1, "shuffled", f"must be at most the {1 - opt_in:g} who do not trust", f"{mixed:g}")
-    trusting, mixing = round(people * opt_in), round(people * mixed)
-    return trusting, people - trusting - mixing, mixing
 
 
 @command(FILE)
