@@ -13,7 +13,6 @@ from scipy import stats
 from hybridp.errors import InvalidInput
 from hybridp.public.queries import Schema, Threshold
 from hybridp.public.workloads import (
-    Spec,
     feature_weights,
     listed_workload,
     parse_spec,
@@ -72,7 +71,7 @@ def test_weights_of_the_published_laws() -> None:
 
 
 def test_specifications_and_lists() -> None:
-    assert parse_spec(" 3-of-3:64,1-of-4:16 ") == (Spec(3, 3, 64), Spec(1, 4, 16))
+    assert [*parse_spec(" 3-of-3:64,1-of-4:16 ")] == [(3, 3, 64), (1, 4, 16)]
     work = sample_workload(SCHEMA, "2-of-2:3, 1-of-3:2", rng=np.random.default_rng(0))
     assert [(t.r, t.k) for t in work.thresholds] == [(2, 2)] * 3 + [(1, 3)] * 2
     assert listed_workload(SCHEMA, ["c , a", "1-of: a,b"]).thresholds == (Threshold((2, 0), 2), Threshold((0, 1), 1))
@@ -88,7 +87,7 @@ def test_many_features_are_drawn_without_listing_their_sets() -> None:
 @pytest.mark.parametrize("text", ["3-of-2:1", "0-of-2:1", "3-of-3", "2-of-3:0", "", "3of3:1"])
 def test_a_wrong_specification_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput, match="thresholds"):
-        parse_spec(text)
+        list(parse_spec(text))
 
 
 def test_bad_parameters_are_refused() -> None:

@@ -12,23 +12,19 @@ from typing import Any
 import click
 
 from hybridp.cli.common import (
-    answered,
-    check_plot,
     count,
-    emit,
     insist_option,
-    json_option,
     needed,
     note,
     number,
-    plot_option,
     progress,
     rows_argument,
     show_release,
     table,
     table_option,
+    telling,
 )
-from hybridp.cli.options import Later, command, given, must_not_join, options_of, some, trust_options, value_of
+from hybridp.cli.options import Later, Spread, command, given, must_not_join, options_of, some, trust_options, value_of
 from hybridp.cli.releasing import Releasing, present
 from hybridp.cli.synth_study import SETTLED, StatedSchema, must_have_torch, study_of, workload_of
 from hybridp.errors import HybridpError, InvalidInput, PromiseWarning, must
@@ -224,13 +220,12 @@ def _simulated(found: Any) -> None:
         note("SIMULATED: this is a trial, not a private release.")
 
 
-@command("invite")
-@model_argument
-@click.option(
-    "--out", type=click.Path(dir_okay=False, path_type=Path), required=True, help="The new file of the invitation."
-)
-@json_option
-def invite(model: Path, out: Path, as_json: bool) -> None:
+def _new_file(help: str) -> Any:
+    return click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True, help=help)
+
+
+@telling("invite", model_argument, _new_file("The new file of the invitation."))
+def invite(model: Path, out: Path) -> Any:
     """Write the invitation for the devices of local people: the marginals that the trusted people's MODEL chose.
 
     MODEL was fitted by `synth fit --method adaptive` to the trusted rows, which paid for the choice: the invitation is
@@ -241,16 +236,15 @@ def invite(model: Path, out: Path, as_json: bool) -> None:
 
     sent = write_invitation(model, out)
     about, (trusted, _) = sent.about, sent.task.people or (0, 0)
-    if as_json:
-        emit({"invitation": str(out), **about, "simulated": sent.simulated})
-        return
-    _simulated(sent)
-    table(
-        f"{len(about['marginals'])} marginals that {trusted:,} trusted people chose; the invitation is in {out}",
-        ["marginal", "cells", "drawn by"],
-        [(", ".join(one["columns"]), f"{one['cells']:,}", f"{100 * one['drawn_by']:.3g} %")
-         for one in about["marginals"]],
-    )  # fmt: skip
+
+    def show() -> None:
+        _simulated(sent)
+        rows = [(", ".join(one["columns"]), f"{one['cells']:,}", f"{100 * one['drawn_by']:.3g} %")
+                for one in about["marginals"]]  # fmt: skip
+        title = f"{len(rows)} marginals that {trusted:,} trusted people chose; the invitation is in {out}"
+        table(title, ["marginal", "cells", "drawn by"], rows)
+
+    return {"invitation": str(out), **about, "simulated": sent.simulated}, show
 
 
 @command("answer")
@@ -273,34 +267,34 @@ def answer(
     asked.finish(_load(model).ask(query, by=names, column=of, level=level), spent=False)
 
 
-@click.command("sample")
-@model_argument
-@click.option("--rows", type=count, required=True, help="How many records.")
-@click.option(
-    "--out", type=click.Path(dir_okay=False, path_type=Path), required=True, help="A new .csv or .parquet file."
-)
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Public: decides the rounding.")
-@json_option
-def sample(model: Path, rows: int, out: Path, seed: int, as_json: bool) -> None:
+@telling(
+    "sample",
+    model_argument,
+    click.option("--rows", type=count, required=True, help="How many records."),
+    _new_file("A new .csv or .parquet file."),
+    click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True,
+                 help="Public: decides the rounding."),
+)  # fmt: skip
+def sample(model: Path, rows: int, out: Path, seed: int) -> Any:
     """Synthetic records with the original columns and values. Free: nothing is read or spent."""
     if out.suffix not in (".csv", ".parquet") or not out.parent.is_dir() or out.exists():
         raise InvalidInput(f"`out` must be a new .csv or .parquet file in an existing folder. Got {out}.")
     found = _load(model)
     found.write_sample(out, rows, seed=seed)
-    if as_json:
-        emit({"out": str(out), "rows": rows, "columns": list(found.schema.names), "simulated": found.simulated})
-        return
-    _simulated(found)
-    click.echo(f"{rows:,} synthetic records written to {out}.")
+    document = {"out": str(out), "rows": rows, "columns": list(found.schema.names), "simulated": found.simulated}
+    mark = "SIMULATED: this is a trial. " if found.simulated else ""
+    return document, f"{mark}{rows:,} synthetic records written to {out}."
 
 
-@command("evaluate")
-@model_argument
-@rows_argument
-@options_of(question=some(Table, "thresholds", "marginals", later=True))
-@table_option
-@json_option
-def evaluate(model: Path, file: Path, question: Later, table_name: str | None, as_json: bool) -> None:
+@telling(
+    "evaluate",
+    model_argument,
+    rows_argument,
+    options_of(question=some(Table, "thresholds", "marginals", later=True)),
+    table_option,
+    cls=Spread,
+)
+def evaluate(model: Path, file: Path, question: Later, table_name: str | None) -> Any:
     """The true errors of a model against the real FILE. NOT PRIVATE: for data that is public or made up.
 
     Other questions than the model's own may be given, as in fit.
@@ -319,46 +313,40 @@ def evaluate(model: Path, file: Path, question: Later, table_name: str | None, a
         errors["all_zero"] = bench.all_zero(codes, asked).to_dict()
     mark = "NOT PRIVATE: the true rows are in these figures; do not publish them."
     note(mark)
-    if as_json:
-        emit({"task": "synthetic-evaluation", "mark": mark, "model": str(model), **errors})
-        return
     rows = {"the model's answers": errors["settled"], "synthetic rows alone": errors["synthetic"]}
     rows |= {f"{name} questions": part for name, part in errors["classes"].items()}
     rows["answering 0 to everything"] = errors["all_zero"]
-    table(
-        "NOT PRIVATE: true errors, in shares of people",
-        ["answers", "queries", "largest", "mean", "root mean square", "total variation"],
-        [
-            (
-                name,
-                f"{part['queries']:,}",
-                *(f"{part[k]:.5f}" for k in ("l_inf", "mean_absolute", "root_mean_square")),
-                "" if part["total_variation"] is None else f"{part['total_variation']:.4f}",
-            )
-            for name, part in rows.items()
-        ],
-        caption="total variation: half the sum of a marginal's errors, in the mean over marginals.",
-    )
+    lines = [
+        (
+            name,
+            f"{part['queries']:,}",
+            *(f"{part[k]:.5f}" for k in ("l_inf", "mean_absolute", "root_mean_square")),
+            "" if part["total_variation"] is None else f"{part['total_variation']:.4f}",
+        )
+        for name, part in rows.items()
+    ]
+    columns = ["answers", "queries", "largest", "mean", "root mean square", "total variation"]
+    caption = "total variation: half the sum of a marginal's errors, in the mean over marginals."
+    document = {"task": "synthetic-evaluation", "mark": mark, "model": str(model), **errors}
+    title = "NOT PRIVATE: true errors, in shares of people"
+    return document, lambda: table(title, columns, lines, caption=caption)
 
 
-@click.command("report")
-@model_argument
-@plot_option
-@json_option
-def report(model: Path, plot_file: Path | None, as_json: bool) -> None:
+@telling("report", model_argument, plot=True)
+def report(model: Path) -> Any:
     """How good the model is, as far as it can be told from what was paid for. Free: nothing is read or spent."""
-    check_plot(plot_file)
     found = _load(model)
     utility = found.utility()
     document = found.to_dict() | {"model": str(model)}
     sole(document)["utility"] = utility
-    if answered(document, found.plot, plot_file=plot_file, as_json=as_json):
-        return
-    show_release(found)
-    for one in utility["marginals"]:
-        if len(one["features"]) == 1:
-            feature = found.schema.features[found.schema.index(one["features"][0])]
-            _marginal(feature, one)
+
+    def show() -> None:
+        show_release(found)
+        for one in utility["marginals"]:
+            if len(one["features"]) == 1:
+                _marginal(found.schema.features[found.schema.index(one["features"][0])], one)
+
+    return document, show, found.plot
 
 
 def _marginal(feature: Any, one: dict[str, Any], *, most: int = 12) -> None:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hybridp.cli.common import check_delta, count, insist_option, note, progress, rows_argument, show_plan
+from hybridp.cli.common import check_delta, count, insist_option, note, progress, rows_argument
 from hybridp.cli.options import Later, command, given, must_not_join, options_of, some, trust_options
+from hybridp.cli.plan import planned
 from hybridp.cli.releasing import Releasing, Writing, said_randomised
 from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ApproxDP, PureDP
@@ -22,6 +23,7 @@ from hybridp.public.trust import Trusts, drawn_trust
 
 if TYPE_CHECKING:
     from hybridp.public.queries import Feature, Schema, Workload
+    from hybridp.release.plan import Plan
     from hybridp.tasks.table import SynthStudy
 
 __all__ = ["SETTLED", "StatedSchema", "features_of", "must_have_torch", "plan", "randomise"]
@@ -258,31 +260,24 @@ def randomise(
 # --- the plan ---------------------------------------------------------------------------------------------------------
 
 
-@command("synth")
-@options_of(
+@planned(
+    "synth",
+    click.option("--n", type=count, required=True, help="How many people the table has."),
+    click.option("--opt-in", type=float, help="The share of people who trust the curator, where the others are local."),
+    click.option("--method", type=click.Choice(["tables", "adaptive"]),
+                 help="Everybody trusts: what `synth fit` would be told. Default: as there."),
+    click.option(
+        "--like", type=click.Path(dir_okay=False, path_type=Path),
+        help="Rows that may be looked at, to rehearse on in place of made-up people. They are NOT protected.",
+    ),
     stated=StatedSchema,
     question=some(Table, "marginals", "thresholds", later=True),
     promise=some(Promise, "epsilon", "delta", needed=("epsilon", "delta")),
-    show=some(Releasing, "plot", "as_json"),
-)
-@click.option("--n", type=count, required=True, help="How many people the table has.")
-@click.option("--opt-in", type=float, help="The share of people who trust the curator, where the others are local.")
-@click.option("--method", type=click.Choice(["tables", "adaptive"]),
-              help="Everybody trusts: what `synth fit` would be told. Default: as there.")  # fmt: skip
-@click.option(
-    "--like", type=click.Path(dir_okay=False, path_type=Path),
-    help="Rows that may be looked at, to rehearse on in place of made-up people. They are NOT protected.",
 )  # fmt: skip
 def plan(
-    question: Later,
-    promise: Promise,
-    show: Releasing,
-    n: int,
-    opt_in: float | None,
-    method: str | None,
-    like: Path | None,
+    question: Later, promise: Promise, n: int, opt_in: float | None, method: str | None, like: Path | None,
     stated: StatedSchema,
-) -> None:
+) -> Plan:  # fmt: skip
     """Predicted errors of a synthetic table.
 
     With --opt-in: of its rows, by the trusted people alone, the local people alone, and both. Where everybody trusts
@@ -291,27 +286,22 @@ def plan(
     With --method tables, or where `synth fit` would measure all that is asked: of each marginal, as shares of people.
     Visible: a cell with a smaller share than this is hardly told from noise.
     """
-    from hybridp.bench.synth import plan_synth
+    from hybridp.bench.synth import plan_rows, plan_synth
 
     workload, usual = workload_of(stated.features()[0], question.values)
     assert promise.epsilon is not None
     guarantee = ApproxDP(promise.epsilon, promise.delta)
-    rehearsed = opt_in is not None or (method or usual) == "adaptive"
     if opt_in is not None and method is not None:
         raise InvalidInput(f"`method` must be left out with --opt-in, which compares them. Got {method}.")
-    if not rehearsed:
+    if opt_in is None and (method or usual) != "adaptive":
         if like is not None:
             raise InvalidInput("`like` must go with --opt-in or --method adaptive. Got it with the plan of tables.")
-        show_plan(plan_synth(n, workload, guarantee), show.plot, show.as_json)
-        return
+        return plan_synth(n, workload, guarantee)
     must_have_torch()
-    from hybridp.bench.synth import plan_rows
-
     rows = None
     if like is not None:
         from hybridp.curator.marginals import read_codes
 
         rows = read_codes(like, workload.schema)
         note(f"NOT PROTECTED: {like} is read as rows that everybody may know.")
-    found = plan_rows(n, 1.0 if opt_in is None else opt_in, workload, guarantee, like=rows)
-    show_plan(found, show.plot, show.as_json)
+    return plan_rows(n, 1.0 if opt_in is None else opt_in, workload, guarantee, like=rows)

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from itertools import chain, combinations
 from typing import Any, Literal
 
@@ -20,7 +19,6 @@ from hybridp.public.queries import Schema, Threshold, Workload
 
 __all__ = [
     "FeatureLaw",
-    "Spec",
     "default_workload",
     "feature_weights",
     "listed_workload",
@@ -34,15 +32,6 @@ FeatureLaw = Literal["uniform", "zipf", "geometric"]
 _LISTED = 1 << 20  # Sets of features that may be listed to draw from; beyond, draws are repeated until they fit.
 _MOST_MARGINALS = 1000  # Of a default workload: beyond 18 columns, pairs alone.
 _DRAWS = 1000  # Draws for one threshold before it is taken that there is none left.
-
-
-@dataclass(frozen=True, slots=True)
-class Spec:
-    """`count` thresholds of r of k features."""
-
-    r: int
-    k: int
-    count: int
 
 
 def feature_weights(count: int, law: FeatureLaw, parameter: float | None = None) -> NDArray[np.float64]:
@@ -129,13 +118,12 @@ def _fits(schema: Schema, features: tuple[int, ...], most: int | None) -> bool:
     return most is None or schema.cells(features) <= most
 
 
-def parse_spec(text: str) -> tuple[Spec, ...]:
-    """Read "3-of-3:64, 1-of-4:16": 64 three-way marginals and 16 thresholds of at least 1 of 4.
+def parse_spec(text: str) -> Iterator[tuple[int, int, int]]:
+    """Read "3-of-3:64, 1-of-4:16": r, k and how many, here 64 three-way marginals and 16 of at least 1 of 4.
 
-    >>> parse_spec("3-of-3:64, 1-of-4:16")
-    (Spec(r=3, k=3, count=64), Spec(r=1, k=4, count=16))
+    >>> list(parse_spec("3-of-3:64, 1-of-4:16"))
+    [(3, 3, 64), (1, 4, 16)]
     """
-    out = []
     for part in text.split(","):
         found = re.fullmatch(r"\s*(\d+)\s*-\s*of\s*-\s*(\d+)\s*:\s*(\d+)\s*", part)
         if found is None:
@@ -143,15 +131,12 @@ def parse_spec(text: str) -> tuple[Spec, ...]:
         r, k, count = (int(group) for group in found.groups())
         must(1 <= r <= k, "thresholds", f"must ask for at least 1 and at most k = {k} matches", part.strip())
         must(count >= 1, "thresholds", "must ask for at least one of each kind", part.strip())
-        out.append(Spec(r, k, count))
-    return tuple(out)
+        yield r, k, count
 
 
 def sample_workload(schema: Schema, spec: str, *, rng: np.random.Generator, **how: Any) -> Workload:
     """A workload from a specification, each of its parts sampled as by `sample_thresholds`."""
-    parts = [
-        sample_thresholds(schema, k=part.k, r=part.r, count=part.count, rng=rng, **how) for part in parse_spec(spec)
-    ]
+    parts = (sample_thresholds(schema, k=k, r=r, count=count, rng=rng, **how) for r, k, count in parse_spec(spec))
     return Workload(schema, tuple(chain.from_iterable(parts)))
 
 
