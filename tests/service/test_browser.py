@@ -122,6 +122,18 @@ def test_a_shuffled_answer_is_seen_by_neither(server: Any, page: Any, traffic: A
     assert traffic.complaints == []
 
 
+def test_a_choice_is_sealed_for_a_mixer(server: Any, page: Any, traffic: Any) -> None:
+    """The mixer is away: the report is drawn and sealed once, and nothing of the answer has left the page."""
+    mixer = {"batch": 1000, "delta": 1e-6, "url": "http://127.0.0.1:1", "key": "A" * 43}
+    stated = {"title": "Way", "promise": 1.0, "questions": [ASKED[0]], "mixer": mixer}
+    page.goto(f"{server.url}/s/{server.ask('', stated)['id']}")
+    page.select_option("#shuffled-answer-0", label="at times")
+    page.click("#shuffled-send:enabled")
+    page.wait_for_selector("#shuffled-status .problem")
+    assert "may not have arrived" in page.inner_text("#shuffled-status")
+    assert traffic.holding("at times", "/ticket") == []
+
+
 def fill_in(page: Any, way: str, place: int) -> None:
     if place == 0:
         page.select_option(f"#{way}-answer-0", label="at times")

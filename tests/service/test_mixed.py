@@ -25,6 +25,7 @@ from hybridp.service.schema import SHUFFLED, TICKET
 from hybridp.service.store import reading
 
 from . import live
+from .declared import stated, study_of
 from .sent import rebuilt_counts
 
 MIXER = Signer(new_key())
@@ -45,7 +46,7 @@ class Study:
         asked = {"id": name or studies.new_report_id(), "token": token}
         return self.client.post(f"/tasks/{self.id}/ticket", json=asked)
 
-    def sealed(self, value: float, rng: Any) -> bytes:
+    def sealed(self, value: Any, rng: Any) -> bytes:
         """A report as a device seals it, which asks for a ticket first."""
         assert self.ticket().status_code == 200
         made = shuffled_report(self.task, value, rng=rng)
@@ -233,6 +234,36 @@ def test_three_kinds_of_trust_in_one_release(make: Callable[..., Study], service
     assert any("random order" in said and "collude" in said for said in release["receipt"]["assumes"])
     assert release["spending"]["groups"]["shuffled"]["this_release"]["epsilon"] == pytest.approx(own_epsilon, abs=2e-12)
     assert study.send(sealed[0], name=b"z" * 16).json()["code"] == "closed"  # after the release
+
+
+@pytest.mark.parametrize("many", [3, 12], ids=["one option", "a set of options"])
+def test_a_choice_through_a_mixer(client: TestClient, analyst: dict[str, str], many: int) -> None:
+    """Of three groups every one counts, at what a batch of responses among so many options keeps."""
+    options, rng = [f"o{i}" for i in range(many)], seeded(8)
+    plan = stated({"name": "way", "kind": "choice", "options": options}, mixer=STATED)
+    study = Study(client, analyst, study_of(plan))
+    how = study.task["mixer"]["randomiser"]
+    k = many if how["name"] == "k-rr" else None
+    promise = study.task["guarantee"]
+    assert mixed_delta(50, promise["shuffled"]["epsilon"], promise["mixed"]["epsilon"] * (1 + 1e-9), k=k) <= 1e-2
+    own = [trusted_report(study.task, options[i % 2]) for i in range(100)]
+    own += [local_report(study.task, options[i % 2], rng=rng) for i in range(200)]
+    told = study.client.post(f"/tasks/{study.id}/reports", json={"reports": own})
+    assert told.json() == {"failures": []}
+    sealed = [study.sealed(options[i % 2], rng) for i in range(120)]
+    assert study.send(*sealed, last=True).json() == {"taken": 120}
+    study.analyse("close")
+    found = study.analyse("release").json()
+    facts = sole(found)
+    people = {"trusted": 100, "local": 200, "shuffled": 120}
+    assert {name: part["people"] for name, part in facts["groups"].items()} == people
+    truth = [0.5, 0.5, *[0.0] * (many - 2)]
+    for share, low, high, true in zip(facts["unbiased"], *facts["interval"], truth, strict=True):
+        assert abs(share - true) < 3 * (high - low)
+    assert {p["group"] for p in found["receipt"]["promises"]} == set(people)
+    weaker = study.task | {"mixer": study.task["mixer"] | {"batch": 20}}
+    with pytest.raises(InvalidInput, match="batch of the stated size"):
+        shuffled_report(weaker, "o0", rng=rng)
 
 
 def test_what_a_plan_says_of_its_mixer(mean_plan: Any) -> None:

@@ -121,7 +121,7 @@ def _must_be_accepted(task: Task, accept: PureDP | ApproxDP, public: Collection[
     must(set(sent) <= set(public), "public", rule, f"others than {', '.join(sent)}")
 
 
-def shuffled_report(task: Task, answer: float, *, token: str | None = None, rng: Randomness) -> dict[str, Any]:
+def shuffled_report(task: Task, answer: Answer, *, token: str | None = None, rng: Randomness) -> dict[str, Any]:
     """One randomised report, sealed for the collector: the mixer cannot read it, the collector not tell who sent it.
 
     Refused before anything is drawn where the report alone, or a batch of the stated size, would keep less than the
@@ -130,13 +130,15 @@ def shuffled_report(task: Task, answer: float, *, token: str | None = None, rng:
     must("shuffled" in task["groups"], "group", "must be one that the task takes now", "shuffled")
     mixer, promised = task["mixer"], task["guarantee"]
     own, mixed = promise_of(promised["shuffled"]), promise_of(promised["mixed"])
+    how = mixer["randomiser"]
+    k = int(how["categories"]) if how["name"] == "k-rr" else None  # a tighter bound than for any report
     if mixed.delta:
-        kept = mixed_delta(int(mixer["batch"]), own.epsilon, mixed.epsilon * (1 + 1e-9)) <= mixed.delta
+        kept = mixed_delta(int(mixer["batch"]), own.epsilon, mixed.epsilon * (1 + 1e-9), k=k) <= mixed.delta
     else:
         kept = mixed.epsilon >= own.epsilon
     must(kept, "mixed", "must be what a batch of the stated size keeps", str(mixed))
     given = by_name(task, answer)
-    told = question_reports(_with(task, mixer["randomiser"], promised["shuffled"]), given, rng)
+    told = question_reports(_with(task, how, promised["shuffled"]), given, rng)
     body = _sealed_body(told, int(mixer["bytes"]))
     sealed = mixing.seal(body, mixing.from_text(mixer["report_key"], 32, "report_key"), task["id"])
     return {"id": secrets.token_urlsafe(16), "token": token, "sealed": mixing.text(sealed)}

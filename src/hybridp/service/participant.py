@@ -171,7 +171,8 @@ def _shuffled(task: Mapping[str, Any]) -> dict[str, Any]:
     found = chances.notice(randomiser, own)
     rows = [_row(*batch, chances.at_most_right(*batch), False)]
     together = [_row(own, 0.0, found.right, found.exact)]
-    return {"rows": rows, "together": together, "sent": words.sent(randomiser), "browser": randomiser["browser"]}
+    sent = words.sent_of({**task["questions"][0], "randomiser": randomiser})
+    return {"rows": rows, "together": together, "sent": sent, "browser": randomiser["browser"]}
 
 
 def trusted_payload(task: Mapping[str, Any], form: Mapping[str, str]) -> tuple[dict[str, Any], float | None]:

@@ -147,8 +147,9 @@ class Plan:
         """People's browsers must find the mixer, and the collector know its signature."""
         got = f"a mixer and a question of kind {self.asked[0].question.kind}"
         got += " where everyone has their own epsilon" if self.choices else ""
-        alone = len(self.asked) == 1 and self.asked[0].mixed is not None and self.kind == "number"
-        must(alone, "mixer", "must go with the mean of a number here", got)
+        (one, *others), ways = self.asked, ("number", "option")  # of which a page and a program write the same letters
+        mixes = one.mixed is not None and one.grouping is None and one.invite.way in ways
+        must(mixes and not others, "mixer", "must go with the mean of a number, or a choice of one option, alone", got)
         mixer.must(mixer.url is not None, "url", "must be given: people's devices send their reports there", "nothing")
         from_text(mixer.key or "", 32, "mixer.key")
         rule = f"must be at most {MOST_MIXED:,} in a study of the service"
