@@ -139,10 +139,10 @@ SAMPLES = {
 
 @pytest.mark.parametrize(
     ("population", "n", "k", "epsilon"),
-    [("uniform", 400, 20, 1.0), ("lopsided", 600, 30, 1.0), ("narrow", 800, 40, 0.5), ("narrow", 600, 12, 3.0)],
+    [("uniform", 400, 20, 1.0), ("lopsided", 600, 30, 1.0), ("narrow", 600, 12, 3.0)],
 )
 def test_the_adaptive_prediction_agrees_with_simulation(population: str, n: int, k: int, epsilon: float) -> None:
-    people, promise, count = SAMPLES[population], PureDP(epsilon), 5000
+    people, promise, count = SAMPLES[population], PureDP(epsilon), 3000
     plan = plan_mean(
         n=n, opt_in=k / n, bounds=Bounds(-1, 1), guarantee=promise, sd=float(people.std()), mean=float(people.mean())
     )

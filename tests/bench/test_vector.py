@@ -25,7 +25,7 @@ from hybridp.public.vector_randomisers import VectorReports, vector_reports
 from hybridp.randomness import seeded
 from hybridp.release.plan import Plan
 
-N, TRUSTED, D, TRIALS = 900, 150, 5, 260
+N, TRUSTED, D, TRIALS = 900, 150, 5, 180
 BOX = VectorBounds.of([0, -1, 10, 0, 0], [1, 1, 30, 4, 2])
 BALL = VectorBounds(BOX.bounds, norm="l2", radius=1.0)
 RULES: tuple[Any, ...] = ("tcm-only", "lm-only", "everyone", "pwh", "kvh", "adaptive")
