@@ -39,6 +39,13 @@ def command(*words: object) -> dict[str, Any]:
     return found
 
 
+def stated(document: dict[str, Any], group: str) -> dict[str, Any]:
+    """What a receipt promises a group against whoever sees the release."""
+    seen = (group, "whoever sees the release")
+    (found,) = [p for p in document["receipt"]["promises"] if (p["group"], p["against"]) == seen]
+    return found
+
+
 def new(path: Path) -> Path:
     """A file that is not there."""
     path.unlink(missing_ok=True)

@@ -43,7 +43,7 @@ from hybridp.tasks.mean import MeanStudy
 from hybridp.tasks.number import NumberStudy
 from hybridp.testing import laws
 
-from .means import LEVELS, LOWER, UPPER, command, flips, level, local, number_study, read, trusted, whole, write
+from .means import LEVELS, LOWER, UPPER, command, flips, level, local, number_study, read, stated, trusted, whole, write
 from .recording import Recording, gaussians, laplaces, span_of
 
 VALUES = (3.25, 127.0, 64.5, 1e9, -5.0, 0.0, 99.75, 12.5)  # two of them out of range
@@ -71,11 +71,6 @@ def added(published: dict[str, Any], true_sum: int = TRUE_SUM, people: int = len
     """The noise on the trusted sum, read off the published mean of the trusted group."""
     mean = sole(published)["trusted"]
     return whole((mean - LOWER) / (UPPER - LOWER) * people * LEVELS) - true_sum
-
-
-def stated(document: dict[str, Any], group: str, against: str = "whoever sees the release") -> dict[str, Any]:
-    (found,) = [p for p in document["receipt"]["promises"] if (p["group"], p["against"]) == (group, against)]
-    return found
 
 
 # --- the noise of the trusted sum -------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from hybridp.public.vector import VectorBounds
 from hybridp.release.result import sole
 from hybridp.tasks.regression import RegressionStudy
 
-from .means import Row, command, in_steps, read, write
+from .means import Row, command, in_steps, read, stated, write
 from .recording import Recording, laplaces, span_of
 
 STEPS = 2**13
@@ -60,13 +60,6 @@ def sensitivity(of: int) -> int:
 
 def totals(found: dict[str, Any]) -> np.ndarray[Any, Any]:
     return np.array(sole(found)["noisy_totals"], dtype=np.int64)
-
-
-def stated(document: dict[str, Any], group: str) -> dict[str, Any]:
-    (found,) = [
-        p for p in document["receipt"]["promises"] if (p["group"], p["against"]) == (group, "whoever sees the release")
-    ]
-    return found
 
 
 def test_in_a_round_of_a_logistic_fit_nobody_moves_the_sums_further_than_its_part_of_the_noise(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from hybridp.release.result import sole
 from hybridp.tables import open_rows
 from hybridp.tasks.vector import VectorStudy
 
-from .means import Row, command, whole, write
+from .means import Row, command, stated, whole, write
 from .recording import Recording, laplaces, span_of
 
 HALF = 2**24  # steps from the centre to a bound
@@ -68,13 +68,6 @@ def exact(norm: str | None) -> np.ndarray[Any, Any]:
     assert norm is None
     clipped = [[min(max(x, LOWER), UPPER) for x in person] for person in PEOPLE]
     return np.array([sum(math.floor(Fraction(p[j]) / 64 * HALF + Fraction(1, 2)) for p in clipped) for j in range(4)])
-
-
-def stated(document: dict[str, Any], group: str) -> dict[str, Any]:
-    (found,) = [
-        p for p in document["receipt"]["promises"] if (p["group"], p["against"]) == (group, "whoever sees the release")
-    ]
-    return found
 
 
 SPREAD = Fraction(1, 20)  # of epsilon, for the columns' squares
