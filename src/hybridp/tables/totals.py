@@ -156,7 +156,7 @@ def _whole(rows: Rows, query: Query, parts: Iterator[dict[str, Any]]) -> Iterato
     for part in parts:
         if any(np.ma.is_masked(part[name]) for name in query.levels):
             raise changed(rows)
-        yield np.stack([np.asarray(part[name], dtype=np.int64) for name in query.levels], axis=1)
+        yield np.stack([np.asarray(part[name], dtype=np.int64) for name in query.levels]).T
 
 
 def changed(rows: Rows) -> UnusableRows:
