@@ -203,11 +203,9 @@ def test_a_trial_hears_everybody_once_and_is_charged_once(sent: Sent, tmp_path: 
     assert sorted(charged) == [("local", EPSILON), ("trusted", EPSILON)]
 
 
-def test_the_trusted_answer_at_their_part_in_plans_and_invitations(sent: Sent) -> None:
+def test_the_trusted_answer_at_their_part_in_plans(sent: Sent) -> None:
     plan = sent.study.plan(sent.raw)
-    own = plan[sent.name].setting
-    assert own.guarantee == ApproxDP(EPSILON, DELTA)
-    assert own.trusted_guarantee == ApproxDP(EPSILON / 2, DELTA / 2)
+    assert plan[sent.name].promise == {"epsilon": EPSILON, "trusted_epsilon": EPSILON / 2, "delta": DELTA}
     assert plan[sent.name].people["n"] == TRUSTED + LOCAL // 2  # half of the local people draw it
 
 
