@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import pytest
@@ -15,7 +13,7 @@ from hybridp import __version__
 from hybridp.ledger import Ledger
 from hybridp.release.result import sole
 
-Runner = Callable[..., Any]
+from .conftest import Runner
 
 RELEASE = "--column pay --trust trust --missing middle --lower 0 --upper 100000 --epsilon 1"
 GOOD = [

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,8 @@ from hybridp.public.budgets import PureDP
 from hybridp.release.result import sole
 from tests import warm
 
-Runner = Callable[..., Any]
+from .conftest import Runner
+
 RELEASE = "--column pay --trust trust --missing middle --lower 0 --upper 100000 --epsilon 1"
 MEAN = f"release mean trusted.csv {RELEASE}"
 NOT_SHOWN = 4

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
@@ -16,7 +15,8 @@ from hybridp.cli.verbs import Verb
 from hybridp.public.study import Number, People, Points, Promise, Records, Table, Vector
 from hybridp.public.study.fields import Fields, declared
 
-Runner = Callable[..., Any]
+from .conftest import Runner
+
 TASKS: dict[str, tuple[type[Fields], ...]] = {
     "release mean": (Number, Promise, People),
     "release vector-mean": (Vector,),

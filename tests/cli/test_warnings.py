@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,8 @@ from hybridp.public.budgets import ApproxDP, PureDP, doubts
 from hybridp.public.lattice import Bounds
 from hybridp.tasks.mean import MeanStudy
 
-Runner = Callable[..., Any]
+from .conftest import Runner
+
 MEAN = "release mean trusted.csv --column pay --trust trust --missing middle --lower 0 --upper 100000 --epsilon 1"
 
 
