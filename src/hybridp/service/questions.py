@@ -79,6 +79,11 @@ class Part:
         return tuple(side["name"] for side in self.shown.about.get("coordinates", ())) or (self.name,)
 
     @property
+    def options(self) -> tuple[str, ...]:
+        """What is chosen from, where that is a list."""
+        return tuple(self.shown.about.get("options", ()))
+
+    @property
     def waits(self) -> bool:
         """Whether local people can be asked only when trusted people have answered."""
         return (self.task.by_invitation and not self.task.planned) or self.about.get("form") == "steered"
@@ -144,7 +149,8 @@ class Part:
             local = people["expected" if self.waits else "local"]
             task = task.decided(people["trusted"], local, people.get("shuffled", 0))
         found: list[Charge] = task.charges(self.name, None)
-        return found
+        where = " within windows" if self.about.get("form") == "steered" else ""
+        return [replace(c, mechanism=c.mechanism + where) if c.people == "local" else c for c in found]
 
     def described(self) -> dict[str, Any]:
         """The question, and how a local person's device answers it. `mechanism` is the line that a device writes beside
@@ -227,8 +233,12 @@ class Category:
         return self.shown.name
 
     @property
+    def options(self) -> tuple[str, ...]:
+        return tuple(self.shown.options)
+
+    @property
     def reports(self) -> Reports:
-        return place_reports(len(self.shown.options), {}, self.shown.options)
+        return place_reports(len(self.options), {}, self.options)
 
     def at(self, epsilon: float | None) -> Category:
         return self
