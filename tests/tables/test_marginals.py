@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 
 import pytest
 
-from hybridp.errors import InvalidInput, UnusablePublicRows
+from hybridp.errors import UnusablePublicRows
 from hybridp.public.queries import Feature, Schema
 from hybridp.tables import open_rows
 from hybridp.tables.options import codes
-
-
-def save(path: Path, records: list[tuple[str, ...]]) -> Path:
-    with path.open("w", newline="") as file:
-        csv.writer(file).writerows([("sex", "age", "city"), *((r[2], r[1], r[0]) for r in records)])
-    return path
-
-
-def test_a_column_must_be_there(tmp_path: Path) -> None:
-    path = save(tmp_path / "people.csv", [("Oslo", "3", "M")])
-    with open_rows(path, threads=1) as rows, pytest.raises(InvalidInput, match="must be a column"):
-        codes(rows, Schema((Feature.categorical("job", ["a", "b"]),)))
 
 
 def test_bins_of_what_is_no_number_are_refused_by_the_type(tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ class TablePeople(Answering):
     def read(self, asked: Any) -> Any:
         """RAW: both groups' totals in one scan."""
         how: dict[str, Any] = {"local_raw": self._no_reports, "assume": self.assume}
-        if isinstance(asked, Options | Ticks):
+        if asked.invite.way == "option":
             return counting.read(self.rows, self.columns, asked.invite, **how, joint=getattr(asked, "joint", None))
         how |= {"count_clipped": getattr(asked, "clipped", None) is not None, "sum_squares": asked.squares is not None}
         return summing.read(self.rows, self.columns, asked.invite, **how)
