@@ -26,7 +26,7 @@ from hybridp.blend.heavy import HeavyBlend
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.oracles import share_oracle, subset_selection
 from hybridp.randomness import seeded
-from hybridp.tasks.records import HeavyStudy
+from hybridp.tasks.records import RecordsTask
 from hybridp_lab.baselines.heavy_metrics import WILDCARD, ndcg, ndcg_of_ndcgs
 from hybridp_lab.baselines.oracles import AnyOracle, optimised_unary
 from hybridp_lab.papers.blender.aol import PEOPLE, sample_aol_like
@@ -100,12 +100,12 @@ def score(found: HeavyBlend, truth: Truth, k: int) -> list[float]:
     return [float(l1), within, *strict, records, ceiling]
 
 
-def studies() -> dict[str, HeavyStudy]:
+def studies() -> dict[str, RecordsTask]:
     """The dissertation's, ours, and every report with and without the discovery group's counts."""
-    found: dict[str, HeavyStudy] = {"paper": as_in_the_paper(PROMISE, HEAD), "ours": HeavyStudy(PROMISE, head=HEAD)}
+    found: dict[str, RecordsTask] = {"paper": as_in_the_paper(PROMISE, HEAD), "ours": RecordsTask(PROMISE, head=HEAD)}
     for local in LOCALS:
         for reuse in (False, True):
-            how = TwoStageStudy if local == "two-stage" else HeavyStudy
+            how = TwoStageStudy if local == "two-stage" else RecordsTask
             found[f"{local}, {'reuse' if reuse else 'no reuse'}"] = how(PROMISE, head=HEAD, reuse=reuse)
     return found
 

@@ -57,9 +57,9 @@ from hybridp.public.queries import Feature
 from hybridp.public.randomisers import randomised_response
 from hybridp.public.shares import NoisyCounts, ShareReports, count_noise, option_counts, tick_noise
 from hybridp.randomness import Randomness, seeded
-from hybridp.tasks.distribution import DistributionStudy
+from hybridp.tasks.distribution import DistributionTask
 from hybridp.tasks.evidence import hear
-from hybridp.tasks.mean import MeanStudy
+from hybridp.tasks.mean import MeanTask
 
 __all__ = ["main"]
 
@@ -107,7 +107,7 @@ def _everybody(law: str) -> Floats:
 
 def _mean(cell: Cell, draw: Draw, rng: Randomness, trusting: Floats | None = None) -> Blend:
     """One study of a mean by the default rule; those who trust may be another population."""
-    study, people = MeanStudy(UNIT, cell.promise), _everybody(cell.law)
+    study, people = MeanTask(UNIT, cell.promise), _everybody(cell.law)
     own = told = None
     if cell.trusted:
         held = draw.choice(people if trusting is None else trusting, cell.trusted)
@@ -234,7 +234,7 @@ def _truth(law: str) -> dict[str, Any]:
             "gini": index}  # fmt: skip
 
 
-def _crowd(cell: Cell, study: DistributionStudy, draw: Draw) -> Crowd:
+def _crowd(cell: Cell, study: DistributionTask, draw: Draw) -> Crowd:
     n = cell.trusted + cell.local
     crowd = Crowd(QuantileCell(cell.law, n, cell.trusted / n, cell.epsilon, 0.5), int(draw.integers(2**62)))
     crowd.study = study
@@ -246,7 +246,7 @@ def _held(span: tuple[float, float], truth: float) -> bool:
 
 
 def number_trial(cell: Cell, draw: Draw, rng: Randomness) -> Held:
-    whole = DistributionStudy(UNIT, cell.promise, at=AT, above=(LINE,), edges=EDGES, spread=True, estimator="hybrid")
+    whole = DistributionTask(UNIT, cell.promise, at=AT, above=(LINE,), edges=EDGES, spread=True, estimator="hybrid")
     crowd = _crowd(cell, whole, draw)
     heard = hear(whole, cell.trusted, crowd.reports() if cell.local else None, crowd.counting())
     beside = plausible(heard.known(whole), (LINE, *EDGES[1:-1]))
@@ -267,7 +267,7 @@ def number_trial(cell: Cell, draw: Draw, rng: Randomness) -> Held:
 
 
 def steered_trial(cell: Cell, draw: Draw, rng: Randomness) -> Held:
-    study = DistributionStudy(UNIT, cell.promise, at=AT[:2])
+    study = DistributionTask(UNIT, cell.promise, at=AT[:2])
     crowd = _crowd(cell, study, draw)
     heard = hear(replace(study, estimator="tcm-only"), cell.trusted, None, crowd.counting())
     for part in PHASES:
@@ -302,7 +302,7 @@ def group_trial(cell: Cell, draw: Draw, rng: Randomness) -> Held:
 
 def _median(cell: Cell, draw: Draw, estimator: Any, trusting: Floats | None = None) -> tuple[float, float]:
     """The interval of a median; those who trust may be another population."""
-    study = DistributionStudy(UNIT, cell.promise, at=(0.5,), estimator=estimator)
+    study = DistributionTask(UNIT, cell.promise, at=(0.5,), estimator=estimator)
     crowd = _crowd(cell, study, draw)
     crowd.everybody = crowd.everybody if trusting is None else trusting
     heard = hear(study, cell.trusted, crowd.reports() if cell.local else None, crowd.counting())

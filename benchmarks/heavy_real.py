@@ -40,7 +40,7 @@ from hybridp.blend.heavy import HeavyBlend
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.oracles import share_oracle
 from hybridp.randomness import seeded, synthetic_data_generator
-from hybridp.tasks.records import HeavyStudy
+from hybridp.tasks.records import RecordsTask
 from hybridp_lab.baselines.heavy import gather, ldpminer, pem, scatter, tcm_only, text_codes
 from hybridp_lab.baselines.heavy_metrics import l1_error, ndcg
 from hybridp_lab.papers.blender.collection import simulate_heavy
@@ -221,11 +221,11 @@ def one_trial(data: DataSet, people: People, epsilon: float, opt_in: float, seed
     """The mechanisms that need trusted people."""
     promise, trusted = ApproxDP(epsilon, DELTA), round(opt_in * len(people.queries))
 
-    def blended(study: HeavyStudy, oracle: Any = share_oracle) -> Any:
+    def blended(study: RecordsTask, oracle: Any = share_oracle) -> Any:
         return simulate_heavy(people.queries, people.urls, study, trusted=trusted, oracle=oracle, rng=seeded(seed))
 
-    ours = blended(HeavyStudy(promise, depth=data.depth, head=HEAD))
-    single = ours if data.depth == 1 else blended(HeavyStudy(promise, depth=1, head=HEAD))
+    ours = blended(RecordsTask(promise, depth=data.depth, head=HEAD))
+    single = ours if data.depth == 1 else blended(RecordsTask(promise, depth=1, head=HEAD))
     paper = blended(as_in_the_paper(promise, HEAD, data.depth), None)
     alone = _histogram(people, trusted, promise, seed)
     return {

@@ -30,13 +30,13 @@ from hybridp.protocols.driver import release as release_heavy_hitters
 from hybridp.public.budgets import ApproxDP
 from hybridp.randomness import secure, seeded
 from hybridp.tables import open_rows
-from hybridp.tasks.records import HeavyStudy
+from hybridp.tasks.records import RecordsTask
 
 __all__ = ["main"]
 
 WAYS = ("hybridp", "hybridp seeded", "plain")
 COLUMNS = RecordColumns("person", ("query", "url"), "trust")
-STUDY = HeavyStudy(ApproxDP(4.0, 1e-7))
+STUDY = RecordsTask(ApproxDP(4.0, 1e-7))
 TRUSTED, TARGET, MEMORY = 3, 3.0, 4.0
 
 

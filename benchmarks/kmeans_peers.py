@@ -32,7 +32,7 @@ from hybridp.protocols.models import RawPoints, cluster
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.kmeans import Box, packing, round_noise
 from hybridp.randomness import secure, seeded
-from hybridp.tasks.kmeans import KMeansStudy
+from hybridp.tasks.kmeans import KMeansTask
 from hybridp.tasks.kmeans import start as begin_at
 from hybridp_lab.papers.mean2020.kmeans_trials import paper_points
 
@@ -90,7 +90,7 @@ def peer(python: str, x: Any, clusters: int, lower: float, upper: float, trials:
 def ours(x: Any, clusters: int, box: Box, promise: PureDP | ApproxDP) -> tuple[float, float]:
     start = time.process_time()
     rows = Points.read(box, x)
-    found, _ = cluster(KMeansStudy(box, clusters, promise), rows, None, rng=secure())
+    found, _ = cluster(KMeansTask(box, clusters, promise), rows, None, rng=secure())
     took = time.process_time() - start
     return sum_of_squares(x, box.values(found.centres)), took
 
@@ -147,7 +147,7 @@ def speed(people: int) -> None:
     rows = Points.read(box, x)
     reading = time.perf_counter() - begin[0]
     centres = packing(box, 4)
-    radius = radius_for(box, begin_at(KMeansStudy(box, 4, PureDP(0.5))))  # that of a first round
+    radius = radius_for(box, begin_at(KMeansTask(box, 4, PureDP(0.5))))  # that of a first round
     noise = round_noise(PureDP(0.5), 2, radius)
     rounds = []
     for _ in range(5):
@@ -164,7 +164,7 @@ def speed(people: int) -> None:
     trusted = len(x) // 100
     begin = time.perf_counter(), time.process_time()
     crowd = RawPoints(rows.levels[:, trusted:], secure())
-    found, plan = cluster(KMeansStudy(box, 4, PureDP(7.0)), Points(rows.levels[:, :trusted]), crowd, rng=secure())
+    found, plan = cluster(KMeansTask(box, 4, PureDP(7.0)), Points(rows.levels[:, :trusted]), crowd, rng=secure())
     took = time.perf_counter() - begin[0], time.process_time() - begin[1]
     print(f"  1 % trusted, {len(x) - trusted:,} simulated reports: {took[0]:.2f} s wall, {took[1]:.2f} s CPU in all, "
           f"{plan.iterations} questions, {took[0] / plan.iterations / plain[0]:.1f} iterations each")  # fmt: skip

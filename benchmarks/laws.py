@@ -24,7 +24,7 @@ from hybridp.public.lattice import Bounds
 from hybridp.public.randomisers import LEVELS
 from hybridp.public.shares import CountNoise, NoisyCounts
 from hybridp.randomness import seeded
-from hybridp.tasks.distribution import DistributionStudy, publish
+from hybridp.tasks.distribution import DistributionTask, publish
 from hybridp.tasks.evidence import hear
 
 __all__ = ["main"]
@@ -67,7 +67,7 @@ def population(law: str) -> tuple[Bounds, Floats, tuple[float, ...]]:
     return Bounds(0, 1), draw.random(n) if law == "uniform" else draw.beta(0.4, 0.5, n), ()
 
 
-def truth(everybody: Floats, study: DistributionStudy) -> dict[str, list[tuple[float, float]]]:
+def truth(everybody: Floats, study: DistributionTask) -> dict[str, list[tuple[float, float]]]:
     """Of each statistic the least and the largest number that may be called so."""
     ranked, n = np.sort(everybody), len(everybody)
     below = np.searchsorted(ranked, study.edges[1:-1], side="right") / n
@@ -81,7 +81,7 @@ def truth(everybody: Floats, study: DistributionStudy) -> dict[str, list[tuple[f
     }
 
 
-def release(study: DistributionStudy, trusted: Floats, local: Floats, seed: int) -> Any:
+def release(study: DistributionTask, trusted: Floats, local: Floats, seed: int) -> Any:
     """What the product publishes of these people."""
     own, rng = np.sort(study.bounds.levels(trusted)), seeded(seed)
 
@@ -101,7 +101,7 @@ def release(study: DistributionStudy, trusted: Floats, local: Floats, seed: int)
 def run(cell: Cell, trials: int) -> str:
     bounds, pop, edges = population(cell.law)
     moved = np.clip(pop + cell.gap * pop.std(), bounds.lower, bounds.upper)
-    study = DistributionStudy(
+    study = DistributionTask(
         bounds, PureDP(cell.epsilon), at=(0.1, 0.5, 0.9), edges=edges, spread=cell.law != "normal", step=cell.step
     )
     share = cell.trusted / (cell.trusted + cell.local)

@@ -26,7 +26,7 @@ from hybridp.protocols.driver import release as release_mean
 from hybridp.public.lattice import Bounds
 from hybridp.public.randomisers import LEVELS
 from hybridp.randomness import synthetic_data_generator
-from hybridp.tasks.mean import MeanStudy
+from hybridp.tasks.mean import MeanTask
 
 __all__ = ["main"]
 
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--trials", type=int, default=150)
     trials = parser.parse_args(arguments).trials
-    study = MeanStudy(Bounds(0, 1), PureDP(1.0), Rule("alike"))
+    study = MeanTask(Bounds(0, 1), PureDP(1.0), Rule("alike"))
     invite = replace(study.invite, question=("pay",))
     law, columns = invite.randomiser, Columns("pay", "trust", missing="middle")
     squares: dict[tuple[float, str], float] = {}

@@ -49,7 +49,7 @@ from hybridp.public.oracles import estimate
 from hybridp.public.randomisers import WORD, Randomiser
 from hybridp.public.shares import CountNoise, NoisyCounts
 from hybridp.randomness import Randomness, seeded
-from hybridp.tasks.distribution import DistributionStudy
+from hybridp.tasks.distribution import DistributionTask
 from hybridp.tasks.evidence import Heard, hear
 from hybridp_lab.baselines.oracles import optimised_unary
 
@@ -77,8 +77,8 @@ class Cell(NamedTuple):
     quantile: float
 
     @property
-    def study(self) -> DistributionStudy:
-        return DistributionStudy(Bounds(0, 1), PureDP(self.epsilon), at=(self.quantile,))
+    def study(self) -> DistributionTask:
+        return DistributionTask(Bounds(0, 1), PureDP(self.epsilon), at=(self.quantile,))
 
 
 # --- people -----------------------------------------------------------------------------------------------------------
@@ -203,7 +203,7 @@ class Crowd:
         return heard
 
 
-_ALIKE = DistributionStudy(Bounds(0, 1), PureDP(1.0), estimator="hybrid")  # of which only this matters
+_ALIKE = DistributionTask(Bounds(0, 1), PureDP(1.0), estimator="hybrid")  # of which only this matters
 
 
 def shape_of(heard: Heard) -> Shape:

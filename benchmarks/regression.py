@@ -30,7 +30,7 @@ from hybridp.protocols.models import release_people
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.vector import VectorBounds
 from hybridp.randomness import seeded
-from hybridp.tasks.regression import RegressionStudy
+from hybridp.tasks.regression import RegressionTask
 
 __all__ = ["main"]
 
@@ -66,7 +66,7 @@ def run(rows: Floats, k: int, seed: int, guarantee: Any, **more: Any) -> Any:
     d = rows.shape[1] - 1
     lower = 0.0 if more.get("kind") == "logistic" else -1.0
     bounds = VectorBounds.of([-1.0] * d + [lower], [1.0] * (d + 1))
-    study = RegressionStudy(bounds, guarantee, **more)
+    study = RegressionTask(bounds, guarantee, **more)
     return release_people(study, rows[:k], rows[k:], (*(f"x{j}" for j in range(d)), "y"), rng=seeded(seed))
 
 

@@ -20,7 +20,7 @@ import duckdb
 from hybridp import PureDP
 from hybridp.curator.sources import Columns
 from hybridp.protocols.driver import release as release_shares
-from hybridp.tasks.shares import ShareStudy, choice
+from hybridp.tasks.shares import SharesTask, choice
 
 __all__ = ["main"]
 
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rows", type=float, default=1e7)
     rows = int(parser.parse_args(arguments).rows)
-    study, columns = ShareStudy(choice("answer", OPTIONS, missing=OPTIONS[-1]), PureDP(1.0)), Columns("answer", "trust")
+    study, columns = SharesTask(choice("answer", OPTIONS, missing=OPTIONS[-1]), PureDP(1.0)), Columns("answer", "trust")
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "people.parquet")
         made = (

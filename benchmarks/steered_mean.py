@@ -28,8 +28,8 @@ from hybridp.public.rounds import Answer, Between, Crowd, Later, Numbers, Within
 from hybridp.public.shares import NoisyCounts
 from hybridp.public.steered_mean import WindowSums
 from hybridp.randomness import Randomness, seeded
-from hybridp.tasks.mean import MeanStudy, publish_mean
-from hybridp.tasks.steered import SteeredStudy
+from hybridp.tasks.mean import MeanTask, publish_mean
+from hybridp.tasks.steered import SteeredTask
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 BOUNDS = Bounds(0.0, 1.0)
@@ -57,7 +57,7 @@ def people(law: str, sd: float) -> Floats:
     return np.asarray(np.clip(x, 0.0, 1.0))
 
 
-def reports(study: MeanStudy, placed: Floats, local: int, seed: int) -> LocalSummary:
+def reports(study: MeanTask, placed: Floats, local: int, seed: int) -> LocalSummary:
     """The sums of so many reports on these places in [-1, 1]; of the squares only the mean matters."""
     randomiser = study.invite.randomiser
     constant, quadratic = randomiser.variance_terms
@@ -68,7 +68,7 @@ def reports(study: MeanStudy, placed: Floats, local: int, seed: int) -> LocalSum
     return LocalSummary(local, mean * local, (variance + float(placed.mean()) ** 2) * local, randomiser)
 
 
-def variance(study: MeanStudy, everyone: Floats, local: int, said: Any, weight: float) -> float:
+def variance(study: MeanTask, everyone: Floats, local: int, said: Any, weight: float) -> float:
     """The exact variance of the estimate, given its window and weight: what an average over many draws would tell."""
     constant, quadratic = study.invite.randomiser.variance_terms
     if isinstance(said, WindowSums) and said.within:
@@ -90,7 +90,7 @@ class Collection:
     `pilot` are counts that were told before: the window is then the same.
     """
 
-    study: MeanStudy
+    study: MeanTask
     everyone: Floats
     levels: Any
     local: int
@@ -128,17 +128,17 @@ class Collection:
 
     def released(self) -> Any:
         made = {"entries": (), "simulated_local": True, "rng": self.rng}
-        task = SteeredStudy(self.study).decided(len(self.levels), self.local)
+        task = SteeredTask(self.study).decided(len(self.levels), self.local)
         return drive(task.ask(Crowd(("x",), lambda middle: "", lambda: made)), self)
 
 
-def summed(study: MeanStudy, levels: Any, noise: Any, spread: Any, rng: Randomness) -> TrustedSummary:
+def summed(study: MeanTask, levels: Any, noise: Any, spread: Any, rng: Randomness) -> TrustedSummary:
     nobody = LocalSummary(0, 0.0, 0.0, study.invite.randomiser)
     totals = Raw(len(levels), int(levels.sum()), nobody, squares=squares(levels))
     return release_sum(totals, noise, spread, rng=rng)
 
 
-def trial(study: MeanStudy, everyone: Floats, trusted: int, local: int, seed: int) -> dict[str, Any]:
+def trial(study: MeanTask, everyone: Floats, trusted: int, local: int, seed: int) -> dict[str, Any]:
     """One collection, plain and steered: the same trusted people and, where both ask the same, the same draws."""
     values = everyone[np.random.default_rng(seed).integers(0, len(everyone), trusted)]
     levels = BOUNDS.levels(values)
@@ -173,7 +173,7 @@ def again(said: Collection, everyone: Floats, local: int, times: int, seed: int)
 
 def cell(job: tuple[str, float, int, float, float, int, int]) -> dict[str, Any]:
     law, sd, n, opt_in, epsilon, trials, times = job
-    study, everyone, trusted = MeanStudy(BOUNDS, PureDP(epsilon)), people(law, sd), round(n * opt_in)
+    study, everyone, trusted = MeanTask(BOUNDS, PureDP(epsilon)), people(law, sd), round(n * opt_in)
     found = [trial(study, everyone, trusted, n - trusted, 1000 + i) for i in range(trials)]
     more = [ok for i, one in enumerate(found) for ok in again(one["said"], everyone, n - trusted, times, 1000 + i)]
     covered = [one["covered"] for one in found] + more

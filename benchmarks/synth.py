@@ -66,7 +66,7 @@ def one(method: str, name: str, epsilon: float, seed: int, *setting: str) -> dic
     """One fit in this process: its errors, CPU seconds (the fit alone) and largest memory."""
     from hybridp.bench.synth import evaluate, present_error
     from hybridp.curator.marginals import codes_of
-    from hybridp.protocols.synth import SynthStudy, fit_synth
+    from hybridp.protocols.synth import TableTask, fit_synth
     from hybridp.public.budgets import ApproxDP
     from hybridp.public.queries import Schema, Threshold, Workload
     from hybridp.randomness import seeded
@@ -81,7 +81,7 @@ def one(method: str, name: str, epsilon: float, seed: int, *setting: str) -> dic
     promise, rng = ApproxDP(epsilon, codes.people**-2.0), seeded(100 + seed)
     before = time.process_time()
     if method == "tables":
-        model = fit_synth(codes, SynthStudy(workload, promise, seed=seed), rng=rng)
+        model = fit_synth(codes, TableTask(workload, promise, seed=seed), rng=rng)
     else:
         from hybridp_lab.papers.rap2023.experiments import by_pieces
         from hybridp_lab.papers.rap2023.mechanism import fit_rap

@@ -49,14 +49,14 @@ def rows(schema: Schema) -> Codes:
 
 def fit(codes: Codes, workload: Workload, device: str, method: str) -> None:
     from hybridp.bench.synth import present_error
-    from hybridp.protocols.synth import SynthStudy, fit_synth
+    from hybridp.protocols.synth import TableTask, fit_synth
     from hybridp_lab.papers.rap2023.experiments import by_pieces
     from hybridp_lab.papers.rap2023.mechanism import fit_rap
 
     promise = ApproxDP(1.0, codes.people**-2.0)
     wall, cpu = time.perf_counter(), time.process_time()
     if method == "tables":
-        model = fit_synth(codes, SynthStudy(workload, promise), device=device, rng=seeded(1))
+        model = fit_synth(codes, TableTask(workload, promise), device=device, rng=seeded(1))
     else:
         data = fit_rap(codes, workload, promise, rounds=16, per_round=4, device=device, rng=seeded(1))
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu

@@ -26,7 +26,7 @@ from hybridp.blend.shares import to_simplex
 from hybridp.blend.tables import blend_tables
 from hybridp.curator.marginals import GroupCodes, codes_of, measure_table, table_counts
 from hybridp.device.reports import simulated_marginals
-from hybridp.protocols.synth import SynthStudy, fit_synth, write_invitation
+from hybridp.protocols.synth import TableTask, fit_synth, write_invitation
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.public.rounds import Answer
@@ -40,7 +40,7 @@ def one(records: np.ndarray, schema: Schema, seed: int) -> dict[str, float]:
     pairs = list(combinations(range(len(schema.sizes)), 2))
     chosen = [pairs[i] for i in sorted(draw.choice(len(pairs), MARGINALS, replace=False))]
     promise = ApproxDP(EPSILON, len(records) ** -2.0)
-    study = SynthStudy(Workload(schema, tuple(Threshold(pair, 2) for pair in chosen)), promise, "mixed")
+    study = TableTask(Workload(schema, tuple(Threshold(pair, 2) for pair in chosen)), promise, "mixed")
     trusts = draw.random(len(records)) < TRUSTED
     trusted, local, every = (codes_of(schema, records[w]) for w in (trusts, ~trusts, slice(None)))
     truth = {pair: table_counts(every, pair) / every.people for pair in chosen}
@@ -68,7 +68,7 @@ def one(records: np.ndarray, schema: Schema, seed: int) -> dict[str, float]:
     found["CPU s"] = time.process_time() - start
     found["rows"] = float(evaluate(rows, every)["synthetic"]["total_variation"])
     with tempfile.TemporaryDirectory() as folder:
-        pilot = SynthStudy(study.workload, promise, "adaptive")
+        pilot = TableTask(study.workload, promise, "adaptive")
         alone = fit_synth(trusted, pilot, folder=f"{folder}/pilot", rng=seeded(seed + 2000))
         sent = write_invitation(f"{folder}/pilot", Path(folder) / "invitation.json")
     told = simulated_marginals(local.values, sent.invite, rng=seeded(seed + 3000))

@@ -124,7 +124,7 @@ def _rows(people: int) -> int:
 def _ours(folder: str, how: str, epsilon: float, seed: int) -> dict[str, float]:
     from hybridp.blend.relaxed import round_records
     from hybridp.curator.marginals import codes_of
-    from hybridp.protocols.synth import SynthStudy, fit_synth
+    from hybridp.protocols.synth import TableTask, fit_synth
     from hybridp.public.budgets import ApproxDP
     from hybridp.public.queries import Schema, Threshold, Workload
     from hybridp.randomness import seeded
@@ -140,7 +140,7 @@ def _ours(folder: str, how: str, epsilon: float, seed: int) -> dict[str, float]:
 
         data: Any = rap(codes, work, promise, rounds=16, per_round=4, rows=1000, steps=5000, rng=rng)
     else:
-        data = fit_synth(codes, SynthStudy(work, promise, how), rng=rng).data  # type: ignore[arg-type]
+        data = fit_synth(codes, TableTask(work, promise, how), rng=rng).data  # type: ignore[arg-type]
     seconds = time.process_time() - before
     np.save(f"{folder}/out.npy", round_records(data, _rows(codes.people), seed=seed).astype(np.int64))
     return {"seconds": seconds, "memory": _memory()}

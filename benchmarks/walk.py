@@ -55,12 +55,12 @@ def trusted_salary(folder: Path) -> Passed:
     from hybridp.protocols.driver import release as release_mean
     from hybridp.public.budgets import PureDP
     from hybridp.public.lattice import Bounds
-    from hybridp.tasks.mean import MeanStudy
+    from hybridp.tasks.mean import MeanTask
 
     file = folder / "salaries.csv"
     file.write_text("salary,trust\n52000,trusted\n61000,trusted\n")
     with walking() as passed:
-        study = MeanStudy(Bounds(0, 200_000), PureDP(1.0))
+        study = MeanTask(Bounds(0, 200_000), PureDP(1.0))
         found = release_mean(file, study, Columns("salary", "trust", missing="middle"))
         found.to_dict()
         str(found.receipt)

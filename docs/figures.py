@@ -30,8 +30,8 @@ from hybridp.public.randomisers import LocalName, randomiser
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.release import style
 from hybridp.study import Study
-from hybridp.tasks.kmeans import KMeansStudy
-from hybridp.tasks.mean import MeanStudy, publish_mean
+from hybridp.tasks.kmeans import KMeansTask
+from hybridp.tasks.mean import MeanTask, publish_mean
 
 __all__ = ["flow", "kmeans", "main", "pareto", "plan", "reach", "release"]
 
@@ -89,7 +89,7 @@ def plan() -> None:
 def release() -> None:
     """`Release.plot()` of a mean of one simulated collection."""
     rng = seeded(11)
-    study = MeanStudy(BOUNDS, PureDP(1.0)).decided(1_000, 49_000)
+    study = MeanTask(BOUNDS, PureDP(1.0)).decided(1_000, 49_000)
     levels = BOUNDS.levels(salary_like(50_000, rng=seeded(1)))
     trusted, local = levels[:1000], levels[1000:]
     unit = reports(study.invite.randomiser, local, rng=rng)
@@ -130,7 +130,7 @@ def kmeans() -> None:
     draw = synthetic_data_generator(seeded(1))
     true = np.array([[0.2, 0.3], [0.75, 0.25], [0.5, 0.8]])
     points = true[draw.integers(0, 3, 20_000)] + 0.04 * draw.standard_normal((20_000, 2))
-    study = KMeansStudy(Box((0.0, 0.0), (1.0, 1.0)), clusters=3, guarantee=PureDP(3.0))
+    study = KMeansTask(Box((0.0, 0.0), (1.0, 1.0)), clusters=3, guarantee=PureDP(3.0))
     release_points(study, points[:1000], points[1000:], columns=("x", "y"), rng=seeded(2)).plot()
     _save("kmeans.png")
 

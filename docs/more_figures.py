@@ -42,10 +42,10 @@ from hybridp.public.randomisers import LEVELS, LocalName, randomiser
 from hybridp.public.vector import VectorBounds
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.study import Study
-from hybridp.tasks.distribution import DistributionStudy
-from hybridp.tasks.mean import MeanStudy
-from hybridp.tasks.shares import ShareStudy, choice, publish_shares
-from hybridp.tasks.vector import VectorStudy
+from hybridp.tasks.distribution import DistributionTask
+from hybridp.tasks.mean import MeanTask
+from hybridp.tasks.shares import SharesTask, choice, publish_shares
+from hybridp.tasks.vector import VectorTask
 
 __all__ = ["FIGURES", "epsilon", "groups", "main", "own_steps", "poison", "quantiles", "shares", "study", "synth"]
 __all__ += ["trust", "vector"]
@@ -92,7 +92,7 @@ def trust() -> None:
     trusting = np.zeros_like(gain, dtype=bool)
     for i, n in enumerate(sizes):
         some = rates * n >= 2
-        plan = plan_mean(MeanStudy(Bounds(0, 1), PureDP(1.0)), Crowd(float(n), 0.3, Guesses(sd=0.18)))
+        plan = plan_mean(MeanTask(Bounds(0, 1), PureDP(1.0)), Crowd(float(n), 0.3, Guesses(sd=0.18)))
         curves = {name: curve**2 - 0.18**2 / n for name, curve in error_curves(plan, rates[some]).items()}
         gain[i, some] = np.minimum(curves["tcm-only"], curves["full-lm"]) / curves["adaptive"]
         trusting[i, some] = curves["tcm-only"] < curves["full-lm"]
@@ -193,7 +193,7 @@ def own_steps() -> None:
 
 def shares() -> None:
     """The four ways of the guide on shares, with their intervals."""
-    study, rng = ShareStudy(choice("way", ["train", "car", "bicycle", "walk"], missing="walk"), PureDP(1.0)), seeded(1)
+    study, rng = SharesTask(choice("way", ["train", "car", "bicycle", "walk"], missing="walk"), PureDP(1.0)), seeded(1)
     held = np.array([900, 600, 400, 100])
     local = simulated_reports(9 * held, study.invite, rng=rng)
     trusted = release_counts(Raw(2000, held, local), study.count_noise, rng=rng)
@@ -210,7 +210,7 @@ def groups() -> None:
         "pay": np.concatenate([draw.gamma(0.6, pay / 0.6, 27_000) for pay in years.values()]),
         "trust": np.where(draw.random(81_000) < 0.05, "trusted", "local"),
     }
-    study = MeanStudy(Bounds(0, 200_000), PureDP(1.0))
+    study = MeanTask(Bounds(0, 200_000), PureDP(1.0))
     by = Grouping("year", compare="2010")
     people = Source(rows, public="year")
     release_groups(
@@ -229,7 +229,7 @@ def quantiles() -> None:
             out.writerow(["pay", "trust"])
             for i, pay in enumerate(np.round(draw.lognormal(10.6, 0.5, 20_000), 2).tolist()):
                 out.writerow([pay, "trusted" if i % 20 == 0 else "local"])
-        study = DistributionStudy(Bounds(0, 200_000), PureDP(1.0), at=(0.1, 0.5, 0.9))
+        study = DistributionTask(Bounds(0, 200_000), PureDP(1.0), at=(0.1, 0.5, 0.9))
         release_distribution(
             path, study, Columns("pay", "trust", missing="middle"), simulate_local=True, rng=seeded(2)
         ).plot()
@@ -248,7 +248,7 @@ def vector() -> None:
             for i in range(20_000):
                 row = np.clip(draw.normal([7, 8_000, 4], [1, 3_000, 2]), 0, None).round(2).tolist()
                 out.writerow([*row, "trusted" if i % 10 == 0 else "local"])
-        study = VectorStudy(VectorBounds.of([0, 0, 0], [14, 20_000, 12]), PureDP(1.0))
+        study = VectorTask(VectorBounds.of([0, 0, 0], [14, 20_000, 12]), PureDP(1.0))
         columns = VectorColumns(names, "trust", missing="middle")
         release_mean(path, study, columns, simulate_local=True, rng=seeded(2)).plot()
     _save("vector.png")
@@ -257,7 +257,7 @@ def vector() -> None:
 def synth() -> None:
     """True shares of the cells of the marginals beside their private answers, on the table of docs/synth.md."""
     from hybridp.curator.marginals import read_codes
-    from hybridp.protocols.synth import SynthStudy, fit_synth
+    from hybridp.protocols.synth import TableTask, fit_synth
     from hybridp.public.queries import Feature, Schema
     from hybridp.public.workloads import listed_workload
 
@@ -288,7 +288,7 @@ def synth() -> None:
             csv.writer(file).writerows([("age", "degree", "sex"), *zip(age.tolist(), degree, sex, strict=True)])
         people, workload = read_codes(path, schema), listed_workload(schema, ["age,degree,sex"])
         for i, e in enumerate((0.2, 1.0)):
-            study = SynthStudy(workload, ApproxDP(e, 1e-8), rows=200)
+            study = TableTask(workload, ApproxDP(e, 1e-8), rows=200)
             model = fit_synth(people, study, folder=Path(folder) / f"model-{i}", rng=seeded(1))
             found = [model.answer(formula) for formula, _ in asked]
             x = 100 * np.array([true for _, true in asked])

@@ -11,7 +11,7 @@ from hybridp.protocols.driver import release
 from hybridp.protocols.transcript import Transcript, kept_missing, read_invitation, release_invited
 from hybridp.public import envelope
 from hybridp.public.heavy import HeadList
-from hybridp.tasks.kmeans import KMeansStudy
+from hybridp.tasks.kmeans import KMeansTask
 
 __all__ = ["RecordColumns", "answer", "invite_to", "opt_in", "plan_map", "read_invitation", "release"]
 __all__ += ["release_invited"]
@@ -32,7 +32,7 @@ def answer(path: Any, invite: Path, columns: Any, out: Path, **how: Any) -> int:
     return next(iter(found.reports.values()))
 
 
-def plan_map(study: KMeansStudy, columns: Any, trusted: int, local: int, out: Path) -> Transcript:
+def plan_map(study: KMeansTask, columns: Any, trusted: int, local: int, out: Path) -> Transcript:
     """An invitation to a map for so many people."""
     envelope.save(out, Transcript(study.mapped(trusted, local), columns.names, kept_missing(columns)).document())
     return read_invitation(out)

@@ -7,15 +7,15 @@ from typing import Any
 from hybridp.bench import mean as means
 from hybridp.bench.crowd import Crowd, Guesses
 from hybridp.release.plan import Plan
-from hybridp.tasks.mean import MeanStudy
-from hybridp.tasks.vector import VectorStudy
+from hybridp.tasks.mean import MeanTask
+from hybridp.tasks.vector import VectorTask
 
 __all__ = ["plan_mean", "plan_vector"]
 
 
 def plan_mean(*, n: float, opt_in: float, sd: Any = None, mean: float | None = None, **study: Any) -> Plan:
-    return means.plan_mean(MeanStudy(**study), Crowd(n, opt_in, Guesses(sd=sd, mean=mean)))
+    return means.plan_mean(MeanTask(**study), Crowd(n, opt_in, Guesses(sd=sd, mean=mean)))
 
 
 def plan_vector(*, n: int, opt_in: float, sd: Any = None, **study: Any) -> Plan:
-    return means.plan_vector(VectorStudy(**study), Crowd(n, opt_in, Guesses(sd=sd)))
+    return means.plan_vector(VectorTask(**study), Crowd(n, opt_in, Guesses(sd=sd)))

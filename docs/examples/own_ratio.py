@@ -22,7 +22,7 @@ from hybridp.public.rounds import Conversation, Crowd
 from hybridp.public.study import Declaration, Vector
 from hybridp.release.facts import statistic
 from hybridp.tasks.declared import register
-from hybridp.tasks.vector import VectorStudy, vector_study
+from hybridp.tasks.vector import VectorTask, vector_task
 
 __all__ = ["Ratio", "RatioTask"]
 
@@ -41,7 +41,7 @@ class Ratio(Vector):
 
 
 @dataclass(frozen=True)
-class RatioTask(VectorStudy):
+class RatioTask(VectorTask):
     """A vector of two columns, whose means are divided."""
 
     called = "ratio"
@@ -60,7 +60,7 @@ class RatioTask(VectorStudy):
 
 def ratio_task(study: Declaration, place: int) -> RatioTask:
     """The vector's task, with intervals that hold together."""
-    own = vector_study(study, place)
+    own = vector_task(study, place)
     return RatioTask(**{one.name: getattr(own, one.name) for one in fields(own)} | {"joint": True})
 
 

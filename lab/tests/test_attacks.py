@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.oracles import share_oracle
-from hybridp.tasks.records import HeavyStudy
+from hybridp.tasks.records import RecordsTask
 from hybridp_lab.attacks import ATTACKS, ESTIMATORS, LIARS, Outcome, run_attacks
 from hybridp_lab.attacks.recovering import ldp_recover, normalised
 from hybridp_lab.cli import papers
@@ -92,7 +92,7 @@ def test_a_record_is_promoted_by_what_a_fake_report_adds(outcomes: list[Outcome]
     truth = np.array([0.5, 0.3, 0.15, 0.05])
     promise = ApproxDP(4.0, 1e-4)
     people = np.random.default_rng(2).choice(4, size=30_000, p=truth)
-    design = records._Collection(HeavyStudy(promise, depth=1, head=4), people, truth, 6_000, seeded(3))
+    design = records._Collection(RecordsTask(promise, depth=1, head=4), people, truth, 6_000, seeded(3))
     assert sorted(design.truth.tolist(), reverse=True)[:4] == pytest.approx([0.5, 0.3, 0.15, 0.05])
     (target,) = design.targets("maximal gain")
     assert design.truth[target] == pytest.approx(0.05)

@@ -16,7 +16,7 @@ from hybridp.public.budgets import ApproxDP
 from hybridp.public.heavy import discovery
 from hybridp.randomness import seeded
 from hybridp.release.plan import Plan
-from hybridp.tasks.records import HeavyStudy
+from hybridp.tasks.records import RecordsTask
 from hybridp_lab.papers.blender.collection import simulate_heavy
 
 SETTINGS = [
@@ -31,7 +31,7 @@ def plan(
     people: int = 50_000, opt_in: float = 0.1, guarantee: ApproxDP | None = None, shares: Any = None, head: int = 50
 ) -> Plan:
     guessed = Guesses(popularity=zipf(1000, 1.0) if shares is None else shares)
-    study = HeavyStudy(guarantee or ApproxDP(4.0, 1e-5), depth=1, head=head)
+    study = RecordsTask(guarantee or ApproxDP(4.0, 1e-5), depth=1, head=head)
     return plan_records(study, Crowd(people, opt_in, guessed, "records"))
 
 
@@ -39,7 +39,7 @@ def collections(
     promise: ApproxDP, people: int, opt_in: float, shares: np.ndarray, head: int, trials: int
 ) -> tuple[float, float, float]:
     """Means over trials: records shown, recall of the top, l1 error over the head's records."""
-    study = HeavyStudy(promise, depth=1, head=head)
+    study = RecordsTask(promise, depth=1, head=head)
     shown, recall, l1 = [], [], []
     for seed in range(trials):
         items = np.random.default_rng(seed).choice(len(shares), people, p=shares)

@@ -18,14 +18,14 @@ from hybridp.public.messages import OptInCounts
 from hybridp.public.randomisers import KRandomisedResponse
 from hybridp.randomness import seeded
 from hybridp.tasks import records as blender
-from hybridp.tasks.records import HeavyStudy
+from hybridp.tasks.records import RecordsTask
 from hybridp_lab.baselines.oracles import local_hashing, optimised_unary
 from hybridp_lab.papers.blender.collection import HeavyTrial, simulate_heavy
 from hybridp_lab.papers.blender.two_stage import TwoStageStudy, as_in_the_paper
 from tests import phases as files
 
 PROMISE = ApproxDP(4.0, 1e-5)
-STUDY = HeavyStudy(PROMISE)
+STUDY = RecordsTask(PROMISE)
 COLUMNS = files.RecordColumns("id", ("query", "url"), "trust")
 SHARES, URLS = zipf(300, 1.2), np.array([0.7, 0.3])
 N, TRUSTED = 40_000, 4_000
@@ -38,14 +38,14 @@ def truth(record: tuple[str | None, ...], depth: int = 2) -> float:
     return share * float(URLS[int(record[1] or 0)]) if depth == 2 else share
 
 
-def trial(study: HeavyStudy, seed: int, oracle: Any = None) -> HeavyTrial:
+def trial(study: RecordsTask, seed: int, oracle: Any = None) -> HeavyTrial:
     draw = np.random.default_rng(seed)
     queries = draw.choice(len(SHARES), N, p=SHARES)
     urls = (draw.random(N) < URLS[1]).astype(np.int64) if study.depth == 2 else np.zeros(N, dtype=np.int64)
     return simulate_heavy(queries, urls, study, trusted=TRUSTED, oracle=oracle, rng=seeded(seed))
 
 
-def deviations(study: HeavyStudy, trials: int, seed: int, oracle: Any = None) -> np.ndarray:
+def deviations(study: RecordsTask, trials: int, seed: int, oracle: Any = None) -> np.ndarray:
     """(unbiased value - truth)/standard error of all records well above the threshold, over many collections."""
     out = []
     for i in range(trials):

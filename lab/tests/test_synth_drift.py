@@ -11,7 +11,7 @@ from scipy import stats
 from hybridp.bench.synth import present_error
 from hybridp.curator.marginals import codes_of
 from hybridp.errors import InvalidInput
-from hybridp.protocols.synth import SynthStudy, fit_synth
+from hybridp.protocols.synth import TableTask, fit_synth
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.public.workloads import feature_weights
@@ -61,7 +61,7 @@ def test_future_error_is_the_mean_largest_error_over_drawn_thresholds() -> None:
     first = rng.integers(0, 2, 1500)
     codes = codes_of(SCHEMA, np.stack([(first + rng.integers(0, 2, 1500)) % s for s in SCHEMA.sizes], axis=1))
     work = Workload(SCHEMA, (Threshold((0, 1), 1), Threshold((2, 3), 1)))
-    models = [fit_synth(codes, SynthStudy(work, ApproxDP(1.0, 1e-6), rows=40), rng=seeded(i)) for i in range(3)]
+    models = [fit_synth(codes, TableTask(work, ApproxDP(1.0, 1e-6), rows=40), rng=seeded(i)) for i in range(3)]
     # All weight on two features leaves one threshold to draw, whose error can be computed directly.
     weights = np.array([0.5, 0.5, 0, 0, 0, 0])
     found = future_error(models, codes, weights, k=2, r=1, count=3, rng=np.random.default_rng(1))

@@ -24,7 +24,7 @@ from hybridp.public.messages import LocalSummary
 from hybridp.public.randomisers import LEVELS, randomiser
 from hybridp.randomness import seeded
 from hybridp.release.plan import Plan
-from hybridp.tasks.mean import MeanStudy
+from hybridp.tasks.mean import MeanTask
 
 UNIT = Bounds(0, 1)
 LAPLACE: dict[str, Any] = {"noise": "laplace", "local": "laplace"}
@@ -165,7 +165,7 @@ def test_a_mean_at_its_bounds_that_is_anchored_errs_as_planned(yes: float, sd: f
     """Everybody at a bound with a stated spread; and a yes or no of few trusted people, where none is stated."""
     n, k, promise, count = 1000, 20, PureDP(8.0), 300
     plan = plan_mean(n=n, opt_in=k / n, bounds=UNIT, guarantee=promise, sd=sd)
-    study = MeanStudy(UNIT, promise, Rule("anchored", sd=None if sd is None else 2 * sd))
+    study = MeanTask(UNIT, promise, Rule("anchored", sd=None if sd is None else 2 * sd))
     rng, draw = seeded(4), np.random.default_rng(4)
     squared, covered = 0.0, 0
     for _ in range(count):

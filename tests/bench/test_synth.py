@@ -16,7 +16,7 @@ from hybridp.bench.synth import (
 )
 from hybridp.blend.relaxed import one_hot
 from hybridp.curator.marginals import Codes, codes_of, measure_table, table_counts
-from hybridp.protocols.synth import SynthStudy, fit_synth
+from hybridp.protocols.synth import TableTask, fit_synth
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.queries import Schema, Threshold, Workload, pieces
 from hybridp.randomness import seeded, synthetic_data_generator
@@ -44,7 +44,7 @@ def truth(codes: Codes) -> np.ndarray:
 def test_planned_errors_are_those_of_what_the_curator_measures() -> None:
     """The plan's standard deviation, largest and total error against tables that the curator has measured."""
     codes, plan = rows(), plan_synth(2000, WORK, PROMISE)
-    study = SynthStudy(WORK, PROMISE)
+    study = TableTask(WORK, PROMISE)
     assert [one["columns"] for one in plan.predicted["tables"]] == [
         [SCHEMA.names[f] for f in features] for use in study.plan for features in use.tables
     ]
@@ -66,7 +66,7 @@ def test_planned_errors_are_those_of_what_the_curator_measures() -> None:
 
 
 def test_a_fit_states_the_noise_that_was_planned() -> None:
-    model = fit_synth(rows(), SynthStudy(WORK, PROMISE, rows=50), rng=seeded(1))
+    model = fit_synth(rows(), TableTask(WORK, PROMISE, rows=50), rng=seeded(1))
     stated = {tuple(one["features"]): one["noise_sd"] for one in model.utility()["marginals"]}
     planned = {tuple(one["columns"]): one["sd"] for one in plan_synth(2000, WORK, PROMISE).predicted["tables"]}
     assert stated.keys() <= planned.keys()
@@ -86,7 +86,7 @@ def test_errors_are_the_norms_of_the_differences() -> None:
 
 def test_evaluate_agrees_with_the_rows_and_says_that_it_is_not_private() -> None:
     codes = rows()
-    model = fit_synth(codes, SynthStudy(WORK, PROMISE, rows=50), rng=seeded(1))
+    model = fit_synth(codes, TableTask(WORK, PROMISE, rows=50), rng=seeded(1))
     found = evaluate(model, codes)
     answers = np.concatenate([a for _, a in model.answers()])
     assert found["settled"]["l_inf"] == pytest.approx(np.abs(answers - truth(codes)).max())

@@ -13,7 +13,7 @@ from hybridp.bench.synth import evaluate, made_up_people, plan_rows
 from hybridp.curator.marginals import Codes, GroupCodes, table_counts
 from hybridp.device.reports import simulated_marginals
 from hybridp.errors import InvalidInput
-from hybridp.protocols.synth import SynthStudy, fit_synth, write_invitation
+from hybridp.protocols.synth import TableTask, fit_synth, write_invitation
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.oracles import share_oracle
 from hybridp.public.queries import Schema, Threshold, Workload
@@ -46,7 +46,7 @@ def distances(seed: int) -> dict[str, float]:
     every = people(PEOPLE, 100 + seed)
     trusts = synthetic_data_generator(seeded(seed)).random(PEOPLE) < OPT_IN
     trusted, local = part(every, trusts), part(every, ~trusts)
-    mixed, alone = SynthStudy(WORK, PROMISE, "mixed"), SynthStudy(WORK, PROMISE, "adaptive")
+    mixed, alone = TableTask(WORK, PROMISE, "mixed"), TableTask(WORK, PROMISE, "adaptive")
     reports = GroupCodes(part(every, []), None, local, simulated=True)
     with tempfile.TemporaryDirectory() as folder:
         chose = fit_synth(trusted, alone, folder=f"{folder}/pilot", rng=seeded(seed))
@@ -94,7 +94,7 @@ def test_local_people_outweigh_the_trusted_where_their_empty_cells_are_told_bett
     """The variances of both groups' empty cells, at the share of trusting people that the plan names."""
     below = made_up.predicted["local_outweigh_below_opt_in"]
     assert below is not None
-    study = SynthStudy(WORK, PROMISE, "mixed")
+    study = TableTask(WORK, PROMISE, "mixed")
     drawn = (1 - below) * PEOPLE / 4
     local = np.mean([share_oracle(PureDP(1.0), SCHEMA.cells(t.features)).variance(0.0) for t in WORK.thresholds])
     assert (study.plan[0].sigma / (below * PEOPLE)) ** 2 == pytest.approx(local / drawn, rel=1e-9)

@@ -28,7 +28,7 @@ from hybridp.public.lattice import Bounds
 from hybridp.public.randomisers import LEVELS, LocalName, dithered_bit, randomiser
 from hybridp.public.shares import CountNoise, NoisyCounts, count_noise
 from hybridp.randomness import seeded
-from hybridp.tasks.distribution import DistributionStudy
+from hybridp.tasks.distribution import DistributionTask
 from hybridp.tasks.evidence import hear, places_around
 
 ENDS = np.linspace(0, 1, CELLS + 1)
@@ -185,7 +185,7 @@ def test_places_close_together_leave_the_estimate_a_number(places: int) -> None:
 
 def heard_of(k: int, epsilon: float, seed: int) -> Plausible:
     """What k trusted people say of the median of beta(2,5), their noise drawn."""
-    study = DistributionStudy(Bounds(0, 1), PureDP(epsilon), estimator="tcm-only")
+    study = DistributionTask(Bounds(0, 1), PureDP(epsilon), estimator="tcm-only")
     ranks, rng = np.sort(np.random.default_rng(seed).random(k)), seeded(seed)
 
     def count(places: tuple[float, ...], stated: CountNoise) -> NoisyCounts:
@@ -211,7 +211,7 @@ def test_an_interval_shrinks_with_the_number_of_people_who_trust() -> None:
 def test_places_are_as_many_as_their_noise_allows() -> None:
     shape, at = fit([counts_seen(NoisyCounts(900, (300, 300, 300), count_noise(PureDP(1.0), 3)), (0.3, 0.6),
                                  Shape.known())], CELLS), (0.5,)  # fmt: skip
-    study = DistributionStudy(Bounds(0, 1), PureDP(1.0), at=at)
+    study = DistributionTask(Bounds(0, 1), PureDP(1.0), at=at)
     many = [len(places_around(study, shape, k)) for k in (30, 300, 3_000, 300_000)]
     assert many == sorted(many)
     assert (many[0], many[-1]) == (3, 33)

@@ -20,7 +20,7 @@ from hybridp.public.randomisers import LEVELS, WORD, Piecewise, randomiser
 from hybridp.public.shares import CountNoise, NoisyCounts
 from hybridp.randomness import seeded
 from hybridp.release.release import Release
-from hybridp.tasks.distribution import DistributionStudy, publish
+from hybridp.tasks.distribution import DistributionTask, publish
 from hybridp.tasks.evidence import hear
 
 UNIT = Bounds(0, 1)
@@ -129,7 +129,7 @@ class Crowd:
 
         return count
 
-    def reports(self, n: int, study: DistributionStudy) -> BinnedReports:
+    def reports(self, n: int, study: DistributionTask) -> BinnedReports:
         report = study.invite.randomiser
         shares = np.diff(self.law.cdf(np.linspace(0, 1, CELLS + 1)))
         law = report_bins(report, CELLS).matrix @ (shares / shares.sum())
@@ -139,7 +139,7 @@ class Crowd:
 def test_the_last_percent_is_found_by_many_people_who_trust() -> None:
     """50,000 trusted people at epsilon 1: p99 to one percent of people, not up to the upper bound."""
     law = stats.expon(scale=0.08)
-    study = DistributionStudy(UNIT, PureDP(1.0), at=(0.99,), estimator="tcm-only")
+    study = DistributionTask(UNIT, PureDP(1.0), at=(0.99,), estimator="tcm-only")
     for seed in range(3):
         heard = hear(study, 50_000, None, Crowd(law, seed).count(50_000))
         found = _published(study, heard)
@@ -154,7 +154,7 @@ def test_intervals_hold_where_little_is_known_and_people_are_not_spread_evenly()
     The control: what the estimate's own curve says of its error there holds far less often.
     """
     law = stats.expon(scale=0.08)
-    study = DistributionStudy(UNIT, PureDP(0.1), at=(0.5,), estimator="hybrid")
+    study = DistributionTask(UNIT, PureDP(0.1), at=(0.5,), estimator="hybrid")
     held, control, trials = 0, 0, 60
     for seed in range(trials):
         crowd = Crowd(law, 100 + seed)
@@ -201,14 +201,14 @@ def _apart(found: Release) -> dict[str, Any]:
     return gap
 
 
-def _published(study: DistributionStudy, heard: Any) -> Any:
+def _published(study: DistributionTask, heard: Any) -> Any:
     return publish(study, "x", heard, entries=(), simulated_local=True, rows="", rng=seeded(1))
 
 
 def test_groups_that_are_alike_are_not_said_to_differ_and_others_are() -> None:
     """100 trusted people at epsilon .1, whose counts' noise has the tails of single Laplace draws."""
     law = stats.expon(scale=0.08)
-    study = DistributionStudy(UNIT, PureDP(0.1), at=(0.5,), estimator="hybrid")
+    study = DistributionTask(UNIT, PureDP(0.1), at=(0.5,), estimator="hybrid")
     alarms, trials = 0, 25
     for seed in range(trials):
         crowd = Crowd(law, 500 + seed)
@@ -216,7 +216,7 @@ def test_groups_that_are_alike_are_not_said_to_differ_and_others_are() -> None:
         alarms += _apart(found)["groups_disagree"]
     assert alarms <= 7  # more than that by chance once in 50,000 times, at 5 %
     other, own = Crowd(stats.expon(scale=0.3), 1), Crowd(law, 1)
-    study = DistributionStudy(UNIT, PureDP(1.0), at=(0.5,), estimator="hybrid")
+    study = DistributionTask(UNIT, PureDP(1.0), at=(0.5,), estimator="hybrid")
     gap = _apart(_published(study, hear(study, 2_000, own.reports(20_000, study), other.count(2_000))))
     assert gap["p_value"] < 1e-6
     truth = stats.expon(scale=0.3).cdf(gap["at"]) - law.cdf(gap["at"])
@@ -227,7 +227,7 @@ def test_groups_that_are_alike_are_not_said_to_differ_and_others_are() -> None:
 def test_every_estimate_lies_in_its_interval_and_the_band_holds_the_curve() -> None:
     edges = (0.0, 0.05, 0.1, 0.3, 1.0)
     for seed, (k, n, epsilon) in enumerate([(40, 3_000, 0.3), (2_000, 0, 0.5), (0, 50_000, 1.0)]):
-        study = DistributionStudy(UNIT, PureDP(epsilon), at=(0.1, 0.5, 0.99), below=(0.2,), above=(0.07,), edges=edges,
+        study = DistributionTask(UNIT, PureDP(epsilon), at=(0.1, 0.5, 0.99), below=(0.2,), above=(0.07,), edges=edges,
                                   spread=True, estimator="hybrid")  # fmt: skip
         crowd = Crowd(stats.expon(scale=0.08), seed)
         heard = hear(study, k, crowd.reports(n, study) if n else None, crowd.count(k))
@@ -285,7 +285,7 @@ def test_reports_of_a_large_epsilon_hold_people_who_all_stand_on_the_edges_of_a_
 # --- whole steps, and groups that differ ------------------------------------------------------------------------------
 
 
-def _of_people(study: DistributionStudy, trusted: Any, local: Any, seed: int) -> Any:
+def _of_people(study: DistributionTask, trusted: Any, local: Any, seed: int) -> Any:
     """A release by these people, each of whom is counted or sends a report."""
     own, told, rng = np.sort(study.bounds.levels(trusted)), study.bounds.levels(local), seeded(seed)
 
@@ -317,7 +317,7 @@ def test_a_scale_from_1_to_5_is_told_as_one(epsilon: float, step: float | None) 
         "quantiles": [3.0, 4.0, 5.0],
         "histogram": [0.03, 0.07, 0.12, 0.78],
     }
-    study = DistributionStudy(Bounds(1, 5), PureDP(epsilon), at=(0.15, 0.5, 0.9), edges=(1.0, 2.0, 3.0, 4.0, 5.0),
+    study = DistributionTask(Bounds(1, 5), PureDP(epsilon), at=(0.15, 0.5, 0.9), edges=(1.0, 2.0, 3.0, 4.0, 5.0),
                               spread=True, step=step)  # fmt: skip
     missed, asked, alarms, trials = 0, 0, 0, 12 if step else 3
     for seed in range(trials):
@@ -347,13 +347,13 @@ def test_groups_that_differ_each_count_by_their_number_of_people() -> None:
     for seed in range(3):
         draw = np.random.default_rng(seed)
         trusted, local = draw.normal(40 + gap, 14, 2_000), draw.normal(40, 14, 8_000)
-        study = DistributionStudy(Bounds(0, 120), PureDP(1.0), at=(0.5,))
+        study = DistributionTask(Bounds(0, 120), PureDP(1.0), at=(0.5,))
         found = _of_people(study, trusted, local, seed)
         assert found.of("quantiles").facts["estimator"] == "everyone"
         assert _apart(found)["groups_disagree"]
         low, high = _ends(found, "quantiles")
         held += low <= mixed <= high
-        alike = _of_people(DistributionStudy(Bounds(0, 120), PureDP(1.0), at=(0.5,), estimator="alike"), trusted, local,
+        alike = _of_people(DistributionTask(Bounds(0, 120), PureDP(1.0), at=(0.5,), estimator="alike"), trusted, local,
                            seed)  # fmt: skip
         low, high = _ends(alike, "quantiles")
         missed += not low <= mixed <= high

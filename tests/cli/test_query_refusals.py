@@ -21,7 +21,7 @@ from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.study import Study
 from hybridp.tables.source import Source
-from hybridp.tasks.mean import MeanStudy
+from hybridp.tasks.mean import MeanTask
 from hybridp.tasks.personal import ACCOUNTS
 
 STUDY = """
@@ -230,7 +230,7 @@ def test_a_look_at_the_sizes_that_fails_costs_all_that_they_may_decide(people: P
     with duckdb.connect(str(tmp_path / "sizes.duckdb")) as db:
         word = "CASE WHEN pay > 60 THEN error('x') ELSE trust END AS trust"
         db.execute(f"CREATE TABLE t AS FROM '{people}'; CREATE VIEW v AS SELECT pay, {word} FROM t")
-    ledger, study = made(tmp_path), MeanStudy(Bounds(0, 100), PureDP(2.0), Rule("alike"))
+    ledger, study = made(tmp_path), MeanTask(Bounds(0, 100), PureDP(2.0), Rule("alike"))
     source = Source(tmp_path / "sizes.duckdb", query="SELECT * FROM v")
     with pytest.raises(HybridpError):
         release_mean(source, study, Columns("pay", "trust", missing="middle"), ledger=ledger)

@@ -11,7 +11,7 @@ from hybridp.curator.sources import Columns
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger
 from hybridp.protocols.driver import release as release_shares
-from hybridp.tasks.shares import ShareStudy, choice
+from hybridp.tasks.shares import SharesTask, choice
 
 from .conftest import SECRET, Runner
 
@@ -46,7 +46,7 @@ def test_a_count_is_a_share_times_the_people(run: Runner, people: Path) -> None:
     assert paid == [("trusted", 1.0, "smokes"), ("local", 1.0, "smokes")]
     assert run(f"{line} --ledger l").code == 3
     assert "People with yes in smokes: 400 people" in " ".join(run(line).out.split())
-    three = ShareStudy(choice("smokes", ["yes", "no", "never"], missing="no"), PureDP(1.0))
+    three = SharesTask(choice("smokes", ["yes", "no", "never"], missing="no"), PureDP(1.0))
     with pytest.raises(InvalidInput, match="`as_count` must go with two options"):
         release_shares("people.csv", three, Columns("smokes", "trust"), simulate_local=True, as_count=True)
 

@@ -12,7 +12,7 @@ from hybridp.errors import PromiseWarning
 from hybridp.protocols.driver import release as release_mean
 from hybridp.public.budgets import ApproxDP, PureDP, doubts
 from hybridp.public.lattice import Bounds
-from hybridp.tasks.mean import MeanStudy
+from hybridp.tasks.mean import MeanTask
 
 from .conftest import Runner
 
@@ -39,7 +39,7 @@ def people(tmp_path: Path) -> Path:
 )
 def test_the_library_warns(people: Path, promise: Any, words: str | None, recwarn: pytest.WarningsRecorder) -> None:
     """From 1/n on, to publish one of n people at random would keep the delta: n is 100 here."""
-    study = MeanStudy(Bounds(0, 100_000), promise)
+    study = MeanTask(Bounds(0, 100_000), promise)
     import warnings
 
     warnings.simplefilter("always", PromiseWarning)

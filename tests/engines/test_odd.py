@@ -34,7 +34,7 @@ from hybridp.tables import (
 )
 from hybridp.tables.options import codes
 from hybridp.tables.source import shown
-from hybridp.tasks.mean import MeanStudy
+from hybridp.tasks.mean import MeanTask
 from tests import warm
 
 HEAVY = HeavyQuery(person="person", record=("query",), trust="trust")
@@ -400,7 +400,7 @@ def test_a_url_where_a_file_is_meant(line: str, tmp_path: Path, monkeypatch: pyt
 def release_from(source: Source, tmp_path: Path) -> tuple[Ledger, str]:
     """A release that is refused: what its ledger says then, and the sentence."""
     ledger = Ledger.create(tmp_path / "study.ledger", {"trusted": PureDP(1.0), "local": PureDP(1.0)})
-    study = MeanStudy(bounds=Bounds(0, 10), guarantee=PureDP(1.0))
+    study = MeanTask(bounds=Bounds(0, 10), guarantee=PureDP(1.0))
     with pytest.raises(HybridpError) as caught:
         release(source, study, MeanColumns("value", "trust", missing="middle"), ledger=ledger)
     return ledger, str(caught.value)

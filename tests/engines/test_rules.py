@@ -20,7 +20,7 @@ from hybridp.public.trust import TrustRule
 from hybridp.randomness import seeded
 from hybridp.tables import Source, Totals, add_up, open_rows
 from hybridp.tables.engine import answers
-from hybridp.tasks.mean import MeanStudy
+from hybridp.tasks.mean import MeanTask
 
 N = 300
 PEOPLE: Columns = {
@@ -223,7 +223,7 @@ def test_a_query_that_the_server_cancels_is_charged(places: dict[str, tuple[Any,
     found = {}
     for query in (None, "SELECT trust, pay FROM asleep"):
         ledger = Ledger.create(tmp_path / str(query), totals)
-        study = MeanStudy(Bounds(0, 1), PureDP(0.25))
+        study = MeanTask(Bounds(0, 1), PureDP(0.25))
         with pytest.raises(InvalidInput, match="the server cancelled it"):
             release_mean(Source(hurried, query=query), study, MeanColumns("pay", "trust", missing=0.0),
                          table=None if query else "asleep", ledger=ledger)  # fmt: skip

@@ -52,7 +52,7 @@ def new(path: Path) -> Path:
     return path
 
 
-def number_study(path: Path, epsilon: float, delta: float = 0.0, **fields: object) -> Path:
+def number_task(path: Path, epsilon: float, delta: float = 0.0, **fields: object) -> Path:
     """A study file of the mean of `pay`, for fields that have no option."""
     asked = {"name": "pay", "kind": "number", "lower": LOWER, "upper": UPPER, "missing": "middle", **fields}
     Study(questions=[asked], promise={"epsilon": epsilon, "delta": delta}, trust={"column": "trust"}).write(new(path))

@@ -21,8 +21,8 @@ from hybridp.public.budgets import PureDP
 from hybridp.public.groups import Grouping
 from hybridp.public.lattice import Bounds
 from hybridp.randomness import seeded
-from hybridp.tasks.groups import JointStudy
-from hybridp.tasks.mean import MeanStudy
+from hybridp.tasks.groups import PrivateGroupsTask
+from hybridp.tasks.mean import MeanTask
 
 from .means import LOWER, UPPER, Row, command, read, write
 from .recording import Recording
@@ -104,12 +104,12 @@ def test_reports_for_a_mean_serve_its_groups_too_and_are_charged_once(tmp_path: 
 
 def test_the_library_draws_from_the_system_and_trials_say_so(tmp_path: Path) -> None:
     table = write(tmp_path / "rows.csv", [*rows(PAY), *rows(PAY, trust="local")])
-    study, columns = MeanStudy(Bounds(LOWER, UPPER), PureDP(1.0)), Columns("pay", "trust", missing="middle")
+    study, columns = MeanTask(Bounds(LOWER, UPPER), PureDP(1.0)), Columns("pay", "trust", missing="middle")
     with Recording(5).as_the_systems() as tape:
         own = Source(write(tmp_path / "own.csv", rows(PAY)), public="dept")
         found = release_groups(own, study, columns, Grouping("dept"))
         drawn = len(tape.words)
-        joint = JointStudy(study, "pay", Grouping("dept", ("a", "b", "c"), private=True))
+        joint = PrivateGroupsTask(study, "pay", Grouping("dept", ("a", "b", "c"), private=True))
         private = release_joint(tmp_path / "own.csv", joint, columns)
     assert 0 < drawn < len(tape.words)
     assert not found.simulated

@@ -26,7 +26,7 @@ from hybridp.ledger import Ledger
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.randomness import secure, seeded
 from hybridp.release.receipt import CURATOR, VIEWER
-from hybridp.tasks.records import HeavyStudy
+from hybridp.tasks.records import RecordsTask
 from hybridp.testing import laws
 from tests import phases as files
 
@@ -47,7 +47,7 @@ ESTIMATION = _least_scale(DISCOVERY / 2, DISCOVERY)
 COLUMNS = files.RecordColumns("id", ("query",), "trust")
 RECORDS, EACH = 24, 320
 HALF = 0.5
-STUDY = HeavyStudy(PROMISE, depth=1, head=RECORDS, discovery_share=HALF)
+STUDY = RecordsTask(PROMISE, depth=1, head=RECORDS, discovery_share=HALF)
 
 
 def held(i: int) -> str:
@@ -67,7 +67,7 @@ def book(folder: Path) -> Ledger:
     return Ledger.create(folder / "a.ledger", {"trusted": PROMISE})
 
 
-def invited(path: Path, tape: Recording, out: Path, study: HeavyStudy = STUDY, **more: Any) -> dict[str, Any]:
+def invited(path: Path, tape: Recording, out: Path, study: RecordsTask = STUDY, **more: Any) -> dict[str, Any]:
     """What phase one publishes."""
     with tape.as_the_systems():
         files.invite_to(path, study, COLUMNS, out, **more)
@@ -130,7 +130,7 @@ WIDER = replace(STUDY, guarantee=ApproxDP(4 * EPSILON, 4 * DELTA), trusted_guara
 
 
 @pytest.mark.parametrize("study", [STUDY, WIDER], ids=["one promise", "a larger one for reports"])
-def test_an_invitation_carries_the_stated_noise_in_both_halves(log: Path, tmp_path: Path, study: HeavyStudy) -> None:
+def test_an_invitation_carries_the_stated_noise_in_both_halves(log: Path, tmp_path: Path, study: RecordsTask) -> None:
     tape, ledger = Recording(), book(tmp_path)
     found = invited(log, tape, tmp_path / "invite.json", study, ledger=ledger)
     first, second = halves(files.opt_in(found), tape, np.full(RECORDS, EACH), ordered=True)
@@ -166,7 +166,7 @@ def test_control_a_tenth_less_noise_is_not_on_the_tape(log: Path, tmp_path: Path
 
 def test_a_release_in_one_go_carries_the_same_noise(log: Path, tmp_path: Path) -> None:
     """Without reuse an interval is built around the noisy share of the estimation half: its middle gives it away."""
-    study = HeavyStudy(PROMISE, depth=1, head=RECORDS, discovery_share=HALF, reuse=False)
+    study = RecordsTask(PROMISE, depth=1, head=RECORDS, discovery_share=HALF, reuse=False)
     tape, ledger = Recording(3), book(tmp_path)
     with tape.as_the_systems():
         found = files.release(log, study, COLUMNS, ledger=ledger)
@@ -192,7 +192,7 @@ def test_a_release_in_one_go_carries_the_same_noise(log: Path, tmp_path: Path) -
 
 def test_a_discovery_in_one_go_carries_the_same_noise(log: Path) -> None:
     """Almost everybody discovers, so that only their counts are blended: the middle of an interval is their share."""
-    study = HeavyStudy(PROMISE, depth=1, head=RECORDS, discovery_share=1 - 1e-9)
+    study = RecordsTask(PROMISE, depth=1, head=RECORDS, discovery_share=1 - 1e-9)
     tape = Recording(4)
     with tape.as_the_systems():
         found = files.release(log, study, COLUMNS)
@@ -235,7 +235,7 @@ def test_the_noisy_count_decides_and_not_the_true_one(tmp_path: Path) -> None:
     t = _lowest_threshold(1.0, DELTA)
     totals = np.array([t - 5 + i % 11 for i in range(40)])
     rows = [(f"{i}-{j}", f"q{i:02d}", "trusted") for i, n in enumerate(totals) for j in range(n)]
-    tape, study = Recording(12), HeavyStudy(ApproxDP(1.0, DELTA), depth=1, discovery_share=1 - 1e-9)
+    tape, study = Recording(12), RecordsTask(ApproxDP(1.0, DELTA), depth=1, discovery_share=1 - 1e-9)
     found = files.opt_in(invited(write(tmp_path / "log.csv", rows), tape, tmp_path / "i.json", study))
     passing = []
     for start in tape.starts:
@@ -257,7 +257,7 @@ QUIET = 1 << 63
 @pytest.mark.parametrize("delta", [1e-5, 1e-7])
 def test_a_record_is_shown_from_the_lowest_private_threshold_on(tmp_path: Path, delta: float) -> None:
     t = _lowest_threshold(4.0, delta)
-    study = HeavyStudy(ApproxDP(4.0, delta), depth=1, discovery_share=1 - 1e-9)
+    study = RecordsTask(ApproxDP(4.0, delta), depth=1, discovery_share=1 - 1e-9)
     rows = [(f"{name}{i}", name, "trusted") for name, n in (("below", t - 1), ("at", t), ("one", 1)) for i in range(n)]
     path = write(tmp_path / "log.csv", rows)
     found = invited(path, Recording(always=QUIET), tmp_path / "i.json", study)
@@ -356,7 +356,7 @@ def test_a_service_that_draws_from_a_seed_says_so(served: Any) -> None:
 def test_files_of_reports_have_the_stated_law(tmp_path: Path) -> None:
     """Everybody holds one record of a list of six slots: k-ary randomised response with all of epsilon."""
     epsilon, delta, n = 1.0, 1e-3, 20_000
-    study = HeavyStudy(ApproxDP(epsilon, delta), depth=1, discovery_share=1 - 1e-9, spare=1.0)
+    study = RecordsTask(ApproxDP(epsilon, delta), depth=1, discovery_share=1 - 1e-9, spare=1.0)
     path = write(tmp_path / "t.csv", [(i, f"r{i % 5}", "trusted") for i in range(5 * 200)])
     invite, reports = tmp_path / "i.json", tmp_path / "r.csv"
     invited(path, Recording(6), invite, study)

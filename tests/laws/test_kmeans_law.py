@@ -32,7 +32,7 @@ from hybridp.public.budgets import ZCDP, ApproxDP, PureDP
 from hybridp.public.kmeans import STEPS, Box, round_noise
 from hybridp.public.kmeans_rounds import Plan
 from hybridp.release.receipt import CURATOR, VIEWER
-from hybridp.tasks.kmeans import KMeansStudy
+from hybridp.tasks.kmeans import KMeansTask
 from tests import phases as files
 
 UNIT = Box((0.0, 0.0), (1.0, 1.0))
@@ -138,7 +138,7 @@ def check(told: Messages, tape: Recording, x: np.ndarray, promise: PureDP | Appr
 @pytest.mark.parametrize("iterations", [None, 1, 3])
 def test_the_library(told: Messages, promise: PureDP | ApproxDP, iterations: int | None) -> None:
     x, tape = points(1500), Recording()
-    found = release_points(KMeansStudy(UNIT, 3, promise, iterations), x, None, rng=tape.rng)
+    found = release_points(KMeansTask(UNIT, 3, promise, iterations), x, None, rng=tape.rng)
     assert bool(told.maps) or len(told.rounds) > 1
     check(told, tape, x, promise)
     budgets = {(p.people, p.against): p.budget for p in found.receipt.promises}
@@ -149,7 +149,7 @@ def test_the_library(told: Messages, promise: PureDP | ApproxDP, iterations: int
 @pytest.mark.parametrize("promise", [PURE, APPROX])
 def test_rounds_without_a_map_share_the_whole_budget(told: Messages, promise: PureDP | ApproxDP) -> None:
     x, tape = points(60), Recording(2)
-    release_points(KMeansStudy(UNIT, 3, promise, 4), x, None, rng=tape.rng)
+    release_points(KMeansTask(UNIT, 3, promise, 4), x, None, rng=tape.rng)
     assert not told.maps
     assert len(told.rounds) >= 2
     check(told, tape, x, promise)
@@ -157,7 +157,7 @@ def test_rounds_without_a_map_share_the_whole_budget(told: Messages, promise: Pu
 
 def test_control_other_sizes_and_shared_draws_are_noticed(told: Messages) -> None:
     x, tape = points(60), Recording(2)
-    release_points(KMeansStudy(UNIT, 3, APPROX, 4), x, None, rng=tape.rng)
+    release_points(KMeansTask(UNIT, 3, APPROX, 4), x, None, rng=tape.rng)
     for wrong in (PureDP(EPSILON), ApproxDP(EPSILON * 1.1, DELTA), ApproxDP(EPSILON * math.sqrt(2), DELTA)):
         with pytest.raises(AssertionError, match="0 stretches"):
             check(told, tape, x, wrong)
@@ -182,7 +182,7 @@ def test_a_file_with_reports_from_devices(
 
     Where questions are drawn trusted people have a part of what a report has.
     """
-    x, tape, study = points(800), Recording(11), KMeansStudy(UNIT, 3, promise)
+    x, tape, study = points(800), Recording(11), KMeansTask(UNIT, 3, promise)
     if whole != EPSILON:
         study = replace(study, guarantee=replace(promise, epsilon=whole), trusted_guarantee=promise)
     invite, reports = tmp_path / "i.json", tmp_path / "r.csv"
@@ -221,7 +221,7 @@ def test_replacing_a_point_moves_what_is_told_by_the_sensitivity(told: Messages,
     for place in itertools.product((-5.0, 0.5, 7.0), (-5.0, 0.5, 7.0)):
         x[0] = place
         told.rounds.clear()
-        study = KMeansStudy(UNIT, 3, promise)
+        study = KMeansTask(UNIT, 3, promise)
         cluster(study, Points.read(UNIT, x), None, plan=plan, rng=Recording(7).rng)
         [(_, added)] = told.rounds
         radius, weight = added.noise.radius, added.noise.weight
@@ -273,7 +273,7 @@ def test_a_plan_that_spends_more_than_promised_is_refused() -> None:
 
 def test_files_of_cells_have_the_stated_law(tmp_path: Path) -> None:
     """Everybody is in one cell: told with probability e^eps/(e^eps + cells - 1), every other one equally often."""
-    n, study = 30_000, KMeansStudy(UNIT, 3, PureDP(1.0))
+    n, study = 30_000, KMeansTask(UNIT, 3, PureDP(1.0))
     cells = files.plan_map(study, COLUMNS, 800, 20_000, tmp_path / "i.json").invite.grid.cells
     x = table(tmp_path / "l.csv", np.tile([[0.01, 0.99]], (n, 1)), "local")
     with Recording(8).as_the_systems():
@@ -327,7 +327,7 @@ def test_labels_and_deviations_have_the_laws_of_the_invitation(epsilon: float) -
 def test_every_invitation_asks_for_the_promised_epsilon(told: Messages, trusted: int, local: int) -> None:
     """One report a person, so that the whole epsilon goes into it, and not more; whatever trusted people pay."""
     x, tape, part = points(trusted), Recording(13), ApproxDP(EPSILON / 2, DELTA / 2)
-    study = KMeansStudy(UNIT, 3, APPROX, trusted_guarantee=part)
+    study = KMeansTask(UNIT, 3, APPROX, trusted_guarantee=part)
     found = release_points(study, x, points(local, 2), rng=tape.rng)
     check(told, tape, x, part)
     assert {p.budget for p in found.receipt.promises if p.people == "trusted"} == {None, part}

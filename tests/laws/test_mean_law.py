@@ -37,13 +37,13 @@ from hybridp.randomness import seeded
 from hybridp.release.answers import groups_release
 from hybridp.release.receipt import VIEWER
 from hybridp.release.result import sole
-from hybridp.tasks.distribution import DistributionStudy
-from hybridp.tasks.groups import JointStudy
-from hybridp.tasks.mean import MeanStudy
-from hybridp.tasks.number import NumberStudy
+from hybridp.tasks.distribution import DistributionTask
+from hybridp.tasks.groups import PrivateGroupsTask
+from hybridp.tasks.mean import MeanTask
+from hybridp.tasks.number import NumberTask
 from hybridp.testing import laws
 
-from .means import LEVELS, LOWER, UPPER, command, flips, level, local, number_study, read, stated, trusted, whole, write
+from .means import LEVELS, LOWER, UPPER, command, flips, level, local, number_task, read, stated, trusted, whole, write
 from .recording import Recording, gaussians, laplaces, span_of
 
 VALUES = (3.25, 127.0, 64.5, 1e9, -5.0, 0.0, 99.75, 12.5)  # two of them out of range
@@ -137,7 +137,7 @@ def test_what_is_told_beside_the_sum_has_its_part_of_epsilon_and_a_draw_of_its_o
     2^32; the rest to the sum, and nothing else is drawn."""
     three = [*VALUES[:7], 1000.0]  # so many are clipped
     with Recording(19).as_the_systems() as tape:
-        study = number_study(tmp_path / "study.toml", 2, **beside)
+        study = number_task(tmp_path / "study.toml", 2, **beside)
         found = command("release", study, rows(*three, sent=[]), "--ledger", tmp_path / "l")
     first = span_of(tape, added(found, sum(map(level, three))), laplaces(LEVELS / parts[0]))
     (drawn,), end = tape.read_from(first[1], laplaces(reach / parts[1]), 1)
@@ -282,7 +282,7 @@ def test_an_amplified_promise_is_what_the_noise_gives_for_the_largest_shift(tmp_
     gain = 1 / (1 - 2 * flips(1.0) / 2**64)
     ends = [[{**sent[0], "report": repr(64 + 64 * s * (gain + 1))}, *sent[1:]] for s in (-1, 1)]
     for kind, delta in (("laplace", 0.0), ("gaussian", 1e-3)):
-        study = number_study(tmp_path / "study.toml", 1, delta, noise=kind, **FIXED)
+        study = number_task(tmp_path / "study.toml", 1, delta, noise=kind, **FIXED)
         found = []
         for n, mine in enumerate(ends):
             table = write(tmp_path / f"{n}.csv", [*trusted(*VALUES), *mine])
@@ -325,17 +325,17 @@ def every_form(found: Any) -> list[str]:
             str(found.receipt), *drawn]  # fmt: skip
 
 
-SEALED_STUDY = MeanStudy(
+SEALED_STUDY = MeanTask(
     Bounds(LOWER, UPPER), PureDP(1.0), Rule("fixed", weight=0.9, sd=0.3), publish="estimate-only", local="dithered"
 )
 
 
-def seen_by_a_reader(table: Path, study: MeanStudy, noise_drawn: int, patch: pytest.MonkeyPatch) -> Any:
+def seen_by_a_reader(table: Path, study: MeanTask, noise_drawn: int, patch: pytest.MonkeyPatch) -> Any:
     patch.setattr(noise, "perturb", lambda mechanism, total, *, rng: total + noise_drawn)
     return release_mean(table, study, Columns("pay", "trust", missing="middle"), rng=seeded(1))
 
 
-def told_apart(rows: Any, study: MeanStudy, patch: pytest.MonkeyPatch) -> list[int]:
+def told_apart(rows: Any, study: MeanTask, patch: pytest.MonkeyPatch) -> list[int]:
     """One person's two reports, all else known: by how many steps of noise every published form becomes the other's.
 
     Then a reader of all of them has no better odds than the noise gives to a shift of so many. Fails where none does.
@@ -398,10 +398,10 @@ def test_an_answer_by_group_and_one_beside_counts_cannot_be_sealed(tmp_path: Pat
         release_groups(tmp_path / "none.csv", SEALED_STUDY, Columns("pay", "trust", missing="middle"), Grouping("dept"))
     heard = replace(SEALED_STUDY, rule=Rule("tcm-only", sd=0.3), local="best")
     with pytest.raises(InvalidInput, match="`publish` must be full for an answer by group"):
-        JointStudy(heard, "pay", Grouping("dept", ("a", "b"), private=True))
-    counted = DistributionStudy(Bounds(LOWER, UPPER), PureDP(1.0), at=(0.5,))
+        PrivateGroupsTask(heard, "pay", Grouping("dept", ("a", "b"), private=True))
+    counted = DistributionTask(Bounds(LOWER, UPPER), PureDP(1.0), at=(0.5,))
     with pytest.raises(InvalidInput, match="`publish` must be full where more than the mean"):
-        NumberStudy(("mean", "quantiles"), replace(SEALED_STUDY, local="best"), counted)
+        NumberTask(("mean", "quantiles"), replace(SEALED_STUDY, local="best"), counted)
 
 
 RULES = (Rule("kvh", sd=0.3), Rule("pwh", sd=0.3), Rule("naive", sd=0.3), Rule("fixed", weight=0.4))

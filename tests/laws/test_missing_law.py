@@ -34,8 +34,8 @@ from hybridp.public.mechanisms import DiscreteLaplace, discrete_laplace
 from hybridp.public.messages import LocalSummary
 from hybridp.public.randomisers import randomiser
 from hybridp.randomness import seeded
-from hybridp.tasks.mean import MeanStudy, publish_mean
-from hybridp.tasks.shares import ShareStudy, choice, publish_shares
+from hybridp.tasks.mean import MeanTask, publish_mean
+from hybridp.tasks.shares import SharesTask, choice, publish_shares
 
 from .means import LEVELS, LOWER, UPPER, command, level, local, trusted, whole, write
 from .recording import Recording, laplaces, span_of
@@ -63,7 +63,7 @@ def test_sum_and_count_of_those_who_answer_keep_the_epsilon_of_the_sum(epsilon: 
 
 
 def test_a_delta_does_not_shrink_the_noise_of_either() -> None:
-    study = MeanStudy(Bounds(0, 1), ApproxDP(1.0, 0.1), excluding=True)
+    study = MeanTask(Bounds(0, 1), ApproxDP(1.0, 0.1), excluding=True)
     assert isinstance(study.sum_noise, DiscreteLaplace)
     assert worst(study.sum_noise, answered_noise(study.sum_noise)) <= 1 + 1e-12
 
@@ -94,7 +94,7 @@ def test_the_noise_of_the_count_is_a_draw_of_its_own_beside_that_of_the_sum(tmp_
 # --- the refusal ------------------------------------------------------------------------------------------------------
 
 def test_a_type_that_has_a_number_in_every_row_needs_no_word_and_any_other_does() -> None:
-    study, columns = MeanStudy(Bounds(0, 128), PureDP(1.0)), Columns("pay", EVERYONE)
+    study, columns = MeanTask(Bounds(0, 128), PureDP(1.0)), Columns("pay", EVERYONE)
 
     def refused(data: Any) -> bool:
         try:
@@ -119,7 +119,7 @@ def test_a_type_that_has_a_number_in_every_row_needs_no_word_and_any_other_does(
 def test_a_column_declared_as_text_has_no_mean_unless_its_decimal_sign_is_stated(tmp_path: Path) -> None:
     file = tmp_path / "typed.parquet"
     duckdb.sql("SELECT '39,99' AS pay, '1.5' AS dot FROM range(640)").write_parquet(str(file))
-    study = MeanStudy(Bounds(0, 128), PureDP(30.0))
+    study = MeanTask(Bounds(0, 128), PureDP(30.0))
     with pytest.raises(
         UnusablePublicRows, match=r"`pay` of typed.parquet must hold numbers; its type is VARCHAR. State"
     ):
@@ -152,7 +152,7 @@ def test_a_study_states_the_decimal_comma_and_devices_read_it_too(tmp_path: Path
 
 def test_whoever_is_local_cannot_be_left_out(tmp_path: Path) -> None:
     both = write(tmp_path / "both.csv", [*trusted(1, 2, None), *local(3)])
-    study, columns = MeanStudy(Bounds(0, 128), PureDP(1.0)), Columns("pay", "trust", missing="exclude")
+    study, columns = MeanTask(Bounds(0, 128), PureDP(1.0)), Columns("pay", "trust", missing="exclude")
     ledger = Ledger.create(tmp_path / "l", {"trusted": PureDP(1.0), "local": PureDP(1.0)})
     for trial in (False, True):
         with pytest.raises(UnusablePublicRows) as caught:
@@ -189,10 +189,10 @@ def covered(trial: Callable[[np.random.Generator, int], bool], trials: int = 400
 def test_the_interval_covers_the_mean_of_those_who_have_a_value(share: float, people: int, epsilon: float) -> None:
     """Who has none is drawn at random; a stated sd makes the interval exact, so that too wide would show as well."""
     bounds, sd, mean = Bounds(0, 60), 8.0, 15.2
-    excluding = MeanStudy(bounds, PureDP(epsilon), Rule("tcm-only", sd=sd / bounds.half), excluding=True)
+    excluding = MeanTask(bounds, PureDP(epsilon), Rule("tcm-only", sd=sd / bounds.half), excluding=True)
     nobody = LocalSummary(0, 0.0, 0.0, randomiser("best", PureDP(epsilon)))
 
-    def released(draw: np.random.Generator, seed: int, study: MeanStudy) -> Any:
+    def released(draw: np.random.Generator, seed: int, study: MeanTask) -> Any:
         values = np.clip(draw.normal(mean, sd, people), 0, 60)
         held = bounds.levels(values[draw.random(people) >= share])
         total = int(held.sum()) + (people - len(held)) * (LEVELS // 2)
@@ -206,7 +206,7 @@ def test_the_interval_covers_the_mean_of_those_who_have_a_value(share: float, pe
     weights = np.exp(-0.5 * ((grid - mean) / sd) ** 2)
     truth = float(np.sum(np.clip(grid, 0, 60) * weights) / np.sum(weights))
 
-    def holds(study: MeanStudy) -> Callable[[np.random.Generator, int], bool]:
+    def holds(study: MeanTask) -> Callable[[np.random.Generator, int], bool]:
         def once(draw: np.random.Generator, seed: int) -> bool:
             found = released(draw, seed, study)
             return bool(found.low <= truth <= found.high)
@@ -222,7 +222,7 @@ def test_the_interval_covers_the_mean_of_those_who_have_a_value(share: float, pe
 def test_shares_are_of_those_who_have_an_option(share: float) -> None:
     truth, people = np.array([0.5, 0.3, 0.2]), 3000
     question = choice("way", ["bus", "car", "walk"], missing="exclude")
-    study = ShareStudy(question, PureDP(0.5))
+    study = SharesTask(question, PureDP(0.5))
     everybody = np.append(truth * (1 - share), share)
 
     def once(draw: np.random.Generator, seed: int) -> np.ndarray:
@@ -254,7 +254,7 @@ def test_the_interval_covers_the_share_of_those_who_are_left_out(options: int, p
     people = int(counts.sum())
     noise = "laplace" if isinstance(promise, PureDP) else "gaussian"
     named = [str(number) for number in range(options)]
-    study = ShareStudy(choice("way", named, missing="exclude"), promise, noise=noise)
+    study = SharesTask(choice("way", named, missing="exclude"), promise, noise=noise)
 
     def once(seed: int) -> bool:
         rng = seeded(seed)
@@ -293,11 +293,11 @@ def test_an_option_stands_for_missing_fields_and_other_for_words_that_are_not_li
     }  # fmt: skip
     for (other, missing), counts in expected.items():
         question = choice("way", ["bus", "car"], other=other or None, missing=missing or None)
-        found = release_shares(file, ShareStudy(question, PureDP(30.0)), Columns("way", "trust"))
+        found = release_shares(file, SharesTask(question, PureDP(30.0)), Columns("way", "trust"))
         assert np.allclose(np.array(found.facts["unbiased"]) * 100, counts, atol=1.0), (other, missing)
     left = release_shares(
         file,
-        ShareStudy(choice("way", ["bus", "car"], missing="exclude"), PureDP(30.0)),
+        SharesTask(choice("way", ["bus", "car"], missing="exclude"), PureDP(30.0)),
         Columns("way", "trust"),
     )
     assert np.allclose(left.facts["unbiased"], [4 / 7, 3 / 7], atol=0.02)

@@ -22,7 +22,7 @@ from hybridp.ledger import Ledger
 from hybridp.protocols.models import release_people
 from hybridp.public.vector import VectorBounds
 from hybridp.release.result import sole
-from hybridp.tasks.regression import RegressionStudy
+from hybridp.tasks.regression import RegressionTask
 
 from .means import Row, command, in_steps, read, stated, write
 from .recording import Recording, laplaces, span_of
@@ -337,7 +337,7 @@ def test_an_invitation_to_another_question_or_promise_is_refused_by_devices_and_
 def test_joint_intervals_cover_all_coefficients_at_once_and_single_ones_do_not() -> None:
     """Of 250 trials with five coefficients 95 % or more are covered whole; intervals of 1.96 errors miss too often."""
     truth = np.array([0.1, 0.2, -0.2, 0.1, 0.0])
-    study = RegressionStudy(VectorBounds.of([-1.0] * 5, [1.0] * 5), PureDP(4.0), form="steered", clip=0.6, joint=True)
+    study = RegressionTask(VectorBounds.of([-1.0] * 5, [1.0] * 5), PureDP(4.0), form="steered", clip=0.6, joint=True)
     draw, rng = np.random.default_rng(4), seeded(4)
     together_, alone = 0, 0
     for _ in range(250):

@@ -30,7 +30,7 @@ from hybridp.public.kmeans import Box, Grid
 from hybridp.public.randomisers import DitheredReports, dithered_bit
 from hybridp.public.study import Declaration
 from hybridp.randomness import seeded
-from hybridp.tasks.kmeans import KMeansStudy
+from hybridp.tasks.kmeans import KMeansTask
 
 from . import test_service_models_law as lines
 from .means import LEVELS, whole
@@ -138,7 +138,7 @@ def centres_of_the_files(run: Run, local: PureDP, trusted: PureDP) -> list[list[
     """The centres that the protocol finds from the tape's next words; it must read on where the vector ended."""
     box = Box((0.0, 0.0), (8.0, 4.0))
     told, per_axis = run.told("homes"), run.task["questions"][2]["grid"]["per_axis"]
-    study = KMeansStudy(box, 2, local, trusted_guarantee=trusted, per_axis=per_axis)
+    study = KMeansTask(box, 2, local, trusted_guarantee=trusted, per_axis=per_axis)
     grid = Grid(box, per_axis)
     cells = ToldCells(np.bincount(told, minlength=grid.cells))
     plan = study.plan(TRUSTED, len(told))

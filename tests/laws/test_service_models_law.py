@@ -191,7 +191,7 @@ def test_centres_are_those_of_the_files_with_the_same_words(run: Phases, tmp_pat
     """
     from hybridp.public.budgets import PureDP
     from hybridp.public.kmeans import Box
-    from hybridp.tasks.kmeans import KMeansStudy
+    from hybridp.tasks.kmeans import KMeansTask
 
     server, live = run.server, run.server.live
     own, others = [*points(1, 300), [1e9, -1e9]], points(2, 600)
@@ -208,7 +208,7 @@ def test_centres_are_those_of_the_files_with_the_same_words(run: Phases, tmp_pat
     server.next(laplaces(2 / 1.0), cells)  # one person leaves a cell and enters another: 2 over half of ε
     after = server.at
     box = Box((0.0, 0.0), (8.0, 4.0))
-    same_study = KMeansStudy(box, 2, PureDP(3.0), trusted_guarantee=PureDP(2.0))
+    same_study = KMeansTask(box, 2, PureDP(3.0), trusted_guarantee=PureDP(2.0))
     columns = VectorColumns(("east", "north"), "trust", missing="middle")
     text = files.plan_map(same_study, columns, 300, 6000, tmp_path / "invite.json").invite.text
     with (tmp_path / "rows.csv").open("w", newline="") as file:

@@ -26,7 +26,7 @@ from tests.laws.recording import Recording, apart, gaussians, rho_of, span_of
 
 from hybridp.curator.marginals import LATTICE, Codes, codes_of, gain, measure_table, pick_table
 from hybridp.ledger import Ledger
-from hybridp.protocols.synth import NoSignalWarning, SynthStudy, fit_synth
+from hybridp.protocols.synth import NoSignalWarning, TableTask, fit_synth
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.randomness import Randomness
@@ -65,8 +65,8 @@ def rows(seed: int = 1) -> Codes:
     return codes_of(SCHEMA, records(seed))
 
 
-def study(method: str) -> SynthStudy:
-    return SynthStudy(WORK, PROMISE, method, rounds=ROUNDS, rows=40)  # type: ignore[arg-type]
+def study(method: str) -> TableTask:
+    return TableTask(WORK, PROMISE, method, rounds=ROUNDS, rows=40)  # type: ignore[arg-type]
 
 
 def truth(people: np.ndarray, features: tuple[int, ...]) -> np.ndarray:

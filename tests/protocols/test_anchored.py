@@ -22,10 +22,10 @@ from hybridp.public.lattice import Bounds
 from hybridp.public.messages import LocalSummary, TrustedSummary
 from hybridp.public.randomisers import LEVELS, Randomiser
 from hybridp.randomness import seeded, synthetic_data_generator
-from hybridp.tasks.mean import MeanStudy
+from hybridp.tasks.mean import MeanTask
 
 COLUMNS = Columns("pay", "trust", missing="middle")
-STUDY = MeanStudy(Bounds(0, 100), PureDP(1.0), Rule("anchored"))
+STUDY = MeanTask(Bounds(0, 100), PureDP(1.0), Rule("anchored"))
 PEOPLE, TRUSTED = 20_000, 1_000
 
 
@@ -110,7 +110,7 @@ def test_a_stated_standard_deviation_needs_no_squares() -> None:
     assert stated.estimate == pytest.approx(blend(trusted, local, Rule("anchored")).estimate, abs=0.003)
     with pytest.raises(InvalidInput, match="sd"):
         blend(replace(trusted, squares=None), local, Rule("anchored"))
-    assert MeanStudy(Bounds(0, 100), PureDP(1.0), Rule("anchored", sd=0.3)).squares_noise is None
+    assert MeanTask(Bounds(0, 100), PureDP(1.0), Rule("anchored", sd=0.3)).squares_noise is None
 
 
 @pytest.mark.parametrize("wrong", [{"gap": 0.1}, {"reach": 0.0}, {"reach": math.inf}])
@@ -151,7 +151,7 @@ def test_one_person_moves_the_squares_by_at_most_two_to_the_32_and_the_clipped_b
 @pytest.mark.parametrize("clipped", [0.0, 1 / 3])
 def test_all_parts_together_are_the_promise(tmp_path: Path, promise: PureDP | ApproxDP, clipped: float) -> None:
     people = table(tmp_path, [30, 40, 50, 60])
-    study = MeanStudy(Bounds(0, 100), promise, Rule("anchored"), clipped_share=clipped)
+    study = MeanTask(Bounds(0, 100), promise, Rule("anchored"), clipped_share=clipped)
     ledger = Ledger.create(tmp_path / "people.ledger", {"trusted": promise, "local": PureDP(9.0)})
     found = release_mean(people, study, COLUMNS, ledger=ledger)
     spent = [e for e in ledger.history() if e.people == "trusted"]
@@ -199,7 +199,7 @@ def test_what_has_no_count_is_refused(change: dict[str, object]) -> None:
 
 # --- where groups are taken to be alike -------------------------------------------------------------------------------
 
-DEFAULT = MeanStudy(Bounds(0, 100), PureDP(1.0), Rule("alike"))
+DEFAULT = MeanTask(Bounds(0, 100), PureDP(1.0), Rule("alike"))
 
 
 @pytest.mark.parametrize(("spread", "leash"), [(0.1, 1.5), (0.9, 1.9)])

@@ -21,8 +21,8 @@ from hybridp.public.lattice import Bounds
 from hybridp.public.study import Question
 from hybridp.randomness import seeded
 from hybridp.study import Study
-from hybridp.tasks.distribution import DistributionStudy
-from hybridp.tasks.shares import ShareStudy, bins
+from hybridp.tasks.distribution import DistributionTask
+from hybridp.tasks.shares import SharesTask, bins
 
 
 @pytest.mark.parametrize(
@@ -64,10 +64,10 @@ def test_a_bin_begins_at_its_lower_edge_in_either_kind_of_question(trust: str) -
     file = pd.DataFrame({"age": ages, "trust": trust})
     truth = np.histogram(ages, edges)[0] / len(ages)
     run: Any = {"simulate_local": True, "rng": seeded(3)}
-    asked = ShareStudy(bins("age", edges), PureDP(8.0))
+    asked = SharesTask(bins("age", edges), PureDP(8.0))
     cells = release_shares(file, asked, Columns("age", "trust"), **run).facts["estimate"]
     assert cells == pytest.approx(truth, abs=0.02)
-    scale = DistributionStudy(Bounds(16, 64), PureDP(8.0), at=(), edges=edges, step=1.0)
+    scale = DistributionTask(Bounds(16, 64), PureDP(8.0), at=(), edges=edges, step=1.0)
     found = release_distribution(file, scale, Columns("age", "trust"), **run)
     assert found.of("histogram").facts["estimate"] == pytest.approx(truth, abs=0.03)
     assert found.of("histogram").facts["options"] == ["below 25", "25 to below 40", "40 or more"]

@@ -18,18 +18,18 @@ from hybridp.blend.mean import Rule
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.public.vector import VectorBounds
-from hybridp.tasks.mean import MeanStudy
-from hybridp.tasks.regression import RegressionStudy
-from hybridp.tasks.vector import VectorStudy
+from hybridp.tasks.mean import MeanTask
+from hybridp.tasks.regression import RegressionTask
+from hybridp.tasks.vector import VectorTask
 
 BOUNDS = Bounds(0, 100)
 BOX = VectorBounds.of([0, 0, -5], [100, 200, 5])
 ALIKE = Rule("alike")
 STUDIES: dict[str, Any] = {
-    "mean": lambda promise: MeanStudy(BOUNDS, promise, ALIKE),
-    "mean with a count of the clipped": lambda promise: MeanStudy(BOUNDS, promise, ALIKE, clipped_share=0.2),
-    "vector": lambda promise: VectorStudy(BOX, promise, (ALIKE,)),
-    "regression": lambda promise: RegressionStudy(BOX, promise),
+    "mean": lambda promise: MeanTask(BOUNDS, promise, ALIKE),
+    "mean with a count of the clipped": lambda promise: MeanTask(BOUNDS, promise, ALIKE, clipped_share=0.2),
+    "vector": lambda promise: VectorTask(BOX, promise, (ALIKE,)),
+    "regression": lambda promise: RegressionTask(BOX, promise),
 }
 
 
@@ -60,10 +60,10 @@ def test_the_plan_and_the_study_decide_alike_by_the_same_public_numbers(
     rules = [Rule("alike", sd=sd / half if stated else None) for sd, half in zip(sds, halves, strict=True)]
     if several:
         plan = plan_vector(bounds=BOX, sd=sds if stated else None, **public)
-        study: Any = VectorStudy(BOX, PureDP(1.0), tuple(rules) if stated else (ALIKE,))
+        study: Any = VectorTask(BOX, PureDP(1.0), tuple(rules) if stated else (ALIKE,))
     else:
         plan = plan_mean(bounds=BOUNDS, sd=sds[0] if stated else None, **public)
-        study = MeanStudy(BOUNDS, PureDP(1.0), rules[0])
+        study = MeanTask(BOUNDS, PureDP(1.0), rules[0])
     decided, told = study.decided(round(n * opt_in), n - round(n * opt_in)), plan.predicted["alike"]
     assert (decided.estimator if several else decided.rule.name) == told["estimator"]
     assert (decided.default.cost if math.isfinite(decided.default.cost) else None) == told["cost"]

@@ -18,11 +18,11 @@ from hybridp.public.budgets import ApproxDP
 from hybridp.public.envelope import digest
 from hybridp.randomness import seeded
 from hybridp.release.release import Release
-from hybridp.tasks.records import HeavyStudy
+from hybridp.tasks.records import RecordsTask
 from tests import phases as files
 
 PROMISE = ApproxDP(4.0, 1e-5)
-STUDY = HeavyStudy(PROMISE)
+STUDY = RecordsTask(PROMISE)
 COLUMNS = files.RecordColumns("id", ("query", "url"), "trust")
 SHARES = zipf(300, 1.2)
 SECRET = "sentinel-8271"  # stands for a private record: no message may repeat it
@@ -47,7 +47,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write(tmp_path_factory.mktemp("log") / "log.csv")
 
 
-def release(path: Path, study: HeavyStudy = STUDY, seed: int = 1, **options: Any) -> Release:
+def release(path: Path, study: RecordsTask = STUDY, seed: int = 1, **options: Any) -> Release:
     options.setdefault("simulate_local", True)
     return files.release(path, study, COLUMNS, rng=seeded(seed), **options)
 
@@ -108,7 +108,7 @@ def test_one_column_and_several_rows_a_person(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("study", [STUDY, replace(STUDY, reuse=False, spare=1.0, estimator="hybrid")])
-def test_nothing_is_discovered(tmp_path: Path, study: HeavyStudy) -> None:
+def test_nothing_is_discovered(tmp_path: Path, study: RecordsTask) -> None:
     """Everybody holds a record of their own: the list is empty, the wildcard has everything, and nothing is named."""
     rows = [(i, f"{SECRET}{i}", "u", "trusted" if i < 200 else "local") for i in range(400)]
     path = write(tmp_path / "log.csv", rows)

@@ -32,10 +32,10 @@ from hybridp.public.randomisers import randomiser
 from hybridp.public.trust import TrustRule
 from hybridp.public.vector import VectorBounds
 from hybridp.randomness import seeded
-from hybridp.tasks.mean import MeanStudy
-from hybridp.tasks.personal import ACCOUNTS, PersonalStudy
-from hybridp.tasks.shares import ShareStudy, choice
-from hybridp.tasks.vector import VectorStudy
+from hybridp.tasks.mean import MeanTask
+from hybridp.tasks.personal import ACCOUNTS, PersonalTask
+from hybridp.tasks.shares import SharesTask, choice
+from hybridp.tasks.vector import VectorTask
 
 from ..tables.inputs import KINDS, every_form
 
@@ -134,7 +134,7 @@ def test_reports_alone_decide_where_everybody_is_local(tmp_path: Path) -> None:
     import pyarrow.parquet
 
     def mean(data: Any, trust: TrustRule) -> Any:
-        study = MeanStudy(BOUNDS, PureDP(1.0), Rule("adaptive"))
+        study = MeanTask(BOUNDS, PureDP(1.0), Rule("adaptive"))
         return release_mean(data, study, Columns("pay", trust, missing="middle"), rng=seeded(2))
 
     table = pyarrow.parquet.read_table(out)
@@ -151,15 +151,15 @@ def test_reports_alone_decide_where_everybody_is_local(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["mean by group", "shares by group", "own epsilons"])
 def test_a_column_whose_counts_are_published_is_declared_in_python_too(tmp_path: Path, kind: str) -> None:
     """Called by themselves, these told how many people hold what in any column; refused unread and unpaid."""
-    own = MeanStudy(BOUNDS, PureDP(1.0))
-    asked = ShareStudy(choice("way", ["bus", "car"], missing="car"), PureDP(1.0))
+    own = MeanTask(BOUNDS, PureDP(1.0))
+    asked = SharesTask(choice("way", ["bus", "car"], missing="car"), PureDP(1.0))
     ways: dict[str, Release] = {
         "mean by group": lambda data, **run: release_groups(
             data, own, Columns("pay", YES, missing="middle"), Grouping("way"), **run),
         "shares by group": lambda data, **run: release_groups(
             data, asked, Columns("way", YES), Grouping("town"), **run),
         "own epsilons": lambda data, **run: release_mean(
-            data, PersonalStudy(BOUNDS), Columns("pay", YES, missing="middle"), epsilon="own", **run),
+            data, PersonalTask(BOUNDS), Columns("pay", YES, missing="middle"), epsilon="own", **run),
     }  # fmt: skip
     column = {"mean by group": "way", "shares by group": "town", "own epsilons": "own"}[kind]
     names = ACCOUNTS.values() if kind == "own epsilons" else ("trusted", "local")
@@ -178,15 +178,15 @@ def test_a_query_is_refused_where_nobody_would_pay_for_its_failure(tmp_path: Pat
     table = tmp_path / "people.csv"
     table.write_text("pay,colour,town,trust\n31,red,a,trusted\n17,blue,b,trusted\n")
     told = Source(table, query="SELECT pay, colour, town, trust FROM rows", public=("town",))
-    own = MeanStudy(BOUNDS, PureDP(1.0), Rule("lm-only"))
+    own = MeanTask(BOUNDS, PureDP(1.0), Rule("lm-only"))
     ways: dict[str, Callable[[Ledger], Any]] = {
         "mean": lambda ledger: release_mean(told, own, Columns("pay", "trust", missing="middle"), ledger=ledger),
         "vector": lambda ledger: release_mean(
-            told, VectorStudy(VectorBounds.of([0], [100]), PureDP(1.0), (Rule("lm-only"),)),
+            told, VectorTask(VectorBounds.of([0], [100]), PureDP(1.0), (Rule("lm-only"),)),
             VectorColumns(("pay",), "trust", missing="middle"), ledger=ledger,
         ),
         "shares": lambda ledger: release_shares(
-            told, ShareStudy(choice("colour", ["red", "blue"], missing="blue"), PureDP(1.0), estimator="lm-only"),
+            told, SharesTask(choice("colour", ["red", "blue"], missing="blue"), PureDP(1.0), estimator="lm-only"),
             Columns("colour", "trust"), ledger=ledger,
         ),
         "number": lambda ledger: hp.Study.of(

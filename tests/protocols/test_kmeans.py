@@ -15,7 +15,7 @@ from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.kmeans import Box
 from hybridp.public.kmeans_rounds import MapInvite, RoundInvite, RoundReports
 from hybridp.randomness import seeded
-from hybridp.tasks.kmeans import KMeansStudy
+from hybridp.tasks.kmeans import KMeansTask
 from tests import phases as files
 
 UNIT = Box((0.0, 0.0), (1.0, 1.0))
@@ -35,7 +35,7 @@ def _off(centres: np.ndarray) -> float:
 @pytest.mark.parametrize("promise", [PureDP(2.0), ApproxDP(2.0, 1e-6)])
 @pytest.mark.parametrize(("trusted", "local"), [(3000, 0), (0, 60_000), (600, 40_000)])
 def test_the_centres_are_found_by_either_group_and_both(trusted: int, local: int, promise: PureDP | ApproxDP) -> None:
-    study = KMeansStudy(UNIT, 3, promise)
+    study = KMeansTask(UNIT, 3, promise)
     found = release_points(study, _points(trusted), _points(local, 2), rng=seeded(5))
     assert _off(np.array(found.facts["estimate"])) < 0.04
     assert sum(found.facts["size"]) == pytest.approx(trusted + local, rel=0.2)
@@ -62,7 +62,7 @@ class _Watched(RawPoints):
 def test_every_local_person_answers_once(epsilon: float) -> None:
     rng = seeded(2)
     crowd = _Watched(UNIT.levels(_points(5000)), rng)
-    _, plan = cluster(KMeansStudy(UNIT, 3, PureDP(epsilon)), Points.read(UNIT, _points(500)), crowd, rng=rng)
+    _, plan = cluster(KMeansTask(UNIT, 3, PureDP(epsilon)), Points.read(UNIT, _points(500)), crowd, rng=rng)
     assert crowd.answers == 5000
     assert plan.iterations >= 2
 
@@ -79,11 +79,11 @@ def test_every_local_person_answers_once(epsilon: float) -> None:
 def test_bad_studies_are_refused(study: dict[str, object], name: str) -> None:
     given = {"box": UNIT, "clusters": 3, "guarantee": PureDP(1.0), **study}
     with pytest.raises(InvalidInput, match=f"`{name}`"):
-        KMeansStudy(**given)  # type: ignore[arg-type]
+        KMeansTask(**given)  # type: ignore[arg-type]
 
 
 def test_too_few_people_are_refused() -> None:
-    study = KMeansStudy(UNIT, 5, PureDP(1.0), 2)
+    study = KMeansTask(UNIT, 5, PureDP(1.0), 2)
     for trusted, local in ((_points(2), _points(1)), (None, None)):
         with pytest.raises(InvalidInput, match="people"):
             release_points(study, trusted, local, rng=seeded(1))
@@ -105,14 +105,14 @@ COLUMNS = VectorColumns(("a", "b"), "trust", missing="middle")
 
 
 def test_reports_to_another_invitation_are_refused(tmp_path: Path) -> None:
-    file, study = _write(tmp_path, 800, 5000), KMeansStudy(UNIT, 3, PureDP(3.0))
+    file, study = _write(tmp_path, 800, 5000), KMeansTask(UNIT, 3, PureDP(3.0))
     one, two, reports = tmp_path / "1.json", tmp_path / "2.json", tmp_path / "reports.csv"
     files.plan_map(study, COLUMNS, 800, 5000, one)
     files.plan_map(study, COLUMNS, 90_000, 500_000, two)
     files.answer(file, one, COLUMNS, reports)
     with pytest.raises(UnusableRows, match="report_mechanism"):
         files.release(file, study, COLUMNS, reports=reports, invite=two)
-    other = KMeansStudy(UNIT, 3, PureDP(2.0))
+    other = KMeansTask(UNIT, 3, PureDP(2.0))
     with pytest.raises(InvalidInput, match="invite"):
         files.release(file, other, COLUMNS, reports=reports, invite=one)
     with pytest.raises(InvalidInput, match="invite"):
@@ -120,4 +120,4 @@ def test_reports_to_another_invitation_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UnusableRows, match="local"):
         files.release(file, study, COLUMNS)
     with pytest.raises(InvalidInput, match="people"):
-        KMeansStudy(UNIT, 50, PureDP(0.1)).mapped(50, 50)
+        KMeansTask(UNIT, 50, PureDP(0.1)).mapped(50, 50)

@@ -20,9 +20,9 @@ from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.release.receipt import VIEWER
 from hybridp.release.release import Release
-from hybridp.tasks.mean import MeanStudy
+from hybridp.tasks.mean import MeanTask
 
-STUDY = MeanStudy(Bounds(0, 100), PureDP(1.0))
+STUDY = MeanTask(Bounds(0, 100), PureDP(1.0))
 FULL = replace(STUDY, rule=Rule("kvh", sd=0.4))
 ALONE = replace(FULL, publish="estimate-only")
 COLUMNS = Columns("pay", "trust", missing="middle")
@@ -105,7 +105,7 @@ ONCE = "`reports` must be ones of which no estimate was published alone"
     ],
 )
 def test_an_amplified_release_of_reports_is_the_only_one(
-    rows: Path, tmp_path: Path, ledger: Ledger, first: MeanStudy, second: MeanStudy, why: str, marked: bool
+    rows: Path, tmp_path: Path, ledger: Ledger, first: MeanTask, second: MeanTask, why: str, marked: bool
 ) -> None:
     """In whichever order, under whatever name: the ledger knows the reports by their digest; also in a ledger of an
     earlier version, whose charges have no mark: what was promised stands in the release that it keeps. One changed row

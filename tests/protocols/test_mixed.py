@@ -29,14 +29,14 @@ from hybridp.public.shuffling import Mixing, central_epsilon, mixed_delta
 from hybridp.public.trust import TrustRule
 from hybridp.randomness import Randomness, seeded, synthetic_data_generator
 from hybridp.release.result import sole
-from hybridp.tasks.mean import MeanStudy, publish_mean
+from hybridp.tasks.mean import MeanTask, publish_mean
 from hybridp.tasks.protections import MixedReports, mixed_batches
 
 BOUNDS, MEAN = Bounds(0, 1), 2 / 7
 SD = math.sqrt(10 / (49 * 8))
 SIZES = {"trusted": 60, "shuffled": 900, "local": 4000}
 MIXING = Mixing.planned(ApproxDP(0.5, 1e-6), SIZES["shuffled"])
-STUDY = MeanStudy(BOUNDS, PureDP(0.5), Rule("kvh", sd=SD / BOUNDS.half), mixing=MIXING)
+STUDY = MeanTask(BOUNDS, PureDP(0.5), Rule("kvh", sd=SD / BOUNDS.half), mixing=MIXING)
 
 
 def summary(levels: np.ndarray, invite: Invite, rng: Randomness) -> LocalSummary:
@@ -80,7 +80,7 @@ def test_a_batch_keeps_what_its_size_does_and_a_small_one_nothing_more_than_a_re
 def test_what_does_not_go_with_a_mixer() -> None:
     for change in ({"publish": "estimate-only", "rule": Rule("kvh", sd=0.3)}, {"rule": Rule("full-lm")}):
         with pytest.raises(InvalidInput, match="where reports are mixed"):
-            MeanStudy(BOUNDS, PureDP(0.5), mixing=MIXING, **change)  # type: ignore[arg-type]
+            MeanTask(BOUNDS, PureDP(0.5), mixing=MIXING, **change)  # type: ignore[arg-type]
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ def test_a_plan_of_a_declared_study_has_three_groups(tmp_path: Path) -> None:
 
 def test_a_tally_pays_for_no_batch(folder: Path, tmp_path: Path) -> None:
     """A tally's digest names local reports: a batch that is charged under it would be free from then on."""
-    study = MeanStudy(BOUNDS, PureDP(1.0), mixing=Mixing.planned(ApproxDP(1.0, 1e-4), 300))
+    study = MeanTask(BOUNDS, PureDP(1.0), mixing=Mixing.planned(ApproxDP(1.0, 1e-4), 300))
     invite = replace(study.invite, question=("pay",))
     tally = Tally.of_numbers(invite).add(randomise_many([0.25] * 30, invite, rng=seeded(1)))
     ledger = Ledger.create(tmp_path / "ledger.db", {n: PureDP(9.0) for n in ("trusted", "local", "shuffled")})

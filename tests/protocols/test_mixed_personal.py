@@ -28,12 +28,12 @@ from hybridp.public.shuffling import LevelMixing, central_epsilon, mixed_delta
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.release.receipt import COLLUDING, MIXED
 from hybridp.release.result import sole
-from hybridp.tasks.personal import ACCOUNTS, MIXED_ACCOUNT, PersonalStudy
+from hybridp.tasks.personal import ACCOUNTS, MIXED_ACCOUNT, PersonalTask
 from hybridp.tasks.protections import mixed_levels
 
 BOUNDS, MEAN, DELTA = Bounds(0, 1), 2 / 7, 1e-4
 MIXING = LevelMixing(100, DELTA)
-STUDY = PersonalStudy(BOUNDS, mixing=MIXING)
+STUDY = PersonalTask(BOUNDS, mixing=MIXING)
 COLUMNS = Columns("pay", "trust", missing="middle")
 WHAT = ["--column", "pay", "--missing", "middle", "--lower", "0", "--upper", "1", "--epsilon-column", "own",
         "--public", "own"]  # fmt: skip
@@ -188,7 +188,7 @@ def test_a_report_counts_the_same_whichever_way_it_came(folder: Path, tmp_path: 
         writer = csv.DictWriter(file, [*rows[0]])
         writer.writeheader()
         writer.writerows(rows)
-    local = release_mean(public(tmp_path / "all.csv"), PersonalStudy(BOUNDS), COLUMNS, epsilon="own", rng=seeded(5))
+    local = release_mean(public(tmp_path / "all.csv"), PersonalTask(BOUNDS), COLUMNS, epsilon="own", rng=seeded(5))
     without = release_mean(sent, STUDY, COLUMNS, epsilon="own", rng=seeded(5))
     ends = [(found.facts["unbiased"], found.low, found.high) for found in (mixed, local)]
     assert ends[0] == pytest.approx(ends[1], rel=1e-9)

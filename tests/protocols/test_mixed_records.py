@@ -21,14 +21,14 @@ from hybridp.public.heavy import HeadList, counting_noise
 from hybridp.public.messages import SlotReports
 from hybridp.public.shuffling import Mixing
 from hybridp.randomness import seeded, synthetic_data_generator
-from hybridp.tasks.records import HeavyStudy
+from hybridp.tasks.records import RecordsTask
 
 PROMISE = ApproxDP(1.0, 1e-5)
 HEAD = HeadList.of([(name,) for name in "abcde"], 1)
 TRUE = np.array([0.3, 0.2, 0.15, 0.1, 0.05, 0.2])
 SIZES = {"trusted": 300, "shuffled": 1500, "local": 5000}
 MIXING = Mixing.planned(PROMISE, SIZES["shuffled"])
-STUDY = HeavyStudy(PROMISE, depth=1, mixing=MIXING)
+STUDY = RecordsTask(PROMISE, depth=1, mixing=MIXING)
 
 
 def test_the_groups_count_by_their_variance_and_lies_through_a_mixer_are_held() -> None:
@@ -109,7 +109,7 @@ def declared(where: Path, epsilon: float = 2.0, columns: str = '["query"]') -> P
 def test_the_plan_of_a_declared_study_has_three_groups(tmp_path: Path) -> None:
     study = declared(tmp_path / "study.toml")
     planned = json.loads(run("plan", study, "--json"))["questions"]["r"]["shares"]["predicted"]["shuffled"]
-    plan = plan_records(HeavyStudy(ApproxDP(2.0, 1e-5), depth=1), Crowd(2800, 1500 / 2800))
+    plan = plan_records(RecordsTask(ApproxDP(2.0, 1e-5), depth=1), Crowd(2800, 1500 / 2800))
     mixing = Mixing.planned(ApproxDP(2.0, 1e-5), 300)
     assert planned == plan.setting.three_groups((1500, 400, 1300), mixing, by_people=True)
     # By brute force: with nobody shuffled it is the plan of two groups.

@@ -24,12 +24,12 @@ from hybridp.public.shuffling import Mixing, central_epsilon, mixed_delta
 from hybridp.randomness import Randomness, seeded, synthetic_data_generator
 from hybridp.release.result import sole
 from hybridp.tasks.protections import MixedReports
-from hybridp.tasks.shares import ShareStudy, choice, publish_shares
+from hybridp.tasks.shares import SharesTask, choice, publish_shares
 
 WAY, TRUE = choice("way", ["bus", "car", "walk"], missing="walk"), np.array([0.5, 0.3, 0.2])
 SIZES = {"trusted": 200, "shuffled": 1000, "local": 4000}
 MIXING = share_mixing(ApproxDP(0.5, 1e-6), 3, SIZES["shuffled"])
-STUDY = ShareStudy(WAY, PureDP(0.5), "hybrid", mixing=MIXING)
+STUDY = SharesTask(WAY, PureDP(0.5), "hybrid", mixing=MIXING)
 
 
 def sent(people: int, oracle: Oracle, rng: Randomness, shares: np.ndarray = TRUE) -> ShareReports:
@@ -159,7 +159,7 @@ def test_a_plan_of_three_groups() -> None:
     assert [sum(group[i] for group in found["weights"].values()) for i in range(3)] == pytest.approx([1] * 3)
     # By brute force: what one more person of a group saves, over what one more local person does.
     mixing = share_mixing(ApproxDP(1.0, 1e-6), 3, 3000)
-    setting = plan_shares(ShareStudy(WAY, PureDP(1.0)), Crowd(1000, 0.1)).setting
+    setting = plan_shares(SharesTask(WAY, PureDP(1.0)), Crowd(1000, 0.1)).setting
 
     def information(*people: int) -> float:
         found = setting.three_groups(people, mixing, by_people=False)

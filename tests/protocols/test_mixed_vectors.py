@@ -19,14 +19,14 @@ from hybridp.public.shuffling import Mixing
 from hybridp.public.vector import VectorBounds, VectorInvite, VectorReportSums
 from hybridp.randomness import Randomness, seeded, synthetic_data_generator
 from hybridp.tasks.protections import MixedReports
-from hybridp.tasks.vector import VectorStudy, publish_vector_mean
+from hybridp.tasks.vector import VectorTask, publish_vector_mean
 
 BOUNDS, NAMES = VectorBounds.of([0, 0], [1, 100]), ("a", "b")
 TRUE = np.array([2 / 7, 400 / 7])
 SD = np.array([1, 100]) * math.sqrt(10 / (49 * 8))
 SIZES = {"trusted": 100, "shuffled": 1500, "local": 4000}
 MIXING = Mixing.planned(ApproxDP(1.0, 1e-5), SIZES["shuffled"])
-STUDY = VectorStudy(BOUNDS, PureDP(1.0), rules=tuple(Rule("kvh", sd=2 * x) for x in SD / [1, 100]), mixing=MIXING)
+STUDY = VectorTask(BOUNDS, PureDP(1.0), rules=tuple(Rule("kvh", sd=2 * x) for x in SD / [1, 100]), mixing=MIXING)
 
 
 def drawn(rng: Randomness, people: int) -> np.ndarray:

@@ -22,10 +22,10 @@ from hybridp.public.personal import PersonalDP, adpm_weights
 from hybridp.randomness import seeded
 from hybridp.release.receipt import VIEWER
 from hybridp.release.release import Release
-from hybridp.tasks.personal import ACCOUNTS, PERSONAL_ESTIMATORS, PersonalStudy
+from hybridp.tasks.personal import ACCOUNTS, PERSONAL_ESTIMATORS, PersonalTask
 
 BOUNDS = Bounds(0, 100)
-STUDY = PersonalStudy(BOUNDS)
+STUDY = PersonalTask(BOUNDS)
 COLUMNS = Columns("pay", "trust", missing="middle")
 _draw = np.random.default_rng(17)
 TRUSTED, LOCAL = 400, 2_600
@@ -48,7 +48,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write(tmp_path_factory.mktemp("collected") / "rows.csv")
 
 
-def release(path: Path, study: PersonalStudy = STUDY, seed: int = 1, **options: Any) -> Release:
+def release(path: Path, study: PersonalTask = STUDY, seed: int = 1, **options: Any) -> Release:
     return release_mean(Source(path, public="eps"), study, COLUMNS, epsilon="eps", rng=seeded(seed), **options)
 
 

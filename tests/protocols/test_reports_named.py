@@ -23,10 +23,10 @@ from hybridp.public.lattice import Bounds
 from hybridp.public.messages import Invite
 from hybridp.public.vector import VectorBounds
 from hybridp.randomness import secure, seeded
-from hybridp.tasks.mean import MeanStudy
-from hybridp.tasks.vector import VectorStudy
+from hybridp.tasks.mean import MeanTask
+from hybridp.tasks.vector import VectorTask
 
-STUDY = MeanStudy(Bounds(0, 100), PureDP(1.0))
+STUDY = MeanTask(Bounds(0, 100), PureDP(1.0))
 COLUMNS = Columns("pay", "trust", missing="middle")
 INVITE = Invite(STUDY.bounds, STUDY.invite.randomiser, ("pay",))
 BOX = VectorBounds.of([0, 0], [100, 10])
@@ -123,7 +123,7 @@ def test_reports_on_one_column_are_not_reports_on_another(tmp_path: Path) -> Non
 def test_vector_reports_name_their_columns(tmp_path: Path) -> None:
     raw = tmp_path / "raw.csv"
     raw.write_text("a,b,trust\n" + "50,5,local\n" * 30 + "50,5,trusted\n")
-    study = VectorStudy(BOX, PureDP(1.0))
+    study = VectorTask(BOX, PureDP(1.0))
     out = tmp_path / "sent.csv"
     columns = VectorColumns(("a", "b"), "trust", missing="middle")
     write_reports(raw, replace(study.invite, question=columns.values), columns, out, rng=secure())

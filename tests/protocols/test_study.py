@@ -186,16 +186,16 @@ def test_every_kind_is_answered_at_its_part_of_the_promise() -> None:
         return [(one.guarantee.epsilon, one.guarantee.delta) for one in studies]
 
     search = declare({**VECTOR, "weight": 3}, {**RECORDS, "weight": 5})
-    assert parts(asked.vector_study(search, 0), asked.heavy_study(search, 1)) == [(1.5, 3.75e-7), (2.5, 6.25e-7)]
+    assert parts(asked.vector_task(search, 0), asked.records_task(search, 1)) == [(1.5, 3.75e-7), (2.5, 6.25e-7)]
     place = declare({**NUMBER, "weight": 3}, {**POINTS, "weight": 5}, people={})
-    assert parts(asked.mean_study(place, 0), asked.kmeans_study(place, 1)) == [(1.5, 3.75e-7), (2.5, 6.25e-7)]
+    assert parts(asked.mean_task(place, 0), asked.kmeans_task(place, 1)) == [(1.5, 3.75e-7), (2.5, 6.25e-7)]
     alike = declare(TABLE, {**NUMBER, "weight": 3}, trust={"everyone": "trusted"}, people={})
-    assert asked.synth_study(alike, 0).guarantee.epsilon == 1.0
+    assert asked.table_task(alike, 0).guarantee.epsilon == 1.0
     line = declare({**NUMBER, "weight": 3}, {**LINE, "weight": 5}, promise={"epsilon": 4.0, "trusted_epsilon": 8.0})
-    found = asked.regression_study(line, 1)
+    found = asked.regression_task(line, 1)
     assert (found.guarantee, found.trusted_guarantee) == (PureDP(2.5), PureDP(5.0))
     own = declare(VECTOR, NUMBER, promise={"epsilon": 1.0, "trusted_epsilon": 3.0, "several": "split"})
-    assert asked.vector_study(own, 0).trusted_guarantee == PureDP(1.5)
+    assert asked.vector_task(own, 0).trusted_guarantee == PureDP(1.5)
 
 
 @pytest.mark.parametrize("everyone", [None, "trusted", "local"])

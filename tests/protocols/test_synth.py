@@ -24,7 +24,7 @@ from hybridp.protocols.models import CodePeople
 from hybridp.protocols.paying import must_have_paid
 from hybridp.protocols.synth import (
     NoSignalWarning,
-    SynthStudy,
+    TableTask,
     _Kept,
     fit_file,
     fit_synth,
@@ -52,9 +52,9 @@ def rows(people: int, seed: int = 1) -> Codes:
     return codes_of(SCHEMA, np.stack(columns, axis=1))
 
 
-def study(method: str = "tables", **changes: Any) -> SynthStudy:
+def study(method: str = "tables", **changes: Any) -> TableTask:
     given: dict[str, Any] = {"rounds": 3, "rows": 60} | changes
-    return SynthStudy(WORK, given.pop("guarantee", PROMISE), method, **given)  # type: ignore[arg-type]
+    return TableTask(WORK, given.pop("guarantee", PROMISE), method, **given)  # type: ignore[arg-type]
 
 
 def ledger(folder: Path, total: float = 1.0) -> Ledger:

@@ -17,13 +17,13 @@ from hybridp.public.budgets import PureDP
 from hybridp.public.groups import Grouping
 from hybridp.public.vector import VectorBounds, VectorReportSums, VectorSum
 from hybridp.randomness import seeded
-from hybridp.tasks.mean import MeanStudy
-from hybridp.tasks.personal import PersonalStudy
-from hybridp.tasks.vector import VectorStudy, publish_vector_mean
+from hybridp.tasks.mean import MeanTask
+from hybridp.tasks.personal import PersonalTask
+from hybridp.tasks.vector import VectorTask, publish_vector_mean
 
 NAMES = ("age", "pay", "score")
 BOUNDS = VectorBounds.of([0, 0, -5], [100, 200, 5])
-STUDY = VectorStudy(BOUNDS, PureDP(2.0))
+STUDY = VectorTask(BOUNDS, PureDP(2.0))
 COLUMNS = VectorColumns(NAMES, "trust", missing="middle")
 SIZE, TRUSTED = 6_000, 1_200
 _draw = np.random.default_rng(12)
@@ -53,11 +53,11 @@ def test_joint_intervals_are_wider_by_bonferroni(people: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: VectorStudy(BOUNDS, PureDP(1.0), (Rule("full-lm"),)), "`estimator` must be another than full-lm"),
-        (lambda: VectorStudy(BOUNDS, PureDP(1.0), (Rule("pwh"),) * 2), "`rules` must be one, or one for each"),
-        (lambda: VectorStudy(BOUNDS, PureDP(1.0), level=1.0), "`level` must be strictly between 0 and 1"),
-        (lambda: VectorStudy(BOUNDS, PureDP(1.0), noise="gaussian"), "`delta` must be positive for Gaussian noise"),
-        (lambda: VectorStudy(BOUNDS, PureDP(40.0)), "`epsilon` must be at least 0.001 and at most 30"),
+        (lambda: VectorTask(BOUNDS, PureDP(1.0), (Rule("full-lm"),)), "`estimator` must be another than full-lm"),
+        (lambda: VectorTask(BOUNDS, PureDP(1.0), (Rule("pwh"),) * 2), "`rules` must be one, or one for each"),
+        (lambda: VectorTask(BOUNDS, PureDP(1.0), level=1.0), "`level` must be strictly between 0 and 1"),
+        (lambda: VectorTask(BOUNDS, PureDP(1.0), noise="gaussian"), "`delta` must be positive for Gaussian noise"),
+        (lambda: VectorTask(BOUNDS, PureDP(40.0)), "`epsilon` must be at least 0.001 and at most 30"),
         (lambda: release_mean("x.csv", STUDY, VectorColumns(("a",), "t")), "`columns` must be as many as the"),
         (lambda: release_mean("x.csv", STUDY, COLUMNS, Grouping("score")), "`by` must be left out"),
     ],
@@ -73,9 +73,9 @@ def test_what_makes_no_sense_is_refused_at_once(make: Any, sentence: str) -> Non
 
 def test_the_study_says_which_mean_it_is(people: Path) -> None:
     """An epsilon column goes with personal epsilons, and with nothing else."""
-    one, own = MeanStudy(BOUNDS.bounds[0], PureDP(1.0)), Columns(NAMES[0], "trust", missing="middle")
+    one, own = MeanTask(BOUNDS.bounds[0], PureDP(1.0)), Columns(NAMES[0], "trust", missing="middle")
     calls: list[tuple[Any, Any, dict[str, str]]]
-    calls = [(STUDY, COLUMNS, {"epsilon": "own"}), (one, own, {"epsilon": "own"}), (PersonalStudy(one.bounds), own, {})]
+    calls = [(STUDY, COLUMNS, {"epsilon": "own"}), (one, own, {"epsilon": "own"}), (PersonalTask(one.bounds), own, {})]
     for study, columns, more in calls:
         with pytest.raises(InvalidInput, match=type(study).__name__):
             release_mean(people, study, columns, **more)
@@ -87,7 +87,7 @@ def test_no_reports_whatever_move_an_anchored_column_beyond_what_it_says(norm: A
     draw = np.random.default_rng(3)
     bounds = VectorBounds.of([0, 0, -5], [100, 200, 5], norm=norm, radius=None if norm is None else 1.2)
     rules = tuple(Rule("anchored", sd=sd) for sd in (0.4, 0.3, 0.35))
-    study = VectorStudy(bounds, PureDP(2.0), rules, local="per-coordinate")
+    study = VectorTask(bounds, PureDP(2.0), rules, local="per-coordinate")
     steps = bounds.steps(X[:TRUSTED])
     trusted = VectorSum(TRUSTED, tuple(int(t) for t in steps.sum(axis=0)), study.sum_noise, bounds.reach_steps)
     counts, seen = np.full(3, SIZE), []

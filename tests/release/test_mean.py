@@ -19,13 +19,13 @@ from hybridp.public.randomisers import LEVELS, randomiser
 from hybridp.randomness import secure, seeded
 from hybridp.release.release import Release
 from hybridp.release.result import sole
-from hybridp.tasks.mean import MeanStudy, publish_mean
+from hybridp.tasks.mean import MeanTask, publish_mean
 
-STUDY = MeanStudy(Bounds(100, 300), PureDP(1.0))
+STUDY = MeanTask(Bounds(100, 300), PureDP(1.0))
 
 
 def published(
-    trusted_mean: float | None = 0.1, local_mean: float | None = 0.0, study: MeanStudy = STUDY, seed: int | None = None
+    trusted_mean: float | None = 0.1, local_mean: float | None = 0.0, study: MeanTask = STUDY, seed: int | None = None
 ) -> Release:
     """A release from group means stated in the unit coordinate, for groups of 400 and 3,600."""
     device = randomiser("dithered", study.guarantee)
@@ -71,7 +71,7 @@ def test_every_output_says_that_the_groups_differ_and_by_how_much() -> None:
         assert "People who trust you differ from those who do not: 260" in text
         assert "against 180" in text
         assert "The estimate counts each group by its number of people." in text
-    alike = published(0.6, -0.2, MeanStudy(STUDY.bounds, STUDY.guarantee, Rule("kvh", sd=0.5)))
+    alike = published(0.6, -0.2, MeanTask(STUDY.bounds, STUDY.guarantee, Rule("kvh", sd=0.5)))
     assert "assumes that they are alike" in str(alike)
     assert any("assumes that people who trust and people who do not are alike: with kvh" in line
                for line in alike.receipt.assumes)  # fmt: skip
@@ -96,13 +96,13 @@ def test_disagreement_is_told_at_the_intervals_level() -> None:
     assert disagree(loud) is True
     assert disagree(published(0.9, None)) is None
     for level in (0.8, 0.95, 0.99):
-        study = MeanStudy(STUDY.bounds, STUDY.guarantee, level=level)
+        study = MeanTask(STUDY.bounds, STUDY.guarantee, level=level)
         for mean in (0.0, 0.05, 0.1, 0.15, 0.2):
             found = published(mean, 0.0, study)
             assert found.p_value is not None
             assert disagree(found) is (found.p_value < 1 - level)
             assert sole(found.to_dict())["disagreement"]["test_level"] == pytest.approx(1 - level)
-    levels = {disagree(published(0.1, 0.0, MeanStudy(STUDY.bounds, STUDY.guarantee, level=x))) for x in (0.5, 0.999)}
+    levels = {disagree(published(0.1, 0.0, MeanTask(STUDY.bounds, STUDY.guarantee, level=x))) for x in (0.5, 0.999)}
     assert levels == {True, False}
 
 
@@ -125,7 +125,7 @@ def test_what_was_estimated_is_said_with_the_bounds(drawing: None) -> None:
 @pytest.mark.parametrize("level", [0.8, 0.95])
 def test_trusted_alone_covers_what_it_says(people: int, epsilon: float, sd: float, level: float) -> None:
     """With a stated spread the law is known: normal for the sample, Laplace for the noise, both drawn here afresh."""
-    study = MeanStudy(Bounds(-1, 1), PureDP(epsilon), Rule("kvh", sd=sd), level=level)
+    study = MeanTask(Bounds(-1, 1), PureDP(epsilon), Rule("kvh", sd=sd), level=level)
     device = randomiser("dithered", study.guarantee)
     trusted = TrustedSummary(people, round(LEVELS * people / 2), sum_noise(study.guarantee))
     local = LocalSummary(3600, 0.0, 3600.0 * device.worst_variance, device)
@@ -147,7 +147,7 @@ def test_the_normal_reach_would_not_cover() -> None:
 
 def test_trusted_alone_covers_with_a_learned_spread() -> None:
     """The interval of 800 studies whose spread is learned from the reports: 95 % of them, or a few more."""
-    study = MeanStudy(Bounds(-1, 1), PureDP(1.0), Rule("adaptive"))
+    study = MeanTask(Bounds(-1, 1), PureDP(1.0), Rule("adaptive"))
     device = randomiser("dithered", study.guarantee)
     noise = sum_noise(study.guarantee)
     draw = np.random.default_rng(5)
@@ -173,6 +173,6 @@ def promised(found: Release) -> dict[tuple[str, str], Any]:
 
 
 def test_a_group_may_be_promised_less_delta_but_never_more() -> None:
-    study = MeanStudy(STUDY.bounds, ApproxDP(1.0, 1e-6))
+    study = MeanTask(STUDY.bounds, ApproxDP(1.0, 1e-6))
     for budget in promised(published(study=study)).values():
         assert budget is None or (budget.epsilon <= 1.0 and budget.delta <= 1e-6)

@@ -14,7 +14,7 @@ from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.randomness import seeded
 from hybridp.release.receipt import CURATOR, VIEWER, Protection, Receipt, build_receipt, one_receipt
-from hybridp.tasks.mean import MeanStudy
+from hybridp.tasks.mean import MeanTask
 
 NOISE = Protection(PureDP(0.5), "noise on the sum", "a remark")
 REPORT = Protection(PureDP(2.0), "a report")
@@ -47,7 +47,7 @@ def test_what_the_release_adds_is_no_promise_against_the_curator() -> None:
 def test_a_sealed_mean_amplifies_against_whoever_sees_it_alone(tmp_path: Path) -> None:
     rows = "".join(f"{i % 100},{'trusted' if i % 2 else 'local'}\n" for i in range(400))
     (tmp_path / "people.csv").write_text("pay,trust\n" + rows)
-    study = MeanStudy(Bounds(0, 100), PureDP(1.0), rule=Rule("kvh", sd=0.5), publish="estimate-only", local="laplace")
+    study = MeanTask(Bounds(0, 100), PureDP(1.0), rule=Rule("kvh", sd=0.5), publish="estimate-only", local="laplace")
     found = release_mean(
         tmp_path / "people.csv", study, Columns("pay", "trust", missing="middle"), simulate_local=True, rng=seeded(1)
     )

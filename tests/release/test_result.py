@@ -41,13 +41,13 @@ from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt
 from hybridp.release.release import Release
 from hybridp.release.result import Result
 from hybridp.service.html import shown_release
-from hybridp.tasks.distribution import DistributionStudy
-from hybridp.tasks.kmeans import KMeansStudy
-from hybridp.tasks.mean import MeanStudy
-from hybridp.tasks.records import HeavyStudy
-from hybridp.tasks.regression import RegressionStudy
-from hybridp.tasks.shares import ShareStudy
-from hybridp.tasks.vector import VectorStudy
+from hybridp.tasks.distribution import DistributionTask
+from hybridp.tasks.kmeans import KMeansTask
+from hybridp.tasks.mean import MeanTask
+from hybridp.tasks.records import RecordsTask
+from hybridp.tasks.regression import RegressionTask
+from hybridp.tasks.shares import SharesTask
+from hybridp.tasks.vector import VectorTask
 
 ODD = '<script>alert(1)</script> & "co" $x_$'
 ONE = PureDP(1.0)
@@ -199,11 +199,11 @@ ASKED = hybridp.Study(
     trust="trust",
 )
 WORK = Workload(Schema.from_domain({"age": 5, "sex": 2}), (Threshold((0, 1), 2),))
-BOX = KMeansStudy(Box((0.0, 0.0), (1.0, 1.0)), 3, ONE)
+BOX = KMeansTask(Box((0.0, 0.0), (1.0, 1.0)), 3, ONE)
 HALF = hybridp.bench.crowd.Crowd(10_000, 0.05, columns=("a", "b"))
 BODY = VectorBounds.of([0, 0], [1, 2])
-WAY = ShareStudy(Feature.categorical("a", ["b", "c", "d"]), ONE)
-LINE = RegressionStudy(VectorBounds.of([0] * 3, [1] * 3), ONE)
+WAY = SharesTask(Feature.categorical("a", ["b", "c", "d"]), ONE)
+LINE = RegressionTask(VectorBounds.of([0] * 3, [1] * 3), ONE)
 APPROX = ApproxDP(1.0, 1e-5)
 RELEASES: dict[str, Callable[[], Any]] = {
     "mean": mean,
@@ -221,11 +221,11 @@ RELEASES: dict[str, Callable[[], Any]] = {
     "regression": regression,
 }
 PLANS: dict[str, Callable[[], Any]] = {
-    "plan mean": lambda: hybridp.bench.mean.plan_mean(MeanStudy(Bounds(0, 1), ONE), HALF),
+    "plan mean": lambda: hybridp.bench.mean.plan_mean(MeanTask(Bounds(0, 1), ONE), HALF),
     "plan personal": lambda: hybridp.bench.models.plan_personal(([1.0], [500]), ([1], [9_500])),
-    "plan vector": lambda: hybridp.bench.mean.plan_vector(VectorStudy(BODY, ONE), HALF),
+    "plan vector": lambda: hybridp.bench.mean.plan_vector(VectorTask(BODY, ONE), HALF),
     "plan shares": lambda: hybridp.bench.counts.plan_shares(WAY, HALF),
-    "plan heavy": lambda: hybridp.bench.models.plan_records(HeavyStudy(APPROX, depth=1), HALF),
+    "plan heavy": lambda: hybridp.bench.models.plan_records(RecordsTask(APPROX, depth=1), HALF),
     "plan kmeans": lambda: hybridp.bench.models.plan_points(BOX, HALF),
     "plan synth": lambda: hybridp.bench.synth.plan_synth(10_000, WORK, APPROX),
     "plan rows": lambda: hybridp.bench.synth.rows_plan(
@@ -234,13 +234,13 @@ PLANS: dict[str, Callable[[], Any]] = {
     "plan study": lambda: hybridp.bench.study.plan_study(DECLARED, trusted=500, local=9_500),
     "plan alone": lambda: hybridp.bench.study.plan_study(ALONE, trusted=0, local=10_000)["pay"],
     "plan quantiles": lambda: hybridp.bench.counts.plan_distribution(
-        DistributionStudy(Bounds(0, 100), ONE, at=(0.25, 0.5)), HALF
+        DistributionTask(Bounds(0, 100), ONE, at=(0.25, 0.5)), HALF
     ),
     "plan number": lambda: hybridp.bench.study.plan_study(ASKED, trusted=500, local=9_500)["pay"],
     "plan spread": lambda: hybridp.bench.study.plan_study(ASKED, trusted=500, local=9_500)["age"],
     "plan count": lambda: hybridp.bench.study.plan_study(ASKED, trusted=500, local=9_500)["smokes"],
     "plan groups": lambda: hybridp.bench.counts.plan_groups(
-        MeanStudy(Bounds(0, 1), ONE), Grouping("team", ("a", ODD)), HALF
+        MeanTask(Bounds(0, 1), ONE), Grouping("team", ("a", ODD)), HALF
     ),
     "plan regression": lambda: hybridp.bench.models.plan_regression(LINE, HALF),
     "compare": lambda: hybridp.compare_waves(mean().to_dict(), mean().to_dict()),

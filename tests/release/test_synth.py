@@ -15,7 +15,7 @@ from scipy import stats
 from hybridp.blend.relaxed import Records, one_hot
 from hybridp.curator.marginals import Codes, codes_of, measure_table
 from hybridp.errors import InvalidInput
-from hybridp.protocols.synth import SynthStudy, fit_synth, load_model
+from hybridp.protocols.synth import TableTask, fit_synth, load_model
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.formulas import parse_formula
 from hybridp.public.queries import Feature, Schema, Threshold, Workload
@@ -41,7 +41,7 @@ def rows(people: int = 3000) -> Codes:
     return codes_of(SCHEMA, np.stack([*columns, rng.integers(0, 2, people)], axis=1))
 
 
-STUDY = SynthStudy(WORK, ApproxDP(1.0, 1e-6), rows=80)
+STUDY = TableTask(WORK, ApproxDP(1.0, 1e-6), rows=80)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def model() -> SyntheticModel:
 
 
 def test_saved_models_come_back(model: SyntheticModel, tmp_path: Path) -> None:
-    for study in (STUDY, SynthStudy(WORK, ApproxDP(1.0, 1e-6), "adaptive", 3, rows=50)):
+    for study in (STUDY, TableTask(WORK, ApproxDP(1.0, 1e-6), "adaptive", 3, rows=50)):
         fitted = fit_synth(rows(), study, folder=tmp_path / study.method, rng=seeded(1))
         back = load_model(tmp_path / study.method)
         assert np.array_equal(back.data.numpy(), fitted.data.numpy())
@@ -169,7 +169,7 @@ def test_a_question_and_its_negation_have_one_uncertainty(model: SyntheticModel)
 
 
 def test_nothing_is_claimed_about_columns_that_were_never_measured() -> None:
-    study = SynthStudy(Workload(SCHEMA, (Threshold((0, 1), 2),)), ApproxDP(1.0, 1e-6), rows=30)
+    study = TableTask(Workload(SCHEMA, (Threshold((0, 1), 2),)), ApproxDP(1.0, 1e-6), rows=30)
     found = fit_synth(rows(), study, rng=seeded(3)).answer("sex=Female and job=x")
     assert (found.basis, found.low, found.high) == ("model", 0.0, 1.0)
 
@@ -184,7 +184,7 @@ def test_the_reach_of_the_model_is_at_least_the_noise(model: SyntheticModel) -> 
 def test_a_question_over_many_columns_needs_no_table_of_them() -> None:
     wide = Schema.from_domain({f"c{i}": 60 for i in range(10)})  # 6e17 cells
     people = codes_of(wide, np.zeros((500, 10), dtype=np.int64))
-    study = SynthStudy(Workload(wide, (Threshold((0, 1), 2),)), ApproxDP(1.0, 1e-6), rows=20)
+    study = TableTask(Workload(wide, (Threshold((0, 1), 2),)), ApproxDP(1.0, 1e-6), rows=20)
     asked = ", ".join(f"c{i}=0" for i in range(10))
     assert fit_synth(people, study, rng=seeded(1)).answer(f"at least 1 of: {asked}").basis == "model"
 
@@ -198,7 +198,7 @@ def test_labels_that_look_like_numbers_stay_as_they_are(tmp_path: Path) -> None:
         )
     )
     records = np.stack([np.arange(600) % m for m in (3, 2, 2)], axis=1)
-    study = SynthStudy(Workload(schema, (Threshold((0, 1), 2),)), ApproxDP(5.0, 1e-6), rows=30)
+    study = TableTask(Workload(schema, (Threshold((0, 1), 2),)), ApproxDP(5.0, 1e-6), rows=30)
     found = fit_synth(codes_of(schema, records), study, rng=seeded(1))
     found.write_sample(tmp_path / "made.parquet", 200)
     made = duckdb.read_parquet(str(tmp_path / "made.parquet")).fetchall()
@@ -221,7 +221,7 @@ def test_means_and_groups_cover_the_truth_as_often_as_stated() -> None:
     age = np.array([10.0, 30.0, 70.0])
     right = float(truth[:3, 0] @ age / truth[:3, 0].sum())
     work = Workload(schema, (Threshold((0, 1), 2),))
-    base = fit_synth(codes_of(schema, np.zeros((50, 2), np.int64)), SynthStudy(work, ApproxDP(1, 1e-3)), rng=seeded(1))
+    base = fit_synth(codes_of(schema, np.zeros((50, 2), np.int64)), TableTask(work, ApproxDP(1, 1e-3)), rng=seeded(1))
     codes = np.repeat(np.array(list(np.ndindex(4, 2)), np.uint16), truth.ravel(), axis=0)
     sigma, held, narrow, shares = 60.0, 0, 0, 0
     for _ in range(MANY):
@@ -246,7 +246,7 @@ def test_means_are_of_numbers_and_groups_of_few_cells() -> None:
     schema = Schema((Feature.categorical("size", ["1", "2.5", "4"]), Feature.categorical("sex", ["F", "M"])))
     work = Workload(schema, (Threshold((0, 1), 2),))
     model = fit_synth(
-        codes_of(schema, np.array([[0, 0], [1, 0], [2, 1]] * 400)), SynthStudy(work, ApproxDP(8, 1e-6)), rng=seeded(1)
+        codes_of(schema, np.array([[0, 0], [1, 0], [2, 1]] * 400)), TableTask(work, ApproxDP(8, 1e-6)), rng=seeded(1)
     )
     assert model.mean("size").estimate == pytest.approx(2.5, abs=0.2)
     assert model.mean("size", "sex=M").estimate == pytest.approx(4, abs=0.2)

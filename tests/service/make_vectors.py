@@ -42,7 +42,7 @@ from hybridp.public.vector_randomisers import scalar_reports
 from hybridp.randomness import Randomness, seeded
 from hybridp.service.plans import parse_plan
 from hybridp.service.tasks import task_of
-from hybridp.tasks.regression import FormName, RegressionStudy
+from hybridp.tasks.regression import FormName, RegressionTask
 
 FILE = Path(__file__).with_name("vectors.json")
 HEAD = HeadList.of([("maps", "m.org"), ("news", "a.org"), ("news", "b.org"), ("wéather", "w.org")])
@@ -240,7 +240,7 @@ def task_about_a_line(promise: float, form: FormName = "best") -> dict[str, Any]
     """
     plan = parse_plan({"title": "t", "promise": promise, "questions": WITH_LINE, "people": EXPECTED})
     study = plan.parts[1].task
-    assert isinstance(study, RegressionStudy)
+    assert isinstance(study, RegressionTask)
     study = replace(study, form=form)
     sums = (-(10**12), 10**11, 2 * 10**12, 3 * 10**13, 10**12, 10**12, 3 * 10**13, 10**11, 3 * 10**13)
     own = study.decided(5000, 50_000)

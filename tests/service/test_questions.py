@@ -18,7 +18,7 @@ from hybridp.device.client import local_report, trusted_report
 from hybridp.device.questions import answer_to
 from hybridp.device.reports import report_joint
 from hybridp.errors import HybridpError, InvalidInput
-from hybridp.protocols.asked import joint_study, share_study
+from hybridp.protocols.asked import private_groups_task, shares_task
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.randomisers import k_randomised_response
 from hybridp.public.study import Declaration
@@ -188,14 +188,14 @@ def test_the_service_asks_with_the_report_of_the_declared_study() -> None:
     for question in (SMOKES, TOWN, WAYS):
         task = task_of("id", parse_plan(stated(question)), 1)
         table = Declaration(promise=1.0, trust="trust", questions=[question])
-        assert task["questions"][0]["mechanism"] == share_study(table, 0).invite.text
+        assert task["questions"][0]["mechanism"] == shares_task(table, 0).invite.text
 
 
 def test_a_program_reports_a_number_by_a_private_group_as_a_table_does() -> None:
     """By the same line. At so large an epsilon a report is the very cell: the same words round to the same bound."""
     question = PAY | BY | {"by_private": True, "categories": ["Bonn", "Kiel"]}
     task = task_of("id", parse_plan(stated(question, epsilon=30.0)), 1)
-    own = joint_study(Declaration(promise=30.0, trust="trust", questions=[question]), 0)
+    own = private_groups_task(Declaration(promise=30.0, trust="trust", questions=[question]), 0)
     assert task["questions"][0]["mechanism"] == own.invite.text
     told = []
     for seed in range(60):

@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 from hybridp.cli.app import main
 from hybridp.device.client import local_report, trusted_report
 from hybridp.errors import InvalidInput
-from hybridp.protocols.asked import synth_study
+from hybridp.protocols.asked import table_task
 from hybridp.randomness import seeded
 from hybridp.service import studies
 from hybridp.service.app import build_app
@@ -66,7 +66,7 @@ def test_the_page_asks_for_columns_or_for_the_cell_of_a_drawn_marginal(service: 
 
 def test_devices_are_asked_with_the_reports_of_the_declared_study(service: Service) -> None:
     plan = parse_plan(stated())
-    own = synth_study(plan.declared, 0).invite
+    own = table_task(plan.declared, 0).invite
     assert [one.invite.oracle for one in plan.parts] == [asked.oracle for asked in own.questions]
     assert plan.parts[0].reports.names[3] == "sex: M; age: 0..29"  # the last column moves first
     _, task = opened(service, stated())

@@ -50,7 +50,9 @@ RECORD_ESTIMATORS = (
 class _Collection:
     """What one design has of one crowd: the list, the trusted people's counts, and every local person's report."""
 
-    def __init__(self, study: protocol.HeavyStudy, records: Ints, truth: Floats, trusted: int, rng: Randomness) -> None:
+    def __init__(
+        self, study: protocol.RecordsTask, records: Ints, truth: Floats, trusted: int, rng: Randomness
+    ) -> None:
         n_s = round(trusted * study.discovery_share)
         distinct, counts = np.unique(records[:n_s], return_counts=True)
         passing, noisy = shown(counts.astype(np.int64), discovery(study.trusted_promise), rng=rng)
@@ -102,7 +104,7 @@ def record_errors(
     truth = truth / truth.sum()
     records = synthetic_data_generator(rng).choice(RECORDS, size=trusted + local, p=truth).astype(np.int64)
     promise = ApproxDP(epsilon, DELTA)
-    ours = _Collection(protocol.HeavyStudy(promise, depth=1, head=LISTED), records, truth, trusted, rng)
+    ours = _Collection(protocol.RecordsTask(promise, depth=1, head=LISTED), records, truth, trusted, rng)
     paper = _Collection(as_in_the_paper(promise, head=LISTED, depth=1), records, truth, trusted, rng)
     found = []
     for attack in attacks:

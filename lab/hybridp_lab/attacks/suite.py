@@ -42,8 +42,8 @@ from hybridp.public.randomisers import LEVELS
 from hybridp.public.shares import NoisyCounts, ShareReports
 from hybridp.randomness import Randomness, seeded, synthetic_data_generator
 from hybridp.release import style
-from hybridp.tasks.mean import MeanStudy
-from hybridp.tasks.shares import ShareStudy, choice
+from hybridp.tasks.mean import MeanTask
+from hybridp.tasks.shares import SharesTask, choice
 from hybridp_lab.attacks.records import RECORD_ATTACKS, RECORD_ESTIMATORS, record_errors
 from hybridp_lab.attacks.recovering import ldp_recover, normalised
 
@@ -69,8 +69,8 @@ ESTIMATORS: dict[str, tuple[str, ...]] = {
     "shares": ("everyone", "alike", "hybrid", "tcm-only", "lm-only", "normalised", "LDPRecover", "LDPRecover*"),
     "records": RECORD_ESTIMATORS,
 }
-_MEAN = MeanStudy(Bounds(0, 1), PureDP(EPSILON), Rule("alike"))
-_SHARES = ShareStudy(choice("way", [f"option {i + 1}" for i in range(OPTIONS)]), PureDP(EPSILON))
+_MEAN = MeanTask(Bounds(0, 1), PureDP(EPSILON), Rule("alike"))
+_SHARES = SharesTask(choice("way", [f"option {i + 1}" for i in range(OPTIONS)]), PureDP(EPSILON))
 _SPREAD = math.sqrt(2 * 5 / (7**2 * 8)) * 2  # of Beta(2, 5), in the unit coordinate
 
 

@@ -3,13 +3,13 @@
 >>> from hybridp.public.budgets import PureDP
 >>> from hybridp.public.queries import Feature
 >>> from hybridp.bench.crowd import Guesses
->>> way = ShareStudy(Feature.categorical("way", ["train", "car", "walk"]), PureDP(1.0))
+>>> way = SharesTask(Feature.categorical("way", ["train", "car", "walk"]), PureDP(1.0))
 >>> plan = plan_shares(way, Crowd(10_000, 0.05))
 >>> [round(100 * e, 2) for e in plan.errors["hybrid"]]
 [1.13, 1.13, 1.13]
 >>> plan.errors["everyone"] > plan.errors["hybrid"]  # what it costs where the groups are alike
 True
->>> pay, by = MeanStudy(Bounds(0, 100), PureDP(1.0)), Grouping("dept", ("law", "sales"))
+>>> pay, by = MeanTask(Bounds(0, 100), PureDP(1.0)), Grouping("dept", ("law", "sales"))
 >>> plan = plan_groups(pay, by, Crowd(20_000, 0.1, Guesses(shares=[0.25, 0.75], sd=15.0)))
 >>> [round(e, 2) for e in plan.errors["hybrid"]]
 [0.66, 0.36]
@@ -17,7 +17,7 @@ True
 Of quantiles, what would be seen on average, if people's numbers were normal, goes through the estimator itself: the
 errors are those that its intervals would state, which are wider than needed where a distribution is smooth.
 
->>> plan = plan_distribution(DistributionStudy(Bounds(0, 100), PureDP(1.0)), Crowd(20_000, 0.05))
+>>> plan = plan_distribution(DistributionTask(Bounds(0, 100), PureDP(1.0)), Crowd(20_000, 0.05))
 >>> ranks = {name: told["rank_error"][0] for name, told in plan.estimators.items()}
 >>> list(ranks)
 ['steered', 'everyone', 'hybrid', 'tcm-only', 'lm-only']
@@ -47,12 +47,12 @@ from hybridp.public.randomisers import LEVELS, WORD
 from hybridp.public.shares import CountNoise, NoisyCounts, ShareReports, mixed_oracle, tick_variance
 from hybridp.public.shuffling import Mixing
 from hybridp.release.plan import Plan, predicted
-from hybridp.tasks.distribution import DistributionStudy, stretches
+from hybridp.tasks.distribution import DistributionTask, stretches
 from hybridp.tasks.evidence import Heard, hear
-from hybridp.tasks.groups import JointStudy
-from hybridp.tasks.mean import MeanStudy
+from hybridp.tasks.groups import PrivateGroupsTask
+from hybridp.tasks.mean import MeanTask
 from hybridp.tasks.protections import noise_level
-from hybridp.tasks.shares import ShareStudy
+from hybridp.tasks.shares import SharesTask
 
 __all__ = ["as_count", "plan_distribution", "plan_groups", "plan_shares"]
 
@@ -68,7 +68,7 @@ class _Options(Cells):
     """Of every option with a share: a trusted group's information is ``k^2/(k p(1-p) + noise)``, a report's ``1/v(p)``,
     v of one report at that share."""
 
-    study: ShareStudy
+    study: SharesTask
     share: Floats
 
     def trusted(self, k: int) -> Floats:
@@ -103,7 +103,7 @@ def _heard(crowd: Crowd, v_t: Any, v_l: Any) -> dict[str, Any]:
     return {"everyone": by_people(crowd.trusted, crowd.local, v_t, v_l), **found} if crowd.both else found
 
 
-def plan_shares(own: ShareStudy, crowd: Crowd) -> Plan:
+def plan_shares(own: SharesTask, crowd: Crowd) -> Plan:
     """Predicted standard errors of the shares of a question's options, by who is heard.
 
     Where people may have several options each is a yes or no of its own, at worst of one half.
@@ -167,7 +167,7 @@ def as_count(plan: Plan) -> Plan:
 # --- answers by group -------------------------------------------------------------------------------------------------
 
 
-def plan_groups(own: MeanStudy | ShareStudy, by: Grouping, crowd: Crowd) -> Plan:
+def plan_groups(own: MeanTask | SharesTask, by: Grouping, crowd: Crowd) -> Plan:
     """Predict every group's standard error against the population that its people come from.
 
     The guessed shares are the categories' of all people (equal without them), the sd that within a group (the largest
@@ -231,7 +231,7 @@ def _public(own: Any, by: Grouping, crowd: Crowd, parts: list[float]) -> Predict
     return found, {(i, j): math.hypot(worst[i], worst[j]) for i, j in by.pairs(by.names)}
 
 
-def _mean_errors(own: MeanStudy, crowd: Crowd, sd: float | None) -> dict[str, list[float]]:
+def _mean_errors(own: MeanTask, crowd: Crowd, sd: float | None) -> dict[str, list[float]]:
     k, half = crowd.trusted, own.bounds.half
     spread = half**2 if sd is None else sd**2
     noise = own.sum_noise.variance * (own.bounds.width / LEVELS) ** 2
@@ -242,7 +242,7 @@ def _mean_errors(own: MeanStudy, crowd: Crowd, sd: float | None) -> dict[str, li
 
 def _private(own: Any, by: Grouping, crowd: Crowd, parts: list[float]) -> Predicted:
     """What would be seen on average goes through the estimator itself, whose own law of the error is the prediction."""
-    study = JointStudy(own, crowd.question, by)
+    study = PrivateGroupsTask(own, crowd.question, by)
     joint, oracle, noise, width, guess = study.joint, study.invite.oracle, study.noise, _range(own), crowd.guess
     inside = np.full(joint.size, 1 / joint.size)
     if not own.options and guess.mean is not None:
@@ -274,7 +274,7 @@ def _private(own: Any, by: Grouping, crowd: Crowd, parts: list[float]) -> Predic
 # --- quantiles, and what else counts tell -----------------------------------------------------------------------------
 
 
-def plan_distribution(study: DistributionStudy, crowd: Crowd) -> Plan:
+def plan_distribution(study: DistributionTask, crowd: Crowd) -> Plan:
     """Predicted errors of the quantiles of a study, for a normal distribution: by default a sixth of the range wide."""
     from scipy.special import ndtr, ndtri
 
@@ -328,7 +328,7 @@ def plan_distribution(study: DistributionStudy, crowd: Crowd) -> Plan:
     return crowd.planned(study, facts)
 
 
-def _choice(study: DistributionStudy, trusted: int, local: int, ranks: dict[str, list[float]]) -> tuple[str, str]:
+def _choice(study: DistributionTask, trusted: int, local: int, ranks: dict[str, list[float]]) -> tuple[str, str]:
     """What to do ("steered", in phases, or "tcm-only" where nobody is local), and why, in a sentence."""
     names = ("steered", "everyone", "hybrid", "tcm-only", "lm-only")
     error = {name: math.sqrt(np.mean(np.square(ranks[name]))) if name in ranks else math.inf for name in names}
@@ -345,7 +345,7 @@ def _choice(study: DistributionStudy, trusted: int, local: int, ranks: dict[str,
     )
 
 
-def _other_errors(study: DistributionStudy, shape: Shape) -> dict[str, tuple[float, ...]]:
+def _other_errors(study: DistributionTask, shape: Shape) -> dict[str, tuple[float, ...]]:
     """Standard errors of what is asked for beside quantiles."""
     found = {name: tuple(shape.between(*ends)[1] for ends in at) for name, (_, at) in stretches(study).items()}
     if study.spread:
@@ -362,7 +362,7 @@ def _other_errors(study: DistributionStudy, shape: Shape) -> dict[str, tuple[flo
 class _Average:
     """People of whom everything is told as often as it is on average, for a distribution function that is known."""
 
-    study: DistributionStudy
+    study: DistributionTask
     true: Shape
     trusted: int
     local: int

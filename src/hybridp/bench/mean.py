@@ -1,7 +1,7 @@
 """How good will a mean be, of a number or of several columns? From public numbers, before anyone is asked for anything.
 
 >>> from hybridp.bench.crowd import Guesses
->>> study = MeanStudy(Bounds(0, 2.4e6), PureDP(1.0))
+>>> study = MeanTask(Bounds(0, 2.4e6), PureDP(1.0))
 >>> plan = plan_mean(study, Crowd(250_000, 0.01, Guesses(sd=53_000)))
 >>> plan.errors["kvh"] < min(plan.errors["tcm-only"], plan.errors["full-lm"])
 True
@@ -10,7 +10,7 @@ Each column of a vector is blended as a mean of its own; what differs is the noi
 columns, the mean of a column is over those who drew it (`Mechanisms.share`), and the noise of the trusted sums grows
 with the dimension.
 
->>> box = VectorStudy(VectorBounds.of([0] * 10, [1] * 10), PureDP(1.0))
+>>> box = VectorTask(VectorBounds.of([0] * 10, [1] * 10), PureDP(1.0))
 >>> plan = plan_vector(box, Crowd(50_000, 0.05, Guesses(sd=[0.2] * 10)))
 >>> overall = {name: told["overall_rmse_in_half_ranges"] for name, told in plan.estimators.items()}
 >>> overall["adaptive"] < min(overall["tcm-only"], overall["full-lm"])
@@ -48,8 +48,8 @@ from hybridp.public.randomisers import LEVELS, Randomiser, best_randomiser
 from hybridp.public.shuffling import Mixing
 from hybridp.public.vector import HALF, VectorBounds, VectorInvite, vector_noise
 from hybridp.release.plan import Plan, predicted
-from hybridp.tasks.mean import MeanStudy
-from hybridp.tasks.vector import VectorStudy
+from hybridp.tasks.mean import MeanTask
+from hybridp.tasks.vector import VectorTask
 
 __all__ = ["Mechanisms", "plan_mean", "plan_vector"]
 
@@ -199,7 +199,7 @@ def _sd_range(sd: float | tuple[float, float] | None, bounds: Bounds) -> tuple[f
     return float(low), float(high)
 
 
-def _mechanisms(own: MeanStudy, crowd: Crowd, sd: float) -> Mechanisms:
+def _mechanisms(own: MeanTask, crowd: Crowd, sd: float) -> Mechanisms:
     noise = sum_noise(own.trusted_guarantee or own.guarantee, own.noise)
     drawn, mean = own.invite.randomiser, crowd.guess.mean
     kind = "laplace" if isinstance(noise, DiscreteLaplace) else "gaussian"
@@ -208,7 +208,7 @@ def _mechanisms(own: MeanStudy, crowd: Crowd, sd: float) -> Mechanisms:
     return Mechanisms(own.bounds, drawn, per_sum, sd, drawn.name, kind, mean, crowd.chance)
 
 
-def plan_mean(own: MeanStudy, crowd: Crowd) -> Plan:
+def plan_mean(own: MeanTask, crowd: Crowd) -> Plan:
     """Predict every estimator's error. The guessed sd may be one number, a (low, high) range, or None: the worst case.
 
     With a range the predictions are for its upper end, and `mse_range` gives both. With Laplace noise in both groups
@@ -257,7 +257,7 @@ def plan_mean(own: MeanStudy, crowd: Crowd) -> Plan:
     return crowd.planned(own, {"mean": facts}, picture=draw_curves, setting=mechanisms)
 
 
-def _alone(own: MeanStudy, crowd: Crowd, mechanisms: Mechanisms) -> Plan:
+def _alone(own: MeanTask, crowd: Crowd, mechanisms: Mechanisms) -> Plan:
     """A mean where everybody is in one group: its error from noise alone, and against the population."""
     if crowd.trusted:
         noise, many, who, group, words = own.sum_noise, crowd.trusted, "tcm-only", "trusted", "noise on the sum"
@@ -299,7 +299,7 @@ class _Columns(Cells):
     """Of each column, in its own unit: a share of a group's people report on it, with the noise of a vector as long as
     the bounds allow."""
 
-    study: VectorStudy
+    study: VectorTask
     sd: Sequence[float]
 
     def trusted(self, k: int) -> Floats:
@@ -316,7 +316,7 @@ class _Columns(Cells):
         return np.asarray(reports.share / (variance + reach**2 * (constant + quadratic * square)))
 
 
-def plan_vector(own: VectorStudy, crowd: Crowd) -> Plan:
+def plan_vector(own: VectorTask, crowd: Crowd) -> Plan:
     """Predict every estimator's error in every column.
 
     The guess of the sd holds one standard deviation a column, in its own unit, of values clipped to the bounds; None

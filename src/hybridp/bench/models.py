@@ -4,7 +4,7 @@ Of points, which map and how many rounds these people's epsilons afford:
 
 >>> from hybridp.bench.crowd import Guesses
 >>> from hybridp.public.kmeans import Box
->>> study = KMeansStudy(Box((0.0, 0.0), (1.0, 1.0)), 3, PureDP(4.0))
+>>> study = KMeansTask(Box((0.0, 0.0), (1.0, 1.0)), 3, PureDP(4.0))
 >>> plan_points(study, Crowd(6_600, 0.0909)).people["trusted"]
 600
 
@@ -12,14 +12,14 @@ Of records, how many will be found, and how well they will be known, from a popu
 people who hold record r is close to Poisson(n_S p_r); it is shown with the probability that its noisy count passes the
 threshold. Shown records are then estimated by both groups, whose variances are public.
 
->>> study = HeavyStudy(ApproxDP(4.0, 1e-5), depth=1)
+>>> study = RecordsTask(ApproxDP(4.0, 1e-5), depth=1)
 >>> plan = plan_records(study, Crowd(519_371, 0.05, Guesses(popularity=zipf(100_000, 1.0))))
 >>> round(plan.predicted["discovered"]), plan.predicted["l1"] < 0.1
 (343, True)
 
 Of a regression, what local people should be asked:
 
->>> study = RegressionStudy(VectorBounds.of([0] * 5, [1] * 5), PureDP(1.0))
+>>> study = RegressionTask(VectorBounds.of([0] * 5, [1] * 5), PureDP(1.0))
 >>> plan = plan_regression(study, Crowd(100_000, 0.02, Guesses(sd=(0.5, 0.1))))
 >>> plan.facts["form"], plan.errors["steered"] < min(plan.errors["tcm-only"], plan.errors["plain"])
 ('steered', True)
@@ -57,10 +57,10 @@ from hybridp.public.shuffling import Mixing
 from hybridp.public.vector import VectorBounds
 from hybridp.release import style
 from hybridp.release.plan import Plan, planned, predicted
-from hybridp.tasks.kmeans import KMeansStudy
+from hybridp.tasks.kmeans import KMeansTask
 from hybridp.tasks.protections import noise_level
-from hybridp.tasks.records import HeavyStudy
-from hybridp.tasks.regression import RegressionStudy
+from hybridp.tasks.records import RecordsTask
+from hybridp.tasks.regression import RegressionTask
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -79,7 +79,7 @@ _SHOWN = 1000  # epsilons of the document
 # --- points -----------------------------------------------------------------------------------------------------------
 
 
-def plan_points(study: KMeansStudy, crowd: Crowd) -> Plan:
+def plan_points(study: KMeansTask, crowd: Crowd) -> Plan:
     """The map, the rounds and the noise that these numbers afford. Nothing is read and nothing is spent."""
     crowd, box = crowd.answering, study.box
     found = study.rounds(crowd.trusted, crowd.local)
@@ -196,7 +196,7 @@ def draw_ranks(plan: Plan, ax: Axes | None, shares: Floats, errors: Floats) -> A
 class _Ranks(Cells):
     """Of records with these shares: noisy counts of two parts of the trusted people, and responses of so many slots."""
 
-    study: HeavyStudy
+    study: RecordsTask
     share: Floats
     slots: int
 
@@ -216,7 +216,7 @@ class _Ranks(Cells):
         return super(_Ranks, few).three_groups(people, mixing, by_people=False)
 
 
-def plan_records(study: HeavyStudy, crowd: Crowd) -> Plan:
+def plan_records(study: RecordsTask, crowd: Crowd) -> Plan:
     """Predict the head list and its errors for a popularity curve (shares in any order; they need not add up to 1)."""
     crowd.must_be_both()
     crowd = crowd.answering
@@ -254,7 +254,7 @@ def plan_records(study: HeavyStudy, crowd: Crowd) -> Plan:
 # --- a regression -----------------------------------------------------------------------------------------------------
 
 
-def plan_regression(own: RegressionStudy, crowd: Crowd) -> Plan:
+def plan_regression(own: RegressionTask, crowd: Crowd) -> Plan:
     """Predicted errors of a slope: trusted people alone, and both groups by what local people are asked.
 
     All in unit coordinates, where a column's bounds are -1 and 1: the columns are guessed to be centred and
@@ -303,7 +303,7 @@ def plan_regression(own: RegressionStudy, crowd: Crowd) -> Plan:
     return crowd.planned(own, {"regression": facts})
 
 
-def _guess(study: RegressionStudy, trusted: Trusted, k: int, d: int, column_sd: float, residual_sd: float) -> Score:
+def _guess(study: RegressionTask, trusted: Trusted, k: int, d: int, column_sd: float, residual_sd: float) -> Score:
     """What the trusted people would say of the guessed data, without the luck of a draw."""
     p = d + 1
     second = np.diag([1.0, *[column_sd**2] * d])

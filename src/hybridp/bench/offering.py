@@ -4,9 +4,9 @@
 >>> from hybridp.bench.mean import plan_mean
 >>> from hybridp.public.budgets import PureDP
 >>> from hybridp.public.lattice import Bounds
->>> from hybridp.tasks.mean import MeanStudy
+>>> from hybridp.tasks.mean import MeanTask
 >>> def form(n: int, opt_in: float, epsilon: float, sd: float) -> str:
-...     study, people = MeanStudy(Bounds(0, 100), PureDP(epsilon)), Crowd(n, opt_in, Guesses(sd=sd, mean=50))
+...     study, people = MeanTask(Bounds(0, 100), PureDP(epsilon)), Crowd(n, opt_in, Guesses(sd=sd, mean=50))
 ...     return plan_steered(plan_mean(study, people))["form"]
 >>> form(1_000_000, 0.01, 1.0, 5), form(1_000_000, 0.01, 1.0, 45), form(10_000_000, 0.01, 4.0, 2)
 ('steered', 'plain', 'steered')

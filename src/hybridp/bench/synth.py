@@ -36,7 +36,7 @@ from hybridp.public.synth_reports import MarginalInvite
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.release.plan import Plan, planned, predicted
 from hybridp.release.synth import SyntheticModel
-from hybridp.tasks.table import SynthStudy, chosen_invite
+from hybridp.tasks.table import TableTask, chosen_invite
 
 if TYPE_CHECKING:
     from hybridp.blend.relaxed import Records, Relaxed
@@ -281,7 +281,7 @@ def _rehearsed(
             tables = {f: crowd.measured(f, trusted, _sigma(invite, guarantee)) for f in invite.marginals}
             errors["stated"] = crowd.missed(asked, crowd.blended(tables, trusted, told), crowd.people)
     if trusted and local:
-        chosen = chosen_invite(SynthStudy(workload, guarantee, "adaptive"), piloted)
+        chosen = chosen_invite(TableTask(workload, guarantee, "adaptive"), piloted)
         both = crowd.blended(pooled(piloted), trusted, crowd.told(chosen, local))
         errors["chosen"] = crowd.missed(asked, both, crowd.people)
     return errors
@@ -340,17 +340,17 @@ class _Crowd:
     ) -> tuple[list[MeasuredTable], Relaxed | Records | None]:
         """What the adaptive method measures of so many people: the same choices and noise, as shares of people.
 
-        And its rows, where they follow all that is asked (`SynthStudy.last`).
+        And its rows, where they follow all that is asked (`TableTask.last`).
         """
         codes = self.some(many)
-        study, times = SynthStudy(workload, guarantee, "adaptive"), many / codes.people
+        study, times = TableTask(workload, guarantee, "adaptive"), many / codes.people
         rho = math.fsum(use.rho for use in study.plan) * times**2
         delta = min(max(guarantee.delta, 1e-18) * times**2, 0.5)  # as many rounds, and the same end
         promise = ApproxDP(as_approx(ZCDP(rho), delta).epsilon, delta)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             seed = int(self.draw.integers(1 << 30))
-            found = fit_synth(codes, SynthStudy(workload, promise, "adaptive", study.rounds), rng=seeded(seed))
+            found = fit_synth(codes, TableTask(workload, promise, "adaptive", study.rounds), rng=seeded(seed))
         tables = [
             MeasuredTable(t.features, np.rint(t.counts * times).astype(np.int64), t.sigma * times) for t in found.tables
         ]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hybridp.release.plan import Plan
     from hybridp.release.release import Release
     from hybridp.study import Study
-    from hybridp.tasks.mean import MeanStudy
+    from hybridp.tasks.mean import MeanTask
 
 __all__ = ["Demo", "demo", "demo_plan", "serve_demo", "take_part"]
 
@@ -69,7 +69,7 @@ def _tour(out: Path, people: int, opt_in: float, epsilon: float, trials: int) ->
     from hybridp.bench.crowd import Guesses
     from hybridp.bench.simulate import salary_like
     from hybridp.bench.study import plan_question
-    from hybridp.protocols.asked import mean_study
+    from hybridp.protocols.asked import mean_task
     from hybridp.randomness import seeded
     from hybridp.study import Study
 
@@ -92,7 +92,7 @@ def _tour(out: Path, people: int, opt_in: float, epsilon: float, trials: int) ->
         ledger.unlink(missing_ok=True)  # every demo is a new, made-up study
         release = study.release(collected, ledger=ledger)
         bar.update(task, advance=1, description="compare")
-        errors = _compare(clipped, trusted, mean_study(study, 0), sd, trials, lambda: bar.update(task, advance=1))
+        errors = _compare(clipped, trusted, mean_task(study, 0), sd, trials, lambda: bar.update(task, advance=1))
     picture = _picture(out / "demo.png", plan, errors, release, truth)
     rows = [
         {
@@ -138,7 +138,7 @@ def _collect(out: Path, pay: NDArray[np.float64], trusted: int, study: Study) ->
 
 
 def _compare(
-    clipped: NDArray[np.float64], trusted: int, study: MeanStudy, sd: float, trials: int, tick: Any
+    clipped: NDArray[np.float64], trusted: int, study: MeanTask, sd: float, trials: int, tick: Any
 ) -> dict[str, NDArray[np.float64]]:
     """Every estimator on the same simulated collections of these people; signed errors in the value's unit."""
     import numpy as np

@@ -24,7 +24,7 @@ from hybridp.public.trust import Trusts, drawn_trust
 if TYPE_CHECKING:
     from hybridp.public.queries import Feature, Schema, Workload
     from hybridp.release.plan import Plan
-    from hybridp.tasks.table import SynthStudy
+    from hybridp.tasks.table import TableTask
 
 __all__ = ["SETTLED", "StatedSchema", "features_of", "must_have_torch", "plan", "randomise"]
 __all__ += ["study_of", "workload_of"]
@@ -162,12 +162,12 @@ def workload_of(schema: Schema, asked: Mapping[str, Any]) -> tuple[Workload, str
 def study_of(
     file: Any, schema: Any, promise: Promise, question: Later, asked: Releasing, *, device: str, memory: str | None,
     mixed: bool,
-) -> SynthStudy:  # fmt: skip
+) -> TableTask:  # fmt: skip
     """The study of a fit that options state, after what cannot go together was refused."""
     from hybridp.curator.marginals import count_people
     from hybridp.public.queries import MOST_CELLS
     from hybridp.public.synth import cells_within
-    from hybridp.tasks.table import SynthStudy
+    from hybridp.tasks.table import TableTask
 
     workload, usual = workload_of(schema, question.values)
     chosen: Any = question.values["method"] or (usual if memory is None else "tables")
@@ -187,7 +187,7 @@ def study_of(
     must(memory is None or chosen == "tables", "memory", "must go with --method tables", f"{memory} with {chosen}")
     most = MOST_CELLS if memory is None else cells_within(workload, memory)
     guarantee = ApproxDP(promise.epsilon, delta)
-    return SynthStudy(workload, guarantee, chosen, rows=question.values["rows"], most_cells=most)
+    return TableTask(workload, guarantee, chosen, rows=question.values["rows"], most_cells=most)
 
 
 def _must_be_stated(asked: Mapping[str, Any]) -> None:

@@ -58,12 +58,12 @@ def add(
     wanted: Tally | None = None
     if named and (stated or len(named) > 1):
         from hybridp.blend.tally import Tally
-        from hybridp.protocols.asked import vector_study
+        from hybridp.protocols.asked import vector_task
 
         if epsilon is None:
             raise InvalidInput("`epsilon` must be given with --column. Got none.")
         asked = question()
-        own = vector_study(one_question(asked, promise()), 0)
+        own = vector_task(one_question(asked, promise()), 0)
         wanted = Tally.of_vectors(own.invite, asked.columns, collection)
     elif stated:
         raise InvalidInput("`columns` must be given with bounds and a promise: other reports name theirs. Got none.")

@@ -20,20 +20,20 @@ from hybridp.curator.sources import (
 from hybridp.public.study import Choice, Declaration, Number, Points, Records, Regression, Vector
 from hybridp.public.trust import TrustRule, rule_of
 from hybridp.tasks.declared import task_of
-from hybridp.tasks.groups import joint_study
-from hybridp.tasks.kmeans import kmeans_study
-from hybridp.tasks.mean import mean_study
-from hybridp.tasks.number import number_study
-from hybridp.tasks.personal import personal_study
-from hybridp.tasks.records import heavy_study
-from hybridp.tasks.regression import regression_study
-from hybridp.tasks.shares import share_study
-from hybridp.tasks.table import synth_study
-from hybridp.tasks.vector import vector_study
+from hybridp.tasks.groups import private_groups_task
+from hybridp.tasks.kmeans import kmeans_task
+from hybridp.tasks.mean import mean_task
+from hybridp.tasks.number import number_task
+from hybridp.tasks.personal import personal_task
+from hybridp.tasks.records import records_task
+from hybridp.tasks.regression import regression_task
+from hybridp.tasks.shares import shares_task
+from hybridp.tasks.table import table_task
+from hybridp.tasks.vector import vector_task
 
 __all__ = ["columns_of", "must_declare", "number_columns", "reports_in", "share_columns", "trust_rule"]
-__all__ += ["heavy_study", "joint_study", "kmeans_study", "mean_study", "number_study", "personal_study"]
-__all__ += ["regression_study", "share_study", "synth_study", "task_of", "vector_study"]
+__all__ += ["records_task", "private_groups_task", "kmeans_task", "mean_task", "number_task", "personal_task"]
+__all__ += ["regression_task", "shares_task", "table_task", "task_of", "vector_task"]
 
 
 def trust_rule(study: Declaration) -> TrustRule | str:

@@ -32,7 +32,7 @@ from hybridp.public.study import (
 )
 from hybridp.public.trust import Answering, TrustRule, drawn_trust, label_column, rule_of
 from hybridp.randomness import Randomness, secure
-from hybridp.tasks.records import HeavyStudy
+from hybridp.tasks.records import RecordsTask
 
 __all__ = ["Randomised", "answer_invitation", "randomise_study"]
 
@@ -340,7 +340,7 @@ def _write_answers(
     asked_of, rng, mixing = said.invite, where["rng"], said.task.mixing if mixed else None
     if mixed:
         must(mixing is not None, "mixed", "must go with an invitation that states a mixer (--batch)", "one without")
-        asked_of = cast(HeavyStudy, said.task).mixed_of(asked_of)
+        asked_of = cast(RecordsTask, said.task).mixed_of(asked_of)
     if accepts is not None:
         must_accept(asked_of.promise, *accepts)
     text = asked_of.text

@@ -34,9 +34,7 @@ from hybridp.release.answers import as_count as counted_as
 from hybridp.release.receipt import assuming, noted, plain, values_rule
 from hybridp.release.release import Release
 from hybridp.tasks.groups import ask_groups
-from hybridp.tasks.mean import MeanStudy
 from hybridp.tasks.protections import Batches
-from hybridp.tasks.steered import SteeredStudy
 
 __all__ = ["release"]
 
@@ -214,8 +212,3 @@ def _mapped(
         return task, text, ToldCells(counts, simulated=tally.origin.simulated)
     sent = read_slots(reports, text, said.invite.grid.cells, assume=assume)  # type: ignore[arg-type]
     return task, text, ToldCells(sent.reports.counts, sent.digest, sent.simulated, sent.assumed)
-
-
-def release_steered(path: TableLike, study: MeanStudy, columns: Any, **how: Any) -> Release:
-    """A mean of which local people are asked within a window that trusted people name; `how` as for `release`."""
-    return release(path, SteeredStudy(study), columns, **how)

@@ -38,8 +38,8 @@ from hybridp.public.kmeans import Box
 from hybridp.public.vector import VectorBounds
 from hybridp.randomness import Randomness, secure, seeded
 from hybridp.release.release import Release
-from hybridp.tasks.kmeans import KMeansStudy
-from hybridp.tasks.regression import RegressionStudy
+from hybridp.tasks.kmeans import KMeansTask
+from hybridp.tasks.regression import RegressionTask
 
 __all__ = ["HybridKMeans", "HybridLinearRegression", "HybridLogisticRegression"]
 
@@ -87,7 +87,7 @@ class HybridKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         must(len(points) >= clusters, "n_clusters", f"must be at most n_samples={len(points)}", clusters)
         trusted = _trusted_rows(trust, len(points))
         promise = promised(self.epsilon, self.delta)
-        study = KMeansStudy(
+        study = KMeansTask(
             _box(self.bounds, points.shape[1]),
             clusters,
             promise,
@@ -159,7 +159,7 @@ class _Hybrid(BaseEstimator):  # type: ignore[misc]
         promise = promised(self.epsilon, self.delta)
         lower, upper = _stated_bounds("bounds", self.bounds, columns.shape[1])
         low, high = more.pop("target_bounds")
-        study = RegressionStudy(VectorBounds.of([*lower, low], [*upper, high]), promise, **more)
+        study = RegressionTask(VectorBounds.of([*lower, low], [*upper, high]), promise, **more)
         warned([promise], len(columns))
         _warn_of_scalers(columns)
         rows = np.column_stack([columns, target])

@@ -30,8 +30,8 @@ from hybridp.public.vector import VectorInvite, VectorReportSums
 from hybridp.randomness import Randomness
 from hybridp.release.receipt import values_rule
 from hybridp.release.release import Release
-from hybridp.tasks.kmeans import KMeansStudy
-from hybridp.tasks.regression import RegressionStudy
+from hybridp.tasks.kmeans import KMeansTask
+from hybridp.tasks.regression import RegressionTask
 from hybridp.tasks.table import Made, Measure, Reported
 
 __all__ = [
@@ -244,7 +244,7 @@ def _crowd(names: tuple[str, ...], rng: Randomness, *, simulated: bool) -> Crowd
 
 
 def release_people(
-    study: RegressionStudy, trusted: Floats, local: Floats, names: tuple[str, ...], *, rng: Randomness
+    study: RegressionTask, trusted: Floats, local: Floats, names: tuple[str, ...], *, rng: Randomness
 ) -> Release:
     """A regression on arrays, a row a person, the target last; what is not a number is in the middle. A trial."""
 
@@ -260,7 +260,7 @@ def release_people(
 
 
 def cluster(
-    study: KMeansStudy,
+    study: KMeansTask,
     trusted: modelling.PointRows | None,
     local: LocalPoints | None,
     *,
@@ -274,7 +274,7 @@ def cluster(
 
 
 def release_points(
-    study: KMeansStudy,
+    study: KMeansTask,
     trusted: ArrayLike | None,
     local: ArrayLike | None,
     *,
@@ -286,7 +286,7 @@ def release_points(
     >>> from hybridp.public.budgets import PureDP
     >>> from hybridp.public.kmeans import Box
     >>> from hybridp.randomness import seeded
-    >>> study = KMeansStudy(Box((0.0,), (1.0,)), 2, PureDP(5.0))
+    >>> study = KMeansTask(Box((0.0,), (1.0,)), 2, PureDP(5.0))
     >>> points = [[0.1]] * 500 + [[0.9]] * 500
     >>> found = release_points(study, points, None, rng=seeded(1))
     >>> sorted(round(centre[0], 1) for centre in found.facts["estimate"])

@@ -49,8 +49,8 @@ from hybridp.randomness import Randomness, secure
 from hybridp.release.answers import about
 from hybridp.release.receipt import one_receipt
 from hybridp.release.release import Release
-from hybridp.tasks.kmeans import KMeansStudy
-from hybridp.tasks.steered import SteeredStudy
+from hybridp.tasks.kmeans import KMeansTask
+from hybridp.tasks.steered import SteeredTask
 
 __all__ = ["Files", "answered_once", "first_phase", "invite_study", "ledger_totals", "published", "release_study"]
 
@@ -84,7 +84,7 @@ class _Way:
 def ledger_totals(study: Declaration) -> dict[str, PureDP | ApproxDP]:
     """The totals of a ledger that pays for the study once."""
     if study.promise.personal:
-        return {**asked.personal_study(study, 0).accounts}
+        return {**asked.personal_task(study, 0).accounts}
     mixed: dict[str, PureDP | ApproxDP] = {}
     if study.mixing is not None:  # whatever mixer and curator do, no more than a report's own epsilon
         mixed["shuffled"] = PureDP(study.mixing.epsilon)
@@ -377,7 +377,7 @@ def invite_study(
     if task.planned:
         if trusted is None or local is None:
             raise InvalidInput("`people` must be given for a map of points: how many trusted and local ones. Got none.")
-        own = cast(KMeansStudy, task.prepared(columns))
+        own = cast(KMeansTask, task.prepared(columns))
         mapped = own.mapped(trusted, round(local * study.chances[str(name)]))
         must(place.parent.is_dir(), "invite", "must lie in an existing folder", place)
         envelope.save(place, Transcript(mapped, columns.names, kept_missing(columns)).document())
@@ -422,9 +422,9 @@ def first_phase(
         for name, given in (("tally", tally), ("phases", phases), ("collection", collection)):
             must(not given, name, "must not join the first phase of a mean: trusted people alone are asked", given)
         many = study.people.local if local_people is None else local_people
-        return release(data, SteeredStudy(asked.mean_study(study, 0)), columns, local_people=many, **how)
+        return release(data, SteeredTask(asked.mean_task(study, 0)), columns, local_people=many, **how)
     must(local_people is None, "local-people", "must go with a mean: quantiles are asked around, however many", "it")
-    counted = asked.number_study(study, 0)
+    counted = asked.number_task(study, 0)
     must(counted.mean is None, "invite-out", rule, "both")
     how |= {"assume_mechanism": assume_mechanism, "collection": collection}
     how |= {"tally": None if tally is None else tally_for(study, tally), "phases": phases}

@@ -46,9 +46,9 @@ from hybridp.public.trust import Trusts, drawn_trust
 from hybridp.randomness import Randomness, secure, seeded
 from hybridp.release.receipt import Receipt, assuming, noted
 from hybridp.release.synth import SyntheticModel
-from hybridp.tasks.table import Made, Measure, NoSignalWarning, Reported, SynthStudy, charge_for_reports
+from hybridp.tasks.table import Made, Measure, NoSignalWarning, Reported, TableTask, charge_for_reports
 
-__all__ = ["NoSignalWarning", "SynthStudy", "fit_file", "fit_synth", "load_model", "save_model"]
+__all__ = ["NoSignalWarning", "TableTask", "fit_file", "fit_synth", "load_model", "save_model"]
 __all__ += ["saved_rounds", "write_invitation", "write_model"]
 
 Place = str | PathLike[str]
@@ -72,7 +72,7 @@ class _Kept:
     """
 
     path: Path | None
-    task: SynthStudy
+    task: TableTask
     name: str
     chosen_by: str = ""
     seeded: bool = False
@@ -91,7 +91,7 @@ class _Kept:
             known = {one.name: said[one.name] for one in fields(_Kept) if one.name != "path"}
             known |= {name: tuple(known[name]) for name in ("entries", "answers")}
             found = _Kept(path, **{**known, "task": made_of(known["task"])})
-            if not isinstance(found.task, SynthStudy) or found.task.people is None:
+            if not isinstance(found.task, TableTask) or found.task.people is None:
                 raise ValueError
         except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, AssertionError):
             pass
@@ -101,7 +101,7 @@ class _Kept:
 
     @staticmethod
     def begun(
-        folder: Place | None, study: SynthStudy, chosen: str, ledger: Ledger | None, *, new: bool = False
+        folder: Place | None, study: TableTask, chosen: str, ledger: Ledger | None, *, new: bool = False
     ) -> _Kept | None:
         """The fit that was begun in a folder, if any. Makes nothing, and reads no row.
 
@@ -121,7 +121,7 @@ class _Kept:
         return kept
 
     @staticmethod
-    def new(folder: Place | None, task: SynthStudy, **facts: Any) -> _Kept:
+    def new(folder: Place | None, task: TableTask, **facts: Any) -> _Kept:
         """Of a fit that begins, in a new or empty folder."""
         made = _Kept(None if folder is None else Path(folder), task, f"synth-{os.urandom(8).hex()}", **facts)
         if made.path is not None:
@@ -284,7 +284,7 @@ def _measured(ledger: Ledger | None, charge: Charge, said: str | None) -> tuple[
 
 def fit_file(
     path: TableLike,
-    study: SynthStudy,
+    study: TableTask,
     trust: Trusts | None = None,
     *,
     folder: Place | None = None,
@@ -319,7 +319,7 @@ def fit_file(
             must_not_ask(path, "no ledger is there to pay for its failure", "`hybridp ledger create` makes one")
         begun = _Kept.begun(folder, study, chosen, books, new=new)  # before a row is read: free
 
-        def read() -> tuple[GroupCodes, SynthStudy]:
+        def read() -> tuple[GroupCodes, TableTask]:
             invite = study.named(())
             groups = read_groups(path, study.workload.schema, columns, invite, table=table, rng=rng, **reads)
             some = groups.trusted.people > 0 or not asks(path)
@@ -337,7 +337,7 @@ def fit_file(
 
 def fit_synth(
     people: Codes | GroupCodes,
-    study: SynthStudy,
+    study: TableTask,
     *,
     folder: Place | None = None,
     ledger: Ledger | None = None,
@@ -360,14 +360,14 @@ def fit_synth(
     return _fit(groups, task, folder, begun, ledger, purpose, rng, **how)
 
 
-def _due(study: SynthStudy, begun: _Kept | None, purpose: str) -> list[Charge]:
+def _due(study: TableTask, begun: _Kept | None, purpose: str) -> list[Charge]:
     """What trusted people pay, under the name by which the ledger knows the fit; a new one has a name of its own."""
     charges = study.charges(purpose, "a new fit" if begun is None else begun.name)
     return [one for one in charges if one.people == "trusted"]
 
 
 def _check(
-    groups: GroupCodes, task: SynthStudy, begun: _Kept | None, ledger: Ledger | None, purpose: str, *, trial: bool
+    groups: GroupCodes, task: TableTask, begun: _Kept | None, ledger: Ledger | None, purpose: str, *, trial: bool
 ) -> None:
     """Refuse where the ledger cannot pay for all of it, but for reports that the fit has kept."""
     owed = _due(task, begun, purpose)
@@ -380,7 +380,7 @@ def _check(
 
 
 def _fit(
-    groups: GroupCodes, task: SynthStudy, folder: Place | None, begun: _Kept | None, ledger: Ledger | None,
+    groups: GroupCodes, task: TableTask, folder: Place | None, begun: _Kept | None, ledger: Ledger | None,
     purpose: str, rng: Randomness, *, device: str = "cpu", progress: Callable[[float, int], None] = _untold,
 ) -> SyntheticModel:  # fmt: skip
     simulated = rng.simulated or groups.simulated
@@ -401,7 +401,7 @@ def _fit(
 
 
 def _crowd(
-    task: SynthStudy, trial: bool = False, entries: Callable[[], tuple[int, ...]] = tuple, *, local: bool = False
+    task: TableTask, trial: bool = False, entries: Callable[[], tuple[int, ...]] = tuple, *, local: bool = False
 ) -> Crowd:
     """What a receipt says of noise and charges: whether a seed drew the noise, or local reports for a trial."""
 

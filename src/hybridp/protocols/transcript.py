@@ -44,15 +44,15 @@ from hybridp.public.vector import VectorBounds
 from hybridp.randomness import secure, seeded
 from hybridp.release.receipt import assuming, noted, values_rule
 from hybridp.release.release import Release
-from hybridp.tasks.distribution import DistributionStudy
-from hybridp.tasks.kmeans import KMeansStudy
-from hybridp.tasks.mean import MeanStudy
-from hybridp.tasks.number import NumberStudy
+from hybridp.tasks.distribution import DistributionTask
+from hybridp.tasks.kmeans import KMeansTask
+from hybridp.tasks.mean import MeanTask
+from hybridp.tasks.number import NumberTask
 from hybridp.tasks.protections import Batches
-from hybridp.tasks.records import HeavyStudy
-from hybridp.tasks.regression import RegressionStudy
-from hybridp.tasks.steered import SteeredStudy
-from hybridp.tasks.table import SynthStudy
+from hybridp.tasks.records import RecordsTask
+from hybridp.tasks.regression import RegressionTask
+from hybridp.tasks.steered import SteeredTask
+from hybridp.tasks.table import TableTask
 from hybridp.tasks.task import Task
 
 __all__ = ["NO_BATCHES", "Draft", "Transcript", "invitation_to", "kept_missing", "made_of", "plain_of"]
@@ -61,8 +61,8 @@ __all__ += ["read_invitation", "release_invited"]
 _KIND = "invitation"
 _STATED: dict[str, Any] = {
     one.__name__: one
-    for one in (ApproxDP, Bounds, Box, DistributionStudy, Feature, HeavyStudy, KMeansStudy, MeanStudy, Mixing,
-                Neighbours, NumberStudy, PureDP, RegressionStudy, Rule, Schema, SteeredStudy, SynthStudy, Threshold,
+    for one in (ApproxDP, Bounds, Box, DistributionTask, Feature, RecordsTask, KMeansTask, MeanTask, Mixing,
+                Neighbours, NumberTask, PureDP, RegressionTask, Rule, Schema, SteeredTask, TableTask, Threshold,
                 VectorBounds, Workload)
 }  # fmt: skip
 NO_BATCHES: Batches[Any] = Batches()

@@ -41,11 +41,11 @@ from hybridp.service.formats import Heard
 from hybridp.service.problems import Refused
 from hybridp.service.questions import Part, pack_reports, unpacked_reports
 from hybridp.tasks.declared import task_of
-from hybridp.tasks.kmeans import kmeans_study
-from hybridp.tasks.personal import personal_study
-from hybridp.tasks.regression import regression_study
-from hybridp.tasks.shares import ShareStudy, share_study
-from hybridp.tasks.table import synth_study
+from hybridp.tasks.kmeans import kmeans_task
+from hybridp.tasks.personal import personal_task
+from hybridp.tasks.regression import regression_task
+from hybridp.tasks.shares import SharesTask, shares_task
+from hybridp.tasks.table import table_task
 
 __all__ = ["drawable", "pack_reports", "parts_of", "unpacked_reports"]
 
@@ -110,7 +110,7 @@ def _number(declared: Declaration, place: int, asked: Any) -> Part:
     about: dict[str, Any] = {"statistics": list(asked.statistics)}
     if declared.promise.personal and asked.statistics == ("mean",):
         allowed = _checked_epsilons(declared)
-        own = Part(asked, personal_study(declared, place), shown, (shown,), None, about, choices=allowed)
+        own = Part(asked, personal_task(declared, place), shown, (shown,), None, about, choices=allowed)
         return own.at(min(allowed))
     task: Any = task_of(declared, place)
     invite = task.invite
@@ -131,7 +131,7 @@ def _option(asked: Question, task: Any, **about: Any) -> Part:
 
 
 def _choice(declared: Declaration, place: int, asked: Any) -> Part:
-    task = share_study(declared, place)
+    task = shares_task(declared, place)
     many = task.question.size
     asked.must(many <= MOST_OPTIONS, "options", f"must be at most {MOST_OPTIONS} on a page", many)
     return _option(asked, task)
@@ -167,7 +167,7 @@ def _points(declared: Declaration, place: int, asked: Any) -> Part:
         rule = f"must say how many {name} people are expected: the map follows from it"
         people.must(expected is not None, name, rule, "none")
     answering = round(int(people.local or 0) * declared.chances[asked.name])  # as devices draw
-    task = kmeans_study(declared, place).mapped(int(people.trusted or 0), answering)
+    task = kmeans_task(declared, place).mapped(int(people.trusted or 0), answering)
     return _several(asked, task, clusters=asked.clusters)
 
 
@@ -237,7 +237,7 @@ def _table(declared: Declaration, place: int, asked: Any) -> Part:
     """A synthetic table: trusted people answer every column, local people the one marginal that their device draws."""
     alone = "must be that of a study's only question: people are asked about parts of it"
     asked.must(len(declared.questions) == 1, "kind", alone, asked.kind)
-    task = replace(synth_study(declared, place), method="mixed")
+    task = replace(table_task(declared, place), method="mixed")
     schema, marginals = task.workload.schema, task.invite.marginals
     many = max(len(schema.features), len(marginals))
     asked.must(many <= MOST_QUESTIONS, "marginals", f"and features must be at most {MOST_QUESTIONS} on a page", many)
@@ -250,7 +250,7 @@ def _table(declared: Declaration, place: int, asked: Any) -> Part:
 
 def _stated_choice(name: str, options: Sequence[str], promise: Any, **about: Any) -> Part:
     """A choice that no study declares by itself."""
-    study = ShareStudy(Feature.categorical(name, options), promise)
+    study = SharesTask(Feature.categorical(name, options), promise)
     return _option(Choice(name=name, options=tuple(options)), study, **about)
 
 
@@ -328,7 +328,7 @@ def drawable(declared: Declaration) -> Declaration:
         if isinstance(asked, Vector) and asked.local == "best":
             questions[place] = replace(asked, local="sampling")
         if isinstance(asked, Regression) and (asked.model, asked.form) == ("linear", "best"):
-            plain = regression_study(declared, place).question("plain", None, 1).invite
+            plain = regression_task(declared, place).question("plain", None, 1).invite
             if isinstance(plain.reports, UnitVector):  # a direction among all products
                 questions[place] = replace(asked, form="steered")
     return replace(declared, questions=tuple(questions))

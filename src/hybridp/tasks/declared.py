@@ -13,18 +13,18 @@ from typing import cast
 
 from hybridp.errors import must
 from hybridp.public.study import KINDS, Declaration, Number, Question
-from hybridp.tasks.groups import joint_study
-from hybridp.tasks.kmeans import kmeans_study
-from hybridp.tasks.mean import mean_study
-from hybridp.tasks.number import number_study
-from hybridp.tasks.personal import personal_study
-from hybridp.tasks.records import heavy_study
-from hybridp.tasks.regression import regression_study
-from hybridp.tasks.shares import share_study
-from hybridp.tasks.steered import SteeredStudy
-from hybridp.tasks.table import synth_study
+from hybridp.tasks.groups import private_groups_task
+from hybridp.tasks.kmeans import kmeans_task
+from hybridp.tasks.mean import mean_task
+from hybridp.tasks.number import number_task
+from hybridp.tasks.personal import personal_task
+from hybridp.tasks.records import records_task
+from hybridp.tasks.regression import regression_task
+from hybridp.tasks.shares import shares_task
+from hybridp.tasks.steered import SteeredTask
+from hybridp.tasks.table import table_task
 from hybridp.tasks.task import Task
-from hybridp.tasks.vector import vector_study
+from hybridp.tasks.vector import vector_task
 
 __all__ = ["register", "task_of"]
 
@@ -35,7 +35,7 @@ def task_of(study: Declaration, place: int) -> Task:
     """The question at this place, at its part of the promise."""
     question = study.questions[place]
     if question.groups is not None and question.groups.private:
-        return joint_study(study, place)
+        return private_groups_task(study, place)
     return question.entry(_BUILDERS)(study, place)
 
 
@@ -47,16 +47,16 @@ def register(kind: type[Question], builder: Builder) -> None:
 def _number(study: Declaration, place: int) -> Task:
     question = cast(Number, study.questions[place])
     if question.by_invitation:
-        return SteeredStudy(mean_study(study, place))
+        return SteeredTask(mean_task(study, place))
     if study.promise.personal:
         named = study.promise.epsilon_column is not None
         must(named, "promise.epsilon_column", "must name the column of everyone's own epsilon", "nothing")
-        return personal_study(study, place)
+        return personal_task(study, place)
     plain = question.groups is not None or question.statistics == ("mean",)
-    return mean_study(study, place) if plain else number_study(study, place)
+    return mean_task(study, place) if plain else number_task(study, place)
 
 
 _BUILDERS: dict[str, Builder] = {
-    "number": _number, "choice": share_study, "count": share_study, "points": kmeans_study, "records": heavy_study,
-    "regression": regression_study, "table": synth_study, "vector": vector_study,
+    "number": _number, "choice": shares_task, "count": shares_task, "points": kmeans_task, "records": records_task,
+    "regression": regression_task, "table": table_task, "vector": vector_task,
 }  # fmt: skip

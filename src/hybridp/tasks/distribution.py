@@ -37,7 +37,7 @@ from hybridp.tasks.evidence import Heard, ask_counts, noise_in_shares
 from hybridp.tasks.protections import charge_all, task_receipt
 from hybridp.tasks.task import Task
 
-__all__ = ["DistributionStudy", "publish", "statistics", "stretches"]
+__all__ = ["DistributionTask", "publish", "statistics", "stretches"]
 
 Guarantee = PureDP | ApproxDP
 _MOST = 50
@@ -45,7 +45,7 @@ _ATOMS = 256
 
 
 @dataclass(frozen=True)
-class DistributionStudy(Task):
+class DistributionTask(Task):
     """Everything that is decided, and public, before anybody sends anything.
 
     `at` are shares of people whose quantiles are asked for, `below` values at or below which a share of people is asked
@@ -164,7 +164,7 @@ class DistributionStudy(Task):
 
     called = "distribution"
 
-    def prepared(self, columns: Any) -> DistributionStudy:
+    def prepared(self, columns: Any) -> DistributionTask:
         columns.must_count("a distribution")
         return self
 
@@ -181,7 +181,7 @@ class DistributionStudy(Task):
     def check_tally(self, tally: Any, names: tuple[str, ...]) -> None:
         tally.distribution()
 
-    def trusted_only(self) -> DistributionStudy:
+    def trusted_only(self) -> DistributionTask:
         """The same while nobody local was asked."""
         return replace(self, estimator="tcm-only")
 
@@ -205,7 +205,7 @@ class DistributionStudy(Task):
 
 
 def publish(
-    study: DistributionStudy,
+    study: DistributionTask,
     question: str,
     heard: Heard,
     *,
@@ -274,7 +274,7 @@ def publish(
     )
 
 
-def _disagreement(study: DistributionStudy, apart: tuple[float, ...] | None) -> dict[str, Any]:
+def _disagreement(study: DistributionTask, apart: tuple[float, ...] | None) -> dict[str, Any]:
     """How far the groups are apart where they differ most clearly: the shares of each at or below a value.
 
     The difference, trusted less local, has an interval that counts for all places that were looked at, and so does p.
@@ -304,7 +304,7 @@ _STEPS = "all numbers are whole steps of {:g} from {:g} on, as declared"
 _ONE_PHASE = "a local person answers in one phase alone, once; who answers when has nothing to do with their number"
 
 
-def _windowed(study: DistributionStudy, known: Known, likely: Sequence[tuple[float, float]]) -> str:
+def _windowed(study: DistributionTask, known: Known, likely: Sequence[tuple[float, float]]) -> str:
     """What windows that were named before cost if they missed."""
     low, width = study.bounds.lower, study.bounds.width
     asked = [(low + width * one.window[0], low + width * one.window[1]) for one in known.answered]
@@ -318,7 +318,7 @@ def _windowed(study: DistributionStudy, known: Known, likely: Sequence[tuple[flo
     )
 
 
-def _window(study: DistributionStudy, beside: Plausible, q: float) -> tuple[float, float]:
+def _window(study: DistributionTask, beside: Plausible, q: float) -> tuple[float, float]:
     """Where the quantile lies, by all that is known, but for one time in a thousand or so."""
     low, high = beside.quantile_interval(q, 3.3)
     return study.bounds.lower + study.bounds.width * low, study.bounds.lower + study.bounds.width * high
@@ -327,7 +327,7 @@ def _window(study: DistributionStudy, beside: Plausible, q: float) -> tuple[floa
 Stretch = tuple[float | None, float | None]
 
 
-def stretches(study: DistributionStudy) -> dict[str, tuple[tuple[float, ...], list[Stretch]]]:
+def stretches(study: DistributionTask) -> dict[str, tuple[tuple[float, ...], list[Stretch]]]:
     """Shares of people that are asked for: of each kind the values that name them, and from where to where they go."""
     at = {x: (x - study.bounds.lower) / study.bounds.width for x in (*study.below, *study.above, *study.cuts)}
     inner: list[float | None] = [None, *(at[x] for x in study.cuts), None]
@@ -340,7 +340,7 @@ def stretches(study: DistributionStudy) -> dict[str, tuple[tuple[float, ...], li
 
 
 def statistics(
-    study: DistributionStudy, shape: Shape, own: Shape | None, alone: Shape | None, beside: Plausible, reach: float
+    study: DistributionTask, shape: Shape, own: Shape | None, alone: Shape | None, beside: Plausible, reach: float
 ) -> dict[str, dict[str, Any]]:
     """What is asked for, read from the distribution function, within its intervals of so many standard errors.
 
@@ -394,7 +394,7 @@ def _bins(edges: Sequence[float]) -> list[str]:
 # --- the receipt ------------------------------------------------------------------------------------------------------
 
 
-def _local_protection(study: DistributionStudy, heard: Heard) -> tuple[Protection, str]:
+def _local_protection(study: DistributionTask, heard: Heard) -> tuple[Protection, str]:
     """How local people are protected, and the name of their report."""
     if not heard.answered:
         name = study.invite.name

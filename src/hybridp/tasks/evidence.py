@@ -30,7 +30,7 @@ from hybridp.public.shares import CountNoise, NoisyCounts
 from hybridp.tasks.protections import noise_level
 
 if TYPE_CHECKING:
-    from hybridp.tasks.distribution import DistributionStudy
+    from hybridp.tasks.distribution import DistributionTask
 
 __all__ = ["Counted", "Heard", "ask_counts", "hear", "noise_in_shares", "places_around"]
 
@@ -77,13 +77,13 @@ class Heard:
     alone: bool = False
     """Whether a release in one go is by trusted people alone, and the reports are only told beside."""
 
-    def known(self, study: DistributionStudy) -> Known:
+    def known(self, study: DistributionTask) -> Known:
         """The same in shares of people and of the range."""
         counted = tuple(_below(one, study.bounds) for one in self.counted)
         share = self.trusted / max(self.trusted + self.local, 1) if study.estimator == "everyone" else None
         return Known(counted, self.reports, self.answered, share, study.atoms)
 
-    def windows(self, study: DistributionStudy) -> tuple[tuple[float, float], ...]:
+    def windows(self, study: DistributionTask) -> tuple[tuple[float, float], ...]:
         """Where to ask about a study's quantiles next, in shares of the range: everywhere while nothing is known."""
         if not self.counted and not self.local:
             return ((0.0, 1.0),)
@@ -139,7 +139,7 @@ class _Counted:
 
 
 def hear(
-    study: DistributionStudy,
+    study: DistributionTask,
     people: int,
     local: BinnedReports | None,
     count: Callable[[tuple[float, ...], CountNoise], NoisyCounts],
@@ -150,7 +150,7 @@ def hear(
 
 
 def ask_counts(
-    study: DistributionStudy, people: int, local: BinnedReports | None
+    study: DistributionTask, people: int, local: BinnedReports | None
 ) -> Generator[Between, NoisyCounts, Heard]:
     """The same as rounds of a conversation."""
     local = None if local is None or not local.people else local
@@ -182,7 +182,7 @@ def ask_counts(
     return _with_counts(heard, study.bounds, counted)
 
 
-def _ends(study: DistributionStudy) -> tuple[NDArray[np.float64], bool]:
+def _ends(study: DistributionTask) -> tuple[NDArray[np.float64], bool]:
     """Where F is told, and whether it stays between."""
     return (np.array(study.atoms), True) if study.atoms else (np.linspace(0.0, 1.0, CELLS + 1), False)
 
@@ -192,7 +192,7 @@ def _enough(local: BinnedReports) -> bool:
     return local.people >= 400 * (local.randomiser.worst_variance + 1)
 
 
-def _near(study: DistributionStudy, shape: Shape, people: int) -> bool:
+def _near(study: DistributionTask, shape: Shape, people: int) -> bool:
     """Whether what local reports say of each quantile is not much coarser than what trusted people would say by
     themselves: counts between places that are far apart tell little of what lies between them."""
     noise = 32 / (study.promised.epsilon * people) ** 2  # of a count with half of epsilon
@@ -200,7 +200,7 @@ def _near(study: DistributionStudy, shape: Shape, people: int) -> bool:
     return all(error**2 <= 9 * (q * (1 - q) / people + noise) for q, error in errors)
 
 
-def _apart(study: DistributionStudy, places: Iterable[float]) -> tuple[float, ...]:
+def _apart(study: DistributionTask, places: Iterable[float]) -> tuple[float, ...]:
     """Places in rising order, none too close to another; between the atoms, halfway, where numbers have steps."""
     atoms, apart = np.array(study.atoms), 1 / 2**20
     out: list[float] = []
@@ -214,13 +214,13 @@ def _apart(study: DistributionStudy, places: Iterable[float]) -> tuple[float, ..
     return tuple(out) or (0.5,)
 
 
-def noise_in_shares(study: DistributionStudy, people: int, part: Guarantee | None) -> float:
+def noise_in_shares(study: DistributionTask, people: int, part: Guarantee | None) -> float:
     """The variance of the noise in one count of four, which were made to add up, in shares of people."""
     return study.count_noise(3, part).variance / people**2
 
 
 def places_around(
-    study: DistributionStudy,
+    study: DistributionTask,
     shape: Shape,
     people: int,
     part: Guarantee | None = None,

@@ -34,16 +34,16 @@ from hybridp.release.answers import GroupAnswer, groups_release
 from hybridp.release.facts import Facts
 from hybridp.release.receipt import CURATOR, VIEWER, Made, Promise, Protection, Receipt, values_rule
 from hybridp.release.release import Release
-from hybridp.tasks.mean import MeanStudy, mean_study
+from hybridp.tasks.mean import MeanTask, mean_task
 from hybridp.tasks.protections import charge_all, drawn, noise_level, noised, on_device, task_receipt
-from hybridp.tasks.shares import ShareStudy, field_rule, share_study
+from hybridp.tasks.shares import SharesTask, field_rule, shares_task
 from hybridp.tasks.task import Task
 
 __all__ = ["adjusted", "ask_groups", "listed_differences", "publish_groups", "small_rule"]
-__all__ += ["JointStudy", "publish_joint"]
-__all__ += ["joint_study"]
+__all__ += ["PrivateGroupsTask", "publish_joint"]
+__all__ += ["private_groups_task"]
 
-Study = MeanStudy | ShareStudy
+Study = MeanTask | SharesTask
 
 
 def ask_groups(task: Any, grouping: Grouping, people: Any, crowd: Crowd) -> Release:
@@ -91,7 +91,7 @@ def publish_groups(
     pairs, blends = grouping.pairs(names), [blended for _, blended in parts.values()]
     options: tuple[str, ...] = ()
     more: dict[str, Any] = {"estimator": " / ".join(dict.fromkeys(str(one["estimator"]) for one in facts))}
-    if isinstance(study, MeanStudy):
+    if isinstance(study, MeanTask):
         half = study.bounds.half
         more["clipped_to"] = [study.bounds.lower, study.bounds.upper]
         gaps = [[Gap(half * gap.estimate, half * gap.low, half * gap.high, gap.p_value)]
@@ -230,7 +230,7 @@ _HEARD |= {"adaptive": "hybrid", "alike": "hybrid"}
 
 
 @dataclass(frozen=True)
-class JointStudy(Task):
+class PrivateGroupsTask(Task):
     """A mean or shares, the column that it is about, and the private grouping: one question (`hybridp.public.groups`).
 
     Each local person's device sends one report about category and value together; of trusted people the votes for every
@@ -238,7 +238,7 @@ class JointStudy(Task):
     noisy counts, are merged or withheld.
     """
 
-    study: MeanStudy | ShareStudy
+    study: MeanTask | SharesTask
     value: str
     grouping: Grouping
 
@@ -246,7 +246,7 @@ class JointStudy(Task):
         rule = "must be left out, alike, tcm-only or lm-only for an answer by a private category"
         must(self.study.estimator in _HEARD, "estimator", rule, self.study.estimator)
         self.grouping.must_differ(self.value)
-        if isinstance(self.study, MeanStudy):
+        if isinstance(self.study, MeanTask):
             full = self.study.publish == "full"
             must(full, "publish", "must be full for an answer by group", self.study.publish)
             plain = self.study.local == "best"
@@ -260,7 +260,7 @@ class JointStudy(Task):
     def purpose(self, names: tuple[str, ...], by: Grouping | None) -> str:
         return f"{self.study.called} of {self.value} by {self.grouping.column}"
 
-    def prepared(self, columns: Any) -> JointStudy:
+    def prepared(self, columns: Any) -> PrivateGroupsTask:
         columns.must_count("an answer by group")
         self.study.prepared_for(self.grouping, columns)
         return self
@@ -281,7 +281,7 @@ class JointStudy(Task):
 
     @cached_property
     def joint(self) -> Joint:
-        answers: Feature | Bounds = self.study.bounds if isinstance(self.study, MeanStudy) else self.study.question
+        answers: Feature | Bounds = self.study.bounds if isinstance(self.study, MeanTask) else self.study.question
         return Joint(Feature(self.grouping.column, self.grouping.names), self.value, answers)
 
     @cached_property
@@ -304,7 +304,7 @@ class JointStudy(Task):
 
 
 def publish_joint(
-    study: JointStudy,
+    study: PrivateGroupsTask,
     trusted: NoisyCounts | None,
     local: ShareReports | None,
     *,
@@ -316,7 +316,7 @@ def publish_joint(
     if local is not None and local.people == 0:
         local = None
     grouping, own, joint = study.grouping, study.study, study.joint
-    sd = own.rule.sd / 2 if isinstance(own, MeanStudy) and own.rule.sd is not None else None
+    sd = own.rule.sd / 2 if isinstance(own, MeanTask) and own.rule.sd is not None else None
     whole = JointBlend(trusted, local, joint.size, sd, by_people=study.estimator == "everyone")
     heard = (0 if trusted is None else trusted.people) + (0 if local is None else local.people)
     if not heard:
@@ -327,18 +327,18 @@ def publish_joint(
     places = {name: i for i, name in enumerate(grouping.names)}
     parts = {name: blend_joint(whole, [places[member] for member in of]) for name, of in groups.items()}
     names, pairs = list(groups), grouping.pairs(list(groups))
-    options = own.question.values if isinstance(own, ShareStudy) else ()
+    options = own.question.values if isinstance(own, SharesTask) else ()
     shown = max(len(options), 1)
     level = 1 - (1 - own.level) / (len(groups) * shown) if grouping.joint and groups else own.level
     each = 1 - (1 - own.level) / max(len(pairs) * shown, 1) if grouping.joint else own.level
     gaps = [parts[names[i]].gaps(parts[names[j]], each)[:shown] for i, j in pairs]
-    if isinstance(own, MeanStudy):
+    if isinstance(own, MeanTask):
         width = own.bounds.width
         gaps = [[gap._replace(**{k: width * getattr(gap, k) for k in ("estimate", "low", "high")}) for gap in some]
                 for some in gaps]  # fmt: skip
     own_p = [None if (p := part.p_values()) is None else p[:shown] for part in parts.values()]
     more: dict[str, Any] = {"estimator": study.estimator}
-    if isinstance(own, MeanStudy):
+    if isinstance(own, MeanTask):
         more["clipped_to"] = [own.bounds.lower, own.bounds.upper]
     elif own.question.edges:
         more["edges"] = list(own.question.edges)
@@ -360,11 +360,11 @@ def publish_joint(
 
 
 def _answer(
-    own: MeanStudy | ShareStudy, name: str, members: tuple[str, ...], part: CategoryBlend, level: float, alone: float
+    own: MeanTask | SharesTask, name: str, members: tuple[str, ...], part: CategoryBlend, level: float, alone: float
 ) -> GroupAnswer:
     low, high = part.intervals(level)
     gap = part.groups_apart(level)
-    if isinstance(own, ShareStudy):
+    if isinstance(own, SharesTask):
         start, size, many = 0.0, 1.0, len(part.estimate)
     else:
         start, size, many = own.bounds.lower, own.bounds.width, 1
@@ -373,16 +373,16 @@ def _answer(
         if values is None:
             return None
         found = [start + size * float(x) for x in values[:many]]
-        return found if isinstance(own, ShareStudy) else found[0]
+        return found if isinstance(own, SharesTask) else found[0]
 
     shown = (
-        to_simplex(part.estimate).tolist() if isinstance(own, ShareStudy) else own.bounds.project(told(part.estimate))
+        to_simplex(part.estimate).tolist() if isinstance(own, SharesTask) else own.bounds.project(told(part.estimate))
     )
     facts = {
         "estimate": shown,
         "interval": [told(low), told(high)],
         "unbiased": told(part.estimate),
-        "weight": [part.weight] * many if isinstance(own, ShareStudy) else part.weight,
+        "weight": [part.weight] * many if isinstance(own, SharesTask) else part.weight,
         "trusted": told(part.trusted),
         "local": told(part.local),
         "disagreement": {
@@ -394,14 +394,14 @@ def _answer(
 
 
 def _receipt(
-    study: JointStudy, trusted: NoisyCounts | None, local: ShareReports | None, rows: Callable[[Any], str],
+    study: PrivateGroupsTask, trusted: NoisyCounts | None, local: ShareReports | None, rows: Callable[[Any], str],
     **made: Unpack[Made],
 ) -> Receipt:  # fmt: skip
     own, protection = study.study, None
     if trusted is not None:
         noise = trusted.noise.mechanism
         protection = Protection(noise.guarantee, noised(noise, f"each of {trusted.noise.size} cells"))
-    wide = isinstance(own, MeanStudy) and own.rule.sd is None
+    wide = isinstance(own, MeanTask) and own.rule.sd is None
     return task_receipt(
         protection,
         on_device(study.invite) if local is not None else None,
@@ -413,16 +413,16 @@ def _receipt(
         rows=(
             f"`{study.grouping.column}` is private, and the promise covers it together with the value",
             study.grouping.unlisted,
-            field_rule(own.question) if isinstance(own, ShareStudy) else rows(own.bounds.centre),
+            field_rule(own.question) if isinstance(own, SharesTask) else rows(own.bounds.centre),
         ),
         **made,
     )
 
 
-def joint_study(study: Declaration, place: int) -> JointStudy:
+def private_groups_task(study: Declaration, place: int) -> PrivateGroupsTask:
     """The mean or shares by a private category that are asked for at this place among the questions."""
     asked = study.questions[place]
     groups = asked.groups
     assert groups is not None
-    own = mean_study(study, place) if isinstance(asked, Number) else share_study(study, place)
-    return JointStudy(own, asked.columns_read[0], groups)
+    own = mean_task(study, place) if isinstance(asked, Number) else shares_task(study, place)
+    return PrivateGroupsTask(own, asked.columns_read[0], groups)

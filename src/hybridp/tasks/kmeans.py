@@ -41,14 +41,14 @@ from hybridp.release.receipt import Protection, build_receipt, choice_unprotecte
 from hybridp.release.release import Release
 from hybridp.tasks.task import Task
 
-__all__ = ["KMeansStudy", "start"]
-__all__ += ["kmeans_study"]
+__all__ = ["KMeansTask", "start"]
+__all__ += ["kmeans_task"]
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class KMeansStudy(Task):
+class KMeansTask(Task):
     """Everything that is decided, and public, before anybody sends anything.
 
     `guarantee` is what every person is promised, under replacement of their point. `iterations` bounds how often anyone
@@ -101,7 +101,7 @@ class KMeansStudy(Task):
             local_epsilon=self.guarantee.epsilon,
         )
 
-    def mapped(self, trusted: int, local: int) -> KMeansStudy:
+    def mapped(self, trusted: int, local: int) -> KMeansTask:
         """The same where so many expected people are asked about a map: from public numbers alone."""
         plan, rule = self.rounds(trusted, local, iterations=2), "must be more, or epsilon larger, or coordinates and"
         must(plan.per_axis > 0, "people", f"{rule} clusters fewer, for a useful map", trusted + local)
@@ -116,7 +116,7 @@ class KMeansStudy(Task):
         asked = self.invite
         return None if asked is None else Later(replace(asked, question=names), about={"cells": asked.grid.cells})
 
-    def invited(self) -> KMeansStudy:
+    def invited(self) -> KMeansTask:
         return replace(self, iterations=None, trusted_guarantee=None)
 
     def plan(self, trusted: int, local: int) -> Plan:
@@ -143,7 +143,7 @@ class KMeansStudy(Task):
         must(cells > 0, "reports", "must be given together with the invitation", "a tally")
         must(len(tally.counts) == cells, "tally", f"must count the {cells} cells", len(tally.counts))
 
-    def prepared(self, columns: Any) -> KMeansStudy:
+    def prepared(self, columns: Any) -> KMeansTask:
         many = len(columns.names)
         must(many == self.box.dims, "columns", f"must be {self.box.dims}, as the bounds", many)
         return self
@@ -179,7 +179,7 @@ class KMeansStudy(Task):
         return found
 
 
-def start(study: KMeansStudy) -> Clusters:
+def start(study: KMeansTask) -> Clusters:
     """Packed centres, and nothing known about sizes."""
     k, d = study.clusters, study.box.dims
     nothing = np.full(k, np.inf)
@@ -198,7 +198,7 @@ _ASSUMES = (
 
 
 def _publish(
-    study: KMeansStudy,
+    study: KMeansTask,
     found: Clusters,
     plan: Plan,
     crowd: Crowd,
@@ -253,7 +253,7 @@ def _noise(plan: Plan) -> str:
     return "none" if plan.spent is None else "laplace" if isinstance(plan.spent, PureDP) else "gaussian"
 
 
-def _trusted_protection(study: KMeansStudy, plan: Plan) -> Protection:
+def _trusted_protection(study: KMeansTask, plan: Plan) -> Protection:
     own = PureDP(study.trusted_whole.epsilon)
     spent = plan.spent
     level = f"composed as {spent}" if isinstance(spent, ZCDP) else "composed by adding up"
@@ -262,14 +262,14 @@ def _trusted_protection(study: KMeansStudy, plan: Plan) -> Protection:
     return Protection(promise, kind, f"{plan.iterations} answers, {level}")
 
 
-def _local_protection(study: KMeansStudy) -> Protection:
+def _local_protection(study: KMeansTask) -> Protection:
     once = "one report of a point, with the whole epsilon, on their own device"
     return Protection(PureDP(study.guarantee.epsilon), once)
 
 
-def kmeans_study(study: Declaration, place: int) -> KMeansStudy:
+def kmeans_task(study: Declaration, place: int) -> KMeansTask:
     """The clustering that is asked for at this place among the questions."""
     asked, part = cast(Points, study.questions[place]), study.parts[place]
     assert part.everybody is not None
     box = Box(asked.lower, asked.upper)
-    return KMeansStudy(box, asked.clusters, part.everybody, asked.iterations, part.trusted)
+    return KMeansTask(box, asked.clusters, part.everybody, asked.iterations, part.trusted)

@@ -35,15 +35,15 @@ from hybridp.tasks import protections
 from hybridp.tasks.protections import MixedReports, charge_all, drawn, noise_level, task_receipt, told_shuffled
 from hybridp.tasks.task import Task, undecided
 
-__all__ = ["MeanStudy", "publish_mean"]
-__all__ += ["mean_study"]
+__all__ = ["MeanTask", "publish_mean"]
+__all__ += ["mean_task"]
 
 Publication = Literal["full", "estimate-only"]
 Guarantee = PureDP | ApproxDP
 
 
 @dataclass(frozen=True)
-class MeanStudy(Task):
+class MeanTask(Task):
     """Everything that is decided, and public, before anybody sends anything.
 
     `guarantee` is what every person is promised; `trusted_guarantee` may differ for the trusted group. `publish` =
@@ -102,16 +102,16 @@ class MeanStudy(Task):
     def undecided(self) -> bool:  # type: ignore[override]
         return self.rule.name == "alike"
 
-    def prepared(self, columns: Any) -> MeanStudy:
+    def prepared(self, columns: Any) -> MeanTask:
         return replace(self, excluding=True) if columns.missing == "exclude" else self
 
-    def prepared_for(self, by: Grouping, columns: Any) -> MeanStudy:
+    def prepared_for(self, by: Grouping, columns: Any) -> MeanTask:
         columns.must_count("an answer by group")
         must(self.publish == "full", "publish", "must be full for an answer by group", self.publish)
         by.must_differ(columns.value)
         return self.decided(0, 0)  # no one size speaks for all groups: where alike is stated, the plain blend
 
-    def of_group(self, groups: int, *, joint: bool) -> MeanStudy:
+    def of_group(self, groups: int, *, joint: bool) -> MeanTask:
         """The study of one group: joint intervals share what may go wrong."""
         return replace(self, level=1 - (1 - self.level) / groups) if joint else self
 
@@ -152,7 +152,7 @@ class MeanStudy(Task):
         found = publish_mean(self, got.trusted, got.local, **told, rows=crowd.rows(self.bounds.centre), **crowd.made())
         return found.named(crowd.names[0])
 
-    def decided(self, trusted: int, local: int, shuffled: int = 0) -> MeanStudy:
+    def decided(self, trusted: int, local: int, shuffled: int = 0) -> MeanTask:
         """The same for groups of so many people, before anything is charged or drawn: "alike" has become a rule."""
         if self.rule.name != "alike":
             return self
@@ -237,7 +237,7 @@ class MeanStudy(Task):
 
 
 def publish_mean(
-    study: MeanStudy,
+    study: MeanTask,
     trusted: TrustedSummary | None,
     local: LocalSummary | None,
     *,
@@ -311,7 +311,7 @@ def publish_mean(
     )
 
 
-def _own_error(study: MeanStudy, group: LocalSummary | None, found: Blend) -> NormalLaplace | None:
+def _own_error(study: MeanTask, group: LocalSummary | None, found: Blend) -> NormalLaplace | None:
     """The law of this group's own mean, where it is one of two that reported."""
     if group is None or not group.people:
         return None
@@ -319,7 +319,7 @@ def _own_error(study: MeanStudy, group: LocalSummary | None, found: Blend) -> No
 
 
 def _shuffled(
-    study: MeanStudy, mixed: MixedReports[LocalSummary], both: Sequence[LocalSummary], found: Blend
+    study: MeanTask, mixed: MixedReports[LocalSummary], both: Sequence[LocalSummary], found: Blend
 ) -> Shuffled:
     alone = _alone(study, mixed.summary, mixed.summary.people, _own_error(study, mixed.summary, found))
     part = mixed.summary.people / sum(group.people for group in both)
@@ -328,7 +328,7 @@ def _shuffled(
 
 
 def _alone(
-    study: MeanStudy, group: TrustedSummary | LocalSummary | None, people: int, error: NormalLaplace | None
+    study: MeanTask, group: TrustedSummary | LocalSummary | None, people: int, error: NormalLaplace | None
 ) -> GroupEstimate:
     """One group's own mean, with the interval that the law of its error gives at the study's level."""
     if group is None or error is None:
@@ -338,7 +338,7 @@ def _alone(
     return GroupEstimate(people, study.bounds.from_unit(group.mean), half * math.sqrt(error.variance), reach)
 
 
-def mean_study(study: Declaration, place: int) -> MeanStudy:
+def mean_task(study: Declaration, place: int) -> MeanTask:
     """The mean of the number that is asked for at this place among the questions."""
     asked, part = cast(Number, study.questions[place]), study.parts[place]
     bounds = Bounds(asked.lower, asked.upper)
@@ -354,7 +354,7 @@ def mean_study(study: Declaration, place: int) -> MeanStudy:
         weight=asked.trusted_weight,
     )
     assert part.everybody is not None
-    return MeanStudy(
+    return MeanTask(
         bounds=bounds,
         guarantee=part.everybody,
         rule=rule,

@@ -21,13 +21,13 @@ from hybridp.public.study import Declaration, Number
 from hybridp.release.facts import Facts, times
 from hybridp.release.receipt import one_receipt
 from hybridp.release.release import Release
-from hybridp.tasks.distribution import DistributionStudy, publish
+from hybridp.tasks.distribution import DistributionTask, publish
 from hybridp.tasks.evidence import ask_counts
-from hybridp.tasks.mean import MeanStudy, mean_study, publish_mean
+from hybridp.tasks.mean import MeanTask, mean_task, publish_mean
 from hybridp.tasks.task import Task
 
-__all__ = ["NumberStudy", "halves"]
-__all__ += ["number_study"]
+__all__ = ["NumberTask", "halves"]
+__all__ += ["number_task"]
 
 
 def halves(promise: PureDP | ApproxDP) -> tuple[PureDP | ApproxDP, PureDP | ApproxDP]:
@@ -41,7 +41,7 @@ def halves(promise: PureDP | ApproxDP) -> tuple[PureDP | ApproxDP, PureDP | Appr
 
 
 @dataclass(frozen=True)
-class NumberStudy(Task):
+class NumberTask(Task):
     """What is asked of one number: of the mean's kind, of the distribution's kind, or both.
 
     The studies have the same bounds and the same invitation, and each its own part of the trusted people's promise.
@@ -50,8 +50,8 @@ class NumberStudy(Task):
     """
 
     statistics: tuple[str, ...]
-    mean: MeanStudy | None
-    distribution: DistributionStudy | None
+    mean: MeanTask | None
+    distribution: DistributionTask | None
     level: float = 0.95
     joint: bool = False
 
@@ -74,7 +74,7 @@ class NumberStudy(Task):
         return (self.mean or self._counted).guarantee
 
     @property
-    def _counted(self) -> DistributionStudy:
+    def _counted(self) -> DistributionTask:
         assert self.distribution is not None
         return self.distribution
 
@@ -82,7 +82,7 @@ class NumberStudy(Task):
     def at(self) -> tuple[float, ...]:  # type: ignore[override]
         return () if self.distribution is None else self.distribution.at
 
-    def prepared(self, columns: Any) -> NumberStudy:
+    def prepared(self, columns: Any) -> NumberTask:
         columns.must_count("several statistics" if self.mean is not None else "a distribution")
         return self
 
@@ -128,7 +128,7 @@ class NumberStudy(Task):
 
 
 def _stated(
-    study: NumberStudy, question: str, people: Mapping[str, int], mean: Release | None, distribution: Release | None
+    study: NumberTask, question: str, people: Mapping[str, int], mean: Release | None, distribution: Release | None
 ) -> Release:
     """The statistics that were asked for, in their order, and the distribution function with what is read from it.
 
@@ -155,7 +155,7 @@ def _stated(
     return Release({question: found}, study.level, one_receipt(receipts, once=("local",)))
 
 
-def number_study(study: Declaration, place: int) -> NumberStudy:
+def number_task(study: Declaration, place: int) -> NumberTask:
     """The statistics of the number that is asked for at this place among the questions.
 
     Where sums and counts are both needed each has half of the trusted people's part.
@@ -168,14 +168,14 @@ def number_study(study: Declaration, place: int) -> NumberStudy:
     together = _intervals(asked) if asked.joint else 0
     mean = None
     if asked.summed:
-        usual = mean_study(study, place)
+        usual = mean_task(study, place)
         rule = usual.rule
         if rule.name == "alike":  # whatever the groups' sizes
             rule = replace(rule, name="adaptive")
         mean = replace(usual, rule=rule, trusted_guarantee=summed, level=1 - (1 - study.level) / max(together, 1))
     distribution = None
     if asked.counted:
-        distribution = DistributionStudy(
+        distribution = DistributionTask(
             Bounds(asked.lower, asked.upper),
             part.everybody,
             at=asked.at,
@@ -191,7 +191,7 @@ def number_study(study: Declaration, place: int) -> NumberStudy:
             together=together,
             step=asked.step,
         )
-    return NumberStudy(asked.statistics, mean, distribution, study.level, asked.joint)
+    return NumberTask(asked.statistics, mean, distribution, study.level, asked.joint)
 
 
 def _heard_in_counts(estimator: str | None) -> Any:

@@ -36,11 +36,11 @@ from hybridp.tasks.protections import LevelBatches, mixed_levels, task_receipt
 from hybridp.tasks.task import Task
 
 __all__ = [
-    "personal_study",
+    "personal_task",
     "ACCOUNTS",
     "MIXED_ACCOUNT",
     "PERSONAL_ESTIMATORS",
-    "PersonalStudy",
+    "PersonalTask",
     "learned_spread",
     "publish_personal_mean",
     "trusted_weights",
@@ -58,7 +58,7 @@ _SHOWN = 1000  # levels of epsilon listed in full
 
 
 @dataclass(frozen=True)
-class PersonalStudy(Task):
+class PersonalTask(Task):
     """What is decided before anybody sends anything. `share` of everybody's own epsilon is spent by this release.
 
     "everyone" counts trusted people, and all others, by their numbers; within each, and in "unified" among all, people
@@ -87,7 +87,7 @@ class PersonalStudy(Task):
 
     personal = True
 
-    def prepared(self, columns: Any) -> PersonalStudy:
+    def prepared(self, columns: Any) -> PersonalTask:
         columns.must_count("people with their own epsilon")
         return self
 
@@ -139,7 +139,7 @@ class PersonalStudy(Task):
         return [trusted, *reports]
 
 
-def learned_spread(study: PersonalStudy, reports: ReportsByEpsilon) -> blending.Spread:
+def learned_spread(study: PersonalTask, reports: ReportsByEpsilon) -> blending.Spread:
     """The spread of people's values: as the study states it, else learned from the reports, else the largest."""
     if study.sd is not None:
         return blending.Spread.stated(study.sd / study.bounds.half)
@@ -147,7 +147,7 @@ def learned_spread(study: PersonalStudy, reports: ReportsByEpsilon) -> blending.
 
 
 def trusted_weights(
-    study: PersonalStudy, epsilons: Floats, people: NDArray[np.int64], spread: blending.Spread
+    study: PersonalTask, epsilons: Floats, people: NDArray[np.int64], spread: blending.Spread
 ) -> Floats:
     """The weight of a person at each level of epsilon, in the unit coordinate (width 2)."""
     best = adpm_weights(epsilons, variance=min(spread.used, 1.0), width=2.0, counts=people)
@@ -160,7 +160,7 @@ def trusted_weights(
 
 
 def publish_personal_mean(
-    study: PersonalStudy,
+    study: PersonalTask,
     trusted: WeightedSum | None,
     epsilons: Floats,
     people: NDArray[np.int64],
@@ -242,7 +242,7 @@ def _nobody() -> ReportsByEpsilon:
     return ReportsByEpsilon(np.zeros(0), np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0))
 
 
-def _alone(study: PersonalStudy, people: int, found: Blend | None) -> GroupEstimate:
+def _alone(study: PersonalTask, people: int, found: Blend | None) -> GroupEstimate:
     if found is None:
         return GroupEstimate(people)
     bounds = study.bounds
@@ -287,10 +287,10 @@ def _local_protection(reports: ReportsByEpsilon) -> Protection:
     return Protection(own, device, "no amplification is claimed: the weights are learned")
 
 
-def personal_study(study: Declaration, place: int) -> PersonalStudy:
+def personal_task(study: Declaration, place: int) -> PersonalTask:
     """The same where everyone has their own epsilon."""
     asked = cast(Number, study.questions[place])
     bounds = Bounds(asked.lower, asked.upper)
     estimator = cast(Any, asked.estimator or "everyone")
     mixing = study.level_mixing
-    return PersonalStudy(bounds, estimator, sd=asked.sd, share=study.promise.share, level=study.level, mixing=mixing)
+    return PersonalTask(bounds, estimator, sd=asked.sd, share=study.promise.share, level=study.level, mixing=mixing)

@@ -23,7 +23,7 @@ from hybridp.release.answers import GroupEstimate, MixedBatch, MixedLevel, Shuff
 from hybridp.release.receipt import COLLUDING, MIXED, Made, Promise, Protection, Receipt
 
 if TYPE_CHECKING:
-    from hybridp.tasks.mean import MeanStudy
+    from hybridp.tasks.mean import MeanTask
 
 __all__ = ["AMPLIFIED", "SUM_AND_COUNT", "Batches", "LevelBatches", "MixedReports", "charge_all", "check_excluding"]
 __all__ += ["check_mixing", "drawn", "local_protection", "mixed_assumptions", "mixed_batches", "mixed_levels"]
@@ -105,7 +105,7 @@ def task_receipt(
     )
 
 
-def trusted_protection(study: MeanStudy, trusted: TrustedSummary | None) -> Protection | None:
+def trusted_protection(study: MeanTask, trusted: TrustedSummary | None) -> Protection | None:
     invite = study.invite
     if study.rule.name == "full-lm":
         return Protection(invite.promise, f"{invite.name} report drawn by the curator")
@@ -126,7 +126,7 @@ def trusted_protection(study: MeanStudy, trusted: TrustedSummary | None) -> Prot
     return Protection(budget, text)
 
 
-def local_protection(study: MeanStudy, sealed: SealedBlend | None) -> Protection:
+def local_protection(study: MeanTask, sealed: SealedBlend | None) -> Protection:
     own = on_device(study.invite)
     if sealed is not None and sealed.local_viewer is not None:
         note = "amplified by the noise of the trusted sum, the only figure published"
@@ -134,7 +134,7 @@ def local_protection(study: MeanStudy, sealed: SealedBlend | None) -> Protection
     return own._replace(note=f"{own.note}: {_why_not(study)}")
 
 
-def _why_not(study: MeanStudy) -> str:
+def _why_not(study: MeanTask) -> str:
     if study.rule.name == "full-lm":
         return "everybody is protected by their own report alone"
     if not study.rule.fixed_in_advance and study.rule.name != "anchored":
@@ -209,7 +209,7 @@ class LevelBatches(Batches[Any]):
         return dict(sorted(found.items()))
 
 
-def check_excluding(study: MeanStudy) -> None:
+def check_excluding(study: MeanTask) -> None:
     """Whoever has no value is left out of trusted people's sum and of their number, which both have Laplace noise."""
     rule = "must be left out where missing is exclude"
     must(study.rule.name in ("everyone", "tcm-only"), "estimator", f"{rule}, or tcm-only", study.rule.name)
@@ -217,7 +217,7 @@ def check_excluding(study: MeanStudy) -> None:
     must(study.publish == "full", "publish", rule, study.publish)
 
 
-def check_mixing(study: MeanStudy) -> None:
+def check_mixing(study: MeanTask) -> None:
     """A mixed batch is protected while nothing else about its reports is told; and by its own reports, not others'."""
     full = study.publish == "full"
     must(full, "publish", "must be full where reports are mixed: no other noise is counted there", study.publish)

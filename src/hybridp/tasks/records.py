@@ -34,15 +34,15 @@ from hybridp.tasks import protections
 from hybridp.tasks.protections import MixedReports
 from hybridp.tasks.task import Task
 
-__all__ = ["HeavyStudy", "list_mixing", "opt_in_counts", "trim"]
-__all__ += ["heavy_study"]
+__all__ = ["RecordsTask", "list_mixing", "opt_in_counts", "trim"]
+__all__ += ["records_task"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class HeavyStudy(Task):
+class RecordsTask(Task):
     """Everything that is decided before anybody sends anything (Table 2.3's defaults; M counts queries).
 
     `reuse` also blends the noisy counts of the discovery group, which are already paid for. Up to `spare` times M
@@ -131,7 +131,7 @@ def opt_in_counts(
     counted: Any,
     head: HeadList,
     estimation_people: int,
-    study: HeavyStudy,
+    study: RecordsTask,
 ) -> OptInCounts:
     """Step 3: the noisy counts of the head list's slots among the estimation part, beside the discovery counts."""
     shown = np.full(len(head), np.nan)
@@ -148,7 +148,7 @@ def opt_in_counts(
     )
 
 
-def trim(found: OptInCounts, study: HeavyStudy) -> tuple[HeadList, list[blending.Estimate]]:
+def trim(found: OptInCounts, study: RecordsTask) -> tuple[HeadList, list[blending.Estimate]]:
     """Keep the most probable queries, M or some to spare; what is dropped joins the wildcard, with its noise."""
     return blending.trim(found, math.ceil(study.head * study.spare), reuse=study.reuse)
 
@@ -225,7 +225,7 @@ def _ranked(found: list[HeavyRecord], best: Ints, worst: Ints) -> tuple[HeavyRec
 
 
 def _publish(
-    study: HeavyStudy,
+    study: RecordsTask,
     found: OptInCounts,
     invite: SlotInvite,
     estimates: list[blending.Estimate],
@@ -334,12 +334,12 @@ _ASSUMES = (
 )
 
 
-def heavy_study(study: Declaration, place: int) -> HeavyStudy:
+def records_task(study: Declaration, place: int) -> RecordsTask:
     """The heavy hitters that are asked for at this place among the questions."""
     asked, part = cast(Records, study.questions[place]), study.parts[place]
     assert isinstance(part.everybody, ApproxDP)
     assert part.trusted is None or isinstance(part.trusted, ApproxDP)
-    return HeavyStudy(
+    return RecordsTask(
         part.everybody,
         depth=len(asked.columns),
         head=asked.head,

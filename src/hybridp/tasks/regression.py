@@ -46,8 +46,8 @@ from hybridp.release.release import Release
 from hybridp.tasks.protections import drawn, noise_level, noised, task_receipt
 from hybridp.tasks.task import Task, undecided
 
-__all__ = ["FORMS", "FormName", "RegressionStudy"]
-__all__ += ["regression_study"]
+__all__ = ["FORMS", "FormName", "RegressionTask"]
+__all__ += ["regression_task"]
 
 Guarantee = PureDP | ApproxDP
 Floats = NDArray[np.float64]
@@ -56,7 +56,7 @@ FORMS: tuple[FormName, ...] = ("best", "steered", "plain", "tcm-only")
 
 
 @dataclass(frozen=True)
-class RegressionStudy(Task):
+class RegressionTask(Task):
     """Everything that is decided, and public, before anybody sends anything.
 
     `bounds` are those of the predictors and, last, of the target. `form` is the question to local people, `best` the
@@ -166,7 +166,7 @@ class RegressionStudy(Task):
     def by_invitation(self) -> bool:  # type: ignore[override]
         return self.form != "tcm-only"
 
-    def prepared(self, columns: Any) -> RegressionStudy:
+    def prepared(self, columns: Any) -> RegressionTask:
         d = self.bounds.dimensions
         must(len(columns.names) == d, "columns", f"must be as many as the bounds ({d})", len(columns.names))
         return self
@@ -175,7 +175,7 @@ class RegressionStudy(Task):
         super().check_inviting(trial=trial)
         must(self.by_invitation, "form", "must not be tcm-only with an invitation to local people", self.form)
 
-    def decided(self, trusted: int, local: int, shuffled: int = 0) -> RegressionStudy:
+    def decided(self, trusted: int, local: int, shuffled: int = 0) -> RegressionTask:
         p = self.bounds.dimensions
         rule = f"must be at least as many as the coefficients ({p}, with the intercept)"
         must(trusted + local >= p, "people", rule, trusted + local)
@@ -252,7 +252,7 @@ class RegressionStudy(Task):
 
 
 def _publish(
-    study: RegressionStudy,
+    study: RegressionTask,
     names: tuple[str, ...],
     said: NoisyRounds | None,
     asked: Question | None,
@@ -351,7 +351,7 @@ def _clipped(asked: Question | None, units: Units) -> str:
     return f"a local target farther than {reach:.6g} from the trusted people's line counts as that far from it"
 
 
-def _trusted_protection(study: RegressionStudy, trusted: Trusted) -> Protection:
+def _trusted_protection(study: RegressionTask, trusted: Trusted) -> Protection:
     what = "each sum of products" if study.kind == "linear" else f"each sum of {ROUNDS[study.kind]} rounds"
     text = noised(trusted.noise, what)
     budget: Guarantee = trusted.noise.guarantee
@@ -369,11 +369,11 @@ def _local_protection(asked: Question) -> Protection:
     return Protection(asked.guarantee, device, "no amplification is claimed")
 
 
-def regression_study(study: Declaration, place: int) -> RegressionStudy:
+def regression_task(study: Declaration, place: int) -> RegressionTask:
     """The regression that is asked for at this place among the questions."""
     asked, part = cast(Regression, study.questions[place]), study.parts[place]
     assert part.everybody is not None
-    return RegressionStudy(
+    return RegressionTask(
         VectorBounds.of(asked.lower, asked.upper),
         part.everybody,
         cast(Any, asked.model),

@@ -65,8 +65,8 @@ from hybridp.tasks.protections import (
 )
 from hybridp.tasks.task import Task
 
-__all__ = ["ShareStudy", "bins", "choice", "field_rule", "publish_shares"]
-__all__ += ["share_study"]
+__all__ = ["SharesTask", "bins", "choice", "field_rule", "publish_shares"]
+__all__ += ["shares_task"]
 
 Guarantee = PureDP | ApproxDP
 Floats = NDArray[np.float64]
@@ -111,7 +111,7 @@ def _stated(
 
 
 @dataclass(frozen=True)
-class ShareStudy(Task):
+class SharesTask(Task):
     """Everything that is decided, and public, before anybody sends anything.
 
     `question` names the column and its options, of which a person has one or may tick up to `question.most`, or the
@@ -160,12 +160,12 @@ class ShareStudy(Task):
     def purpose(self, names: tuple[str, ...], by: Grouping | None) -> str:
         return "shares" if by is None else super().purpose(names, by)
 
-    def prepared(self, columns: Any) -> ShareStudy:
+    def prepared(self, columns: Any) -> SharesTask:
         same = self.question.name == columns.value
         must(same, "value", f"must be the question's column `{self.question.name}`", columns.value)
         return self
 
-    def prepared_for(self, by: Grouping, columns: Any) -> ShareStudy:
+    def prepared_for(self, by: Grouping, columns: Any) -> SharesTask:
         if self.question.most:
             return super().prepared_for(by, columns)
         rule = "must be an option for an answer by group: nobody can be left out of it yet"
@@ -173,7 +173,7 @@ class ShareStudy(Task):
         by.must_differ(columns.value)
         return self
 
-    def of_group(self, groups: int, *, joint: bool) -> ShareStudy:
+    def of_group(self, groups: int, *, joint: bool) -> SharesTask:
         """The study of one group: joint intervals share what may go wrong."""
         return replace(self, level=1 - (1 - self.level) / groups, joint=True) if joint else self
 
@@ -222,7 +222,7 @@ class ShareStudy(Task):
 
 
 def publish_shares(
-    study: ShareStudy,
+    study: SharesTask,
     trusted: NoisyCounts | list[NoisyCounts] | None,
     local: ShareReports | TickReports | None,
     *,
@@ -344,7 +344,7 @@ def _local_protection(invite: ShareInvite) -> Protection:
     return on_device(invite)._replace(mechanism=text) if invite.question.most else on_device(invite)
 
 
-def share_study(study: Declaration, place: int) -> ShareStudy:
+def shares_task(study: Declaration, place: int) -> SharesTask:
     """The shares of the options, or bins, that are asked for at this place among the questions."""
     asked, part = cast(Choice | Count, study.questions[place]), study.parts[place]
     assert part.everybody is not None
@@ -357,7 +357,7 @@ def share_study(study: Declaration, place: int) -> ShareStudy:
         feature = Feature(asked.column, asked.options, most=asked.several)
     else:
         feature = choice(asked.column, asked.options, other=asked.other, missing=asked.missing)
-    return ShareStudy(
+    return SharesTask(
         feature,
         part.everybody,
         cast(Any, asked.estimator),

@@ -27,13 +27,13 @@ from hybridp.public.steered_mean import PILOT_SHARE, SQUARES_SHARE, Quartiles, W
 from hybridp.release.answers import GroupEstimate, mean_release
 from hybridp.release.receipt import Made, Protection
 from hybridp.release.release import Release
-from hybridp.tasks.distribution import DistributionStudy
+from hybridp.tasks.distribution import DistributionTask
 from hybridp.tasks.evidence import ask_counts
-from hybridp.tasks.mean import MeanStudy, publish_mean
+from hybridp.tasks.mean import MeanTask, publish_mean
 from hybridp.tasks.protections import task_receipt
 from hybridp.tasks.task import Task
 
-__all__ = ["SteeredStudy"]
+__all__ = ["SteeredTask"]
 
 
 def _parted(whole: PureDP, share: float) -> tuple[PureDP, PureDP]:
@@ -43,13 +43,13 @@ def _parted(whole: PureDP, share: float) -> tuple[PureDP, PureDP]:
 
 
 @dataclass(frozen=True)
-class SteeredStudy(Task):
+class SteeredTask(Task):
     """A mean of which local people are asked within a window that trusted people name.
 
     `people` are the sizes of the groups, trusted and local, which decide whether a window can pay.
     """
 
-    mean: MeanStudy
+    mean: MeanTask
     people: tuple[int, int] | None = None
     undecided = by_invitation = True
 
@@ -88,7 +88,7 @@ class SteeredStudy(Task):
         local = Charge("local", self.invite.promise, made, purpose, collection=collection)
         return [Charge("trusted", self._whole, "laplace noise on a steered mean", purpose), local]
 
-    def prepared(self, columns: Any) -> SteeredStudy:
+    def prepared(self, columns: Any) -> SteeredTask:
         columns.must_count("a steered mean")
         return self
 
@@ -100,14 +100,14 @@ class SteeredStudy(Task):
         rule = "must be given with its reports (--invite-out writes it); without both: a trial, with --simulate-local"
         must(False, "invite", rule, "none")
 
-    def decided(self, trusted: int, local: int, shuffled: int = 0) -> SteeredStudy:
+    def decided(self, trusted: int, local: int, shuffled: int = 0) -> SteeredTask:
         must(trusted >= 1, "trust", "must leave somebody trusted, who names the window", "nobody")
         return replace(self, people=(trusted, local))
 
-    def stated(self, by: Any) -> MeanStudy:
+    def stated(self, by: Any) -> MeanTask:
         return self.mean
 
-    def with_level(self, level: float | None, joint: bool | None = None) -> SteeredStudy:
+    def with_level(self, level: float | None, joint: bool | None = None) -> SteeredTask:
         return self if level is None else replace(self, mean=replace(self.mean, level=level))
 
     def ask(self, crowd: Crowd) -> Conversation:
@@ -118,7 +118,7 @@ class SteeredStudy(Task):
         seen, looked = None, ""
         if many.worth_a_pilot:
             rest, part = _parted(rest, PILOT_SHARE)
-            counted = DistributionStudy(
+            counted = DistributionTask(
                 study.bounds, study.guarantee, at=(), spread=True, estimator="tcm-only", noise="laplace",
                 trusted_guarantee=part,
             )  # fmt: skip
@@ -146,7 +146,7 @@ class SteeredStudy(Task):
         return found.named(names[0])
 
     def _plain(
-        self, own: MeanStudy, said: TrustedSummary, told: Any, looked: str, seen: Quartiles | None, crowd: Crowd
+        self, own: MeanTask, said: TrustedSummary, told: Any, looked: str, seen: Quartiles | None, crowd: Crowd
     ) -> Release:
         """Nobody is asked within a window: a mean like others."""
         assert self.people is not None

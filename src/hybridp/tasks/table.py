@@ -61,8 +61,8 @@ from hybridp.tasks.task import Task
 if TYPE_CHECKING:
     from hybridp.blend.relaxed import Records, Relaxed
 
-__all__ = ["Made", "Measure", "Method", "NoSignalWarning", "Reported", "SynthStudy", "charge_for_reports"]
-__all__ += ["chosen_invite", "synth_study"]
+__all__ = ["Made", "Measure", "Method", "NoSignalWarning", "Reported", "TableTask", "charge_for_reports"]
+__all__ += ["chosen_invite", "table_task"]
 
 Method = Literal["tables", "adaptive", "mixed"]
 Moved = Callable[[float], None]
@@ -170,7 +170,7 @@ class _Model:
 
 
 @dataclass(frozen=True)
-class SynthStudy(Task):
+class TableTask(Task):
     """Everything that is decided, and public, before a row is read.
 
     `method` "tables" measures all whole marginals of the workload; "adaptive" chooses one marginal in each of `rounds`
@@ -459,11 +459,11 @@ def charge_for_reports(invite: MarginalInvite, purpose: str, digest: str | None)
     return Charge("local", invite.guarantee, "report on one drawn marginal", purpose, digest=digest)
 
 
-def chosen_invite(study: SynthStudy, tables: Sequence[MeasuredTable]) -> MarginalInvite:
+def chosen_invite(study: TableTask, tables: Sequence[MeasuredTable]) -> MarginalInvite:
     """What devices are asked, by a public rule: the chosen marginals of two columns or more that a report can carry.
 
     Where there is none, those of one column. `tables` are all that was measured, in its order; what was measured only
-    because it is asked (`SynthStudy.last`) stands at the end. The weight of a marginal is the square root of its number
+    because it is asked (`TableTask.last`) stands at the end. The weight of a marginal is the square root of its number
     of cells: the error of a table grows with its cells, and falls with the square root of those who draw it.
     """
     schema = study.workload.schema
@@ -476,7 +476,7 @@ def chosen_invite(study: SynthStudy, tables: Sequence[MeasuredTable]) -> Margina
     return MarginalInvite(asked, PureDP(study.guarantee.epsilon), weights)
 
 
-def synth_study(study: Declaration, place: int) -> SynthStudy:
+def table_task(study: Declaration, place: int) -> TableTask:
     """The synthetic table that is asked for at this place among the questions."""
     asked, part = cast(Table, study.questions[place]), study.parts[place]
     assert isinstance(part.everybody, ApproxDP)
@@ -495,4 +495,4 @@ def synth_study(study: Declaration, place: int) -> SynthStudy:
         seed=asked.workload_seed,
     )
     chosen = "mixed" if study.trust.everyone != "trusted" else asked.method or usual_method(workload)
-    return SynthStudy(workload, part.everybody, method=cast(Method, chosen), rows=asked.rows)
+    return TableTask(workload, part.everybody, method=cast(Method, chosen), rows=asked.rows)

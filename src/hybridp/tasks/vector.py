@@ -42,14 +42,14 @@ from hybridp.tasks.protections import (
 )
 from hybridp.tasks.task import Task, undecided
 
-__all__ = ["VectorStudy", "publish_vector_mean"]
-__all__ += ["vector_study"]
+__all__ = ["VectorTask", "publish_vector_mean"]
+__all__ += ["vector_task"]
 
 Guarantee = PureDP | ApproxDP
 
 
 @dataclass(frozen=True)
-class VectorStudy(Task):
+class VectorTask(Task):
     """Everything that is decided, and public, before anybody sends anything.
 
     `guarantee` is promised to every person, for their whole vector. `rules` holds one rule, or one a coordinate, with
@@ -98,7 +98,7 @@ class VectorStudy(Task):
     def undecided(self) -> bool:  # type: ignore[override]
         return self.estimator == "alike"
 
-    def prepared(self, columns: Any) -> VectorStudy:
+    def prepared(self, columns: Any) -> VectorTask:
         d = self.bounds.dimensions
         must(len(columns.values) == d, "columns", f"must be as many as the bounds ({d})", len(columns.values))
         return self
@@ -116,7 +116,7 @@ class VectorStudy(Task):
         told = {"trusted_people": got.trusted_people, "mixed": got.mixed, "rows": crowd.rows(self.bounds)}
         return publish_vector_mean(self, crowd.names, got.trusted, got.local, **told, **crowd.made())
 
-    def decided(self, trusted: int, local: int, shuffled: int = 0) -> VectorStudy:
+    def decided(self, trusted: int, local: int, shuffled: int = 0) -> VectorTask:
         """The same for groups of so many people, before anything is charged or drawn: "alike" has become a rule."""
         if self.estimator != "alike":
             return self
@@ -193,7 +193,7 @@ class VectorStudy(Task):
 
 
 def publish_vector_mean(
-    study: VectorStudy,
+    study: VectorTask,
     names: tuple[str, ...],
     trusted: VectorSum | None,
     local: VectorReportSums | None,
@@ -256,7 +256,7 @@ def publish_vector_mean(
 
 
 def _shuffled(
-    study: VectorStudy, local: VectorReportSums | None, mixed: MixedReports[VectorReportSums], found: VectorBlend
+    study: VectorTask, local: VectorReportSums | None, mixed: MixedReports[VectorReportSums], found: VectorBlend
 ) -> Shuffled:
     weights = []
     for j, one in enumerate(found.coordinates):
@@ -330,7 +330,7 @@ def _local_group(bounds: VectorBounds, local: VectorReportSums | None) -> GroupE
 # --- the receipt ------------------------------------------------------------------------------------------------------
 
 
-def _trusted_protection(study: VectorStudy, trusted: VectorSum | None) -> Protection | None:
+def _trusted_protection(study: VectorTask, trusted: VectorSum | None) -> Protection | None:
     if trusted is None:
         return None
     text = noised(trusted.noise, "each column's sum")
@@ -345,7 +345,7 @@ def _trusted_protection(study: VectorStudy, trusted: VectorSum | None) -> Protec
     return Protection(budget, text)
 
 
-def vector_study(study: Declaration, place: int) -> VectorStudy:
+def vector_task(study: Declaration, place: int) -> VectorTask:
     """The mean of the vector that is asked for at this place among the questions."""
     asked, part = cast(Vector, study.questions[place]), study.parts[place]
     bounds = VectorBounds.of(asked.lower, asked.upper, norm=cast(Any, asked.norm), radius=asked.radius)
@@ -354,7 +354,7 @@ def vector_study(study: Declaration, place: int) -> VectorStudy:
     if asked.sd:
         sizes = [size / b.half for size, b in zip(asked.sd, bounds.bounds, strict=True)]
     assert part.everybody is not None
-    return VectorStudy(
+    return VectorTask(
         bounds,
         part.everybody,
         rules=tuple(Rule(name=name, sd=sd, gap=asked.gap, weight=asked.trusted_weight) for sd in sizes),

@@ -51,7 +51,7 @@ class HeavyTrial:
 def simulate_heavy(
     queries: Ints,
     urls: Ints,
-    study: protocol.HeavyStudy,
+    study: protocol.RecordsTask,
     *,
     trusted: int,
     oracle: Callable[[PureDP, int], AnyOracle] | None = None,
@@ -95,7 +95,7 @@ def simulate_heavy(
 def _client(
     local: Ints,
     head: HeadList,
-    study: protocol.HeavyStudy,
+    study: protocol.RecordsTask,
     oracle: Callable[[PureDP, int], AnyOracle] | None,
     rng: Randomness,
 ) -> Estimate:
@@ -110,7 +110,7 @@ def _client(
     return local_estimate(head, cast(Oracle, other), SlotReports(len(local), simulate_counts(other, local, rng=rng)))
 
 
-def _blended(head: HeadList, estimates: list[Estimate], study: protocol.HeavyStudy) -> blending.HeavyBlend:
+def _blended(head: HeadList, estimates: list[Estimate], study: protocol.RecordsTask) -> blending.HeavyBlend:
     if isinstance(study, TwoStageStudy):
         return blend_in_order(head, estimates, study.order)
     return blending.blend_heavy(head, estimates)

@@ -22,7 +22,7 @@ from hybridp.errors import must
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.oracles import share_oracle
 from hybridp.randomness import seeded
-from hybridp.tasks.records import HeavyStudy
+from hybridp.tasks.records import RecordsTask
 from hybridp_lab.baselines.heavy import ldpminer
 from hybridp_lab.baselines.heavy_metrics import WILDCARD, l1_error, ndcg, ndcg_of_ndcgs
 from hybridp_lab.figure.catalogue import Point, Row
@@ -60,9 +60,9 @@ def _collected(point: Point, log: SearchLog) -> HeavyTrial:
         return simulate_printed(log, guarantee, head=point["head"], trusted=trusted, **settings, rng=rng)
     if form == "corrected":
         own: dict[str, Any] = {"query_share": share, "order": "query-first"}
-        study: HeavyStudy = replace(as_in_the_paper(guarantee, point["head"]), **own)
+        study: RecordsTask = replace(as_in_the_paper(guarantee, point["head"]), **own)
     else:
-        study = HeavyStudy(guarantee, head=point["head"])
+        study = RecordsTask(guarantee, head=point["head"])
     oracle = None if form == "corrected" else share_oracle
     records = log.queries.astype(np.int64), log.urls.astype(np.int64)
     return simulate_heavy(*records, study, trusted=trusted, oracle=oracle, rng=rng)

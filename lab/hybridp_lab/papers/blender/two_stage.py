@@ -22,7 +22,7 @@ from hybridp.public.budgets import ApproxDP, PureDP, promised
 from hybridp.public.heavy import HeadList
 from hybridp.public.randomisers import KRandomisedResponse, k_randomised_response
 from hybridp.randomness import Randomness
-from hybridp.tasks.records import HeavyStudy
+from hybridp.tasks.records import RecordsTask
 
 __all__ = ["Order", "TwoStage", "TwoStageStudy", "as_in_the_paper", "blend_in_order", "from_two_stage",
            "project_in_order", "report_slots", "spans", "two_stage"]  # fmt: skip
@@ -33,7 +33,7 @@ Order = Literal["query-first", "slots"]
 
 
 @dataclass(frozen=True, slots=True)
-class TwoStageStudy(HeavyStudy):
+class TwoStageStudy(RecordsTask):
     """A study whose local people report in two stages, with `query_share` (f_C) of the budget for the query.
 
     `order`: probabilities of queries and then of their urls, or of all slots at once (Alg. 2.6 as printed).

@@ -23,7 +23,7 @@ from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.kmeans import Box, nearest, packing
 from hybridp.public.kmeans_rounds import plan_rounds
 from hybridp.randomness import Randomness, synthetic_data_generator
-from hybridp.tasks.kmeans import KMeansStudy
+from hybridp.tasks.kmeans import KMeansTask
 
 __all__ = ["LAYOUT", "METHODS", "Cell", "experiment", "paper_points", "paper_trial", "wcss"]
 
@@ -107,7 +107,7 @@ def _improved(
     points: Floats, levels: Floats, trusted: int, promise: PureDP | ApproxDP, tau: int, rng: Randomness
 ) -> float:
     d = len(points)
-    study = KMeansStudy(Box((0.0,) * d, (1.0,) * d), len(LAYOUT), promise, tau)
+    study = KMeansTask(Box((0.0,) * d, (1.0,) * d), len(LAYOUT), promise, tau)
     crowd = RawPoints(levels[:, trusted:], rng)
     found, _ = cluster(study, Points(levels[:, :trusted]), crowd, rng=rng)
     return wcss(points, study.box.values(found.centres))
