@@ -4,4 +4,4 @@ Nothing in `hybridp` imports this package. Its command (`hybridp papers`) and it
 are found by entry points once it is installed.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

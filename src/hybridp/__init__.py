@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from hybridp.release.waves import compare_waves as compare_waves
     from hybridp.study import Study as Study
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _MODULES = {
     "ask": "count heavy_hitters kmeans mean quantiles regression shares total vector_mean",
