@@ -45,6 +45,7 @@ def test_before_it_is_decided_the_charge_covers_both(study: Any, promise: PureDP
         exact = sum(Fraction(repr(b.epsilon)) for b in spent)  # as a ledger counts
         assert exact <= Fraction(repr(undecided.budget.epsilon)) == Fraction(repr(promise.epsilon))
         assert math.fsum(b.delta for b in spent) <= undecided.budget.delta
+        assert float(exact) == pytest.approx(promise.epsilon, rel=1e-9)  # every draw is charged
         draws.add(len(spent))
     assert len(draws) == 2 or promise.epsilon < 2  # some sizes pay for it, and others do not
 
