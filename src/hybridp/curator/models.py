@@ -255,8 +255,8 @@ def table_points(
     people = dict(zip(("trusted", "local"), count_groups(rows, query), strict=True))
 
     def points(group: str) -> StreamedPoints:
-        read = kept_levels(rows, query, group, ordered=False)
-        return StreamedPoints(people[group], lambda: (np.ascontiguousarray(x.T, dtype=np.float64) for x in read()))
+        read = kept_levels(rows, query, group, ordered=False, dtype=np.float64)
+        return StreamedPoints(people[group], lambda: (x.T for x in read()))
 
     return (people["trusted"], people["local"]), points
 

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from hybridp.tables.source import Rows, Source
 
 __all__ = ["DECIMAL", "Duck", "Engine", "answers", "arrays", "attempt", "drop", "fresh", "given", "keep", "kind_of"]
-__all__ += ["open_duck", "parquet_or_csv", "read_header", "stated_decimal", "stream", "unreadable", "without_bar"]
+__all__ += ["open_duck", "parquet_or_csv", "read_header", "read_kept", "stated_decimal", "stream", "unreadable"]
+__all__ += ["without_bar"]
 
 T = TypeVar("T")
 _serial = itertools.count()
@@ -70,6 +71,9 @@ class Engine(Protocol):
 
     def stream(self, sql: str, chunk: int) -> Generator[dict[str, Any]]:
         """The columns that answer a query, some rows at a time and in its order."""
+
+    def parts(self, table: str, chunk: int) -> Generator[dict[str, Any]]:
+        """The same of a table that was kept."""
 
     def sentence(self, error: Exception) -> HybridpError | None:
         """What to say in place of an error of this engine; None for an error that is not the engine's."""
@@ -161,6 +165,11 @@ def stream(rows: Rows, query: str, chunk: int) -> Iterator[dict[str, Any]]:
     return _parts(rows.engine, parts)
 
 
+def read_kept(rows: Rows, table: str, chunk: int) -> Iterator[dict[str, Any]]:
+    """The columns of a table that was kept, at most `chunk` rows at a time."""
+    return _parts(rows.engine, attempt(rows.engine, lambda: rows.engine.parts(table, chunk)))
+
+
 def _parts(engine: Engine, parts: Generator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     try:
         while True:
@@ -235,20 +244,23 @@ class Duck:
         # A connection holds one result at a time, and temporary tables are its own: rows are numbered in a table.
         table = fresh("stream")
         self.keep(table, sql)
-        return self._stream(table, chunk)
+        return self._once(table, chunk)
 
-    def _stream(self, table: str, chunk: int) -> Generator[dict[str, Any]]:
-        start = 0
+    def _once(self, table: str, chunk: int) -> Generator[dict[str, Any]]:
         try:
-            while True:
-                here = f"rowid >= {start:d} AND rowid < {start + chunk:d}"
-                part = self.columns(f"SELECT * FROM {column(table)} WHERE {here} ORDER BY rowid")
-                if not len(next(iter(part.values()))):
-                    return
-                yield part
-                start += chunk
+            yield from self.parts(table, chunk)
         finally:
             self.drop(table)
+
+    def parts(self, table: str, chunk: int) -> Generator[dict[str, Any]]:
+        start = 0
+        while True:
+            here = f"rowid >= {start:d} AND rowid < {start + chunk:d}"
+            part = self.columns(f"SELECT * FROM {column(table)} WHERE {here} ORDER BY rowid")
+            if not len(next(iter(part.values()))):
+                return
+            yield part
+            start += chunk
 
     def sentence(self, error: Exception) -> HybridpError | None:
         import duckdb

@@ -121,6 +121,9 @@ class Postgres:
         self.keep(table, f"SELECT *, row_number() OVER () AS place_ FROM ({sql}) AS answer")
         return self._stream(table, chunk)
 
+    def parts(self, table: str, chunk: int) -> Generator[dict[str, Any]]:
+        return self.stream(f"SELECT * FROM {table}", chunk)
+
     def _stream(self, table: str, chunk: int) -> Generator[dict[str, Any]]:
         try:
             with self.connection.cursor(name=f"cursor_{table}", binary=True) as cursor:

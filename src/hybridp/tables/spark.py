@@ -105,6 +105,9 @@ class Spark:
         # In one piece: a partition at a time would run the query once for each on some clusters.
         return self._stream(self.session.sql(sql).toArrow(), chunk)
 
+    def parts(self, table: str, chunk: int) -> Generator[dict[str, Any]]:
+        return self.stream(f"SELECT * FROM {table}", chunk)
+
     def _stream(self, found: Any, chunk: int) -> Generator[dict[str, Any]]:
         for start in range(0, found.num_rows, chunk):
             yield _arrays(found.slice(start, chunk))

@@ -18,7 +18,7 @@ from hybridp.public.messages import ReportsByEpsilon
 from hybridp.public.personal import local_terms
 from hybridp.public.trust import LABEL
 from hybridp.tables.columns import check_trust, local_rows, unlabelled
-from hybridp.tables.engine import answers, arrays, fresh, keep, stream
+from hybridp.tables.engine import answers, arrays, fresh, keep, read_kept, stream
 from hybridp.tables.query import Query, one_each, people, totals
 from hybridp.tables.source import VIEW, Rows
 from hybridp.tables.sql import column, count_if, labelled, number, select
@@ -134,8 +134,8 @@ def levels_of(rows: Rows, query: Query, group: str, chunk: int = CHUNK) -> Itera
 
 
 def kept_levels(
-    rows: Rows, query: Query, group: str, chunk: int = CHUNK, *, ordered: bool = True
-) -> Callable[[], Iterator[Ints]]:
+    rows: Rows, query: Query, group: str, chunk: int = CHUNK, *, ordered: bool = True, dtype: type = np.int64
+) -> Callable[[], Iterator[NDArray[Any]]]:
     """RAW: the same, kept by the engine now and read as often as that is called, perhaps in the order of the rows.
 
     Check the rows first (`count_groups`).
@@ -143,7 +143,7 @@ def kept_levels(
     must(query.reads in (group, "all"), "local_raw", f"must be true to read values of {group} people", query.reads)
     table = fresh("levels")
     keep(rows, table, _levels(rows, query, group, ordered=ordered))
-    return lambda: _whole(rows, query, stream(rows, f"SELECT * FROM {table}", chunk))
+    return lambda: _whole(rows, query, read_kept(rows, table, chunk), dtype)
 
 
 def _levels(rows: Rows, query: Query, group: str, *, ordered: bool = True) -> str:
@@ -152,11 +152,13 @@ def _levels(rows: Rows, query: Query, group: str, *, ordered: bool = True) -> st
     return f"SELECT {c} FROM ({people(rows, query)}) AS people WHERE {one_each(query, group)} {along}"
 
 
-def _whole(rows: Rows, query: Query, parts: Iterator[dict[str, Any]]) -> Iterator[Ints]:
+def _whole(
+    rows: Rows, query: Query, parts: Iterator[dict[str, Any]], dtype: type = np.int64
+) -> Iterator[NDArray[Any]]:
     for part in parts:
         if any(np.ma.is_masked(part[name]) for name in query.levels):
             raise changed(rows)
-        yield np.stack([np.asarray(part[name], dtype=np.int64) for name in query.levels]).T
+        yield np.stack([np.asarray(part[name]) for name in query.levels], dtype=dtype, casting="unsafe").T
 
 
 def changed(rows: Rows) -> UnusableRows:
