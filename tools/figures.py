@@ -34,7 +34,7 @@ __all__ = ["ENDINGS", "count", "main"]
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "hybridp"
 ENDINGS = ("Plan", "Study", "Release", "Invite", "Totals", "Columns", "Tally")
-TASKS = (*ENDINGS, "Question", "Reports", "Invitation", "Steering")
+TASKS = (*ENDINGS, "Task", "Question", "Reports", "Invitation", "Steering")
 AUDITED = ("noise", "randomness", "curator", "device", "ledger")
 ASKED = {
     "src: lines": 42_000,

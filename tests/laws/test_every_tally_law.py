@@ -17,11 +17,11 @@ from hybridp import ApproxDP, BudgetExceeded, Ledger, Study, seeded
 from hybridp.blend.tally import Tally
 from hybridp.curator.reports import ReportColumns
 from hybridp.errors import InvalidInput
-from hybridp.protocols import asked
 from hybridp.protocols.study import ledger_totals
 from hybridp.protocols.tally import add_file, invitation_tally, number_tally, save_tally
 from hybridp.randomness import Randomness
 from hybridp.release.release import Release
+from hybridp.tasks.vector import vector_task
 
 QUANTILES = {**TASKS["mean"], "statistics": ["quantiles", "sd"], "at": [0.1, 0.5]}
 TALLIED: dict[str, dict[str, Any]] = {**{key: {} for key in ("mean", "own epsilons", "vector", "points", "records")},
@@ -58,7 +58,7 @@ class Collected:
         if self.task in INVITED:
             return invitation_tally(self.folder / "invite.json")
         if self.task == "vector":
-            return Tally.of_vectors(asked.vector_task(self.study, 0).invite, ("a", "b"))
+            return Tally.of_vectors(vector_task(self.study, 0).invite, ("a", "b"))
         return number_tally(self.folder / "part0.csv", self.columns)
 
     @property

@@ -12,6 +12,12 @@ from tests.questions import LOCAL, TASKS, TRUSTED, crowd
 
 from hybridp import ApproxDP, InvalidInput, Ledger, PureDP, Study, seeded
 from hybridp.errors import LedgerProblem
+from hybridp.tasks.kmeans import kmeans_task
+from hybridp.tasks.mean import mean_task
+from hybridp.tasks.records import records_task
+from hybridp.tasks.regression import regression_task
+from hybridp.tasks.table import table_task
+from hybridp.tasks.vector import vector_task
 
 NUMBER, VECTOR, RECORDS, POINTS, LINE, TABLE = (
     TASKS[task] for task in ("mean", "vector", "records", "points", "regression", "table")
@@ -180,22 +186,21 @@ def test_plans_are_of_each_part_and_read_no_value(people: Path, tmp_path: Path) 
 
 def test_every_kind_is_answered_at_its_part_of_the_promise() -> None:
     """Epsilon 4 and delta 1e-6 by the weights 3 and 5: what each protocol is told to keep."""
-    from hybridp.protocols import asked
 
     def parts(*studies: Any) -> list[tuple[float, float]]:
         return [(one.guarantee.epsilon, one.guarantee.delta) for one in studies]
 
     search = declare({**VECTOR, "weight": 3}, {**RECORDS, "weight": 5})
-    assert parts(asked.vector_task(search, 0), asked.records_task(search, 1)) == [(1.5, 3.75e-7), (2.5, 6.25e-7)]
+    assert parts(vector_task(search, 0), records_task(search, 1)) == [(1.5, 3.75e-7), (2.5, 6.25e-7)]
     place = declare({**NUMBER, "weight": 3}, {**POINTS, "weight": 5}, people={})
-    assert parts(asked.mean_task(place, 0), asked.kmeans_task(place, 1)) == [(1.5, 3.75e-7), (2.5, 6.25e-7)]
+    assert parts(mean_task(place, 0), kmeans_task(place, 1)) == [(1.5, 3.75e-7), (2.5, 6.25e-7)]
     alike = declare(TABLE, {**NUMBER, "weight": 3}, trust={"everyone": "trusted"}, people={})
-    assert asked.table_task(alike, 0).guarantee.epsilon == 1.0
+    assert table_task(alike, 0).guarantee.epsilon == 1.0
     line = declare({**NUMBER, "weight": 3}, {**LINE, "weight": 5}, promise={"epsilon": 4.0, "trusted_epsilon": 8.0})
-    found = asked.regression_task(line, 1)
+    found = regression_task(line, 1)
     assert (found.guarantee, found.trusted_guarantee) == (PureDP(2.5), PureDP(5.0))
     own = declare(VECTOR, NUMBER, promise={"epsilon": 1.0, "trusted_epsilon": 3.0, "several": "split"})
-    assert asked.vector_task(own, 0).trusted_guarantee == PureDP(1.5)
+    assert vector_task(own, 0).trusted_guarantee == PureDP(1.5)
 
 
 @pytest.mark.parametrize("everyone", [None, "trusted", "local"])

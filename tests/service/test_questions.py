@@ -18,7 +18,6 @@ from hybridp.device.client import local_report, trusted_report
 from hybridp.device.questions import answer_to
 from hybridp.device.reports import report_joint
 from hybridp.errors import HybridpError, InvalidInput
-from hybridp.protocols.asked import private_groups_task, shares_task
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.randomisers import k_randomised_response
 from hybridp.public.study import Declaration
@@ -34,6 +33,8 @@ from hybridp.service.plans import parse_plan
 from hybridp.service.questions import pack_answers, pack_reports, unpacked_reports
 from hybridp.service.releasing import answered, heard
 from hybridp.service.tasks import task_of
+from hybridp.tasks.groups import private_groups_task
+from hybridp.tasks.shares import shares_task
 
 from .declared import stated
 from .sent import opened, send

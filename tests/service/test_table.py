@@ -15,7 +15,6 @@ from starlette.testclient import TestClient
 from hybridp.cli.app import main
 from hybridp.device.client import local_report, trusted_report
 from hybridp.errors import InvalidInput
-from hybridp.protocols.asked import table_task
 from hybridp.randomness import seeded
 from hybridp.service import studies
 from hybridp.service.app import build_app
@@ -23,6 +22,7 @@ from hybridp.service.core import Service
 from hybridp.service.plans import parse_plan
 from hybridp.service.problems import Refused
 from hybridp.service.settings import Limits, Settings
+from hybridp.tasks.table import table_task
 
 from .declared import study_of
 from .sent import opened, send

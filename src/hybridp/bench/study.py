@@ -17,6 +17,12 @@ from hybridp.errors import InvalidInput, must
 from hybridp.protocols import asked
 from hybridp.public.study import Declaration
 from hybridp.release.plan import Plan, planned, predicted
+from hybridp.tasks.declared import task_of
+from hybridp.tasks.mean import mean_task
+from hybridp.tasks.number import number_task
+from hybridp.tasks.personal import personal_task
+from hybridp.tasks.shares import shares_task
+from hybridp.tasks.table import table_task
 
 __all__ = ["plan_question", "plan_study", "three_groups"]
 
@@ -136,7 +142,7 @@ def _told(one: _Asked, plan: Plan) -> dict[str, Any]:
 def _stated(one: _Asked) -> str | None:
     """The estimator that a question states, or that several statistics of a number take whatever the groups' sizes."""
     several = getattr(one.question, "statistics", ("mean",)) != ("mean",) and not one.study.promise.personal
-    mean = asked.number_task(one.study, one.i).mean if several else None
+    mean = number_task(one.study, one.i).mean if several else None
     return getattr(one.question, "estimator", None) if mean is None else mean.rule.name
 
 
@@ -148,7 +154,7 @@ def _steered(one: _Asked) -> dict[str, Any] | None:
         return None
     sd = (question.upper - question.lower) / 6
     at = replace(one.crowd, guess=Guesses(sd=sd))
-    return {"sd": sd, **plan_steered(plan_mean(asked.mean_task(one.study, one.i), at))}
+    return {"sd": sd, **plan_steered(plan_mean(mean_task(one.study, one.i), at))}
 
 
 # --- who takes part ---------------------------------------------------------------------------------------------------
@@ -207,7 +213,7 @@ def _by_group(one: _Asked) -> Plan:
         guess = replace(crowd.guess, shares=[size / many for size in left.values()])
         by, crowd = replace(by, names=tuple(left)), replace(crowd, n=many, guess=guess)
     question.must(bool(by.names), "categories", "must be listed for a plan without a table, as A,B,C", "none")
-    own = question.entry({"number": asked.mean_task, "choice": asked.shares_task})(one.study, one.i)
+    own = question.entry({"number": mean_task, "choice": shares_task})(one.study, one.i)
     return plan_groups(own, by, crowd)
 
 
@@ -216,8 +222,8 @@ def _number(one: _Asked) -> Plan:
     if one.study.promise.personal:
         return _personal(one)
     if one.question.statistics == ("mean",):
-        return plan_mean(asked.mean_task(one.study, one.i), one.crowd)
-    own, crowd, n = asked.number_task(one.study, one.i), one.crowd.answering, one.n
+        return plan_mean(mean_task(one.study, one.i), one.crowd)
+    own, crowd, n = number_task(one.study, one.i), one.crowd.answering, one.n
     known: dict[str, Any] = {}
     if own.mean is not None:
         mean = plan_mean(own.mean, one.crowd)
@@ -236,7 +242,7 @@ def _number(one: _Asked) -> Plan:
 
 
 def _personal(one: _Asked) -> Plan:
-    own = asked.personal_task(one.study, one.i)
+    own = personal_task(one.study, one.i)
     if one.epsilons is None:
         raise InvalidInput("`data` must be given for a plan with everyone's own epsilon, which it counts. Got none.")
     (epsilons, people), local = one.epsilons
@@ -247,7 +253,7 @@ def _personal(one: _Asked) -> Plan:
 def _table(one: _Asked) -> Plan:
     from hybridp.bench.synth import plan_rows, plan_synth
 
-    crowd, own = one.crowd.answering, asked.table_task(one.study, one.i)
+    crowd, own = one.crowd.answering, table_task(one.study, one.i)
     people = int(crowd.n)
     if own.method != "tables":
         return plan_rows(people, crowd.opt_in if own.both else 1.0, own.workload, own.guarantee)
@@ -255,7 +261,7 @@ def _table(one: _Asked) -> Plan:
 
 
 def _of_task(plan: Callable[[Any, Crowd], Plan]) -> Callable[[_Asked], Plan]:
-    return lambda one: plan(asked.task_of(one.study, one.i), one.crowd)
+    return lambda one: plan(task_of(one.study, one.i), one.crowd)
 
 
 _PLANS: dict[str, Callable[[_Asked], Plan]] = {

@@ -69,9 +69,9 @@ def _tour(out: Path, people: int, opt_in: float, epsilon: float, trials: int) ->
     from hybridp.bench.crowd import Guesses
     from hybridp.bench.simulate import salary_like
     from hybridp.bench.study import plan_question
-    from hybridp.protocols.asked import mean_task
     from hybridp.randomness import seeded
     from hybridp.study import Study
+    from hybridp.tasks.mean import mean_task
 
     must(100 <= people <= 20_000_000, "n", "must be at least 100 and at most 20,000,000", people)
     must(2 <= trials <= 100_000, "trials", "must be at least 2 and at most 100,000", trials)

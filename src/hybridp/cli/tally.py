@@ -58,7 +58,7 @@ def add(
     wanted: Tally | None = None
     if named and (stated or len(named) > 1):
         from hybridp.blend.tally import Tally
-        from hybridp.protocols.asked import vector_task
+        from hybridp.tasks.vector import vector_task
 
         if epsilon is None:
             raise InvalidInput("`epsilon` must be given with --column. Got none.")

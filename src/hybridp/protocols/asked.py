@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, cast
 
 from hybridp.curator.marginals import TableColumns
@@ -17,23 +18,10 @@ from hybridp.curator.sources import (
     must_be_public,
     unstated,
 )
-from hybridp.public.study import Choice, Declaration, Number, Points, Records, Regression, Vector
+from hybridp.public.study import Declaration, Number, Points, Records, Regression, Vector
 from hybridp.public.trust import TrustRule, rule_of
-from hybridp.tasks.declared import task_of
-from hybridp.tasks.groups import private_groups_task
-from hybridp.tasks.kmeans import kmeans_task
-from hybridp.tasks.mean import mean_task
-from hybridp.tasks.number import number_task
-from hybridp.tasks.personal import personal_task
-from hybridp.tasks.records import records_task
-from hybridp.tasks.regression import regression_task
-from hybridp.tasks.shares import shares_task
-from hybridp.tasks.table import table_task
-from hybridp.tasks.vector import vector_task
 
-__all__ = ["columns_of", "must_declare", "number_columns", "reports_in", "share_columns", "trust_rule"]
-__all__ += ["records_task", "private_groups_task", "kmeans_task", "mean_task", "number_task", "personal_task"]
-__all__ += ["regression_task", "shares_task", "table_task", "task_of", "vector_task"]
+__all__ = ["columns_of", "must_declare", "reports_in", "trust_rule"]
 
 
 def trust_rule(study: Declaration) -> TrustRule | str:
@@ -61,31 +49,20 @@ def must_declare(study: Declaration, data: Any) -> None:
 
 def columns_of(study: Declaration, place: int, trust: Any) -> Any:
     """Where a table holds what the question asks for, and the reports on it."""
+    study.questions[place].check_table(study)
     return study.questions[place].entry(_COLUMNS)(study, place, trust)
 
 
-def number_columns(study: Declaration, place: int, trust: Any) -> Columns:
-    """Where a table holds the number, and the reports on it."""
-    asked, people = cast(Number, study.questions[place]), study.people
-    rule = "must be plain over a table, where `hybridp release quantiles --invite-out` asks people in phases"
-    asked.must(asked.form == "plain" or asked.by_invitation, "form", rule, asked.form)
-    alone = len(study.questions) == 1 and not study.promise.personal
-    rule = "must be that of a study's only question, with one epsilon for all: trusted people are asked about it first"
-    asked.must(asked.form == "plain" or alone, "form", rule, asked.form)
-    report = study.report_columns(asked)[0]
-    return Columns(
-        asked.columns_read[0], trust, report, people.column, people.record_key, people.record_id, asked.missing
-    )
-
-
-def share_columns(study: Declaration, place: int, trust: Any) -> Columns:
-    """Where a table holds the options, and the reports on them."""
+def one_column(study: Declaration, place: int, trust: Any) -> Columns:
+    """Where a table holds an option, which says itself what a missing field counts as, and the reports on it."""
     asked, people = study.questions[place], study.people
     report = study.report_columns(asked)[0]
-    if isinstance(asked, Choice) and asked.several is not None:
-        rule = "must be none: of several options, a person without an answer has ticked nothing"
-        asked.must(asked.missing is not None, "missing", rule, "nothing")
     return Columns(asked.columns_read[0], trust, report, people.column, people.record_key, people.record_id)
+
+
+def number_columns(study: Declaration, place: int, trust: Any) -> Columns:
+    """The same of a number."""
+    return replace(one_column(study, place, trust), missing=cast(Number, study.questions[place]).missing)
 
 
 def reports_in(study: Declaration, place: int) -> tuple[str, ...]:
@@ -123,7 +100,7 @@ def table_columns(study: Declaration, place: int, trust: Any) -> TableColumns:
 
 
 _COLUMNS: dict[str, Callable[[Declaration, int, Any], Any]] = {
-    "choice": share_columns, "count": share_columns,
+    "choice": one_column, "count": one_column,
     "number": number_columns, "points": several_columns, "records": record_columns, "regression": several_columns,
     "table": table_columns, "vector": vector_columns,
 }  # fmt: skip

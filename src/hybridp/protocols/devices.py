@@ -32,6 +32,7 @@ from hybridp.public.study import (
 )
 from hybridp.public.trust import Answering, TrustRule, drawn_trust, label_column, rule_of
 from hybridp.randomness import Randomness, secure
+from hybridp.tasks.declared import task_of
 from hybridp.tasks.records import RecordsTask
 
 __all__ = ["Randomised", "answer_invitation", "randomise_study"]
@@ -192,7 +193,7 @@ def randomise_study(
             where: dict[str, Any] = {"table": table if step == 0 else None, "overwrite": overwrite or not last}
             where["kept"] = other
             where["asked"] = (ANSWERED, question.name) if study.drawn else None
-            task, columns = asked.task_of(study, i), asked.columns_of(study, i, rule)
+            task, columns = task_of(study, i), asked.columns_of(study, i, rule)
             written, texts[question.name], gone = _write(task, task.invite, source, columns, target, study, where, rng)
             promise = task.invite.promise
             count[question.name] = written
@@ -232,11 +233,11 @@ def _write_batch(
     if question.by_invitation:
         must(invite_file is not None, "invite", f"must be given for `{question.name}`, to which reports answer", "none")
         people = replace(asked.columns_of(study, 0, None), trust=TrustRule(everyone="local"))
-        said = invitation_to(asked.task_of(study, 0), people, Path(invite_file))  # type: ignore[arg-type]
+        said = invitation_to(task_of(study, 0), people, Path(invite_file))  # type: ignore[arg-type]
         sent = _write_answers(said, data, Path(out), people, {"table": where["table"], "rng": rng}, mixed=True)
         written, text = sent.reports[said.task.called], sent.mechanisms[said.task.called]
     else:
-        task, columns = asked.task_of(study, 0), asked.columns_of(study, 0, None)
+        task, columns = task_of(study, 0), asked.columns_of(study, 0, None)
         invite, told = task.mixed_invite or task.invite, {"mixed": True, **where}
         written, text, _ = _write(task, invite, data, columns, out, study, told, rng)
         if study.level_mixing is not None and study.promise.epsilon_column is not None:
@@ -280,7 +281,7 @@ def _answer_invitation(
     """The answers to an invitation, which must be to the study's own question."""
     i, question = _invited(study)
     columns = asked.columns_of(study, i, trust)
-    said = invitation_to(asked.task_of(study, i), columns, invite)
+    said = invitation_to(task_of(study, i), columns, invite)
     found = _write_answers(said, data, out, columns, {"table": table, "rng": rng})
     return replace(
         found,

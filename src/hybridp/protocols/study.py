@@ -49,7 +49,11 @@ from hybridp.randomness import Randomness, secure
 from hybridp.release.answers import about
 from hybridp.release.receipt import one_receipt
 from hybridp.release.release import Release
+from hybridp.tasks.declared import task_of
 from hybridp.tasks.kmeans import KMeansTask
+from hybridp.tasks.mean import mean_task
+from hybridp.tasks.number import number_task
+from hybridp.tasks.personal import personal_task
 from hybridp.tasks.steered import SteeredTask
 
 __all__ = ["Files", "answered_once", "first_phase", "invite_study", "ledger_totals", "published", "release_study"]
@@ -84,7 +88,7 @@ class _Way:
 def ledger_totals(study: Declaration) -> dict[str, PureDP | ApproxDP]:
     """The totals of a ledger that pays for the study once."""
     if study.promise.personal:
-        return {**asked.personal_task(study, 0).accounts}
+        return {**personal_task(study, 0).accounts}
     mixed: dict[str, PureDP | ApproxDP] = {}
     if study.mixing is not None:  # whatever mixer and curator do, no more than a report's own epsilon
         mixed["shuffled"] = PureDP(study.mixing.epsilon)
@@ -282,7 +286,7 @@ def _people(answer: Any) -> tuple[int, int]:
 
 def _way(study: Declaration, i: int, data: Any, trust: Any, files: Files, run: Mapping[str, Any]) -> _Way:
     question, simulate, mixed = study.questions[i], run["simulate_local"], run.get("mixed", ())
-    task, columns, groups = asked.task_of(study, i), asked.columns_of(study, i, trust), study.questions[i].groups
+    task, columns, groups = task_of(study, i), asked.columns_of(study, i, trust), study.questions[i].groups
     told: dict[str, Any] = {"purpose": question.name, "epsilon": study.promise.epsilon_column}
     told["as_count"] = question.as_count
     by = None if groups is None or groups.private else groups
@@ -373,7 +377,7 @@ def invite_study(
     i = [q.name for q in study.questions].index(str(name))
     place, (trusted, local) = Path(out), people
     labels = asked.trust_rule(study) if trust is None else trust
-    task, columns = asked.task_of(study, i), asked.columns_of(study, i, labels)
+    task, columns = task_of(study, i), asked.columns_of(study, i, labels)
     if task.planned:
         if trusted is None or local is None:
             raise InvalidInput("`people` must be given for a map of points: how many trusted and local ones. Got none.")
@@ -415,16 +419,16 @@ def first_phase(
     number = len(study.questions) == 1 and question.own_epsilons and question.groups is None
     must(number and not study.promise.personal and study.mixer is None, "invite-out", rule, "another question")
     asked.must_declare(study, data := with_public(data, study.people.public))
-    columns = asked.number_columns(study, 0, asked.trust_rule(study) if trust is None else trust)
+    columns = asked.columns_of(study, 0, asked.trust_rule(study) if trust is None else trust)
     how: dict[str, Any] = {"table": table, "invite_out": out, "ledger": ledger, "purpose": study.purpose, "rng": rng}
     how |= {"simulate_local": simulate_local}
     if question.statistics == ("mean",):  # type: ignore[attr-defined]
         for name, given in (("tally", tally), ("phases", phases), ("collection", collection)):
             must(not given, name, "must not join the first phase of a mean: trusted people alone are asked", given)
         many = study.people.local if local_people is None else local_people
-        return release(data, SteeredTask(asked.mean_task(study, 0)), columns, local_people=many, **how)
+        return release(data, SteeredTask(mean_task(study, 0)), columns, local_people=many, **how)
     must(local_people is None, "local-people", "must go with a mean: quantiles are asked around, however many", "it")
-    counted = asked.number_task(study, 0)
+    counted = number_task(study, 0)
     must(counted.mean is None, "invite-out", rule, "both")
     how |= {"assume_mechanism": assume_mechanism, "collection": collection}
     how |= {"tally": None if tally is None else tally_for(study, tally), "phases": phases}

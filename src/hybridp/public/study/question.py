@@ -144,6 +144,9 @@ class Question(Fields):
     def check_study(self, study: Declaration) -> None:
         """The rules between the question and its study."""
 
+    def check_table(self, study: Declaration) -> None:
+        """The rules where it is asked over a table."""
+
     @classmethod
     def of(cls, stated: Mapping[str, Any]) -> Self:
         """A question of the kind that is stated."""

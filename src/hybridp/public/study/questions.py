@@ -258,6 +258,13 @@ class Number(Grouped):
         needs = "must go with everyone's own epsilon (promise.epsilon_column)"
         self.must(self.estimator not in PERSONAL_ESTIMATORS, "estimator", needs, self.estimator)
 
+    def check_table(self, study: Any) -> None:
+        rule = "must be plain over a table, where `hybridp release quantiles --invite-out` asks people in phases"
+        self.must(self.form == "plain" or self.by_invitation, "form", rule, self.form)
+        alone = len(study.questions) == 1 and not study.promise.personal
+        rule = "must be that of a study's only question, with one epsilon for all: trusted people are asked first"
+        self.must(self.form == "plain" or alone, "form", rule, self.form)
+
     @property
     def by_invitation(self) -> bool:
         """A steered mean is: local people are asked within the window that trusted people named."""
@@ -432,6 +439,10 @@ class Choice(Grouped):
     @property
     def says_missing(self) -> bool:
         return any(one is not None for one in (self.missing, self.other, self.several))
+
+    def check_table(self, study: Any) -> None:
+        rule = "must be none: of several options, a person without an answer has ticked nothing"
+        self.must(self.several is None or self.missing is not None, "missing", rule, "nothing")
 
     @property
     def size(self) -> int:
