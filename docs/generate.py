@@ -174,7 +174,7 @@ def _rooms() -> dict[str, list[ModuleType]]:
 def _api_page() -> str:
     parts = ["# Library", "Everything is typed, and every example is run by the tests."]
     parts.append("## The public names of `hybridp`")
-    parts.append("`from hybridp import MeanTask` works for each of these; they are imported when first used.")
+    parts.append("`from hybridp import mean` works for each of these; they are imported when first used.")
     names = sorted((n for n in hybridp.__all__ if not n.startswith("_")), key=str.lower)
     rows = [_name_row(name) for name in names]
     parts.append("\n".join(["| name | what it is | where |", "|---|---|---|", *rows]))

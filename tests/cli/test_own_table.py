@@ -96,7 +96,7 @@ def test_words_of_trust_that_the_study_does_not_know_are_said_as_a_line_of_its_f
         (("release", "none.toml", "people.csv"), "`study` must be a study file that can be read"),
         (("release", "people.csv", "people.csv"), "`study` must be a TOML file"),
         (("plan", "study.toml"), "`people.trusted` and `people.local` must be given for a plan"),
-        (("plan", "study.toml", "--n", "100"), "`n` and `opt-in` must be given together"),
+        (("plan", "study.toml", "--n", "100"), "Missing option '--opt-in'"),
         (("randomise", "study.toml", "people.csv"), "Missing option '--out'"),
         (("release", "study.toml", "people.csv", "--collection", "x"), "`collection` must go with --ledger"),
         (("release", "study.toml", "people.csv", "--invite", "i.json"), "`invite` must be given by question's name"),

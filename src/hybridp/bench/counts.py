@@ -1,6 +1,8 @@
 """How good will shares, answers by group and quantiles be? Predictions from public numbers, before anyone is asked.
 
 >>> from hybridp.public.budgets import PureDP
+>>> from hybridp.public.groups import Grouping
+>>> from hybridp.public.lattice import Bounds
 >>> from hybridp.public.queries import Feature
 >>> from hybridp.bench.crowd import Guesses
 >>> way = SharesTask(Feature.categorical("way", ["train", "car", "walk"]), PureDP(1.0))
