@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
+from hybridp.errors import must
 from hybridp.public.trust import TrustRule
 from hybridp.study import Study
 
@@ -100,7 +101,7 @@ def _number(
     data: TableLike, column: str, bounds: Pair, trust: str | TrustRule, missing: Missing | None,
     statistics: Sequence[str], more: Mapping[str, object], terms: Mapping[str, Any],
 ) -> Release:  # fmt: skip
-    lower, upper = bounds
+    lower, upper = _pair(bounds)
     fields = {"lower": lower, "upper": upper, "missing": missing, "statistics": statistics, **more}
     return _release(data, "number", column, trust, fields, terms)
 
@@ -149,9 +150,12 @@ def regression(
     **terms: Unpack[Terms],
 ) -> Release:  # fmt: skip
     """A target explained by several columns, each within its own bounds. The last of `missing` is the target's."""
+    for name in (*on, target):
+        there = isinstance(bounds, Mapping) and name in bounds
+        must(there, "bounds", f"must have a pair for every column, `{name}` too", "none for it")
     sides = _box({name: bounds[name] for name in (*on, target)})
-    fields = {"target": target, "on": on, "lower": sides["lower"], "upper": sides["upper"], "model": model}
-    fields |= {"clip": clip, "missing": missing, "joint": joint}
+    del sides["columns"]
+    fields = {"target": target, "on": on, **sides, "model": model, "clip": clip, "missing": missing, "joint": joint}
     return _release(data, "regression", target, trust, fields, terms)
 
 
@@ -164,8 +168,15 @@ def heavy_hitters(
 
 
 def _box(bounds: Mapping[str, Pair]) -> dict[str, object]:
-    return {"columns": (*bounds,), "lower": [low for low, _ in bounds.values()],
-            "upper": [high for _, high in bounds.values()]}  # fmt: skip
+    must(isinstance(bounds, Mapping), "bounds", 'must have a pair for every column, {"a": (0, 1)}', "none by name")
+    sides = [_pair(one) for one in bounds.values()]
+    return {"columns": (*bounds,), "lower": [low for low, _ in sides], "upper": [high for _, high in sides]}
+
+
+def _pair(bounds: Pair) -> Pair:
+    ok = isinstance(bounds, Sequence) and not isinstance(bounds, str) and len(bounds) == 2
+    must(ok, "bounds", "must be a pair of numbers, such as (0, 120)", repr(bounds)[:60])
+    return bounds
 
 
 _PROMISE = ("epsilon", "delta", "trusted_epsilon", "epsilon_column")

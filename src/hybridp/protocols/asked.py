@@ -18,6 +18,7 @@ from hybridp.curator.sources import (
     must_be_public,
     unstated,
 )
+from hybridp.public.messages import MECHANISM
 from hybridp.public.study import Declaration, Number, Points, Records, Regression, Vector
 from hybridp.public.trust import TrustRule, rule_of
 
@@ -31,7 +32,7 @@ def trust_rule(study: Declaration) -> TrustRule | str:
     return rule.column if rule.column is not None and not rule.trusted else rule
 
 
-_WAYS = {"choice": CHOICES, "table": TABLES}
+_WAYS = {"choice": CHOICES, "table": TABLES, "": NUMBERS}
 
 
 def must_declare(study: Declaration, data: Any) -> None:
@@ -40,7 +41,7 @@ def must_declare(study: Declaration, data: Any) -> None:
     for asked in study.questions:
         by = asked.groups
         if asks(data) and not asked.says_missing and study.trust.everyone != "local":
-            raise unstated(asked.columns_read[0], _WAYS.get(asked.kind, NUMBERS))
+            raise unstated(asked.columns_read[0], asked.entry(_WAYS))
         if by is not None and not by.private:
             must_be_public(data, "by", by.column)
     if study.promise.epsilon_column is not None:
@@ -71,13 +72,6 @@ def reports_in(study: Declaration, place: int) -> tuple[str, ...]:
     return study.report_columns(question)[: len(getattr(question, "columns", ("one",)))]
 
 
-def vector_columns(study: Declaration, place: int, trust: Any) -> VectorColumns:
-    """Where a table holds the vector, and the reports on it."""
-    asked = cast(Vector, study.questions[place])
-    mechanism = study.report_columns(asked)[-1]
-    return VectorColumns(asked.columns, trust, study.people.column, asked.missing or None, mechanism)
-
-
 def record_columns(study: Declaration, place: int, trust: Any) -> RecordColumns:
     """Where a table holds people's records."""
     asked, people = cast(Records, study.questions[place]), study.people
@@ -86,10 +80,10 @@ def record_columns(study: Declaration, place: int, trust: Any) -> RecordColumns:
 
 
 def several_columns(study: Declaration, place: int, trust: Any) -> VectorColumns:
-    """Where a table holds the coordinates of points, or the predictors and, last, the target."""
-    asked = cast(Points | Regression, study.questions[place])
-    person = study.people.column if asked.kind == "regression" else None
-    return VectorColumns(asked.columns, trust, person, asked.missing or None)
+    """Where a table holds a vector and the reports on it, the coordinates of points, or predictors and the target."""
+    asked = cast(Vector | Points | Regression, study.questions[place])
+    *_, mechanism = study.report_columns(asked) or (MECHANISM,)
+    return VectorColumns(asked.columns, trust, study.people.column, asked.missing or None, mechanism)
 
 
 def table_columns(study: Declaration, place: int, trust: Any) -> TableColumns:
@@ -102,5 +96,5 @@ def table_columns(study: Declaration, place: int, trust: Any) -> TableColumns:
 _COLUMNS: dict[str, Callable[[Declaration, int, Any], Any]] = {
     "choice": one_column, "count": one_column,
     "number": number_columns, "points": several_columns, "records": record_columns, "regression": several_columns,
-    "table": table_columns, "vector": vector_columns,
+    "table": table_columns, "vector": several_columns,
 }  # fmt: skip

@@ -416,8 +416,8 @@ def first_phase(
     """
     question = study.questions[0]
     rule = "must go with the mean or the quantiles of a study's only question"
-    number = len(study.questions) == 1 and question.own_epsilons and question.groups is None
-    must(number and not study.promise.personal and study.mixer is None, "invite-out", rule, "another question")
+    alone = len(study.questions) == 1 and question.in_phases
+    must(alone and not study.promise.personal and study.mixer is None, "invite-out", rule, "another question")
     asked.must_declare(study, data := with_public(data, study.people.public))
     columns = asked.columns_of(study, 0, asked.trust_rule(study) if trust is None else trust)
     how: dict[str, Any] = {"table": table, "invite_out": out, "ledger": ledger, "purpose": study.purpose, "rng": rng}

@@ -95,6 +95,11 @@ class Question(Fields):
         return False
 
     @property
+    def in_phases(self) -> bool:
+        """Whether people may be asked about it one after another, within what the first of them said."""
+        return False
+
+    @property
     def tally_kind(self) -> str:
         """Of which kind a tally is that stands in for its reports; empty where there is none."""
         return ""

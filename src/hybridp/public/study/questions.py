@@ -271,6 +271,10 @@ class Number(Grouped):
         return self.form == "steered" and self.statistics == ("mean",)
 
     @property
+    def in_phases(self) -> bool:
+        return self.by is None
+
+    @property
     def tally_kind(self) -> str:
         return "" if self.form != "plain" or (self.summed and self.counted) else "mean"
 
