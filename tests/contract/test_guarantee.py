@@ -25,7 +25,7 @@ from hybridp.testing.laws import (
 from .catalogue import MECHANISMS, contract_of, every
 
 
-@contract_of(about="contract")
+@contract_of(about="testing")
 def test_what_is_stated_is_true(promise: Promise, case: Case) -> None:
     promise.check(case)
 

@@ -21,7 +21,7 @@ from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.randomisers import LEVELS, DitheredBit, LocalAdditive
 from hybridp.public.vector_randomisers import UnitVector
 from hybridp.randomness import Randomness, secure, seeded
-from hybridp.testing.contract import WORD, Case, near, need, promise
+from hybridp.testing import WORD, Case, near, need, promise
 
 __all__ = ["TINY_P", "N", "cdf_of", "low_bits", "moment_p", "outputs", "pieces"]
 

@@ -14,14 +14,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import mpmath as mp
 
-from hybridp.testing.contract import Law
+from hybridp.testing import Law
 
 __all__ = [
     "Law",
@@ -90,42 +91,31 @@ def _stick(log_p: Callable[[mp.mpf], mp.mpf], shift: mp.mpf, width: mp.mpf, epsi
     return mp.quadgl(lambda x: mp.exp(log_p(x)) - mp.exp(e + log_p(x - shift)), cuts)
 
 
+def _of_density(log_p: Callable[[mp.mpf], mp.mpf], shift: mp.mpf, width: mp.mpf, loss: mp.mpf, ends: str) -> Law:
+    """The law of noise with this even density; its variance is integrated up to these multiples of the width."""
+    cuts = [int(j) * width for j in ends.split()]
+
+    @precise
+    def variance(_: float) -> mp.mpf:
+        return 2 * mp.quadgl(lambda x: x**2 * mp.exp(log_p(x)), cuts)
+
+    return Law(precise(lambda epsilon: _stick(log_p, shift, width, epsilon)), loss, variance)
+
+
 @precise
 def laplace(sensitivity: float, scale: float, **_: object) -> Law:
     """Density ``exp(-|x|/b)/(2b)``."""
     b, d = real(scale), real(sensitivity)
-
-    def log_p(x: mp.mpf) -> mp.mpf:
-        return -abs(x) / b - mp.log(2 * b)
-
-    @precise
-    def delta(epsilon: float) -> mp.mpf:
-        return _stick(log_p, d, b, epsilon)
-
-    @precise
-    def variance(_: float) -> mp.mpf:
-        return 2 * mp.quadgl(lambda x: x**2 * mp.exp(log_p(x)), [j * b for j in (0, 1, 3, 7, 15, 30, 60, 120)])
-
-    return Law(delta, d / b, variance)
+    return _of_density(lambda x: -abs(x) / b - mp.log(2 * b), d, b, d / b, "0 1 3 7 15 30 60 120")
 
 
 @precise
 def gaussian(sensitivity: float, sigma: float, **_: object) -> Law:
     """Density ``exp(-x^2/(2 s^2))/(s sqrt(2 pi))``."""
     s, d = real(sigma), real(sensitivity)
-
-    def log_p(x: mp.mpf) -> mp.mpf:
-        return -((x / s) ** 2) / 2 - mp.log(s * mp.sqrt(2 * mp.pi))
-
-    @precise
-    def delta(epsilon: float) -> mp.mpf:
-        return _stick(log_p, d, s, epsilon)
-
-    @precise
-    def variance(_: float) -> mp.mpf:
-        return 2 * mp.quadgl(lambda x: x**2 * mp.exp(log_p(x)), [j * s for j in (0, 1, 2, 4, 7, 11, 18)])
-
-    return Law(delta, mp.inf, variance)
+    return _of_density(
+        lambda x: -((x / s) ** 2) / 2 - mp.log(s * mp.sqrt(2 * mp.pi)), d, s, mp.inf, "0 1 2 4 7 11 18"
+    )
 
 
 # --- lattices ---------------------------------------------------------------------------------------------------------
@@ -242,9 +232,19 @@ def additive_level(noise: Callable[..., Law], **fields: object) -> Law:
 # --- local randomisers, in fractions of 2^64 --------------------------------------------------------------------------
 
 
-def _clipped(p: Fraction, q: Fraction, epsilon: float) -> mp.mpf:
-    """``(p - e^epsilon q)_+``."""
-    return max(mp.mpf(0), real(p) - mp.exp(mp.mpf(epsilon)) * real(q))
+def _unstated(_: float) -> mp.mpf:
+    raise NotImplementedError("these laws are about privacy alone")
+
+
+def _of_outcomes(rows: Sequence[tuple[Fraction, Fraction]], variance: Callable[[float], mp.mpf] = _unstated) -> Law:
+    """Outcomes in turn, each with its probability for either of two values that differ as much as they can."""
+
+    @precise
+    def delta(epsilon: float) -> mp.mpf:
+        factor = mp.exp(mp.mpf(epsilon))
+        return mp.fsum(max(mp.mpf(0), real(p) - factor * real(q)) for p, q in rows)
+
+    return Law(delta, mp.log(real(max(p / q for p, q in rows if q))), precise(variance))
 
 
 @precise
@@ -258,11 +258,6 @@ def dithered_bit(flips: int, **_: object) -> Law:
     # A uniform midpoint: E U = 0 and E U^2 = sum ((2j+1)/LEVELS - 1)^2/LEVELS = (1 - LEVELS^-2)/3.
     threshold_square = (1 - Fraction(1, LEVELS**2)) / 3
 
-    @precise
-    def delta(epsilon: float) -> mp.mpf:
-        return _clipped(1 - q, q, epsilon) + _clipped(q, 1 - q, epsilon)
-
-    @precise
     def variance(z: float) -> mp.mpf:
         level = Fraction(z + 1) / 2 * LEVELS
         # E[s U]: s = (1-2q) on thresholds below the level and -(1-2q) above; U sums to level (level - LEVELS)/LEVELS.
@@ -270,7 +265,8 @@ def dithered_bit(flips: int, **_: object) -> Law:
         cross = (1 - 2 * q) * 2 * below / LEVELS
         return real(gain**2 + threshold_square + 2 * gain * cross - Fraction(z) ** 2)
 
-    return Law(delta, mp.log(real((1 - q) / q)), variance, lambda z: real(gain * (1 - 2 * q) * Fraction(z)))
+    law = _of_outcomes([(1 - q, q), (q, 1 - q)], variance)
+    return replace(law, mean=lambda z: real(gain * (1 - 2 * q) * Fraction(z)))
 
 
 @precise
@@ -302,23 +298,14 @@ def piecewise(width: int, inside: int, **_: object) -> Law:
         assert level.denominator == 1
         return int(level)
 
-    @precise
-    def delta(epsilon: float) -> mp.mpf:
-        # Levels 0 and LEVELS: windows [0, width) and [LEVELS, LEVELS + width), disjoint for width <= LEVELS.
-        assert width <= LEVELS
-        return width * (_clipped(window, outside, epsilon) + _clipped(outside, window, epsilon))
-
-    @precise
     def variance(z: float) -> mp.mpf:
         level = level_of(z)
         return real(step**2 * (moment(level, second) - moment(level, first) ** 2))
 
-    return Law(
-        delta,
-        mp.log(real(window / outside)),
-        variance,
-        lambda z: real(step * (moment(level_of(z), first) - bottom) - 1),
-    )
+    # Levels 0 and LEVELS: windows [0, width) and [LEVELS, LEVELS + width), disjoint for width <= LEVELS.
+    assert width <= LEVELS
+    law = _of_outcomes([(p, outside * width), (outside * width, p)], variance)
+    return replace(law, mean=lambda z: real(step * (moment(level_of(z), first) - bottom) - 1))
 
 
 @precise
@@ -327,18 +314,12 @@ def k_response(categories: int, keep: int, **_: object) -> Law:
     truth = Fraction(keep, WORD)
     other = (1 - truth) / (categories - 1)
 
-    @precise
-    def delta(epsilon: float) -> mp.mpf:
-        rows = [(truth, other), (other, truth), *[(other, other)] * (categories - 2)]
-        return mp.fsum(_clipped(p, q, epsilon) for p, q in rows)
-
-    @precise
     def variance(share: float) -> mp.mpf:
         # The debiased indicator is a (y - other)/(truth - other) of a bit y that is 1 with probability `seen`.
         seen = Fraction(share) * truth + (1 - Fraction(share)) * other
         return real((seen - seen**2) / (truth - other) ** 2)
 
-    return Law(delta, mp.log(real(truth / other)), variance)
+    return _of_outcomes([(truth, other), (other, truth), *[(other, other)] * (categories - 2)], variance)
 
 
 @precise
@@ -351,40 +332,24 @@ def directions(pairs: int, top: int, inside: int, **_: object) -> Law:
     p = Fraction(inside, WORD)
     near, far = p / top, (1 - p) / (2 * pairs - top)
     first = [near] * top + [far] * (2 * pairs - top)
-    second = [far] * (2 * pairs - top) + [near] * top
-
-    @precise
-    def delta(epsilon: float) -> mp.mpf:
-        return mp.fsum(_clipped(a, b, epsilon) for a, b in zip(first, second, strict=True))
-
-    return Law(delta, mp.log(real(near / far)), _unstated)
+    return _of_outcomes(list(zip(first, first[::-1], strict=True)))
 
 
 # --- several answers of one person ------------------------------------------------------------------------------------
 
 
-def _unstated(_: float) -> mp.mpf:
-    raise NotImplementedError("these laws are about privacy alone")
-
-
-def three_outcomes(mechanism: object) -> tuple[Fraction, Fraction, Fraction]:
+def _three_outcomes(part: Any) -> tuple[Fraction, Fraction, Fraction]:
     """A part's two extreme values, as (a, b, c): outcomes of probability a and b, b and a, and c and c."""
-    found = vars_of(mechanism)
-    if "flips" in found:
-        q = Fraction(found["flips"], WORD)
+    if hasattr(part, "flips"):
+        q = Fraction(part.flips, WORD)
         return 1 - q, q, Fraction(0)
-    if "keep" in found:
-        truth = Fraction(found["keep"], WORD)
-        other = (1 - truth) / (found["categories"] - 1)
-        return truth, other, 1 - truth - other
-    p = Fraction(found["inside"], WORD)  # piecewise, two windows that do not meet
-    other = (1 - p) / LEVELS * found["width"]
+    if hasattr(part, "keep"):
+        p = Fraction(part.keep, WORD)
+        other = (1 - p) / (part.categories - 1)
+    else:  # piecewise, two windows that do not meet
+        p = Fraction(part.inside, WORD)
+        other = (1 - p) / LEVELS * part.width
     return p, other, 1 - p - other
-
-
-def vars_of(mechanism: object) -> dict[str, int]:
-    names = ("flips", "keep", "categories", "inside", "width")
-    return {name: getattr(mechanism, name) for name in names if hasattr(mechanism, name)}
 
 
 @precise
@@ -393,17 +358,9 @@ def side_by_side(*parts: object) -> Law:
 
     Where one part is told only when another is true, this dominates what is told, and has the same largest loss.
     """
-    triples = [three_outcomes(part) for part in parts]
-    rows = [
-        (math.prod(x for x, _ in chosen), math.prod(y for _, y in chosen))
-        for chosen in itertools.product(*[((a, b), (b, a), (c, c)) for a, b, c in triples])
-    ]
-
-    @precise
-    def delta(epsilon: float) -> mp.mpf:
-        return mp.fsum(_clipped(Fraction(p), Fraction(q), epsilon) for p, q in rows)
-
-    return Law(delta, mp.fsum(mp.log(real(a / b)) for a, b, _ in triples), _unstated)
+    triples = [_three_outcomes(part) for part in parts]
+    combined = itertools.product(*[((a, b), (b, a), (c, c)) for a, b, c in triples])
+    return _of_outcomes([tuple(map(math.prod, zip(*chosen, strict=True))) for chosen in combined])  # type: ignore[misc]
 
 
 @precise
