@@ -8,7 +8,7 @@ from scipy.special import expit
 from toys import SPACE, three, toy, true_error
 
 from hybridp.pareto import dpareto, fit_models, hypervolume, pareto_indices, random_search
-from hybridp.pareto.models import believe, cells, expected_gain, hvpoi, next_setting, poi
+from hybridp.pareto.models import believe, expected_gain, next_setting
 
 CORNER = np.array([2.0, 1.0])
 
@@ -33,25 +33,6 @@ def test_expected_gain_is_the_mean_added_volume(seed):
 
 def test_expected_gain_without_a_front():
     assert expected_gain(np.empty((0, 2)), CORNER, np.array([0.0]), np.array([[0.25]])) == pytest.approx(1.5)
-
-
-@pytest.mark.parametrize("dim", [2, 3])
-def test_hvpoi_is_gain_of_the_mean_times_probability(dim):
-    rng = np.random.default_rng(dim)
-    points = rng.random((8, dim))
-    front, corner = points[pareto_indices(points)], np.full(dim, 1.2)
-    mean, sd = rng.uniform(0, 1, (3, dim)), rng.uniform(0.05, 0.3, (3, dim))
-    lower, upper = cells(front, corner)
-    for k in range(3):
-        draws = rng.normal(mean[k], sd[k], (50_000, dim))
-        improves = (draws <= corner).all(1) & ~(front[None] <= draws[:, None]).all(2).any(1)
-        share, error = improves.mean(), improves.std() / len(draws) ** 0.5
-        ours = float(poi(mean[k : k + 1], sd[k : k + 1], lower, upper)[0])
-        assert abs(ours - share) < 5 * error + 1e-9
-        if error > 0:
-            assert abs(ours - share * 1.05 - 0.01) > 5 * error  # the control
-        expected = added(front, mean[k], corner) * ours
-        assert hvpoi(front, corner, mean[k : k + 1], sd[k : k + 1])[0] == pytest.approx(expected, abs=1e-9)
 
 
 def test_the_model_sees_through_the_noise():

@@ -103,8 +103,9 @@ def _line(error: Exception, file: Path) -> str:
 @click.option("--jobs", type=count, default=1, show_default=True, help="Settings chosen, and evaluated, at a time.")
 @click.option(
     "--search", type=click.Choice([*_MODELS, "random", "handmade", "grid"]), default="exact", show_default=True,
-    help="By models: exact (epsilon exact, expected gain in the plain error), hvpoi (the dissertation's) or nehvi "
-    "(botorch's). random tries init + steps settings, handmade draws them by the problem's laws; grid about as many.",
+    help="By models: exact (epsilon exact, expected gain in the plain error) or, with hybridp-lab, hvpoi (the "
+    "dissertation's) or nehvi (botorch's). random tries init + steps settings, handmade draws them by the problem's "
+    "laws; grid about as many.",
 )  # fmt: skip
 @click.option("--out", "store_file", type=click.Path(dir_okay=False, path_type=Path), help="Keep the run; resumes.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the search and the oracle.")
@@ -252,15 +253,16 @@ def _draw(runs: dict[str, Any]) -> Any:
     return ax
 
 
-def _read(file: Path) -> tuple[Any, Any]:
+def _read(file: Path) -> tuple[Any, str | None]:
+    """A run, and where its problem is."""
     from hybridp.pareto import Run, Store
 
     with Store.read(file) as store:
-        declared = store.declared
-        found = Run(declared.reading(), tuple(store.evaluations()), tuple(store.evaluations(failed=True)))
+        found = Run(store.problem, tuple(store.evaluations()), tuple(store.evaluations(failed=True)))
+        source = store.source
     if not found.evaluations:
         raise InvalidInput(f"`file` must hold at least one evaluation that succeeded. Got none in {file}.")
-    return found, declared
+    return found, source
 
 
 @telling("front", store_argument, plot=True)
@@ -297,8 +299,7 @@ def suggest(file: Path, epsilon: float, problem: str | None) -> Any:
     from hybridp.pareto import Store
     from hybridp.pareto import suggest as advise
 
-    _, declared = _read(file)
-    source = problem or declared.source
+    source = problem or _read(file)[1]
     if source is None:
         raise InvalidInput("`problem` must be given: this file does not say where its problem is. Got none.")
     with _aside():
@@ -329,7 +330,8 @@ def compare(first: Path, second: Path) -> Any:
 
     from hybridp.pareto import band, wins
 
-    (a, da), (b, db) = _read(first), _read(second)
+    (a, _), (b, _) = _read(first), _read(second)
+    da, db = a.problem, b.problem
     if da.anti_ideal != db.anti_ideal or da.measures != db.measures or da.delta != db.delta:
         raise InvalidInput(
             "`second` must have the anti-ideal point, objectives and delta of `first`."

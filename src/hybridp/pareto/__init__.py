@@ -10,9 +10,22 @@ neither torch nor botorch.
 8
 """
 
-from hybridp.pareto.front import Band, Staircase, Wins, band, hypervolume, pareto_indices, staircase, wins
 from hybridp.pareto.models import Models, fit_models
-from hybridp.pareto.problem import Evaluation, Measure, Problem, load_problem, problem_names
+from hybridp.pareto.problem import (
+    Band,
+    Evaluation,
+    Measure,
+    Problem,
+    Staircase,
+    Wins,
+    band,
+    hypervolume,
+    load_problem,
+    pareto_indices,
+    problem_names,
+    staircase,
+    wins,
+)
 from hybridp.pareto.publish import (
     Advice,
     Choice,
@@ -25,7 +38,7 @@ from hybridp.pareto.publish import (
     release_front,
     suggest,
 )
-from hybridp.pareto.run import Run, dpareto, grid_search, observed_hypervolume, random_search
+from hybridp.pareto.run import Run, Store, dpareto, grid_search, observed_hypervolume, random_search
 from hybridp.pareto.space import (
     Categorical,
     Integer,
@@ -39,7 +52,6 @@ from hybridp.pareto.space import (
     Space,
     Uniform,
 )
-from hybridp.pareto.store import Store
 
 __all__ = [
     "Advice",

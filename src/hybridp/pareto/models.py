@@ -7,36 +7,31 @@ the variance of their mean (delta method through the transform) is given to the 
 single runs the noise is fitted. Hyperparameters are fitted again only when the data have grown by an eighth; in
 between, new data are merely conditioned on.
 
-What to evaluate next: three acquisition functions over candidates of the unit cube.
-
-`exact` (the default). The privacy oracle is exact, so a candidate's ln(epsilon) = a is known and only its error e is
-uncertain. With the current front as a staircase F, the hypervolume that a candidate adds is
-the integral over u >= a of max(0, F(u) - e) du; its expectation over the posterior of e is taken in the plain error, on
-quantiles of the logit's normal law. The staircase stands on posterior means, not on lucky observations. With more
-objectives the same expectation is taken over botorch's partition of the non-dominated region.
-
-`hvpoi`: Avent 2023, equation (3.1), after Couckuyt et al. 2014: gain of the posterior mean times the probability of
-improvement, in the transformed space, with a model for ln(epsilon) too.
-
-`nehvi`: botorch's log noisy expected hypervolume improvement on the same models.
+What to evaluate next, of candidates of the unit cube. The privacy oracle is exact, so a candidate's ln(epsilon) = a is
+known and only its error e is uncertain. With the current front as a staircase F, the hypervolume that a candidate adds
+is the integral over u >= a of max(0, F(u) - e) du; its expectation over the posterior of e is taken in the plain error,
+on quantiles of the logit's normal law. The staircase stands on posterior means, not on lucky observations. With more
+objectives the same expectation is taken over botorch's partition of the non-dominated region. The dissertation's
+acquisition, `hvpoi`, and botorch's, `nehvi`, are the laboratory's (`hybridp_lab.baselines.acquisition`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import must
-from hybridp.pareto.front import pareto_indices, quiet
-from hybridp.pareto.problem import Evaluation, Problem
+from hybridp.pareto.problem import Evaluation, Problem, pareto_indices, quiet
 from hybridp.pareto.space import Setting, Value
 
-__all__ = ["ACQUISITIONS", "Models", "Surrogate", "believe", "cells", "expected_gain", "fit_models", "hvpoi"]
-__all__ += ["next_setting", "poi", "refit_due"]
+__all__ = ["ACQUISITIONS", "Models", "Surrogate", "believe", "cells", "expected_gain", "fit_models", "next_setting"]
+__all__ += ["refit_due"]
 
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -221,7 +216,7 @@ def next_setting(
 ) -> dict[str, Value]:
     """The candidate with the largest acquisition: a uniform pool, then four rounds of shrinking local search."""
     must(acquisition in ACQUISITIONS, "acquisition", f"must be one of {', '.join(ACQUISITIONS)}", acquisition)
-    score = {"exact": _exact, "hvpoi": _hvpoi, "nehvi": _nehvi}[acquisition](problem, models, done, rng)
+    score = _scores(acquisition)(problem, models, done, rng)
     bad = np.array([problem.space.encode(e.setting) for e in failed]).reshape(-1, problem.space.dim)
     known = models.noisy[0].x[:, : problem.space.dim]
     dim, wide = problem.space.dim, 64 if acquisition == "nehvi" else 512
@@ -240,6 +235,14 @@ def next_setting(
     return settings[int(np.argmax(values))]
 
 
+def _scores(acquisition: str) -> Callable[..., Score]:
+    if acquisition == "exact":
+        return _exact
+    must(find_spec("hybridp_lab") is not None, "acquisition", "must be exact without hybridp-lab", acquisition)
+    found: Callable[..., Score] = import_module("hybridp_lab.baselines.acquisition").SCORES[acquisition]
+    return found
+
+
 def _scored(
     problem: Problem, models: Models, x: Floats, score: Score, bad: Floats
 ) -> tuple[list[dict[str, Value]], Floats, Floats]:
@@ -252,7 +255,7 @@ def _scored(
     return settings, x, np.where(np.isnan(values), -np.inf, values)
 
 
-def _log(values: Floats) -> Floats:
+def log(values: Floats) -> Floats:
     return np.asarray(np.log(np.maximum(values, 1e-300)))
 
 
@@ -320,7 +323,7 @@ def _exact(problem: Problem, models: Models, done: Sequence[Evaluation], rng: np
             errors = problem.measure.inverse(mean[:, None] + sd[:, None] * plan)
             usable = np.isfinite(a)
             gain = expected_gain(front, corner, np.where(usable, a, corner[0]), problem.measure.on_axis(errors))
-            return _log(np.where(usable, gain, 0.0))
+            return log(np.where(usable, gain, 0.0))
 
         return area
     lower, upper = cells(front, corner)
@@ -333,8 +336,8 @@ def _exact(problem: Problem, models: Models, done: Sequence[Evaluation], rng: np
             columns = [np.where(np.isfinite(a), a, corner[0])]
             for (mean, sd), m, t in zip(ends, problem.measures, draw, strict=True):
                 columns.append(np.asarray(m.on_axis(m.inverse(mean + t * sd))))
-            total += _gain(np.column_stack(columns), lower, upper)
-        return _log(total / len(draws))
+            total += gain(np.column_stack(columns), lower, upper)
+        return log(total / len(draws))
 
     return volume
 
@@ -361,83 +364,7 @@ def cells(front: Floats, corner: Floats) -> tuple[Floats, Floats]:
     return np.clip(low, -_FAR, _FAR), np.clip(high, -_FAR, _FAR)
 
 
-def _gain(points: Floats, lower: Floats, upper: Floats) -> Floats:
+def gain(points: Floats, lower: Floats, upper: Floats) -> Floats:
     """Hypervolume that each point would add: the part of every cell that lies above it."""
     sides = np.maximum(upper[None] - np.maximum(lower[None], points[:, None, :]), 0.0)
     return np.asarray(sides.prod(2).sum(1))
-
-
-def poi(mean: Floats, sd: Floats, lower: Floats, upper: Floats) -> Floats:
-    """Probability that independent normals fall into the cells."""
-    from scipy.special import ndtr
-
-    spread = np.maximum(sd, 1e-9)[:, None, :]
-    inside = ndtr((upper[None] - mean[:, None, :]) / spread) - ndtr((lower[None] - mean[:, None, :]) / spread)
-    return np.asarray(inside.prod(2).sum(1))
-
-
-def hvpoi(front: Floats, corner: Floats, mean: Floats, sd: Floats) -> Floats:
-    """Gain of the mean times the probability of improvement (Avent 2023, equation 3.1)."""
-    lower, upper = cells(front, corner)
-    return _gain(mean, lower, upper) * poi(mean, sd, lower, upper)
-
-
-def _transformed(problem: Problem, done: Sequence[Evaluation]) -> tuple[Floats, Floats]:
-    """Observed points and the anti-ideal point in the models' space."""
-    values = np.array([e.values for e in done])
-    columns = [np.log([e.epsilon for e in done])]
-    columns += [m.model(values[:, j]) for j, m in enumerate(problem.measures)]
-    worst = [float(m.model(np.array([v]))[0]) for m, v in zip(problem.measures, problem.anti_ideal[1:], strict=True)]
-    return np.column_stack(columns), np.array([np.log(problem.anti_ideal[0]), *worst])
-
-
-def _hvpoi(problem: Problem, models: Models, done: Sequence[Evaluation], rng: np.random.Generator) -> Score:
-    points, corner = _transformed(problem, done)
-    every = _with_privacy(models)
-    extra = models.noisy[0].x[len(done) :]
-    if len(extra):  # believed, pending settings
-        points = np.vstack([points, np.column_stack([s.predict(extra)[0] for s in every])])
-    points = points[(points < corner).all(1)]
-    lower, upper = cells(points[pareto_indices(points)], corner)
-
-    def score(x: Floats, a: Floats) -> Floats:
-        ends = [s.predict(x) for s in every]
-        mean, sd = np.column_stack([e[0] for e in ends]), np.column_stack([e[1] for e in ends])
-        return _log(_gain(mean, lower, upper) * poi(mean, sd, lower, upper))
-
-    return score
-
-
-def _with_privacy(models: Models) -> tuple[Any, ...]:
-    assert models.privacy is not None
-    return (models.privacy, *models.noisy)
-
-
-def _nehvi(problem: Problem, models: Models, done: Sequence[Evaluation], rng: np.random.Generator) -> Score:
-    with quiet():
-        import torch
-        from botorch.acquisition.multi_objective import logei
-        from botorch.acquisition.multi_objective.objective import WeightedMCMultiOutputObjective
-        from botorch.models.model_list_gp_regression import ModelListGP
-        from botorch.sampling.normal import SobolQMCNormalSampler
-
-    # Some versions compile a kernel at first use, for minutes; a few hundred candidates do not repay that.
-    logei._load_attempted = True
-    _, corner = _transformed(problem, done)
-    # Every member is a GP, the privacy one nearly noiseless: a deterministic member cannot be conditioned.
-    every = _with_privacy(models)
-    with quiet():
-        found = logei.qLogNoisyExpectedHypervolumeImprovement(
-            model=ModelListGP(*[s.gp for s in every]),
-            ref_point=(-corner).tolist(),
-            X_baseline=torch.as_tensor(models.noisy[0].x, dtype=torch.double),
-            sampler=SobolQMCNormalSampler(torch.Size([32]), seed=int(rng.integers(2**31))),
-            objective=WeightedMCMultiOutputObjective(-torch.ones(len(every), dtype=torch.double)),
-            prune_baseline=True,
-        )
-
-    def score(x: Floats, a: Floats) -> Floats:
-        with torch.no_grad(), quiet():
-            return np.asarray(found(torch.as_tensor(x, dtype=torch.double).unsqueeze(1)).numpy())
-
-    return score

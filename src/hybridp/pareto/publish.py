@@ -30,9 +30,8 @@ from numpy.typing import NDArray
 
 from hybridp.errors import BudgetExceeded, InvalidInput, must
 from hybridp.noise import perturb
-from hybridp.pareto.front import pareto_indices
 from hybridp.pareto.models import Models, fit_models, ln_epsilon
-from hybridp.pareto.problem import Evaluation, Problem
+from hybridp.pareto.problem import Evaluation, Problem, pareto_indices
 from hybridp.pareto.space import Setting
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.mechanisms import DiscreteLaplace, discrete_laplace

@@ -1,0 +1,98 @@
+"""What the search for a front is compared with: two other ways to choose what to evaluate next.
+
+`hvpoi`: Avent 2023, equation (3.1), after Couckuyt et al. 2014: gain of the posterior mean times the probability of
+improvement, in the transformed space, with a model for ln(epsilon) too.
+
+`nehvi`: botorch's log noisy expected hypervolume improvement on the same models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hybridp.pareto import Evaluation, Models, Problem, pareto_indices
+from hybridp.pareto.models import Floats, Score, cells, gain, log, quiet
+
+__all__ = ["SCORES", "hvpoi", "poi"]
+
+
+def poi(mean: Floats, sd: Floats, lower: Floats, upper: Floats) -> Floats:
+    """Probability that independent normals fall into the cells."""
+    from scipy.special import ndtr
+
+    spread = np.maximum(sd, 1e-9)[:, None, :]
+    inside = ndtr((upper[None] - mean[:, None, :]) / spread) - ndtr((lower[None] - mean[:, None, :]) / spread)
+    return np.asarray(inside.prod(2).sum(1))
+
+
+def hvpoi(front: Floats, corner: Floats, mean: Floats, sd: Floats) -> Floats:
+    """Gain of the mean times the probability of improvement (Avent 2023, equation 3.1)."""
+    lower, upper = cells(front, corner)
+    return gain(mean, lower, upper) * poi(mean, sd, lower, upper)
+
+
+def _transformed(problem: Problem, done: Sequence[Evaluation]) -> tuple[Floats, Floats]:
+    """Observed points and the anti-ideal point in the models' space."""
+    values = np.array([e.values for e in done])
+    columns = [np.log([e.epsilon for e in done])]
+    columns += [m.model(values[:, j]) for j, m in enumerate(problem.measures)]
+    worst = [float(m.model(np.array([v]))[0]) for m, v in zip(problem.measures, problem.anti_ideal[1:], strict=True)]
+    return np.column_stack(columns), np.array([np.log(problem.anti_ideal[0]), *worst])
+
+
+def _hvpoi(problem: Problem, models: Models, done: Sequence[Evaluation], rng: np.random.Generator) -> Score:
+    points, corner = _transformed(problem, done)
+    every = _with_privacy(models)
+    extra = models.noisy[0].x[len(done) :]
+    if len(extra):  # believed, pending settings
+        points = np.vstack([points, np.column_stack([s.predict(extra)[0] for s in every])])
+    points = points[(points < corner).all(1)]
+    lower, upper = cells(points[pareto_indices(points)], corner)
+
+    def score(x: Floats, a: Floats) -> Floats:
+        ends = [s.predict(x) for s in every]
+        mean, sd = np.column_stack([e[0] for e in ends]), np.column_stack([e[1] for e in ends])
+        return log(gain(mean, lower, upper) * poi(mean, sd, lower, upper))
+
+    return score
+
+
+def _with_privacy(models: Models) -> tuple[Any, ...]:
+    assert models.privacy is not None
+    return (models.privacy, *models.noisy)
+
+
+def _nehvi(problem: Problem, models: Models, done: Sequence[Evaluation], rng: np.random.Generator) -> Score:
+    with quiet():
+        import torch
+        from botorch.acquisition.multi_objective import logei
+        from botorch.acquisition.multi_objective.objective import WeightedMCMultiOutputObjective
+        from botorch.models.model_list_gp_regression import ModelListGP
+        from botorch.sampling.normal import SobolQMCNormalSampler
+
+    # Some versions compile a kernel at first use, for minutes; a few hundred candidates do not repay that.
+    logei._load_attempted = True
+    _, corner = _transformed(problem, done)
+    # Every member is a GP, the privacy one nearly noiseless: a deterministic member cannot be conditioned.
+    every = _with_privacy(models)
+    with quiet():
+        found = logei.qLogNoisyExpectedHypervolumeImprovement(
+            model=ModelListGP(*[s.gp for s in every]),
+            ref_point=(-corner).tolist(),
+            X_baseline=torch.as_tensor(models.noisy[0].x, dtype=torch.double),
+            sampler=SobolQMCNormalSampler(torch.Size([32]), seed=int(rng.integers(2**31))),
+            objective=WeightedMCMultiOutputObjective(-torch.ones(len(every), dtype=torch.double)),
+            prune_baseline=True,
+        )
+
+    def score(x: Floats, a: Floats) -> Floats:
+        with torch.no_grad(), quiet():
+            return np.asarray(found(torch.as_tensor(x, dtype=torch.double).unsqueeze(1)).numpy())
+
+    return score
+
+
+SCORES = {"hvpoi": _hvpoi, "nehvi": _nehvi}
