@@ -17,53 +17,27 @@ from .conftest import Runner
 
 RELEASE = "--column pay --trust trust --missing middle --lower 0 --upper 100000 --epsilon 1"
 GOOD = [
-    "plan mean --n 2.5e5 --opt-in 0.01 --lower 0 --upper 2.4e6 --sd 53_000 --epsilon 1",
     "plan mean --n 250,000 --opt-in 0.01 --lower 0 --upper 1 --epsilon 1 --delta 1e-6 --sd 0.1:0.3 --rmse 0.01",
-    "plan mean --n 1000 --opt-in 0.1 --lower 0 --upper 1 --epsilon 1 --elasticity 1.5 --plot plan.png",
-    "plan mean --n 1000 --opt-in 0.1 --lower 0 --upper 1 --epsilon 4 --local piecewise --mean 0.3",
-    "randomise mean people.csv --column pay --trust trust "
-    "--missing middle --lower 0 --upper 100000 --epsilon 1 --out reports.parquet",
-    "randomise mean people.csv --column pay "
-    "--missing middle --lower 0 --upper 100000 --epsilon 3 --local laplace --out all.csv --seed 4",
-    f"release mean collected.csv {RELEASE}",
-    f"release mean collected.csv {RELEASE} --delta 1e-6 --noise gaussian --trusted-epsilon 0.5 --level 0.9",
-    f"release mean collected.csv {RELEASE} --estimator kvh --sd 9000 --publish estimate-only",
-    f"release mean collected.csv {RELEASE} --estimator full-lm --plot release.svg",
-    f"release mean people.csv {RELEASE} --simulate-local --seed 5",
-    f"release mean collected.csv {RELEASE} --person id --ledger new.ledger",
-    "ledger create study.ledger --epsilon 1 --delta 1e-6 --trusted-epsilon 2",
+    f"randomise mean people.csv {RELEASE} --out reports{{}}.parquet",
+    f"release mean collected.csv {RELEASE} --person id --ledger new{{}}.ledger --plot release{{}}.svg",
+    "ledger create study{}.ledger --epsilon 1 --delta 1e-6 --trusted-epsilon 2",
 ]
 
 
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("line", GOOD)
-def test_json_is_one_object_and_nothing_else(run: Runner, line: str) -> None:
-    found = run(line, "--json")
-    assert found.code == 0
+def test_programs_get_one_json_object_and_people_get_text(run: Runner, line: str) -> None:
+    found, said = run(line.replace("{}", "1"), "--json"), run(line.replace("{}", "2"))
+    assert (found.code, said.code) == (0, 0)
     assert "error" not in found.document
-    assert "\n" not in found.err.removeprefix("Created new.ledger").rstrip("\n")
-
-
-@pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize("line", GOOD)
-def test_people_get_text(run: Runner, line: str) -> None:
-    found = run(line)
-    assert found.code == 0
-    assert found.out.strip()
+    assert "\n" not in found.err.removeprefix("Created new1.ledger").rstrip("\n")
+    assert said.out.strip()
     with pytest.raises(json.JSONDecodeError):
-        json.loads(found.out)
+        json.loads(said.out)
 
 
 @pytest.mark.usefixtures("folder")
-def test_pictures_are_written(run: Runner, tmp_path: Path) -> None:
-    for ending, start in ((".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")):
-        found = run(f"release mean collected.csv {RELEASE} --plot picture{ending} --json")
-        assert found.document["plot"] == f"picture{ending}"
-        assert (tmp_path / f"picture{ending}").read_bytes().startswith(start)
-
-
-@pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize("ending", ["csv", "csv.gz", "parquet"])
+@pytest.mark.parametrize("ending", ["csv.gz", "parquet"])
 def test_randomise_then_release(run: Runner, ending: str) -> None:
     line = (
         f"randomise mean people.csv --column pay --trust trust --out sent.{ending} "
@@ -141,7 +115,7 @@ def test_one_group_may_be_empty(run: Runner, tmp_path: Path, rows: str, trusted:
     assert {p["group"] for p in found["receipt"]["promises"]} == {"trusted" if trusted else "local"}
 
 
-@pytest.mark.parametrize("line", ["", "--help", "-h", "plan", "release", "ledger --help", "release mean --help"])
+@pytest.mark.parametrize("line", ["", "-h", "plan", "ledger --help", "release mean --help"])
 def test_help_is_help(run: Runner, line: str) -> None:
     found = run(line)
     assert found.code == 0
@@ -153,36 +127,27 @@ def test_the_version_is_the_package_s(run: Runner) -> None:
 
 
 def test_the_demo(run: Runner, tmp_path: Path) -> None:
-    found = run("demo --n 3000 --trials 3 --out tour --json")
-    assert found.code == 0
-    document = found.document
-    assert document["generated"] is True
-    assert (document["people"], document["trusted"]) == (3000, 30)
-    low, high = document["release"]["questions"]["salary"]["mean"]["interval"]
-    assert low < high
-    assert document["comparison"]["trials"] == 3
-    for name in document["files"].values():
-        assert (tmp_path / name).is_file()
+    """Who trusts is drawn each time: one unlucky group would mislead everybody who tries it."""
+
+    def trusting() -> set[int]:
+        found = run("demo --n 1000 --opt-in 0.1 --trials 2 --out tour --json")
+        assert found.code == 0
+        document = found.document
+        assert (document["generated"], document["people"], document["trusted"]) == (True, 1000, 100)
+        low, high = document["release"]["questions"]["salary"]["mean"]["interval"]
+        assert low < high
+        for name in document["files"].values():
+            assert (tmp_path / name).is_file()
+        trust = duckdb.sql(f"SELECT trust FROM '{tmp_path}/tour/collected.parquet'").fetchall()
+        return {i for i, (value,) in enumerate(trust) if value == "trusted"}
+
+    first, second = trusting(), trusting()
+    assert len(first) == len(second) == 100
+    assert len(first & second) < 50  # ten are expected
     # The people's own values were only ever on their devices.
     assert not (tmp_path / "tour" / "people.csv").exists()
     ledger = run("ledger show tour/demo.ledger --json").document
     assert [a["left"]["epsilon"] for a in ledger["accounts"]] == [0.0, 0.0]
-    again = run("demo --n 3000 --trials 3 --out tour")
-    assert again.code == 0
-    assert "Receipt" in again.out
-
-
-def test_the_demo_draws_who_trusts(run: Runner, tmp_path: Path) -> None:
-    """Not always the same rows: one unlucky group would mislead everybody who tries it."""
-
-    def trusting() -> list[int]:
-        assert run("demo --n 1000 --opt-in 0.1 --trials 2 --out tour").code == 0
-        trust = duckdb.sql(f"SELECT trust FROM '{tmp_path}/tour/collected.parquet'").fetchall()
-        return [i for i, (value,) in enumerate(trust) if value == "trusted"]
-
-    first, second = trusting(), trusting()
-    assert len(first) == len(second) == 100
-    assert len({*first} & {*second}) < 50  # ten are expected
 
 
 def test_threads_of_torch_do_not_spin(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:

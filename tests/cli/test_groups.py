@@ -48,10 +48,6 @@ def test_a_private_category_is_answered_for_merged_and_withheld_by_noisy_counts(
     none = run(f"{line} --least 5000 --seed 8 --json").document["questions"]["pay"]["mean_by_group"]
     assert none["by"]["categories"] == []
     assert run(f"{line} --least 5000 --seed 2").code == 0
-    narrow = run(f"{line} --sd 5 --estimator tcm-only --seed 1 --json").document["questions"]["pay"]["mean_by_group"]
-    wide = run(f"{line} --estimator tcm-only --seed 1 --json").document["questions"]["pay"]["mean_by_group"]
-    assert narrow["estimate"] == wide["estimate"]
-    assert narrow["interval"][1][0] - narrow["interval"][0][0] < wide["interval"][1][0] - wide["interval"][0][0]
 
 
 def test_whom_no_listed_private_category_holds_counts_in_the_last_one_as_release_and_plan_say(
@@ -84,7 +80,6 @@ def test_two_waves_are_compared_for_free(run: Runner, people: Path) -> None:
     assert found["receipt"]["promises"] == []
     assert any("whoever is in both waves has paid for both" in line for line in found["receipt"]["assumes"])
     assert Path("p.png").stat().st_size > 1000
-    assert "What changed in pay" in run("compare first.json second.json").out
     assert run(f"release mean people.csv {MEAN} --by dept --least 20 --seed 4 --out third.json").code == 0
     left = run("compare first.json third.json --json").document["notes"]
     assert left == ["Only one of the waves answers: mean_by_group of pay: mail."]

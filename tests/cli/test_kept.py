@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -66,28 +65,19 @@ def test_the_kept_release_is_the_published_one(run: Runner) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-@pytest.mark.parametrize("form", ["--json", ""])
-def test_a_full_disk_at_stdout_loses_nothing(people: Path, form: str) -> None:
-    with open("/dev/full", "w") as full:
-        found = process(people, f"{MEAN} --ledger l.ledger {form}", stdout=full)
-    assert found.returncode == NOT_SHOWN
-    assert found.stderr.splitlines()[-1] == (
-        "hybridp: The release was made, but standard output could not be written (No space left on device); "
-        "`hybridp ledger show l.ledger --release 1` shows it again, for free."
-    )
-    assert "Traceback" not in found.stderr
-    assert sole(kept(people))["estimate"] is not None
-
-
-def test_a_closed_pipe_loses_nothing(people: Path) -> None:
-    read, write = os.pipe()
-    os.close(read)
+@pytest.mark.parametrize("broken", ["full", "closed"])
+def test_a_stdout_that_cannot_be_written_loses_nothing(people: Path, broken: str) -> None:
+    if broken == "full":
+        write = os.open("/dev/full", os.O_WRONLY)
+    else:
+        read, write = os.pipe()
+        os.close(read)
     try:
         found = process(people, f"{MEAN} --ledger l.ledger", stdout=write)
     finally:
         os.close(write)
     assert found.returncode == NOT_SHOWN
-    assert "--release 1" in found.stderr
+    assert "`hybridp ledger show l.ledger --release 1` shows it again, for free." in found.stderr.splitlines()[-1]
     assert "Traceback" not in found.stderr
     assert "Exception ignored" not in found.stderr
     assert sole(kept(people))["estimate"] is not None
@@ -97,15 +87,14 @@ FULL = (
     "import matplotlib.figure as f\ndef full(*a, **k): raise OSError(28, 'No space left on device')\n"
     "f.Figure.savefig = full"
 )
-CRASH = "import hybridp.release.release as r\ndef crash(*a, **k): raise RuntimeError('a bug')\nr.Release.plot = crash"
 DEATH = "import hybridp.release.release as r, os\nr.Release.plot = lambda *a, **k: os._exit(9)"
 STOP = "import hybridp.release.release as r\ndef stop(*a, **k): raise KeyboardInterrupt\nr.Release.plot = stop"
 
 
 @pytest.mark.parametrize(
     ("before", "code"),
-    [(FULL, NOT_SHOWN), (CRASH, NOT_SHOWN), (DEATH, 9), (STOP, 130)],
-    ids=["full", "bug", "death", "stop"],
+    [(FULL, NOT_SHOWN), (DEATH, 9), (STOP, 130)],
+    ids=["full", "death", "stop"],
 )
 def test_a_picture_that_fails_loses_nothing(people: Path, before: str, code: int) -> None:
     found = process(people, f"{MEAN} --ledger l.ledger --plot p.png --json", before=before)
@@ -203,58 +192,14 @@ def test_what_is_interrupted_before_it_is_shown_is_not_kept(tmp_path: Path) -> N
     assert books.remaining("all").epsilon == 1.0
 
 
-# --- trials -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.usefixtures("people")
-def test_a_release_without_a_ledger_says_so(run: Runner) -> None:
-    assert "Nothing was charged" in run(f"{MEAN} --json").err
-    assert "Nothing was charged" not in run(f"{MEAN} --ledger l.ledger --json").err
-
-
-@pytest.mark.usefixtures("people")
-def test_out_must_be_new(run: Runner) -> None:
-    Path("one.json").write_text("{}")
-    for place in ("one.json", "nowhere/one.json"):
-        refused = run(f"{MEAN} --ledger l.ledger --out {place} --json")
-        assert (refused.code, "`--out`" in refused.document["error"]["message"]) == (2, True)
-    assert not Path("l.ledger").exists()
-
-
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-@pytest.mark.parametrize("line", ["ledger show l.ledger --json", "ledger show l.ledger", "--help", "dance --json"])
+@pytest.mark.parametrize("line", ["ledger show l.ledger", "--help"])
 def test_a_full_stdout_is_one_sentence_whatever_is_asked(people: Path, line: str) -> None:
     Ledger.create(people / "l.ledger", {"trusted": PureDP(1.0)})
     with open("/dev/full", "w") as full:
         found = process(people, line, stdout=full)
     assert found.returncode == 2
     assert len(found.stderr.splitlines()) == 1
-
-
-def test_the_module_is_the_command(people: Path) -> None:
-    found = subprocess.run([sys.executable, "-m", "hybridp", "--version"], capture_output=True, text=True, check=False)
-    assert (found.returncode, found.stdout.startswith("hybridp, version")) == (0, True)
-
-
-def test_a_ledger_is_readable_in_80_columns(tmp_path: Path, run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The longest names that we give ourselves, with a delta: no line is longer, and no number or time is broken."""
-    from hybridp.ledger import Charge
-    from hybridp.public.budgets import ApproxDP
-    from hybridp.tasks.personal import ACCOUNTS
-
-    books = Ledger.create(tmp_path / "l.ledger", {name: ApproxDP(1.0, 1e-5) for name in ACCOUNTS.values()})
-    purpose = "synthetic data of age, education, occupation"
-    for name in ACCOUNTS.values():
-        charge = Charge(name, ApproxDP(0.123456, 1.5e-06), "discrete gaussian noise on the sums", purpose)
-        with books.spending([charge]) as ids:
-            books.keep(purpose, ids, lambda number: {})
-    monkeypatch.setenv("COLUMNS", "80")
-    told = run("ledger show l.ledger").out
-    assert max(map(len, told.splitlines())) <= 80
-    assert "…" not in told
-    assert told.count("0.123456, 1.5e-06") == 4  # spent in both accounts, and in both charges
-    at = books.history()[0].at
-    assert told.count(at[:16].replace("T", " ")) >= 1
 
 
 FULL_WRITE = (
@@ -293,14 +238,6 @@ def test_an_invitation_that_cannot_be_written_is_printed_again_and_answered(word
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_an_invitation_that_was_written_is_said_to_be_there(words: Path) -> None:
-    with open("/dev/full", "w") as full:
-        found = process(words, f"{DISCOVER} --ledger l.ledger", stdout=full)
-    assert (found.returncode, "the invitation is in invite.json." in found.stderr) == (NOT_SHOWN, True)
-    assert json.loads((words / "invite.json").read_text())["answers"]
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_broken_stderr_takes_no_release_away(people: Path) -> None:
     """The remark that a ledger was made comes after the charge: where nobody hears it, the figures still come."""
     with open("/dev/full", "w") as full:
@@ -318,15 +255,6 @@ def rows(tmp_path: Path) -> Path:
     pytest.importorskip("torch")
     (tmp_path / "rows.csv").write_text("age\n" + "\n".join(str(i % 40) for i in range(200)) + "\n")
     return tmp_path
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_model_that_could_not_be_shown_says_how_it_is_seen(rows: Path) -> None:
-    with open("/dev/full", "w") as full:
-        found = process(rows, FIT, stdout=full)
-    assert found.returncode == NOT_SHOWN
-    assert "`hybridp synth report model` shows it again, for free." in found.stderr
-    assert process(rows, "synth report model").returncode == 0
 
 
 @pytest.mark.parametrize("file", ["transcript.json", "synthetic.npz"])

@@ -79,39 +79,6 @@ def test_bounds_that_were_guessed_are_said_until_somebody_chooses_them(folder: P
     assert json.loads(planned.stdout)["questions"]["salary"]["mean"]["predicted"]
 
 
-@pytest.mark.parametrize("verb", ["plan", "randomise", "release"])
-def test_words_of_trust_that_the_study_does_not_know_are_said_as_a_line_of_its_file(folder: Path, verb: str) -> None:
-    words = ["--column", "salary", "--missing", "middle", "--lower", "0", "--upper", "9", "--trusted-value", "trusted",
-             "--local-value", "local"]  # fmt: skip
-    assert hybridp(folder, "init", "people.csv", "--yes", *words).returncode == 0
-    done = hybridp(folder, verb, "study.toml", "people.csv", *(["--out", "o.csv"] if verb == "randomise" else []))
-    assert done.returncode == 2
-    assert 'Say so in study.toml, under [trust]: trusted = ["yes"].' in done.stderr
-    assert "--trusted-value" not in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("release", "none.toml", "people.csv"), "`study` must be a study file that can be read"),
-        (("release", "people.csv", "people.csv"), "`study` must be a TOML file"),
-        (("plan", "study.toml"), "`people.trusted` and `people.local` must be given for a plan"),
-        (("plan", "study.toml", "--n", "100"), "Missing option '--opt-in'"),
-        (("randomise", "study.toml", "people.csv"), "Missing option '--out'"),
-        (("release", "study.toml", "people.csv", "--collection", "x"), "`collection` must go with --ledger"),
-        (("release", "study.toml", "people.csv", "--invite", "i.json"), "`invite` must be given by question's name"),
-    ],
-)
-def test_what_is_wrong_is_one_sentence(folder: Path, words: tuple[str, ...], said: str) -> None:
-    hybridp(folder, "init", "people.csv", "--column", "salary", "--lower", "0", "--upper", "99", "--yes")
-    done = hybridp(folder, *words)
-    assert done.returncode == 2
-    assert said in done.stderr
-    assert done.stderr.count("\n") == 1
-    assert not re.search(r"\d{5}", done.stderr)  # nobody's salary
-    assert done.stdout == ""
-
-
 def test_a_service_is_started_with_the_study_in_it(folder: Path) -> None:
     pytest.importorskip("fastapi")
     hybridp(folder, "init", "people.csv", "--column", "salary", "--lower", "0", "--upper", "99", "--yes")
@@ -130,28 +97,6 @@ def test_a_service_is_started_with_the_study_in_it(folder: Path) -> None:
             server.terminate()
             server.wait()
     assert len(links) == 1
-
-
-@pytest.mark.parametrize("verb", ["randomise", "release"])
-def test_a_missing_table_is_called_as_in_the_help(folder: Path, verb: str) -> None:
-    hybridp(folder, "init", "people.csv", "--yes")
-    done = hybridp(folder, verb, "study.toml", *(["--out", "o.csv"] if verb == "randomise" else []))
-    assert done.returncode == 2
-    assert "Missing argument 'DATA'" in done.stderr
-    assert "STUDY.toml DATA" in hybridp(folder, verb, "STUDY.toml", "--help").stdout
-
-
-def test_a_plan_says_what_is_true_of_its_study(folder: Path) -> None:
-    study = ["--lower", "0", "--upper", "9", "--out"]
-    hybridp(folder, "init", "people.csv", "--yes", "--column", "salary", *study, "one.toml")
-    hybridp(folder, "init", "people.csv", "--yes", "--column", "salary", "--everyone", "local", *study, "local.toml")
-    assert "The promise:" not in hybridp(folder, "plan", "one.toml", "people.csv").stdout
-    assert "│ local     │" in hybridp(folder, "plan", "local.toml", "people.csv").stdout
-
-    (folder / "other.csv").write_text("pay,consent\n" + "5,yes\n6,no\n" * 50)
-    done = hybridp(folder, "plan", "one.toml", "other.csv")
-    assert done.returncode == 2
-    assert "`salary.column` must be a column of other.csv. Got `salary`." in done.stderr
 
 
 def test_names_in_brackets_are_shown_as_they_are(folder: Path) -> None:
@@ -186,14 +131,3 @@ def test_an_answer_that_cannot_be_is_asked_for_again(folder: Path) -> None:
     assert (stated["question"][0]["lower"], stated["question"][0]["upper"]) == (10, 90)
     assert stated["promise"]["epsilon"] == 2
     assert "`5` is no number above 10." in done.stderr
-
-
-def test_several_columns_written_with_commas_are_told_how_they_are_written(folder: Path) -> None:
-    (folder / "points.csv").write_text("x,y\n" + "0.5,0.25\n0.75,0.5\n" * 200)
-    told = "--everyone trusted --missing middle --lower 0 --upper 1 --epsilon 1"
-    words = f"release vector-mean points.csv {told}".split()
-    done = hybridp(folder, *words, "--column", "x,y")
-    assert done.returncode == 2
-    assert "without commas: x y." in done.stderr
-    assert hybridp(folder, *words, "--column", "x", "y").returncode == 0
-    assert "--column TEXT..." in hybridp(folder, "release", "vector-mean", "--help").stdout

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from hybridp import Study
-from hybridp.blend.mean import ESTIMATORS
 from hybridp.release.result import sole
 
 from .conftest import Ran, Runner
@@ -92,9 +91,6 @@ def test_the_plan_of_a_study_says_what_the_plan_of_a_mean_says(run: Runner, tmp_
     assert told["steered"] == {"sd": 10.0, **alone["steered"]}
     assert told["steered"]["form"] == "steered"
     assert told["steered"]["rmse_population"] < told["steered"]["plain"]
-    said = " ".join(run("plan study.toml --n 1000000 --opt-in .01").out.split())
-    sentence = next(one for one in run(line).out.splitlines() if one.startswith("Steer: rmse"))
-    assert f"At a standard deviation of 10, a sixth of the range: s{sentence[1:]}" in said
     one = run("plan study.toml --n 1000000 --opt-in 0 --json").document["questions"]["pay"]["mean"]["predicted"]
     assert "steered" not in one
 
@@ -118,16 +114,11 @@ def test_the_plan_has_theorem_1s_numbers(run: Runner) -> None:
     assert all(e["mse"] >= adpm["mse"] for name, e in estimators.items() if name != "lower-bound")
 
 
-@pytest.mark.parametrize("ending", ["csv", "parquet"])
-def test_a_file_of_epsilons_is_a_plan_too(run: Runner, tmp_path: Path, ending: str) -> None:
-    import duckdb
-
+def test_a_file_of_epsilons_is_a_plan_too(run: Runner, tmp_path: Path) -> None:
     text = "own\n" + "0.1\n" * 70 + "inf\n" * 30
     (tmp_path / "eps.csv").write_text(text)
-    if ending == "parquet":
-        duckdb.sql("FROM 'eps.csv'").write_parquet("eps.parquet")
     own = "--epsilon-column own --public own"
-    one = run(f"plan mean --groups eps.{ending} {own} --json").document
+    one = run(f"plan mean --groups eps.csv {own} --json").document
     assert one == run("plan mean --groups 0.1:70,inf:30 --json").document
     assert sole(one)["predicted"]["estimators"]["adpm"]["groups"][1]["epsilon"] == "inf"
 
@@ -179,8 +170,6 @@ def test_the_plan_says_whether_phases_pay(run: Runner) -> None:
     told = run(f"{line} --n 100000 --opt-in 0.5 --epsilon 0.1").document["questions"]["value"]["quantiles"]
     assert (told["choice"], told["predicted"]["default"]["estimator"]) == ("steered", "everyone")
     assert "if the groups are alike, trusted people alone are about as good" in told["why"]
-    said = run(f"{line[:-7]} --n 1000000 --opt-in 0.002 --epsilon 1").out
-    assert "Best: steer, and where that cannot be, both groups in one go, each by its number of people:" in said
 
 
 def test_plans_predict_what_releases_show(run: Runner, tmp_path: Path) -> None:
@@ -194,10 +183,6 @@ def test_plans_predict_what_releases_show(run: Runner, tmp_path: Path) -> None:
     e = 2.718281828459045**4
     alone, local = 25 / 60 + 2 * 25**2 / 60**2, (25 + 50**2 * min(((e + 1) / (e - 1)) ** 2 - 2 / 3, 0.167)) / 60
     assert errors[0] == pytest.approx((1 / (1 / alone + 1 / local)) ** 0.5, rel=0.02)
-    assert any("a release that is told none finds every group's own" in line for line in public["assumes"])
-    assert any("the release is told this sd too" in line for line in private["assumes"])
-    unknown = run(f"{line.replace(' --sd 5', '')} --by-private --json").document["questions"]["value"]["mean_by_group"]
-    assert any("the largest possible is assumed, as a release without one" in line for line in unknown["assumes"])
     wider = private["predicted"]["estimators"]["hybrid"]["rmse_population"]
     assert all(p > q for p, q in zip(wider, errors, strict=True))
     gaps = public["predicted"]["differences"]
@@ -205,11 +190,6 @@ def test_plans_predict_what_releases_show(run: Runner, tmp_path: Path) -> None:
     errors = public["predicted"]["estimators"]["everyone"]["rmse_population"]
     assert errors[0] == pytest.approx(0.5 * (alone + local) ** 0.5, rel=0.02)  # each half counts by its people
     assert gaps[0]["standard_error"] == pytest.approx((errors[0] ** 2 + errors[1] ** 2) ** 0.5)
-    assert "by dept (private)" in run(f"{line} --by-private --plot p.png").out
-    assert Path("p.png").stat().st_size > 1000
-    line = "plan shares --options a,b,c --n 9000 --opt-in 0.1 --epsilon 1 --by dept --categories x,y"
-    shares = run(f"{line} --json").document
-    assert len(shares["questions"]["choice"]["shares_by_group"]["by_option"]["hybrid"][0]) == 3
     depts = [dept for dept, n in {"law": 120, "sales": 240, "post": 30, "mail": 10}.items() for _ in range(n)]
     rows = [f"20,{dept},{('local', 'trusted')[i % 2]}" for i, dept in enumerate(depts)]
     (tmp_path / "people.csv").write_text("\n".join(["pay,dept,trust", *rows]) + "\n")
@@ -240,23 +220,3 @@ def test_a_plan_with_another_epsilon_for_the_trusted(run: Runner) -> None:
     assert more["tcm-only"] == pytest.approx(2 * 250.0**2 * (1 / 0.25**2 - 1))
     assert more["lm-only"] == more["full-lm"] == 0
     assert 0 < more["kvh"] < more["tcm-only"]
-
-
-def test_one_column_is_one(run: Runner) -> None:
-    plan = "plan vector-mean --n 100 --opt-in 0.5 --lower 0 --upper 1 --epsilon 1"
-    assert "mean of 1 column:" in run(f"{plan} --column a").out
-    assert "means of 2 columns:" in run(f"{plan} --column a --column b").out
-
-
-def test_a_plan_by_names_or_by_their_number(run: Runner) -> None:
-    plan = "plan vector-mean --n 5000 --opt-in 0.1 --lower 0 --upper 1 --epsilon 1 --json"
-    named = run(f"{plan} --column a b c")
-    assert sole(named.document)["columns"] == ["a", "b", "c"]
-    assert set(planned(named)) <= {*ESTIMATORS}
-    assert planned(run(f"{plan} --column 3")) == planned(named)
-
-
-@pytest.mark.parametrize("command", ["mean --lower 0 --upper 1 --epsilon 1", "heavy-hitters --epsilon 4 --delta 1e-6"])
-def test_a_share_may_be_written_in_percent(run: Runner, command: str) -> None:
-    documents = [run(f"plan {command} --n 9999 --opt-in {text} --json").document for text in ("0.05", "5%", "5.0%")]
-    assert documents[0] == documents[1] == documents[2]

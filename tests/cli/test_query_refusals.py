@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -46,23 +45,12 @@ NUMBER = "--column pay --missing middle --lower 0 --upper 100"
 POINTS = "--column pay --column age --missing middle --lower 0 --upper 100"
 RELEASES = {
     "mean": f"release mean people.csv --everyone trusted --epsilon 1 {NUMBER}",
-    "sum": "release sum.toml people.csv",
-    "one estimator": f"release mean people.csv --everyone trusted --epsilon 1 {NUMBER} --estimator tcm-only",
     "steered mean": f"release mean people.csv --everyone trusted --epsilon 1 {NUMBER} --invite-out i.json --n 9",
     "own epsilon": f"release mean people.csv --trust trust --epsilon-column own --public own {NUMBER}",
-    "public groups": f"release mean people.csv --everyone trusted --epsilon 1 {NUMBER} --by town --public town "
-    "--categories a,b",
     "private groups": f"release mean people.csv --everyone trusted --epsilon 1 {NUMBER} --by town --by-private "
     "--categories a,b",
-    "quantiles": f"release quantiles people.csv --everyone trusted --epsilon 1 {NUMBER}",
-    "histogram": "release histogram people.csv --everyone trusted --epsilon 1 --column pay --edges 0,50,100 "
-        "--missing 50..100",
-    "shares": "release shares people.csv --everyone trusted --epsilon 1 --column colour --options red,blue "
-        "--missing blue",
-    "count": "release count people.csv --everyone trusted --epsilon 1 --column colour --value red",
     "regression": "release regression people.csv --everyone trusted --epsilon 1 --target pay --on age "
         "--missing middle --lower 0 --upper 100",
-    "vector": f"release vector-mean people.csv --everyone trusted --epsilon 1 {POINTS}",
     "heavy hitters": "release heavy-hitters people.csv --everyone trusted --epsilon 1 --delta 1e-5 --column colour "
     "--person who --head 2",
     "invitation": "release heavy-hitters people.csv --everyone trusted --epsilon 1 --delta 1e-5 --column colour "
@@ -83,7 +71,6 @@ def people(tmp_path: Path) -> Path:
     told = [f"{i},{10 * i},{20 + i},{'ab'[i % 2]},{'red' if i % 3 else 'blue'},trusted,1" for i in range(8)]
     (tmp_path / "people.csv").write_text("\n".join(["who,pay,age,town,colour,trust,own", *told]) + "\n")
     (tmp_path / "study.toml").write_text(STUDY)
-    (tmp_path / "sum.toml").write_text(STUDY.split('[[questions]]\nname = "colour"')[0].replace('"sd"', '"sum"'))
     (tmp_path / "schema.json").write_text(json.dumps({"colour": ["red", "blue"], "town": ["a", "b"]}))
     return tmp_path / "people.csv"
 
@@ -104,8 +91,8 @@ def declared(people: Path, line: str) -> str:
     """The same command where everybody may know who lives where: a study says so itself."""
     if ".toml" not in line:
         return f"{line} --public town" if "--public" not in line else line.replace("--public own", "--public own,town")
-    for study in (people.parent / "study.toml", people.parent / "sum.toml"):
-        study.write_text(study.read_text().replace("[trust]", '[people]\npublic = ["town"]\n[trust]'))
+    study = people.parent / "study.toml"
+    study.write_text(study.read_text().replace("[trust]", '[people]\npublic = ["town"]\n[trust]'))
     return line
 
 
@@ -143,31 +130,6 @@ def test_what_is_refused_before_a_query_is_asked_is_free(run: Runner, people: Pa
         assert (told.code, "the charge stands" in told.err) == (2, False), told.err
     assert run(f"{RELEASES['mean']} --ledger l".replace("people.csv", "none.csv"), "--query", NOBODY).code == 2
     assert spent(ledger) == 0
-
-
-STATED = {kind: line for kind, line in RELEASES.items() if "--missing" in line}
-STATED |= {"first of a study": RELEASES["study"], "second of a study": RELEASES["study"]}
-
-
-@pytest.mark.parametrize("kind", STATED)
-def test_what_nobody_said_of_missing_fields_is_refused_before_a_query_is_asked(
-    run: Runner, failing: Callable[[int], None], people: Path, tmp_path: Path, kind: str
-) -> None:
-    """The table has columns of a type and rows that fail as soon as they are read: only the types can be known."""
-    ledger = made(tmp_path, kind)
-    failing(60)
-    word = "blue" if kind == "second of a study" else "middle"
-    (tmp_path / "study.toml").write_text(STUDY.replace(f'missing = "{word}"', ""))
-    line = re.sub(r"--missing \S+", "", f"{STATED[kind]} --ledger l").replace("people.csv", "people.duckdb")
-    told = run(line, "--query", "SELECT * FROM v")
-    assert (told.code, told.out) == (2, "")
-    assert "`missing` must say what a missing or unreadable field of" in told.err, told.err
-    assert "the charge stands" not in told.err
-    assert spent(ledger) == 0
-    assert {entry.state for entry in ledger.history()} <= {"void"}
-    (tmp_path / "study.toml").write_text(STUDY)
-    run(f"{STATED[kind]} --ledger l".replace("people.csv", "people.duckdb"), "--query", "SELECT * FROM v")
-    assert spent(ledger) > 0  # the control: where it is stated, rows are read
 
 
 @pytest.fixture
@@ -246,7 +208,7 @@ def test_a_column_that_is_missed_after_a_row_was_read_is_not_free() -> None:
             assert count_rows(rows, "trust", None).trusted == 1
 
 
-@pytest.mark.parametrize("kind", ["mean", "public groups", "study"])
+@pytest.mark.parametrize("kind", ["mean", "study"])
 def test_columns_are_known_before_a_query_reads_a_row(
     run: Runner, failing: Callable[[int], None], people: Path, tmp_path: Path, kind: str
 ) -> None:
@@ -289,18 +251,13 @@ def test_nobody_is_counted_by_what_a_query_makes_of_private_columns(
     assert run(f"{line} --public age,who", "--query", of_public).code == 0
 
 
-@pytest.mark.parametrize("kind", ["mean", "regression", "one estimator", "synth"])
+@pytest.mark.parametrize("kind", ["mean", "synth"])
 def test_nobody_in_a_table_is_public_and_free(run: Runner, people: Path, tmp_path: Path, kind: str) -> None:
     people.write_text(people.read_text().split("\n")[0] + "\n")
     ledger = made(tmp_path, kind)
     told = run(f"{RELEASES[kind]} --ledger l")
     assert (told.code, "the charge stands" in told.err) == (2, False), told.err
     assert spent(ledger) == 0
-
-
-def test_a_ledger_that_is_new_stays_with_its_charge(run: Runner, people: Path, tmp_path: Path) -> None:
-    assert run(f"{RELEASES['mean']} --public town --ledger new", "--query", NOBODY).code == 2
-    assert [entry.state for entry in Ledger.open(tmp_path / "new").history()] == ["refused"]
 
 
 def test_too_few_and_a_folder_of_others_are_paid_for_too(run: Runner, people: Path, tmp_path: Path) -> None:
@@ -351,7 +308,6 @@ def test_a_plan_counts_nobody_whom_a_query_chose(run: Runner, people: Path) -> N
 
 TOLD_EXACTLY = {
     "by": (f"release mean people.csv --everyone trusted --epsilon 1 {NUMBER} --by", "town"),
-    "shares by": (f"{RELEASES['shares']} --by", "town"),
     "own": (f"release mean people.csv --trust trust {NUMBER} --epsilon-column", "own"),
     "planned own": ("plan mean --groups people.csv --epsilon-column", "own"),
 }

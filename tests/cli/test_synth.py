@@ -63,19 +63,6 @@ def write(path: Path, rows: list[dict[str, str]]) -> None:
 # --- fit --------------------------------------------------------------------------------------------------------------
 
 
-def test_every_way_to_say_the_domain(run: Runner, people: list[dict[str, str]], tmp_path: Path) -> None:
-    (tmp_path / "values.json").write_text(json.dumps(VALUES))
-    bins = "--bins age=18,30,40,50,65,90"
-    line = f"synth fit people.csv --column sex age {bins} --schema values.json --marginals age,sex {SMALL}"
-    told = run(f"{line} --out one --json").document
-    assert sole(told)["features"] == ["sex", "age"]
-    saved = json.loads(Path("one", "transcript.json").read_text())["task"]["workload"]["schema"]
-    (tmp_path / "saved.json").write_text(json.dumps(saved))
-    line = f"synth fit people.csv --schema saved.json --marginals age,sex {SMALL}"
-    assert sole(run(f"{line} --out two --json").document)["features"] == ["sex", "age"]
-    assert json.loads(Path("two", "transcript.json").read_text())["task"]["workload"]["schema"] == saved
-
-
 def test_a_file_a_domain_and_an_epsilon_are_enough(run: Runner, tmp_path: Path) -> None:
     """The workload, delta (1/n^2), the method and the folder have defaults; a number of codes is a domain."""
     draw = np.random.default_rng(1)
@@ -209,9 +196,6 @@ def test_a_report_reads_nothing_and_draws(run: Runner, people: list[dict[str, st
     assert (ways.count(1), ways.count(2)) == (4, 1)
     for marginal in sole(told)["utility"]["marginals"]:
         assert math.fsum(np.ravel(marginal["synthetic"])) == pytest.approx(1, abs=1e-3)
-    said = run("synth report model")
-    assert "noise sd" in said.out
-    assert "Receipt" in said.out
 
 
 # --- bad input --------------------------------------------------------------------------------------------------------
@@ -220,25 +204,14 @@ PLAIN = f"--marginals age,sex {SMALL} --out m"
 BAD = [
     (f"synth fit people.csv {PLAIN}", "columns"),
     (f"synth fit people.csv --column age sex {PLAIN}", "--domain-from-file"),
-    (f"synth fit people.csv --column age nothere --domain-from-file {PLAIN}", "columns"),
     (f"synth fit one.csv --column age sex --domain-from-file {PLAIN}", "one value"),
     (f"synth fit many.csv --column age sex --domain-from-file {PLAIN}", "at most 4096"),
     (f"synth fit people.csv --schema huge.json {PLAIN}", "at most 65536"),
-    (f"synth fit people.csv --schema people.csv {PLAIN}", "schema"),
-    (f"synth fit people.csv --schema list.json {PLAIN}", "schema"),
     (f"synth fit people.csv --schema odd.json {PLAIN}", "schema"),
-    (f"synth fit people.csv --schema one-code.json {PLAIN}", "from 2 to 65536"),
-    (f"synth fit people.csv --schema schema.json {SMALL} --method adaptive --memory 1GiB --out m", "memory"),
-    (f"synth fit people.csv --schema schema.json --bins age {PLAIN}", "bins"),
     (f"synth fit people.csv --schema schema.json --bins age=50,40,1 {PLAIN}", "edges of age"),
-    (f"synth fit people.csv --schema schema.json --column sex --bins age=1,50,90 {PLAIN}", "bins"),
     (f"synth fit people.csv --schema schema.json --marginals age,sox {SMALL} --out m", "sox"),
-    (f"synth fit people.csv --schema schema.json {PLAIN} --delta 0", "delta"),
-    (f"synth fit people.csv --schema schema.json {PLAIN} --memory lots", "memory"),
     (f"synth fit people.csv --schema schema.json {PLAIN} --memory 1MB", "memory"),
-    (f"synth fit people.csv --schema schema.json {PLAIN} --table people", "table"),
     (f"synth fit people.csv --schema schema.json {SMALL} --marginals age,sex --out full", "out"),
-    ("synth answer nowhere", "query"),
     ("synth answer full sex=Male", "model"),
 ]
 
@@ -248,8 +221,6 @@ def test_bad_input_is_one_sentence(run: Runner, people: list[dict[str, str]], tm
     write(tmp_path / "many.csv", [{"age": f"{SECRET}{i}", "sex": "FM"[i % 2]} for i in range(5000)])
     files: dict[str, Any] = {
         "huge": {"age": list(range(70_000)), "sex": ["Female", "Male"]},
-        "list": [1, 2],
-        "one-code": {"age": 1},
         "odd": {"features": [{"name": "age", "values": "30"}]},
     }
     for stem, content in files.items():
@@ -262,42 +233,6 @@ def test_bad_input_is_one_sentence(run: Runner, people: list[dict[str, str]], tm
         assert "\n" not in said.document["error"]["message"]
         assert SECRET not in said.out + said.err
         assert not (tmp_path / "m").exists()
-
-
-def test_bad_questions_to_a_model(run: Runner, people: list[dict[str, str]], tmp_path: Path) -> None:
-    assert run(FIT).code == 0
-    (tmp_path / "there.csv").touch()
-    for words, name in (
-        (["answer", "model", "sax=Male"], "formula"),
-        (["answer", "model", ""], "formula"),
-        (["answer", "model", "sex=Male", "--level", "1"], "level"),
-        (["sample", "model", "--rows", "5", "--out", "s.txt"], "out"),
-        (["sample", "model", "--rows", "5", "--out", "nowhere/s.csv"], "out"),
-        (["sample", "model", "--rows", "5", "--out", "there.csv"], "out"),
-        (["evaluate", "model", "nowhere.csv"], "path"),
-        (["evaluate", "model", "people.csv", "--thresholds", "9-of-9:1"], "number of features"),
-        (["report", "model", "--plot", "r.txt"], "--plot"),
-    ):
-        said = run("synth", *words, "--json")
-        assert (said.code, name in said.document["error"]["message"]) == (2, True), words
-
-
-def test_what_is_not_installed_is_named(
-    run: Runner, people: list[dict[str, str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import importlib.util
-
-    import torch
-
-    if not torch.cuda.is_available():
-        said = run(f"{FIT} --device cuda --json")
-        assert said.code == 2
-        assert "`device`" in said.document["error"]["message"]
-        assert not Path("model").exists()
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    said = run(f"{FIT} --json")
-    assert said.code == 2
-    assert "the extra `synth`" in said.document["error"]["message"]
 
 
 @pytest.mark.parametrize(
@@ -329,14 +264,6 @@ def test_a_plan_compares_the_ways_to_take_part(run: Runner, people: list[dict[st
     assert told["best"] == min(told["total_variation"], key=lambda way: told["total_variation"][way])
     assert said.document["people"]["trusted"] == 600
     assert "public rows" in sole(said.document)["assumes"][0]
-    for words, name in (
-        (f"{plan} --method tables --like people.csv", "`like`"),
-        (f"{plan} --opt-in 0.1 --method adaptive", "`method`"),
-        (f"{plan} --opt-in 1.1", "`opt-in`"),
-    ):
-        refused = run(f"{words} --json")
-        assert refused.code == 2
-        assert name in refused.document["error"]["message"]
 
 
 def test_no_income_is_found_by_asking_for_refusals(run: Runner, tmp_path: Path) -> None:

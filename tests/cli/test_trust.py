@@ -11,14 +11,6 @@ import pytest
 from tests.cli.conftest import Runner
 
 BOUNDS = "--missing middle --lower 0 --upper 100 --epsilon 1"
-TASKS = {
-    "mean": f"--column pay {BOUNDS}",
-    "vector-mean": "--column pay age --missing middle --lower 0 --upper 100 --epsilon 1",
-    "heavy-hitters": "--column colour --person who --epsilon 4 --delta 1e-4",
-    "kmeans": "--column pay age --missing middle --lower 0 0 --upper 100 100 --clusters 2 --epsilon 4",
-    "quantiles": f"--column pay {BOUNDS}",
-    "shares": "--column colour --options red,blue --missing blue --epsilon 1",
-}
 
 
 @pytest.fixture
@@ -59,24 +51,6 @@ def test_a_yes_no_column_is_told_which_option_helps_and_the_option_does(run: Run
     assert done.document["simulated"] is False
     rule = "in `consent`, yes means trusted; any other word, or none, means local"
     assert rule in done.document["receipt"]["assumes"]
-
-
-@pytest.mark.parametrize("task", ["mean", "heavy-hitters", "kmeans"])  # the driver's, and two of their own
-def test_every_release_takes_every_way_to_say_who_trusts(run: Runner, people: Path, task: str) -> None:
-    start = f"release {task} people.csv {TASKS[task]} --json"
-    done = run(f"{start} --trust consent --trusted-value yes --simulate-local")
-    assert done.code == 0, done.err
-    trusted, local = groups(done.document)
-    assert (trusted + local, done.document["simulated"]) == (800, True)
-    refused = run(f"{start} --trust consent --trusted-value yes --local-value no --simulate-local")
-    assert refused.code == 2  # an empty word is neither
-    assert "`yes` (trusted) or `no` (local)" in refused.document["error"]["message"]
-    done = run(f"{start} --everyone trusted")
-    assert done.code == 0, done.err
-    assert (groups(done.document), done.document["simulated"]) == ((800, 0), False)
-    done = run(f"{start} --everyone local")  # raw rows, and nobody's report
-    assert done.code == 2
-    assert "report" in done.document["error"]["message"] or "somebody trusted" in done.document["error"]["message"]
 
 
 def test_all_local_randomises_everybody_and_no_column_is_added(run: Runner, people: Path) -> None:

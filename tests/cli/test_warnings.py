@@ -56,10 +56,6 @@ def test_the_library_warns(people: Path, promise: Any, words: str | None, recwar
     "line",
     [
         f"{MEAN} --noise gaussian",
-        "release vector-mean trusted.csv --column pay age --trust trust "
-        "--missing middle --lower 0 --upper 100000 --epsilon 1",
-        "release kmeans trusted.csv --column pay age --trust trust "
-        "--missing middle --lower 0 --upper 100000 --epsilon 1 --clusters 2",
         "release heavy-hitters trusted.csv --person id --column age --trust trust --epsilon 1",
     ],
 )
@@ -93,14 +89,6 @@ def test_a_synthetic_fit_is_no_exception(run: Runner) -> None:
     assert any("not below 1/n" in text for text in warned.document["warnings"])
 
 
-def test_clusters_need_bounds_that_somebody_chose() -> None:
-    pytest.importorskip("sklearn")
-    from hybridp import HybridKMeans, InvalidInput
-
-    with pytest.raises(InvalidInput, match="`bounds` must be given"):
-        HybridKMeans(2).fit([[20_000.0], [90_000.0], [85_000.0]])
-
-
 def test_devices_refuse_what_a_release_would(run: Runner) -> None:
     """Reports cannot be taken back: what must be insisted on at the release is asked before they are made."""
     line = (
@@ -110,19 +98,6 @@ def test_devices_refuse_what_a_release_would(run: Runner) -> None:
     assert (refused.code, "add --insist" in refused.document["error"]["message"]) == (2, True)
     assert not Path("r.csv").exists()
     assert run(f"{line} --delta 0.5 --insist --out r.csv --json").code == 0
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "randomise mean trusted.csv --column pay --missing middle --lower 0 --upper 100000 --out r.csv",
-        "randomise vector-mean trusted.csv --column pay age --missing middle --lower 0 --upper 100000 --out r.csv",
-    ],
-)
-def test_devices_are_warned_of_a_large_epsilon_too(run: Runner, line: str) -> None:
-    assert "warning: epsilon 11 is above 10" in run(f"{line} --epsilon 11 --json").err
-    Path("r.csv").unlink()
-    assert "warning" not in run(f"{line} --epsilon 10 --json").err
 
 
 @pytest.mark.parametrize("epsilon", [10, 11])
