@@ -19,6 +19,7 @@ import numpy as np
 
 from benchmarks.engine_rows import SCHEMA
 from hybridp.curator.marginals import Codes, table_counts
+from hybridp.public.lattice import Bounds
 from hybridp.tables import HeavyQuery, Query, Report, Rows, add_up, discovery_counts, sample_records
 from hybridp.tables.options import codes
 
@@ -26,7 +27,9 @@ __all__ = ["AGGREGATIONS", "WAYS", "runner"]
 
 SALT = 7
 LOWER, UPPER, LOW, HIGH, CENTRE, HALF = 0.0, 100.0, -70.0, 170.0, 50.0, 50.0
-MEAN = Query.number("value", "trust", LOWER, UPPER, missing="middle", report=Report("report", CENTRE, HALF, LOW, HIGH))
+MEAN = Query.on(
+    Bounds(LOWER, UPPER), ("value",), "trust", "middle", reports=(Report("report", CENTRE, HALF, LOW, HIGH),)
+)
 LEVELS = 2**32
 WAYS = {"duckdb": ("ours", "by hand", "bare"), "postgresql": ("ours", "by hand"), "spark": ("ours", "by hand")}
 DRAW = f"md5('{SALT} record ' || CAST(id AS {{text}}))"

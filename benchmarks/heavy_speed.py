@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.heavy_rows import PLAIN, generate
-from hybridp.curator.sources import RecordColumns
+from hybridp.curator.sources import Columns
 from hybridp.protocols.driver import release as release_heavy_hitters
 from hybridp.public.budgets import ApproxDP
 from hybridp.randomness import secure, seeded
@@ -35,7 +35,7 @@ from hybridp.tasks.records import RecordsTask
 __all__ = ["main"]
 
 WAYS = ("hybridp", "hybridp seeded", "plain")
-COLUMNS = RecordColumns("person", ("query", "url"), "trust")
+COLUMNS = Columns(("query", "url"), "trust", None, "person")
 STUDY = RecordsTask(ApproxDP(4.0, 1e-7))
 TRUSTED, TARGET, MEMORY = 3, 3.0, 4.0
 

@@ -25,6 +25,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from hybridp.public.lattice import Bounds
 from hybridp.tables import Query, Report, add_up, open_rows
 
 LOWER, UPPER = 0.0, 100.0
@@ -33,11 +34,11 @@ REPORT_LOW, REPORT_HIGH = -70.0, 170.0
 
 def hybrid(report: str) -> Query:
     column = Report(report, centre=50.0, half=50.0, low=REPORT_LOW, high=REPORT_HIGH)
-    return Query.number("value", "trust", LOWER, UPPER, missing="middle", report=column)
+    return Query.on(Bounds(LOWER, UPPER), ("value",), "trust", "middle", reports=(column,))
 
 
 CASES = {
-    "all trusted": ("x", LOWER, UPPER, Query.number("x", "everybody", LOWER, UPPER, missing="middle")),
+    "all trusted": ("x", LOWER, UPPER, Query.on(Bounds(LOWER, UPPER), ("x",), "everybody", "middle")),
     "hybrid": ("report", REPORT_LOW, REPORT_HIGH, hybrid("report")),
     "hybrid, two-valued reports": ("bit", REPORT_LOW, REPORT_HIGH, hybrid("bit")),
 }

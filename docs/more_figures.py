@@ -27,7 +27,7 @@ from hybridp.bench.mean import plan_mean
 from hybridp.bench.offering import error_curves
 from hybridp.bench.simulate import collect
 from hybridp.blend.mean import Rule, blend
-from hybridp.curator.sources import Columns, Raw, Source, VectorColumns
+from hybridp.curator.sources import Columns, Raw, Source
 from hybridp.curator.sums import release_counts
 from hybridp.device.reports import simulated_reports
 from hybridp.protocols.driver import release as release_distribution
@@ -249,7 +249,7 @@ def vector() -> None:
                 row = np.clip(draw.normal([7, 8_000, 4], [1, 3_000, 2]), 0, None).round(2).tolist()
                 out.writerow([*row, "trusted" if i % 10 == 0 else "local"])
         study = VectorTask(VectorBounds.of([0, 0, 0], [14, 20_000, 12]), PureDP(1.0))
-        columns = VectorColumns(names, "trust", missing="middle")
+        columns = Columns(names, "trust", missing="middle")
         release_mean(path, study, columns, simulate_local=True, rng=seeded(2)).plot()
     _save("vector.png")
 

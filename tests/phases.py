@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from hybridp.curator.sources import RecordColumns
 from hybridp.protocols.devices import answer_invitation
 from hybridp.protocols.driver import release
 from hybridp.protocols.transcript import Transcript, kept_missing, read_invitation, release_invited
@@ -13,7 +12,7 @@ from hybridp.public import envelope
 from hybridp.public.heavy import HeadList
 from hybridp.tasks.kmeans import KMeansTask
 
-__all__ = ["RecordColumns", "answer", "invite_to", "opt_in", "plan_map", "read_invitation", "release"]
+__all__ = ["answer", "invite_to", "opt_in", "plan_map", "read_invitation", "release"]
 __all__ += ["release_invited"]
 
 
@@ -26,8 +25,8 @@ def invite_to(path: Any, study: Any, columns: Any, out: Path, **how: Any) -> Tra
 def answer(path: Any, invite: Path, columns: Any, out: Path, **how: Any) -> int:
     """What the devices of a table's local people do; gives the number of reports."""
     told = {"trust": columns.trust, "person": columns.person}
-    if isinstance(columns, RecordColumns):
-        told |= {"record": columns.record, "record_key": columns.record_key, "record_id": columns.record_id}
+    if columns.report is None:
+        told |= {"record": columns.names, "record_key": columns.record_key, "record_id": columns.record_id}
     found = answer_invitation(None, path, out, invite, **told, **how)
     return next(iter(found.reports.values()))
 

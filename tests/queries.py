@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
+from hybridp.public.lattice import LEVELS
 from hybridp.public.messages import SQUARE_STEPS
-from hybridp.tables import Query, Report, Totals
+from hybridp.tables import Lattice, Number, Query, Report, Totals
 
 __all__ = ["figures", "number_query"]
 
@@ -15,7 +15,12 @@ __all__ = ["figures", "number_query"]
 def number_query(
     value: str,
     trust: str,
+    lower: float,
+    upper: float,
     *,
+    levels: int = LEVELS,
+    missing: float | str | None = None,
+    local_raw: bool = False,
     report: str | None = None,
     report_low: float = -math.inf,
     report_high: float = math.inf,
@@ -25,9 +30,10 @@ def number_query(
     sum_squares: bool = False,
     **how: Any,
 ) -> Query:
-    column = None if report is None else Report(report, report_centre, report_half, report_low, report_high)
-    query = Query.number(value, trust, report=column, **how)
-    return replace(query, count_clipped=count_clipped, square_steps=SQUARE_STEPS if sum_squares else 0)
+    column = () if report is None else (Report(report, report_centre, report_half, report_low, report_high),)
+    how |= {"count_clipped": count_clipped, "square_steps": SQUARE_STEPS if sum_squares else 0}
+    values, reads = (Number(value, Lattice(lower, upper, levels), missing),), "all" if local_raw else "trusted"
+    return Query(values=values, trust=trust, reports=column, reads=reads, **how)
 
 
 def figures(found: Totals) -> tuple[int, int, int, float, float]:

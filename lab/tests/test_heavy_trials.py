@@ -11,6 +11,7 @@ import pytest
 
 from hybridp.bench.models import zipf
 from hybridp.blend import heavy as blending
+from hybridp.curator.sources import Columns
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import HeadList, OneSlot, counting_noise, discovery
@@ -22,11 +23,10 @@ from hybridp.tasks.records import RecordsTask
 from hybridp_lab.baselines.oracles import local_hashing, optimised_unary
 from hybridp_lab.papers.blender.collection import HeavyTrial, simulate_heavy
 from hybridp_lab.papers.blender.two_stage import TwoStageStudy, as_in_the_paper
-from tests import phases as files
 
 PROMISE = ApproxDP(4.0, 1e-5)
 STUDY = RecordsTask(PROMISE)
-COLUMNS = files.RecordColumns("id", ("query", "url"), "trust")
+COLUMNS = Columns(("query", "url"), "trust", None, "id")
 SHARES, URLS = zipf(300, 1.2), np.array([0.7, 0.3])
 N, TRUSTED = 40_000, 4_000
 WELL_ABOVE = 30 / (0.95 * TRUSTED)  # a share that 30 of the discovery people hold; the threshold is 7

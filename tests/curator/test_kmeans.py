@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hybridp.curator.models import Points, release_cells, release_moves, table_points
-from hybridp.curator.sources import VectorColumns
+from hybridp.curator.sources import Columns
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import PureDP
 from hybridp.public.kmeans import STEPS, Box, Grid, map_noise, packing, round_noise
@@ -17,7 +17,7 @@ from hybridp.tables import open_rows
 
 BOX = Box((0.0, -1.0), (1.0, 2.0))
 
-COLUMNS = VectorColumns(("a", "b"), "trust", missing="middle")
+COLUMNS = Columns(("a", "b"), "trust", missing="middle")
 
 
 def _plain(box: Box, points: np.ndarray, centres: np.ndarray, radius: int) -> tuple[np.ndarray, np.ndarray]:

@@ -19,7 +19,7 @@ from tests.engines.conftest import ENGINES, Columns, Opened
 from tests.queries import number_query
 
 from hybridp.curator.models import table_points
-from hybridp.curator.sources import VectorColumns
+from hybridp.curator.sources import Columns as TableColumns
 from hybridp.errors import UnusableRows
 from hybridp.public.kmeans import Box, Grid
 from hybridp.tables import (
@@ -41,7 +41,7 @@ from hybridp.tables import (
 
 pytestmark = pytest.mark.parametrize("engine", ENGINES)
 PEOPLE = 3_000
-COLUMNS = VectorColumns(("x", "y"), "trust", missing="middle")
+COLUMNS = TableColumns(("x", "y"), "trust", missing="middle")
 
 
 def _people(seed: int = 1) -> Columns:

@@ -121,7 +121,7 @@ def test_vectors_and_points(engine: str, opened: Opened) -> None:
     box = Box((LOW, LOW), (HIGH, HIGH))
     with opened(engine, _table()) as rows:
         found = add_up(rows, query)
-        points = Query.points(box, ("value", "other"), "trust", ("middle",) * 2)
+        points = Query.on(box, ("value", "other"), "trust", ("middle",) * 2)
         assert count_groups(rows, points) == (2 * PEOPLE, 0)
         levels = np.concatenate([*kept_levels(rows, points, "trusted")()])
     assert found.trusted_people == PEOPLE

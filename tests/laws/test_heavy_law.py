@@ -22,6 +22,7 @@ from scipy import stats
 from tests.laws.recording import Recording, apart, laplaces, span_of
 from tests.service.declared import study_of
 
+from hybridp.curator.sources import Columns
 from hybridp.ledger import Ledger
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.randomness import secure, seeded
@@ -44,7 +45,7 @@ def _least_scale(low: float, high: float) -> float:
 
 
 ESTIMATION = _least_scale(DISCOVERY / 2, DISCOVERY)
-COLUMNS = files.RecordColumns("id", ("query",), "trust")
+COLUMNS = Columns(("query",), "trust", None, "id")
 RECORDS, EACH = 24, 320
 HALF = 0.5
 STUDY = RecordsTask(PROMISE, depth=1, head=RECORDS, discovery_share=HALF)

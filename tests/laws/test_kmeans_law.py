@@ -24,7 +24,7 @@ from tests.laws.recording import Draw, Recording, apart, gaussians, laplaces, rh
 
 from hybridp.blend import kmeans as blending
 from hybridp.curator.models import Points
-from hybridp.curator.sources import VectorColumns
+from hybridp.curator.sources import Columns
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger
 from hybridp.protocols.models import cluster, release_points
@@ -37,7 +37,7 @@ from tests import phases as files
 
 UNIT = Box((0.0, 0.0), (1.0, 1.0))
 TRUE = np.array([[0.2, 0.3], [0.75, 0.25], [0.5, 0.8]])
-COLUMNS = VectorColumns(("a", "b"), "trust", missing="middle")
+COLUMNS = Columns(("a", "b"), "trust", missing="middle")
 EPSILON, DELTA = 2.0, 1e-6
 PURE, APPROX = PureDP(EPSILON), ApproxDP(EPSILON, DELTA)
 

@@ -20,7 +20,7 @@ pytest.importorskip("fastapi")
 
 from tests.service.sent import asked as one_question
 
-from hybridp.curator.sources import VectorColumns
+from hybridp.curator.sources import Columns
 from hybridp.device.client import fetch_task, local_report, send_reports, trusted_report
 from hybridp.errors import InvalidInput
 from hybridp.public.messages import MECHANISM
@@ -209,7 +209,7 @@ def test_centres_are_those_of_the_files_with_the_same_words(run: Phases, tmp_pat
     after = server.at
     box = Box((0.0, 0.0), (8.0, 4.0))
     same_study = KMeansTask(box, 2, PureDP(3.0), trusted_guarantee=PureDP(2.0))
-    columns = VectorColumns(("east", "north"), "trust", missing="middle")
+    columns = Columns(("east", "north"), "trust", missing="middle")
     text = files.plan_map(same_study, columns, 300, 6000, tmp_path / "invite.json").invite.text
     with (tmp_path / "rows.csv").open("w", newline="") as file:
         out = csv.writer(file)

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from hybridp.blend.mean import Rule
-from hybridp.curator.sources import VectorColumns
+from hybridp.curator.sources import Columns
 from hybridp.curator.sums import read as read_totals
 from hybridp.curator.sums import read_vectors, release_sums
 from hybridp.ledger import Ledger
@@ -121,7 +121,7 @@ def test_nobody_moves_the_squares_further_than_their_noise_covers(tmp_path: Path
     for mine in ends:
         everybody = [mine, *PEOPLE[1:]]
         with open_rows(write(tmp_path / "rows.csv", rows(everybody))) as table:
-            found = read_totals(table, VectorColumns(NAMES, "trust", missing="middle"), study.invite, sum_squares=True)
+            found = read_totals(table, Columns(NAMES, "trust", missing="middle"), study.invite, sum_squares=True)
         kept = SimpleNamespace(numbers=lambda _, held=everybody: [np.array(held)])
         assert found.squares.tolist() == read_vectors(kept, box, nobody).squares.tolist()  # type: ignore[arg-type]
         tape = Recording(7)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from hybridp.bench.models import zipf
+from hybridp.curator.sources import Columns
 from hybridp.errors import HybridpError, InvalidInput, UnusableRows
 from hybridp.ledger import Ledger
 from hybridp.public.budgets import ApproxDP
@@ -23,7 +24,7 @@ from tests import phases as files
 
 PROMISE = ApproxDP(4.0, 1e-5)
 STUDY = RecordsTask(PROMISE)
-COLUMNS = files.RecordColumns("id", ("query", "url"), "trust")
+COLUMNS = Columns(("query", "url"), "trust", None, "id")
 SHARES = zipf(300, 1.2)
 SECRET = "sentinel-8271"  # stands for a private record: no message may repeat it
 
@@ -95,7 +96,7 @@ def test_a_release_is_near_the_truth_and_consistent(log: Path) -> None:
 
 def test_one_column_and_several_rows_a_person(tmp_path: Path) -> None:
     rows = [(i % 3000, f"q{q}", "", "trusted" if i % 3000 < 1000 else "local") for i, q in enumerate(QUERY)]
-    columns = files.RecordColumns("id", ("query",), "trust")
+    columns = Columns(("query",), "trust", None, "id")
     study = replace(STUDY, depth=1)
     path = write(tmp_path / "log.csv", rows)
     found = files.release(path, study, columns, simulate_local=True, rng=seeded(2))
@@ -288,7 +289,7 @@ def test_who_is_missing_is_said(tmp_path: Path, log: Path, invited: Path) -> Non
         release(nobody)
     with pytest.raises(InvalidInput, match="nobody asked them"):
         release(log, simulate_local=False)
-    one = files.RecordColumns("id", ("query",), "trust")
+    one = Columns(("query",), "trust", None, "id")
     with pytest.raises(InvalidInput, match=r"^`record` "):
         files.answer(log, invited / "invite.json", one, tmp_path / "reports.csv")
 

@@ -15,7 +15,7 @@ from tests.questions import LOCAL, TRUSTED, crowd, declare
 import hybridp as hp
 from hybridp.blend.mean import Rule
 from hybridp.curator.marginals import read_codes
-from hybridp.curator.sources import Columns, Source, VectorColumns
+from hybridp.curator.sources import Columns, Source
 from hybridp.device.files import write_reports
 from hybridp.errors import HybridpError, InvalidInput
 from hybridp.ledger import Charge, Ledger
@@ -183,7 +183,7 @@ def test_a_query_is_refused_where_nobody_would_pay_for_its_failure(tmp_path: Pat
         "mean": lambda ledger: release_mean(told, own, Columns("pay", "trust", missing="middle"), ledger=ledger),
         "vector": lambda ledger: release_mean(
             told, VectorTask(VectorBounds.of([0], [100]), PureDP(1.0), (Rule("lm-only"),)),
-            VectorColumns(("pay",), "trust", missing="middle"), ledger=ledger,
+            Columns(("pay",), "trust", missing="middle"), ledger=ledger,
         ),
         "shares": lambda ledger: release_shares(
             told, SharesTask(choice("colour", ["red", "blue"], missing="blue"), PureDP(1.0), estimator="lm-only"),

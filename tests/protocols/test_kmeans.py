@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hybridp.curator.models import Points
-from hybridp.curator.sources import VectorColumns
+from hybridp.curator.sources import Columns
 from hybridp.errors import InvalidInput, UnusableRows
 from hybridp.protocols.models import RawPoints, cluster, release_points
 from hybridp.public.budgets import ApproxDP, PureDP
@@ -101,7 +101,7 @@ def _write(folder: Path, trusted: int, local: int) -> Path:
     return file
 
 
-COLUMNS = VectorColumns(("a", "b"), "trust", missing="middle")
+COLUMNS = Columns(("a", "b"), "trust", missing="middle")
 
 
 def test_reports_to_another_invitation_are_refused(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hybridp.curator.sources import Columns, VectorColumns
+from hybridp.curator.sources import Columns
 from hybridp.device.files import write_reports
 from hybridp.device.reports import randomise_many
 from hybridp.errors import InvalidInput, UnusablePublicRows
@@ -125,19 +125,19 @@ def test_vector_reports_name_their_columns(tmp_path: Path) -> None:
     raw.write_text("a,b,trust\n" + "50,5,local\n" * 30 + "50,5,trusted\n")
     study = VectorTask(BOX, PureDP(1.0))
     out = tmp_path / "sent.csv"
-    columns = VectorColumns(("a", "b"), "trust", missing="middle")
-    write_reports(raw, replace(study.invite, question=columns.values), columns, out, rng=secure())
-    assert release_mean(out, study, VectorColumns(("a", "b"), "trust", missing="middle")).people["local"] == 30
+    columns = Columns(("a", "b"), "trust", missing="middle")
+    write_reports(raw, replace(study.invite, question=columns.names), columns, out, rng=secure())
+    assert release_mean(out, study, Columns(("a", "b"), "trust", missing="middle")).people["local"] == 30
     text = out.read_text()
     out.write_text(text.replace("a,b,trust,a_report,b_report", "c,b,trust,c_report,b_report"))
     with pytest.raises(UnusablePublicRows, match="on `c`,`b`"):
-        release_mean(out, study, VectorColumns(("c", "b"), "trust", missing="middle"))
+        release_mean(out, study, Columns(("c", "b"), "trust", missing="middle"))
     with out.open(newline="") as opened:
         rows = [row[:-1] for row in csv.reader(opened)]
     rows[0][:1], rows[0][3:4] = ["a"], ["a_report"]
     with out.open("w", newline="") as opened:
         csv.writer(opened).writerows(rows)
     with pytest.raises(UnusablePublicRows, match="--assume-mechanism"):
-        release_mean(out, study, VectorColumns(("a", "b"), "trust", missing="middle"))
-    found = release_mean(out, study, VectorColumns(("a", "b"), "trust", missing="middle"), assume_mechanism=True)
+        release_mean(out, study, Columns(("a", "b"), "trust", missing="middle"))
+    found = release_mean(out, study, Columns(("a", "b"), "trust", missing="middle"), assume_mechanism=True)
     assert found.receipt.assumed_mechanism is not None

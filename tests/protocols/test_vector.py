@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hybridp.blend.mean import Rule
-from hybridp.curator.sources import Columns, VectorColumns
+from hybridp.curator.sources import Columns
 from hybridp.errors import InvalidInput
 from hybridp.protocols.driver import release as release_mean
 from hybridp.public.budgets import PureDP
@@ -24,7 +24,7 @@ from hybridp.tasks.vector import VectorTask, publish_vector_mean
 NAMES = ("age", "pay", "score")
 BOUNDS = VectorBounds.of([0, 0, -5], [100, 200, 5])
 STUDY = VectorTask(BOUNDS, PureDP(2.0))
-COLUMNS = VectorColumns(NAMES, "trust", missing="middle")
+COLUMNS = Columns(NAMES, "trust", missing="middle")
 SIZE, TRUSTED = 6_000, 1_200
 _draw = np.random.default_rng(12)
 X = np.round(_draw.beta([2, 2, 5], [3, 5, 2], size=(SIZE, 3)) * [100, 200, 10] - [0, 0, 5], 3)
@@ -58,7 +58,7 @@ def test_joint_intervals_are_wider_by_bonferroni(people: Path) -> None:
         (lambda: VectorTask(BOUNDS, PureDP(1.0), level=1.0), "`level` must be strictly between 0 and 1"),
         (lambda: VectorTask(BOUNDS, PureDP(1.0), noise="gaussian"), "`delta` must be positive for Gaussian noise"),
         (lambda: VectorTask(BOUNDS, PureDP(40.0)), "`epsilon` must be at least 0.001 and at most 30"),
-        (lambda: release_mean("x.csv", STUDY, VectorColumns(("a",), "t")), "`columns` must be as many as the"),
+        (lambda: release_mean("x.csv", STUDY, Columns(("a",), "t")), "`columns` must be as many as the"),
         (lambda: release_mean("x.csv", STUDY, COLUMNS, Grouping("score")), "`by` must be left out"),
     ],
 )

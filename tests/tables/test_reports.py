@@ -16,7 +16,7 @@ import pytest
 from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, UnusableRows
-from hybridp.tables import Query, open_rows
+from hybridp.tables import Lattice, Number, Query, open_rows
 from hybridp.tables.reports import Copy, read_levels, write_reports
 
 BASE = Copy(values=("salary",), trust="trust", reports=("report",), mechanism=("report_mechanism", "it's a test"))
@@ -35,7 +35,7 @@ def write(
 ) -> int:  # fmt: skip
     with open_rows(path, threads=threads) as rows:
         copy = replace(BASE, **changes)
-        query = Query.number(copy.values[0], copy.trust, 0.0, 10.0, levels=100, missing=missing, local_raw=True)
+        query = Query(values=(Number(copy.values[0], Lattice(0.0, 10.0, 100), missing),), trust=copy.trust, reads="all")
         read = partial(read_levels, query=query)
         count = write_reports(rows, copy, read, randomise, out, chunk=chunk, overwrite=overwrite)
         assert rows.engine.connection.execute("SELECT count(*) FROM duckdb_tables()").fetchone() == (0,)

@@ -56,7 +56,7 @@ REPORTS = tuple(Report(f"{name}_report", 10.0 * j, 2.0, 10.0 * j - 7, 10.0 * j +
 
 
 def query(limits: VectorBounds, missing: Any = ("middle",) * 3, **other: Any) -> Query:
-    return Query.vectors(limits, NAMES, "trust", missing, **{"reports": REPORTS, **other})
+    return Query.on(limits, NAMES, "trust", missing, **{"reports": REPORTS, **other})
 
 
 @pytest.mark.parametrize(("norm", "radius"), GEOMETRIES)

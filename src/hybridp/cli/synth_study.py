@@ -246,7 +246,7 @@ def randomise(
         invite = MarginalInvite(workload, PureDP(stated_promise().epsilon))
     with progress() as bar:
         bar.add_task("randomising", total=None)
-        columns = Columns("", trust)  # type: ignore[arg-type]
+        columns = Columns("", trust)
         written, left_out = write_reports(
             file, invite, columns, asked.out, table=asked.table, kept=asked.kept, rng=asked.rng
         )

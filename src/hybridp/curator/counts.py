@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from hybridp import noise, tables
 from hybridp.curator.reports import batch_digest
-from hybridp.curator.sources import Answers, Columns, Entrusted, Raw, RecordColumns, Rows, noisy_sums
+from hybridp.curator.sources import Answers, Columns, Entrusted, Raw, Rows, noisy_sums
 from hybridp.curator.sums import check_reports, release_counts
 from hybridp.noise.reports import voted_cells
 from hybridp.public.groups import Joint
@@ -35,7 +35,7 @@ from hybridp.public.shares import (
     read_reports,
     tick_counts,
 )
-from hybridp.public.trust import label_column
+from hybridp.public.trust import LABEL, label_column
 from hybridp.randomness import Randomness
 from hybridp.tables.columns import ByCategory, Report, option_codec
 from hybridp.tables.options import count_options, report_texts
@@ -52,7 +52,7 @@ Ints = NDArray[np.int64]
 def _query(rows: Rows, columns: Columns, invite: ShareInvite, joint: Joint | None, *, local_raw: bool) -> Query:
     report = columns.report if columns.report in rows.columns and not local_raw else None
     return Query(
-        values=(option_codec(invite.question, joint, columns.value, columns.missing),),
+        values=(option_codec(invite.question, joint, columns.names[0], columns.missing),),
         trust=label_column(columns.trust),
         reports=() if report is None else (Report(report, text=True),),
         names=invite.names if invite.question.most else invite.question.values,
@@ -152,13 +152,13 @@ def release_ticks(raw: Raw, stated: CountNoise, *, rng: Randomness) -> list[Nois
 
 
 def sample(
-    rows: tables.Rows, columns: RecordColumns, discovery_share: float, *, rng: Randomness
+    rows: tables.Rows, columns: Columns, discovery_share: float, *, rng: Randomness
 ) -> tables.RecordSample:
     """One record of each person, and the split of the trusted people, by a fresh salt. RAW: stays here."""
     query = tables.HeavyQuery(
-        person=columns.person,
-        record=columns.record,
-        trust=label_column(columns.trust),
+        person=columns.person or "",
+        record=columns.names,
+        trust=label_column(columns.trust) or LABEL,
         record_key=columns.record_key,
         record_id=columns.record_id,
     )

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,7 @@ from hybridp.public.queries import MOST_CELLS, Feature, Piece, Schema, Workload,
 from hybridp.public.randomisers import exact_context
 from hybridp.public.synth import MeasuredTable, gumbel_scale
 from hybridp.public.synth_reports import MarginalInvite, MarginalReports, read_marginal_reports
-from hybridp.public.trust import Trusts, label_column
+from hybridp.public.trust import label_column
 from hybridp.randomness import Randomness
 from hybridp.tables import options as marginals
 from hybridp.tables.columns import count_people as count_groups
@@ -40,7 +40,7 @@ from hybridp.tables.engine import answers
 from hybridp.tables.source import VIEW, TableLike
 from hybridp.tables.totals import CHUNK
 
-__all__ = ["LATTICE", "SLACK", "Candidate", "Codes", "GroupCodes", "TableColumns", "codes_of", "count_people", "counts"]
+__all__ = ["LATTICE", "SLACK", "Candidate", "Codes", "GroupCodes", "codes_of", "count_people", "counts"]
 __all__ += ["gain", "groups_of", "gumbel_keys", "measure_answers", "measure_table", "pick_table", "read_answers"]
 __all__ += ["read_codes", "read_domain", "read_groups", "settled", "table_counts", "unsettled"]
 
@@ -192,24 +192,8 @@ class GroupCodes:
         return self.trusted.people + self.local_people
 
 
-@dataclass(frozen=True)
-class TableColumns:
-    """The columns of a synthetic table, and the one that says who trusts (None: everybody does)."""
-
-    names: tuple[str, ...]
-    trust: Trusts | None
-    report: str = "report"
-    person: ClassVar[None] = None
-    absent: ClassVar[None] = None
-    reads: ClassVar[dict[str, str]] = {}
-    """No column must hold numbers; what each must be is checked as it is read."""
-
-    def counts_as(self, middle: object) -> str:
-        return ""
-
-
 def read_groups(
-    path: TableLike, schema: Schema, columns: TableColumns, invite: MarginalInvite | None = None, *,
+    path: TableLike, schema: Schema, columns: Columns, invite: MarginalInvite | None = None, *,
     table: str | None = None, rng: Randomness, **how: Any,
 ) -> GroupCodes:  # fmt: skip
     """Both groups of a table; `how` as for `groups_of`."""
@@ -219,7 +203,7 @@ def read_groups(
 
 
 def groups_of(
-    rows: Rows, schema: Schema, columns: TableColumns, invite: MarginalInvite | None, *, local_raw: bool = False,
+    rows: Rows, schema: Schema, columns: Columns, invite: MarginalInvite | None, *, local_raw: bool = False,
     assume: bool = False, chosen: str = "",
 ) -> GroupCodes:  # fmt: skip
     """Both groups of open rows; without an invitation nobody is local. What a field counts as must be declared."""
@@ -235,10 +219,10 @@ def groups_of(
     return replace(read_answers(rows, invite, columns, assume=assume), trusted=trusted)
 
 
-def read_answers(rows: Rows, invite: MarginalInvite, columns: TableColumns, *, assume: bool) -> GroupCodes:
+def read_answers(rows: Rows, invite: MarginalInvite, columns: Columns, *, assume: bool) -> GroupCodes:
     """Local people's reports. Those of another mechanism, or of none unless it is assumed, are refused."""
     assert columns.trust is not None
-    labels, report = label_column(columns.trust), columns.report
+    labels, report = label_column(columns.trust), columns.report or "report"
     told = MarginalReports.nobody(invite)
     nobody = Codes(invite.schema, np.zeros((len(invite.schema.sizes), 0), dtype=np.uint16))
     if not count_groups(rows, labels, None).local:
@@ -253,7 +237,7 @@ def read_answers(rows: Rows, invite: MarginalInvite, columns: TableColumns, *, a
         told = told + read_marginal_reports(invite, texts, report)
     assumed = tables.named_mechanism(f"{report}_mechanism", says, told.people, assume=assume)
     counts = np.concatenate([one.counts for one in told.told])
-    digest = batch_digest(rows, Columns("", columns.trust, report), invite.text, counts, told.people)
+    digest = batch_digest(rows, columns, invite.text, counts, told.people)
     return GroupCodes(nobody, told, None, bool(says), assumed, digest, rows.notes)
 
 

@@ -19,8 +19,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from hybridp import noise, tables
 from hybridp.curator.reports import Sent
-from hybridp.curator.sources import Entrusted, Rows, TableLike, VectorColumns, noisy_sums
-from hybridp.curator.sums import column_reports, report_sums, vector_query
+from hybridp.curator.sources import Columns, Entrusted, Rows, TableLike, noisy_sums
+from hybridp.curator.sums import column_reports, lattice_query, report_sums
 from hybridp.errors import InvalidInput, must
 from hybridp.public.kmeans import Box, Grid, TotalsNoise, nearest
 from hybridp.public.kmeans_rounds import TrustedMap, TrustedRound
@@ -57,9 +57,9 @@ class LatticeRows:
     parts: Callable[[str], Iterator[Ints]]
 
 
-def table_rows(rows: Rows, columns: VectorColumns, bounds: VectorBounds, *, local_raw: bool = False) -> LatticeRows:
+def table_rows(rows: Rows, columns: Columns, bounds: VectorBounds, *, local_raw: bool = False) -> LatticeRows:
     """The rows of a table, checked; with `local_raw` (a trial) those of local people can be read too."""
-    query = vector_query(columns, bounds, reads="all" if local_raw else "trusted")
+    query = lattice_query(columns, bounds, local_raw=local_raw)
     people = count_groups(rows, query)
     held: dict[str, Callable[[], Iterator[Ints]]] = {}
 
@@ -131,7 +131,7 @@ def read_reports(
     """Reports that answer the question with this text, which they must name unless it is assumed. Private already."""
     names = question.names
     bounds = VectorBounds.of((-1.0,) * len(names), (1.0,) * len(names))
-    query = Query.vectors(bounds, names, None, None, **column_reports(question.invite, names, bounds))
+    query = Query.on(bounds, names, None, **column_reports(question.invite, names, bounds))
     simulated = f"{mechanism} SIMULATED"
     with tables.open_rows(path, table=table) as rows:
         for name in names:
@@ -243,7 +243,7 @@ def answer_points(answers: Entrusted, box: Box, people: int) -> StreamedPoints:
 
 
 def table_points(
-    rows: Rows, columns: VectorColumns, box: Box, *, local_raw: bool
+    rows: Rows, columns: Columns, box: Box, *, local_raw: bool
 ) -> tuple[tuple[int, int], Callable[[str], StreamedPoints]]:
     """How many people are trusted and local, and the points of either group, kept by the engine.
 
@@ -251,7 +251,7 @@ def table_points(
     column, and nobody is told how many. Local people's are read in a trial alone (`local_raw`).
     """
     label, reads = label_column(columns.trust), "all" if local_raw else "trusted"
-    query = Query.points(box, columns.values, label, columns.absent, reads=reads)
+    query = Query.on(box, columns.names, label, columns.missing, reads=reads)
     people = dict(zip(("trusted", "local"), count_groups(rows, query), strict=True))
 
     def points(group: str) -> StreamedPoints:

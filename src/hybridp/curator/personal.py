@@ -51,7 +51,7 @@ def read(
 ) -> tuple[tables.PersonalTotals, Sent]:
     """Totals of both groups by epsilon, in one scan, and what the reports say of themselves. RAW: stays here."""
     rows.need("epsilon-column", epsilon)
-    text = OwnInvite(bounds, (columns.value,)).text
+    text = OwnInvite(bounds, columns.names).text
     says = check_reports(rows, columns, text, local_raw)
     reach = 1 + 2 / math.tanh(0.0005)  # the longest report of anybody's, at epsilon 0.001
     found = tables.personal_totals(
@@ -85,14 +85,14 @@ def simulate_reports(
     """For a trial only: a copy of the rows with local values replaced by simulated reports."""
     report, own = columns.report or "report", (columns.person, columns.record_key, columns.record_id)
     copy = Copy(
-        values=(columns.value,),
+        values=columns.names,
         trust=label_column(columns.trust),
         epsilon=epsilon,
         kept=tuple(name for name in own if name is not None),
         reports=(report,),
-        mechanism=(f"{report}_mechanism", f"{OwnInvite(bounds, (columns.value,)).text} SIMULATED"),
+        mechanism=(f"{report}_mechanism", f"{OwnInvite(bounds, columns.names).text} SIMULATED"),
     )
-    query = Query.number(columns.value, copy.trust, bounds.lower, bounds.upper, missing=columns.missing, local_raw=True)
+    query = Query.on(bounds, columns.names, copy.trust, columns.missing, reads="all")
     read = partial(read_levels, query=query)
     write_reports(rows, copy, read, lambda held, own: randomise(held[:, 0], own), out)
 

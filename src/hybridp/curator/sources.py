@@ -9,8 +9,8 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +19,7 @@ from hybridp.errors import InvalidInput, must
 from hybridp.noise.additive import additive
 from hybridp.public.lattice import missing_each
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
-from hybridp.public.messages import MECHANISM
-from hybridp.public.trust import Trusts, label_column, rule_of
+from hybridp.public.trust import LABEL, Trusts, label_column, rule_of
 from hybridp.public.vector import VectorBounds
 from hybridp.randomness import Randomness
 from hybridp.tables.columns import Counted, kept_by_group, local_rows, number_column, rows_of
@@ -32,7 +31,7 @@ from hybridp.tables.source import CHOICES, ENGINES, NUMBERS, TABLES, Rows, Sourc
 from hybridp.tables.totals import epsilon_counts
 
 __all__ = ["Answers", "CHOICES", "Columns", "Counted", "ENGINES", "Entrusted", "NUMBERS", "Raw"]
-__all__ += ["RecordColumns", "Rows", "Source", "TABLES", "TableLike", "VectorColumns", "asks", "check_answers"]
+__all__ += ["Rows", "Source", "TABLES", "TableLike", "asks", "check_answers"]
 __all__ += ["chosen_by", "count_people", "count_rows", "epsilon_counts", "group_sizes", "grouped", "local_rows"]
 __all__ += ["must_be_public", "must_not_ask", "must_read_again", "noisy_sums", "number_column", "open_rows"]
 __all__ += ["read_as", "rows_of", "shown", "sizes", "unstated", "with_public"]
@@ -99,25 +98,31 @@ class Raw:
 class Columns:
     """Which columns of the table hold what. Without `person`, every row is a person of their own.
 
-    `missing` says what a value counts as that is missing or no number: a number within the bounds, "middle", or, where
-    nobody is local, "exclude": whoever has none is left out. It may be left out of a table whose column is declared to
-    hold a number in every row (whole numbers of NumPy), and where options state it (`hybridp.choice`).
+    `value` is the column of one number or option, whose reports are in `report`; or it names several columns, of a
+    vector (the report on column `NAME` is in `NAME_report`), of a record, or of a synthetic table, whose columns may
+    hold `words`. `missing` says what a value counts as that is missing or no number: a number within the bounds, or
+    "middle", for all columns or for each; or, of one number where nobody is local, "exclude": whoever has none is left
+    out. It may be left out of a table whose column is declared to hold a number in every row (whole numbers of NumPy),
+    and where options state it (`hybridp.choice`).
     """
 
-    value: str
-    trust: Trusts
+    value: str | tuple[str, ...]
+    trust: Trusts | None
     report: str | None = "report"
     person: str | None = None
     record_key: str | None = None
     record_id: str | None = None
-    missing: float | str | None = None
+    missing: tuple[float | str, ...] | float | str | None = None
+    words: bool = field(default=False, repr=False)
 
     @property
     def names(self) -> tuple[str, ...]:
-        return (self.value,)
+        return (self.value,) if isinstance(self.value, str) else self.value
 
     @property
     def reports(self) -> tuple[str, ...]:
+        if not isinstance(self.value, str):
+            return tuple(f"{name}_report" for name in self.value)
         return () if self.report is None else (self.report,)
 
     @property
@@ -126,81 +131,28 @@ class Columns:
         return f"{self.report}_mechanism"
 
     @property
-    def reads(self) -> dict[str, str]:
-        """The columns that must be there, by the option that names them."""
-        return {"column": self.value}
+    def reads(self) -> dict[str, tuple[str, ...]]:
+        """The columns that must be there and hold numbers, by the option that names them."""
+        return {} if self.words else {"column" if isinstance(self.value, str) else "columns": self.names}
 
     @property
-    def absent(self) -> float | str | None:
-        return self.missing
+    def absent(self) -> tuple[float | str, ...] | float | str | None:
+        """What a missing value counts as, of several columns that of each."""
+        return self.missing if isinstance(self.value, str) else missing_each(self.missing, len(self.value))
 
     def must_count(self, what: str) -> None:
         """Refuse to leave people out where the answer is about everybody."""
         rule = f"must be a number, or middle, for {what}: people without a value cannot be left out of it yet"
         must(self.missing != "exclude", "missing", rule, self.missing)
 
-    def counts_as(self, middle: float) -> str:
-        """What becomes of a missing value, for a receipt."""
+    def counts_as(self, middle: float | VectorBounds) -> str:
+        """What becomes of a missing value, column by column, for a receipt."""
         if self.missing == "exclude":
             return "nothing: whoever has none is left out"
-        return f"{middle if self.missing is None or isinstance(self.missing, str) else self.missing:g}"
-
-
-@dataclass(frozen=True, slots=True)
-class VectorColumns:
-    """Which columns of the table hold what; the report on column `NAME` is in `NAME_report`."""
-
-    values: tuple[str, ...]
-    trust: Trusts | None
-    person: str | None = None
-    missing: tuple[float | str, ...] | float | str | None = None
-    mechanism: str = MECHANISM
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return self.values
-
-    @property
-    def reads(self) -> dict[str, tuple[str, ...]]:
-        """The columns that must be there, by the option that names them."""
-        return {"columns": self.values}
-
-    @property
-    def absent(self) -> tuple[float | str, ...] | None:
-        """What a missing value of each column counts as: a number within the bounds, or "middle"."""
-        return missing_each(self.missing, len(self.values))
-
-    def counts_as(self, bounds: VectorBounds) -> str:
-        """What missing values count as, column by column, for a receipt."""
-        middles = [bound.centre for bound in bounds.bounds]
-        stated = self.absent or ("middle",) * len(middles)
-        return ", ".join(
-            f"{middle if isinstance(one, str) else one:g}" for one, middle in zip(stated, middles, strict=True)
-        )
-
-    @property
-    def reports(self) -> tuple[str, ...]:
-        return tuple(f"{name}_report" for name in self.values)
-
-
-@dataclass(frozen=True, slots=True)
-class RecordColumns:
-    """Which columns hold the person, the record (one or two columns) and the trust label."""
-
-    person: str
-    record: tuple[str, ...]
-    trust: Trusts
-    record_key: str | None = None
-    record_id: str | None = None
-    absent: ClassVar[None] = None
-    reads: ClassVar[dict[str, str]] = {}
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return self.record
-
-    def counts_as(self, middle: Any) -> str:
-        return ""
+        middles = [one.centre for one in middle.bounds] if isinstance(middle, VectorBounds) else [middle]
+        stated = missing_each(self.missing, len(middles)) or ("middle",) * len(middles)
+        return ", ".join(f"{middle if isinstance(one, str) else one:g}"
+                         for one, middle in zip(stated, middles, strict=True))  # fmt: skip
 
 
 # --- noise, and what is public ----------------------------------------------------------------------------------------
@@ -314,19 +266,20 @@ def count_people(
 @contextmanager
 def grouped(rows: Rows, by: str, columns: Columns, ways: str, missing: object) -> Iterator[Rows]:
     """The columns of a release, kept beside everybody's group; `ways` says how one may state what is `missing`."""
-    rows.need("column", columns.value)
+    (value,) = columns.names
+    rows.need("column", value)
     if rows.trust is None or rows.trust.everyone != "local":
-        rows.need_missing(columns.value, missing, ways)
+        rows.need_missing(value, missing, ways)
     report = columns.report
     beside = () if report is None else (report, f"{report}_mechanism", f"{report}_batch")
-    own = (columns.value, label_column(columns.trust), columns.person, columns.record_key, columns.record_id)
+    own = (value, label_column(columns.trust), columns.person, columns.record_key, columns.record_id)
     with kept_by_group(rows, by, (*own, *beside)) as kept:
         yield kept
 
 
 def sizes(kept: Rows, by: str, columns: Columns) -> dict[str, tuple[int, int]]:
     """How many trusted and local people each group has: public, as who trusts is."""
-    return sizes_of(kept, by, label_column(columns.trust), columns.person)
+    return sizes_of(kept, by, label_column(columns.trust) or LABEL, columns.person)
 
 
 def group_sizes(

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp import noise, tables
-from hybridp.curator.sources import Columns, Entrusted, Raw, Rows, VectorColumns, noisy_sums
+from hybridp.curator.sources import Columns, Entrusted, Raw, Rows, noisy_sums
 from hybridp.public.distribution import (
     CELLS,
     BinnedReports,
@@ -42,10 +42,10 @@ from hybridp.tables.options import report_counts, stretch_counts
 from hybridp.tables.query import Query
 from hybridp.tables.totals import levels_of
 
-__all__ = ["Lots", "check_reports", "column_reports", "count_answers", "count_between", "local_steps", "number_query"]
-__all__ += ["randomise_trusted", "read", "read_answers", "read_bins", "read_places", "read_vectors", "release_clipped"]
-__all__ += ["release_counts", "release_sum", "release_sums", "release_window", "report_sums", "simulate_local"]
-__all__ += ["simulate_places", "simulate_reports", "squares", "table_levels", "vector_query"]
+__all__ = ["Lots", "check_reports", "column_reports", "count_answers", "count_between", "lattice_query", "local_steps"]
+__all__ += ["number_query", "randomise_trusted", "read", "read_answers", "read_bins", "read_places", "read_vectors"]
+__all__ += ["release_clipped", "release_counts", "release_sum", "release_sums", "release_window", "report_sums"]
+__all__ += ["simulate_local", "simulate_places", "simulate_reports", "squares", "table_levels"]
 
 Ints = NDArray[np.int64]
 AddedNoise = DiscreteLaplace | DiscreteGaussian
@@ -60,31 +60,20 @@ def _report(name: str, centre: float, half: float, reach: float) -> Report:
     return Report(name, centre, half, centre - half * reach * _SLACK, centre + half * reach * _SLACK)
 
 
+def lattice_query(columns: Columns, bounds: Bounds | VectorBounds, *, local_raw: bool = False, **how: Any) -> Query:
+    """The query of one number or of several, without reports."""
+    own = {"person": columns.person, "record_key": columns.record_key, "record_id": columns.record_id}
+    how |= {"reads": "all" if local_raw else "trusted"}
+    return Query.on(bounds, columns.names, label_column(columns.trust), columns.missing, **own, **how)
+
+
 def number_query(
     rows: Rows, columns: Columns, bounds: Bounds, reach: float, *, local_raw: bool, epsilon: str | None = None
 ) -> Query:
     """The query of one number; a table needs no column of reports while nobody is local."""
     there = columns.report is not None and columns.report in rows.columns and not local_raw
-    return Query.number(
-        columns.value,
-        label_column(columns.trust),
-        bounds.lower,
-        bounds.upper,
-        levels=LEVELS,
-        missing=columns.missing,
-        report=_report(columns.report or "", bounds.centre, bounds.half, reach) if there else None,
-        local_raw=local_raw,
-        person=columns.person,
-        record_key=columns.record_key,
-        record_id=columns.record_id,
-        epsilon=epsilon,
-    )
-
-
-def vector_query(columns: VectorColumns, bounds: VectorBounds, *, reads: str = "trusted") -> Query:
-    """The query of several numbers, without reports."""
-    label = label_column(columns.trust)
-    return Query.vectors(bounds, columns.values, label, columns.absent, person=columns.person, reads=reads)
+    reports = (_report(columns.report or "", bounds.centre, bounds.half, reach),) if there else ()
+    return lattice_query(columns, bounds, local_raw=local_raw, reports=reports, epsilon=epsilon)
 
 
 def column_reports(invite: VectorInvite, names: tuple[str, ...], bounds: VectorBounds) -> dict[str, Any]:
@@ -96,9 +85,9 @@ def column_reports(invite: VectorInvite, names: tuple[str, ...], bounds: VectorB
 
 def _query(rows: Rows, columns: Any, invite: Any, local_raw: bool) -> Query:
     """The query for what an invitation asked of these columns; reports are read where the table has them."""
-    if isinstance(columns, Columns):
+    if isinstance(columns.value, str):
         return number_query(rows, columns, invite.bounds, invite.randomiser.bound, local_raw=local_raw)
-    query = vector_query(columns, invite.bounds, reads="all" if local_raw else "trusted")
+    query = lattice_query(columns, invite.bounds, local_raw=local_raw)
     if local_raw or not any(name in rows.columns for name in columns.reports):
         return query
     return replace(query, **column_reports(invite, columns.reports, invite.bounds))
@@ -130,7 +119,7 @@ def read(
     Reports that name no mechanism are refused too, unless the invitation's is assumed. `digest` names the reports.
     """
     says = check_reports(rows, columns, invite.text, local_raw)
-    several = isinstance(columns, VectorColumns)
+    several = not isinstance(columns.value, str)
     steps = (COLUMN_SQUARE_STEPS if several else SQUARE_STEPS) if sum_squares else 0
     query = replace(_query(rows, columns, invite, local_raw), count_clipped=count_clipped, square_steps=steps)
     found = tables.add_up(rows, query)
@@ -301,9 +290,9 @@ def simulate_reports(
     return local, BinnedReports(counts, invite.randomiser)
 
 
-def local_steps(rows: Rows, columns: VectorColumns, invite: VectorInvite) -> Iterator[Ints]:
+def local_steps(rows: Rows, columns: Columns, invite: VectorInvite) -> Iterator[Ints]:
     """For a trial only: local people's raw vectors, clipped and on the lattice."""
-    return levels_of(rows, vector_query(columns, invite.bounds, reads="all"), "local", 2**16)
+    return levels_of(rows, lattice_query(columns, invite.bounds, local_raw=True), "local", 2**16)
 
 
 # --- counts between public places of a number's range -----------------------------------------------------------------

@@ -73,20 +73,19 @@ def _number(invite: Any, columns: Any, joint: None, rng: Randomness) -> _Way:
     draw: Any = lambda held: randomise_levels(held[:, 0], invite, rng=rng)  # noqa: E731
     if invite.way == "own":
         draw = lambda held, own: randomise_own(held[:, 0], own, bounds, rng=rng)  # noqa: E731
-    query = Query.number(columns.value, label_column(columns.trust), bounds.lower, bounds.upper,
-                         missing=columns.missing, local_raw=True)  # fmt: skip
+    query = Query.on(bounds, columns.names, label_column(columns.trust), columns.missing, reads="local")
     read = partial(read_levels, query=query)
     return _Way(columns.names, (report,), read, draw, f"{report}_mechanism")
 
 
 def _vector(invite: Any, columns: Any, joint: None, rng: Randomness) -> _Way:
-    query = Query.vectors(invite.bounds, columns.values, label_column(columns.trust), columns.absent, reads="local")
+    query = Query.on(invite.bounds, columns.names, label_column(columns.trust), columns.missing, reads="local")
     read = partial(read_levels, query=query)
     if invite.way == "line":
         draw = partial(answer_question, question=invite, rng=rng)
         return _Way((), invite.names, read, draw, named=False, alone=True)
     draw = partial(randomise_steps, invite=invite, rng=rng)
-    return _Way(columns.values, columns.reports, read, draw, columns.mechanism)
+    return _Way(columns.names, columns.reports, read, draw, columns.mechanism)
 
 
 def _option(invite: ShareInvite, columns: Any, joint: Joint | None, rng: Randomness) -> _Way:
@@ -211,7 +210,7 @@ def draw_questions(
 def _slots(rows: tables.Rows, invite: SlotInvite, columns: Any, rng: Randomness) -> Iterator[NDArray[np.int64]]:
     """The slot of the head list that each local person, who has any number of records, tells."""
     query = tables.HeavyQuery(
-        person=columns.person, record=columns.record, trust=label_column(columns.trust), record_key=columns.record_key,
+        person=columns.person, record=columns.names, trust=label_column(columns.trust), record_key=columns.record_key,
         record_id=columns.record_id,
     )  # fmt: skip
     mechanism = invite.mechanism
@@ -222,7 +221,7 @@ def _slots(rows: tables.Rows, invite: SlotInvite, columns: Any, rng: Randomness)
 
 def _cells(rows: tables.Rows, invite: MapInvite, columns: Any, rng: Randomness) -> Iterator[NDArray[np.int64]]:
     """The cell of the map that each local row tells."""
-    query = Query.points(invite.grid.box, columns.values, label_column(columns.trust), columns.absent, reads="local")
+    query = Query.on(invite.grid.box, columns.names, label_column(columns.trust), columns.missing, reads="local")
     count_groups(rows, query)
     for part in kept_levels(rows, query, "local", ordered=False)():
         yield answer_map(np.ascontiguousarray(part.T, dtype=np.float64), invite, rng=rng)

@@ -6,14 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
 
-from hybridp.curator.marginals import TableColumns
 from hybridp.curator.sources import (
     CHOICES,
     NUMBERS,
     TABLES,
     Columns,
-    RecordColumns,
-    VectorColumns,
     asks,
     must_be_public,
     unstated,
@@ -72,25 +69,25 @@ def reports_in(study: Declaration, place: int) -> tuple[str, ...]:
     return study.report_columns(question)[: len(getattr(question, "columns", ("one",)))]
 
 
-def record_columns(study: Declaration, place: int, trust: Any) -> RecordColumns:
+def record_columns(study: Declaration, place: int, trust: Any) -> Columns:
     """Where a table holds people's records."""
     asked, people = cast(Records, study.questions[place]), study.people
-    assert people.column is not None
-    return RecordColumns(people.column, asked.columns, trust, people.record_key, people.record_id)
+    return Columns(asked.columns, trust, None, people.column, people.record_key, people.record_id)
 
 
-def several_columns(study: Declaration, place: int, trust: Any) -> VectorColumns:
+def several_columns(study: Declaration, place: int, trust: Any) -> Columns:
     """Where a table holds a vector and the reports on it, the coordinates of points, or predictors and the target."""
     asked = cast(Vector | Points | Regression, study.questions[place])
     *_, mechanism = study.report_columns(asked) or (MECHANISM,)
-    return VectorColumns(asked.columns, trust, study.people.column, asked.missing or None, mechanism)
+    report = mechanism.removesuffix("_mechanism")
+    return Columns(asked.columns, trust, report, study.people.column, missing=asked.missing or None)
 
 
-def table_columns(study: Declaration, place: int, trust: Any) -> TableColumns:
+def table_columns(study: Declaration, place: int, trust: Any) -> Columns:
     """Where a table holds the columns of a synthetic one, and the reports on it."""
     asked = study.questions[place]
     report, *_ = study.report_columns(asked) or ("report",)
-    return TableColumns(asked.columns_read, trust, report)
+    return Columns(asked.columns_read, trust, report, words=True)
 
 
 _COLUMNS: dict[str, Callable[[Declaration, int, Any], Any]] = {

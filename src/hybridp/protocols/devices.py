@@ -11,7 +11,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, cast
 
-from hybridp.curator.sources import Columns, RecordColumns, VectorColumns, open_rows, with_public
+from hybridp.curator.sources import Columns, open_rows, with_public
 from hybridp.device.files import draw_questions, write_reports, write_without
 from hybridp.device.questions import must_accept
 from hybridp.errors import InvalidInput, must
@@ -317,7 +317,7 @@ def answer_invitation(
     """
     said = read_invitation(invite, what)
     where: dict[str, Any] = {"table": table, "rng": secure() if rng is None else rng}
-    columns: Any = VectorColumns(said.names, trust, person, said.missing)
+    columns = Columns(said.names, trust, person=person, missing=said.missing)
     if said.invite.way in ("number", "marginal"):
         columns = Columns(said.names[0], trust, report, person, missing=missing)
         where |= {"kept": kept, "overwrite": overwrite}
@@ -326,7 +326,7 @@ def answer_invitation(
         rule = TrustRule(everyone="local") if trust is None else trust
         depth = len(said.names)
         must(len(record) == depth, "record", f"must name as many columns as the invitation, {depth}", len(record))
-        columns = RecordColumns(str(person), record, rule, record_key, record_id)
+        columns = Columns(record, rule, None, person, record_key, record_id)
     return _write_answers(said, data, out, columns, where, mixed=mixed, accepts=accepts)
 
 

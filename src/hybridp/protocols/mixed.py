@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from hybridp.curator import counts, sums
 from hybridp.curator import personal as by_epsilon
 from hybridp.curator.reports import Sent, all_empty, batch_names, slots_told, some_texts
-from hybridp.curator.sources import Columns, Rows, TableLike, VectorColumns, epsilon_counts, open_rows
+from hybridp.curator.sources import Columns, Rows, TableLike, epsilon_counts, open_rows
 from hybridp.errors import OtherMechanism, UnusablePublicRows, must
 from hybridp.public.lattice import Bounds
 from hybridp.public.messages import (
@@ -43,7 +43,7 @@ class SlotsAsked:
 def read_batches(
     paths: Sequence[TableLike],
     invite: Invite | ShareInvite | VectorInvite | SlotsAsked | None,
-    columns: Columns | VectorColumns | None,
+    columns: Columns | None,
     mixing: Mixing | None,
     *,
     assume: bool = False,
@@ -82,11 +82,9 @@ def read_batches(
         ) from None
 
 
-def _everybody(columns: Any) -> Any:
+def _everybody(columns: Columns) -> Columns:
     """The columns of a batch, which names nobody."""
-    if isinstance(columns, Columns):
-        return Columns(columns.value, _EVERYBODY, columns.report)
-    return replace(columns, trust=_EVERYBODY, person=None)
+    return Columns(columns.value, _EVERYBODY, columns.report)
 
 
 _Held = tuple[tuple[str, ...], tuple[str, ...]]
@@ -128,7 +126,7 @@ def read_level_batches(
         must(alike, "mixed", f"must hold every epsilon of `{epsilon}` written in one way: two may tell whose", "two")
         return sent
 
-    text, held = OwnInvite(bounds, (columns.value,)).text, ((columns.value,), (start, epsilon))
+    text, held = OwnInvite(bounds, columns.names).text, (columns.names, (start, epsilon))
     found = LevelBatches(*_added_up(paths, text, held, start, one))
     many = len(found.sizes)
     must(many <= MOST_LEVELS, "mixed", f"must hold at most {MOST_LEVELS} different epsilons", f"{many:,}")

@@ -31,8 +31,8 @@ from typing import Any
 
 import numpy as np
 
-from hybridp.curator.marginals import Codes, GroupCodes, TableColumns, read_groups
-from hybridp.curator.sources import TableLike, asks, chosen_by, must_not_ask
+from hybridp.curator.marginals import Codes, GroupCodes, read_groups
+from hybridp.curator.sources import Columns, TableLike, asks, chosen_by, must_not_ask
 from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Charge, Ledger
 from hybridp.protocols.models import Answering, CodePeople
@@ -304,7 +304,7 @@ def fit_file(
     a value. A `ledger` that is not there is made when it is known whether the reports are a trial's.
     """
     rng = secure() if rng is None else rng
-    columns, chosen = TableColumns(study.workload.schema.names, trust), chosen_by(path, table, trust)
+    columns, chosen = Columns(study.workload.schema.names, trust, words=True), chosen_by(path, table, trust)
     study = study.prepared(columns)
     totals: dict[str, Any] = {"trusted": study.guarantee}
     if study.both or study.method == "adaptive":  # which may invite local people, who are charged in the same ledger

@@ -22,10 +22,10 @@ import numpy as np
 
 from hybridp.blend.mean import Rule
 from hybridp.curator import sums as summing
-from hybridp.curator.marginals import TableColumns, read_answers
+from hybridp.curator.marginals import read_answers
 from hybridp.curator.models import read_reports
 from hybridp.curator.reports import Sent, read_slots
-from hybridp.curator.sources import Columns, VectorColumns, must_not_ask, open_rows
+from hybridp.curator.sources import Columns, must_not_ask, open_rows
 from hybridp.errors import InvalidInput, NotShown, must
 from hybridp.ledger import Charge, Ledger
 from hybridp.protocols.mixed import SlotsAsked, read_batches
@@ -202,7 +202,7 @@ class Transcript:
     def _rows(self, middle: Any) -> str:
         if isinstance(middle, float | int):
             return _CLIPPED
-        return values_rule(VectorColumns(self.names, None, missing=self.missing).counts_as(middle))
+        return values_rule(Columns(self.names, None, missing=self.missing).counts_as(middle))
 
     def released(self, told: Answer | None, entries: tuple[int, ...] = ()) -> Release:
         """The release that follows where this is what people answer; None: without them."""
@@ -394,7 +394,7 @@ def _marginals(said: Transcript, path: Any, stack: ExitStack, how: Mapping[str, 
     must_not_ask(path)
     trust = how["trust"] or TrustRule(everyone="local")
     rows = stack.enter_context(open_rows(path, table=how["table"], trust=trust, rng=secure()))
-    told = read_answers(rows, said.invite, TableColumns(said.names, trust, how["report"]), assume=how["assume"])
+    told = read_answers(rows, said.invite, Columns(said.names, trust, how["report"], words=True), assume=how["assume"])
     must(told.local_people >= 1, "people", "must be at least 1 among those who answer", 0)
     asked = getattr(rows.trust, "rule", None)  # who trusts was asked before this file
     notes = tuple(note for note in rows.notes if note != asked)

@@ -440,7 +440,7 @@ class Report:
         must(finite("report_half", self.half) > 0, "report_half", "must be positive", self.half)
 
 
-def option_codec(question: Feature, joint: Joint | None, value: str, missing: float | str | None) -> Codec:
+def option_codec(question: Feature, joint: Joint | None, value: str, missing: Any) -> Codec:
     """The code of an option, or of a private category and what is asked beside it of the column `value`."""
     if joint is None:
         return Category(question)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from hybridp.errors import must
 from hybridp.public.kmeans import Box
-from hybridp.public.lattice import HALF, Lattice
+from hybridp.public.lattice import HALF, LEVELS, Bounds, Lattice, missing_each
 from hybridp.public.vector import SHRINK, VectorBounds
 from hybridp.tables.columns import Codec, Number, Report
 from hybridp.tables.source import VIEW, Rows
@@ -30,18 +29,6 @@ from hybridp.tables.sql import (
 from hybridp.tables.sql import number as as_number
 
 __all__ = ["TIMES", "Query", "flags", "labels", "one_each", "people", "shrunk", "totals"]
-
-
-def _several(
-    columns: tuple[str, ...], lattices: Sequence[Lattice], missing: tuple[float | str, ...] | None
-) -> tuple[Number, ...]:
-    d = len(columns)
-    must(d >= 1, "columns", "must name at least one column", d)
-    must(len(lattices) == d, "lower", f"must hold one number for each of the {d} columns", len(lattices))
-    stated = (None,) * d if missing is None else missing
-    must(len(stated) == d, "missing", f"must hold one number for each of the {d} columns", len(stated))
-    must("exclude" not in stated, "missing", "must lie within the bounds, or be middle", "exclude")
-    return tuple(map(Number, columns, lattices, stated))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,40 +76,29 @@ class Query:
         must(self.order is None or self.person is not None, "person", "must go with a record's key or id", self.person)
 
     @classmethod
-    def number(
-        cls, value: str, trust: str | None, lower: float, upper: float, *, levels: int = 2**32,
-        missing: float | str | None = None, report: Report | None = None, local_raw: bool = False,
-        person: str | None = None, record_key: str | None = None, record_id: str | None = None,
-        epsilon: str | None = None,
+    def on(
+        cls, bounds: Bounds | VectorBounds | Box, columns: tuple[str, ...], trust: str | None,
+        missing: tuple[float | str, ...] | float | str | None = None, **how: Any,
     ) -> Query:  # fmt: skip
-        """The query of one number a person, in `levels` steps over its bounds; `local_raw`: local rows hold it too.
+        """The query of one number a person, of a vector in steps from its centre, or of a point in steps from the lower
+        corner of its box; `missing` is one for all columns or one for each, and `how` are other fields.
 
-        >>> Query.number("salary", "trust", 0, 100).values[0].lattice.levels == 2**32
+        >>> Query.on(Bounds(0, 100), ("salary",), "trust", "middle").values[0].lattice.levels == 2**32
         True
         """
-        return cls(
-            values=(Number(value, Lattice(lower, upper, levels), missing),), trust=trust,
-            reports=() if report is None else (report,), person=person, record_key=record_key, record_id=record_id,
-            epsilon=epsilon, reads="all" if local_raw else "trusted",
-        )  # fmt: skip
-
-    @classmethod
-    def vectors(
-        cls, bounds: VectorBounds, columns: tuple[str, ...], trust: str | None,
-        missing: tuple[float | str, ...] | None, **how: Any,
-    ) -> Query:  # fmt: skip
-        """The query of a vector a person, in steps from the centre; `how` are other fields."""
-        lattices = [Lattice(b.lower, b.upper, 2 * HALF) for b in bounds.bounds]
-        how |= {"norm": bounds.norm, "radius": bounds.radius_steps, "shrink": SHRINK}
-        return cls(values=_several(columns, lattices, missing), trust=trust, origin=HALF, **how)
-
-    @classmethod
-    def points(
-        cls, box: Box, columns: tuple[str, ...], trust: str | None, missing: tuple[float | str, ...] | None, **how: Any
-    ) -> Query:
-        """The query of a point a person, in steps from the lower corner of the box."""
-        sides = zip(box.lower, box.upper, box.tops, strict=True)
-        return cls(values=_several(columns, [Lattice(*side) for side in sides], missing), trust=trust, **how)
+        if isinstance(bounds, Bounds):
+            lattices = [Lattice(bounds.lower, bounds.upper, LEVELS)]
+        elif isinstance(bounds, Box):
+            lattices = [*map(Lattice, bounds.lower, bounds.upper, bounds.tops)]
+        else:
+            lattices = [Lattice(b.lower, b.upper, 2 * HALF) for b in bounds.bounds]
+            how |= {"norm": bounds.norm, "radius": bounds.radius_steps, "shrink": SHRINK, "origin": HALF}
+        d = len(columns)
+        must(len(lattices) == d, "lower", f"must hold one number for each of the {d} columns", len(lattices))
+        stated = missing_each(missing, d) or (None,) * d
+        must(len(stated) == d, "missing", f"must hold one number for each of the {d} columns", len(stated))
+        must(d == 1 or "exclude" not in stated, "missing", "must lie within the bounds, or be middle", "exclude")
+        return cls(values=tuple(map(Number, columns, lattices, stated)), trust=trust, **how)
 
     @property
     def local_raw(self) -> bool:

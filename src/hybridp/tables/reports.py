@@ -95,13 +95,13 @@ def write_reports(
     The copy appears under its name only when it is complete.
 
     >>> import pathlib, tempfile
-    >>> from hybridp.tables import open_rows
+    >>> from hybridp.tables import Lattice, Number, open_rows
     >>> folder = tempfile.TemporaryDirectory()
     >>> file, out = pathlib.Path(folder.name, "people.csv"), pathlib.Path(folder.name, "reports.csv")
     >>> _ = file.write_text("salary,trust\\n25,trusted\\n75,local\\n")
     >>> copy = Copy(values=("salary",), trust="trust", reports=("report",), mechanism=("how", "half, without noise"))
     >>> with open_rows(file) as rows:
-    ...     query = Query.number("salary", "trust", 0, 100, levels=4, missing=0, local_raw=True)
+    ...     query = Query(values=(Number("salary", Lattice(0, 100, 4), 0),), trust="trust", reads="all")
     ...     write_reports(rows, copy, lambda *of: read_levels(*of, query=query), lambda levels: levels / 2, out)
     1
     >>> print(out.read_text())

@@ -75,12 +75,12 @@ def add_up(rows: Rows, query: Query) -> Totals:
     record or a value. Trusted people's values are never refused.
 
     >>> import pathlib, tempfile
-    >>> from hybridp.tables import Query, Report, open_rows
+    >>> from hybridp.tables import Lattice, Number, Query, Report, open_rows
     >>> folder = tempfile.TemporaryDirectory()
     >>> file = pathlib.Path(folder.name, "people.csv")
     >>> _ = file.write_text("salary,trust,report\\n25,trusted,\\n990,trusted,\\n,local,150\\n")
-    >>> query = Query.number("salary", "trust", 0, 100, levels=4, missing="middle",
-    ...                      report=Report("report", centre=50, half=50, low=-50, high=150))
+    >>> query = Query(values=(Number("salary", Lattice(0, 100, 4), "middle"),), trust="trust",
+    ...               reports=(Report("report", centre=50, half=50, low=-50, high=150),))
     >>> with open_rows(file) as rows:
     ...     found = add_up(rows, query)
     >>> found.trusted_people, found.sums, found.local_people, found.report_sums

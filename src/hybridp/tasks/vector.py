@@ -100,7 +100,7 @@ class VectorTask(Task):
 
     def prepared(self, columns: Any) -> VectorTask:
         d = self.bounds.dimensions
-        must(len(columns.values) == d, "columns", f"must be as many as the bounds ({d})", len(columns.values))
+        must(len(columns.names) == d, "columns", f"must be as many as the bounds ({d})", len(columns.names))
         return self
 
     def named(self, names: tuple[str, ...]) -> VectorInvite:
