@@ -7,7 +7,6 @@ import random
 import re
 import shlex
 import subprocess
-import time
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -77,26 +76,6 @@ def test_bounds_that_were_guessed_are_said_until_somebody_chooses_them(folder: P
     planned = hybridp(folder, "plan", "study.toml", "people.csv", "--json")
     assert planned.stderr == ""
     assert json.loads(planned.stdout)["questions"]["salary"]["mean"]["predicted"]
-
-
-def test_a_service_is_started_with_the_study_in_it(folder: Path) -> None:
-    pytest.importorskip("fastapi")
-    hybridp(folder, "init", "people.csv", "--column", "salary", "--lower", "0", "--upper", "99", "--yes")
-    study = (folder / "study.toml").read_text().replace('asked_by = ""', 'asked_by = "us"')
-    (folder / "study.toml").write_text(study + '[collection]\npurpose = "to try"\ncontact = "none"\n')
-    links = set()
-    for _ in range(2):  # the second start finds the study that the first one made
-        with (folder / "log").open("w") as log:
-            server = warm.Process(warm.COMMAND, "serve", "study.toml", "--port", "0", cwd=folder, stderr=log)
-        try:
-            while "Serving on" not in (said := (folder / "log").read_text()):
-                assert server.poll() is None, said
-                time.sleep(0.02)
-            links |= {link.split("/s/")[1] for link in re.findall(r"http\S+/s/\w+", said)}
-        finally:
-            server.terminate()
-            server.wait()
-    assert len(links) == 1
 
 
 def test_names_in_brackets_are_shown_as_they_are(folder: Path) -> None:

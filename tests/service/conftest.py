@@ -1,4 +1,4 @@
-"""One service on each kind of store: every test of the store, the ledger and the API runs on both."""
+"""A service on a store: what the store itself, the ledger and the interface promise is tried on both kinds of it."""
 
 from __future__ import annotations
 
@@ -27,10 +27,18 @@ from tests import warm
 
 from .declared import study_of
 
+ON_BOTH = ("api", "deletion", "interrupt", "kill", "lifecycle", "migrations", "mixed", "property", "store", "thief")
 
-@pytest.fixture(params=["sqlite", "postgres"])
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "database" in metafunc.fixturenames:
+        both = metafunc.module.__name__.rpartition("test_")[2] in ON_BOTH
+        metafunc.parametrize("database", ["sqlite", "postgres"] if both else ["sqlite"], indirect=True)
+
+
+@pytest.fixture
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The URL of an empty database of each kind."""
+    """The URL of an empty database of this kind."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'study.db'}"
     found: str = request.getfixturevalue("postgres_schema")

@@ -8,7 +8,7 @@ holds exactly the words that its report took.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -64,6 +64,12 @@ class Tape:
     def rng(self) -> Randomness:
         return Randomness(True, "a tape", self.read, lambda n: [self.rng] * n)
 
+    def vector(self, kind: str, mechanism: Any, given: Any, report: Any, **more: Any) -> dict[str, Any]:
+        """What this report was made of, with the words that it took."""
+        words = [str(word) for word in self.words[: self.used]]
+        made = {"kind": kind, "input": given, "words": words, "report": report, **more}
+        return made if mechanism is None else made | {"mechanism": mechanism}
+
 
 def tapes(edges: list[int], many: int, seed: int) -> Iterator[list[int]]:
     rng = seeded(seed)
@@ -82,15 +88,8 @@ def dithered_vectors() -> Iterator[dict[str, Any]]:
             at = (0, 1, LEVELS // 3, LEVELS // 2, LEVELS - 1, LEVELS)[i % 6]
             tape = Tape(words)
             y = float(reports(mechanism, np.array([at]), rng=tape.rng)[0])
-            yield {
-                "kind": "dithered",
-                "mechanism": {"flips": str(mechanism.flips)},
-                "epsilon": epsilon,
-                "input": at,
-                "words": [str(w) for w in words[: tape.used]],
-                "report": {"threshold": words[0] >> 32, "above": y > 0},  # |y - U| is the gain, which exceeds 1
-                "unit": y,
-            }
+            bit = {"threshold": words[0] >> 32, "above": y > 0}  # |y - U| is the gain, which exceeds 1
+            yield tape.vector("dithered", {"flips": str(mechanism.flips)}, at, bit, epsilon=epsilon, unit=y)
 
 
 def piecewise_vectors() -> Iterator[dict[str, Any]]:
@@ -105,15 +104,9 @@ def piecewise_vectors() -> Iterator[dict[str, Any]]:
             tape = Tape(words)
             y = float(reports(mechanism, np.array([at]), rng=tape.rng)[0])
             scale = 2 / (mechanism.slope * LEVELS)
-            yield {
-                "kind": "piecewise",
-                "mechanism": {"width": str(mechanism.width), "inside": str(mechanism.inside)},
-                "epsilon": epsilon,
-                "input": at,
-                "words": [str(w) for w in words[: tape.used]],
-                "report": round((y + 1 + mechanism.offset * scale) / scale),
-                "unit": y,
-            }
+            how = {"width": str(mechanism.width), "inside": str(mechanism.inside)}
+            cell = round((y + 1 + mechanism.offset * scale) / scale)
+            yield tape.vector("piecewise", how, at, cell, epsilon=epsilon, unit=y)
 
 
 def category_vectors() -> Iterator[dict[str, Any]]:
@@ -124,14 +117,8 @@ def category_vectors() -> Iterator[dict[str, Any]]:
                 tape = Tape(words)
                 value = i % k
                 told = int(categories(mechanism, np.array([value]), rng=tape.rng)[0])
-                yield {
-                    "kind": "k-rr",
-                    "mechanism": {"categories": k, "keep": str(mechanism.keep)},
-                    "epsilon": epsilon,
-                    "input": value,
-                    "words": [str(w) for w in words[: tape.used]],
-                    "report": told,
-                }
+                how = {"categories": k, "keep": str(mechanism.keep)}
+                yield tape.vector("k-rr", how, value, told, epsilon=epsilon)
 
 
 def _bit(mechanism: DitheredBit, unit: float) -> dict[str, Any]:
@@ -161,21 +148,12 @@ def coordinate_vectors() -> Iterator[dict[str, Any]]:
             else:
                 assert isinstance(plan.randomiser, Piecewise)
                 each = [bounds.bounds[j].centre + bounds.bounds[j].half * bounds.reach * float(told[j]) for j in chosen]
-                how = {
-                    "name": "piecewise",
-                    "width": str(plan.randomiser.width),
-                    "inside": str(plan.randomiser.inside),
-                }
+                window = plan.randomiser
+                how = {"name": "piecewise", "width": str(window.width), "inside": str(window.inside)}
             mechanism = {"name": "coordinates", "dimensions": 5, "reported": reported, "each": how}
-            yield {
-                "kind": "coordinates",
-                "mechanism": mechanism | {"reach": bounds.reach_steps, "browser": True},
-                "epsilon": epsilon,
-                "coordinates": sides,
-                "input": values.tolist(),
-                "words": [str(w) for w in words[: tape.used]],
-                "report": {"coordinates": chosen, "each": each},
-            }
+            mechanism |= {"reach": bounds.reach_steps, "browser": True}
+            report = {"coordinates": chosen, "each": each}
+            yield tape.vector("coordinates", mechanism, values.tolist(), report, epsilon=epsilon, coordinates=sides)
 
 
 def subset_vectors() -> Iterator[dict[str, Any]]:
@@ -186,13 +164,8 @@ def subset_vectors() -> Iterator[dict[str, Any]]:
         for i, words in enumerate(tapes([lead, lead - 1, lead + 1, lead | 5 << 32], 6, 8)):
             tape, value = Tape(words * 3), (i * 7) % k
             told = oracle_reports(mechanism, np.array([value]), rng=tape.rng)[0]
-            yield {
-                "kind": "subset",
-                "mechanism": {"categories": k, "size": mechanism.size, "keep": str(mechanism.keep)},
-                "input": value,
-                "words": [str(w) for w in (words * 3)[: tape.used]],
-                "report": [int(place) for place in told],
-            }
+            how = {"categories": k, "size": mechanism.size, "keep": str(mechanism.keep)}
+            yield tape.vector("subset", how, value, [int(place) for place in told])
 
 
 def one_option_vectors() -> Iterator[dict[str, Any]]:
@@ -202,13 +175,8 @@ def one_option_vectors() -> Iterator[dict[str, Any]]:
         tape, ticked = Tape(words), [place for place in range(5) if i >> place & 1][:3]
         held = np.array([sum(1 << place for place in ticked)])
         told = report_sets(held, invite, rng=tape.rng)[0]
-        yield {
-            "kind": "one-option",
-            "mechanism": {"options": 5, "categories": 2, "keep": str(invite.oracle.keep)},
-            "input": ticked,
-            "words": [str(w) for w in words[: tape.used]],
-            "report": invite.names.index(told),
-        }
+        how = {"options": 5, "categories": 2, "keep": str(invite.oracle.keep)}
+        yield tape.vector("one-option", how, ticked, invite.names.index(told))
 
 
 QUESTIONS = [
@@ -254,8 +222,16 @@ def task_about_a_line(promise: float, form: FormName = "best") -> dict[str, Any]
     return task
 
 
+def sent(task: dict[str, Any], answers: Any, given: list[Any], words: list[int], *more: str, **groups: Any) -> Any:
+    """What the Python client sends is what the page sends."""
+    tape = Tape(words)
+    told = local_report(task, answers, now=0.0, rng=tape.rng)["payload"]
+    asked = {name: task[name] for name in ("questions", "draws", *more)}
+    return tape.vector("questions", asked, given, told, **groups)
+
+
 def question_vectors() -> Iterator[dict[str, Any]]:
-    """A whole study, drawn and split: what the Python client sends is what the page sends."""
+    """A whole study, drawn and split."""
     plain = (QUESTIONS, ANSWERS, [4, [0, 2], 2.5, 1])
     beside = (BESIDE, BESIDE_ANSWERS, [2.5, [1.7, 68.25, 41.0], [3.5, -9.0]])
     for promise, (questions, answers, given) in product((1.0, 30.0), (plain, beside)):
@@ -263,42 +239,16 @@ def question_vectors() -> Iterator[dict[str, Any]]:
         task = task_of("id", parse_plan(stated), 1)
         assert (task["draws"] is not None) == (promise == 1.0)
         for words in tapes([int(end) - 1 for end in task["draws"] or ()] + [2**62], 8, 10):
-            tape = Tape(words)
-            told = local_report(task, answers, now=0.0, rng=tape.rng)["payload"]
-            asked = {name: task[name] for name in ("questions", "draws")}
-            yield {
-                "kind": "questions",
-                "mechanism": asked,
-                "input": given,
-                "words": [str(w) for w in words[: tape.used]],
-                "report": told,
-            }
+            yield sent(task, answers, given, words)
     forms: tuple[tuple[float, FormName], ...] = ((1.0, "plain"), (20.0, "steered"))
     for promise, form in forms:
         task = task_about_a_line(promise, form)
         for words in tapes([], 6, 13):
-            tape = Tape(words)
-            told = local_report(task, LINE_ANSWERS, now=0.0, rng=tape.rng)["payload"]
-            yield {
-                "kind": "questions",
-                "mechanism": {name: task[name] for name in ("questions", "draws")},
-                "input": [2.5, [7.25, 1.5, 40.0]],
-                "words": [str(w) for w in words[: tape.used]],
-                "report": told,
-            }
+            yield sent(task, LINE_ANSWERS, [2.5, [7.25, 1.5, 40.0]], words)
     stated = {"title": "t", "promise": 1.0, "questions": [QUESTIONS[2] | GROUPED]}
     task = task_of("id", parse_plan(stated), 1)
     for words in tapes([], 4, 11):
-        tape = Tape(words)
-        told = local_report(task, {"pay": 2.5, "town": "Kiel"}, now=0.0, rng=tape.rng)["payload"]
-        yield {
-            "kind": "questions",
-            "mechanism": {name: task[name] for name in ("questions", "draws", "by")},
-            "input": [2.5],
-            "groups": [1],
-            "words": [str(w) for w in words[: tape.used]],
-            "report": told,
-        }
+        yield sent(task, {"pay": 2.5, "town": "Kiel"}, [2.5], words, "by", groups=[1])
     private = {"by_private": True, "least": 1}
     stated = {"title": "t", "promise": 3.0, "questions": [
         QUESTIONS[2] | GROUPED | private, QUESTIONS[3],
@@ -308,15 +258,7 @@ def question_vectors() -> Iterator[dict[str, Any]]:
     for value in (-3.0, 0.4, 2.5, 9.0):
         answers = {"pay": value, "town": "Kiel", "kids": "yes", "mood": "b", "site": "z"}
         for words in tapes([int(value / 9 * 2**64)] if value > 0 else [], 4, 13):
-            tape = Tape(words)
-            told = local_report(task, answers, now=0.0, rng=tape.rng)["payload"]
-            yield {
-                "kind": "questions",
-                "mechanism": {name: task[name] for name in ("questions", "draws", "by", "columns")},
-                "input": [[1, value], 0, [2, 1]],
-                "words": [str(w) for w in words[: tape.used]],
-                "report": told,
-            }
+            yield sent(task, answers, [[1, value], 0, [2, 1]], words, "by", "columns")
 
 
 def window_vectors() -> Iterator[dict[str, Any]]:
@@ -327,17 +269,8 @@ def window_vectors() -> Iterator[dict[str, Any]]:
     for many in (1, 2, 3):
         windows = [[low / 2**20, high / 2**20] for low, high in steps[-many:]]
         asked = task | {"questions": [task["questions"][0] | {"windows": windows}]}
-        for value in (1.7, 4.0, 7.3):
-            for words in tapes([2**63], 3, 12):
-                tape = Tape(words)
-                told = local_report(asked, value, now=0.0, rng=tape.rng)["payload"]
-                yield {
-                    "kind": "questions",
-                    "mechanism": {name: asked[name] for name in ("questions", "draws")},
-                    "input": [value],
-                    "words": [str(w) for w in words[: tape.used]],
-                    "report": told,
-                }
+        for value, words in product((1.7, 4.0, 7.3), tapes([2**63], 3, 12)):
+            yield sent(asked, value, [value], words)
     for value in (0.0, 0.1, 1 / 3, 2.861, 5.5, 7.3, 8.0):
         at = Bounds(0, 8).levels([value])
         for many in (1, 2, 3):
@@ -368,38 +301,22 @@ def level_vectors() -> Iterator[dict[str, Any]]:
 
 
 def draw_vectors() -> Iterator[dict[str, Any]]:
-    def one(kind: str, argument: list[Any], words: list[int], draw: Callable[[Randomness], Any]) -> dict[str, Any]:
-        tape = Tape(words)
-        report = draw(tape.rng)
-        return {"kind": kind, "input": argument, "words": [str(w) for w in words[: tape.used]], "report": report}
-
     for numerator, bits in ((0, 1), (1, 1), (2, 1), (5, 7), (2**63 + 1, 64), (2**64 - 1, 64), (2**64, 64)):
         for words in tapes([numerator << (64 - bits), (numerator << (64 - bits)) - 1], 3, 5):
-            yield one(
-                "bernoulli",
-                [str(numerator), bits],
-                words,
-                lambda rng, n=numerator, b=bits: bool(bernoulli(n, b, 1, rng=rng)[0]),
-            )
+            tape = Tape(words)
+            drawn = bool(bernoulli(numerator, bits, 1, rng=tape.rng)[0])
+            yield tape.vector("bernoulli", None, [str(numerator), bits], drawn)
     for k in (1, 2, 3, 7, 8, 1000, 2**32 + 1):
         for words in tapes([2**64 - 2], 4, 6):
-            yield one("below", [str(k)], words, lambda rng, k=k: int(uniform_below(k, 1, rng=rng)[0]))
+            tape = Tape(words)
+            drawn = int(uniform_below(k, 1, rng=tape.rng)[0])
+            yield tape.vector("below", None, [str(k)], drawn)
 
 
 def vectors() -> list[dict[str, Any]]:
-    return [
-        *level_vectors(),
-        *slot_vectors(),
-        *draw_vectors(),
-        *dithered_vectors(),
-        *piecewise_vectors(),
-        *category_vectors(),
-        *coordinate_vectors(),
-        *subset_vectors(),
-        *one_option_vectors(),
-        *question_vectors(),
-        *window_vectors(),
-    ]
+    makers = (level_vectors, slot_vectors, draw_vectors, dithered_vectors, piecewise_vectors, category_vectors,
+              coordinate_vectors, subset_vectors, one_option_vectors, question_vectors, window_vectors)  # fmt: skip
+    return [vector for make in makers for vector in make()]
 
 
 if __name__ == "__main__":

@@ -15,9 +15,7 @@ from click.testing import CliRunner
 from hybridp.cli import study as commands
 from hybridp.cli.demo import demo
 from hybridp.cli.serve import serve
-from hybridp.device.client import local_report, trusted_report
 from hybridp.errors import HybridpError, InvalidInput
-from hybridp.randomness import seeded
 from hybridp.service import studies
 from hybridp.service.core import Service
 from hybridp.service.settings import Settings
@@ -75,24 +73,6 @@ def test_a_study_by_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         run(commands.export, study, "--out", str(out), *where)
 
 
-def test_a_release_of_several_numbers_by_commands(tmp_path: Path) -> None:
-    where = ("--database", f"sqlite:///{tmp_path}/s.db", "--key-file", str(tmp_path / "k"))
-    plan = {"kind": "vector-mean", "title": "Sleep", "columns": ["hours", "mood"], "bounds": [PLAN["bounds"]] * 2,
-            "epsilon": 1.0, "min_batch": 4}  # fmt: skip
-    study = json.loads(run(commands.create, "-", *where, "--json", given=json.dumps(study_of(plan))))["id"]
-    service = Service(Settings.from_environment(where[1], where[3]))
-    task = studies.task_document(service, study)
-    rows = [trusted_report(task, [30.0, 60.0]) for _ in range(20)]
-    rows += [local_report(task, [30.0, 60.0], rng=seeded(1)) for _ in range(20)]
-    assert asyncio.run(studies.submit(service, study, rows)) == []
-    service.close()
-    run(commands.close, study, *where)
-    told = run(commands.release, study, *where)
-    assert "hours" in told
-    assert "mood" in told
-    assert "1-DP" in told
-
-
 def test_the_demonstration_by_command(tmp_path: Path) -> None:
     """In a process of its own: it serves, and its crowd draws a progress bar from a thread."""
     where = ("--out", str(tmp_path / "d"))
@@ -107,15 +87,14 @@ def test_the_demonstration_by_command(tmp_path: Path) -> None:
             run(demo, "--serve", *bad, *where)
 
 
-@pytest.mark.parametrize("command", [(serve, ()), (demo, ("--serve", "--n", "10"))], ids=["serve", "demo"])
 def test_a_port_that_is_taken_is_refused_before_anything_is_made(
-    command: tuple[click.Command, tuple[str, ...]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         with pytest.raises(InvalidInput, match=f"nothing else uses.*127.0.0.1:{port}"):
-            run(command[0], *command[1], "--port", str(port))
+            run(serve, "--port", str(port))
     assert list(tmp_path.iterdir()) == []
 
 

@@ -258,30 +258,6 @@ def test_a_discovery_that_died_is_offered_again(web: TestClient, monkeypatch: py
     assert studies.study_summary(service, study)["phase"] == 2
 
 
-def test_a_discovery_at_work_is_not_said_to_be_interrupted(web: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seen from the process that makes it, and from another one on the same database, which cannot know."""
-    service = service_of(web)
-    study = discovering(service)
-    told = []
-    real = releasing._first
-
-    def looked_at(*given: Any) -> Any:
-        told.append(studies.study_summary(service, study)["why_not"])
-        other = Service(service.settings)
-        told.append(studies.study_summary(other, study)["why_not"])
-        other.close()
-        return real(*given)
-
-    monkeypatch.setattr(releasing, "_first", looked_at)
-    studies.open_phase_two(service, study)
-    assert told[0] == "The discovery is under way."
-    assert "has begun and has not ended" in told[1]
-    assert not any("interrupt" in text for text in told)
-    spent = {b["people"]: b["epsilon_spent"] for b in studies.study_summary(service, study)["ledger"]}
-    assert studies.open_phase_two(service, study)  # again, as the sentence says: the same list, charged once
-    assert {b["people"]: b["epsilon_spent"] for b in studies.study_summary(service, study)["ledger"]} == spent
-
-
 def _phase(db: Any, number: int, phase: int) -> None:
     db.execute(progress.update().where(progress.c.study == number).values(phase=phase))
 
@@ -309,36 +285,20 @@ def test_what_cannot_be_undone_is_asked_about(web: TestClient) -> None:
 
 # --- plans that would break a page ------------------------------------------------------------------------------------
 
-VECTOR = {"kind": "vector-mean", "columns": ["a"], "bounds": [{"lower": 0, "upper": 1}]}
 BAD: list[tuple[str, dict[str, Any]]] = [
     ("closes", {"closes": 2**40}),
-    ("opens", {"opens": 2**40}),
     ("sd", {"sd": 1e300}),
-    ("sd", {"sd": 0.0}),
-    ("step", {"step": 0}),
     ("step", {"step": 1e300}),
     ("lower", {"bounds": {"lower": -1e308, "upper": 1e308}}),
     ("upper", {"bounds": {"lower": 1e20, "upper": 1e20 + 20_000}}),
-    ("epsilon", {"epsilon": 10**5000}),
-    ("min_batch", {"min_batch": 10**5000}),
     ("min_batch", {"min_batch": "9" * 5000}),
-    ("closes", {"closes": 10**5000}),
-    ("title", {"title": "a\0b"}),
     ("title", {"title": "\ud800"}),
-    ("title", {"title": "two\nlines"}),
     ("unit", {"unit": "\x1b[31m"}),
-    ("text", {"question": "\0"}),
-    ("level", {"level": 0.999999999}),
     ("level", {"level": 1 - 1e-16}),
     ("people.trusted", {"expected": {"trusted": 10**11}}),
     ("releases", {"releases": 10**6}),
-    ("delta", {"delta": 5e-324}),
     ("delta", {"delta": 0.05, "releases": 3}),
-    ("trusted_epsilon", {"trusted_epsilon": 1e300}),
-    ("radius", VECTOR | {"norm": "l2", "radius": 1e300}),
-    ("columns", VECTOR | {"columns": ["a\0"]}),
-    ("columns", {"kind": "heavy-hitters", "bounds": None, "delta": 1e-6, "record": ["a", "a"]}),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("name", "change"), BAD, ids=[f"{i}-{name}" for i, (name, _) in enumerate(BAD)])

@@ -6,16 +6,13 @@ What is drawn for their releases is in `tests/laws/test_service_models_law.py`, 
 
 from __future__ import annotations
 
-import json
 import struct
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from hybridp.cli.app import main
 from hybridp.device.client import local_report, trusted_report
 from hybridp.errors import InvalidInput
 from hybridp.randomness import seeded
@@ -27,7 +24,7 @@ from hybridp.service.participant import trusted_payload
 from hybridp.service.plans import parse_plan
 from hybridp.service.problems import Refused
 from hybridp.service.schema import TRUSTED
-from hybridp.service.settings import Limits, Settings
+from hybridp.service.settings import Settings
 from hybridp.service.store import reading, stream
 
 from .declared import stated as several
@@ -134,35 +131,6 @@ def test_what_a_seed_said_is_no_release_of_anybody(settings: Settings) -> None:
     found = studies.release_study(service, study)
     service.close()
     assert (found["simulated"], found["receipt"]["simulated"]) == (True, True)
-
-
-def test_commands_of_both_phases(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    database, key = f"sqlite:///{tmp_path / 's.db'}", tmp_path / "k"
-    where = ["--database", database, "--key-file", str(key)]
-
-    def command(*given: str) -> str:
-        with pytest.raises(SystemExit) as left:
-            main(["study", *given, *where])
-        assert not left.value.code
-        return capsys.readouterr().out
-
-    (tmp_path / "study.json").write_text(json.dumps(stated()), encoding="utf-8")
-    study = json.loads(command("create", str(tmp_path / "study.json"), "--json"))["id"]
-    service = Service(Settings.from_environment(database, key, limits=Limits(rate=0)))
-    task = studies.task_document(service, study)
-    assert send(service, study, [trusted_report(task, row) for row in people(800)]) == []
-    service.close()
-    first = command("phase-two", study)
-    assert "Local people are invited to answer what follows from it." in first
-    assert "intercept" in first
-    service = Service(Settings.from_environment(database, key, limits=Limits(rate=0)))
-    task = studies.task_document(service, study)
-    assert send(service, study, [local_report(task, row, rng=seeded(i)) for i, row in enumerate(people(60, 3))]) == []
-    studies.close_study(service, study)
-    service.close()
-    final = command("release", study)
-    assert "local people 4-DP (replace-one)" in final
-    assert "intercept" in final
 
 
 # --- points -----------------------------------------------------------------------------------------------------------

@@ -10,14 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from starlette.testclient import TestClient
 
 from hybridp.cli.app import main
 from hybridp.device.client import local_report, trusted_report
 from hybridp.errors import InvalidInput
 from hybridp.randomness import seeded
 from hybridp.service import studies
-from hybridp.service.app import build_app
 from hybridp.service.core import Service
 from hybridp.service.plans import parse_plan
 from hybridp.service.problems import Refused
@@ -45,25 +43,6 @@ def stated(question: dict[str, Any] = HOME, **more: Any) -> dict[str, Any]:
     return study_of({**usual, "questions": [question], **more})
 
 
-def test_the_page_asks_for_columns_or_for_the_cell_of_a_drawn_marginal(service: Service) -> None:
-    study, task = opened(service, stated())
-    with TestClient(build_app(service.settings)) as client:
-        page = client.get(f"/s/{study}").text
-    for place in range(3):
-        assert f'name="answer.{place}"' in page
-    assert 'name="answer.3"' not in page
-    local = page[page.index('id="local-form"') :]
-    assert "name=" not in local[: local.index("</form>")]
-    assert [page.count(f">{value}<") for value in ("M", "30..59", "part")] == [2, 3, 2]  # a marginal's columns, hidden
-    assert "One of the 2 questions" in page
-    form = {"answer.0": "1", "answer.1": "1", "answer.2": "1"}
-    from hybridp.service.participant import trusted_payload
-
-    assert trusted_payload(task, form)[0] == {"answers": {"sex": 1, "age": 1, "work": 1}}
-    with pytest.raises(InvalidInput, match="Please choose an answer to every question"):
-        trusted_payload(task, {"answer.0": "1"})
-
-
 def test_devices_are_asked_with_the_reports_of_the_declared_study(service: Service) -> None:
     plan = parse_plan(stated())
     own = table_task(plan.declared, 0).invite
@@ -74,19 +53,6 @@ def test_devices_are_asked_with_the_reports_of_the_declared_study(service: Servi
     few = [{**question, "columns": ["sex"]} for question in task["questions"]]
     with pytest.raises(InvalidInput, match="`options` must be the cells"):
         local_report({**task, "questions": few}, PERSON, rng=seeded(1))
-
-
-def test_what_no_device_sends_is_refused(service: Service) -> None:
-    study, task = opened(service, stated())
-    good = trusted_report(task, PERSON)
-    for answers in ({"sex": 2, "age": 0, "work": 0}, {"sex": 0, "age": 0}, {"sex, age": 1}):
-        (told,) = send(service, study, [{**good, "payload": {"answers": answers}}])
-        assert told["code"] == "bad-payload", told
-    own = local_report(task, PERSON, rng=seeded(1))
-    both = {"sex, age": 0, "age, work": 0}
-    for told_of in (both, {"sex": 0}):
-        (told,) = send(service, study, [{**own, "payload": {"reports": told_of}}])
-        assert told["code"] == "bad-payload", told
 
 
 def test_a_table_of_which_a_marginal_was_drawn_by_nobody_is_not_released(service: Service) -> None:
