@@ -14,8 +14,18 @@ from tests.questions import question
 
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP, PureDP, split
-from hybridp.public.study import KINDS, Collection, Declaration, Fields, People, Promise, Question, Trust, declared
-from hybridp.public.study.toml import to_toml
+from hybridp.public.study import (
+    KINDS,
+    Collection,
+    Declaration,
+    Fields,
+    People,
+    Promise,
+    Question,
+    Trust,
+    declared,
+    to_toml,
+)
 
 SALARY = question("salary", "number", upper=200_000)
 AGE = question("age", "number", upper=120, weight=3)
@@ -101,7 +111,7 @@ def test_every_field_of_every_kind_has_help_and_a_default_that_obeys_its_own_che
     [
         ({"promise": {"epsilon": -1}}, r"`promise.epsilon` must be positive and finite, such as 1.0. Got -1."),
         ({"promise": {}}, r"`promise.epsilon` must be given, or epsilon_column"),
-        ({"promise": {"epsilom": 1}}, r"`epsilom` must be left out.* Did you mean `epsilon`"),
+        ({"promise": {"epsilom": 1}}, r"`promise.epsilom` must be left out.* Did you mean `epsilon`"),
         ({"promise": {"epsilon": math.nan}}, r"`promise.epsilon` must be a finite number. Got nan."),
         ({"promise": {"epsilon": True}}, r"`promise.epsilon` must be a finite number. Got True."),
         ({"promise": {"epsilon": 1, "epsilon_column": "e"}}, r"`promise.epsilon` must not go with everyone's own"),

@@ -105,7 +105,8 @@ def init(
     bounds, who trusts and in which words are asked for, unless they are given here or --yes leaves them to guesses
     from the names.
     """
-    from hybridp.public.study.toml import to_toml, write_new
+    from hybridp.public.study import to_toml
+    from hybridp.public.study.fields import write_new
     from hybridp.study import Study
 
     must(not out_file.exists(), "out", "must name a new file", f"{out_file}, which exists")

@@ -63,7 +63,7 @@ def _service(database: str | None, key_file: Path | None) -> Iterator[Service]:
 
 def declared_study(file: str) -> dict[str, Any]:
     """What a study file says, TOML or JSON; the service checks it."""
-    from hybridp.public.study.toml import read_toml
+    from hybridp.public.study.fields import read_toml
 
     if file.endswith(".toml"):
         return read_toml(file)

@@ -17,7 +17,7 @@ from typing import Any
 from hybridp.errors import InvalidInput
 from hybridp.public.study import KINDS as QUESTIONS
 from hybridp.public.study import Collection, Declaration, Declared, Fields, Grouped, Mixer, People, Promise, declared
-from hybridp.public.study.question import GROUPED
+from hybridp.public.study.basics import GROUPED
 
 __all__ = ["KINDS", "NAMES", "FormField", "declared_by", "fieldsets"]
 

@@ -1,49 +1,416 @@
-"""THE STUDY: questions, trust, promise, declared once as fields with help and check; everything else is derived."""
+"""The study: some questions, one promise, people who choose whom they trust. Declared once, checked when it is made.
 
-from hybridp.public.study.fields import Check, Declared, Fields, declared, field
-from hybridp.public.study.invited import Feature, Points, Records, Regression, Table, Vector
-from hybridp.public.study.people import Mixer
-from hybridp.public.study.questions import KINDS, Choice, Count, Grouped, Number, Question
-from hybridp.public.study.study import (
-    ANSWERED,
-    ANSWERED_IN,
-    SCHEMA,
-    Collection,
-    Declaration,
-    Form,
-    Part,
-    People,
-    Promise,
-    Trust,
+>>> import tomllib
+>>> study = Declaration(
+...     title="Pay in our town",
+...     questions=[{"name": "salary", "kind": "number", "lower": 0, "upper": 200_000},
+...                {"name": "age", "kind": "number", "lower": 0, "upper": 120, "weight": 3}],
+...     promise={"epsilon": 1.0, "several": "split"},
+...     trust={"column": "consent", "trusted": ["yes"], "local": ["no"]},
+... )
+>>> [str(part.everybody) for part in study.parts]
+['0.25-DP (replace-one)', '0.75-DP (replace-one)']
+>>> Declaration.of(tomllib.loads(to_toml(study))) == study
+True
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from os import PathLike
+from typing import Any, Self
+
+from hybridp.errors import InvalidInput
+from hybridp.public.budgets import ApproxDP, split
+from hybridp.public.shares import share_mixing
+from hybridp.public.shuffling import LevelMixing, Mixing
+from hybridp.public.study.basics import KINDS, Collection, Grouped, Guarantee, Mixer, People, Promise, Question, Trust
+from hybridp.public.study.fields import (
+    Check,
+    Declared,
+    Fields,
+    between_0_and_1,
+    comment,
+    declared,
+    field,
+    field_lines,
+    read_toml,
+    short,
+    toml_value,
+    write_new,
 )
+from hybridp.public.study.invited import Feature, Points, Records, Regression, Table, Vector
+from hybridp.public.study.questions import Choice, Count, Number
 
-__all__ = [
-    "ANSWERED",
-    "ANSWERED_IN",
-    "KINDS",
-    "SCHEMA",
-    "Check",
-    "Choice",
-    "Collection",
-    "Count",
-    "Declaration",
-    "Declared",
-    "Feature",
-    "Fields",
-    "Form",
-    "Grouped",
-    "Mixer",
-    "Number",
-    "Part",
-    "People",
-    "Points",
-    "Promise",
-    "Question",
-    "Records",
-    "Regression",
-    "Table",
-    "Trust",
-    "Vector",
-    "declared",
-    "field",
-]
+__all__ = ["ANSWERED", "ANSWERED_IN", "KINDS", "SCHEMA", "Check", "Choice", "Collection", "Count", "Declaration"]
+__all__ += ["Declared", "Feature", "Fields", "Form", "Grouped", "Mixer", "Number", "Part", "People", "Points"]
+__all__ += ["Promise", "Question", "Records", "Regression", "Table", "Trust", "Vector", "declared", "field", "to_toml"]
+
+SCHEMA = 1
+"""The version of the declaration, in files and as plain data."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One question's part of the promise: for everybody, and for the trusted where they have one of their own.
+
+    None where everyone brings their own epsilon.
+    """
+
+    question: Question
+    everybody: Guarantee | None
+    trusted: Guarantee | None
+
+
+_NO_PEOPLE = People()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Declaration(Fields):
+    """A study as it is declared: everything that is decided, and public, before anybody sends anything.
+
+    Questions, promise and trust may be given as plain data, with the fields of a study file; `promise` also as a number
+    (its epsilon) and `trust` as the name of a column that says `trusted` or `local`. What is wrong is refused here, in
+    one sentence. `hybridp.Study` is this with what can be done with it.
+    """
+
+    title: str = field("", help="What the study is called.", check=short(200), shown=True)
+    asked_by: str = field("", help="Who asks.", check=short(200), shown=True)
+    level: float = field(0.95, help="Coverage of the intervals.", check=between_0_and_1, shown=True)
+    promise: Promise = field(help="What people are promised.")
+    trust: Trust = field(help="Who trusts the curator.")
+    people: People = field(_NO_PEOPLE, help="How a table tells people apart, and how many are expected.")
+    collection: Collection | None = field(None, help="What the collection service must know.")
+    mixer: Mixer | None = field(None, help="A mixer, for people who trust that two do not collude.")
+    questions: tuple[Question, ...] = field(help="What is asked.")
+
+    def __post_init__(self) -> None:
+        promise: Any = self.promise
+        trust: Any = self.trust
+        if isinstance(promise, (int, float)) and not isinstance(promise, bool):
+            object.__setattr__(self, "promise", Promise(epsilon=promise))
+        if isinstance(trust, str):
+            object.__setattr__(self, "trust", Trust(column=trust))
+        super().__post_init__()
+
+    def check(self) -> None:
+        self.must(bool(self.questions), "questions", "must hold at least one", "none")
+        names = [question.name for question in self.questions]
+        taken: set[str] = set()
+        for name in names:
+            self.must(name.lower() not in taken, "name", "must be a question's own, also in another case", repr(name))
+            taken.add(name.lower())
+        for question in self.questions:
+            self._check_question(question)
+        if len(names) > 1:
+            self._check_report_columns()
+            self._check_several()
+        if self.mixer is not None:
+            self._check_mixer(self.mixer)
+        _ = self.parts
+
+    def _check_question(self, question: Question) -> None:
+        promise, trust = self.promise, self.trust
+        public = {"who trusts": trust.column, "who is who": self.people.column, "own epsilons": promise.epsilon_column}
+        for what, column in public.items():  # a report takes the value's place
+            rule = f"must not be the column of {what}, which is public"
+            question.must(column is None or column not in question.columns_read, "column", rule, f"`{column}`")
+        if question.groups is not None:
+            by, private = question.groups.column, question.groups.private
+            others = (q.columns_read for q in self.questions if q is not question or not private)
+            taken = {trust.column, *(name for names in others for name in names)}
+            rule = "must not be the column of who trusts, or of a question's answers"
+            question.must(by not in taken, "by", rule, f"`{by}`")
+        if promise.personal:
+            alone = len(self.questions) == 1 and question.own_epsilons
+            rule = "must be of kind number and the only one where everyone has their own epsilon"
+            self.must(alone, question.name, rule, f"{len(self.questions)} questions, this one of kind {question.kind}")
+            question.check_own_epsilons()
+            return
+        gaussian = "gaussian" in (getattr(question, "noise", None), getattr(question, "local", None))
+        rule = f"must be positive for the Gaussian noise of {question.name}"
+        promise.must(not gaussian or promise.delta > 0, "delta", rule, promise.delta)
+        rule = f"must be positive for {question.name}, a question of kind {question.kind}"
+        promise.must(not question.needs_delta or promise.delta > 0, "delta", rule, promise.delta)
+        question.check_study(self)
+
+    def _check_mixer(self, mixer: Mixer) -> None:
+        question = self.questions[0]
+        alone = len(self.questions) == 1 and question.mixes
+        rule = "must be left out, unless the study asks for one mean, the shares of one choice, or records"
+        self.must(alone, "mixer", rule, f"{len(self.questions)} questions, the first of kind {question.kind}")
+        if self.promise.personal:
+            rule = "must be left out where everyone has their own epsilon, which is their report's"
+            mixer.left_out(rule, "epsilon", "cap")
+        _ = self.mixing, self.level_mixing
+
+    def _check_report_columns(self) -> None:
+        """Reports on several questions stand in one table: no two columns may have one name, and none is read twice."""
+        used: set[str] = set()
+        for question in self.questions:
+            for name in question.columns_read if question.has_reports(self) else ():
+                rule = "must not be read by another question too: its report takes the value's place"
+                question.must(name.lower() not in used, "column", rule, f"`{name}`")
+                used.add(name.lower())
+        used |= {name.lower() for question in self.questions for name in question.columns_read}
+        used |= {name.lower() for name in (self.trust.column, self.people.column) if name is not None}
+        if self.drawn:
+            for name in (ANSWERED, ANSWERED_IN):
+                rule = "must leave a name free, for the question that was drawn"
+                self.must(name not in used, "column", rule, f"`{name}`")
+                used.add(name)
+        for question in self.questions:
+            reports = question.by_invitation or question.has_reports(self)
+            for name in self.report_columns(question) if reports else ():
+                rule = "must leave the names of the columns of reports free: another question or column has one"
+                question.must(name.lower() not in used, "name", rule, repr(name))
+                used.add(name.lower())
+
+    def _check_several(self) -> None:
+        """More questions than the promise can carry are refused, and so is one that everybody must answer if drawn."""
+        told = [q for q in self.questions if q.reported]
+        unheard = [q.name for q in told if getattr(q, "estimator", None) == "tcm-only"]
+        rule = "must be tcm-only for all questions or for none: local people would report what nobody listens to"
+        same = self.trust.everyone == "trusted" or len(unheard) in (0, len(told))
+        self.must(same, "estimator", rule, f"it for {', '.join(unheard)} alone")
+        for question in self.questions if self.promise.several == "drawn" else ():
+            reason = question.asks_everybody()
+            self.promise.must(not reason, "several", f"must be split, or left out: {reason}", "drawn")
+        self._check_carried("trusted_epsilon", self.trusted_guarantee.epsilon)
+        if not self.drawn:
+            self._check_carried("epsilon", self.guarantee.epsilon)
+
+    def _check_carried(self, group: str, epsilon: float) -> None:
+        """Every question's part of a promise must do for it. If one does not: how many the promise could carry."""
+        trusted = group == "trusted_epsilon"
+        needs = [
+            (question.least_epsilon(trusted=trusted) / chance, question.least_epsilon(trusted=trusted), question)
+            for question, chance in zip(self.questions, chances(self.questions), strict=True)
+        ]
+        whole, least, question = max(needs, key=lambda need: need[0])
+        if epsilon >= whole * (1 - 1e-9):
+            return
+        most, of = math.floor(epsilon / least * (1 + 1e-9)), "the trusted people's promise" if trusted else "a promise"
+        needed = math.ceil(whole * 1e6 * (1 - 1e-9)) / 1e6
+        takes = f"{question.name} takes {least:g} or more, and all of these {needed:g} together"
+        name = group if self.promise.trusted_epsilon is not None else "epsilon"
+        self.promise.must(most > 1, name, f"must be larger for several questions: {takes}", f"{epsilon:g}")
+        rule = f"must be at most {most:,} of one weight for {of} of epsilon {epsilon:g}: {takes}"
+        self.must(False, "questions", rule, f"{len(self.questions):,}")
+
+    def report_columns(self, question: Question) -> tuple[str, ...]:
+        """The columns of a table that hold local people's reports on a question, and last the one that says how they
+        were made: `report` for a study of one question, NAME_report for several."""
+        return question.report_columns("" if len(self.questions) == 1 else f"{question.name}_")
+
+    # --- the promise --------------------------------------------------------------------------------------------------
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What every person is promised, by all questions together. Not where everyone has their own epsilon."""
+        if self.promise.epsilon is None:
+            raise InvalidInput("`promise.epsilon` must be given here. Got everyone's own epsilon.")
+        return self.promise.budget(self.promise.epsilon)
+
+    @property
+    def trusted_guarantee(self) -> Guarantee:
+        """What trusted people are promised, by all questions together."""
+        own = self.promise.trusted_epsilon
+        return self.guarantee if own is None else self.promise.budget(own)
+
+    @cached_property
+    def form(self) -> Form:
+        """How several questions share the promise, and why: decided by the declaration alone."""
+        if len(self.questions) == 1:
+            return Form(False, "one question has the whole promise", {})
+        best = best_form(self.questions, self.guarantee)
+        if self.promise.several is None:
+            return best
+        drawn = self.promise.several == "drawn"
+        form = "one drawn question for every local person" if drawn else "split over the questions"
+        return Form(drawn, f"{form}, as stated", best.ratios)
+
+    @property
+    def drawn(self) -> bool:
+        """Whether every local person answers one drawn question with the whole promise."""
+        return not self.promise.personal and self.form.drawn
+
+    @property
+    def chances(self) -> dict[str, float]:
+        """How likely a local person's device draws each question; all are certain where the promise is split."""
+        likely = chances(self.questions) if self.drawn else (1.0,) * len(self.questions)
+        return {question.name: chance for question, chance in zip(self.questions, likely, strict=True)}
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """The promise split over the questions by their weights, for both groups; together it is the whole, exactly.
+
+        Where questions are drawn it is split for the trusted people alone, and everybody else's part is the whole.
+        """
+        weights = [question.weight for question in self.questions]
+        if self.promise.personal:
+            return (Part(self.questions[0], None, None),)
+        if len(weights) == 1:
+            own = None if self.promise.trusted_epsilon is None else self.trusted_guarantee
+            return (Part(self.questions[0], self.guarantee, own),)
+        if self.drawn:
+            own_parts = split(self.trusted_guarantee, weights)
+            return tuple(Part(q, self.guarantee, own) for q, own in zip(self.questions, own_parts, strict=True))
+        everybody = split(self.guarantee, weights)
+        trusted: list[Any] = [None] * len(weights)
+        if self.promise.trusted_epsilon is not None:
+            trusted = list(split(self.trusted_guarantee, weights))
+        return tuple(Part(*one) for one in zip(self.questions, everybody, trusted, strict=True))
+
+    @cached_property
+    def mixing(self) -> Mixing | None:
+        """What a report through the mixer keeps by itself, and in a batch of the stated size; None without a mixer."""
+        mixer = self.mixer
+        if mixer is None or self.promise.epsilon is None:
+            return None
+        delta = self._mixed_delta(mixer)
+        promise, size = ApproxDP(self.promise.epsilon, delta), self.questions[0].mixed_size()
+        if size is not None:
+            return share_mixing(promise, size, mixer.batch, epsilon=mixer.epsilon, cap=mixer.cap)
+        return Mixing.planned(promise, mixer.batch, epsilon=mixer.epsilon, cap=mixer.cap)
+
+    @property
+    def level_mixing(self) -> LevelMixing | None:
+        """The same where everyone has their own epsilon: a mixer's people hide among those who chose the same."""
+        mixer = self.mixer
+        if mixer is None or not self.promise.personal:
+            return None
+        return LevelMixing(mixer.batch, self._mixed_delta(mixer))
+
+    def _mixed_delta(self, mixer: Mixer) -> float:
+        delta = mixer.delta if mixer.delta is not None else self.promise.delta
+        other = "" if self.promise.personal else ", or promise.delta"
+        mixer.must(delta > 0, "delta", f"must be given{other}: a mixed batch has no pure guarantee", delta)
+        return delta
+
+    @property
+    def purpose(self) -> str:
+        """What a ledger notes: the title, or the questions' names."""
+        return self.title or ", ".join(question.name for question in self.questions)
+
+    # --- plain data and files -----------------------------------------------------------------------------------------
+
+    @classmethod
+    def of(cls, stated: Mapping[str, Any]) -> Self:
+        """A study from plain data, such as `to_dict` gives and a file holds."""
+        given = dict(stated)
+        version = given.pop("schema", SCHEMA)
+        if version != SCHEMA:
+            raise InvalidInput(f"`schema` must be {SCHEMA}, the version that this hybridp reads. Got {version!r}.")
+        if "question" in given and "questions" not in given:
+            given["questions"] = given.pop("question")
+        return super().of(given)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data: what differs from its default, and what is always written."""
+        stated: dict[str, Any] = {"schema": SCHEMA, **super().to_dict()}
+        stated["questions"] = [question.to_dict() for question in self.questions]
+        return stated
+
+    @classmethod
+    def read(cls, path: str | PathLike[str]) -> Self:
+        """The study that a file declares, checked; one sentence says what is wrong with a bad one."""
+        return cls.of(read_toml(path))
+
+    def write(self, path: str | PathLike[str]) -> None:
+        """Write the study to a new file that `read` gives back, with a comment for every field."""
+        write_new(path, to_toml(self))
+
+
+_HEAD = """\
+# A study: what is asked, of whom, and what they are promised. All of it is public.
+# `hybridp plan`, `randomise`, `release` and `serve` take this file.
+"""
+
+
+def to_toml(study: Declaration, *, first: str = "", last: str = "") -> str:
+    """The study as the text of a file; `first` and `last` are added to its head and its end, as comments."""
+    stated = study.to_dict()
+    lines = [_HEAD + _commented(first), "# The version of this file's form.", f"schema = {SCHEMA}"]
+    tables = {name: getattr(study, name) for name in ("promise", "trust", "people", "collection")}
+    lines += field_lines(study, {name: value for name, value in stated.items() if name not in tables})
+    about = {one.name: one.help for one in declared(type(study))}
+    for name, table in tables.items():
+        if stated.get(name):
+            lines += ["", f"# {about[name]}", f"[{name}]", *field_lines(table, stated[name])]
+    for question, given in zip(study.questions, stated["questions"], strict=True):
+        lines += ["", "[[question]]", *field_lines(question, {"name": given.pop("name")})]
+        lines += comment(f"What is asked for: {(question.__doc__ or '').strip()} One of {', '.join(KINDS)}.")
+        lines += [f"kind = {toml_value(question.kind)}", *field_lines(question, given)]
+        for feature in getattr(question, "features", ()):
+            lines += ["", "[[question.features]]", *field_lines(feature, feature.to_dict())]
+    end = _commented(last)
+    return "\n".join(lines) + "\n" + (f"\n{end}" if end else "")
+
+
+def _commented(text: str) -> str:
+    return "".join(f"# {line}".rstrip() + "\n" for line in text.splitlines())
+
+
+ANSWERED = "answered"
+ANSWERED_IN = "answered_in"  # the batch of the file that holds a report on an invitation
+"""The column that names the question which a local person's device drew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How several questions share a promise, and why; `ratios` are the local errors if drawn over those if split."""
+
+    drawn: bool
+    why: str
+    ratios: Mapping[str, float]
+
+
+def chances(questions: Sequence[Question]) -> tuple[float, ...]:
+    """How likely a device draws each question."""
+    whole = math.fsum(question.weight for question in questions)
+    return tuple(question.weight / whole for question in questions)
+
+
+def best_form(questions: Sequence[Question], promise: Guarantee) -> Form:
+    """Split the promise over the questions, or let every local person answer one with the whole of it: whichever
+    predicts the smaller local errors, by the mean logarithm of their ratios, weighted as questions are.
+
+    A device draws the question by the weights, whatever its person's data. With m questions of one kind and weight the
+    variance of a question's local estimate is then ``m (s + v(epsilon))/n`` in place of ``(s + v(epsilon/m))/n``, s
+    being the variance among people and v that of a report: drawing wins but where v is flat, at a large epsilon. Both
+    are known from the declaration alone, so that devices and curator agree. Trusted people answer everything.
+
+    >>> from hybridp.public.budgets import PureDP
+    >>> pay, age = (Question.of({"name": n, "kind": "number", "lower": 0, "upper": 9}) for n in ("pay", "age"))
+    >>> best_form((pay, age), PureDP(1.0)).drawn, best_form((pay, age), PureDP(12.0)).drawn
+    (True, False)
+    """
+    for question in questions:
+        if reason := question.asks_everybody():
+            return Form(False, f"split over the questions, because {reason}", {})
+    parts, drawn = split(promise, [question.weight for question in questions]), chances(questions)
+    ratios = {}
+    for question, part, chance in zip(questions, parts, drawn, strict=True):
+        whole, own = _variance(question, promise) / chance, _variance(question, part)
+        ratios[question.name] = 1.0 if whole == own else math.sqrt(whole / own) if own < math.inf else 0.0
+    gain = sum(
+        chance * (math.log(ratio) if ratio else -math.inf) for chance, ratio in zip(drawn, ratios.values(), strict=True)
+    )
+    told = ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items())
+    other = ", ".join(f"{name} {1 / ratio if ratio else math.inf:.2f}" for name, ratio in ratios.items())
+    said = "because that predicts less error (local people's standard errors, over those of the other form: "
+    if gain < 0:
+        return Form(True, f"one drawn question for every local person, {said}{told})", ratios)
+    return Form(False, f"split over the questions, {said}{other})", ratios)
+
+
+def _variance(question: Question, promise: Guarantee) -> float:
+    """Of what one local person tells; infinite where no report can be made."""
+    try:
+        return question.report_variance(promise)
+    except InvalidInput:
+        return math.inf

@@ -1,7 +1,7 @@
 """A field, declared once: its type, its default, its help and its check stand in one place.
 
 Command line options, study files, the service's plans, forms and the reference page are derived from what `declared`
-lists.
+lists. A file is TOML: versioned, checked when it is read, and written with a comment for every field.
 
 >>> @dataclass(frozen=True, kw_only=True)
 ... class Range(Fields):
@@ -19,12 +19,16 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import math
+import re
+import textwrap
+import tomllib
 import types
 import typing
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass
+from dataclasses import MISSING, dataclass, replace
 from datetime import UTC, date, datetime
 from numbers import Integral, Real
 from os import PathLike
@@ -33,24 +37,14 @@ from typing import Any, ClassVar, Literal, Self, get_args, get_origin
 
 from hybridp.errors import InvalidInput, did_you_mean, must
 
-__all__ = [
-    "Check",
-    "Declared",
-    "Fields",
-    "Form",
-    "at_least",
-    "between_0_and_1",
-    "declared",
-    "field",
-    "plain_fields",
-    "positive",
-    "share",
-]
+__all__ = ["Check", "Declared", "Fields", "Form", "at_least", "between_0_and_1", "comment", "declared", "field"]
+__all__ += ["field_lines", "named", "plain_fields", "positive", "read_toml", "share", "short", "toml_value"]
+__all__ += ["write_new"]
 
 Form = Literal[
     "text", "number", "value", "whole", "yes/no", "texts", "numbers", "values", "path", "moment", "table", "tables",
 ]  # fmt: skip
-_META = "hybridp"
+_META, _OWN = "hybridp", "*"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +58,7 @@ class Check:
 positive = Check("must be positive and finite, such as 1.0", lambda x: 0 < x < math.inf)
 between_0_and_1 = Check("must be strictly between 0 and 1", lambda x: 0 < x < 1)
 share = Check("must be positive and at most 1", lambda x: 0 < x <= 1)
+named = Check("must be text of 1 to 200 characters", lambda text: 1 <= len(text) <= 200)
 
 
 def at_least(least: float, most: float = math.inf) -> Check:
@@ -72,16 +67,9 @@ def at_least(least: float, most: float = math.inf) -> Check:
     return Check(f"must be at least {least:,g}{upto}", lambda x: least <= x <= most)
 
 
-@dataclass(frozen=True, slots=True)
-class _About:
-    help: str
-    check: Check | None
-    choices: Mapping[str, str]
-    metavar: str | None
-    option: str | None
-    shown: bool
-    needed: bool
-    lines: bool = False
+def short(most: int) -> Check:
+    """Text of at most so many characters."""
+    return Check(f"must be text of at most {most:,} characters", lambda text: len(text) <= most)
 
 
 class _Absent:
@@ -101,7 +89,7 @@ def field(
     check: Check | None = None,
     choices: Iterable[str] | Mapping[str, str] = (),
     metavar: str | None = None,
-    option: str | None = None,
+    option: str = _OWN,
     shown: bool = False,
     lines: bool = False,
 ) -> Any:
@@ -113,33 +101,31 @@ def field(
     """
     needed = default is MISSING
     words = choices if isinstance(choices, Mapping) else dict.fromkeys(choices, "")
-    about = _About(_explained(help, words), check, words, metavar, option, shown or needed, needed, lines)
+    meanings = "; ".join(f"{word}: {meaning}" for word, meaning in words.items() if meaning)
+    about = Declared(
+        help=f"{help} {meanings}." if meanings else help, check=check, choices=tuple(words), metavar=metavar,
+        option=option, shown=shown or needed, required=needed, default=None if needed else default, lines=lines,
+    )  # fmt: skip
     return dataclasses.field(default=ABSENT if needed else default, metadata={_META: about})
-
-
-def _explained(help: str, words: Mapping[str, str]) -> str:
-    """The help, with what each word means that needs to be told."""
-    told = "; ".join(f"{word}: {meaning}" for word, meaning in words.items() if meaning)
-    return f"{help} {told}." if told else help
 
 
 @dataclass(frozen=True, slots=True)
 class Declared:
     """What is known of a field: everything that an option, a line of a file, a form or a page needs."""
 
-    name: str
-    form: Form
-    optional: bool
-    default: Any
-    required: bool
     help: str
     check: Check | None
     choices: tuple[str, ...]
     metavar: str | None
     option: str
     shown: bool
-    of: type[Fields] | None
-    lines: bool = False
+    required: bool
+    default: Any
+    lines: bool
+    name: str = ""
+    form: Form = "text"
+    optional: bool = False
+    of: type[Fields] | None = None
 
     @property
     def rule(self) -> str:
@@ -204,19 +190,18 @@ def _declared(of: Any) -> tuple[Declared, ...]:
     for one in dataclasses.fields(of):
         if _META not in one.metadata:
             continue
-        about: _About = one.metadata[_META]
+        about: Declared = one.metadata[_META]
         form, optional, inner = _form(hints[one.name])
-        option = one.name.replace("_", "-") if about.option is None else about.option
-        default, choices = None if about.needed else one.default, tuple(about.choices)
-        found.append(Declared(one.name, form, optional, default, about.needed, about.help, about.check, choices,
-                              about.metavar, option, about.shown, inner, about.lines))  # fmt: skip
+        option = one.name.replace("_", "-") if about.option == _OWN else about.option
+        found.append(replace(about, name=one.name, form=form, optional=optional, of=inner, option=option))
     return tuple(found)
 
 
 class Fields:
     """A frozen dataclass of declared fields: every value is brought into its form and checked when it is made."""
 
-    _what: ClassVar[str] = "this declaration"
+    _label: ClassVar[str] = ""
+    """What stands before a field's name in a refusal, such as `promise.`, unless a name of its own does."""
 
     def __post_init__(self) -> None:
         for one in declared(type(self)):
@@ -228,12 +213,23 @@ class Fields:
 
     @property
     def label(self) -> str:
-        """What stands before a field's name in a refusal: `promise.`; nothing where the name is enough."""
-        return ""
+        """What stands before a field's name in a refusal."""
+        return self._labelled(getattr(self, "name", None))
+
+    @classmethod
+    def _labelled(cls, name: Any) -> str:
+        return f"{name}." if isinstance(name, str) and name else cls._label
 
     def must(self, ok: bool, name: str, rule: str, value: object) -> None:
         """`hybridp.errors.must` with the field's whole name."""
         must(ok, f"{self.label}{name}", rule, value)
+
+    def left_out(self, rule: str, *names: str) -> None:
+        """Refuse fields that are given where a rule says that they must not be."""
+        for one in declared(type(self)):
+            given = getattr(self, one.name)
+            said = ", ".join(map(str, given)) if isinstance(given, tuple) else given
+            self.must(one.name not in names or given == one.default, one.name, rule, said)
 
     def _value(self, one: Declared, value: Any) -> Any:
         if value is ABSENT:
@@ -258,22 +254,16 @@ class Fields:
                 ok = _is_line(value.replace("\n", "") if one.lines and isinstance(value, str) else value)
                 must(ok, name, _SAID["lines" if one.lines else "text"], _shown(value))
                 return value.strip()
-            case "number":
-                must(_is_number(value), name, _SAID["number"], _shown(value))
-                return float(value)
+            case "number" | "whole" | "yes/no" | "path":
+                fits, made = _SINGLE[one.form]
+                must(fits(value), name, _SAID[one.form], _shown(value))
+                return made(value)
             case "value":
                 return self._number_or_word(name, value)
             case "values":
                 listed = value if isinstance(value, Sequence) and not isinstance(value, str) else (value,)
                 parts = (part for one in listed for part in (one.split(",") if isinstance(one, str) else (one,)))
                 return tuple(self._number_or_word(name, part) for part in parts)
-            case "whole":
-                whole = _is_number(value) and float(value) == int(value)
-                must(whole, name, _SAID["whole"], _shown(value))
-                return int(value)
-            case "yes/no":
-                must(isinstance(value, bool), name, _SAID["yes/no"], _shown(value))
-                return value
             case "texts":
                 listed = (value,) if isinstance(value, str) else value
                 ok = isinstance(listed, Sequence) and all(_is_line(v) for v in listed)
@@ -284,9 +274,6 @@ class Fields:
                 ok = not isinstance(listed, str) and isinstance(listed, Sequence) and all(map(_is_number, listed))
                 must(ok, name, _SAID["numbers"], _shown(value))
                 return tuple(float(v) for v in listed)
-            case "path":
-                must(isinstance(value, (str, PathLike)), name, _SAID["path"], _shown(value))
-                return Path(value)
             case "moment":
                 found = _moment(value)
                 if found is None:
@@ -323,11 +310,12 @@ class Fields:
     @classmethod
     def of(cls, stated: Mapping[str, Any]) -> Self:
         """The same from plain data, such as a table of a file; a field that does not exist is refused."""
-        known = {one.name for one in declared(cls)}
+        known = [one.name for one in declared(cls)]
+        what = f"a question of kind {kind} has" if (kind := getattr(cls, "kind", "")) else "there is"
         for name in stated:
             if name not in known:
-                hint = did_you_mean(str(name), known)
-                raise InvalidInput(f"`{name}` must be left out: {cls._what} has no such field.{hint}")
+                where, hint = cls._labelled(stated.get("name")), did_you_mean(str(name), known)
+                raise InvalidInput(f"`{where}{name}` must be left out: {what} no such field.{hint}")
         return cls(**stated)
 
     def to_dict(self) -> dict[str, Any]:
@@ -356,6 +344,15 @@ def _is_number(value: Any) -> bool:
     if isinstance(value, bool) or not isinstance(value, Real):
         return False
     return abs(int(value)) < 10**300 if isinstance(value, Integral) else math.isfinite(value)
+
+
+_SINGLE: dict[str, tuple[Callable[[Any], bool], Callable[[Any], Any]]] = {
+    "number": (_is_number, float),
+    "whole": (lambda value: _is_number(value) and float(value) == int(value), int),
+    "yes/no": (lambda value: isinstance(value, bool), bool),
+    "path": (lambda value: isinstance(value, (str, PathLike)), Path),
+}
+"""What a single value of a form must be, and what is made of it."""
 
 
 def _moment(value: Any) -> datetime | None:
@@ -393,3 +390,74 @@ def _shown(value: Any) -> str:
 
 def _lowered(text: str) -> str:
     return text[:1].lower() + text[1:]
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+MOST_BYTES = 4 << 20
+
+
+def read_toml(path: str | PathLike[str]) -> dict[str, Any]:
+    """The file as plain data."""
+    place = Path(path)
+    try:
+        with place.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            raise InvalidInput(f"`study` must be a file of at most {MOST_BYTES >> 20} MiB. Got {place}.")
+        return tomllib.loads(content.decode("utf-8-sig"))
+    except OSError as error:
+        problem = f"must be a study file that can be read. Got {place} ({error.strerror or type(error).__name__})"
+    except UnicodeDecodeError:
+        problem = f"must be a file in UTF-8. Got {place}"
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        # Only the place: the message may quote what is in the file, and that may be somebody's data by mistake.
+        where = re.search(r"at (line \d+, column \d+)", str(error))
+        problem = f"must be a TOML file; `hybridp init` writes one. Got {place}" + (
+            f" (at {where[1]})" if where else ""
+        )
+    raise InvalidInput(f"`study` {problem}.")
+
+
+def field_lines(of: Fields, stated: Mapping[str, Any]) -> list[str]:
+    """The lines of a file for these fields, each behind its help."""
+    lines: list[str] = []
+    for one in declared(type(of)):
+        if one.name in stated and one.form not in ("table", "tables"):
+            choices = f" One of {', '.join(one.choices)}." if len(one.choices) > 1 else ""
+            lines += comment(one.help + choices)
+            value = getattr(of, one.name) if one.form == "moment" else stated[one.name]
+            lines.append(f"{one.name} = {toml_value(value)}")
+    return lines
+
+
+def comment(text: str) -> list[str]:
+    """Text as the comments of a file."""
+    return [f"# {line}" for line in textwrap.wrap(text, 100)]
+
+
+def toml_value(value: Any) -> str:
+    """A value as a file holds it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    if isinstance(value, float) and value == int(value) and abs(value) < 1e15:
+        return str(int(value))
+    if isinstance(value, (int, float)):
+        return repr(value)
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(toml_value, value))}]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def write_new(path: str | PathLike[str], text: str) -> None:
+    """A new file that appears when it is complete."""
+    from hybridp.public.envelope import write
+
+    try:
+        write(path, text.encode(), new=True)
+    except FileExistsError:
+        raise InvalidInput(f"`path` must name a new file. Got {path}, which exists.") from None
+    except OSError as error:
+        raise InvalidInput(f"`path` must be a place that can be written to. Got {path} ({error.strerror}).") from None

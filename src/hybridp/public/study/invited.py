@@ -14,8 +14,8 @@ from hybridp.public.budgets import PureDP
 from hybridp.public.kmeans import LEAST_CLUSTERED
 from hybridp.public.randomisers import k_randomised_response
 from hybridp.public.regression import MOST_PREDICTORS
-from hybridp.public.study.fields import Fields, at_least, between_0_and_1, field, positive
-from hybridp.public.study.question import KINDS, Guarantee, Question, named
+from hybridp.public.study.basics import KINDS, Guarantee, Question
+from hybridp.public.study.fields import Fields, at_least, between_0_and_1, field, named, positive
 from hybridp.public.study.questions import ESTIMATORS, MISSINGS, NOISES, check_estimator, check_missing, goes_by_people
 from hybridp.public.vector import VectorBounds
 from hybridp.public.vector_randomisers import vector_reports
@@ -71,17 +71,12 @@ class Box(Question):
         check_box(self)
         check_missings(self)
 
-    @property
-    def says_missing(self) -> bool:
-        return bool(self.missing)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Vector(Box):
     """Several numbers a person; the promise covers all of them together."""
 
     kind: ClassVar[str] = "vector"
-    _what: ClassVar[str] = "a question of kind vector"
 
     statistics: tuple[str, ...] = field(
         ("mean",), help="What is wanted of the vector.", choices=("mean",), shown=True, option=""
@@ -162,7 +157,6 @@ class Regression(Question):
     """A target explained by several columns; the promise covers all of them together."""
 
     kind: ClassVar[str] = "regression"
-    _what: ClassVar[str] = "a question of kind regression"
     reported: ClassVar[bool] = False
 
     target: str = field(help="The column that is explained.", check=named)
@@ -194,10 +188,6 @@ class Regression(Question):
         """The predictors, then the target."""
         return (*self.on, self.target)
 
-    @property
-    def says_missing(self) -> bool:
-        return bool(self.missing)
-
     def check(self) -> None:
         split = tuple(part.strip() for text in self.on for part in text.split(","))
         object.__setattr__(self, "on", split)
@@ -228,7 +218,7 @@ class Records(Question):
     """The most frequent records: discovered by the trusted, then counted by everybody."""
 
     kind: ClassVar[str] = "records"
-    _what: ClassVar[str] = "a question of kind records"
+    drawable: ClassVar[bool] = True
     reported: ClassVar[bool] = False
     needs_delta: ClassVar[bool] = True
 
@@ -265,16 +255,13 @@ class Records(Question):
         """One slot of a whole list, with one for everything else."""
         return k_randomised_response(PureDP(promise.epsilon), self.head + 1).variance(1 / (self.head + 1))
 
-    def asks_everybody(self) -> str:
-        return ""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Points(Box):
     """Points in a public box, to be clustered around K centres."""
 
     kind: ClassVar[str] = "points"
-    _what: ClassVar[str] = "a question of kind points"
+    drawable: ClassVar[bool] = True
     reported: ClassVar[bool] = False
 
     clusters: int = field(help="How many centres (K).", check=at_least(1))
@@ -299,9 +286,6 @@ class Points(Box):
         cells = max(2, math.ceil((4 * self.clusters) ** (1 / axes))) ** axes
         return k_randomised_response(PureDP(promise.epsilon), cells).variance(1 / cells)
 
-    def asks_everybody(self) -> str:
-        return ""
-
 
 def check_rows_are_people(asked: Question, study: Any) -> None:
     rule = f"must be left out with {asked.name}, a question of kind {asked.kind}: there a row is a person"
@@ -312,17 +296,12 @@ def check_rows_are_people(asked: Question, study: Any) -> None:
 class Feature(Fields):
     """One column of a synthetic table, with its public values or the public edges of its bins."""
 
-    _what: ClassVar[str] = "a column of a table"
+    _label: ClassVar[str] = "feature."
 
     name: str = field(help="The column.", check=named)
     values: tuple[str, ...] = field((), help="Its public values.")
     edges: tuple[float, ...] = field((), help="Or the public edges of its bins, ascending.")
     missing: bool = field(False, help="What is missing or not listed is a category of its own.")
-
-    @property
-    def label(self) -> str:
-        name = getattr(self, "name", None)
-        return f"{name}." if isinstance(name, str) and name else "feature."
 
     def check(self) -> None:
         one = bool(self.values) != bool(self.edges)
@@ -341,7 +320,6 @@ class Table(Question):
     """
 
     kind: ClassVar[str] = "table"
-    _what: ClassVar[str] = "a question of kind table"
     has_model: ClassVar[bool] = True
     needs_delta: ClassVar[bool] = True
 

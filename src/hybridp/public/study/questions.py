@@ -20,8 +20,8 @@ from hybridp.public.oracles import share_oracle
 from hybridp.public.queries import Feature
 from hybridp.public.randomisers import randomiser
 from hybridp.public.shares import LEAST_COUNTED
-from hybridp.public.study.fields import Check, at_least, between_0_and_1, field, positive
-from hybridp.public.study.question import KINDS, LEAST, Grouped, Guarantee, Question, named
+from hybridp.public.study.basics import KINDS, LEAST, Grouped, Guarantee, Question
+from hybridp.public.study.fields import Check, at_least, between_0_and_1, field, named, positive
 
 __all__ = ["KINDS", "Choice", "Count", "Grouped", "Number", "Question"]
 
@@ -92,7 +92,6 @@ class Number(Grouped):
     """One number a person, within public bounds."""
 
     kind: ClassVar[str] = "number"
-    _what: ClassVar[str] = "a question of kind number"
     own_epsilons: ClassVar[bool] = True
 
     column: str | None = field(None, help="The column with the value. Default: the question's name.", shown=True)
@@ -190,10 +189,8 @@ class Number(Grouped):
     def _check_excluding(self) -> None:
         """Who has no value can be left out of a mean of trusted people: a report cannot say that there is none."""
         rule = "must be left out where missing is exclude"
-        for name, usual in (("statistics", ("mean",)), ("by", None), ("form", "plain"), ("publish", "full")):
-            given = getattr(self, name)
-            said = ", ".join(given) if isinstance(given, tuple) else given
-            self.must(given == usual, name, f"{rule}, which is for the mean alone so far: state a value instead", said)
+        more = f"{rule}, which is for the mean alone so far: state a value instead"
+        self.left_out(more, "statistics", "by", "form", "publish")
         self.must(self.estimator in (None, "everyone", "tcm-only"), "estimator", f"{rule}, or tcm-only", self.estimator)
         self.must(self.noise != "gaussian", "noise", f"{rule}, or laplace", self.noise)
 
@@ -235,8 +232,7 @@ class Number(Grouped):
         rule = "must be left out where trusted people are asked first, and local people around what they say"
         self.must(self.estimator in (None, "everyone"), "estimator", rule, self.estimator)
         if mean:
-            for name in ("sd", "local_sd", "gap", "by"):
-                self.must(getattr(self, name) is None, name, rule, getattr(self, name))
+            self.left_out(rule, "sd", "local_sd", "gap", "by")
             self.must(self.noise != "gaussian", "noise", "must not be gaussian where a mean is steered", self.noise)
             return
         rule = "must be dithered, or left out, where people are asked around quantiles"
@@ -246,11 +242,8 @@ class Number(Grouped):
         known = ("everyone", *PERSONAL_ESTIMATORS)
         rule = f"must be one of {', '.join(known)} where everyone has their own epsilon"
         self.must(self.estimator is None or self.estimator in known, "estimator", rule, self.estimator)
-        uniform = {"local_sd": None, "gap": None, "publish": "full", "clipped_share": 0.0, "local": "best",
-                   "statistics": ("mean",), "by": None, "form": "plain"}  # fmt: skip
-        for name, usual in uniform.items():
-            given = getattr(self, name)
-            self.must(given == usual, name, "must be left out where everyone has their own epsilon", given)
+        uniform = ("local_sd", "gap", "publish", "clipped_share", "local", "statistics", "by", "form")
+        self.left_out("must be left out where everyone has their own epsilon", *uniform)
         laplace = self.noise != "gaussian"
         self.must(laplace, "noise", "must not be gaussian where everyone has their own epsilon", self.noise)
 
@@ -281,10 +274,6 @@ class Number(Grouped):
     @property
     def mixes(self) -> bool:
         return self.statistics == ("mean",) and self.by is None and self.form == "plain"
-
-    @property
-    def says_missing(self) -> bool:
-        return self.missing is not None
 
     def report_columns(self, start: str) -> tuple[str, ...]:
         return _report_columns(self.report or f"{start}report", batch=self.by_private)
@@ -363,7 +352,6 @@ class Choice(Grouped):
     """One of several public options a person, or a number in one of several bins: the share of each is asked for."""
 
     kind: ClassVar[str] = "choice"
-    _what: ClassVar[str] = "a question of kind choice"
 
     column: str | None = field(
         None, help="The column with everybody's option. Default: the question's name.", shown=True
@@ -431,10 +419,10 @@ class Choice(Grouped):
         self.must(few, "several", f"must be at most the {len(self.options)} options, of which 60 may be", most)
         plain = not any(";" in option or option != option.strip() for option in self.options)
         self.must(plain, "options", "must hold no `;` and no space at an end where several may be ticked", "others")
-        for name, known in (("other", (None,)), ("by", (None,)), ("noise", ("best", "laplace")),
-                            ("estimator", ("everyone", "hybrid", "tcm-only", "lm-only"))):  # fmt: skip
-            given = getattr(self, name)
-            self.must(given in known, name, "must be left out where several may be ticked", given)
+        rule = "must be left out where several may be ticked"
+        self.left_out(rule, "other", "by")
+        self.must(self.noise != "gaussian", "noise", rule, self.noise)
+        self.must(self.estimator in ("everyone", "hybrid", "tcm-only", "lm-only"), "estimator", rule, self.estimator)
 
     @property
     def mixes(self) -> bool:
@@ -470,8 +458,8 @@ class Count(Question):
     """How many people have one public value in a column: a yes or no, whose share is told too."""
 
     kind: ClassVar[str] = "count"
-    _what: ClassVar[str] = "a question of kind count"
     as_count: ClassVar[bool] = True
+    drawable: ClassVar[bool] = True
 
     column: str | None = field(
         None, help="The column with everybody's answer. Default: the question's name.", shown=True
@@ -491,9 +479,6 @@ class Count(Question):
 
     def report_variance(self, promise: Guarantee) -> float:
         return share_oracle(promise, 2).variance(0.5)
-
-    def asks_everybody(self) -> str:
-        return ""
 
 
 KINDS |= {one.kind: one for one in (Number, Choice, Count)}
