@@ -30,7 +30,7 @@ from hybridp.public.trust import TrustRule
 from hybridp.randomness import Randomness, seeded, synthetic_data_generator
 from hybridp.release.result import sole
 from hybridp.tasks.mean import MeanTask, publish_mean
-from hybridp.tasks.protections import MixedReports, mixed_batches
+from hybridp.tasks.task import MixedReports, mixed_batches
 
 BOUNDS, MEAN = Bounds(0, 1), 2 / 7
 SD = math.sqrt(10 / (49 * 8))

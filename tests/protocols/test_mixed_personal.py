@@ -29,7 +29,7 @@ from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.release.receipt import COLLUDING, MIXED
 from hybridp.release.result import sole
 from hybridp.tasks.personal import ACCOUNTS, MIXED_ACCOUNT, PersonalTask
-from hybridp.tasks.protections import mixed_levels
+from hybridp.tasks.task import mixed_levels
 
 BOUNDS, MEAN, DELTA = Bounds(0, 1), 2 / 7, 1e-4
 MIXING = LevelMixing(100, DELTA)

@@ -23,8 +23,8 @@ from hybridp.public.shares import NoisyCounts, ShareReports, mixed_oracle, share
 from hybridp.public.shuffling import Mixing, central_epsilon, mixed_delta
 from hybridp.randomness import Randomness, seeded, synthetic_data_generator
 from hybridp.release.result import sole
-from hybridp.tasks.protections import MixedReports
 from hybridp.tasks.shares import SharesTask, choice, publish_shares
+from hybridp.tasks.task import MixedReports
 
 WAY, TRUE = choice("way", ["bus", "car", "walk"], missing="walk"), np.array([0.5, 0.3, 0.2])
 SIZES = {"trusted": 200, "shuffled": 1000, "local": 4000}

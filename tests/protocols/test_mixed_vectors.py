@@ -18,7 +18,7 @@ from hybridp.public.lattice import column_sums
 from hybridp.public.shuffling import Mixing
 from hybridp.public.vector import VectorBounds, VectorInvite, VectorReportSums
 from hybridp.randomness import Randomness, seeded, synthetic_data_generator
-from hybridp.tasks.protections import MixedReports
+from hybridp.tasks.task import MixedReports
 from hybridp.tasks.vector import VectorTask, publish_vector_mean
 
 BOUNDS, NAMES = VectorBounds.of([0, 0], [1, 100]), ("a", "b")

@@ -55,12 +55,12 @@ class _Collection:
     ) -> None:
         n_s = round(trusted * study.discovery_share)
         distinct, counts = np.unique(records[:n_s], return_counts=True)
-        passing, noisy = shown(counts.astype(np.int64), discovery(study.trusted_promise), rng=rng)
+        passing, noisy = shown(counts.astype(np.int64), discovery(study.trusted_whole), rng=rng)
         names: list[tuple[str, ...]] = [(str(code),) for code in distinct[passing].tolist()]
         full = HeadList.of(names, 1)
         placed = np.array([full.slot_of((str(code),)) for code in range(len(truth))], dtype=np.int64)
         among = np.bincount(placed[records[n_s:trusted]], minlength=len(full)).astype(np.int64)
-        counted = noisy_counts(among, counting_noise(study.trusted_promise), rng=rng)
+        counted = noisy_counts(among, counting_noise(study.trusted_whole), rng=rng)
         found = protocol.opt_in_counts(names, noisy, n_s, counted, full, trusted - n_s, study)
         self.study, self.rng = study, rng
         self.head, self.trusted = protocol.trim(found, study)

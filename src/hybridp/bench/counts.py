@@ -53,8 +53,8 @@ from hybridp.tasks.distribution import DistributionTask, stretches
 from hybridp.tasks.evidence import Heard, hear
 from hybridp.tasks.groups import PrivateGroupsTask
 from hybridp.tasks.mean import MeanTask
-from hybridp.tasks.protections import noise_level
 from hybridp.tasks.shares import SharesTask
+from hybridp.tasks.task import noise_level
 
 __all__ = ["as_count", "plan_distribution", "plan_groups", "plan_shares"]
 

@@ -58,9 +58,9 @@ from hybridp.public.vector import VectorBounds
 from hybridp.release import style
 from hybridp.release.plan import Plan, planned, predicted
 from hybridp.tasks.kmeans import KMeansTask
-from hybridp.tasks.protections import noise_level
 from hybridp.tasks.records import RecordsTask
 from hybridp.tasks.regression import RegressionTask
+from hybridp.tasks.task import noise_level
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -201,7 +201,7 @@ class _Ranks(Cells):
     slots: int
 
     def trusted(self, k: float) -> Floats:
-        promise, part, p = self.study.trusted_promise, self.study.discovery_share, self.share
+        promise, part, p = self.study.trusted_whole, self.study.discovery_share, self.share
         noises = {part: 2 * discovery(promise).scale ** 2, 1 - part: counting_noise(promise).variance}
         each = [1 / (p * (1 - p) / max(k * a, 1) + v / max(k * a, 1) ** 2) for a, v in noises.items()]
         return np.asarray(np.sum(each, axis=0))
@@ -225,7 +225,7 @@ def plan_records(study: RecordsTask, crowd: Crowd) -> Plan:
     total = float(p.sum())
     ok = len(p) > 0 and bool(np.all(p >= 0)) and total <= 1 + 1e-9
     must(ok, "popularity", "must be shares of 0 or more that add up to at most 1", total)
-    trusted, mechanism = crowd.n * crowd.opt_in, discovery(study.trusted_promise)
+    trusted, mechanism = crowd.n * crowd.opt_in, discovery(study.trusted_whole)
     shown = shown_probability(p, round(trusted * study.discovery_share), mechanism)
     found = float(shown.sum())
     top = slice(0, min(len(p), 10 * head))

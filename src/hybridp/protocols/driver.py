@@ -34,7 +34,7 @@ from hybridp.release.answers import as_count as counted_as
 from hybridp.release.receipt import assuming, noted, plain, values_rule
 from hybridp.release.release import Release
 from hybridp.tasks.groups import ask_groups
-from hybridp.tasks.protections import Batches
+from hybridp.tasks.task import Batches
 
 __all__ = ["release"]
 

@@ -24,7 +24,7 @@ from hybridp.public.shares import ShareInvite, ShareReports
 from hybridp.public.shuffling import MOST_LEVELS, LevelMixing, Mixing
 from hybridp.public.trust import TrustRule
 from hybridp.public.vector import VectorInvite, VectorReportSums
-from hybridp.tasks.protections import Batches, LevelBatches, mixed_levels
+from hybridp.tasks.task import Batches, LevelBatches, mixed_levels
 
 __all__ = ["SlotsAsked", "read_batches", "read_level_batches", "written_levels"]
 

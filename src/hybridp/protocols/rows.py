@@ -58,8 +58,8 @@ from hybridp.public.synth import MeasuredTable
 from hybridp.public.trust import LABEL, Trusts, drawn_trust, label_column
 from hybridp.public.vector import VectorBounds
 from hybridp.randomness import Randomness
-from hybridp.tasks.protections import Batches, LevelBatches
 from hybridp.tasks.table import Measure, Reported
+from hybridp.tasks.task import Batches, LevelBatches
 
 __all__ = ["TablePeople", "not_invited"]
 

@@ -48,12 +48,11 @@ from hybridp.tasks.distribution import DistributionTask
 from hybridp.tasks.kmeans import KMeansTask
 from hybridp.tasks.mean import MeanTask
 from hybridp.tasks.number import NumberTask
-from hybridp.tasks.protections import Batches
 from hybridp.tasks.records import RecordsTask
 from hybridp.tasks.regression import RegressionTask
 from hybridp.tasks.steered import SteeredTask
 from hybridp.tasks.table import TableTask
-from hybridp.tasks.task import Task
+from hybridp.tasks.task import Batches, Task
 
 __all__ = ["NO_BATCHES", "Draft", "Transcript", "invitation_to", "kept_missing", "made_of", "plain_of"]
 __all__ += ["read_invitation", "release_invited"]
@@ -435,7 +434,7 @@ def release_invited(
     """
     said = read_invitation(invite, what)
     draft, task = None if invite_out is None else Draft.checked(invite_out), said.task.with_level(level, joint)
-    promise: Any = said.task.guarantee  # type: ignore[attr-defined]
+    promise: Any = said.task.guarantee
     states = {"epsilon": promise.epsilon, "delta": promise.delta, "record": len(said.names)}
     for name, wanted in (asked or {}).items():
         must(states[name] == wanted, name, f"must be {states[name]:g}, as in the invitation", wanted)

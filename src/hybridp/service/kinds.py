@@ -195,7 +195,7 @@ class _Discovered(Part):
     @property
     def _expected(self) -> Callable[[int], tuple[int, int, float]]:
         """The threshold, how many people discover, and how many records pass if their shares fall as 1/rank."""
-        mechanism = discovery(self.task.trusted_promise)
+        mechanism = discovery(self.task.trusted_whole)
 
         def of(trusted: int) -> tuple[int, int, float]:
             among = round(trusted * self.task.discovery_share)

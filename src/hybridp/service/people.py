@@ -27,7 +27,7 @@ from hybridp.public.shares import NoisyCounts, ShareReports, TickReports
 from hybridp.public.vector import VectorInvite, VectorReportSums
 from hybridp.randomness import Randomness
 from hybridp.service.formats import Heard
-from hybridp.tasks.protections import LevelBatches, MixedReports
+from hybridp.tasks.task import LevelBatches, MixedReports
 
 __all__ = ["StorePeople", "told_later"]
 

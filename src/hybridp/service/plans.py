@@ -414,7 +414,7 @@ def _vectors(one: Part) -> _Forecast:
 def _records(one: Part) -> _Forecast:
     """Of a rare record's share: the discovery noise, and a flat report over the planned head list."""
     task, head = one.task, one.task.head
-    trusted = 0.0, discovery(task.trusted_promise).variance / task.discovery_share**2
+    trusted = 0.0, discovery(task.trusted_whole).variance / task.discovery_share**2
     local = k_randomised_response(task.local_guarantee, head + 1).variance(0.0), 0.0
     assumes = f"a rare record and a head list of {head} queries"
     return _Forecast({"trusted": trusted, "local": local}, "share of people", assumes)

@@ -34,8 +34,7 @@ from hybridp.release.facts import statistic
 from hybridp.release.receipt import Made, Protection
 from hybridp.release.release import Release
 from hybridp.tasks.evidence import Heard, ask_counts, noise_in_shares
-from hybridp.tasks.protections import charge_all, task_receipt
-from hybridp.tasks.task import Task
+from hybridp.tasks.task import Task, charge_all, task_receipt
 
 __all__ = ["DistributionTask", "publish", "statistics", "stretches"]
 
@@ -142,7 +141,7 @@ class DistributionTask(Task):
     @property
     def promised(self) -> Guarantee:
         """What the trusted people are promised; a stated delta may be spent unless the noise is to be Laplace's."""
-        whole = self.trusted_guarantee or self.guarantee
+        whole = self.trusted_whole
         return PureDP(whole.epsilon) if self.noise == "laplace" or whole.delta == 0 else whole
 
     def trusted_alone(self, trusted: int, local: int, *, phased: bool = False) -> bool:

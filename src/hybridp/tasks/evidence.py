@@ -27,7 +27,7 @@ from hybridp.public.distribution import CELLS, BinnedReports, WindowReports
 from hybridp.public.lattice import Bounds
 from hybridp.public.rounds import Between, drive
 from hybridp.public.shares import CountNoise, NoisyCounts
-from hybridp.tasks.protections import noise_level
+from hybridp.tasks.task import noise_level
 
 if TYPE_CHECKING:
     from hybridp.tasks.distribution import DistributionTask

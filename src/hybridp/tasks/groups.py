@@ -22,7 +22,6 @@ from typing import Any, Unpack
 from hybridp.blend.groups import CategoryBlend, Gap, JointBlend, blend_joint, mean_gaps, share_gaps
 from hybridp.blend.shares import to_simplex
 from hybridp.errors import InvalidInput, must
-from hybridp.public.budgets import Charge
 from hybridp.public.groups import OTHER, Grouping, Joint
 from hybridp.public.lattice import Bounds
 from hybridp.public.mean import holm
@@ -32,12 +31,11 @@ from hybridp.public.shares import CountNoise, NoisyCounts, ShareInvite, ShareRep
 from hybridp.public.study import Declaration, Number
 from hybridp.release.answers import GroupAnswer, groups_release
 from hybridp.release.facts import Facts
-from hybridp.release.receipt import CURATOR, VIEWER, Made, Promise, Protection, Receipt, values_rule
+from hybridp.release.receipt import CURATOR, VIEWER, Made, Promise, Receipt, values_rule
 from hybridp.release.release import Release
 from hybridp.tasks.mean import MeanTask, mean_task
-from hybridp.tasks.protections import charge_all, drawn, noise_level, noised, on_device, task_receipt
 from hybridp.tasks.shares import SharesTask, field_rule, shares_task
-from hybridp.tasks.task import Task
+from hybridp.tasks.task import Draw, Task, noise_level, on_device, protected, task_receipt
 
 __all__ = ["adjusted", "ask_groups", "listed_differences", "publish_groups", "small_rule"]
 __all__ += ["PrivateGroupsTask", "publish_joint"]
@@ -292,15 +290,11 @@ class PrivateGroupsTask(Task):
     @cached_property
     def noise(self) -> CountNoise:
         """Of every cell of the trusted people's votes."""
-        return self.joint.noise(self.study.trusted_guarantee or self.study.guarantee, self.study.noise)
+        return self.joint.noise(self.study.trusted_whole, self.study.noise)
 
-    def charges(self, purpose: str, collection: str | None) -> list[Charge]:
-        """What the ledger will be asked for. Laplace noise on several cells is charged by its guarantee alone."""
-        noise = self.noise.mechanism
-        kind = noise_level(noise)[0]
-        told = drawn(noise) if kind == "gaussian" else None
-        trusted = Charge("trusted", noise.guarantee, f"{kind} noise on the cells", purpose, noise=told)
-        return charge_all(self, [trusted], purpose, collection)
+    @property
+    def draws(self) -> tuple[Draw]:
+        return (Draw("the cells", self.noise.mechanism, several=True),)
 
 
 def publish_joint(
@@ -399,8 +393,8 @@ def _receipt(
 ) -> Receipt:  # fmt: skip
     own, protection = study.study, None
     if trusted is not None:
-        noise = trusted.noise.mechanism
-        protection = Protection(noise.guarantee, noised(noise, f"each of {trusted.noise.size} cells"))
+        draw = Draw(f"each of {trusted.noise.size} cells", trusted.noise.mechanism, several=True)
+        protection = protected(own.trusted_whole, draw)
     wide = isinstance(own, MeanTask) and own.rule.sd is None
     return task_receipt(
         protection,

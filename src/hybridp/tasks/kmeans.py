@@ -39,10 +39,9 @@ from hybridp.public.vector import VectorBounds
 from hybridp.release.facts import statistic
 from hybridp.release.receipt import Protection, build_receipt, choice_unprotected, chosen_blindly, plain, public_choice
 from hybridp.release.release import Release
-from hybridp.tasks.task import Task
+from hybridp.tasks.task import Task, declared
 
-__all__ = ["KMeansTask", "start"]
-__all__ += ["kmeans_task"]
+__all__ = ["KMeansTask", "kmeans_task", "start"]
 
 Floats = NDArray[np.float64]
 
@@ -77,11 +76,6 @@ class KMeansTask(Task):
             ok = LEAST_CLUSTERED <= promise.epsilon <= 30
             rule = f"must be at least {LEAST_CLUSTERED} and at most 30 for K-means"
             must(ok, "epsilon", rule, promise.epsilon)
-
-    @property
-    def trusted_whole(self) -> PureDP | ApproxDP:
-        """What trusted people are promised at most."""
-        return self.trusted_guarantee or self.guarantee
 
     @property
     def trusted_promise(self) -> PureDP | ApproxDP:
@@ -269,7 +263,5 @@ def _local_protection(study: KMeansTask) -> Protection:
 
 def kmeans_task(study: Declaration, place: int) -> KMeansTask:
     """The clustering that is asked for at this place among the questions."""
-    asked, part = cast(Points, study.questions[place]), study.parts[place]
-    assert part.everybody is not None
-    box = Box(asked.lower, asked.upper)
-    return KMeansTask(box, asked.clusters, part.everybody, asked.iterations, part.trusted)
+    asked = cast(Points, study.questions[place])
+    return declared(KMeansTask, study, place, box=Box(asked.lower, asked.upper))

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any, Literal, Unpack, cast
 
 from hybridp.blend.mean import Blend, Rule, blend, pooled, pooled_shares
-from hybridp.blend.means import seal
+from hybridp.blend.means import SealedBlend, seal
 from hybridp.errors import InvalidInput, cannot_exclude, must
 from hybridp.public.anchoring import SPREAD_SHARE, Anchoring, mean_anchoring
 from hybridp.public.budgets import SEALED, ApproxDP, Charge, PureDP, split_off
@@ -29,14 +29,23 @@ from hybridp.public.shuffling import Mixing
 from hybridp.public.study import Declaration, Number
 from hybridp.release.answers import GroupEstimate, Shuffled, mean_release
 from hybridp.release.facts import clipped_share
-from hybridp.release.receipt import Made
+from hybridp.release.receipt import Made, Protection
 from hybridp.release.release import Release
-from hybridp.tasks import protections
-from hybridp.tasks.protections import MixedReports, charge_all, drawn, noise_level, task_receipt, told_shuffled
-from hybridp.tasks.task import Task, undecided
+from hybridp.tasks.task import (
+    Draw,
+    MixedReports,
+    Task,
+    charge_all,
+    declared,
+    noise_level,
+    on_device,
+    protected,
+    task_receipt,
+    told_shuffled,
+    undecided,
+)
 
-__all__ = ["MeanTask", "publish_mean"]
-__all__ += ["mean_task"]
+__all__ = ["MeanTask", "mean_task", "publish_mean"]
 
 Publication = Literal["full", "estimate-only"]
 Guarantee = PureDP | ApproxDP
@@ -88,10 +97,16 @@ class MeanTask(Task):
                 "`publish` must be full unless the weight is fixed in advance and `sd` is stated. "
                 f"Got {self.publish} with the estimator {self.rule.name}."
             )
-        if self.mixing is not None:
-            protections.check_mixing(self)
-        if self.excluding:
-            protections.check_excluding(self)
+        if self.mixing is not None:  # a batch is protected while nothing else about its reports is told
+            full = self.publish == "full"
+            must(full, "publish", "must be full where reports are mixed: no other noise is counted there", self.publish)
+            ok, rule = self.rule.name != "full-lm", "must not be full-lm where reports are mixed"
+            must(ok, "estimator", f"{rule}: that is a trial of two groups", "full-lm")
+        if self.excluding:  # from trusted people's sum and from their number, which both have Laplace noise
+            rule = "must be left out where missing is exclude"
+            must(self.rule.name in ("everyone", "tcm-only"), "estimator", f"{rule}, or tcm-only", self.rule.name)
+            must(self.noise != "gaussian", "noise", f"{rule}, or laplace", self.noise)
+            must(self.publish == "full", "publish", rule, self.publish)
         self.charges("", None)  # a promise that no mechanism can keep is refused here, before a ledger is made for it
 
     @property
@@ -158,8 +173,7 @@ class MeanTask(Task):
             return self
         found = None
         if self.rule.gap is None and trusted and local + shuffled:
-            part = self.trusted_guarantee or self.guarantee
-            part = split_off(part, self.clipped_share)[0] if self.clipped_share else part
+            part = split_off(self.trusted_whole, self.clipped_share)[0] if self.clipped_share else self.trusted_whole
             invites = ((self.invite, local), (self.mixed_invite, shuffled))
             reports = [(invite.randomiser, people) for invite, people in invites if invite is not None and people]
             found = mean_anchoring(part, self.noise, reports, self.rule.sd, trusted=trusted)
@@ -181,7 +195,7 @@ class MeanTask(Task):
     @property
     def _parts(self) -> tuple[Guarantee, PureDP | None, PureDP | None]:
         """The trusted group's promise divided up: the sum's part, the clipped count's, and the squares'."""
-        rest, count, squares = self.trusted_guarantee or self.guarantee, None, None
+        rest, count, squares = self.trusted_whole, None, None
         if self.rule.name == "anchored" and self.rule.sd is None:
             rest, squares = split_off(rest, self.spread_share)
         if self.clipped_share:
@@ -204,36 +218,33 @@ class MeanTask(Task):
         part = self._parts[2]
         return None if part is None else discrete_laplace(part, SQUARE_STEPS**2)
 
+    @property
+    def report(self) -> str:
+        alone = SEALED if self.publish == "estimate-only" and self.rule.name not in ("lm-only", "full-lm") else ""
+        return f"{self.invite.name} report{alone}"
+
+    @property
+    def draws(self) -> tuple[Draw, ...]:
+        what = "the sum, and on the number of people who have a value" if self.excluding else "the sum"
+        beside = (("the count of clipped people", self.count_noise), ("the sum of squares", self.squares_noise))
+        more = (Draw(what, noise) for what, noise in beside if noise is not None)
+        return Draw(what, self.sum_noise, several=self.excluding), *more
+
     def charges(self, purpose: str, collection: str | None) -> list[Charge]:
         """What the ledger will be asked for. Full-LM treats the trusted like everybody else.
 
         Before "alike" is decided, one charge that covers either way, by the promise alone.
         """
-        if self.rule.name == "alike":
-            return self._either(purpose, collection)
-        noise = self.sum_noise
         if self.rule.name == "full-lm":
             own = Charge("trusted", self.invite.promise, f"{self.invite.name} report", purpose)
             return charge_all(self, [own], purpose, collection)
-        text = f"{noise_level(noise)[0]} noise on the sum"
-        trusted = [Charge("trusted", noise.guarantee, text, purpose, noise=drawn(noise))]
-        if self.excluding:  # the two draws together are no Laplace mechanism of one number
-            trusted = [replace(trusted[0], mechanism=protections.SUM_AND_COUNT, noise=None)]
-        beside = (("count of clipped people", self.count_noise), ("sum of squares", self.squares_noise))
-        for what, more in beside:
-            if more is not None:
-                text = f"laplace noise on the {what}"
-                trusted.append(Charge("trusted", more.guarantee, text, purpose, noise=drawn(more)))
-        alone = SEALED if self.publish == "estimate-only" and self.rule.name != "lm-only" else ""
-        return charge_all(self, trusted, purpose, collection, f"{self.invite.name} report{alone}")
-
-    def _either(self, purpose: str, collection: str | None) -> list[Charge]:
+        if self.rule.name != "alike":
+            return super().charges(purpose, collection)
         ways = [replace(self, rule=replace(self.rule, name="adaptive"))]
         if self.rule.gap is None:
             with suppress(InvalidInput):  # an epsilon too small to be divided is never anchored
                 ways.append(replace(self, rule=replace(self.rule, name="anchored")))
-        promise = self.trusted_guarantee or self.guarantee
-        return undecided(promise, [way.charges(purpose, collection) for way in ways], purpose)
+        return undecided(self.trusted_whole, [way.charges(purpose, collection) for way in ways], purpose)
 
 
 def publish_mean(
@@ -298,13 +309,13 @@ def publish_mean(
         shuffled=shuffled,
         **own,
         receipt=task_receipt(
-            protections.trusted_protection(study, trusted),
-            protections.local_protection(study, sealed) if local is not None and local.people else None,
+            _trusted_protection(study, trusted),
+            _local_protection(study, sealed) if local is not None and local.people else None,
             study.rule.name,
             ""
             if study.default is None
             else study.default.of_mean(None if anchor is None else anchor.reach, stated=study.rule.sd is not None),
-            rows=(protections.AMPLIFIED if sealed is not None and sealed.local_viewer is not None else "", rows),
+            rows=(_AMPLIFIED if sealed is not None and sealed.local_viewer is not None else "", rows),
             shuffled=shuffled,
             **made,
         ),
@@ -338,32 +349,45 @@ def _alone(
     return GroupEstimate(people, study.bounds.from_unit(group.mean), half * math.sqrt(error.variance), reach)
 
 
+# --- the receipt ------------------------------------------------------------------------------------------------------
+
+
+def _trusted_protection(study: MeanTask, trusted: TrustedSummary | None) -> Protection | None:
+    if study.rule.name == "full-lm":
+        return Protection(study.invite.promise, f"{study.invite.name} report drawn by the curator")
+    if trusted is None:
+        return None
+    own = protected(study.trusted_whole, Draw("the sum", trusted.noise), *study.draws[1:])
+    if trusted.count_noise is None:
+        return own
+    more = f"and on the number of people who have a value, of scale {trusted.count_noise.scale:.6g}"
+    return own._replace(mechanism=f"{own.mechanism}, {more}")
+
+
+def _local_protection(study: MeanTask, sealed: SealedBlend | None) -> Protection:
+    own = on_device(study.invite)
+    if sealed is not None and sealed.local_viewer is not None:
+        note = "amplified by the noise of the trusted sum, the only figure published"
+        return Protection(sealed.local_viewer, own.mechanism, note, on_device=own.budget)
+    why = "group figures are published" if study.publish == "full" else "the noise of the trusted sum adds nothing here"
+    if study.rule.name == "full-lm":
+        why = "everybody is protected by their own report alone"
+    elif not study.rule.fixed_in_advance and study.rule.name != "anchored":
+        why = "the weight is learned from the reports"
+    return own._replace(note=f"{own.note}: {why}")
+
+
+_AMPLIFIED = (
+    "nothing else about these reports is ever published: another release of them ends the amplification; a ledger "
+    "refuses one of this very set, and cannot see one of a set that shares reports with it, or in another ledger"
+)
+
+
 def mean_task(study: Declaration, place: int) -> MeanTask:
     """The mean of the number that is asked for at this place among the questions."""
-    asked, part = cast(Number, study.questions[place]), study.parts[place]
+    asked = cast(Number, study.questions[place])
     bounds = Bounds(asked.lower, asked.upper)
-
-    def unit(size: float | None) -> float | None:
-        return None if size is None else size / bounds.half
-
-    rule = Rule(
-        name=cast(Any, asked.estimator or "everyone"),
-        sd=unit(asked.sd),
-        local_sd=unit(asked.local_sd),
-        gap=unit(asked.gap),
-        weight=asked.trusted_weight,
-    )
-    assert part.everybody is not None
-    return MeanTask(
-        bounds=bounds,
-        guarantee=part.everybody,
-        rule=rule,
-        local=cast(Any, asked.local),
-        noise=cast(Any, asked.noise),
-        trusted_guarantee=part.trusted,
-        level=study.level,
-        publish=cast(Any, asked.publish),
-        clipped_share=asked.clipped_share,
-        mixing=study.mixing,
-        answering=study.chances[asked.name],
-    )
+    sd, local_sd, gap = (None if x is None else x / bounds.half for x in (asked.sd, asked.local_sd, asked.gap))
+    name = cast(Any, asked.estimator or "everyone")
+    rule = Rule(name=name, sd=sd, local_sd=local_sd, gap=gap, weight=asked.trusted_weight)
+    return declared(MeanTask, study, place, bounds=bounds, rule=rule)

@@ -24,10 +24,9 @@ from hybridp.release.release import Release
 from hybridp.tasks.distribution import DistributionTask, publish
 from hybridp.tasks.evidence import ask_counts
 from hybridp.tasks.mean import MeanTask, mean_task, publish_mean
-from hybridp.tasks.task import Task
+from hybridp.tasks.task import Task, declared
 
-__all__ = ["NumberTask", "halves"]
-__all__ += ["number_task"]
+__all__ = ["NumberTask", "halves", "number_task"]
 
 
 def halves(promise: PureDP | ApproxDP) -> tuple[PureDP | ApproxDP, PureDP | ApproxDP]:
@@ -161,36 +160,23 @@ def number_task(study: Declaration, place: int) -> NumberTask:
     Where sums and counts are both needed each has half of the trusted people's part.
     """
     asked, part = cast(Number, study.questions[place]), study.parts[place]
-    assert part.everybody is not None
     summed = counted = part.trusted or part.everybody
+    assert summed is not None
     if asked.summed and asked.counted:
         summed, counted = halves(summed)
     together = _intervals(asked) if asked.joint else 0
-    mean = None
+    mean = distribution = None
     if asked.summed:
         usual = mean_task(study, place)
         rule = usual.rule
         if rule.name == "alike":  # whatever the groups' sizes
             rule = replace(rule, name="adaptive")
         mean = replace(usual, rule=rule, trusted_guarantee=summed, level=1 - (1 - study.level) / max(together, 1))
-    distribution = None
     if asked.counted:
-        distribution = DistributionTask(
-            Bounds(asked.lower, asked.upper),
-            part.everybody,
-            at=asked.at,
-            below=asked.below,
-            spread=not {"variance", "sd", "gini", "distribution"}.isdisjoint(asked.statistics),
-            estimator=_heard_in_counts(asked.estimator),
-            local=cast(Any, asked.local),
-            noise=cast(Any, asked.noise),
-            trusted_guarantee=counted,
-            level=study.level,
-            above=asked.above,
-            edges=asked.edges,
-            together=together,
-            step=asked.step,
-        )
+        spread = not {"variance", "sd", "gini", "distribution"}.isdisjoint(asked.statistics)
+        own = {"bounds": Bounds(asked.lower, asked.upper), "estimator": _heard_in_counts(asked.estimator)}
+        own |= {"trusted_guarantee": counted, "spread": spread, "together": together}
+        distribution = declared(DistributionTask, study, place, **own)
     return NumberTask(asked.statistics, mean, distribution, study.level, asked.joint)
 
 

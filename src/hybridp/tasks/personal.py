@@ -32,8 +32,7 @@ from hybridp.public.study import Declaration, Number
 from hybridp.release.answers import GroupEstimate, Shuffled, mean_release
 from hybridp.release.receipt import Made, Protection, public_choice
 from hybridp.release.release import Release
-from hybridp.tasks.protections import LevelBatches, mixed_levels, task_receipt
-from hybridp.tasks.task import Task
+from hybridp.tasks.task import LevelBatches, Task, declared, mixed_levels, task_receipt
 
 __all__ = [
     "personal_task",
@@ -290,7 +289,5 @@ def _local_protection(reports: ReportsByEpsilon) -> Protection:
 def personal_task(study: Declaration, place: int) -> PersonalTask:
     """The same where everyone has their own epsilon."""
     asked = cast(Number, study.questions[place])
-    bounds = Bounds(asked.lower, asked.upper)
-    estimator = cast(Any, asked.estimator or "everyone")
-    mixing = study.level_mixing
-    return PersonalTask(bounds, estimator, sd=asked.sd, share=study.promise.share, level=study.level, mixing=mixing)
+    own = {"bounds": Bounds(asked.lower, asked.upper), "estimator": asked.estimator or "everyone"}
+    return declared(PersonalTask, study, place, **own, share=study.promise.share, mixing=study.level_mixing)

@@ -30,12 +30,9 @@ from hybridp.release.answers import GroupEstimate, Shuffled
 from hybridp.release.facts import statistic
 from hybridp.release.receipt import Protection, build_receipt, choice_unprotected, public_choice
 from hybridp.release.release import Release
-from hybridp.tasks import protections
-from hybridp.tasks.protections import MixedReports
-from hybridp.tasks.task import Task
+from hybridp.tasks.task import MixedReports, Task, declared, mixed_assumptions, mixed_batches, mixed_promises
 
-__all__ = ["RecordsTask", "list_mixing", "opt_in_counts", "trim"]
-__all__ += ["records_task"]
+__all__ = ["RecordsTask", "list_mixing", "opt_in_counts", "records_task", "trim"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -67,10 +64,10 @@ class RecordsTask(Task):
 
     def __post_init__(self) -> None:
         must(self.guarantee.delta > 0, "delta", "must be positive to discover records", self.guarantee.delta)
-        for promise in (self.guarantee, self.trusted_promise):
+        for promise in (self.guarantee, self.trusted_whole):
             ok = 0.01 <= promise.epsilon <= 30
             must(ok, "epsilon", "must be at least 0.01 and at most 30", promise.epsilon)
-        delta = self.trusted_promise.delta
+        delta = self.trusted_whole.delta
         must(delta > 0, "delta", "must be positive to discover records", delta)
         must(self.head >= 1, "head", "must be at least 1", self.head)
         must(self.depth in (1, 2), "record", "must have one or two columns", self.depth)
@@ -81,18 +78,13 @@ class RecordsTask(Task):
         must(self.estimator in known, "estimator", f"must be one of {', '.join(known)}", self.estimator)
 
     @property
-    def trusted_promise(self) -> ApproxDP:
-        """What trusted people are promised, whose records are discovered and counted."""
-        return self.trusted_guarantee or self.guarantee
-
-    @property
     def local_guarantee(self) -> PureDP:
         """Reports are purely private."""
         return PureDP(self.guarantee.epsilon)
 
     def charges(self, purpose: str, collection: str | None) -> list[Charge]:
         """The trusted people's record, and other people's reports."""
-        found = [Charge("trusted", self.trusted_promise, "thresholded counts of one record", purpose)]
+        found = [Charge("trusted", self.trusted_whole, "thresholded counts of one record", purpose)]
         made = "k-rr report on the head list"
         found.append(Charge("local", self.local_guarantee, made, purpose, collection=collection))
         if self.mixing is not None:  # whatever mixer and curator do, no more than this
@@ -100,9 +92,9 @@ class RecordsTask(Task):
         return found
 
     def ask(self, crowd: Crowd) -> Conversation:
-        records, noisy, people, others = yield Discover(self.discovery_share, discovery(self.trusted_promise))
+        records, noisy, people, others = yield Discover(self.discovery_share, discovery(self.trusted_whole))
         head = HeadList.of([tuple(one) for one in records], self.depth)
-        counted = yield Slots(head, counting_noise(self.trusted_promise))
+        counted = yield Slots(head, counting_noise(self.trusted_whole))
         found = opt_in_counts(records, noisy, people, counted, head, others, self)
         head, estimates = trim(found, self)
         invite = self.invite_to(head, crowd.names)
@@ -143,8 +135,8 @@ def opt_in_counts(
         estimation_people,
         shown,
         np.array(counted, dtype=np.float64),
-        discovery(study.trusted_promise),
-        counting_noise(study.trusted_promise),
+        discovery(study.trusted_whole),
+        counting_noise(study.trusted_whole),
     )
 
 
@@ -245,7 +237,7 @@ def _publish(
     heard = [(invite.mechanism, told)] if told is not None and told.people else []
     if mixed is not None and mixed.summary.people and second is not None and study.mixing is not None:
         heard.append((second.mechanism, mixed.summary))
-        batches = protections.mixed_batches(list_mixing(second, study.mixing), mixed.batches)
+        batches = mixed_batches(list_mixing(second, study.mixing), mixed.batches)
         shuffled = Shuffled(GroupEstimate(mixed.summary.people), None, second.mechanism.name,
                             study.mixing.epsilon, study.mixing.batch, batches)  # fmt: skip
     if heard:
@@ -294,15 +286,15 @@ def _publish(
         level,
         receipt=build_receipt(
             Protection(
-                study.trusted_promise,
+                study.trusted_whole,
                 "thresholded noisy counts (discovery part) or noisy counts of known slots (estimation part)",
                 "no amplification: the head list is shown to local people before the end",
             ),
             Protection(study.local_guarantee, f"{invite.mechanism.name} report on their own device")
             if told is not None and told.people
             else None,
-            mixed=protections.mixed_promises(shuffled),
-            assumes=(*_ASSUMES, *protections.mixed_assumptions(shuffled), *_default(default)),
+            mixed=mixed_promises(shuffled),
+            assumes=(*_ASSUMES, *mixed_assumptions(shuffled), *_default(default)),
             randomness=rng.label,
             seeded=rng.simulated,
             simulated_local=simulated_local,
@@ -336,17 +328,4 @@ _ASSUMES = (
 
 def records_task(study: Declaration, place: int) -> RecordsTask:
     """The heavy hitters that are asked for at this place among the questions."""
-    asked, part = cast(Records, study.questions[place]), study.parts[place]
-    assert isinstance(part.everybody, ApproxDP)
-    assert part.trusted is None or isinstance(part.trusted, ApproxDP)
-    return RecordsTask(
-        part.everybody,
-        depth=len(asked.columns),
-        head=asked.head,
-        discovery_share=asked.discovery_share,
-        reuse=asked.reuse,
-        level=study.level,
-        estimator=cast(Any, asked.estimator),
-        mixing=study.mixing,
-        trusted_guarantee=part.trusted,
-    )
+    return declared(RecordsTask, study, place, depth=len(cast(Records, study.questions[place]).columns))

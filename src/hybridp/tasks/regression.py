@@ -43,11 +43,9 @@ from hybridp.public.vector import VectorBounds, VectorNoiseName, VectorReportSum
 from hybridp.release.answers import GroupEstimate, several_release
 from hybridp.release.receipt import Made, Protection, plain
 from hybridp.release.release import Release
-from hybridp.tasks.protections import drawn, noise_level, noised, task_receipt
-from hybridp.tasks.task import Task, undecided
+from hybridp.tasks.task import Draw, Task, declared, noise_level, protected, task_receipt, undecided
 
-__all__ = ["FORMS", "FormName", "RegressionTask"]
-__all__ += ["regression_task"]
+__all__ = ["FORMS", "FormName", "RegressionTask", "regression_task"]
 
 Guarantee = PureDP | ApproxDP
 Floats = NDArray[np.float64]
@@ -103,11 +101,11 @@ class RegressionTask(Task):
     @cached_property
     def whole(self) -> Trusted:
         """All of the trusted people's promise for their sums."""
-        return Trusted(self._noise(self.trusted_guarantee or self.guarantee))
+        return Trusted(self._noise(self.trusted_whole))
 
     def split(self, share: float) -> Trusted:
         """A part of it for the scale of residuals."""
-        rest, part = split_off(self.trusted_guarantee or self.guarantee, share)
+        rest, part = split_off(self.trusted_whole, share)
         return Trusted(self._noise(rest), scale_noise(part))
 
     @property
@@ -123,7 +121,7 @@ class RegressionTask(Task):
         Their residuals are looked at where a steered question then tells more than they do: where the variance of
         its mean score, for a clip of .75, is below that of their own score's noise.
         """
-        share = scale_share(trusted_people, (self.trusted_guarantee or self.guarantee).epsilon)
+        share = scale_share(trusted_people, (self.trusted_whole).epsilon)
         if not (self._may_split and share and local_people):
             return self.whole
         own = 1.5 * self.whole.noise.variance / (UNIT * trusted_people) ** 2
@@ -149,15 +147,13 @@ class RegressionTask(Task):
         if self.people is None and self._may_split:
             ways = [found, self._spent(self.split(0.07), purpose)]
             text = "noise on the sums, and on the scale of the residuals where that pays"
-            found = undecided(self.trusted_guarantee or self.guarantee, ways, purpose, text)
+            found = undecided(self.trusted_whole, ways, purpose, text)
         if self.form == "tcm-only":
             return found
         return [*found, Charge("local", PureDP(self.guarantee.epsilon), "report", purpose, collection=collection)]
 
     def _spent(self, trusted: Trusted, purpose: str) -> list[Charge]:
-        kind = noise_level(trusted.noise)[0]
-        composes = drawn(trusted.noise) if kind == "gaussian" else None
-        found = [Charge("trusted", trusted.noise.guarantee, f"{kind} noise on the sums", purpose, noise=composes)]
+        found = [Draw("the sums", trusted.noise, several=True).charge(purpose)]
         if trusted.scale is not None:
             found.append(Charge("trusted", trusted.scale.guarantee, "noisy scale of the residuals", purpose))
         return found
@@ -353,14 +349,10 @@ def _clipped(asked: Question | None, units: Units) -> str:
 
 def _trusted_protection(study: RegressionTask, trusted: Trusted) -> Protection:
     what = "each sum of products" if study.kind == "linear" else f"each sum of {ROUNDS[study.kind]} rounds"
-    text = noised(trusted.noise, what)
-    budget: Guarantee = trusted.noise.guarantee
-    if trusted.scale is not None:
-        part = trusted.scale.guarantee.epsilon
-        text += f" (epsilon {budget.epsilon:g}), and the scale of residuals by report noisy max (epsilon {part:g})"
-        promised = study.trusted_guarantee or study.guarantee
-        budget = replace(promised, delta=budget.delta) if isinstance(promised, ApproxDP) else promised
-    return Protection(budget, text)
+    beside = "" if trusted.scale is None else (
+        f", and the scale of residuals by report noisy max (epsilon {trusted.scale.guarantee.epsilon:g})"
+    )  # fmt: skip
+    return protected(study.trusted_whole, Draw(what, trusted.noise, several=True), beside=beside)
 
 
 def _local_protection(asked: Question) -> Protection:
@@ -371,16 +363,6 @@ def _local_protection(asked: Question) -> Protection:
 
 def regression_task(study: Declaration, place: int) -> RegressionTask:
     """The regression that is asked for at this place among the questions."""
-    asked, part = cast(Regression, study.questions[place]), study.parts[place]
-    assert part.everybody is not None
-    return RegressionTask(
-        VectorBounds.of(asked.lower, asked.upper),
-        part.everybody,
-        cast(Any, asked.model),
-        cast(Any, asked.form),
-        cast(Any, asked.noise),
-        part.trusted,
-        asked.clip,
-        study.level,
-        asked.joint,
-    )
+    asked = cast(Regression, study.questions[place])
+    bounds = VectorBounds.of(asked.lower, asked.upper)
+    return declared(RegressionTask, study, place, bounds=bounds, kind=asked.model)

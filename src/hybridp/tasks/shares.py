@@ -53,20 +53,19 @@ from hybridp.release.answers import GroupEstimate, several_release
 from hybridp.release.facts import clipped_share
 from hybridp.release.receipt import Made, Protection
 from hybridp.release.release import Release
-from hybridp.tasks.protections import (
+from hybridp.tasks.task import (
+    Draw,
     MixedReports,
-    charge_all,
-    drawn,
+    Task,
+    declared,
     noise_level,
-    noised,
     on_device,
+    protected,
     task_receipt,
     told_shuffled,
 )
-from hybridp.tasks.task import Task
 
-__all__ = ["SharesTask", "bins", "choice", "field_rule", "publish_shares"]
-__all__ += ["shares_task"]
+__all__ = ["SharesTask", "bins", "choice", "field_rule", "publish_shares", "shares_task"]
 
 Guarantee = PureDP | ApproxDP
 Floats = NDArray[np.float64]
@@ -205,20 +204,22 @@ class SharesTask(Task):
     @property
     def count_noise(self) -> CountNoise:
         """Of every option's count of trusted people."""
-        promise = self.trusted_guarantee or self.guarantee
         if self.question.most:
-            return tick_noise(promise, self.question)
-        return count_noise(promise, self.question.size, self.noise)
+            return tick_noise(self.trusted_whole, self.question)
+        return count_noise(self.trusted_whole, self.question.size, self.noise)
+
+    @property
+    def report(self) -> str:
+        return "report on one drawn option" if self.question.most else super().report
+
+    @property
+    def draws(self) -> tuple[Draw]:
+        noise = self.count_noise
+        return (Draw("the counts", noise.mechanism, several=noise.draws > 1 or self.question.most > 0),)
 
     def charges(self, purpose: str, collection: str | None) -> list[Charge]:
-        """What the ledger will be asked for. Laplace noise on several counts is charged by its guarantee alone."""
-        noise = self.count_noise
-        kind = noise_level(noise.mechanism)[0]
-        one = noise.draws == 1 and not self.question.most
-        told = drawn(noise.mechanism) if kind == "gaussian" or one else None
-        trusted = [Charge("trusted", noise.mechanism.guarantee, f"{kind} noise on the counts", purpose, noise=told)]
-        report = "report on one drawn option" if self.question.most else None
-        return trusted if self.question.excludes else charge_all(self, trusted, purpose, collection, report)
+        charges = super().charges(purpose, collection)
+        return charges[:1] if self.question.excludes else charges
 
 
 def publish_shares(
@@ -281,7 +282,7 @@ def publish_shares(
         else {"plain": held.plain.tolist(), "most": held.most.tolist(), "reach": held.reach},
         **more,
         receipt=task_receipt(
-            _trusted_protection(question, counted),
+            None if counted is None else _trusted_protection(study, counted),
             _local_protection(study.invite) if local is not None and local.people else None,
             study.estimator,
             "" if default is None else default.words("hybrid", "a trusted share", "at equal shares", default.reach),
@@ -331,12 +332,10 @@ def field_rule(question: Feature) -> str:
     return f"a field that is missing or not among the options {last}"
 
 
-def _trusted_protection(question: Feature, trusted: NoisyCounts | None) -> Protection | None:
-    if trusted is None:
-        return None
-    one = trusted.noise.draws == 1 and not question.most
-    on = "the count of the first option" if one else f"each of {question.size} counts"
-    return Protection(trusted.noise.mechanism.guarantee, noised(trusted.noise.mechanism, on))
+def _trusted_protection(study: SharesTask, trusted: NoisyCounts) -> Protection:
+    several = study.draws[0].several
+    what = f"each of {study.question.size} counts" if several else "the count of the first option"
+    return protected(study.trusted_whole, Draw(what, trusted.noise.mechanism, several))
 
 
 def _local_protection(invite: ShareInvite) -> Protection:
@@ -346,8 +345,7 @@ def _local_protection(invite: ShareInvite) -> Protection:
 
 def shares_task(study: Declaration, place: int) -> SharesTask:
     """The shares of the options, or bins, that are asked for at this place among the questions."""
-    asked, part = cast(Choice | Count, study.questions[place]), study.parts[place]
-    assert part.everybody is not None
+    asked = cast(Choice | Count, study.questions[place])
     assert asked.column is not None
     if isinstance(asked, Count):
         feature = choice(asked.column, (asked.value,), other=f"not {asked.value}")
@@ -357,14 +355,5 @@ def shares_task(study: Declaration, place: int) -> SharesTask:
         feature = Feature(asked.column, asked.options, most=asked.several)
     else:
         feature = choice(asked.column, asked.options, other=asked.other, missing=asked.missing)
-    return SharesTask(
-        feature,
-        part.everybody,
-        cast(Any, asked.estimator),
-        cast(Any, asked.noise),
-        part.trusted,
-        study.level,
-        isinstance(asked, Choice) and asked.joint,
-        None if feature.most else study.mixing,
-        study.chances[asked.name],
-    )
+    mixing = None if feature.most else study.mixing
+    return declared(SharesTask, study, place, question=feature, mixing=mixing)

@@ -30,8 +30,7 @@ from hybridp.release.release import Release
 from hybridp.tasks.distribution import DistributionTask
 from hybridp.tasks.evidence import ask_counts
 from hybridp.tasks.mean import MeanTask, publish_mean
-from hybridp.tasks.protections import task_receipt
-from hybridp.tasks.task import Task
+from hybridp.tasks.task import Task, task_receipt
 
 __all__ = ["SteeredTask"]
 

@@ -1,21 +1,40 @@
-"""What a driver must know of a question, whatever it is: what is decided, and public, before anybody sends anything."""
+"""What a driver must know of a question, whatever it is: what is decided, and public, before anybody sends anything;
+what is charged for it, and how its receipt says that trusted, local and shuffled people are protected."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import reduce
 from itertools import chain
-from typing import Any, Self
+from operator import add
+from typing import Any, Generic, NamedTuple, Self, TypeVar, Unpack
 
 from hybridp.errors import must
 from hybridp.public.budgets import ApproxDP, Charge, PureDP
 from hybridp.public.groups import Grouping
+from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
+from hybridp.public.messages import LocalSummary, ReportsByEpsilon, SlotReports
+from hybridp.public.personal import PersonalDP
 from hybridp.public.rounds import Conversation, Crowd, Later
+from hybridp.public.shares import ShareReports
+from hybridp.public.shuffling import LevelMixing, Mixing
+from hybridp.public.study import Declaration
+from hybridp.public.vector import VectorReportSums
+from hybridp.release import receipt as receipts
+from hybridp.release.answers import GroupEstimate, MixedBatch, MixedLevel, Shuffled
+from hybridp.release.receipt import COLLUDING, MIXED, Made, Promise, Protection, Receipt
 
-__all__ = ["Task", "undecided"]
+__all__ = ["Batches", "Draw", "LevelBatches", "MixedReports", "Task", "charge_all", "declared", "mixed_assumptions"]
+__all__ += ["mixed_batches", "mixed_levels", "mixed_promises", "noise_level", "on_device", "protected", "task_receipt"]
+__all__ += ["told_shuffled", "undecided"]
 
 Guarantee = PureDP | ApproxDP
+AddedNoise = DiscreteLaplace | DiscreteGaussian
+S = TypeVar("S", LocalSummary, ShareReports, VectorReportSums, SlotReports)
+T = TypeVar("T", bound="Task")
 
 
 class Task(ABC):
@@ -38,13 +57,30 @@ class Task(ABC):
     """Whether that invitation is planned from public numbers, so that rows and reports are released together."""
     people: tuple[int, int] | None = None
     """The groups' sizes, where they were decided by."""
+    guarantee: Any = None
+    trusted_guarantee: Any = None
     mixing: Any = None
     mixed_invite: Any = None
     invite: Any = None
 
-    @abstractmethod
+    @property
+    def trusted_whole(self) -> Any:
+        """What trusted people are promised at most."""
+        return self.trusted_guarantee or self.guarantee
+
+    @property
+    def report(self) -> str:
+        """What the ledger calls a local person's report."""
+        return f"{self.invite.name} report"
+
+    @property
+    def draws(self) -> Sequence[Draw]:
+        """The noise on what trusted people's values add up to, in all rounds."""
+        return ()
+
     def charges(self, purpose: str, collection: str | None) -> list[Charge]:
         """What the ledger will be asked for."""
+        return charge_all(self, self.draws, purpose, collection)
 
     @abstractmethod
     def ask(self, crowd: Crowd) -> Conversation:
@@ -109,10 +145,285 @@ class Task(ABC):
         return replace(self, **given)  # type: ignore[type-var]
 
 
+def declared(kind: type[T], study: Declaration, place: int, /, **own: Any) -> T:
+    """A task of this kind for the question at this place, at its part of the promise: what they state under the names
+    of its fields, beside its `own`."""
+    question, part = study.questions[place], study.parts[place]
+    known = {one.name: getattr(question, one.name) for one in fields(question)}
+    known |= {"guarantee": part.everybody, "trusted_guarantee": part.trusted, "level": study.level}
+    known |= {"mixing": study.mixing, "answering": study.chances[question.name], **own}
+    return kind(**{one.name: known[one.name] for one in fields(kind) if one.name in known})  # type: ignore[arg-type]
+
+
+# --- what is charged, and what a receipt says -------------------------------------------------------------------------
+
+
+def noise_level(noise: DiscreteLaplace | DiscreteGaussian) -> tuple[str, float]:
+    """The kind of noise, and its size over the sensitivity."""
+    if isinstance(noise, DiscreteLaplace):
+        return "laplace", noise.scale / noise.sensitivity
+    return "gaussian", noise.sigma / noise.sensitivity
+
+
+class Draw(NamedTuple):
+    """Noise on something that trusted people's values add up to: on one number, or on several at once."""
+
+    what: str
+    noise: AddedNoise
+    several: bool = False
+
+    def charge(self, purpose: str) -> Charge:
+        """What it costs trusted people. A ledger accounts for one draw of each kind tightly: Gaussian noise on several
+        numbers is one of its multiplier, Laplace noise on several is charged by its guarantee alone."""
+        kind, size = noise_level(self.noise)
+        tight = None if self.several and kind == "laplace" else (kind, size, self.noise.sensitivity)
+        return Charge("trusted", self.noise.guarantee, f"{kind} noise on {self.what}", purpose, noise=tight)
+
+    @property
+    def words(self) -> str:
+        """How it protects, for a receipt."""
+        kind, size = noise_level(self.noise)
+        ball = f"their {'L2' if kind == 'gaussian' else 'L1'}" if self.several else "its"
+        return f"{self.what}, {size:.6g} times {ball} sensitivity"
+
+
+def protected(whole: Guarantee, first: Draw, *more: Draw, beside: str = "") -> Protection:
+    """How these draws protect trusted people: by the noise of the only one, or by a promise that they share.
+
+    `beside` is another use of their values, in words."""
+    text, own = f"discrete {noise_level(first.noise)[0]} noise on {first.words}", first.noise.guarantee
+    if not more and not beside:
+        return Protection(own, text)
+    for part in (f"on {one.words} (epsilon {one.noise.guarantee.epsilon:g})" for one in more):
+        beside += f", and {part}"
+    return Protection(_spending(whole, own.delta), f"{text} (epsilon {own.epsilon:g}){beside}")
+
+
+def _spending(whole: Guarantee, delta: float) -> Guarantee:
+    """A promise with no more delta than is spent."""
+    return replace(whole, delta=delta) if isinstance(whole, ApproxDP) and delta else PureDP(whole.epsilon)
+
+
+def on_device(invite: Any, more: str = "") -> Protection:
+    """How a report protects whoever sends it."""
+    return Protection(invite.promise, f"{invite.name} report on their own device{more}", "no amplification is claimed")
+
+
+def charge_all(task: Any, draws: Iterable[Draw | Charge], purpose: str, collection: str | None) -> list[Charge]:
+    """What a task charges: trusted people's part, and every report once, as far as its estimator hears them."""
+    trusted = [one.charge(purpose) if isinstance(one, Draw) else one for one in draws]
+    reports = [Charge("local", task.invite.promise, task.report, purpose, collection=collection)]
+    if (mixed := task.mixed_invite) is not None:  # whatever mixer and curator do, no more than this
+        text = f"{mixed.name} report, mixed"
+        reports.append(Charge("shuffled", mixed.promise, text, purpose, collection=collection))
+    return reports if task.estimator == "lm-only" else [*trusted, *reports] if task.estimator != "tcm-only" else trusted
+
+
 def undecided(promise: Guarantee, ways: Sequence[list[Charge]], purpose: str, text: str | None = None) -> list[Charge]:
     """The charges before it is known which of these ways is taken: for trusted people, the promise that covers each."""
     sums = [[charge for charge in way if charge.people == "trusted"] for way in ways]
     delta = max(charge.budget.delta for charge in chain(*sums))
-    budget = replace(promise, delta=delta) if isinstance(promise, ApproxDP) and delta else PureDP(promise.epsilon)
     text = text or f"{sums[0][0].mechanism}, and on its spread where the estimator is anchored"
-    return [Charge("trusted", budget, text, purpose), *(one for one in ways[0] if one.people != "trusted")]
+    own = Charge("trusted", _spending(promise, delta), text, purpose)
+    return [own, *(one for one in ways[0] if one.people != "trusted")]
+
+
+def task_receipt(
+    trusted: Protection | None,
+    local: Protection | None,
+    estimator: str,
+    *assumes: str,
+    blindly: str = "the bounds",
+    moves: str = "the local mean",
+    choice: tuple[str, ...] = (receipts.public_choice(), receipts.choice_unprotected()),
+    rows: Iterable[str] = (),
+    shuffled: Shuffled | None = None,
+    unit: str = "one person, one record",
+    **made: Unpack[Made],
+) -> Receipt:
+    """The receipt of a task: what every one of them assumes, its public rules on `rows`, and what it adds."""
+    return receipts.build_receipt(
+        trusted,
+        local,
+        mixed=mixed_promises(shuffled),
+        assumes=(
+            *choice,
+            receipts.chosen_blindly(blindly),
+            receipts.honest_devices(moves),
+            *mixed_assumptions(shuffled),
+            *rows,
+            receipts.assumed_alike(estimator),
+            *assumes,
+        ),
+        randomness=made["rng"].label,
+        seeded=made["rng"].simulated,
+        simulated_local=made.get("simulated_local", False),
+        unit=unit,
+        entries=made.get("entries", ()),
+    )
+
+
+# --- people whose reports were mixed ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class MixedReports(Generic[S]):
+    """The sums of all reports that came through a mixer, and how many of them each of its batches held."""
+
+    summary: S
+    batches: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        told = sum(self.batches)
+        must(told == self.summary.people, "batches", f"must hold the {self.summary.people} reports", told)
+
+
+@dataclass(frozen=True, slots=True)
+class Batches(Generic[S]):
+    """The reports of each batch, a name for the set of them, and whether some say that they protect nobody.
+
+    `assumed` is the mechanism that some do not name, and that they are taken to be made by.
+    """
+
+    parts: tuple[S, ...] = ()
+    digest: str | None = None
+    simulated: bool = False
+    assumed: str | None = None
+
+    @property
+    def people(self) -> int:
+        return sum(part.people for part in self.parts)
+
+    @property
+    def reports(self) -> Any:
+        return MixedReports(reduce(add, self.parts), tuple(part.people for part in self.parts)) if self.parts else None
+
+
+@dataclass(frozen=True, slots=True)
+class LevelBatches(Batches[Any]):
+    """Batches where everyone has their own epsilon: each one's reports by epsilon."""
+
+    @property
+    def people(self) -> int:
+        return self.reports.count
+
+    @property
+    def reports(self) -> ReportsByEpsilon:
+        return ReportsByEpsilon.pooled(self.parts)
+
+    @property
+    def sizes(self) -> dict[float, tuple[int, ...]]:
+        """How many people of an epsilon each batch holds, where it holds any: among those alone they hide."""
+        found: dict[float, tuple[int, ...]] = {}
+        for part in self.parts:
+            for epsilon, people in zip(part.epsilons.tolist(), part.people.tolist(), strict=True):
+                found[epsilon] = (*found.get(epsilon, ()), people)
+        return dict(sorted(found.items()))
+
+
+def mixed_batches(mixing: Mixing, batches: tuple[int, ...]) -> tuple[MixedBatch, ...]:
+    """The batches by their size, the smallest first, each with what it keeps; of many sizes the smallest stand for all.
+
+    A larger batch keeps at least what a smaller one does, unless that is too small to count as mixed.
+    """
+    sizes = sorted(Counter(batches).items())
+    few = [one for one in sizes if one[0] < mixing.batch]
+    whole = [one for one in sizes if one[0] >= mixing.batch]
+    if len(whole) > _SIZES:
+        whole = [(whole[0][0], sum(many for _, many in whole))]
+    found = [MixedBatch(size, many, mixing.promise(size)) for size, many in few + whole]
+    if whole and isinstance(found[len(few)].budget, ApproxDP):
+        left = tuple(mixing.with_fakes(whole[0][0]).items())
+        found[len(few)] = replace(found[len(few)], fakes=left)
+    return tuple(found)
+
+
+_SIZES = 8
+
+
+def told_shuffled(
+    study: Any, mixed: MixedReports[S], group: GroupEstimate, weight: float | tuple[float, ...]
+) -> Shuffled:
+    """What is told of people whose reports came through a mixer."""
+    batches = mixed_batches(study.mixing, mixed.batches)
+    return Shuffled(group, weight, study.mixed_invite.name, study.mixing.epsilon, study.mixing.batch, batches)
+
+
+_ALONE = "as long as nothing else about these reports is published"
+
+
+def mixed_promises(shuffled: Shuffled | None) -> list[Promise]:
+    """A line for every size of a batch, if mixer and curator keep apart; and one for all of them, if they do not.
+
+    Where everyone has an epsilon of their own: for every epsilon and size of its crowd, and for those who have none.
+    """
+    if shuffled is None:
+        return []
+    found = []
+    if shuffled.epsilon is not None:
+        device = f"{shuffled.randomiser} report on their own device"
+        for batch in shuffled.batches:
+            few = f"fewer than the {shuffled.least:,} that were promised: only the report's own epsilon holds"
+            note = few if batch.people < shuffled.least else _ALONE
+            found.append(Promise("shuffled", MIXED, batch.budget, f"{device}, {batch.text}", note))
+        return [*found, Promise("shuffled", COLLUDING, PureDP(shuffled.epsilon), device)]
+    device = "the best report for their own epsilon, on their own device"
+    for level in shuffled.levels:
+        for batch in level.batches:
+            crowd = "in a batch" if batch.many == 1 else f"in each of {batch.many:,} batches"
+            text = f"{device} (epsilon {level.epsilon:g}), among {batch.people:,} of the same epsilon {crowd}"
+            found.append(Promise("shuffled", MIXED, batch.budget, text, _ALONE))
+    alone = {level.epsilon: level.unhidden for level in shuffled.levels if level.unhidden}
+    if alone:
+        few = f"fewer of the same epsilon in their batch than the {shuffled.least:,} that were promised"
+        note = f"{few}, or too few to hide among: only a report's own epsilon holds"
+        found.append(Promise("shuffled", MIXED, PersonalDP.of([*alone], [*alone.values()]), device, note))
+    everybody = PersonalDP.of([v.epsilon for v in shuffled.levels], [v.people for v in shuffled.levels])
+    return [*found, Promise("shuffled", COLLUDING, everybody, device)]
+
+
+def mixed_levels(mixing: LevelMixing, sizes: Mapping[float, tuple[int, ...]]) -> tuple[MixedLevel, ...]:
+    """What people of each epsilon keep, where every batch holds so many of them (`sizes`): they alone hide one another.
+
+    A larger crowd keeps at least what a smaller one does.
+    """
+    found = []
+    for epsilon, many in sizes.items():
+        level = mixing.level(epsilon)
+        batches = () if level is None else mixed_batches(level, many)
+        hidden = tuple(batch for batch in batches if isinstance(batch.budget, ApproxDP))
+        least = min((batch.people for batch in hidden), default=None)
+        unhidden = sum(n for n in many if least is None or n < least)
+        found.append(MixedLevel(epsilon, sum(many), hidden, unhidden))
+    return tuple(found)
+
+
+def mixed_assumptions(shuffled: Shuffled | None) -> tuple[str, ...]:
+    if shuffled is None:
+        return ()
+    left, given = "a report's own epsilon", ""
+    if shuffled.epsilon is not None:
+        left += f" {shuffled.epsilon:.6g}"
+    else:
+        given = (
+            "everybody's choice of an epsilon stands beside their report and tells nothing of their data: given the "
+            "choices, shuffled people hide among those of the same epsilon in the same batch, and nobody else"
+        )
+    return (
+        "shuffled people's reports reached the curator in random order, with nothing beside them that tells who sent "
+        f"which, from a mixer that does not collude; if it does, {left} is left",
+        given,
+        "everybody shuffled sent one report, in one batch: who sent several keeps less, and was charged for one",
+        "a batch hides a person among honest others: those in it who lie, or tell what they sent, do not count",
+        _fakes([*shuffled.batches, *(batch for one in shuffled.levels for batch in one.batches)]),
+    )
+
+
+def _fakes(batches: list[MixedBatch]) -> str:
+    """What a batch keeps that is partly made up, and who could make it up."""
+    who = "whoever signs the tickets, or hands reports to the mixer, can fill a batch with fakes alone"
+    batch = next((batch for batch in batches if batch.fakes), None)
+    if batch is None:
+        return who
+    costs = ", ".join(f"{fakes:,} fakes leave epsilon {left:.3g}" for fakes, left in batch.fakes)
+    return f"{who}: in a batch of {batch.people:,} {costs}, at the same delta"

@@ -30,20 +30,20 @@ from hybridp.public.vector_randomisers import VectorLocalName, vector_reports
 from hybridp.release.answers import GroupEstimate, Shuffled, several_release
 from hybridp.release.receipt import Made, Protection
 from hybridp.release.release import Release
-from hybridp.tasks.protections import (
+from hybridp.tasks.task import (
+    Draw,
     MixedReports,
-    charge_all,
-    drawn,
+    Task,
+    declared,
     noise_level,
-    noised,
     on_device,
+    protected,
     task_receipt,
     told_shuffled,
+    undecided,
 )
-from hybridp.tasks.task import Task, undecided
 
-__all__ = ["VectorTask", "publish_vector_mean"]
-__all__ += ["vector_task"]
+__all__ = ["VectorTask", "publish_vector_mean", "vector_task"]
 
 Guarantee = PureDP | ApproxDP
 
@@ -125,10 +125,9 @@ class VectorTask(Task):
             sds = [rule.sd for rule in self.rules if rule.sd is not None] or None
             invites = ((self.invite, local), (self.mixed_invite, shuffled))
             reports = [(invite.reports, people) for invite, people in invites if invite is not None and people]
-            promise = self.trusted_guarantee or self.guarantee
-            found = vector_anchoring(promise, self.noise, self.bounds, reports, sds, trusted=trusted)
+            found = vector_anchoring(self.trusted_whole, self.noise, self.bounds, reports, sds, trusted=trusted)
         if found is None or found.reach is None:
-            return replace(self, rules=tuple(replace(rule, name="adaptive") for rule in self.rules), default=found)
+            return replace(self._ruled("adaptive"), default=found)
         if found.variance is not None:  # whatever the spreads are
             sd = math.sqrt(found.variance) * self.bounds.reach
             rules: tuple[Rule, ...] = (Rule("anchored", sd=sd, reach=found.reach, known=False),)
@@ -145,10 +144,9 @@ class VectorTask(Task):
     @property
     def _parts(self) -> tuple[Guarantee, PureDP | None]:
         """The trusted group's promise divided up: the sums' part, and the squares'."""
-        whole = self.trusted_guarantee or self.guarantee
         if self.estimator == "anchored" and self.rules[0].sd is None:
-            return split_off(whole, VECTOR_SPREAD_SHARE)
-        return whole, None
+            return split_off(self.trusted_whole, VECTOR_SPREAD_SHARE)
+        return self.trusted_whole, None
 
     @cached_property
     def mixed_invite(self) -> VectorInvite | None:
@@ -168,28 +166,25 @@ class VectorTask(Task):
         part = self._parts[1]
         return None if part is None else discrete_laplace(part, self.bounds.squares_sensitivity)
 
-    def charges(self, purpose: str, collection: str | None) -> list[Charge]:
-        """What the ledger will be asked for.
+    @property
+    def draws(self) -> tuple[Draw, ...]:
+        several, beside = self.bounds.dimensions > 1, self.squares_noise
+        squares = () if beside is None else (Draw("the sums of squares", beside, several),)
+        return Draw("the sums", self.sum_noise, several), *squares
 
-        Gaussian noise composes as one draw of its multiplier whatever the dimension. Laplace noise on several
-        coordinates is charged by its guarantee alone. Before "alike" is decided, one charge covers either way, by the
-        promise alone.
-        """
-        if self.estimator == "alike":
-            ways = [replace(self, rules=tuple(replace(rule, name="adaptive") for rule in self.rules))]
-            if all(rule.gap is None for rule in self.rules):
-                with suppress(InvalidInput):  # an epsilon too small to be divided is never anchored
-                    ways.append(replace(self, rules=tuple(replace(rule, name="anchored") for rule in self.rules)))
-            promise = self.trusted_guarantee or self.guarantee
-            return undecided(promise, [way.charges(purpose, collection) for way in ways], purpose)
-        noise, alone = self.sum_noise, self.bounds.dimensions == 1
-        kind = noise_level(noise)[0]
-        told = drawn(noise) if kind == "gaussian" or alone else None
-        trusted = [Charge("trusted", noise.guarantee, f"{kind} noise on the sums", purpose, noise=told)]
-        if (squares := self.squares_noise) is not None:
-            text, told = "laplace noise on the sums of squares", drawn(squares) if alone else None
-            trusted.append(Charge("trusted", squares.guarantee, text, purpose, noise=told))
-        return charge_all(self, trusted, purpose, collection)
+    def _ruled(self, name: str) -> VectorTask:
+        return replace(self, rules=tuple(replace(rule, name=cast(Any, name)) for rule in self.rules))
+
+    def charges(self, purpose: str, collection: str | None) -> list[Charge]:
+        """What the ledger will be asked for. Before "alike" is decided, one charge covers either way, by the promise
+        alone."""
+        if self.estimator != "alike":
+            return super().charges(purpose, collection)
+        ways = [self._ruled("adaptive")]
+        if all(rule.gap is None for rule in self.rules):
+            with suppress(InvalidInput):  # an epsilon too small to be divided is never anchored
+                ways.append(self._ruled("anchored"))
+        return undecided(self.trusted_whole, [way.charges(purpose, collection) for way in ways], purpose)
 
 
 def publish_vector_mean(
@@ -209,7 +204,7 @@ def publish_vector_mean(
     fields became values, for the receipt.
     """
     if study.estimator == "alike":  # nobody has counted the groups, and nothing was spent on a spread
-        study = replace(study, rules=tuple(replace(rule, name="adaptive") for rule in study.rules))
+        study = study._ruled("adaptive")
     bounds = study.bounds
     how: dict[str, Any] = {"mixed": None if mixed is None else mixed.summary, "answering": study.answering}
     found = blend_vectors(trusted, local, study.rules, bounds.reach, **how)
@@ -242,7 +237,7 @@ def publish_vector_mean(
         weight=[b.weight for b in found.coordinates],
         anchor=anchor,
         receipt=task_receipt(
-            _trusted_protection(study, trusted),
+            None if trusted is None else _trusted_protection(study, trusted),
             None if local is None or not local.people else on_device(study.invite, ", for all columns together"),
             study.estimator,
             "" if study.default is None else study.default.of_vector(None if anchor is None else anchor["reach"]),
@@ -330,39 +325,18 @@ def _local_group(bounds: VectorBounds, local: VectorReportSums | None) -> GroupE
 # --- the receipt ------------------------------------------------------------------------------------------------------
 
 
-def _trusted_protection(study: VectorTask, trusted: VectorSum | None) -> Protection | None:
-    if trusted is None:
-        return None
-    text = noised(trusted.noise, "each column's sum")
-    budget: Guarantee = trusted.noise.guarantee
-    if (squares := study.squares_noise) is not None:
-        text += (
-            f" (epsilon {budget.epsilon:g}), and on its sum of squares, {noise_level(squares)[1]:.6g} times their L1 "
-        )
-        text += f"sensitivity (epsilon {squares.guarantee.epsilon:g})"
-        whole, delta = study.trusted_guarantee or study.guarantee, budget.delta
-        budget = replace(whole, delta=delta) if isinstance(whole, ApproxDP) and delta else PureDP(whole.epsilon)
-    return Protection(budget, text)
+def _trusted_protection(study: VectorTask, trusted: VectorSum) -> Protection:
+    beside = [one._replace(what="its sum of squares", several=True) for one in study.draws[1:]]
+    return protected(study.trusted_whole, Draw("each column's sum", trusted.noise, several=True), *beside)
 
 
 def vector_task(study: Declaration, place: int) -> VectorTask:
     """The mean of the vector that is asked for at this place among the questions."""
-    asked, part = cast(Vector, study.questions[place]), study.parts[place]
+    asked = cast(Vector, study.questions[place])
     bounds = VectorBounds.of(asked.lower, asked.upper, norm=cast(Any, asked.norm), radius=asked.radius)
-    name = cast(Any, asked.estimator)
     sizes: list[float | None] = [None]
     if asked.sd:
         sizes = [size / b.half for size, b in zip(asked.sd, bounds.bounds, strict=True)]
-    assert part.everybody is not None
-    return VectorTask(
-        bounds,
-        part.everybody,
-        rules=tuple(Rule(name=name, sd=sd, gap=asked.gap, weight=asked.trusted_weight) for sd in sizes),
-        local=cast(Any, asked.local),
-        noise=cast(Any, asked.noise),
-        trusted_guarantee=part.trusted,
-        level=study.level,
-        joint=asked.joint,
-        mixing=study.mixing,
-        answering=study.chances[asked.name],
-    )
+    name = cast(Any, asked.estimator)
+    rules = tuple(Rule(name=name, sd=sd, gap=asked.gap, weight=asked.trusted_weight) for sd in sizes)
+    return declared(VectorTask, study, place, bounds=bounds, rules=rules)

@@ -65,12 +65,12 @@ def simulate_heavy(
     stride = int(urls.max()) + 1 if study.depth == 2 else 1
     codes = queries * stride + (urls if study.depth == 2 else 0)
     distinct, counts = np.unique(codes[:n_s], return_counts=True)
-    passing, noisy = shown(counts.astype(np.int64), discovery(study.trusted_promise), rng=rng)
+    passing, noisy = shown(counts.astype(np.int64), discovery(study.trusted_whole), rng=rng)
     records = [_record(int(c), stride, study.depth) for c in distinct[passing].tolist()]
     full = HeadList.of(records, study.depth)
     placed = _slots(codes[n_s:], full, stride)
     among_t = np.bincount(placed[: trusted - n_s], minlength=len(full)).astype(np.int64)
-    counted = noisy_counts(among_t, counting_noise(study.trusted_promise), rng=rng)
+    counted = noisy_counts(among_t, counting_noise(study.trusted_whole), rng=rng)
     found = protocol.opt_in_counts(records, noisy, n_s, counted, full, trusted - n_s, study)
     head, opt_in = protocol.trim(found, study)
     local = full.fold(head)[placed[trusted - n_s :]]
