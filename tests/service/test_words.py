@@ -26,7 +26,7 @@ from hybridp.public.randomisers import (
     randomised_response,
 )
 from hybridp.public.shuffling import mixed_delta
-from hybridp.service import chances, html, words
+from hybridp.service import html, words
 from hybridp.service.participant import participant_view
 from hybridp.service.plans import Plan, parse_plan
 from hybridp.service.tasks import task_of
@@ -41,7 +41,7 @@ EPSILONS = (0.01, 0.5, 1.0, 2.0, 5.0, 12.0)
 @pytest.mark.parametrize("delta", [0.0, 1e-6, 0.1])
 def test_the_bound_is_that_of_hypothesis_testing(epsilon: float, delta: float) -> None:
     """Kairouz, Oh and Viswanath 2015: equal errors are at least (1 - delta)/(1 + e^epsilon)."""
-    told = chances.at_most_right(epsilon, delta)
+    told = words.at_most_right(epsilon, delta)
     assert float(told) == pytest.approx(1 - (1 - delta) / (1 + math.exp(epsilon)), abs=1e-15)
     assert told >= 1 - (1 - Fraction(delta)) / (1 + Fraction(math.exp(epsilon))) - Fraction(1, 2**50)
 
@@ -55,7 +55,7 @@ def best_guess(one: list[Fraction], other: list[Fraction]) -> Fraction:
 def test_the_dithered_bit(epsilon: float) -> None:
     flips = dithered_bit(PureDP(epsilon)).flips
     q = Fraction(flips, WORD)
-    told = chances.notice({"name": "dithered", "flips": str(flips)})
+    told = words.notice({"name": "dithered", "flips": str(flips)})
     assert told.right == best_guess([q, 1 - q], [1 - q, q])  # at the ends of the scale the threshold tells nothing
     assert (told.one, told.other) == (q, 1 - q)
 
@@ -66,7 +66,7 @@ def test_the_piecewise_number(epsilon: float) -> None:
     m = piecewise(PureDP(epsilon))
     p, w = Fraction(m.inside, WORD), m.width
     rest = (1 - p) / LEVELS
-    told = chances.notice({"name": "piecewise", "width": str(w), "inside": str(m.inside)})
+    told = words.notice({"name": "piecewise", "width": str(w), "inside": str(m.inside)})
     assert told.right == best_guess([p, rest * w, rest * (LEVELS - w)], [rest * w, p, rest * (LEVELS - w)])
     half = Fraction(LEVELS + w, 2)
     assert told.one == rest * half
@@ -79,13 +79,13 @@ def test_a_response_among_many(k: int) -> None:
     truth = Fraction(keep, WORD)
     lie = (1 - truth) / (k - 1)
     law = [[truth if i == j else lie for i in range(k)] for j in (0, 1)]
-    told = chances.notice({"name": "k-rr", "categories": k, "keep": str(keep)})
+    told = words.notice({"name": "k-rr", "categories": k, "keep": str(keep)})
     assert told.right == best_guess(*law)
 
 
 @given(st.fractions(min_value=0, max_value=1))
 def test_less_than_certain_is_never_a_hundred(share: Fraction) -> None:
-    shown = chances.per_hundred(share)
+    shown = words.per_hundred(share)
     assert abs(shown - 100 * share) <= 1
     assert (shown == 100) == (share == 1)
 
@@ -254,7 +254,7 @@ def rule_trusted_promise(plan: Any, task: Any, text: str) -> None:
         assert "the ε that you choose" in text
         return
     assert levels(text)[-1] == pytest.approx(spent_in_all(plan), abs=1e-9)
-    assert chances.in_words(spent_in_all(plan)) in text
+    assert words.in_words(spent_in_all(plan)) in text
     assert ("planned releases" in text) == (plan.releases > 1)
     if plan.releases > 1:
         assert f"{plan.releases} planned releases" in text
@@ -278,7 +278,7 @@ def rule_local_promise(plan: Any, task: Any, text: str) -> None:
         assert "the ε that you choose" in text
     else:
         assert levels(text) == [plan.epsilon]
-        assert chances.in_words(plan.epsilon) in text
+        assert words.in_words(plan.epsilon) in text
 
 
 def own_epsilon(plan: Any) -> float:
@@ -389,9 +389,9 @@ def test_guesses_are_counted_over_all_releases(name: str) -> None:
     epsilon = spent_in_all(plan)
     delta = plan.delta * plan.releases
     view = participant_view(task | {"status": "open"}, token=None, token_state="fine", report_id="")
-    (row,) = view["trusted"]["rows"]
+    (row,) = view["trusted"]
     right = 100 * (1 - (1 - delta) / (1 + math.exp(min(epsilon, 700))))
-    assert row["right"] == ("over 99" if right > 99.5 else str(round(right)))
+    assert words.of_100(row["right"]) == ("over 99" if right > 99.5 else str(round(right)))
 
 
 @pytest.mark.parametrize("k", [5, 30])
@@ -403,7 +403,7 @@ def test_a_set_of_options(k: int) -> None:
     one = math.comb(k - 2, d - 1)  # sets with the one and without the other
     rest = p * Fraction(d - 1, k - 1) + (1 - p) * Fraction(k - 1 - d, k - 1)  # alike whichever it is
     stated = {"name": "subset", "categories": k, "size": d, "keep": str(oracle.keep)}
-    told = chances.notice(stated)
+    told = words.notice(stated)
     assert told.right == best_guess([one * own, one * other, rest], [one * other, one * own, rest])
     assert told.one == p
     assert told.other == p * Fraction(d - 1, k - 1) + (1 - p) * Fraction(d, k - 1)
@@ -432,7 +432,7 @@ def test_one_option_of_those_ticked() -> None:
     keep = randomised_response(PureDP(1.0)).keep
     p = Fraction(keep, WORD)
     stated = {"name": "one-option", "categories": 2, "options": 4, "keep": str(keep)}
-    told = chances.notice(stated)
+    told = words.notice(stated)
     assert told.right == best_guess([p / 4, (1 - p) / 4] * 4, [(1 - p) / 4, p / 4] * 4)
     assert (told.one, told.other) == (p, 1 - p)
     assert f"about {round(100 * p)} times in 100" in words.sent_of({"randomiser": stated, "options": ["o"] * 4})
@@ -445,7 +445,7 @@ def test_a_report_that_names_the_truth_is_said_to() -> None:
         mechanism = plan.study.invite_to(HeadList.of(HEADS[name], 2)).mechanism
         assert isinstance(mechanism, KRandomisedResponse)
         most = mechanism.likelihood(0, 0)
-        assert float(chances.told_truly(task["questions"][0]["randomiser"])) == pytest.approx(most, abs=1e-12)
+        assert float(words.told_truly(task["questions"][0]["randomiser"])) == pytest.approx(most, abs=1e-12)
         assert most > 0.85
         assert f"about {round(100 * most)} times in 100" in words.sent_of(task["questions"][0])
 

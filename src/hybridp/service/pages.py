@@ -242,9 +242,9 @@ def _study_page(
         problem=problem,
         form_token=session.form_token,
         participation=whatever_is_stored(
-            lambda: html.participation(s["participation"]["bins"], s["participation"]["width"]), ""
+            lambda: html.charts.participation(s["participation"]["bins"], s["participation"]["width"]), ""
         ),
-        errors=whatever_is_stored(lambda: html.bars(planned, error_unit(s)), None) if planned else None,
+        errors=whatever_is_stored(lambda: html.charts.bars(planned, error_unit(s)), None) if planned else None,
         assumed=(s["now_predicted"] or s["planned"] or {}).get("assumes", ""),
         may_discover=s["phased"] and s["phase"] != 2 and s["status"] in ("open", "closed"),
         told=told,
@@ -278,81 +278,28 @@ def confirm(request: Request, study_id: str, session: Asked, what: str = "") -> 
         if what != "delete" or isinstance(error, NoSuchStudy):
             raise
         s = {"id": study_id, "title": study_id}
-    finals = sum(r["kind"] == "final" for r in s.get("releases", ()))
-    key = f"release-{finals + 1}" if finals else "release"
-    told = [sentence for sentence in found.sentences(s) if sentence]
-    return page("confirm.html", s=s, deed=found, told=told, key=key, here="", form_token=session.form_token)
+    made = sum(r["kind"] == "final" for r in s.get("releases", ()))
+    return page("confirm.html", s=s, deed=found, made=made, here="", form_token=session.form_token)
 
 
 @dataclass(frozen=True, slots=True)
 class _Deed:
-    """Something that cannot be undone: what is said of it before, and how it is done, with the fields of its form."""
+    """What cannot be undone, and how it is done, with the fields of its form; confirm.html says what it does."""
 
     name: str
     path: str
     title: str
-    button: str
-    sentences: Callable[[Mapping[str, Any]], list[str]]
     do: Callable[[Service, str, dict[str, str]], object]
 
 
-def _closing(s: Mapping[str, Any]) -> list[str]:
-    found = ["Nobody can answer any more, and it cannot be opened again."]
-    if s["phased"] and s["phase"] != 2:
-        made = "The list can still be made" if s["kind"] == "records" else "What they say can still be released"
-        found = [
-            "Trusted people cannot answer any more.",
-            f"{made}: “Discover” opens the study again, for local people.",
-        ]
-    return found
-
-
-def _discovering(s: Mapping[str, Any]) -> list[str]:
-    if s["answers_last"]:
-        return [
-            "Trusted people cannot answer any more: a part of their promise is spent on what they say first.",
-            s["discovery_forecast"] or "",
-            "It is public from then on, and local people are asked about it. Their other answers wait for the release.",
-        ]
-    heavy = s["kind"] == "records"
-    made = "the list of frequent answers" if heavy else "statistics of what they say"
-    public = "The list is public from then on, and local people are asked about it."
-    if not heavy:
-        public = "These are public from then on, and local people are asked near what they say."
-    return [
-        f"The trusted people’s part ends: their whole promise is spent on {made}.",
-        s["discovery_forecast"] or "",
-        public,
-        "Trusted answers are deleted." if s["plan"]["collection"]["delete_raw_after_release"] else "",
-    ]
-
-
-def _releasing(s: Mapping[str, Any]) -> list[str]:
-    left = s["planned_releases"] - sum(r["kind"] == "final" for r in s["releases"])
-    return [
-        "The ledger is charged, and what is published cannot be called back.",
-        f"The plan pays for {left:,} more of {s['planned_releases']:,}." if s["planned_releases"] > 1 else "",
-        "It is the last one: trusted answers are deleted."
-        if left == 1 and s["plan"]["collection"]["delete_raw_after_release"] and s["answers_last"]
-        else "",
-    ]
-
-
-def _deleting(s: Mapping[str, Any]) -> list[str]:
-    return [
-        "Trusted answers, local reports and unused invitations are deleted, for good.",
-        "The plan, the ledger and what was published stay on record: what was spent is spent.",
-    ]
-
-
 _DEEDS = (
-    _Deed("close", "close", "Close the study?", "Yes, close it", _closing,
+    _Deed("close", "close", "Close the study",
           lambda service, study_id, form: studies.close_study(service, study_id)),
-    _Deed("discover", "phase-two", "Discover, then invite local people?", "Yes, discover", _discovering,
+    _Deed("discover", "phase-two", "Discover, then invite local people",
           lambda service, study_id, form: studies.open_phase_two(service, study_id, sure="sure" in form)),
-    _Deed("release", "release", "Release the study?", "Yes, release it", _releasing,
+    _Deed("release", "release", "Release the study",
           lambda service, study_id, form: studies.release_study(service, study_id, form.get("key") or "release")),
-    _Deed("delete", "delete", "Delete the study?", "Yes, delete it", _deleting,
+    _Deed("delete", "delete", "Delete the study",
           lambda service, study_id, form: studies.delete_study(service, study_id)),
 )  # fmt: skip
 

@@ -15,11 +15,10 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
 
 from hybridp.errors import HybridpError, InvalidInput
-from hybridp.service import chances, mixed, studies, words
+from hybridp.service import mixed, studies, words
 from hybridp.service.html import (
     PageRoute,
     address_of,
-    dots,
     form_fields,
     paced,
     page,
@@ -36,20 +35,6 @@ __all__ = ["participant_view", "router", "trusted_payload"]
 
 router = APIRouter(include_in_schema=False, dependencies=[Depends(paced)], route_class=PageRoute)
 
-_WAIT = {
-    "trusted": "This way is not open now: the people who trust the team have shown what to ask about already.",
-    "local": "This way opens later, when the people who trust the team have shown what to ask about. "
-    "Come back with the same link.",
-}
-_BETWEEN = "The study is between its two phases. Please come back in a few minutes."
-TOKENS = {
-    "missing": "This study is by invitation. Please use the whole link that you were sent: it ends in a code that "
-    "works once.",
-    "unknown": "This study knows no such invitation. Please use the whole link that you were sent.",
-    "used": "This invitation was used: each is for one contribution.",
-}
-"""What is said of an invitation that is not good, before anything can be answered."""
-
 
 def participant_view(
     task: Mapping[str, Any],
@@ -62,117 +47,78 @@ def participant_view(
     given: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Everything that participant.html shows."""
-    choices = [
-        {**c, "shown": chances.exact(c["epsilon"]), "words": chances.in_words(c["epsilon"]), "here": c["browser"]}
-        for c in task.get("choices") or ()
-    ]
+    say, good = words.said(task), token_state == "fine"
     return {
-        "task": {**task, "choices": choices},
-        "say": words.said(task),
-        "open": task["status"] == "open",
-        "closed_because": _closed(task),
-        "notice": [t for t in task["notice"] if task["status"] == "open" or t != words.SENTENCES["crowd"](task)],
+        "task": task,
+        "choices": task.get("choices") or (),
+        "say": say,
+        "notice": [text for text in task["notice"] if task["status"] == "open" or text != say["crowd"]],
         "token": token,
-        "token_problem": TOKENS.get(token_state, ""),
+        "token_state": token_state,
         "answered": answered is not None,
-        "may_answer": token_state not in TOKENS and answered is None,
-        "may_mix": token_state not in TOKENS and answered in (None, TICKET),
+        "may_answer": good and answered is None,
+        "may_mix": good and answered in (None, TICKET),
         "report_id": report_id,
         "problem": problem,
         "given": given or {},
-        "trusted": {"rows": _trusted_rows(task)},
+        "trusted": [_at_most(*level) for level in _levels(task, "trusted")],
         "local": _local(task) if "local" in task["groups"] else {},
-        "computes": _computes(task),
         "shuffled": _shuffled(task) if "mixer" in task else {},
-        "not_now": _WAIT if task["groups"] else dict.fromkeys(_WAIT, _BETWEEN),
     }
 
 
-def _closed(task: Mapping[str, Any]) -> str:
-    if task["status"] == "planned":
-        return "This study has not opened yet. Please come back later."
-    return "This study is closed and takes no more answers. Thank you for your interest."
+def _levels(task: Mapping[str, Any], group: str) -> list[tuple[float, float]]:
+    """The epsilon and delta of a group's promise, or those that people choose from."""
+    stated = task.get("choices") or [task["guarantee"][group]]
+    return [(float(one["epsilon"]), float(one.get("delta", 0.0))) for one in stated]
 
 
-def _row(epsilon: float, delta: float, right: Any, exact: bool) -> dict[str, Any]:
-    return {
-        "epsilon": chances.exact(epsilon),
-        "delta": f"1 in {math.floor(1 / delta):,}" if delta else "",
-        "words": chances.in_words(epsilon),
-        "right": chances.of_100(right),
-        "exact": exact,
-    }
+def _row(level: tuple[float, float], right: Any, exact: bool) -> dict[str, Any]:
+    return {"epsilon": level[0], "delta": level[1], "right": right, "exact": exact}
 
 
-def _level(task: Mapping[str, Any], group: str) -> tuple[float, float]:
-    promise = task["guarantee"][group]
-    return float(promise["epsilon"]), float(promise["delta"])
-
-
-def _trusted_rows(task: Mapping[str, Any]) -> list[dict[str, Any]]:
-    choices = [(float(c["epsilon"]), 0.0) for c in task.get("choices") or ()]
-    return [_row(e, d, chances.at_most_right(e, d), False) for e, d in choices or [_level(task, "trusted")]]
+def _at_most(*level: float) -> dict[str, Any]:
+    return _row((level[0], level[1]), words.at_most_right(*level), False)
 
 
 def _local(task: Mapping[str, Any]) -> dict[str, Any]:
     """What is sent, at which epsilon, and how often a guess is right: of one question for each offer; of several on
     each, at its part of a split promise, and one guess about all answers."""
-    if len(asked := task["questions"]) > 1:
-        parts = [(chances.exact(question["guarantee"]["epsilon"]), words.sent_of(question)) for question in asked]
+    asked, levels, choices = task["questions"], _levels(task, "local"), task.get("choices")
+    if len(asked) > 1:
         return {
-            "questions": [question["text"] or question["name"] for question in asked],
-            "rows": [_row(*_level(task, "local"), chances.at_most_right(*_level(task, "local")), False)],
-            "offers": [{"epsilon": own, "sent": sent, "event": ""} for own, sent in parts],
+            "rows": [_at_most(*level) for level in levels],
+            "offers": [{"epsilon": q["guarantee"]["epsilon"], "sent": words.sent_of(q), "of": q} for q in asked],
             "notice": None,
             "browser": all(question["randomiser"]["browser"] for question in asked),
             "several": not task["draws"],
         }
-    (alone,) = asked
-    if task.get("choices"):
-        offers = [(float(c["epsilon"]), 0.0, c["randomiser"]) for c in task["choices"]]
-    else:
-        offers = [(*_level(task, "local"), alone["randomiser"])]
-    rows, shown = [], []
-    for epsilon, delta, randomiser in offers:
-        found = chances.notice(randomiser, epsilon, delta)
-        rows.append(_row(epsilon, delta, found.right, found.exact))
-        told = words.sent_of({**alone, "randomiser": randomiser})
-        offer: dict[str, Any] = {"epsilon": chances.exact(epsilon), "sent": told, "event": ""}
-        if task.get("choices"):
-            offer["sent"] = f"{words.odds({'randomiser': randomiser}, epsilon)} {offer['sent']}".strip()
-        if randomiser["browser"] and randomiser["name"] != "coordinates" and "steps" not in alone:
-            one, other = chances.per_hundred(found.one), chances.per_hundred(found.other)
-            answers = {"one_answer": found.one_answer, "other_answer": found.other_answer}
-            offer |= {"event": found.event, "one": one, "other": other, **answers}
-        shown.append(offer)
-    first = next((offer for offer in shown if offer["event"]), None)
-    if first is not None:
-        drawn = {f"{end}_dots": dots(first[end], f"{first[end]} of 100 dots are filled") for end in ("one", "other")}
-        first = first | drawn
+    (alone,), rows, offers = asked, [], list[dict[str, Any]]()
+    for level, one in zip(levels, choices or asked, strict=True):
+        randomiser = one["randomiser"]
+        found = words.notice(randomiser, *level)
+        rows.append(_row(level, found.right, found.exact))
+        hidden = words.odds({"randomiser": randomiser}, level[0]) if choices else ""
+        told = f"{hidden} {words.sent_of({**alone, 'randomiser': randomiser})}".strip()
+        drawn = randomiser["browser"] and randomiser["name"] != "coordinates" and "steps" not in alone
+        offers.append({"epsilon": level[0], "sent": told, "found": found if drawn else None})
     return {
         "rows": rows,
-        "offers": shown,
-        "notice": first,
-        "browser": any(o[2]["browser"] for o in offers),
+        "offers": offers,
+        "notice": next((offer for offer in offers if offer["found"]), None),
+        "browser": any(one["randomiser"]["browser"] for one in choices or asked),
         "several": len(offers) > 1,
-        "questions": [],
     }
-
-
-def _computes(task: Mapping[str, Any]) -> bool:
-    """Whether the report is on numbers that are computed from the answers."""
-    return any("line" in asked or "grid" in asked for asked in task["questions"])
 
 
 def _shuffled(task: Mapping[str, Any]) -> dict[str, Any]:
     """A guess by who sees the mixed batch, and by the team and the mixer together, who see the report itself."""
-    batch, (own, _) = _level(task, "mixed"), _level(task, "shuffled")
+    (batch,), ((own, _),) = _levels(task, "mixed"), _levels(task, "shuffled")
     randomiser = task["mixer"]["randomiser"]
-    found = chances.notice(randomiser, own)
-    rows = [_row(*batch, chances.at_most_right(*batch), False)]
-    together = [_row(own, 0.0, found.right, found.exact)]
+    found = words.notice(randomiser, own)
     sent = words.sent_of({**task["questions"][0], "randomiser": randomiser})
-    return {"rows": rows, "together": together, "sent": sent, "browser": randomiser["browser"]}
+    together = [_row((own, 0.0), found.right, found.exact)]
+    return {"rows": [_at_most(*batch)], "together": together, "sent": sent, "browser": randomiser["browser"]}
 
 
 def trusted_payload(task: Mapping[str, Any], form: Mapping[str, str]) -> tuple[dict[str, Any], float | None]:
