@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hybridp.cli.synth_study import StatedSchema, workload_of
+from hybridp.cli.synth import StatedSchema, workload_of
 from hybridp.ledger import Ledger
 from hybridp.protocols import synth as fitting
 from hybridp.public.budgets import ApproxDP

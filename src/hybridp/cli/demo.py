@@ -81,27 +81,24 @@ def _tour(out: Path, people: int, opt_in: float, epsilon: float, trials: int) ->
     study = Study(questions=[asked], promise={"epsilon": epsilon}, trust={"column": "trust"})
     out.mkdir(parents=True, exist_ok=True)
     with progress() as bar:
-        task = bar.add_task("plan", total=4 + trials)
+        task = bar.add_task("demo", total=4 + trials)
         pay = salary_like(people, rng=seeded(2010))
         clipped = np.clip(pay, 0, UPPER)
         truth, sd = float(clipped.mean()), float(clipped.std())
         plan = plan_question(study, 0, people, opt_in, Guesses(mean=truth, sd=sd))
-        bar.update(task, advance=1, description="collect")
         collected = _collect(out, pay, trusted, study)
-        bar.update(task, advance=2, description="release")
+        bar.update(task, advance=3)
         ledger.unlink(missing_ok=True)  # every demo is a new, made-up study
         release = study.release(collected, ledger=ledger)
-        bar.update(task, advance=1, description="compare")
+        bar.update(task, advance=1)
         errors = _compare(clipped, trusted, mean_task(study, 0), sd, trials, lambda: bar.update(task, advance=1))
-    picture = _picture(out / "demo.png", plan, errors, release, truth)
+    roots = {name: math.sqrt(float((some**2).mean())) for name, some in errors.items()}
     rows = [
-        {
-            "estimator": name,
-            "predicted_rmse": math.sqrt(plan.estimators[name]["mse"]),
-            "measured_rmse": _root(errors[name]),
-        }
+        {"estimator": name, "predicted_rmse": math.sqrt(plan.estimators[name]["mse"]), "measured_rmse": roots[name]}
         for name in RULES
     ]
+    files = {"collected": str(collected), "ledger": str(ledger),
+             "picture": _picture(out / "demo.png", plan, errors, roots, release, truth)}  # fmt: skip
     document: dict[str, Any] = {
         "generated": True,
         "people": people,
@@ -110,14 +107,10 @@ def _tour(out: Path, people: int, opt_in: float, epsilon: float, trials: int) ->
         "plan": plan.to_dict(),
         "release": release.to_dict(),
         "comparison": {"trials": trials, "against": "the mean of these people", "estimators": rows},
-        "files": {"collected": str(collected), "ledger": str(ledger), "picture": picture},
+        "files": files,
         "seconds": round(time.perf_counter() - began, 2),
     }
     return document, lambda: _print(document, plan, release)
-
-
-def _root(errors: NDArray[np.float64]) -> float:
-    return math.sqrt(float((errors**2).mean()))
 
 
 def _collect(out: Path, pay: NDArray[np.float64], trusted: int, study: Study) -> Path:
@@ -162,8 +155,10 @@ def _compare(
 
 
 def _picture(
-    file: Path, plan: Plan, errors: dict[str, NDArray[np.float64]], release: Release, truth: float
-) -> str | None:
+    file: Path, plan: Plan, errors: dict[str, NDArray[np.float64]], roots: dict[str, float], release: Release,
+    truth: float,
+) -> str | None:  # fmt: skip
+    """Beside the plan, the simulated errors of every estimator and that of this release."""
     try:
         import matplotlib as mpl
     except ImportError:
@@ -179,9 +174,9 @@ def _picture(
     figure, (left, right) = plt.subplots(1, 2, figsize=(13.5, 4.6), layout="constrained", width_ratios=(1.15, 1))
     plan.plot(left)
     rows = []
-    for name in RULES:
-        low, middle, high = (float(x) for x in np.quantile(errors[name], (0.05, 0.5, 0.95)))
-        words = f"root mean square {_root(errors[name]):,.4g}"
+    for name, some in errors.items():
+        low, middle, high = (float(x) for x in np.quantile(some, (0.05, 0.5, 0.95)))
+        words = f"root mean square {roots[name]:,.4g}"
         rows.append(style.Row(PLAIN[name], middle, low, high, words, words, style.QUIET))
     off = release.estimate - truth
     interval = f"{off:+,.4g}, with its {style.percent(release.level or 0.95)} interval"
@@ -190,9 +185,8 @@ def _picture(
     right.axvline(0, color=style.QUIET, lw=0.8)
     style.plain_numbers(right.xaxis)
     right.set_xlabel("error of the estimated mean")
-    trials = len(errors[RULES[0]])
     about = "A bar holds nine of ten errors of an estimator, the dot is the one in the middle."
-    style.dress(right, f"Errors of {trials} simulated collections", about)
+    style.dress(right, f"Errors of {len(some)} simulated collections", about)
     figure.savefig(file, dpi=130)
     plt.close(figure)
     return str(file)
@@ -201,35 +195,30 @@ def _picture(
 def _print(document: dict[str, Any], plan: Plan, release: Release) -> None:
     people, trusted, files = document["people"], document["trusted"], document["files"]
     epsilon, compared, facts = plan.promise["epsilon"], document["comparison"], plan.facts
-    click.echo(
-        f"1. Plan      {people:,} made-up people, {trusted:,} of whom trust the curator; everyone is promised epsilon "
-        f"{epsilon:g}.\n"
-        f"2. Collect   {people - trusted:,} devices sent one {facts['mechanisms']['local']} report each; "
-        f"{trusted:,} people sent their value.\n"
-        f"3. Release   mean {number(release.estimate)}  ({100 * (release.level or 0):.6g}% interval "
-        f"{number(release.low)} to {number(release.high)})\n"
-        f"             the truth, which nobody sees in a real study: {number(document['truth'])}"
-    )
+    interval = f"{100 * (release.level or 0):.6g}% interval {number(release.low)} to {number(release.high)}"
+    click.echo(f"""\
+1. Plan      {people:,} made-up people, {trusted:,} of whom trust the curator; everyone is promised epsilon {epsilon:g}.
+2. Collect   {people - trusted:,} devices sent one {facts["mechanisms"]["local"]} report each; {trusted:,} people sent \
+their value.
+3. Release   mean {number(release.estimate)}  ({interval})
+             the truth, which nobody sees in a real study: {number(document["truth"])}""")
+    rows = ([str(row["estimator"]), *map(number, list(row.values())[1:])] for row in compared["estimators"])
     table(
         f"4. Compare   root mean squared error over {compared['trials']} simulated collections",
-        ["estimator", "predicted", "measured"],
-        [
-            (row["estimator"], number(row["predicted_rmse"]), number(row["measured_rmse"]))
-            for row in compared["estimators"]
-        ],
+        ["estimator", "predicted", "measured"], rows,
         caption="tcm-only: only the trusting. full-lm: everybody local. everyone: each group by its number of people. "
         "The others gain because these groups are alike; kvh knows the sd, adaptive learns it for free.",
-    )
+    )  # fmt: skip
     receipt(release)
     if files["picture"]:
         click.echo(f"Picture: {files['picture']}")
-    click.echo(
-        f"\nNext: hybridp ledger show {files['ledger']}\n"
-        f"      hybridp release mean {files['collected']} --column salary --trust trust --missing middle --lower 0 "
-        f"--upper {UPPER:g} --epsilon {epsilon:g}\n"
-        f"      hybridp plan mean --n {people} --opt-in {trusted / people:g} --lower 0 --upper {UPPER:g} "
-        f"--sd {facts['sd']['used']:.0f} --epsilon 0.5 --plot plan.png"
-    )
+    bounds = f"--lower 0 --upper {UPPER:g}"
+    click.echo(f"""
+Next: hybridp ledger show {files["ledger"]}
+      hybridp release mean {files["collected"]} --column salary --trust trust --missing middle {bounds} \
+--epsilon {epsilon:g}
+      hybridp plan mean --n {people} --opt-in {trusted / people:g} {bounds} --sd {facts["sd"]["used"]:.0f} \
+--epsilon 0.5 --plot plan.png""")
 
 
 # --- a study online --------------------------------------------------------------------------------------------------
@@ -339,16 +328,8 @@ def demo_plan(people: int, opt_in: float, epsilon: float) -> dict[str, Any]:
     {'trusted': 500, 'local': 9500}
     """
     trusted = round(people * opt_in)
-    question = {
-        "name": "way",
-        "kind": "number",
-        "text": "How many minutes did you need to get to work yesterday, one way?",
-        "unit": "minutes",
-        "lower": 0,
-        "upper": 120,
-        "step": 1,
-        "sd": 20,
-    }
+    asked = "How many minutes did you need to get to work yesterday, one way?"
+    limits = {"lower": 0, "upper": 120, "step": 1, "sd": 20}
     return {
         "title": "Demo: the way to work (made-up people)",
         "asked_by": "nobody: this is a demonstration of hybridp",
@@ -359,7 +340,7 @@ def demo_plan(people: int, opt_in: float, epsilon: float) -> dict[str, Any]:
             "contact": "whoever started the demonstration",
             "time_precision": 1,
         },
-        "questions": [question],
+        "questions": [{"name": "way", "kind": "number", "text": asked, "unit": "minutes", **limits}],
     }
 
 
@@ -380,24 +361,19 @@ def serve_demo(folder: Path, crowd: Crowd, plan: dict[str, Any], *, port: int, k
         folder.mkdir(parents=True, exist_ok=True)
         for old in ("demo.db", "demo.db-wal", "demo.db-shm", "demo.key"):
             (folder / old).unlink(missing_ok=True)
-        settings = Settings.from_environment(
-            database=f"sqlite:///{(folder / 'demo.db').resolve()}",
-            key_file=folder / "demo.key",
-            base_url=base_url,
-            limits=Limits(rate=0),  # the whole crowd comes from one address
-        )
+        database, everybody = f"sqlite:///{(folder / 'demo.db').resolve()}", Limits(rate=0)  # they have one address
+        settings = Settings.from_environment(database, folder / "demo.key", base_url, everybody)
         app = build_app(settings)
         service = app.state.service
         key, study_id = studies.add_analyst(service, "demo"), str(studies.create_study(service, plan)["id"])
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
 
         def visit() -> None:
-            while not server.started:
-                if server.should_exit:
-                    return
+            while not (server.started or server.should_exit):
                 time.sleep(0.05)
             try:
-                crowd(Demo(base_url, study_id, key), lambda: server.should_exit)
+                if not server.should_exit:
+                    crowd(Demo(base_url, study_id, key), lambda: server.should_exit)
             except Exception as error:
                 # Interrupted in the middle of a request: the server was told to go, and went.
                 if not server.should_exit:
@@ -414,8 +390,5 @@ def serve_demo(folder: Path, crowd: Crowd, plan: dict[str, Any], *, port: int, k
         visitors.join(timeout=10)
     if failed:
         raise failed[0]
-    again = Service(settings)
-    try:
+    with contextlib.closing(Service(settings)) as again:
         return studies.study_summary(again, study_id)
-    finally:
-        again.close()

@@ -30,7 +30,9 @@ from hybridp.cli.options import (
     said_as_options,
     some,
 )
+from hybridp.cli.synth import StatedSchema, must_have_torch, workload_of
 from hybridp.errors import InvalidInput, must
+from hybridp.public.budgets import ApproxDP
 from hybridp.public.regression import MOST_PREDICTORS
 from hybridp.public.study import (
     Choice,
@@ -43,6 +45,7 @@ from hybridp.public.study import (
     Question,
     Records,
     Regression,
+    Table,
     Vector,
 )
 from hybridp.public.study.fields import Fields, at_least, field
@@ -64,7 +67,10 @@ class Crowd(Fields):
     n: int = field(help="How many people in all.")
     opt_in: float = field(help="The share of people who trust the curator.", check=at_least(0, 1))
     shuffled: float | None = field(
-        None, help="The share of people who trust a mixer; the others are local.", check=at_least(0, 1)
+        None,
+        help="The share of people who trust a mixer; the others are local. Adds the error of three groups together, "
+        "and what a move from one to the next is worth; --batch is all of them together unless given.",
+        check=at_least(0, 1),
     )
 
     def check(self) -> None:
@@ -160,19 +166,12 @@ def mean(
     """Predicted error of every estimator of a mean, and when which baseline wins.
 
     `mse` is against the mean of these n people (as in the papers); `rmse` is against the population they come from. R
-    compares with the better of the two baselines (tcm-only: only the people who trust; full-lm: everybody reports as if
-    local), r with the worse. The other estimators weigh the two groups: `hybridp release mean --help` explains them.
+    compares with the better of the two baselines (tcm-only and full-lm), r with the worse. The last line says whether
+    to steer: to ask trusted people first, and local people within a window that they name.
 
-    The last line says whether to steer: to ask trusted people first, and local people within a window that they name.
-
-    With --shuffled some people trust a mixer: the error of three groups together, and what each person's move from
-    local to shuffled to trusted is worth. --batch is the least size of a batch, all of them together unless given.
-
-    With --by, the standard error of every category's mean.
-
-    With --groups or --local-groups everyone has their own epsilon: ADPM, its baselines and the unified estimator, with
-    errors against the population mean. Bounds default to the paper's -0.5 and 0.5 there. With --shuffled-delta, also
-    what it is worth if the local people of one epsilon go to a mixer.
+    With --groups or --local-groups everyone has their own epsilon: ADPM, its baselines and the unified estimator.
+    Bounds default to the paper's -0.5 and 0.5 there. With --shuffled-delta, also what it is worth if the local people
+    of one epsilon go to a mixer.
     """
     from hybridp.bench import crowd as expected
     from hybridp.bench.offering import opt_ins_needed, plan_steered, trust_offer
@@ -233,33 +232,22 @@ def _read_epsilons(file: str, column: str) -> Any:
         return epsilon_counts(rows, column)
 
 
-_SPREAD: dict[str, Any] = {"crowd": TWO, "promise": PROMISE,
-                           "question": some(Number, "lower", "upper", "local", "noise", later=True)}  # fmt: skip
-_guessed_sd = click.option("--sd", type=float, help="A guess of the standard deviation. Default: a sixth of the range.")
-
-
-@planned(
-    "quantiles",
-    list_option("--at", default="0.5", help="The shares of people whose quantiles are wanted: .5,.9.  [default: .5]"),
-    _guessed_mean, _guessed_sd, **_SPREAD,
-)  # fmt: skip
-def quantiles(**given: Any) -> Plan:
+def _quantiles(question: Later, at: str = "0.5", **given: Any) -> Plan:
     """Predicted errors of quantiles: steered, in one go, by trusted people alone and by local people alone.
 
     Says which to use, and why, from public numbers alone.
     """
-    return _quantiles(**given)
-
-
-def _quantiles(question: Later, at: str = "0.5", **given: Any) -> Plan:
     question.values.update(column="value", statistics=("quantiles",), at=tuple(numbers("at", at)))
     return _plan(question(), **given)
 
 
-@planned("median", _guessed_mean, _guessed_sd, **_SPREAD)
-def median(**given: Any) -> Plan:
-    """Predicted errors of the median: `quantiles` at 0.5."""
-    return _quantiles(**given)
+_at = list_option("--at", default="0.5", help="The shares of people whose quantiles are wanted: .5,.9.  [default: .5]")
+_guessed_sd = click.option("--sd", type=float, help="A guess of the standard deviation. Default: a sixth of the range.")
+quantiles, median = (
+    planned(name, *own, _guessed_mean, _guessed_sd, crowd=TWO, promise=PROMISE,
+            question=some(Number, "lower", "upper", "local", "noise", later=True))(_quantiles)
+    for name, own in (("quantiles", (_at,)), ("median", ()))
+)  # fmt: skip
 
 
 # --- options and vectors ----------------------------------------------------------------------------------------------
@@ -268,12 +256,9 @@ def median(**given: Any) -> Plan:
 def _choice_plan(
     question: Later, edges: str | None, lower: float | None, upper: float | None, bins: int | None, **given: Any
 ) -> Plan:
-    """Predicted errors of the shares of several options, or of a number's bins: trusted people alone, local people
-    alone, and both.
+    """Predicted errors of the shares of several options, or of a number's bins, by who is heard.
 
-    --options may also say only how many there are. With --shuffled some people trust a mixer: the errors of three
-    groups together, and what each person's move from local to shuffled to trusted is worth. --batch is the least size
-    of a batch, all of them together unless given.
+    --options may also say only how many there are.
     """
     _name(question.values, "options", "option")
     return _plan(binned(question, edges, lower, upper, bins, "value"), **given)
@@ -303,10 +288,7 @@ def vector_mean(question: Later, **given: Any) -> Plan:
 
     The promise covers a person's whole vector. Errors overall are in half-ranges of the bounds, so that columns of
     different units can be averaged; those of a column are in its own unit. --column may also say only how many there
-    are. Without --sd: the largest spread that all columns can have at once. tcm-only: only the people who trust;
-    full-lm: everybody reports as if local; the other estimators weigh the two groups: `hybridp release vector-mean
-    --help` explains them. With --shuffled some people trust a mixer: the errors of three groups together, and what a
-    move from one to the next is worth.
+    are. Without --sd: the largest spread that all columns can have at once.
     """
     _name(question.values, "columns", "column")
     return _plan(question(), **given)
@@ -402,4 +384,55 @@ def regression(question: Later, sd: str, **given: Any) -> Plan:
     return _plan(question(), **given, sd=spreads)
 
 
-PLANS = (mean, median, quantiles, vector_mean, shares, histogram, count_people, heavy_hitters, kmeans, regression)
+# --- a synthetic table ------------------------------------------------------------------------------------------------
+
+
+@planned(
+    "synth",
+    click.option("--n", type=count, required=True, help="How many people the table has."),
+    click.option("--opt-in", type=float, help="The share of people who trust the curator, where the others are local."),
+    click.option("--method", type=click.Choice(["tables", "adaptive"]),
+                 help="Everybody trusts: what `synth fit` would be told. Default: as there."),
+    click.option(
+        "--like", type=click.Path(dir_okay=False, path_type=Path),
+        help="Rows that may be looked at, to rehearse on in place of made-up people. They are NOT protected.",
+    ),
+    stated=StatedSchema,
+    question=some(Table, "marginals", "thresholds", later=True),
+    promise=some(Promise, "epsilon", "delta", needed=("epsilon", "delta")),
+)  # fmt: skip
+def synth(
+    question: Later, promise: Promise, n: int, opt_in: float | None, method: str | None, like: Path | None,
+    stated: StatedSchema,
+) -> Plan:  # fmt: skip
+    """Predicted errors of a synthetic table.
+
+    With --opt-in: of its rows, by the trusted people alone, the local people alone, and both. Where everybody trusts
+    and `synth fit` would choose what it measures: of its rows. Both rehearse a fit on made-up people, or on --like.
+
+    With --method tables, or where `synth fit` would measure all that is asked: of each marginal, as shares of people.
+    Visible: a cell with a smaller share than this is hardly told from noise.
+    """
+    from hybridp.bench.synth import plan_rows, plan_synth
+
+    workload, usual = workload_of(stated.features()[0], question.values)
+    assert promise.epsilon is not None
+    guarantee = ApproxDP(promise.epsilon, promise.delta)
+    if opt_in is not None and method is not None:
+        raise InvalidInput(f"`method` must be left out with --opt-in, which compares them. Got {method}.")
+    if opt_in is None and (method or usual) != "adaptive":
+        if like is not None:
+            raise InvalidInput("`like` must go with --opt-in or --method adaptive. Got it with the plan of tables.")
+        return plan_synth(n, workload, guarantee)
+    must_have_torch()
+    rows = None
+    if like is not None:
+        from hybridp.curator.marginals import read_codes
+
+        rows = read_codes(like, workload.schema)
+        note(f"NOT PROTECTED: {like} is read as rows that everybody may know.")
+    return plan_rows(n, 1.0 if opt_in is None else opt_in, workload, guarantee, like=rows)
+
+
+PLANS = (mean, median, quantiles, vector_mean, shares, histogram, count_people, heavy_hitters, kmeans, regression,
+         synth)  # fmt: skip

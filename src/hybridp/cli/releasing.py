@@ -64,21 +64,21 @@ class Releasing(Running):
         None, help="A name for these local reports, charged once; others under it are refused."
     )
     simulate_local: bool = field(False, help="A trial: local rows are raw and are randomised here.")
-    tally: Path | None = field(None, help="A tally of local reports (`hybridp tally add`) in place of the local rows.")
+    tally: Path | None = field(None, help="A tally of local reports (`hybridp tally add`); all rows are then trusted.")
     assume_mechanism: bool = field(
         False, help="Take reports that do not say how they were made at your word; the receipt says so."
     )
     out: Path | None = field(None, help="Write the release, as --json has it, to this new file before it is shown.")
     plot: Path | None = field(None, help="Save a picture (.png, .svg, .pdf).")
     full: bool = field(False, help="Show the whole receipt, not five lines of it.")
-    mixed: tuple[str, ...] = field((), help="Batches that a mixer handed on.", metavar="FILE...")
+    mixed: tuple[str, ...] = field((), help="Batches that a mixer handed on, which take part too.", metavar="FILE...")
     invite_out: Path | None = field(
         None, help="Phase one: ask those who trust, and write the invitation for local people, who are asked later."
     )
     local_people: int | None = field(
         None, help="With --invite-out: how many local people will be asked. Default: the table's.", option="n"
     )
-    invite: Path | None = field(None, help="Phase two: the invitation that the reports answer.")
+    invite: Path | None = field(None, help="Phase two: the invitation that the reports answer. It says the rest.")
     reports: Path | None = field(None, help="Reports that answer --invite, in a file of their own.")
     form: str = field("plain", help="steered: a trial of quantiles in all phases at once.", choices=(*NUMBER_FORMS,))
 
@@ -177,7 +177,9 @@ class Writing(Running):
     keep: tuple[str, ...] = field(
         (), help="Other columns to copy as they are, for everybody (a,b); without it they are left out."
     )
-    invite: Path | None = field(None, help="The invitation to answer, which says what is asked.")
+    invite: Path | None = field(
+        None, help="The invitation to answer, which says what is asked; --epsilon is the most that people accept."
+    )
     mixed: bool = field(False, help="The table is of people who trust the mixer: write what it would hand on.")
 
     @property

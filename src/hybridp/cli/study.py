@@ -18,7 +18,7 @@ from hybridp.cli.common import count, emit, note, number, receipt, show_words, t
 from hybridp.cli.options import options_of, some
 from hybridp.cli.releasing import Releasing, check_out, present
 from hybridp.cli.serve import needs_service, say_new_key, store_options
-from hybridp.cli.synth_study import must_have_torch
+from hybridp.cli.synth import must_have_torch
 from hybridp.errors import HybridpError, InvalidInput, NotShown, must
 from hybridp.public.envelope import appearing
 

@@ -1,17 +1,23 @@
-"""`hybridp synth`: fit a private synthetic data set, ask it, sample it, and say how good it is."""
+"""`hybridp synth`: fit a private synthetic data set, ask it, sample it, and say how good it is.
+
+What is public of a table is stated alike for `synth fit`, `randomise synth` and `plan synth`.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from hybridp.cli.common import (
+    check_delta,
     count,
     insist_option,
     needed,
@@ -26,24 +32,154 @@ from hybridp.cli.common import (
 )
 from hybridp.cli.options import Later, Spread, command, given, must_not_join, options_of, some, trust_options, value_of
 from hybridp.cli.releasing import Releasing, present
-from hybridp.cli.synth_study import SETTLED, StatedSchema, must_have_torch, study_of, workload_of
 from hybridp.errors import HybridpError, InvalidInput, PromiseWarning, must
+from hybridp.public.budgets import ApproxDP
 from hybridp.public.study import Declaration, Promise, Table
+from hybridp.public.study.fields import Fields, field
 from hybridp.public.trust import Trusts
 from hybridp.release.result import sole
 
-__all__ = ["answer", "evaluate", "fit", "invite", "report", "sample"]
+if TYPE_CHECKING:
+    from hybridp.public.queries import Feature, Schema, Workload
+    from hybridp.tasks.table import TableTask
 
-model_argument = click.argument("model", type=click.Path(file_okay=False, path_type=Path))
+__all__ = ["FIXED_BY_INVITATION", "StatedSchema", "answer", "evaluate", "fit", "invite", "must_be_stated"]
+__all__ += ["must_have_torch", "report", "sample", "workload_of"]
+
+FIXED_BY_INVITATION = ("columns", "schema", "bins", "other", "marginals", "thresholds")
+_model = click.argument("model", type=click.Path(file_okay=False, path_type=Path))
+
+
+def must_have_torch() -> None:
+    """Refuse where the extra is not installed."""
+    import importlib.util
+
+    if importlib.util.find_spec("torch") is None:
+        raise InvalidInput("`synth` must have torch installed (the extra `synth`). Got no torch.")
+
+
+# --- what is public ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatedSchema(Fields):
+    """Which columns, and what is public of them: what a fit and its devices are told alike."""
+
+    columns: tuple[str, ...] = field(
+        (), help="The columns of the data set; all of the schema's unless given.", option="column"
+    )
+    schema: Path | None = field(None, help="JSON with the public values or edges of the columns.")
+    bins: tuple[str, ...] = field((), help='Public edges of a number, "age=0,18,65"; or how many values, "sex=2".')
+    other: str | None = field(
+        None,
+        help="What is missing or not listed counts as a column's last value, or as a category of its own, unless the "
+        "schema says so of the column. A table needs it, or the schema's word.",
+        choices=("last", "missing"),
+    )
+
+    def features(self, rows: Any = None, *, table: str | None = None) -> tuple[Schema, tuple[str, ...]]:
+        """The features, and the names of those whose values were read from the rows, where these may be looked at."""
+        from hybridp.public.queries import Schema
+
+        binned = {made.name: made for made in map(_binned, self.bins)}
+        known = ({} if self.schema is None else _features_of(self.schema)) | binned
+        names = list(dict.fromkeys(self.columns)) or list(known)
+        must(bool(names), "columns", "must be named, or a schema must list them", "neither")
+        for name in binned if self.columns else ():
+            must(name in names, "bins", "must be of one of the columns", f"`{name}`")
+        read = tuple(name for name in names if name not in known)
+        if read and rows is None:
+            raise InvalidInput(
+                "`columns` must have public values: list them in --schema, cut them by --bins, or, for a fit, declare "
+                f"the file's own values public with --domain-from-file. Got `{read[0]}`."
+            )
+        if read:
+            from hybridp.curator.marginals import read_domain
+
+            known |= read_domain(rows, read, table=table)
+        return Schema(tuple(known[name] for name in names)).counting(self.other), read
+
+
+def _features_of(file: Path) -> dict[str, Feature]:
+    """A schema file: {"features": [{"name", "values" or "edges", "missing"}]}, or {name: values} for categories."""
+    try:
+        said = json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise InvalidInput(f"`schema` must be a readable JSON file. Got {file} ({type(error).__name__}).") from None
+    listed = said.get("features", said) if isinstance(said, dict) else None
+    if isinstance(listed, Mapping):
+        listed = [{"name": name, "values": values} for name, values in listed.items()]
+    ok = isinstance(listed, list) and listed and all(isinstance(one, dict) for one in listed)
+    must(bool(ok), "schema", "must list features with values or edges", file)
+    found = {feature.name: feature for feature in map(_feature, listed)}
+    must(len(found) == len(listed), "schema", "must name every feature once", file)
+    return found
+
+
+def _feature(said: Mapping[str, Any]) -> Feature:
+    """One column; a number in place of its values, {name: 85}, stands for the whole numbers from 0 to 84."""
+    from hybridp.public.queries import MISSING, Feature
+
+    def numeric(value: Any) -> bool:
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+    name, values, edges, missing = (said.get(key) for key in ("name", "values", "edges", "missing"))
+    if isinstance(values, int) and not isinstance(values, bool):
+        rule = "must be a list of values, or how many whole numbers from 0 there are: from 2 to 65536"
+        must(2 <= values <= 65_536, f"schema of {name}", rule, values)
+        values = list(range(values))
+    listed: Any = edges or values
+    ok = isinstance(name, str) and bool(name) and isinstance(missing, bool | str | None) and isinstance(listed, list)
+    ok = ok and all(numeric(one) or (not edges and isinstance(one, str)) for one in listed)
+    rule = "must have a name, a list of values or of edges, and perhaps missing: true or one of the values"
+    must(ok, "schema", rule, repr(name))
+    labels = [str(one) for one in listed]
+    if missing is True and labels and labels[-1] == MISSING:  # a saved schema lists it among the values
+        labels.pop()
+    made = (Feature.binned(str(name), edges, missing=missing is True) if edges
+            else Feature.categorical(str(name), labels, missing=missing is True))  # fmt: skip
+    return replace(made, absent=missing if isinstance(missing, str) else said.get("absent"))
+
+
+def _binned(text: str) -> Feature:
+    """A column by its edges, age=0,18,65,100, or by how many values it has, sex=2."""
+    name, sign, cuts = text.partition("=")
+    try:
+        edges = [float(cut) for cut in cuts.split(",")]
+    except ValueError:
+        edges = []
+    must(bool(sign and name.strip() and edges), "bins", 'must be written like "age=0,18,65,100"', repr(text))
+    sized = len(edges) == 1 and edges[0].is_integer()
+    return _feature({"name": name.strip(), **({"values": int(edges[0])} if sized else {"edges": edges})})
+
+
+def workload_of(schema: Schema, asked: Mapping[str, Any]) -> tuple[Workload, str]:
+    """The workload that options state, by the names of the fields of a table's question, and how it is usually fitted.
+
+    Where none is stated: all pairs of columns, of which an adaptive fit measures those that matter.
+    """
+    from hybridp.public.synth import usual_method
+    from hybridp.public.workloads import default_workload, stated_workload
+
+    if not (asked["thresholds"] or asked["marginals"]):
+        return default_workload(schema), "adaptive"
+    workload = stated_workload(schema, asked["thresholds"], asked["marginals"])
+    return workload, usual_method(workload)
+
+
+def must_be_stated(asked: Mapping[str, Any]) -> None:
+    """Refuse local people who are told no marginals."""
+    stated = bool(asked["thresholds"] or asked["marginals"])
+    must(stated, "marginals", "must be given, or thresholds, where local people take part", "neither")
+
+
+# --- fit --------------------------------------------------------------------------------------------------------------
 
 
 class Interrupted(HybridpError):
     """A fit was stopped between its rounds, or in one; its folder goes on from there."""
 
     exit_code = 130
-
-
-# --- fit --------------------------------------------------------------------------------------------------------------
 
 
 @command("fit")
@@ -57,10 +193,8 @@ class Interrupted(HybridpError):
     stated=StatedSchema,
     question=some(Table, later=True),
     stated_promise=some(Promise, "epsilon", "delta", later=True),
-    asked=some(Releasing, "simulate_local", "assume_mechanism", "ledger", "seed", "table", "as_json", "full"),
+    asked=some(Releasing, "simulate_local", "assume_mechanism", "ledger", "seed", "table", "as_json", "full", "invite"),
 )
-@click.option("--invite", type=click.Path(dir_okay=False, path_type=Path),
-              help="Phase two: the invitation that the reports in FILE answer. It states the rest.")  # fmt: skip
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, help="Where to fit.")
 @click.option("--memory", help="About the most to use (1GiB): larger tables give way to those of fewer columns.")
 @click.option(
@@ -69,23 +203,14 @@ class Interrupted(HybridpError):
 )  # fmt: skip
 @insist_option
 def fit(
-    file: Path,
-    stated: StatedSchema,
-    domain_from_file: bool,
-    question: Later,
-    trust: Trusts | None,
-    stated_promise: Later,
-    asked: Releasing,
-    invite: Path | None,
-    device: str,
-    memory: str | None,
-    out: Path | None,
-) -> None:
+    file: Any, stated: StatedSchema, domain_from_file: bool, question: Later, trust: Trusts | None,
+    stated_promise: Later, asked: Releasing, device: str, memory: str | None, out: Path | None,
+) -> None:  # fmt: skip
     """Fit a synthetic data set to a table, one person a row, with a privacy receipt.
 
     Everybody trusts the curator unless --trust names the column that says who does. Local rows then hold reports, as
-    `hybridp randomise synth` writes them for the same --schema, --marginals and --epsilon. With --invite FILE holds the
-    reports of local people who were asked about the marginals that a fit to the trusted rows chose.
+    `hybridp randomise synth` writes them for the same --schema, --marginals and --epsilon; with --invite, those of
+    people who were asked about the marginals that a fit to the trusted rows chose.
 
     Without --marginals and --thresholds, the marginals of all pairs of columns count (of all triples, too, up to 18
     columns), and --method adaptive measures those that matter. Without --delta it is 1/n^2 for the n people in FILE.
@@ -94,16 +219,18 @@ def fit(
     only for what is missing.
     """
     must_have_torch()
-    out = _beside(file) if out is None else out
     from hybridp.blend.relaxed import usable
     from hybridp.curator.sources import must_not_ask
     from hybridp.protocols.synth import fit_file
 
+    if out is None:  # the rows' file's own name, in the folder where the command runs
+        must(file.engine == "duckdb", "--out", "must be given for rows that are in no file", "none")
+        out = Path(f"{Path(str(file.location)).stem}-model")
     usable(device)
-    how: dict[str, Any] = {"table": asked.table, "assume_mechanism": asked.assume_mechanism}
-    if invite is not None:
+    how: dict[str, Any] = {"table": asked.table, "assume_mechanism": asked.assume_mechanism, "ledger": asked.ledger}
+    if asked.invite is not None:
         with _warned() as told:
-            found = _second_phase(file, invite, trust, out, asked, how)
+            found = _second_phase(file, asked.invite, trust, out, asked, how)
         _say_fitted(found, out, told, asked)
         return
     needed("epsilon", stated_promise.values["epsilon"], "--invite, whose invitation states it")
@@ -111,18 +238,47 @@ def fit(
         instead = "State --delta and --schema, or make a table of its answer first"
         must_not_ask(file, "rows are read before a charge, for the domain or the usual delta", instead)
     schema, read = stated.features(file if domain_from_file else None, table=asked.table)
-    mixed = trust is not None
-    study = study_of(file, schema, stated_promise(), question, asked, device=device, memory=memory, mixed=mixed)
-    study = replace(study, read=read)
+    task = _task_of(file, schema, stated_promise(), question, asked, device=device, memory=memory, mixed=bool(trust))
     if read:
         note(f"NOT PROTECTED: which values occur in {', '.join(read)} was read from the file.")
-    how |= {"folder": out, "ledger": asked.ledger, "simulate_local": asked.simulate_local, "device": device}
-    how |= {"purpose": f"synthetic data of {', '.join(schema.names)}", "rng": asked.rng}
-    rounds = len(study.plan)
+    how |= {"folder": out, "simulate_local": asked.simulate_local, "device": device, "rng": asked.rng}
+    rounds = len(task.plan)
     words = f"measuring and fitting, {rounds} rounds"
     with _warned() as told, _resumable(out, rounds), asked.working(words, rounds + 1) as moved:
-        found = fit_file(file, study, trust, **how, progress=lambda done, _: moved(done))
+        how["purpose"] = f"synthetic data of {', '.join(schema.names)}"
+        found = fit_file(file, replace(task, read=read), trust, **how, progress=lambda done, _: moved(done))
     _say_fitted(found, out, told, asked)
+
+
+def _task_of(
+    file: Any, schema: Any, promise: Promise, question: Later, asked: Releasing, *, device: str, memory: str | None,
+    mixed: bool,
+) -> TableTask:  # fmt: skip
+    """The task of a fit that options state, after what cannot go together was refused."""
+    from hybridp.curator.marginals import count_people
+    from hybridp.public.queries import MOST_CELLS
+    from hybridp.public.synth import cells_within
+    from hybridp.tasks.table import TableTask
+
+    workload, usual = workload_of(schema, question.values)
+    chosen: Any = question.values["method"] or (usual if memory is None else "tables")
+    if mixed:
+        must_be_stated(question.values)
+        must(device == "cpu" and memory is None, "device", "and `memory` must be left out with --trust", "one of them")
+        must(not question.values["method"], "method", "must be left out with --trust, which has its own", "one")
+        chosen = "mixed"
+    elif asked.simulate_local or asked.assume_mechanism:
+        raise InvalidInput("`simulate-local` and `assume-mechanism` must go with --trust. Got no column of trust.")
+    delta = promise.delta
+    if not given("delta"):  # how many people there are is public
+        delta = max(count_people(file, table=asked.table), 2) ** -2.0
+    check_delta(delta)
+    must(delta > 0, "delta", "must be positive", f"{delta:g}")
+    assert promise.epsilon is not None
+    must(memory is None or chosen == "tables", "memory", "must go with --method tables", f"{memory} with {chosen}")
+    most = MOST_CELLS if memory is None else cells_within(workload, memory)
+    guarantee = ApproxDP(promise.epsilon, delta)
+    return TableTask(workload, guarantee, chosen, rows=question.values["rows"], most_cells=most)
 
 
 def _second_phase(
@@ -132,13 +288,12 @@ def _second_phase(
     from hybridp.protocols.synth import save_model
     from hybridp.protocols.transcript import read_invitation, release_invited
 
-    said = read_invitation(invite, "synthetic data")
-    must_not_join("invite", *SETTLED, "epsilon", "delta", "domain-from-file", "method", "rows", "device", "memory",
-                  "trial-opt-in", "simulate-local", "seed")  # fmt: skip
+    purpose = f"synthetic data of {', '.join(read_invitation(invite, 'synthetic data').names)}"
+    must_not_join("invite", *FIXED_BY_INVITATION, "epsilon", "delta", "domain-from-file", "method", "rows", "device",
+                  "memory", "trial-opt-in", "simulate-local", "seed")  # fmt: skip
     must(not out.exists(), "out", "must be a new folder for both groups' model", out)
     with asked.working():
-        how |= {"purpose": f"synthetic data of {', '.join(said.names)}", "ledger": asked.ledger}
-        found: Any = release_invited(file, invite, trust=trust, **how)
+        found: Any = release_invited(file, invite, trust=trust, purpose=purpose, **how)
         return save_model(found, out)
 
 
@@ -151,16 +306,8 @@ def _say_fitted(found: Any, out: Path, told: list[str], asked: Releasing) -> Non
         show_release(found, full=asked.full, ledger=asked.ledger)
         click.echo(f"The model is in {out}.")
 
-    present(
-        document, show, f"`hybridp synth report {out}` shows it again, for free", out_file=None, as_json=asked.as_json
-    )
-
-
-def _beside(file: Any) -> Path:
-    """The folder of a model where none is named: the rows' file's own name, in the folder where the command runs."""
-    if file.engine != "duckdb":
-        raise InvalidInput("`--out` must be given for rows that are in no file. Got none.")
-    return Path(f"{Path(str(file.location)).stem}-model")
+    again = f"`hybridp synth report {out}` shows it again, for free"
+    present(document, show, again, out_file=None, as_json=asked.as_json)
 
 
 @contextmanager
@@ -186,23 +333,19 @@ def _resumable(out: Path, rounds: int) -> Iterator[None]:
     """However a fit ends, a sentence says how to go on."""
     try:
         yield
-    except KeyboardInterrupt:
-        raise Interrupted(f"The fit was interrupted with {_how_to_go_on(out, rounds)}.") from None
-    except OSError as error:
-        problem = error.strerror or type(error).__name__
-        raise InvalidInput(f"The fit stopped ({problem}) with {_how_to_go_on(out, rounds)}.") from None
-    except RuntimeError as error:
+    except (KeyboardInterrupt, OSError, RuntimeError) as error:
+        from hybridp.protocols.synth import saved_rounds
+
+        said = f"{saved_rounds(out)} of {rounds} rounds saved in {out}; the same command goes on"
+        said += ", and nothing is charged twice"
+        if isinstance(error, KeyboardInterrupt):
+            raise Interrupted(f"The fit was interrupted with {said}.") from None
+        if isinstance(error, OSError):
+            problem = error.strerror or type(error).__name__
+            raise InvalidInput(f"The fit stopped ({problem}) with {said}.") from None
         if not any(sign in str(error).lower() for sign in ("out of memory", "can't allocate")):
             raise
-        rule = "`rows` and the tables must fit in the device's memory"
-        raise InvalidInput(f"{rule}. Got {_how_to_go_on(out, rounds)}.") from None
-
-
-def _how_to_go_on(out: Path, rounds: int) -> str:
-    from hybridp.protocols.synth import saved_rounds
-
-    said = f"{saved_rounds(out)} of {rounds} rounds saved in {out}"
-    return f"{said}; the same command goes on, and nothing is charged twice"
+        raise InvalidInput(f"`rows` and the tables must fit in the device's memory. Got {said}.") from None
 
 
 # --- a saved model ----------------------------------------------------------------------------------------------------
@@ -224,7 +367,7 @@ def _new_file(help: str) -> Any:
     return click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True, help=help)
 
 
-@telling("invite", model_argument, _new_file("The new file of the invitation."))
+@telling("invite", _model, _new_file("The new file of the invitation."))
 def invite(model: Path, out: Path) -> Any:
     """Write the invitation for the devices of local people: the marginals that the trusted people's MODEL chose.
 
@@ -248,14 +391,12 @@ def invite(model: Path, out: Path) -> Any:
 
 
 @command("answer")
-@model_argument
+@_model
 @click.argument("query", required=False)
 @click.option("--by", multiple=True, help="A column, or several (A,B): one answer for each of their values.")
 @click.option("--column", "of", help="The mean of this column of numbers, in place of the share of people.")
 @options_of(level=value_of(Declaration, "level"), asked=some(Releasing, "out", "plot", "as_json", "full"))
-def answer(
-    model: Path, query: str | None, by: tuple[str, ...], of: str | None, level: float, asked: Releasing
-) -> None:
+def answer(model: Path, query: str | None, by: tuple[str, ...], of: str | None, level: float, asked: Releasing) -> None:
     """The share of people for whom QUERY holds, or a mean among them, with its uncertainty. Free: nothing is spent.
 
     QUERY is made of atoms (sex=Female, age=30..39, race!=White, education=Masters|Doctorate), `and`, `or`, `not`,
@@ -269,7 +410,7 @@ def answer(
 
 @telling(
     "sample",
-    model_argument,
+    _model,
     click.option("--rows", type=count, required=True, help="How many records."),
     _new_file("A new .csv or .parquet file."),
     click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True,
@@ -288,7 +429,7 @@ def sample(model: Path, rows: int, out: Path, seed: int) -> Any:
 
 @telling(
     "evaluate",
-    model_argument,
+    _model,
     rows_argument,
     options_of(question=some(Table, "thresholds", "marginals", later=True)),
     table_option,
@@ -299,32 +440,27 @@ def evaluate(model: Path, file: Path, question: Later, table_name: str | None) -
 
     Other questions than the model's own may be given, as in fit.
     """
-    found = _load(model)
+    found, asked = _load(model), question.values
     from hybridp.bench import synth as bench
     from hybridp.curator.marginals import read_codes
 
-    asked = found.workload
-    if question.values["thresholds"] or question.values["marginals"]:
-        asked, _ = workload_of(found.schema, question.values)
+    stated = asked["thresholds"] or asked["marginals"]
+    workload = workload_of(found.schema, asked)[0] if stated else found.workload
     with progress() as bar:
         bar.add_task("counting and comparing", total=None)
         codes = read_codes(file, found.schema, table=table_name)
-        errors = bench.evaluate(found, codes, asked)
-        errors["all_zero"] = bench.all_zero(codes, asked).to_dict()
+        errors = bench.evaluate(found, codes, workload)
+        errors["all_zero"] = bench.all_zero(codes, workload).to_dict()
     mark = "NOT PRIVATE: the true rows are in these figures; do not publish them."
     note(mark)
     rows = {"the model's answers": errors["settled"], "synthetic rows alone": errors["synthetic"]}
     rows |= {f"{name} questions": part for name, part in errors["classes"].items()}
     rows["answering 0 to everything"] = errors["all_zero"]
-    lines = [
-        (
-            name,
-            f"{part['queries']:,}",
-            *(f"{part[k]:.5f}" for k in ("l_inf", "mean_absolute", "root_mean_square")),
-            "" if part["total_variation"] is None else f"{part['total_variation']:.4f}",
-        )
-        for name, part in rows.items()
-    ]
+    lines = []
+    for name, part in rows.items():
+        norms = (f"{part[key]:.5f}" for key in ("l_inf", "mean_absolute", "root_mean_square"))
+        far = "" if part["total_variation"] is None else f"{part['total_variation']:.4f}"
+        lines.append((name, f"{part['queries']:,}", *norms, far))
     columns = ["answers", "queries", "largest", "mean", "root mean square", "total variation"]
     caption = "total variation: half the sum of a marginal's errors, in the mean over marginals."
     document = {"task": "synthetic-evaluation", "mark": mark, "model": str(model), **errors}
@@ -332,7 +468,7 @@ def evaluate(model: Path, file: Path, question: Later, table_name: str | None) -
     return document, lambda: table(title, columns, lines, caption=caption)
 
 
-@telling("report", model_argument, plot=True)
+@telling("report", _model, plot=True)
 def report(model: Path) -> Any:
     """How good the model is, as far as it can be told from what was paid for. Free: nothing is read or spent."""
     found = _load(model)
@@ -340,21 +476,14 @@ def report(model: Path) -> Any:
     document = found.to_dict() | {"model": str(model)}
     sole(document)["utility"] = utility
 
-    def show() -> None:
+    def show(most: int = 12) -> None:
         show_release(found)
-        for one in utility["marginals"]:
-            if len(one["features"]) == 1:
-                _marginal(found.schema.features[found.schema.index(one["features"][0])], one)
+        for one in (one for one in utility["marginals"] if len(one["features"]) == 1):
+            feature = found.schema.features[found.schema.index(one["features"][0])]
+            shares = zip(feature.values, one["measured"], one["synthetic"], strict=True)
+            rows = [(label, f"{x:.5f}", f"{y:.5f}") for label, x, y in sorted(shares, key=lambda row: -row[1])]
+            title = f"{feature.name} (noise sd {number(one['noise_sd'])})"
+            left = f"{len(rows) - most} more in --json." if len(rows) > most else None
+            table(title, ["value", "measured", "synthetic"], rows[:most], caption=left)
 
     return document, show, found.plot
-
-
-def _marginal(feature: Any, one: dict[str, Any], *, most: int = 12) -> None:
-    shares = sorted(zip(feature.values, one["measured"], one["synthetic"], strict=True), key=lambda row: -row[1])
-    left = len(shares) - most
-    table(
-        f"{feature.name} (noise sd {number(one['noise_sd'])})",
-        ["value", "measured", "synthetic"],
-        [(label, f"{measured:.5f}", f"{synthetic:.5f}") for label, measured, synthetic in shares[:most]],
-        caption=f"{left} more in --json." if left > 0 else None,
-    )

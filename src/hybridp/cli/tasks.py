@@ -31,7 +31,9 @@ from hybridp.cli.options import (
     who_trusts,
 )
 from hybridp.cli.releasing import Releasing, Writing, release_study, said_randomised
+from hybridp.cli.synth import FIXED_BY_INVITATION, StatedSchema, must_be_stated, workload_of
 from hybridp.errors import InvalidInput
+from hybridp.public.budgets import PureDP
 from hybridp.public.study import (
     Choice,
     Count,
@@ -44,11 +46,12 @@ from hybridp.public.study import (
     Question,
     Records,
     Regression,
+    Table,
     Vector,
 )
 from hybridp.public.trust import Trusts, drawn_trust
 
-__all__ = ["TASKS", "Task", "randomise_command", "release_command"]
+__all__ = ["TASKS", "Task", "randomise_command", "randomise_synth", "release_command"]
 
 Option = Callable[[Any], Any]
 _MIXER = some(Mixer, "batch", "delta", later=True)
@@ -70,14 +73,15 @@ _FIRST = ("simulate-local", "trial-opt-in", "collection")
 class Task:
     """A question as commands ask it: which of its fields are options (all unless named), and what else they are told.
 
-    Devices are told what is left of it by `_ON_DEVICE`. Where local people answer an invitation, `invited` is what it
-    is to, `beside` names the options that may stand beside it in a release (it says the rest) and `not_first` those
-    that may not stand beside --invite-out; `only_invited` people answer nothing else, told these fields.
+    Its help is a `title` and what the options do not say `about` it. Devices are told what is left of it by
+    `_ON_DEVICE`. Where local people answer an invitation, `invited` is what it is to, `beside` names the options that
+    may stand beside it in a release (it says the rest) and `not_first` those that may not stand beside --invite-out;
+    `only_invited` people answer nothing else, told these fields.
     """
 
     question: type[Question]
-    text: str
-    device: str
+    title: str
+    about: str = ""
     fields: tuple[str, ...] = ()
     needed: tuple[str, ...] = ()
     people: tuple[str, ...] = ("column",)
@@ -98,6 +102,11 @@ class Task:
     def says_rest(self) -> bool:
         """Whether an invitation says all that a release must know; the answers are then in FILE."""
         return bool(self.invited) and "reports" not in self.asked
+
+    @property
+    def text(self) -> str:
+        """The help of a release."""
+        return "\n\n".join(filter(None, (self.title, self.about)))
 
     def on_device(self) -> Some | None:
         """The fields of the question that devices need."""
@@ -215,6 +224,18 @@ def _combine(
 # --- devices ----------------------------------------------------------------------------------------------------------
 
 
+_REPORTS = """Replace each local person's answer by a report that is private by itself.
+
+Without --trust all rows report. Writes the same rows with the reports and how they were made; the answers of a
+randomised row are left empty. With --batch, where there is one, it writes what a mixer would hand on: reports with the
+larger epsilon that a batch of this size allows, and nothing else, sorted, so that their order tells nothing.
+"""
+_ANSWERS = """What a device does with an invitation: one private report for each local person, and nothing else.
+
+Without --trust all rows report.
+"""
+
+
 def randomise_command(name: str, task: Task) -> click.Command:
     alone = task.only_invited is not None
     declare: Callable[..., Any] = task.declare if task.declare_on_device else Later.__call__
@@ -248,7 +269,9 @@ def randomise_command(name: str, task: Task) -> click.Command:
         "asked": some(Writing, *told),
     }
     more = task.more if task.declare_on_device else ()
-    return _command(name, run, task.device, groups, trust_options(devices=True, draws=not alone), *more)
+    return _command(
+        name, run, _ANSWERS if alone else _REPORTS, groups, trust_options(devices=True, draws=not alone), *more
+    )
 
 
 def _answer(
@@ -275,6 +298,59 @@ def _answer(
     said_randomised(found, asked, document, found.promise)
 
 
+@command("synth")
+@rows_argument
+@trust_options(devices=True)
+@options_of(
+    stated=StatedSchema,
+    question=some(Table, "marginals", "thresholds", later=True),
+    stated_promise=some(Promise, "epsilon", later=True),
+    asked=some(Writing, "out", "keep", "seed", "table", "as_json", "invite"),
+)
+@insist_option
+def randomise_synth(
+    file: Any, stated: StatedSchema, trust: Trusts | None, question: Later, stated_promise: Later, asked: Writing
+) -> None:
+    """Replace each local person's row by one report on one of the stated marginals, private by itself.
+
+    The marginals are those of --marginals, or of the --invite of people who trust and chose them; --epsilon is then the
+    most that people accept, and an invitation that asks for more is refused.
+
+    The device draws the marginal, whatever the row holds. Without --trust all rows are randomised. Writes the same rows
+    with the columns `report`, `report_mechanism` and `report_batch`; a randomised row keeps none of the schema's
+    columns. Other columns are left out unless --keep names them.
+    """
+    from hybridp.curator.sources import Columns
+    from hybridp.device.files import write_reports
+    from hybridp.device.questions import must_accept
+    from hybridp.protocols.devices import Randomised
+    from hybridp.public.synth_reports import MarginalInvite
+
+    if asked.invite is not None:
+        from hybridp.protocols.transcript import read_invitation
+
+        must_not_join("invite", *FIXED_BY_INVITATION)
+        invite = read_invitation(asked.invite, "synthetic data").invite
+        must_accept(invite.guarantee, stated_promise.values["epsilon"])
+    else:
+        must_be_stated(question.values)
+        if stated_promise.values["epsilon"] is None:
+            raise click.UsageError("Missing option '--epsilon'.")
+        workload, _ = workload_of(stated.features()[0], question.values)
+        invite = MarginalInvite(workload, PureDP(stated_promise().epsilon))
+    with progress() as bar:
+        bar.add_task("randomising", total=None)
+        columns = Columns("", trust)
+        written, left_out = write_reports(
+            file, invite, columns, asked.out, table=asked.table, kept=asked.kept, rng=asked.rng
+        )
+    drawn, counts = drawn_trust(trust), ({"table": written}, {"table": invite.text})
+    simulated = asked.rng.simulated or drawn
+    found = Randomised(str(asked.out), *counts, tuple(left_out), simulated, asked.rng.label, promise=invite.guarantee)
+    document = {**found.alone(told="randomised"), "marginals": len(invite.marginals)}
+    said_randomised(found, asked, document, invite.guarantee, drawn=drawn)
+
+
 # --- the questions ----------------------------------------------------------------------------------------------------
 
 
@@ -290,10 +366,6 @@ def _quantiles(question: Later, spread: bool = False) -> Any:
 
 
 _PEOPLE = ("column", "record_key")
-_ANSWERS = """What a device does with an invitation: one private report for each local person, and nothing else.
-
-    Without --trust all rows report. --epsilon is the most that people accept.
-    """
 _spread = click.option(
     "--spread", is_flag=True, help="Variance, standard deviation and, from a lower bound of 0 on, Gini too."
 )
@@ -308,51 +380,16 @@ _MEAN = Task(
     invited="mean",
     beside=(*_TRUST, "person"),
     not_first=(*_FIRST, "form", "by", "tally", "mixed", "batch"),
-    text="""The mean of a column: estimate, interval, whether the groups agree, and a privacy receipt.
-
-    Trusted rows hold the value, local rows the report that `hybridp randomise mean` wrote. With --tally all rows of
-    FILE are trusted. With --by, the mean of every group. With --mixed, people whose reports went through a mixer take
-    part too: --batch is the least size of a batch, from which a report's own epsilon follows; where everyone has their
-    own (--epsilon-column) it is the fewest people of one epsilon in a batch.
-
-    Steered: --invite-out asks trusted people where people lie, and writes the invitation for local people, who are
-    asked later, within that window; `hybridp randomise mean --invite` answers it on the devices, and --invite blends
-    their answers with what trusted people said; it says the rest. --form steered is a trial of both phases at once,
-    with --simulate-local. Where no window pays it is a mean like any other.
-    """,
-    device="""Replace each local person's value by a report that is private by itself.
-
-    Without --trust all rows are randomised. Writes the same rows with two more columns, `report` and
-    `report_mechanism`, which says how the report was made and about which column; the value of a randomised row is left
-    empty. With --by-private the report tells category and value together, and both are left empty. Columns that the
-    release does not need are left out unless --keep names them: beside a report they would
-    stand there raw. A report is a number in the value's unit whose mean is the (clipped) value.
-
-    With --batch, what a mixer would hand on: reports with the larger epsilon that a batch of this size allows, and
-    nothing else, sorted, so that their order tells nothing. With --epsilon-column too, every report keeps its person's
-    own epsilon, which stands beside it, and hides among those with the same: --batch is the fewest of them.
-
-    With --invite the report is about where the value stands within the window of a steered mean; --epsilon is then the
-    most that people accept, and an invitation that asks for more is refused.
-    """,
+    title="The mean of a column: estimate, interval, whether the groups agree, and a privacy receipt.",
+    about="""With --invite-out trusted people say where people lie, and local people are asked within that window. Where
+    no window pays it is a mean like any other. --form steered, with --simulate-local, is a trial of both phases.""",
 )
 _VECTOR = Task(
     question=Vector,
     asked=("tally",),
     mixer=True,
-    text="""The mean of several columns at once: estimates, intervals, where the groups disagree, and a privacy receipt.
-
-    Trusted rows hold the values, local rows the reports that `hybridp randomise vector-mean` wrote (NAME_report). With
-    --tally all rows of FILE are trusted. The promise covers a person's whole row. With --mixed, people whose reports
-    went through a mixer take part too: --batch is the least size of a batch.
-    """,
-    device="""Replace each local person's values by one report about all of them that is private by itself.
-
-    Without --trust all rows are randomised. Writes the same rows with a column NAME_report for each column (empty where
-    it was not reported) and one more, `report_mechanism`; the values of a randomised row are left empty. Columns that
-    the release does not need are left out unless --keep names them. With --batch, what a mixer would hand on: reports
-    alone, with the larger epsilon that a batch of this size allows, sorted.
-    """,
+    title="The mean of several columns at once: estimates, intervals, where the groups disagree, and a receipt.",
+    about="The promise covers a person's whole row.",
 )
 _RECORDS = Task(
     question=Records,
@@ -366,19 +403,8 @@ _RECORDS = Task(
     beside=("epsilon", "delta", "record", "tally", "mixed"),
     not_first=(*_FIRST, "plot", "out", "joint"),
     only_invited=("columns",),
-    text="""Heavy hitters: discovered by those who trust, counted by everyone.
-
-    One record a person counts. In one go (--simulate-local, or nobody local); or in two phases: --invite-out discovers
-    with the trusted people and writes the invitation, `hybridp randomise heavy-hitters` makes the reports on the
-    devices, and --invite combines them: those in FILE, or without FILE those of a --tally. The invitation then says
-    the rest. With --batch it states a mixer, and --mixed are the batches of people who trust it.
-    """,
-    device="""What a device does with an invitation: one private report for each local person, and nothing else.
-
-    --epsilon is the most that people accept.
-    With --mixed, as a batch of the mixer that the invitation states, with the larger epsilon that a batch allows:
-    --epsilon must accept that one, which is what holds if mixer and collector collude.
-    """,
+    title="Heavy hitters: discovered by those who trust, counted by everyone.",
+    about="One record a person counts. In one go with --simulate-local, or where nobody is local.",
 )
 _POINTS = Task(
     question=Points,
@@ -388,13 +414,10 @@ _POINTS = Task(
     without=("level",),
     invited="kmeans",
     only_invited=(),
-    text="""Centres of K clusters with noisy sizes and a privacy receipt; nobody's label.
-
-    Trusted rows hold points. Local people's reports come in a file of their own, as answers to an invitation
+    title="Centres of K clusters with noisy sizes and a privacy receipt; nobody's label.",
+    about="""Trusted rows hold points. Local people's reports come in a file of their own, as answers to an invitation
     (`hybridp randomise kmeans`), or their raw points are randomised here for a trial. Points outside the bounds are
-    clipped.
-    """,
-    device=_ANSWERS,
+    clipped.""",
 )
 _REGRESSION = Task(
     question=Regression,
@@ -403,13 +426,8 @@ _REGRESSION = Task(
     beside=("joint", "collection"),
     not_first=(*_FIRST, "plot", "out", "joint"),
     only_invited=(),
-    text="""Coefficients of a target on columns: estimates, intervals, whether the groups agree, and a privacy receipt.
-
-    In one go (--simulate-local, or nobody local); or in two phases: --invite-out asks the trusted people and writes the
-    invitation, `hybridp randomise regression` makes the reports on the devices, and --invite combines those in FILE
-    with what the trusted people said. The invitation then says the rest.
-    """,
-    device=_ANSWERS,
+    title="Coefficients of a target on columns: estimates, intervals, whether the groups agree, and a privacy receipt.",
+    about="In one go with --simulate-local, or where nobody is local.",
 )
 _QUANTILES = Task(
     question=Number,
@@ -422,21 +440,10 @@ _QUANTILES = Task(
     more=(_spread,),
     declare=_quantiles,
     declare_on_device=False,
-    text="""Quantiles of a number, shares of people below values, and its spread, with intervals and a receipt.
-
-    Trusted rows hold the value, local rows the report that `hybridp randomise mean` wrote, today or for an old mean:
-    the same reports are charged once, and with --estimator lm-only nothing else is spent. With --tally all rows of FILE
-    are trusted, and the tally is one that a mean may have been released from. Without --at the median is told. Steered:
-    --invite-out names windows around the quantiles for people who are asked later, `hybridp randomise quantiles
-    --invite` answers within them on the devices, and --invite blends their answers with everything before; it says the
-    rest, and may write the next invitation.
-    """,
-    device="""Replace each local person's value by a report that is private by itself: that of a mean, or an answer.
-
-    With --invite it is one bit about where the value stands within the windows that the invitation names. Each person
-    answers one invitation of a study, or sends the report of a mean. --epsilon is then the most that people accept: an
-    invitation that asks for more is refused.
-    """,
+    title="Quantiles of a number, shares of people below values, and its spread, with intervals and a receipt.",
+    about="""The reports, or their tally, may be those of an old mean: they are charged once, and with --estimator
+    lm-only nothing else is spent. Without --at the median is told. --invite-out names windows around the quantiles,
+    within which people are asked later, and --invite may write the next invitation.""",
 )
 _SHARES = Task(
     question=Choice,
@@ -447,31 +454,14 @@ _SHARES = Task(
     mixer=True,
     more=(edges_options,),
     declare=binned,
-    text="""The shares of people by option: estimates, intervals, whether the groups agree, and a privacy receipt.
-
-    Trusted rows hold the option, local rows the report that `hybridp randomise shares` wrote. With --mixed, people
-    whose reports went through a mixer take part too: --batch is the least size of a batch, from which a report's own
-    epsilon follows.
-    """,
-    device="""Replace each local person's option by a report that is private by itself.
-
-    Without --trust all rows are randomised. A report names an option, or, where there are many, a set of them. Columns
-    that the release does not need are left out unless --keep names them.
-
-    With --batch, what a mixer would hand on: reports with the larger epsilon that a batch of this size allows, and
-    nothing else, sorted, so that their order tells nothing.
-    """,
+    title="The shares of people by option: estimates, intervals, whether the groups agree, and a privacy receipt.",
 )  # fmt: skip
 _COUNT = Task(
     question=Count,
     needed=("column",),
     people=_PEOPLE,
-    text="""How many people have one value in a column, with an interval, whether the groups agree, and a receipt.
-
-    Whatever else stands there is a no. Trusted rows hold the value, local rows the report that `hybridp randomise
-    count` wrote.
-    """,
-    device="Replace each local person's field by a private report on whether it holds the value that is counted.",
+    title="How many people have one value in a column, with an interval, whether the groups agree, and a receipt.",
+    about="Whatever else stands there is a no.",
 )
 
 TASKS = {
@@ -480,12 +470,12 @@ TASKS = {
         _QUANTILES,
         fields=tuple(one for one in _QUANTILES.fields if one not in ("at", "below", "above")),
         more=(),
-        text="The median of a number, with an interval and a receipt: `quantiles` at 0.5.",
+        title="The median of a number, with an interval and a receipt: `quantiles` at 0.5.",
     ),
     "vector-mean": _VECTOR,
     "heavy-hitters": _RECORDS,
     "shares": _SHARES,
-    "histogram": replace(_SHARES, text="The shares of people by bin of a number: `shares` with edges."),
+    "histogram": replace(_SHARES, title="The shares of people by bin of a number: `shares` with edges."),
     "count": _COUNT,
     "quantiles": _QUANTILES,
     "kmeans": _POINTS,

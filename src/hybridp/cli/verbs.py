@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hybridp.cli import synth_study
 from hybridp.cli.common import (
     check_delta,
     insist_option,
@@ -34,7 +33,7 @@ from hybridp.cli.common import (
 from hybridp.cli.options import Later, command, options_of, some
 from hybridp.cli.plan import PLANS, Crowd
 from hybridp.cli.releasing import Releasing, Writing, check_out, release_study, said_randomised
-from hybridp.cli.tasks import TASKS, randomise_command, release_command
+from hybridp.cli.tasks import TASKS, randomise_command, randomise_synth, release_command
 from hybridp.errors import InvalidInput, did_you_mean
 
 if TYPE_CHECKING:
@@ -220,14 +219,13 @@ randomise = Verb(
     "randomise",
     "What a device does: values in, reports out that are private by themselves.",
     *(randomise_command(name, task) for name, task in TASKS.items()),
-    synth_study.randomise,
+    randomise_synth,
     _randomise,
 )
 plan = Verb(
     "plan",
     "How good will it be? Predictions from public numbers.",
     *PLANS,
-    synth_study.plan,
     _plan,
 )
 
