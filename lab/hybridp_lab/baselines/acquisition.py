@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from hybridp.pareto import Evaluation, Models, Problem, pareto_indices
-from hybridp.pareto.models import Floats, Score, cells, gain, log, quiet
+from hybridp.pareto.models import Floats, Score, cells, gain, log
+from hybridp.pareto.problem import quiet
 
 __all__ = ["SCORES", "hvpoi", "poi"]
 

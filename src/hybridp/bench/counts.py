@@ -166,6 +166,7 @@ def as_count(plan: Plan) -> Plan:
     }
     return replace(plan, questions={name: {"count": told}})
 
+
 # --- answers by group -------------------------------------------------------------------------------------------------
 
 

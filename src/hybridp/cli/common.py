@@ -22,35 +22,10 @@ if TYPE_CHECKING:
 
     from hybridp.randomness import Randomness
 
-__all__ = [
-    "answered",
-    "check_delta",
-    "check_plot",
-    "count",
-    "emit",
-    "insist_option",
-    "json_option",
-    "say_left_out",
-    "needed",
-    "table_option",
-    "note",
-    "number",
-    "plot_option",
-    "progress",
-    "public_option",
-    "randomness",
-    "receipt",
-    "rows_argument",
-    "rows_in",
-    "save_plot",
-    "sd_range",
-    "share_type",
-    "stack",
-    "show_release",
-    "show_words",
-    "table",
-    "telling",
-]
+__all__ = ["answered", "check_delta", "check_plot", "count", "emit", "insist_option", "json_option", "say_left_out"]
+__all__ += ["needed", "table_option", "note", "number", "plot_option", "progress", "public_option", "randomness"]
+__all__ += ["receipt", "rows_argument", "rows_in", "save_plot", "sd_range", "share_type", "stack", "show_release"]
+__all__ += ["show_words", "table", "telling"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -29,30 +29,9 @@ from hybridp.public.trust import LABEL, TrustRule, Trusts, drawn_trust, rule_of
 if TYPE_CHECKING:
     from hybridp.study import Study
 
-__all__ = [
-    "all_given",
-    "Later",
-    "Spread",
-    "command",
-    "binned",
-    "count",
-    "edges_options",
-    "given",
-    "joined",
-    "list_option",
-    "listed",
-    "must_not_join",
-    "number_or_word",
-    "numbers",
-    "one_question",
-    "options_of",
-    "said_as_options",
-    "share_type",
-    "some",
-    "trust_options",
-    "value_of",
-    "who_trusts",
-]
+__all__ = ["all_given", "Later", "Spread", "command", "binned", "count", "edges_options", "given", "joined"]
+__all__ += ["list_option", "listed", "must_not_join", "number_or_word", "numbers", "one_question", "options_of"]
+__all__ += ["said_as_options", "share_type", "some", "trust_options", "value_of", "who_trusts"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 _MOST_BINS = 1000

@@ -28,15 +28,7 @@ if TYPE_CHECKING:
     from hybridp.randomness import Randomness
     from hybridp.study import Study
 
-__all__ = [
-    "Releasing",
-    "Writing",
-    "check_out",
-    "present",
-    "release_study",
-    "said_randomised",
-    "silence",
-]
+__all__ = ["Releasing", "Writing", "check_out", "present", "release_study", "said_randomised", "silence"]
 
 
 @dataclass(frozen=True, kw_only=True)

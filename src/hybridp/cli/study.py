@@ -25,19 +25,8 @@ from hybridp.public.envelope import appearing
 if TYPE_CHECKING:
     from hybridp.service.core import Service
 
-__all__ = [
-    "analyst",
-    "close",
-    "create",
-    "declared_study",
-    "delete",
-    "export",
-    "invite",
-    "list",
-    "phase_two",
-    "release",
-    "rotate_key",
-]
+__all__ = ["analyst", "close", "create", "declared_study", "delete", "export", "invite", "list", "phase_two"]
+__all__ += ["release", "rotate_key"]
 
 
 @contextmanager

@@ -106,7 +106,7 @@ def _features_of(file: Path) -> dict[str, Feature]:
         said = json.loads(file.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise InvalidInput(f"`schema` must be a readable JSON file. Got {file} ({type(error).__name__}).") from None
-    listed = said.get("features", said) if isinstance(said, dict) else None
+    listed: Any = said.get("features", said) if isinstance(said, dict) else None
     if isinstance(listed, Mapping):
         listed = [{"name": name, "values": values} for name, values in listed.items()]
     ok = isinstance(listed, list) and listed and all(isinstance(one, dict) for one in listed)

@@ -53,47 +53,9 @@ from hybridp.pareto.space import (
     Uniform,
 )
 
-__all__ = [
-    "Advice",
-    "Band",
-    "Categorical",
-    "Choice",
-    "Cost",
-    "Evaluation",
-    "Integer",
-    "Law",
-    "LogInteger",
-    "LogReal",
-    "Measure",
-    "Models",
-    "Normal",
-    "Problem",
-    "PublishedFront",
-    "Real",
-    "Run",
-    "Setting",
-    "ShiftedExponential",
-    "Space",
-    "Staircase",
-    "Store",
-    "Uniform",
-    "Wins",
-    "band",
-    "compose",
-    "dpareto",
-    "final_front",
-    "fit_models",
-    "grid_search",
-    "guarded",
-    "hypervolume",
-    "load_problem",
-    "observed_hypervolume",
-    "pareto_indices",
-    "problem_names",
-    "publishing_cost",
-    "random_search",
-    "release_front",
-    "staircase",
-    "suggest",
-    "wins",
-]
+__all__ = ["Advice", "Band", "Categorical", "Choice", "Cost", "Evaluation", "Integer", "Law", "LogInteger", "LogReal"]
+__all__ += ["Measure", "Models", "Normal", "Problem", "PublishedFront", "Real", "Run", "Setting"]
+__all__ += ["ShiftedExponential", "Space", "Staircase", "Store", "Uniform", "Wins", "band", "compose", "dpareto"]
+__all__ += ["final_front", "fit_models", "grid_search", "guarded", "hypervolume", "load_problem"]
+__all__ += ["observed_hypervolume", "pareto_indices", "problem_names", "publishing_cost", "random_search"]
+__all__ += ["release_front", "staircase", "suggest", "wins"]

@@ -24,20 +24,8 @@ from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, must
 
-__all__ = [
-    "Categorical",
-    "Integer",
-    "Knob",
-    "Law",
-    "LogInteger",
-    "LogReal",
-    "Normal",
-    "Real",
-    "Setting",
-    "ShiftedExponential",
-    "Space",
-    "Uniform",
-]
+__all__ = ["Categorical", "Integer", "Knob", "Law", "LogInteger", "LogReal", "Normal", "Real", "Setting"]
+__all__ += ["ShiftedExponential", "Space", "Uniform"]
 
 Value: TypeAlias = float | int | str
 Setting: TypeAlias = Mapping[str, Value]

@@ -282,30 +282,34 @@ def interval_words(level: float, what: str, *, together: bool = False) -> str:
 
 
 def heading(question: str, name: str, facts: Facts) -> str:
-    """What was estimated, for a title."""
-    task, many = facts["task"], len(facts["estimate"]) if isinstance(facts["estimate"], list) else 1
+    """What was estimated, or is planned, for a title."""
+    task, columns = facts["task"], facts.get("columns") or ()
+    if task.endswith("-difference"):
+        return f"What changed in {question}"
     if "by" in facts:
         what = f"Shares of {question}" if facts.get("options") else f"Mean {question}"
-        return f"{what} by {facts['by']['column']}"
-    named = question not in ("value", "vector", "records", "points", "table")
+        return f"{what} by {facts['by']['column']}{' (private)' * facts['by']['private']}"
     match task:
-        case "mean" | "sum":
-            return f"{task.capitalize()} {question}" if named else task.capitalize()
+        case _ if name in ("mean", "sum") and task != "vector-mean":
+            return name.capitalize() if question == "value" else f"{name.capitalize()} {question}"
         case "shares" | "histogram":
             return f"Shares by {question}"
         case "count":
             return f"People with {facts['options'][0]} in {question}"
         case "vector-mean":
-            return f"Means of {many:,} columns"
+            return "Mean of 1 column" if len(columns) == 1 else f"Means of {len(columns):,} columns"
         case "regression":
-            return f"{facts['kind'].capitalize()} regression of {question} on {', '.join(facts['columns'][1:])}"
+            on = ", ".join(columns[1:]) or f"{facts['predictors']} columns"
+            return f"{facts['kind'].capitalize()} regression of {question} on {on}"
         case "heavy-hitters":
-            return f"{many:,} frequent records"
+            listed = facts.get("records")
+            return "Frequent records" if listed is None else f"{len(listed):,} frequent records"
         case "kmeans":
-            return f"{many:,} centres of {', '.join(facts['columns'])} ({facts['method']})"
+            by = f" ({facts['method']})" if "method" in facts else ""
+            return f"{facts.get('clusters') or len(facts['estimate']):,} centres of {', '.join(columns)}{by}"
         case "synthetic-data":
-            return f"A synthetic table of {', '.join(facts['features'])}"
-    return f"What changed in {question}" if task.endswith("-difference") else question
+            return f"A synthetic table{' of ' if 'features' in facts else ''}{', '.join(facts.get('features', ()))}"
+    return question if "estimate" in facts else f"{name} of {question}"
 
 
 def said_of_gap(facts: Facts) -> str:

@@ -1,6 +1,9 @@
 """What to expect: predictions by question, statistic and estimator, as a document, a frame, a picture and a page.
 
-A plan is ``{"schema": 1, "questions": {NAME: {STATISTIC: {...}}}, "people", "promise"}`` (`release/predicted`).
+A plan is ``{"schema": 1, "questions": {NAME: {STATISTIC: {...}}}, "people", "promise"}``. With each statistic stands
+what is ``predicted``: by estimator its ``rmse_population``, a number or one for each cell, which ``options``,
+``columns``, ``at`` or ``by`` name; what it ``assumes``; and, where errors are compared, the public ``range``. Tables,
+frames and pictures of a plan read their numbers here.
 
 >>> from hybridp.public.budgets import PureDP
 >>> facts = predicted("shares", {"everyone": {"rmse_population": [0.1, 0.2]}}, options=["a", "b"], range=1.0)
@@ -12,24 +15,45 @@ A plan is ``{"schema": 1, "questions": {NAME: {STATISTIC: {...}}}, "people", "pr
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from hybridp.errors import InvalidInput, must
-from hybridp.release import predicted as told_of
+from hybridp.errors import must
+from hybridp.public.study.questions import ESTIMATORS
 from hybridp.release import style
-from hybridp.release.facts import SCHEMA, Facts, each, is_share, only, people_words
-from hybridp.release.predicted import WAYS, error_of, in_range, names_of, overall_of, predicted, taken, ways
+from hybridp.release.facts import SCHEMA, Facts, each, figure, heading, is_share, labels, only, people_words
 from hybridp.release.result import Questions, Result, Words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
-__all__ = ["Plan", "planned", "predicted"]
+__all__ = ["WAYS", "Plan", "axis", "error_of", "in_range", "names_of", "noises", "overall_of", "planned", "predicted"]
+__all__ += ["taken", "ways"]
 
-_MOST = 30  # rows that a picture can hold
+WAYS = {
+    "trusted": "trusted alone, adaptive",
+    "local": "local alone, stated marginals",
+    "stated": "both, stated marginals",
+    "chosen": "both, marginals that the trusted chose",
+}
+"""How people may take part in a synthetic table, in words."""
+_USED = ("everyone", "adaptive", "hybrid", "unified", "tcm-only", "lm-only", "stated", "local", "trusted")
+_ALONE = {"tcm-only": "trusted", "lm-only": "local"}
+_OVERALL = "overall_rmse_in_half_ranges"
+_ERRORS = {"rmse_population": "rmse (population)", "rmse_slope": "error of a slope",
+           "total_variation": "total variation distance", "standard_error": "error"}  # fmt: skip
+_TOLD = {"weight": "weight", _OVERALL: "overall error (half-ranges)", "mse": "mse", **_ERRORS, "R": "R", "r": "r"}
+_TOLD |= {"times_trusted": "times trusted"}
+_OF_TABLES = {"sd": "sd of a cell", "expected_largest_error": "largest error",
+              "expected_total_error": "total error", "smallest_visible_share": "visible from"}  # fmt: skip
+_SCALARS = {
+    "map_cells": "cells of the map", "rounds": "rounds after it", "trusted_spends": "trusted people spend",
+    "discovered": "records discovered", "recall": "of the true top {head}, discovered", "l1": "l1 error over the head",
+}  # fmt: skip
+_HELP = 0.02  # A smaller gain is within what two rehearsals differ by.
+Row = tuple[str, ...]
 Picture = Callable[["Plan", "Axes | None"], "Axes"]
 
 
@@ -103,9 +127,7 @@ class Plan(Result):
         import pandas as pd
 
         rows = [
-            {"question": name, "statistic": key, **row}
-            for name, key, facts in self._each()
-            for row in told_of.rows(facts)
+            {"question": name, "statistic": key, **row} for name, key, facts in self._each() for row in _rows(facts)
         ]
         return pd.DataFrame(rows).dropna(axis="columns", how="all")
 
@@ -113,45 +135,35 @@ class Plan(Result):
         """The predictions as a title, a table and remarks."""
         every = self._each()
         if len(every) == 1 and not self.parts:
-            columns, rows = told_of.grid(every[0][2])
-            return Words(self._heading(), columns, rows, (*self.notes, *told_of.remarks(every[0][2])))
-        rows = [
-            (name, key, told_of.epsilon_words(facts, self.promise), *told_of.expected(facts))
-            for name, key, facts in every
-        ]
-        said = {line: None for _, _, facts in every for line in told_of.asides(facts)}
+            columns, rows = _grid(every[0][2])
+            return Words(self.heading(), columns, rows, (*self.notes, *_remarks(every[0][2])))
+        rows = [(name, key, _epsilon_words(facts, self.promise), *_expected(facts)) for name, key, facts in every]
+        said = {line: None for _, _, facts in every for line in _asides(facts)}
         columns = ("question", "statistic", "epsilon", "expected", "of range", "estimator")
         unit = "Expected: one standard error, of several numbers the largest; and its share of the public range."
-        return Words(self._heading(), columns, rows, (unit, *self.notes, *said))
+        return Words(self.heading(), columns, rows, (unit, *self.notes, *said))
 
     def all_words(self) -> list[Words]:
         """What a notebook or a terminal shows, one below the other: the predictions, then what belongs to them."""
-        more = (words for _, _, facts in self._each() for words in told_of.more_words(facts, brief=bool(self.parts)))
+        more = (words for _, _, facts in self._each() for words in _more_words(facts, brief=bool(self.parts)))
         return [self.in_words(), *more]
 
-    def _heading(self) -> str:
+    def heading(self) -> str:
         every, promise = self._each(), self.promise
-        what = f"expected errors of {every[0][0]}" if len(every) > 1 else told_of.what(*every[0])
+        what = f"errors of {every[0][0]}" if len(every) > 1 else f"error of {_lowered(heading(*every[0]))}"
         groups = (self.people.get(name, 0) for name in ("trusted", "local", "shuffled"))
         epsilon, own, delta = promise["epsilon"], promise["trusted_epsilon"], promise["delta"]
         kept = "an epsilon of their own"
         if not isinstance(epsilon, str):
             kept = f"epsilon {epsilon:g}" + (f" ({own:g} for trusted people)" if own != epsilon else "")
             kept += f", delta {delta:g}" if delta else ""
-        return f"{self.title or what[0].upper() + what[1:]}: {people_words(*groups)}, {kept}"
+        return f"{self.title or f'Expected {what}'}: {people_words(*groups)}, {kept}"
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """The errors to expect; needs matplotlib, the extra "plot"."""
-        if self.picture is not None:
-            return self.picture(self, ax)
-        if len(self.parts) == 1:
-            return next(iter(self.parts.values())).plot(ax)
-        every = self._each()
-        if len(every) > 1:
-            return _draw_ranges(self, ax)
-        known = ways(every[0][2])
-        heard = {"tcm-only", "lm-only", "hybrid"} <= set(known) and len(names_of(every[0][2])) > 1
-        return (_draw_cells if heard else _draw_sizes)(self, every[0][2], ax)
+        from hybridp.release.plot import draw_plan
+
+        return draw_plan(self, ax) if self.picture is None else self.picture(self, ax)
 
 
 def planned(
@@ -169,62 +181,309 @@ def planned(
     return Plan(questions, crowd, kept, **own)
 
 
-# --- pictures ---------------------------------------------------------------------------------------------------------
+# --- numbers ----------------------------------------------------------------------------------------------------------
 
 
-def _draw_ranges(plan: Plan, ax: Axes | None) -> Axes:
-    """The errors of numbers, vectors and shares, as shares of their public ranges."""
-    rows, several = [], False
-    for name, some in plan.questions.items():
-        found = {key: part for key, facts in some.items() if (part := in_range(facts)) is not None}
-        several |= any(isinstance(error_of(ways(some[key])[taken(some[key])]), list) for key in found)
-        for key, error in found.items():
-            rows.append((name if len(found) == 1 else f"{key} of {name}", error, f"±{style.percent(error, 3)}"))
-    if not rows:
-        raise InvalidInput("`plot` must be of a study with a question of kind number, choice or vector. Got none.")
-    ax = style.new_axes(ax, 7.2, 1.7 + 0.35 * len(rows))
-    style.sized_rows(ax, rows)
-    style.plain_numbers(ax.xaxis, percents=True)
-    ax.set_xlabel("expected standard error, as a share of the public range")
-    of = " Of a question's options or columns the largest." if several else ""
-    style.dress(ax, plan._heading(), f"Further left is better. Against the mean of the population.{of}")
-    return ax
+def predicted(
+    task: str, estimators: Mapping[str, Facts] | None = None, more: Facts | None = None, **facts: Any
+) -> dict[str, Any]:
+    """What a plan says of one statistic: what is predicted, by estimator and beside them, and its own facts."""
+    told = {} if estimators is None else {"estimators": dict(estimators)}
+    return {"task": task, "predicted": {**told, **(more or {})}, **facts}
 
 
-def _draw_cells(plan: Plan, facts: Facts, ax: Axes | None) -> Axes:
-    """A row a cell, by who is heard; of quantiles in shares of people."""
-    known, names = ways(facts), names_of(facts)
-    ranks, many = all("rank_error" in one for one in known.values()), len(names)
-    names = [style.percent(float(name)) for name in names] if ranks else names[:_MOST]
-    ax = style.new_axes(ax, 7.2, 2.0 + 0.28 * len(names))
-    style.heard_rows(ax, names, {n: one["rank_error"] if ranks else error_of(one)[:_MOST] for n, one in known.items()})
-    if not (ranks or is_share(facts)):
-        style.plain_numbers(ax.xaxis)
-        ax.set_xlabel("standard error")
-    about = "A row is the number that this share of people is at or below. " if ranks else f"{told_of.noises(facts)} "
-    more = f" {_MOST} of {many:,} are shown." if many > len(names) else ""
-    style.dress(ax, plan._heading(), f"{about}Further left is better.{more}".lstrip())
-    return ax
+def ways(facts: Facts) -> Mapping[str, Facts]:
+    """What is told of each estimator, of what local people are asked, or of how people take part."""
+    told = facts["predicted"]
+    if "total_variation" in told:
+        return {way: {"total_variation": error} for way, error in told["total_variation"].items()}
+    found: Mapping[str, Facts] = told.get("estimators") or told.get("forms") or {}
+    return found
 
 
-def _draw_sizes(plan: Plan, facts: Facts, ax: Axes | None) -> Axes:
-    """One error by each estimator or way; or of each table that would be measured."""
+def taken(facts: Facts) -> str:
+    """The estimator that a release takes: the stated one, or the default, or that which is best or alone."""
     told, known = facts["predicted"], ways(facts)
-    tables, overall = told.get("tables", ()), any(overall_of(one) is not None for one in known.values())
-    rows = [(", ".join(one["columns"]), one["expected_largest_error"]) for one in tables[:_MOST]]
+    stated = told.get("estimator") or told.get("default", {}).get("estimator") or facts.get("form")
+    return next((str(name) for name in (stated, *_USED) if name in known), "")
+
+
+def error_of(told: Facts) -> Any:
+    """An estimator's error: a number, or one for each cell."""
+    return next(told[key] for key in _ERRORS if key in told)
+
+
+def overall_of(told: Facts) -> float | None:
+    """An estimator's error over all cells together, where that is told."""
+    return told.get(_OVERALL)
+
+
+def names_of(facts: Facts) -> list[str]:
+    """What the cells are called; the only one has no name."""
+    hidden = "options" if "by" in facts else ""
+    told = error_of(next(iter(ways(facts).values())))
+    return labels({**{key: x for key, x in facts.items() if key != hidden}, "estimate": told})
+
+
+def _rows(facts: Facts) -> Iterator[dict[str, Any]]:
+    """What is told of every cell by every estimator, for a frame."""
+    told, known = facts["predicted"], ways(facts)
+    for one in told.get("tables", ()):
+        yield {"cell": ", ".join(one["columns"]), **{key: x for key, x in one.items() if key != "columns"}}
+    if "top" in told:
+        sizes = zip(told["top"]["share"], told["top"]["standard_error"], strict=True)
+        yield from ({"cell": str(i), "share": p, "standard_error": e} for i, (p, e) in enumerate(sizes, 1))
+    elif not known and "tables" not in told:
+        yield {"cell": None, **told}
+    names = names_of(facts) if known else []
+    guessed = {key: facts[key] for key in ("shares", "quantiles") if names and len(facts.get(key, ())) == len(names)}
+    for who, one in known.items():
+        numbers = {key: one[key] for key in (*_TOLD, "rank_error") if key in one}
+        for i, name in enumerate(names):
+            each = {key: x[i] if isinstance(x, list) else x for key, x in {**guessed, **numbers}.items()}
+            yield {"cell": name or None, "estimator": who, **each}
+
+
+def in_range(facts: Facts) -> float | None:
+    """The error of the estimator that is used, as a share of the public range; of several cells the largest."""
+    wide = facts.get("range")
+    if wide is None or (error := _used(facts)) is None:
+        return None
+    many = error if isinstance(error, list) else [error]
+    each = wide if isinstance(wide, list) else [wide] * len(many)
+    return float(max(e / w for e, w in zip(many, each, strict=True)))
+
+
+def _used(facts: Facts) -> Any:
+    three, who = facts["predicted"].get("shuffled"), taken(facts)
+    return three["rmse_population"] if three else error_of(ways(facts)[who]) if who else None
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+def _text(x: float | None, facts: Facts) -> str:
+    if x is None or math.isinf(x):
+        return ""
+    return f"{x:.3%}" if is_share(facts) else style.shortly(x, 10 * x) if "by" in facts else figure(x)
+
+
+def _grid(facts: Facts) -> tuple[Row, list[Row]]:
+    """A row an estimator or, of several cells, a row a cell: the columns and the rows."""
+    told, known = facts["predicted"], ways(facts)
+    if "tables" in told:
+        found = [(", ".join(one["columns"]), f"{one['cells']:,}", *(f"{one[key]:.2g}" for key in _OF_TABLES))
+                 for one in told["tables"]]  # fmt: skip
+        return ("table", "cells", *_OF_TABLES.values()), found
+    if not known:
+        listed = [(words.format(**facts), _scalar(key, told[key])) for key, words in _SCALARS.items() if key in told]
+        if "top" in told:
+            listed += [("shown from a noisy count of", figure(facts["threshold"])),
+                       ("standard error of the most frequent", figure(told["top"]["standard_error"][0])),
+                       ("reports of local people", facts["mechanisms"]["local"])]  # fmt: skip
+        return ("expected", "value"), [*listed]
+    if all(overall_of(one) is None for one in known.values()) and len(names_of(facts)) > 1:
+        words = _by_cell(facts)
+        return words.columns, list(words.rows)
+    keys = [key for key in _TOLD if any(not isinstance(one.get(key, []), list) for one in known.values())]
+    best = facts.get("form") or told.get("best")
+    gains = min(known[name][_OVERALL] for name in ("tcm-only", "full-lm")) if _OVERALL in keys else 0.0
+    found = []
     for name, one in known.items():
-        error: Any = overall_of(one) if overall else error_of(one)
+        more = [f"{gains / (overall_of(one) or math.nan):.3g}"] if gains else []
+        more += ["best" if name == best else ""] if best else []
+        found.append((WAYS[name] if "best" in told else name, *(_cell(key, one.get(key)) for key in keys), *more))
+    first = "local people are asked" if "forms" in told else "who takes part" if "best" in told else "estimator"
+    heads = (_TOLD[key] for key in keys)
+    return (facts.get("named", first), *heads, *["times better"] * bool(gains), *[""] * bool(best)), found
+
+
+def _cell(key: str, x: float | None) -> str:
+    if x is None or key not in ("R", "r", "total_variation", "times_trusted"):
+        return figure(x)
+    return f"{x:.3g}" if key in ("r", "times_trusted") else f"{x:.3f}"
+
+
+def _scalar(key: str, value: Any) -> str:
+    if key == "map_cells" and not value:
+        return "no map"
+    return "nothing" if value is None else f"{value:.1%}" if key == "recall" else (
+        value if isinstance(value, str) else figure(value))  # fmt: skip
+
+
+def _by_cell(facts: Facts, *, ranks: bool = False) -> Words:
+    """A row a cell with every estimator's error, or error in ranks; of many estimators those that one compares."""
+    known, names = ways(facts), names_of(facts)
+    if len(known) > 5:
+        few = dict.fromkeys(("tcm-only", "full-lm", taken(facts), facts["predicted"]["alike"]["estimator"]))
+        known = {name: known[name] for name in few}
+    columns: dict[str, list[str]] = {}
+    if len(facts.get("shares") or ()) == len(names):
+        digits = 1 if "by" in facts else 2
+        columns["share of people" if "by" in facts else "share"] = [f"{p:.{digits}%}" for p in facts["shares"]]
+    if "quantiles" in facts:
+        columns["at about"] = [figure(x) for x in facts["quantiles"]]
+    unit = {"task": "shares"} if ranks else facts
+    for who, one in known.items():
+        columns[who] = [_text(x, unit) for x in (one["rank_error"] if ranks else error_of(one))]
+    kinds = {"by": "group", "columns": "column", "options": "option", "quantiles": "quantile"}
+    first = next((word for key, word in kinds.items() if key in facts), "at")
+    title = "The same in shares of people" if ranks else "Root mean squared error of each, in its own unit"
+    return Words(title, (first, *columns), list(zip(names, *columns.values(), strict=True)))
+
+
+def _expected(facts: Facts) -> tuple[str, str, str]:
+    """The error of the estimator that is used, as a share of the range, and which it is; or what else is known."""
+    told, who, error = facts["predicted"], taken(facts), _used(facts)
+    if error is not None:
+        by = "three groups" if "shuffled" in told else _ALONE.get(who, who)
+        by += "; a slope, columns scaled to [-1, 1]" if "forms" in told else ""
+        by = f"{WAYS[who]}; total variation" if "best" in told else by
+        part = in_range(facts)
         worst = max(error) if isinstance(error, list) else error
-        if name != "lower-bound" and math.isfinite(worst):
-            rows.append((WAYS[name] if "best" in told else name, worst))
-    percents = bool(tables) or overall or is_share(facts) or facts["task"] == "noise"
-    best = WAYS[told["best"]] if "best" in told else taken(facts)
-    ax = style.new_axes(ax, 7.2, 1.8 + 0.35 * len(rows))
-    texts = [(name, e, style.percent(e, 3) if percents else f"{e:,.4g}") for name, e in rows]
-    style.sized_rows(ax, texts, strong=(best,))
-    if percents:
-        style.plain_numbers(ax.xaxis, percents=True)
-    ax.set_xlabel(told_of.axis(facts))
-    more = f" {_MOST} of {len(tables):,} tables are shown." if len(tables) > _MOST else ""
-    style.dress(ax, plan._heading(), f"{told_of.noises(facts)} Further left is better.{more}".lstrip())
-    return ax
+        return f"± {figure(worst)}", "" if part is None else style.percent(part, 3), by
+    if "tables" in told:
+        worst = max(one["expected_largest_error"] for one in told["tables"])
+        return f"± {figure(worst)}", style.percent(worst, 3), "largest error of a share"
+    said = ((words.format(**facts), _scalar(key, told[key])) for key, words in _SCALARS.items() if key in told)
+    return ", ".join(f"{x} {words}" for words, x in said), "", ""
+
+
+def _epsilon_words(facts: Facts, promise: Facts) -> str:
+    """A question's part of the promise."""
+    epsilon, trusted = facts.get("epsilon", promise["epsilon"]), facts.get("trusted_epsilon")
+    one = "own" if isinstance(epsilon, str) else f"{epsilon:.6g}"
+    return one if trusted is None else f"{one}; trusted {trusted:.6g}"
+
+
+def _more_words(facts: Facts, *, brief: bool) -> Iterator[Words]:
+    """Further tables: cells one by one unless brief, three groups, and what a mixer is worth to each epsilon."""
+    if not brief and any(overall_of(one) is not None for one in ways(facts).values()):
+        yield _by_cell(facts)
+    if not brief and any("rank_error" in one for one in ways(facts).values()):
+        yield _by_cell(facts, ranks=True)
+    if three := facts["predicted"].get("shuffled"):
+        yield _three_groups(facts, three)
+    if moves := facts["predicted"].get("moves"):
+        found = [(f"{m['epsilon']:g}", f"{m['people']:,}", f"{m['local_epsilon']:g}",
+                  figure(m["worth_in_local_people"])) for m in moves]  # fmt: skip
+        title = "If local people of one epsilon all sent their reports through a mixer"
+        yield Words(title, ("epsilon", "people", "a report's own there", "is worth so many local people"), found)
+
+
+def _three_groups(facts: Facts, three: Facts) -> Words:
+    """People who trust, who trust a mixer and who trust nobody: the error, and what one more person is worth."""
+    batch, worth, error = three["batch"], three["worth_in_local_people"], three["rmse_population"]
+    by = f", by {batch['reports']}," if batch.get("reports") else ""
+    kept = f"in a batch of at least {batch['least']:,} it keeps ({batch['epsilon']:.4g}, {batch['delta']:g})."
+    if three["people"]["shuffled"] < batch["least"]:
+        kept = f"fewer than a batch of {batch['least']:,}: nothing more is kept."
+    said = f"A shuffled report{by} has an epsilon of {batch['local_epsilon']:.6g} by itself; {kept}"
+    if not isinstance(error, list):
+        found = [(name, f"{people:,}", figure(three["weights"][name]), f"{worth[name]:.3g}")
+                 for name, people in three["people"].items()]  # fmt: skip
+        title = f"Three groups, each by its number of people: rmse (population) {figure(error)}"
+        return Words(title, ("group", "people", "weight", "one more is worth so many local people"), found, (said,))
+    names = names_of(facts) if ways(facts) else [f"rank {i}" for i in range(1, len(error) + 1)]
+    unit = facts if ways(facts) else {"task": "number"}
+    sides = zip(names, error, worth["shuffled"], worth["trusted"], strict=True)
+    found = [(name, _text(e, unit), f"{mixed:.3g}", f"{own:.3g}") for name, e, mixed, own in sides]
+    title = ", ".join(f"{people:,} {name}" for name, people in three["people"].items()) + " people"
+    columns = ("", "rmse (population)", "one more shuffled", "one more trusted")
+    more = (f"The default for these three groups is {three['default']['estimator']}.",) if "default" in three else ()
+    return Words(title, columns, found, (f"One more person is worth so many local people. {said}", *more))
+
+
+# --- sentences --------------------------------------------------------------------------------------------------------
+
+
+def _lowered(what: str) -> str:
+    """For the middle of a sentence."""
+    return {"Mean": "a mean", "Sum": "a sum"}.get(what, f"{what[0].lower()}{what[1:]}")
+
+
+def axis(facts: Facts) -> str:
+    """What an error is, beside a picture."""
+    known = next(iter(ways(facts).values()), {})
+    if _OVERALL in known:
+        return "error over all columns, as a share of their half-ranges"
+    words = {"rmse_population": "root mean squared error", "total_variation": "mean total variation distance",
+             "rmse_slope": "root mean squared error of a slope, columns scaled to [-1, 1]",
+             "standard_error": facts.get("of")}  # fmt: skip
+    found = next((word for key, word in words.items() if key in known), None)
+    return found or "largest error of a cell to expect, as a share of people"
+
+
+def noises(facts: Facts) -> str:
+    """Which noise trusted people's sums get, and which reports local people send."""
+    noise, local = (facts.get("mechanisms", {}).get(name) for name in ("trusted", "local"))
+    return f"{noise.capitalize()} noise, {local} reports." if noise and isinstance(local, str) else ""
+
+
+def _asides(facts: Facts) -> Iterator[str]:
+    """What is said beside a study's table of all questions too: what moves are worth, and whether to steer."""
+    told = facts["predicted"]
+    if three := told.get("shuffled"):
+        moves = three["moves_in_local_people"].items()
+        least = ((name, min(x) if isinstance(x, list) else x) for name, x in moves)
+        yield f"A move is worth so many local people more: {', '.join(f'{name} {x:.3g}' for name, x in least)}."
+    if steered := told.get("steered"):
+        why, rmse = steered["why"], steered["rmse_population"]
+        both = f"rmse {rmse or 0:.6g} steered, {steered['plain']:.6g} in one go, where both groups are alike; "
+        said = f"{'Steer' if steered['form'] == 'steered' else 'In one go'}: {'' if rmse is None else both}{why}."
+        sd = steered.get("sd")
+        lower = f"{said[0].lower()}{said[1:]}"
+        yield said if sd is None else f"At a standard deviation of {sd:.6g}, a sixth of the range: {lower}"
+
+
+def _remarks(facts: Facts) -> Iterator[str]:
+    """What must be said beside the numbers of a statistic."""
+    told, known = facts["predicted"], ways(facts)
+    if said := noises(facts):
+        yield said
+    yield from (f"Assumes: {line}." for line in facts.get("assumes") or ())
+    if critical := told.get("critical"):
+        since = "at no n here" if critical["n"] is None else f"from n = {figure(critical['n'])} on"
+        yield f"The trusted group alone beats everybody-local above an opt-in rate of {critical['c']:.4g}: {since}."
+    yield from facts.get("remarks") or ()
+    if "why" in facts:
+        yield f"Best: {facts['why']}."
+    for gap in told.get("differences") or ():
+        yield f"{gap['of']} - {gap['less']}: standard error {_text(gap['standard_error'], facts)}."
+    if adpm := known.get("adpm"):
+        yield f"{adpm['saturated']:,} people would get more privacy than they ask for, for free."
+        if adpm["constant_better"]:
+            yield "These epsilons are too small: the midpoint of the bounds is a better answer than any estimate."
+    yield from _of_rows(told)
+    yield from _asides(facts)
+    if len(known) > 5 and all(name in ESTIMATORS for name in known):
+        yield "\n".join(["How the groups are weighed:", *(f"  {name}: {ESTIMATORS[name]}" for name in known)])
+    yield from _of_trust(told)
+
+
+def _of_rows(told: Facts) -> Iterator[str]:
+    """Of synthetic rows: what local people add."""
+    if "total_variation" not in told:
+        return
+    yield f"Total variation distance: the mean over {told['marginals']} marginals."
+    if (gain := told["gain_by_local"]) is not None:
+        helped = f"{100 * gain:.0f} % less error than" if gain > _HELP else "no less error than"
+        yield f"With the local people, {helped} with the trusted people alone."
+    if (below := told["local_outweigh_below_opt_in"]) is not None:
+        where = f"where at most {100 * below:.2g} % of the people trust"
+        yield f"On an empty cell, local people count for more than the trusted {where}."
+
+
+def _of_trust(told: Facts) -> Iterator[str]:
+    """Of a mean: how many opt-ins a target needs, and whether promising more pays."""
+    many = told.get("opt_ins", {})
+    for name, enough in many.get("to_reach_target", {}).items():
+        found = "no number of" if enough is None else f"{enough:,}"
+        yield f"{name}: {found} opt-ins reach an rmse of {figure(many['target_rmse'])}."
+    if offer := told.get("trust_offer"):
+        yield (
+            f"Lowering the trusted epsilon {'pays' if offer['lowering_pays'] else 'does not pay'}; it pays from an "
+            f"elasticity of {offer['elasticity_threshold']:.3g}; best at epsilon {offer['best_trusted_epsilon']:.3g} "
+            f"(opt-in {offer['opt_in_there']:.3g}, rmse {figure(offer['rmse_there'])} beside "
+            f"{figure(offer['rmse_now'])} now)."
+        )

@@ -1,4 +1,4 @@
-"""Pictures of a release, drawn from its published facts; matplotlib is imported when one is drawn."""
+"""Pictures of a release or a plan, drawn from its facts; matplotlib is imported when one is drawn."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from hybridp.errors import must
+from hybridp.errors import InvalidInput, must
 from hybridp.release import style
 from hybridp.release.facts import (
     GROUPS,
     Cell,
     Facts,
     cells,
+    each,
     heading,
     interval_words,
     is_share,
@@ -23,17 +24,19 @@ from hybridp.release.facts import (
     said_of_gap,
     text,
 )
+from hybridp.release.plan import WAYS, Plan, axis, error_of, in_range, names_of, noises, overall_of, taken, ways
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from hybridp.release.release import Release
 
-__all__ = ["draw"]
+__all__ = ["draw", "draw_plan"]
 
 _MOST = 60  # names that a picture can hold
 _OWN_SCALES = 14  # numbers that can each have a scale of their own
 _RECORDS = 30
+_PLANNED = 30  # rows of a plan
 _TRUE = {"shares": "share of its option", "histogram": "share of its bin", "vector-mean": "mean of its column"}
 _TRUE |= {"regression": "coefficient", "heavy-hitters": "share of its record"}
 
@@ -273,3 +276,77 @@ def _centres(release: Release, facts: Facts, ax: Axes | None) -> Axes:
         f"95% of its noise where that is known. The axes span the public bounds.{seen}"
     )
     return _dress(release, ax, facts, "", said, grid="x" if flat else "both")
+
+
+# --- plans ------------------------------------------------------------------------------------------------------------
+
+
+def draw_plan(plan: Plan, ax: Axes | None = None) -> Axes:
+    """The errors to expect: of a study in shares of the ranges, of one question by cell or by estimator."""
+    if len(plan.parts) == 1:
+        return next(iter(plan.parts.values())).plot(ax)
+    if len(each(plan.questions)) > 1:
+        return _draw_ranges(plan, ax)
+    known = plan.estimators
+    heard = {"tcm-only", "lm-only", "hybrid"} <= set(known) and len(names_of(plan.facts)) > 1
+    return (_draw_cells if heard else _draw_sizes)(plan, plan.facts, ax)
+
+
+def _draw_ranges(plan: Plan, ax: Axes | None) -> Axes:
+    """The errors of numbers, vectors and shares, as shares of their public ranges."""
+    rows, several = [], False
+    for name, some in plan.questions.items():
+        found = {key: part for key, facts in some.items() if (part := in_range(facts)) is not None}
+        several |= any(isinstance(error_of(ways(some[key])[taken(some[key])]), list) for key in found)
+        for key, error in found.items():
+            rows.append((name if len(found) == 1 else f"{key} of {name}", error, f"±{style.percent(error, 3)}"))
+    if not rows:
+        raise InvalidInput("`plot` must be of a study with a question of kind number, choice or vector. Got none.")
+    ax = style.new_axes(ax, 7.2, 1.7 + 0.35 * len(rows))
+    style.sized_rows(ax, rows)
+    style.plain_numbers(ax.xaxis, percents=True)
+    ax.set_xlabel("expected standard error, as a share of the public range")
+    of = " Of a question's options or columns the largest." if several else ""
+    style.dress(ax, plan.heading(), f"Further left is better. Against the mean of the population.{of}")
+    return ax
+
+
+def _draw_cells(plan: Plan, facts: Facts, ax: Axes | None) -> Axes:
+    """A row a cell, by who is heard; of quantiles in shares of people."""
+    known, names = ways(facts), names_of(facts)
+    ranks, many = all("rank_error" in one for one in known.values()), len(names)
+    names = [style.percent(float(name)) for name in names] if ranks else names[:_PLANNED]
+    ax = style.new_axes(ax, 7.2, 2.0 + 0.28 * len(names))
+    style.heard_rows(
+        ax, names, {n: one["rank_error"] if ranks else error_of(one)[:_PLANNED] for n, one in known.items()}
+    )
+    if not (ranks or is_share(facts)):
+        style.plain_numbers(ax.xaxis)
+        ax.set_xlabel("standard error")
+    about = "A row is the number that this share of people is at or below. " if ranks else f"{noises(facts)} "
+    more = f" {_PLANNED} of {many:,} are shown." if many > len(names) else ""
+    style.dress(ax, plan.heading(), f"{about}Further left is better.{more}".lstrip())
+    return ax
+
+
+def _draw_sizes(plan: Plan, facts: Facts, ax: Axes | None) -> Axes:
+    """One error by each estimator or way; or of each table that would be measured."""
+    told, known = facts["predicted"], ways(facts)
+    tables, overall = told.get("tables", ()), any(overall_of(one) is not None for one in known.values())
+    rows = [(", ".join(one["columns"]), one["expected_largest_error"]) for one in tables[:_PLANNED]]
+    for name, one in known.items():
+        error: Any = overall_of(one) if overall else error_of(one)
+        worst = max(error) if isinstance(error, list) else error
+        if name != "lower-bound" and math.isfinite(worst):
+            rows.append((WAYS[name] if "best" in told else name, worst))
+    percents = bool(tables) or overall or is_share(facts) or facts["task"] == "noise"
+    best = WAYS[told["best"]] if "best" in told else taken(facts)
+    ax = style.new_axes(ax, 7.2, 1.8 + 0.35 * len(rows))
+    texts = [(name, e, style.percent(e, 3) if percents else f"{e:,.4g}") for name, e in rows]
+    style.sized_rows(ax, texts, strong=(best,))
+    if percents:
+        style.plain_numbers(ax.xaxis, percents=True)
+    ax.set_xlabel(axis(facts))
+    more = f" {_PLANNED} of {len(tables):,} tables are shown." if len(tables) > _PLANNED else ""
+    style.dress(ax, plan.heading(), f"{noises(facts)} Further left is better.{more}".lstrip())
+    return ax

@@ -17,28 +17,9 @@ from hybridp.release.facts import SIMULATED, number, percent, shortly
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = [
-    "FAINT",
-    "INK",
-    "LOCAL",
-    "QUIET",
-    "SHUFFLED",
-    "SIMULATED",
-    "TRUSTED",
-    "WARNING",
-    "Row",
-    "dress",
-    "end_labels",
-    "heard_rows",
-    "interval_rows",
-    "new_axes",
-    "number",
-    "percent",
-    "plain_numbers",
-    "points",
-    "shortly",
-    "sized_rows",
-]
+__all__ = ["FAINT", "INK", "LOCAL", "QUIET", "SHUFFLED", "SIMULATED", "TRUSTED", "WARNING", "Row", "dress"]
+__all__ += ["end_labels", "heard_rows", "interval_rows", "new_axes", "number", "percent", "plain_numbers", "points"]
+__all__ += ["shortly", "sized_rows"]
 
 INK, QUIET, FAINT = "#1c2430", "#5b6675", "#d9dce1"
 TRUSTED, LOCAL, SHUFFLED, WARNING = "#1f5fa6", "#a84a08", "#2f6b3a", "#a11320"
