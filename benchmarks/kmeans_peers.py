@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from hybridp.blend.kmeans import radius_for
-from hybridp.curator.models import Points, release_moves
+from hybridp.curator.models import held_rows, release_moves
 from hybridp.protocols.models import RawPoints, cluster
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.kmeans import Box, packing, round_noise
@@ -89,7 +89,8 @@ def peer(python: str, x: Any, clusters: int, lower: float, upper: float, trials:
 
 def ours(x: Any, clusters: int, box: Box, promise: PureDP | ApproxDP) -> tuple[float, float]:
     start = time.process_time()
-    rows = Points.read(box, x)
+    levels = box.levels(x)
+    rows = held_rows(levels.T)
     found, _ = cluster(KMeansTask(box, clusters, promise), rows, None, rng=secure())
     took = time.process_time() - start
     return sum_of_squares(x, box.values(found.centres)), took
@@ -144,7 +145,8 @@ def speed(people: int) -> None:
         print("  scikit-learn's iteration could not be measured: the machine is too busy", flush=True)
         return
     begin = time.perf_counter(), time.process_time()
-    rows = Points.read(box, x)
+    levels = box.levels(x)
+    rows = held_rows(levels.T)
     reading = time.perf_counter() - begin[0]
     centres = packing(box, 4)
     radius = radius_for(box, begin_at(KMeansTask(box, 4, PureDP(0.5))))  # that of a first round
@@ -163,8 +165,8 @@ def speed(people: int) -> None:
     print(f"  ratio {ratio[0]:.2f} wall, {ratio[1]:.2f} CPU, target within {TARGET:g}: {mark}")
     trusted = len(x) // 100
     begin = time.perf_counter(), time.process_time()
-    crowd = RawPoints(rows.levels[:, trusted:], secure())
-    found, plan = cluster(KMeansTask(box, 4, PureDP(7.0)), Points(rows.levels[:, :trusted]), crowd, rng=secure())
+    crowd = RawPoints(levels[:, trusted:], secure())
+    found, plan = cluster(KMeansTask(box, 4, PureDP(7.0)), held_rows(levels[:, :trusted].T), crowd, rng=secure())
     took = time.perf_counter() - begin[0], time.process_time() - begin[1]
     print(f"  1 % trusted, {len(x) - trusted:,} simulated reports: {took[0]:.2f} s wall, {took[1]:.2f} s CPU in all, "
           f"{plan.iterations} questions, {took[0] / plan.iterations / plain[0]:.1f} iterations each")  # fmt: skip

@@ -34,7 +34,7 @@ def long(*_, **__):
     {READY}
     while True:
         np.sort(np.arange(100_000)[::-1])
-sums.simulate_local = long
+sums.randomised = long
 """
 FITTING = f"""
 import torch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hybridp.curator.counts import discover_answers
+from hybridp.curator.models import discover_answers
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.heavy import discovery
 from hybridp.randomness import seeded

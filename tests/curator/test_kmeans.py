@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hybridp.curator.models import Points, release_cells, release_moves, table_points
+from hybridp.curator.models import cell_counts, cluster_totals, held_rows, release_cells, release_moves, table_rows
 from hybridp.curator.sources import Columns
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import PureDP
@@ -40,40 +40,38 @@ def test_totals_in_memory_and_in_a_table_are_the_plain_ones(tmp_path: Path, radi
     (tmp_path / "points.csv").write_text("\n".join(["a,b,trust", *lines]))
     centres = packing(BOX, 3)
     counts, sums = _plain(BOX, points, centres, radius)
-    memory = Points.read(BOX, points)
+    memory = held_rows(BOX.levels(points).T)
     with open_rows(tmp_path / "points.csv") as rows:
-        people, points_of = table_points(rows, COLUMNS, BOX, local_raw=False)
-        assert people == (400, 7)
-        stored = points_of("trusted")
-        assert stored.people == 400
+        stored, local = table_rows(rows, COLUMNS, BOX, ordered=False, dtype=np.float64)
+        assert (stored.people, local.people) == (400, 7)
         for source in (memory, stored):
-            n, s = source.totals(centres, radius)
+            n, s = cluster_totals(source, centres, radius)
             assert n.tolist() == counts.tolist()
             assert s.tolist() == sums.tolist()
-        assert np.array_equal(stored.cell_counts(Grid(BOX, 6)), memory.cell_counts(Grid(BOX, 6)))
-        assert sorted(map(tuple, np.concatenate([*stored.parts()], axis=1).T)) == sorted(map(tuple, memory.levels.T))
+        assert np.array_equal(cell_counts(stored, Grid(BOX, 6)), cell_counts(memory, Grid(BOX, 6)))
+        assert sorted(map(tuple, np.concatenate([*stored.parts()]))) == sorted(map(tuple, BOX.levels(points).T))
 
 
 def test_local_points_are_not_read_unless_asked(tmp_path: Path) -> None:
     (tmp_path / "p.csv").write_text("a,b,trust\n1,1,trusted\n,,local\n")
     with open_rows(tmp_path / "p.csv") as rows:
-        people, points_of = table_points(rows, COLUMNS, BOX, local_raw=False)
-        assert people == (1, 1)
+        trusted, local = table_rows(rows, COLUMNS, BOX)
+        assert (trusted.people, local.people) == (1, 1)
         with pytest.raises(InvalidInput, match="local_raw"):
-            points_of("local")
+            local.parts()
 
 
 def test_many_people_are_added_up_in_threads_to_the_same_totals() -> None:
     levels = np.floor(np.random.default_rng(1).random((2, (1 << 20) + 7)) * STEPS)
-    rows, centres = Points(levels), packing(Box((0.0, 0.0), (1.0, 1.0)), 3)
-    n, s = rows.totals(centres, 300_000)
-    m, t = rows._block(centres, 300_000)
-    assert n.tolist() == m.tolist()
-    assert s.tolist() == t.tolist()
+    rows, centres = held_rows(levels.T), packing(Box((0.0, 0.0), (1.0, 1.0)), 3)
+    n, s = cluster_totals(rows, centres, 300_000)
+    halves = [cluster_totals(held_rows(half), centres, 300_000) for half in np.array_split(levels.T, 2)]
+    assert n.tolist() == sum(m for m, _ in halves).tolist()
+    assert s.tolist() == sum(t for _, t in halves).tolist()
 
 
 def test_noise_made_for_something_else_is_refused() -> None:
-    rows, centres = Points.read(BOX, [[0.5, 0.5]] * 10), packing(BOX, 2)
+    rows, centres = held_rows(BOX.levels([[0.5, 0.5]] * 10).T), packing(BOX, 2)
     small, counts = round_noise(PureDP(1.0), 2, 1000), map_noise(PureDP(1.0))
     for noise, radius in ((small, 1001), (counts, 1000)):
         with pytest.raises(InvalidInput, match="`mechanism` must be made for the radius"):

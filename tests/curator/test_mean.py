@@ -10,7 +10,7 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 
 from hybridp import curator
 from hybridp.curator.sources import Columns, Raw
-from hybridp.curator.sums import randomise_trusted, read, simulate_local
+from hybridp.curator.sums import levels, randomised, read
 from hybridp.device.reports import randomise_many
 from hybridp.errors import InvalidInput, UnusableRows
 from hybridp.public.budgets import ApproxDP, PureDP
@@ -91,8 +91,7 @@ def test_noise_that_cannot_be_is_refused(promise: PureDP | ApproxDP, name: str, 
 def test_a_simulation_runs_the_device_s_code(tmp_path: Path, label: str) -> None:
     path = save(tmp_path, [f"62.5,{label},"] * 500)
     with curator.open_rows(path) as rows:
-        simulate = simulate_local if label == "local" else randomise_trusted
-        found = simulate(rows, COLUMNS, INVITE, rng=seeded(77))
+        found, _ = randomised(levels(rows, COLUMNS, INVITE, label), INVITE, rng=seeded(77))
     unit = (randomise_many([62.5] * 500, INVITE, rng=seeded(77)) - 50) / 50
     assert found.people == 500
     assert found.total == pytest.approx(float(unit.sum()), abs=1e-9)

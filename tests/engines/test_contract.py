@@ -18,7 +18,7 @@ import pytest
 from tests.engines.conftest import ENGINES, Columns, Opened
 from tests.queries import number_query
 
-from hybridp.curator.models import table_points
+from hybridp.curator.models import cell_counts, cluster_totals, table_rows
 from hybridp.curator.sources import Columns as TableColumns
 from hybridp.errors import UnusableRows
 from hybridp.public.kmeans import Box, Grid
@@ -307,13 +307,12 @@ def test_cluster_sums_and_cells(engine: str, opened: Opened) -> None:
     near = ((levels[:, None, :] - centres) ** 2).sum(axis=2).argmin(axis=1)
     grid = Grid(box, 4)
     with opened(engine, columns) as rows:
-        people, points_of = table_points(rows, COLUMNS, box, local_raw=False)
-        assert people == (PEOPLE // 2, PEOPLE // 2)
-        stored = points_of("trusted")
-        cells = stored.cell_counts(grid)
-        counts, sums = stored.totals(centres, 2 * int(box.tops[0]))  # so far that nothing is cut
-        _, cut = stored.totals(centres, int(box.tops[0] // 8))
-        parts = np.concatenate(list(stored.parts()), axis=1)
+        stored, local = table_rows(rows, COLUMNS, box, ordered=False, dtype=np.float64)
+        assert (stored.people, local.people) == (PEOPLE // 2, PEOPLE // 2)
+        cells = cell_counts(stored, grid)
+        counts, sums = cluster_totals(stored, centres, 2 * int(box.tops[0]))  # so far that nothing is cut
+        _, cut = cluster_totals(stored, centres, int(box.tops[0] // 8))
+        parts = np.concatenate(list(stored.parts())).T
     places = [int(a) * 4 // (box.tops[0] + 1) * 4 + int(b) * 4 // (box.tops[1] + 1) for a, b in levels]
     assert cells.tolist() == np.bincount(places, minlength=16).tolist()
     assert counts.tolist() == np.bincount(near, minlength=3).tolist()

@@ -23,7 +23,7 @@ from scipy import stats
 from tests.laws.recording import Draw, Recording, apart, gaussians, laplaces, rho_of, span_of
 
 from hybridp.blend import kmeans as blending
-from hybridp.curator.models import Points
+from hybridp.curator.models import held_rows
 from hybridp.curator.sources import Columns
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger
@@ -222,7 +222,7 @@ def test_replacing_a_point_moves_what_is_told_by_the_sensitivity(told: Messages,
         x[0] = place
         told.rounds.clear()
         study = KMeansTask(UNIT, 3, promise)
-        cluster(study, Points.read(UNIT, x), None, plan=plan, rng=Recording(7).rng)
+        cluster(study, held_rows(UNIT.levels(x).T), None, plan=plan, rng=Recording(7).rng)
         [(_, added)] = told.rounds
         radius, weight = added.noise.radius, added.noise.weight
         moves.append(np.concatenate([added.counts * weight, added.sums.ravel()]))

@@ -20,7 +20,7 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-from hybridp.curator.models import Points as RawPoints
+from hybridp.curator.models import held_rows
 from hybridp.device.client import fetch_task, local_report, send_reports, trusted_report
 from hybridp.errors import InvalidInput
 from hybridp.protocols.models import ToldCells, cluster
@@ -142,7 +142,7 @@ def centres_of_the_files(run: Run, local: PureDP, trusted: PureDP) -> list[list[
     grid = Grid(box, per_axis)
     cells = ToldCells(np.bincount(told, minlength=grid.cells))
     plan = study.plan(TRUSTED, len(told))
-    points = RawPoints(box.levels(np.array([person["homes"] for person in OWN])))
+    points = held_rows(box.levels(np.array([person["homes"] for person in OWN])).T)
     found = {}
     for skipped in (run.server.at, run.server.at + 1):
         tape = Recording(SEED)

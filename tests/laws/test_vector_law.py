@@ -18,11 +18,10 @@ import pytest
 from hybridp.blend.mean import Rule
 from hybridp.curator.sources import Columns
 from hybridp.curator.sums import read as read_totals
-from hybridp.curator.sums import read_vectors, release_sums
+from hybridp.curator.sums import read_answers, release_sums
 from hybridp.ledger import Ledger
 from hybridp.public.budgets import PureDP
-from hybridp.public.lattice import NOTHING
-from hybridp.public.vector import VectorBounds, VectorReportSums
+from hybridp.public.vector import VectorBounds
 from hybridp.release.result import sole
 from hybridp.tables import open_rows
 from hybridp.tasks.vector import VectorTask
@@ -113,7 +112,6 @@ def test_nobody_moves_the_squares_further_than_their_noise_covers(tmp_path: Path
     ball: dict[str, Any] = {} if norm is None else {"norm": norm, "radius": BALLS[norm][3]}
     box = VectorBounds.of([LOWER] * 4, [UPPER] * 4, **ball)
     study = VectorTask(box, PureDP(0.5), (Rule("anchored"),))
-    nobody = VectorReportSums.of(0, (NOTHING,) * 4, study.invite.reports)
     ends = [(0.0,) * 4, (64.0,) * 4, (-64.0, 64.0, -64.0, 64.0), (64.0, 32.0, 0, 0), (0, 0, 64.0, 32.0),
             (64.0, -48.0, 0, 0), (0, 0, -64.0, 48.0), (1e308, 0, 0, -1e308), (56.0, 56.0, 0, 0),
             (0, 0, 56.0, 56.0)]  # fmt: skip
@@ -123,7 +121,7 @@ def test_nobody_moves_the_squares_further_than_their_noise_covers(tmp_path: Path
         with open_rows(write(tmp_path / "rows.csv", rows(everybody))) as table:
             found = read_totals(table, Columns(NAMES, "trust", missing="middle"), study.invite, sum_squares=True)
         kept = SimpleNamespace(numbers=lambda _, held=everybody: [np.array(held)])
-        assert found.squares.tolist() == read_vectors(kept, box, nobody).squares.tolist()  # type: ignore[arg-type]
+        assert found.squares.tolist() == read_answers(kept, study.invite).squares.tolist()  # type: ignore[arg-type]
         tape = Recording(7)
         noisy = release_sums(found, study.sum_noise, box, study.squares_noise, rng=tape.rng)
         assert noisy.squares is not None

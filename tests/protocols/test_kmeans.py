@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hybridp.curator.models import Points
+from hybridp.curator.models import held_rows
 from hybridp.curator.sources import Columns
 from hybridp.errors import InvalidInput, UnusableRows
 from hybridp.protocols.models import RawPoints, cluster, release_points
@@ -62,7 +62,7 @@ class _Watched(RawPoints):
 def test_every_local_person_answers_once(epsilon: float) -> None:
     rng = seeded(2)
     crowd = _Watched(UNIT.levels(_points(5000)), rng)
-    _, plan = cluster(KMeansTask(UNIT, 3, PureDP(epsilon)), Points.read(UNIT, _points(500)), crowd, rng=rng)
+    _, plan = cluster(KMeansTask(UNIT, 3, PureDP(epsilon)), held_rows(UNIT.levels(_points(500)).T), crowd, rng=rng)
     assert crowd.answers == 5000
     assert plan.iterations >= 2
 

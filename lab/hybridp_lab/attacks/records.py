@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hybridp.blend.heavy import Estimate, blend_heavy, held, local_estimate
 from hybridp.blend.shares import to_simplex
-from hybridp.curator.counts import noisy_counts, shown
+from hybridp.curator.models import noisy_counts, shown
 from hybridp.noise import categories
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.heavy import HeadList, counting_noise, discovery

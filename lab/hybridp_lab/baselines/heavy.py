@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hybridp.curator.counts import shown
+from hybridp.curator.models import shown
 from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ApproxDP, Budget, PureDP
 from hybridp.public.heavy import discovery

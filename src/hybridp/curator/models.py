@@ -1,48 +1,53 @@
-"""The curator's part of models: exact counts and sums of trusted people's points, products or scores, with their noise.
+"""The curator's part of models and records: exact counts and sums of trusted people's points, products, scores or
+records, with their noise.
 
 Everybody's columns are whole lattice steps, and what is added up are whole numbers; replacing one person moves all sums
 of all rounds together by what `hybridp.public.kmeans` and `hybridp.public.regression` state, so that discrete noise has
-exactly the stated guarantee. Assignments of trusted people to clusters are never released.
+exactly the stated guarantee. Assignments of trusted people to clusters are never released. Of records everybody has
+one, so that a replaced person moves one count down and another up by 1.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from hybridp import noise, tables
 from hybridp.curator.reports import Sent
-from hybridp.curator.sources import Columns, Entrusted, Rows, TableLike, noisy_sums
+from hybridp.curator.sources import Answers, Columns, Entrusted, Rows, TableLike, noisy_sums
 from hybridp.curator.sums import column_reports, lattice_query, report_sums
 from hybridp.errors import InvalidInput, must
+from hybridp.public.heavy import Discovery, HeadList
 from hybridp.public.kmeans import Box, Grid, TotalsNoise, nearest
 from hybridp.public.kmeans_rounds import TrustedMap, TrustedRound
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.messages import MECHANISM, reports_digest
 from hybridp.public.regression import LADDER, TAIL, KindName, Question, farther, round_sums
-from hybridp.public.trust import label_column
+from hybridp.public.trust import LABEL, label_column
 from hybridp.public.vector import VectorBounds
 from hybridp.randomness import Randomness
 from hybridp.tables.columns import only_texts
 from hybridp.tables.query import Query
 from hybridp.tables.totals import count_groups, kept_levels
 
-__all__ = ["LatticeRows", "PointRows", "Points", "StreamedPoints", "answer_points", "answer_rows", "held_rows"]
-__all__ += ["read_reports", "release_cells", "release_moves", "release_products", "release_scale", "table_points"]
-__all__ += ["table_rows"]
+__all__ = ["Discovered", "LatticeRows", "answer_rows", "cell_counts", "cluster_totals", "discover_answers"]
+__all__ += ["found_records", "held_rows", "local_slots", "noisy_counts", "read_reports", "release_cells"]
+__all__ += ["release_moves", "release_products", "release_scale", "sample", "shown", "slots_among", "table_rows"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-_CHUNK = 1 << 15
-_MANY = 1 << 20  # people from which threads pay
 _PART = 1 << 16
+_CHUNK = 1 << 15  # people at a time: the work stays in the cache
+_MANY = 1 << 20  # people from which threads pay
 
 
 # --- rows of several columns, wherever they live ----------------------------------------------------------------------
@@ -50,46 +55,50 @@ _PART = 1 << 16
 
 @dataclass(frozen=True, eq=False)
 class LatticeRows:
-    """RAW: so many people's columns on the lattice, the target last; `parts` reads one group's, some at a time."""
+    """RAW: so many people's columns on the lattice, a row each, the target of a regression last.
 
-    trusted: int
-    local: int
-    parts: Callable[[str], Iterator[Ints]]
+    `parts` reads them, some at a time and anew for every question: memory does not grow with the number of people.
+    """
+
+    people: int
+    parts: Callable[[], Iterator[NDArray[Any]]]
 
 
-def table_rows(rows: Rows, columns: Columns, bounds: VectorBounds, *, local_raw: bool = False) -> LatticeRows:
-    """The rows of a table, checked; with `local_raw` (a trial) those of local people can be read too."""
+def table_rows(
+    rows: Rows, columns: Columns, bounds: VectorBounds | Box, *, local_raw: bool = False, **how: Any
+) -> tuple[LatticeRows, LatticeRows]:
+    """A table's trusted people and its local ones, whose rows are read in a trial alone (`local_raw`); checked, and
+    kept by the engine when they are first read, as `how` says (`hybridp.tables.totals.kept_levels`).
+
+    Values outside the bounds are clipped, those that are missing or no number count as the public `missing` of their
+    column, and nobody is told how many.
+    """
     query = lattice_query(columns, bounds, local_raw=local_raw)
-    people = count_groups(rows, query)
-    held: dict[str, Callable[[], Iterator[Ints]]] = {}
 
-    def parts(group: str) -> Iterator[Ints]:
-        if group not in held:
-            held[group] = kept_levels(rows, query, group, _PART)
-        return held[group]()
+    def group(name: str, people: int) -> LatticeRows:
+        kept = cache(lambda: kept_levels(rows, query, name, _PART, **how))
+        return LatticeRows(people, lambda: kept()())
 
-    return LatticeRows(*people, parts)
+    trusted, local = count_groups(rows, query)
+    return group("trusted", trusted), group("local", local)
 
 
-def held_rows(trusted: Ints, local: Ints) -> LatticeRows:
-    """Two groups' columns in memory."""
-    held = {"trusted": trusted, "local": local}
-
-    def parts(group: str) -> Iterator[Ints]:
-        return (held[group][start : start + _PART] for start in range(0, len(held[group]), _PART))
-
-    return LatticeRows(len(trusted), len(local), parts)
+def held_rows(steps: NDArray[Any]) -> LatticeRows:
+    """People's columns in memory."""
+    return LatticeRows(len(steps), lambda: (steps[start : start + _PART] for start in range(0, len(steps), _PART)))
 
 
-def answer_rows(answers: Entrusted, bounds: VectorBounds, people: int) -> LatticeRows:
-    """Answers that a service keeps: those of its trusted people, and nobody else's."""
+def answer_rows(
+    answers: Entrusted, width: int, steps: Callable[[Floats], NDArray[Any]], people: int
+) -> LatticeRows:
+    """Answers that a service keeps, of so many numbers each: those of its trusted people, and nobody else's."""
 
-    def parts(group: str) -> Iterator[Ints]:
-        for values in answers.numbers(bounds.dimensions):
+    def parts() -> Iterator[NDArray[Any]]:
+        for values in answers.numbers(width):
             for start in range(0, len(values), _PART):
-                yield bounds.steps(values[start : start + _PART])
+                yield steps(values[start : start + _PART])
 
-    return LatticeRows(people, 0, parts)
+    return LatticeRows(people, parts)
 
 
 # --- regression -------------------------------------------------------------------------------------------------------
@@ -105,7 +114,7 @@ def release_products(
 ) -> tuple[int, ...]:
     """The trusted people's sums of one round, each with a draw of the mechanism's noise."""
     totals: list[int] = []
-    for part in rows.parts("trusted"):
+    for part in rows.parts():
         more = round_sums(kind, part, centre).tolist()
         totals = more if not totals else [a + b for a, b in zip(totals, more, strict=True)]
     return noisy_sums(totals, mechanism, rng=rng)
@@ -119,10 +128,10 @@ def release_scale(
     Private as `scale_noise` says; `centre` and `first` follow from what was released before.
     """
     counts = np.zeros(len(LADDER), dtype=np.int64)
-    for part in rows.parts("trusted"):
+    for part in rows.parts():
         counts += farther(part, centre)
     drawn = noise.discrete_laplace(mechanism.scale, len(LADDER), rng=rng)
-    return first + int(np.argmax((drawn - np.abs(TAIL * counts - rows.trusted))[first:]))
+    return first + int(np.argmax((drawn - np.abs(TAIL * counts - rows.people))[first:]))
 
 
 def read_reports(
@@ -131,7 +140,7 @@ def read_reports(
     """Reports that answer the question with this text, which they must name unless it is assumed. Private already."""
     names = question.names
     bounds = VectorBounds.of((-1.0,) * len(names), (1.0,) * len(names))
-    query = Query.on(bounds, names, None, **column_reports(question.invite, names, bounds))
+    query = Query.on(bounds, names, None, **column_reports(replace(question.invite, bounds=bounds), names))
     simulated = f"{mechanism} SIMULATED"
     with tables.open_rows(path, table=table) as rows:
         for name in names:
@@ -148,117 +157,47 @@ def read_reports(
 # --- K-means ----------------------------------------------------------------------------------------------------------
 
 
-class PointRows(Protocol):
-    """RAW: trusted people's points, wherever they live. Its answers never leave this room without noise."""
-
-    @property
-    def people(self) -> int: ...
-
-    def cell_counts(self, grid: Grid) -> Ints:
-        """People in every cell."""
-        ...
-
-    def totals(self, centres: Floats, radius: int) -> tuple[Ints, Ints]:
-        """By nearest centre, all of whole steps: people, and exact sums of their deviations, cut to the radius."""
-        ...
+def cell_counts(rows: LatticeRows, grid: Grid) -> Ints:
+    """RAW: people in every cell."""
+    counts = np.zeros(grid.cells, dtype=np.int64)
+    for x in _pieces(rows):
+        counts += np.bincount(grid.cell(x), minlength=grid.cells)
+    return counts
 
 
-@dataclass(frozen=True, eq=False)
-class Points:
-    """Points in memory, as lattice levels (coordinates, people)."""
-
-    levels: Floats
-
-    @classmethod
-    def read(cls, box: Box, points: ArrayLike) -> Points:
-        return cls(box.levels(points))
-
-    @property
-    def people(self) -> int:
-        return int(self.levels.shape[1])
-
-    def cell_counts(self, grid: Grid) -> Ints:
-        counts = np.zeros(grid.cells, dtype=np.int64)
-        for part in self.parts():
-            counts += np.bincount(grid.cell(part), minlength=grid.cells)
-        return counts
-
-    def totals(self, centres: Floats, radius: int) -> tuple[Ints, Ints]:
-        workers = (os.cpu_count() or 1) if self.people >= _MANY else 1
-        edges = np.linspace(0, self.people, workers + 1).astype(np.int64)
-        if workers == 1:
-            return self._block(centres, radius)
-        blocks = [Points(self.levels[:, a:b]) for a, b in itertools.pairwise(edges)]
-        with ThreadPoolExecutor(workers) as pool:  # whole numbers: the same totals in any order
-            found = list(pool.map(lambda part: part._block(centres, radius), blocks))
-        return sum((c for c, _ in found), start=found[0][0] * 0), sum((s for _, s in found), start=found[0][1] * 0)
-
-    def _block(self, centres: Floats, radius: int) -> tuple[Ints, Ints]:
-        k, d = np.shape(centres)
-        counts = np.zeros(k, dtype=np.int64)
-        sums = np.zeros((d, k), dtype=np.int64)
-        for x in self.parts():
-            square = np.empty(x.shape[1])  # distances come with the labels: whole numbers below 2^53
-            label = nearest(x, centres, scores=square)
-            counts += np.bincount(label, minlength=k)
-            # Whole numbers below 2^53 in doubles: these sums are exact in any order.
-            sums += _sums(x, label, k)
-            for row in x:
-                square += row * row
-            far = np.flatnonzero(square > float(radius) ** 2)
-            if len(far):
-                surplus = _surplus(x[:, far] - centres.T[:, label[far]], square[far], radius)
-                sums -= _sums(surplus, label[far], k)
-        return counts, sums.T - counts[:, None] * centres.astype(np.int64)
-
-    def parts(self) -> Iterator[Floats]:
-        for start in range(0, self.people, _CHUNK):
-            yield self.levels[:, start : start + _CHUNK]
+def cluster_totals(rows: LatticeRows, centres: Floats, radius: int) -> tuple[Ints, Ints]:
+    """RAW: by nearest centre, all of whole steps: people, and exact sums of their deviations, cut to the radius."""
+    counts, sums = np.zeros(len(centres), dtype=np.int64), np.zeros(np.shape(centres), dtype=np.int64)
+    workers, pieces = (os.cpu_count() or 1) if rows.people >= _MANY else 1, _pieces(rows)
+    with ThreadPoolExecutor(workers) as pool:  # whole numbers: the same totals in any order
+        while some := list(itertools.islice(pieces, 4 * workers)):
+            add_up = partial(_cluster_totals, centres=centres, radius=radius)
+            for more, moved in pool.map(add_up, some) if workers > 1 else map(add_up, some):
+                counts, sums = counts + more, sums + moved
+    return counts, sums
 
 
-@dataclass(frozen=True, eq=False)
-class StreamedPoints:
-    """Points that are read anew for every question, in parts: memory does not grow with the number of people."""
-
-    people: int
-    parts: Callable[[], Iterator[Floats]]
-
-    def cell_counts(self, grid: Grid) -> Ints:
-        counts = np.zeros(grid.cells, dtype=np.int64)
-        for part in self.parts():
-            counts += Points(part).cell_counts(grid)
-        return counts
-
-    def totals(self, centres: Floats, radius: int) -> tuple[Ints, Ints]:
-        counts, sums = np.zeros(len(centres), dtype=np.int64), np.zeros(np.shape(centres), dtype=np.int64)
-        for part in self.parts():
-            more, moved = Points(part).totals(centres, radius)
-            counts, sums = counts + more, sums + moved
-        return counts, sums
+def _pieces(rows: LatticeRows) -> Iterator[Floats]:
+    """Some people at a time, a column each."""
+    for part in rows.parts():
+        for start in range(0, len(part), _CHUNK):
+            yield part[start : start + _CHUNK].T
 
 
-def answer_points(answers: Entrusted, box: Box, people: int) -> StreamedPoints:
-    """Answers that a service keeps."""
-    return StreamedPoints(people, lambda: (box.levels(values) for values in answers.numbers(box.dims)))
-
-
-def table_points(
-    rows: Rows, columns: Columns, box: Box, *, local_raw: bool
-) -> tuple[tuple[int, int], Callable[[str], StreamedPoints]]:
-    """How many people are trusted and local, and the points of either group, kept by the engine.
-
-    Coordinates outside the box are clipped, those that are missing or no number count as the public `missing` of their
-    column, and nobody is told how many. Local people's are read in a trial alone (`local_raw`).
-    """
-    label, reads = label_column(columns.trust), "all" if local_raw else "trusted"
-    query = Query.on(box, columns.names, label, columns.missing, reads=reads)
-    people = dict(zip(("trusted", "local"), count_groups(rows, query), strict=True))
-
-    def points(group: str) -> StreamedPoints:
-        read = kept_levels(rows, query, group, ordered=False, dtype=np.float64)
-        return StreamedPoints(people[group], lambda: (x.T for x in read()))
-
-    return (people["trusted"], people["local"]), points
+def _cluster_totals(x: Floats, centres: Floats, radius: int) -> tuple[Ints, Ints]:
+    k = len(centres)
+    square = np.empty(x.shape[1])  # distances come with the labels: whole numbers below 2^53
+    label = nearest(x, centres, scores=square)
+    counts = np.bincount(label, minlength=k)
+    # Whole numbers below 2^53 in doubles: these sums are exact in any order.
+    sums = _sums(x, label, k)
+    for row in x:
+        square += row * row
+    far = np.flatnonzero(square > float(radius) ** 2)
+    if len(far):
+        surplus = _surplus(x[:, far] - centres.T[:, label[far]], square[far], radius)
+        sums -= _sums(surplus, label[far], k)
+    return counts, sums.T - counts[:, None] * centres.astype(np.int64)
 
 
 def _sums(x: Floats, label: Ints, clusters: int) -> Ints:
@@ -277,19 +216,19 @@ def _draws(mechanism: TotalsNoise, size: int, rng: Randomness) -> Ints:
     return noise.discrete_gaussian(mechanism.size, size, rng=rng)
 
 
-def release_cells(rows: PointRows, grid: Grid, mechanism: TotalsNoise, *, rng: Randomness) -> TrustedMap:
+def release_cells(rows: LatticeRows, grid: Grid, mechanism: TotalsNoise, *, rng: Randomness) -> TrustedMap:
     """Noisy counts in every cell: private as `mechanism.spend` says."""
     must(mechanism.radius == 0, "mechanism", "must be made for counts alone", mechanism.radius)
-    counts = rows.cell_counts(grid) + _draws(mechanism, grid.cells, rng)
+    counts = cell_counts(rows, grid) + _draws(mechanism, grid.cells, rng)
     return TrustedMap(rows.people, counts, mechanism)
 
 
 def release_moves(
-    rows: PointRows, centres: Floats, mechanism: TotalsNoise, *, radius: int, rng: Randomness
+    rows: LatticeRows, centres: Floats, mechanism: TotalsNoise, *, radius: int, rng: Randomness
 ) -> TrustedRound:
     """Noisy counts and sums by cluster: private as `mechanism.spend` says, which must be made for this radius."""
     must(mechanism.radius == radius, "mechanism", f"must be made for the radius {radius}", mechanism.radius)
-    counts, sums = rows.totals(np.rint(centres), radius)
+    counts, sums = cluster_totals(rows, np.rint(centres), radius)
     drawn = _draws(mechanism, counts.size + sums.size, rng)
     noisy = counts * mechanism.weight + drawn[: counts.size]
     return TrustedRound(
@@ -298,3 +237,89 @@ def release_moves(
         (sums + drawn[counts.size :].reshape(sums.shape)).astype(np.float64),
         mechanism,
     )
+
+
+# --- records: discovered by most of the trusted people, counted by the rest -------------------------------------------
+
+
+def sample(
+    rows: tables.Rows, columns: Columns, discovery_share: float, *, rng: Randomness
+) -> tables.RecordSample:
+    """One record of each person, and the split of the trusted people, by a fresh salt. RAW: stays here."""
+    query = tables.HeavyQuery(
+        person=columns.person or "",
+        record=columns.names,
+        trust=label_column(columns.trust) or LABEL,
+        record_key=columns.record_key,
+        record_id=columns.record_id,
+    )
+    salt = int(rng.words(1)[0])
+    return tables.sample_records(rows, query, salt, discovery_share=discovery_share)
+
+
+def found_records(
+    people: tables.RecordSample, mechanism: Discovery, *, rng: Randomness
+) -> tuple[list[tuple[str, ...]], Ints]:
+    """The records that the discovery part shows, and their noisy counts."""
+    numbers, counts = tables.discovery_counts(people)
+    passing, noisy = shown(counts, mechanism, rng=rng)
+    return _in_order(tables.records_at(people, numbers[passing]), noisy)
+
+
+def _in_order(records: list[tuple[str, ...]], noisy: Ints) -> tuple[list[tuple[str, ...]], Ints]:
+    """Alphabetically: the order in which rows held them may tell of people."""
+    order = sorted(range(len(records)), key=records.__getitem__)
+    return [records[i] for i in order], noisy[order]
+
+
+def slots_among(people: tables.RecordSample, head: HeadList, mechanism: DiscreteLaplace, *, rng: Randomness) -> Ints:
+    """The noisy counts of every slot among the estimation part."""
+    return noisy_counts(tables.head_counts(people, list(head.slots), "estimation"), mechanism, rng=rng)
+
+
+class Discovered(NamedTuple):
+    """Records that a part of the trusted people show, with noise, and how many they are; RAW: what the others hold."""
+
+    records: list[tuple[str, ...]]
+    noisy: Ints
+    people: int
+    others: Counter[tuple[str, ...]]
+
+
+def discover_answers(answers: Answers, share: float, mechanism: Discovery, *, rng: Randomness) -> Discovered:
+    """The first part of the curator's work on the answers that a service keeps, one record of each person.
+
+    Who discovers and who counts is decided by a coin for each person, without looking at their record.
+    """
+    limit = np.uint64(int(share * 2**64))
+    halves: tuple[Counter[tuple[str, ...]], Counter[tuple[str, ...]]] = (Counter(), Counter())
+    for records in answers.records():
+        counts_others = (rng.words(len(records)) >= limit).tolist()
+        for record, half in zip(records, counts_others, strict=True):
+            halves[half][record] += 1
+    known = list(halves[0])
+    among = np.array([halves[0][record] for record in known], dtype=np.int64)
+    passing, noisy = shown(among, mechanism, rng=rng)
+    found = _in_order([known[i] for i in passing.tolist()], noisy)
+    return Discovered(*found, halves[0].total(), halves[1])
+
+
+def local_slots(people: tables.RecordSample, head: HeadList) -> Iterator[Ints]:
+    """For a trial, or a device's own file: the slot of every local person, in chunks. RAW."""
+    return tables.local_slots(people, list(head.slots))
+
+
+def shown(counts: Ints, mechanism: Discovery, *, rng: Randomness) -> tuple[Ints, Ints]:
+    """Which of the distinct records are shown, and their noisy counts (Alg. 2.2). `counts` are at least 1, and RAW.
+
+    The guarantee is the mechanism's, for one record a person: the numbers of the records that pass, and their noisy
+    counts, may leave this room once they are in an order that tells nothing (`_in_order`).
+    """
+    noisy = counts + noise.discrete_laplace(mechanism.scale, len(counts), rng=rng)
+    passing = np.flatnonzero(noisy >= mechanism.threshold).astype(np.int64)
+    return passing, noisy[passing]
+
+
+def noisy_counts(counts: Ints, mechanism: DiscreteLaplace, *, rng: Randomness) -> Ints:
+    """The counts of known slots with noise on every one of them, wildcards included (Alg. 2.3)."""
+    return np.asarray(counts + noise.discrete_laplace(mechanism.scale, len(counts), rng=rng), dtype=np.int64)

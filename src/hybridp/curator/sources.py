@@ -70,10 +70,11 @@ class Raw:
 
     `trusted` sums up what everybody's answer counts for: a number's steps, those of each column, or one count an option
     (a person counts for `steps`, all in one place unless their vote is divided). Who is left out without a value
-    stands in the middle, and `answered` counts the others. In a trial `held` is what local people hold.
+    stands in the middle, and `answered` counts the others. In a trial `held` is what local people hold. With own
+    `epsilons` there is one entry for each of them, ascending.
     """
 
-    trusted_people: int
+    trusted_people: Any
     trusted: Any
     local: Any = None
     simulated_reports: bool = False
@@ -84,6 +85,7 @@ class Raw:
     answered: int | None = None
     steps: int = 1
     held: Any = None
+    epsilons: Any = None
 
     def plus(self, other: Raw) -> Raw:
         """RAW: what is needed of the people in both."""

@@ -1,139 +1,164 @@
-"""The curator's part of one number or several: one scan of the rows, draws of noise, one charge.
+"""The curator's part of numbers and options: one scan of the rows, draws of noise, one charge.
 
 Everybody's answer becomes whole numbers row by row, so that replacing one person's data moves the exact sums by at most
 what is stated, and discrete noise on them has exactly the stated guarantee: a number by `LEVELS` steps, a vector as
-`hybridp.public.vector` says. How many people are in each group is public under replacement.
+`hybridp.public.vector` says. Of options a replaced person moves one count down and another up by 1, whatever the field
+holds: everybody has one. Of a number by a private category everybody has one vote, divided over two cells
+(`hybridp.public.groups`). Of several options a replaced person moves the counts by at most ``min(2 most, k)`` in all:
+of more ticks than `most` the first are counted. How many people are in each group is public under replacement.
+
+Where every person brings their own epsilon the trusted sum is weighted: a person who asks for more privacy counts less.
+To stay exact, weights become whole numbers a_i, so that the weighted sum of levels is a whole number which person i
+moves by at most ``a_i LEVELS``. It is rounded to multiples of a coarser step (which adds at most one step to anybody's
+reach), and discrete Laplace noise of t of those steps makes the release ``(floor(a_i LEVELS/step) + 1)/t``-DP for
+person i, at most what they asked for. People with epsilon 0 are left out altogether, whatever their data.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+import operator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hybridp import noise, tables
+from hybridp.curator.reports import batch_digest
 from hybridp.curator.sources import Columns, Entrusted, Raw, Rows, noisy_sums
-from hybridp.public.distribution import (
-    CELLS,
-    BinnedReports,
-    ReportBins,
-    WindowReports,
-    answers,
-    report_bins,
-    window_bins,
-)
-from hybridp.public.lattice import LEVELS, NOTHING, Bounds, exact_sums
+from hybridp.errors import must
+from hybridp.noise.reports import voted_cells
+from hybridp.public.distribution import BinnedReports, ReportBins, WindowReports, report_bins, window_bins
+from hybridp.public.distribution import answers as window_answers
+from hybridp.public.groups import Joint
+from hybridp.public.kmeans import Box
+from hybridp.public.lattice import LEVELS, NOTHING, Bounds, Lattice, exact_sums
 from hybridp.public.mean import answered_noise
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
-from hybridp.public.messages import SQUARE_STEPS, Invite, LocalSummary, NoisySquares, TrustedSummary, reports_digest
+from hybridp.public.messages import (
+    SQUARE_STEPS,
+    Invite,
+    LocalSummary,
+    NoisySquares,
+    OwnInvite,
+    TrustedSummary,
+    WeightedSum,
+    reports_digest,
+)
+from hybridp.public.oracles import SubsetSelection
 from hybridp.public.randomisers import DitheredBit
-from hybridp.public.shares import CountNoise, NoisyCounts
+from hybridp.public.shares import (
+    CountNoise,
+    NoisyCounts,
+    ShareInvite,
+    ShareReports,
+    TickReports,
+    read_reports,
+    tick_counts,
+)
 from hybridp.public.steered_mean import Window, WindowNoise, WindowSums
 from hybridp.public.trust import label_column
 from hybridp.public.vector import SQUARE_STEPS as COLUMN_SQUARE_STEPS
 from hybridp.public.vector import VectorBounds, VectorInvite, VectorReportSums, VectorSum
 from hybridp.randomness import Randomness
-from hybridp.tables.columns import Report
-from hybridp.tables.options import report_counts, stretch_counts
+from hybridp.tables.columns import ByCategory, Report, option_codec
+from hybridp.tables.options import count_options, report_counts, report_texts, stretch_counts
 from hybridp.tables.query import Query
-from hybridp.tables.totals import levels_of
+from hybridp.tables.totals import CHUNK, levels_of
 
-__all__ = ["Lots", "check_reports", "column_reports", "count_answers", "count_between", "lattice_query", "local_steps"]
-__all__ += ["number_query", "randomise_trusted", "read", "read_answers", "read_bins", "read_places", "read_vectors"]
-__all__ += ["release_clipped", "release_counts", "release_sum", "release_sums", "release_window", "report_sums"]
-__all__ += ["simulate_local", "simulate_places", "simulate_reports", "squares", "table_levels"]
+__all__ = ["Lots", "binned", "column_reports", "count_answers", "count_between", "lattice_query", "levels"]
+__all__ += ["randomised", "read", "read_answers", "read_levels", "release_clipped", "release_counts", "release_sum"]
+__all__ += ["release_sums", "release_ticks", "release_weighted_sum", "release_window", "report_sums", "rounded_cells"]
+__all__ += ["squares"]
 
 Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 AddedNoise = DiscreteLaplace | DiscreteGaussian
 _SLACK = 1 + 1e-9
+_WEIGHT_STEPS = 2**40  # the largest whole-number weight
+_SCALE = 2**40  # the noise in steps: far finer than anything it must hide
+_LEAST = 1e-9  # below, rounding to steps would ask for more noise than the person's weight does
+_OWN_REACH = 1 + 2 / math.tanh(0.0005)  # the longest report of anybody's, at epsilon 0.001
 
 
 # --- what is read of a table ------------------------------------------------------------------------------------------
 
 
-def _report(name: str, centre: float, half: float, reach: float) -> Report:
-    """A column of reports that lie within `reach` half-ranges of the middle."""
-    return Report(name, centre, half, centre - half * reach * _SLACK, centre + half * reach * _SLACK)
-
-
-def lattice_query(columns: Columns, bounds: Bounds | VectorBounds, *, local_raw: bool = False, **how: Any) -> Query:
-    """The query of one number or of several, without reports."""
-    own = {"person": columns.person, "record_key": columns.record_key, "record_id": columns.record_id}
-    how |= {"reads": "all" if local_raw else "trusted"}
-    return Query.on(bounds, columns.names, label_column(columns.trust), columns.missing, **own, **how)
-
-
-def number_query(
-    rows: Rows, columns: Columns, bounds: Bounds, reach: float, *, local_raw: bool, epsilon: str | None = None
+def lattice_query(
+    columns: Columns, bounds: Bounds | VectorBounds | Box, *, local_raw: bool = False, **how: Any
 ) -> Query:
-    """The query of one number; a table needs no column of reports while nobody is local."""
-    there = columns.report is not None and columns.report in rows.columns and not local_raw
-    reports = (_report(columns.report or "", bounds.centre, bounds.half, reach),) if there else ()
-    return lattice_query(columns, bounds, local_raw=local_raw, reports=reports, epsilon=epsilon)
+    """The query of one number or of several, without reports."""
+    return Query.on(bounds, columns.names, missing=columns.missing, **_people(columns, local_raw), **how)
 
 
-def column_reports(invite: VectorInvite, names: tuple[str, ...], bounds: VectorBounds) -> dict[str, Any]:
-    """The columns of reports, and how many of them everybody answers."""
-    plan, sides = invite.reports, zip(names, bounds.bounds, strict=True)
-    return {"reports": tuple(_report(name, b.centre, b.half * bounds.reach, plan.law.bound) for name, b in sides),
-            "reported": plan.reported}  # fmt: skip
+def _people(columns: Columns, local_raw: bool) -> dict[str, Any]:
+    own = {"person": columns.person, "record_key": columns.record_key, "record_id": columns.record_id}
+    return {"trust": label_column(columns.trust), **own, "reads": "all" if local_raw else "trusted"}
 
 
-def _query(rows: Rows, columns: Any, invite: Any, local_raw: bool) -> Query:
-    """The query for what an invitation asked of these columns; reports are read where the table has them."""
-    if isinstance(columns.value, str):
-        return number_query(rows, columns, invite.bounds, invite.randomiser.bound, local_raw=local_raw)
-    query = lattice_query(columns, invite.bounds, local_raw=local_raw)
-    if local_raw or not any(name in rows.columns for name in columns.reports):
-        return query
-    return replace(query, **column_reports(invite, columns.reports, invite.bounds))
+def column_reports(invite: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    """The columns of reports, which lie within so many half-ranges of the middle, and how many everybody answers."""
+    bounds, reach, reported = [invite.bounds], _OWN_REACH, 1
+    if invite.way == "number":
+        reach = invite.randomiser.bound
+    elif invite.way == "vector":
+        bounds, reach, reported = invite.bounds.bounds, invite.reports.law.bound, invite.reports.reported
+    scale = invite.bounds.reach if invite.way == "vector" else 1.0
+    reports = []
+    for name, one in zip(names, bounds, strict=True):
+        centre, half = one.centre, one.half * scale
+        reports.append(Report(name, centre, half, centre - half * reach * _SLACK, centre + half * reach * _SLACK))
+    return {"reports": tuple(reports), "reported": reported}
 
 
-def check_reports(rows: Rows, columns: Any, text: str, local_raw: bool) -> bool | None:
-    """Whether reports say that they were simulated; refuses those of another mechanism than announced."""
-    for name in columns.names:  # before the reports, which name them too: a misspelt column is heard of as one
-        rows.need("column" if len(columns.names) == 1 else "columns", name)
-    if local_raw:
-        return True
-    there = [name for name in columns.reports if name in rows.columns]
-    return tables.check_mechanism(rows, label_column(columns.trust), columns.mechanism, text) if there else None
+def _query(rows: Rows, columns: Columns, invite: Any, local_raw: bool, **how: Any) -> Query:
+    """The query for what an invitation asked of these columns; a table needs no reports while nobody is local."""
+    if not local_raw and any(name in rows.columns for name in columns.reports):
+        how |= column_reports(invite, columns.reports)
+    return lattice_query(columns, invite.bounds, local_raw=local_raw, **how)
 
 
 def read(
-    rows: Rows,
-    columns: Any,
-    invite: Any,
-    *,
-    local_raw: bool = False,
-    count_clipped: bool = False,
-    sum_squares: bool = False,
-    assume: bool = False,
+    rows: Rows, columns: Columns, invite: Any, *, local_raw: bool = False, assume: bool = False, **how: Any
 ) -> Raw:
-    """Both groups' totals of one number or of several, in one scan. Rows that break a rule are refused before anything
+    """Both groups' totals in one scan, of what the invitation asks. Rows that break a rule are refused before anything
     is drawn.
 
-    Reports that name no mechanism are refused too, unless the invitation's is assumed. `digest` names the reports.
+    So are reports of another mechanism, and those that name none unless the invitation's is assumed. `digest` names the
+    reports. `how` may ask to `count_clipped` and to `sum_squares` of numbers, names the column of everybody's own
+    `epsilon`, and the `joint` question that options are the cells of.
     """
-    says = check_reports(rows, columns, invite.text, local_raw)
-    several = not isinstance(columns.value, str)
-    steps = (COLUMN_SQUARE_STEPS if several else SQUARE_STEPS) if sum_squares else 0
-    query = replace(_query(rows, columns, invite, local_raw), count_clipped=count_clipped, square_steps=steps)
+    for name in columns.names:  # before the reports, which name them too: a misspelt column is heard of as one
+        rows.need("column" if len(columns.names) == 1 else "columns", name)
+    says: bool | None = True if local_raw else None
+    if not local_raw and any(name in rows.columns for name in columns.reports):
+        says = tables.check_mechanism(rows, label_column(columns.trust) or "", columns.mechanism, invite.text)
+    raw = _READERS[invite.way](rows, columns, invite, local_raw, **how)
+    sent = raw.local.people if raw.epsilons is None else int(raw.local.people[raw.local.epsilons > 0].sum())
+    assumed = tables.named_mechanism(columns.mechanism, says, sent, assume=assume)
+    return replace(raw, simulated_reports=bool(says), assumed=assumed, digest=None if local_raw else raw.digest)
+
+
+def _numbers(
+    rows: Rows, columns: Columns, invite: Any, local_raw: bool, *, count_clipped: bool = False,
+    sum_squares: bool = False,
+) -> Raw:  # fmt: skip
+    several = invite.way == "vector"
+    steps = (COLUMN_SQUARE_STEPS if several else SQUARE_STEPS) * sum_squares
+    query = _query(rows, columns, invite, local_raw, count_clipped=count_clipped, square_steps=steps)
     found = tables.add_up(rows, query)
-    assumed = tables.named_mechanism(columns.mechanism, says, found.local_people, assume=assume)
-    digest = None if local_raw else reports_digest(invite.text, *found.fingerprint)
-    said = bool(says), assumed, digest
+    digest = reports_digest(invite.text, *found.fingerprint)
     if several:
         sums, squared = (np.array(of, dtype=np.int64) for of in (found.sums, found.squares))
-        return Raw(found.trusted_people, sums, report_sums(found, invite), *said, squared)
-    totals = next(iter(found.report_sums), 0.0), next(iter(found.report_squares), 0.0)
+        return Raw(found.trusted_people, sums, report_sums(found, invite), digest=digest, squares=squared)
+    reports = next(iter(found.report_sums), 0.0), next(iter(found.report_squares), 0.0)
     left_out = 0 if found.answered is None else found.trusted_people - found.answered
     return Raw(found.trusted_people, found.sums[0] + left_out * (LEVELS // 2),
-               LocalSummary(found.local_people, *totals, invite.randomiser), *said,
-               next(iter(found.squares), 0), found.clipped, found.answered)  # fmt: skip
+               LocalSummary(found.local_people, *reports, invite.randomiser), digest=digest,
+               squares=next(iter(found.squares), 0), clipped=found.clipped, answered=found.answered)  # fmt: skip
 
 
 def report_sums(found: tables.Totals, invite: VectorInvite) -> VectorReportSums:
@@ -144,27 +169,104 @@ def report_sums(found: tables.Totals, invite: VectorInvite) -> VectorReportSums:
     return VectorReportSums(found.local_people, counts.astype(np.int64), sums, squared, invite.reports)
 
 
-def read_answers(answers: Entrusted, bounds: Bounds, local: LocalSummary) -> Raw:
-    """The same of one number from the answers that a service keeps, beside the sums of its reports."""
-    people = total = squared = 0
+def _own(rows: Rows, columns: Columns, invite: OwnInvite, local_raw: bool, *, epsilon: str) -> Raw:
+    """By epsilon: how many people have each, the sums of their levels, and the reports; ascending."""
+    rows.need("epsilon-column", epsilon)
+    found = tables.personal_totals(rows, _query(rows, columns, invite, local_raw, epsilon=epsilon))
+    digest = reports_digest(invite.text, *found.fingerprint)
+    return Raw(found.people, found.sums, found.reports, digest=digest, epsilons=found.epsilons)
+
+
+def _option_query(rows: Rows, columns: Columns, invite: ShareInvite, joint: Joint | None, *, local_raw: bool) -> Query:
+    there = columns.report in rows.columns and not local_raw
+    return Query(
+        values=(option_codec(invite.question, joint, columns.names[0], columns.missing),),
+        reports=(Report(columns.report or "", text=True),) if there else (),
+        names=invite.names if invite.question.most else invite.question.values,
+        **_people(columns, local_raw),
+    )
+
+
+def _option(rows: Rows, columns: Columns, invite: ShareInvite, local_raw: bool, *, joint: Joint | None = None) -> Raw:
+    query = _option_query(rows, columns, invite, joint, local_raw=local_raw)
+    ticks, sets = bool(invite.question.most), isinstance(invite.oracle, SubsetSelection)
+    found = count_options(rows, query, named=not sets)
+    counts, steps, held = found.sums, 1, found.held if ticks else found.report_counts
+    if found.counts is not None and joint is not None:
+        steps, held = joint.steps, None  # whose numbers are rounded by `rounded_cells`
+        counts = np.column_stack([found.sums, steps * found.counts - found.sums]).ravel()
+    local: Any = ShareReports(0, np.zeros(invite.question.size, dtype=np.int64), invite.oracle)
+    if ticks:
+        local = TickReports(found.report_counts, invite.oracle)
+    elif not (sets or local_raw):
+        local = ShareReports(found.local_people, found.report_counts, invite.oracle)
+    for texts in report_texts(rows, query, CHUNK) if sets and found.local_people and not local_raw else ():
+        local = local + read_reports(invite, texts, columns.report or "")
+    digest = None if local_raw else batch_digest(rows, columns, invite.text, local.counts, local.people)
+    return Raw(found.trusted_people, counts, local, digest=digest, steps=steps, held=held if local_raw else None)
+
+
+_READERS: dict[str, Callable[..., Raw]] = {"number": _numbers, "option": _option, "own": _own, "vector": _numbers}
+
+
+# --- the same of answers that a service keeps, some at a time ---------------------------------------------------------
+
+
+def read_answers(answers: Entrusted, invite: Any, joint: Joint | None = None) -> Raw:
+    """RAW: the trusted people's totals of what the invitation asks; they add up over people (`Raw.plus`)."""
+    found: Raw | None = None
+    for raw in _ANSWERS[invite.way](answers, invite, joint):
+        found = raw if found is None else found.plus(raw)
+    return Raw(0, 0) if found is None else found
+
+
+def _number_answers(answers: Entrusted, invite: Invite, joint: None) -> Iterator[Raw]:
     for values in answers.numbers():
-        levels = bounds.levels(values[:, 0])
-        people += len(levels)
-        total += int(levels.sum())
-        squared += squares(levels)
-    return Raw(people, total, local, squares=squared)
+        levels = invite.bounds.levels(values[:, 0])
+        yield Raw(len(levels), int(levels.sum()), squares=squares(levels))
 
 
-def read_vectors(answers: Entrusted, bounds: VectorBounds, local: VectorReportSums) -> Raw:
-    """The same of several numbers."""
-    people, sums, squared = 0, *np.zeros((2, bounds.dimensions), dtype=np.int64)
-    for values in answers.numbers(bounds.dimensions):
-        people += len(values)
-        steps = bounds.steps(values)
-        sums = sums + steps.sum(axis=0)
-        far = np.floor(np.abs(steps) * (COLUMN_SQUARE_STEPS / bounds.reach_steps)).astype(np.int64)
-        squared = squared + (far * far).sum(axis=0)
-    return Raw(people, sums, local, squares=squared)
+def _vector_answers(answers: Entrusted, invite: VectorInvite, joint: None) -> Iterator[Raw]:
+    for values in answers.numbers(invite.bounds.dimensions):
+        steps = invite.bounds.steps(values)
+        far = np.floor(np.abs(steps) * (COLUMN_SQUARE_STEPS / invite.bounds.reach_steps)).astype(np.int64)
+        yield Raw(len(values), steps.sum(axis=0), squares=(far * far).sum(axis=0))
+
+
+def _option_answers(answers: Entrusted, invite: ShareInvite, joint: Joint | None) -> Iterator[Raw]:
+    """Everybody's option, ticks, or vote for a private category and an answer: of a number it is divided over two."""
+    question = invite.question
+    for codes in answers.codes(1 if joint is None else 2):
+        many, own = len(codes), codes[:, 0]
+        if question.most:
+            yield Raw(many, tick_counts(own, np.ones(many, dtype=np.int64), question))
+        elif joint is None:
+            yield Raw(many, np.bincount(own, minlength=question.size))
+        elif not isinstance(joint.answers, Bounds):  # the place of both among all pairs
+            yield Raw(many, np.bincount(own * joint.size + codes[:, 1], minlength=joint.cells.size))
+        else:  # a number is the same 8 bytes as a place
+            lattice = Lattice(joint.answers.lower, joint.answers.upper, joint.steps)
+            upper = np.zeros(joint.by.size, dtype=np.int64)
+            np.add.at(upper, own, lattice.round(np.ascontiguousarray(codes[:, 1]).view(np.float64)))
+            people = np.bincount(own, minlength=joint.by.size)
+            votes = np.column_stack([upper, joint.steps * people - upper]).ravel()
+            yield Raw(many, votes, steps=joint.steps)
+
+
+_ANSWERS: dict[str, Callable[..., Iterator[Raw]]] = {
+    "number": _number_answers, "option": _option_answers, "vector": _vector_answers,
+}  # fmt: skip
+
+
+def read_levels(answers: Any, bounds: Bounds, epsilons: Sequence[float]) -> Raw:
+    """RAW: how many people have each of these epsilons, and the sums of their levels."""
+    place = {epsilon: i for i, epsilon in enumerate(epsilons)}
+    people, sums = np.zeros((2, len(place)), dtype=np.int64)
+    for epsilon, values in () if answers is None else answers.by_epsilon():
+        people[place[epsilon]] += len(values)
+        sums[place[epsilon]] += int(bounds.levels(values).sum())
+    here = people > 0
+    return Raw(people[here], sums[here], epsilons=np.array(epsilons)[here])
 
 
 def squares(levels: Ints) -> int:
@@ -210,14 +312,17 @@ def release_sums(
     return VectorSum(people, noisy, mechanism, bounds.reach_steps, spread)
 
 
-def table_levels(rows: Rows, columns: Columns, invite: Invite, *, local_raw: bool) -> Iterator[Ints]:
-    """RAW: the levels of a table's trusted people, in parts."""
-    return _levels(rows, columns, invite, "trusted", local_raw)
+def release_counts(raw: Raw, stated: CountNoise, *, rng: Randomness) -> NoisyCounts:
+    """The trusted counts with noise on each (of two options, on the first alone): what the guarantee is about."""
+    counted = raw.trusted[: stated.draws] * (stated.steps // raw.steps)
+    return NoisyCounts(raw.trusted_people, noisy_sums(counted, stated.mechanism, rng=rng), stated)
 
 
-def _levels(rows: Rows, columns: Columns, invite: Invite, group: str, local_raw: bool) -> Iterator[Ints]:
-    parts = levels_of(rows, _query(rows, columns, invite, local_raw), group)
-    return (part[:, 0] for part in parts)
+def release_ticks(raw: Raw, stated: CountNoise, *, rng: Randomness) -> list[NoisyCounts]:
+    """Every option's count of trusted people, each with noise for all of them: what the guarantee is about."""
+    assert isinstance(stated.mechanism, DiscreteLaplace)
+    noisy = noisy_sums(raw.trusted, stated.mechanism, rng=rng)
+    return [NoisyCounts(raw.trusted_people, (count,), stated) for count in noisy]
 
 
 def release_window(levels: Iterable[Ints], window: Window, stated: WindowNoise, *, rng: Randomness) -> WindowSums:
@@ -252,71 +357,89 @@ def release_clipped(totals: Raw, mechanism: DiscreteLaplace, *, rng: Randomness)
     return noise.perturb(mechanism, totals.clipped, rng=rng)
 
 
+def release_weighted_sum(
+    epsilons: Floats, people: NDArray[np.int64], level_sums: NDArray[np.int64], weights: Floats, *, rng: Randomness
+) -> WeightedSum:
+    """The weighted mean with the least noise that respects everybody's epsilon.
+
+    `weights` (one for each level of epsilon) may be any non-negative numbers; only their ratios matter. A weight on
+    epsilon 0 is refused. Infinite epsilons never ask for noise; positive ones below 1e-9 are left out like 0.
+    """
+    must(
+        bool(np.all(weights >= 0)) and bool(np.any(weights > 0)),
+        "weights",
+        "must be non-negative, one positive",
+        "other",
+    )
+    must(not bool(np.any((weights > 0) & (epsilons <= 0))), "weights", "must be 0 where epsilon is 0", "positive")
+    heard = np.where(epsilons >= _LEAST, weights, 0.0)
+    must(bool(heard.any()), "epsilons", "must be at least 1e-9 for somebody who counts", float(epsilons.max()))
+    whole = np.floor(heard / heard.max() * _WEIGHT_STEPS)
+    total = sum(map(operator.mul, map(int, whole), level_sums.tolist()))
+    mass = sum(map(operator.mul, map(int, whole), people.tolist()))
+    asks = (whole > 0) & np.isfinite(epsilons)
+    if not bool(asks.any()):  # everybody who counts is public
+        return WeightedSum(int(people.sum()), _unit(total, mass), 0.0, whole / mass, np.where(whole > 0, math.inf, 0.0))
+    need = float(np.max(whole[asks] / epsilons[asks])) * LEVELS  # the noise, before rounding
+    step = max(1, int(need / _SCALE))
+    # Whole-number weights up to 2^40 and 1/step are far within a double's precision; 2^-40 covers every rounding here.
+    reach = np.where(whole > 0, whole * (LEVELS / step) + 1, 0.0)
+    scale = float(np.max(reach[asks] / epsilons[asks])) * (1 + 2.0**-40)
+    noisy = int(noise.discrete_laplace(scale, 1, rng=rng)[0])
+    rounded = (total + step // 2) // step + noisy
+    return WeightedSum(
+        people=int(people.sum()),
+        mean=_unit(rounded * step, mass),
+        laplace_scale=2 * scale * float(Fraction(step, mass * LEVELS)),
+        weights=whole / mass,
+        spent=np.minimum(reach / scale * (1 + 2.0**-40), epsilons),
+    )
+
+
+def _unit(total: int, mass: int) -> float:
+    return float(Fraction(2 * total, mass * LEVELS)) - 1
+
+
 # --- reports that are drawn here, for a trial or on trusted people's behalf -------------------------------------------
 
 
-def _randomised(
-    levels: Iterable[Ints], invite: Invite, rng: Randomness, bins: ReportBins | None = None
-) -> tuple[LocalSummary, Ints]:
-    """The sums of reports, and how many lie in each bin."""
+def levels(
+    rows: Rows, columns: Columns, invite: Any, group: str = "trusted", *, local_raw: bool = False, chunk: int = CHUNK
+) -> Iterator[Ints]:
+    """RAW: the levels of a table's trusted people or, in a trial, of local ones, in parts: of several columns a row
+    each."""
+    parts = levels_of(rows, _query(rows, columns, invite, local_raw or group == "local"), group, chunk)
+    return (part[:, 0] for part in parts) if isinstance(columns.value, str) else parts
+
+
+def randomised(
+    levels: Iterable[Ints], invite: Invite, *, bins: bool = False, rng: Randomness
+) -> tuple[LocalSummary, Any]:
+    """The sums of reports that are drawn here instead of on devices, and the reports by public bins.
+
+    Of local people for a trial only. Full-LM: trusted people's values go through the local randomiser too, on their
+    behalf.
+    """
     # Levels come sorted, and the last digits of a sum of doubles would tell of the order, which no noise covers.
-    sums, counts = NOTHING, np.zeros(0 if bins is None else bins.size, dtype=np.int64)
+    sums, places = NOTHING, _bins(invite)
+    counts = np.zeros(places.size, dtype=np.int64)
     for chunk in levels:
         sent = noise.reports(invite.randomiser, invite.placed(chunk), rng=rng)
         sums += exact_sums(sent)[0]
-        if bins is not None:
-            counts += np.bincount(bins.numbers(sent), minlength=bins.size)
-    return LocalSummary.of(sums, invite.randomiser), counts
+        if bins:
+            counts += np.bincount(places.numbers(sent), minlength=places.size)
+    return LocalSummary.of(sums, invite.randomiser), _by_bin(counts, invite) if bins else None
 
 
-def randomise_trusted(
-    rows: Rows, columns: Columns, invite: Invite, *, local_raw: bool = False, rng: Randomness
-) -> LocalSummary:
-    """Full-LM: the trusted people's values go through the local randomiser too, here, on their behalf."""
-    return _randomised(table_levels(rows, columns, invite, local_raw=local_raw), invite, rng)[0]
-
-
-def simulate_local(rows: Rows, columns: Columns, invite: Invite, *, rng: Randomness) -> LocalSummary:
-    """For a trial only: local people's raw values, randomised here instead of on their devices."""
-    return _randomised(_levels(rows, columns, invite, "local", True), invite, rng)[0]
-
-
-def simulate_reports(
-    rows: Rows, columns: Columns, invite: Invite, *, rng: Randomness
-) -> tuple[LocalSummary, BinnedReports]:
-    """The same with the reports by public bins."""
-    bins = report_bins(invite.randomiser, CELLS)
-    local, counts = _randomised(_levels(rows, columns, invite, "local", True), invite, rng, bins)
-    return local, BinnedReports(counts, invite.randomiser)
-
-
-def local_steps(rows: Rows, columns: Columns, invite: VectorInvite) -> Iterator[Ints]:
-    """For a trial only: local people's raw vectors, clipped and on the lattice."""
-    return levels_of(rows, lattice_query(columns, invite.bounds, local_raw=True), "local", 2**16)
-
-
-# --- counts between public places of a number's range -----------------------------------------------------------------
-
-
-def read_bins(rows: Rows, columns: Columns, invite: Invite, people: int) -> BinnedReports:
-    """The local reports by public bins, after `read` has checked them."""
-    bins = report_bins(invite.randomiser, CELLS)
-    counts = np.zeros(bins.size, dtype=np.int64)
-    if people:
-        counts = report_counts(rows, _query(rows, columns, invite, local_raw=False), bins, people)
-    return BinnedReports(counts, invite.randomiser)
-
-
-def _bit(invite: Invite) -> tuple[DitheredBit, ReportBins]:
-    assert isinstance(invite.randomiser, DitheredBit)
-    return invite.randomiser, window_bins(invite.randomiser, len(invite.windows))
-
-
-def read_places(rows: Rows, columns: Columns, invite: Invite, people: int) -> tuple[WindowReports, ...]:
-    """The answers within an invitation's windows, after `read` has checked them."""
-    bit, bins = _bit(invite)
-    counts = report_counts(rows, _query(rows, columns, invite, local_raw=False), bins, people)
-    return answers(counts, invite.windows, bit)
+def rounded_cells(rows: Rows, columns: Columns, invite: ShareInvite, joint: Joint, *, rng: Randomness) -> Ints:
+    """For a trial only: how many local people vote for each cell, by numbers that are rounded here."""
+    query = _option_query(rows, columns, invite, joint, local_raw=True)
+    counts = np.zeros(invite.question.size, dtype=np.int64)
+    assert isinstance(query.values[0], ByCategory)
+    for part in levels_of(rows, query, "local"):
+        cells = voted_cells(part[:, 0], query.values[0].stride, joint.steps, rng=rng)
+        counts += np.bincount(cells, minlength=len(counts))
+    return counts
 
 
 class Lots:
@@ -335,20 +458,28 @@ class Lots:
         return self._drawn[chunk]
 
 
-def simulate_places(
-    rows: Rows, columns: Columns, invite: Invite, lots: Lots, phase: int, *, rng: Randomness
-) -> tuple[WindowReports, ...]:
-    """For a trial only: the answers of those local people who are asked in this phase, drawn here."""
-    bit, bins = _bit(invite)
-    levels = _levels(rows, columns, invite, "local", True)
-    own = (part[lots.phase(chunk, len(part)) == phase] for chunk, part in enumerate(levels))
-    return answers(_randomised(own, invite, rng, bins)[1], invite.windows, bit)
+# --- counts between public places of a number's range -----------------------------------------------------------------
 
 
-def release_counts(raw: Raw, stated: CountNoise, *, rng: Randomness) -> NoisyCounts:
-    """The trusted counts with noise on each (of two options, on the first alone): what the guarantee is about."""
-    counted = raw.trusted[: stated.draws] * (stated.steps // raw.steps)
-    return NoisyCounts(raw.trusted_people, noisy_sums(counted, stated.mechanism, rng=rng), stated)
+def _bins(invite: Invite) -> ReportBins:
+    return window_bins(_bit(invite), len(invite.windows)) if invite.windows else report_bins(invite.randomiser)
+
+
+def _bit(invite: Invite) -> DitheredBit:
+    assert isinstance(invite.randomiser, DitheredBit)
+    return invite.randomiser
+
+
+def _by_bin(counts: Ints, invite: Invite) -> BinnedReports | tuple[WindowReports, ...]:
+    if invite.windows:
+        return window_answers(counts, invite.windows, _bit(invite))
+    return BinnedReports(counts, invite.randomiser)
+
+
+def binned(rows: Rows, columns: Columns, invite: Invite, people: int) -> Any:
+    """The local reports by public bins, or the answers within an invitation's windows, after `read` has checked them.
+    """
+    return _by_bin(report_counts(rows, _query(rows, columns, invite, local_raw=False), _bins(invite), people), invite)
 
 
 def count_between(

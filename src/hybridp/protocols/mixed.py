@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from hybridp.curator import counts, sums
-from hybridp.curator import personal as by_epsilon
+from hybridp.curator import sums
 from hybridp.curator.reports import Sent, all_empty, batch_names, slots_told, some_texts
 from hybridp.curator.sources import Columns, Rows, TableLike, epsilon_counts, open_rows
 from hybridp.errors import OtherMechanism, UnusablePublicRows, must
@@ -69,8 +68,7 @@ def read_batches(
     def read(rows: Rows) -> Sent:
         if isinstance(invite, SlotsAsked):
             return slots_told(rows, text, invite.slots, assume=assume)
-        reader = counts.read if isinstance(invite, ShareInvite) else sums.read
-        found = reader(rows, own, asked, assume=assume)
+        found = sums.read(rows, own, asked, assume=assume)
         return Sent(found.local, found.simulated_reports, found.assumed, found.digest)
 
     try:
@@ -119,15 +117,15 @@ def read_level_batches(
     own, start = _everybody(columns), columns.report or "report"
 
     def one(rows: Rows) -> Sent:
-        _, sent = by_epsilon.read(rows, own, epsilon, bounds, assume=assume)
-        levels = len(sent.reports.epsilons)
+        found = sums.read(rows, own, invite, epsilon=epsilon, assume=assume)
+        levels = len(found.local.epsilons)
         must(levels <= MOST_LEVELS, "mixed", f"must hold at most {MOST_LEVELS} different epsilons", f"{levels:,}")
         alike = not rows.is_text(epsilon) or len(some_texts(rows, epsilon, levels + 1)) == levels
         must(alike, "mixed", f"must hold every epsilon of `{epsilon}` written in one way: two may tell whose", "two")
-        return sent
+        return Sent(found.local, found.simulated_reports, found.assumed, found.digest)
 
-    text, held = OwnInvite(bounds, columns.names).text, (columns.names, (start, epsilon))
-    found = LevelBatches(*_added_up(paths, text, held, start, one))
+    invite, held = OwnInvite(bounds, columns.names), (columns.names, (start, epsilon))
+    found = LevelBatches(*_added_up(paths, invite.text, held, start, one))
     many = len(found.sizes)
     must(many <= MOST_LEVELS, "mixed", f"must hold at most {MOST_LEVELS} different epsilons", f"{many:,}")
     return found

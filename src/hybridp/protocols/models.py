@@ -84,20 +84,21 @@ def sum_reports(steps: Iterable[Ints], draw: Callable[[Ints], Floats], invite: V
 class LatticePeople(Answering):
     """RAW: people whose columns are on a lattice, wherever they live; local ones answer here, which is a trial."""
 
-    several: modelling.LatticeRows
+    trusted: modelling.LatticeRows
+    local: modelling.LatticeRows
     rng: Randomness
 
     def products(self, asked: Products) -> tuple[int, ...]:
-        return modelling.release_products(self.several, asked.model, asked.noise, asked.centre, rng=self.rng)
+        return modelling.release_products(self.trusted, asked.model, asked.noise, asked.centre, rng=self.rng)
 
     def scale(self, asked: Scale) -> int:
-        return modelling.release_scale(self.several, asked.line, asked.first, asked.noise, rng=self.rng)
+        return modelling.release_scale(self.trusted, asked.line, asked.first, asked.noise, rng=self.rng)
 
     def later(self, asked: Later) -> Answer:
         question = asked.invite
         assert isinstance(question, Question)
         draw = partial(answer_question, question=question, rng=self.rng)
-        return Answer(local=sum_reports(self.several.parts("local"), draw, question.invite))
+        return Answer(local=sum_reports(self.local.parts(), draw, question.invite))
 
 
 class LocalPoints(Protocol):
@@ -160,7 +161,7 @@ class ToldCells:
 class PointPeople(Answering):
     """RAW: people's points. A crowd that is online learns noisy centres with every round: charge before the first."""
 
-    trusted: modelling.PointRows | None
+    trusted: modelling.LatticeRows | None
     local: LocalPoints | None
     rng: Randomness
 
@@ -252,16 +253,16 @@ def release_people(
         middle = np.array([b.centre for b in study.bounds.bounds])
         return study.bounds.steps(np.where(np.isnan(rows), middle, rows))
 
-    people = modelling.held_rows(steps(trusted), steps(local))
-    heard = people.local > 0 and study.by_invitation
-    task = replace(study, people=(people.trusted, people.local))
-    found: Release = drive(task.ask(_crowd(names, rng, simulated=heard)), LatticePeople(people, rng))
+    heard = len(local) > 0 and study.by_invitation
+    task = replace(study, people=(len(trusted), len(local)))
+    people = LatticePeople(modelling.held_rows(steps(trusted)), modelling.held_rows(steps(local)), rng)
+    found: Release = drive(task.ask(_crowd(names, rng, simulated=heard)), people)
     return found
 
 
 def cluster(
     study: KMeansTask,
-    trusted: modelling.PointRows | None,
+    trusted: modelling.LatticeRows | None,
     local: LocalPoints | None,
     *,
     plan: Plan | None = None,
@@ -292,7 +293,7 @@ def release_points(
     >>> sorted(round(centre[0], 1) for centre in found.facts["estimate"])
     [0.1, 0.9]
     """
-    rows = None if trusted is None or not len(np.asarray(trusted)) else modelling.Points.read(study.box, trusted)
+    rows = None if trusted is None or not len(np.asarray(trusted)) else modelling.held_rows(study.box.levels(trusted).T)
     crowd = None if local is None or not len(np.asarray(local)) else RawPoints(study.box.levels(local), rng)
     names = columns or tuple(f"x{j}" for j in range(study.box.dims))
     asked = study.ask(_crowd(names, rng, simulated=crowd is not None))

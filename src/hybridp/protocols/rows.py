@@ -17,11 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.curator import counts as counting
 from hybridp.curator import marginals as tabulating
 from hybridp.curator import models as modelling
-from hybridp.curator import personal as weighing
 from hybridp.curator import sums as summing
+from hybridp.curator.personal import simulate_reports
 from hybridp.curator.sources import Rows, local_rows, open_rows, rows_of, sizes
 from hybridp.device.reports import randomise_own, reach_reports, simulated_reports, simulated_ticks
 from hybridp.errors import InvalidInput, UnusablePublicRows, cannot_exclude
@@ -36,7 +35,7 @@ from hybridp.protocols.models import (
     sum_reports,
 )
 from hybridp.public.groups import Grouping
-from hybridp.public.messages import SlotInvite
+from hybridp.public.messages import OwnInvite, SlotInvite
 from hybridp.public.rounds import (
     Answer,
     Between,
@@ -115,8 +114,10 @@ class TablePeople(Answering):
         """RAW: both groups' totals in one scan."""
         how: dict[str, Any] = {"local_raw": self._no_reports, "assume": self.assume}
         if asked.invite.way == "option":
-            return counting.read(self.rows, self.columns, asked.invite, **how, joint=getattr(asked, "joint", None))
-        how |= {"count_clipped": getattr(asked, "clipped", None) is not None, "sum_squares": asked.squares is not None}
+            how |= {"joint": getattr(asked, "joint", None)}
+        else:
+            clipped = getattr(asked, "clipped", None) is not None
+            how |= {"count_clipped": clipped, "sum_squares": asked.squares is not None}
         return summing.read(self.rows, self.columns, asked.invite, **how)
 
     def pay(self, totals: Any) -> Any:
@@ -151,17 +152,17 @@ class TablePeople(Answering):
             raise cannot_exclude()
         local = totals.local if self.tally is None else self.tally.summary()
         if self.raw and asked.bins and asked.heard and not self.phases:
-            local, binned = summing.simulate_reports(self.rows, self.columns, invite, rng=self.rng)
+            local, binned = self._simulated(invite, bins=True)
         elif self.raw and asked.heard and not asked.bins:
-            local = summing.simulate_local(self.rows, self.columns, invite, rng=self.rng)
+            local, _ = self._simulated(invite)
         elif asked.bins and asked.heard and not self.raw:
             if self.tally is not None:
                 binned = self.tally.distribution()
             elif local.people:
-                binned = summing.read_bins(self.rows, self.columns, invite, local.people)
+                binned = summing.binned(self.rows, self.columns, invite, local.people)
         if asked.all_report and totals.trusted_people:
-            how: dict[str, Any] = {"local_raw": self.raw, "rng": self.rng}
-            local = local + summing.randomise_trusted(self.rows, self.columns, invite, **how)
+            own = summing.levels(self.rows, self.columns, invite, local_raw=self.raw)
+            local = local + summing.randomised(own, invite, rng=self.rng)[0]
         trusted = clipped = None
         if totals.trusted_people and asked.noise is not None:
             trusted = summing.release_sum(totals, asked.noise, asked.squares, rng=self.rng)
@@ -182,9 +183,14 @@ class TablePeople(Answering):
         )  # fmt: skip
 
     def within(self, asked: Within) -> tuple[int, int, int]:
-        levels = summing.table_levels(self.rows, self.columns, asked.invite, local_raw=self._no_reports)
+        levels = summing.levels(self.rows, self.columns, asked.invite, local_raw=self._no_reports)
         found = summing.release_window(levels, asked.window, asked.noise, rng=self.rng)
         return found.inside, found.outside, found.squares
+
+    def _simulated(self, invite: Any, *, bins: bool = False) -> tuple[Any, Any]:
+        """For a trial only: local people's raw values, randomised here instead of on their devices."""
+        own = summing.levels(self.rows, self.columns, invite, "local")
+        return summing.randomised(own, invite, bins=bins, rng=self.rng)
 
     @cached_property
     def _lots(self) -> summing.Lots:
@@ -198,21 +204,23 @@ class TablePeople(Answering):
         invite: Any = asked.invite
         self.simulated = True
         if not asked.bins:
-            return Answer(local=summing.simulate_local(self.rows, self.columns, invite, rng=self.rng))
+            return Answer(local=self._simulated(invite)[0])
         phase = self._phase
         if phase >= len(self.phases):
             return None
         self._phase += 1
-        return Answer(local=summing.simulate_places(self.rows, self.columns, invite, self._lots, phase, rng=self.rng))
+        parts = enumerate(summing.levels(self.rows, self.columns, invite, "local"))
+        own = (part[self._lots.phase(chunk, len(part)) == phase] for chunk, part in parts)
+        return Answer(local=summing.randomised(own, invite, bins=True, rng=self.rng)[1])
 
     def _later_line(self, asked: Later) -> Answer:
         people = self._lattice(asked.invite.bounds)  # type: ignore[union-attr, arg-type]
-        self.simulated = people.several.local > 0
+        self.simulated = people.local.people > 0
         return people.later(asked)
 
     def _later_slot(self, asked: Later) -> Answer:
         """Every chunk's reports, drawn on all cores while the next chunk is read; each has randomness of its own."""
-        invite, chunks = asked.invite, counting.local_slots(self._kept, asked.invite.head)  # type: ignore[union-attr]
+        invite, chunks = asked.invite, modelling.local_slots(self._kept, asked.invite.head)  # type: ignore[union-attr]
         assert isinstance(invite, SlotInvite)
         with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1)) as pool:
             parts = [pool.submit(report_slots, chunk, invite, rng=own) for chunk in chunks for own in self.rng.spawn(1)]
@@ -223,8 +231,8 @@ class TablePeople(Answering):
 
     def _lattice(self, bounds: VectorBounds) -> LatticePeople:
         if self._kept is None:
-            rows = modelling.table_rows(self.rows, self.columns, bounds, local_raw=self.raw)
-            self._kept = LatticePeople(rows, self.rng)
+            groups = modelling.table_rows(self.rows, self.columns, bounds, local_raw=self.raw)
+            self._kept = LatticePeople(*groups, self.rng)
         found: LatticePeople = self._kept
         return found
 
@@ -235,34 +243,35 @@ class TablePeople(Answering):
         return self._lattice(asked.bounds).scale(asked)
 
     def discover(self, asked: Discover) -> Any:
-        sampled = counting.sample(self.rows, self.columns, asked.share, rng=self.rng)
+        sampled = modelling.sample(self.rows, self.columns, asked.share, rng=self.rng)
         people = self._kept = self.stack.enter_context(sampled)
         if people.trusted_people == 0:
             raise InvalidInput("`trust` must leave somebody trusted: only they can discover records. Got nobody.")
         if people.local_people and not self._no_reports:
             raise not_invited(self.columns.trust, "heavy-hitters")
         self.simulated = self.raw
-        records, noisy = counting.found_records(people, asked.mechanism, rng=self.rng)
+        records, noisy = modelling.found_records(people, asked.mechanism, rng=self.rng)
         return records, noisy.tolist(), people.discovery_people, people.estimation_people
 
     def slots(self, asked: Slots) -> Any:
-        return counting.slots_among(self._kept, asked.head, asked.noise, rng=self.rng).tolist()
+        return modelling.slots_among(self._kept, asked.head, asked.noise, rng=self.rng).tolist()
 
     def many(self, asked: Many) -> tuple[int, int]:
         columns, raw, local = self.columns, self.raw, self.cells_told
-        (trusted, others), points = modelling.table_points(self.rows, columns, asked.box, local_raw=raw)
-        if others and not raw and local is None:
+        how: dict[str, Any] = {"local_raw": raw, "ordered": False, "dtype": np.float64}
+        trusted, others = modelling.table_rows(self.rows, columns, asked.box, **how)
+        if others.people and not raw and local is None:
             raise UnusablePublicRows(
                 f"{local_rows(label_column(columns.trust) or LABEL)}: give their --reports with the --invite that they "
                 "answer (`hybridp randomise kmeans`), or add --simulate-local for a trial on raw rows."
             )
-        self.simulated = self.simulated or (raw and (others > 0 or drawn_trust(columns.trust)))
+        self.simulated = self.simulated or (raw and (others.people > 0 or drawn_trust(columns.trust)))
         told: Any = local
         if local is not None:
             self.simulated, self.assumed = local.simulated, local.assumed
-        if raw and others:
-            told = RawPoints(np.concatenate([*points("local").parts()], axis=1), self.rng)
-        people = self._kept = PointPeople(points("trusted") if trusted else None, told, self.rng)
+        if raw and others.people:
+            told = RawPoints(np.concatenate([part.T for part in others.parts()], axis=1), self.rng)
+        people = self._kept = PointPeople(trusted if trusted.people else None, told, self.rng)
         return people.many(asked)
 
     def _coded(self, asked: Measure | Reported) -> CodePeople:
@@ -286,11 +295,11 @@ class TablePeople(Answering):
         if self.raw and asked.heard:
             held = totals.held
             if held is None and asked.joint is not None:
-                held = counting.rounded_cells(self.rows, self.columns, invite, asked.joint, rng=self.rng)
+                held = summing.rounded_cells(self.rows, self.columns, invite, asked.joint, rng=self.rng)
             local = simulated_reports(held, invite, rng=self.rng)
         trusted = None
         if totals.trusted_people and asked.noise is not None:
-            trusted = counting.release_counts(totals, asked.noise, rng=self.rng)
+            trusted = summing.release_counts(totals, asked.noise, rng=self.rng)
             trusted = replace(trusted, left_out=invite.question.excludes)
         return self._said(asked, totals, trusted, local)
 
@@ -300,14 +309,14 @@ class TablePeople(Answering):
         if self.raw and asked.heard:
             local = simulated_ticks(totals.held, asked.invite, rng=self.rng)
         if totals.trusted_people and asked.noise is not None:
-            trusted = counting.release_ticks(totals, asked.noise, rng=self.rng)
+            trusted = summing.release_ticks(totals, asked.noise, rng=self.rng)
         return self._said(asked, totals, trusted, local if local.people else None)
 
     def vectors(self, asked: Vectors) -> Answer:
         totals, invite = self.pay(self.read(asked)), asked.invite
         local = totals.local if self.tally is None else self.tally.summary()
         if self.raw and asked.heard:
-            steps = summing.local_steps(self.rows, self.columns, invite)
+            steps = summing.levels(self.rows, self.columns, invite, "local", chunk=2**16)
             local = sum_reports(steps, partial(reach_reports, invite=invite, rng=self.rng), invite)
         trusted = None
         if totals.trusted_people and asked.noise is not None:
@@ -322,18 +331,20 @@ class TablePeople(Answering):
         if self.raw:  # a copy of the table holds the reports that devices would send, marked SIMULATED
             folder = self.stack.enter_context(tempfile.TemporaryDirectory(prefix="hybridp-"))
             copy = Path(folder, "trial.parquet")
-            weighing.simulate_reports(
+            simulate_reports(
                 rows, columns, epsilon, bounds, lambda x, e: randomise_own(x, e, bounds, rng=self.rng), copy
             )
             trust = label_column(columns.trust) if drawn_trust(columns.trust) else columns.trust
             rows = self.stack.enter_context(open_rows(copy, trust=trust))
             columns = replace(columns, trust=trust)
-        totals, sent = weighing.read(rows, columns, epsilon, bounds, assume=self.assume)
-        self._kept = totals
-        self._heard(totals.reports.count, sent.digest, sent.simulated, sent.assumed)
-        reports = totals.reports if self.tally is None else self.tally.summary()
-        return totals.epsilons * asked.share, totals.people, reports, self.batches
+        invite = OwnInvite(bounds, columns.names)
+        totals = self._kept = summing.read(rows, columns, invite, assume=self.assume, epsilon=epsilon)
+        self._heard(totals.local.count, totals.digest, totals.simulated_reports, totals.assumed)
+        reports = totals.local if self.tally is None else self.tally.summary()
+        return totals.epsilons * asked.share, totals.trusted_people, reports, self.batches
 
     def weighted(self, asked: Weighted) -> Any:
         totals = self._kept
-        return weighing.release_weighted_sum(asked.epsilons, totals.people, totals.sums, asked.weights, rng=self.rng)
+        return summing.release_weighted_sum(
+            asked.epsilons, totals.trusted_people, totals.trusted, asked.weights, rng=self.rng
+        )

@@ -354,7 +354,7 @@ def _numbers(said: Transcript, path: Any, stack: ExitStack, how: Mapping[str, An
     totals = summing.read(rows, columns, invite, assume=how["assume"])
     many = totals.local.people
     must(many >= 1, "people", "must be at least 1 among those who answer", 0)
-    told = summing.read_places(rows, columns, invite, many) if said.asked.bins else totals.local
+    told = summing.binned(rows, columns, invite, many) if said.asked.bins else totals.local
     return _Sent(Answer(local=told), totals.digest, totals.simulated_reports, totals.assumed, rows.notes)
 
 

@@ -10,10 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.curator import counts as counting
-from hybridp.curator import personal as weighing
+from hybridp.curator import models as modelling
 from hybridp.curator import sums as summing
-from hybridp.curator.models import answer_points, answer_rows
 from hybridp.curator.sources import Entrusted
 from hybridp.protocols.models import Answering, LatticePeople, PointPeople, ToldCells
 from hybridp.public import rounds
@@ -90,21 +88,7 @@ class StorePeople(Answering):
 
     def _summed(self, asked: Any, answers: Entrusted) -> Any:
         """RAW: what the round needs of these answers; it adds up over people."""
-        return getattr(self, f"_sum_{asked.kind}")(asked, answers)
-
-    def _sum_numbers(self, asked: rounds.Numbers, answers: Entrusted) -> Any:
-        return summing.read_answers(answers, asked.invite.bounds, LocalSummary.of(NOTHING, asked.invite.randomiser))
-
-    def _sum_ticks(self, asked: rounds.Ticks, answers: Entrusted) -> Any:
-        return counting.read_ticks(answers, asked.invite)
-
-    def _sum_vectors(self, asked: rounds.Vectors, answers: Entrusted) -> Any:
-        return summing.read_vectors(answers, asked.invite.bounds, _vector_sums(Heard(), asked.invite))
-
-    def _sum_options(self, asked: rounds.Options, answers: Entrusted) -> Any:
-        if asked.joint is not None:
-            return counting.read_votes(answers, asked.joint)
-        return counting.read_answers((codes[:, 0] for codes in answers.codes()), asked.invite.question.size)
+        return summing.read_answers(answers, asked.invite, getattr(asked, "joint", None))
 
     def _read(self, asked: Any) -> Any:
         if self.totals is None and self.answers is not None and asked.noise is not None:
@@ -128,12 +112,12 @@ class StorePeople(Answering):
 
     def options(self, asked: rounds.Options) -> Answer:
         totals = self._read(asked)
-        trusted = None if totals is None else counting.release_counts(totals, asked.noise, rng=self.rng)  # type: ignore[arg-type]
+        trusted = None if totals is None else summing.release_counts(totals, asked.noise, rng=self.rng)  # type: ignore[arg-type]
         return self._said(asked, trusted, lambda told, to: ShareReports(told.people, told.counts, to.oracle))
 
     def ticks(self, asked: rounds.Ticks) -> Answer:
         totals = self._read(asked)
-        trusted = None if totals is None else counting.release_ticks(totals, asked.noise, rng=self.rng)  # type: ignore[arg-type]
+        trusted = None if totals is None else summing.release_ticks(totals, asked.noise, rng=self.rng)  # type: ignore[arg-type]
         return self._said(asked, trusted, lambda told, to: TickReports(told.counts, to.oracle))
 
     def vectors(self, asked: rounds.Vectors) -> Answer:
@@ -156,7 +140,9 @@ class StorePeople(Answering):
         return found.inside, found.outside, found.squares
 
     def products(self, asked: rounds.Products) -> tuple[int, ...]:
-        people = self._kept = LatticePeople(answer_rows(self._given, asked.bounds, self.people), self.rng)
+        bounds = asked.bounds
+        rows = modelling.answer_rows(self._given, bounds.dimensions, bounds.steps, self.people)
+        people = self._kept = LatticePeople(rows, rows, self.rng)
         return people.products(asked)
 
     def scale(self, asked: rounds.Scale) -> int:
@@ -164,7 +150,7 @@ class StorePeople(Answering):
         return found
 
     def discover(self, asked: rounds.Discover) -> Any:
-        found = counting.discover_answers(self._given, asked.share, asked.mechanism, rng=self.rng)
+        found = modelling.discover_answers(self._given, asked.share, asked.mechanism, rng=self.rng)
         self._kept = found.others
         return found.records, found.noisy.tolist(), found.people, sum(found.others.values())
 
@@ -172,30 +158,29 @@ class StorePeople(Answering):
         counted = np.zeros(len(asked.head), dtype=np.int64)
         for record, n in self._kept.items():
             counted[asked.head.slot_of(record)] += n
-        return counting.noisy_counts(counted, asked.noise, rng=self.rng).tolist()
+        return modelling.noisy_counts(counted, asked.noise, rng=self.rng).tolist()
 
     def later(self, asked: rounds.Later) -> None:
         """Nobody was invited yet."""
 
     def many(self, asked: rounds.Many) -> tuple[int, int]:
-        rows = None if self.answers is None else answer_points(self.answers, asked.box, self.people)
+        box, rows = asked.box, None
+        if self.answers is not None:
+            rows = modelling.answer_rows(self.answers, box.dims, lambda values: box.levels(values).T, self.people)
         told = ToldCells(self.told.counts) if self.told.people else None
         points = self._kept = PointPeople(rows, told, self.rng)
         return points.many(asked)
 
     def epsilons(self, asked: rounds.Epsilons) -> Any:
-        levels = sorted(self.levels)
-        many = sums = np.zeros(len(levels), dtype=np.int64)
-        if self.answers is not None:
-            many, sums = weighing.read_answers(self._given, asked.bounds, levels)
-        here = many > 0
-        self._kept = many[here], sums[here]
+        raw = self._kept = summing.read_levels(self.answers, asked.bounds, sorted(self.levels))
         reports = ReportsByEpsilon.of(tuple(sorted(self.told.own.items())))
-        return np.array(levels)[here] * asked.share, many[here], reports, LevelBatches()
+        return raw.epsilons * asked.share, raw.trusted_people, reports, LevelBatches()
 
     def weighted(self, asked: rounds.Weighted) -> Any:
-        people, sums = self._kept
-        return weighing.release_weighted_sum(asked.epsilons, people, sums, asked.weights, rng=self.rng)
+        raw = self._kept
+        return summing.release_weighted_sum(
+            asked.epsilons, raw.trusted_people, raw.trusted, asked.weights, rng=self.rng
+        )
 
     # --- by a public group --------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hybridp.blend import heavy as blending
 from hybridp.blend.heavy import Estimate, local_estimate
-from hybridp.curator.counts import noisy_counts, shown
+from hybridp.curator.models import noisy_counts, shown
 from hybridp.protocols.models import report_slots as report_all
 from hybridp.public.budgets import PureDP
 from hybridp.public.heavy import HeadList, counting_noise, discovery

@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.curator.models import Points
+from hybridp.curator.models import held_rows
 from hybridp.errors import must
 from hybridp.protocols.models import RawPoints, cluster
 from hybridp.public.budgets import ApproxDP, PureDP
@@ -109,7 +109,7 @@ def _improved(
     d = len(points)
     study = KMeansTask(Box((0.0,) * d, (1.0,) * d), len(LAYOUT), promise, tau)
     crowd = RawPoints(levels[:, trusted:], rng)
-    found, _ = cluster(study, Points(levels[:, :trusted]), crowd, rng=rng)
+    found, _ = cluster(study, held_rows(levels[:, :trusted].T), crowd, rng=rng)
     return wcss(points, study.box.values(found.centres))
 
 
