@@ -172,10 +172,10 @@ def start_server(database: str, tmp_path: Path) -> Iterator[Start]:
             one.process.wait()
 
 
-# --- a server and a browser, for all tests of a file -----------------------------------------------------------------
+# --- a server for all tests, and a browser for those of a file --------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     with live.serving(tmp_path_factory.mktemp("live")) as running:
         yield running
