@@ -26,7 +26,7 @@ def bench() -> ModuleType:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "kills"), [("sqlite", 8), ("postgresql", 4)])
+@pytest.mark.parametrize(("kind", "kills"), [("sqlite", 4), ("postgresql", 3)])
 def test_killed_at_any_moment_nothing_is_lost_and_nothing_comes_twice(
     bench: ModuleType, tmp_path: Path, request: pytest.FixtureRequest, kind: str, kills: int
 ) -> None:

@@ -136,7 +136,7 @@ def test_every_order_is_as_likely_as_any_other(tmp_path: Path) -> None:
     """Four reports, 24 orders; those who came first are in a batch of two as often as the others."""
     store = Store(connect(f"sqlite:///{tmp_path / 'order.db'}"), chance=random.Random(5))
     orders, early = dict.fromkeys(permutations(range(4)), 0), 0
-    trials = 300
+    trials = 200
     for trial in range(trials):
         study = f"t{trial}"
         store.join(route(4 if trial % 2 else 2, study))

@@ -27,12 +27,21 @@ from tests import warm
 
 from .declared import study_of
 
-ON_BOTH = ("api", "deletion", "interrupt", "kill", "lifecycle", "migrations", "mixed", "property", "store", "thief")
+ON_BOTH = (  # files and tests
+    "test_deletion", "test_kill", "test_migrations", "test_store", "test_thief",
+    "test_a_study_from_plan_to_release", "test_one_contribution_for_each_invitation",
+    "test_bad_requests_never_break_the_service", "test_what_the_task_states_is_what_all_releases_spend",
+    "test_what_is_deleted_while_a_release_reads_it_stays_deleted", "test_a_connection_that_is_lost_in_the_commit",
+    "test_a_ticket_uses_up_an_invitation_and_is_the_same_again", "test_a_visit_to_an_open_study_has_one_way",
+    "test_a_batch_counts_once_and_what_came_before_is_left_out",
+    "test_a_mixer_cannot_fill_a_batch_with_more_reports_than_people_have_tickets",
+)  # fmt: skip
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "database" in metafunc.fixturenames:
-        both = metafunc.module.__name__.rpartition("test_")[2] in ON_BOTH
+        names = {metafunc.module.__name__.rpartition(".")[2], metafunc.function.__name__}
+        both = not names.isdisjoint(ON_BOTH)
         metafunc.parametrize("database", ["sqlite", "postgres"] if both else ["sqlite"], indirect=True)
 
 

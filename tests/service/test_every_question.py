@@ -31,7 +31,7 @@ from hybridp.service.settings import Limits, Settings
 from .declared import study_of
 from .sent import kept_lengths, lengths, send
 
-TRUSTED, LOCAL = 300, 400
+TRUSTED, LOCAL = 200, 240
 _STEERED = {"name": "pay", "kind": "number", "lower": 0, "upper": 100, "form": "steered"}
 QUESTIONS: dict[str, dict[str, Any]] = {
     **{
@@ -56,11 +56,8 @@ STUDIES = {
     "one of several": (SEVERAL, {"epsilon": 12.0, "several": "drawn"}),
     "all of several": (SEVERAL, {"epsilon": 30.0, "several": "split"}),
     "by groups beside others": (["public groups", "private groups", "vector"], {"epsilon": 30.0, "several": "split"}),
-    "a line beside others": (["mean", "regression", "choice"], {"epsilon": 24.0}),
-    "records beside others": (["mean", "records", "choice"], {"epsilon": 24.0}),
     "four that wait": (["records", "regression", "steered", "count"], {"epsilon": 28.0}),
     "all wait": (["records", "regression"], {"epsilon": 24.0}),
-    "quantiles near what others say, beside others": (["steered quantiles", "choice"], {"epsilon": 12.0}),
 }
 JUNK: list[Any] = ["x", None, True, {"a": 1}, [["a", "b", "c", "d"]], [1e999], {"threshold": 2**32, "above": True},
                    {"coordinates": [99], "each": [1.0]}]  # fmt: skip

@@ -189,14 +189,6 @@ def test_a_mixer_cannot_fill_a_batch_with_more_reports_than_people_have_tickets(
     assert study.send(invented[0]).json() == {"taken": 1}  # as anybody's who has a ticket
 
 
-def test_a_study_without_a_mixer_knows_neither(client: TestClient, analyst: dict[str, str], mean_plan: Any) -> None:
-    made = client.post("/api/studies", json=mean_plan(), headers=analyst).json()
-    asked = client.post(f"/tasks/{made['id']}/ticket", json={"id": studies.new_report_id()})
-    sent = client.post(f"/tasks/{made['id']}/mixed", content=b"x" * 300)
-    assert [r.json()["code"] for r in (asked, sent)] == ["no-mixer", "no-mixer"]
-    assert "mixer" not in client.get(f"/tasks/{made['id']}").json()
-
-
 def test_three_kinds_of_trust_in_one_release(make: Callable[..., Study], service: Service) -> None:
     """Nothing is released while the mixer holds reports; then everything counts, and the receipt says what holds."""
     study, rng = make(sd=20.0, estimator="kvh"), seeded(3)
@@ -236,29 +228,25 @@ def test_three_kinds_of_trust_in_one_release(make: Callable[..., Study], service
     assert study.send(sealed[0], name=b"z" * 16).json()["code"] == "closed"  # after the release
 
 
-@pytest.mark.parametrize("many", [3, 12], ids=["one option", "a set of options"])
-def test_a_choice_through_a_mixer(client: TestClient, analyst: dict[str, str], many: int) -> None:
+def test_a_choice_through_a_mixer(client: TestClient, analyst: dict[str, str]) -> None:
     """Of three groups every one counts, at what a batch of responses among so many options keeps."""
-    options, rng = [f"o{i}" for i in range(many)], seeded(8)
+    options, rng = ["o0", "o1", "o2"], seeded(8)
     plan = stated({"name": "way", "kind": "choice", "options": options}, mixer=STATED)
     study = Study(client, analyst, study_of(plan))
-    how = study.task["mixer"]["randomiser"]
-    k = many if how["name"] == "k-rr" else None
     promise = study.task["guarantee"]
-    assert mixed_delta(50, promise["shuffled"]["epsilon"], promise["mixed"]["epsilon"] * (1 + 1e-9), k=k) <= 1e-2
-    own = [trusted_report(study.task, options[i % 2]) for i in range(100)]
-    own += [local_report(study.task, options[i % 2], rng=rng) for i in range(200)]
+    assert mixed_delta(50, promise["shuffled"]["epsilon"], promise["mixed"]["epsilon"] * (1 + 1e-9), k=3) <= 1e-2
+    own = [trusted_report(study.task, options[i % 2]) for i in range(60)]
+    own += [local_report(study.task, options[i % 2], rng=rng) for i in range(80)]
     told = study.client.post(f"/tasks/{study.id}/reports", json={"reports": own})
     assert told.json() == {"failures": []}
-    sealed = [study.sealed(options[i % 2], rng) for i in range(120)]
-    assert study.send(*sealed, last=True).json() == {"taken": 120}
+    sealed = [study.sealed(options[i % 2], rng) for i in range(50)]
+    assert study.send(*sealed, last=True).json() == {"taken": 50}
     study.analyse("close")
     found = study.analyse("release").json()
     facts = sole(found)
-    people = {"trusted": 100, "local": 200, "shuffled": 120}
+    people = {"trusted": 60, "local": 80, "shuffled": 50}
     assert {name: part["people"] for name, part in facts["groups"].items()} == people
-    truth = [0.5, 0.5, *[0.0] * (many - 2)]
-    for share, low, high, true in zip(facts["unbiased"], *facts["interval"], truth, strict=True):
+    for share, low, high, true in zip(facts["unbiased"], *facts["interval"], [0.5, 0.5, 0.0], strict=True):
         assert abs(share - true) < 3 * (high - low)
     assert {p["group"] for p in found["receipt"]["promises"]} == set(people)
     weaker = study.task | {"mixer": study.task["mixer"] | {"batch": 20}}
@@ -274,10 +262,8 @@ def test_what_a_plan_says_of_its_mixer(mean_plan: Any) -> None:
     assert mixing is not None
     assert mixed_delta(50, mixing.epsilon, 1.0) <= 1e-2 < mixed_delta(50, mixing.epsilon * 1.01, 1.0)
     for change, said in (
-        ({"batch": 1}, "mixer.batch"), ({"url": None}, "mixer.url"), ({"url": "ftp://x"}, "mixer.url"),
         ({"url": "https://a.b; script-src *"}, "mixer.url"), ({"key": "short"}, "mixer.key"),
-        ({"delta": None}, "delta"), ({"epsilon": 3.0}, "mixer.epsilon"), ({"cap": 17}, "mixer.cap"),
-        ({"cap": 0.5, "epsilon": 0.6}, "mixer.epsilon"), ({"batch": 300_000}, "mixer.batch"),
+        ({"epsilon": 3.0}, "mixer.epsilon"), ({"cap": 0.5, "epsilon": 0.6}, "mixer.epsilon"),
     ):  # fmt: skip
         with pytest.raises(InvalidInput, match=said):
             parse_plan(mean_plan() | {"mixer": STATED | change})

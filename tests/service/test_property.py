@@ -9,10 +9,10 @@ from hybridp.service.settings import Settings
 
 
 def test_bad_requests_never_break_the_service(settings: Settings, database: str) -> None:
-    seen = service_fuzz.run(300, database, settings.key_file)
-    assert sum(n for status, n in seen.items() if status.isdigit()) >= 250
-    assert seen["200"] > 20
-    assert seen["400"] + seen["422"] > 20
+    seen = service_fuzz.run(150, database, settings.key_file)
+    assert sum(n for status, n in seen.items() if status.isdigit()) >= 125
+    assert seen["200"] > 10
+    assert seen["400"] + seen["422"] > 10
 
 
 def test_the_search_finds_a_planted_fault(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,7 +24,5 @@ def test_the_search_finds_a_planted_fault(settings: Settings, monkeypatch: pytes
             raise ZeroDivisionError
 
     monkeypatch.setattr(Checker, "_check_time", broken)
-    if not settings.database.startswith("sqlite"):
-        pytest.skip("one store is enough for the control")
     with pytest.raises(AssertionError):
-        service_fuzz.run(300, settings.database, settings.key_file)
+        service_fuzz.run(150, settings.database, settings.key_file)
