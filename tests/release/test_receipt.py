@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,6 +19,7 @@ from hybridp.tasks.mean import MeanTask
 
 NOISE = Protection(PureDP(0.5), "noise on the sum", "a remark")
 REPORT = Protection(PureDP(2.0), "a report")
+COIN = SimpleNamespace(label="r", simulated=False)
 
 
 def levels(receipt: Receipt) -> dict[tuple[str, str], float | None]:
@@ -28,7 +30,7 @@ def levels(receipt: Receipt) -> dict[tuple[str, str], float | None]:
 def test_each_group_that_took_part_is_promised_something_against_both(
     trusted: Protection | None, local: Protection | None
 ) -> None:
-    found = levels(build_receipt(trusted, local, assumes=[], randomness="r", seeded=False))
+    found = levels(build_receipt(trusted, local, assumes=[], rng=COIN))
     expected: dict[tuple[str, str], float | None] = {}
     if trusted is not None:
         expected |= {("trusted", CURATOR): None, ("trusted", VIEWER): 0.5}
@@ -39,7 +41,7 @@ def test_each_group_that_took_part_is_promised_something_against_both(
 
 def test_what_the_release_adds_is_no_promise_against_the_curator() -> None:
     amplified = Protection(PureDP(0.1), "a report", "amplified", on_device=PureDP(2.0))
-    found = build_receipt(None, amplified, assumes=[], randomness="r", seeded=False)
+    found = build_receipt(None, amplified, assumes=[], rng=COIN)
     assert levels(found) == {("local", CURATOR): 2.0, ("local", VIEWER): 0.1}
     assert [p.note for p in found.promises] == ["", "amplified"]  # the remark is about the release
 
@@ -59,9 +61,8 @@ def test_a_sealed_mean_amplifies_against_whoever_sees_it_alone(tmp_path: Path) -
 
 @pytest.mark.parametrize(("seeded_noise", "drawn"), list(product([False, True], repeat=2)))
 def test_a_trial_says_which_promises_nobody_was_given(seeded_noise: bool, drawn: bool) -> None:
-    found = build_receipt(
-        NOISE, REPORT, assumes=["first", "", "last"], randomness="r", seeded=seeded_noise, simulated_local=drawn
-    )
+    noise = SimpleNamespace(label="r", simulated=seeded_noise)
+    found = build_receipt(NOISE, REPORT, assumes=["first", "", "last"], rng=noise, simulated_local=drawn)
     assert found.simulated == (seeded_noise or drawn)
     assert found.assumes[:2] == ("first", "last")
     said = [line for line in found.assumes if line.startswith("SIMULATION")]
@@ -73,7 +74,7 @@ def test_a_trial_says_which_promises_nobody_was_given(seeded_noise: bool, drawn:
 
 def test_one_report_told_in_two_receipts_is_one_promise_the_larger() -> None:
     parts = {
-        name: build_receipt(NOISE, Protection(PureDP(e), name), assumes=[], randomness="r", seeded=False)
+        name: build_receipt(NOISE, Protection(PureDP(e), name), assumes=[], rng=COIN)
         for name, e in (("a", 0.5), ("b", 2.0))
     }
     assert levels(one_receipt(parts, once=("local",))) == {

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple, Required, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Required, TypedDict, TypeVar, Unpack
 
 from hybridp.public.budgets import ApproxDP, Neighbours, PureDP, added, hides_little, promised
 from hybridp.public.personal import PersonalDP
@@ -200,8 +200,10 @@ class Receipt:
     def brief(self, left: Mapping[str, Any] | None = None, rest: str = "") -> tuple[str, ...]:
         """Five lines: who was promised what, and how; what each group has `left`; what is assumed; where the `rest` is.
 
+        >>> from types import SimpleNamespace
         >>> own = Protection(PureDP(1.0), "a report on their own device")
-        >>> found = build_receipt(None, own, assumes=["they are alike"], randomness="a coin", seeded=False)
+        >>> coin = SimpleNamespace(label="a coin", simulated=False)
+        >>> found = build_receipt(None, own, assumes=["they are alike"], rng=coin)
         >>> print(*found.brief({"local": PureDP(0.5)}, "--full shows the rest"), sep="\\n")
         promised: local people 1-DP (replace-one) against the curator and whoever sees the release
         by: local, a report on their own device; a coin
@@ -280,25 +282,23 @@ def build_receipt(
     local: Protection | None,
     *,
     assumes: Iterable[str],
-    randomness: str,
-    seeded: bool,
-    simulated_local: bool = False,
     mixed: Iterable[Promise] = (),
     reads: str = "values",
     unit: str = "one person, one record",
-    entries: tuple[int, ...] = (),
+    **made: Unpack[Made],
 ) -> Receipt:
     """The receipt of a release in which these groups took part (None: nobody, or nothing of theirs was used).
 
     `mixed` are the promises to people whose reports went through a mixer. `reads` is what the curator sees of trusted
-    people. A trial says so, and which of the promises nobody was given:
-    `seeded` noise, or `simulated_local` reports.
+    people. A trial says so, and which of the promises nobody was given: noise from a seed, or simulated reports.
 
+    >>> from hybridp.randomness import seeded
     >>> own = Protection(PureDP(1.0), "a report on their own device")
-    >>> found = build_receipt(None, own, assumes=[], randomness="a seed", seeded=True)
+    >>> found = build_receipt(None, own, assumes=[], rng=seeded(1))
     >>> [promise.against for promise in found.promises], found.simulated
     (['the curator', 'whoever sees the release'], True)
     """
+    seeded, simulated_local = made["rng"].simulated, made.get("simulated_local", False)
     promises: list[Promise] = []
     if trusted is not None:
         promises.append(Promise("trusted", CURATOR, None, f"trust: the curator reads their {reads}"))
@@ -317,11 +317,11 @@ def build_receipt(
         )
     return Receipt(
         promises=tuple(promises),
-        randomness=randomness + ("; local reports simulated" if simulated_local else ""),
+        randomness=made["rng"].label + ("; local reports simulated" if simulated_local else ""),
         simulated=seeded or simulated_local,
         unit=unit,
         assumes=tuple(said),
-        ledger_entries=entries,
+        ledger_entries=made.get("entries", ()),
     )
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,11 +33,19 @@ from hybridp.public.kmeans_rounds import (
     round_invite,
     spends_gaussian,
 )
-from hybridp.public.rounds import Cells, Chance, Conversation, Crowd, Later, Many, Moves
+from hybridp.public.rounds import Cells, Conversation, Crowd, Later, Many, Moves
 from hybridp.public.study import Declaration, Points
 from hybridp.public.vector import VectorBounds
 from hybridp.release.facts import statistic
-from hybridp.release.receipt import Protection, build_receipt, choice_unprotected, chosen_blindly, plain, public_choice
+from hybridp.release.receipt import (
+    Made,
+    Protection,
+    build_receipt,
+    choice_unprotected,
+    chosen_blindly,
+    plain,
+    public_choice,
+)
 from hybridp.release.release import Release
 from hybridp.tasks.task import Task, declared
 
@@ -197,10 +205,7 @@ def _publish(
     plan: Plan,
     crowd: Crowd,
     people: tuple[int, int],
-    *,
-    entries: tuple[int, ...],
-    simulated_local: bool,
-    rng: Chance,
+    **made: Unpack[Made],
 ) -> Release:
     """State what was found and what was promised. Post-processing: no rows, no noise."""
     total = sum(people)
@@ -229,12 +234,9 @@ def _publish(
             _trusted_protection(study, plan) if people[0] else None,
             _local_protection(study) if people[1] else None,
             assumes=(*_ASSUMES, crowd.rows(VectorBounds.of(study.box.lower, study.box.upper))),
-            randomness=rng.label,
-            seeded=rng.simulated,
-            simulated_local=simulated_local,
             reads="points",
             unit="one person, one point",
-            entries=entries,
+            **made,
         ),
     )
 

@@ -10,25 +10,26 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast, get_args
+from typing import Any, Unpack, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.blend import heavy as blending
-from hybridp.blend.heavy import HeavyBlend, HeavyEstimator, blend_heavy, keep_best, restrict
+from hybridp.blend.heavy import HeavyEstimator, blend_heavy, keep_best, restrict
 from hybridp.errors import must
 from hybridp.public.anchoring import Anchoring
 from hybridp.public.budgets import ApproxDP, Charge, PureDP
 from hybridp.public.heavy import HeadList, counting_noise, discovery
 from hybridp.public.messages import OptInCounts, SlotInvite, SlotReports
-from hybridp.public.rounds import Chance, Conversation, Crowd, Discover, Later, Slots
+from hybridp.public.rounds import Conversation, Crowd, Discover, Later, Slots
 from hybridp.public.shuffling import Mixing
 from hybridp.public.study import Declaration, Records
 from hybridp.release.answers import GroupEstimate, Shuffled
 from hybridp.release.facts import statistic
-from hybridp.release.receipt import Protection, build_receipt, choice_unprotected, public_choice
+from hybridp.release.receipt import Made, Protection, build_receipt, choice_unprotected, plain, public_choice
 from hybridp.release.release import Release
 from hybridp.tasks.task import MixedReports, Task, declared, mixed_assumptions, mixed_batches, mixed_promises
 
@@ -154,63 +155,23 @@ def list_mixing(invite: SlotInvite, mixing: Mixing) -> Mixing:
 # --- what is told of everyone's counts -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class HeavyRecord:
-    """One record (or query): its share of people, an interval, and the best and worst rank it may have.
+def _listed(
+    names: Sequence[Sequence[str | None]], numbers: tuple[Floats, Floats, Floats], order: list[int], level: float
+) -> dict[str, Any]:
+    """Parallel lists in this order, one entry a name: in a wildcard the last entries are None, for everything else.
 
-    In a wildcard the last entries are None: everything else of a query, or of all. Where reports are held to the
-    trusted counts, `plain` is the unbiased blend without that rule, and `most` the farthest from the trusted share that
-    any reports could have moved the unbiased estimate (None where the trusted say nothing); the estimate is the nearest
-    of all that add up.
-    """
-
-    record: tuple[str | None, ...]
-    estimate: float
-    low: float
-    high: float
-    best_rank: int | None = None
-    worst_rank: int | None = None
-    plain: float | None = None
-    most: float | None = None
-
-
-def ranked_records(blended: HeavyBlend, level: float) -> tuple[tuple[HeavyRecord, ...], tuple[HeavyRecord, ...]]:
-    """The records, most frequent first, with the ranks that they may have; and the wildcards."""
-    every = _measured(list(blended.head.slots), blended.slots, blended.centres, blended.errors, level)
-    keep, rest = np.flatnonzero(blended.head.is_record), np.flatnonzero(~blended.head.is_record)
-    if (anchor := blended.anchor) is not None:
-        bounds = [float(most) if np.isfinite(most) else None for most in anchor.most]
-        every = [replace(r, plain=p, most=m) for r, p, m in zip(every, anchor.plain.tolist(), bounds, strict=True)]
-    found = [every[i] for i in keep.tolist()]
-    ranks = blending.rank_ranges(blended.centres[keep], blended.errors[keep], level)
-    return _ranked(found, *ranks), tuple(every[i] for i in rest.tolist())
-
-
-def ranked_queries(blended: HeavyBlend, level: float) -> tuple[HeavyRecord, ...]:
-    """The same of queries, whatever their urls."""
-    names: list[tuple[str | None, ...]] = [(query,) for query in blended.head.queries]
-    found = _measured(names, blended.queries, blended.query_centres, blended.query_errors, level)[:-1]
-    return _ranked(found, *blending.rank_ranges(blended.query_centres[:-1], blended.query_errors[:-1], level))
-
-
-def _measured(
-    names: list[tuple[str | None, ...]], values: Floats, centres: Floats, errors: Floats, level: float
-) -> list[HeavyRecord]:
-    """Intervals around the unbiased values, within [0, 1], and wide enough for the published ones."""
+    Intervals are around the unbiased values, within [0, 1], and wide enough for the published ones."""
+    values, centres, errors = (each[order] for each in numbers)
     half = blending.half_width(errors, level)
     low = np.maximum(np.minimum(centres - half, values), 0.0)
     high = np.minimum(np.maximum(centres + half, values), 1.0)
-    rows = zip(names, values.tolist(), low.tolist(), high.tolist(), strict=True)
-    return [HeavyRecord(*row) for row in rows]
+    told = [list(names[i]) for i in order]
+    return {"records": told, "estimate": values.tolist(), "interval": [low.tolist(), high.tolist()]}
 
 
-def _ranked(found: list[HeavyRecord], best: Ints, worst: Ints) -> tuple[HeavyRecord, ...]:
-    """Most frequent first; each with the ranks that it may have, its own place among them."""
-    order = sorted(range(len(found)), key=lambda i: (-found[i].estimate, str(found[i].record)))
-    return tuple(
-        replace(found[i], best_rank=min(int(best[i]), place), worst_rank=max(int(worst[i]), place))
-        for place, i in enumerate(order, 1)
-    )
+def _ranked(names: Sequence[tuple[str | None, ...]], values: Floats) -> list[int]:
+    """The places, most frequent first."""
+    return sorted(range(len(names)), key=lambda i: (-values[i], str(names[i])))
 
 
 # --- publishing -------------------------------------------------------------------------------------------------------
@@ -223,10 +184,7 @@ def _publish(
     estimates: list[blending.Estimate],
     told: SlotReports | None,
     mixed: MixedReports[SlotReports] | None,
-    *,
-    entries: tuple[int, ...],
-    simulated_local: bool,
-    rng: Chance,
+    **made: Unpack[Made],
 ) -> Release:
     """Blend what the trusted said with the local reports (None: nobody was asked): post-processing, nothing is drawn.
 
@@ -246,8 +204,18 @@ def _publish(
     counted = blend_heavy(invite.head, everything, anchor)
     blended = restrict(counted, keep_best(counted, study.head))
     level = study.level
-    records, wildcards = ranked_records(blended, level)
-    queries = ranked_queries(blended, level)
+    head, is_record = blended.head, blended.head.is_record
+    every = blended.slots, blended.centres, blended.errors
+    asked: list[tuple[str | None, ...]] = [(query,) for query in head.queries[:-1]]
+    queries = blended.queries[:-1], blended.query_centres[:-1], blended.query_errors[:-1]
+    best, worst = blending.rank_ranges(blended.centres[is_record], blended.errors[is_record], level)
+    kept, rest = np.flatnonzero(is_record), np.flatnonzero(~is_record)
+    order = _ranked([head.slots[i] for i in kept.tolist()], blended.slots[kept])
+    places, first = np.arange(1, len(order) + 1), kept[order].tolist()
+    ranks = {"best": np.minimum(best[order], places).tolist(), "worst": np.maximum(worst[order], places).tolist()}
+    shares, others = (_listed(head.slots, every, of, level) for of in (first, rest.tolist()))
+    told_queries = _listed(asked, queries, _ranked(asked, queries[0]), level)
+    held = blended.anchor
     groups: dict[str, Any] = {
         "trusted": {
             "people": found.discovery_people + found.estimation_people,
@@ -259,19 +227,17 @@ def _publish(
     mixing: dict[str, Any] = {}
     if shuffled is not None:
         groups["shuffled"], mixing = {"people": shuffled.group.people}, {"mixing": shuffled.to_dict()}
-    shares = _listed(records)
     facts = statistic(
         "heavy-hitters",
         shares["estimate"],
         shares["interval"],
         records=shares["records"],
-        ranks={"best": [r.best_rank for r in records], "worst": [r.worst_rank for r in records]},
-        queries=_listed(queries),
-        wildcards=_listed(wildcards),
-        anchor=None
-        if blended.anchor is None
-        else {"plain": [r.plain for r in records], "most": [r.most for r in records], "reach": blended.anchor.reach},
-        head_list_size=len(queries),
+        ranks=ranks,
+        queries=told_queries,
+        wildcards=others,
+        anchor=None if held is None else {"plain": held.plain[first].tolist(), "most": plain(held.most[first].tolist()),
+                                          "reach": held.reach},
+        head_list_size=len(asked),
         discovered_records=int(np.isfinite(found.discovered).sum()),
         groups=groups,
         mechanisms={
@@ -295,22 +261,10 @@ def _publish(
             else None,
             mixed=mixed_promises(shuffled),
             assumes=(*_ASSUMES, *mixed_assumptions(shuffled), *_default(default)),
-            randomness=rng.label,
-            seeded=rng.simulated,
-            simulated_local=simulated_local,
             reads="record",
-            entries=entries,
+            **made,
         ),
     )
-
-
-def _listed(records: tuple[HeavyRecord, ...]) -> dict[str, Any]:
-    """Parallel lists, one entry a record."""
-    return {
-        "records": [list(r.record) for r in records],
-        "estimate": [r.estimate for r in records],
-        "interval": [[r.low for r in records], [r.high for r in records]],
-    }
 
 
 def _default(default: Anchoring | None) -> list[str]:

@@ -345,7 +345,7 @@ class TableTask(Task):
                 *self.no_signal(trusted),
             ),
             reads="rows",
-            **_made_by(crowd),
+            **crowd.made(),
         )
         return SyntheticModel(
             self.workload, trusted, self.method, data.to("cpu"), tuple(tables), receipt, self, tuple(said)
@@ -443,15 +443,8 @@ class TableTask(Task):
                 *notes,
             ),
             reads="rows",
-            **_made_by(crowd),
+            **crowd.made(),
         )
-
-
-def _made_by(crowd: Crowd) -> dict[str, Any]:
-    """For a receipt: where noise came from, and what was charged."""
-    made = dict(crowd.made())
-    rng = made.pop("rng")
-    return made | {"randomness": rng.label, "seeded": rng.simulated}
 
 
 def charge_for_reports(invite: MarginalInvite, purpose: str, digest: str | None) -> Charge:

@@ -255,11 +255,8 @@ def task_receipt(
             receipts.assumed_alike(estimator),
             *assumes,
         ),
-        randomness=made["rng"].label,
-        seeded=made["rng"].simulated,
-        simulated_local=made.get("simulated_local", False),
         unit=unit,
-        entries=made.get("entries", ()),
+        **made,
     )
 
 
