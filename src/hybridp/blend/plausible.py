@@ -249,6 +249,7 @@ class Plausible:
         turn, rows = np.linalg.qr(np.concatenate([rows for rows, _ in parts]))
         self._rows, self._values = self._by_steps(rows), turn.T @ np.concatenate([values for _, values in parts])
         self._heavy = _HEAVY * math.sqrt(float((self._rows**2).sum() / rows.shape[1]))
+        self._likely = np.ones(rows.shape[1], dtype=np.bool_)  # steps of the last F: the next one has most of them
         self._least, self._free, self.best = self._fit(None, 0.0)
 
     def parts(self, numbers: Floats) -> list[Floats]:
@@ -303,8 +304,11 @@ class Plausible:
             weights[-1] = self._heavy if error is None else scale / error
         seen = np.pad(self._rows, ((0, 0), (0, groups + 1)))
         steps = _not_below_zero(
-            np.concatenate([seen, weights[:, None] * rules]), np.concatenate([self._values, weights * sums])
+            np.concatenate([seen, weights[:, None] * rules]),
+            np.concatenate([self._values, weights * sums]),
+            np.concatenate([self._likely, np.ones(groups + 1, dtype=np.bool_)]),
         )
+        self._likely = steps[:count] > 0
         miss = self._rows @ steps[:count] - self._values
         free = int(np.count_nonzero(steps > _NOUGHT)) - (len(rules) if error is None else groups)
         return float(miss @ miss), free, np.concatenate([part.cumsum() for part in self.parts(steps[:count])])
@@ -454,17 +458,27 @@ class Plausible:
         return value, f
 
 
-def _not_below_zero(matrix: Floats, values: Floats) -> Floats:
-    """The least squares without a number below zero. An active set may go round in circles where columns nearly
-    coincide; what was paid for is not lost for that: an interior method, which is slower, comes to an end."""
+def _not_below_zero(matrix: Floats, values: Floats, likely: NDArray[np.bool_]) -> Floats:
+    """The least squares without a number below zero, first among the likely columns: those that would make them
+    less join, until none does.
+
+    An active set may go round in circles where columns nearly coincide; what was paid for is not lost for that: an
+    interior method, which is slower, comes to an end.
+    """
     from scipy.optimize import lsq_linear, nnls
 
+    found = np.zeros(matrix.shape[1])
+    none = 10 * max(matrix.shape) * float(np.finfo(np.float64).eps * np.abs(matrix).sum(axis=0).max())
     try:
-        found, _ = nnls(matrix, values, maxiter=50 * matrix.shape[1])
+        while True:
+            found[likely], _ = nnls(matrix[:, likely], values, maxiter=50 * matrix.shape[1])
+            more = ((values - matrix @ found) @ matrix > none) & ~likely
+            if not more.any():
+                return found
+            likely = likely | more
     except RuntimeError:
         found = lsq_linear(matrix, values, bounds=(0.0, np.inf), tol=1e-12).x
-        found = np.where(found > 1e-9 * found.max(), found, 0.0)  # what an active set leaves out is exactly nought
-    return np.asarray(found, dtype=np.float64)
+        return np.where(found > 1e-9 * found.max(), found, 0.0)  # what an active set leaves out is exactly nought
 
 
 def _last(holds: Callable[[int], bool], inner: int, outer: int) -> int:
