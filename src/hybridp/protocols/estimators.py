@@ -33,7 +33,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from hybridp.errors import InvalidInput, PromiseWarning, must
 from hybridp.protocols.models import release_people, release_points
 from hybridp.protocols.paying import warned
-from hybridp.public.budgets import promised
+from hybridp.public.budgets import ApproxDP, PureDP, promised
 from hybridp.public.kmeans import Box
 from hybridp.public.vector import VectorBounds
 from hybridp.randomness import Randomness, secure, seeded
@@ -47,7 +47,40 @@ Floats = NDArray[np.float64]
 _CLOSE = 1e-9
 
 
-class HybridKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[misc]
+class _Hybrid(BaseEstimator):  # type: ignore[misc]
+    """What all share."""
+
+    epsilon: float
+    delta: float
+    bounds: tuple[ArrayLike, ArrayLike] | None
+    random_state: Any
+
+    def _keep(self, found: Release) -> dict[str, Any]:
+        """What was released; its facts."""
+        self.release_, self.receipt_ = found, found.receipt
+        return found.facts
+
+    def _checked(self, columns: Floats) -> PureDP | ApproxDP:
+        """The promise, once what it does not cover was warned of."""
+        promise = promised(self.epsilon, self.delta)
+        warned([promise], len(columns))
+        _warn_of_scalers(columns)
+        return promise
+
+    def _given(self, X: ArrayLike) -> Floats:
+        """Columns to predict for; a field that is missing is in the middle of its bounds, as in `fit`."""
+        check_is_fitted(self)
+        columns = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=False)
+        lower, upper = np.array(_stated_bounds("bounds", self.bounds, columns.shape[1]))
+        return np.where(np.isnan(columns), lower + (upper - lower) / 2, columns)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+
+class HybridKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, _Hybrid):  # type: ignore[misc]
     """Centres of people who trust the curator and of people who do not.
 
     `bounds` is (lower, upper), each a number or one number a column, chosen without looking at the data; points outside
@@ -86,53 +119,28 @@ class HybridKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         clusters = _whole("n_clusters", self.n_clusters)
         must(len(points) >= clusters, "n_clusters", f"must be at most n_samples={len(points)}", clusters)
         trusted = _trusted_rows(trust, len(points))
-        promise = promised(self.epsilon, self.delta)
-        study = KMeansTask(
-            _box(self.bounds, points.shape[1]),
-            clusters,
-            promise,
-            None if self.iterations is None else _whole("iterations", self.iterations),
-        )
-        warned([promise], len(points))
-        _warn_of_scalers(points)
+        (lower, upper), rounds = _stated_bounds("bounds", self.bounds, points.shape[1]), self.iterations
+        rounds = None if rounds is None else _whole("iterations", rounds)
+        study = KMeansTask(Box(tuple(lower), tuple(upper)), clusters, self._checked(points), rounds)
         found = release_points(study, points[trusted], points[~trusted], rng=_randomness_of(self.random_state))
-        self.cluster_centers_ = np.array(found.facts["estimate"])
-        self.cluster_sizes_ = np.array(found.facts["size"], dtype=np.float64)
-        self.n_iter_ = found.facts["iterations"]
-        self.release_ = found
-        self.receipt_ = found.receipt
+        facts = self._keep(found)
+        self.cluster_centers_ = np.array(facts["estimate"])
+        self.cluster_sizes_ = np.array(facts["size"], dtype=np.float64)
+        self.n_iter_ = facts["iterations"]
         self._n_features_out = clusters
         return self
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        return tags
-
     def predict(self, X: ArrayLike) -> NDArray[np.int32]:
         """The nearest centre of every given point."""
-        return np.asarray(self._distances(X).argmin(axis=1), dtype=np.int32)
+        return np.asarray(self.transform(X).argmin(axis=1), dtype=np.int32)
 
     def transform(self, X: ArrayLike) -> Floats:
         """Distances of the given points to every centre."""
-        return self._distances(X)
+        return np.asarray(pairwise_distances(self._given(X), self.cluster_centers_), dtype=np.float64)
 
     def fit_predict(self, X: ArrayLike, y: object = None, trust: ArrayLike | None = None) -> NDArray[np.int32]:
         """`fit`, then `predict` for the same points: labels for their owner, not for release."""
         return self.fit(X, y, trust).predict(X)
-
-    def _distances(self, X: ArrayLike) -> Floats:
-        check_is_fitted(self)
-        points = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=False)
-        box = _box(self.bounds, points.shape[1])
-        middle = np.asarray(box.lower) + (np.asarray(box.upper) - np.asarray(box.lower)) / 2
-        points = np.where(np.isnan(points), middle, points)
-        return np.asarray(pairwise_distances(points, self.cluster_centers_), dtype=np.float64)
-
-
-def _box(bounds: tuple[ArrayLike, ArrayLike] | None, dims: int) -> Box:
-    lower, upper = _stated_bounds("bounds", bounds, dims)
-    return Box(tuple(lower), tuple(upper))
 
 
 def _whole(name: str, value: Any) -> int:
@@ -146,56 +154,34 @@ def _whole(name: str, value: Any) -> int:
 # --- regression -------------------------------------------------------------------------------------------------------
 
 
-class _Hybrid(BaseEstimator):  # type: ignore[misc]
-    """What both share."""
+class _Regression(_Hybrid):
+    """What both kinds share."""
 
-    epsilon: float
-    delta: float
-    bounds: tuple[ArrayLike, ArrayLike] | None
-    random_state: Any
-
-    def _release(self, columns: Floats, target: Floats, trust: ArrayLike | None, **more: Any) -> Release:
+    def _release(self, columns: Floats, target: Floats, trust: ArrayLike | None, **more: Any) -> list[float]:
+        """The coefficients, the intercept first."""
         trusted = _trusted_rows(trust, len(columns))
-        promise = promised(self.epsilon, self.delta)
         lower, upper = _stated_bounds("bounds", self.bounds, columns.shape[1])
         low, high = more.pop("target_bounds")
-        study = RegressionTask(VectorBounds.of([*lower, low], [*upper, high]), promise, **more)
-        warned([promise], len(columns))
-        _warn_of_scalers(columns)
-        rows = np.column_stack([columns, target])
+        bounds = VectorBounds.of([*lower, low], [*upper, high])
+        study, rows = RegressionTask(bounds, self._checked(columns), **more), np.column_stack([columns, target])
         names = getattr(self, "feature_names_in_", [f"x{j}" for j in range(columns.shape[1])])
-        return release_people(
-            study,
-            rows[trusted],
-            rows[~trusted],
-            (*map(str, names), "y"),
-            rng=_randomness_of(self.random_state),
-        )
-
-    def _keep(self, found: Release) -> None:
-        self.release_ = found
-        self.receipt_ = found.receipt
-        self.standard_errors_ = _told(found.facts["standard_error"], np.inf)
-        self.intervals_ = np.column_stack(
-            [_told(end, x) for end, x in zip(found.facts["interval"], (-np.inf, np.inf), strict=True)]
-        )
+        rng = _randomness_of(self.random_state)
+        found = release_people(study, rows[trusted], rows[~trusted], (*map(str, names), "y"), rng=rng)
+        facts = self._keep(found)
+        self.standard_errors_ = _told(facts["standard_error"], np.inf)
+        low_ends, high_ends = facts["interval"]
+        self.intervals_ = np.column_stack([_told(low_ends, -np.inf), _told(high_ends, np.inf)])
+        coefficients: list[float] = facts["estimate"]
+        return coefficients
 
     def _predictor(self, X: ArrayLike) -> Floats:
-        """The linear predictor; a field that is missing is in the middle of its bounds, as in `fit`."""
-        check_is_fitted(self)
-        columns = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=False)
-        lower, upper = _stated_bounds("bounds", self.bounds, columns.shape[1])
-        columns = np.where(np.isnan(columns), (np.array(lower) + np.array(upper)) / 2, columns)
+        """The linear predictor."""
+        columns = self._given(X)
         coefficients = np.array(self.release_.facts["estimate"])
         return np.asarray(columns @ coefficients[1:] + coefficients[0])
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        return tags
 
-
-class HybridLinearRegression(RegressorMixin, _Hybrid):  # type: ignore[misc]
+class HybridLinearRegression(RegressorMixin, _Regression):  # type: ignore[misc]
     """A line through people who trust the curator and people who do not.
 
     `bounds` is (lower, upper) of the columns, each a number or one number a column, and `target_bounds` that of y,
@@ -234,16 +220,8 @@ class HybridLinearRegression(RegressorMixin, _Hybrid):  # type: ignore[misc]
         # Whether there is an answer must not depend on anybody's row: NaN and infinity in a column have a place too.
         columns, target = validate_data(self, X, y, dtype=np.float64, ensure_all_finite=False, y_numeric=True)
         (low,), (high,) = _stated_bounds("target_bounds", self.target_bounds, 1)
-        found = self._release(
-            columns,
-            np.asarray(target, dtype=np.float64),
-            trust,
-            target_bounds=(low, high),
-            form=self.form,
-            clip=self.clip,
-        )
-        self._keep(found)
-        self.intercept_, *slopes = found.facts["estimate"]
+        more = {"target_bounds": (low, high), "form": self.form, "clip": self.clip}
+        self.intercept_, *slopes = self._release(columns, np.asarray(target, dtype=np.float64), trust, **more)
         self.coef_ = np.array(slopes)
         return self
 
@@ -252,7 +230,7 @@ class HybridLinearRegression(RegressorMixin, _Hybrid):  # type: ignore[misc]
         return self._predictor(X)
 
 
-class HybridLogisticRegression(ClassifierMixin, _Hybrid):  # type: ignore[misc]
+class HybridLogisticRegression(ClassifierMixin, _Regression):  # type: ignore[misc]
     """The odds of the second of two classes, from people who trust the curator and people who do not.
 
     As `HybridLinearRegression`. `classes` are the two classes, public; without them, those in y are taken to be. At
@@ -285,17 +263,9 @@ class HybridLogisticRegression(ClassifierMixin, _Hybrid):  # type: ignore[misc]
             many = f"{len(known)} class" + ("" if len(known) == 1 else "es")
             raise InvalidInput(f"`y` must have 2 classes. Got {many}. Only binary classification is supported.")
         must(bool(np.isin(target, known).all()), "y", "must hold nothing but the two classes", "another")
-        found = self._release(
-            columns,
-            (target == known[1]).astype(np.float64),
-            trust,
-            target_bounds=(0.0, 1.0),
-            kind="logistic",
-            form=self.form,
-        )
-        self._keep(found)
+        second, more = (target == known[1]).astype(np.float64), {"kind": "logistic", "form": self.form}
+        start, *slopes = self._release(columns, second, trust, target_bounds=(0.0, 1.0), **more)
         self.classes_ = known
-        start, *slopes = found.facts["estimate"]
         self.intercept_, self.coef_ = np.array([start]), np.array([slopes])
         return self
 
