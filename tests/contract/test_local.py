@@ -116,7 +116,7 @@ def test_local_epsilons_outside_their_range_are_refused(epsilon: float) -> None:
 def test_refusals_name_the_parameter() -> None:
     with pytest.raises(InvalidInput, match="`categories` must be at least 2"):
         k_randomised_response(PureDP(1.0), 1)
-    with pytest.raises(InvalidInput, match="`delta` must be positive for Gaussian reports"):
+    with pytest.raises(InvalidInput, match="`delta` must be positive for Gaussian noise"):
         local_additive(PureDP(1.0), "gaussian")
     with pytest.raises(InvalidInput, match="`local` must be one of"):
         randomiser("uniform", PureDP(1.0))  # type: ignore[arg-type]

@@ -14,16 +14,14 @@ from hypothesis import strategies as st
 
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP, PureDP, zcdp_for
-from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, gaussian_sigma
-from hybridp.public.vector import (
-    HALF,
-    VectorBounds,
-    VectorInvite,
-    VectorReportSums,
+from hybridp.public.mechanisms import (
+    DiscreteGaussian,
+    DiscreteLaplace,
     gaussian_is_enough,
+    gaussian_sigma,
     vector_gaussian,
-    vector_noise,
 )
+from hybridp.public.vector import HALF, VectorBounds, VectorInvite, VectorReportSums, vector_noise
 from hybridp.public.vector_randomisers import scalar_reports
 
 Geometry = tuple[int, str | None, float | None]

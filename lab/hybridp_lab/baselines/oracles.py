@@ -36,7 +36,6 @@ from hybridp.public.randomisers import (
     WORD,
     KRandomisedResponse,
     _pure,
-    _usable,
     exact_exp,
     k_randomised_response,
 )
@@ -95,7 +94,7 @@ class OptimisedUnary:
     name = "unary"
 
     def __post_init__(self) -> None:
-        _usable(self.guarantee)
+        _pure(self.guarantee)
         _enough(self.categories)
         ok = 0 < self.flips < WORD // 2 and _within(WORD - self.flips, self.flips, self.guarantee)
         must(ok, "flips", f"must be large enough for {self.guarantee}", self.flips)

@@ -43,7 +43,6 @@ from hybridp.public.anchoring import (
 from hybridp.public.budgets import PureDP, split_off
 from hybridp.public.lattice import Bounds
 from hybridp.public.mean import NormalLaplace, posterior_variance, predicted_se, sum_noise
-from hybridp.public.mechanisms import DiscreteLaplace
 from hybridp.public.randomisers import LEVELS, Randomiser, best_randomiser
 from hybridp.public.shuffling import Mixing
 from hybridp.public.vector import HALF, VectorBounds, VectorInvite, vector_noise
@@ -202,10 +201,9 @@ def _sd_range(sd: float | tuple[float, float] | None, bounds: Bounds) -> tuple[f
 def _mechanisms(own: MeanTask, crowd: Crowd, sd: float) -> Mechanisms:
     noise = sum_noise(own.trusted_guarantee or own.guarantee, own.noise)
     drawn, mean = own.invite.randomiser, crowd.guess.mean
-    kind = "laplace" if isinstance(noise, DiscreteLaplace) else "gaussian"
     must(mean is None or own.bounds.lower <= mean <= own.bounds.upper, "mean", "must lie within the bounds", mean)
     per_sum = noise.variance * (own.bounds.width / LEVELS) ** 2
-    return Mechanisms(own.bounds, drawn, per_sum, sd, drawn.name, kind, mean, crowd.chance)
+    return Mechanisms(own.bounds, drawn, per_sum, sd, drawn.name, noise.name, mean, crowd.chance)
 
 
 def plan_mean(own: MeanTask, crowd: Crowd) -> Plan:
@@ -333,7 +331,6 @@ def plan_vector(own: VectorTask, crowd: Crowd) -> Plan:
         must(ok, "sd", f"must be positive and at most {half:g} for these bounds", size)
     promise, reports = own.trusted_guarantee or own.guarantee, own.invite.reports
     drawn, law = vector_noise(promise, bounds, own.noise), reports.law
-    kind = "laplace" if isinstance(drawn, DiscreteLaplace) else "gaussian"
     stated = None if sd is None else [size / b.half for size, b in zip(sizes, bounds.bounds, strict=True)]
     told = [(reports, round(crowd.told))]
     default = vector_anchoring(promise, own.noise, bounds, told, stated, trusted=crowd.trusted)
@@ -347,7 +344,7 @@ def plan_vector(own: VectorTask, crowd: Crowd) -> Plan:
             continue
         unit, wide = (b.half / HALF) ** 2, b.half * reach
         one = Mechanisms(
-            Bounds(-wide, wide), law, drawn.variance * unit, size, reports.name, kind, None,
+            Bounds(-wide, wide), law, drawn.variance * unit, size, reports.name, drawn.name, None,
             reports.share * crowd.chance, square, paid.variance * unit,
         )  # fmt: skip
         spread = None if default.variance is None else wide**2 * default.variance
@@ -376,7 +373,7 @@ def plan_vector(own: VectorTask, crowd: Crowd) -> Plan:
         },
         sd={"used": list(sizes), "worst_case": sd is None},
         mechanisms={
-            "trusted": kind,
+            "trusted": drawn.name,
             "local": reports.name,
             "columns_reported": reports.reported,
         },

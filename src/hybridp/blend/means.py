@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from hybridp.blend.mean import Blend, Disagreement, Rule, blend, each_level, pooled
 from hybridp.errors import InvalidInput, must
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.budgets import ApproxDP, PureDP, turning_point
 from hybridp.public.mean import (
     PILOT_VARIANCE,
     WORST_VARIANCE,
@@ -155,16 +155,11 @@ def _amplified(trusted: TrustedSummary, local: LocalSummary, shift: int) -> Pure
         epsilon = shift / trusted.noise.scale * (1 + 1e-12)
         return PureDP(epsilon) if epsilon < own.epsilon else None
     sigma, delta = trusted.noise.sigma, trusted.noise.guarantee.delta
-    low, high = 0.0, own.epsilon
-    if discrete_gaussian_profile(shift, sigma, high) > delta:
-        return None
-    for _ in range(60):
-        middle = (low + high) / 2
-        if discrete_gaussian_profile(shift, sigma, middle) > delta:
-            low = middle
-        else:
-            high = middle
-    return ApproxDP(high, delta)
+
+    def kept(epsilon: float) -> bool:
+        return discrete_gaussian_profile(shift, sigma, epsilon) <= delta
+
+    return ApproxDP(turning_point(0.0, own.epsilon, kept)[1], delta) if kept(own.epsilon) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,11 +28,11 @@ import numpy as np
 import numpy.typing as npt
 
 from hybridp.errors import InvalidInput
-from hybridp.public.budgets import ApproxDP, PureDP, split_off
-from hybridp.public.mean import PILOT_VARIANCE, WORST_VARIANCE, NoiseName, sum_noise
-from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
+from hybridp.public.budgets import ApproxDP, PureDP, split_off, turning_point
+from hybridp.public.mean import PILOT_VARIANCE, WORST_VARIANCE, sum_noise
+from hybridp.public.mechanisms import NoiseName
 from hybridp.public.randomisers import LEVELS, Randomiser
-from hybridp.public.vector import VectorBounds, VectorNoiseName, vector_noise
+from hybridp.public.vector import VectorBounds, vector_noise
 from hybridp.public.vector_randomisers import VectorReports
 
 __all__ = ["LOOSEST", "MOST_COST", "SPREAD_SHARE", "TIGHTEST", "VECTOR_SPREAD_SHARE", "Anchoring", "anchoring"]
@@ -171,13 +171,10 @@ def tightest(cost: Callable[[float], float]) -> Anchoring:
     """The tightest leash of 1.5 to 3 standard errors that costs at most 3 %, or none."""
     if cost(LOOSEST) > MOST_COST:
         return Anchoring(None, cost(LOOSEST))
-    low, high = TIGHTEST, LOOSEST
-    if cost(low) <= MOST_COST:
-        return Anchoring(low, cost(low))
-    for _ in range(30):
-        middle = (low + high) / 2
-        low, high = (low, middle) if cost(middle) <= MOST_COST else (middle, high)
-    return Anchoring(high, cost(high))
+    reach = TIGHTEST
+    if cost(reach) > MOST_COST:
+        reach = turning_point(TIGHTEST, LOOSEST, lambda reach: cost(reach) <= MOST_COST, near=1e-9)[1]
+    return Anchoring(reach, cost(reach))
 
 
 def leash(trusted: npt.ArrayLike, local: npt.ArrayLike, laplace: npt.ArrayLike = 0.0) -> Floats:
@@ -200,11 +197,6 @@ def leash(trusted: npt.ArrayLike, local: npt.ArrayLike, laplace: npt.ArrayLike =
         long = dear(middle)
         low, high = np.where(long, middle, low), np.where(long, high, middle)
     return np.asarray(np.where(short, TIGHTEST, high))
-
-
-def _of_laplace(noise: DiscreteLaplace | DiscreteGaussian) -> float:
-    """The variance of this noise where it is Laplace's."""
-    return noise.variance if isinstance(noise, DiscreteLaplace) else 0.0
 
 
 def mean_anchoring(
@@ -231,8 +223,9 @@ def mean_anchoring(
     variance = PILOT_VARIANCE if sd is None else sd**2
 
     def drawn(part: Guarantee) -> tuple[float, float]:
-        noisy, unit = sum_noise(part, noise), (2 / LEVELS / trusted) ** 2
-        return noisy.variance * unit, _of_laplace(noisy) * unit
+        noisy = sum_noise(part, noise)
+        variance = noisy.variance * (2 / LEVELS / trusted) ** 2
+        return variance, variance * (noisy.name == "laplace")
 
     local = 1 / sum(people / (variance + _report(law, variance)) for law, people in reports)
     return _decided(drawn, variance / trusted, local, promise, None if sd is not None else SPREAD_SHARE)
@@ -261,7 +254,7 @@ def _decided(
 
 def vector_anchoring(
     promise: Guarantee,
-    noise: VectorNoiseName,
+    noise: NoiseName,
     bounds: VectorBounds,
     reports: Sequence[tuple[VectorReports, int]],
     sds: Sequence[float] | None,
@@ -289,8 +282,9 @@ def vector_anchoring(
         return Anchoring(None, math.inf)
 
     def drawn(part: Guarantee) -> tuple[float, float]:
-        noisy, unit = vector_noise(part, bounds, noise), (1 / bounds.reach_steps / trusted) ** 2
-        return noisy.variance * unit, _of_laplace(noisy) * unit
+        noisy = vector_noise(part, bounds, noise)
+        variance = noisy.variance * (1 / bounds.reach_steps / trusted) ** 2
+        return variance, variance * (noisy.name == "laplace")
 
     def told(variance: float) -> float:
         return 1 / sum(people / (variance + _report(law, variance)) for law, people in sent)

@@ -13,7 +13,7 @@ A budget without its neighbouring relation means nothing, so every budget carrie
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
@@ -37,6 +37,7 @@ __all__ = [
     "promised",
     "split",
     "split_off",
+    "turning_point",
     "zcdp_for",
 ]
 
@@ -171,16 +172,15 @@ def zcdp_for(epsilon: float, delta: float) -> ZCDP:
 
 @lru_cache(maxsize=1024, typed=True)
 def _largest_rho(epsilon: float, delta: float) -> float:
-    low, high = 0.0, epsilon
-    for _ in range(200):
-        middle = (low + high) / 2
-        if middle in (low, high):
-            break
-        if _zcdp_epsilon(middle, delta) <= epsilon:
-            low = middle
-        else:
-            high = middle
-    return low
+    return turning_point(0.0, epsilon, lambda rho: _zcdp_epsilon(rho, delta) > epsilon)[0]
+
+
+def turning_point(low: float, high: float, holds: Callable[[float], bool], *, near: float = 0.0) -> tuple[float, float]:
+    """The last number where something does not hold yet and the first where it does, between two such numbers: by
+    halves, until no double lies between them, or they are this near to each other, relatively."""
+    while low < (middle := (low + high) / 2) < high and high - low > near * high:
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return low, high
 
 
 def split_off(budget: PureDP | ApproxDP, share: float) -> tuple[PureDP | ApproxDP, PureDP]:

@@ -45,9 +45,10 @@ from itertools import combinations
 from hybridp.errors import InvalidInput, UnusablePublicRows, must
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.lattice import Bounds
+from hybridp.public.mechanisms import NoiseName
 from hybridp.public.oracles import share_oracle
 from hybridp.public.queries import Feature
-from hybridp.public.shares import CountNoise, NoiseName, ShareInvite, count_noise
+from hybridp.public.shares import CountNoise, ShareInvite, count_noise
 
 __all__ = ["ALL", "OTHER", "STEPS", "Grouping", "Joint"]
 

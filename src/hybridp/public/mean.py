@@ -44,17 +44,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hybridp.errors import InvalidInput, finite, must
+from hybridp.errors import finite, must
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, discrete_gaussian, discrete_laplace
+from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, NoiseName, best_noise, discrete_laplace
 from hybridp.public.randomisers import LEVELS, Randomiser
 
-__all__ = ["PILOT_VARIANCE", "SMALLEST_VARIANCE", "SYNONYMS", "WORST_VARIANCE", "NoiseName", "NormalLaplace", "Setting"]
+__all__ = ["PILOT_VARIANCE", "SMALLEST_VARIANCE", "SYNONYMS", "WORST_VARIANCE", "NormalLaplace", "Setting"]
 __all__ += ["answered_noise", "critical_c", "critical_n", "farthest_kept", "full_lm", "holm", "hybrid", "kvh_weight"]
 __all__ += ["learned_variance", "log_upper_tail", "over_best", "over_worst", "posterior_variance", "predicted_se"]
 __all__ += ["pwh_weight", "raw_variance", "sampling_variance", "sum_noise", "sup_over_best", "tcm_only"]
@@ -62,7 +62,6 @@ __all__ += ["upper_variance"]
 
 Floats = NDArray[np.float64]
 
-NoiseName = Literal["laplace", "gaussian", "best"]
 SYNONYMS: dict[str, Any] = {"naive": "everyone", "trusted": "tcm-only", "local": "lm-only"}
 """Other names of estimators; the papers' for the stratified one is naive."""
 
@@ -202,25 +201,9 @@ def sum_noise(guarantee: PureDP | ApproxDP, name: NoiseName = "best") -> Discret
 
     "best" compares the (epsilon, delta)-Laplace of the dissertation's Thm 1.1.5 with the analytic Gaussian.
     """
-    must(
-        0.001 <= guarantee.epsilon <= 1e6,
-        "epsilon",
-        "must be at least 0.001 and at most one million",
-        guarantee.epsilon,
-    )
-    match name:
-        case "laplace":
-            return discrete_laplace(PureDP(guarantee.epsilon), LEVELS)
-        case "gaussian":
-            if not isinstance(guarantee, ApproxDP) or guarantee.delta == 0:
-                raise InvalidInput("`delta` must be positive for Gaussian noise. Got 0.")
-            return discrete_gaussian(guarantee, LEVELS)
-        case "best":
-            found: list[DiscreteLaplace | DiscreteGaussian] = [discrete_laplace(guarantee, LEVELS)]
-            if isinstance(guarantee, ApproxDP) and guarantee.delta > 0:
-                found.append(discrete_gaussian(guarantee, LEVELS))
-            return min(found, key=lambda m: m.variance)
-    raise InvalidInput(f"`noise` must be one of laplace, gaussian, best. Got {name}.")
+    ok = 0.001 <= guarantee.epsilon <= 1e6
+    must(ok, "epsilon", "must be at least 0.001 and at most one million", guarantee.epsilon)
+    return best_noise(guarantee, name, LEVELS, LEVELS)
 
 
 def answered_noise(on_sum: DiscreteLaplace | DiscreteGaussian) -> DiscreteLaplace:

@@ -28,7 +28,6 @@ from hybridp.public.randomisers import (
     WORD,
     KRandomisedResponse,
     _pure,
-    _usable,
     exact_exp,
     k_randomised_response,
 )
@@ -75,7 +74,7 @@ class SubsetSelection:
     name = "subset"
 
     def __post_init__(self) -> None:
-        _usable(self.guarantee)
+        _pure(self.guarantee)
         _enough(self.categories)
         k, d = self.categories, self.size
         must(isinstance(d, int) and 1 <= d < k, "size", "must be at least 1 and below the number of categories", d)

@@ -23,7 +23,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.errors import InvalidInput, must
+from hybridp.errors import must
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.lattice import LEVELS
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, discrete_gaussian, discrete_laplace
@@ -73,19 +73,26 @@ def exact_exp(epsilon: float) -> Fraction:
     return Fraction(context.next_minus(context.exp(Decimal.from_float(float(epsilon)))))
 
 
-def _usable(guarantee: Guarantee) -> None:
-    must(
-        math.isfinite(guarantee.epsilon) and 0.001 <= guarantee.epsilon <= 30,
-        "epsilon",
-        "must be at least 0.001 and at most 30 for a local report",
-        guarantee.epsilon,
-    )
-
-
 def _pure(guarantee: Guarantee) -> PureDP:
-    """These randomisers are purely private; a stated delta is simply not spent."""
-    _usable(guarantee)
-    return PureDP(guarantee.epsilon)
+    """An epsilon that a report can have. Most randomisers are purely private; a stated delta is simply not spent."""
+    epsilon = guarantee.epsilon
+    must(0.001 <= epsilon <= 30, "epsilon", "must be at least 0.001 and at most 30 for a local report", epsilon)
+    return PureDP(epsilon)
+
+
+class _Told:
+    """A report whose variance is ``constant + quadratic z^2``."""
+
+    __slots__ = ()
+
+    @property
+    def variance_terms(self) -> tuple[float, float]:
+        raise NotImplementedError
+
+    @property
+    def worst_variance(self) -> float:
+        constant, quadratic = self.variance_terms
+        return constant + max(0.0, quadratic)
 
 
 # --- numbers ----------------------------------------------------------------------------------------------------------
@@ -99,7 +106,7 @@ class DitheredReports(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class DitheredBit:
+class DitheredBit(_Told):
     """One dithered bit: a public random threshold U and the noisy sign of z - U.
 
     U is uniform on the midpoints of the lattice, independent of the value; s = sign(z - U) is flipped with probability
@@ -114,7 +121,7 @@ class DitheredBit:
     name = "dithered"
 
     def __post_init__(self) -> None:
-        _usable(self.guarantee)
+        _pure(self.guarantee)
         ok = 0 < self.flips <= WORD // 2 and WORD - self.flips <= exact_exp(self.guarantee.epsilon) * self.flips
         must(ok, "flips", f"must be large enough for {self.guarantee}", self.flips)
 
@@ -135,10 +142,6 @@ class DitheredBit:
         return self.gain**2 - 2 / 3, 0.0
 
     @property
-    def worst_variance(self) -> float:
-        return self.variance_terms[0]
-
-    @property
     def bound(self) -> float:
         """No honest report lies outside [-bound, bound]."""
         return self.gain + 1
@@ -157,7 +160,7 @@ class DitheredBit:
 
 
 @dataclass(frozen=True, slots=True)
-class Piecewise:
+class Piecewise(_Told):
     """The piecewise mechanism (Wang et al. 2019) on integers: a window around the value is more likely than the rest.
 
     There are LEVELS + width cells; the window of level l is [l, l + width). With probability p = inside/2^64 the cell
@@ -173,7 +176,7 @@ class Piecewise:
     name = "piecewise"
 
     def __post_init__(self) -> None:
-        _usable(self.guarantee)
+        _pure(self.guarantee)
         odds_ok = self.inside * LEVELS <= exact_exp(self.guarantee.epsilon) * (WORD - self.inside) * self.width
         must(0 < self.width <= LEVELS, "width", "must be at least 1 and at most the number of levels", self.width)
         must(self.slope > 0 and odds_ok, "inside", f"must be small enough for {self.guarantee}", self.inside)
@@ -216,11 +219,6 @@ class Piecewise:
         return constant, variance(1.0) - constant
 
     @property
-    def worst_variance(self) -> float:
-        constant, quadratic = self.variance_terms
-        return constant + max(0.0, quadratic)
-
-    @property
     def bound(self) -> float:
         far = (self.cells - 1 - self.offset) / self.slope
         return 2 * far / LEVELS - 1
@@ -240,7 +238,7 @@ class Piecewise:
 
 
 @dataclass(frozen=True, slots=True)
-class LocalAdditive:
+class LocalAdditive(_Told):
     """The papers' local forms: the level plus discrete Laplace or Gaussian noise."""
 
     noise: DiscreteLaplace | DiscreteGaussian
@@ -251,15 +249,11 @@ class LocalAdditive:
 
     @property
     def name(self) -> str:
-        return "laplace" if isinstance(self.noise, DiscreteLaplace) else "gaussian"
+        return self.noise.name
 
     @property
     def variance_terms(self) -> tuple[float, float]:
         return self.noise.variance * (2 / LEVELS) ** 2, 0.0
-
-    @property
-    def worst_variance(self) -> float:
-        return self.variance_terms[0]
 
     @property
     def bound(self) -> float:
@@ -299,12 +293,10 @@ def piecewise(guarantee: Guarantee) -> Piecewise:
 
 def local_additive(guarantee: Guarantee, kind: Literal["laplace", "gaussian"] = "laplace") -> LocalAdditive:
     """Laplace or Gaussian noise added on the device; one person's value is the whole data set."""
-    _usable(guarantee)
+    _pure(guarantee)
     if kind == "laplace":
         return LocalAdditive(discrete_laplace(guarantee, LEVELS))
-    if not isinstance(guarantee, ApproxDP) or guarantee.delta == 0:
-        raise InvalidInput("`delta` must be positive for Gaussian reports. Got 0.")
-    return LocalAdditive(discrete_gaussian(guarantee, LEVELS))
+    return LocalAdditive(discrete_gaussian(ApproxDP(guarantee.epsilon, guarantee.delta), LEVELS))
 
 
 def best_randomiser(guarantee: Guarantee) -> Randomiser:
@@ -316,18 +308,11 @@ def best_randomiser(guarantee: Guarantee) -> Randomiser:
 
 def randomiser(name: LocalName, guarantee: Guarantee) -> Randomiser:
     """A randomiser by its name on the command line."""
-    match name:
-        case "best":
-            return best_randomiser(guarantee)
-        case "dithered":
-            return dithered_bit(guarantee)
-        case "piecewise":
-            return piecewise(guarantee)
-        case "laplace":
-            return local_additive(_pure(guarantee))
-        case "gaussian":
-            return local_additive(guarantee, "gaussian")
-    raise InvalidInput(f"`local` must be one of {', '.join(LOCAL_NAMES)}. Got {name}.")
+    must(name in LOCAL_NAMES, "local", f"must be one of {', '.join(LOCAL_NAMES)}", name)
+    if name in ("laplace", "gaussian"):
+        return local_additive(guarantee if name == "gaussian" else _pure(guarantee), name)
+    made = {"best": best_randomiser, "dithered": dithered_bit, "piecewise": piecewise}
+    return made[name](guarantee)
 
 
 # --- categories -------------------------------------------------------------------------------------------------------
@@ -348,16 +333,12 @@ class KRandomisedResponse:
     name = "k-rr"
 
     def __post_init__(self) -> None:
-        _usable(self.guarantee)
+        _pure(self.guarantee)
         k = self.categories
         must(isinstance(k, int) and k >= 2, "categories", "must be at least 2", k)
         limit = exact_exp(self.guarantee.epsilon) * (WORD - self.keep) / (k - 1) + Fraction(self.guarantee.delta) * WORD
-        must(
-            WORD // k <= self.keep <= WORD and self.keep <= limit,
-            "keep",
-            f"must be small enough for {self.guarantee}",
-            self.keep,
-        )
+        ok = WORD // k <= self.keep <= WORD and self.keep <= limit
+        must(ok, "keep", f"must be small enough for {self.guarantee}", self.keep)
 
     @property
     def truth(self) -> float:
@@ -386,7 +367,7 @@ def k_randomised_response(guarantee: Guarantee, categories: int) -> KRandomisedR
     >>> round(k_randomised_response(PureDP(math.log(3)), 2).truth, 12)
     0.75
     """
-    _usable(guarantee)
+    _pure(guarantee)
     must(isinstance(categories, int) and categories >= 2, "categories", "must be at least 2", categories)
     e, others, delta = exact_exp(guarantee.epsilon), categories - 1, Fraction(guarantee.delta)
     keep = int(WORD * (e + others * delta) / (e + others)) - 1

@@ -39,10 +39,10 @@ from numpy.typing import NDArray
 from hybridp.errors import must
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.lattice import HALF, Bounds
-from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, discrete_laplace
+from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, NoiseName, best_noise, discrete_laplace
 from hybridp.public.messages import report_text
 from hybridp.public.randomisers import piecewise
-from hybridp.public.vector import VectorBounds, VectorInvite, VectorNoiseName, sums_noise
+from hybridp.public.vector import VectorBounds, VectorInvite
 from hybridp.public.vector_randomisers import ScalarReports, VectorReports, scalar_reports, unit_vector
 
 __all__ = [
@@ -108,10 +108,10 @@ def sensitivities(kind: KindName, predictors: int) -> tuple[int, int]:
 
 @lru_cache(maxsize=256)
 def rounds_noise(
-    guarantee: Guarantee, kind: KindName, predictors: int, name: VectorNoiseName = "best"
+    guarantee: Guarantee, kind: KindName, predictors: int, name: NoiseName = "best"
 ) -> DiscreteLaplace | DiscreteGaussian:
     """The noise of every sum of every round: Laplace, Gaussian (needs delta), or the one of less variance."""
-    best = sums_noise(guarantee, *sensitivities(kind, predictors), ROUNDS[kind] * _sums(kind, predictors), name)
+    best = best_noise(guarantee, name, *sensitivities(kind, predictors), ROUNDS[kind] * _sums(kind, predictors))
     size = best.scale if isinstance(best, DiscreteLaplace) else best.sigma
     must(size <= _LARGEST, "epsilon", f"must be larger for {predictors} columns", guarantee.epsilon)
     return best

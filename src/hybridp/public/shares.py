@@ -35,20 +35,19 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, UnusablePublicRows, must
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, discrete_gaussian, discrete_laplace
+from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, NoiseName, best_noise, discrete_laplace
 from hybridp.public.messages import report_text
 from hybridp.public.oracles import Oracle, SubsetSelection, share_oracle, support_counts
 from hybridp.public.queries import Feature
 from hybridp.public.randomisers import KRandomisedResponse, k_randomised_response, randomised_response
 from hybridp.public.shuffling import Mixing
-from hybridp.public.vector import vector_gaussian
 
 __all__ = ["LEAST_COUNTED", "CountNoise", "NoisyCounts", "ShareInvite", "ShareReports", "TickReports"]
 __all__ += ["count_noise", "kept", "mixed_oracle", "read_reports", "share_mixing", "tick_counts"]
@@ -57,8 +56,6 @@ __all__ += ["tick_noise", "tick_variance", "written_reports"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Guarantee = PureDP | ApproxDP
-
-NoiseName = Literal["laplace", "gaussian", "best"]
 
 LEAST_COUNTED = 0.001
 """The least epsilon of counts."""
@@ -122,21 +119,13 @@ def count_noise(guarantee: Guarantee, size: int, name: NoiseName = "best", steps
     """
     ok = math.isfinite(guarantee.epsilon) and LEAST_COUNTED <= guarantee.epsilon <= 500
     must(ok, "epsilon", f"must be at least {LEAST_COUNTED:g} and at most 500", guarantee.epsilon)
-    must(name in ("laplace", "gaussian", "best"), "noise", "must be one of laplace, gaussian, best", name)
-    found: list[CountNoise] = []
+    if size == 2:
+        return CountNoise(best_noise(guarantee, name, steps, steps), size, steps)
+    apart, found = math.isqrt(2 * _FINE**2 - 1) + 1, []
     if name != "gaussian":
-        # The sharper scale that a delta buys is a statement about one count; several leave their delta unspent.
-        pure = guarantee if size == 2 and name == "best" else PureDP(guarantee.epsilon)
-        found.append(CountNoise(discrete_laplace(pure, steps * (1 if size == 2 else 2)), size, steps))
-    if name != "laplace" and guarantee.delta > 0:
-        promise = ApproxDP(guarantee.epsilon, guarantee.delta)
-        if size == 2:
-            found.append(CountNoise(discrete_gaussian(promise, 1), size))
-        else:
-            apart = math.isqrt(2 * _FINE**2 - 1) + 1
-            found.append(CountNoise(vector_gaussian(promise, apart, size), size, _FINE))
-    if not found:
-        raise InvalidInput("`delta` must be positive for Gaussian noise. Got 0.")
+        found.append(CountNoise(best_noise(guarantee, "laplace", 2 * steps, apart, size), size, steps))
+    if name == "gaussian" or (name == "best" and guarantee.delta > 0):
+        found.append(CountNoise(best_noise(guarantee, "gaussian", 2 * steps, apart, size), size, _FINE))
     return min(found, key=lambda noise: noise.variance)
 
 

@@ -36,7 +36,7 @@ True
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -45,7 +45,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import must
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.budgets import ApproxDP, PureDP, turning_point
 from hybridp.public.personal import LOCAL_LEAST
 
 __all__ = [
@@ -67,6 +67,7 @@ MOST_LEVELS = 64
 
 _OUTSIDE = 1e-18  # probability of a count of clones beyond the window on either side; it is added to delta
 _GROUPS = 64  # of numbers of even draws; each counts as its smallest number, at which least is hidden
+_NEAR = 1e-7  # relative, of an epsilon that is sought
 _ROUNDING = 1e-9  # relative, of every term: far above that of the tails (about 1e-13) and of the weights (1e-10)
 
 Floats = NDArray[np.float64]
@@ -177,17 +178,8 @@ def central_epsilon(n: int, local_epsilon: float, delta: float, *, k: int | None
 def _central_epsilon(n: int, local_epsilon: float, delta: float, k: int | None) -> float:
     if mixed_delta(n, local_epsilon, 0.0, k=k) <= delta:
         return 0.0
-    return _turn(0.0, float(local_epsilon), lambda epsilon: mixed_delta(n, local_epsilon, epsilon, k=k) <= delta)[1]
-
-
-def _turn(low: float, high: float, beyond: Callable[[float], bool]) -> tuple[float, float]:
-    """Two numbers close to each other, of which the second alone is `beyond`, between two of which that is so."""
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (low, middle) if beyond(middle) else (middle, high)
-        if high - low <= 1e-7 * high:
-            break
-    return low, high
+    own = float(local_epsilon)
+    return turning_point(0.0, own, lambda epsilon: mixed_delta(n, own, epsilon, k=k) <= delta, near=_NEAR)[1]
 
 
 def largest_local_epsilon(
@@ -203,7 +195,7 @@ def largest_local_epsilon(
     must(0 < cap <= MOST_LOCAL, "cap", f"must be above 0 and at most {MOST_LOCAL:g}", cap)
     if epsilon >= cap or mixed_delta(n, cap, epsilon, k=k) <= delta:
         return float(cap)
-    return _turn(float(epsilon), float(cap), lambda local: mixed_delta(n, local, epsilon, k=k) > delta)[0]
+    return turning_point(float(epsilon), float(cap), lambda e: mixed_delta(n, e, epsilon, k=k) > delta, near=_NEAR)[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.randomisers import WORD, Randomiser, best_randomiser, exact_exp
+from hybridp.public.randomisers import WORD, Randomiser, _pure, _Told, best_randomiser, exact_exp
 
 __all__ = [
     "MOST_DIMENSIONS",
@@ -58,9 +58,7 @@ _PAIRS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 def _usable(guarantee: Guarantee, dimensions: int) -> PureDP:
     must(isinstance(dimensions, int) and 1 <= dimensions <= MOST_DIMENSIONS, "dimensions",
          f"must be at least 1 and at most {MOST_DIMENSIONS}", dimensions)  # fmt: skip
-    ok = math.isfinite(guarantee.epsilon) and 0.001 <= guarantee.epsilon <= 30
-    must(ok, "epsilon", "must be at least 0.001 and at most 30 for a local report", guarantee.epsilon)
-    return PureDP(guarantee.epsilon)
+    return _pure(guarantee)
 
 
 # --- some coordinates -------------------------------------------------------------------------------------------------
@@ -163,7 +161,7 @@ def _legendre() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 
 
 @dataclass(frozen=True)
-class UnitVector:
+class UnitVector(_Told):
     """One of 2 `pairs` random directions, the `top` nearest ones together with probability ``inside/2^64``.
 
     The vector x of the ball of radius `ratio` becomes the unit vector ``u = (x, sqrt(ratio^2 - |x|^2))/ratio`` of D =
@@ -237,11 +235,6 @@ class UnitVector:
         along = self._moment(2)
         across = (1 - along) / self.dimensions
         return (self.ratio * self.gain) ** 2 * across, self.gain**2 * (along - across) - 1
-
-    @property
-    def worst_variance(self) -> float:
-        constant, quadratic = self.variance_terms
-        return constant + max(0.0, quadratic)
 
     @property
     def bound(self) -> float:

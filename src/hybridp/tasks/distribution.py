@@ -26,10 +26,11 @@ from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ApproxDP, Charge, PureDP, split_off
 from hybridp.public.distribution import adds_little, bin_ends, rank_variances
 from hybridp.public.lattice import Bounds
+from hybridp.public.mechanisms import NoiseName
 from hybridp.public.messages import Invite
 from hybridp.public.randomisers import DitheredBit, LocalName, dithered_bit, randomiser
 from hybridp.public.rounds import Conversation, Crowd, Later, Numbers
-from hybridp.public.shares import LEAST_COUNTED, CountNoise, NoiseName, count_noise
+from hybridp.public.shares import LEAST_COUNTED, CountNoise, count_noise
 from hybridp.release.facts import statistic
 from hybridp.release.receipt import Made, Protection
 from hybridp.release.release import Release

@@ -20,8 +20,8 @@ from hybridp.public.anchoring import SPREAD_SHARE, Anchoring, mean_anchoring
 from hybridp.public.budgets import SEALED, ApproxDP, Charge, PureDP, split_off
 from hybridp.public.groups import Grouping
 from hybridp.public.lattice import Bounds
-from hybridp.public.mean import NoiseName, NormalLaplace, sum_noise
-from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, discrete_laplace
+from hybridp.public.mean import NormalLaplace, sum_noise
+from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, NoiseName, discrete_laplace
 from hybridp.public.messages import SQUARE_STEPS, Invite, LocalSummary, TrustedSummary
 from hybridp.public.randomisers import LocalName, randomiser
 from hybridp.public.rounds import Answer, Conversation, Crowd, Numbers

@@ -22,7 +22,7 @@ from hybridp.blend.regression import Fit, Score, Units
 from hybridp.errors import InvalidInput, UnusablePublicRows, must
 from hybridp.public.budgets import ApproxDP, Charge, PureDP, split_off
 from hybridp.public.mean import holm
-from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
+from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, NoiseName
 from hybridp.public.personal import LOCAL_MOST
 from hybridp.public.regression import (
     KINDS,
@@ -39,7 +39,7 @@ from hybridp.public.regression import (
 )
 from hybridp.public.rounds import Conversation, Crowd, Later, Products, Scale
 from hybridp.public.study import Declaration, Regression
-from hybridp.public.vector import VectorBounds, VectorNoiseName, VectorReportSums
+from hybridp.public.vector import VectorBounds, VectorReportSums
 from hybridp.release.answers import GroupEstimate, several_release
 from hybridp.release.receipt import Made, Protection, plain
 from hybridp.release.release import Release
@@ -71,7 +71,7 @@ class RegressionTask(Task):
     guarantee: Guarantee
     kind: KindName = "linear"
     form: FormName = "best"
-    noise: VectorNoiseName = "best"
+    noise: NoiseName = "best"
     trusted_guarantee: Guarantee | None = None
     clip: float | None = None
     level: float = 0.95

@@ -32,13 +32,13 @@ from hybridp.errors import must
 from hybridp.public.budgets import ApproxDP, Charge, PureDP
 from hybridp.public.groups import Grouping
 from hybridp.public.mean import SYNONYMS
+from hybridp.public.mechanisms import NoiseName
 from hybridp.public.oracles import share_oracle
 from hybridp.public.queries import MISSING, SEPARATOR, Feature
 from hybridp.public.randomisers import randomised_response
 from hybridp.public.rounds import Answer, Conversation, Crowd, Options, Ticks
 from hybridp.public.shares import (
     CountNoise,
-    NoiseName,
     NoisyCounts,
     ShareInvite,
     ShareReports,

@@ -21,11 +21,11 @@ from hybridp.blend.means import VectorBlend, blend_vectors
 from hybridp.errors import InvalidInput, must
 from hybridp.public.anchoring import VECTOR_SPREAD_SHARE, Anchoring, vector_anchoring
 from hybridp.public.budgets import ApproxDP, Charge, PureDP, split_off
-from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, discrete_laplace
+from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, NoiseName, discrete_laplace
 from hybridp.public.rounds import Conversation, Crowd, Vectors
 from hybridp.public.shuffling import Mixing
 from hybridp.public.study import Declaration, Vector
-from hybridp.public.vector import VectorBounds, VectorInvite, VectorNoiseName, VectorReportSums, VectorSum, vector_noise
+from hybridp.public.vector import VectorBounds, VectorInvite, VectorReportSums, VectorSum, vector_noise
 from hybridp.public.vector_randomisers import VectorLocalName, vector_reports
 from hybridp.release.answers import GroupEstimate, Shuffled, several_release
 from hybridp.release.receipt import Made, Protection
@@ -66,7 +66,7 @@ class VectorTask(Task):
     guarantee: Guarantee
     rules: tuple[Rule, ...] = field(default_factory=lambda: (Rule(),))
     local: VectorLocalName = "best"
-    noise: VectorNoiseName = "best"
+    noise: NoiseName = "best"
     trusted_guarantee: Guarantee | None = None
     level: float = 0.95
     joint: bool = False
