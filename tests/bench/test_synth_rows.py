@@ -12,7 +12,6 @@ import pytest
 from hybridp.bench.synth import evaluate, made_up_people, plan_rows
 from hybridp.curator.marginals import Codes, GroupCodes, table_counts
 from hybridp.device.reports import simulated_marginals
-from hybridp.errors import InvalidInput
 from hybridp.protocols.synth import TableTask, fit_synth, write_invitation
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.oracles import share_oracle
@@ -116,18 +115,3 @@ def test_made_up_people_have_the_stated_shares() -> None:
     pair = table_counts(codes, (0, 3)) / 40_000
     apart = np.abs(pair - np.outer(pair.sum(axis=1), pair.sum(axis=0))).sum() / 2
     assert apart > 0.05, "the columns hang together"
-
-
-@pytest.mark.parametrize(
-    ("words", "bad"),
-    [
-        ({"people": 1}, "`n`"),
-        ({"opt_in": 1.5}, "`opt-in`"),
-        ({"people": 100, "opt_in": 0.01}, "`opt-in`"),
-        ({"workload": Workload(SCHEMA, (Threshold((0, 1, 2), 2),))}, "`marginals`"),
-    ],
-)
-def test_what_cannot_be_planned_is_said_in_a_sentence(words: dict[str, object], bad: str) -> None:
-    asked = {"people": PEOPLE, "opt_in": OPT_IN, "workload": WORK, "guarantee": PROMISE} | words
-    with pytest.raises(InvalidInput, match=bad):
-        plan_rows(**asked)  # type: ignore[arg-type]

@@ -17,7 +17,6 @@ from hybridp.blend.means import blend_vectors
 from hybridp.curator.sources import Raw
 from hybridp.curator.sums import release_sums
 from hybridp.device.reports import reach_reports
-from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.lattice import Bounds, column_sums
 from hybridp.public.vector import VectorBounds, VectorInvite, VectorReportSums, vector_noise
@@ -109,18 +108,6 @@ def test_noise_grows_with_the_dimension_as_the_theory_says() -> None:
     assert mse(many, "full-lm")[0] / mse(few, "full-lm")[0] == pytest.approx(10, rel=1e-3)
     overall = many.estimators["full-lm"]["overall_rmse_in_half_ranges"]
     assert overall == pytest.approx(math.sqrt(mse(many, "full-lm")[0]))
-
-
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [({"sd": (0.1, 0.2)}, "sd"), ({"sd": [0.6] * 3}, "sd"), ({"opt_in": 1.0}, "opt-in"), ({"n": 1}, "n"),
-     ({"guarantee": PureDP(40.0)}, "epsilon")],
-)  # fmt: skip
-def test_what_no_plan_can_be_made_for_is_refused(change: dict[str, Any], named: str) -> None:
-    usual: dict[str, Any] = {"n": 1000, "opt_in": 0.1, "bounds": VectorBounds.of([0] * 3, [1] * 3),
-                             "guarantee": PureDP(1.0)}  # fmt: skip
-    with pytest.raises(InvalidInput, match=f"`{named}`"):
-        plan_vector(**{**usual, **change})
 
 
 def test_a_question_that_is_a_special_case_is_planned_as_what_it_is_a_case_of() -> None:

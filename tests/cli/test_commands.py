@@ -63,18 +63,6 @@ def test_randomise_then_release(run: Runner, ending: str) -> None:
 
 
 @pytest.mark.usefixtures("folder")
-def test_a_second_use_of_a_named_collection_is_free(run: Runner) -> None:
-    run("ledger create study.ledger --epsilon 1 --trusted-epsilon 2 --json")
-    for left in (1.0, 0.0):
-        named = f"release mean collected.csv {RELEASE} --ledger study.ledger --collection spring --json"
-        assert run(named).code == 0
-        accounts = run("ledger show study.ledger --json").document["accounts"]
-        assert {a["group"]: a["left"]["epsilon"] for a in accounts} == {"trusted": left, "local": 0.0}
-    spent = run("ledger show study.ledger --delta 1e-6 --json").document["accounts"]
-    assert all(0 < a["tight"]["epsilon"] <= a["spent"]["epsilon"] for a in spent)
-
-
-@pytest.mark.usefixtures("folder")
 def test_a_receipt_is_five_lines_or_whole(run: Runner) -> None:
     """Whom it protects from whom, how, what is left, what is assumed, and where the rest is."""
     run("ledger create study.ledger --epsilon 3 --json")
@@ -98,21 +86,6 @@ def test_the_median_is_the_quantile_at_a_half(run: Runner) -> None:
     assert run(f"release median {how}").document == run(f"release quantiles {how} --at 0.5").document
     how = "--n 9000 --opt-in 0.1 --lower 0 --upper 9 --epsilon 1 --json"
     assert run(f"plan median {how}").document == run(f"plan quantiles --at .5 {how}").document
-
-
-@pytest.mark.parametrize(
-    ("rows", "trusted", "local"),
-    [("5,trusted,\n7,trusted,\n", 2, 0), (",local,9\n,local,3\n", 0, 2), ("5,trusted,\n", 1, 0), (",local,9\n", 0, 1)],
-)
-def test_one_group_may_be_empty(run: Runner, tmp_path: Path, rows: str, trusted: int, local: int) -> None:
-    (tmp_path / "rows.csv").write_text("pay,trust,report\n" + rows)
-    line = "release mean rows.csv --column pay --trust trust --missing middle --lower 0 --upper 10 --epsilon 1"
-    found = run(f"{line} --assume-mechanism --json").document
-    assert (sole(found)["groups"]["trusted"]["people"], sole(found)["groups"]["local"]["people"]) == (trusted, local)
-    assert (found["receipt"]["assumed_mechanism"] is not None) is (local > 0)
-    assert sole(found)["weight"] == float(trusted > 0)
-    assert sole(found)["disagreement"]["p_value"] is None
-    assert {p["group"] for p in found["receipt"]["promises"]} == {"trusted" if trusted else "local"}
 
 
 @pytest.mark.parametrize("line", ["", "-h", "plan", "ledger --help", "release mean --help"])

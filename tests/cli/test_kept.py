@@ -192,16 +192,6 @@ def test_what_is_interrupted_before_it_is_shown_is_not_kept(tmp_path: Path) -> N
     assert books.remaining("all").epsilon == 1.0
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-@pytest.mark.parametrize("line", ["ledger show l.ledger", "--help"])
-def test_a_full_stdout_is_one_sentence_whatever_is_asked(people: Path, line: str) -> None:
-    Ledger.create(people / "l.ledger", {"trusted": PureDP(1.0)})
-    with open("/dev/full", "w") as full:
-        found = process(people, line, stdout=full)
-    assert found.returncode == 2
-    assert len(found.stderr.splitlines()) == 1
-
-
 FULL_WRITE = (
     "import pathlib\nusual = pathlib.Path.{name}\ndef full(self, *a, **k):\n"
     "    if {here}: raise OSError(28, 'No space left on device')\n"

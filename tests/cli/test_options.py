@@ -57,15 +57,6 @@ def test_every_declared_field_is_an_option_with_its_help_words_and_default(task:
             assert option.default == one.default
 
 
-def test_no_word_of_an_estimator_or_a_report_is_left_unexplained() -> None:
-    """Whoever reads `--help` learns what tcm-only or dithered means without another page."""
-    said = re.sub(r"\s+", " ", COMMANDS["release mean"].get_help(click.Context(COMMANDS["release mean"])))
-    said = said.replace("- ", "-")  # a word may go over the end of a line
-    for name in ("estimator", "local"):
-        (one,) = (one for one in declared(Number) if one.name == name)
-        assert all(f"{word}: " in said for word in one.choices)
-
-
 def test_every_command_prints_json_when_asked() -> None:
     without = {"serve", "mix serve", "study export", "study rotate-key"}  # never end; prints nothing else; nothing
     for name, command in COMMANDS.items():

@@ -7,7 +7,6 @@ import random
 import re
 import shlex
 import subprocess
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -78,15 +77,6 @@ def test_bounds_that_were_guessed_are_said_until_somebody_chooses_them(folder: P
     assert json.loads(planned.stdout)["questions"]["salary"]["mean"]["predicted"]
 
 
-def test_names_in_brackets_are_shown_as_they_are(folder: Path) -> None:
-    (folder / "odd.csv").write_text("[t],:smile:,consent\n" + "5,1,yes\n6,2,no\n" * 50)
-    assert hybridp(folder, "init", "odd.csv", "--yes").returncode == 0
-    study = (folder / "study.toml").read_text()
-    (folder / "study.toml").write_text(re.sub(r"title = .*", 'title = "[b] of us"', study))
-    planned = hybridp(folder, "plan", "study.toml", "odd.csv").stdout
-    assert all(name in planned for name in ("[t]", ":smile:", "[b] of us", "The promise: one drawn question"))
-
-
 def test_the_next_command_that_init_names_runs_as_it_stands(folder: Path) -> None:
     place = folder / "my answers"
     place.mkdir()
@@ -99,14 +89,3 @@ def test_the_next_command_that_init_names_runs_as_it_stands(folder: Path) -> Non
     done = hybridp(folder, *words)
     assert done.returncode == 0, done.stderr
     assert "4,000 people" in done.stdout
-
-
-def test_an_answer_that_cannot_be_is_asked_for_again(folder: Path) -> None:
-    answers = ["consent", "yes", "no", "abc", "10", "5", "nan", "90", "Pay", "", "-1", "2"]
-    typed = "".join(f"{word}\n" for word in answers)
-    done = warm.run(warm.COMMAND, "init", "people.csv", "--json", cwd=folder, typed=typed)
-    assert done.returncode == 0, done.stderr
-    stated = tomllib.loads((folder / "study.toml").read_text())
-    assert (stated["question"][0]["lower"], stated["question"][0]["upper"]) == (10, 90)
-    assert stated["promise"]["epsilon"] == 2
-    assert "`5` is no number above 10." in done.stderr

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hybridp import Study
 from hybridp.release.result import sole
 
 from .conftest import Ran, Runner
@@ -33,26 +32,6 @@ def test_a_file_of_counts_is_a_plan_too(run: Runner, tmp_path: Path) -> None:
         assert one["top"][key] == pytest.approx(two["top"][key])
     assert one["discovered"] == pytest.approx(4)
     assert one["top"]["share"][0] == pytest.approx(1000 / 1875)
-
-
-def test_a_plan_says_which_question_is_better(run: Runner) -> None:
-    told = run("plan regression --on 4 --n 100000 --opt-in 2% --epsilon 1 --sd .5,.1 --clip .45 --json").document
-    facts = told["questions"]["target"]["regression"]
-    forms = facts["predicted"]["forms"]
-    assert facts["form"] == "steered"
-    assert forms["steered"]["rmse_slope"] < 0.5 * min(forms["plain"]["rmse_slope"], forms["tcm-only"]["rmse_slope"])
-    local = run("plan regression --on 4 --n 100000 --opt-in 0 --epsilon 1 --json").document
-    assert list(local["questions"]["target"]["regression"]["predicted"]["forms"]) == ["plain"]
-
-
-def test_the_plan_of_several_options_is_that_of_the_study(run: Runner) -> None:
-    """Of 600 trusted people who may tick three options, one who says yes or no by a coin: 0.25/600, and the noise."""
-    line = "plan shares --n 20_000 --opt-in 0.03 --column ways --options a,b,c,d --several 3 --epsilon 1 --json"
-    errors = run(line).document["questions"]["ways"]["shares"]["predicted"]["estimators"]
-    asked = {"name": "ways", "kind": "choice", "options": ["a", "b", "c", "d"], "several": 3}
-    found = Study(questions=[asked], promise=1.0, trust="trust").plan(trusted=600, local=19_400)["ways"].errors
-    assert {who: told["rmse_population"] for who, told in errors.items()} == found
-    assert min(errors["tcm-only"]["rmse_population"]) > (0.25 / 600) ** 0.5
 
 
 def test_the_plan_of_a_count_is_that_of_its_share(run: Runner) -> None:

@@ -65,18 +65,3 @@ def test_all_local_randomises_everybody_and_no_column_is_added(run: Runner, peop
 
 
 # --- the rows of a query ----------------------------------------------------------------------------------------------
-
-
-def test_a_query_makes_the_rows_of_every_command(run: Runner, people: Path) -> None:
-    query = ["--public", "consent", "--query", "SELECT who, pay, consent FROM rows WHERE consent <> ''"]
-    line = f"randomise mean people.csv --column pay --trust consent --trusted-value yes {BOUNDS} --out r.csv"
-    made = run(f"{line} --json", *query)
-    assert made.code == 0, made.err
-    kept = [row["consent"] for row in csv.DictReader(people.read_text().splitlines()) if row["consent"]]
-    assert made.document["randomised"] == kept.count("no")
-    done = run(f"release mean r.csv --column pay --everyone local {BOUNDS} --json",
-               "--public", "consent", "--query", "SELECT * FROM rows WHERE consent = 'no'")  # fmt: skip
-    assert groups(done.document) == (0, kept.count("no"))
-    assert any(
-        "the query is: SELECT * FROM rows WHERE consent = 'no'" in line for line in done.document["receipt"]["assumes"]
-    )

@@ -73,11 +73,6 @@ def test_a_delta_of_a_tenth_must_be_insisted_on(run: Runner, line: str) -> None:
     assert any("WARNING: delta 0.02" in text for text in receipt["assumes"])
 
 
-def test_a_large_epsilon_is_told(run: Runner) -> None:
-    assert "warning: epsilon 11 is above 10" in run(f"{MEAN} --epsilon 11 --json").err
-    assert "warning" not in run(f"{MEAN} --json").err
-
-
 def test_a_synthetic_fit_is_no_exception(run: Runner) -> None:
     pytest.importorskip("torch")
     line = "synth fit trusted.csv --column age --bins age=0,3,7 --other last --marginals age --epsilon 1 "

@@ -24,15 +24,10 @@ HERE = Path(__file__).parent
     [
         (laplace_epsilon, lambda s, seed: 1 / 0, "ZeroDivisionError"),
         (laplace_epsilon, lambda s, seed: "0.5", "must return a number"),
-        (laplace_epsilon, lambda s, seed: None, "Got NoneType"),
-        (laplace_epsilon, lambda s, seed: [], "at least one number"),
         (laplace_epsilon, lambda s, seed: math.nan, "finite"),
         (laplace_epsilon, lambda s, seed: 1.5, "[0, 1]"),
         (laplace_epsilon, lambda s, seed: {"other": 1.0}, "objectives"),
         (lambda s: 0.0, noisy_utility, "positive and finite"),
-        (lambda s: -1.0, noisy_utility, "positive and finite"),
-        (lambda s: math.inf, noisy_utility, "positive and finite"),
-        (lambda s: "1", noisy_utility, "must be a number"),
     ],
 )
 def test_a_bad_oracle_is_recorded(privacy, utility, says):
@@ -180,21 +175,6 @@ def test_grid_repeats_and_single_runs():
 def test_bad_arguments_are_refused(bad):
     with pytest.raises(InvalidInput):
         dpareto(toy(), **{"init": 2, "steps": 0, "seed": 1, **bad})
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [
-        {"anti_ideal": (1.0,)},
-        {"anti_ideal": (-1.0, 1.0)},
-        {"anti_ideal": (math.inf, 1.0)},
-        {"repeats": 0},
-        {"delta": 1.0},
-    ],
-)
-def test_bad_problems_are_refused(bad):
-    with pytest.raises(InvalidInput):
-        toy(**bad)
 
 
 def test_a_backend_registered_with_joblib_is_used():

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 import pytest
 
@@ -36,15 +34,6 @@ def published(
         local = LocalSummary(3600, 3600 * local_mean, 3600 * (0.25 + device.worst_variance + local_mean**2), device)
     rng = secure() if seed is None else seeded(seed)
     return publish_mean(study, trusted, local, trusted_people=400 if trusted else 0, rng=rng)
-
-
-@pytest.fixture
-def drawing() -> Iterator[None]:
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
-    yield
-    plt.close("all")
 
 
 def test_the_unit_coordinate_is_left_behind() -> None:
@@ -104,16 +93,6 @@ def test_disagreement_is_told_at_the_intervals_level() -> None:
             assert sole(found.to_dict())["disagreement"]["test_level"] == pytest.approx(1 - level)
     levels = {disagree(published(0.1, 0.0, MeanTask(STUDY.bounds, STUDY.guarantee, level=x))) for x in (0.5, 0.999)}
     assert levels == {True, False}
-
-
-def test_what_was_estimated_is_said_with_the_bounds(drawing: None) -> None:
-    """Bounds that are wrong by a hundred move the mean, and no interval shows it: the words do."""
-    found = published()
-    words = "mean of values clipped to [100, 300]"
-    assert sole(found.to_dict())["what"] == words
-    assert sole(found.to_dict())["clipped_to"] == [100, 300]
-    assert words in str(found)
-    assert words in " ".join(text.get_text() for text in reversed(found.plot().texts))
 
 
 # --- a group's own interval -------------------------------------------------------------------------------------------

@@ -374,33 +374,6 @@ def test_the_bars_are_the_intervals(name: str, drawing: Any) -> None:
     np.testing.assert_allclose(drawn, np.column_stack([low, high]))
 
 
-def test_columns_of_their_own_scales_are_labelled_in_their_own_units(drawing: Any) -> None:
-    drawn = [text.get_text() for text in vector().plot().texts]
-    assert "7,884  (7,692 to 8,076)  groups differ" in drawn
-    assert "7.020  (6.930 to 7.110)" in drawn
-    assert {"7,800", "8,000"} <= set(drawn)  # ticks of the second column
-    assert any(tick in drawn for tick in ("7", "7.05"))  # and of the first
-
-
-def test_a_coefficient_that_cannot_be_told_from_the_noise_has_no_dot() -> None:
-    """One at zero would be an answer; the others keep theirs."""
-    import matplotlib.pyplot as plt
-
-    found = regression()
-    low, high = found.facts["interval"]
-    weak = {**found.facts, "interval": [[None, low[1]], [None, high[1]]]}
-
-    def dots(shown: Release) -> list[tuple[float, float]]:
-        marks = [line.get_xydata() for line in shown.plot().lines if line.get_marker() == "o"]
-        plt.close("all")
-        return [(float(x), float(y)) for ((x, y),) in marks if np.isfinite(x)]
-
-    assert [y for _, y in dots(found)] == [0.0, 1.0]
-    unknown = replace(found, questions={"pay": {"regression": weak}})
-    assert [y for _, y in dots(unknown)] == [1.0]
-    assert "cannot be told from the noise" in str(unknown)
-
-
 # --- one number -------------------------------------------------------------------------------------------------------
 
 

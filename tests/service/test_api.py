@@ -120,17 +120,13 @@ def test_bad_reports_about_several_numbers(client: TestClient, analyst: dict[str
     cases: list[tuple[str, Any, str]] = [
         (bits, {"coordinates": [], "each": []}, "bad-payload"),
         (bits, {"coordinates": [3], "each": [bit]}, "bad-payload"),
-        (bits, {"coordinates": [-1], "each": [bit]}, "bad-payload"),
         (bits, {"coordinates": [0, 1], "each": [bit, bit]}, "bad-payload"),
         (bits, {"coordinates": [0], "each": [bit, bit]}, "bad-payload"),
         (bits, {"coordinates": [0], "each": [5.0]}, "bad-payload"),
         (bits, {"coordinates": [0], "each": [{"threshold": 2**32, "above": True}]}, "bad-payload"),
-        (bits, [1.0, 2.0, 3.0], "bad-payload"),
-        (numbers, {"coordinates": [0, 2, 1], "each": [5.0, 5.0, 5.0]}, "bad-payload"),
         (numbers, {"coordinates": [0, 1, 1], "each": [5.0, 5.0, 5.0]}, "bad-payload"),
         (numbers, {"coordinates": [0, 1, 2], "each": [5.0, bit, 5.0]}, "bad-payload"),
         (numbers, {"coordinates": [0, 1, 2], "each": [5.0, 5.0, 1e6]}, "out-of-range"),
-        (ball, {"coordinates": [0, 1, 2], "each": [5.0, 5.0, 5.0]}, "bad-payload"),
         (ball, [5.0, 5.0], "bad-payload"),
         (ball, [5.0, 5.0, -1e6], "out-of-range"),
     ]
@@ -259,16 +255,3 @@ def test_metrics_may_ask_for_a_token(settings: Any, service: Service) -> None:
         assert client.get("/metrics").status_code == 401
         assert client.get("/metrics", headers={"Authorization": "Bearer guess"}).status_code == 401
         assert client.get("/metrics", headers={"Authorization": "Bearer scraper"}).status_code == 200
-
-
-def test_rate_limits_by_address(settings: Any, service: Service, mean_plan: Make, report: Make) -> None:
-    from hybridp.service.app import build_app
-    from hybridp.service.problems import Gate
-
-    study = studies.create_study(service, mean_plan())["id"]
-    service.gate = Gate(1.0, 1000)
-    with TestClient(build_app(settings, service=service, pages=False)) as client:
-        assert client.post(f"/tasks/{study}/reports", json={"reports": [report()] * 1000}).status_code == 200
-        answer = client.post(f"/tasks/{study}/reports", json={"reports": [report()] * 10})
-    assert (answer.status_code, answer.json()["code"]) == (429, "too-fast")
-    assert int(answer.headers["retry-after"]) >= 1

@@ -17,13 +17,12 @@ pytest.importorskip("fastapi")
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from hybridp.errors import InvalidInput
 from hybridp.public.study import (
     Declaration,
 )
 from hybridp.service import studies
 from hybridp.service.core import Service
-from hybridp.service.forms import KINDS, declared_by
+from hybridp.service.forms import KINDS
 from hybridp.service.plans import Plan, parse_plan
 
 from . import live
@@ -206,19 +205,3 @@ def test_a_form_states_a_group_public_or_private(web: TestClient, kind: str) -> 
         asked = [column["name"] for column in task.get("columns", ())]
         assert (asked, [by["name"] for by in task["by"]]) == (
             (["town", "answer"], []) if private == "true" else ([], ["town"]))  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "says"),
-    [
-        ("promise.epsilon", "one", "`promise.epsilon` must be a number."),
-        ("collection.min_batch", "4.5", "`collection.min_batch` must be a whole number."),
-        ("collection.opens", "soon", "`collection.opens` must be a date and a time."),
-        ("promise.secret", "1", "`promise.secret` must be left out"),
-        ("nothing.at.all", "1", "`nothing.at.all` must be left out"),
-    ],
-)
-def test_a_form_s_mistakes_are_named(name: str, text: str, says: str) -> None:
-    with pytest.raises(InvalidInput) as refused:
-        declared_by({"kind": "mean", "title": "t", name: text})
-    assert says in str(refused.value)

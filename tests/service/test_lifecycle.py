@@ -285,51 +285,6 @@ def test_what_cannot_be_undone_is_asked_about(web: TestClient) -> None:
 
 # --- plans that would break a page ------------------------------------------------------------------------------------
 
-BAD: list[tuple[str, dict[str, Any]]] = [
-    ("closes", {"closes": 2**40}),
-    ("sd", {"sd": 1e300}),
-    ("step", {"step": 1e300}),
-    ("lower", {"bounds": {"lower": -1e308, "upper": 1e308}}),
-    ("upper", {"bounds": {"lower": 1e20, "upper": 1e20 + 20_000}}),
-    ("min_batch", {"min_batch": "9" * 5000}),
-    ("title", {"title": "\ud800"}),
-    ("unit", {"unit": "\x1b[31m"}),
-    ("level", {"level": 1 - 1e-16}),
-    ("people.trusted", {"expected": {"trusted": 10**11}}),
-    ("releases", {"releases": 10**6}),
-    ("delta", {"delta": 0.05, "releases": 3}),
-]
-
-
-@pytest.mark.parametrize(("name", "change"), BAD, ids=[f"{i}-{name}" for i, (name, _) in enumerate(BAD)])
-def test_a_plan_that_would_break_a_page_is_refused(mean_plan: Make, name: str, change: dict[str, Any]) -> None:
-    with pytest.raises(InvalidInput) as refused:
-        parse_plan(mean_plan(**change))
-    sentence = str(refused.value)
-    assert f"{name}`" in sentence.partition(" ")[0]
-    assert sentence.count("\n") == 0
-    assert len(sentence) < 200
-    assert "must be different" not in sentence
-
-
-def test_bad_plans_by_the_api_are_problems_and_no_accidents(web: TestClient, mean_plan: Make) -> None:
-    key = {
-        "authorization": f"Bearer {studies.add_analyst(service_of(web), 'api')}",
-        "content-type": "application/json",
-    }
-    good = json.dumps(mean_plan())
-    for body in (
-        good.replace('"epsilon": 1.0', '"epsilon": ' + "1" * 5000),
-        good.replace('"min_batch": 4', '"min_batch": ' + "1" * 5000),
-        good.replace("Commute", "\\u0000"),
-        good.replace("Commute", "\\ud800"),
-        good.replace("1.0", "1e999"),
-        good.replace("1.0", "NaN"),
-    ):
-        answer = web.post("/api/studies", content=body, headers=key)
-        assert answer.status_code in (400, 422), (answer.status_code, body[:80])
-        assert answer.json()["detail"].startswith("`") or "JSON" in answer.json()["detail"]
-
 
 NUMBERS = st.one_of(
     st.floats(allow_nan=False), st.integers(-(10**6), 10**6), st.sampled_from([1e-300, 1e15, 1e30, 0.1])

@@ -16,7 +16,7 @@ from hybridp.errors import HybridpError
 from hybridp.release.result import sole
 from hybridp.service import studies
 from hybridp.service.core import Service
-from hybridp.service.schema import NEWEST, STEPS, TABLES, connect, prepare, releases
+from hybridp.service.schema import NEWEST, STEPS, TABLES, connect, prepare
 from hybridp.service.settings import Limits, Settings
 from hybridp.service.store import reading, writing
 from tests import warm
@@ -201,13 +201,3 @@ def test_two_processes_that_start_at_once_take_each_step_once(database: str, tmp
         for one in running:
             one.kill()
     assert log.read_text() == "ran "
-
-
-def test_the_old_program_refuses_what_alembic_counts(database: str) -> None:
-    """It read one mark alone, in `meta`, and refused any number above 1."""
-    engine = connect(database)
-    prepare(engine)
-    with reading(engine) as db:
-        assert int(db.execute(text("SELECT value FROM meta WHERE key = 'version'")).scalar_one()) > 1
-        assert db.execute(select(releases)).all() == []
-    engine.dispose()

@@ -11,16 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from starlette.testclient import TestClient
 
 from hybridp.device.client import local_report, trusted_report
 from hybridp.errors import InvalidInput
 from hybridp.randomness import seeded
 from hybridp.service import studies
-from hybridp.service.app import build_app
 from hybridp.service.core import Service
 from hybridp.service.deletion import shred
-from hybridp.service.participant import trusted_payload
 from hybridp.service.plans import parse_plan
 from hybridp.service.problems import Refused
 from hybridp.service.schema import TRUSTED
@@ -58,26 +55,6 @@ def second_phase(service: Service, trusted: int = 400) -> tuple[str, dict[str, A
     assert send(service, study, [trusted_report(task, values) for values in people(trusted)]) == []
     studies.open_phase_two(service, study)
     return study, studies.task_document(service, study)
-
-
-def test_the_page_asks_for_every_column_and_for_yes_or_no(service: Service) -> None:
-    study, task = opened(service)
-    other = str(studies.create_study(service, stated(YES))["id"])
-    with TestClient(build_app(service.settings)) as client:
-        page, yes = client.get(f"/s/{study}").text, client.get(f"/s/{other}").text
-        answer = {"answer.0.0": "7", "answer.0.1": "-1.5", "answer.0.2": "30", "report_id": studies.new_report_id()}
-        sent = client.post(f"/s/{study}", data=answer, follow_redirects=False)
-        assert sent.status_code == 303
-        empty = client.post(f"/s/{study}", data=answer | {"answer.0.2": ""})
-        assert "Please give a number." in empty.text
-    for place in range(3):
-        assert f'name="answer.0.{place}"' in page
-    assert 'name="answer.0.3"' not in page
-    assert "This way opens later" in page
-    assert '<option value="1">yes</option>' in yes
-    assert '<option value="1">yes</option>' not in page
-    assert trusted_payload(task, answer)[0] == {"answers": {"work": [7.0, -1.5, 30.0]}}
-    assert studies.study_summary(service, study)["people"]["trusted"] == 1
 
 
 def test_where_a_page_could_not_draw_the_best_report_people_are_asked_about_the_line() -> None:

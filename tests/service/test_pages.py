@@ -177,24 +177,6 @@ def test_a_form_from_elsewhere_does_nothing(web: TestClient, action: str) -> Non
     assert (summary["status"], summary["invitations"]["made"], summary["release"]) == ("open", 0, None)
 
 
-def test_a_refusal_is_shown_on_the_study_page(web: TestClient) -> None:
-    study = make(web)
-    log_in(web)
-    token = hidden(web.get(f"/studies/{study}").text, "form_token")
-    answer = web.post(f"/studies/{study}/release", data={"form_token": token})
-    assert 400 <= answer.status_code < 500
-    assert 'role="alert"' in answer.text
-
-
-@pytest.mark.parametrize("count", ["", "-1", "10001"])
-def test_a_bad_number_of_invitations_is_refused(web: TestClient, count: str) -> None:
-    study = make(web, by_invitation=True)
-    log_in(web)
-    token = hidden(web.get(f"/studies/{study}").text, "form_token")
-    answer = web.post(f"/studies/{study}/invitations", data={"form_token": token, "count": count})
-    assert answer.status_code == 422
-
-
 def test_times_of_a_new_study_are_utc(web: TestClient) -> None:
     log_in(web)
     token = hidden(web.get("/studies/new").text, "form_token")

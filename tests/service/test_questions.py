@@ -27,7 +27,6 @@ from hybridp.service import studies
 from hybridp.service.app import build_app
 from hybridp.service.core import Service
 from hybridp.service.formats import Bit
-from hybridp.service.html import error_rows, error_unit
 from hybridp.service.kinds import parts_of
 from hybridp.service.plans import parse_plan
 from hybridp.service.questions import pack_reports, unpacked_reports
@@ -279,23 +278,3 @@ def test_the_account_of_two_phases_is_what_they_charge() -> None:
     both = (*plan.discovery_charges(), *plan.charges("t"))
     assert plan.accounts() == {charge.people: charge.budget for charge in both}
     assert plan.accounts()["trusted"].delta == 0
-
-
-def test_a_study_of_one_phase_has_no_second(service: Service) -> None:
-    study, task = opened(service, stated(WAY))
-    assert send(service, study, [trusted_report(task, 3.0) for _ in range(5)]) == []
-    with pytest.raises(HybridpError, match="or of a steered number, has a second phase"):
-        studies.open_phase_two(service, study)
-
-
-def test_one_statistic_that_no_plan_foresees_has_a_page_too(service: Service) -> None:
-    """A sum, a curve: the study's page has no planned error to show beside them, and shows the rest."""
-    for statistics in (["sum"], ["distribution"]):
-        study, task = opened(service, stated({**PAY, "statistics": statistics}))
-        assert send(service, study, [trusted_report(task, 3.5) for _ in range(5)]) == []
-        studies.close_study(service, study)
-        studies.release_study(service, study)
-        assert error_rows(studies.study_summary(service, study)) == []
-    steered = stated({**PAY, "form": "steered", "unit": "euro"}, people={"local": 900})
-    for plan, unit in ((steered, "euro"), (stated(SMOKES), "share of people")):
-        assert error_unit(studies.study_summary(service, opened(service, plan)[0])) == unit

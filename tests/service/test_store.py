@@ -25,7 +25,7 @@ from hybridp.service.releasing import balances, charge, open_accounts, release_o
 from hybridp.service.reports import parse_upload
 from hybridp.service.schema import analysts, begun, invitations, progress, reports, study_keys
 from hybridp.service.settings import KeyRing, RowCipher, Settings, load_or_make, save
-from hybridp.service.store import Batch, counts, reading, take, writing
+from hybridp.service.store import counts, reading, writing
 
 from .conftest import MEAN
 from .declared import study_of
@@ -168,33 +168,6 @@ def test_a_study_cannot_be_changed(service: Service, mean_plan: Make) -> None:
         db.execute(text("UPDATE studies SET plan = '{}'"))
 
 
-def test_uploads_from_many_tasks_share_commits(service: Service, mean_plan: Make, report: Make) -> None:
-    """The writer is kept busy until all of them wait, so that how many commits they share is not a matter of speed."""
-    study = studies.create_study(service, mean_plan())["id"]
-    arrived = threading.Event()
-    busy = threading.Thread(target=lambda: service.writer.change(lambda _: arrived.wait(600)))
-
-    async def release() -> list[dict[str, Any]]:
-        async with asyncio.timeout(300):
-            while service.writer.waiting < 300:
-                await asyncio.sleep(0.001)
-        arrived.set()
-        return []
-
-    async def many() -> list[list[dict[str, Any]]]:
-        sent = [studies.submit(service, study, [report(group="local")]) for _ in range(300)]
-        return await asyncio.gather(*sent, release())
-
-    busy.start()
-    assert asyncio.run(many()) == [[]] * 301
-    busy.join()
-    with reading(service.engine) as db:
-        assert dict(rebuilt_counts(db, 1)) == {0: 300}
-        assert counts(db, 1) == {"trusted": 0, "local": 300}
-    assert service.metrics.value("hybridp_commits_total") < 100
-    assert service.metrics.value("hybridp_commit_reports_total") == 300
-
-
 def test_a_plain_group_and_a_careful_one_store_the_same(service: Service, mean_plan: Make, report: Make) -> None:
     """Trusted, local and personal epsilons by the short way, then once more by the careful one: nothing is added."""
     plan = {"kind": "personal-mean", "title": "p", "bounds": {"lower": 0, "upper": 100}, "time_precision": 60,
@@ -303,38 +276,6 @@ def test_two_processes_worth_of_writers_agree(
     with reading(service.engine) as db:
         assert dict(rebuilt_counts(db, 1)) == {0: 60}
         assert counts(db, 1)["local"] == 60
-
-
-def test_looking_for_an_id_never_reads_the_whole_study(service: Service, mean_plan: Make, report: Make) -> None:
-    """Every question of an upload to SQLite's large tables is answered by a key: study and id, or study and token."""
-    if service.engine.dialect.name != "sqlite":
-        pytest.skip("asks for SQLite's plans")
-    study = studies.create_study(service, mean_plan(by_invitation=True))["id"]
-    tokens = studies.invite(service, study, 20)
-    seen: list[tuple[str, Any]] = []
-
-    class Watched:
-        """The driver's connection, with everything that it is asked written down."""
-
-        def __init__(self, raw: Any) -> None:
-            self._raw = raw
-
-        def execute(self, statement: str, values: Any = ()) -> Any:
-            seen.append((statement, tuple(values)))
-            return self._raw.execute(statement, values)
-
-    given = parse_upload(json.dumps({"reports": [report(token=t) for t in tokens]}).encode(), 100)
-    view = service.view(study)
-    checked: list[Any] = [view.checker.check(one, service.now()) for one in given]
-    batch = Batch(view.study.number, 1, 60, checked)
-    with writing(service.engine) as db:
-        assert take(Watched(db.connection.dbapi_connection), [batch], False) == [[]]
-    asked = [s for s in seen if "SELECT" in s[0] and ("reports" in s[0] or "invitations" in s[0])]
-    assert len(asked) == 2
-    with reading(service.engine) as db:
-        for statement, values in asked:
-            plan = " ".join(str(row[3]) for row in db.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", values))
-            assert "study=? AND id=?" in plan or "study=? AND token=?" in plan
 
 
 def test_a_full_queue_says_come_back(settings: Settings, service: Service, mean_plan: Make, report: Make) -> None:

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
 import sys
-import time
-import urllib.request
 from pathlib import Path
 
 import pytest
-
-from tests import warm
-
-from .live import PATIENCE
 
 GUIDE = Path(__file__).parents[2] / "docs" / "operations.md"
 
@@ -47,36 +40,6 @@ def test_everything_that_it_writes_is_made_for_it() -> None:
     assert {
         v.partition("=")[0]: v.partition("=")[2] for v in re.findall(r"HYBRIDP_\S+", command)
     }.items() <= environment.items()
-
-
-def test_it_starts(tmp_path: Path) -> None:
-    """The unit's own command and environment, with its directories in another place and everything else read-only."""
-    stated = unit()
-    environment = dict(line.split("=", 1) for line in stated["Environment"])
-    for name in stated["StateDirectory"][0].split():
-        (tmp_path / name).mkdir(mode=0o700)
-    environment = {k: v.replace("/var/lib/", f"{tmp_path}/") for k, v in environment.items()}
-    program, *arguments = stated["ExecStart"][0].split()
-    assert program == "/opt/hybridp/bin/hybridp"
-    kept = {k: os.environ[k] for k in ("PATH", "PYTHONPATH") if k in os.environ}
-    log = tmp_path / "log"
-    with log.open("w") as out:
-        words, folder = [*arguments, "--port", "0"], Path(stated["WorkingDirectory"][0])
-        server = warm.Process(warm.COMMAND, *words, cwd=folder, env=kept | environment, stdout=out, stderr=out)
-    try:
-        until = time.monotonic() + PATIENCE
-        while not (found := re.search(r"Serving on (http://[\w.:]+);", log.read_text())):
-            assert server.poll() is None, log.read_text()
-            assert time.monotonic() < until
-            time.sleep(0.05)
-        with urllib.request.urlopen(f"{found[1]}/healthz", timeout=PATIENCE) as answer:
-            assert answer.status == 200
-            assert answer.headers["strict-transport-security"]
-    finally:
-        server.terminate()
-        server.wait(PATIENCE)
-    written = {p.name for p in tmp_path.rglob("*") if p.is_file()} - {"log"}
-    assert written >= {"study.db", "hybridp.key"}
 
 
 @pytest.mark.skipif(

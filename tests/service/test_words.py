@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from fractions import Fraction
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,7 +25,7 @@ from hybridp.public.randomisers import (
     randomised_response,
 )
 from hybridp.public.shuffling import mixed_delta
-from hybridp.service import html, words
+from hybridp.service import words
 from hybridp.service.participant import participant_view
 from hybridp.service.plans import Plan, parse_plan
 from hybridp.service.tasks import task_of
@@ -448,30 +447,3 @@ def test_a_report_that_names_the_truth_is_said_to() -> None:
         assert float(words.told_truly(task["questions"][0]["randomiser"])) == pytest.approx(most, abs=1e-12)
         assert most > 0.85
         assert f"about {round(100 * most)} times in 100" in words.sent_of(task["questions"][0])
-
-
-# --- the words of the page's program ----------------------------------------------------------------------------------
-
-STATIC = Path(html.__file__).parent / "static"
-
-
-def script_texts(code: str) -> set[str]:
-    """Strings and templates with a space in them, every `${...}` as #; selectors, imports and comments left out."""
-    code = re.sub(r"(?m)^\s*//.*$|(?<=[;{},])\s*//.*$", "", code)
-    found = re.findall(r'"((?:[^"\\\n]|\\.)*)"|`((?:[^`\\]|\\.)*)`', code)
-    texts = {re.sub(r"\$\{[^}]*\}", "#", one or other) for one, other in found}
-    return {text for text in texts if " " in text.rstrip() and not re.search(r"^\.|^[\w.#]+, [\w.#]+$|\[data-", text)}
-
-
-PROGRAMS = ("participant.js", "randomise.js", "questions.js", "models.js", "mixed.js", "seal.js")
-
-
-PROMISING = re.compile(r"\b(nobody|never|anonym|secret|safe|secure|protect|private|guarantee)", re.I)
-
-
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_the_program_of_the_page_promises_nothing(name: str) -> None:
-    """Promises are sentences of the page, computed from the plan."""
-    said = script_texts((STATIC / name).read_text(encoding="utf-8"))
-    assert [text for text in said if PROMISING.search(text)] == []
-    assert PROMISING.search(*script_texts('show("done", "Nobody sees it.", `${n}`); // "not this"'))
