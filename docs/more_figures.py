@@ -22,9 +22,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 from PIL import Image
 
-from hybridp.bench.crowd import Crowd, Guesses
+from hybridp.bench.crowd import Crowd, Guesses, error_curves
 from hybridp.bench.mean import plan_mean
-from hybridp.bench.offering import error_curves
 from hybridp.bench.simulate import collect
 from hybridp.blend.mean import Rule, blend
 from hybridp.curator.sources import Columns, Raw, Source

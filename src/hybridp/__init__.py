@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from hybridp.public.trust import TrustRule as TrustRule
     from hybridp.randomness import secure as secure
     from hybridp.randomness import seeded as seeded
+    from hybridp.release.answers import compare_waves as compare_waves
     from hybridp.release.plan import Plan as Plan
     from hybridp.release.release import Release as Release
     from hybridp.release.release import read as read
     from hybridp.release.result import result_schema as result_schema
-    from hybridp.release.waves import compare_waves as compare_waves
     from hybridp.study import Study as Study
 
 __version__ = "0.2.0"
@@ -57,10 +57,10 @@ _MODULES = {
     "public.budgets": "ApproxDP Neighbours PureDP ZCDP",
     "public.trust": "TrustRule",
     "randomness": "secure seeded",
+    "release.answers": "compare_waves",
     "release.plan": "Plan",
     "release.release": "Release read",
     "release.result": "result_schema",
-    "release.waves": "compare_waves",
     "study": "Study",
 }
 _PLACES = {name: module for module, names in _MODULES.items() for name in names.split()}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tests.plans import plan_mean
 
-from hybridp.bench.offering import PLAIN, error_curves, opt_ins_needed, trust_offer
+from hybridp.bench.crowd import PLAIN, error_curves, opt_ins_needed, trust_offer
 from hybridp.bench.simulate import trials
 from hybridp.blend.mean import Rule, blend
 from hybridp.curator.sources import Raw

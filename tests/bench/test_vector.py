@@ -11,7 +11,7 @@ from docs.examples import own_ratio
 from tests.plans import plan_mean, plan_vector
 
 from hybridp import Study
-from hybridp.bench.offering import PLAIN
+from hybridp.bench.crowd import PLAIN
 from hybridp.blend.mean import Rule
 from hybridp.blend.means import blend_vectors
 from hybridp.curator.sources import Raw

@@ -1,4 +1,19 @@
-"""Expected people: how many trust, what is guessed of their answers, and how much each group tells of a number."""
+"""Expected people: how many trust, what is guessed of their answers, and how much each group tells of a number.
+
+Of a mean's plan: does it pay to promise trusted people more, how many are needed, and should one steer?
+
+>>> from hybridp.bench.mean import plan_mean
+>>> from hybridp.public.budgets import PureDP
+>>> from hybridp.public.lattice import Bounds
+>>> from hybridp.tasks.mean import MeanTask
+>>> def form(n: int, opt_in: float, epsilon: float, sd: float) -> str:
+...     study, people = MeanTask(Bounds(0, 100), PureDP(epsilon)), Crowd(n, opt_in, Guesses(sd=sd, mean=50))
+...     return plan_steered(plan_mean(study, people))["form"]
+>>> form(1_000_000, 0.01, 1.0, 5), form(1_000_000, 0.01, 1.0, 45), form(10_000_000, 0.01, 4.0, 2)
+('steered', 'plain', 'steered')
+>>> form(10_000_000, 0.002, 4.0, 2)  # so few trusted people do not exclude that too much lies beyond a window
+'plain'
+"""
 
 from __future__ import annotations
 
@@ -6,18 +21,27 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from hybridp.errors import must
+from hybridp.errors import InvalidInput, must
+from hybridp.public import mean as theory
+from hybridp.public import steered_mean as steering
 from hybridp.public.anchoring import Anchoring
 from hybridp.public.shuffling import Mixing
+from hybridp.release import style
 from hybridp.release.facts import Facts
 from hybridp.release.plan import Plan, planned
 
-__all__ = ["SAID_OF_EVERYONE", "Cells", "Crowd", "Guesses", "anchored", "by_people"]
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["PLAIN", "SAID_OF_EVERYONE", "Cells", "Crowd", "Guesses", "anchored", "by_people", "draw_curves"]
+__all__ += ["error_curves", "opt_ins_needed", "plan_steered", "trust_offer"]
+
+Floats = NDArray[np.float64]
 
 SAID_OF_EVERYONE = "Estimator: everyone by default: each group counts by its number of people, however much they differ"
 
@@ -154,3 +178,167 @@ def by_people(trusted: float, local: float, v_t: Any, v_l: Any) -> Any:
     """
     c = trusted / (trusted + local)
     return c**2 * v_t + (1 - c) ** 2 * v_l
+
+
+# --- of a mean --------------------------------------------------------------------------------------------------------
+
+PLAIN: dict[str, str] = {
+    "tcm-only": "only the trusting",
+    "full-lm": "everybody local",
+    "lm-only": "only the local",
+    "everyone": "weighted by numbers",
+    "pwh": "hybrid, spread unknown",
+    "kvh": "hybrid, spread known",
+    "adaptive": "hybrid, spread learned",
+    "anchored": "hybrid that lies cannot pull",
+}
+"""The estimators that are planned, in words."""
+
+
+def trust_offer(plan: Plan, elasticity: float) -> dict[str, Any]:
+    """Does promising trusted people more privacy pay, if more of them then opt in? By plain numbers.
+
+    The trusted group's epsilon varies, ``-dln c/dln epsilon_T`` being `elasticity`, with pure noise there. The
+    threshold is the elasticity (percent more opt-ins per percent less epsilon) from which it pays, at the margin; the
+    best trusted epsilon is that for the stated elasticity, with the opt-in rate and RMSE that it brings.
+
+    Information is ``I = k/(var + a/(epsilon_T^2 k)) + (n-k)/(var + v)`` with a/epsilon_T^2 the noise of the sum; with
+    rho = noise/(k var), lowering epsilon_T pays iff the elasticity exceeds
+    ``2 rho/(1 + 2 rho - (1+rho)^2 var/(var+v))``.
+    """
+    must(0 <= elasticity <= 100, "elasticity", "must lie between 0 and 100", elasticity)
+    base, now = plan.setting, plan.promise["trusted_epsilon"]
+    if base.noise_name != "laplace":
+        raise InvalidInput(f"`noise` must be laplace to vary the trusted epsilon. Got {base.noise_name}.")
+    variance, n, rate = base.sd**2, plan.people["n"], plan.people["opt_in"]
+    report = float(base.noise_of(variance))
+
+    def information(epsilon: Floats) -> tuple[Floats, Floats]:
+        c = np.minimum(rate * (now / epsilon) ** elasticity, 0.999)
+        k = c * n
+        per_sum = base.per_sum * (now / epsilon) ** 2
+        return k / (variance + per_sum / k) + (n - k) / (variance + report), c
+
+    epsilons = np.geomspace(now / 50, now, 2001)
+    info, rates = information(epsilons)
+    best = int(np.argmax(info))
+    rho = base.per_sum / (rate * n) / variance
+    bottom = 1 + 2 * rho - (1 + rho) ** 2 * variance / (variance + report)
+    threshold = 2 * rho / bottom if bottom > 0 else math.inf
+    return {
+        "elasticity_threshold": float(threshold),
+        "lowering_pays": bool(elasticity > threshold),
+        "best_trusted_epsilon": float(epsilons[best]),
+        "opt_in_there": float(rates[best]),
+        "rmse_there": float(1 / math.sqrt(info[best])),
+        "rmse_now": float(1 / math.sqrt(info[-1])),
+    }
+
+
+def opt_ins_needed(plan: Plan, name: str, target_rmse: float | None = None) -> int | None:
+    """The fewest trusted people, of n, for which an estimator reaches a population RMSE, or beats both baselines.
+
+    None when no number does. Checked on every count up to 2,000 and on a geometric grid above, then refined.
+    """
+    if target_rmse is not None:
+        must(math.isfinite(target_rmse) and target_rmse > 0, "target", "must be positive and finite", target_rmse)
+    mechanisms, n = plan.setting, int(plan.people["n"])
+
+    def good(counts: NDArray[np.int64]) -> NDArray[np.bool_]:
+        s = mechanisms.setting(n, counts / n)
+        # The adaptive estimator is within a few percent of KVH, whose error is a closed form.
+        mse = mechanisms.squared_error("kvh" if name == "adaptive" else name, s)
+        if target_rmse is None:
+            return np.asarray(theory.over_best(s, mse) > 1)
+        return np.asarray(np.sqrt(mse + theory.sampling_variance(s)) <= target_rmse)
+
+    counts = np.unique(np.concatenate([np.arange(1, min(n, 2000)), np.geomspace(1, n - 1, 4000).astype(np.int64)]))
+    found = np.flatnonzero(good(counts))
+    if not len(found):
+        return None
+    first = int(found[0])
+    if first == 0:
+        return int(counts[0])
+    between = np.arange(counts[first - 1] + 1, counts[first] + 1)
+    return int(between[np.flatnonzero(good(between))[0]])
+
+
+def plan_steered(plan: Plan) -> dict[str, Any]:
+    """Whether trusted people who are asked first, and local people within a window, would tell the mean better.
+
+    What to do ("steered" or "plain"), both errors and the window that is expected, for numbers that are normal, with
+    the plan's standard deviation and mean (the middle of the bounds unless stated).
+    """
+    trusted, local, mechanisms = plan.people["trusted"], plan.people["local"], plan.setting
+    bounds = mechanisms.bounds
+    crowd = steering.Crowd.of(trusted, local, plan.promise["trusted_epsilon"], mechanisms.randomiser.variance_terms)
+    plain = plan.errors[plan.predicted["alike"]["estimator"]]
+
+    def told(form: str, why: str, rmse: float | None = None, window: list[float] | None = None) -> dict[str, Any]:
+        return {"form": form, "rmse_population": rmse, "plain": plain, "window": window, "why": why}
+
+    if trusted < 1 or not crowd.worth_a_pilot:
+        return told("plain", "by the numbers of people and epsilon no window could pay for naming it")
+    middle = bounds.centre if mechanisms.mean is None else mechanisms.mean
+    mean, sd = (middle - bounds.lower) / bounds.width, max(mechanisms.sd / bounds.width, 1e-4)
+    window = crowd.window(steering.Quartiles.normal(mean, sd))
+    if window is None:
+        most = f"naming a window would cost {steering.PILOT_SHARE:.1%} of the trusted people's epsilon"
+        why = f"at this standard deviation no window gains much, with what might lie beyond it, and {most}"
+        return told("plain", why)
+    (found,) = crowd.steered(np.array([[window.low, window.high]]), *steering.normal_people(mean, sd))
+    rmse = bounds.width * math.sqrt(found.variance)
+    ends = bounds.lower + bounds.width * window.low, bounds.lower + bounds.width * window.high
+    form = "steered" if rmse < plain else "plain"
+    why = f"local people would be asked between about {ends[0]:,.4g} and {ends[1]:,.4g}"
+    return told(form, why, rmse, list(ends))
+
+
+def error_curves(plan: Plan, opt_in: Floats) -> dict[str, Floats]:
+    """Population RMSE of every estimator over an array of opt-in rates, for plots."""
+    s = plan.setting.setting(plan.people["n"], opt_in)
+    return {name: np.sqrt(plan.setting.squared_error(name, s) + theory.sampling_variance(s)) for name in PLAIN}
+
+
+def draw_curves(plan: Plan, ax: Axes | None = None) -> Axes:
+    """Every estimator's error against the share of trusting people, the planned one marked; needs matplotlib."""
+    ax = style.new_axes(ax, 7.4, 4.2)
+    (facts,) = (told["mean"] for told in plan.questions.values())
+    n, planned_rate = plan.people["n"], plan.people["opt_in"]
+    edge = 1 / n
+    rates = np.geomspace(max(edge, planned_rate / 30), min(0.9, 1 - edge, planned_rate * 30), 60)
+    curves = error_curves(plan, rates)
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    looks = {
+        "tcm-only": (style.TRUSTED, "--", 1.6), "full-lm": (style.LOCAL, "--", 1.6), "pwh": (style.QUIET, "-", 1.2),
+        "kvh": (style.QUIET, ":", 2.4), "adaptive": (style.QUIET, "--", 1.6), "everyone": (style.INK, "-", 2.2),
+    }  # fmt: skip
+    for name, (colour, dashes, width) in looks.items():
+        ax.plot(rates, curves[name], dashes, color=colour, lw=width)
+    shown = [curves[name] for name in looks]
+    best, worst = (float(pick([pick(c) for c in shown])) for pick in (np.min, np.max))
+    # One bad baseline must not squeeze the rest into a line.
+    ax.set_ylim(best / 1.3, min(worst * 1.3, best * 60))
+    if rates[0] < rates[-1]:  # two people leave one rate
+        ax.set_xlim(rates[0], rates[-1])
+    style.plain_numbers(ax.xaxis, percents=True)
+    style.plain_numbers(ax.yaxis)
+    ax.axvline(planned_rate, color=style.QUIET, lw=0.8)
+    ax.annotate(
+        f"planned: {style.percent(planned_rate, 3)}", (planned_rate, 0), xycoords=ax.get_xaxis_transform(),
+        xytext=(4, 5), textcoords="offset points", fontsize=style.points(ax, 9), color=style.QUIET,
+    )  # fmt: skip
+    style.end_labels(ax, [(PLAIN[name], rates[-1], float(curves[name][-1]), look[0]) for name, look in looks.items()])
+    ax.set_xlabel("people who trust the curator")
+    ax.set_ylabel("root mean squared error")
+    sd, noises, bounds = facts["sd"], facts["mechanisms"], facts["bounds"]
+    spread = "the largest possible spread" if sd["worst_case"] else f"a standard deviation of {sd['used']:,.6g}"
+    style.dress(
+        ax,
+        plan.in_words().title,
+        f"Values from {bounds['lower']:,.6g} to {bounds['upper']:,.6g} with {spread}; {noises['trusted']} noise, "
+        f"{noises['local']} reports. Errors are against the mean of the population.",
+        grid="both",
+    )
+    return ax

@@ -28,8 +28,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hybridp.bench.crowd import SAID_OF_EVERYONE, Cells, Crowd, anchored
-from hybridp.bench.offering import PLAIN, draw_curves
+from hybridp.bench.crowd import PLAIN, SAID_OF_EVERYONE, Cells, Crowd, anchored, draw_curves
 from hybridp.errors import InvalidInput, must
 from hybridp.public import mean as theory
 from hybridp.public.anchoring import (

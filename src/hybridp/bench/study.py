@@ -8,10 +8,9 @@ from functools import cached_property
 from typing import Any
 
 from hybridp.bench.counts import as_count, plan_distribution, plan_groups, plan_shares
-from hybridp.bench.crowd import Crowd, Guesses
+from hybridp.bench.crowd import Crowd, Guesses, plan_steered
 from hybridp.bench.mean import plan_mean, plan_vector
 from hybridp.bench.models import plan_personal, plan_points, plan_records, plan_regression
-from hybridp.bench.offering import plan_steered
 from hybridp.curator.sources import Counted, count_people, group_sizes, must_not_ask, with_public
 from hybridp.errors import InvalidInput, must
 from hybridp.protocols import asked

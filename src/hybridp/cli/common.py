@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from hybridp.randomness import Randomness
 
-__all__ = ["answered", "check_delta", "check_plot", "count", "emit", "insist_option", "json_option", "say_left_out"]
+__all__ = ["check_delta", "check_plot", "count", "emit", "insist_option", "json_option", "say_left_out"]
 __all__ += ["needed", "table_option", "note", "number", "plot_option", "progress", "public_option", "randomness"]
 __all__ += ["receipt", "rows_argument", "rows_in", "save_plot", "sd_range", "share_type", "stack", "show_release"]
 __all__ += ["show_words", "table", "telling"]
@@ -191,7 +191,12 @@ def telling(
         def run(as_json: bool, plot_file: Path | None = None, **given: Any) -> None:
             check_plot(plot_file)
             document, said, *draw = function(**given)
-            if not answered(document, *draw, plot_file=plot_file, as_json=as_json):
+            if plot_file is not None:
+                save_plot(plot_file, *draw)
+                document["plot"] = str(plot_file)
+            if as_json:
+                emit(document)
+            else:
                 said() if callable(said) else click.echo(said)
 
         return click.command(name, cls=cls)(stack(*options, *([plot_option] if plot else []), json_option)(run))
@@ -269,18 +274,6 @@ def save_plot(path: Path, draw: Callable[[], Any]) -> None:
             plt.close(drawn)
 
 
-def answered(
-    document: dict[str, Any], draw: Callable[[], Any] | None = None, *, plot_file: Path | None, as_json: bool
-) -> bool:
-    """What a command ends with: the picture, then the JSON object; False when words are still wanted."""
-    if plot_file is not None and draw is not None:
-        save_plot(plot_file, draw)
-        document["plot"] = str(plot_file)
-    if as_json:
-        emit(document)
-    return as_json
-
-
 _ROWS = 60
 _FOLDED = ("gap", "statistic", "expected", "estimator")
 
@@ -295,12 +288,6 @@ def show_words(found: Any) -> None:
             click.echo(words.title)
         for remark in words.remarks:
             click.echo(remark)
-
-
-def show_plan(found: Any, plot_file: Path | None = None, as_json: bool = False, **more: Any) -> None:
-    """A plan as every command shows it: its picture, then the JSON object or its tables and remarks."""
-    if not answered({**found.to_dict(), **more}, found.plot, plot_file=plot_file, as_json=as_json):
-        show_words(found)
 
 
 def show_release(found: Any, *, full: bool = False, ledger: Path | None = None) -> None:
@@ -326,7 +313,7 @@ def receipt(
     own = found.receipt
     if ledger is not None:
         left = {one.people: level(one.left.epsilon, one.left.delta) for one in Ledger.open(ledger).accounts()}
-        rest += "" if own.asked is None else f"; `hybridp ledger show {ledger} --release {own.asked.number}`, for free"
+        rest += "" if own.asked is None else f"; `hybridp ledger show {ledger} --release {own.asked.release}`, for free"
     click.echo("Receipt")
     for line in str(own).splitlines() if full else own.brief(left, rest):
         click.echo(f"  {line}")

@@ -168,7 +168,7 @@ def _picture(
     import matplotlib.pyplot as plt
     import numpy as np
 
-    from hybridp.bench.offering import PLAIN
+    from hybridp.bench.crowd import PLAIN
     from hybridp.release import style
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(13.5, 4.6), layout="constrained", width_ratios=(1.15, 1))

@@ -174,7 +174,7 @@ def mean(
     of one epsilon go to a mixer.
     """
     from hybridp.bench import crowd as expected
-    from hybridp.bench.offering import opt_ins_needed, plan_steered, trust_offer
+    from hybridp.bench.crowd import opt_ins_needed, plan_steered, trust_offer
 
     asked = question.values
     if groups is not None or local_groups is not None:

@@ -107,7 +107,7 @@ class Releasing(Running):
         again = ""
         if self.ledger is not None:
             document["ledger"] = str(self.ledger)
-            number = found.receipt.asked.number
+            number = found.receipt.asked.release
             again = f"`hybridp ledger show {self.ledger} --release {number}` shows it again, for free"
         present(
             document, lambda: show_release(found, full=self.full, ledger=self.ledger), again, out_file=self.out,

@@ -184,7 +184,7 @@ def kept(found: R, ledger: Ledger | None, entries: list[int], *, purpose: str, s
     at = None if found.receipt.simulated else datetime.now(UTC).isoformat(timespec="seconds")
 
     def numbered(number: int | None) -> R:
-        asked = Asked(purpose, study, columns, at, version("hybridp"), number)
+        asked = Asked(number, at, version("hybridp"), purpose, study, columns)
         done: R = replace(found, receipt=replace(found.receipt, asked=asked))  # type: ignore[type-var]
         return done
 

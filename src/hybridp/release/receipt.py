@@ -123,28 +123,15 @@ def plain(value: Any) -> Any:
 class Asked:
     """What a release answers, all of it public: who computed it when, the study, and the columns that it read.
 
-    `number` is the release's own in the ledger, which keeps it. A trial has no time: its seed gives it again.
+    `release` is its number in the ledger, which keeps it. A trial has no time: its seed gives it again.
     """
 
+    release: int | None
+    at: str | None
+    version: str
     purpose: str
     study: Any
     columns: Any
-    at: str | None
-    version: str
-    number: int | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "release": self.number,
-            "at": self.at,
-            "version": self.version,
-            "purpose": self.purpose,
-            "study": plain(self.study),
-            "columns": plain(self.columns),
-        }
-
-
-_ASKED = ("purpose", "study", "columns", "at", "version", "release")
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,31 +158,15 @@ class Receipt:
         return bool(own and read) and own != read
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "promises": [p.to_dict() for p in self.promises],
-            "randomness": self.randomness,
-            "simulated": self.simulated,
-            "unit": self.unit,
-            "assumes": list(self.assumes),
-            "ledger_entries": list(self.ledger_entries),
-            "asked": None if self.asked is None else self.asked.to_dict(),
-            "assumed_mechanism": self.assumed_mechanism,
-        }
+        own: dict[str, Any] = plain(replace(self, promises=()))
+        return {**own, "promises": [promise.to_dict() for promise in self.promises]}
 
     @classmethod
     def of(cls, told: Mapping[str, Any]) -> Receipt:
         """A receipt from its document."""
-        asked = told["asked"]
-        return cls(
-            tuple(map(Promise.of, told["promises"])),
-            told["randomness"],
-            told["simulated"],
-            told["unit"],
-            tuple(told["assumes"]),
-            tuple(told["ledger_entries"]),
-            None if asked is None else Asked(*(asked[key] for key in _ASKED)),
-            told["assumed_mechanism"],
-        )
+        lists: dict[str, Any] = {name: tuple(told[name]) for name in ("assumes", "ledger_entries")}
+        lists["promises"] = tuple(map(Promise.of, told["promises"]))
+        return cls(**{**told, **lists, "asked": None if told["asked"] is None else Asked(**told["asked"])})
 
     def brief(self, left: Mapping[str, Any] | None = None, rest: str = "") -> tuple[str, ...]:
         """Five lines: who was promised what, and how; what each group has `left`; what is assumed; where the `rest` is.
@@ -246,8 +217,8 @@ class Receipt:
         lines += [*(f"assumes: {a}" for a in self.assumes), *self._unchecked]
         if self.ledger_entries:
             lines.append(f"ledger entries: {', '.join(map(str, self.ledger_entries))}")
-        if self.asked is not None and self.asked.number is not None:
-            lines.append(f"kept in the ledger as release {self.asked.number}")
+        if self.asked is not None and self.asked.release is not None:
+            lines.append(f"kept in the ledger as release {self.asked.release}")
         return lines
 
     def __str__(self) -> str:
