@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from hybridp.release.plan import Plan as Plan
     from hybridp.release.release import Release as Release
     from hybridp.release.release import read as read
-    from hybridp.release.result import result_schema as result_schema
+    from hybridp.release.release import result_schema as result_schema
     from hybridp.study import Study as Study
 
 __version__ = "0.2.0"
@@ -59,8 +59,7 @@ _MODULES = {
     "randomness": "secure seeded",
     "release.answers": "compare_waves",
     "release.plan": "Plan",
-    "release.release": "Release read",
-    "release.result": "result_schema",
+    "release.release": "Release read result_schema",
     "study": "Study",
 }
 _PLACES = {name: module for module, names in _MODULES.items() for name in names.split()}

@@ -11,7 +11,7 @@ import pytest
 
 from hybridp import __version__
 from hybridp.ledger import Ledger
-from hybridp.release.result import sole
+from hybridp.release.release import sole
 
 from .conftest import Runner
 

@@ -12,7 +12,7 @@ import pytest
 
 from hybridp.ledger import Ledger
 from hybridp.public.budgets import PureDP
-from hybridp.release.result import sole
+from hybridp.release.release import sole
 from tests import warm
 
 from .conftest import Runner

@@ -20,7 +20,7 @@ import pytest
 from hybridp.ledger import Ledger
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.synth import unpacked
-from hybridp.release.result import sole
+from hybridp.release.release import sole
 from hybridp.tasks.personal import ACCOUNTS
 
 from .conftest import SECRET, Runner

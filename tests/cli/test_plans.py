@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hybridp.release.result import sole
+from hybridp.release.release import sole
 
 from .conftest import Ran, Runner
 

@@ -16,7 +16,7 @@ from hybridp.cli.synth import StatedSchema, workload_of
 from hybridp.ledger import Ledger
 from hybridp.protocols import synth as fitting
 from hybridp.public.budgets import ApproxDP
-from hybridp.release.result import sole
+from hybridp.release.release import sole
 
 Runner = Callable[..., Any]
 SECRET = "Zanzibar-98765"  # a value that the schema does not list: no refusal may repeat it

@@ -36,7 +36,7 @@ from hybridp.public.randomisers import DitheredBit, randomiser
 from hybridp.randomness import seeded
 from hybridp.release.answers import groups_release
 from hybridp.release.receipt import VIEWER
-from hybridp.release.result import sole
+from hybridp.release.release import sole
 from hybridp.tasks.distribution import DistributionTask
 from hybridp.tasks.groups import PrivateGroupsTask
 from hybridp.tasks.mean import MeanTask

@@ -17,7 +17,7 @@ from hybridp import noise
 from hybridp.ledger import Ledger
 from hybridp.public.budgets import PureDP
 from hybridp.public.randomisers import best_randomiser
-from hybridp.release.result import sole
+from hybridp.release.release import sole
 
 from .means import LEVELS, LOWER, UPPER, Row, command, level, read, write
 from .recording import Recording

@@ -21,7 +21,7 @@ from hybridp import BudgetExceeded, InvalidInput, PureDP, Study, seeded
 from hybridp.ledger import Ledger
 from hybridp.protocols.models import release_people
 from hybridp.public.vector import VectorBounds
-from hybridp.release.result import sole
+from hybridp.release.release import sole
 from hybridp.tasks.regression import RegressionTask
 
 from .means import Row, command, in_steps, read, stated, write

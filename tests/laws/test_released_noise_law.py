@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 from hybridp.ledger import Ledger
-from hybridp.release.result import sole
+from hybridp.release.release import sole
 from hybridp.testing import laws
 
 from .means import LEVELS, LOWER, UPPER, Row, command, write

@@ -21,7 +21,7 @@ from tests.service.declared import study_of
 from hybridp import noise
 from hybridp.device.client import fetch_task, local_report, send_reports, trusted_report
 from hybridp.randomness import secure
-from hybridp.release.result import sole
+from hybridp.release.release import sole
 from hybridp.testing import laws
 
 from .means import LEVELS, LOWER, UPPER, level, whole

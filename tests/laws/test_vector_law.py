@@ -22,7 +22,7 @@ from hybridp.curator.sums import read_answers, release_sums
 from hybridp.ledger import Ledger
 from hybridp.public.budgets import PureDP
 from hybridp.public.vector import VectorBounds
-from hybridp.release.result import sole
+from hybridp.release.release import sole
 from hybridp.tables import open_rows
 from hybridp.tasks.vector import VectorTask
 

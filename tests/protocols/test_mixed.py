@@ -28,7 +28,7 @@ from hybridp.public.randomisers import LEVELS
 from hybridp.public.shuffling import Mixing, central_epsilon, mixed_delta
 from hybridp.public.trust import TrustRule
 from hybridp.randomness import Randomness, seeded, synthetic_data_generator
-from hybridp.release.result import sole
+from hybridp.release.release import sole
 from hybridp.tasks.mean import MeanTask, publish_mean
 from hybridp.tasks.task import MixedReports, mixed_batches
 

@@ -27,7 +27,7 @@ from hybridp.public.messages import OwnInvite
 from hybridp.public.shuffling import LevelMixing, central_epsilon, mixed_delta
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.release.receipt import COLLUDING, MIXED
-from hybridp.release.result import sole
+from hybridp.release.release import sole
 from hybridp.tasks.personal import ACCOUNTS, MIXED_ACCOUNT, PersonalTask
 from hybridp.tasks.task import mixed_levels
 

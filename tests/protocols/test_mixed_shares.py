@@ -22,7 +22,7 @@ from hybridp.public.randomisers import k_randomised_response
 from hybridp.public.shares import NoisyCounts, ShareReports, mixed_oracle, share_mixing
 from hybridp.public.shuffling import Mixing, central_epsilon, mixed_delta
 from hybridp.randomness import Randomness, seeded, synthetic_data_generator
-from hybridp.release.result import sole
+from hybridp.release.release import sole
 from hybridp.tasks.shares import SharesTask, choice, publish_shares
 from hybridp.tasks.task import MixedReports
 

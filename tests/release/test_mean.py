@@ -15,8 +15,7 @@ from hybridp.public.mean import sum_noise
 from hybridp.public.messages import LocalSummary, TrustedSummary
 from hybridp.public.randomisers import LEVELS, randomiser
 from hybridp.randomness import secure, seeded
-from hybridp.release.release import Release
-from hybridp.release.result import sole
+from hybridp.release.release import Release, sole
 from hybridp.tasks.mean import MeanTask, publish_mean
 
 STUDY = MeanTask(Bounds(100, 300), PureDP(1.0))

@@ -39,8 +39,7 @@ from hybridp.release.answers import (
 )
 from hybridp.release.facts import statistic
 from hybridp.release.receipt import CURATOR, VIEWER, Promise, Receipt
-from hybridp.release.release import Release
-from hybridp.release.result import Result
+from hybridp.release.release import Release, Result
 from hybridp.service.html import shown_release
 from hybridp.tasks.distribution import DistributionTask
 from hybridp.tasks.kmeans import KMeansTask

@@ -15,7 +15,7 @@ from hybridp.public.lattice import Bounds
 from hybridp.public.messages import Invite
 from hybridp.public.randomisers import LEVELS, dithered_bit
 from hybridp.randomness import seeded
-from hybridp.release.result import sole
+from hybridp.release.release import sole
 from hybridp.service import studies
 from hybridp.service.core import Service
 from hybridp.service.formats import BIT, NumberReports, reports_on

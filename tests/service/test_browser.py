@@ -20,7 +20,7 @@ from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.public.randomisers import dithered_bit
 from hybridp.randomness import seeded
-from hybridp.release.result import sole
+from hybridp.release.release import sole
 
 from . import live
 from .live import ASKED, FINE, HEAVY, LOOKS, PHONE, VECTOR, asked_study

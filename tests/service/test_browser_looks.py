@@ -9,7 +9,7 @@ import pytest
 
 from hybridp.device.client import fetch_task, local_report, send_reports, trusted_report
 from hybridp.randomness import seeded
-from hybridp.release.result import sole
+from hybridp.release.release import sole
 
 from . import live
 from .live import ASKED, FINE, HEAVY, LOOKS, PHONE, UNFOLD, VECTOR, asked_study

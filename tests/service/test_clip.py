@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from hybridp.randomness import seeded
-from hybridp.release.result import sole
+from hybridp.release.release import sole
 from hybridp.service import studies
 from hybridp.service.core import Service
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Engine, event, func, select
 
-from hybridp.release.result import sole
+from hybridp.release.release import sole
 from hybridp.service import studies
 from hybridp.service.core import Service
 from hybridp.service.deletion import shred, sweep

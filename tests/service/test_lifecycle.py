@@ -19,7 +19,7 @@ from starlette.testclient import TestClient
 from hybridp.device.client import local_report, trusted_report
 from hybridp.errors import HybridpError, InvalidInput
 from hybridp.randomness import secure
-from hybridp.release.result import sole
+from hybridp.release.release import sole
 from hybridp.service import releasing, studies
 from hybridp.service.app import build_app
 from hybridp.service.core import Service

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import Engine, insert, inspect, select, text
 
 from hybridp.errors import HybridpError
-from hybridp.release.result import sole
+from hybridp.release.release import sole
 from hybridp.service import studies
 from hybridp.service.core import Service
 from hybridp.service.schema import NEWEST, STEPS, TABLES, connect, prepare

@@ -17,7 +17,7 @@ from hybridp.errors import InvalidInput
 from hybridp.public.mixing import HEAD, Batch, Signer, check_ticket, from_text, new_key, pack_batch, public, seal, text
 from hybridp.public.shuffling import central_epsilon, mixed_delta
 from hybridp.randomness import seeded
-from hybridp.release.result import sole
+from hybridp.release.release import sole
 from hybridp.service import studies
 from hybridp.service.core import Service
 from hybridp.service.plans import parse_plan

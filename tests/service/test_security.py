@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 from hybridp.device.client import local_report
 from hybridp.errors import InvalidInput
 from hybridp.randomness import seeded
-from hybridp.release.result import sole
+from hybridp.release.release import sole
 from hybridp.service import studies
 from hybridp.service.plans import parse_plan
 from hybridp.service.problems import Gate

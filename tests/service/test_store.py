@@ -17,7 +17,7 @@ from sqlalchemy.exc import DBAPIError
 from hybridp.errors import BudgetExceeded, HybridpError, InvalidInput, LedgerProblem
 from hybridp.ledger import Charge, Ledger
 from hybridp.public.budgets import ApproxDP, Neighbours, PureDP
-from hybridp.release.result import sole
+from hybridp.release.release import sole
 from hybridp.service import studies
 from hybridp.service.core import Service
 from hybridp.service.problems import Refused

@@ -37,7 +37,7 @@ from hybridp.public.budgets import ApproxDP
 from hybridp.public.study import Declaration, Promise, Table
 from hybridp.public.study.fields import Fields, field
 from hybridp.public.trust import Trusts
-from hybridp.release.result import sole
+from hybridp.release.release import sole
 
 if TYPE_CHECKING:
     from hybridp.public.queries import Feature, Schema, Workload

@@ -23,7 +23,7 @@ from hybridp.errors import must
 from hybridp.public.study.questions import ESTIMATORS
 from hybridp.release import style
 from hybridp.release.facts import SCHEMA, Facts, each, figure, heading, is_share, labels, only, people_words
-from hybridp.release.result import Questions, Result, Words
+from hybridp.release.release import Questions, Result, Words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

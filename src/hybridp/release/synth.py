@@ -25,8 +25,7 @@ from hybridp.public.synth import MeasuredTable, significance
 from hybridp.release import style
 from hybridp.release.facts import promise_words, statistic
 from hybridp.release.receipt import Receipt
-from hybridp.release.release import Release
-from hybridp.release.result import Result, Words
+from hybridp.release.release import Release, Result, Words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
