@@ -26,7 +26,7 @@ from hybridp.errors import InvalidInput, UnusablePublicRows, UnusableRows
 from hybridp.public.trust import TrustRule
 from hybridp.randomness import seeded
 from hybridp.tables import Query, Rows, Totals, add_up, open_rows
-from hybridp.tables.asked import parse_query, table_of
+from hybridp.tables.dialects import parse_query, table_of
 from hybridp.tables.reports import Copy, read_levels, write_reports
 
 from .inputs import KINDS, every_form

@@ -1,15 +1,35 @@
-"""One query, three dialects: what sqlglot does not translate by itself, or translates to something else."""
+"""One query, three dialects: what sqlglot does not translate by itself, or translates to something else.
+
+And a SQL query of one's own in place of a table: columns of one table, each computed of one row, that cannot fail.
+`SELECT columns FROM one table WHERE public columns say so`, and nothing else:
+
+* whom it leaves is decided by columns that are declared public, so that the number of rows is public too;
+* no row can make it fail, as only those operations are allowed that have an answer whatever they are given. Kinds are
+  compared before it runs, as a cast that nobody wrote fails on a row too; numbers are doubles, which do not overflow;
+* every row takes about as long as any other: nothing repeats, joins, sorts or searches.
+
+What is sent to the engine is built here from what was parsed. It is a view: nothing runs, and no row is read, before
+its columns are known and found to be those that are asked for.
+"""
 
 from __future__ import annotations
 
+import logging
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
 from typing import Any
 
 import sqlglot
 from sqlglot import exp
+from sqlglot.errors import SqlglotError
 
+from hybridp.errors import InvalidInput, must
+from hybridp.tables.source import VIEW, is_number_type
 from hybridp.tables.sql import joined
 
-__all__ = ["as_flag", "parsed", "translated"]
+__all__ = ["as_flag", "computed_of_others", "parse_query", "parsed", "row_by_row", "table_of", "translated"]
 
 Sql = Any  # Any sqlglot node: the library's own node classes share no public static type for operands.
 
@@ -143,3 +163,335 @@ def _for_postgres(node: Sql) -> Sql:
         number, text = (part.expression for part in node.expressions)
         return _of(f"({sortable}) || y", "postgres", x=number, y=text)
     return node.this if isinstance(node, exp.Explode) else node  # a function that returns rows is written alone
+
+
+# --- a query of one's own ---------------------------------------------------------------------------------------------
+
+_FORMATS = {"csv", "parquet", "json", "orc", "text", "avro", "delta", "iceberg", "binaryfile", "jdbc", "xml"}
+_FORMATS |= {"hudi", "image", "libsvm"}
+_FORM = "must be SELECT columns FROM one table, perhaps with WHERE on public columns"
+_ALLOWED = (
+    "must use what cannot fail on any row: comparisons, AND, OR, NOT, IN, BETWEEN, IS, CASE, COALESCE, NULLIF, LOWER, "
+    "UPPER, TRIM, LEFT, + - * /, TRY_CAST, and CAST to text; make a table or a view of anything else first"
+)
+_LONGEST = 10_000  # a branch of a CASE takes as long as it is
+_EXACT = 2**53  # whole numbers up to here are doubles
+Kinded = tuple[Any, str]
+_TWO, _LIST = ("this", "expression"), ("this", "expressions")
+_SHAPES: dict[type, tuple[tuple[str, ...], str, str]] = {
+    **dict.fromkeys((exp.And, exp.Or), (_TWO, "truth", "truth")),
+    **dict.fromkeys((exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE), (_TWO, "", "truth")),
+    **dict.fromkeys((exp.Lower, exp.Upper, exp.Trim), (("this",), "text", "text")),
+    exp.Not: (("this",), "truth", "truth"),
+    exp.Between: (("this", "low", "high"), "", "truth"),
+    exp.In: (_LIST, "", "truth"),
+    exp.Coalesce: (_LIST, "", ""),
+    exp.Nullif: (_TWO, "", ""),
+}
+"""What has an answer whatever it is given: its parts, which are of one kind (of this one, where it is stated), and the
+kind of the answer, else that of the parts."""
+
+
+def parse_query(text: str, dialect: str) -> Any:
+    """The query as one plain SELECT over one table.
+
+    >>> parse_query("select age from rows where year = '2024'", "duckdb").sql("duckdb")
+    "SELECT age FROM rows WHERE year = '2024'"
+    >>> parse_query("select age from rows order by age", "duckdb")
+    Traceback (most recent call last):
+        ...
+    hybridp.errors.InvalidInput: `query` must be SELECT columns FROM one table, perhaps with WHERE on public columns. \
+Got ORDER.
+    """
+    must(len(text) <= _LONGEST, "query", f"must have at most {_LONGEST:,} letters", f"{len(text):,}")
+    parsed: list[Any] | None = None
+    log = logging.getLogger("sqlglot")
+    level = log.level
+    try:
+        log.setLevel(logging.CRITICAL)  # what it cannot parse is refused below, in one sentence
+        parsed = [statement for statement in sqlglot.parse(text, read=dialect) if statement is not None]
+    except (SqlglotError, RecursionError):
+        parsed = None
+    finally:
+        log.setLevel(level)
+    if parsed is None:
+        raise InvalidInput(f"`query` must be one SELECT in the SQL of {dialect}. Got text that cannot be parsed.")
+    must(len(parsed) == 1, "query", _FORM, f"{len(parsed)} statements")
+    (select,) = parsed
+    must(isinstance(select, exp.Select), "query", _FORM, type(select).__name__.upper())
+    beside = next(iter(_others(select, "expressions", "from_", "where")), None)
+    must(beside is None, "query", _FORM, _said(beside))
+    source = select.args.get("from_")
+    table = None if source is None else source.this
+    plain = isinstance(table, exp.Table) and isinstance(table.this, exp.Identifier)
+    must(plain, "query", _FORM, "no table" if table is None else _said(type(table).__name__))
+    assert table is not None
+    beside = next(iter(_others(table, "this", "db", "catalog", "alias")), None)
+    must(beside is None, "query", _FORM, _said(beside))
+    renamed = table.args.get("alias") is not None and bool(table.args["alias"].args.get("columns"))
+    must(not renamed, "query", _FORM, "a table whose columns are renamed")
+    return select
+
+
+def _others(node: Any, *known: str) -> Iterator[str]:
+    return (name for name, value in node.args.items() if value and name not in known)
+
+
+def _said(word: str | None) -> str:
+    return str(word).strip("_").upper()
+
+
+def table_of(select: Any, dialect: str, *, tables: bool) -> str:
+    """The table that is read: of a database one of its tables, otherwise `rows`, which is what was given."""
+    table = select.args["from_"].this
+    names = [_name(part, dialect) for part in (table.args.get(each) for each in ("catalog", "db", "this")) if part]
+    if not tables:
+        must(names == [VIEW], "query", f"must read the table `{VIEW}`, which is what was given", f"`{table.name}`")
+    odd = table.db.lower() in _FORMATS or "." in table.db or any("/" in name for name in names)
+    path = dialect == "spark" and odd
+    must(not path, "query", "must read tables of the catalogue, not files", f"`{table.db}`")
+    return ".".join(names)
+
+
+def _name(identifier: Any, dialect: str) -> str:
+    folded = dialect == "postgres" and not identifier.args.get("quoted")
+    return str(identifier.this).lower() if folded else str(identifier.this)
+
+
+def row_by_row(select: Any, dialect: str, relation: str, columns: Mapping[str, str], public: Collection[str]) -> str:
+    """The query in the engine's own words, over a relation with these columns and their types.
+
+    >>> query = parse_query("SELECT pay * 2 AS twice FROM rows WHERE town IS NULL", "duckdb")
+    >>> row_by_row(query, "duckdb", "rows", {"pay": "INTEGER", "town": "VARCHAR"}, ["town"])
+    'SELECT CAST(asked."pay" AS DOUBLE) * CAST(2 AS DOUBLE) AS "twice" FROM rows AS asked WHERE asked."town" IS NULL'
+    """
+    table = select.args["from_"].this
+    reader = _Row(dialect, columns, (table.alias or table.name).lower())
+    made: dict[str, Any] = {}
+    for output in select.expressions:
+        for name, this in reader.outputs(output).items():
+            distinct = name.lower() not in {known.lower() for known in made}
+            must(distinct, "query", "must give every column a name of its own", f"`{name}` twice")
+            made[name] = this
+            if name.lower() in {one.lower() for one in public}:
+                _must_be_public(f"make the public column `{name}` of", this, public)
+    found = exp.select(*(exp.alias_(this, name, quoted=True) for name, this in made.items()))
+    where = select.args.get("where")
+    wanted = ""
+    if where is not None:
+        condition, kind = reader.read(where.this)
+        must(kind in ("truth", ""), "query", "must have a WHERE that is true or false", kind)
+        _must_be_public("choose rows (WHERE) by", condition, public)
+        wanted = f" WHERE {condition.sql(dialect=dialect)}"
+    return f"{found.sql(dialect=dialect)} FROM {relation} AS asked{wanted}"
+
+
+def _must_be_public(what: str, this: Any, public: Collection[str]) -> None:
+    for name in (str(column.this.this) for column in this.find_all(exp.Column)):
+        if name not in public:
+            raise InvalidInput(
+                f"`query` must {what} public columns alone: add it to people.public, or --public {name}, if everybody "
+                f"may know it. Got `{name}`."
+            )
+
+
+def computed_of_others(text: str, dialect: str, public: Collection[str]) -> frozenset[str]:
+    """The columns, in small letters, that a query computes or renames of columns that are not public."""
+    found = set()
+    for output in parse_query(text, dialect).expressions:
+        reads = {_name(column.this, dialect) for column in output.find_all(exp.Column)}
+        plain = isinstance(output.unalias(), exp.Column) and reads == {output.output_name}
+        if not plain and not reads <= {*public}:
+            found.add(output.output_name.lower())
+    return frozenset(found)
+
+
+# --- expressions that cannot fail -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Row:
+    """Reads an expression over the columns of one row: what may stand in it, of which kind each part is.
+
+    Kinds are text, number, truth and date, "" for NULL, "float" where PostgreSQL has one beside its exact numbers, and
+    the name of any other type, which may be handed on and asked whether it is there.
+    """
+
+    dialect: str
+    columns: Mapping[str, str]
+    table: str
+
+    def outputs(self, output: Any) -> dict[str, Any]:
+        star = isinstance(output, exp.Star) or (isinstance(output, exp.Column) and isinstance(output.this, exp.Star))
+        if star:
+            inner = output if isinstance(output, exp.Star) else output.this
+            beside = next(_others(inner), None)
+            must(beside is None, "query", "must list its columns, or all of them by *", f"* {_said(beside)}")
+            return {name: _column(name) for name in self.columns}
+        this = output.unalias()
+        node, kind = self.read(this)
+        node = node if kind else exp.cast(node, "text")  # what has no type is text without a letter
+        if isinstance(output, exp.Alias):
+            return {_name(output.args["alias"], self.dialect): node}
+        must(isinstance(this, exp.Column), "query", "must name what it computes, by AS", _said(this.key))
+        return {str(node.this.this): node}
+
+    def read(self, node: Any) -> Kinded:
+        """The same expression, made anew of what is allowed, and its kind; anything else is refused."""
+        match node:
+            case _ if type(node) in _SHAPES and not any(_others(node, *_SHAPES[type(node)][0])):
+                return self._shaped(node, *_SHAPES[type(node)])
+            case exp.Paren():
+                inner, kind = self.read(node.this)
+                return exp.paren(inner, copy=False), kind
+            case exp.Column():
+                return self._column(node)
+            case exp.Literal() if node.is_string:
+                return node.copy(), "text"
+            case exp.Literal():
+                return self._number(node.this, 1)
+            case exp.Neg() if isinstance(node.this, exp.Literal) and not node.this.is_string:
+                return self._number(node.this.this, -1)
+            case exp.Boolean():
+                return node.copy(), "truth"
+            case exp.Null():
+                return exp.null(), ""
+            case exp.Is() if isinstance(node.expression, exp.Null | exp.Boolean):
+                this, kind = self.read(node.this)
+                right = isinstance(node.expression, exp.Null) or kind in ("truth", "")
+                must(right, "query", "must ask IS TRUE of what is true or false", kind)
+                return exp.Is(this=this, expression=node.expression.copy()), "truth"
+            case exp.Case():
+                return self._case(node)
+            case exp.Left() if _is_literal(node.expression) and node.expression.this.isdigit():
+                (this,), _ = self._alike([node.this], "text")
+                must(len(node.expression.this) <= 9, "query", "must take fewer letters by LEFT", node.expression.this)
+                return exp.Left(this=this, expression=node.expression.copy()), "text"
+            case exp.Add() | exp.Sub() | exp.Mul() | exp.Div() | exp.Neg() if self.dialect != "postgres":
+                return self._computed(node)
+            case exp.Cast():
+                return self._cast(node)
+        raise InvalidInput(f"`query` {_ALLOWED}. Got {_said(node.name if node.key == 'anonymous' else node.key)}.")
+
+    def _shaped(self, node: Any, parts: tuple[str, ...], wanted: str, result: str) -> Kinded:
+        """The node of these parts, all of one kind."""
+        given = [node.args[name] for name in parts]
+        flat = [one for part in given for one in (part if isinstance(part, list) else [part])]
+        read, kind = self._alike(flat, wanted)
+        rest = iter(read)
+        made = [[next(rest) for _ in part] if isinstance(part, list) else next(rest) for part in given]
+        return type(node)(**dict(zip(parts, made, strict=True))), result or kind
+
+    def _column(self, node: Any) -> Kinded:
+        must(isinstance(node.this, exp.Identifier), "query", _ALLOWED, _said(type(node.this).__name__))
+        name = _name(node.this, self.dialect)
+        if self.dialect == "duckdb":  # which reads names in any case
+            name = next((one for one in self.columns if one.lower() == name.lower()), name)
+        of_table = not node.db and node.table.lower() in ("", self.table)
+        must(of_table and name in self.columns, "query", "must name columns that the table has", f"`{node.name}`")
+        kind = self.columns[name]
+        if kind == "BOOLEAN":
+            return _column(name), "truth"
+        if kind == "VARCHAR" or kind.startswith("ENUM"):
+            return _column(name), "text"
+        if is_number_type(kind):
+            exact = self.dialect != "postgres" or kind not in ("FLOAT", "DOUBLE")
+            return _column(name), "number" if exact else "float"
+        return _column(name), "date" if kind == "DATE" else kind
+
+    def _number(self, text: str, sign: int) -> Kinded:
+        try:
+            value = sign * float(text)
+        except ValueError:
+            value = math.inf
+        whole = text.isdigit()
+        ok = len(text) < 20 and int(text) <= _EXACT if whole else abs(value) <= 1e300
+        must(ok, "query", "must hold whole numbers up to 2^53, and others up to 1e300", text)
+        return exp.Literal(this=str(sign * int(text)) if whole else repr(value), is_string=False), "number"
+
+    def _alike(self, nodes: Sequence[Any], wanted: str = "") -> tuple[list[Any], str]:
+        """Operands of one kind, as the engine may compare them: no cast that nobody wrote is left to it."""
+        read = [self.read(node) for node in nodes]
+        kinds = {kind for _, kind in read if kind} | ({wanted} if wanted else set())
+        dates = all(kind != "text" or _is_day(node) for node, kind in read)
+        if kinds == {"date", "text"} and dates:
+            read = [(exp.cast(node, "date") if kind == "text" else node, "date") for node, kind in read]
+            kinds = {"date"}
+        if kinds == {"number", "float"} and all(kind != "number" or _is_literal(node) for node, kind in read):
+            kinds = {"float"}
+        if len(kinds) > 1 or not kinds <= {"text", "number", "float", "truth", "date"}:
+            said = " and ".join(sorted(kinds))
+            raise InvalidInput(
+                "`query` must compare and join values of one kind, text, numbers, dates or truth, as a cast that is "
+                f"not written fails on some rows: TRY_CAST(name AS DOUBLE) makes a number of text. Got {said}."
+            )
+        kind = next(iter(kinds), "")
+        return [self._operand(node, kind) for node, _ in read], kind
+
+    def _operand(self, node: Any, kind: str) -> Any:
+        if kind == "number" and self.dialect != "postgres" and not isinstance(node, exp.Null):
+            return exp.cast(node, "double")
+        if kind == "float" and _is_literal(node):
+            return exp.cast(node, "double")
+        if kind == "text" and isinstance(node, exp.Column):
+            odd = self.dialect == "postgres" or self.columns[str(node.this.this)] != "VARCHAR"
+            return exp.cast(node, "text") if odd else node
+        return node
+
+    def _case(self, node: Any) -> Kinded:
+        ifs, operand, default = node.args["ifs"], node.this, node.args.get("default")
+        if operand is None:
+            whens = [self._alike([one.this], "truth")[0][0] for one in ifs]
+        else:
+            (first, *listed), _ = self._alike([operand, *(one.this for one in ifs)])
+            whens = [exp.EQ(this=exp.paren(first), expression=exp.paren(one)) for one in listed]
+        results = [one.args["true"] for one in ifs] + ([] if default is None else [default])
+        made, kind = self._alike(results)
+        found = exp.Case(ifs=[exp.If(this=when, true=then) for when, then in zip(whens, made, strict=False)])
+        if default is not None:
+            found.set("default", made[-1])
+        return found, kind
+
+    def _computed(self, node: Any) -> Kinded:
+        if isinstance(node, exp.Neg):
+            (this,), _ = self._alike([node.this], "number")
+            return exp.Neg(this=exp.paren(this)), "number"
+        (left, right), _ = self._alike([node.this, node.expression], "number")
+        if isinstance(node, exp.Div):
+            right = exp.Nullif(this=right, expression=exp.cast(exp.Literal.number("0"), "double"))
+        return type(node)(this=left, expression=right), "number"
+
+    def _cast(self, node: Any) -> Kinded:
+        kinds = {"text", "number", "float", "truth", "date"}
+        this, kind = self.read(node.this)
+        target = node.args["to"]
+        plain = not target.expressions and not any(_others(node, "this", "to", "safe", "_type", "requires_string"))
+        if plain and kind in kinds and target.this.name in ("TEXT", "VARCHAR"):
+            return exp.cast(this, "text"), "text"
+        if plain and target.this.name == "DATE" and _is_day(this):
+            return exp.cast(this, "date"), "date"
+        tried = isinstance(node, exp.TryCast) and (self.dialect == "duckdb" or bool(node.args.get("safe")))
+        if tried and plain and self.dialect != "postgres" and kind in kinds:
+            named = target.this.name
+            to = "date" if named == "DATE" else "truth" if named == "BOOLEAN" else "number"
+            if to != "number" or target.this in exp.DataType.NUMERIC_TYPES:
+                # Looked at beside its cast, as in `sql.number`: a CSV file's reader would cast it, and fail as a whole.
+                cast = exp.TryCast(this=exp.cast(this, "text"), to=target.copy(), safe=True)
+                return exp.Case().when(exp.not_(exp.Is(this=exp.paren(this.copy()), expression=exp.null())), cast), to
+        raise InvalidInput(f"`query` {_ALLOWED}. Got a cast to {target.sql(dialect=self.dialect)}.")
+
+
+def _column(name: str) -> Any:
+    return exp.Column(this=exp.to_identifier(name, quoted=True), table=exp.to_identifier("asked"))
+
+
+def _is_literal(node: Any) -> bool:
+    return isinstance(node, exp.Literal)
+
+
+def _is_day(node: Any) -> bool:
+    """Whether this is a literal that every engine reads as a date."""
+    try:
+        return _is_literal(node) and len(node.this) == 10 and 1 <= date.fromisoformat(node.this).year <= 9999
+    except ValueError:
+        return False

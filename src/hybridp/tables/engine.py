@@ -13,11 +13,14 @@ import itertools
 import os
 import re
 import tempfile
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import numpy as np
 
 from hybridp.errors import HybridpError, InvalidInput, UnusableRows, must
 from hybridp.tables.sql import chosen, column, literal, select
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DECIMAL", "Duck", "Engine", "answers", "arrays", "attempt", "drop", "fresh", "given", "keep", "kind_of"]
 __all__ += ["open_duck", "parquet_or_csv", "read_header", "read_kept", "stated_decimal", "stream", "unreadable"]
-__all__ += ["without_bar"]
+__all__ += ["array_of", "derived", "files_of", "memory_short", "type_name", "without_bar"]
 
 T = TypeVar("T")
 _serial = itertools.count()
@@ -185,6 +188,51 @@ def memory_short() -> InvalidInput:
     return InvalidInput("`memory_limit` must be larger for this table, or the disk emptier.")
 
 
+def derived(there: Iterable[str], columns: Mapping[str, str], before: str, where: str | None) -> str:
+    """The query of `Engine.derive`, over a view with these columns."""
+    made = select(chosen(there) | {**columns}, before)
+    return made if where is None else f"SELECT * FROM ({made}) AS derived WHERE {where}"
+
+
+_TYPES = {"int": "INTEGER", "real": "FLOAT", "double precision": "DOUBLE", "text": "VARCHAR", "name": "VARCHAR"}
+_TYPES |= {"USER-DEFINED": "VARCHAR"}  # an enumeration; whatever else it is has a text form too
+
+
+def type_name(told: str) -> str:
+    """A type as a catalogue spells it, by DuckDB's name, which every other room knows.
+
+    >>> type_name("numeric(8,2)"), type_name("character varying"), type_name("smallint")
+    ('DECIMAL(8,2)', 'VARCHAR', 'SMALLINT')
+    """
+    words = told.startswith(("varchar", "char", "string"))
+    return _TYPES.get(told, "VARCHAR" if words else told.replace("numeric", "decimal", 1).upper())
+
+
+def array_of(values: list[Any]) -> Any:
+    """One column; masked where something is missing, whole numbers exact (objects, if they need more than 64 bits)."""
+    mask = [value is None for value in values]
+    some = next((value for value in values if value is not None), 0)
+    if isinstance(some, Decimal):
+        values = [None if value is None else int(value) for value in values]
+        some = 0
+    if isinstance(some, str):
+        plain: Any = np.array(values, dtype=object)
+    else:
+        filled = [type(some)() if value is None else value for value in values]
+        try:
+            plain = np.array(filled, dtype=np.int64 if type(some) is int else None)
+        except OverflowError:
+            plain = np.array(filled, dtype=object)
+    return np.ma.masked_array(plain, mask=mask) if any(mask) else plain
+
+
+def files_of(path: str, *, pattern: bool) -> list[str]:
+    """The files that are meant, of a pattern perhaps several."""
+    found = [path] if os.path.isfile(path) else sorted(glob.glob(path, recursive=True)) if pattern else []
+    must(bool(found), "path", "must be a file that exists", path)
+    return found
+
+
 # --- DuckDB -----------------------------------------------------------------------------------------------------------
 
 DECIMAL = "hybridp_decimal"
@@ -220,8 +268,7 @@ class Duck:
         before = fresh("before")
         self.connection.execute(f"ALTER VIEW {column(self.view)} RENAME TO {column(before)}")
         there = [row[0] for row in self.connection.execute(f"DESCRIBE {column(before)}").fetchall()]
-        made = select(chosen(there) | {**columns}, column(before))
-        made = made if where is None else f"SELECT * FROM ({made}) AS derived WHERE {where}"
+        made = derived(there, columns, column(before), where)
         self.connection.execute(f"CREATE TEMP VIEW {column(self.view)} AS {made}")
         return self
 
@@ -294,16 +341,12 @@ def open_duck(
     must(table is None or kind == "DuckDB", "table", "is only for a DuckDB file", table)
     asked = None
     if source.query is not None:
-        from hybridp.tables.asked import parse_query, table_of
+        from hybridp.tables.dialects import parse_query, table_of
 
         asked = parse_query(source.query, "duckdb")
         named = table_of(asked, "duckdb", tables=kind == "DuckDB")
         table = named if kind == "DuckDB" else None
-    files: list[str] = []
-    if source.held is None:
-        pattern = kind == "Parquet"
-        files = [where] if os.path.isfile(where) else sorted(glob.glob(where, recursive=True)) if pattern else []
-        must(bool(files), "path", "must be a file that exists", where)
+    files = [] if source.held is not None else files_of(where, pattern=kind == "Parquet")
     refused = InvalidInput(f"`path` must be a readable {kind} file. Got {source.shown}.")
 
     spill = tempfile.TemporaryDirectory(prefix="hybridp-")
@@ -367,7 +410,7 @@ def _connected(spill: str, threads: int | None, memory_limit: str) -> Any:
 
 def _answer(engine: Duck, asked: Any, public: Collection[str]) -> None:
     """The view of the rows becomes a view of what a query makes of them. Nothing is read here."""
-    from hybridp.tables.asked import row_by_row
+    from hybridp.tables.dialects import row_by_row
 
     run, before = engine.connection.execute, fresh("before")
     types = {row[0]: str(row[1]) for row in run(f"DESCRIBE {column(engine.view)}").fetchall()}

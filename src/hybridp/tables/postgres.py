@@ -11,7 +11,6 @@ import os
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from sqlglot import exp
 
 from hybridp.errors import HybridpError, InvalidInput, UnusableRows, must
 from hybridp.tables.dialects import as_flag, parsed
-from hybridp.tables.engine import attempt, fresh, unreadable
+from hybridp.tables.engine import array_of, attempt, fresh, type_name, unreadable
 from hybridp.tables.sql import column as _quoted
 
 if TYPE_CHECKING:
@@ -27,22 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Postgres", "open_postgres"]
 
-# Names of types as the catalogue spells them, and as every other room knows them.
-_TYPES = {
-    "smallint": "SMALLINT",
-    "integer": "INTEGER",
-    "bigint": "BIGINT",
-    "real": "FLOAT",
-    "double precision": "DOUBLE",
-    "boolean": "BOOLEAN",
-    "text": "VARCHAR",
-    "character varying": "VARCHAR",
-    "character": "VARCHAR",
-    "name": "VARCHAR",
-    "USER-DEFINED": "VARCHAR",  # an enumeration; whatever else it is has a text form too
-    "uuid": "UUID",
-    "date": "DATE",
-}
 _GIVEN = {"i": "BIGINT", "u": "BIGINT", "f": "DOUBLE PRECISION", "b": "BOOLEAN", "O": "TEXT", "U": "TEXT"}
 
 
@@ -217,16 +200,16 @@ def open_postgres(source: Source, table: str | None) -> tuple[Postgres, dict[str
         connection.close()
         raise
     engine = Postgres(name, _relation(schema, name, types), connection)
-    return engine, {column: _shown(kind) for column, kind in types.items()}, name
+    return engine, {column: type_name(kind) for column, kind in types.items()}, name
 
 
 def _answer(connection: Any, source: Source) -> tuple[str, str, dict[str, str]]:
     """What a query makes of a table, as a temporary view: nothing is read here."""
-    from hybridp.tables.asked import parse_query, row_by_row, table_of
+    from hybridp.tables.dialects import parse_query, row_by_row, table_of
 
     asked, view = parse_query(str(source.query), "postgres"), fresh("answer")
     schema, name, number = _find(connection, table_of(asked, "postgres", tables=True), source.shown)
-    types = {column: _shown(kind) for column, kind in _columns(connection, number).items()}
+    types = {column: type_name(kind) for column, kind in _columns(connection, number).items()}
     sql = row_by_row(asked, "postgres", f"{_quoted(schema)}.{_quoted(name)}", types, source.public)
     engine = Postgres("the query's answer", None, connection)
     unknown = InvalidInput("`query` must combine columns as their types allow, in a database with temporary views.")
@@ -281,10 +264,6 @@ def _columns(connection: Any, number: int) -> dict[str, str]:
     return {str(column): str(kind) for column, kind in connection.execute(_COLUMNS, (number,)).fetchall()}
 
 
-def _shown(kind: str) -> str:
-    return kind.replace("numeric", "DECIMAL", 1) if kind.startswith("numeric") else _TYPES.get(kind, kind.upper())
-
-
 def _relation(schema: str, name: str, types: Mapping[str, str]) -> Any:
     """The columns as the queries expect them: truth as 0 and 1, and text compared byte by byte, as elsewhere."""
     outputs: list[Any] = []
@@ -292,7 +271,7 @@ def _relation(schema: str, name: str, types: Mapping[str, str]) -> Any:
         this: Any = exp.column(column, quoted=True)
         if kind == "boolean":
             this = as_flag(this)
-        elif _TYPES.get(kind) == "VARCHAR":
+        elif type_name(kind) == "VARCHAR":
             # Another collation could sort texts differently from other engines, or even take different ones for equal.
             this = exp.Collate(this=exp.cast(this, "text"), expression=exp.to_identifier("C", quoted=True))
         outputs.append(exp.alias_(this, column, quoted=True))
@@ -301,22 +280,4 @@ def _relation(schema: str, name: str, types: Mapping[str, str]) -> Any:
 
 
 def _arrays(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
-    return {name: _array([row[place] for row in rows]) for place, name in enumerate(names)}
-
-
-def _array(values: list[Any]) -> Any:
-    """One column; masked where something is missing, whole numbers exact (objects, if they need more than 64 bits)."""
-    mask = [value is None for value in values]
-    some = next((value for value in values if value is not None), 0)
-    if isinstance(some, Decimal):
-        values = [None if value is None else int(value) for value in values]
-        some = 0
-    if isinstance(some, str):
-        plain: Any = np.array(values, dtype=object)
-    else:
-        filled = [type(some)() if value is None else value for value in values]
-        try:
-            plain = np.array(filled, dtype=np.int64 if type(some) is int else None)
-        except OverflowError:
-            plain = np.array(filled, dtype=object)
-    return np.ma.masked_array(plain, mask=mask) if any(mask) else plain
+    return {name: array_of([row[place] for row in rows]) for place, name in enumerate(names)}

@@ -329,9 +329,10 @@ def open_rows(
     notes: tuple[str, ...] = ()
     computed: frozenset[str] = frozenset()
     if source.query is not None:
-        from hybridp.tables.asked import computed_of_others, query_note
+        from hybridp.tables.dialects import computed_of_others
 
-        notes = (query_note(source.query),)
+        plain = " ".join(source.query.split())
+        notes = (f"the rows are the answer to a query, each of one row of the table; the query is: {plain}",)
         computed = computed_of_others(source.query, engine.dialect, source.public)
     if source.public:
         notes += (f"declared public, so that everybody may know who holds what there: {', '.join(source.public)}",)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import atexit
 import codecs
 import contextlib
-import glob
 import gzip
 import logging
 import os
@@ -26,25 +25,24 @@ import numpy as np
 
 from hybridp.errors import HybridpError, InvalidInput, UnusableRows, must
 from hybridp.tables.dialects import translated
-from hybridp.tables.engine import attempt, fresh, parquet_or_csv, read_header, unreadable
-from hybridp.tables.sql import chosen, select
+from hybridp.tables.engine import (
+    array_of,
+    attempt,
+    derived,
+    files_of,
+    fresh,
+    memory_short,
+    parquet_or_csv,
+    read_header,
+    type_name,
+    unreadable,
+)
 
 if TYPE_CHECKING:
     from hybridp.tables.source import Source
 
 __all__ = ["Spark", "open_spark"]
 
-_TYPES = {
-    "tinyint": "TINYINT",
-    "smallint": "SMALLINT",
-    "int": "INTEGER",
-    "bigint": "BIGINT",
-    "float": "FLOAT",
-    "double": "DOUBLE",
-    "boolean": "BOOLEAN",
-    "string": "VARCHAR",
-    "date": "DATE",
-}
 # Loggers of the client that write a failed query's message, with the value in it, to standard error.
 _TALKATIVE = ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "pyspark.sql.connect.logging")
 # Spark's own words for "not here, but at a server", which a session of this process must not read.
@@ -77,8 +75,7 @@ class Spark:
         before = fresh("before")
         frame.createOrReplaceTempView(before)
         self.kept.add(before)
-        made = select(chosen(frame.columns) | {**columns}, before)
-        made = made if where is None else f"SELECT * FROM ({made}) AS derived WHERE {where}"
+        made = derived(frame.columns, columns, before, where)
         self.session.sql(translated(made, "spark")).createOrReplaceTempView(self.view)
         return self
 
@@ -120,7 +117,7 @@ class Spark:
         if kind == "grpc" or "UNAVAILABLE" in told or "SESSION" in told:
             return InvalidInput(f"The Spark server of {self.name} must stay reachable until the release is done.")
         if told in ("OUT_OF_MEMORY", "UNABLE_TO_ACQUIRE_MEMORY"):
-            return InvalidInput("`memory_limit` must be larger for this table, or the disk emptier.")
+            return memory_short()
         return UnusableRows(
             f"The rows of {self.name} must be readable, and numbers and texts that the query can compute with"
             f"{f' ({told})' if told else ''}."
@@ -161,7 +158,7 @@ def open_spark(
     source: Source, view: str, table: str | None, *, threads: int | None, memory_limit: str
 ) -> tuple[Spark, dict[str, str], str]:
     """The engine with a view of the file or table, the types of its columns, and its name for messages."""
-    from hybridp.tables.asked import parse_query, row_by_row, table_of
+    from hybridp.tables.dialects import parse_query, row_by_row, table_of
 
     at_cluster = source.location.lower().startswith("sc://")
     url = source.location if at_cluster else source.engine if source.engine != "spark" else None
@@ -177,9 +174,7 @@ def open_spark(
         must(kind is not None, "path", "must end in .csv, .csv.gz, .tsv or .parquet for Spark", source.shown)
         must(table is None, "table", "is not for a file", table)
         if url is None and "://" not in source.location:
-            files = [source.location] if os.path.exists(source.location) else []
-            files = files or (sorted(glob.glob(source.location, recursive=True)) if kind == "Parquet" else [])
-            must(bool(files), "path", "must be a file that exists", source.location)
+            files = files_of(source.location, pattern=kind == "Parquet")
     name = table if table is not None else os.path.basename(source.shown)
     if files and kind == "CSV":
         _check_text(files[0], name)
@@ -198,12 +193,12 @@ def open_spark(
             before = fresh("before")
             frame.createOrReplaceTempView(before)
             engine.kept.add(before)
-            types = {column: _type(told) for column, told in frame.dtypes}
+            types = {column: type_name(told) for column, told in frame.dtypes}
             sql = row_by_row(asked, "spark", before, types, source.public)
             unknown = InvalidInput("`query` must combine columns as their types allow.")
             frame = attempt(engine, lambda: session.sql(sql), unknown)
         frame.createOrReplaceTempView(view)
-        return {column: _type(told) for column, told in frame.dtypes}
+        return {column: type_name(told) for column, told in frame.dtypes}
 
     try:
         types = attempt(engine, look, refused)
@@ -251,12 +246,6 @@ def _frame(session: Any, location: str, kind: str | None, table: str | None, fil
         schema = ", ".join(f"`{name.replace('`', '``')}` STRING" for name in names)
         return session.read.options(**options, sep=delimiter, enforceSchema=True).schema(schema).csv(location)
     return session.read.options(**options, sep="\t" if ".tsv" in location.lower() else ",").csv(location)
-
-
-def _type(told: str) -> str:
-    if told.startswith("decimal"):
-        return told.upper()
-    return _TYPES.get(told, "VARCHAR" if told.startswith(("varchar", "char", "string")) else told.upper())
 
 
 def _own(threads: int | None, memory_limit: str) -> Any:
@@ -403,17 +392,9 @@ def _array(column: Any) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if pa.types.is_decimal(column.type):
-        values = [None if value is None else int(value) for value in column.to_pylist()]
-        mask = np.array([value is None for value in values], dtype=np.bool_)
-        filled = [0 if value is None else value for value in values]
-        wide = any(abs(value) >= 2**63 for value in filled)
-        plain: Any = np.array(filled, dtype=object if wide else np.int64)
-    elif pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        plain = np.array(column.to_pylist(), dtype=object)
-        mask = np.array([value is None for value in plain], dtype=np.bool_)
-    else:
-        mask = np.asarray(pc.is_null(column).to_numpy(zero_copy_only=False), dtype=np.bool_)
-        zero = pa.scalar(False if pa.types.is_boolean(column.type) else 0, column.type)
-        plain = pc.fill_null(column, zero).to_numpy(zero_copy_only=False)
+    if any(each(column.type) for each in (pa.types.is_decimal, pa.types.is_string, pa.types.is_large_string)):
+        return array_of(column.to_pylist())
+    mask = np.asarray(pc.is_null(column).to_numpy(zero_copy_only=False), dtype=np.bool_)
+    zero = pa.scalar(False if pa.types.is_boolean(column.type) else 0, column.type)
+    plain = pc.fill_null(column, zero).to_numpy(zero_copy_only=False)
     return np.ma.masked_array(plain, mask=mask) if bool(mask.any()) else plain
