@@ -18,8 +18,7 @@ hybridp.errors.InvalidInput: `way.upper` must be greater than lower (0). Got -1.
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -27,19 +26,19 @@ from functools import cached_property
 from statistics import NormalDist
 from typing import Any
 
+import numpy as np
+
+from hybridp.bench.study import plan_study
 from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Charge, together
 from hybridp.ledger.rule import DELTA, EPSILON, units
 from hybridp.protocols.paying import on_reports
 from hybridp.protocols.study import answered_once
 from hybridp.public.budgets import ApproxDP, PureDP, promised
-from hybridp.public.heavy import discovery
-from hybridp.public.mean import sum_noise
 from hybridp.public.mixing import from_text
-from hybridp.public.randomisers import LEVELS, k_randomised_response
-from hybridp.public.study import SCHEMA, Collection, Declaration, Mixer, Records
+from hybridp.public.study import SCHEMA, Collection, Declaration, Mixer, Promise, Records
 from hybridp.public.study.fields import plain_fields
-from hybridp.public.vector import HALF
+from hybridp.release.predicted import in_range
 from hybridp.service.fields import Field
 from hybridp.service.kinds import drawable, parts_of
 from hybridp.service.questions import Category, Part, categories_of
@@ -367,101 +366,42 @@ def _declaration(stated: Mapping[str, Any] | str) -> Declaration:
 # --- how good will it be ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Forecast:
-    """An answer's error as it is known beforehand, in units of `scale`, and what it assumes: of n people of a group the
-    variance is ``a/n + b/n^2``."""
-
-    laws: dict[str, tuple[float, float]]
-    unit: str
-    assumes: str
-    scale: float = 1.0
+_UNITS = {"number": "value", "vector": "half-ranges of a column's bounds"}
+_UNITS |= dict.fromkeys(("choice", "count", "records"), "share of people")
+_FREQUENT = {"records": "that records are as frequent as 1/rank, of which the 20th is meant"}
 
 
-def _numbers(one: Part) -> _Forecast | None:
-    """Of a mean in the unit coordinate: ``V_T = var/k + noise/k^2`` and ``V_L = (var + v)/n``."""
-    asked: Any = one.question
-    if one.about.get("statistics") != ["mean"] or one.waits:
-        return None
-    half, sd = one.task.bounds.half, asked.sd
-    noise = (sum_noise(PureDP(min(one.choices))) if one.choices else one.task.sum_noise).variance
-    variance = 1.0 if sd is None else (sd / half) ** 2
-    laws = {"trusted": (variance, noise * (2 / LEVELS) ** 2)}
-    laws |= {g: (variance + part.invite.randomiser.worst_variance, 0.0) for g, part in _reporting(one).items()}
-    assumes = "the largest spread that the bounds allow" if sd is None else f"a standard deviation of {sd:g}"
-    assumes += " and that everybody asks for the smallest epsilon" if one.choices else ""
-    return _Forecast(laws, "value", assumes, half)
-
-
-def _options(one: Part) -> _Forecast | None:
-    """Of one option's share, all being as frequent; of those that may be ticked, every second person having it."""
-    feature = one.task.question
-    share, draws = (0.5, feature.size) if feature.most else (1 / feature.size, 1)
-    laws = {"trusted": (share * (1 - share), one.task.count_noise.variance)}
-    laws |= {g: (draws * part.invite.oracle.variance(share), 0.0) for g, part in _reporting(one).items()}
-    return _Forecast(laws, "share of people", "that all options are as frequent")
-
-
-def _vectors(one: Part) -> _Forecast:
-    """Of one column in unit coordinates, for data as spread out as the bounds allow."""
-    bounds, reports = one.task.bounds, one.invite.reports
-    spread = min(1.0, (bounds.ratio * bounds.reach) ** 2 / bounds.dimensions)
-    local = reports.cost(spread / bounds.reach**2) * bounds.reach**2
-    laws = {"trusted": (spread, one.task.sum_noise.variance / HALF**2), "local": (local, 0.0)}
-    return _Forecast(laws, "half-ranges of a column's bounds", "the largest spread that the bounds allow")
-
-
-def _records(one: Part) -> _Forecast:
-    """Of a rare record's share: the discovery noise, and a flat report over the planned head list."""
-    task, head = one.task, one.task.head
-    trusted = 0.0, discovery(task.trusted_whole).variance / task.discovery_share**2
-    local = k_randomised_response(task.local_guarantee, head + 1).variance(0.0), 0.0
-    assumes = f"a rare record and a head list of {head} queries"
-    return _Forecast({"trusted": trusted, "local": local}, "share of people", assumes)
-
-
-def _reporting(one: Part) -> dict[str, Part]:
-    """The question as each group is asked it that sends reports."""
-    return {"local": one, **({} if one.mixed is None else {"shuffled": one.mixed})}
-
-
-_FORECASTS: dict[str, Callable[[Part], _Forecast | None]] = {
-    "number": _numbers, "choice": _options, "count": _options, "vector": _vectors, "records": _records,
-}  # fmt: skip
-
-
-def predicted(plan: Plan, people: dict[str, int]) -> dict[str, Any] | None:
-    """Root mean squared error and half-width of the interval, from group sizes and public numbers alone; None where
-    nobody, or too few, take part, where no law is known, and by group: nobody knows yet how many people each is about.
+def predicted(plan: Plan, people: Mapping[str, int]) -> dict[str, Any] | None:
+    """Root mean squared error and half-width of the interval, from group sizes and public numbers alone, as a plan of
+    the same declaration has it; None where nobody, or too few, take part, where no law is known or numbers give up, and
+    by group: nobody knows yet how many people each is about.
 
     >>> asked = {"name": "way", "kind": "number", "lower": 0, "upper": 100, "sd": 10, "local": "dithered"}
     >>> plan = parse_plan({"title": "t", "promise": 1, "questions": [asked]})
     >>> round(predicted(plan, {"trusted": 1000, "local": 9000})["rmse"], 2)
     0.96
     """
-    one = plan.asked[0]
-    law = _FORECASTS.get(one.question.kind)
-    alone = len(plan.asked) == 1 and getattr(one.question, "by", None) is None
-    found = law(one) if law is not None and alone else None
-    if found is None:
+    (one, *others), study = plan.asked, plan.declared
+    asked, kind = one.question, one.question.kind
+    mean = one.about.get("statistics", ["mean"]) == ["mean"] and one.about.get("form") != "steered"
+    if others or asked.groups is not None or kind not in _UNITS or not mean:
         return None
-    heard = {group: n for group in found.laws if group in plan.uses and (n := people.get(group, 0))}
-    variances = {group: found.laws[group][0] / n + found.laws[group][1] / n**2 for group, n in heard.items()}
-    variances = {group: v for group, v in variances.items() if v > 0}
-    if not variances:
+    if plan.choices:
+        study = replace(study, promise=Promise(epsilon=min(plan.choices)))
+    try:
+        heard = {group: people.get(group, 0) * (group in plan.uses) for group in ("trusted", "local", "shuffled")}
+        facts = plan_study(study, **heard).facts
+        part = in_range(facts)
+    except (ArithmeticError, ValueError):
         return None
-    if one.question.kind == "records" or one.estimator not in ("", "everyone", "tcm-only", "lm-only"):
-        variance = 1 / sum(1 / v for v in variances.values())  # groups that are alike count by their errors
-    else:  # each group counts by its number of people
-        whole = sum(people[group] for group in variances)
-        variance = sum((people[group] / whole) ** 2 * v for group, v in variances.items())
-    rmse = found.scale * math.sqrt(variance)
-    z = NormalDist().inv_cdf((1 + plan.declared.level) / 2)
+    scale = facts["range"] if kind == "number" else 2.0 if kind == "vector" else 1.0
+    rmse = facts["predicted"]["top"]["standard_error"][-1] if part is None else scale * part
+    stated = ", ".join(f"{sd:g}" for sd in np.atleast_1d(getattr(asked, "sd", None) or ()))
+    assumes = f"a standard deviation of {stated}" if stated else "the largest spread that the bounds allow"
+    if _UNITS[kind] == "share of people":
+        assumes = _FREQUENT.get(kind, "that all options are as frequent")
+    assumes += " and that everybody asks for the smallest epsilon" if plan.choices else ""
+    half_width = NormalDist().inv_cdf((1 + plan.declared.level) / 2) * rmse
     groups = ("trusted", "local", *(("shuffled",) if people.get("shuffled") else ()))
-    return {
-        "people": {group: people[group] for group in groups},
-        "rmse": rmse,
-        "half_width": z * rmse,
-        "unit": found.unit,
-        "assumes": found.assumes,
-    }
+    told = {"people": {group: people[group] for group in groups}, "rmse": rmse, "half_width": half_width}
+    return {**told, "unit": _UNITS[kind], "assumes": assumes}

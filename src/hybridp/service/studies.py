@@ -234,8 +234,8 @@ def study_summary(service: Service, study_id: str, bins: int = 60) -> dict[str, 
         "invitations": {"made": int(row.tokens_made), "used": int(row.tokens_used)},
         "participation": {"width": width, "bins": stretches},
         "mixing": mixing,
-        "planned": None if plan.expected is None else _predicted(plan, plan.expected),
-        "now_predicted": _predicted(plan, people),
+        "planned": None if plan.expected is None else predicted(plan, plan.expected),
+        "now_predicted": predicted(plan, people),
         "discovery_forecast": " ".join(filter(None, (one.first_forecast(people["trusted"]) for one in plan.asked))),
         "ledger": ledger,
         "releases": documents,
@@ -248,14 +248,6 @@ def study_summary(service: Service, study_id: str, bins: int = 60) -> dict[str, 
         "can_release": why is None,
         "why_not": why,
     }
-
-
-def _predicted(plan: Plan, people: dict[str, int]) -> dict[str, Any] | None:
-    """A prediction is a help and no more: where numbers give up there is none, and the page goes on."""
-    try:
-        return predicted(plan, people)
-    except (ArithmeticError, ValueError):
-        return None
 
 
 def _why_not(
