@@ -318,7 +318,7 @@ def test_the_service_adds_the_stated_noise_and_charges_for_it(served: Any) -> No
     assert spent["trusted"] == pytest.approx(EPSILON, abs=1e-11)
     assert len(found["ledger_entries"]) == 1
     # The second phase promises, draws and charges one epsilon, and no delta.
-    from hybridp.service.tasks import task_of
+    from hybridp.service.words import task_of
 
     view = service.fresh_view(study)
     task = task_of(study, view.plan, 2)

@@ -339,7 +339,7 @@ def test_a_direction_is_one_of_names_that_the_value_cannot_choose(tmp_path: Path
 def task_for(**plan: Any) -> dict[str, Any]:
     pytest.importorskip("fastapi")
     from hybridp.service.plans import parse_plan
-    from hybridp.service.tasks import task_of
+    from hybridp.service.words import task_of
 
     common: dict[str, Any] = {"kind": "mean", "title": "t", "bounds": {"lower": LOWER, "upper": UPPER}}
     return task_of("x", parse_plan(study_of(common | plan)), 1)

@@ -41,7 +41,7 @@ from hybridp.public.vector import VectorBounds, VectorInvite
 from hybridp.public.vector_randomisers import scalar_reports
 from hybridp.randomness import Randomness, seeded
 from hybridp.service.plans import parse_plan
-from hybridp.service.tasks import task_of
+from hybridp.service.words import task_of
 from hybridp.tasks.regression import FormName, RegressionTask
 
 FILE = Path(__file__).with_name("vectors.json")

@@ -17,12 +17,12 @@ from hybridp.errors import InvalidInput
 from hybridp.randomness import seeded
 from hybridp.service import studies
 from hybridp.service.core import Service
-from hybridp.service.deletion import shred
 from hybridp.service.plans import parse_plan
 from hybridp.service.problems import Refused
 from hybridp.service.schema import TRUSTED
 from hybridp.service.settings import Settings
 from hybridp.service.store import reading, stream
+from hybridp.service.writer import shred
 
 from .declared import stated as several
 from .declared import study_of

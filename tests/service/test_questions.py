@@ -30,7 +30,7 @@ from hybridp.service.formats import Bit
 from hybridp.service.kinds import parts_of
 from hybridp.service.plans import parse_plan
 from hybridp.service.questions import pack_reports, unpacked_reports
-from hybridp.service.tasks import task_of
+from hybridp.service.words import task_of
 from hybridp.tasks.groups import private_groups_task
 from hybridp.tasks.shares import shares_task
 

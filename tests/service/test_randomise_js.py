@@ -37,7 +37,7 @@ from hybridp.public.randomisers import (
 )
 from hybridp.randomness import secure
 from hybridp.service.plans import parse_plan
-from hybridp.service.tasks import task_of
+from hybridp.service.words import task_of
 
 from . import make_vectors as maker
 from .declared import study_of

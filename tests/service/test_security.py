@@ -19,7 +19,7 @@ from hybridp.release.release import sole
 from hybridp.service import studies
 from hybridp.service.plans import parse_plan
 from hybridp.service.problems import Gate
-from hybridp.service.tasks import task_of
+from hybridp.service.words import task_of
 from tests import warm
 
 from .declared import study_of
@@ -180,7 +180,6 @@ def test_files_are_for_their_owner_only(web: TestClient, tmp_path: Path, mean_pl
 
 
 # --- a server that asks for too little noise, a device that says too much ---------------------------------------------
-
 
 
 def test_a_device_refuses_a_forged_probability_of_a_direction() -> None:

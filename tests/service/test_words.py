@@ -28,7 +28,7 @@ from hybridp.public.shuffling import mixed_delta
 from hybridp.service import words
 from hybridp.service.participant import participant_view
 from hybridp.service.plans import Plan, parse_plan
-from hybridp.service.tasks import task_of
+from hybridp.service.words import task_of
 
 from .declared import study_of
 from .sent import within

@@ -16,14 +16,13 @@ from sqlalchemy import Connection, Engine, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from hybridp.randomness import Randomness, secure
-from hybridp.service.deletion import Sweeper, end
 from hybridp.service.plans import Plan, moment, parse_plan
 from hybridp.service.problems import Gate, NoSuchStudy, Refused
 from hybridp.service.reports import Checker, Failure, Packed
 from hybridp.service.schema import connect, meta, prepare, progress, releases, studies, study_keys
 from hybridp.service.settings import RESTORE, KeyProblem, KeyRing, RowCipher, Settings, load
 from hybridp.service.store import Batch, reading, writing
-from hybridp.service.writer import Writer
+from hybridp.service.writer import Sweeper, Writer, end
 
 __all__ = ["Metrics", "Service", "Study", "View", "know_key"]
 

@@ -38,7 +38,7 @@ from hybridp.public.budgets import ApproxDP, PureDP, promised
 from hybridp.public.mixing import from_text
 from hybridp.public.study import SCHEMA, Collection, Declaration, Mixer, Promise, Records
 from hybridp.public.study.fields import plain_fields
-from hybridp.release.predicted import in_range
+from hybridp.release.plan import in_range
 from hybridp.service.fields import Field
 from hybridp.service.kinds import drawable, parts_of
 from hybridp.service.questions import Category, Part, categories_of
@@ -386,11 +386,12 @@ def predicted(plan: Plan, people: Mapping[str, int]) -> dict[str, Any] | None:
     mean = one.about.get("statistics", ["mean"]) == ["mean"] and one.about.get("form") != "steered"
     if others or asked.groups is not None or kind not in _UNITS or not mean:
         return None
-    if plan.choices:
-        study = replace(study, promise=Promise(epsilon=min(plan.choices)))
+    if plan.choices:  # whose estimators know of everybody's own
+        lowest, plainly = Promise(epsilon=min(plan.choices)), replace(asked, estimator=None)  # type: ignore[call-arg]
+        study = replace(study, promise=lowest, questions=(plainly,))
     try:
-        heard = {group: people.get(group, 0) * (group in plan.uses) for group in ("trusted", "local", "shuffled")}
-        facts = plan_study(study, **heard).facts
+        trusted, local, shuffled = (people.get(g, 0) * (g in plan.uses) for g in ("trusted", "local", "shuffled"))
+        facts = plan_study(study, trusted=trusted, local=local, shuffled=shuffled).facts
         part = in_range(facts)
     except (ArithmeticError, ValueError):
         return None

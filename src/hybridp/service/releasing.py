@@ -29,7 +29,6 @@ from hybridp.randomness import Randomness
 from hybridp.release.receipt import plain
 from hybridp.release.release import Release
 from hybridp.service.core import Service, Study
-from hybridp.service.deletion import shred
 from hybridp.service.fields import unpacked_record
 from hybridp.service.formats import Heard
 from hybridp.service.mixed import waits_for_mixer
@@ -39,6 +38,7 @@ from hybridp.service.questions import Category, Part, unpacked_reports
 from hybridp.service.schema import LOCAL, SHUFFLED, TRUSTED, batches, progress, releases
 from hybridp.service.settings import RowCipher
 from hybridp.service.store import counts, reading, snapshot, stream
+from hybridp.service.writer import shred
 
 __all__ = ["Balance", "balances", "charge", "close", "discover", "open_accounts", "release", "release_once"]
 __all__ += ["stored"]

@@ -36,7 +36,7 @@ from hybridp.service.schema import (
     study_keys,
 )
 from hybridp.service.settings import hashed, new_secret
-from hybridp.service.tasks import mixer_keys, task_of
+from hybridp.service.words import task_of
 
 __all__ = ["Analyst", "NoSuchStudy", "Refused", "add_analyst", "check_invitations", "check_key", "close_study"]
 __all__ += ["create_study", "delete_study", "export", "has_analysts", "invite", "list_studies", "new_report_id"]
@@ -376,7 +376,7 @@ def task_document(service: Service, study_id: str) -> dict[str, Any]:
     view = service.view(study_id)
     plan = view.study.plan
     status = _status(plan.opens, plan.closes, view.state, service.now())
-    return mixer_keys(task_of(view.study.id, view.plan, view.phase), view.cipher) | {"status": status}
+    return task_of(view.study.id, view.plan, view.phase, view.cipher) | {"status": status}
 
 
 def token_state(service: Service, study_id: str, token: str | None) -> str:

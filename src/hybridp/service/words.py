@@ -1,4 +1,5 @@
-"""What a participant is told: epsilon in words, how likely a different answer would be noticed, and the sentences of
+"""The task document, everything that a participant's page or program must know and no more than is public; and what
+people are told of it: epsilon in words, how likely a different answer would be noticed, and the sentences of
 `templates/words.txt`, which take these numbers from the task document alone.
 
 Somebody who sees what a person sent (or what was published) and wonders whether the answer was A or B, both equally
@@ -16,23 +17,29 @@ True
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
-from hybridp.public.budgets import LOCAL_LIMIT, PureDP
+from hybridp.public.budgets import LOCAL_LIMIT, ApproxDP, PureDP, promised
+from hybridp.public.mixing import public, text
 from hybridp.public.randomisers import LEVELS, WORD, dithered_bit
+from hybridp.service.fields import DIGITS, FORM_NUMBER
+from hybridp.service.plans import Plan
+from hybridp.service.settings import RowCipher
 
 __all__ = ["TEMPLATES", "VISIT_HOURS", "Notice", "at_most_right", "exact", "in_words", "notice", "notices", "odds"]
-__all__ += ["of_100", "per_hundred", "said", "sent_of", "told_truly"]
+__all__ += ["of_100", "per_hundred", "said", "sent_of", "task_of", "told_truly"]
 
 Task = Mapping[str, Any]
 VISIT_HOURS = 12
@@ -184,8 +191,8 @@ TEMPLATES.globals |= {"notice": notice, "limit": LOCAL_LIMIT, "visit_hours": VIS
 _SENT: Any = TEMPLATES.get_template("sent.txt").module
 
 
-def _joined(text: str) -> str:
-    return re.sub(r"[ \n]+", " ", text).strip(" ")
+def _joined(lines: str) -> str:
+    return re.sub(r"[ \n]+", " ", lines).strip(" ")
 
 
 def sent_of(question: Task) -> str:
@@ -201,11 +208,112 @@ def odds(asked: Task, epsilon: float, delta: float = 0.0) -> str:
 def said(task: Task) -> dict[str, str]:
     """What a participant is told, by name; empty where it does not apply."""
     found = TEMPLATES.get_template("words.txt").make_module({"task": task})
-    return {name: _joined(text) for name, text in vars(found).items() if isinstance(text, str) and name[0] != "_"}
+    return {name: _joined(one) for name, one in vars(found).items() if isinstance(one, str) and name[0] != "_"}
 
 
 def notices(task: Task) -> list[str]:
     """What every participant should know beside the choice, for the task document."""
     every = said(task)
     found = [every[name] for name in ("choice", "time", "address", "batch", "closes", "crowd", "deleted")]
-    return [text.replace("Your answer is deleted", "A trusted answer is deleted") for text in found if text]
+    return [one.replace("Your answer is deleted", "A trusted answer is deleted") for one in found if one]
+
+
+# --- the task document ------------------------------------------------------------------------------------------------
+
+_PHASES = {1: ["trusted"], 2: ["local"]}
+"""Who is asked in which phase, where there are two; between them nobody."""
+_COLLECTED = ("purpose", "contact", "time_precision", "by_invitation", "min_batch", "releases")
+_FORM_ROOM = 256
+
+
+def _level(budget: PureDP | ApproxDP) -> dict[str, float]:
+    return {"epsilon": budget.epsilon, "delta": budget.delta}
+
+
+def task_of(study_id: str, plan: Plan, phase: int, cipher: RowCipher | None = None) -> dict[str, Any]:
+    """The document of a study in a phase, as `plan` asks in it. A mixer's reports are sealed, and tickets signed, with
+    the keys of the study's `cipher`, as long as there is one."""
+    collection = plan.collection
+    questions = [one.described() | ({} if plan.choices else {"guarantee": _level(one.promise)}) for one in plan.parts]
+    task = {
+        "id": study_id,
+        "version": 2,
+        "title": plan.declared.title,
+        "asked_by": plan.declared.asked_by,
+        "question": plan.declared.questions[0].text if len(plan.parts) == 1 else "",
+        "phase": phase,
+        "groups": _PHASES.get(phase, []) if plan.phased else ["trusted", "local"],
+        "opens": plan.opens,
+        "closes": plan.closes,
+        **{name: getattr(collection, name) for name in (*_COLLECTED, "delete_raw_after_release")},
+        "delete_by": plan.delete_by,
+        "uses": list(plan.uses),
+        "levels": str(LEVELS),
+        "word": str(WORD),
+        "questions": questions,
+        "draws": _draws(plan),
+        "by": [{"name": groups.name, "categories": groups.shown.options} for groups in plan.categories],
+        "bytes": _sizes(plan),
+    }
+    if any("columns" in told for told in questions):
+        # What a trusted person answers where that is not question by question: a table's columns, or a private group.
+        task["columns"] = [given.column() for one in plan.asked for given in one.fields]
+    if plan.choices:  # how a person's device reports who chose an epsilon
+        drawn = {epsilon: dict(plan.parts[0].at(epsilon).reports.mechanism) for epsilon in plan.choices}
+        task["choices"] = [{"epsilon": e, "randomiser": own, "browser": own["browser"]} for e, own in drawn.items()]
+    else:
+        # Each group's whole promise, over all the releases that are planned, and what one release spends of it.
+        whole = {"trusted": _level(plan.accounts()["trusted"]), "local": _level(plan.local_promise)}
+        task |= {"guarantee": whole, "each_release": {"trusted": _level(plan.each_release)}}
+    task |= _mixed(plan, task, cipher)
+    return task | {"notice": notices(task)}
+
+
+def _draws(plan: Plan) -> list[str] | None:
+    """Where each question ends among the words from 0 to 2^64 by which a device draws one; None where all are asked."""
+    if not plan.drawn:
+        return None
+    ends = [round(end * WORD) for end in accumulate(plan.chances.values())]
+    return [str(end) for end in (*ends[:-1], WORD)]
+
+
+def _mixed(plan: Plan, task: dict[str, Any], cipher: RowCipher | None) -> dict[str, Any]:
+    """The third way: a mixer, and what a report keeps by itself and in a batch of the stated size."""
+    mixer, mixing = plan.declared.mixer, plan.declared.mixing
+    if mixer is None or mixing is None:
+        return {}
+    (one,), kept = plan.mixed, mixing.promise(mixer.batch)
+    if kept.delta:  # everybody reads it: four decimals, rounded up, and never more than is promised
+        kept = promised(min(math.ceil(kept.epsilon * 1e4) / 1e4, plan.declared.guarantee.epsilon), kept.delta)
+    stated: dict[str, Any] = {name: getattr(mixer, name) for name in ("url", "key", "batch", "run_by")}
+    stated |= {"closes": plan.closes, "randomiser": dict(one.reports.mechanism), "bytes": task["bytes"]["shuffled"]}
+    if cipher is not None:
+        stated |= {"report_key": text(public(cipher.mixed)), "ticket_key": text(cipher.signer.public)}
+    promises = task["guarantee"] | {"shuffled": _level(one.promise), "mixed": _level(kept)}
+    return {"groups": ["trusted", "shuffled", "local"], "mixer": stated, "guarantee": promises}
+
+
+def _sizes(plan: Plan) -> dict[str, int]:
+    """How many bytes a report of each group has on its way, whatever it says: as JSON, and as the page's form.
+
+    What is shorter is padded up to it by whoever sends it. A page without scripts cannot.
+    """
+    token, epsilon = "x" * 22 if plan.collection.by_invitation else None, DIGITS if plan.choices else None
+    frame: dict[str, Any] = {"id": "x" * 22, "time": 10**10, "token": token, "epsilon": epsilon, "padding": ""}
+    answers = {given.name: given.longest[0] for given in plan.entrusted}
+    sent = [{one.name: one.at(own).reports.longest for one in plan.packed} for own in plan.choices or (None,)]
+    drawn = [{name: report} for each in sent for name, report in each.items()] if plan.drawn else sent
+    fields = sum(given.longest[1] + len("&answer.00=") for given in plan.entrusted)
+    documents: dict[str, list[dict[str, Any]]] = {
+        "trusted": [frame | {"group": "trusted", "payload": {"answers": answers}}],
+        "local": [frame | {"group": "local", "payload": {"reports": told}} for told in drawn],
+    }
+    if plan.mixed:
+        told = {one.name: one.reports.longest for one in plan.mixed}
+        documents["shuffled"] = [{"id": "x" * 22, "payload": {"reports": told}, "padding": ""}]
+    found = {
+        group: max(len(json.dumps(document, separators=(",", ":"))) for document in several)
+        for group, several in documents.items()
+    }
+    # Room for the names of the fields that every form has.
+    return found | {"form": fields + (FORM_NUMBER if plan.choices else 0) + _FORM_ROOM}
