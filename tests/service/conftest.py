@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
-import time
-import urllib.error
-import urllib.request
+import contextlib
+import functools
+import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 
 pytest.importorskip("fastapi")
 
+import httpx2
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 from tests.service import live
@@ -137,6 +137,7 @@ class Running:
     url: str
     process: warm.Process
     log: Path
+    http: httpx2.Client
 
     def kill(self) -> None:
         """kill -9."""
@@ -150,35 +151,25 @@ Start = Callable[..., Running]
 @pytest.fixture
 def start_server(database: str, tmp_path: Path) -> Iterator[Start]:
     """Starts `hybridp serve` on the test's database and key file, as often as asked; `before` is run in its process."""
-    started: list[Running] = []
+    with contextlib.ExitStack() as started:
+        yield functools.partial(_started, database, tmp_path, started)
 
-    def start(before: str = "", **environment: str) -> Running:
-        code = f"{before}\nfrom hybridp.cli.serve import serve\nserve()"
-        where = ["--database", database, "--key-file", str(tmp_path / "hybridp.key"), "--port", "0"]
-        log = tmp_path / f"server-{len(started)}.log"
-        with log.open("wb") as file:
-            process = warm.Process(
-                code, *where, "--rate", "0", stderr=file, stdout=file, env=warm.unbuffered(**environment)
-            )
-        here = Running("", process, log)
-        started.append(here)
-        while not (found := re.search(r"Serving on (http://[\w.:]+);", log.read_text())):
-            assert process.poll() is None, log.read_text()
-            time.sleep(0.05)
-        here.url = found[1]
-        while True:  # it says so a moment before it listens
-            try:
-                with urllib.request.urlopen(f"{here.url}/healthz", timeout=60):
-                    return here
-            except (ConnectionError, urllib.error.URLError):
-                assert process.poll() is None, log.read_text()
-                time.sleep(0.05)
 
-    yield start
-    for one in started:
-        if one.process.poll() is None:
-            one.process.terminate()
-            one.process.wait()
+def _started(database: str, folder: Path, ends: contextlib.ExitStack, before: str = "", **environment: str) -> Running:
+    code = f"{before}\nfrom hybridp.cli.serve import serve\nserve()"
+    where = ["--database", database, "--key-file", str(folder / "hybridp.key"), "--port", "0", "--rate", "0"]
+    log = folder / f"server-{secrets.token_hex(4)}.log"
+    with log.open("wb") as file:
+        process = warm.Process(code, *where, stderr=file, stdout=file, env=warm.unbuffered(**environment))
+
+    @ends.callback
+    def end() -> None:
+        if process.poll() is None:
+            process.terminate()
+            process.wait()
+
+    url = live.address(process, log)
+    return Running(url, process, log, ends.enter_context(httpx2.Client(base_url=url, timeout=live.PATIENCE)))
 
 
 # --- a server for all tests, and a browser for those of a file --------------------------------------------------------

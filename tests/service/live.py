@@ -5,13 +5,13 @@ Run as a program this file is that process: `hybridp serve`, with every byte tha
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
 import re
 import shutil
+import socket
 import sys
 import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 if __name__ != "__main__":  # as a program it is found by its path alone
+    import httpx2
     import pytest
 
     from tests import warm
@@ -53,11 +54,10 @@ class Live:
 
         if isinstance(body, dict) and not path:  # a new study, which says who asks
             body = study_of(body)
-        headers = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"}
-        data = None if body is None else json.dumps(body).encode()
-        asked = urllib.request.Request(f"{self.url}/api/studies{path}", data=data, headers=headers, method=method)
-        with urllib.request.urlopen(asked, timeout=PATIENCE) as answer:
-            return json.load(answer)
+        headers = {"Authorization": f"Bearer {self.key}"}
+        url = f"{self.url}/api/studies{path}"
+        answer = httpx2.request(method, url, json=body, headers=headers, timeout=PATIENCE)
+        return answer.raise_for_status().json()
 
     def study(self, **plan: Any) -> str:
         stated = {"kind": "mean", "title": "Way to work", "question": "How long?", "min_batch": 2, "epsilon": 1.0}
@@ -83,24 +83,30 @@ class Live:
 
 
 @contextmanager
-def serving(folder: Path, *more: str, **environment: str) -> Iterator[Live]:
-    """`hybridp serve` on a port that the system chooses, until the block ends."""
-    received = folder / "received"
-    received.touch()
-    where = ["--database", f"sqlite:///{folder / 'live.db'}", "--key-file", str(folder / "live.key")]
-    words = [__file__, str(received), *where, "--port", "0", "--rate", "0", *more]
-    with (folder / "log").open("w") as log:
-        server = warm.Process(warm.SCRIPT, *words, stdout=log, stderr=log, env=warm.unbuffered(**environment))
+def running(log: Path, does: str, code: str, *words: str, **environment: str) -> Iterator[str]:
+    """The address of a program that says on which port it does this, until the block ends."""
+    with log.open("w") as file:
+        server = warm.Process(code, *words, stdout=file, stderr=file, env=warm.unbuffered(**environment))
     try:
-        url = _address(server, folder / "log")
-        key = warm.run(warm.COMMAND, "study", "analyst", "ana", *where, check=True).stdout.strip()
-        yield Live(url, key, received)
+        yield address(server, log, does)
     finally:
         server.terminate()
         try:
             server.wait(PATIENCE)
         finally:
             server.kill()
+
+
+@contextmanager
+def serving(folder: Path, *more: str, **environment: str) -> Iterator[Live]:
+    """`hybridp serve` on a port that the system chooses, until the block ends."""
+    received = folder / "received"
+    received.touch()
+    where = ["--database", f"sqlite:///{folder / 'live.db'}", "--key-file", str(folder / "live.key")]
+    words = [__file__, str(received), *where, "--port", "0", "--rate", "0", *more]
+    with running(folder / "log", "Serving", warm.SCRIPT, *words, **environment) as url:
+        key = warm.run(warm.COMMAND, "study", "analyst", "ana", *where, check=True).stdout.strip()
+        yield Live(url, key, received)
 
 
 @dataclass(frozen=True)
@@ -125,26 +131,18 @@ def mixing(folder: Path) -> Iterator[LiveMixer]:
     """`hybridp mix serve` on a port that the system chooses, until the block ends."""
     where = ("--database", f"sqlite:///{folder / 'mixer.db'}", "--key-file", str(folder / "mixer.key"))
     key = _mix("key", *where)
-    with (folder / "mixer.log").open("w") as log:
-        process = warm.Process(warm.COMMAND, "mix", "serve", *where, "--port", "0", stdout=log, stderr=log,
-                               env=warm.unbuffered())  # fmt: skip
-    try:
-        yield LiveMixer(_address(process, folder / "mixer.log", "Mixing"), key, where)
-    finally:
-        process.terminate()
-        try:
-            process.wait(PATIENCE)
-        finally:
-            process.kill()
+    with running(folder / "mixer.log", "Mixing", warm.COMMAND, "mix", "serve", *where, "--port", "0") as url:
+        yield LiveMixer(url, key, where)
 
 
-def _address(server: warm.Process, log: Path, does: str = "Serving") -> str:
-    """Where the server says that it serves."""
+def address(server: warm.Process, log: Path, does: str = "Serving") -> str:
+    """Where the server says that it serves, and then listens."""
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until and server.poll() is None:
-        found = re.search(rf"{does} on (http://[\w.:]+);", log.read_text(encoding="utf-8"))
-        if found:
-            return found[1]
+        found = re.search(rf"{does} on (http://([\w.]+):(\d+));", log.read_text(encoding="utf-8"))
+        with contextlib.suppress(ConnectionError):  # it says so a moment before it listens
+            if found and socket.create_connection((found[2], int(found[3]))).close() is None:
+                return found[1]
         time.sleep(0.02)
     raise AssertionError(f"the server did not start\n{log.read_text(encoding='utf-8')}")
 
@@ -173,10 +171,6 @@ class Traffic:
     sent: list[tuple[str, str, str, str]] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
 
-    def watch(self, context: Any) -> None:
-        context.on("request", self._note)
-        context.on("page", self._page)
-
     @contextmanager
     def along(self, page: Any) -> Iterator[Any]:
         """A page that others used before, as if it were new, and its requests and complaints until the end."""
@@ -196,11 +190,6 @@ class Traffic:
     def _note(self, request: Any) -> None:
         body = request.post_data_buffer or b""
         self.sent.append((request.method, request.url, repr(request.headers), body.decode("utf-8", "replace")))
-
-    def _page(self, page: Any) -> None:
-        page.on("console", self._said)
-        page.on("pageerror", self._raised)
-        page.on("websocket", self._socket)
 
     def _said(self, message: Any) -> None:
         if message.type in ("error", "warning"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import re
 import tomllib
-import urllib.request
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,6 @@ from hybridp.service.core import Service
 from hybridp.service.forms import KINDS
 from hybridp.service.plans import Plan, parse_plan
 
-from . import live
 from .conftest import Start
 from .declared import study_of
 
@@ -94,8 +92,7 @@ def test_serving_a_study_file_makes_it_once(start_server: Start, tmp_path: Path,
         running = start_server(before)
         (link,) = re.findall(r"^The way to work: http://\S+(/s/\w+)$", running.log.read_text(), re.M)
         links.append(link)
-        with urllib.request.urlopen(running.url + link, timeout=live.PATIENCE) as answer:
-            assert "How many minutes, one way?" in answer.read().decode()
+        assert "How many minutes, one way?" in running.http.get(link).text
         running.kill()
     assert links[0] == links[1]
     file.write_text(TEXT.replace("upper = 120", "upper = 240"))

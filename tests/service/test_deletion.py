@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import time
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -64,22 +62,16 @@ def test_uploads_and_pages_go_on_while_answers_are_deleted_and_a_kill_only_delay
     service = Service(settings)
     study = filled(service, mean_plan(), report, 1000, 200)
     other = str(studies.create_study(service, mean_plan())["id"])
-    headers = {"Authorization": f"Bearer {studies.add_analyst(service, 'ada')}", "content-type": "application/json"}
+    headers = {"Authorization": f"Bearer {studies.add_analyst(service, 'ada')}"}
     service.close()
     slow = start_server(SLOWLY)
-    release = urllib.request.Request(f"{slow.url}/api/studies/{study}/release", b"", headers)
-    with urllib.request.urlopen(release, timeout=60) as answer:
-        document = json.load(answer)
+    document = slow.http.post(f"/api/studies/{study}/release", headers=headers).json()
     watch = connect(settings.database)
     seen = []
     for _ in range(5):  # the request has long been answered: what follows meets a deletion that is under way
-        body = json.dumps({"reports": [report()]}).encode()
-        upload = urllib.request.Request(f"{slow.url}/tasks/{other}/reports", body, headers)
-        with urllib.request.urlopen(upload, timeout=60) as answer:
-            assert json.load(answer) == {"failures": []}
+        assert slow.http.post(f"/tasks/{other}/reports", json={"reports": [report()]}).json() == {"failures": []}
         for page in (f"/s/{other}", f"/api/studies/{study}", "/healthz"):
-            with urllib.request.urlopen(urllib.request.Request(slow.url + page, headers=headers), timeout=60) as answer:
-                assert answer.status == 200
+            assert slow.http.get(page, headers=headers).status_code == 200
         seen.append(rows_of(watch, 1))
     assert seen[-1] < 1000  # it is moving
     assert seen[0] > 0  # and was not through before the first of them
@@ -95,8 +87,7 @@ def test_uploads_and_pages_go_on_while_answers_are_deleted_and_a_kill_only_delay
     assert rows_of(watch, 0) == 200
     with reading(watch) as db:
         assert counts(db, 1) == {"trusted": 1000, "local": 200}
-    with urllib.request.urlopen(urllib.request.Request(quick.url + f"/api/studies/{study}", headers=headers)) as answer:
-        assert json.load(answer)["release"] == document
+    assert quick.http.get(f"/api/studies/{study}", headers=headers).json()["release"] == document
     watch.dispose()
 
 
@@ -160,25 +151,20 @@ def test_no_byte_of_a_deleted_answer_is_left_in_the_files(
     made to overwrite a row: there the table is vacuumed, and new rows come to lie where the deleted ones were."""
     service = Service(settings)
     study = filled(service, mean_plan(), report, 0, 0, close=False)
-    headers = {"Authorization": f"Bearer {studies.add_analyst(service, 'ada')}", "content-type": "application/json"}
+    headers = {"Authorization": f"Bearer {studies.add_analyst(service, 'ada')}"}
     service.close()
     server = start_server()
     rows = [report(group=group) for _ in range(4000) for group in ("trusted", "local")]
     for start in range(0, len(rows), 1000):
-        body = json.dumps({"reports": rows[start : start + 1000]}).encode()
-        with urllib.request.urlopen(
-            urllib.request.Request(f"{server.url}/tasks/{study}/reports", body, headers)
-        ) as got:
-            assert json.load(got) == {"failures": []}
+        sent = {"reports": rows[start : start + 1000]}
+        assert server.http.post(f"/tasks/{study}/reports", json=sent).json() == {"failures": []}
     watch = connect(settings.database)
     with reading(watch) as db:
         sealed = [bytes(one) for one in db.execute(select(reports.c.body).where(reports.c.grp == 1)).scalars()]
         sealed += [bytes(one) for one in db.execute(select(study_keys.c.sealed)).scalars()]
     assert len(sealed) == 4001
     for verb in ("close", "release"):
-        asked = urllib.request.Request(f"{server.url}/api/studies/{study}/{verb}", b"", headers)
-        with urllib.request.urlopen(asked, timeout=60) as answer:
-            assert answer.status == 200
+        assert server.http.post(f"/api/studies/{study}/{verb}", headers=headers).status_code == 200
     until = time.monotonic() + 60
     while raw_of(watch) != "deleted":
         assert time.monotonic() < until, "the deletion did not end"

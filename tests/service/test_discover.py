@@ -4,10 +4,7 @@ again where it came out so. The server is a process of its own."""
 from __future__ import annotations
 
 import asyncio
-import json
 import math
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from typing import Any
 
@@ -35,15 +32,7 @@ def filled(settings: Settings, report: Make, people: int) -> tuple[str, dict[str
     assert asyncio.run(studies.submit(service, study, rows)) == []
     key = studies.add_analyst(service, "ada")
     service.close()
-    return study, {"Authorization": f"Bearer {key}", "content-type": "application/json"}
-
-
-def ask(url: str, headers: dict[str, str], method: str = "POST") -> tuple[int, dict[str, Any]]:
-    try:
-        with urllib.request.urlopen(urllib.request.Request(url, headers=headers, method=method), timeout=60) as answer:
-            return answer.status, json.load(answer)
-    except urllib.error.HTTPError as error:
-        return error.code, json.load(error)
+    return study, {"Authorization": f"Bearer {key}"}
 
 
 def test_what_cannot_work_is_refused_and_what_hardly_can_is_confirmed_before_anything_is_spent(
@@ -51,26 +40,26 @@ def test_what_cannot_work_is_refused_and_what_hardly_can_is_confirmed_before_any
 ) -> None:
     few, headers = filled(settings, report, 17)  # even if all of them gave the same record
     some, _ = filled(settings, report, 60)
-    url = start_server().url
+    http = start_server().http
+    http.headers |= headers
     where = ("--database", settings.database, "--key-file", str(settings.key_file))
     for sure in ("", "?sure=true"):
-        status, said = ask(f"{url}/api/studies/{few}/phase-two{sure}", headers)
-        assert (status, said["code"]) == (409, "batch-too-small")
-    status, said = ask(f"{url}/api/studies/{some}/phase-two", headers)
-    assert (status, said["code"]) == (409, "little-to-discover")
-    assert "even if the list is empty" in said["detail"]
+        said = http.post(f"/api/studies/{few}/phase-two{sure}")
+        assert (said.status_code, said.json()["code"]) == (409, "batch-too-small")
+    said = http.post(f"/api/studies/{some}/phase-two")
+    assert (said.status_code, said.json()["code"]) == (409, "little-to-discover")
     done = warm.run(warm.COMMAND, "study", "phase-two", some, *where)
     assert (done.returncode, done.stdout) == (2, "")
     assert "--yes" in done.stderr
     for study, people in ((few, 17), (some, 60)):
-        _, now = ask(f"{url}/api/studies/{study}", headers, "GET")
+        now = http.get(f"/api/studies/{study}").json()
         assert (now["phase"], now["raw"], now["releases"], now["people"]["trusted"]) == (1, "kept", [], people)
         assert all(account["epsilon_spent"] == 0 for account in now["ledger"])
     done = warm.run(warm.COMMAND, "study", "phase-two", some, "--yes", *where)
     assert done.returncode == 0, done.stderr
     assert "0 frequent records" in done.stdout
     assert "The trusted answers are deleted, as the plan announced" in done.stdout
-    _, now = ask(f"{url}/api/studies/{some}", headers, "GET")
+    now = http.get(f"/api/studies/{some}").json()
     assert "No record was given often enough" in now["releases"][0]["document"]["remark"]
 
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from sqlalchemy.exc import OperationalError
 from starlette.testclient import TestClient
@@ -34,16 +32,6 @@ def losing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         yield running
 
 
-def post(url: str, fields: dict[str, str]) -> tuple[int, str]:
-    body = urllib.parse.urlencode(fields).encode()
-    try:
-        with urllib.request.urlopen(urllib.request.Request(url, data=body), timeout=live.PATIENCE) as answer:
-            return int(answer.status), answer.read().decode()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read().decode()
-
-
 def fields_of(page: str) -> dict[str, str]:
     """What a browser would send of the page's only form with an address."""
     form = page[page.index('<form method="post"') :]
@@ -57,27 +45,24 @@ def test_a_form_told_503_and_sent_again_counts_once(losing: Any) -> None:
     url = f"{losing.url}/s/{study}"
     tries = 0
     for i in range(PEOPLE):
-        with urllib.request.urlopen(url) as answer:
-            fields = fields_of(answer.read().decode()) | {"answer.0": str(30 + i)}
-        status, page = post(url, fields)
-        while status == 503:
+        fields = fields_of(httpx2.get(url).text) | {"answer.0": str(30 + i)}
+        told = httpx2.post(url, data=fields, follow_redirects=True)
+        while told.status_code == 503:
             tries += 1
             assert tries <= PEOPLE
-            again = fields_of(page)
+            again = fields_of(told.text)
             assert again == fields  # the same id, and the answer still in it
-            status, page = post(url, again)
-        assert (status, "Thank you" in page) == (200, True)
+            told = httpx2.post(url, data=again, follow_redirects=True)
+        assert (told.status_code, "Thank you" in told.text) == (200, True)
     assert tries == PEOPLE
     assert losing.people(study) == {"trusted": PEOPLE, "local": 0}
 
 
 def test_a_form_with_a_mistake_keeps_its_id(losing: Any) -> None:
     url = f"{losing.url}/s/{losing.study()}"
-    with urllib.request.urlopen(url) as answer:
-        fields = fields_of(answer.read().decode())
-    status, page = post(url, fields | {"answer.0": "x"})
-    assert status == 422
-    assert fields_of(page)["report_id"] == fields["report_id"]
+    fields = fields_of(httpx2.get(url).text)
+    told = httpx2.post(url, data=fields | {"answer.0": "x"})
+    assert (told.status_code, fields_of(told.text)["report_id"]) == (422, fields["report_id"])
 
 
 SECRETS = {
@@ -90,10 +75,9 @@ SECRETS = {
 def test_a_refused_form_does_not_send_the_answer_back(losing: Any, kind: str) -> None:
     plan, answer = SECRETS[kind]
     url = f"{losing.url}/s/{losing.study(kind=kind, **plan, by_invitation=kind == 'mean')}"
-    status, told = post(url, {"report_id": "A" * 22, **answer})  # without an invitation, or against a rule
-    assert 400 <= status < 500
-    assert "777777" not in told
-    assert "problem" in told
+    told = httpx2.post(url, data={"report_id": "A" * 22, **answer})  # without an invitation, or against a rule
+    assert 400 <= told.status_code < 500
+    assert ("777777" in told.text, "problem" in told.text) == (False, True)
 
 
 def test_without_a_store_the_form_still_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,9 +119,8 @@ def test_links_are_those_of_the_server_on_this_database(tmp_path: Path, monkeypa
         study = link.rsplit("/", 1)[1]
         (invited,) = command("study", "invite", study, "1", *where).split()
         assert invited.startswith(f"{running.url}/s/{study}?t=")
-        with urllib.request.urlopen(invited) as answer:
-            assert answer.status == 200
-            assert "strict-transport-security" not in answer.headers
+        answer = httpx2.get(invited)
+        assert (answer.status_code, "strict-transport-security" in answer.headers) == (200, False)
 
 
 def test_the_address_of_the_environment_counts(tmp_path: Path) -> None:
@@ -147,20 +130,9 @@ def test_the_address_of_the_environment_counts(tmp_path: Path) -> None:
         assert running.ask("", method="GET") == {"studies": []}
         study = running.study()
         assert running.ask(f"/{study}", method="GET")["link"] == f"{public}/s/{study}"
-        with urllib.request.urlopen(f"{running.url}/s/{study}") as answer:
-            assert answer.headers["strict-transport-security"]
-        request = urllib.request.Request(f"{running.url}/login", data=f"key={running.key}".encode())
-        opener = urllib.request.build_opener(NoRedirect)
-        with pytest.raises(urllib.error.HTTPError) as answer:
-            opener.open(request)
-        with answer.value as told:
-            assert told.code == 303
-            assert "; secure" in told.headers["set-cookie"].lower()
-
-
-class NoRedirect(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *given: Any) -> None:
-        return None
+        assert httpx2.get(f"{running.url}/s/{study}").headers["strict-transport-security"]
+        told = httpx2.post(f"{running.url}/login", data={"key": running.key})
+        assert (told.status_code, "; secure" in told.headers["set-cookie"].lower()) == (303, True)
 
 
 def test_a_server_that_others_can_reach_without_tls_warns(tmp_path: Path) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -86,24 +84,16 @@ def test_a_first_start_makes_the_key_and_says_so_once(settings: Settings) -> Non
 def test_health_fails_when_the_key_goes_or_changes_and_comes_back_with_it(
     settings: Settings, filled: str, start_server: Callable[..., Any]
 ) -> None:
-    url = start_server(ALWAYS_LOOKS).url
-
-    def health() -> tuple[int, str]:
-        try:
-            with urllib.request.urlopen(f"{url}/healthz", timeout=60) as answer:
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            return error.code, error.read().decode()
-
-    assert health()[0] == 200
+    http = start_server(ALWAYS_LOOKS).http
+    assert http.get("/healthz").status_code == 200
     kept = settings.key_file.rename(settings.key_file.with_suffix(".away"))
-    assert health()[0] == 503
-    assert "key file is gone" in health()[1]
-    assert str(settings.key_file) not in health()[1]
+    told = http.get("/healthz")
+    assert (told.status_code, "key file is gone" in told.text) == (503, True)
+    assert str(settings.key_file) not in told.text
     save(settings.key_file, KeyRing.fresh())
-    assert health()[0] == 503
+    assert http.get("/healthz").status_code == 503
     shutil.copy(kept, settings.key_file)
-    assert health()[0] == 200
+    assert http.get("/healthz").status_code == 200
 
 
 def test_a_rotation_is_known_and_the_old_key_starts_nothing(settings: Settings, filled: str, tmp_path: Path) -> None:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import resource
 import socket
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,17 +26,6 @@ s.Limits = functools.partial(s.Limits, body_seconds=4.0)
 """
 
 
-def ask(url: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url + path, data, {"content-type": "application/json"} | headers)
-    try:
-        with urllib.request.urlopen(request, timeout=120) as answer:
-            return answer.status, json.load(answer)
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, json.load(error)
-
-
 @pytest.fixture
 def study(settings: Settings, mean_plan: Make) -> str:
     service = Service(settings)
@@ -48,19 +34,19 @@ def study(settings: Settings, mean_plan: Make) -> str:
     return made
 
 
-def test_health_knows_a_full_disk(start_server: Start, settings: Settings, study: str, report: Make) -> None:
+def test_health_knows_a_full_disk(start_server: Start, study: str, report: Make) -> None:
     """No file of the server's process may grow or be written beyond byte 0: what it sees is a disk without room."""
     server = start_server("import hybridp.service.core as c\nc._BELIEVED = 0.0")
-    assert ask(server.url, "/healthz") == (200, {"status": "ok"})
+    sent = {"url": f"/tasks/{study}/reports", "json": {"reports": [report()]}}
+    assert server.http.get("/healthz").json() == {"status": "ok"}
     hard = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE)[1]
     resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (0, hard))
-    status, told = ask(server.url, "/healthz")
-    assert (status, told.get("code")) == (503, "unavailable"), told
-    row = report()
-    assert ask(server.url, f"/tasks/{study}/reports", {"reports": [row]})[0] == 503
+    told = server.http.get("/healthz")
+    assert (told.status_code, told.json()["code"]) == (503, "unavailable"), told
+    assert server.http.post(**sent).status_code == 503
     resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (hard, hard))
-    assert ask(server.url, "/healthz") == (200, {"status": "ok"})
-    assert ask(server.url, f"/tasks/{study}/reports", {"reports": [row]}) == (200, {"failures": []})
+    assert server.http.get("/healthz").json() == {"status": "ok"}
+    assert server.http.post(**sent).json() == {"failures": []}
 
 
 def resident(pid: int) -> int:
@@ -74,7 +60,7 @@ def test_bodies_that_never_end_cost_little_and_are_let_go(
 ) -> None:
     """200 connections send nine tenths of a body each (180 MB together), to uploads and to forms, and then nothing."""
     server = start_server(SHORT)
-    assert ask(server.url, f"/tasks/{study}/reports", {"reports": [report()]}) == (200, {"failures": []})
+    assert server.http.post(f"/tasks/{study}/reports", json={"reports": [report()]}).json() == {"failures": []}
     before = resident(server.process.pid)
     host, port = str(urlsplit(server.url).hostname), int(urlsplit(server.url).port or 0)
     part, crowd = b" " * 900_000, []
@@ -90,7 +76,7 @@ def test_bodies_that_never_end_cost_little_and_are_let_go(
             continue  # it was told to come back later, and did not listen
     # 64 MiB of bodies at most, and what the server keeps of each connection itself.
     assert resident(server.process.pid) - before < 160
-    assert ask(server.url, f"/tasks/{study}/reports", {"reports": [report()]}) == (200, {"failures": []})
+    assert server.http.post(f"/tasks/{study}/reports", json={"reports": [report()]}).json() == {"failures": []}
     said = set()
     for one in crowd:
         with one:
@@ -112,8 +98,9 @@ def test_refused_uploads_are_logged_by_kind_and_nothing_else(
     server = start_server()
     wrong = report(31.41592) | {"time": 61}
     for _ in range(5):
-        assert ask(server.url, f"/tasks/{study}/reports", {"reports": [wrong]})[1]["failures"][0]["code"] == "bad-time"
-    assert ask(server.url, f"/tasks/{study}/reports", {"reports": [{"id": "31.41592"}]})[0] == 400
+        told = server.http.post(f"/tasks/{study}/reports", json={"reports": [wrong]}).json()
+        assert told["failures"][0]["code"] == "bad-time"
+    assert server.http.post(f"/tasks/{study}/reports", json={"reports": [{"id": "31.41592"}]}).status_code == 400
     log = server.log.read_text()
     assert [log.count(f"uploads refused: {kind} (1 ") for kind in ("bad-time", "malformed")] == [1, 1]
     assert [
@@ -128,54 +115,39 @@ s.Limits = lambda rate: whole(rate=0.002, burst=12, reports_per_request=12, gues
 """
 
 
-def fetched(url: str, body: Any = None, **headers: str) -> tuple[int, str, str]:
-    """Status, the seconds to wait, and the text; as a browser asks, which follows nothing."""
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    asked = urllib.request.Request(url, body, {"accept": "text/html"} | named)
-    try:
-        with urllib.request.urlopen(asked, timeout=120) as answer:
-            return answer.status, answer.headers.get("retry-after", ""), answer.read().decode()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.headers.get("retry-after", ""), error.read().decode()
-
-
-def test_pages_are_limited_by_address_behind_the_proxy_that_is_trusted(
-    start_server: Start, settings: Settings, study: str
-) -> None:
+def test_pages_are_limited_by_address_behind_the_proxy_that_is_trusted(start_server: Start, study: str) -> None:
     """Twelve reports, and six pages, at once; then a page that says when to come back. The proxy's word on the address
     counts, and that of a proxy which is not trusted does not."""
-    server = start_server(FEW)
-    page = f"{server.url}/s/{study}"
-    assert [fetched(page, x_forwarded_for="192.0.2.1")[0] for _ in range(7)] == [200] * 6 + [429]
-    status, wait, text = fetched(f"{server.url}/login", x_forwarded_for="192.0.2.1")
-    assert (status, text.startswith("<!doctype html>")) == (429, True)
-    assert 0 < int(wait) <= 1000
-    assert f"come back in {wait} s" in text
-    assert fetched(f"{server.url}/tasks/{study}", x_forwarded_for="192.0.2.1")[0] == 429
-    assert fetched(page, x_forwarded_for="192.0.2.2")[0] == 200
-    assert fetched(f"{server.url}/static/style.css", x_forwarded_for="192.0.2.1")[0] == 200
+
+    def fetched(server: Any, path: str, address: str) -> Any:
+        return server.http.get(path, headers={"accept": "text/html", "x-forwarded-for": address})
+
+    server, page = start_server(FEW), f"/s/{study}"
+    assert [fetched(server, page, "192.0.2.1").status_code for _ in range(7)] == [200] * 6 + [429]
+    told = fetched(server, "/login", "192.0.2.1")
+    assert (told.status_code, told.text.startswith("<!doctype html>")) == (429, True)
+    assert 0 < int(told.headers["retry-after"]) <= 1000
+    assert f"come back in {told.headers['retry-after']} s" in told.text
+    assert fetched(server, f"/tasks/{study}", "192.0.2.1").status_code == 429
+    assert fetched(server, page, "192.0.2.2").status_code == 200
+    assert fetched(server, "/static/style.css", "192.0.2.1").status_code == 200
     other = start_server(f"{FEW}\nimport sys; sys.argv[1:1] = ['--trust-proxy', '198.51.100.7']")
-    told = [fetched(f"{other.url}/s/{study}", x_forwarded_for=f"192.0.2.{i}")[0] for i in range(7)]
-    assert told == [200] * 6 + [429]
+    assert [fetched(other, page, f"192.0.2.{i}").status_code for i in range(7)] == [200] * 6 + [429]
 
 
-def guesses(url: str, study: str, key: str) -> dict[str, Callable[[str], tuple[int, str, str]]]:
-    """One wrong try by each way in, from an address."""
-    asked = json.dumps({"reports": [{"id": "A" * 22, "token": "wrong"}]}).encode()
+def guesses(study: str, key: str) -> dict[str, dict[str, Any]]:
+    """One wrong try by each way in."""
+    bearer = {"Authorization": f"Bearer {key}"}
     report = {"id": "A" * 22, "time": int(time.time()), "group": "trusted", "token": "wrong"}
-    report["payload"] = {"answers": {"answer": 1}}
-    sent = json.dumps({"reports": [report]}).encode()
-    kind = {"content_type": "application/json"}
-    form = {"content_type": "application/x-www-form-urlencoded"}
-    task = f"{url}/tasks/{study}"
+    asked = {"reports": [{"id": "A" * 22, "token": "wrong"}]}
+    sent = {"reports": [report | {"payload": {"answers": {"answer": 1}}}]}
     return {
-        "key": lambda at: fetched(f"{url}/api/studies", authorization=f"Bearer {key}", x_forwarded_for=at),
-        "login": lambda at: fetched(f"{url}/login", b"key=" + key.encode(), **form, x_forwarded_for=at),
-        "link": lambda at: fetched(f"{url}/s/{study}?t=wrong", x_forwarded_for=at),
-        "metrics": lambda at: fetched(f"{url}/metrics", authorization=f"Bearer {key}", x_forwarded_for=at),
-        "invitations": lambda at: fetched(f"{task}/invitations", asked, **kind, x_forwarded_for=at),
-        "reports": lambda at: fetched(f"{task}/reports", sent, **kind, x_forwarded_for=at),
+        "key": {"method": "GET", "url": "/api/studies", "headers": bearer},
+        "login": {"method": "POST", "url": "/login", "data": {"key": key}},
+        "link": {"method": "GET", "url": f"/s/{study}?t=wrong"},
+        "metrics": {"method": "GET", "url": "/metrics", "headers": bearer},
+        "invitations": {"method": "POST", "url": f"/tasks/{study}/invitations", "json": asked},
+        "reports": {"method": "POST", "url": f"/tasks/{study}/reports", "json": sent},
     }
 
 
@@ -188,17 +160,18 @@ def test_wrong_keys_and_invitations_are_limited_by_address(
     good = studies.add_analyst(service, "ada")
     service.close()
     server = start_server(FEW.replace("burst=12", "burst=1000"), HYBRIDP_METRICS_TOKEN="counted")
-    for place, (name, guess) in enumerate(guesses(server.url, study, "wrong").items()):
-        told = [guess(f"192.0.2.{place}") for _ in range(6)]
-        if name == "reports":  # its failures are within the answer
-            assert [status for status, *_ in told] == [200] * 5 + [429], told
-        else:
-            assert {status for status, *_ in told[:5]} <= {200, 401, 403}, (name, told)
-            assert told[5][0] == 429, (name, told)
-        assert int(told[5][1]) > 0
-        ask = guesses(server.url, study, good)["key"]
-        assert ask(f"192.0.2.{place}")[0] == 429
-        assert ask(f"192.0.2.{100 + place}")[0] == 200
+
+    def tried(guess: dict[str, Any], at: int) -> Any:
+        headers = guess.get("headers", {}) | {"x-forwarded-for": f"192.0.2.{at}"}
+        return server.http.request(**{**guess, "headers": headers})
+
+    for place, (name, guess) in enumerate(guesses(study, "wrong").items()):
+        told = [tried(guess, place) for _ in range(6)]
+        allowed = {200} if name == "reports" else {200, 401, 403}  # its failures are within the answer
+        assert {answer.status_code for answer in told[:5]} <= allowed, (name, told)
+        assert (told[5].status_code, int(told[5].headers["retry-after"]) > 0) == (429, True), (name, told)
+        right = guesses(study, good)["key"]
+        assert [tried(right, at).status_code for at in (place, 100 + place)] == [429, 200]
 
 
 def test_many_wrong_ones_in_one_request_cost_at_most_two_bursts() -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
 import struct
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,26 +26,23 @@ Make = Callable[..., dict[str, Any]]
 Start = Callable[..., Any]
 
 
-def ask(url: str, study: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    body = json.dumps({"reports": rows}).encode()
-    request = urllib.request.Request(f"{url}/tasks/{study}/reports", body, {"content-type": "application/json"})
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        found: list[dict[str, Any]] = json.load(answer)["failures"]
-        return found
+def failures(http: Any, study: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = http.post(f"/tasks/{study}/reports", json={"reports": rows}).json()["failures"]
+    return found
 
 
 def written(identity: bytes) -> str:
     return base64.urlsafe_b64encode(identity)[:22].decode()
 
 
-def guessed(url: str, study: str, report: Make, names: set[str], tokens: set[str | None]) -> list[set[str]]:
+def guessed(http: Any, study: str, report: Make, names: set[str], tokens: set[str | None]) -> list[set[str]]:
     """The attack: each name is sent again with answers from 0 to 120, the true ones too; what it is told."""
     told = []
     for name in sorted(names):
         for token in tokens:
             guesses = [report(float(v), id=name, token=token) for v in (0, 17, 64, 120, *range(1, 120, 10))]
-            failed = [f["code"] for f in ask(url, study, guesses)]
-            alone = [f["code"] for one in guesses[:3] for f in ask(url, study, [one])]
+            failed = [f["code"] for f in failures(http, study, guesses)]
+            alone = [f["code"] for one in guesses[:3] for f in failures(http, study, [one])]
             assert len(failed) in (0, len(guesses))
             assert len(alone) in (0, 3)
             told.append({*failed, *alone})
@@ -68,7 +63,7 @@ def test_a_stolen_database_and_the_running_server_tell_no_answer(
         tokens = studies.invite(service, study, 5) if by_invitation else [None] * 5
         rows = [report(value, token=token) for value, token in zip((0.0, 17.0, 120.0, 64.0), tokens, strict=False)]
         rows.append(report(group="local", token=tokens[4]))
-        assert ask(server.url, study, rows) == []
+        assert failures(server.http, study, rows) == []
         with reading(service.engine) as db:
             stolen = db.execute(select(reports).where(reports.c.study == number)).all()
         names = {written(bytes(row.id)) for row in stolen} | {written(bytes(row.body)[:16]) for row in stolen[:1]}
@@ -79,9 +74,9 @@ def test_a_stolen_database_and_the_running_server_tell_no_answer(
                 studies.release_study(service, study)
                 assert service.sweeper.wait(60)
             for own in (names, {row["id"] for row in rows}):
-                told = guessed(server.url, study, report, own, {None, tokens[0]})
+                told = guessed(server.http, study, report, own, {None, tokens[0]})
                 assert all(len(codes) <= 1 for codes in told), told
-            again = {f["code"] for f in ask(server.url, study, rows)}
+            again = {f["code"] for f in failures(server.http, study, rows)}
             assert again == ({"closed"} if state == "released" else set())
         with reading(service.engine) as db:
             assert dict(rebuilt_counts(db, number))[0] == 1
