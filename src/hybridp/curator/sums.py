@@ -421,12 +421,12 @@ def randomised(
     behalf.
     """
     # Levels come sorted, and the last digits of a sum of doubles would tell of the order, which no noise covers.
-    sums, places = NOTHING, _bins(invite)
-    counts = np.zeros(places.size, dtype=np.int64)
+    sums, places = NOTHING, _bins(invite) if bins else None
+    counts = np.zeros(0 if places is None else places.size, dtype=np.int64)
     for chunk in levels:
         sent = noise.reports(invite.randomiser, invite.placed(chunk), rng=rng)
         sums += exact_sums(sent)[0]
-        if bins:
+        if places is not None:
             counts += np.bincount(places.numbers(sent), minlength=places.size)
     return LocalSummary.of(sums, invite.randomiser), _by_bin(counts, invite) if bins else None
 

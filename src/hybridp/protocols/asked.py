@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 from hybridp.curator.sources import (
     CHOICES,
@@ -16,7 +14,7 @@ from hybridp.curator.sources import (
     unstated,
 )
 from hybridp.public.messages import MECHANISM
-from hybridp.public.study import Declaration, Number, Points, Records, Regression, Vector
+from hybridp.public.study import Declaration
 from hybridp.public.trust import TrustRule, rule_of
 
 __all__ = ["columns_of", "must_declare", "reports_in", "trust_rule"]
@@ -45,53 +43,19 @@ def must_declare(study: Declaration, data: Any) -> None:
         must_be_public(data, "epsilon-column", study.promise.epsilon_column)
 
 
-def columns_of(study: Declaration, place: int, trust: Any) -> Any:
-    """Where a table holds what the question asks for, and the reports on it."""
-    study.questions[place].check_table(study)
-    return study.questions[place].entry(_COLUMNS)(study, place, trust)
-
-
-def one_column(study: Declaration, place: int, trust: Any) -> Columns:
-    """Where a table holds an option, which says itself what a missing field counts as, and the reports on it."""
-    asked, people = study.questions[place], study.people
-    report = study.report_columns(asked)[0]
-    return Columns(asked.columns_read[0], trust, report, people.column, people.record_key, people.record_id)
-
-
-def number_columns(study: Declaration, place: int, trust: Any) -> Columns:
-    """The same of a number."""
-    return replace(one_column(study, place, trust), missing=cast(Number, study.questions[place]).missing)
+def columns_of(study: Declaration, place: int, trust: Any) -> Columns:
+    """Where a table holds what the question asks for, and the reports on it. Options say what a missing field is."""
+    question, people = study.questions[place], study.people
+    question.check_table(study)
+    *_, mechanism = study.report_columns(question) or (MECHANISM,)
+    way, several = question.entry(_WAYS), getattr(question, "columns", None)
+    value = question.columns_read if way is TABLES else several or question.columns_read[0]
+    missing = None if way is not NUMBERS else getattr(question, "missing", None)
+    report, person = mechanism.removesuffix("_mechanism"), (people.column, people.record_key, people.record_id)
+    return Columns(value, trust, report, *person, None if missing == () else missing, words=way is TABLES)
 
 
 def reports_in(study: Declaration, place: int) -> tuple[str, ...]:
     """The columns of a table of which one at least is filled where a person reported; none answer an invitation."""
     question = study.questions[place]
     return study.report_columns(question)[: len(getattr(question, "columns", ("one",)))]
-
-
-def record_columns(study: Declaration, place: int, trust: Any) -> Columns:
-    """Where a table holds people's records."""
-    asked, people = cast(Records, study.questions[place]), study.people
-    return Columns(asked.columns, trust, None, people.column, people.record_key, people.record_id)
-
-
-def several_columns(study: Declaration, place: int, trust: Any) -> Columns:
-    """Where a table holds a vector and the reports on it, the coordinates of points, or predictors and the target."""
-    asked = cast(Vector | Points | Regression, study.questions[place])
-    *_, mechanism = study.report_columns(asked) or (MECHANISM,)
-    report = mechanism.removesuffix("_mechanism")
-    return Columns(asked.columns, trust, report, study.people.column, missing=asked.missing or None)
-
-
-def table_columns(study: Declaration, place: int, trust: Any) -> Columns:
-    """Where a table holds the columns of a synthetic one, and the reports on it."""
-    asked = study.questions[place]
-    report, *_ = study.report_columns(asked) or ("report",)
-    return Columns(asked.columns_read, trust, report, words=True)
-
-
-_COLUMNS: dict[str, Callable[[Declaration, int, Any], Any]] = {
-    "choice": one_column, "count": one_column,
-    "number": number_columns, "points": several_columns, "records": record_columns, "regression": several_columns,
-    "table": table_columns, "vector": several_columns,
-}  # fmt: skip
