@@ -13,7 +13,7 @@ from hybridp.bench.mean import plan_mean, plan_vector
 from hybridp.bench.models import plan_personal, plan_points, plan_records, plan_regression
 from hybridp.curator.sources import Counted, count_people, group_sizes, must_not_ask, with_public
 from hybridp.errors import InvalidInput, must
-from hybridp.protocols import asked
+from hybridp.protocols.driver import trust_rule
 from hybridp.public.study import Declaration
 from hybridp.release.plan import Plan, planned, predicted
 from hybridp.tasks.declared import task_of
@@ -165,7 +165,7 @@ def _people(study: Declaration, data: Any, table: str | None, trusted: int | Non
         people = study.people.column, study.promise.epsilon_column
         instead = "State how many are expected (--n and --opt-in, or people.trusted and people.local)"
         must_not_ask(data, "people are counted for a plan, which pays for nothing", instead)
-        found = count_people(data, asked.trust_rule(study), *people, answers=answers, table=table)
+        found = count_people(data, trust_rule(study), *people, answers=answers, table=table)
     else:
         many = (study.people.trusted if trusted is None else trusted, study.people.local if local is None else local)
         if many[0] is None or many[1] is None:
@@ -188,7 +188,7 @@ def _sizes(study: Declaration, i: int, data: Any, table: str | None) -> Mapping[
     by = study.questions[i].groups
     if data is None or by is None or by.private:
         return None
-    found = group_sizes(data, by.column, asked.trust_rule(study), study.people.column, table=table)
+    found = group_sizes(data, by.column, trust_rule(study), study.people.column, table=table)
     return {name: sum(people) for name, people in by.sized(found).items()}
 
 

@@ -15,7 +15,7 @@ from hybridp.curator.sources import Columns, open_rows, with_public
 from hybridp.device.files import draw_questions, write_reports, write_without
 from hybridp.device.questions import must_accept
 from hybridp.errors import InvalidInput, must
-from hybridp.protocols import asked
+from hybridp.protocols.driver import columns_of, trust_rule
 from hybridp.protocols.mixed import written_levels
 from hybridp.protocols.transcript import Transcript, invitation_to, read_invitation
 from hybridp.public.budgets import ApproxDP, PureDP
@@ -117,7 +117,7 @@ def randomise_study(
     data = with_public(data, study.people.public)
     if mixed:
         return _write_batch(study, data, out, invite, kept, {"table": table, "overwrite": overwrite}, rng)
-    rule = asked.trust_rule(study) if trust is None else trust
+    rule = trust_rule(study) if trust is None else trust
     drawn = rng.simulated or drawn_trust(rule)
     beside_table = study.drawn and any(q.by_invitation for q in study.questions)
     if not beside_table:
@@ -193,7 +193,7 @@ def randomise_study(
             where: dict[str, Any] = {"table": table if step == 0 else None, "overwrite": overwrite or not last}
             where["kept"] = other
             where["asked"] = (ANSWERED, question.name) if study.drawn else None
-            task, columns = task_of(study, i), asked.columns_of(study, i, rule)
+            task, columns = task_of(study, i), columns_of(study, i, rule)
             written, texts[question.name], gone = _write(task, task.invite, source, columns, target, study, where, rng)
             promise = task.invite.promise
             count[question.name] = written
@@ -232,12 +232,12 @@ def _write_batch(
             must(label not in rows.columns, "data", rule, "that column")
     if question.by_invitation:
         must(invite_file is not None, "invite", f"must be given for `{question.name}`, to which reports answer", "none")
-        people = replace(asked.columns_of(study, 0, None), trust=TrustRule(everyone="local"))
+        people = replace(columns_of(study, 0, None), trust=TrustRule(everyone="local"))
         said = invitation_to(task_of(study, 0), people, Path(invite_file))  # type: ignore[arg-type]
         sent = _write_answers(said, data, Path(out), people, {"table": where["table"], "rng": rng}, mixed=True)
         written, text = sent.reports[said.task.called], sent.mechanisms[said.task.called]
     else:
-        task, columns = task_of(study, 0), asked.columns_of(study, 0, None)
+        task, columns = task_of(study, 0), columns_of(study, 0, None)
         invite, told = task.mixed_invite or task.invite, {"mixed": True, **where}
         written, text, _ = _write(task, invite, data, columns, out, study, told, rng)
         if study.level_mixing is not None and study.promise.epsilon_column is not None:
@@ -280,7 +280,7 @@ def _answer_invitation(
 ) -> Randomised:
     """The answers to an invitation, which must be to the study's own question."""
     i, question = _invited(study)
-    columns = asked.columns_of(study, i, trust)
+    columns = columns_of(study, i, trust)
     said = invitation_to(task_of(study, i), columns, invite)
     found = _write_answers(said, data, out, columns, {"table": table, "rng": rng})
     return replace(

@@ -18,7 +18,18 @@ from typing import Any
 import numpy as np
 
 from hybridp.curator.reports import read_slots
-from hybridp.curator.sources import CHOICES, NUMBERS, TableLike, grouped, must_be_public, must_read_again
+from hybridp.curator.sources import (
+    CHOICES,
+    NUMBERS,
+    TABLES,
+    Columns,
+    TableLike,
+    asks,
+    grouped,
+    must_be_public,
+    must_read_again,
+    unstated,
+)
 from hybridp.errors import must
 from hybridp.ledger import Charge, Ledger
 from hybridp.protocols.mixed import read_batches, read_level_batches
@@ -27,8 +38,10 @@ from hybridp.protocols.paying import kept, on_reports, paid_rows
 from hybridp.protocols.rows import TablePeople, not_invited
 from hybridp.protocols.transcript import Draft, Transcript, invitation_to, kept_missing
 from hybridp.public.groups import Grouping
+from hybridp.public.messages import MECHANISM
 from hybridp.public.rounds import Crowd, drive
-from hybridp.public.trust import drawn_trust
+from hybridp.public.study import Declaration
+from hybridp.public.trust import TrustRule, drawn_trust, rule_of
 from hybridp.randomness import Randomness, secure
 from hybridp.release.answers import as_count as counted_as
 from hybridp.release.receipt import assuming, noted, plain, values_rule
@@ -36,7 +49,7 @@ from hybridp.release.release import Release
 from hybridp.tasks.groups import ask_groups
 from hybridp.tasks.task import Batches
 
-__all__ = ["release"]
+__all__ = ["columns_of", "must_declare", "release", "reports_in", "trust_rule"]
 
 
 def release(
@@ -130,10 +143,10 @@ def release(
         must(bool(task.at), "at", "must be given where people are asked around quantiles", "nothing")
     if mixed:
         task.check_mixed()
-    batches: Batches[Any]
+    batches: Batches[Any] = Batches()
     if epsilon is not None:
         batches = read_level_batches(mixed, columns, epsilon, task.bounds, assume=assume_mechanism)
-    else:
+    elif mixed:
         batches = read_batches(mixed, task.mixed_invite, columns, task.mixing, assume=assume_mechanism)
     opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
     opened |= {"reads": columns.reads, "missing": columns.absent, "raw": raw, "undecided": task.undecided or later}
@@ -212,3 +225,45 @@ def _mapped(
         return task, text, ToldCells(counts, simulated=tally.origin.simulated)
     sent = read_slots(reports, text, said.invite.grid.cells, assume=assume)  # type: ignore[arg-type]
     return task, text, ToldCells(sent.reports.counts, sent.digest, sent.simulated, sent.assumed)
+
+
+
+def trust_rule(study: Declaration) -> TrustRule | str:
+    """How a table says who trusts: the column's name where it holds `trusted` and `local`, otherwise the rule."""
+    rule = rule_of(study.trust)
+    assert rule is not None
+    return rule.column if rule.column is not None and not rule.trusted else rule
+
+
+_WAYS = {"choice": CHOICES, "table": TABLES, "": NUMBERS}
+
+
+def must_declare(study: Declaration, data: Any) -> None:
+    """Refuse what is not declared, before anything is opened: that a column is public by whose groups, or own epsilons,
+    it is told exactly who holds what; and what a missing field counts as, where no query says that there is none."""
+    for asked in study.questions:
+        by = asked.groups
+        if asks(data) and not asked.says_missing and study.trust.everyone != "local":
+            raise unstated(asked.columns_read[0], asked.entry(_WAYS))
+        if by is not None and not by.private:
+            must_be_public(data, "by", by.column)
+    if study.promise.epsilon_column is not None:
+        must_be_public(data, "epsilon-column", study.promise.epsilon_column)
+
+
+def columns_of(study: Declaration, place: int, trust: Any) -> Columns:
+    """Where a table holds what the question asks for, and the reports on it. Options say what a missing field is."""
+    question, people = study.questions[place], study.people
+    question.check_table(study)
+    *_, mechanism = study.report_columns(question) or (MECHANISM,)
+    way, several = question.entry(_WAYS), getattr(question, "columns", None)
+    value = question.columns_read if way is TABLES else several or question.columns_read[0]
+    missing = None if way is not NUMBERS else getattr(question, "missing", None)
+    report, person = mechanism.removesuffix("_mechanism"), (people.column, people.record_key, people.record_id)
+    return Columns(value, trust, report, *person, None if missing == () else missing, words=way is TABLES)
+
+
+def reports_in(study: Declaration, place: int) -> tuple[str, ...]:
+    """The columns of a table of which one at least is filled where a person reported; none answer an invitation."""
+    question = study.questions[place]
+    return study.report_columns(question)[: len(getattr(question, "columns", ("one",)))]

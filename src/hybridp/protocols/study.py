@@ -23,8 +23,7 @@ from hybridp.curator.reports import check_batches
 from hybridp.curator.sources import check_answers, must_read_again, with_public
 from hybridp.errors import InvalidInput, NotShown, UnusablePublicRows, must
 from hybridp.ledger import Charge, Ledger, Shared, together
-from hybridp.protocols import asked
-from hybridp.protocols.driver import release
+from hybridp.protocols.driver import columns_of, must_declare, release, reports_in, trust_rule
 from hybridp.protocols.paying import answered_after, kept, must_have_paid, on_reports, spending
 from hybridp.protocols.synth import save_model
 from hybridp.protocols.tally import tally_for
@@ -120,11 +119,11 @@ def release_study(
     only question stands in for local rows; `phases` of its quantiles are asked one after another, in a trial.
     """
     rng = secure() if rng is None else rng
-    rule = asked.trust_rule(study) if trust is None else trust
+    rule = trust_rule(study) if trust is None else trust
     simulate_local = simulate_local or drawn_trust(rule)
     twice = any(study.questions[i].groups is not None for i in range(len(study.questions)))
     must_read_again(data, len(study.questions) + twice)
-    asked.must_declare(study, data := with_public(data, study.people.public))
+    must_declare(study, data := with_public(data, study.people.public))
     rule_of_mixed = "must go with a study that has a mixer: --batch, or [mixer], says how small a batch may be"
     must(not mixed or study.mixer is not None, "mixed", rule_of_mixed, f"{len(mixed)} without one")
     run: dict[str, Any] = {
@@ -164,7 +163,7 @@ def _release(
     reports: dict[str, tuple[str, ...]] = {}
     with spending(ledger, first, later, trial=trial, path=data) as entries:
         if study.drawn and not simulate_local:
-            reports = {q.name: asked.reports_in(study, i) for i, q in enumerate(study.questions)}
+            reports = {q.name: reports_in(study, i) for i, q in enumerate(study.questions)}
             drew = check_answers(data, labels, study.people.column, ANSWERED, reports, table=run["table"])
             for told_in in files.reports.values():
                 check_batches(data, run["table"], ANSWERED_IN, told_in)
@@ -286,7 +285,7 @@ def _people(answer: Any) -> tuple[int, int]:
 
 def _way(study: Declaration, i: int, data: Any, trust: Any, files: Files, run: Mapping[str, Any]) -> _Way:
     question, simulate, mixed = study.questions[i], run["simulate_local"], run.get("mixed", ())
-    task, columns, groups = task_of(study, i), asked.columns_of(study, i, trust), study.questions[i].groups
+    task, columns, groups = task_of(study, i), columns_of(study, i, trust), study.questions[i].groups
     told: dict[str, Any] = {"purpose": question.name, "epsilon": study.promise.epsilon_column}
     told["as_count"] = question.as_count
     by = None if groups is None or groups.private else groups
@@ -376,8 +375,8 @@ def invite_study(
     must(name in named, "question", rule, name or "none")
     i = [q.name for q in study.questions].index(str(name))
     place, (trusted, local) = Path(out), people
-    labels = asked.trust_rule(study) if trust is None else trust
-    task, columns = task_of(study, i), asked.columns_of(study, i, labels)
+    labels = trust_rule(study) if trust is None else trust
+    task, columns = task_of(study, i), columns_of(study, i, labels)
     if task.planned:
         if trusted is None or local is None:
             raise InvalidInput("`people` must be given for a map of points: how many trusted and local ones. Got none.")
@@ -387,7 +386,7 @@ def invite_study(
         envelope.save(place, Transcript(mapped, columns.names, kept_missing(columns)).document())
     else:
         must(data is not None, "data", "must be given: what local people are asked follows from trusted people", "none")
-        asked.must_declare(study, data := with_public(data, study.people.public))
+        must_declare(study, data := with_public(data, study.people.public))
         how: dict[str, Any] = {"table": table, "local_people": local, "ledger": ledger, "rng": rng}
         release(data, task, columns, invite_out=place, purpose=str(name), **how)
     return {"question": name, "invitation": str(place), **read_invitation(place).about}
@@ -418,8 +417,8 @@ def first_phase(
     rule = "must go with the mean or the quantiles of a study's only question"
     alone = len(study.questions) == 1 and question.in_phases
     must(alone and not study.promise.personal and study.mixer is None, "invite-out", rule, "another question")
-    asked.must_declare(study, data := with_public(data, study.people.public))
-    columns = asked.columns_of(study, 0, asked.trust_rule(study) if trust is None else trust)
+    must_declare(study, data := with_public(data, study.people.public))
+    columns = columns_of(study, 0, trust_rule(study) if trust is None else trust)
     how: dict[str, Any] = {"table": table, "invite_out": out, "ledger": ledger, "purpose": study.purpose, "rng": rng}
     how |= {"simulate_local": simulate_local}
     if question.statistics == ("mean",):  # type: ignore[attr-defined]
