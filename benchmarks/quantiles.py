@@ -43,7 +43,7 @@ from hybridp import noise
 from hybridp.blend.distribution import Shape, blended
 from hybridp.blend.plausible import plausible
 from hybridp.public.budgets import PureDP
-from hybridp.public.distribution import BINS, CELLS, PHASES, BinnedReports, WindowReports, report_bins
+from hybridp.public.distribution import BINS, CELLS, PHASES, BinnedReports, WindowReports, cell_chances, report_bins
 from hybridp.public.lattice import Bounds
 from hybridp.public.oracles import estimate
 from hybridp.public.randomisers import WORD, Randomiser
@@ -141,7 +141,7 @@ def _report_law(report: Randomiser) -> Floats:
     """The probability of each bin of a mean's reports, for people in each sixteenth of a cell."""
     fine, bins = report_bins(report, 16 * CELLS), report_bins(report, CELLS)
     sides = 2 if fine.signed else 1
-    by_side = fine.matrix.reshape(sides, fine.count, -1)
+    by_side = cell_chances(report, 16 * CELLS).reshape(sides, fine.count, -1)
     padded = np.pad(by_side, ((0, 0), (0, 16 * bins.count - fine.count), (0, 0)))
     return np.asarray(padded.reshape(sides * bins.count, 16, -1).sum(axis=1))
 

@@ -14,7 +14,7 @@ from hybridp import noise
 from hybridp.blend.distribution import Known, Seen, SharesBelow, blended, gini, variance
 from hybridp.blend.plausible import Ladder, Plausible, normal_reach, plausible
 from hybridp.public.budgets import PureDP
-from hybridp.public.distribution import CELLS, BinnedReports, report_bins, report_rows
+from hybridp.public.distribution import CELLS, BinnedReports, cell_chances, report_bins, report_rows
 from hybridp.public.lattice import Bounds
 from hybridp.public.randomisers import LEVELS, WORD, Piecewise, randomiser
 from hybridp.public.shares import CountNoise, NoisyCounts
@@ -132,7 +132,7 @@ class Crowd:
     def reports(self, n: int, study: DistributionTask) -> BinnedReports:
         report = study.invite.randomiser
         shares = np.diff(self.law.cdf(np.linspace(0, 1, CELLS + 1)))
-        law = report_bins(report, CELLS).matrix @ (shares / shares.sum())
+        law = cell_chances(report, CELLS) @ (shares / shares.sum())
         return BinnedReports(self.lots.multinomial(n, law / law.sum()), report)
 
 

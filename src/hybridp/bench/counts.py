@@ -43,7 +43,7 @@ from hybridp.blend.groups import JointBlend, blend_joint
 from hybridp.blend.shares import share_anchoring
 from hybridp.errors import must
 from hybridp.public.anchoring import TIGHTEST, Anchoring, clipping_loss
-from hybridp.public.distribution import BINS, CELLS, PHASES, BinnedReports, WindowReports, report_bins
+from hybridp.public.distribution import BINS, CELLS, PHASES, BinnedReports, WindowReports, cell_chances
 from hybridp.public.groups import Grouping
 from hybridp.public.randomisers import LEVELS, WORD
 from hybridp.public.shares import CountNoise, NoisyCounts, ShareReports, mixed_oracle, tick_variance
@@ -392,7 +392,7 @@ class _Average:
         drawn, ends = self.study.invite.randomiser, self.true.mean
         cells = np.diff(ends)
         cells[0] += ends[0]
-        counts = self.local * (report_bins(drawn, CELLS).matrix @ cells)
+        counts = self.local * (cell_chances(drawn, CELLS) @ cells)
         return BinnedReports(np.rint(counts).astype(np.int64), drawn)
 
     def _count(self, places: tuple[float, ...], noise: CountNoise) -> NoisyCounts:

@@ -55,8 +55,13 @@ class Estimate:
 Heard = tuple[Estimate, Oracle, int]  # what a group of so many people reported, and how
 
 
+def fold(values: Floats, slots: Ints, size: int) -> Floats:
+    """Add up values into the slots of a trimmed list."""
+    return np.asarray(np.bincount(slots, weights=values, minlength=size), dtype=np.float64)
+
+
 def _by_query(head: HeadList, values: Floats) -> Floats:
-    return np.asarray(np.bincount(head.query_of, weights=values, minlength=len(head.queries)), dtype=np.float64)
+    return fold(values, head.query_of, len(head.queries))
 
 
 def from_noisy_counts(head: HeadList, noisy: Floats, people: int, noise_variance: Floats) -> Estimate:
@@ -80,23 +85,13 @@ def _opt_in_variance(p: Floats, extra: Floats, people: int) -> Floats:
     return np.asarray(np.maximum(sampling, 1 / people**2) + extra)
 
 
-def fold(values: Floats, slots: Ints, size: int) -> Floats:
-    """Add up values into the slots of a trimmed list."""
-    return np.asarray(np.bincount(slots, weights=values, minlength=size), dtype=np.float64)
-
-
-def _seen(share: Floats, reports: int) -> Floats:
-    """Reported shares for a variance: a slot that no report names, or all do, is not known without error."""
-    return np.clip(share, 1 / reports, 1 - 1 / reports)
-
-
 def from_oracle(head: HeadList, shares: Floats, truth: float, other: float, people: int) -> Estimate:
     """Clients' probabilities from a flat frequency oracle's supporting shares."""
     gain = truth - other
     p = (shares - other) / gain
     variance = np.full(len(p), np.inf)
-    if people >= 2:
-        seen = _seen(shares, people)
+    if people >= 2:  # a slot that no report names, or all do, is not known without error
+        seen = np.clip(shares, 1 / people, 1 - 1 / people)
         variance = seen * (1 - seen) / (people - 1) / gain**2
     # Supports of different slots are nearly uncorrelated, so a query's variance is the sum over its slots.
     return Estimate(p, variance, _by_query(head, p), _by_query(head, variance))
@@ -207,48 +202,31 @@ def trim(found: OptInCounts, most: int, *, reuse: bool) -> tuple[HeadList, list[
 
     `reuse` also uses the noisy counts of the discovery group, which are paid for already.
     """
-    full = found.head
-    noise_t = np.full(len(full), found.noise.variance)
-    before = _opt_in(full, found, noise_t, reuse=reuse)
-    keep = _top(full, before, most, wildcards=not reuse)
-    head = full.trimmed(keep)
+    full, noise = found.head, np.full(len(found.head), found.noise.variance)
+    alone = reuse or found.estimation_people < 2
+    before = combine(_opt_in(full, found, found.counted, found.discovered, noise, reuse=alone)).slots
+    # The discovery group says nothing of wildcards: where its counts are used, a query's wildcard would only add the
+    # noise of the few others, and its records alone rank it.
+    head = full.trimmed(_first(full, _by_query(full, np.where(full.is_record, before, 0.0) if reuse else before), most))
     slots = full.fold(head)
-    counted = fold(found.counted, slots, len(head))
-    merged = fold(noise_t, slots, len(head))
-    estimates = []
-    if found.estimation_people >= 2:
-        estimates.append(from_noisy_counts(head, counted, found.estimation_people, merged))
-    if reuse:
-        kept = np.full(len(head), np.nan)
-        whole = len(head) - 1
-        for i, j in enumerate(slots.tolist()):
-            if j != whole:
-                kept[j] = found.discovered[i]
-        estimates.append(_from_discovery(head, kept, found))
-    return head, estimates
+    counted, merged = (fold(values, slots, len(head)) for values in (found.counted, noise))
+    kept = np.full(len(head), np.nan)
+    kept[slots] = found.discovered
+    kept[-1] = np.nan
+    return head, _opt_in(head, found, counted, kept, merged, reuse=reuse)
 
 
-def _opt_in(head: HeadList, found: OptInCounts, noise: Floats, *, reuse: bool) -> Estimate:
-    parts = []
-    if found.estimation_people >= 2:
-        parts.append(from_noisy_counts(head, found.counted, found.estimation_people, noise))
-    if reuse or not parts:
-        parts.append(_from_discovery(head, found.discovered, found))
-    return combine(parts)
-
-
-def _top(head: HeadList, estimate: Estimate, most: int, *, wildcards: bool) -> set[str]:
-    """The most probable queries by the sum of their slots; alphabetical order breaks ties.
-
-    The discovery group says nothing of wildcards: where its counts are used, a query's wildcard would only add the
-    noise of the few others, and its records alone rank it.
-    """
-    values = estimate.slots if wildcards else np.where(head.is_record, estimate.slots, 0.0)
-    sums = fold(values, head.query_of, len(head.queries))
-    return _first(head, sums, most)
+def _opt_in(
+    head: HeadList, found: OptInCounts, counted: Floats, discovered: Floats, noise: Floats, *, reuse: bool
+) -> list[Estimate]:
+    """What both groups of trusted people say of a list; the discovery group where its counts are used again."""
+    some = found.estimation_people >= 2
+    parts = [from_noisy_counts(head, counted, found.estimation_people, noise)] if some else []
+    return [*parts, _from_discovery(head, discovered, found)] if reuse else parts
 
 
 def _first(head: HeadList, shares: Floats, most: int) -> set[str]:
+    """The most probable queries; alphabetical order breaks ties."""
     order = np.argsort(-shares[:-1], kind="stable")[:most]
     return {str(head.queries[i]) for i in order.tolist()}
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, cast, get_args
 
 import numpy as np
@@ -41,7 +41,7 @@ from hybridp.public.messages import LocalSummary, TrustedSummary
 from hybridp.public.randomisers import Randomiser
 
 __all__ = ["ESTIMATORS", "Blend", "Disagreement", "EstimatorName", "Rule", "blend"]
-__all__ += ["Anchor", "each_level", "hold", "pooled", "pooled_shares"]
+__all__ += ["Anchor", "each_level", "hold", "pooled", "pooled_shares", "weighed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,15 +152,10 @@ class Rule:
         object.__setattr__(self, "name", SYNONYMS.get(self.name, self.name))
         if self.name not in ESTIMATORS:
             raise InvalidInput(f"`estimator` must be one of {', '.join(ESTIMATORS)}. Got {self.name}.")
-        must(
-            self.name != "kvh" or self.sd is not None, "sd", "must be given for the known-variance estimator kvh", None
-        )
-        must(
-            (self.name == "fixed") == (self.weight is not None),
-            "weight",
-            "must go with the estimator fixed",
-            self.weight,
-        )
+        known = self.name != "kvh" or self.sd is not None
+        must(known, "sd", "must be given for the known-variance estimator kvh", None)
+        fixed = (self.name == "fixed") == (self.weight is not None)
+        must(fixed, "weight", "must go with the estimator fixed", self.weight)
         if self.weight is not None:
             must(0 <= self.weight <= 1, "weight", "must lie between 0 and 1", self.weight)
         for name, value in (("sd", self.sd), ("local-sd", self.local_sd)):
@@ -284,25 +279,43 @@ def blend(
         share = trusted.people / (trusted.people + local.people) if trusted_share is None else trusted_share
         weight, gap = _weight(trusted, local, rule, spread, share)
         slack = abs(weight - share) * gap
-    mean_t = trusted.mean if trusted else 0.0
-    mean_l = local.mean if local else 0.0
-    if trusted is not None and local is not None and rule.name == "anchored":
-        return _anchored(trusted, local, rule, spread, weight)
+    own = told = None
+    if trusted is not None:
+        normal = spread.upper / trusted.people + trusted.gaussian_variance
+        own = trusted.mean, NormalLaplace(math.sqrt(normal), trusted.laplace_scale)
+    if local is not None:
+        told = local.mean, NormalLaplace(math.sqrt(_local_variance(local, spread.told) / local.people), 0.0)
+    blended = weighed(own, told, weight, spread.local, slack)
+    if trusted is None or local is None or rule.name != "anchored":
+        return blended
+    return _anchored(blended, trusted, local, rule, spread)
+
+
+Group = tuple[float, NormalLaplace]
+"""A group's own estimate, and the law of its error."""
+
+
+def weighed(trusted: Group | None, local: Group | None, weight: float, variance: float, slack: float = 0.0) -> Blend:
+    """What two groups say independently of one another, with this weight of the trusted one; None is nobody."""
+    (mean_t, law_t), (mean_l, law_l) = (group or (0.0, NormalLaplace(0.0, 0.0)) for group in (trusted, local))
+    gap = None
+    if trusted is not None and local is not None:
+        gap = Disagreement.of(mean_t - mean_l, NormalLaplace(math.hypot(law_t.s, law_l.s), law_t.b))
     return Blend(
         estimate=weight * mean_t + (1 - weight) * mean_l,
         weight=weight,
-        variance=spread.local,
-        error=_error(trusted, local, weight, spread),
+        variance=variance,
+        error=NormalLaplace(math.hypot(weight * law_t.s, (1 - weight) * law_l.s), weight * law_t.b),
         slack=slack,
-        disagreement=_disagreement(trusted, local, spread),
-        trusted_error=None if trusted is None else _error(trusted, None, 1.0, spread),
-        local_error=None if local is None else _error(None, local, 0.0, spread),
+        disagreement=gap,
+        trusted_error=None if trusted is None else law_t,
+        local_error=None if local is None else law_l,
     )
 
 
-def _anchored(trusted: TrustedSummary, local: LocalSummary, rule: Rule, spread: _Spread, weight: float) -> Blend:
+def _anchored(found: Blend, trusted: TrustedSummary, local: LocalSummary, rule: Rule, spread: _Spread) -> Blend:
     """Held to the trusted mean: a spread learned from reports is one that liars can widen, and with it the leash."""
-    own = spread.trusted / trusted.people + trusted.noise_variance
+    weight, own = found.weight, spread.trusted / trusted.people + trusted.noise_variance
     told = max(own / (1 - weight) - own, 0.0)  # 1-w = V_T/(V_T + V_L)
     laplace = trusted.noise_variance - trusted.gaussian_variance
     reach = float(leash(own, told, laplace)) if rule.reach is None else rule.reach
@@ -310,15 +323,12 @@ def _anchored(trusted: TrustedSummary, local: LocalSummary, rule: Rule, spread: 
     normal = weight**2 * (spread.upper / trusted.people + trusted.gaussian_variance)
     report = _noise_l(local, spread.upper, trusted.clamped_mean)
     normal += (1 - weight) ** 2 * (spread.upper + report) / local.people + float(anchor.lost)
-    return Blend(
+    return replace(
+        found,
         estimate=float(estimate),
-        weight=weight,
         variance=spread.local if rule.known else spread.upper,
         error=NormalLaplace(math.sqrt(normal), weight * trusted.laplace_scale),
         slack=0.0,
-        disagreement=_disagreement(trusted, local, spread),
-        trusted_error=_error(trusted, None, 1.0, spread),
-        local_error=_error(None, local, 0.0, spread),
         anchor=Anchor(float(anchor.plain), float(anchor.most), reach),
     )
 
@@ -441,23 +451,3 @@ def _local_variance(local: LocalSummary, upper: float) -> float:
     """Variance of one report for intervals: the sample's, or the model's where the sample is too small to tell."""
     model = upper + _noise_l(local, upper, 0.0) if local.people < 30 else 0.0
     return max(local.variance, model)
-
-
-def _error(trusted: TrustedSummary | None, local: LocalSummary | None, weight: float, spread: _Spread) -> NormalLaplace:
-    normal = 0.0
-    laplace = 0.0
-    if trusted is not None and weight > 0:
-        normal += weight**2 * (spread.upper / trusted.people + trusted.gaussian_variance)
-        laplace = weight * trusted.laplace_scale
-    if local is not None and weight < 1:
-        normal += (1 - weight) ** 2 * _local_variance(local, spread.told) / local.people
-    return NormalLaplace(math.sqrt(normal), laplace)
-
-
-def _disagreement(trusted: TrustedSummary | None, local: LocalSummary | None, spread: _Spread) -> Disagreement | None:
-    if trusted is None or local is None:
-        return None
-    normal = spread.upper / trusted.people + trusted.gaussian_variance
-    normal += _local_variance(local, spread.told) / local.people
-    law = NormalLaplace(math.sqrt(normal), trusted.laplace_scale)
-    return Disagreement.of(trusted.mean - local.mean, law)

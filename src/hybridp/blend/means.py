@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.blend.mean import Blend, Disagreement, Rule, blend, each_level, pooled
+from hybridp.blend.mean import Blend, Disagreement, Rule, blend, each_level, pooled, weighed
 from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ApproxDP, PureDP, turning_point
 from hybridp.public.mean import (
@@ -240,23 +240,15 @@ def combine(
     weight, upper = information_t / (information_t + information_l), spread.upper
     if trusted_share is not None and trusted is not None and heard:
         weight, upper = trusted_share, WORST_VARIANCE if spread.learned else spread.upper
-    mean_l = float(np.dot(precision, reports.totals)) / information_l if heard else 0.0
-    mean_t = trusted.mean if trusted is not None else 0.0
-    scale = trusted.laplace_scale if trusted is not None else 0.0
-    error_l = _local_error(reports, precision, spread) if heard else 0.0
-    normal = weight**2 * upper * squares + (1 - weight) ** 2 * error_l
-    disagreement = None
-    if trusted is not None and heard:
-        law = NormalLaplace(math.sqrt(upper * squares + error_l), scale)
-        disagreement = Disagreement.of(mean_t - mean_l, law)
-    return Blend(
-        estimate=weight * mean_t + (1 - weight) * mean_l,
-        weight=weight,
-        variance=spread.used,
-        error=NormalLaplace(math.sqrt(normal), weight * scale),
-        slack=0.0,
-        disagreement=disagreement,
-    )
+    own = told = None
+    if trusted is not None:
+        own = trusted.mean, NormalLaplace(math.sqrt(upper * squares), trusted.laplace_scale)
+    if heard:  # with the cautious variance of the data and the worst of the noise
+        terms = local_terms(reports.epsilons)
+        each = np.where(precision > 0, spread.upper + terms.constant + terms.quadratic, 0.0)
+        error = math.sqrt(float(np.dot(precision**2 * reports.people, each))) / information_l
+        told = float(np.dot(precision, reports.totals)) / information_l, NormalLaplace(error, 0.0)
+    return weighed(own, told, weight, spread.used)
 
 
 def share_of(part: ReportsByEpsilon, everyone: ReportsByEpsilon, spread: Spread) -> float:
@@ -268,14 +260,6 @@ def share_of(part: ReportsByEpsilon, everyone: ReportsByEpsilon, spread: Spread)
 
 def _middle(reports: ReportsByEpsilon, spread: Spread) -> float:
     return min(max(local_mean(reports, spread.used), -1.0), 1.0)
-
-
-def _local_error(reports: ReportsByEpsilon, precision: Floats, spread: Spread) -> float:
-    """Variance of the local mean, with the cautious variance of the data and the worst of the noise."""
-    terms = local_terms(reports.epsilons)
-    each = np.where(precision > 0, spread.upper + terms.constant + terms.quadratic, 0.0)
-    total = float(np.dot(precision, reports.people))
-    return float(np.dot(precision**2 * reports.people, each)) / total**2
 
 
 # --- several columns --------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from hybridp.public.formulas import Polynomial
 from hybridp.public.queries import MOST_CELLS, Piece, Workload, sliced, table_between
 
 __all__ = ["Records", "Relaxed", "answers", "polynomial_answer", "table"]
-__all__ += ["one_hot", "one_thread", "round_records", "sparsemax", "sparsemax_blocks"]
+__all__ += ["one_hot", "one_thread", "round_records", "sparsemax_blocks"]
 __all__ += ["sparsemax_lines", "start"]
 
 
@@ -142,42 +142,19 @@ def one_hot(codes: NDArray[np.integer], sizes: Sequence[int]) -> Relaxed:
     return Relaxed(values.scatter_(1, torch.from_numpy(moved), 1.0), tuple(sizes))
 
 
-def sparsemax(numbers: Tensor, *, guess: Tensor | None = None) -> Tensor:
-    """The closest point of the simplex to each vector of the last axis (Martins and Astudillo 2016).
+def sparsemax_blocks(numbers: Tensor, sizes: Sequence[int]) -> Tensor:
+    """The closest point of the simplex to every feature's block of each row (Martins and Astudillo 2016).
 
-    It is max(x - tau, 0) with the tau that makes it sum to one. The sum is convex, piecewise linear and falling in tau,
-    so that Newton's method from any tau below max(x) comes to the root from the left after its first step and stops
-    after finitely many: three passes, against a sort, where the vectors were on the simplex one small step ago
-    (`guess` = 0).
-
-    >>> sparsemax(torch.tensor([0.75, 0.5, -1.0])).tolist()
-    [0.625, 0.375, 0.0]
+    >>> sparsemax_blocks(torch.tensor([[0.75, 0.5, -1.0]]), (3,)).tolist()
+    [[0.625, 0.375, 0.0]]
     """
-    top = numbers.amax(-1, keepdim=True)
-    tau = top - 1 if guess is None else torch.minimum(guess, top - 1e-3)
-    ones = torch.ones(numbers.shape[-1], 1, dtype=numbers.dtype, device=numbers.device)
-    kept, sign = torch.empty_like(numbers), torch.empty_like(numbers)
-    support: Tensor | None = None
-    while True:
-        torch.sub(numbers, tau, out=kept).clamp_(min=0)
-        count = torch.sign(kept, out=sign) @ ones
-        # A tau that was computed for this very support is the root.
-        if support is not None and torch.equal(count, support):
-            return kept
-        step = (kept.sum(-1, keepdim=True) - 1) / count
-        # After the first step tau only rises; held to that against rounding, the support only shrinks, and this ends.
-        tau = tau + (step if support is None else step.clamp_(min=0))
-        support = count
-
-
-def sparsemax_blocks(numbers: Tensor, sizes: Sequence[int], *, near: bool = False) -> Tensor:
-    """Sparsemax of every feature's block; `near` where they were on the simplex before a small step."""
-    guess = torch.zeros((), dtype=numbers.dtype, device=numbers.device) if near else None
-    return torch.cat([sparsemax(block, guess=guess) for block in torch.split(numbers, list(sizes), dim=1)], dim=1)
+    lines = numbers.T.clone(memory_format=torch.contiguous_format)
+    sparsemax_lines(lines, sizes)
+    return lines.T.contiguous()
 
 
 def sparsemax_lines(lines: Tensor, sizes: Sequence[int], *, at_once: bool | None = None) -> None:
-    """Sparsemax of every feature, in place, of a transposed D' that was on the simplex before a small step.
+    """Sparsemax of every feature, in place, of a transposed D'.
 
     `at_once` unless given: on a GPU, where calls are what costs; elsewhere one feature after the other, in the cache.
     """
@@ -193,9 +170,12 @@ def sparsemax_lines(lines: Tensor, sizes: Sequence[int], *, at_once: bool | None
 
 
 def _newton(lines: Tensor, total: Callable[[Tensor], Tensor], spread: Callable[[Tensor], Tensor]) -> None:
-    """Newton's method of `sparsemax` from tau = 0; from the tau that keeps every value, where 0 would keep none.
+    """max(x - tau, 0) with the tau that makes it sum to one, by Newton's method.
 
-    `total` adds up the lines of each feature, and `spread` gives every line its feature's tau.
+    The sum is convex, piecewise linear and falling in tau, so that the method comes to the root from the left after its
+    first step and stops after finitely many: three passes, against a sort, where D' was on the simplex one small step
+    ago. It starts from 0; from the tau that keeps every value, where 0 would keep none. `total` adds up the lines of
+    each feature, and `spread` gives every line its feature's tau.
     """
     kept = lines.clamp(min=0)
     sign = torch.sign(kept)

@@ -16,8 +16,7 @@ Taking a bin of a report is post-processing. The files of old reports hold all t
 
 >>> from hybridp.public.budgets import PureDP
 >>> from hybridp.public.randomisers import dithered_bit
->>> bins = report_bins(dithered_bit(PureDP(1.0)), 4)
->>> bins.matrix.sum(axis=0).round(12).tolist()    # every report falls into some bin
+>>> cell_chances(dithered_bit(PureDP(1.0)), 4).sum(axis=0).round(12).tolist()    # every report falls into some bin
 [1.0, 1.0, 1.0, 1.0]
 """
 
@@ -32,7 +31,6 @@ from numpy.typing import NDArray
 
 from hybridp.errors import must
 from hybridp.public.lattice import Bounds
-from hybridp.public.mechanisms import DiscreteLaplace
 from hybridp.public.randomisers import LEVELS, WORD, DitheredBit, LocalAdditive, Piecewise, Randomiser
 
 __all__ = [
@@ -45,6 +43,7 @@ __all__ = [
     "adds_little",
     "bin_ends",
     "answers",
+    "cell_chances",
     "rank_variances",
     "report_bins",
     "report_ends",
@@ -57,6 +56,7 @@ Ints = NDArray[np.int64]
 
 CELLS = 128
 """Cells of one width between the bounds, in which a distribution function is told."""
+_WITHIN = 8  # places in a cell, over which the chances of people anywhere in it are averaged
 _LONG = 6  # cells; of a longer window it does not matter where within a cell it ends
 
 
@@ -65,14 +65,12 @@ class ReportBins:
     """Public bins of a randomiser's reports, in half-ranges around the middle, and what falls into them.
 
     A report y of sign s lies in bin ``offset_s + floor((y - start_s)/width)``, kept within ``count`` bins of its sign.
-    ``matrix[j, i]`` is the probability of bin j for somebody whose value lies, anywhere, in cell i.
     """
 
     starts: tuple[float, float]
     width: float
     count: int
     signed: bool
-    matrix: Floats
 
     @property
     def size(self) -> int:
@@ -172,7 +170,7 @@ def adds_little(at: Sequence[float], noise: float, trusted: int, local: int, bit
 def window_bins(randomiser: DitheredBit, windows: int) -> ReportBins:
     """The bins of answers within so many windows, which are laid end to end: only the thresholds' places matter."""
     bins, gain = BINS * windows, randomiser.gain
-    return ReportBins((-gain - 1.0, gain - 1.0), 2.0 / bins, bins, True, np.zeros((2 * bins, 0)))
+    return ReportBins((-gain - 1.0, gain - 1.0), 2.0 / bins, bins, True)
 
 
 def answers(counts: Ints, windows: Sequence[tuple[float, float]], randomiser: DitheredBit) -> tuple[WindowReports, ...]:
@@ -185,28 +183,16 @@ def answers(counts: Ints, windows: Sequence[tuple[float, float]], randomiser: Di
 def report_bins(randomiser: Randomiser, cells: int = CELLS) -> ReportBins:
     """The bins of a randomiser's reports, for a distribution function told in so many cells."""
     must(cells >= 2, "cells", "must be at least 2", cells)
-    edges = np.linspace(-1.0, 1.0, cells + 1)
     match randomiser:
         case DitheredBit():
-            q, gain = randomiser.flips / WORD, randomiser.gain
-            above = np.clip(np.subtract.outer(-np.arange(cells), -np.arange(cells)), 0, 1).astype(np.float64)
-            above += 0.5 * np.eye(cells)  # a value above a threshold of its own cell: every second time
-            says = (q + (1 - 2 * q) * above) / cells
-            matrix = np.concatenate([1 / cells - says, says])
-            return ReportBins((-gain - 1.0, gain - 1.0), 2.0 / cells, cells, True, matrix)
+            return ReportBins((-randomiser.gain - 1.0, randomiser.gain - 1.0), 2.0 / cells, cells, True)
         case Piecewise():
-            share, wide = randomiser.inside / WORD, randomiser.width / LEVELS
             unit = 2 / randomiser.slope  # a step of the cell, as a share of LEVELS, in half-ranges of a report
             start = -(randomiser.offset / LEVELS) * unit - 1
-            cuts = _piecewise_cuts(randomiser, cells)
-            inside = _mean_overlap(cuts, np.linspace(0.0, 1.0, cells + 1), wide)
-            whole = np.diff(cuts)[:, None]
-            matrix = share * inside / wide + (1 - share) * (whole - inside)
-            return ReportBins((start, start), unit / cells, len(cuts) - 1, False, matrix)
+            return ReportBins((start, start), unit / cells, len(_piecewise_cuts(randomiser, cells)) - 1, False)
         case LocalAdditive():
             reach = 1 + 6 * randomiser.variance_terms[0] ** 0.5
-            below = _noise_below(randomiser, (edges[:-1] + edges[1:]) / 2, cells)
-            return ReportBins((-reach, -reach), 2 * reach / cells, cells, False, np.diff(below, axis=0))
+            return ReportBins((-reach, -reach), 2 * reach / cells, cells, False)
 
 
 def report_ends(randomiser: Randomiser, cells: int = CELLS) -> Floats:
@@ -229,19 +215,37 @@ def report_rows(randomiser: Randomiser, cells: int = CELLS) -> Floats:
     and closely for the others. So reports see a law as if everybody stood at the ends, in numbers whose running sums
     are the means of F between the ends: of a law with atoms they tell these means, and nothing of F between them.
     """
-    ends = report_ends(randomiser, cells)
+    return _chances(randomiser, report_ends(randomiser, cells), cells)
+
+
+def cell_chances(randomiser: Randomiser, cells: int = CELLS) -> Floats:
+    """The probability of each of `report_bins` for somebody whose value lies, anywhere, in each cell."""
+    within = (np.arange(_WITHIN * cells) + 0.5) / (_WITHIN * cells)
+    return np.asarray(_chances(randomiser, within, cells).reshape(-1, cells, _WITHIN).mean(axis=2))
+
+
+def _chances(randomiser: Randomiser, places: Floats, cells: int) -> Floats:
+    """The probability of each of `report_bins` for somebody at each of these places, in shares of the range."""
     match randomiser:
         case DitheredBit():
             q = randomiser.flips / WORD
-            above = (np.arange(cells)[:, None] < np.arange(cells + 1)).astype(np.float64)
+            above = np.clip(places * cells - np.arange(cells)[:, None], 0.0, 1.0)  # which thresholds of a bin lie below
             says = (q + (1 - 2 * q) * above) / cells
             return np.concatenate([1 / cells - says, says])
         case Piecewise():
             share, wide, cuts = randomiser.inside / WORD, randomiser.width / LEVELS, _piecewise_cuts(randomiser, cells)
-            inside = np.diff(np.clip(np.subtract.outer(cuts, ends), 0.0, wide), axis=0)
+            inside = np.diff(np.clip(np.subtract.outer(cuts, places), 0.0, wide), axis=0)
             return np.asarray(share * inside / wide + (1 - share) * (np.diff(cuts)[:, None] - inside))
         case LocalAdditive():
-            return np.asarray(np.diff(_noise_below(randomiser, 2 * ends - 1, cells), axis=0))
+            from scipy.special import ndtr
+
+            spread = randomiser.variance_terms[0] ** 0.5
+            cuts = np.linspace(-1 - 6 * spread, 1 + 6 * spread, cells + 1)
+            away = np.subtract.outer(cuts[1:-1], 2 * places - 1) / spread
+            tail = np.exp(-np.abs(away) * 2**0.5) / 2  # of Laplace noise
+            laplace = np.where(away < 0, tail, 1 - tail)
+            below = laplace if randomiser.name == "laplace" else ndtr(away)
+            return np.diff(np.pad(below, ((1, 1), (0, 0)), constant_values=((0, 1), (0, 0))), axis=0)
 
 
 def _piecewise_cuts(randomiser: Piecewise, cells: int) -> Floats:
@@ -249,42 +253,6 @@ def _piecewise_cuts(randomiser: Piecewise, cells: int) -> Floats:
     cuts = np.arange(cells + -(-randomiser.width * cells // LEVELS) + 1) / cells
     cuts[-1] = 1 + randomiser.width / LEVELS
     return cuts
-
-
-def _noise_below(randomiser: LocalAdditive, values: Floats, cells: int) -> Floats:
-    """The probability of a report below each cut, for each value."""
-    spread = randomiser.variance_terms[0] ** 0.5
-    cuts = np.linspace(-1 - 6 * spread, 1 + 6 * spread, cells + 1)
-    away = np.subtract.outer(cuts[1:-1], values) / spread
-    below = _laplace_cdf(away) if isinstance(randomiser.noise, DiscreteLaplace) else _normal_cdf(away)
-    return np.concatenate([np.zeros((1, len(values))), below, np.ones((1, len(values)))])
-
-
-def _mean_overlap(cuts: Floats, edges: Floats, wide: float) -> Floats:
-    """The mean over x in each cell of the length of [x, x + wide) within each bin."""
-
-    def area(t: Floats) -> Floats:  # the integral from 0 of max(t, 0)
-        return np.maximum(t, 0.0) ** 2 / 2
-
-    def up_to(cut: Floats) -> Floats:
-        """The mean over a cell of the length of the window below each cut: min(max(cut - x, 0), wide)."""
-        low, high = np.subtract.outer(cut, edges[:-1]), np.subtract.outer(cut, edges[1:])
-        full = area(low) - area(high) - area(low - wide) + area(high - wide)
-        return np.asarray(full / np.diff(edges))
-
-    return np.diff(up_to(cuts), axis=0)
-
-
-def _laplace_cdf(x: Floats) -> Floats:
-    """Of Laplace noise with a standard deviation of 1."""
-    tail = np.exp(-np.abs(x) * 2**0.5) / 2
-    return np.where(x < 0, tail, 1 - tail)
-
-
-def _normal_cdf(x: Floats) -> Floats:
-    from scipy.special import ndtr
-
-    return np.asarray(ndtr(x))
 
 
 def bin_ends(bounds: Bounds, edges: Sequence[float], atoms: Sequence[float]) -> tuple[float, ...]:

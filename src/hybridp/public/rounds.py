@@ -67,6 +67,9 @@ class Round:
 
     kind: ClassVar[str]
 
+    def __init_subclass__(cls) -> None:
+        cls.kind = cls.__name__.lower()
+
     def plain(self, answer: Any) -> Any:
         """An answer as plain data."""
         return answer
@@ -85,7 +88,6 @@ class Numbers(Round):
     people without a value out, where nobody is local. Reports are `heard`, or only checked.
     """
 
-    kind: ClassVar[str] = "numbers"
     invite: Invite
     noise: AddedNoise | None = None
     squares: DiscreteLaplace | None = None
@@ -119,7 +121,6 @@ class Numbers(Round):
 class Vectors(Round):
     """The sums of several numbers of trusted people, and of their `squares`, and local reports on all of them."""
 
-    kind: ClassVar[str] = "vectors"
     invite: VectorInvite
     noise: AddedNoise | None = None
     squares: DiscreteLaplace | None = None
@@ -130,7 +131,6 @@ class Vectors(Round):
 class Options(Round):
     """How many trusted people have each option, or vote for each cell of a `joint` question, and local reports."""
 
-    kind: ClassVar[str] = "options"
     invite: ShareInvite
     noise: CountNoise | None = None
     joint: Joint | None = None
@@ -141,7 +141,6 @@ class Options(Round):
 class Ticks(Round):
     """How many trusted people ticked each option, and local reports on one drawn option each."""
 
-    kind: ClassVar[str] = "ticks"
     invite: ShareInvite
     noise: CountNoise | None = None
     heard: bool = True
@@ -151,7 +150,6 @@ class Ticks(Round):
 class Between(Round):
     """How many trusted people lie between places (0 to 1 of the range)."""
 
-    kind: ClassVar[str] = "between"
     places: tuple[float, ...]
     noise: CountNoise
     invite: Invite
@@ -167,7 +165,6 @@ class Between(Round):
 class Within(Round):
     """The sums of trusted people's numbers within a window, and beyond it, and of the squares of the latter."""
 
-    kind: ClassVar[str] = "within"
     invite: Invite
     window: Window
     noise: WindowNoise
@@ -177,7 +174,6 @@ class Within(Round):
 class Products(Round):
     """The sums of products of trusted people's columns or, of a logistic regression, of scores at `centre`."""
 
-    kind: ClassVar[str] = "products"
     model: KindName
     bounds: VectorBounds
     noise: AddedNoise
@@ -188,7 +184,6 @@ class Products(Round):
 class Scale(Round):
     """Which distance from the line, of a ladder's from the `first` on, about a twentieth of trusted people exceed."""
 
-    kind: ClassVar[str] = "scale"
     bounds: VectorBounds
     line: tuple[float, ...]
     first: int
@@ -200,7 +195,6 @@ class Discover(Round):
     """Records whose noisy counts pass a threshold, these counts, and how many of a `share` of the trusted people they
     are of; and how many the others are."""
 
-    kind: ClassVar[str] = "discover"
     share: float
     mechanism: Discovery
 
@@ -217,7 +211,6 @@ class Discover(Round):
 class Slots(Round):
     """How many of the other trusted people hold each slot of a head list."""
 
-    kind: ClassVar[str] = "slots"
     head: HeadList
     noise: DiscreteLaplace
 
@@ -231,7 +224,6 @@ class Slots(Round):
 class Many(Round):
     """How many trusted people there are, and how many local ones, which is public."""
 
-    kind: ClassVar[str] = "many"
     box: Box
 
 
@@ -239,7 +231,6 @@ class Many(Round):
 class Cells(Round):
     """How many trusted people are in each cell of a map, and the cells that a part of the local people tell."""
 
-    kind: ClassVar[str] = "cells"
     grid: Grid
     noise: TotalsNoise | None
     invite: MapInvite | None
@@ -251,7 +242,6 @@ class Cells(Round):
 class Moves(Round):
     """By nearest centre: trusted people, the sums of their deviations, and the reports of one part of the others."""
 
-    kind: ClassVar[str] = "moves"
     centres: NDArray[np.float64]
     radius: int
     noise: TotalsNoise | None
@@ -266,7 +256,6 @@ class Later(Round):
     `bins` asks for reports by public bins; `about` is what is said of the invitation.
     """
 
-    kind: ClassVar[str] = "later"
     invite: Invite | Question | SlotInvite | MapInvite
     bins: bool = False
     about: Mapping[str, Any] = field(default_factory=dict, compare=False)
@@ -292,7 +281,6 @@ class Later(Round):
 class Epsilons(Round):
     """Who has which epsilon of their own, which is public, and the reports by it."""
 
-    kind: ClassVar[str] = "epsilons"
     bounds: Bounds
     share: float
 
@@ -301,7 +289,6 @@ class Epsilons(Round):
 class Weighted(Round):
     """The sum of trusted people's numbers, of which those of an epsilon have a weight, with noise for each of them."""
 
-    kind: ClassVar[str] = "weighted"
     epsilons: NDArray[np.float64]
     weights: NDArray[np.float64]
 

@@ -98,7 +98,7 @@ class _Packed:
         return cls(numbers, named, member.to(numbers.device), where, order)
 
     def simplex(self, lines: Tensor) -> Tensor:
-        """Sparsemax of every feature of every row, by Newton's method from tau = 0 (see `blend.relaxed.sparsemax`)."""
+        """Sparsemax of every feature of every row, by Newton's method from 0 (`blend.relaxed.sparsemax_lines`)."""
         import torch
 
         tau = lines.new_zeros((len(self.member), lines.shape[1]))
@@ -192,7 +192,7 @@ def project_tables(
         seen = [goals[i] for i in some]
         _, gradient = loss_and_gradient(Relaxed(moving, sizes), tables=seen)
         adam.step(moving, gradient.div_(sum(goal.values.size for goal in seen)))
-        moving = sparsemax_blocks(moving, sizes, near=True)
+        moving = sparsemax_blocks(moving, sizes)
     out = data.values.clone()
     out[:, columns] = moving
     return Relaxed(out, data.sizes)

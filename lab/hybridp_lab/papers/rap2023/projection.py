@@ -255,5 +255,5 @@ def project(
                 rate /= 2
             before, recent = now, []
         adam.step(moving, gradient.mul_(scale), rate)
-        moving.copy_(sparsemax_blocks(moving, data.sizes, near=True))
+        moving.copy_(sparsemax_blocks(moving, data.sizes))
     return Projection(Relaxed(kept, data.sizes), tuple(losses), chosen.steps, "steps")
