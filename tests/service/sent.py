@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 
 from hybridp.service import studies
 from hybridp.service.core import Service
-from hybridp.service.plans import Plan
+from hybridp.service.plans import Survey
 from hybridp.service.schema import reports
 from hybridp.service.store import reading
 
@@ -69,7 +69,7 @@ def alone(question: dict[str, Any]) -> dict[str, Any]:
     return {"questions": [question], "draws": None, "groups": ["local"], "time_precision": 60, "guarantee": promise}
 
 
-def within(plan: Plan, place: int, invite: Any) -> Plan:
+def within(plan: Survey, place: int, invite: Any) -> Survey:
     """The plan, whose question at this place is asked as a first phase told."""
     found, asked = replace(plan), list(plan.asked)
     asked[place] = replace(asked[place], invite=invite) if invite is not None else asked[place]

@@ -27,7 +27,7 @@ from hybridp.public.randomisers import (
 from hybridp.public.shuffling import mixed_delta
 from hybridp.service import words
 from hybridp.service.participant import participant_view
-from hybridp.service.plans import Plan, parse_plan
+from hybridp.service.plans import Survey, parse_plan
 from hybridp.service.words import task_of
 
 from .declared import study_of
@@ -201,7 +201,7 @@ def told(name: str) -> tuple[Any, dict[str, Any], dict[str, str]]:
     return SimpleNamespace(**{**usual, **PLANS[name], **facts}), task, words.said(task)
 
 
-def kind_of(plan: Plan) -> str:
+def kind_of(plan: Survey) -> str:
     """What a study is about, as the rules below tell studies apart."""
     question: Any = plan.declared.questions[0]
     if plan.choices:

@@ -148,7 +148,7 @@ def delete(service: Service, study: str, yes: bool) -> Any:
 
     title = next((s["title"] for s in studies.list_studies(service) if s["id"] == study), None)
     if title is None:
-        raise studies.NoSuchStudy
+        raise studies.no_such_study()
     if not yes:
         if click.get_current_context().params["as_json"]:
             raise InvalidInput("`--yes` must be given together with --json: nobody is asked. Got nothing.")

@@ -16,15 +16,15 @@ from sqlalchemy import Connection, Engine, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from hybridp.randomness import Randomness, secure
-from hybridp.service.plans import Plan, moment, parse_plan
-from hybridp.service.problems import Gate, NoSuchStudy, Refused
+from hybridp.service.plans import Survey, moment, parse_plan
+from hybridp.service.problems import Gate, Refused, no_such_study
 from hybridp.service.reports import Checker, Failure, Packed
 from hybridp.service.schema import connect, meta, prepare, progress, releases, studies, study_keys
 from hybridp.service.settings import RESTORE, KeyProblem, KeyRing, RowCipher, Settings, load
 from hybridp.service.store import Batch, reading, writing
 from hybridp.service.writer import Sweeper, Writer, end
 
-__all__ = ["Metrics", "Service", "Study", "View", "know_key"]
+__all__ = ["Metrics", "Service", "StudyRow", "View", "know_key"]
 
 
 T = TypeVar("T")
@@ -33,12 +33,12 @@ _FRESH = 2.0  # seconds for which a study's phase is taken from memory; the writ
 
 
 @dataclass(frozen=True)
-class Study:
+class StudyRow:
     """A study's row: immutable."""
 
     number: int
     id: str
-    plan: Plan
+    plan: Survey
     created: int
 
 
@@ -46,8 +46,8 @@ class Study:
 class View:
     """What a study accepts at the moment: its phase, its plan as people are asked in it, and the rules for a report."""
 
-    study: Study
-    plan: Plan
+    study: StudyRow
+    plan: Survey
     state: str
     phase: int
     raw: str
@@ -120,7 +120,7 @@ class Service:
         self.pages = Gate(limits.rate / 2, limits.burst // 2)
         self.guesses = Gate(limits.guess_rate, limits.guess_burst)
         self.writer = Writer(self.engine, most_waiting=limits.waiting, watch=self.metrics.committed)
-        self._studies: dict[str, Study] = {}
+        self._studies: dict[str, StudyRow] = {}
         self._views: dict[str, tuple[float, View]] = {}
         self._releasing: dict[int, threading.Lock] = {}
         self._lock = threading.Lock()
@@ -156,7 +156,7 @@ class Service:
             self.forget(view.study)
         return failed
 
-    def releasing(self, study: Study) -> threading.Lock:
+    def releasing(self, study: StudyRow) -> threading.Lock:
         """Releases of one study take turns within a process: the second finds the first one's, and reads nothing."""
         with self._lock:
             return self._releasing.setdefault(study.number, threading.Lock())
@@ -184,17 +184,17 @@ class Service:
 
     # --- studies ------------------------------------------------------------------------------------------------------
 
-    def study(self, study_id: str) -> Study:
+    def study(self, study_id: str) -> StudyRow:
         found = self._studies.get(study_id)
         if found is not None:
             return found
         if not (len(study_id) <= 40 and study_id.isascii() and study_id.isprintable()):
-            raise NoSuchStudy
+            raise no_such_study()
         with reading(self.engine) as db:
             row = db.execute(select(studies).where(studies.c.id == study_id)).first()
         if row is None:
-            raise NoSuchStudy
-        found = Study(row.number, row.id, parse_plan(row.plan), row.created)
+            raise no_such_study()
+        found = StudyRow(row.number, row.id, parse_plan(row.plan), row.created)
         if len(self._studies) >= 10_000:
             self._studies.clear()
         self._studies[study_id] = found
@@ -205,7 +205,7 @@ class Service:
         with reading(self.engine) as db:
             found = db.execute(select(studies.c.number).where(studies.c.id == study_id[:40])).scalar()
         if found is None:
-            raise NoSuchStudy
+            raise no_such_study()
         return int(found)
 
     def view(self, study_id: str) -> View:
@@ -238,7 +238,7 @@ class Service:
         self._views[study_id] = (time.monotonic(), view)
         return view
 
-    def _view(self, db: Connection, study: Study, state: str, phase: int, raw: str) -> View:
+    def _view(self, db: Connection, study: StudyRow, state: str, phase: int, raw: str) -> View:
         plan = study.plan
         if plan.phased and phase == 2:
             found = select(releases.c.document).where(releases.c.study == study.number, releases.c.kind == "discovery")
@@ -247,12 +247,12 @@ class Service:
         checker = Checker(plan, phase, cipher, since=study.created, clock_skew=self.settings.limits.clock_skew)
         return View(study, plan, state, phase, raw, cipher, checker)
 
-    def cipher(self, db: Connection, study: Study) -> RowCipher | None:
+    def cipher(self, db: Connection, study: StudyRow) -> RowCipher | None:
         """The study's own cipher; None when its raw values were deleted."""
         sealed = db.execute(select(study_keys.c.sealed).where(study_keys.c.study == study.number)).scalar()
         return None if sealed is None else RowCipher(self.settings.keys.unseal(bytes(sealed)), study.number)
 
-    def forget(self, study: Study) -> None:
+    def forget(self, study: StudyRow) -> None:
         """Read the study's phase, and its key, from the database at the next request."""
         self._views.pop(study.id, None)
 

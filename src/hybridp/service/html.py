@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from hybridp.errors import HybridpError
 from hybridp.release.facts import Facts, cells, heading, is_share, text
 from hybridp.release.release import Release
-from hybridp.service.problems import NoSuchStudy, log_internal
+from hybridp.service.problems import log_internal
 from hybridp.service.words import TEMPLATES
 
 __all__ = ["HERE", "POLICY", "PageRoute", "SecurityHeaders", "address_of", "charts", "error_rows", "error_unit"]
@@ -66,7 +66,8 @@ class PageRoute(APIRoute):
                 if status_of(error) == 401 and request.method == "GET":
                     return see("/login")
                 back = path if path in ("/login", "/studies/new") else "/"
-                return trouble(error, f"/studies/{study}" if study and not isinstance(error, NoSuchStudy) else back)
+                known = study and getattr(error, "code", "") != "not-found"
+                return trouble(error, f"/studies/{study}" if known else back)
 
         return answer
 

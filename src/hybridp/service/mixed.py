@@ -16,7 +16,7 @@ from sqlalchemy import Connection, func, select
 
 from hybridp.public.mixing import Batch, ticket
 from hybridp.service import store
-from hybridp.service.core import Service, Study, View
+from hybridp.service.core import Service, StudyRow, View
 from hybridp.service.problems import Refused
 from hybridp.service.reports import Packed, report_id
 from hybridp.service.schema import SHUFFLED, TICKET, batches, participation, progress, reports
@@ -108,7 +108,7 @@ def arrivals(db: Connection, number: int) -> dict[str, Any]:
     return {"tickets": tickets, "arrived": int(people or 0), "batches": int(many), "complete": bool(last)}
 
 
-def waits_for_mixer(db: Connection, study: Study, now: int) -> str | None:
+def waits_for_mixer(db: Connection, study: StudyRow, now: int) -> str | None:
     """Why a closed study is not released yet: its mixer still holds reports. None where nothing is to be waited for."""
     if study.plan.declared.mixer is None:
         return None

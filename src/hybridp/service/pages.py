@@ -24,29 +24,12 @@ from hybridp.errors import HybridpError
 from hybridp.service import html, participant, store, studies
 from hybridp.service.core import Service
 from hybridp.service.forms import NAMES, declared_by, fieldsets
-from hybridp.service.html import (
-    HERE,
-    PageRoute,
-    SecurityHeaders,
-    address_of,
-    error_rows,
-    error_unit,
-    for_people,
-    form_fields,
-    paced,
-    page,
-    see,
-    shown_release,
-    slowly,
-    status_of,
-    whatever_is_stored,
-)
-from hybridp.service.problems import NoSuchStudy, Refused
+from hybridp.service.problems import Refused
 from hybridp.service.schema import analysts, meta
 
 __all__ = ["COOKIE", "install", "open_session", "read_session", "router"]
 
-router = APIRouter(include_in_schema=False, dependencies=[Depends(paced)], route_class=PageRoute)
+router = APIRouter(include_in_schema=False, dependencies=[Depends(html.paced)], route_class=html.PageRoute)
 
 
 def install(app: FastAPI) -> None:
@@ -54,15 +37,15 @@ def install(app: FastAPI) -> None:
     as_json: Any = app.exception_handlers[HTTPException]
 
     async def answer(request: Request, error: Any) -> Any:
-        if not for_people(request):
+        if not html.for_people(request):
             return await as_json(request, error)
         title = "There is no such page" if error.status_code == 404 else "This did not work"
-        return page("problem.html", error.status_code, title=title, detail=f"{error.detail}.", back=None)
+        return html.page("problem.html", error.status_code, title=title, detail=f"{error.detail}.", back=None)
 
     app.include_router(participant.router)
     app.add_exception_handler(HTTPException, answer)
-    app.mount("/static", StaticFiles(directory=HERE / "static"), name="static")
-    app.add_middleware(SecurityHeaders, https=app.state.service.settings.secure_cookies)
+    app.mount("/static", StaticFiles(directory=html.HERE / "static"), name="static")
+    app.add_middleware(html.SecurityHeaders, https=app.state.service.settings.secure_cookies)
 
 
 # --- an analyst's session ---------------------------------------------------------------------------------------------
@@ -159,7 +142,7 @@ Asked = Annotated[Session, Depends(_session)]
 
 async def _form(request: Request, session: Asked) -> dict[str, str]:
     """The fields of a form that this site made; Refused otherwise."""
-    form = await form_fields(request)
+    form = await html.form_fields(request)
     mine = hmac.compare_digest(form.pop("form_token", "").encode(), session.form_token.encode())
     if not mine or not _same_site(request):
         raise Refused("csrf", "This form is too old or came from another site. Please go back and try again.")
@@ -171,21 +154,21 @@ Posted = Annotated[dict[str, str], Depends(_form)]
 
 @router.get("/login")
 def login_page() -> Response:
-    return page("login.html", problem="")
+    return html.page("login.html", problem="")
 
 
 @router.post("/login")
 async def login(request: Request) -> Response:
     service = request.app.state.service
-    slowly(request)
-    service.guesses.may_guess(address_of(request))
-    form = await form_fields(request)
+    html.slowly(request)
+    service.guesses.may_guess(html.address_of(request))
+    form = await html.form_fields(request)
     analyst = await run_in_threadpool(studies.check_key, service, form.get("key", "").strip())
     if analyst is None:
-        service.guesses.guessed_wrong(address_of(request))
+        service.guesses.guessed_wrong(html.address_of(request))
     if analyst is None or not _same_site(request):
-        return page("login.html", 401, problem="This key is not known.")
-    answer = see("/")
+        return html.page("login.html", 401, problem="This key is not known.")
+    answer = html.see("/")
     cookie = open_session(service.settings.session_secret, analyst.id, now=time.time())
     secure = service.settings.secure_cookies
     answer.set_cookie(COOKIE, cookie, max_age=LASTS, httponly=True, samesite="lax", secure=secure)
@@ -195,7 +178,7 @@ async def login(request: Request) -> Response:
 @router.post("/logout")
 def logout(request: Request, session: Asked, form: Posted) -> Response:
     _end(request.app.state.service, session.cookie)
-    answer = see("/login")
+    answer = html.see("/login")
     answer.delete_cookie(COOKIE)
     return answer
 
@@ -203,13 +186,13 @@ def logout(request: Request, session: Asked, form: Posted) -> Response:
 @router.get("/")
 def study_list(request: Request, session: Asked) -> Response:
     found = studies.list_studies(request.app.state.service)
-    return page("studies.html", studies=found, here="list", form_token=session.form_token)
+    return html.page("studies.html", studies=found, here="list", form_token=session.form_token)
 
 
 def _new_page(session: Session, kind: str, given: Mapping[str, str], problem: str = "", status: int = 200) -> Response:
     chosen = kind if kind in NAMES else "mean"
     values = {"kinds": NAMES.items(), "kind": chosen, "sets": fieldsets(chosen), "given": given, "problem": problem}
-    return page("new.html", status, **values, here="new", form_token=session.form_token)
+    return html.page("new.html", status, **values, here="new", form_token=session.form_token)
 
 
 @router.get("/studies/new")
@@ -222,18 +205,18 @@ def new_study(request: Request, session: Asked, form: Posted) -> Response:
     try:
         made = studies.create_study(request.app.state.service, declared_by(form), analyst=session.analyst)
     except HybridpError as error:
-        return _new_page(session, form.get("kind", "mean"), form, str(error), status_of(error))
-    return see(f"/studies/{made['id']}")
+        return _new_page(session, form.get("kind", "mean"), form, str(error), html.status_of(error))
+    return html.see(f"/studies/{made['id']}")
 
 
 def _study_page(
     request: Request, session: Session, study_id: str, problem: str = "", status: int = 200, live: int = 0
 ) -> Response:
     s = studies.study_summary(request.app.state.service, study_id)
-    planned = whatever_is_stored(lambda: error_rows(s), [])
+    planned = html.whatever_is_stored(lambda: html.error_rows(s), [])
     first = (r["document"] for r in s["releases"] if r["kind"] == "discovery" and "questions" in r["document"])
     told = s["release"] or next(first, None)
-    return page(
+    return html.page(
         "study.html",
         status,
         s=s,
@@ -241,14 +224,14 @@ def _study_page(
         live=live if s["status"] == "open" else 0,
         problem=problem,
         form_token=session.form_token,
-        participation=whatever_is_stored(
+        participation=html.whatever_is_stored(
             lambda: html.charts.participation(s["participation"]["bins"], s["participation"]["width"]), ""
         ),
-        errors=whatever_is_stored(lambda: html.charts.bars(planned, error_unit(s)), None) if planned else None,
+        errors=html.whatever_is_stored(lambda: planned and html.charts.bars(planned, html.error_unit(s)), None),
         assumed=(s["now_predicted"] or s["planned"] or {}).get("assumes", ""),
         may_discover=s["phased"] and s["phase"] != 2 and s["status"] in ("open", "closed"),
         told=told,
-        shown=whatever_is_stored(lambda: shown_release(told, s["plan"]), None) if told else None,
+        shown=html.whatever_is_stored(lambda: html.shown_release(told, s["plan"]), None) if told else None,
     )
 
 
@@ -275,11 +258,11 @@ def confirm(request: Request, study_id: str, session: Asked, what: str = "") -> 
     try:
         s = studies.study_summary(request.app.state.service, study_id)
     except HybridpError as error:
-        if what != "delete" or isinstance(error, NoSuchStudy):
+        if what != "delete" or html.status_of(error) == 404:
             raise
         s = {"id": study_id, "title": study_id}
     made = sum(r["kind"] == "final" for r in s.get("releases", ()))
-    return page("confirm.html", s=s, deed=found, made=made, here="", form_token=session.form_token)
+    return html.page("confirm.html", s=s, deed=found, made=made, here="", form_token=session.form_token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,7 +295,7 @@ def invitations(request: Request, study_id: str, session: Asked, form: Posted) -
         raise Refused("invalid", "`count` must be at least 1 and at most 10,000.")
     tokens = studies.invite(service, study_id, count)
     links = [f"{service.settings.base_url}/s/{study_id}?t={token}" for token in tokens]
-    return page("invitations.html", links=links, study_id=study_id, here="", form_token=session.form_token)
+    return html.page("invitations.html", links=links, study_id=study_id, here="", form_token=session.form_token)
 
 
 @router.post("/studies/{study_id}/{path}")
@@ -324,5 +307,5 @@ def act(request: Request, study_id: str, path: str, session: Asked, form: Posted
     try:
         found.do(request.app.state.service, study_id, form)
     except HybridpError as error:
-        return _study_page(request, session, study_id, str(error), status_of(error))
-    return see(f"/studies/{study_id}")
+        return _study_page(request, session, study_id, str(error), html.status_of(error))
+    return html.see(f"/studies/{study_id}")

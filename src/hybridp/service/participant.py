@@ -15,25 +15,14 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
 
 from hybridp.errors import HybridpError, InvalidInput
-from hybridp.service import mixed, studies, words
-from hybridp.service.html import (
-    PageRoute,
-    address_of,
-    form_fields,
-    paced,
-    page,
-    policy_with,
-    see,
-    slowly,
-    status_of,
-)
+from hybridp.service import html, mixed, studies, words
 from hybridp.service.problems import Refused, log_internal
 from hybridp.service.schema import TICKET
 from hybridp.service.words import VISIT_HOURS
 
 __all__ = ["participant_view", "router", "trusted_payload"]
 
-router = APIRouter(include_in_schema=False, dependencies=[Depends(paced)], route_class=PageRoute)
+router = APIRouter(include_in_schema=False, dependencies=[Depends(html.paced)], route_class=html.PageRoute)
 
 
 def participant_view(
@@ -189,17 +178,17 @@ def _participant(
         problem=problem,
         given={name: text for name, text in form.items() if name in ("epsilon", "report_id")},
     )
-    answer = page("participant.html", status, **view)
+    answer = html.page("participant.html", status, **view)
     if not task["by_invitation"] and visit is None:
         _begin(request, study_id, name, answer)
     if "mixer" in task:
-        answer.headers["content-security-policy"] = policy_with(task["mixer"]["url"])
+        answer.headers["content-security-policy"] = html.policy_with(task["mixer"]["url"])
     return answer
 
 
 def _state(request: Request, study_id: str, token: str | None) -> str:
     """Whether an invitation is good; one that the study does not know counts as a guess."""
-    service, address = request.app.state.service, address_of(request)
+    service, address = request.app.state.service, html.address_of(request)
     if token:
         service.guesses.may_guess(address)
     found = studies.token_state(service, study_id, token)
@@ -231,9 +220,9 @@ def _begin(request: Request, study_id: str, name: str, answer: Response) -> None
 @router.post("/s/{study_id}/visit")
 def another_visit(request: Request, study_id: str) -> Response:
     """Somebody else at the same device: the next answer is another person's."""
-    slowly(request)
+    html.slowly(request)
     request.app.state.service.study(study_id)
-    answer = see(f"/s/{quote(study_id)}")
+    answer = html.see(f"/s/{quote(study_id)}")
     _begin(request, study_id, studies.new_report_id(), answer)
     return answer
 
@@ -247,12 +236,12 @@ def participant_page(request: Request, study_id: str, t: str | None = None) -> R
 async def participate(request: Request, study_id: str) -> Response:
     """The trusted choice. The report's id came with the form, so that sending the form twice counts once."""
     service = request.app.state.service
-    form = await form_fields(request)
+    form = await html.form_fields(request)
     token = form.get("t") or None
     try:
-        slowly(request)
+        html.slowly(request)
         if token:
-            service.guesses.may_guess(address_of(request))
+            service.guesses.may_guess(html.address_of(request))
         task = await run_in_threadpool(studies.task_document, service, study_id)
         payload, epsilon = trusted_payload(task, form)
         report = {
@@ -265,10 +254,10 @@ async def participate(request: Request, study_id: str) -> Response:
         }
         failures = await studies.submit(service, study_id, [report])
         if not failures:
-            return see(f"/s/{study_id}/thanks")
+            return html.see(f"/s/{study_id}/thanks")
         problem, status = str(failures[0]["detail"]), int(failures[0].get("status", 422))
     except HybridpError as error:
-        problem, status = str(error), status_of(error)
+        problem, status = str(error), html.status_of(error)
         if status in (429, 503):
             return _again(study_id, form, error)
     except SQLAlchemyError as error:
@@ -285,7 +274,8 @@ def _again(study_id: str, form: Mapping[str, str], error: HybridpError) -> Respo
     fields = list(form.items())
     if not _ID.fullmatch(form.get("report_id", "")):
         fields = [*((n, v) for n, v in fields if n != "report_id"), ("report_id", studies.new_report_id())]
-    answer = page("retry.html", status_of(error), detail=str(error), action=f"/s/{quote(study_id)}", fields=fields)
+    told = {"detail": str(error), "action": f"/s/{quote(study_id)}", "fields": fields}
+    answer = html.page("retry.html", html.status_of(error), **told)
     answer.headers["retry-after"] = str(getattr(error, "retry_after", None) or 5)
     return answer
 
@@ -293,4 +283,4 @@ def _again(study_id: str, form: Mapping[str, str], error: HybridpError) -> Respo
 @router.get("/s/{study_id}/thanks")
 def thanks(request: Request, study_id: str) -> Response:
     task = studies.task_document(request.app.state.service, study_id)
-    return page("thanks.html", task=task, say=words.said(task))
+    return html.page("thanks.html", task=task, say=words.said(task))

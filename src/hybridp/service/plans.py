@@ -43,7 +43,7 @@ from hybridp.service.fields import Field
 from hybridp.service.kinds import drawable, parts_of
 from hybridp.service.questions import Category, Part, categories_of
 
-__all__ = ["Groups", "Head", "Plan", "in_turn", "moment", "parse_plan", "predicted"]
+__all__ = ["Groups", "Head", "Survey", "in_turn", "moment", "parse_plan", "predicted"]
 
 
 DAY = 86_400
@@ -92,7 +92,7 @@ def in_turn(*budgets: PureDP | ApproxDP, times: int = 1) -> PureDP | ApproxDP:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Survey:
     """What the service must know of a study: one question, or several under one promise. Times are Unix seconds.
 
     Local people answer all, with the parts of a split promise, or the one that their device draws, with the whole.
@@ -161,7 +161,7 @@ class Plan:
             rule = "must be given before people are asked: they read it first"
             must(bool(text), name, f'{rule} (such as {name.rpartition(".")[2]} = "{_SUCH_AS[name]}")', "nothing")
 
-    def dated(self, now: int) -> Plan:
+    def dated(self, now: int) -> Survey:
         """The same plan with the day on which trusted answers go at the latest, for all to read.
 
         Where it states none: 90 days after the closing, rounded up to a whole day; a study that is closed by hand is
@@ -210,7 +210,7 @@ class Plan:
         """What a trusted person's answer holds: private groups too."""
         return (*(given for one in self.asked for given in one.fields), *(by.shown for by in self.categories))
 
-    def within(self, head: Head | None) -> Plan:
+    def within(self, head: Head | None) -> Survey:
         """The same with the questions as local people are asked them in the second phase."""
         if head is None:
             return self
@@ -332,7 +332,7 @@ class Plan:
         return {"trusted": people.trusted or 0, "local": people.local or 0, **mixed}
 
 
-def parse_plan(stated: Mapping[str, Any] | str | Declaration) -> Plan:
+def parse_plan(stated: Mapping[str, Any] | str | Declaration) -> Survey:
     """A checked plan from a declaration, its plain data, or its JSON text; one sentence says what is wrong.
 
     What only a table needs may be left out: the column that tells the groups apart, and the one that tells people
@@ -340,7 +340,7 @@ def parse_plan(stated: Mapping[str, Any] | str | Declaration) -> Plan:
     """
     declared = drawable(stated if isinstance(stated, Declaration) else _declaration(stated))
     collection = declared.collection or Collection()
-    plan = Plan(replace(declared, title=declared.purpose, collection=collection))
+    plan = Survey(replace(declared, title=declared.purpose, collection=collection))
     plan.check()
     return plan
 
@@ -371,7 +371,7 @@ _UNITS |= dict.fromkeys(("choice", "count", "records"), "share of people")
 _FREQUENT = {"records": "that records are as frequent as 1/rank, of which the 20th is meant"}
 
 
-def predicted(plan: Plan, people: Mapping[str, int]) -> dict[str, Any] | None:
+def predicted(plan: Survey, people: Mapping[str, int]) -> dict[str, Any] | None:
     """Root mean squared error and half-width of the interval, from group sizes and public numbers alone, as a plan of
     the same declaration has it; None where nobody, or too few, take part, where no law is known or numbers give up, and
     by group: nobody knows yet how many people each is about.

@@ -23,7 +23,7 @@ import msgspec
 
 from hybridp.errors import BudgetExceeded, HybridpError, InvalidInput
 
-__all__ = ["MEDIA_TYPE", "STATUS", "Gate", "NoSuchStudy", "Refused", "log_internal", "problem", "problem_of"]
+__all__ = ["MEDIA_TYPE", "STATUS", "Gate", "Refused", "log_internal", "no_such_study", "problem", "problem_of"]
 __all__ += ["sentence"]
 
 
@@ -65,11 +65,9 @@ class Refused(HybridpError):
         self.retry_after = retry_after
 
 
-class NoSuchStudy(Refused):
+def no_such_study() -> Refused:
     """There is no study of this id."""
-
-    def __init__(self) -> None:
-        super().__init__("not-found", "There is no study of this name.")
+    return Refused("not-found", "There is no study of this name.")
 
 
 def problem(code: str, detail: str, **more: Any) -> bytes:

@@ -28,11 +28,11 @@ from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.randomness import Randomness
 from hybridp.release.receipt import plain
 from hybridp.release.release import Release
-from hybridp.service.core import Service, Study
+from hybridp.service.core import Service, StudyRow
 from hybridp.service.fields import unpacked_record
 from hybridp.service.formats import Heard
 from hybridp.service.mixed import waits_for_mixer
-from hybridp.service.plans import Plan
+from hybridp.service.plans import Survey
 from hybridp.service.problems import Refused
 from hybridp.service.questions import Category, Part, unpacked_reports
 from hybridp.service.schema import LOCAL, SHUFFLED, TRUSTED, batches, progress, releases
@@ -49,7 +49,7 @@ Build = Callable[[tuple[int, ...]], dict[str, Any]]
 # --- what an analyst asks for -----------------------------------------------------------------------------------------
 
 
-def close(service: Service, study: Study) -> None:
+def close(service: Service, study: StudyRow) -> None:
     """No more reports, from the commit of this change on."""
     now = service.now()
     service.write(lambda db: _close(db, study.number, now))
@@ -61,7 +61,7 @@ def _close(db: Connection, number: int, now: int) -> None:
     db.execute(progress.update().where(*here).values(state="closed", ended=now))
 
 
-def release(service: Service, study: Study, key: str) -> dict[str, Any]:
+def release(service: Service, study: StudyRow, key: str) -> dict[str, Any]:
     """The final release under this idempotency key: stored and charged once, whoever asks how often."""
     with service.releasing(study):
         plan = study.plan
@@ -85,7 +85,7 @@ def release(service: Service, study: Study, key: str) -> dict[str, Any]:
         return _commit(service, study, key, "final", charges, build, batch)
 
 
-def discover(service: Service, study: Study, key: str, *, sure: bool = False) -> dict[str, Any]:
+def discover(service: Service, study: StudyRow, key: str, *, sure: bool = False) -> dict[str, Any]:
     """Phase one to two: what the trusted people say, their list or where people lie, becomes the invitation to local
     ones. A list that will probably be empty is made for whoever is `sure`."""
     plan = study.plan
@@ -125,12 +125,12 @@ def _move(db: Connection, number: int, old: int, new: int) -> None:
     db.execute(progress.update().where(progress.c.study == number, progress.c.phase == old).values(phase=new))
 
 
-def _now(db: Connection, study: Study) -> Any:
+def _now(db: Connection, study: StudyRow) -> Any:
     """The study's row of what moves."""
     return db.execute(select(progress).where(progress.c.study == study.number)).one()
 
 
-def _check_closed(service: Service, study: Study, state: str) -> None:
+def _check_closed(service: Service, study: StudyRow, state: str) -> None:
     if state == "deleted":
         raise Refused("raw-deleted", "The study was deleted.")
     if state == "open":
@@ -139,14 +139,14 @@ def _check_closed(service: Service, study: Study, state: str) -> None:
         close(service, study)
 
 
-def _check_batch(people: dict[str, int], study: Study, group: str | None) -> None:
+def _check_batch(people: dict[str, int], study: StudyRow, group: str | None) -> None:
     here = sum(people.values()) if group is None else people[group]
     if here < study.plan.collection.min_batch:
         who = "people" if group is None else f"{group} people"
         raise Refused("batch-too-small", f"A release needs at least {study.plan.collection.min_batch} {who}.")
 
 
-def _check_budget(db: Connection, study: Study, charges: list[Any]) -> None:
+def _check_budget(db: Connection, study: StudyRow, charges: list[Any]) -> None:
     """An early word on an overdraft, before anything is read; the commit decides."""
     left = {b.people: units(b.epsilon_total, EPSILON_UNITS) - units(b.epsilon_spent, EPSILON_UNITS)
             for b in balances(db, study.number)}  # fmt: skip
@@ -155,7 +155,7 @@ def _check_budget(db: Connection, study: Study, charges: list[Any]) -> None:
             raise BudgetExceeded(f"The budget of the {one.people} group does not pay for another release.")
 
 
-def _check_unchanged(db: Connection, study: Study, read: Any) -> None:
+def _check_unchanged(db: Connection, study: StudyRow, read: Any) -> None:
     """What was deleted while it was read is not published, and stays deleted."""
     now = _now(db, study)
     if now.state == "deleted" or (now.raw == "kept") != (read.raw == "kept"):
@@ -165,7 +165,7 @@ def _check_unchanged(db: Connection, study: Study, read: Any) -> None:
 
 
 def _commit(
-    service: Service, study: Study, key: str, kind: str, charges: list[Any], build: Build, batch: Any
+    service: Service, study: StudyRow, key: str, kind: str, charges: list[Any], build: Build, batch: Any
 ) -> dict[str, Any]:
     """Charge, store, move the study on, and shred its values if this was the last use of them: all or nothing."""
 
@@ -195,7 +195,7 @@ def _commit(
     return document
 
 
-def _spending(db: Connection, study: Study, kind: str, before: list[Balance]) -> dict[str, Any]:
+def _spending(db: Connection, study: StudyRow, kind: str, before: list[Balance]) -> dict[str, Any]:
     """For the receipt: what this release spends of each group's promise, what is spent so far, and the whole."""
     here = (releases.c.study == study.number, releases.c.kind == kind)
     made = db.execute(select(func.count()).select_from(releases).where(*here)).scalar_one()
@@ -218,21 +218,21 @@ def _levels(epsilon: float, delta: float) -> dict[str, float]:
     return {"epsilon": round(epsilon, 12), "delta": round(delta, 18)}
 
 
-def _last(db: Connection, study: Study) -> bool:
+def _last(db: Connection, study: StudyRow) -> bool:
     """Whether the plan's budget pays for no further use of trusted people's values."""
     uses = study.plan.collection.releases + (study.plan.phased and study.plan.answers_last)
     made = db.execute(select(func.count()).select_from(releases).where(releases.c.study == study.number)).scalar_one()
     return int(made) >= uses
 
 
-def _cipher(service: Service, db: Connection, study: Study) -> RowCipher:
+def _cipher(service: Service, db: Connection, study: StudyRow) -> RowCipher:
     found = service.cipher(db, study)
     if found is None:
         raise Refused("raw-deleted", "The study's values were deleted after an earlier release.")
     return found
 
 
-def _headed(study: Study, document: dict[str, Any]) -> dict[str, Any]:
+def _headed(study: StudyRow, document: dict[str, Any]) -> dict[str, Any]:
     return {"study": study.id, "title": study.plan.declared.title, **plain(document)}
 
 
@@ -307,7 +307,7 @@ def heard(parts: Sequence[Part], packed: Sequence[Part | Category], drawn: bool,
     return found
 
 
-def _answers_to(plan: Plan, one: Part, answers: Sealed) -> Sealed:
+def _answers_to(plan: Survey, one: Part, answers: Sealed) -> Sealed:
     """RAW: the answers to one question, and to the group by which it is told."""
     ends = list(accumulate((given.size for given in plan.entrusted), initial=0))
     at = {given.name: slice(*ends[i : i + 2]) for i, given in enumerate(plan.entrusted)}
@@ -316,7 +316,7 @@ def _answers_to(plan: Plan, one: Part, answers: Sealed) -> Sealed:
 
 
 def answered(
-    plan: Plan, told: Sequence[Heard], trusted: Trusted | None, *, rng: Randomness
+    plan: Survey, told: Sequence[Heard], trusted: Trusted | None, *, rng: Randomness
 ) -> Callable[[tuple[int, ...]], Release]:
     """Draw the noise of every question's answer; of two phases `plan` asks as in the second."""
     parts, found, people = iter(told), {}, 0 if trusted is None else trusted[0]
@@ -332,7 +332,7 @@ def answered(
     return lambda entries: published(plan.declared, found, entries)
 
 
-def _prepared(db: Connection, service: Service, study: Study) -> Build:
+def _prepared(db: Connection, service: Service, study: StudyRow) -> Build:
     plan = study.plan.within(_discovery(db, study)) if study.plan.phased else study.plan
     told, people = heard(plan.parts, plan.packed, plan.drawn, _sent(db, study, LOCAL)), counts(db, study.number)
     if plan.mixed and "shuffled" in plan.uses:
@@ -346,7 +346,7 @@ def _prepared(db: Connection, service: Service, study: Study) -> Build:
     return lambda entries: _headed(study, state(entries).to_dict())
 
 
-def _first(db: Connection, service: Service, study: Study) -> Build:
+def _first(db: Connection, service: Service, study: StudyRow) -> Build:
     """The first of two phases: what trusted people say of the questions that wait, each at its part of their promise,
     and the invitations to local people that follow from it."""
     plan, people = study.plan, counts(db, study.number)["trusted"]
@@ -366,11 +366,11 @@ def _first(db: Connection, service: Service, study: Study) -> Build:
     return state
 
 
-def _sent(db: Connection, study: Study, group: int) -> Iterator[Sent]:
+def _sent(db: Connection, study: StudyRow, group: int) -> Iterator[Sent]:
     return ([(row[1], bytes(row[2])) for row in rows] for rows in stream(db, study.number, group))
 
 
-def _discovery(db: Connection, study: Study) -> dict[str, Any]:
+def _discovery(db: Connection, study: StudyRow) -> dict[str, Any]:
     """What the first phase published."""
     found = select(releases.c.document).where(releases.c.study == study.number, releases.c.kind == "discovery")
     document: dict[str, Any] = json.loads(db.execute(found).scalar_one())

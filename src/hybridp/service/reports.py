@@ -19,7 +19,7 @@ from hybridp.errors import InvalidInput
 from hybridp.public.mixing import unseal
 from hybridp.service.fields import Field
 from hybridp.service.formats import Bit, Coordinates, OutOfReach
-from hybridp.service.plans import Plan
+from hybridp.service.plans import Survey
 from hybridp.service.problems import STATUS, Refused
 from hybridp.service.questions import Category, Part, pack_answers, pack_reports
 from hybridp.service.schema import LOCAL, SHUFFLED, TRUSTED
@@ -145,7 +145,7 @@ class Checker:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: Survey,
         phase: int,
         cipher: RowCipher | None,
         *,

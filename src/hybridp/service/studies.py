@@ -17,9 +17,9 @@ from sqlalchemy import Connection, select
 from hybridp.errors import InvalidInput, must
 from hybridp.public.study import Declaration
 from hybridp.service import mixed, releasing, store
-from hybridp.service.core import Service, Study, View, know_key
-from hybridp.service.plans import Plan, moment, parse_plan, predicted
-from hybridp.service.problems import NoSuchStudy, Refused
+from hybridp.service.core import Service, StudyRow, View, know_key
+from hybridp.service.plans import Survey, moment, parse_plan, predicted
+from hybridp.service.problems import Refused, no_such_study
 from hybridp.service.questions import unpacked_reports
 from hybridp.service.releasing import balances, open_accounts
 from hybridp.service.reports import Failure, Report, parse_upload, report_id
@@ -38,10 +38,19 @@ from hybridp.service.schema import (
 from hybridp.service.settings import hashed, new_secret
 from hybridp.service.words import task_of
 
-__all__ = ["Analyst", "NoSuchStudy", "Refused", "add_analyst", "check_invitations", "check_key", "close_study"]
-__all__ += ["create_study", "delete_study", "export", "has_analysts", "invite", "list_studies", "new_report_id"]
-__all__ += ["newest_release", "open_phase_two", "release_study", "remember_address", "remembered_address", "reseal"]
-__all__ += ["revoke_analyst", "rounded_now", "study_summary", "submit", "submit_reports", "task_document"]
+__all__ = ["Analyst", "Refused", "add_analyst", "check_invitations", "check_key", "close_study"]
+__all__ += [
+    "create_study",
+    "delete_study",
+    "export",
+    "has_analysts",
+    "invite",
+    "list_studies",
+    "new_report_id",
+    "no_such_study",
+]
+__all__ += ["newest_release", "open_phase_two", "release_study", "remember_address", "remembered_address"]
+__all__ += ["reseal", "revoke_analyst", "rounded_now", "study_summary", "submit", "submit_reports", "task_document"]
 __all__ += ["the_study", "token_state"]
 
 MOST_INVITATIONS = 100_000
@@ -155,7 +164,7 @@ def the_study(service: Service, stated: Mapping[str, Any] | Declaration) -> dict
     return create_study(service, stated)
 
 
-def _plainly(plan: Plan | str, created: int) -> dict[str, Any] | None:
+def _plainly(plan: Survey | str, created: int) -> dict[str, Any] | None:
     """The plan as it would have been stored at a moment; None where it would have been refused then. Fields that an
     older version did not know, and did not store, are at their defaults."""
     try:
@@ -251,7 +260,7 @@ def study_summary(service: Service, study_id: str, bins: int = 60) -> dict[str, 
 
 
 def _why_not(
-    study: Study, status: str, phase: int, people: dict[str, int], raw: str, made: int, *, busy: bool
+    study: StudyRow, status: str, phase: int, people: dict[str, int], raw: str, made: int, *, busy: bool
 ) -> str | None:
     plan = study.plan
     phased = plan.phased
@@ -279,7 +288,7 @@ def _why_not(
     return None
 
 
-def _takes_people(plan: Plan, status: str, phase: int) -> bool:
+def _takes_people(plan: Survey, status: str, phase: int) -> bool:
     """Whether anybody can answer, now or later: closed in its first phase, a study of two opens again."""
     return status in ("planned", "open") or (status == "closed" and plan.phased and phase != 2)
 

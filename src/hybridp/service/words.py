@@ -35,7 +35,7 @@ from hybridp.public.budgets import LOCAL_LIMIT, ApproxDP, PureDP, promised
 from hybridp.public.mixing import public, text
 from hybridp.public.randomisers import LEVELS, WORD, dithered_bit
 from hybridp.service.fields import DIGITS, FORM_NUMBER
-from hybridp.service.plans import Plan
+from hybridp.service.plans import Survey
 from hybridp.service.settings import RowCipher
 
 __all__ = ["TEMPLATES", "VISIT_HOURS", "Notice", "at_most_right", "exact", "in_words", "notice", "notices", "odds"]
@@ -230,7 +230,7 @@ def _level(budget: PureDP | ApproxDP) -> dict[str, float]:
     return {"epsilon": budget.epsilon, "delta": budget.delta}
 
 
-def task_of(study_id: str, plan: Plan, phase: int, cipher: RowCipher | None = None) -> dict[str, Any]:
+def task_of(study_id: str, plan: Survey, phase: int, cipher: RowCipher | None = None) -> dict[str, Any]:
     """The document of a study in a phase, as `plan` asks in it. A mixer's reports are sealed, and tickets signed, with
     the keys of the study's `cipher`, as long as there is one."""
     collection = plan.collection
@@ -269,7 +269,7 @@ def task_of(study_id: str, plan: Plan, phase: int, cipher: RowCipher | None = No
     return task | {"notice": notices(task)}
 
 
-def _draws(plan: Plan) -> list[str] | None:
+def _draws(plan: Survey) -> list[str] | None:
     """Where each question ends among the words from 0 to 2^64 by which a device draws one; None where all are asked."""
     if not plan.drawn:
         return None
@@ -277,7 +277,7 @@ def _draws(plan: Plan) -> list[str] | None:
     return [str(end) for end in (*ends[:-1], WORD)]
 
 
-def _mixed(plan: Plan, task: dict[str, Any], cipher: RowCipher | None) -> dict[str, Any]:
+def _mixed(plan: Survey, task: dict[str, Any], cipher: RowCipher | None) -> dict[str, Any]:
     """The third way: a mixer, and what a report keeps by itself and in a batch of the stated size."""
     mixer, mixing = plan.declared.mixer, plan.declared.mixing
     if mixer is None or mixing is None:
@@ -293,7 +293,7 @@ def _mixed(plan: Plan, task: dict[str, Any], cipher: RowCipher | None) -> dict[s
     return {"groups": ["trusted", "shuffled", "local"], "mixer": stated, "guarantee": promises}
 
 
-def _sizes(plan: Plan) -> dict[str, int]:
+def _sizes(plan: Survey) -> dict[str, int]:
     """How many bytes a report of each group has on its way, whatever it says: as JSON, and as the page's form.
 
     What is shorter is padded up to it by whoever sends it. A page without scripts cannot.
