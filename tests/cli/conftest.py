@@ -67,15 +67,10 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "collected.csv").write_text("\n".join([head, *trusted, *reports]) + "\n")
     bad = {
         "empty": "",
-        "header": "pay,trust,report\n",
-        "text": f"pay,trust,report\nplenty,trusted,\n{SECRET},trusted,\n",
-        "label": f"pay,trust,report\n{SECRET},sometimes,\n",
         "secretlabel": f"pay,trust,report\n5,{SECRET},\n",
-        "missing": f"pay,trust,report\n,trusted,\n{SECRET},trusted,\n",
         "ragged": f"pay,trust,report\n{SECRET},trusted,1,2,3\n",
         "far": f"pay,trust,report\n{SECRET},trusted,\n,local,{SECRET}e9\n",
         "torn": f"id,key,pay,trust,report\n1,1,{SECRET},trusted,\n1,2,,local,77\n",
-        "headerless": f"{SECRET},trusted,\n5,trusted,\n",
         "repeated": f"pay,Pay,trust,report\n{SECRET},1,trusted,\n",
         "othermechanism": f'pay,trust,report,report_mechanism\n{SECRET},trusted,,\n,local,5,"coin(epsilon={SECRET})"\n',
     }

@@ -37,32 +37,6 @@ def test_programs_get_one_json_object_and_people_get_text(run: Runner, line: str
 
 
 @pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize("ending", ["csv.gz", "parquet"])
-def test_randomise_then_release(run: Runner, ending: str) -> None:
-    line = (
-        f"randomise mean people.csv --column pay --trust trust --out sent.{ending} "
-        "--missing middle --lower 0 --upper 1e5 --epsilon 1"
-    )
-    sent = run(line, "--json").document
-    assert (sent["randomised"], sent["simulated"], sent["epsilon"], sent["delta"]) == (90, False, 1.0, 0.0)
-    assert run(line, "--json").code == 2  # never over an existing file
-    found = run(f"release mean sent.{ending} {RELEASE} --ledger study.ledger --json")
-    assert found.code == 0
-    document = found.document
-    assert (sole(document)["groups"]["trusted"]["people"], sole(document)["groups"]["local"]["people"]) == (30, 90)
-    assert document["simulated"] is False
-    assert document["receipt"]["randomness"] == "system randomness"
-    # The promise of this release was the ledger's whole total, so there is no second one.
-    again = run(f"release mean sent.{ending} {RELEASE} --ledger study.ledger --json")
-    assert again.code == 3
-    accounts = run("ledger show study.ledger --json").document["accounts"]
-    assert {a["group"]: (a["spent"]["epsilon"], a["left"]["epsilon"]) for a in accounts} == {
-        "trusted": (1.0, 0.0),
-        "local": (1.0, 0.0),
-    }
-
-
-@pytest.mark.usefixtures("folder")
 def test_a_receipt_is_five_lines_or_whole(run: Runner) -> None:
     """Whom it protects from whom, how, what is left, what is assumed, and where the rest is."""
     run("ledger create study.ledger --epsilon 3 --json")

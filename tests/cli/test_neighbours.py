@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from hybridp.ledger import Ledger
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.budgets import ApproxDP
 from hybridp.public.synth import unpacked
 from hybridp.release.release import sole
 from hybridp.tasks.personal import ACCOUNTS
@@ -125,14 +125,6 @@ def test_the_answer_is_of_one_kind_whatever_a_trusted_row_holds(run: Runner, nam
             # One of 60 people, or of the 50 who are left of them, moves by the whole range at most.
             assert (np.abs(before - after) <= 100 / 50 * (1 + 1e-9)).all(), kind
             assert all(map(math.isfinite, after))
-
-
-def test_a_label_is_public_and_a_bad_one_is_refused_without_a_charge(run: Runner) -> None:
-    """The control: a refusal would be seen."""
-    Path("people.csv").write_text(_table("trust", "perhaps"), "utf-8")
-    Ledger.create("book", {name: PureDP(1.0) for name in ("trusted", "local")}, trial=True)
-    assert run(f"{MEAN.format('people.csv')} --seed 7 --ledger book --json").code == 2
-    assert {state for *_, state in _charges()} == {"void"}
 
 
 def test_a_synthetic_data_set_is_measured_whatever_a_row_holds(run: Runner) -> None:

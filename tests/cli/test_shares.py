@@ -6,13 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from hybridp import PureDP
-from hybridp.curator.sources import Columns
-from hybridp.errors import InvalidInput
-from hybridp.ledger import Ledger
-from hybridp.protocols.driver import release as release_shares
-from hybridp.tasks.shares import SharesTask, choice
-
 from .conftest import SECRET, Runner
 
 CHOICE = "--column smokes --options yes,no --missing no --trust trust --epsilon 1"
@@ -26,29 +19,6 @@ def people(tmp_path: Path) -> Path:
     file = tmp_path / "people.csv"
     file.write_text("smokes,age,trust\n" + "\n".join(rows) + "\n")
     return file
-
-
-def test_a_count_is_a_share_times_the_people(run: Runner, people: Path) -> None:
-    """The same draws asked for as the shares of yes and of everything else; what is kept and charged is a count."""
-    how = "--trust trust --epsilon 1 --simulate-local --seed 3"
-    line = f"release count people.csv --column smokes --value yes {how}"
-    document = run(f"{line} --ledger l --out o.json --plot p.png --json").document
-    assert Path("p.png").stat().st_size > 1000
-    told = document["questions"]["smokes"]["count"]
-    asked = run(f"release shares people.csv --column smokes --options yes,rest --missing rest {how} --json").document
-    shares = asked["questions"]["smokes"]["shares"]
-    assert told["estimate"] == pytest.approx(400 * shares["estimate"][0])
-    assert told["interval"] == pytest.approx([400 * ends[0] for ends in shares["interval"]])
-    assert (told["trusted"], told["local"]) == pytest.approx((400 * shares["trusted"][0], 400 * shares["local"][0]))
-    kept = run("ledger show l --release 1 --json").document
-    assert "count" in str(kept["questions"]["smokes"])
-    paid = [(e.people, e.budget.epsilon, e.purpose) for e in Ledger.open("l").history()]
-    assert paid == [("trusted", 1.0, "smokes"), ("local", 1.0, "smokes")]
-    assert run(f"{line} --ledger l").code == 3
-    assert "People with yes in smokes: 400 people" in " ".join(run(line).out.split())
-    three = SharesTask(choice("smokes", ["yes", "no", "never"], missing="no"), PureDP(1.0))
-    with pytest.raises(InvalidInput, match="`as_count` must go with two options"):
-        release_shares("people.csv", three, Columns("smokes", "trust"), simulate_local=True, as_count=True)
 
 
 def test_a_histogram_counts_what_lies_outside_in_the_nearest_bin(run: Runner, people: Path) -> None:

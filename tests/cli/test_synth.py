@@ -99,19 +99,6 @@ def test_a_file_a_domain_and_an_epsilon_are_enough(run: Runner, tmp_path: Path) 
     assert sum(row["b"] == str(int(row["a"]) % 2) for row in made) > 40
 
 
-def test_values_outside_the_schema(run: Runner, people: list[dict[str, str]], tmp_path: Path) -> None:
-    write(tmp_path / "people.csv", [*people, {"age": "30", "education": SECRET, "sex": "Male", "works": ""}])
-    said = run(f"{FIT} --json")
-    assert said.code == 0
-    assert SECRET not in said.out + said.err
-    assert sole(said.document)["people"] == 3001
-    assert any("nearest bin" in line and "last value" in line for line in said.document["receipt"]["assumes"])
-    fit = FIT.replace("--out model", "--out other").replace("--other last", "--other missing")
-    told = run(f"{fit} --json").document
-    assert sole(told)["people"] == 3001
-    assert run("synth evaluate other people.csv --json").code == 0
-
-
 def test_memory_makes_large_tables_give_way(run: Runner, people: list[dict[str, str]]) -> None:
     edges = ",".join(map(str, range(18, 91)))
     line = f"synth fit people.csv --bins age={edges} --column age education sex works --domain-from-file {SMALL}"

@@ -46,14 +46,6 @@ def test_an_address_that_floods_the_mixer_waits_and_others_do_not(tmp_path: Path
     engine.dispose()
 
 
-def test_a_rate_must_be_one(tmp_path: Path) -> None:
-    where = ["--database", f"sqlite:///{tmp_path / 'm.db'}", "--key-file", str(tmp_path / "k"), "--port", "0"]
-    for rate in ("-1", "nan", "inf"):
-        done = CliRunner().invoke(cli, ["mix", "serve", *where, "--rate", rate])
-        assert done.exit_code != 0
-        assert "`rate` must" in str(done.exception)
-
-
 def test_a_mixer_that_studies_joined_never_makes_another_key(tmp_path: Path) -> None:
     """Devices and collectors know it by its key: with a new one it would hold reports that nobody takes from it."""
     database, key_file = f"sqlite:///{tmp_path / 'm.db'}", tmp_path / "k"

@@ -65,19 +65,6 @@ def catalogue(engine: Engine) -> dict[str, Any]:
         return {name: sorted(map(tuple, rows)) for name, rows in found.items()}
 
 
-def emptied(engine: Engine) -> None:
-    with writing(engine) as db:
-        if db.dialect.name == "postgresql":
-            db.exec_driver_sql("DO $$ BEGIN EXECUTE 'DROP SCHEMA ' || current_schema() || ' CASCADE'; END $$")
-            (path,) = db.exec_driver_sql("SHOW search_path").one()
-            db.exec_driver_sql(f"CREATE SCHEMA {path}")
-        else:
-            for kind, name in db.exec_driver_sql(
-                "SELECT type, name FROM sqlite_master WHERE type IN ('table', 'trigger') ORDER BY type DESC"
-            ).all():
-                db.exec_driver_sql(f"DROP {kind} {name}")
-
-
 def steps_of(folder: Path, **more: str) -> Path:
     """The first step alone, and `more` after it."""
     shutil.copytree(STEPS, folder, ignore=shutil.ignore_patterns("__pycache__"))
@@ -114,18 +101,6 @@ def test_a_database_of_the_old_program_goes_on_without_loss(database: str, tmp_p
         assert found["groups"]["trusted"]["people"] == 4
     finally:
         service.close()
-
-
-def test_the_frozen_first_step_makes_what_the_old_program_made(database: str, tmp_path: Path) -> None:
-    old_database(database, tmp_path / "k")
-    engine = connect(database)
-    before = catalogue(engine)
-    assert len(before) >= 3
-    emptied(engine)
-    assert catalogue(engine) != before
-    assert prepare(engine, "0001", steps_of(tmp_path / "steps")) == "0001"
-    assert catalogue(engine) == before
-    engine.dispose()
 
 
 def test_all_steps_lead_to_the_tables_that_the_program_names(database: str) -> None:

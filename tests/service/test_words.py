@@ -104,17 +104,6 @@ ASKED = {
         {"name": "pay", "kind": "number", "lower": 0, "upper": 9},
     ],
 }
-BESIDE: dict[str, Any] = {
-    "title": "Way",
-    "epsilon": 2.0,
-    "people": {"trusted": 5000, "local": 20_000},
-    "questions": [
-        {"name": "pay", "kind": "number", "lower": 0, "upper": 9},
-        {"name": "body", "kind": "vector", "columns": ["height", "weight"], "lower": 0, "upper": [2, 200]},
-        {"name": "homes", "kind": "points", "text": "Where do you live?", "columns": ["east", "north"], "lower": 0,
-         "upper": 8, "clusters": 2},
-    ],
-}  # fmt: skip
 LINE: dict[str, Any] = {
     "title": "Work",
     "epsilon": 1.0,
@@ -157,8 +146,6 @@ PLANS: dict[str, dict[str, Any]] = {
     },
     "questions, one drawn": ASKED,
     "questions, split": ASKED | {"epsilon": 16.0},
-    "beside a vector and points, one drawn": BESIDE,
-    "beside a vector and points, split": BESIDE | {"epsilon": 16.0},
     "points": LINE
     | {
         "people": {"trusted": 500, "local": 1000},
@@ -418,12 +405,6 @@ def test_a_report_on_a_map_says_how_often_it_is_true() -> None:
     truth = 1 / (1 + (cells - 1) * math.exp(-4.0))
     assert f"one of {cells} fields" in words.sent_of(asked)
     assert f"your own about {round(100 * truth)} times in 100" in words.sent_of(asked)
-    for name, epsilon in (("one drawn", 2.0), ("split", 16 / 3)):  # of several questions at its part of the promise
-        *_, asked = told(f"beside a vector and points, {name}")[1]["questions"]
-        cells = asked["grid"]["per_axis"] ** 2
-        truth = 1 / (1 + (cells - 1) * math.exp(-epsilon))
-        assert f"one of {cells} fields" in words.sent_of(asked)
-        assert f"your own about {round(100 * truth)} times in 100" in words.sent_of(asked)
 
 
 def test_one_option_of_those_ticked() -> None:
