@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from hybridp.errors import InvalidInput
 from hybridp.randomness import seeded
@@ -18,8 +19,9 @@ from hybridp_lab.problems.sparse_vector import sparse_vector
 
 pytest.importorskip("torch")
 
-from hybridp.pareto import Problem, load_problem, problem_names
+from hybridp.pareto import Integer, Problem, Real, Space, load_problem, problem_names
 from hybridp_lab.problems import data
+from hybridp_lab.problems.laws import Normal, ShiftedExponential, Uniform
 from hybridp_lab.problems.svt import f1_scores, simulate_sparse_vector
 
 # Small settings whose utility takes well under a second.
@@ -88,6 +90,27 @@ def test_epsilon_falls_as_noise_grows(name: str) -> None:
     assert np.all(np.diff(levels) < 0)
     assert np.all(np.isfinite(levels))
     assert min(levels) > 0
+
+
+def test_hand_made_laws_follow_their_truncated_distributions() -> None:
+    space = Space({"lot": Integer(8, 512), "rate": Real(5e-4, 5e-2), "variance": Real(0.1, 16.0), "t": Integer(1, 64)})
+    laws = {
+        "lot": Normal(128, 64, accept=(8, 512)),
+        "rate": ShiftedExponential(10, 1e-3, accept=(1e-3, 1e-1)),
+        "variance": ShiftedExponential(0.1, 0.1, accept=(0.1, 16.0)),
+        "t": Uniform(1, 64),
+    }
+    drawn = space.sample(4000, rng=np.random.default_rng(5), laws=laws)
+    variance = np.array([s["variance"] for s in drawn])
+    law = stats.truncexpon(b=15.9 / 10, loc=0.1, scale=10)
+    assert stats.kstest(variance, law.cdf).pvalue > 1e-6
+    assert stats.kstest(variance, stats.truncexpon(b=15.9 / 8, loc=0.1, scale=8).cdf).pvalue < 1e-6
+    rate = np.array([s["rate"] for s in drawn])
+    assert rate.min() >= 1e-3
+    assert rate.max() <= 5e-2  # the acceptance range and the knob's domain both hold
+    lot = stats.truncnorm((8 - 128) / 64, (512 - 128) / 64, 128, 64)
+    assert np.mean([s["lot"] for s in drawn]) == pytest.approx(lot.mean(), abs=6 * 64 / 4000**0.5)
+    assert {s["t"] for s in drawn} == set(range(1, 65))
 
 
 @pytest.mark.parametrize("name", ["dpsgd-adult", "dpadam-adult", "svm-adult", "mlp-mnist", "mlp1-mnist"])

@@ -16,19 +16,10 @@ import torch
 from torch import Tensor
 
 from hybridp.errors import must
-from hybridp.pareto import (
-    Integer,
-    LogInteger,
-    LogReal,
-    Normal,
-    Problem,
-    Real,
-    ShiftedExponential,
-    Space,
-    Uniform,
-)
+from hybridp.pareto import Integer, LogInteger, LogReal, Problem, Real, Space
 from hybridp.pareto.space import Law, Setting
 from hybridp_lab.problems.data import A1A_FEATURES, ADULT_SIZES, ADULT_TRAIN, a1a, adult
+from hybridp_lab.problems.laws import Normal, ShiftedExponential, Uniform
 from hybridp_lab.training import LinearLoss, OneHot, OptimiserName, Recipe, train_linear
 from hybridp_lab.training.accounting import Training
 from hybridp_lab.training.design import Dense, Design

@@ -11,10 +11,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from hybridp.pareto import LogInteger, LogReal, Normal, Problem, ShiftedExponential, Space, Uniform
+from hybridp.pareto import LogInteger, LogReal, Problem, Space
 from hybridp.pareto.space import Law, Setting
 from hybridp_lab.problems.adult import privacy_of, recipe_of
 from hybridp_lab.problems.data import mnist
+from hybridp_lab.problems.laws import Normal, ShiftedExponential, Uniform
 from hybridp_lab.training.mlp import network, network_accuracy, train_network
 
 __all__ = ["LAWS", "SPACE", "mlp1_problem", "mlp2_problem"]

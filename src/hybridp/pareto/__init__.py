@@ -39,23 +39,11 @@ from hybridp.pareto.publish import (
     suggest,
 )
 from hybridp.pareto.run import Run, Store, dpareto, grid_search, observed_hypervolume, random_search
-from hybridp.pareto.space import (
-    Categorical,
-    Integer,
-    Law,
-    LogInteger,
-    LogReal,
-    Normal,
-    Real,
-    Setting,
-    ShiftedExponential,
-    Space,
-    Uniform,
-)
+from hybridp.pareto.space import Categorical, Integer, Law, LogInteger, LogReal, Real, Setting, Space
 
 __all__ = ["Advice", "Band", "Categorical", "Choice", "Cost", "Evaluation", "Integer", "Law", "LogInteger", "LogReal"]
-__all__ += ["Measure", "Models", "Normal", "Problem", "PublishedFront", "Real", "Run", "Setting"]
-__all__ += ["ShiftedExponential", "Space", "Staircase", "Store", "Uniform", "Wins", "band", "compose", "dpareto"]
+__all__ += ["Measure", "Models", "Problem", "PublishedFront", "Real", "Run", "Setting"]
+__all__ += ["Space", "Staircase", "Store", "Wins", "band", "compose", "dpareto"]
 __all__ += ["final_front", "fit_models", "grid_search", "guarded", "hypervolume", "load_problem"]
 __all__ += ["observed_hypervolume", "pareto_indices", "problem_names", "publishing_cost", "random_search"]
 __all__ += ["release_front", "staircase", "suggest", "wins"]

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, TypeAlias, final
 
@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, must
 
-__all__ = ["Categorical", "Integer", "Knob", "Law", "LogInteger", "LogReal", "Normal", "Real", "Setting"]
-__all__ += ["ShiftedExponential", "Space", "Uniform"]
+__all__ = ["Categorical", "Integer", "Knob", "Law", "LogInteger", "LogReal", "Real", "Setting", "Space"]
 
 Value: TypeAlias = float | int | str
 Setting: TypeAlias = Mapping[str, Value]
@@ -153,54 +152,8 @@ class Categorical:
 Knob: TypeAlias = Real | LogReal | Integer | LogInteger | Categorical
 
 
-# --- hand-made sampling laws (Avent 2023, Tables 3.2 and 3.3) ---------------------------------------------------------
-
-
-@final
-@dataclass(frozen=True)
-class Uniform:
-    """Uniform on [low, high]; on a whole knob, uniform over the whole numbers."""
-
-    low: float
-    high: float
-
-    @property
-    def accept(self) -> tuple[float, float]:
-        return (self.low, self.high)
-
-    def draw(self, rng: np.random.Generator, whole: bool) -> float:
-        return float(rng.integers(int(self.low), int(self.high) + 1) if whole else rng.uniform(self.low, self.high))
-
-
-@final
-@dataclass(frozen=True)
-class Normal:
-    """Normal, drawn again until it lies in `accept`."""
-
-    mean: float
-    sd: float
-    accept: tuple[float, float]
-
-    def draw(self, rng: np.random.Generator, whole: bool) -> float:
-        value = float(rng.normal(self.mean, self.sd))
-        return round(value) if whole else value
-
-
-@final
-@dataclass(frozen=True)
-class ShiftedExponential:
-    """shift + Exponential(rate), drawn again until it lies in `accept`."""
-
-    rate: float
-    shift: float
-    accept: tuple[float, float]
-
-    def draw(self, rng: np.random.Generator, whole: bool) -> float:
-        value = self.shift + float(rng.exponential(1 / self.rate))
-        return round(value) if whole else value
-
-
-Law: TypeAlias = Uniform | Normal | ShiftedExponential
+Law: TypeAlias = Callable[[np.random.Generator], Value | None]
+"""A hand-made law of one knob: it draws a value, again and again until the knob holds it."""
 
 
 @final
@@ -255,7 +208,7 @@ class Space:
         >>> space = Space({"lot": Integer(8, 512)})
         >>> from hybridp.randomness import seeded, synthetic_data_generator
         >>> rng = synthetic_data_generator(seeded(1))
-        >>> lots = space.sample(500, rng=rng, laws={"lot": Normal(128, 64, accept=(8, 512))})
+        >>> lots = space.sample(500, rng=rng, laws={"lot": lambda rng: round(rng.normal(128, 64))})
         >>> 110 < sum(s["lot"] for s in lots) / 500 < 150
         True
         """
@@ -277,10 +230,8 @@ class Space:
 
 
 def _by_law(name: str, knob: Knob, law: Law, rng: np.random.Generator) -> Value:
-    must(not isinstance(knob, Categorical), name, "must be a number to follow a law", knob)
-    whole = isinstance(knob, Integer | LogInteger)
     for _ in range(_TRIES):
-        value: float = law.draw(rng, whole)
-        if law.accept[0] <= value <= law.accept[1] and knob.holds(int(value) if whole else value):
-            return int(value) if whole else value
-    raise InvalidInput(f"`laws` must reach the range of the knob {name}. Got {law}.")
+        value = law(rng)
+        if value is not None and knob.holds(value):
+            return value
+    raise InvalidInput(f"`laws` must reach the range of the knob {name}. Got one that does not.")
