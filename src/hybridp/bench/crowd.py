@@ -322,16 +322,12 @@ def draw_curves(plan: Plan, ax: Axes | None = None) -> Axes:
     ax.set_ylim(best / 1.3, min(worst * 1.3, best * 60))
     if rates[0] < rates[-1]:  # two people leave one rate
         ax.set_xlim(rates[0], rates[-1])
-    style.plain_numbers(ax.xaxis, percents=True)
-    style.plain_numbers(ax.yaxis)
     ax.axvline(planned_rate, color=style.QUIET, lw=0.8)
     ax.annotate(
         f"planned: {style.percent(planned_rate, 3)}", (planned_rate, 0), xycoords=ax.get_xaxis_transform(),
         xytext=(4, 5), textcoords="offset points", fontsize=style.points(ax, 9), color=style.QUIET,
     )  # fmt: skip
     style.end_labels(ax, [(PLAIN[name], rates[-1], float(curves[name][-1]), look[0]) for name, look in looks.items()])
-    ax.set_xlabel("people who trust the curator")
-    ax.set_ylabel("root mean squared error")
     sd, noises, bounds = facts["sd"], facts["mechanisms"], facts["bounds"]
     spread = "the largest possible spread" if sd["worst_case"] else f"a standard deviation of {sd['used']:,.6g}"
     style.dress(
@@ -339,6 +335,9 @@ def draw_curves(plan: Plan, ax: Axes | None = None) -> Axes:
         plan.in_words().title,
         f"Values from {bounds['lower']:,.6g} to {bounds['upper']:,.6g} with {spread}; {noises['trusted']} noise, "
         f"{noises['local']} reports. Errors are against the mean of the population.",
+        x="people who trust the curator",
+        y="root mean squared error",
+        percents="x",
         grid="both",
     )
     return ax

@@ -113,16 +113,11 @@ def draw_map(plan: Plan, ax: Axes | None) -> Axes:
         ax.axvline(lower[0] + i * (upper[0] - lower[0]) / told["per_axis"], color=style.FAINT, lw=0.8)
         if not flat:
             ax.axhline(second[0] + i * (second[1] - second[0]) / told["per_axis"], color=style.FAINT, lw=0.8)
-    ax.set_xlabel(columns[0])
-    style.plain_numbers(ax.xaxis)
-    style.plain_numbers(ax.yaxis)
     if flat:
         ax.set_yticks([])
-    else:
-        ax.set_ylabel(columns[1])
     cells = f"A map of {told['map_cells']:,} cells" if told["map_cells"] else "No map"
     after = f", then {told['rounds']} round{'' if told['rounds'] == 1 else 's'}. Local people report once each."
-    style.dress(ax, plan.in_words().title, cells + after, grid="")
+    style.dress(ax, plan.in_words().title, cells + after, x=columns[0], y="" if flat else columns[1], grid="")
     return ax
 
 
@@ -183,12 +178,9 @@ def draw_ranks(plan: Plan, ax: Axes | None, shares: Floats, errors: Floats) -> A
             f"{discovered:,.0f} discovered", (discovered, 1), xycoords=ax.get_xaxis_transform(), xytext=(-5, -4),
             textcoords="offset points", ha="right", va="top", fontsize=style.points(ax, 9.5), color=style.LOCAL,
         )  # fmt: skip
-    style.plain_numbers(ax.xaxis)
-    style.plain_numbers(ax.yaxis, percents=True)
-    ax.set_xlabel("rank of the record")
-    ax.set_ylabel("share of people")
     about = "The line is the assumed popularity; the band holds 95% of the estimates to expect of a record there."
-    style.dress(ax, plan.in_words().title, about, grid="both")
+    axes = {"x": "rank of the record", "y": "share of people", "percents": "y"}
+    style.dress(ax, plan.in_words().title, about, grid="both", **axes)
     return ax
 
 

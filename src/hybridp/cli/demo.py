@@ -183,10 +183,8 @@ def _picture(
     rows.append(style.Row("this release", off, release.low - truth, release.high - truth, interval, interval))
     style.interval_rows(right, rows)
     right.axvline(0, color=style.QUIET, lw=0.8)
-    style.plain_numbers(right.xaxis)
-    right.set_xlabel("error of the estimated mean")
     about = "A bar holds nine of ten errors of an estimator, the dot is the one in the middle."
-    style.dress(right, f"Errors of {len(some)} simulated collections", about)
+    style.dress(right, f"Errors of {len(some)} simulated collections", about, x="error of the estimated mean")
     figure.savefig(file, dpi=130)
     plt.close(figure)
     return str(file)

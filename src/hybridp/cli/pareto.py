@@ -241,15 +241,10 @@ def _draw(runs: dict[str, Any]) -> Any:
     ax.set_xlim(*ax.get_xlim())
     ax.set_ylim(*ax.get_ylim())
     style.end_labels(ax, ends)
-    for axis in (ax.xaxis, ax.yaxis):
-        style.plain_numbers(axis)
-    ax.set_xlabel("epsilon")
-    ax.set_ylabel("error")
     many = sum(map(len, runs.values()))
     about = "The line is the mean error of the best settings, the band goes from their best run to their worst."
-    style.dress(
-        ax, f"Error that an epsilon buys, after {many:,} evaluations", f"{about} A dot is a setting.", grid="both"
-    )
+    title = f"Error that an epsilon buys, after {many:,} evaluations"
+    style.dress(ax, title, f"{about} A dot is a setting.", x="epsilon", y="error", grid="both")
     return ax
 
 

@@ -135,9 +135,8 @@ def _one(release: Release, cell: Cell, facts: Facts, ax: Axes | None) -> Axes:
         at, *ends = (text(v, wide, share=share) for v in (x, low, high))
         rows.append(style.Row(name, _at(x), _at(low), _at(high), f"{at}  ({' to '.join(ends)})", at, colour))
     style.interval_rows(ax, rows)
-    style.plain_numbers(ax.xaxis, percents=share)
-    ax.set_xlabel("people" if facts["task"] == "count" else cell.question)
-    return _dress(release, ax, facts, facts.get("what") or facts["task"])
+    unit = "people" if facts["task"] == "count" else cell.question
+    return _dress(release, ax, facts, facts.get("what") or facts["task"], x=unit, percents="x" * share)
 
 
 def _many(release: Release, every: list[Cell], facts: Facts, ax: Axes | None) -> Axes:
@@ -154,16 +153,15 @@ def _many(release: Release, every: list[Cell], facts: Facts, ax: Axes | None) ->
         ax.axvline(0, color=style.QUIET, lw=0.8, ls=":")
     elif share:
         ax.set_xlim(left=0)
-    style.plain_numbers(ax.xaxis, percents=share)
     by = "the group's people" if "by" in facts else "people"
     unit = f"share of {by}" if share else next(iter(release.questions))
-    ax.set_xlabel("second wave less first" if changes else unit)
+    how = {"x": "second wave less first" if changes else unit, "percents": "x" * share}
     if crowd:
         ax.set_yticks([])
         ax.set_ylabel(f"{len(rows):,} of them, in their order")
     more = f"The {_RECORDS} most frequent of {len(every):,} are shown." if len(every) > len(shown) else ""
     group = f"{'share' if share else 'mean'} of its group" if "by" in facts else "change" if changes else "number"
-    return _dress(release, ax, facts, _TRUE.get(facts["task"], group), more)
+    return _dress(release, ax, facts, _TRUE.get(facts["task"], group), more, **how)
 
 
 def _own_scales(release: Release, every: list[Cell], facts: Facts, ax: Axes | None) -> Axes:
@@ -224,13 +222,10 @@ def _curve(release: Release, question: str, statistics: Any, ax: Axes | None) ->
     ax.set_ylim(0, 1)
     if told := statistics.get("mean"):
         _mean(ax, told["estimate"], *told["interval"])
-    style.plain_numbers(ax.xaxis)
-    style.plain_numbers(ax.yaxis, percents=True)
-    ax.set_xlabel(question)
-    ax.set_ylabel("people at or below")
     band = "The band is made of such intervals, each by itself."
     joint = any(one.get("joint") for one in statistics.values())
-    return _dress(release, ax, {**facts, "joint": joint}, "number", band, grid="both")
+    axes: dict[str, Any] = {"x": question, "y": "people at or below", "percents": "y"}
+    return _dress(release, ax, {**facts, "joint": joint}, "number", band, grid="both", **axes)
 
 
 def _mean(ax: Axes, x: float, low: float, high: float) -> None:
@@ -263,19 +258,15 @@ def _centres(release: Release, facts: Facts, ax: Axes | None) -> Axes:
     lower, upper = facts["bounds"]["lower"], facts["bounds"]["upper"]
     ax.set_xlim(lower[0], upper[0])
     ax.set_ylim(*((-1.0, 1.0) if flat else (lower[1], upper[1])))
-    ax.set_xlabel(columns[0])
-    style.plain_numbers(ax.xaxis)
     if flat:
         ax.set_yticks([])
-    else:
-        ax.set_ylabel(columns[1])
-        style.plain_numbers(ax.yaxis)
     seen = "" if len(columns) <= 2 else f" The first two of {len(columns)} coordinates are shown."
     said = (
         "A cross is a centre; its disc is as large as the noisy number of people nearest to it, given with "
         f"95% of its noise where that is known. The axes span the public bounds.{seen}"
     )
-    return _dress(release, ax, facts, "", said, grid="x" if flat else "both")
+    names = {"x": columns[0], "y": "" if flat else columns[1]}
+    return _dress(release, ax, facts, "", said, grid="x" if flat else "both", **names)
 
 
 # --- plans ------------------------------------------------------------------------------------------------------------
@@ -304,10 +295,10 @@ def _draw_ranges(plan: Plan, ax: Axes | None) -> Axes:
         raise InvalidInput("`plot` must be of a study with a question of kind number, choice or vector. Got none.")
     ax = style.new_axes(ax, 7.2, 1.7 + 0.35 * len(rows))
     style.sized_rows(ax, rows)
-    style.plain_numbers(ax.xaxis, percents=True)
-    ax.set_xlabel("expected standard error, as a share of the public range")
     of = " Of a question's options or columns the largest." if several else ""
-    style.dress(ax, plan.heading(), f"Further left is better. Against the mean of the population.{of}")
+    unit = "expected standard error, as a share of the public range"
+    about = f"Further left is better. Against the mean of the population.{of}"
+    style.dress(ax, plan.heading(), about, x=unit, percents="x")
     return ax
 
 
@@ -320,12 +311,11 @@ def _draw_cells(plan: Plan, facts: Facts, ax: Axes | None) -> Axes:
     style.heard_rows(
         ax, names, {n: one["rank_error"] if ranks else error_of(one)[:_PLANNED] for n, one in known.items()}
     )
-    if not (ranks or is_share(facts)):
-        style.plain_numbers(ax.xaxis)
-        ax.set_xlabel("standard error")
+    shares = ranks or is_share(facts)
+    unit = f"standard error{', as a share of people' * shares}"
     about = "A row is the number that this share of people is at or below. " if ranks else f"{noises(facts)} "
     more = f" {_PLANNED} of {many:,} are shown." if many > len(names) else ""
-    style.dress(ax, plan.heading(), f"{about}Further left is better.{more}".lstrip())
+    style.dress(ax, plan.heading(), f"{about}Further left is better.{more}".lstrip(), x=unit, percents="x" * shares)
     return ax
 
 
@@ -344,9 +334,7 @@ def _draw_sizes(plan: Plan, facts: Facts, ax: Axes | None) -> Axes:
     ax = style.new_axes(ax, 7.2, 1.8 + 0.35 * len(rows))
     texts = [(name, e, style.percent(e, 3) if percents else f"{e:,.4g}") for name, e in rows]
     style.sized_rows(ax, texts, strong=(best,))
-    if percents:
-        style.plain_numbers(ax.xaxis, percents=True)
-    ax.set_xlabel(axis(facts))
     more = f" {_PLANNED} of {len(tables):,} tables are shown." if len(tables) > _PLANNED else ""
-    style.dress(ax, plan.heading(), f"{noises(facts)} Further left is better.{more}".lstrip())
+    about = f"{noises(facts)} Further left is better.{more}".lstrip()
+    style.dress(ax, plan.heading(), about, x=axis(facts), percents="x" * percents)
     return ax

@@ -84,8 +84,18 @@ def points(ax: Axes, size: float) -> float:
     return max(min(7.0, size), size * min(1.0, _inches(ax)[0] / 5.0))
 
 
-def dress(ax: Axes, title: str, about: str = "", *, simulated: bool = False, grid: Grid = "x") -> None:
-    """Title, sentences under it, and axes without boxes; a simulation says so twice, so that no crop takes it off."""
+def dress(
+    ax: Axes, title: str, about: str = "", *, x: str = "", y: str = "", percents: str = "", simulated: bool = False,
+    grid: Grid = "x",
+) -> None:  # fmt: skip
+    """Title, sentences under it, what is on `x` and `y` (and of which in `percents`), and axes without boxes.
+
+    A simulation says so twice, so that no crop takes it off.
+    """
+    for name, axis, words in (("x", ax.xaxis, x), ("y", ax.yaxis, y)):
+        if words:
+            plain_numbers(axis, percents=name in percents)
+            axis.set_label_text(words)
     for side in ("top", "right", *(("left",) if grid == "x" else ())):
         ax.spines[side].set_visible(False)
     for side in ("left", "bottom"):
@@ -201,8 +211,6 @@ def heard_rows(ax: Axes, labels: Sequence[str], errors: Mapping[str, Sequence[fl
     ax.tick_params(axis="y", labelcolor=INK)
     ax.set_ylim(len(labels) - 0.4, -1.7)
     ax.set_xlim(0, 1.1 * max((e for some in errors.values() for e in some if math.isfinite(e)), default=1.0))
-    plain_numbers(ax.xaxis, percents=True)
-    ax.set_xlabel("standard error, as a share of people")
 
 
 def end_labels(ax: Axes, ends: Sequence[tuple[str, float, float, str]]) -> None:

@@ -383,14 +383,13 @@ class SyntheticModel(Result):
                 kind, (0, 1), xycoords="axes fraction", xytext=(10, -8 - 1.5 * style.points(ax, 9.5) * i),
                 textcoords="offset points", fontsize=style.points(ax, 9.5), color=colour, va="top",
             )  # fmt: skip
-        for axis in (ax.xaxis, ax.yaxis):
-            style.plain_numbers(axis, percents=True)
-        ax.set_xlabel("measured share of people, with 95% of its noise")
-        ax.set_ylabel("share of the synthetic rows")
         style.dress(
             ax,
             f"{self.data.rows:,} synthetic rows: {self.people:,} people, {promise_words(self.receipt)}",
             "A dot on the line is a query that the synthetic rows answer as it was measured.",
+            x="measured share of people, with 95% of its noise",
+            y="share of the synthetic rows",
+            percents="xy",
             simulated=self.simulated,
             grid="both",
         )
