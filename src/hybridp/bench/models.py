@@ -179,8 +179,8 @@ def draw_ranks(plan: Plan, ax: Axes | None, shares: Floats, errors: Floats) -> A
             textcoords="offset points", ha="right", va="top", fontsize=style.points(ax, 9.5), color=style.LOCAL,
         )  # fmt: skip
     about = "The line is the assumed popularity; the band holds 95% of the estimates to expect of a record there."
-    axes = {"x": "rank of the record", "y": "share of people", "percents": "y"}
-    style.dress(ax, plan.in_words().title, about, grid="both", **axes)
+    title = plan.in_words().title
+    style.dress(ax, title, about, x="rank of the record", y="share of people", percents="y", grid="both")
     return ax
 
 

@@ -25,7 +25,8 @@ class LazyGroup(click.Group):
     """A group whose commands are imported when they are used, so that `--help` stays quick.
 
     `lazy` is what each command does, in a line; the command is the attribute of that name in the group's module, and of
-    the whole tool in its own module. `plugged` names a group of entry points: commands that other packages add.
+    the whole tool in its own module; those of `mix` are in that of `serve`. `plugged` names a group of entry points:
+    commands that other packages add.
     """
 
     def __init__(self, name: str, text: str, lazy: dict[str, str], plugged: str | None = None) -> None:
@@ -48,8 +49,10 @@ class LazyGroup(click.Group):
             return None if added is None else added.load()
         if self is cli and cmd_name in _GROUPS:
             return _GROUPS[cmd_name]
-        home = self.name if self is not cli else "verbs" if cmd_name in (*_VERBS, "compare") else cmd_name
-        command: click.Command = getattr(importlib.import_module(f"hybridp.cli.{home}"), cmd_name.replace("-", "_"))
+        home = str(self.name) if self is not cli else "verbs" if cmd_name in (*_VERBS, "compare") else cmd_name
+        module = importlib.import_module(f"hybridp.cli.{'serve' if home == 'mix' else home}")
+        attribute = cmd_name.replace("-", "_")
+        command: click.Command = getattr(module, f"{home}_{attribute}", None) or getattr(module, attribute)
         return command
 
     def resolve_command(
