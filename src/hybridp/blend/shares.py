@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal, cast, get_args
 
 import numpy as np
@@ -33,7 +34,7 @@ from hybridp.public.mean import SYNONYMS, NormalLaplace, farthest_kept, holm, lo
 from hybridp.public.oracles import Oracle, estimate
 from hybridp.public.shares import CountNoise, NoisyCounts, ShareReports, TickReports
 
-__all__ = ["SHARE_ESTIMATORS", "ShareBlend", "ShareEstimator", "TickBlend", "Told", "blend_shares"]
+__all__ = ["SHARE_ESTIMATORS", "ShareBlend", "ShareEstimator", "Told", "blend_shares"]
 __all__ += ["blend_ticks", "report_parts", "score_interval", "share_anchoring", "simplex", "to_simplex", "two_sided"]
 
 Floats = NDArray[np.float64]
@@ -47,9 +48,9 @@ def report_parts(groups: Sequence[tuple[Oracle, int]]) -> tuple[float, ...]:
     return tuple(one / math.fsum(each) for one in each)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class Told:
-    """What people's reports tell together, in groups of one mechanism each."""
+    """What people's reports tell together, in groups of one mechanism each; `people` may differ by option."""
 
     groups: tuple[ShareReports, ...]
     by_people: bool = False
@@ -57,6 +58,8 @@ class Told:
 
     @property
     def parts(self) -> tuple[float, ...]:
+        if len(self.groups) == 1:
+            return (1.0,)
         if self.by_people:
             return tuple(group.people / self.people for group in self.groups)
         return report_parts([(group.oracle, group.people) for group in self.groups])
@@ -65,7 +68,7 @@ class Told:
     def people(self) -> int:
         return sum(group.people for group in self.groups)
 
-    @property
+    @cached_property
     def shares(self) -> Floats:
         """Unbiased, whatever the parts are."""
         each = (estimate(group.oracle, group.counts, group.people)[0] for group in self.groups)
@@ -126,14 +129,15 @@ class ShareBlend:
             normal += w**2 * (own * (1 - own) / k + noise.normal_variance * wide**2 / k**2)
             laplace += w * noise.laplace_scale * wide / k
         if self._local is not None:
-            normal += (1 - w) ** 2 * self._local.variance(self._of_group(self.local, share, 1 / self._local.people))
+            told = self._of_group(self._local.shares, share, 1 / self._local.people)
+            normal += (1 - w) ** 2 * self._local.variance(told)
         if self.anchor is not None and weights is None:  # what the clipping takes off, where nobody lies
             normal += self.anchor.lost
         return np.sqrt(normal), laplace
 
-    def _of_group(self, own: Floats | None, share: Floats, unsure: float = 0.0) -> Floats:
+    def _of_group(self, own: Floats | None, share: Floats, unsure: Any) -> Floats:
         """A group's shares if everybody's were `share`: those of all, or its own, `unsure` ones nearer to a half."""
-        alone = self.trusted is None or self.local is None
+        alone = self._trusted is None or self._local is None
         if self.estimator != "everyone" or own is None or alone:
             return share
         moved = np.clip(own + share - self.estimate, 0.0, 1.0)
@@ -219,9 +223,19 @@ def blend_shares(
     estimator = SYNONYMS.get(estimator, estimator)
     must(estimator in SHARE_ESTIMATORS, "estimator", f"must be one of {', '.join(SHARE_ESTIMATORS)}", estimator)
     sent = tuple(group for group in (local, mixed) if group is not None and group.people)
-    heard = None if estimator == "tcm-only" or not sent else Told(sent, estimator == "everyone")
-    trusted = None if estimator == "lm-only" else trusted
+    heard = Told(sent, estimator == "everyone") if sent else None
     own = None if trusted is None else trusted.shares
+    return _blended(trusted, own, heard, estimator, answering, None)
+
+
+def _blended(
+    trusted: NoisyCounts | None, own: Floats | None, heard: Told | None, estimator: ShareEstimator, answering: Any,
+    even: float | None,
+) -> ShareBlend:  # fmt: skip
+    """The same of these trusted shares; `even` is where to look for weights first, equal shares unless given."""
+    estimator = SYNONYMS.get(estimator, estimator)
+    heard = None if estimator == "tcm-only" else heard
+    trusted = None if estimator == "lm-only" else trusted
     told = None if heard is None else heard.shares
     plainly: ShareEstimator = "hybrid" if estimator == "alike" else estimator
     if trusted is None or own is None:
@@ -242,7 +256,7 @@ def blend_shares(
         default = share_anchoring(len(own), trusted.noise, trusted.people, reports)
         if default.reach is not None:
             return replace(_anchored(trusted, heard, own, told, default.reach), default=default)
-    pilot = np.full_like(own, 1 / len(own))
+    pilot = np.full_like(own, 1 / len(own) if even is None else even)
     weights = pilot
     for _ in range(3):  # from equal shares on: a pilot whose own error is far below what it is used for
         v_t, v_l = _variances(trusted, heard, pilot * (1 - pilot), pilot)
@@ -253,76 +267,28 @@ def blend_shares(
     )
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class TickBlend:
-    """Of several of several options: one blend an option, of a yes or no each."""
-
-    options: tuple[ShareBlend, ...]
-
-    anchor = default = None
-    parts = ()
-
-    def _each(self, read: Callable[[ShareBlend], Any]) -> Any:
-        """Of every option the yes; None where a group says nothing of one."""
-        told = [read(one) for one in self.options]
-        return None if any(one is None for one in told) else np.array(told)[..., 0].T
-
-    @property
-    def estimate(self) -> Floats:
-        return np.asarray(self._each(lambda one: one.estimate))
-
-    @property
-    def weights(self) -> Floats:
-        return np.asarray(self._each(lambda one: one.weights))
-
-    @property
-    def trusted(self) -> Floats | None:
-        return cast("Floats | None", self._each(lambda one: one.trusted))
-
-    @property
-    def local(self) -> Floats | None:
-        return cast("Floats | None", self._each(lambda one: one.local))
-
-    @property
-    def estimator(self) -> ShareEstimator:
-        return self.options[0].estimator
-
-    def intervals(self, level: float, *, joint: bool = False) -> tuple[Floats, Floats]:
-        """As of options of which everybody has one."""
-        each = each_level(level, len(self.options), joint=joint)
-        low, high = self._each(lambda one: one.intervals(each))
-        return low, high
-
-    def gap_widths(self, level: float, *, joint: bool = False) -> Floats | None:
-        """As of options of which everybody has one."""
-        each = each_level(level, len(self.options), joint=joint)
-        return cast("Floats | None", self._each(lambda one: one.gap_widths(each)))
-
-    def standard_errors(self, group: Literal["trusted", "local"]) -> Floats | None:
-        """Of one group's own shares."""
-        return cast("Floats | None", self._each(lambda one: one.standard_errors(group)))
-
-    def p_values(self) -> tuple[float, ...] | None:
-        """Do the groups differ in an option? Adjusted for asking so often (Holm); None where one group says nothing."""
-        found = self._each(lambda one: one.single_p_values())
-        return None if found is None else holm(found.tolist())
-
-
 def blend_ticks(
     trusted: Sequence[NoisyCounts] | None, local: TickReports | None, estimator: ShareEstimator,
     values: Sequence[str], *, answering: float = 1.0,
-) -> TickBlend:  # fmt: skip
-    """Combine what the groups sent on each of these options."""
-    parts = []
-    for place, value in enumerate(values):
-        own, told = None if trusted is None else trusted[place], None if local is None else local.option(place)
-        if own is None and told is None and local is not None:
-            raise InvalidInput(f"`people` must be more: no device drew the option {value}. Got too few.")
-        chance = answering
-        if told is not None and local is not None:  # of local people, those whose device drew the option
-            chance *= told.people / local.people
-        parts.append(blend_shares(own, told, estimator, answering=chance))
-    return TickBlend(tuple(parts))
+) -> ShareBlend:  # fmt: skip
+    """Combine what the groups sent on each of several of these options: a yes or no, of the local people who drew it.
+
+    An option that no device drew has the trusted people's share.
+    """
+    own = None if trusted is None else np.array([one.shares[0] for one in trusted])
+    heard, chance, undrawn = None, answering, np.zeros(len(values), dtype=np.bool_)
+    if local is not None and local.people:
+        told = local.counts.reshape(-1, 2)
+        undrawn, each = told.sum(axis=1) == 0, cast(Any, np.maximum(told.sum(axis=1), 1))
+        unknown = undrawn if own is None or estimator in ("lm-only", "local") else np.zeros_like(undrawn)
+        option = values[int(np.argmax(unknown))]
+        must(not unknown.any(), "people", f"must be more: no device drew the option {option}", "too few")
+        heard, chance = Told((ShareReports(each, told[:, 0], local.oracle),)), answering * each / local.people
+    found = _blended(None if trusted is None else trusted[0], own, heard, estimator, chance, 0.5)
+    if own is None or not undrawn.any():
+        return found
+    estimate, weights = np.where(undrawn, own, found.estimate), np.where(undrawn, 1.0, found.weights)
+    return replace(found, estimate=estimate, weights=weights, local=None)
 
 
 def _anchored(trusted: NoisyCounts, local: Told, own: Floats, told: Floats, reach: float) -> ShareBlend:

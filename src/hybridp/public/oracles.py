@@ -169,10 +169,10 @@ def support_counts(oracle: Oracle, reports: NDArray[Any]) -> Ints:
     return counts
 
 
-def _in_range(name: str, numbers: NDArray[Any], k: int) -> None:
+def _in_range(name: str, numbers: NDArray[Any], k: Any) -> None:
     """The message says what was expected and nothing of what was found: it may be a person's."""
     whole = numbers.dtype.kind in "iu"
-    inside = whole and (not numbers.size or bool(numbers.min() >= 0 and numbers.max() < k))
+    inside = whole and (not numbers.size or bool(numbers.min() >= 0 and (numbers < k).all()))
     must(inside, name, f"must be whole numbers from 0 to {k - 1}", "something else")
 
 
@@ -186,7 +186,7 @@ def estimate(oracle: Oracle, counts: Ints, n: int) -> tuple[Floats, Floats]:
     >>> shares.round(12).tolist(), variances.round(12).tolist()
     ([1.0, 0.0], [0.0075, 0.0075])
     """
-    must(n > 0, "n", "must be positive", n)
+    must(bool(np.all(n > 0)), "n", "must be positive", n)
     counts = np.asarray(counts)
     _in_range("counts", counts, n + 1)
     seen = counts / n

@@ -320,8 +320,3 @@ class TickReports:
     @property
     def people(self) -> int:
         return int(self.counts.sum())
-
-    def option(self, place: int) -> ShareReports | None:
-        """The reports on one option, as those on a yes or no; None where nobody's device drew it."""
-        told = self.counts[2 * place : 2 * place + 2]
-        return ShareReports(int(told.sum()), told, self.oracle) if told.sum() else None

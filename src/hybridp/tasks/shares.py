@@ -22,7 +22,6 @@ from hybridp.blend.shares import (
     SHARE_ESTIMATORS,
     ShareBlend,
     ShareEstimator,
-    TickBlend,
     Told,
     blend_shares,
     blend_ticks,
@@ -238,7 +237,6 @@ def publish_shares(
     question, sent = study.question, None if mixed is None else mixed.summary
     own: Any = trusted
     told: Any = local
-    found: ShareBlend | TickBlend
     if question.most:
         found = blend_ticks(own, told, study.estimator, question.values, answering=study.answering)
     else:
@@ -301,7 +299,7 @@ def _group(people: int, shares: Floats | None, errors: Floats | None) -> GroupEs
     return GroupEstimate(people, shares.tolist(), errors.tolist())
 
 
-def _alone(reports: ShareReports | TickReports | None, found: ShareBlend | TickBlend) -> GroupEstimate:
+def _alone(reports: ShareReports | TickReports | None, found: ShareBlend) -> GroupEstimate:
     """One group's own shares, with their errors if the blend's shares were true, or the group's own."""
     if reports is None or not reports.people:
         return GroupEstimate(0)
