@@ -21,7 +21,7 @@ from benchmarks.engine_rows import SCHEMA
 from hybridp.curator.marginals import Codes, table_counts
 from hybridp.public.lattice import Bounds
 from hybridp.tables import HeavyQuery, Query, Report, Rows, add_up, discovery_counts, sample_records
-from hybridp.tables.options import codes
+from hybridp.tables.columns import codes
 
 __all__ = ["AGGREGATIONS", "WAYS", "runner"]
 

@@ -33,7 +33,6 @@ from hybridp.tables import (
     head_counts,
     levels_of,
     local_slots,
-    personal_totals,
     records_at,
     sample_records,
     slot_counts,
@@ -253,12 +252,12 @@ def test_personal_totals(engine: str, opened: Opened) -> None:
                                     zip(columns["report"][1], epsilons, strict=True)])  # fmt: skip
     query = number_query(**{**MEAN, "report_low": -math.inf, "report_high": math.inf}, epsilon="epsilon")
     with opened(engine, columns) as rows:
-        found = personal_totals(rows, query)
+        found = add_up(rows, query)
     lattice = Lattice(0.0, 100.0, 2**32)
     assert found.epsilons.tolist() == [0.0, 0.5, 1.0, 2.0] == found.reports.epsilons.tolist()
     for place, epsilon in enumerate((0.0, 0.5, 1.0, 2.0)):
         mine = [v for v, e in zip(columns["value"][1], epsilons, strict=True) if e == epsilon and v is not None]
-        assert found.people[place] == len(mine)
+        assert found.trusted_people[place] == len(mine)
         assert int(found.sums[place]) == sum(lattice.level(v) for v in mine)
         sent = [Fraction(r) - 50 for r, e in zip(columns["report"][1], epsilons, strict=True)
                 if e == epsilon and r is not None]  # fmt: skip

@@ -32,7 +32,7 @@ from hybridp.tables import (
     records_at,
     sample_records,
 )
-from hybridp.tables.options import codes
+from hybridp.tables.columns import codes
 from hybridp.tables.source import shown
 from hybridp.tasks.mean import MeanTask
 from tests import warm

@@ -25,11 +25,10 @@ from hybridp.tables import (
     add_up,
     discovery_counts,
     head_counts,
-    personal_totals,
     records_at,
     sample_records,
 )
-from hybridp.tables.options import codes
+from hybridp.tables.columns import codes
 from hybridp.tables.totals import count_groups, kept_levels
 
 LEVELS, LOW, HIGH = 1000, 0.0, 100.0
@@ -95,7 +94,7 @@ def test_means(engine: str, opened: Opened) -> None:
         every = add_up(rows, number_query(**base))
         hashed = add_up(rows, number_query(**base, person="person"))
         keyed = add_up(rows, number_query(**base, person="person", record_key="key"))
-        personal = personal_totals(rows, number_query(**base, person="person", record_key="key", epsilon="eps"))
+        personal = add_up(rows, number_query(**base, person="person", record_key="key", epsilon="eps"))
     assert (every.trusted_people, every.sums[0]) == (2 * PEOPLE, sum(map(_level, VALUES)))
     assert (hashed.trusted_people, hashed.sums[0]) == (PEOPLE, sum(drawn))
     assert (keyed.trusted_people, keyed.sums[0]) == (PEOPLE, sum(_level(VALUES[i]) for i in first))
@@ -103,7 +102,7 @@ def test_means(engine: str, opened: Opened) -> None:
     assert personal.epsilons.tolist() == [0.0, 1.0, 2.0]
     for place, epsilon in enumerate((0.0, 1.0, 2.0)):
         mine = [p for p in range(PEOPLE) if own[p] == epsilon]
-        assert personal.people[place] == len(mine)
+        assert personal.trusted_people[place] == len(mine)
         assert personal.sums[place] == sum(_level(VALUES[first[p]]) for p in mine)
 
 

@@ -33,7 +33,7 @@ from hybridp.public.synth import MeasuredTable, gumbel_scale
 from hybridp.public.synth_reports import MarginalInvite, MarginalReports, read_marginal_reports
 from hybridp.public.trust import label_column
 from hybridp.randomness import Randomness
-from hybridp.tables import options as marginals
+from hybridp.tables import columns as marginals
 from hybridp.tables.columns import count_people as count_groups
 from hybridp.tables.columns import local_rows, local_texts
 from hybridp.tables.engine import answers
@@ -71,7 +71,7 @@ class Codes:
 def codes_of(schema: Schema, records: NDArray[Any]) -> Codes:
     """Rows that are integer codes already: one person a row, one feature a column.
 
-    What is no code of a feature counts as its last value, as in `hybridp.tables.options`: nothing is refused.
+    What is no code of a feature counts as its last value, as in `hybridp.tables.columns`: nothing is refused.
 
     >>> codes_of(Schema.from_domain({"a": 2, "b": 3}), np.array([[0, 2], [1, 7]])).values.tolist()
     [[0, 1], [2, 2]]
@@ -96,7 +96,7 @@ def codes_of(schema: Schema, records: NDArray[Any]) -> Codes:
 
 
 def read_codes(path: TableLike, schema: Schema, *, table: str | None = None) -> Codes:
-    """Read a table once and keep its codes: two bytes a field. See `hybridp.tables.options.codes`."""
+    """Read a table once and keep its codes: two bytes a field. See `hybridp.tables.columns.codes`."""
     with tables.open_rows(path, table=table) as rows:
         return Codes(schema, marginals.codes(rows, schema), chosen_by(path, table))
 
@@ -209,7 +209,7 @@ def groups_of(
     """Both groups of open rows; without an invitation nobody is local. What a field counts as must be declared."""
     labels = None if columns.trust is None else label_column(columns.trust)
     if local_raw or rows.trust is None or rows.trust.everyone != "local":
-        marginals.check_declared(rows, schema)
+        marginals.check_schema(rows, schema, declared=True)
     trusted = Codes(schema, marginals.codes(rows, schema, trust=labels), chosen)
     if invite is None or labels is None:
         return GroupCodes(trusted, notes=rows.notes)

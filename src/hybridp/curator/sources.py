@@ -22,13 +22,12 @@ from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.trust import LABEL, Trusts, label_column, rule_of
 from hybridp.public.vector import VectorBounds
 from hybridp.randomness import Randomness
-from hybridp.tables.columns import Counted, kept_by_group, local_rows, number_column, rows_of
+from hybridp.tables.columns import Counted, epsilon_counts, kept_by_group, local_rows, number_column, rows_of
 from hybridp.tables.columns import count_people as count_rows
 from hybridp.tables.columns import group_sizes as sizes_of
 from hybridp.tables.frames import read_once
 from hybridp.tables.reports import check_one_answer
 from hybridp.tables.source import CHOICES, ENGINES, NUMBERS, TABLES, Rows, Source, TableLike, open_rows, shown, unstated
-from hybridp.tables.totals import epsilon_counts
 
 __all__ = ["Answers", "CHOICES", "Columns", "Counted", "ENGINES", "Entrusted", "NUMBERS", "Raw"]
 __all__ += ["Rows", "Source", "TABLES", "TableLike", "asks", "check_answers"]

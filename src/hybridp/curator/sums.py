@@ -64,10 +64,8 @@ from hybridp.public.trust import label_column
 from hybridp.public.vector import SQUARE_STEPS as COLUMN_SQUARE_STEPS
 from hybridp.public.vector import VectorBounds, VectorInvite, VectorReportSums, VectorSum
 from hybridp.randomness import Randomness
-from hybridp.tables.columns import ByCategory, Report, option_codec
-from hybridp.tables.options import count_options, report_counts, report_texts, stretch_counts
-from hybridp.tables.query import Query
-from hybridp.tables.totals import CHUNK, levels_of
+from hybridp.tables.query import ByCategory, Query, Report, option_codec
+from hybridp.tables.totals import CHUNK, count_options, levels_of, report_counts, report_texts, stretch_counts
 
 __all__ = ["Lots", "binned", "column_reports", "count_answers", "count_between", "lattice_query", "levels"]
 __all__ += ["randomised", "read", "read_answers", "read_levels", "release_clipped", "release_counts", "release_sum"]
@@ -172,9 +170,9 @@ def report_sums(found: tables.Totals, invite: VectorInvite) -> VectorReportSums:
 def _own(rows: Rows, columns: Columns, invite: OwnInvite, local_raw: bool, *, epsilon: str) -> Raw:
     """By epsilon: how many people have each, the sums of their levels, and the reports; ascending."""
     rows.need("epsilon-column", epsilon)
-    found = tables.personal_totals(rows, _query(rows, columns, invite, local_raw, epsilon=epsilon))
+    found = tables.add_up(rows, _query(rows, columns, invite, local_raw, epsilon=epsilon))
     digest = reports_digest(invite.text, *found.fingerprint)
-    return Raw(found.people, found.sums, found.reports, digest=digest, epsilons=found.epsilons)
+    return Raw(found.trusted_people, found.sums, found.reports, digest=digest, epsilons=found.epsilons)
 
 
 def _option_query(rows: Rows, columns: Columns, invite: ShareInvite, joint: Joint | None, *, local_raw: bool) -> Query:

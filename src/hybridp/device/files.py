@@ -38,8 +38,7 @@ from hybridp.public.shares import ShareInvite
 from hybridp.public.synth_reports import MarginalInvite
 from hybridp.public.trust import Trusts, drawn_trust, label_column
 from hybridp.randomness import Randomness
-from hybridp.tables.columns import option_codec
-from hybridp.tables.query import Query
+from hybridp.tables.query import Query, option_codec
 from hybridp.tables.reports import Copy, read_codes, read_levels, write_drawn, write_emptied
 from hybridp.tables.reports import write_reports as write_randomised
 from hybridp.tables.totals import count_groups, kept_levels

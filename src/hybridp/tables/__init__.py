@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hybridp.public.lattice import Lattice
-from hybridp.tables.columns import ByCategory, Category, Number, Report, number_column, slot_counts
+from hybridp.tables.columns import check_mechanism, epsilon_counts, named_mechanism, number_column, slot_counts
 from hybridp.tables.heavy import (
     HeavyQuery,
     RecordSample,
@@ -13,20 +13,11 @@ from hybridp.tables.heavy import (
     records_at,
     sample_records,
 )
-from hybridp.tables.query import Query
+from hybridp.tables.query import ByCategory, Category, Number, Query, Report
 from hybridp.tables.source import ENGINES, Rows, Source, TableLike, open_rows
-from hybridp.tables.totals import (
-    PersonalTotals,
-    Totals,
-    add_up,
-    check_mechanism,
-    epsilon_counts,
-    levels_of,
-    named_mechanism,
-    personal_totals,
-)
+from hybridp.tables.totals import Totals, add_up, levels_of
 
-__all__ = ["ENGINES", "ByCategory", "Category", "HeavyQuery", "Lattice", "Number", "PersonalTotals", "Query"]
-__all__ += ["RecordSample", "Report", "Rows", "Source", "TableLike", "Totals", "add_up", "check_mechanism"]
-__all__ += ["discovery_counts", "epsilon_counts", "head_counts", "levels_of", "local_slots", "named_mechanism"]
-__all__ += ["number_column", "open_rows", "personal_totals", "records_at", "sample_records", "slot_counts"]
+__all__ = ["ENGINES", "ByCategory", "Category", "HeavyQuery", "Lattice", "Number", "Query", "RecordSample", "Report"]
+__all__ += ["Rows", "Source", "TableLike", "Totals", "add_up", "check_mechanism", "discovery_counts", "epsilon_counts"]
+__all__ += ["head_counts", "levels_of", "local_slots", "named_mechanism", "number_column", "open_rows", "records_at"]
+__all__ += ["sample_records", "slot_counts"]

@@ -1,4 +1,4 @@
-"""Columns: how a field becomes a whole number; and those of public facts, such as who trusts, and of reports."""
+"""Columns of public facts, such as who trusts, of reports and how they were made, and of codes by a public schema."""
 
 from __future__ import annotations
 
@@ -7,39 +7,34 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.errors import InvalidInput, UnusablePublicRows, UnusableRows, finite, must
-from hybridp.public.groups import Joint
-from hybridp.public.lattice import Bounds, Lattice
-from hybridp.public.queries import Feature
+from hybridp.errors import InvalidInput, OtherMechanism, UnusablePublicRows, UnusableRows, must
+from hybridp.public.queries import Schema
 from hybridp.public.trust import LABEL, LOCAL, TRUSTED, TrustRule, keyed, suggestion
 from hybridp.randomness import Randomness
 from hybridp.tables.engine import answers, arrays, drop, fresh, keep, stream
-from hybridp.tables.source import CHOICES, VIEW, Rows
+from hybridp.tables.source import TABLES, VIEW, Rows, unstated
 from hybridp.tables.sql import (
-    INFINITY,
     chosen,
     column,
-    double,
+    count_if,
     feature_code,
     is_one_of,
     labelled,
-    level,
     literal,
     not_a_number,
     number,
     select,
     text,
-    whole,
 )
 
-__all__ = ["ByCategory", "Category", "Codec", "Counted", "Number", "Report", "all_empty", "answers_here"]
-__all__ += ["check_trust", "count_people", "drawn_label", "group_sizes", "kept_by_group", "local_numbers"]
-__all__ += ["local_rows", "local_texts", "number_column", "only_texts", "option_codec", "rows_of", "slot_counts"]
+__all__ = ["Counted", "all_empty", "answers_here", "check_mechanism", "check_schema", "check_trust", "codes"]
+__all__ += ["count_people", "domain", "drawn_label", "epsilon_counts", "group_sizes", "kept_by_group", "local_numbers"]
+__all__ += ["local_rows", "local_texts", "named_mechanism", "number_column", "only_texts", "rows_of", "slot_counts"]
 __all__ += ["some_texts", "unlabelled", "worded_label"]
 
 
@@ -299,152 +294,86 @@ def count_people(rows: Rows, trust: str, person: str | None, epsilon: str | None
     return Counted(people[0], people[1], (trusted, local))
 
 
-# --- how a field becomes a whole number, in SQL -----------------------------------------------------------------------
+def epsilon_counts(rows: Rows, epsilon: str) -> Levels:
+    """The distinct epsilons of a column and how many rows have each: what a plan needs, and no value."""
+    rows.need("epsilon-column", epsilon)
+    asked = number(column(epsilon), is_text=rows.is_text(epsilon))
+    found = arrays(rows, select({"asked": asked, "people": "COUNT(*)"}, VIEW, f"GROUP BY {asked}"))
+    values = np.ma.filled(np.ma.asarray(found["asked"], dtype=np.float64), np.nan)
+    if not bool((values >= 0).all()):
+        raise UnusablePublicRows(f"Column `{epsilon}` must hold an epsilon of 0 or more for every person.")
+    order = np.argsort(values)
+    return values[order], np.asarray(found["people"], dtype=np.int64)[order]
 
 
-class Codec(Protocol):
-    """How a field becomes a whole number: of every field, whatever it holds, as a refusal would be an answer."""
-
-    @property
-    def column(self) -> str: ...
-
-    @property
-    def missing(self) -> float | str | None: ...
-
-    def check(self, rows: Rows, *, unread: bool = False) -> None:
-        """Refuse a column by its type or declaration; where its values stay `unread`, only what no type allows."""
-
-    def fields(self, rows: Rows, j: int) -> dict[str, str]:
-        """The fields as they are compared."""
-
-    def level(self, rows: Rows, j: int) -> str:
-        """The whole number of those fields."""
+# --- how reports were made, and whole tables of codes ----------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Number:
-    """A number, clipped to the lattice's bounds and rounded to one of its levels.
+def check_mechanism(rows: Rows, trust: str, mechanism_column: str, real: str) -> bool | None:
+    """Refuse reports that say they were made by another mechanism; True when some say that they were simulated.
 
-    What is missing or no number counts as the public `missing` ("middle": of the bounds), or in nothing ("exclude").
-    Where nobody said what, a column that may lack values is refused, by its type alone.
+    None for a table without that column, which says nothing (see `named_mechanism`).
     """
-
-    column: str
-    lattice: Lattice
-    missing: float | str | None = None
-
-    def __post_init__(self) -> None:
-        low, high = self.lattice.lower, self.lattice.upper
-        if isinstance(self.missing, str):
-            must(self.missing in ("middle", "exclude"), "missing", "must be a number, middle or exclude", self.missing)
-        elif self.missing is not None:
-            must(low <= self.missing <= high, "missing", f"must lie between {low} and {high}", self.missing)
-
-    def check(self, rows: Rows, *, unread: bool = False) -> None:
-        rows.need_number(self.column, text=unread)
-        if not unread:
-            rows.need_missing(self.column, self.missing)
-
-    def fields(self, rows: Rows, j: int) -> dict[str, str]:
-        own = column(self.column)
-        return {f"value{j}": number(own, is_text=rows.is_text(self.column), decimal=rows.decimal)}
-
-    def level(self, rows: Rows, j: int) -> str:
-        return level(f"value{j}", self.lattice, self.missing)
-
-    def outside(self, j: int) -> str:
-        """Whether it is clipped; NaN is no number."""
-        low, high = double(self.lattice.lower), double(self.lattice.upper)
-        return f"value{j} < {low} OR (value{j} > {high} AND value{j} <= {INFINITY})"
+    rows.need("trust", trust)
+    if mechanism_column not in rows.columns:
+        return None
+    words = {"real": real, "simulated": f"{real} SIMULATED"}
+    asked = {name: count_if(labelled(column(mechanism_column), word)) for name, word in words.items()}
+    local = f"WHERE {labelled(column(trust), 'local')}"
+    (found,) = answers(rows, select({"local": "COUNT(*)", **asked}, VIEW, local))
+    if (found["real"] or 0) + (found["simulated"] or 0) != found["local"]:
+        raise OtherMechanism(f"Column `{mechanism_column}` must name the mechanism {real} in every local row.")
+    return bool(found["simulated"])
 
 
-@dataclass(frozen=True)
-class Category:
-    """The code of a field among the options of a feature, or its ticks as bits (`feature_code`)."""
+def named_mechanism(mechanism_column: str, says: bool | None, people: int, *, assume: bool) -> bool:
+    """Refuse reports that name no mechanism, unless it is assumed; True when it is."""
+    if says is not None or not people:
+        return False
+    if not assume:
+        raise UnusablePublicRows(
+            f"Column `{mechanism_column}` must name the mechanism and the question beside every report, as `hybridp "
+            "randomise` writes them; --assume-mechanism takes them at your word, and the receipt will say so."
+        )
+    return True
 
-    feature: Feature
-    purpose: str = "be one of several options"
 
-    @property
-    def column(self) -> str:
-        return self.feature.name
+def codes(rows: Rows, schema: Schema, *, trust: str | None = None, label: str = "trusted") -> NDArray[np.uint16]:
+    """The codes of every row, one array for each feature, in one pass over the table.
 
-    @property
-    def missing(self) -> str | None:
-        return "exclude" if self.feature.excludes else None
+    With `trust`, those of the rows with this label alone.
+    """
+    check_schema(rows, schema, declared=False)
+    outputs = {f"c{i}": feature_code(rows, feature) for i, feature in enumerate(schema.features)}
+    found = arrays(rows, select(outputs, VIEW, "" if trust is None else f"WHERE {labelled(column(trust), label)}"))
+    out = np.empty((len(schema.features), len(found["c0"])), dtype=np.uint16)
+    for i in range(len(schema.features)):
+        out[i] = np.asarray(found[f"c{i}"])
+    return out
 
-    def check(self, rows: Rows, *, unread: bool = False) -> None:
-        feature = self.feature
-        if feature.edges and not unread:
+
+def domain(rows: Rows, name: str, most: int) -> list[str | None]:
+    """NOT PRIVATE: the distinct values of a column as text, in no order; a few more than `most` at the most."""
+    rows.need("columns", name)
+    found = answers(rows, f"SELECT DISTINCT {text(column(name))} AS v FROM {VIEW} LIMIT {most + 2}")
+    return [row["v"] for row in found]
+
+
+def check_schema(rows: Rows, schema: Schema, *, declared: bool) -> None:
+    """Refuse columns whose types have no codes; and, where it must be `declared`, a column of which nobody said what a
+    field counts as that is missing or not listed.
+
+    A type with a number in every row needs no word where numbers are cut into bins: each of them is in one.
+    """
+    for feature in schema.features:
+        rows.need("columns", feature.name)
+        if declared and feature.edges:
+            rows.need_missing(feature.name, feature.stated or None, TABLES)
+        elif declared and not feature.stated:
+            raise rows.unread(unstated(feature.name, TABLES))
+    for feature in schema.features:
+        if feature.edges:
             rows.need_number(feature.name)
-        if not (feature.most or unread):
-            rows.need_missing(feature.name, feature.absent or feature.missing or None, CHOICES)
-        if not self.feature.edges and rows.columns[self.column] in ("FLOAT", "DOUBLE"):
-            # The text of a double differs between engines.
-            raise UnusablePublicRows(f"Column `{self.column}` must hold text or whole numbers to {self.purpose}.")
-
-    def fields(self, rows: Rows, j: int) -> dict[str, str]:
-        return {f"value{j}": column(self.column)}
-
-    def level(self, rows: Rows, j: int) -> str:
-        return f"CAST({feature_code(rows, self.feature, f'value{j}')} AS BIGINT)"
-
-
-@dataclass(frozen=True)
-class ByCategory:
-    """A private category and another answer of one record: the code of the one times `stride`, plus the other."""
-
-    by: Feature
-    answer: Number | Category
-
-    @property
-    def column(self) -> str:
-        return self.answer.column
-
-    @property
-    def missing(self) -> float | str | None:
-        return self.answer.missing
-
-    @property
-    def stride(self) -> int:
-        """A power of two for numbers, so that doubles divide by it exactly."""
-        return 2 * self.answer.lattice.levels if isinstance(self.answer, Number) else self.answer.feature.size
-
-    def check(self, rows: Rows, *, unread: bool = False) -> None:
-        self.answer.check(rows, unread=unread)
-        rows.need("by", self.by.name)
-        Category(self.by, "name a group").check(rows, unread=True)
-
-    def fields(self, rows: Rows, j: int) -> dict[str, str]:
-        return {**self.answer.fields(rows, j), f"category{j}": column(self.by.name)}
-
-    def level(self, rows: Rows, j: int) -> str:
-        code = f"CAST({feature_code(rows, self.by, f'category{j}')} AS BIGINT)"
-        return f"{code} * {whole(self.stride)} + ({self.answer.level(rows, j)})"
-
-
-@dataclass(frozen=True)
-class Report:
-    """A column of reports: numbers within [low, high], summed as (report - centre)/half, or, with `text`, words."""
-
-    column: str
-    centre: float = 0.0
-    half: float = 1.0
-    low: float = -math.inf
-    high: float = math.inf
-    text: bool = False
-
-    def __post_init__(self) -> None:
-        must(self.low < self.high, "report_low", "must be below `report_high`", self.low)
-        finite("report_centre", self.centre)
-        must(finite("report_half", self.half) > 0, "report_half", "must be positive", self.half)
-
-
-def option_codec(question: Feature, joint: Joint | None, value: str, missing: Any) -> Codec:
-    """The code of an option, or of a private category and what is asked beside it of the column `value`."""
-    if joint is None:
-        return Category(question)
-    if not isinstance(joint.answers, Bounds):
-        return ByCategory(joint.by, Category(joint.answers))
-    lattice = Lattice(joint.answers.lower, joint.answers.upper, joint.steps)
-    return ByCategory(joint.by, Number(value, lattice, missing))
+        # The text of a double differs between engines, and with it the category.
+        elif rows.columns[feature.name] in ("FLOAT", "DOUBLE"):
+            raise UnusablePublicRows(f"Column `{feature.name}` must hold text or whole numbers, or be cut into bins.")

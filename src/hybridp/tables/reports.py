@@ -20,10 +20,9 @@ from numpy.typing import NDArray
 from hybridp.errors import InvalidInput, UnusablePublicRows, cannot_exclude, must
 from hybridp.public.queries import Schema
 from hybridp.public.shuffling import MOST_LEVELS
-from hybridp.tables.columns import Category, check_trust, local_rows, unlabelled
+from hybridp.tables.columns import check_schema, check_trust, local_rows, unlabelled
 from hybridp.tables.engine import DECIMAL, Duck, answers, attempt, drop, fresh, given, keep, kind_of, stream
-from hybridp.tables.options import check_declared, check_schema
-from hybridp.tables.query import Query, labels, shrunk
+from hybridp.tables.query import Category, Query, labels, shrunk
 from hybridp.tables.source import VIEW, Rows
 from hybridp.tables.sql import (
     INFINITY,
@@ -148,8 +147,7 @@ def read_levels(rows: Rows, copy: Copy, *, query: Query) -> str:
 def read_codes(rows: Rows, copy: Copy, *, schema: Schema | None) -> str:
     """The codes of all columns of a schema; without one, nothing."""
     if schema is not None:
-        check_declared(rows, schema)
-        check_schema(rows, schema)
+        check_schema(rows, schema, declared=True)
     features = () if schema is None else schema.features
     return _draws(rows, copy, Query(values=tuple(map(Category, features)), trust=copy.trust))
 

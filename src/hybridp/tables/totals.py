@@ -1,39 +1,36 @@
-"""Totals over people, read from a table under rules that every record must obey.
+"""Totals over people, read from a table under rules that every record must obey: of numbers, also by everybody's own
+epsilon, of options, and by public bins.
 
-Everything of trusted people is exact, and raw: it needs noise before it may be released.
+Everything of trusted people is exact, and raw: it needs noise before it may be released. Nothing of theirs but a type
+and a declaration is refused, because a refusal would be an answer.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.errors import InvalidInput, OtherMechanism, UnusablePublicRows, UnusableRows, must
+from hybridp.errors import UnusablePublicRows, UnusableRows, must
+from hybridp.public.distribution import ReportBins
 from hybridp.public.messages import ReportsByEpsilon
 from hybridp.public.personal import local_terms
+from hybridp.public.shares import tick_counts
 from hybridp.public.trust import LABEL
 from hybridp.tables.columns import check_trust, local_rows, unlabelled
 from hybridp.tables.engine import answers, arrays, fresh, keep, read_kept, stream
-from hybridp.tables.query import Query, one_each, people, totals
-from hybridp.tables.source import VIEW, Rows
-from hybridp.tables.sql import column, count_if, labelled, number, select
+from hybridp.tables.query import TIMES, ByCategory, Category, Number, Query, flags, one_each, people, totals
+from hybridp.tables.source import Rows
+from hybridp.tables.sql import chosen, code_of, column, count_if, double, select, text, whole
 
-__all__ = [
-    "CHUNK",
-    "PersonalTotals",
-    "Totals",
-    "add_up",
-    "check_columns",
-    "check_mechanism",
-    "check_people",
-    "count_groups",
-]
-__all__ += ["changed", "epsilon_counts", "levels_of", "named_mechanism", "no_reports", "personal_totals", "kept_levels"]
+__all__ = ["CHUNK", "Totals", "add_up", "changed", "check_columns", "count_groups", "count_options", "kept_levels"]
+__all__ += ["levels_of", "no_reports", "report_counts", "report_texts", "stretch_counts"]
 
 CHUNK = 2**18
 Ints = NDArray[np.int64]
@@ -51,10 +48,11 @@ class Totals:
     may depend on the order; `fingerprint` stands for the set of them (`hybridp.tables.sql.fingerprint`). Of options,
     `sums` and `report_counts` are how many people have, or report, each; of a number by a private category, `counts`
     are people by category and `sums` those of the levels. `held` are the sets of options that local people have, in a
-    trial, and how many have each.
+    trial, and how many have each. With own `epsilons` there is one entry for each different one of the trusted people,
+    ascending, and `reports` are those of the local people by theirs.
     """
 
-    trusted_people: int = 0
+    trusted_people: Any = 0
     sums: Any = ()
     local_people: int = 0
     report_counts: Any = ()
@@ -63,9 +61,11 @@ class Totals:
     squares: tuple[int, ...] = ()
     clipped: int = 0
     answered: int | None = None
-    fingerprint: tuple[float, ...] = field(default=(), compare=False, repr=False)
+    fingerprint: tuple[Any, ...] = field(default=(), compare=False, repr=False)
     counts: Ints | None = None
     held: tuple[Ints, Ints] | None = None
+    epsilons: Any = None
+    reports: ReportsByEpsilon | None = None
 
 
 def add_up(rows: Rows, query: Query) -> Totals:
@@ -73,6 +73,9 @@ def add_up(rows: Rows, query: Query) -> Totals:
 
     Raises `UnusableRows` when a label, a person's name or a report breaks a rule; the sentence names a column, never a
     record or a value. Trusted people's values are never refused.
+
+    With a column of epsilons, for each of them. A missing, NaN or negative one is 0 for a trusted person, and refused
+    for a local one; 0 and infinity are allowed, and nothing is used of a person with epsilon 0.
 
     >>> import pathlib, tempfile
     >>> from hybridp.tables import Lattice, Number, Query, Report, open_rows
@@ -88,11 +91,11 @@ def add_up(rows: Rows, query: Query) -> Totals:
     >>> folder.cleanup()
     """
     check_columns(rows, query)
-    groups = {group["trusted"]: group for group in answers(rows, totals(rows, query))}
-    empty: dict[str, Any] = {}
-    trusted, local = groups.get(True, empty), groups.get(False, empty)
-    check_people(rows, [*groups.values()], local, query, None in groups)
-    own, others = (int(group.get("first", group.get("records", 0)) or 0) for group in (trusted, local))
+    if query.epsilon is not None:
+        return _by_epsilon(rows, query, query.epsilon)
+    groups = answers(rows, totals(rows, query))
+    own, others = _people(rows, query, groups)
+    trusted, local = (next((group for group in groups if group["trusted"] == label), {}) for label in (True, False))
     _check_reports(local, others, query)
     wide, sent = range(len(query.values)), range(len(query.sent))
 
@@ -112,6 +115,22 @@ def add_up(rows: Rows, query: Query) -> Totals:
         int(trusted.get("answered") or 0) if query.excludes else None,
         (others, *map(int, told("parity")), *_ends(*told("least"), *told("most"))),
     )
+
+
+def _people(rows: Rows, query: Query, groups: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
+    """How many people are trusted and local, of whom there may be several groups; who breaks a rule is refused."""
+    sides: dict[Any, Counter[str]] = {}
+    for group in groups:
+        side = sides.setdefault(group["trusted"], Counter())
+        side.update({name: int(group[name] or 0) for name in ("records", "local", *flags(query))})
+    trusted, local = sides.get(True, Counter()), sides.get(False, Counter())
+    _check_people(rows, [*sides.values()], local, query, None in sides)
+    return trusted[_each(query)], local[_each(query)]
+
+
+def _each(query: Query) -> str:
+    """What counts people: records, or those that stand for a person."""
+    return "first" if "first" in flags(query) else "records"
 
 
 def count_groups(rows: Rows, query: Query) -> tuple[int, int]:
@@ -165,6 +184,140 @@ def changed(rows: Rows) -> UnusableRows:
     return UnusableRows(f"The rows of {rows.name} must not change while they are read.")
 
 
+# --- options ----------------------------------------------------------------------------------------------------------
+
+
+def count_options(rows: Rows, query: Query, *, named: bool) -> Totals:
+    """How many people have each option; `named`: local reports name one of `query.names`, and are counted here.
+
+    Labels, people and reports are refused where they break a rule; a trusted person's field never is. Of a number by a
+    private category, people are counted by it, and the sums are those of the numbers' levels.
+
+    >>> import pathlib, tempfile
+    >>> from hybridp.public.queries import Feature
+    >>> from hybridp.tables import Report, open_rows
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> file = pathlib.Path(folder.name, "people.csv")
+    >>> _ = file.write_text("smokes,trust,report\\nyes,trusted,\\nwell,trusted,\\n,local,yes\\n")
+    >>> feature = Feature("smokes", ("yes", "no"), absent="no")
+    >>> query = Query(values=(Category(feature),), trust="trust", reports=(Report("report", text=True),),
+    ...               names=feature.values)
+    >>> with open_rows(file) as rows:
+    ...     totals = count_options(rows, query, named=True)
+    >>> totals.sums.tolist(), totals.report_counts.tolist()
+    ([1, 1], [1, 0])
+    >>> folder.cleanup()
+    """
+    check_columns(rows, query)
+    groups, counted = answers(rows, _counted(rows, query, named=named)), _each(query)
+    own, others = _people(rows, query, groups)
+    if others and not query.local_raw and not query.reports:
+        raise no_reports(query)
+    held: dict[bool, Counter[int]] = {True: Counter(), False: Counter()}
+    steps: Counter[int] = Counter()
+    for group in groups:
+        if group["slot"] is not None and int(group["slot"]) >= 0:
+            held[bool(group["trusted"])][int(group["slot"])] += int(group[counted] or 0)
+            steps[int(group["slot"])] += int(group.get("steps") or 0) if group["trusted"] else 0
+    if held[True].total() != own:
+        raise changed(rows)
+    if (named or query.local_raw) and held[False].total() != others:
+        what = "say yes or no to one option" if _ticks(query) else "name one of the options"
+        raise UnusablePublicRows(f"Column `{query.reports[0].column}` must {what} in every local row.")
+    codec = query.values[0]
+    told = _listed(Counter() if _ticks(query) and query.local_raw else held[False], len(query.names))
+    if isinstance(codec, ByCategory) and isinstance(codec.answer, Number):
+        size = codec.by.size
+        return Totals(own, _listed(steps, size), others, told, counts=_listed(held[True], size))
+    if not isinstance(codec, Category) or not codec.feature.most:
+        return Totals(own, _listed(held[True], len(query.names)), others, told)
+    own_sets, local_sets = (np.array([*sets.items()], dtype=np.int64).reshape(-1, 2).T for sets in held.values())
+    counts = tick_counts(own_sets[0], own_sets[1], codec.feature)
+    return Totals(own, counts, others, told, held=(local_sets[0], local_sets[1]))
+
+
+def _ticks(query: Query) -> bool:
+    """Whether people have several options, so that what they hold is a set of them."""
+    return isinstance(query.values[0], Category) and bool(query.values[0].feature.most)
+
+
+def _listed(counts: Counter[int], size: int) -> Ints:
+    return np.array([counts[i] for i in range(size)], dtype=np.int64)
+
+
+def report_texts(rows: Rows, query: Query, chunk: int) -> Iterator[list[str | None]]:
+    """Local people's reports as they were sent, some at a time, after the rules of `count_options`."""
+    must(bool(query.sent), "report", "must be read", None)
+    asked = select({"sent": text("sent0")}, f"({people(rows, query)}) AS people", f"WHERE {one_each(query, 'local')}")
+    for part in stream(rows, asked, chunk):
+        yield np.ma.asarray(part["sent"], dtype=object).tolist()
+
+
+def _counted(rows: Rows, query: Query, *, named: bool) -> str:
+    """Records, people and problems of each group by the option held or reported; -1 where none was named."""
+    codec, slot, outputs = query.values[0], "c0", chosen(["trusted", "local", *flags(query)])
+    asked = {"records": "COUNT(*)", "local": count_if("local")}
+    # Of people, options and reports that name an option there are few: those alike are counted before anything else.
+    few = query.person is None and isinstance(codec, Category) and not codec.feature.edges
+    alike = few and (named or not query.sent)
+    if alike:
+        times = outputs[TIMES] = column(TIMES)
+        asked = {"records": f"CAST(SUM({times}) AS BIGINT)"}
+        asked["local"] = f"CAST(SUM(CAST(local AS INT) * {times}) AS BIGINT)"
+    asked |= {flag: count_if(flag) for flag in flags(query)}
+    if isinstance(codec, ByCategory) and isinstance(codec.answer, Number):  # the category, and beside it the level
+        slot = f"CAST(FLOOR(CAST(c0 AS DOUBLE) * {double(1 / codec.stride)}) AS BIGINT)"
+        outputs["rest"] = f"c0 - {slot} * {whole(codec.stride)}"
+        asked["steps"] = "CAST(SUM(rest) AS BIGINT)"
+    if named and query.sent:
+        told = f"COALESCE(CAST({code_of(text('sent0'), query.names)} AS BIGINT), {whole(-1)})"
+        slot = f"CASE WHEN trusted THEN {slot} ELSE {told} END"
+    coded = select(outputs | {"slot": slot}, f"({people(rows, query, alike=alike)}) AS people")
+    return select(chosen(["trusted", "slot"]) | asked, f"({coded}) AS coded", "GROUP BY trusted, slot")
+
+
+# --- counts by stretch of a number's range, and of reports by public bins ---------------------------------------------
+
+
+def stretch_counts(rows: Rows, query: Query, cuts: Sequence[int], people: int) -> Ints:
+    """RAW: how many trusted people have a level at or below each cut and above the one before, and above the last.
+
+    Replacing one person moves one count down and another up by 1. The rules have been checked.
+    """
+    must(all(a < b for a, b in pairwise(cuts)), "cuts", "must rise", "others")
+    cases = " ".join(f"WHEN c0 <= {whole(cut)} THEN {whole(place)}" for place, cut in enumerate(cuts))
+    slot = f"CASE {cases} ELSE {whole(len(cuts))} END" if cuts else whole(0)
+    return _grouped(rows, query, slot, len(cuts) + 1, "trusted", people)
+
+
+def report_counts(rows: Rows, query: Query, bins: ReportBins, people: int) -> Ints:
+    """How many local reports lie in each bin. Reports are private already; the rules have been checked."""
+    (report,) = query.sent
+    half, moved = report.half, f"(number0 - {double(report.centre)})"
+
+    def place(start: float) -> str:
+        step = f"FLOOR(({moved} - {double(start * half)}) / {double(bins.width * half)})"
+        first, last = double(0.0), double(float(bins.count - 1))
+        return f"CASE WHEN {step} < {first} THEN {first} WHEN {step} > {last} THEN {last} ELSE {step} END"
+
+    slot = place(bins.starts[0])
+    if bins.signed:
+        above = f"{place(bins.starts[1])} + {double(float(bins.count))}"
+        slot = f"CASE WHEN {moved} > {double(0.0)} THEN {above} ELSE {slot} END"
+    return _grouped(rows, query, f"CAST({slot} AS BIGINT)", bins.size, "local", people)
+
+
+def _grouped(rows: Rows, query: Query, slot: str, slots: int, label: str, total: int) -> Ints:
+    everybody = f"({people(rows, query)}) AS people"
+    coded = select({"slot": slot}, everybody, f"WHERE {one_each(query, label)}")
+    counts = np.zeros(slots, dtype=np.int64)
+    for group in answers(rows, f"SELECT slot, COUNT(*) AS records FROM ({coded}) AS coded GROUP BY slot"):
+        counts[int(group["slot"])] += int(group["records"])
+    if int(counts.sum()) != total:
+        raise changed(rows)
+    return counts
+
+
 # --- rules ------------------------------------------------------------------------------------------------------------
 
 
@@ -189,8 +342,8 @@ def check_columns(rows: Rows, query: Query) -> None:
         check_trust(rows, query.trust)
 
 
-def check_people(
-    rows: Rows, groups: Sequence[dict[str, Any]], local: dict[str, Any], query: Query, unknown: bool
+def _check_people(
+    rows: Rows, groups: Sequence[Mapping[str, Any]], local: Mapping[str, Any], query: Query, unknown: bool
 ) -> None:
     """Who takes part and with which label is public, so that a rule on it may refuse; so may a rule on local reports.
 
@@ -255,72 +408,25 @@ def _ends(*numbers: float | None) -> tuple[float, ...]:
     return tuple(float(x or 0.0) + 0.0 for x in numbers)
 
 
-def check_mechanism(rows: Rows, trust: str, mechanism_column: str, real: str) -> bool | None:
-    """Refuse reports that say they were made by another mechanism; True when some say that they were simulated.
-
-    None for a table without that column, which says nothing (see `named_mechanism`).
-    """
-    rows.need("trust", trust)
-    if mechanism_column not in rows.columns:
-        return None
-    words = {"real": real, "simulated": f"{real} SIMULATED"}
-    asked = {name: count_if(labelled(column(mechanism_column), word)) for name, word in words.items()}
-    local = f"WHERE {labelled(column(trust), 'local')}"
-    (found,) = answers(rows, select({"local": "COUNT(*)", **asked}, VIEW, local))
-    if (found["real"] or 0) + (found["simulated"] or 0) != found["local"]:
-        raise OtherMechanism(f"Column `{mechanism_column}` must name the mechanism {real} in every local row.")
-    return bool(found["simulated"])
-
-
-def named_mechanism(mechanism_column: str, says: bool | None, people: int, *, assume: bool) -> bool:
-    """Refuse reports that name no mechanism, unless it is assumed; True when it is."""
-    if says is not None or not people:
-        return False
-    if not assume:
-        raise UnusablePublicRows(
-            f"Column `{mechanism_column}` must name the mechanism and the question beside every report, as `hybridp "
-            "randomise` writes them; --assume-mechanism takes them at your word, and the receipt will say so."
-        )
-    return True
-
-
 # --- by everybody's own epsilon ---------------------------------------------------------------------------------------
 
 _SLACK = 1e-4  # the device's probabilities are rounded to whole cells, which moves a reach by a few millionths
 
 
-@dataclass(frozen=True, eq=False)
-class PersonalTotals:
-    """One entry for each distinct epsilon of a group, ascending. The trusted sums are exact, and raw."""
-
-    epsilons: Floats
-    people: Ints
-    sums: Ints
-    reports: ReportsByEpsilon
-    fingerprint: tuple[tuple[float | int, ...], ...] = field(default=(), repr=False)
-
-
-def personal_totals(rows: Rows, query: Query) -> PersonalTotals:
-    """The totals of `query` for each trust label and each epsilon in the column `query.epsilon`, in one scan.
-
-    Reports are in the unit coordinate. A missing, NaN or negative epsilon is 0 for a trusted person, and refused for a
-    local one; 0 and infinity are allowed, and nothing is used of a person with epsilon 0. Other rules as in `add_up`.
-    """
-    if query.epsilon is None:
-        raise InvalidInput("`epsilon` must name the column of personal epsilons. Got None.")
-    check_columns(rows, query)
+def _by_epsilon(rows: Rows, query: Query, column: str) -> Totals:
+    """For each trust label and each epsilon. Reports are in the unit coordinate."""
     raw = arrays(rows, totals(rows, query))
     found = {name: _filled(a) for name, a in raw.items()}
     for name in {"sum0", "parity0"} & raw.keys():
         found[name] = np.ma.filled(raw[name], 0).astype(np.int64)  # exact: never through a double
     trusted, local = found["trusted"] == 1, found["trusted"] == 0
     everybody = _merged(found, np.ones_like(trusted))
-    check_people(rows, [everybody], _merged(found, local), query, not bool((trusted | local).all()))
+    _check_people(rows, [everybody], _merged(found, local), query, not bool((trusted | local).all()))
     people = found["first"] if "first" in found else found["records"]
     read = people > 0
     asked = found["asked"]
     if bool((local & read & ~(asked >= 0)).any()):
-        raise UnusablePublicRows(f"Column `{query.epsilon}` must hold an epsilon of 0 or more for every local person.")
+        raise UnusablePublicRows(f"Column `{column}` must hold an epsilon of 0 or more for every local person.")
     heard = local & read & (asked > 0)
     trusted &= read
     _check_reports(_merged(found, heard), int(people[heard].sum()), query)
@@ -335,7 +441,8 @@ def personal_totals(rows: Rows, query: Query) -> PersonalTotals:
     people = people.astype(np.int64)
     reports = ReportsByEpsilon(asked[others], people[others], told("reports0"), told("squares0") / half)
     sums = found["sum0"][own].astype(np.int64)
-    return PersonalTotals(asked[own], people[own], sums, reports, _fingerprint(found, people, others))
+    marks = _fingerprint(found, people, others)
+    return Totals(people[own], sums, fingerprint=marks, epsilons=asked[own], reports=reports)
 
 
 def _fingerprint(found: dict[str, Any], people: Any, places: Any) -> tuple[tuple[float | int, ...], ...]:
@@ -360,18 +467,6 @@ def _check_reach(found: dict[str, Any], heard: NDArray[np.bool_], query: Query) 
     far = np.maximum(report.centre - found["least0"][heard], found["most0"][heard] - report.centre)
     if bool((far > reach).any()):
         raise UnusablePublicRows(f"Column `{report.column}` has a report that its person's own epsilon cannot produce.")
-
-
-def epsilon_counts(rows: Rows, epsilon: str) -> tuple[Floats, Ints]:
-    """The distinct epsilons of a column and how many rows have each: what a plan needs, and no value."""
-    rows.need("epsilon-column", epsilon)
-    asked = number(column(epsilon), is_text=rows.is_text(epsilon))
-    found = arrays(rows, select({"asked": asked, "people": "COUNT(*)"}, VIEW, f"GROUP BY {asked}"))
-    values = _filled(found["asked"])
-    if not bool((values >= 0).all()):
-        raise UnusablePublicRows(f"Column `{epsilon}` must hold an epsilon of 0 or more for every person.")
-    order = np.argsort(values)
-    return values[order], _filled(found["people"])[order].astype(np.int64)
 
 
 def _filled(found: Any) -> Any:
