@@ -15,13 +15,13 @@ from sqlalchemy import Connection, select, text
 from sqlalchemy.exc import DBAPIError
 
 from hybridp.errors import BudgetExceeded, HybridpError, InvalidInput, LedgerProblem
-from hybridp.ledger import Charge, Ledger
+from hybridp.ledger import Charge, Ledger, rule
 from hybridp.public.budgets import ApproxDP, Neighbours, PureDP
 from hybridp.release.release import sole
 from hybridp.service import studies
 from hybridp.service.core import Service
 from hybridp.service.problems import Refused
-from hybridp.service.releasing import balances, charge, open_accounts, release_once
+from hybridp.service.releasing import book, charge, release_once
 from hybridp.service.reports import parse_upload
 from hybridp.service.schema import analysts, begun, invitations, progress, reports, study_keys
 from hybridp.service.settings import KeyRing, RowCipher, Settings, load_or_make, save
@@ -81,7 +81,7 @@ def test_sixteen_threads_release_a_study(service: Service, mean_plan: Make, repo
     released = {x for x in found if isinstance(x[1], float)}
     assert len(released) == 3  # one number for each key, and three keys
     with reading(service.engine) as db:
-        spent = {b.people: b.epsilon_spent for b in balances(db, 1)}
+        spent = {b.people: b.spent.epsilon for b in rule.accounts(book(db, 1))}
     assert spent == {"trusted": pytest.approx(0.9), "local": pytest.approx(0.3)}
 
 
@@ -97,7 +97,7 @@ def test_a_failed_release_costs_nothing(service: Service, mean_plan: Make) -> No
     with pytest.raises(ZeroDivisionError):
         service.write(fail)
     with reading(service.engine) as db:
-        assert all(b.epsilon_spent == 0 for b in balances(db, 1))
+        assert all(b.spent.epsilon == 0 for b in rule.accounts(book(db, 1)))
     with pytest.raises(ValueError, match="JSON"):  # a document that cannot be stored is not charged either
         service.write(lambda db: release_once(db, 1, "k", "final", [], lambda ids: {"x": float("nan")}))
 
@@ -106,7 +106,7 @@ def test_charges_are_exact_and_collections_paid_once(service: Service) -> None:
     one = Charge("local", PureDP(0.1), "m", "p", collection="c")
     tenth = Charge("trusted", ApproxDP(0.1, 1e-7), "m", "p")
     with writing(service.engine) as db:
-        open_accounts(db, 7, {"trusted": ApproxDP(0.3, 3e-7), "local": PureDP(0.1)})
+        rule.open_accounts(book(db, 7), {"trusted": ApproxDP(0.3, 3e-7), "local": PureDP(0.1)})
         assert len(charge(db, 7, [one])) == 1
         assert charge(db, 7, [one]) == ()
         for _ in range(3):  # 0.1 + 0.1 + 0.1 <= 0.3 holds for whole numbers, not for doubles
@@ -130,8 +130,8 @@ def test_a_set_of_reports_is_charged_once_by_its_digest_as_in_a_file(service: Se
     totals = {"local": PureDP(1.0)}
     file = Ledger.create(tmp_path / "one.ledger", totals)
     with writing(service.engine) as db:
-        open_accounts(db, 6, totals)
-        open_accounts(db, 7, totals)
+        rule.open_accounts(book(db, 6), totals)
+        rule.open_accounts(book(db, 7), totals)
         charge(db, 6, [spring])
 
     def served(one: Charge) -> int:
@@ -150,7 +150,7 @@ def test_a_set_of_reports_is_charged_once_by_its_digest_as_in_a_file(service: Se
         1, 0, 0, InvalidInput, 1, InvalidInput, BudgetExceeded
     ]  # fmt: skip
     with reading(service.engine) as db:
-        assert [b.epsilon_spent for study in (6, 7) for b in balances(db, study)] == [0.4, 0.8]
+        assert [b.spent.epsilon for study in (6, 7) for b in rule.accounts(book(db, study))] == [0.4, 0.8]
     assert file.accounts()[0].spent.epsilon == 0.8
 
 

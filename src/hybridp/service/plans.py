@@ -41,7 +41,7 @@ from hybridp.public.study.fields import plain_fields
 from hybridp.release.plan import in_range
 from hybridp.service.fields import Field
 from hybridp.service.kinds import drawable, parts_of
-from hybridp.service.questions import Category, Part, categories_of
+from hybridp.service.questions import Part, categories_of
 
 __all__ = ["Groups", "Head", "Survey", "in_turn", "moment", "parse_plan", "predicted"]
 
@@ -196,12 +196,12 @@ class Survey:
         return tuple(part for one in self.asked for part in one.reported)
 
     @cached_property
-    def categories(self) -> tuple[Category, ...]:
+    def categories(self) -> tuple[Part, ...]:
         """The public groups by which answers are told."""
         return categories_of(self.asked)
 
     @cached_property
-    def packed(self) -> tuple[Part | Category, ...]:
+    def packed(self) -> tuple[Part, ...]:
         """What a report holds: the questions, and the person's public groups."""
         return (*self.parts, *self.categories)
 

@@ -24,7 +24,7 @@ from hybridp.public.groups import Grouping
 from hybridp.public.messages import Invite
 from hybridp.public.randomisers import best_randomiser
 from hybridp.public.rounds import Answer, Crowd, drive
-from hybridp.public.study import Question
+from hybridp.public.study import Choice, Question
 from hybridp.randomness import Randomness
 from hybridp.release.answers import as_count
 from hybridp.release.release import Release
@@ -33,7 +33,7 @@ from hybridp.service.formats import Heard, Reports, number_reports, place_report
 from hybridp.service.people import StorePeople, told_later
 from hybridp.tasks.groups import ask_groups
 
-__all__ = ["Category", "Part", "Pilot", "categories_of", "pack_answers", "pack_reports", "unpacked_reports"]
+__all__ = ["Part", "Pilot", "categories_of", "pack_answers", "pack_reports", "unpacked_reports"]
 
 _PLACE = struct.Struct("<H")
 Pilot = Callable[[tuple[int, ...]], tuple[Release, dict[str, Any]]]
@@ -119,8 +119,8 @@ class Part:
     @cached_property
     def reports(self) -> Reports:
         """The form of local people's reports."""
-        if self.invite is None:
-            return place_reports(0, {})
+        if self.invite is None:  # a group, as it is; or nothing is asked yet
+            return place_reports(len(self.options), {}, self.options)
         if getattr(self.task, "distribution", None) is not None:
             return number_reports(self.invite, binned=True)
         return reports_on(self.invite)
@@ -221,38 +221,17 @@ class Part:
         """Refuse, by public numbers and before anything is spent, one that cannot find anything."""
 
 
-@dataclass(frozen=True)
-class Category:
-    """Everybody's public group, by which answers are told: its place among the names, as it is, whichever way."""
-
-    shown: OptionField
-    grouping = None
-
-    @property
-    def name(self) -> str:
-        return self.shown.name
-
-    @property
-    def options(self) -> tuple[str, ...]:
-        return tuple(self.shown.options)
-
-    @property
-    def reports(self) -> Reports:
-        return place_reports(len(self.options), {}, self.options)
-
-    def at(self, epsilon: float | None) -> Category:
-        return self
-
-
 # --- all questions of a study -----------------------------------------------------------------------------------------
 
 
-def categories_of(parts: Sequence[Part]) -> tuple[Category, ...]:
-    """The public groups that people are asked for: each once, however many answers are told by it."""
-    found: dict[str, Category] = {}
+def categories_of(parts: Sequence[Part]) -> tuple[Part, ...]:
+    """The public groups that people are asked for, each once, however many answers are told by it: everybody sends its
+    place among the names, as it is, whichever way."""
+    found: dict[str, Part] = {}
     for one in parts:
         if (by := one.grouping) is not None:
-            own = Category(OptionField(by.column, {"options": list(by.names)}))
+            shown = OptionField(by.column, {"options": list(by.names)})
+            own = Part(Choice(name=by.column, options=by.names), None, shown, (shown,), None)
             rule = "must be those of the other question by the same group: people are asked for it once"
             same = found.setdefault(own.name, own) == own
             one.question.must(same, "categories", rule, "others")
@@ -271,7 +250,7 @@ def pack_answers(asked: Sequence[Field], given: Mapping[str, Any], choose: Calla
     return b"".join(one.pack(given[one.name], choose) for one in asked)
 
 
-def pack_reports(asked: Sequence[Part | Category], drawn: bool, given: Mapping[str, Any]) -> bytes:
+def pack_reports(asked: Sequence[Part], drawn: bool, given: Mapping[str, Any]) -> bytes:
     """A local person's report: on all questions or, where they are drawn, on one, in as many bytes whichever it is."""
     places = [place for place, one in enumerate(asked) if one.name in given]
     if len(given) != len(places) or len(places) != (1 if drawn else len(asked)):
@@ -283,7 +262,7 @@ def pack_reports(asked: Sequence[Part | Category], drawn: bool, given: Mapping[s
     return _PLACE.pack(places[0]) + body.ljust(max(one.reports.size for one in asked), b"\0")
 
 
-def unpacked_reports(asked: Sequence[Part | Category], drawn: bool, bodies: Sequence[bytes]) -> list[bytes]:
+def unpacked_reports(asked: Sequence[Part], drawn: bool, bodies: Sequence[bytes]) -> list[bytes]:
     """The stored reports question by question: those of one behind each other."""
     rows = np.frombuffer(b"".join(bodies), dtype=np.uint8).reshape(len(bodies), -1)
     sizes = [one.reports.size for one in asked]

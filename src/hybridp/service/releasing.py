@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
@@ -24,7 +24,6 @@ from hybridp.ledger import Charge, rule
 from hybridp.ledger.rule import EPSILON as EPSILON_UNITS
 from hybridp.ledger.rule import units
 from hybridp.protocols.study import published
-from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.randomness import Randomness
 from hybridp.release.receipt import plain
 from hybridp.release.release import Release
@@ -34,14 +33,13 @@ from hybridp.service.formats import Heard
 from hybridp.service.mixed import waits_for_mixer
 from hybridp.service.plans import Survey
 from hybridp.service.problems import Refused
-from hybridp.service.questions import Category, Part, unpacked_reports
+from hybridp.service.questions import Part, unpacked_reports
 from hybridp.service.schema import LOCAL, SHUFFLED, TRUSTED, batches, progress, releases
 from hybridp.service.settings import RowCipher
 from hybridp.service.store import counts, reading, snapshot, stream
 from hybridp.service.writer import shred
 
-__all__ = ["Balance", "balances", "charge", "close", "discover", "open_accounts", "release", "release_once"]
-__all__ += ["stored"]
+__all__ = ["Sealed", "book", "charge", "close", "discover", "release", "release_once", "stored"]
 
 
 Build = Callable[[tuple[int, ...]], dict[str, Any]]
@@ -146,10 +144,13 @@ def _check_batch(people: dict[str, int], study: StudyRow, group: str | None) -> 
         raise Refused("batch-too-small", f"A release needs at least {study.plan.collection.min_batch} {who}.")
 
 
+def _accounts(db: Connection, study: StudyRow) -> list[rule.Account]:
+    return rule.accounts(book(db, study.number))
+
+
 def _check_budget(db: Connection, study: StudyRow, charges: list[Any]) -> None:
     """An early word on an overdraft, before anything is read; the commit decides."""
-    left = {b.people: units(b.epsilon_total, EPSILON_UNITS) - units(b.epsilon_spent, EPSILON_UNITS)
-            for b in balances(db, study.number)}  # fmt: skip
+    left = {account.people: units(account.left.epsilon, EPSILON_UNITS) for account in _accounts(db, study)}
     for one in charges:
         if one.collection is None and units(one.budget.epsilon, EPSILON_UNITS) > left.get(one.people, 0):
             raise BudgetExceeded(f"The budget of the {one.people} group does not pay for another release.")
@@ -170,7 +171,7 @@ def _commit(
     """Charge, store, move the study on, and shred its values if this was the last use of them: all or nothing."""
 
     def run(db: Connection) -> tuple[dict[str, Any], bool]:
-        before = balances(db, study.number)
+        before = _accounts(db, study)
 
         def with_receipt(entries: tuple[int, ...]) -> dict[str, Any]:
             return build(entries) | {"spending": _spending(db, study, kind, before)}
@@ -195,17 +196,17 @@ def _commit(
     return document
 
 
-def _spending(db: Connection, study: StudyRow, kind: str, before: list[Balance]) -> dict[str, Any]:
+def _spending(db: Connection, study: StudyRow, kind: str, before: list[rule.Account]) -> dict[str, Any]:
     """For the receipt: what this release spends of each group's promise, what is spent so far, and the whole."""
     here = (releases.c.study == study.number, releases.c.kind == kind)
     made = db.execute(select(func.count()).select_from(releases).where(*here)).scalar_one()
     groups = {}
-    for old, new in zip(before, balances(db, study.number), strict=True):
-        group = new.people.split(" ")[0]
-        groups[group] = {
-            "this_release": _levels(new.epsilon_spent - old.epsilon_spent, new.delta_spent - old.delta_spent),
-            "so_far": _levels(new.epsilon_spent, new.delta_spent),
-            "total": _levels(new.epsilon_total, new.delta_total),
+    for old, new in zip(before, _accounts(db, study), strict=True):
+        spent = new.spent.epsilon - old.spent.epsilon, new.spent.delta - old.spent.delta
+        groups[new.people.split(" ")[0]] = {
+            "this_release": _levels(*spent),
+            "so_far": _levels(new.spent.epsilon, new.spent.delta),
+            "total": _levels(new.total.epsilon, new.total.delta),
         }
     unit = "shares of everybody's own epsilon" if study.plan.choices else "epsilon"
     planned = study.plan.collection.releases
@@ -290,7 +291,7 @@ Trusted = tuple[int, Sealed]
 """RAW: how many people entrusted their answers, and these."""
 
 
-def heard(parts: Sequence[Part], packed: Sequence[Part | Category], drawn: bool, chunks: Iterable[Sent]) -> list[Heard]:
+def heard(parts: Sequence[Part], packed: Sequence[Part], drawn: bool, chunks: Iterable[Sent]) -> list[Heard]:
     """What stored reports say, part by part; those that a question's estimator does not listen to are left out."""
     found = [one.nothing() for one in parts]
     for rows in chunks:
@@ -301,7 +302,7 @@ def heard(parts: Sequence[Part], packed: Sequence[Part | Category], drawn: bool,
             asked = [one.at(epsilon) for one in packed]
             sent = dict(zip((one.name for one in asked), unpacked_reports(asked, drawn, bodies), strict=True))
             for one, told in zip(asked, found, strict=False):
-                if isinstance(one, Part) and one.estimator != "tcm-only":
+                if one.estimator != "tcm-only":
                     by = None if one.grouping is None else np.frombuffer(sent[one.grouping.column], dtype="<u4")
                     one.add(told, sent[one.name], epsilon, by)
     return found
@@ -380,36 +381,14 @@ def _discovery(db: Connection, study: StudyRow) -> dict[str, Any]:
 # --- the ledger -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Balance:
-    """What a group was promised in total, and what is spent."""
-
-    people: str
-    epsilon_total: float
-    epsilon_spent: float
-    delta_total: float
-    delta_spent: float
-
-
-def _book(db: Connection, study: int) -> rule.Book:
+def book(db: Connection, study: int) -> rule.Book:
+    """A study's ledger, among those of all: its totals are what people are promised, and nothing ever raises them."""
     return rule.Book(lambda sql, values: db.execute(text(sql), values), {"study": study})
-
-
-def open_accounts(db: Connection, study: int, totals: Mapping[str, PureDP | ApproxDP]) -> None:
-    """The totals are what people are promised; nothing ever raises them."""
-    rule.open_accounts(_book(db, study), totals)
-
-
-def balances(db: Connection, study: int) -> list[Balance]:
-    return [
-        Balance(a.people, a.total.epsilon, a.spent.epsilon, a.total.delta, a.spent.delta)
-        for a in rule.accounts(_book(db, study))
-    ]
 
 
 def charge(db: Connection, study: int, asked: Iterable[Charge]) -> tuple[int, ...]:
     """Charge all of it or raise `BudgetExceeded`; the caller's transaction makes it all or nothing."""
-    return tuple(rule.charge(_book(db, study), asked, int(time.time())))
+    return tuple(rule.charge(book(db, study), asked, int(time.time())))
 
 
 def stored(db: Connection, study: int, key: str, kind: str) -> dict[str, Any] | None:

@@ -21,7 +21,7 @@ from hybridp.service.fields import Field
 from hybridp.service.formats import Bit, Coordinates, OutOfReach
 from hybridp.service.plans import Survey
 from hybridp.service.problems import STATUS, Refused
-from hybridp.service.questions import Category, Part, pack_answers, pack_reports
+from hybridp.service.questions import Part, pack_answers, pack_reports
 from hybridp.service.schema import LOCAL, SHUFFLED, TRUSTED
 from hybridp.service.settings import RowCipher, hashed
 
@@ -231,7 +231,7 @@ def _packed_answers(asked: Sequence[Field], cipher: RowCipher) -> Pack:
     return answers
 
 
-def _packed_reports(asked: Sequence[Part | Category], drawn: bool) -> Pack:
+def _packed_reports(asked: Sequence[Part], drawn: bool) -> Pack:
     read = _reader(lambda payload: _reports.decode(payload).reports, {one.name: one.reports.type for one in asked})
     return lambda row, payload: _kept(pack_reports, asked, drawn, read(payload))
 

@@ -8,20 +8,21 @@ import json
 import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 from sqlalchemy import Connection, select
 
 from hybridp.errors import InvalidInput, must
+from hybridp.ledger import rule
 from hybridp.public.study import Declaration
 from hybridp.service import mixed, releasing, store
 from hybridp.service.core import Service, StudyRow, View, know_key
 from hybridp.service.plans import Survey, moment, parse_plan, predicted
 from hybridp.service.problems import Refused, no_such_study
 from hybridp.service.questions import unpacked_reports
-from hybridp.service.releasing import balances, open_accounts
+from hybridp.service.releasing import book
 from hybridp.service.reports import Failure, Report, parse_upload, report_id
 from hybridp.service.schema import (
     GROUPS,
@@ -143,7 +144,7 @@ def create_study(
         number = int(db.execute(studies.insert().values(**row).returning(studies.c.number)).scalar_one())
         db.execute(begun(number))
         db.execute(study_keys.insert().values(study=number, sealed=sealed))
-        open_accounts(db, number, checked.accounts())
+        rule.open_accounts(book(db, number), checked.accounts())
 
     service.write(run)
     return study_summary(service, study_id)
@@ -221,7 +222,7 @@ def study_summary(service: Service, study_id: str, bins: int = 60) -> dict[str, 
         row = db.execute(query.where(studies.c.number == study.number)).one()
         people = store.counts(db, study.number)
         width, stretches = store.participation_by(db, study.number, bins)
-        ledger = [asdict(b) for b in balances(db, study.number)]
+        accounts = rule.accounts(book(db, study.number))
         made = db.execute(select(releases).where(releases.c.study == study.number).order_by(releases.c.id)).all()
         waits = mixed.waits_for_mixer(db, study, service.now())
         mixing = None if study.plan.declared.mixer is None else mixed.arrivals(db, study.number)
@@ -246,7 +247,16 @@ def study_summary(service: Service, study_id: str, bins: int = 60) -> dict[str, 
         "planned": None if plan.expected is None else predicted(plan, plan.expected),
         "now_predicted": predicted(plan, people),
         "discovery_forecast": " ".join(filter(None, (one.first_forecast(people["trusted"]) for one in plan.asked))),
-        "ledger": ledger,
+        "ledger": [
+            {
+                "people": one.people,
+                "epsilon_total": one.total.epsilon,
+                "epsilon_spent": one.spent.epsilon,
+                "delta_total": one.total.delta,
+                "delta_spent": one.spent.delta,
+            }
+            for one in accounts
+        ],
         "releases": documents,
         "release": finals[-1] if finals else None,
         "raw_deleted": row.raw != "kept",

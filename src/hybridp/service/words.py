@@ -252,7 +252,7 @@ def task_of(study_id: str, plan: Survey, phase: int, cipher: RowCipher | None = 
         "word": str(WORD),
         "questions": questions,
         "draws": _draws(plan),
-        "by": [{"name": groups.name, "categories": groups.shown.options} for groups in plan.categories],
+        "by": [{"name": groups.name, "categories": list(groups.options)} for groups in plan.categories],
         "bytes": _sizes(plan),
     }
     if any("columns" in told for told in questions):
