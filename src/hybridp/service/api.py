@@ -21,6 +21,7 @@ from hybridp.public.study import SCHEMA, Declaration, Declared, Fields, declared
 from hybridp.service import mixed, studies
 from hybridp.service.core import Service
 from hybridp.service.forms import KINDS
+from hybridp.service.html import address_of
 from hybridp.service.problems import MEDIA_TYPE, Refused
 from hybridp.service.reports import PAYLOADS, Upload
 
@@ -37,15 +38,11 @@ def service_of(request: Request) -> Service:
     return found
 
 
-def _address(request: Request) -> str:
-    return request.client.host if request.client else ""
-
-
 def analyst_of(
     request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 ) -> studies.Analyst:
     """Whoever holds the key, or 401."""
-    service, address = service_of(request), _address(request)
+    service, address = service_of(request), address_of(request)
     if given is not None:
         service.guesses.may_guess(address)
     found = None if given is None else studies.check_key(service, given.credentials)
@@ -123,8 +120,7 @@ def released(id: str, service: Here, who: Who) -> dict[str, Any]:
 def export(id: str, service: Here, who: Who) -> StreamingResponse:
     """The local reports, private by themselves, as lines of JSON."""
     service.study(id)
-    name = f'attachment; filename="{id}.ndjson"'
-    headers = {"Content-Disposition": name}
+    headers = {"Content-Disposition": f'attachment; filename="{id}.ndjson"'}
     return StreamingResponse(studies.export(service, id), media_type="application/x-ndjson", headers=headers)
 
 
@@ -134,7 +130,7 @@ def export(id: str, service: Here, who: Who) -> StreamingResponse:
 @router.get("/tasks/{id}", tags=["participants"])
 def task(id: str, request: Request, service: Here) -> Response:
     """What a participant's page or program must know."""
-    service.pages.check(_address(request))
+    service.pages.check(address_of(request))
     body = msgspec.json.encode(studies.task_document(service, id))
     tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
     headers = {"ETag": tag, "Cache-Control": "no-cache"}
@@ -144,7 +140,7 @@ def task(id: str, request: Request, service: Here) -> Response:
 
 
 class Asked(BaseModel):
-    """A report that is to be sent, and its invitation."""
+    """A report that is to be sent, under a random name that stays the same, and its invitation."""
 
     model_config = ConfigDict(extra="forbid")
     id: Annotated[str, Field(max_length=64)]
@@ -160,33 +156,25 @@ class AskedAll(BaseModel):
 def check_invitations(id: str, asked: AskedAll, request: Request, service: Here) -> dict[str, Any]:
     """Whether invitations are good, before an answer is sent: `failures` as of an upload, and the ids that are `stored`
     already. Nothing is used up."""
-    service.gate.check(_address(request), len(asked.reports))
-    service.guesses.may_guess(_address(request))
+    service.gate.check(address_of(request), len(asked.reports))
+    service.guesses.may_guess(address_of(request))
     found = studies.check_invitations(service, id, [(one.id, one.token) for one in asked.reports])
     if unknown := sum(failure["code"] == "token-unknown" for failure in found["failures"]):
-        service.guesses.guessed_wrong(_address(request), unknown)
+        service.guesses.guessed_wrong(address_of(request), unknown)
     return found
 
 
-class TicketAsked(BaseModel):
-    """Who asks for a ticket: by their invitation, or, of an open study, under a random name that stays the same."""
-
-    model_config = ConfigDict(extra="forbid")
-    id: Annotated[str, Field(max_length=64)]
-    token: Annotated[str, Field(max_length=200)] | None = None
-
-
 @router.post("/tasks/{id}/ticket", tags=["participants"])
-async def ask_ticket(id: str, asked: TicketAsked, request: Request, service: Here) -> dict[str, str]:
+async def ask_ticket(id: str, asked: Asked, request: Request, service: Here) -> dict[str, str]:
     """The right to send one report to the study's mixer. It uses up the invitation; asked again, it is the same."""
-    service.gate.check(_address(request))
-    service.guesses.may_guess(_address(request))
+    service.gate.check(address_of(request))
+    service.guesses.may_guess(address_of(request))
     view = await service.hot_view(id)
     try:
         return {"ticket": await mixed.give_ticket(service, view, asked.id, asked.token)}
     except Refused as error:
         if error.code == "token-unknown":
-            service.guesses.guessed_wrong(_address(request))
+            service.guesses.guessed_wrong(address_of(request))
         raise
 
 
@@ -210,10 +198,10 @@ def metrics(
     if not token and not service.settings.metrics_open:
         raise Refused("metrics-closed", "The metrics are closed: set HYBRIDP_METRICS_TOKEN, or HYBRIDP_METRICS=open.")
     if token and given is not None:
-        service.guesses.may_guess(_address(request))
+        service.guesses.may_guess(address_of(request))
     if token and (given is None or not hmac.compare_digest(given.credentials.encode(), token.encode())):
         if given is not None:
-            service.guesses.guessed_wrong(_address(request))
+            service.guesses.guessed_wrong(address_of(request))
         raise Refused("unauthorised", "This needs the token of the metrics: Authorization: Bearer TOKEN.")
     service.metrics.gauge("hybridp_waiting_reports", service.writer.waiting)
     service.metrics.gauge("hybridp_up_seconds", service.uptime())
@@ -298,29 +286,16 @@ def _parts() -> dict[str, Any]:
     names = [template.format(name=kind.__name__) for kind in PAYLOADS]
     parts["Report"]["properties"]["payload"] = {"anyOf": [{"$ref": name} for name in names]}
     parts["Report"]["properties"]["id"] |= {"pattern": "^[A-Za-z0-9_-]{21}[AQgw]$"}
-    text = {"type": "string"}
-    failure = {
-        "type": "object",
-        "required": ["id", "code", "status", "detail"],
-        "properties": {
-            "id": text,
-            "code": text,
-            "status": {"type": "integer", "minimum": 400, "maximum": 499},
-            "detail": text,
-        },
-    }
-    parts["Failures"] = {
-        "type": "object",
-        "required": ["failures"],
-        "properties": {"failures": {"type": "array", "items": failure}},
-    }
-    parts["Problem"] = {
-        "type": "object",
-        "description": "RFC 9457",
-        "required": ["type", "title", "status", "detail", "code"],
-        "properties": {"type": text, "title": text, "status": {"type": "integer"}, "detail": text, "code": text},
-    }
+    text, whole = {"type": "string"}, {"type": "integer"}
+    failure = _all_of(id=text, code=text, status=whole | {"minimum": 400, "maximum": 499}, detail=text)
+    parts["Failures"] = _all_of(failures={"type": "array", "items": failure})
+    parts["Problem"] = _all_of(type=text, title=text, status=whole, detail=text, code=text)
+    parts["Problem"]["description"] = "RFC 9457"
     return dict(parts)
+
+
+def _all_of(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "required": [*properties], "properties": properties}
 
 
 def _route(summary: str, name: str, tag: str, takes: dict[str, Any], fine: str, told: dict[str, Any]) -> dict[str, Any]:
@@ -340,7 +315,7 @@ def _uploads() -> dict[str, Any]:
     takes = {"application/json": {"schema": {"$ref": "#/components/schemas/Upload"}}}
     failures = {"$ref": "#/components/schemas/Failures"}
     reports = _route("Send one or many reports", "upload_reports", "participants", takes, fine, failures)
-    told = {"type": "object", "required": ["taken"], "properties": {"taken": {"type": "integer", "minimum": 0}}}
+    told = _all_of(taken={"type": "integer", "minimum": 0})
     raw = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
     fine, title = "The batch is stored, durably. Sending it again changes nothing.", "Send a batch of sealed reports"
     batch = _route(f"{title}, as the study's mixer", "upload_batch", "mixers", raw, fine, told)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Coroutine, Mapping
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -193,34 +194,24 @@ _MOST = 15  # records in the chart
 
 
 def _half_width(release: Mapping[str, Any], question: Mapping[str, Any]) -> float | None:
-    """Of several columns the root mean square, in half-ranges of each one's bounds."""
-    every = [(name, key, told) for name, facts in release["questions"].items() for key, told in facts.items()]
-    told = every[0][2]
-    if len(every) > 1 or told["task"] in ("heavy-hitters", "regression", "kmeans") or "by" in told:
+    """The largest of all cells, of columns in half-ranges of each one's bounds; None of what no plan is about."""
+    (only, *others) = [(name, key, facts) for name, some in release["questions"].items() for key, facts in some.items()]
+    facts = only[2]
+    if others or "by" in facts or facts["task"] not in ("mean", "shares", "histogram", "count", "vector-mean"):
         return None
-    low, high = told["interval"]
-    if told["task"] in ("shares", "histogram", "count"):
-        return max(cell.width for cell in cells(*every[0])) / 2 / float(told.get("people", 1))
-    if told["task"] == "mean":
-        return float(high - low) / 2
-    if told["task"] != "vector-mean":  # a sum or a curve: nothing was planned that it could be compared with
-        return None
-    sides = zip(low, high, question["lower"], question["upper"], strict=True)
-    wide = [(b - a) / (upper - lower) for a, b, lower, upper in sides]
-    return math.sqrt(math.fsum(w * w for w in wide) / len(wide))
+    scales = [float(facts.get("people", 1)) if facts["task"] == "count" else 1.0]
+    if facts["task"] == "vector-mean":
+        scales = [(high - low) / 2 for low, high in zip(question["lower"], question["upper"], strict=True)]
+    return max(cell.width / 2 / scale for cell, scale in zip(cells(*only), cycle(scales), strict=False))
 
 
 def error_rows(summary: Mapping[str, Any]) -> list[tuple[str, float]]:
     """Half-widths of the interval: as planned, as predicted for the people who came, and of the release."""
-    found: list[tuple[str, float]] = []
-    for name, label in (("planned", "planned"), ("now_predicted", "predicted for those who came")):
-        if summary.get(name):
-            found.append((label, float(summary[name]["half_width"])))
+    labels = {"planned": "planned", "now_predicted": "predicted for those who came"}
+    found = [(label, float(summary[name]["half_width"])) for name, label in labels.items() if summary.get(name)]
     release = summary.get("release")
     actual = _half_width(release, summary["plan"]["questions"][0]) if release else None
-    if actual is not None:
-        found.append(("the release", actual))
-    return found
+    return found if actual is None else [*found, ("the release", actual)]
 
 
 def error_unit(summary: Mapping[str, Any]) -> str:
