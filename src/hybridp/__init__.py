@@ -13,15 +13,6 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hybridp.ask import count as count
-    from hybridp.ask import heavy_hitters as heavy_hitters
-    from hybridp.ask import kmeans as kmeans
-    from hybridp.ask import mean as mean
-    from hybridp.ask import quantiles as quantiles
-    from hybridp.ask import regression as regression
-    from hybridp.ask import shares as shares
-    from hybridp.ask import total as total
-    from hybridp.ask import vector_mean as vector_mean
     from hybridp.curator.sources import Source as Source
     from hybridp.errors import BudgetExceeded as BudgetExceeded
     from hybridp.errors import HybridpError as HybridpError
@@ -44,11 +35,19 @@ if TYPE_CHECKING:
     from hybridp.release.release import read as read
     from hybridp.release.release import result_schema as result_schema
     from hybridp.study import Study as Study
+    from hybridp.study import count as count
+    from hybridp.study import heavy_hitters as heavy_hitters
+    from hybridp.study import kmeans as kmeans
+    from hybridp.study import mean as mean
+    from hybridp.study import quantiles as quantiles
+    from hybridp.study import regression as regression
+    from hybridp.study import shares as shares
+    from hybridp.study import total as total
+    from hybridp.study import vector_mean as vector_mean
 
 __version__ = "0.2.0"
 
 _MODULES = {
-    "ask": "count heavy_hitters kmeans mean quantiles regression shares total vector_mean",
     "curator.sources": "Source",
     "errors": "BudgetExceeded HybridpError InvalidInput",
     "ledger": "Ledger",
@@ -60,7 +59,7 @@ _MODULES = {
     "release.answers": "compare_waves",
     "release.plan": "Plan",
     "release.release": "Release read result_schema",
-    "study": "Study",
+    "study": "Study count heavy_hitters kmeans mean quantiles regression shares total vector_mean",
 }
 _PLACES = {name: module for module, names in _MODULES.items() for name in names.split()}
 

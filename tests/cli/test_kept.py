@@ -125,7 +125,7 @@ def test_a_ledger_that_cannot_keep_the_release_shows_nothing_and_voids(
     run: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SQLite's own limit of pages stands for the full disk: the charge fits, the document does not."""
-    import hybridp.ledger.file as module
+    import hybridp.ledger as module
 
     Ledger.create("l.ledger", {"trusted": PureDP(2.0), "local": PureDP(2.0)})
     assert run(f"{MEAN} --ledger l.ledger --json").code == 0  # the file's last page has no room for another one

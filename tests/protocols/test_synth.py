@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hybridp import ledger as ledgers
 from hybridp.bench.synth import all_zero, evaluate
 from hybridp.curator import marginals as curating
 from hybridp.curator.marginals import Codes, codes_of
 from hybridp.errors import BudgetExceeded, InvalidInput
 from hybridp.ledger import Ledger, tight_epsilon
-from hybridp.ledger import file as ledgers
 from hybridp.protocols.models import CodePeople
 from hybridp.protocols.paying import must_have_paid
 from hybridp.protocols.synth import (

@@ -1,4 +1,26 @@
-"""THE LEDGER: what may still be asked of people, and what was. One rule (`rule`), and a durable file (`file`).
+"""THE LEDGER: who was charged what. A durable file that refuses an overdraft before any data is read.
+
+The ledger is one SQLite file (rollback journal, every commit synced to disk), so a charge is there in full or not at
+all, two processes cannot both spend the last of a budget, and a crash loses nothing. Levels are stored as whole numbers
+(10^-12 of an epsilon, 10^-18 of a delta), both charges and totals rounded up, so that a total pays for a
+charge of the same size. A charge is written *before* the
+rows are read. It is voided, which stays on record, only where nothing of the rows came out: a refusal that raw values
+decided is an answer about them, and stays charged as `refused`. What is released is kept in the same file before
+anybody sees it, so that what was paid for can be shown again. A ledger is for releases or for trials, from its creation
+on.
+
+>>> import tempfile, pathlib
+>>> folder = tempfile.TemporaryDirectory()
+>>> ledger = Ledger.create(pathlib.Path(folder.name) / "study.ledger", {"trusted": PureDP(1.0), "local": PureDP(1.0)})
+>>> with ledger.spending([Charge("trusted", PureDP(0.75), "Laplace", "mean of salary")]):
+...     pass
+>>> ledger.remaining("trusted").epsilon
+0.25
+>>> ledger.check([Charge("trusted", PureDP(0.5), "Laplace", "mean of salary")])
+Traceback (most recent call last):
+    ...
+hybridp.errors.BudgetExceeded: The trusted group was asked for epsilon 0.5, delta 0, but has epsilon 0.25, delta 0 left.
+>>> folder.cleanup()
 
 While several questions are answered one by one, `Shared` stands in for the ledger that pays once.
 
@@ -13,12 +35,27 @@ While several questions are answered one by one, `Shared` stands in for the ledg
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import hashlib
+import json
+import os
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
-from hybridp.ledger.file import Account, Entry, Kept, Ledger, Spending
-from hybridp.ledger.rule import SEALED, SHARES, Charge, tight_epsilon
+from hybridp.errors import (
+    HybridpError,
+    InvalidInput,
+    LedgerProblem,
+    must,
+)
+from hybridp.ledger import rule
+from hybridp.ledger.rule import SEALED, SHARES, Account, Book, Charge, tight_epsilon
 from hybridp.public.budgets import ApproxDP, PureDP, added
+from hybridp.public.envelope import appearing
 from hybridp.public.messages import reports_digest
 
 __all__ = [
@@ -34,6 +71,366 @@ __all__ = [
     "tight_epsilon",
     "together",
 ]
+
+_APPLICATION = 0x48594250  # "HYBP" in the file header: this file is a ledger of ours
+_VERSION = 4
+MOST_KEPT = 16 << 20  # bytes of one measurement
+
+_SCHEMA = """
+CREATE TABLE accounts (
+    people TEXT PRIMARY KEY, neighbours TEXT NOT NULL,
+    epsilon_total INTEGER NOT NULL, epsilon_spent INTEGER NOT NULL DEFAULT 0,
+    delta_total INTEGER NOT NULL, delta_spent INTEGER NOT NULL DEFAULT 0,
+    CHECK (0 <= epsilon_spent AND epsilon_spent <= epsilon_total AND 0 <= delta_spent AND delta_spent <= delta_total)
+);
+CREATE TABLE charges (
+    id INTEGER PRIMARY KEY, at TEXT NOT NULL, people TEXT NOT NULL REFERENCES accounts(people),
+    epsilon INTEGER NOT NULL, delta INTEGER NOT NULL, mechanism TEXT NOT NULL, purpose TEXT NOT NULL,
+    collection TEXT, digest TEXT, noise TEXT NOT NULL, state TEXT NOT NULL CHECK (state IN ('spent', 'void', 'refused'))
+);
+CREATE UNIQUE INDEX one_charge_per_collection ON charges (people, collection)
+    WHERE collection IS NOT NULL AND state = 'spent';
+CREATE UNIQUE INDEX one_charge_per_set_of_reports ON charges (people, digest)
+    WHERE digest IS NOT NULL AND state = 'spent';
+CREATE TABLE releases (
+    id INTEGER PRIMARY KEY, at TEXT NOT NULL, purpose TEXT NOT NULL, entries TEXT NOT NULL, document TEXT NOT NULL
+);
+CREATE TABLE measurements (collection TEXT PRIMARY KEY, digest TEXT NOT NULL, content BLOB);
+CREATE TABLE about (trial INTEGER NOT NULL CHECK (trial IN (0, 1)));
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of the history."""
+
+    id: int
+    at: str
+    people: str
+    budget: ApproxDP
+    mechanism: str
+    purpose: str
+    collection: str | None
+    noise: tuple[str, float] | None
+    steps: int
+    """The sensitivity of what the noise was added to, in steps of its lattice; 0 where that is not known."""
+    state: str
+    digest: str | None = None
+
+
+class Spending(list[int]):
+    """The ids of the charges of one release; reports are charged in its course, when they have been read."""
+
+    def __init__(self, ledger: Ledger | None = None, ids: Iterable[int] = (), *, trial: bool = False) -> None:
+        super().__init__(ids)
+        self._ledger, self._trial = ledger, trial
+
+    def charge(self, charges: Iterable[Charge], *, digest: str | None = None) -> None:
+        """More charges of the same release, all or none; nothing without a ledger. Those for reports have a digest."""
+        if self._ledger is not None:
+            named = charges if digest is None else [replace(one, digest=digest) for one in charges]
+            self.extend(self._ledger.charge(named, trial=self._trial))
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A release in the ledger's file: its number, and the charges that paid for it."""
+
+    id: int
+    at: str
+    purpose: str
+    entries: tuple[int, ...]
+
+
+class Ledger:
+    """A ledger file. Use `create` once for a study, then `open`."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+
+    @classmethod
+    def create(
+        cls, path: str | os.PathLike[str], totals: Mapping[str, PureDP | ApproxDP], *, trial: bool = False
+    ) -> Ledger:
+        """A new ledger with a total for each group of people. An existing file is never overwritten.
+
+        One made for a `trial` pays for simulations (seeded noise, simulated reports) and for nothing else.
+        """
+        target = Path(path)
+        must(bool(totals), "totals", "must name at least one group of people", dict(totals))
+        if target.exists():
+            raise LedgerProblem(f"`ledger` must name a new file. Got {target}, which exists.")
+        if not target.parent.is_dir():
+            raise LedgerProblem(f"`ledger` must lie in an existing folder. Got {target}.")
+        # Built beside its place and linked into it: the file appears whole or not at all, and never over another.
+        try:
+            with appearing(target, new=True) as draft, _connection(draft) as db:
+                db.execute("PRAGMA synchronous = OFF")  # the whole draft is synced, once, before it appears
+                db.executescript(_SCHEMA)
+                db.execute(f"PRAGMA application_id = {_APPLICATION}")
+                db.execute(f"PRAGMA user_version = {_VERSION}")
+                rule.open_accounts(_book(db), totals)
+                db.execute("INSERT INTO about (trial) VALUES (?)", (int(trial),))
+        except FileExistsError:
+            raise LedgerProblem(f"`ledger` must name a new file. Got {target}, which exists.") from None
+        except (OSError, sqlite3.Error) as error:
+            raise LedgerProblem(f"`ledger` must be writable. Got {target} ({type(error).__name__}).") from None
+        return cls(target)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Ledger:
+        """An existing ledger, checked to be one."""
+        target = Path(path)
+        if not target.is_file():
+            raise LedgerProblem(f"`ledger` must name an existing ledger file. Got {target}.")
+        ledger = cls(target)
+        with ledger._db() as db:
+            if db.execute("PRAGMA application_id").fetchone()[0] != _APPLICATION:
+                raise LedgerProblem(f"`ledger` must be a hybridp ledger. Got {target}.")
+            version = db.execute("PRAGMA user_version").fetchone()[0]
+            if version != _VERSION:
+                raise LedgerProblem(f"`ledger` must have version {_VERSION}. Got version {version} in {target}.")
+        return ledger
+
+    @contextmanager
+    def _db(self, problem: str | None = None) -> Iterator[sqlite3.Connection]:
+        try:
+            with _connection(self.path) as db:
+                yield db
+        except sqlite3.DatabaseError as error:
+            usual = f"`ledger` must be a readable and writable ledger file. Got {self.path} ({type(error).__name__})."
+            raise LedgerProblem(problem or usual) from None
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def accounts(self) -> list[Account]:
+        with self._db() as db:
+            return rule.accounts(_book(db))
+
+    def remaining(self, people: str) -> ApproxDP:
+        """What a group can still be asked for."""
+        with self._db() as db:
+            return rule.account(_book(db), people).left
+
+    def history(self) -> list[Entry]:
+        with self._db() as db:
+            relation = dict(db.execute("SELECT people, neighbours FROM accounts").fetchall())
+            rows = db.execute(
+                "SELECT id, at, people, epsilon, delta, mechanism, purpose, collection, noise, state, digest "
+                "FROM charges ORDER BY id"
+            ).fetchall()
+        return [
+            Entry(i, at, p, rule.budget_of(e, d, relation[p]), m, purpose, c, *_noise(noise), state, digest)
+            for i, at, p, e, d, m, purpose, c, noise, state, digest in rows
+        ]
+
+    @property
+    def trial(self) -> bool:
+        """Whether it was made for trials."""
+        with self._db() as db:
+            return _is_trial(db)
+
+    def releases(self) -> list[Kept]:
+        """What was released, in the order in which it was kept."""
+        with self._db() as db:
+            rows = db.execute("SELECT id, at, purpose, entries FROM releases ORDER BY id").fetchall()
+        return [Kept(i, at, purpose, tuple(json.loads(entries))) for i, at, purpose, entries in rows]
+
+    def release(self, number: int) -> dict[str, Any]:
+        """The document of one release, as it was published; with a `warning` where it promised what does not hold."""
+        with self._db() as db:
+            row = db.execute("SELECT document FROM releases WHERE id = ?", (number,)).fetchone()
+            last = db.execute("SELECT max(id) FROM releases").fetchone()[0]
+        rule = "must be one of the ledger's releases" + (f", 1 to {last}" if last else ", which has none yet")
+        must(row is not None, "release", rule, number)
+        from hybridp.public.shuffling import overstated
+
+        found: dict[str, Any] = json.loads(row[0])
+        warning = overstated(found)
+        return {"warning": warning, **found} if warning else found
+
+    def keeps(self, digest: str) -> bool:
+        """Whether a document with this digest, such as an invitation, was paid for and is kept here."""
+        with self._db() as db:
+            rows = db.execute("SELECT document FROM releases").fetchall()
+        return any(json.loads(row[0]).get("digest") == digest for row in rows)
+
+    # --- spending -----------------------------------------------------------------------------------------------------
+
+    def check(self, charges: Iterable[Charge], *, trial: bool = False) -> None:
+        """Raise `BudgetExceeded` if these charges would not fit now. Writes nothing."""
+        with self._db() as db:
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                _check_trial(db, trial)
+                rule.charge(_book(db), charges, _now())
+            finally:
+                db.execute("ROLLBACK")
+
+    def charge(self, charges: Iterable[Charge], later: Iterable[Charge] = (), *, trial: bool = False) -> list[int]:
+        """Write these charges, all or none, and give the ids of the new ones.
+
+        `later` are charges for reports that have not been read, so that their digest is not known: where they would not
+        fit, and no set of such reports is paid for already, the overdraft is refused now.
+        """
+        with self._db() as db:
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                _check_trial(db, trial)
+                ids = rule.charge(_book(db), charges, _now())
+                db.execute("SAVEPOINT later")
+                unpaid = [one for one in later if not rule.such_reports_paid(_book(db), one)]
+                rule.charge(_book(db), [replace(one, collection=None) for one in unpaid], _now())
+                db.execute("ROLLBACK TO later")
+            except BaseException:
+                db.execute("ROLLBACK")
+                raise
+            db.execute("COMMIT")
+        return ids
+
+    @contextmanager
+    def spending(
+        self, charges: Iterable[Charge], later: Iterable[Charge] = (), *, trial: bool = False
+    ) -> Iterator[Spending]:
+        """Charge first, then run the body that reads the data.
+
+        If the body fails, the charge is void where the failure can tell nothing of raw values: a parameter or a public
+        column broke a rule, or the user interrupted what reads no query. Any other failure may depend on the rows
+        (`UnusableRows`, and what nobody foresaw): its charge stays, in the state `refused`.
+
+        A set of reports stays charged: people have sent them, and another release may already rely on it. Such a set is
+        charged in the body, by `Spending.charge`, when its reports have been read and its digest is known: reports are
+        private already. `later` says what that will be (see `charge`). Gives the ids of the new entries.
+
+        A process that dies inside the body leaves the charge standing: the safe side. The body keeps what it
+        releases by `keep`. A `trial` is refused by a real ledger, and a release by a trial's.
+        """
+        ids = Spending(self, self.charge(charges, later, trial=trial), trial=trial)
+        try:
+            yield ids
+        except BaseException as failure:
+            stands = not rule.tells_nothing(failure)
+            try:
+                self._end(ids, "refused" if stands else "void")
+            except LedgerProblem:
+                said = str(failure) if isinstance(failure, HybridpError) else "The release did not come to its end."
+                raise LedgerProblem(
+                    f"{said} Nothing was released, but its charge could not be voided: it stands."
+                ) from None
+            if stands and ids and isinstance(failure, HybridpError | KeyboardInterrupt):
+                said = f"{failure} What people's rows hold may be the reason, so that the charge stands."
+                failure.args = (said.strip(),)
+            raise
+
+    def keep(self, purpose: str, entries: Iterable[int], write: Callable[[int], Mapping[str, Any]]) -> int:
+        """Keep a release before it is shown, and give its number; `write` gets the number and makes the document.
+
+        Called inside `spending`: a document that cannot be kept is not shown, and its charge is voided.
+        """
+        problem = f"`ledger` must be able to keep the release (is its disk full?): nothing was shown. Got {self.path}."
+        with self._db(problem) as db:
+            db.execute("BEGIN IMMEDIATE")
+            number = int(db.execute("SELECT coalesce(max(id), 0) + 1 FROM releases").fetchone()[0])
+            document = json.dumps(write(number), allow_nan=False)
+            db.execute(
+                "INSERT INTO releases (id, at, purpose, entries, document) VALUES (?, ?, ?, ?, ?)",
+                (number, _now(), purpose, json.dumps(list(entries)), document),
+            )
+            db.execute("COMMIT")
+        return number
+
+    def keep_measured(self, collection: str, content: bytes) -> bytes:
+        """Keep what was measured under a charge before it is used, once; give what was kept first. Large: a digest."""
+        row = (collection, hashlib.sha256(content).hexdigest(), content if len(content) <= MOST_KEPT else None)
+        with self._db() as db:
+            db.execute("INSERT OR IGNORE INTO measurements VALUES (?, ?, ?)", row)
+        digest, first = self.measured(collection) or ("", None)
+        must(first is not None or digest == row[1], "ledger", "must hold one measurement for a charge", collection)
+        return content if first is None else first
+
+    def measured(self, collection: str) -> tuple[str, bytes | None] | None:
+        """The digest of what was measured under a charge, and the measurement itself unless it was too large."""
+        with self._db() as db:
+            found = db.execute("SELECT digest, content FROM measurements WHERE collection = ?", (collection,))
+            row: tuple[str, bytes | None] | None = found.fetchone()
+        return row
+
+    def _end(self, ids: list[int], state: str) -> None:
+        """Nothing is released: mark the charges, and give back what was charged for nothing."""
+        with self._db() as db:
+            db.execute("BEGIN IMMEDIATE")
+            if ids:  # interrupted after it was kept and before it was shown
+                db.execute("DELETE FROM releases WHERE entries = ?", (json.dumps(ids),))
+            for i in ids:
+                people, epsilon, delta, mechanism, reports = db.execute(
+                    "SELECT people, epsilon, delta, mechanism, coalesce(digest, collection) FROM charges "
+                    "WHERE id = ? AND state = 'spent'",
+                    (i,),
+                ).fetchone()
+                alone = rule.SEALED in mechanism  # no other release can rely on these, and they may be tried again
+                if reports is not None and not alone:
+                    continue
+                db.execute("UPDATE charges SET state = ? WHERE id = ?", ("void" if alone else state, i))
+                if state == "refused" and not alone:
+                    continue
+                db.execute(
+                    "UPDATE accounts SET epsilon_spent = epsilon_spent - ?, delta_spent = delta_spent - ? "
+                    "WHERE people = ?",
+                    (epsilon, delta, people),
+                )
+            db.execute("COMMIT")
+
+
+def _book(db: sqlite3.Connection) -> Book:
+    return Book(db.execute, {}, lambda: _amplified(db))
+
+
+def _amplified(db: sqlite3.Connection) -> set[int]:
+    """The charges of kept releases whose receipts claim an amplification; what was not kept was shown to nobody."""
+    claim = "%amplified by the noise of the trusted sum%"  # as `local_protection` notes it, from the first version on
+    rows = db.execute("SELECT entries FROM releases WHERE document LIKE ?", (claim,)).fetchall()
+    return {number for (entries,) in rows for number in json.loads(entries)}
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _noise(text: str) -> tuple[tuple[str, float] | None, int]:
+    """The kind of noise with its multiplier, and the steps, which older versions did not write."""
+    value = json.loads(text)
+    return ((str(value[0]), float(value[1])), int(value[2]) if len(value) > 2 else 0) if value else (None, 0)
+
+
+def _is_trial(db: sqlite3.Connection) -> bool:
+    return bool(db.execute("SELECT trial FROM about").fetchone()[0])
+
+
+def _check_trial(db: sqlite3.Connection, trial: bool) -> None:
+    """A trial must not use up what people were promised, and nothing real may be paid for by play money."""
+    made_for_trials = _is_trial(db)
+    if trial and not made_for_trials:
+        raise InvalidInput(
+            "`ledger` must have been made for trials (`hybridp ledger create --trial`) to be charged by one (a seed, "
+            "or simulated reports): a trial never spends what people were promised. Got a real ledger."
+        )
+    if made_for_trials and not trial:
+        raise InvalidInput("`ledger` must be a real one to pay for a release. Got one that was made for trials.")
+
+
+@contextmanager
+def _connection(path: Path) -> Iterator[sqlite3.Connection]:
+    """A connection that never makes a file by itself; the rollback journal, SQLite's default, is kept."""
+    address = f"{path.absolute().as_uri()}?mode=rw"
+    db = sqlite3.connect(address, uri=True, timeout=30, isolation_level=None)
+    try:
+        db.execute("PRAGMA synchronous = EXTRA")
+        yield db
+    finally:
+        db.close()
+
+
+# --- several questions, one charge ------------------------------------------------------------------------------------
 
 
 class Shared(Ledger):

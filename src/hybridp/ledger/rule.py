@@ -29,7 +29,7 @@ from hybridp.errors import (
 from hybridp.public.budgets import SEALED, SHARES, ZCDP, ApproxDP, Charge, Neighbours, PureDP, as_approx
 
 if TYPE_CHECKING:
-    from hybridp.ledger.file import Ledger
+    from hybridp.ledger import Ledger
 
 __all__ = [
     "DELTA",

@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -55,7 +56,7 @@ class _Hybrid(BaseEstimator):  # type: ignore[misc]
     bounds: tuple[ArrayLike, ArrayLike] | None
     random_state: Any
 
-    def _keep(self, found: Release) -> dict[str, Any]:
+    def _keep(self, found: Release) -> Mapping[str, Any]:
         """What was released; its facts."""
         self.release_, self.receipt_ = found, found.receipt
         return found.facts
@@ -72,7 +73,7 @@ class _Hybrid(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         columns = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=False)
         lower, upper = np.array(_stated_bounds("bounds", self.bounds, columns.shape[1]))
-        return np.where(np.isnan(columns), lower + (upper - lower) / 2, columns)
+        return np.asarray(np.where(np.isnan(columns), lower + (upper - lower) / 2, columns))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

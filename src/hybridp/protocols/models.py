@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,7 +24,7 @@ from hybridp.public.kmeans_rounds import LocalMap, LocalRound, MapInvite, Plan, 
 from hybridp.public.lattice import NOTHING, column_sums
 from hybridp.public.messages import SlotInvite, SlotReports
 from hybridp.public.regression import Question
-from hybridp.public.rounds import Answer, Cells, Crowd, Later, Many, Moves, Products, Round, Scale, drive
+from hybridp.public.rounds import Answer, Cells, Crowd, Later, Many, Moves, People, Products, Scale, drive
 from hybridp.public.synth import MeasuredTable
 from hybridp.public.vector import VectorInvite, VectorReportSums
 from hybridp.randomness import Randomness
@@ -32,10 +32,9 @@ from hybridp.release.receipt import values_rule
 from hybridp.release.release import Release
 from hybridp.tasks.kmeans import KMeansTask
 from hybridp.tasks.regression import RegressionTask
-from hybridp.tasks.table import Made, Measure, Reported
+from hybridp.tasks.table import Measure, Reported
 
 __all__ = [
-    "Answering",
     "CodePeople",
     "LatticePeople",
     "PointPeople",
@@ -51,27 +50,6 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-class Answering:
-    """Whoever answers a round by the method of its name; who was made for a first one (`_kept`) answers the rest."""
-
-    _kept: Any = None
-
-    def answer(self, asked: Round) -> Any:
-        """What leaves the curator, and what devices sent."""
-        return getattr(self, asked.kind)(asked)
-
-    def cells(self, asked: Cells) -> Answer:
-        found: Answer = self._kept.cells(asked)
-        return found
-
-    def moves(self, asked: Moves) -> Answer:
-        found: Answer = self._kept.moves(asked)
-        return found
-
-    def made(self, asked: Made) -> None:
-        """Nobody kept the rows of a synthetic table."""
-
-
 def sum_reports(steps: Iterable[Ints], draw: Callable[[Ints], Floats], invite: VectorInvite) -> VectorReportSums:
     """Reports on several columns that are drawn here, added up exactly as they come."""
     people, sums = 0, (NOTHING,) * invite.bounds.dimensions
@@ -81,7 +59,7 @@ def sum_reports(steps: Iterable[Ints], draw: Callable[[Ints], Floats], invite: V
 
 
 @dataclass
-class LatticePeople(Answering):
+class LatticePeople(People):
     """RAW: people whose columns are on a lattice, wherever they live; local ones answer here, which is a trial."""
 
     trusted: modelling.LatticeRows
@@ -158,7 +136,7 @@ class ToldCells:
 
 
 @dataclass
-class PointPeople(Answering):
+class PointPeople(People):
     """RAW: people's points. A crowd that is online learns noisy centres with every round: charge before the first."""
 
     trusted: modelling.LatticeRows | None
@@ -194,7 +172,7 @@ class PointPeople(Answering):
 
 
 @dataclass
-class CodePeople(Answering):
+class CodePeople(People):
     """RAW: people whose rows are codes by a schema; local ones have sent reports, or answer here, which is a trial."""
 
     groups: GroupCodes

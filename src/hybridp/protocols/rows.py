@@ -25,7 +25,6 @@ from hybridp.curator.sources import Rows, local_rows, open_rows, rows_of, sizes
 from hybridp.device.reports import randomise_own, reach_reports, simulated_reports, simulated_ticks
 from hybridp.errors import InvalidInput, UnusablePublicRows, cannot_exclude
 from hybridp.protocols.models import (
-    Answering,
     CodePeople,
     LatticePeople,
     PointPeople,
@@ -45,8 +44,8 @@ from hybridp.public.rounds import (
     Many,
     Numbers,
     Options,
+    People,
     Products,
-    Scale,
     Slots,
     Ticks,
     Vectors,
@@ -78,7 +77,7 @@ def _paid(group: str, digest: str | None) -> None:
 
 
 @dataclass
-class TablePeople(Answering):
+class TablePeople(People):
     """RAW: a table's trusted values, and its local reports; where local rows are `raw`, a trial draws reports here.
 
     Reports are paid for by `charge(group, digest)` when they are read, before anything is drawn. A `tally` stands in
@@ -238,9 +237,6 @@ class TablePeople(Answering):
 
     def products(self, asked: Products) -> tuple[int, ...]:
         return self._lattice(asked.bounds).products(asked)
-
-    def scale(self, asked: Scale) -> int:
-        return self._lattice(asked.bounds).scale(asked)
 
     def discover(self, asked: Discover) -> Any:
         sampled = modelling.sample(self.rows, self.columns, asked.share, rng=self.rng)

@@ -35,12 +35,12 @@ from hybridp.curator.marginals import Codes, GroupCodes, read_groups
 from hybridp.curator.sources import Columns, TableLike, asks, chosen_by, must_not_ask
 from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Charge, Ledger
-from hybridp.protocols.models import Answering, CodePeople
+from hybridp.protocols.models import CodePeople
 from hybridp.protocols.paying import looked, paying, spending, warned
 from hybridp.protocols.transcript import Transcript, made_of, plain_of, read_invitation
 from hybridp.public import envelope
 from hybridp.public.budgets import PureDP
-from hybridp.public.rounds import Answer, Crowd, Round, drive
+from hybridp.public.rounds import Answer, Crowd, People, Round, drive
 from hybridp.public.synth import MeasuredTable
 from hybridp.public.trust import Trusts, drawn_trust
 from hybridp.randomness import Randomness, secure, seeded
@@ -187,7 +187,7 @@ class _Kept:
 
 
 @dataclass
-class _Fit(Answering):
+class _Fit(People):
     """RAW: answers a fit's rounds from what was kept of them and, under their charges, from people's rows and reports.
 
     Without `people` there is what was kept, and nothing else.
@@ -481,7 +481,7 @@ def write_model(release: Mapping[str, Any], folder: Place) -> SyntheticModel:
 
 
 @dataclass
-class _Released(Answering):
+class _Released(People):
     """Both groups, as a release tells what they said."""
 
     tables: list[MeasuredTable]

@@ -37,7 +37,7 @@ from hybridp.public.kmeans import Box
 from hybridp.public.lattice import Bounds
 from hybridp.public.messages import SlotReports
 from hybridp.public.queries import Feature, Schema, Threshold, Workload
-from hybridp.public.rounds import Answer, Crowd, Later, Round, drive
+from hybridp.public.rounds import Answer, Crowd, Later, People, Round, drive
 from hybridp.public.shuffling import Mixing
 from hybridp.public.trust import TrustRule, Trusts, drawn_trust
 from hybridp.public.vector import VectorBounds
@@ -235,7 +235,7 @@ def _tuple(stated: Any) -> Any:
 
 
 @dataclass
-class _Tape:
+class _Tape(People):
     """People who say again what they said, and then `told`, once."""
 
     said: Transcript

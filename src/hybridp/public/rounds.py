@@ -317,11 +317,19 @@ class Crowd:
 Conversation = Generator[Round, Any, Any]
 
 
-class People(Protocol):
-    """RAW: whoever can answer rounds: the people of a table, of a service, or made-up ones."""
+class People:
+    """RAW: whoever can answer rounds: the people of a table, of a service, or made-up ones.
+
+    Each is answered by the method of its name, here or by who was made for an earlier one (`_kept`)."""
+
+    _kept: Any = None
 
     def answer(self, asked: Round) -> Any:
         """What leaves the curator, and what devices sent."""
+        return getattr(self if hasattr(self, asked.kind) else self._kept, asked.kind)(asked)
+
+    def made(self, asked: Any) -> None:
+        """Nobody kept the rows of a synthetic table."""
 
 
 def drive(conversation: Conversation, people: People, answers: list[Any] | None = None) -> Any:

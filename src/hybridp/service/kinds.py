@@ -40,7 +40,7 @@ from hybridp.service.fields import NumberField, NumbersField, OptionField, Recor
 from hybridp.service.formats import Heard
 from hybridp.service.problems import Refused
 from hybridp.service.questions import Part, pack_reports, unpacked_reports
-from hybridp.tasks.declared import task_of
+from hybridp.tasks import task_of
 from hybridp.tasks.kmeans import kmeans_task
 from hybridp.tasks.personal import personal_task
 from hybridp.tasks.regression import regression_task

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from hybridp.curator import models as modelling
 from hybridp.curator import sums as summing
 from hybridp.curator.sources import Entrusted
-from hybridp.protocols.models import Answering, LatticePeople, PointPeople, ToldCells
+from hybridp.protocols.models import LatticePeople, PointPeople, ToldCells
 from hybridp.public import rounds
 from hybridp.public.distribution import BinnedReports
 from hybridp.public.distribution import answers as window_answers
@@ -69,7 +69,7 @@ def told_later(asked: rounds.Later, told: Heard) -> Any:
 
 
 @dataclass
-class StorePeople(Answering):
+class StorePeople(rounds.People):
     """RAW: so many trusted people and their answers to one question, and what the local reports on it say."""
 
     answers: Entrusted | None
@@ -144,10 +144,6 @@ class StorePeople(Answering):
         rows = modelling.answer_rows(self._given, bounds.dimensions, bounds.steps, self.people)
         people = self._kept = LatticePeople(rows, rows, self.rng)
         return people.products(asked)
-
-    def scale(self, asked: rounds.Scale) -> int:
-        found: int = self._kept.scale(asked)
-        return found
 
     def discover(self, asked: rounds.Discover) -> Any:
         found = modelling.discover_answers(self._given, asked.share, asked.mechanism, rng=self.rng)

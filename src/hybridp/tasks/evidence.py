@@ -25,7 +25,7 @@ from hybridp.blend.plausible import windows_around
 from hybridp.public.budgets import ApproxDP, PureDP, split_off
 from hybridp.public.distribution import CELLS, BinnedReports, WindowReports
 from hybridp.public.lattice import Bounds
-from hybridp.public.rounds import Between, drive
+from hybridp.public.rounds import Between, People, drive
 from hybridp.public.shares import CountNoise, NoisyCounts
 from hybridp.tasks.task import noise_level
 
@@ -129,7 +129,7 @@ def _with_counts(heard: Heard, bounds: Bounds, counted: list[tuple[NoisyCounts, 
 
 
 @dataclass(frozen=True)
-class _Counted:
+class _Counted(People):
     """People who can only be counted between places."""
 
     count: Callable[[tuple[float, ...], CountNoise], NoisyCounts]
