@@ -306,30 +306,14 @@ def test_a_plan_counts_nobody_whom_a_query_chose(run: Runner, people: Path) -> N
         Study.read(people.parent / "study.toml").plan(Source(people, query="SELECT * FROM rows"))
 
 
-TOLD_EXACTLY = {
-    "by": (f"release mean people.csv --everyone trusted --epsilon 1 {NUMBER} --by", "town"),
-    "own": (f"release mean people.csv --trust trust {NUMBER} --epsilon-column", "own"),
-    "planned own": ("plan mean --groups people.csv --epsilon-column", "own"),
-}
-
-
-@pytest.mark.parametrize("kind", TOLD_EXACTLY)
-def test_who_holds_what_is_told_exactly_of_public_columns_alone(
-    run: Runner, people: Path, tmp_path: Path, kind: str
-) -> None:
-    """Whatever column was named had its counts published: `--by pay` told how many people earn what."""
-    ledger = made(tmp_path, "own epsilon" if kind == "own" else "")
-    line, column = TOLD_EXACTLY[kind]
-    books = "" if kind == "planned own" else "--ledger l"
+def test_a_plan_of_own_epsilons_counts_a_public_column_alone(run: Runner, people: Path) -> None:
+    """Whatever column was named had its counts told exactly, for nothing."""
+    line = "plan mean --groups people.csv --epsilon-column own"
     for declares in ("", "--public age,colour"):
-        told = run(f"{line} {column} {declares} {books}")
+        told = run(f"{line} {declares}")
         assert (told.code, told.out) == (2, ""), told.err
-        assert f"add it to people.public, or --public {column}, if everybody may know it" in told.err
-    assert not ledger.history()
-    told = run(f"{line} {column} --public age,{column} {books} --json")
-    assert told.code == 0, told.err
-    if kind != "planned own":
-        assert any("declared public" in said and column in said for said in told.document["receipt"]["assumes"])
+        assert "add it to people.public, or --public own, if everybody may know it" in told.err
+    assert run(f"{line} --public age,own").code == 0
 
 
 def test_a_study_tells_exactly_of_its_public_columns_alone(run: Runner, people: Path, tmp_path: Path) -> None:
@@ -346,27 +330,6 @@ def test_a_study_tells_exactly_of_its_public_columns_alone(run: Runner, people: 
     private = question + 'by_private = true\ncategories = ["a", "b"]\n'
     study.write_text(head + private)
     assert run("release by.toml people.csv").code == 0
-
-
-def test_a_plan_counts_no_column_as_trust_that_is_not_public(run: Runner, people: Path, tmp_path: Path) -> None:
-    """It is free: `trust.column = "age"` with the word 25 told how many are 25, as often as one likes."""
-    study = tmp_path / "trust.toml"
-    text = STUDY.replace('everyone = "trusted"', 'column = "age"\ntrusted = ["25"]')
-    study.write_text(text)
-    told = run("plan trust.toml people.csv")
-    assert (told.code, told.out, "add it to people.public, or --public age" in told.err) == (2, "", True), told.err
-    with pytest.raises(InvalidInput, match="`trust` must be declared public"):
-        Study.read(study).plan(people)
-    study.write_text(f'[people]\npublic = ["age"]\n{text}')
-    assert "8 people, 1 trusting" in run("plan trust.toml people.csv").out
-    assert run("plan study.toml people.csv").code == 0  # everyone trusts: no column is counted
-
-
-def test_a_study_states_by_itself_what_is_public(run: Runner, people: Path) -> None:
-    told = run("release study.toml people.csv --public town")
-    assert (told.code, "must be left out" in told.err) == (2, True)
-    with pytest.raises(InvalidInput, match=r"where the study states it \(people\.public\)"):
-        Study.read(people.parent / "study.toml").release(Source(people, public=("town",)))
 
 
 def test_a_study_file_is_made_without_asking_a_query(run: Runner, people: Path, tmp_path: Path) -> None:

@@ -117,16 +117,39 @@ def fill_in(page: Any, way: str, place: int) -> None:
         page.check(f"#{way}-answer-1-0")
         page.check(f"#{way}-answer-1-2")
     else:
-        page.fill(f"#{way}-answer-2", "37.51234")
+        page.fill(f"#{way}-answer-2", "35.97531")
 
 
+def fill_in_cell(page: Any, way: str, place: int) -> None:
+    if way == "trusted":
+        page.select_option(f"#trusted-answer-{place}", "1")
+        return
+    first, second = ("ab", "bc")[place]
+    page.select_option(f"#local-answer-{place}-0", label=f"{first}1")
+    page.click("#local-send")
+    assert "Nothing was sent" in page.inner_text("#local-status")
+    page.select_option(f"#local-answer-{place}-1", label=f"{second}0")
+
+
+COLUMNS = [{"name": name, "values": [f"{name}{i}" for i in range(2)]} for name in "abc"]
+TABLE = {"name": "home", "kind": "table", "features": COLUMNS, "marginals": ["a,b", "b,c"]}
+# questions, what a local person may draw and how many reports there are on it, and how a way is filled in
+DRAWN: dict[str, tuple[list[Any], dict[str, int], Any]] = {
+    "questions": (ASKED, {"smokes": 3, "ways": 6, "way": 0}, fill_in),
+    "marginals of a table": ([TABLE], {"a, b": 4, "b, c": 4}, fill_in_cell),
+}
+
+
+@pytest.mark.parametrize("kind", DRAWN)
 def test_of_several_questions_a_local_person_is_asked_the_drawn_one(
-    server: Any, page: Any, plain_page: Any, traffic: Any
+    server: Any, page: Any, plain_page: Any, traffic: Any, kind: str
 ) -> None:
     """Loaded until each was drawn: what is sent is about that one alone, by its randomiser. Trusted people tell all."""
-    study = asked_study(server, *ASKED)
+    questions, reports, fill = DRAWN[kind]
+    promise = {"epsilon": 1.0, "delta": 1e-6 if kind != "questions" else 0.0}
+    study = str(server.ask("", {"promise": promise, "questions": questions})["id"])
     seen: set[int] = set()
-    while len(seen) < 3:
+    while len(seen) < len(reports):
         page.context.clear_cookies()  # another visit
         page.goto(f"{server.url}/s/{study}")
         page.wait_for_selector("#local-send:enabled")
@@ -135,27 +158,23 @@ def test_of_several_questions_a_local_person_is_asked_the_drawn_one(
         if place in seen:
             continue
         seen.add(place)
+        fill(page, "local", place)
         page.click("#local-send")
-        if place != 1:  # none ticked is an answer too
-            assert "Nothing was sent" in page.inner_text("#local-status")
-            fill_in(page, "local", place)
-            page.click("#local-send")
         page.wait_for_selector("#local-status .done")
         (report,) = json.loads(traffic.uploads[-1])["reports"]
         ((name, told),) = report["payload"]["reports"].items()
-        assert name == ASKED[place]["name"]
-        assert set(told) == {"threshold", "above"} if place == 2 else 0 <= told < (3, 6)[place]
-    assert len(traffic.uploads) == 3
+        assert name == [*reports][place]
+        assert 0 <= told < reports[name] if reports[name] else set(told) == {"threshold", "above"}
     assert len({len(body) for body in traffic.uploads}) == 1
-    assert traffic.holding("37.51234", "at times") == []
-    assert not server.has_received("37.51234")
+    assert traffic.holding("35.97531", "at times") == []
+    assert kind != "questions" or not server.has_received("35.97531")
     plain_page.goto(f"{server.url}/s/{study}")
     for place in range(3):
-        fill_in(plain_page, "trusted", place)
+        fill(plain_page, "trusted", place)
     plain_page.click(".trusted form button")
     assert "Thank you" in plain_page.inner_text("h1")
-    assert len(traffic.holding("37.51234")) == 1  # the control
-    assert server.people(study) == {"trusted": 1, "local": 3}
+    assert len(traffic.holding("35.97531")) == (kind == "questions")  # the control
+    assert server.people(study) == {"trusted": 1, "local": len(reports)}
     assert traffic.complaints == []
 
 
@@ -226,37 +245,6 @@ def test_no_answer_leaves_the_page_whatever_is_asked(server: Any, page: Any, tra
     assert list(report["payload"]["reports"]) == [question["name"] for question in task["questions"]]
     assert report["epsilon"] == (float(typed["epsilon"]) if "epsilon" in typed else None)
     assert server.people(study)["local"] == 1
-    assert traffic.complaints == []
-
-
-def test_of_a_table_a_local_person_is_asked_a_cell_of_the_drawn_marginal(
-    server: Any, page: Any, plain_page: Any, traffic: Any
-) -> None:
-    """What is sent is a report on that cell alone, among the marginal's. Trusted people tell all columns."""
-    values = [{"name": name, "values": [f"{name}{i}" for i in range(2)]} for name in "abc"]
-    table = {"name": "home", "kind": "table", "features": values, "marginals": ["a,b", "b,c"]}
-    study = str(server.ask("", {"promise": {"epsilon": 1.0, "delta": 1e-6}, "questions": [table]})["id"])
-    page.goto(f"{server.url}/s/{study}")
-    page.wait_for_selector("#local-send:enabled")
-    (field,) = page.locator("#local-form .question:visible").all()
-    place = int(field.get_attribute("data-place"))
-    first, second = ("ab", "bc")[place]
-    page.select_option(f"#local-answer-{place}-0", label=f"{first}1")
-    page.click("#local-send")
-    assert "Nothing was sent" in page.inner_text("#local-status")
-    page.select_option(f"#local-answer-{place}-1", label=f"{second}0")
-    page.click("#local-send")
-    page.wait_for_selector("#local-status .done")
-    (report,) = json.loads(traffic.uploads[-1])["reports"]
-    ((name, told),) = report["payload"]["reports"].items()
-    assert name == ("a, b", "b, c")[place]
-    assert 0 <= told < 4
-    plain_page.goto(f"{server.url}/s/{study}")
-    for i in range(3):
-        plain_page.select_option(f"#trusted-answer-{i}", "1")
-    plain_page.click(".trusted form button")
-    assert "Thank you" in plain_page.inner_text("h1")
-    assert server.people(study) == {"trusted": 1, "local": 1}
     assert traffic.complaints == []
 
 

@@ -166,45 +166,22 @@ RESPONSE = k_randomised_response(PureDP(1.5), 5)
 def cases() -> list[tuple[str, dict[str, Any], dict[str, Any], Any, list[Fraction]]]:
     """kind, mechanism, the same mechanism a little wrong, input, exact law."""
     at = LEVELS // 3
-    response = {"categories": 5, "keep": str(RESPONSE.keep)}
-    return [
-        (
-            "dithered",
-            {"flips": str(BIT.flips)},
-            {"flips": str(BIT.flips * 106 // 100)},
-            at,
-            dithered_law(BIT.flips, at, 32),
-        ),
-        (
-            "piecewise",
-            {"width": str(WINDOW.width), "inside": str(WINDOW.inside)},
-            {"width": str(WINDOW.width), "inside": str(WINDOW.inside * 97 // 100)},
-            at,
-            piecewise_law(WINDOW.width, WINDOW.inside, at, 16),
-        ),
-        (
-            "k-rr",
-            response,
-            {"categories": 5, "keep": str(RESPONSE.keep * 95 // 100)},
-            2,
-            response_law(5, RESPONSE.keep, 2),
-        ),
-        (
-            "subset",
-            {"categories": 5, "size": SET.size, "keep": str(SET.keep)},
-            {"categories": 5, "size": SET.size, "keep": str(SET.keep * 94 // 100)},
-            3,
-            subset_law(5, SET.size, SET.keep, 3),
-        ),
-        (
-            "one-option",
-            {"options": 3, "categories": 2, "keep": str(YES_NO.keep)},
-            {"options": 3, "categories": 2, "keep": str(YES_NO.keep * 96 // 100)},
-            [0, 2],
-            one_option_law(3, YES_NO.keep, [0, 2]),
-        ),
-        ("questions", DRAWN, DRAWN | {"draws": [str(2**60), *DRAWN["draws"][1:]]}, [4, [0], 2.5, 1], CHANCES),
+    window = {"width": str(WINDOW.width), "inside": str(WINDOW.inside)}
+    among = {"categories": 5, "keep": str(RESPONSE.keep)}
+    one_set = {"categories": 5, "size": SET.size, "keep": str(SET.keep)}
+    one_of = {"options": 3, "categories": 2, "keep": str(YES_NO.keep)}
+    found: list[tuple[str, dict[str, Any], str, int, Any, list[Fraction]]] = [
+        ("dithered", {"flips": str(BIT.flips)}, "flips", 106, at, dithered_law(BIT.flips, at, 32)),
+        ("piecewise", window, "inside", 97, at, piecewise_law(WINDOW.width, WINDOW.inside, at, 16)),
+        ("k-rr", among, "keep", 95, 2, response_law(5, RESPONSE.keep, 2)),
+        ("subset", one_set, "keep", 94, 3, subset_law(5, SET.size, SET.keep, 3)),
+        ("one-option", one_of, "keep", 96, [0, 2], one_option_law(3, YES_NO.keep, [0, 2])),
     ]
+    return [
+        *((kind, how, how | {name: str(int(how[name]) * percent // 100)}, given, law)
+          for kind, how, name, percent, given, law in found),
+        ("questions", DRAWN, DRAWN | {"draws": [str(2**60), *DRAWN["draws"][1:]]}, [4, [0], 2.5, 1], CHANCES),
+    ]  # fmt: skip
 
 
 @needs_node
