@@ -10,9 +10,9 @@ import pytest
 
 from hybridp.blend.graph import GraphModel, consistent, tree_cells
 from hybridp.blend.relaxed import Records, answers, one_hot, polynomial_answer, round_records, table
-from hybridp.public.formulas import parse_formula
 from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.public.synth import MeasuredTable, significance
+from hybridp.public.workloads import parse_formula
 
 SIZES = (3, 2, 4, 3, 2)
 CHAIN = ((0, 1), (1, 2), (2, 3), (3, 4))

@@ -25,8 +25,8 @@ from hybridp.blend.relaxed import (
     table,
 )
 from hybridp.errors import InvalidInput
-from hybridp.public.formulas import Atom, Count, Formula, parse_formula
 from hybridp.public.queries import Schema, Threshold, Workload, at_least
+from hybridp.public.workloads import Atom, Count, Formula, parse_formula
 
 SCHEMA = Schema.from_domain({"a": 2, "b": 3, "c": 4, "d": 3})
 WORK = Workload(SCHEMA, (Threshold((0, 1, 2), 3), Threshold((3, 1, 2, 0), 2), Threshold((2, 3), 1), Threshold((1,), 1)))

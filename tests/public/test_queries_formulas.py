@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybridp.errors import InvalidInput
-from hybridp.public.formulas import Atom, Count, Formula, Not, parse_formula
 from hybridp.public.queries import Feature, Schema, Threshold
+from hybridp.public.workloads import Atom, Count, Formula, Not, parse_formula
 
 SCHEMA = Schema(
     (

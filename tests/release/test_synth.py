@@ -17,9 +17,9 @@ from hybridp.curator.marginals import Codes, codes_of, measure_table
 from hybridp.errors import InvalidInput
 from hybridp.protocols.synth import TableTask, fit_synth, load_model
 from hybridp.public.budgets import ApproxDP
-from hybridp.public.formulas import parse_formula
 from hybridp.public.queries import Feature, Schema, Threshold, Workload
 from hybridp.public.synth import MeasuredTable
+from hybridp.public.workloads import parse_formula
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.release.synth import SyntheticModel
 

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.blend.graph import GraphModel, tree_cells
-from hybridp.blend.tables import blend_tables, pooled
+from hybridp.blend.graph import GraphModel, pooled, tree_cells
+from hybridp.blend.tables import blend_tables
 from hybridp.curator import marginals
 from hybridp.curator.marginals import Codes, table_counts
 from hybridp.errors import InvalidInput, must

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from hybridp.errors import must
 from hybridp.public.synth import MeasuredTable, significance
 
-__all__ = ["Goal", "GraphModel", "consistent", "together", "tree_cells"]
+__all__ = ["Goal", "GraphModel", "consistent", "pooled", "together", "tree_cells"]
 
 Floats = NDArray[np.float64]
 Clique = tuple[int, ...]
@@ -311,19 +311,30 @@ def _drawn(joint: Floats, group: NDArray[np.int64], rng: np.random.Generator) ->
 # --- the fit ----------------------------------------------------------------------------------------------------------
 
 
-def together(measured: Sequence[MeasuredTable], people: int) -> tuple[dict[Clique, Floats], dict[Clique, float]]:
-    """Shares of people by sorted features; tables measured more than once are averaged by their precision."""
-    shares: dict[Clique, Floats] = {}
-    noise: dict[Clique, float] = {}
-    for one in measured:
+def pooled(tables: Sequence[MeasuredTable]) -> dict[Clique, MeasuredTable]:
+    """Each marginal once, its features in rising order: what was measured more than once, averaged by its precision.
+
+    >>> once, twice = (MeasuredTable((0,), np.array([n, 10 - n]), sigma) for n, sigma in ((4, 1.0), (9, 2.0)))
+    >>> pooled([once, twice])[(0,)].counts.tolist(), round(pooled([once, twice])[(0,)].sigma, 3)
+    ([5, 5], 0.894)
+    """
+    alike: dict[Clique, list[tuple[NDArray[np.int64], float]]] = {}
+    for one in tables:
         features = tuple(sorted(one.features))
-        y = np.transpose(one.counts, [one.features.index(f) for f in features]) / people
-        sigma = one.sigma / people
-        if features in shares:
-            old, new = noise[features] ** -2, sigma**-2
-            y, sigma = (old * shares[features] + new * y) / (old + new), (old + new) ** -0.5
-        shares[features], noise[features] = y, sigma
-    return shares, noise
+        ordered = np.transpose(one.counts, [one.features.index(f) for f in features])
+        alike.setdefault(features, []).append((ordered, one.sigma**-2))
+    found = {}
+    for features, parts in alike.items():
+        total = math.fsum(precision for _, precision in parts)
+        mean = sum(counts * (precision / total) for counts, precision in parts)
+        found[features] = MeasuredTable(features, np.rint(mean).astype(np.int64), total**-0.5)
+    return found
+
+
+def together(measured: Sequence[MeasuredTable], people: int) -> tuple[dict[Clique, Floats], dict[Clique, float]]:
+    """Shares of people by sorted features, each table once, and their noise."""
+    once = pooled(measured)
+    return {t: one.counts / people for t, one in once.items()}, {t: one.sigma / people for t, one in once.items()}
 
 
 def consistent(shares: dict[Clique, Floats], noise: dict[Clique, float], sizes: Sequence[int]) -> dict[Clique, Floats]:

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from hybridp.blend.contraction import Dense, Scratch, Support, may_pay, sparse_table, sparse_table_pays, support
 from hybridp.errors import InvalidInput, must
-from hybridp.public.formulas import Polynomial
 from hybridp.public.queries import MOST_CELLS, Piece, Workload, sliced, table_between
+from hybridp.public.workloads import Polynomial
 
 __all__ = ["Records", "Relaxed", "answers", "polynomial_answer", "table"]
 __all__ += ["one_hot", "one_thread", "round_records", "sparsemax_blocks"]

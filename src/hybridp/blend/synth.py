@@ -12,6 +12,7 @@ With it the largest error is .030, half of the measurements' own, because margin
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -33,6 +34,7 @@ from hybridp.blend.contraction import (
     sparse_table_pays,
     support,
 )
+from hybridp.blend.graph import pooled
 from hybridp.blend.relaxed import Relaxed, sparsemax_lines
 from hybridp.errors import must
 from hybridp.public.synth import MeasuredTable, significance
@@ -182,21 +184,13 @@ def pair_sums(tables: Sequence[MeasuredTable]) -> list[MeasuredTable]:
     >>> [(pair.features, pair.counts.tolist(), round(pair.sigma, 3)) for pair in pair_sums([cube])][:1]
     [((0, 1), [[1, 5], [9, 13]], 4.243)]
     """
-    sums: dict[tuple[int, ...], list[tuple[Floats, float]]] = {}
+    sums = []
     for table in tables:
         for kept in combinations(range(len(table.features)), 2) if len(table.features) > 2 else ():
             rest = tuple(axis for axis in range(len(table.features)) if axis not in kept)
-            pair = tuple(table.features[axis] for axis in kept)
-            counts = table.counts.sum(axis=rest)
-            variance = table.sigma**2 * table.counts.size / counts.size
-            ordered = counts if pair[0] < pair[1] else counts.T
-            sums.setdefault(tuple(sorted(pair)), []).append((ordered, 1 / variance))
-    found = []
-    for features, parts in sums.items():
-        total = sum(precision for _, precision in parts)
-        mean = sum(counts * precision for counts, precision in parts) / total
-        found.append(MeasuredTable(features, np.rint(mean).astype(np.int64), total**-0.5))
-    return found
+            pair, counts = tuple(table.features[axis] for axis in kept), table.counts.sum(axis=rest)
+            sums.append(MeasuredTable(pair, counts, table.sigma * math.sqrt(table.counts.size / counts.size)))
+    return list(pooled(sums).values())
 
 
 def descend(

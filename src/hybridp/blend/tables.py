@@ -38,7 +38,7 @@ from hybridp.public.oracles import estimate
 from hybridp.public.shares import ShareReports
 from hybridp.public.synth import MeasuredTable
 
-__all__ = ["BlendedTable", "blend_tables", "pooled", "raked"]
+__all__ = ["BlendedTable", "blend_tables", "raked"]
 
 Floats = NDArray[np.float64]
 
@@ -76,26 +76,6 @@ def blend_tables(
         reach = np.sqrt(variances) * people
         usual = float(np.sqrt(np.mean(reach**2)))
         found.append(BlendedTable(MeasuredTable(features, counts, float(reach.max())), usual))
-    return found
-
-
-def pooled(tables: Sequence[MeasuredTable]) -> dict[tuple[int, ...], MeasuredTable]:
-    """Each marginal once, its features in rising order: what was measured more than once, averaged by its precision.
-
-    >>> once, twice = (MeasuredTable((0,), np.array([n, 10 - n]), sigma) for n, sigma in ((4, 1.0), (9, 2.0)))
-    >>> pooled([once, twice])[(0,)].counts.tolist(), round(pooled([once, twice])[(0,)].sigma, 3)
-    ([5, 5], 0.894)
-    """
-    found: dict[tuple[int, ...], MeasuredTable] = {}
-    for one in tables:
-        features = tuple(sorted(one.features))
-        counts, sigma = np.transpose(one.counts, [one.features.index(f) for f in features]), one.sigma
-        if features in found:
-            before = found[features]
-            old, new = before.sigma**-2, sigma**-2
-            mean = (old * before.counts + new * counts) / (old + new)
-            counts, sigma = np.rint(mean).astype(np.int64), (old + new) ** -0.5
-        found[features] = MeasuredTable(features, counts, sigma)
     return found
 
 

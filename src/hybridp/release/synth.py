@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, must
-from hybridp.public.formulas import Atom, Count, Formula, parse_formula
 from hybridp.public.queries import MOST_CELLS, Feature, Piece, Schema, Workload
 from hybridp.public.synth import MeasuredTable, significance
+from hybridp.public.workloads import Atom, Count, Formula, parse_formula
 from hybridp.release import style
 from hybridp.release.facts import promise_words, statistic
 from hybridp.release.receipt import Receipt

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast, get_args
 
 import numpy as np
 
-from hybridp.blend.graph import GraphModel, tree_cells
-from hybridp.blend.tables import blend_tables, pooled, raked
+from hybridp.blend.graph import GraphModel, pooled, tree_cells
+from hybridp.blend.tables import blend_tables, raked
 from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ApproxDP, Charge, PureDP
 from hybridp.public.queries import MOST_CELLS, Feature, Schema, Threshold, Workload
