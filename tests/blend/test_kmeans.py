@@ -22,14 +22,13 @@ from hybridp.errors import InvalidInput
 from hybridp.public.budgets import PureDP
 from hybridp.public.kmeans import STEPS, Box, Grid, map_noise, nearest, round_noise
 from hybridp.public.kmeans_rounds import (
-    LocalMap,
     LocalRound,
     RoundInvite,
-    TrustedMap,
     TrustedRound,
     map_invite,
     round_invite,
 )
+from hybridp.public.shares import ShareReports
 from hybridp.randomness import seeded
 
 BOX = Box((0.0, 0.0), (1.0, 1.0))
@@ -83,10 +82,10 @@ def test_a_map_finds_the_centres(who: str) -> None:
     draw = np.random.default_rng(7)
     noise = map_noise(PureDP(1.0))
     noisy = np.rint(counts + draw.laplace(0, noise.size, grid.cells)).astype(np.int64)
-    trusted = TrustedMap(N, noisy, noise) if who != "local" else None
+    trusted = TrustedRound(N, noisy, noise) if who != "local" else None
     invite = map_invite(grid, 6.0)
     told = np.bincount(answer_map(levels, invite, rng=seeded(8)), minlength=grid.cells)
-    local = LocalMap(invite, told) if who != "trusted" else None
+    local = ShareReports(int(told.sum()), told, invite.response) if who != "trusted" else None
     found = centres_of_map(grid, blend_map(trusted, local), 3)
     order = [int(((found.centres - t) ** 2).sum(axis=1).argmin()) for t in TRUE]
     assert sorted(order) == [0, 1, 2]
@@ -106,7 +105,7 @@ def test_a_useless_group_changes_nothing_much() -> None:
     noise = round_noise(PureDP(1.0), 2, STEPS // 4)
     counts = np.bincount(label, minlength=3).astype(float)
     sums = np.stack([np.bincount(label, weights=x, minlength=3) for x in levels], axis=1) - counts[:, None] * CENTRES
-    exact = TrustedRound(N, counts, sums, noise)
+    exact = TrustedRound(N, counts, noise, sums)
     few = _reported(round_invite(BOX, CENTRES, STEPS // 4, 0.1), levels[:, :200], 10)
     alone = blend_round(BOX, _start(), exact, None, STEPS // 4, reseed=False)
     both = blend_round(BOX, _start(), exact, few, STEPS // 4, reseed=False)
@@ -118,7 +117,7 @@ def test_empty_and_negative_counts_keep_a_centre_or_reseed_it() -> None:
     noise = round_noise(PureDP(5.0), 2, STEPS // 4)
     counts = np.array([900.0, 100.0, -2.0])
     sums = np.array([[1e6, 0.0], [0.0, 1e6], [9e9, -9e9]])
-    trusted = TrustedRound(1000, counts, sums, noise)
+    trusted = TrustedRound(1000, counts, noise, sums)
     kept = blend_round(BOX, _start(), trusted, None, STEPS // 4, reseed=False)
     assert np.array_equal(kept.centres[2], CENTRES[2])
     assert (kept.shares >= 0).all()
@@ -156,9 +155,10 @@ def test_sizes_read_off_a_map_are_as_far_off_as_stated(who: str, epsilon: float)
         levels = _crowd(n, 1000 + seed)
         counts = np.bincount(grid.cell(levels), minlength=grid.cells)
         noisy = np.rint(counts + draw.laplace(0, noise.size, grid.cells)).astype(np.int64)
-        trusted = TrustedMap(n, noisy, noise) if who != "local" else None
+        trusted = TrustedRound(n, noisy, noise) if who != "local" else None
         told = np.bincount(answer_map(_crowd(n, 2000 + seed), invite, rng=rng), minlength=grid.cells)
-        found = centres_of_map(grid, blend_map(trusted, LocalMap(invite, told) if who != "trusted" else None), 3)
+        local = ShareReports(int(told.sum()), told, invite.response) if who != "trusted" else None
+        found = centres_of_map(grid, blend_map(trusted, local), 3)
         order = [int(((found.centres - t) ** 2).sum(axis=1).argmin()) for t in TRUE]
         z += ((found.shares[order] - SHARES) / found.share_errors[order]).tolist()
     assert 0.6 < np.sqrt(np.mean(np.square(z))) < 1.2
@@ -169,7 +169,7 @@ def test_a_map_in_many_dimensions_needs_little_memory() -> None:
     """16,384 cells of 14 coordinates: one array of distances, and not one for each coordinate as well."""
     grid = Grid(Box((0.0,) * 14, (1.0,) * 14), 2)
     told = np.random.default_rng(1).integers(50, 100, grid.cells)
-    blended = blend_map(TrustedMap(int(told.sum()), told, map_noise(PureDP(4.0))), None)
+    blended = blend_map(TrustedRound(int(told.sum()), told, map_noise(PureDP(4.0))), None)
     tracemalloc.start()
     centres_of_map(grid, blended, 2)
     _, peak = tracemalloc.get_traced_memory()
@@ -180,4 +180,4 @@ def test_a_map_in_many_dimensions_needs_little_memory() -> None:
 def test_a_map_of_nobody_is_refused() -> None:
     invite = map_invite(Grid(BOX, 4), 1.0)
     with pytest.raises(InvalidInput, match="`people` must be at least 1 on the map"):
-        blend_map(None, LocalMap(invite, np.zeros(16, dtype=np.int64)))
+        blend_map(None, ShareReports(0, np.zeros(16, dtype=np.int64), invite.response))

@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 from hybridp.blend.shares import simplex
 from hybridp.errors import InvalidInput
 from hybridp.public.kmeans import Box, Grid, nearest, separation
-from hybridp.public.kmeans_rounds import LocalMap, LocalRound, RoundReports, TrustedMap, TrustedRound
+from hybridp.public.kmeans_rounds import LocalRound, RoundReports, TrustedRound
+from hybridp.public.oracles import estimate
+from hybridp.public.shares import ShareReports
 
 __all__ = [
     "Clusters",
@@ -58,8 +60,8 @@ class MapShares:
     shares: Floats
     variance: float
     weight: float
-    trusted: TrustedMap | None
-    local: LocalMap | None
+    trusted: TrustedRound | None
+    local: ShareReports | None
 
     def variance_of(self, cells: Floats, share: Floats) -> Floats:
         """Of the summed share f of so many cells c, sampling included.
@@ -73,24 +75,23 @@ class MapShares:
             n = self.trusted.people
             out += self.weight**2 * (cells * self.trusted.noise.variance / n**2 + f * (1 - f) / n)
         if self.local is not None and self.weight < 1:
-            n, response = int(self.local.told.sum()), self.local.invite.response
-            lift = response.truth - response.other
-            named = response.other * cells + lift * f
-            out += (1 - self.weight) ** 2 * named * (1 - named) / (n * lift**2)
+            oracle = self.local.oracle
+            lift = oracle.truth - oracle.other
+            named = oracle.other * cells + lift * f
+            out += (1 - self.weight) ** 2 * named * (1 - named) / (self.local.people * lift**2)
         return out
 
 
-def blend_map(trusted: TrustedMap | None, local: LocalMap | None) -> MapShares:
+def blend_map(trusted: TrustedRound | None, local: ShareReports | None) -> MapShares:
     """The share of the people in every cell, by inverse variance from whoever answered."""
     found: list[tuple[Floats, float]] = []
     known = trusted is not None and trusted.people > 0
     if trusted is not None and known:
         sampling = 1 / (len(trusted.counts) * trusted.people)
         found.append((trusted.counts / trusted.people, trusted.noise.variance / trusted.people**2 + sampling))
-    if local is not None and local.told.sum():
-        n, response = int(local.told.sum()), local.invite.response
-        shares = (local.told / n - response.other) / (response.truth - response.other)
-        found.append((shares, (local.invite.noise_variance + 1 / len(local.told)) / n))
+    if local is not None and local.people:
+        shares = estimate(local.oracle, local.counts, local.people)[0]
+        found.append((shares, (local.oracle.variance(0.0) + 1 / len(shares)) / local.people))
     if not found:
         raise InvalidInput("`people` must be at least 1 on the map. Got 0.")
     weights = np.array([1 / variance for _, variance in found])
@@ -252,7 +253,7 @@ def blend_round(
         shares.append(before.shares)
         share_variances.append(before.share_errors**2)
     moves, move_variances = [], []
-    if trusted is not None:
+    if trusted is not None and trusted.sums is not None:
         k = trusted.people
         found = trusted.counts / k
         shares.append(found)

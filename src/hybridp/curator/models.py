@@ -28,7 +28,7 @@ from hybridp.curator.sums import column_reports, lattice_query, report_sums
 from hybridp.errors import InvalidInput, must
 from hybridp.public.heavy import Discovery, HeadList
 from hybridp.public.kmeans import Box, Grid, TotalsNoise, nearest
-from hybridp.public.kmeans_rounds import TrustedMap, TrustedRound
+from hybridp.public.kmeans_rounds import TrustedRound
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.messages import MECHANISM, reports_digest
 from hybridp.public.regression import LADDER, TAIL, KindName, Question, farther, round_sums
@@ -216,11 +216,11 @@ def _draws(mechanism: TotalsNoise, size: int, rng: Randomness) -> Ints:
     return noise.discrete_gaussian(mechanism.size, size, rng=rng)
 
 
-def release_cells(rows: LatticeRows, grid: Grid, mechanism: TotalsNoise, *, rng: Randomness) -> TrustedMap:
+def release_cells(rows: LatticeRows, grid: Grid, mechanism: TotalsNoise, *, rng: Randomness) -> TrustedRound:
     """Noisy counts in every cell: private as `mechanism.spend` says."""
     must(mechanism.radius == 0, "mechanism", "must be made for counts alone", mechanism.radius)
     counts = cell_counts(rows, grid) + _draws(mechanism, grid.cells, rng)
-    return TrustedMap(rows.people, counts, mechanism)
+    return TrustedRound(rows.people, counts, mechanism)
 
 
 def release_moves(
@@ -231,12 +231,8 @@ def release_moves(
     counts, sums = cluster_totals(rows, np.rint(centres), radius)
     drawn = _draws(mechanism, counts.size + sums.size, rng)
     noisy = counts * mechanism.weight + drawn[: counts.size]
-    return TrustedRound(
-        rows.people,
-        noisy / mechanism.weight,
-        (sums + drawn[counts.size :].reshape(sums.shape)).astype(np.float64),
-        mechanism,
-    )
+    moved = (sums + drawn[counts.size :].reshape(sums.shape)).astype(np.float64)
+    return TrustedRound(rows.people, noisy / mechanism.weight, mechanism, moved)
 
 
 # --- records: discovered by most of the trusted people, counted by the rest -------------------------------------------

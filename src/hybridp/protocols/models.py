@@ -20,11 +20,12 @@ from hybridp.device.reports import answer_question, simulated_marginals
 from hybridp.noise import uniform_below
 from hybridp.noise.reports import simulate_counts
 from hybridp.public.heavy import OneSlot
-from hybridp.public.kmeans_rounds import LocalMap, LocalRound, MapInvite, Plan, RoundInvite, RoundReports
+from hybridp.public.kmeans_rounds import LocalRound, MapInvite, Plan, RoundInvite, RoundReports
 from hybridp.public.lattice import NOTHING, column_sums
 from hybridp.public.messages import SlotInvite, SlotReports
 from hybridp.public.regression import Question
 from hybridp.public.rounds import Answer, Cells, Crowd, Later, Many, Moves, People, Products, Scale, drive
+from hybridp.public.shares import ShareReports
 from hybridp.public.synth import MeasuredTable
 from hybridp.public.vector import VectorInvite, VectorReportSums
 from hybridp.randomness import Randomness
@@ -155,7 +156,7 @@ class PointPeople(People):
             for part in range(asked.parts[0]):
                 cells = self.local.tell_cell(asked.invite, part, asked.parts[1])
                 told += np.bincount(cells, minlength=asked.grid.cells)
-            said = LocalMap(asked.invite, told)
+            said = ShareReports(int(told.sum()), told, asked.invite.response)
         return Answer(trusted=counted, local=said)
 
     def moves(self, asked: Moves) -> Answer:

@@ -11,7 +11,7 @@ import functools
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,13 +23,11 @@ from hybridp.public.messages import report_text
 from hybridp.public.randomisers import KRandomisedResponse, Randomiser, best_randomiser, k_randomised_response
 
 __all__ = [
-    "LocalMap",
     "LocalRound",
     "MapInvite",
     "Plan",
     "RoundInvite",
     "RoundReports",
-    "TrustedMap",
     "TrustedRound",
     "map_invite",
     "plan_rounds",
@@ -71,11 +69,6 @@ class MapInvite:
     @property
     def promise(self) -> PureDP | ApproxDP:
         return self.response.guarantee
-
-    @property
-    def noise_variance(self) -> float:
-        """Of one person's debiased indicator of a cell where they are not."""
-        return self.response.variance(0.0)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -128,14 +121,6 @@ class RoundReports:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class LocalMap:
-    """How many reports named each cell."""
-
-    invite: MapInvite
-    told: Ints
-
-
-@dataclass(frozen=True, eq=False, slots=True)
 class LocalRound:
     """Sums over reports by the label told: how many, and their values (clusters, coordinates)."""
 
@@ -145,22 +130,13 @@ class LocalRound:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class TrustedMap:
-    """Noisy counts of trusted people in each cell."""
-
-    people: int
-    counts: Ints
-    noise: TotalsNoise
-
-
-@dataclass(frozen=True, eq=False, slots=True)
 class TrustedRound:
-    """Noisy counts and sums of the trusted people's deviations (in steps), by cluster."""
+    """Noisy counts of trusted people in each cell of a map; or by cluster, with sums of their deviations (in steps)."""
 
     people: int
-    counts: Floats
-    sums: Floats
+    counts: NDArray[Any]
     noise: TotalsNoise
+    sums: Floats | None = None
 
 
 # --- invitations ------------------------------------------------------------------------------------------------------
