@@ -24,7 +24,6 @@ TASKS: dict[str, tuple[type[Fields], ...]] = {
     "release kmeans": (Points,),
     "synth fit": (Table,),
 }
-MEAN = "mean people.csv --column pay --trust trust --missing middle --lower 0 --upper 9"
 
 
 def commands(group: LazyGroup = cli, before: str = "") -> Iterator[tuple[str, click.Command]]:
@@ -73,14 +72,6 @@ def test_one_grammar() -> None:
     assert not any(re.match(r"(randomise|release|plan)-", name) for name in cli.lazy)
 
 
-def test_a_help_shows_the_options_of_its_task_and_no_other(run: Runner) -> None:
-    verb, mean = run("release --help").out, run("release mean --help").out
-    assert all(task in verb for task in ("mean", "median", "heavy-hitters", "STUDY.toml"))
-    assert "--lower" not in verb
-    assert mean.index("The question:") < mean.index("--lower") < mean.index("The promise:") < mean.index("--epsilon ")
-    assert "--head" not in mean
-
-
 @pytest.mark.parametrize("folder", [Path(hybridp.cli.__file__).parent])
 def test_what_a_study_declares_is_declared_nowhere_else(folder: Path) -> None:
     """The commands on one task hold no option of a study by hand; a plan's own sd may be a range."""
@@ -91,25 +82,6 @@ def test_what_a_study_declares_is_declared_nowhere_else(folder: Path) -> None:
         # A plan reads files of epsilons and of counts; a tally reads any reports.
         own = {"plan": {"epsilon-column", "column", "cap"}, "tally": {"report"}}.get(name, set())
         assert by_hand & fields <= own
-
-
-def test_a_share_may_be_written_in_percent(run: Runner) -> None:
-    """A field that cannot be above 1 is a share; others are not."""
-    said = COMMANDS["release mean"].params
-    types = {flag: one.type.name for one in said for flag in one.opts}
-    assert types["--level"] == types["--share"] == "share"
-    assert types["--epsilon"] == types["--lower"] == "float"
-    assert run(f"release {MEAN} --epsilon 50% --json").code == 2
-
-
-def test_values_in_a_row_belong_to_their_option(run: Runner, tmp_path: Path) -> None:
-    """The file comes first or last; a plan reads none, and its last value is a value."""
-    (tmp_path / "p.csv").write_text("a,b,trust\n" + "1,2,trusted\n" * 5)
-    line = "--trust trust --missing middle --lower 0 --epsilon 1 --upper 5 9 --column a b"
-    for words in (f"p.csv {line} --json", f"--json {line} p.csv"):
-        found = run(f"release vector-mean {words}")
-        assert found.code == 0, found.err
-    assert run("plan vector-mean --n 50 --opt-in 0.5 --lower 0 --upper 1 --epsilon 1 --json --column a b c").code == 0
 
 
 # --- who trusts, and a query ------------------------------------------------------------------------------------------

@@ -24,12 +24,9 @@ def utility(setting, seed):
     return np.clip(1 / (1 + setting["b"]) + 0.02 * np.random.default_rng(seed).normal(size=8), 0, 1)
 
 problem = Problem("mine", Space({"b": LogReal(0.01, 100)}), privacy, utility)
-other = Problem("other", Space({"b": LogReal(0.01, 10)}), privacy, utility)
 failing = Problem("failing", Space({"b": LogReal(0.01, 100)}), privacy, lambda s, seed: 1 / 0)
 half = Problem("half", Space({"b": LogReal(0.01, 100)}), privacy, lambda s, seed: 0.5 if s["b"] < 1 else 1 / 0)
 loud = Problem("loud", Space({"b": LogReal(0.01, 100)}), privacy, lambda s, seed: print("987654.321") or 0.5)
-unknown = Problem("unknown", Space({"b": LogReal(0.01, 100)}), lambda s: float("nan"), utility)
-number = 3
 """
 
 
@@ -37,11 +34,6 @@ number = 3
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text(PROBLEM)
-    Path("broken.py").write_text("raise RuntimeError('987654.321')")
-    Path("one.py").write_text(
-        "from hybridp.pareto import *\n"
-        "problem = Problem('one', Space({'b': Real(1, 1)}), lambda s: 1.0, lambda s, seed: 0.5)\n"
-    )
     return tmp_path
 
 
@@ -93,16 +85,9 @@ def test_failures_are_reported_and_do_not_stop(place: Path) -> None:
     assert ran["failures"] == ["the oracle raised ZeroDivisionError"] * 4
 
 
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        ("failing", "the oracle raised ZeroDivisionError"),
-        ("unknown", "`epsilon` must be positive and finite"),
-    ],
-)
-def test_an_oracle_that_never_answers_ends_the_command(place: Path, name: str, says: str) -> None:
-    line = f"mine.py:{name} --init 2 --steps 1 --out kept.db --json"
-    with pytest.raises(HybridpError, match=f"3 failures, the last: .*{says}"):
+def test_an_oracle_that_never_answers_ends_the_command(place: Path) -> None:
+    line = "mine.py:failing --init 2 --steps 1 --out kept.db --json"
+    with pytest.raises(HybridpError, match=r"3 failures, the last: .*the oracle raised ZeroDivisionError"):
         CliRunner().invoke(pareto.run, line.split(), catch_exceptions=False, standalone_mode=False)
     with pytest.raises(HybridpError, match="at least one evaluation that succeeded"):
         CliRunner().invoke(pareto.front, ["kept.db"], catch_exceptions=False, standalone_mode=False)
