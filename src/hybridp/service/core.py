@@ -239,13 +239,16 @@ class Service:
         return view
 
     def _view(self, db: Connection, study: StudyRow, state: str, phase: int, raw: str) -> View:
-        plan = study.plan
-        if plan.phased and phase == 2:
-            found = select(releases.c.document).where(releases.c.study == study.number, releases.c.kind == "discovery")
-            plan = plan.within(json.loads(db.execute(found).scalar_one()))
-        cipher = self.cipher(db, study)
+        plan, cipher = self.asked_in(db, study, phase), self.cipher(db, study)
         checker = Checker(plan, phase, cipher, since=study.created, clock_skew=self.settings.limits.clock_skew)
         return View(study, plan, state, phase, raw, cipher, checker)
+
+    def asked_in(self, db: Connection, study: StudyRow, phase: int) -> Survey:
+        """The study as people are asked in a phase: the second of two follows from what the first one published."""
+        if not study.plan.phased or phase != 2:
+            return study.plan
+        found = select(releases.c.document).where(releases.c.study == study.number, releases.c.kind == "discovery")
+        return study.plan.within(json.loads(db.execute(found).scalar_one()))
 
     def cipher(self, db: Connection, study: StudyRow) -> RowCipher | None:
         """The study's own cipher; None when its raw values were deleted."""

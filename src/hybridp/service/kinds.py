@@ -23,14 +23,13 @@ from hybridp.curator.sources import Entrusted
 from hybridp.errors import must
 from hybridp.ledger import Charge
 from hybridp.protocols.transcript import plain_of
-from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import TEXT_RULE, discovery
 from hybridp.public.lattice import Bounds
 from hybridp.public.personal import LOCAL_LEAST, LOCAL_MOST
 from hybridp.public.queries import Feature
 from hybridp.public.rounds import Crowd
 from hybridp.public.shares import ShareReports
-from hybridp.public.study import Choice, Declaration, Question, Regression, Vector
+from hybridp.public.study import Choice, Declaration, Question
 from hybridp.public.synth_reports import MarginalReports
 from hybridp.public.vector_randomisers import UnitVector
 from hybridp.randomness import Randomness
@@ -258,17 +257,6 @@ class _Synthetic(Part):
     """All marginals of the trusted answers with noise, and the reports on each."""
 
     drawn = True
-    waits = False
-    once = True
-
-    @property
-    def promise(self) -> PureDP | ApproxDP:
-        found: PureDP = self.invite.guarantee
-        return found
-
-    @property
-    def mixed(self) -> None:
-        return None
 
     @cached_property
     def reported(self) -> tuple[Part, ...]:
@@ -325,12 +313,13 @@ def drawable(declared: Declaration) -> Declaration:
     """The same study as a page can ask it: of the best reports the best that its browser can draw."""
     questions = list(declared.questions)
     for place, asked in enumerate(questions):
-        if isinstance(asked, Vector) and asked.local == "best":
-            questions[place] = replace(asked, local="sampling")
-        if isinstance(asked, Regression) and (asked.model, asked.form) == ("linear", "best"):
+        stated = vars(asked)
+        if asked.kind == "vector" and stated["local"] == "best":
+            questions[place] = replace(asked, local="sampling")  # type: ignore[call-arg]
+        if asked.kind == "regression" and (stated["model"], stated["form"]) == ("linear", "best"):
             plain = regression_task(declared, place).question("plain", None, 1).invite
             if isinstance(plain.reports, UnitVector):  # a direction among all products
-                questions[place] = replace(asked, form="steered")
+                questions[place] = replace(asked, form="steered")  # type: ignore[call-arg]
     return replace(declared, questions=tuple(questions))
 
 

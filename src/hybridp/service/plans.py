@@ -43,7 +43,7 @@ from hybridp.service.fields import Field
 from hybridp.service.kinds import drawable, parts_of
 from hybridp.service.questions import Part, categories_of
 
-__all__ = ["Groups", "Head", "Survey", "in_turn", "moment", "parse_plan", "predicted"]
+__all__ = ["Groups", "Survey", "in_turn", "moment", "parse_plan", "predicted"]
 
 
 DAY = 86_400
@@ -58,14 +58,7 @@ MOST_MIXED = 200_000
 """People in a batch: one of nearly twice as many, the last of a study, comes in one request (`mixing.MOST_BATCH`)."""
 _LAST = 253_370_764_800  # the year 9999: dates can be written, and a day be added to them
 
-_SUCH_AS = {
-    "asked_by": "the town council",
-    "collection.purpose": "to plan the bus lines",
-    "collection.contact": "survey@town.example",
-}
 Groups = dict[str, PureDP | ApproxDP]
-Head = dict[str, Any]
-"""The release of the first of two phases, as it is stored: what local people are asked follows from it."""
 
 
 def moment(stated: datetime | str | None) -> int | None:
@@ -156,10 +149,13 @@ class Survey:
 
     def check_asker(self) -> None:
         """Who asks, why, and where to reach them: participants read it first. Only of a study that is opened now."""
-        told = {"asked_by": self.declared.asked_by, "collection.purpose": self.collection.purpose}
-        for name, text in {**told, "collection.contact": self.collection.contact}.items():
-            rule = "must be given before people are asked: they read it first"
-            must(bool(text), name, f'{rule} (such as {name.rpartition(".")[2]} = "{_SUCH_AS[name]}")', "nothing")
+        stated, rule = self.collection, "must be given before people are asked: they read it first"
+        for name, text, such_as in (
+            ("asked_by", self.declared.asked_by, "the town council"),
+            ("collection.purpose", stated.purpose, "to plan the bus lines"),
+            ("collection.contact", stated.contact, "survey@town.example"),
+        ):
+            must(bool(text), name, f'{rule} (such as {name.rpartition(".")[2]} = "{such_as}")', "nothing")
 
     def dated(self, now: int) -> Survey:
         """The same plan with the day on which trusted answers go at the latest, for all to read.
@@ -210,8 +206,9 @@ class Survey:
         """What a trusted person's answer holds: private groups too."""
         return (*(given for one in self.asked for given in one.fields), *(by.shown for by in self.categories))
 
-    def within(self, head: Head | None) -> Survey:
-        """The same with the questions as local people are asked them in the second phase."""
+    def within(self, head: dict[str, Any] | None) -> Survey:
+        """The same with the questions as local people are asked them in the second phase, which follows from the stored
+        release of the first."""
         if head is None:
             return self
         found, stated = replace(self), head["invitations"]

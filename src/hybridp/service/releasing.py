@@ -49,14 +49,10 @@ Build = Callable[[tuple[int, ...]], dict[str, Any]]
 
 def close(service: Service, study: StudyRow) -> None:
     """No more reports, from the commit of this change on."""
-    now = service.now()
-    service.write(lambda db: _close(db, study.number, now))
+    here = (progress.c.study == study.number, progress.c.state == "open")
+    change = progress.update().where(*here).values(state="closed", ended=service.now())
+    service.write(lambda db: db.execute(change) and None)
     service.forget(study)
-
-
-def _close(db: Connection, number: int, now: int) -> None:
-    here = (progress.c.study == number, progress.c.state == "open")
-    db.execute(progress.update().where(*here).values(state="closed", ended=now))
 
 
 def release(service: Service, study: StudyRow, key: str) -> dict[str, Any]:
@@ -334,7 +330,7 @@ def answered(
 
 
 def _prepared(db: Connection, service: Service, study: StudyRow) -> Build:
-    plan = study.plan.within(_discovery(db, study)) if study.plan.phased else study.plan
+    plan = service.asked_in(db, study, 2)
     told, people = heard(plan.parts, plan.packed, plan.drawn, _sent(db, study, LOCAL)), counts(db, study.number)
     if plan.mixed and "shuffled" in plan.uses:
         sizes = select(batches.c.people).where(batches.c.study == study.number, batches.c.people > 0)
@@ -369,13 +365,6 @@ def _first(db: Connection, service: Service, study: StudyRow) -> Build:
 
 def _sent(db: Connection, study: StudyRow, group: int) -> Iterator[Sent]:
     return ([(row[1], bytes(row[2])) for row in rows] for rows in stream(db, study.number, group))
-
-
-def _discovery(db: Connection, study: StudyRow) -> dict[str, Any]:
-    """What the first phase published."""
-    found = select(releases.c.document).where(releases.c.study == study.number, releases.c.kind == "discovery")
-    document: dict[str, Any] = json.loads(db.execute(found).scalar_one())
-    return document
 
 
 # --- the ledger -------------------------------------------------------------------------------------------------------

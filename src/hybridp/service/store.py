@@ -149,13 +149,8 @@ def _refusal(report: Packed, state: str, phase: int, meant: int, tokens: dict[by
 
 
 @lru_cache(maxsize=4096)
-def _lines(n: int) -> str:
-    return ", ".join(["(?)"] * n)
-
-
-@lru_cache(maxsize=4096)
-def _marks(n: int) -> str:
-    return ", ".join("?" * n)
+def _marks(n: int, row: str = "?") -> str:
+    return ", ".join([row] * n)
 
 
 def known(raw: Any, study: int, rows: list[bytes], postgres: bool) -> tuple[str, int, set[bytes]]:
@@ -173,7 +168,7 @@ def stored_rows(raw: Any, study: int, rows: list[bytes], postgres: bool) -> set[
     for start in range(0, len(rows), 30_000):
         some = rows[start : start + 30_000]
         # CROSS JOIN keeps this order: each row is looked up by itself, where IN would read the whole study.
-        sql = f"WITH given (id) AS (VALUES {_lines(len(some))}) SELECT r.id "
+        sql = f"WITH given (id) AS (VALUES {_marks(len(some), '(?)')}) SELECT r.id "
         sql += "FROM given CROSS JOIN reports AS r ON r.study = ? AND r.id = given.id"
         there |= {bytes(row[0]) for row in raw.execute(sql, (*some, study)).fetchall()}
     return there
@@ -266,26 +261,18 @@ def _insert_sqlite(raw: Any, study: int, fresh: list[Packed], used: int, bins: B
     fresh.sort()
     for start in range(0, len(fresh), _ROWS):
         some = fresh[start : start + _ROWS]
-        raw.execute(
-            _value_rows(len(some)),
-            [x for r in some for x in (study, r[0], r[1], r[2], r[3], r[4])],
-        )
+        rows = _marks(len(some), "(?, ?, ?, ?, ?, ?)")
+        sql = f"INSERT INTO reports (study, id, at, grp, epsilon, body) VALUES {rows}"
+        raw.execute(sql, [x for r in some for x in (study, r[0], r[1], r[2], r[3], r[4])])
     raw.execute(
         "UPDATE progress SET taken = taken + ?, tokens_used = tokens_used + ? WHERE study = ?",
         (len(fresh), used, study),
     )
-    rows = ", ".join(["(?, ?, ?, ?)"] * len(bins))
     raw.execute(
-        f"INSERT INTO participation (study, start, grp, people) VALUES {rows} "
+        f"INSERT INTO participation (study, start, grp, people) VALUES {_marks(len(bins), '(?, ?, ?, ?)')} "
         "ON CONFLICT (study, start, grp) DO UPDATE SET people = participation.people + excluded.people",
         [x for (start, group), n in bins.items() for x in (study, start, group, n)],
     )
-
-
-@lru_cache(maxsize=4096)
-def _value_rows(n: int) -> str:
-    rows = ", ".join(["(?, ?, ?, ?, ?, ?)"] * n)
-    return f"INSERT INTO reports (study, id, at, grp, epsilon, body) VALUES {rows}"
 
 
 # --- invitations ------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import msgspec
@@ -54,6 +55,7 @@ __all__ += ["newest_release", "open_phase_two", "release_study", "remember_addre
 __all__ += ["reseal", "revoke_analyst", "rounded_now", "study_summary", "submit", "submit_reports", "task_document"]
 __all__ += ["the_study", "token_state"]
 
+_BALANCE = tuple(product(("total", "spent"), ("epsilon", "delta")))
 MOST_INVITATIONS = 100_000
 """Invitations made by one request."""
 
@@ -248,13 +250,7 @@ def study_summary(service: Service, study_id: str, bins: int = 60) -> dict[str, 
         "now_predicted": predicted(plan, people),
         "discovery_forecast": " ".join(filter(None, (one.first_forecast(people["trusted"]) for one in plan.asked))),
         "ledger": [
-            {
-                "people": one.people,
-                "epsilon_total": one.total.epsilon,
-                "epsilon_spent": one.spent.epsilon,
-                "delta_total": one.total.delta,
-                "delta_spent": one.spent.delta,
-            }
+            {"people": one.people} | {f"{name}_{of}": getattr(getattr(one, of), name) for of, name in _BALANCE}
             for one in accounts
         ],
         "releases": documents,
