@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from hybridp.public.heavy import HeadList
 from hybridp.tables import (
     HeavyQuery,
     discovery_counts,
@@ -66,16 +67,16 @@ def generate(path: Path, records: int, people: int | None) -> None:
         )
 
 
-def head_of(connection: Any) -> list[tuple[str | None, ...]]:
+def head_of(connection: Any) -> HeadList:
     """The 50 most frequent queries with the two most frequent URLs of each, their wildcards, and the rest."""
-    head: list[tuple[str | None, ...]] = []
+    head: list[tuple[str, ...]] = []
     for (query,) in connection.execute(TOP.format("query", "true", 50)).fetchall():
         urls = connection.execute(TOP.format("url", "query = ?", 2), [query]).fetchall()
-        head += [(query, url) for (url,) in urls] + [(query, None)]
-    return [*head, (None, None)]
+        head += [(query, url) for (url,) in urls]
+    return HeadList.of(head)
 
 
-def steps(rows: Any, head: list[tuple[str | None, ...]]) -> dict[str, tuple[float, float]]:
+def steps(rows: Any, head: HeadList) -> dict[str, tuple[float, float]]:
     """Wall and CPU seconds of each step."""
     clock = [(time.perf_counter(), time.process_time())]
     with sample_records(rows, QUERY, 7, discovery_share=0.5) as sample:
@@ -95,7 +96,7 @@ def steps(rows: Any, head: list[tuple[str | None, ...]]) -> dict[str, tuple[floa
     return {name: (b[0] - a[0], b[1] - a[1]) for name, a, b in zip(names, clock, clock[1:], strict=False)}
 
 
-def child(path: Path, way: str, head: list[tuple[str | None, ...]], options: argparse.Namespace) -> None:
+def child(path: Path, way: str, head: HeadList, options: argparse.Namespace) -> None:
     """Time one way over one file and print the figures as JSON."""
     with open_rows(path, threads=options.threads, memory_limit=options.memory) as rows:
 
@@ -109,8 +110,8 @@ def child(path: Path, way: str, head: list[tuple[str | None, ...]], options: arg
     print(json.dumps({"steps": found, "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20}))
 
 
-def measure(path: Path, way: str, head: list[tuple[str | None, ...]], options: argparse.Namespace) -> dict[str, Any]:
-    command = [sys.executable, "-m", "benchmarks.heavy_rows", "--child", str(path), way, json.dumps(head)]
+def measure(path: Path, way: str, head: HeadList, options: argparse.Namespace) -> dict[str, Any]:
+    command = [sys.executable, "-m", "benchmarks.heavy_rows", "--child", str(path), way, json.dumps(head.slots)]
     command += ["--threads", str(options.threads), "--repeat", str(options.repeat), "--memory", options.memory]
     found: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     found["wall"], found["cpu"] = (sum(lap[i] for lap in found["steps"].values()) for i in (0, 1))
@@ -128,7 +129,7 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     if options.child:
         path, way, head = options.child
-        child(Path(path), way, [tuple(slot) for slot in json.loads(head)], options)
+        child(Path(path), way, HeadList(2, tuple(map(tuple, json.loads(head)))), options)
         return
     people, events = int(options.people), int(options.events)
     with tempfile.TemporaryDirectory(prefix="hybridp-") as folder:

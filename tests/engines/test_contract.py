@@ -21,6 +21,7 @@ from tests.queries import number_query
 from hybridp.curator.models import cell_counts, cluster_totals, table_rows
 from hybridp.curator.sources import Columns as TableColumns
 from hybridp.errors import UnusableRows
+from hybridp.public.heavy import HeadList
 from hybridp.public.kmeans import Box, Grid
 from hybridp.tables import (
     HeavyQuery,
@@ -209,12 +210,8 @@ def test_record_counts_after_bounding(engine: str, opened: Opened, by: str) -> N
     label = dict(zip(plain["person"], plain["trust"], strict=True))
     split = {p: _md5(7, "split", p) < f"{2**127:032x}" for p in expected}
     discovery = Counter(expected[p] for p in expected if label[p] == "trusted" and split[p])
-    head = [("maps", "u1"), ("Maps", None), ("été", "u3"), (None, None)]
-
-    def slot(record: tuple[str, str]) -> int:
-        return head.index(record) if record in head else 1 if record[0] == "Maps" else 3
-
-    local = Counter(slot(expected[p]) for p in expected if label[p] == "local")
+    head = HeadList.of([("maps", "u1"), ("Maps", "u0"), ("été", "u3")])
+    local = Counter(head.slot_of(expected[p]) for p in expected if label[p] == "local")
     with opened(engine, columns) as rows, sample_records(rows, query, 7, discovery_share=0.5) as sample:
         numbers, counts = discovery_counts(sample)
         found = dict(zip(records_at(sample, numbers), counts.tolist(), strict=True))
@@ -225,7 +222,7 @@ def test_record_counts_after_bounding(engine: str, opened: Opened, by: str) -> N
     assert found == discovery
     assert list(found) == sorted(discovery, key=lambda record: [part.encode() for part in record])
     assert listed == list(found)[::-1][:3]
-    assert local_counts.tolist() == [local[i] for i in range(4)] == np.bincount(slots, minlength=4).tolist()
+    assert local_counts.tolist() == [local[i] for i in range(7)] == np.bincount(slots, minlength=7).tolist()
     assert sizes == (sum(discovery.values()), sum(1 for p in expected if label[p] == "trusted" and not split[p]),
                      sum(local.values()))  # fmt: skip
 

@@ -19,6 +19,7 @@ from hybridp.curator.sources import Columns as MeanColumns
 from hybridp.errors import HybridpError, InvalidInput, UnusableRows
 from hybridp.ledger import Ledger
 from hybridp.protocols.driver import release
+from hybridp.public.heavy import HeadList
 from hybridp.public.lattice import Bounds
 from hybridp.public.queries import Feature, Schema
 from hybridp.tables import (
@@ -105,7 +106,7 @@ def test_truth_as_text_and_as_number(engine: str, opened: Opened) -> None:
             numbers, counts = discovery_counts(sample)
             assert records_at(sample, numbers) == [("false",), ("true",)]
             assert counts.tolist() == [1, 2]
-            assert head_counts(sample, [("a\0b",), ("true",), (None,)], "trusted").tolist() == [0, 2, 1]
+            assert head_counts(sample, HeadList.of([("a\0b",), ("true",)]), "trusted").tolist() == [0, 2, 1]
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -15,6 +15,7 @@ import pytest
 from tests.engines.conftest import ENGINES, Columns, Opened
 from tests.queries import number_query
 
+from hybridp.public.heavy import HeadList
 from hybridp.public.kmeans import Box
 from hybridp.public.queries import Feature, Schema
 from hybridp.tables import (
@@ -144,13 +145,13 @@ def test_records(engine: str, opened: Opened) -> None:
         with sample_records(rows, query, 3, discovery_share=1.0) as sample:
             numbers, counts = discovery_counts(sample)
             found = {r[0]: n for r, n in zip(records_at(sample, numbers), counts.tolist(), strict=True)}
-            slots = head_counts(sample, [("maps",), (None,)], "trusted").tolist()
+            slots = head_counts(sample, HeadList.of([("maps",)]), "trusted").tolist()
             assert sample.trusted_people == PEOPLE
         with sample_records(
             rows, HeavyQuery(person="person", record=("word",), trust="trust"), 3, discovery_share=1.0
         ) as s:
             assert s.trusted_people == PEOPLE
-            assert head_counts(s, [(None,)], "trusted").tolist() == [PEOPLE]
+            assert head_counts(s, HeadList.of([], 1), "trusted").tolist() == [PEOPLE]
     assert found == expected
     assert slots == [expected["maps"], PEOPLE - expected["maps"]]
 

@@ -15,6 +15,7 @@ import pytest
 from scipy import stats
 
 from hybridp.errors import InvalidInput, UnusableRows
+from hybridp.public.heavy import HeadList
 from hybridp.tables import (
     HeavyQuery,
     discovery_counts,
@@ -118,12 +119,12 @@ def test_the_split_has_its_share(tmp_path: Path) -> None:
     with open_rows(path) as rows, sample_records(rows, ONE, 1, discovery_share=0.3) as sample:
         early = sample.discovery_people
         assert stats.binomtest(early, 50000, 0.3).pvalue > 1e-6 > stats.binomtest(early, 50000, 0.32).pvalue
-        assert head_counts(sample, [(None,)], "discovery").tolist() == [early]
+        assert head_counts(sample, HeadList.of([], 1), "discovery").tolist() == [early]
 
 
 def test_the_sample_order_varies_neither_with_threads_nor_with_the_rows(tmp_path: Path) -> None:
     records = log(people=3000)
-    head = [(f"p{p}-{r}", None) for p in range(200) for r in "abc"] + [(None, None)]
+    head = HeadList.of([(f"p{p}-{r}", "") for p in range(200) for r in "abc"])
     found = []
     for threads in (1, 2):
         with open_rows(save(tmp_path, records[::-1] if threads == 1 else records), threads=threads) as rows:
@@ -152,8 +153,8 @@ def test_an_empty_table_has_an_empty_sample(tmp_path: Path) -> None:
     with open_rows(save(tmp_path, []), threads=1) as rows, sample_records(rows, TWO, 0, discovery_share=0.5) as sample:
         assert (sample.trusted_people, sample.local_people) == (0, 0)
         assert [array.size for array in discovery_counts(sample)] == [0, 0]
-        assert head_counts(sample, [(None, None)], "trusted").tolist() == [0]
-        assert list(local_slots(sample, [(None, None)])) == []
+        assert head_counts(sample, HeadList.of([], 2), "trusted").tolist() == [0]
+        assert list(local_slots(sample, HeadList.of([], 2))) == []
 
 
 SECRET = "secret-text"
@@ -206,7 +207,7 @@ def test_neither_column_names_nor_a_missing_pandas_matter(tmp_path: Path, monkey
     query = HeavyQuery(person="who", record=("f1", "f0"), trust="key")
     assert {record[1] for record in frequencies(path, query)} == {"u", "v"}
     with open_rows(path, threads=1) as rows, sample_records(rows, query, 0, discovery_share=0.5) as sample:
-        assert head_counts(sample, [("p1-a", None), (None, None)], "local").sum() == sample.local_people
+        assert head_counts(sample, HeadList.of([("p1-a", "")]), "local").sum() == sample.local_people
         assert len(records_at(sample, [0, 1])) == 2
 
 
@@ -221,4 +222,4 @@ def test_a_log_larger_than_the_memory_limit_is_sampled(tmp_path: Path) -> None:
     limited = open_rows(path, threads=1, memory_limit="100MB")
     with limited as rows, sample_records(rows, ONE, 0, discovery_share=0.5) as sample:
         assert sample.local_people == 300000
-        assert sum(chunk.size for chunk in local_slots(sample, [(None,)])) == 300000
+        assert sum(chunk.size for chunk in local_slots(sample, HeadList.of([], 1))) == 300000

@@ -36,6 +36,7 @@ from hybridp.public.trust import LABEL, label_column
 from hybridp.public.vector import VectorBounds
 from hybridp.randomness import Randomness
 from hybridp.tables.columns import only_texts
+from hybridp.tables.heavy import local_slots
 from hybridp.tables.query import Query
 from hybridp.tables.totals import count_groups, kept_levels
 
@@ -270,7 +271,7 @@ def _in_order(records: list[tuple[str, ...]], noisy: Ints) -> tuple[list[tuple[s
 
 def slots_among(people: tables.RecordSample, head: HeadList, mechanism: DiscreteLaplace, *, rng: Randomness) -> Ints:
     """The noisy counts of every slot among the estimation part."""
-    return noisy_counts(tables.head_counts(people, list(head.slots), "estimation"), mechanism, rng=rng)
+    return noisy_counts(tables.head_counts(people, head, "estimation"), mechanism, rng=rng)
 
 
 class Discovered(NamedTuple):
@@ -298,11 +299,6 @@ def discover_answers(answers: Answers, share: float, mechanism: Discovery, *, rn
     passing, noisy = shown(among, mechanism, rng=rng)
     found = _in_order([known[i] for i in passing.tolist()], noisy)
     return Discovered(*found, halves[0].total(), halves[1])
-
-
-def local_slots(people: tables.RecordSample, head: HeadList) -> Iterator[Ints]:
-    """For a trial, or a device's own file: the slot of every local person, in chunks. RAW."""
-    return tables.local_slots(people, list(head.slots))
 
 
 def shown(counts: Ints, mechanism: Discovery, *, rng: Randomness) -> tuple[Ints, Ints]:

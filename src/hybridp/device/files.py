@@ -214,7 +214,7 @@ def _slots(rows: tables.Rows, invite: SlotInvite, columns: Any, rng: Randomness)
     )  # fmt: skip
     mechanism = invite.mechanism
     with tables.sample_records(rows, query, int(rng.words(1)[0]), discovery_share=0.5) as sampled:
-        for slots in tables.local_slots(sampled, list(invite.head.slots)):
+        for slots in tables.local_slots(sampled, invite.head):
             yield slots if isinstance(mechanism, OneSlot) else categories(mechanism, slots, rng=rng)
 
 

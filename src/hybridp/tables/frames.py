@@ -49,10 +49,12 @@ def read_once(data: object) -> bool:
 
 def put(connection: Any, data: Any) -> str:
     """Let DuckDB read the table; gives what stands for it in a query."""
+    import duckdb
+
     problem: HybridpError
     try:
         return _put(connection, data)
-    except (HybridpError, _duckdb_error()):
+    except (HybridpError, duckdb.Error):
         raise
     except ImportError as error:
         missing = (error.name or "pyarrow").split(".")[0]
@@ -60,13 +62,6 @@ def put(connection: Any, data: Any) -> str:
     except Exception:  # of whoever makes the rows of a stream: its message may quote them
         problem = unreadable(held(data) or "the table")
     raise problem
-
-
-def _duckdb_error() -> type[Exception]:
-    import duckdb
-
-    found: type[Exception] = duckdb.Error
-    return found
 
 
 def _put(connection: Any, data: Any) -> str:
@@ -89,42 +84,33 @@ def _put(connection: Any, data: Any) -> str:
 
 
 def _registered(connection: Any, data: Any) -> str:
-    import duckdb
-
     name = fresh("held")
-    unread: str | None = None
-    try:
-        connection.register(name, data)
-        connection.execute(f"SELECT * FROM {column(name)} LIMIT 0")
-    except duckdb.NotImplementedException:
-        unread = _unreadable_type(connection, data)
-    if unread is not None:
+    if not _readable(connection, name, data):  # types are declared, and tell nothing of the rows
+        some = (each for each in names_of(data) if not _readable(connection, fresh("held"), _only(data, each)))
         raise InvalidInput(
             "`path` must have columns of types that DuckDB reads: numbers, text, truth, dates. "
-            f"Got `{unread}` of another type: convert it, or leave it out."
+            f"Got `{next(some, 'a column')}` of another type: convert it, or leave it out."
         )
     return column(name)
 
 
-def _unreadable_type(connection: Any, data: Any) -> str:
-    """The first column whose type cannot be read: types are declared, and tell nothing of the rows."""
+def _readable(connection: Any, name: str, data: Any) -> bool:
+    """Whether DuckDB reads the table, by this name."""
     import duckdb
 
-    for name in names_of(data):
-        one = (
-            {name: data[name]}
-            if isinstance(data, dict)
-            else data.select([name])
-            if hasattr(data, "select")
-            else data[[name]]
-        )
-        alone = fresh("held")
-        try:
-            connection.register(alone, one)
-            connection.execute(f"SELECT * FROM {column(alone)} LIMIT 0")
-        except duckdb.NotImplementedException:
-            return name
-    return "a column"
+    try:
+        connection.register(name, data)
+        connection.execute(f"SELECT * FROM {column(name)} LIMIT 0")
+    except duckdb.NotImplementedException:
+        return False
+    return True
+
+
+def _only(data: Any, name: str) -> Any:
+    """The table with this column alone."""
+    if isinstance(data, dict):
+        return {name: data[name]}
+    return data.select([name]) if hasattr(data, "select") else data[[name]]
 
 
 def _copied(connection: Any, data: Any) -> str:

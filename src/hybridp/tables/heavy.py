@@ -16,18 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import UnusablePublicRows, UnusableRows, must
+from hybridp.public.heavy import HeadList
 from hybridp.tables.columns import check_trust, unlabelled
 from hybridp.tables.engine import answers, arrays, drop, fresh, given, keep, stream
 from hybridp.tables.source import VIEW, Rows
 from hybridp.tables.sql import chosen, column, count_if, joined, labelled, number, select, text, whole
 from hybridp.tables.totals import CHUNK
 
-__all__ = ["HeavyQuery", "Record", "RecordSample", "Slot", "discovery_counts", "head_counts", "local_slots"]
+__all__ = ["HeavyQuery", "Record", "RecordSample", "discovery_counts", "head_counts", "local_slots"]
 __all__ += ["records_at", "sample_records"]
 
 Ints = NDArray[np.int64]
 Record = tuple[str, ...]
-Slot = tuple[str | None, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +120,7 @@ def sample_records(rows: Rows, query: HeavyQuery, salt: int, *, discovery_share:
     >>> with open_rows(file) as rows, sample_records(rows, query, 7, discovery_share=1.0) as sample:
     ...     sample.trusted_people, sample.local_people
     ...     records_at(sample, discovery_counts(sample)[0])
-    ...     head_counts(sample, [("maps",), (None,)], "local").tolist()
+    ...     head_counts(sample, HeadList.of([("maps",)]), "local").tolist()
     (1, 2)
     [('maps',)]
     [1, 1]
@@ -180,11 +180,10 @@ def records_at(sample: RecordSample, numbers: Sequence[int] | Ints) -> list[Reco
     return found
 
 
-def head_counts(sample: RecordSample, head: Sequence[Slot], part: str) -> Ints:
-    """How many people of `part` (discovery, estimation, trusted or local) have each slot of `head`.
+def head_counts(sample: RecordSample, head: HeadList, part: str) -> Ints:
+    """How many people of `part` (discovery, estimation, trusted or local) have each slot of the list.
 
-    A slot is a record, or a query with None for any other URL, or None throughout for the rest, which `head` must
-    contain. A record counts for its own slot, else for that of its query, else for the rest: for exactly one.
+    A record counts for its own slot, else for that of its query, else for the rest: for exactly one.
     """
     must(part in PARTS, "part", f"must be one of {', '.join(PARTS)}", part)
     with _slots(sample, head, part) as each:
@@ -194,7 +193,7 @@ def head_counts(sample: RecordSample, head: Sequence[Slot], part: str) -> Ints:
     return counts
 
 
-def local_slots(sample: RecordSample, head: Sequence[Slot], chunk: int = CHUNK) -> Iterator[Ints]:
+def local_slots(sample: RecordSample, head: HeadList, chunk: int = CHUNK) -> Iterator[Ints]:
     """The slot of every local person, in chunks and in the order of the sample; slots as in `head_counts`.
 
     The slots are computed at the call and kept by the engine while they are read.
@@ -228,29 +227,6 @@ def _check_labels(rows: Rows, found: dict[str, Any], query: HeavyQuery) -> None:
         raise UnusablePublicRows(f"Column `{query.person}` must name a person in every row.")
     if (found["trusted"] or 0) + (found["local"] or 0) != found["rows"]:
         raise unlabelled(rows, query.trust)
-
-
-def _check_head(query: HeavyQuery, head: Sequence[Slot]) -> int:
-    """The place of the slot for the rest, in a head that obeys the rules."""
-    width = len(query.record)
-    for place, slot in enumerate(head):
-        ok = isinstance(slot, tuple) and len(slot) == width and all(f is None or isinstance(f, str) for f in slot)
-        ok = ok and _is_unicode("".join(f for f in slot if f is not None))
-        must(ok, "head", f"must hold tuples of {width} texts or None", f"another slot at place {place}")
-        ok = slot[0] is not None or all(field is None for field in slot)
-        must(ok, "head", "must not have a slot with None before a text", f"one at place {place}")
-    must(len(set(head)) == len(head), "head", "must not repeat a slot", f"{len(head) - len(set(head))} repeated")
-    rest: Slot = (None,) * width
-    must(rest in head, "head", "must have a slot of None for all other records", f"{len(head)} slots without it")
-    return list(head).index(rest)
-
-
-def _is_unicode(this: str) -> bool:
-    try:
-        this.encode()
-    except UnicodeEncodeError:  # a lone surrogate
-        return False
-    return True
 
 
 # --- queries ----------------------------------------------------------------------------------------------------------
@@ -344,23 +320,26 @@ def _discovered(sample: RecordSample) -> str:
 
 
 @contextmanager
-def _slots(sample: RecordSample, head: Sequence[Slot], part: str) -> Iterator[str]:
+def _slots(sample: RecordSample, head: HeadList, part: str) -> Iterator[str]:
     """The slot of every person of a part: its exact one, else its query's wildcard, else that of the rest.
 
     `depth` is the number of fields that a slot of the head names; those that it leaves open are empty texts there.
     """
-    rest, names, table = _check_head(sample.query, head), sample.query.fields, sample.table
-    depth = [sum(field is not None for field in slot) for slot in head]
+    names, table, slots = sample.query.fields, sample.table, head.slots
+    must(head.depth == len(names), "record", f"must have as many columns as the list, {head.depth}", len(names))
+    signs = (sign for slot in slots for field in slot for sign in field or "")
+    must(not any("\ud800" <= sign <= "\udfff" for sign in signs), "slots", "must be texts of Unicode", "others")
+    depth = [sum(field is not None for field in slot) for slot in slots]
     listed: dict[str, Any] = {"slot": np.arange(len(head), dtype=np.int32), "depth": np.array(depth)}
     # No None among them: the type of a column is taken from its first objects.
-    listed |= {name: np.array([slot[i] or "" for slot in head], dtype=object) for i, name in enumerate(names)}
+    listed |= {name: np.array([slot[i] or "" for slot in slots], dtype=object) for i, name in enumerate(names)}
     with given(sample.rows, listed) as given_head:
         joins, found = "", []
         for alias, fields in (("exact", names), ("wild", names[:1]))[: len(names)]:
             same = " AND ".join(f"{table}.{name} = {alias}.{name}" for name in fields)
             joins += f" LEFT JOIN {given_head} AS {alias} ON {same} AND {alias}.depth = {whole(len(fields))}"
             found.append(f"{alias}.slot")
-        slot = f"CAST(COALESCE({', '.join(found)}, {whole(rest)}) AS INT)"
+        slot = f"CAST(COALESCE({', '.join(found)}, {whole(len(head) - 1)}) AS INT)"
         yield select({"slot": slot}, table + joins, f"WHERE {_within(part, f'{table}.')}")
 
 
