@@ -110,7 +110,7 @@ def taped(folder: Path, seed: int) -> Iterator[Taped]:
     """A server on a port of its own, with a first analyst; its words are those of `Recording(seed)`."""
     from tests import warm
 
-    from ..service.live import PATIENCE, Live, _address
+    from ..service.live import PATIENCE, Live, address
     from .recording import Recording
 
     where = ["--database", f"sqlite:///{folder / 'live.db'}", "--key-file", str(folder / "live.key")]
@@ -118,7 +118,7 @@ def taped(folder: Path, seed: int) -> Iterator[Taped]:
     with (folder / "log").open("w") as log:
         server = warm.Process(warm.SCRIPT, *words, stdout=log, stderr=log, env=warm.unbuffered())
     try:
-        url = _address(server, folder / "log")
+        url = address(server, folder / "log")
         key = warm.run(warm.COMMAND, "study", "analyst", "ana", *where, check=True).stdout.strip()
         tape = Recording(seed)
         tape.take(100_000)
