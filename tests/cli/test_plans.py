@@ -58,22 +58,6 @@ def test_the_plan_predicts_what_happens(run: Runner) -> None:
     assert told["hybrid"]["rmse_population"][0] == pytest.approx((1 / (1 / own + 1 / warner)) ** 0.5, rel=1e-6)
 
 
-def test_the_plan_of_a_study_says_what_the_plan_of_a_mean_says(run: Runner, tmp_path: Path) -> None:
-    """A steered study states no spread: a sixth of the range is assumed, and said. One group alone steers nobody."""
-    Path("study.toml").write_text(
-        'schema = 1\ntrust = {column = "trust"}\npromise = {epsilon = 1.0}\n[[questions]]\nname = "pay"\n'
-        'kind = "number"\nmissing = "middle"\nlower = 0\nupper = 60\nform = "steered"\n'
-    )
-    told = run("plan study.toml --n 1000000 --opt-in .01 --json").document["questions"]["pay"]["mean"]["predicted"]
-    line = "plan mean --n 1000000 --opt-in .01 --lower 0 --upper 60 --sd 10 --epsilon 1"
-    alone = run(f"{line} --json").document["questions"]["value"]["mean"]["predicted"]
-    assert told["steered"] == {"sd": 10.0, **alone["steered"]}
-    assert told["steered"]["form"] == "steered"
-    assert told["steered"]["rmse_population"] < told["steered"]["plain"]
-    one = run("plan study.toml --n 1000000 --opt-in 0 --json").document["questions"]["pay"]["mean"]["predicted"]
-    assert "steered" not in one
-
-
 def test_the_plan_has_theorem_1s_numbers(run: Runner) -> None:
     estimators = planned(run("plan mean --groups 0.1:700,2:300 --json"))
     assert set(estimators) >= {"adpm", "uni", "propdpm", "ldpe", "sm", "unified"}
@@ -181,11 +165,6 @@ def test_plans_predict_what_releases_show(run: Runner, tmp_path: Path) -> None:
     assert told["by"]["categories"] == ["law", "sales", "other"]
     assert told["shares"] == pytest.approx([0.3, 0.6, 0.1])
     assert run("plan study.toml people.csv").code == 0
-
-
-def test_numbers_that_json_has_not_are_null(run: Runner) -> None:
-    plan = "plan mean --n 1000 --opt-in 0.001 --lower 0 --upper 1 --sd 0.5 --epsilon 1 --json"
-    assert sole(run(plan).document)["predicted"]["critical"]["n"] is None
 
 
 def test_a_plan_with_another_epsilon_for_the_trusted(run: Runner) -> None:

@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 from scipy import stats
-from toys import SPACE, laplace_epsilon, single_run, toy, true_error
+from toys import SPACE, laplace_epsilon, toy, true_error
 
-from hybridp.errors import BudgetExceeded, InvalidInput
+from hybridp.errors import InvalidInput
 from hybridp.pareto import (
     Evaluation,
     Problem,
@@ -17,14 +17,13 @@ from hybridp.pareto import (
     compose,
     final_front,
     guarded,
-    publishing_cost,
     random_search,
     release_front,
     suggest,
     wins,
 )
-from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.randomness import secure, seeded
+from hybridp.public.budgets import PureDP
+from hybridp.randomness import seeded
 
 
 @pytest.fixture(scope="module")
@@ -107,34 +106,6 @@ def test_composition_covers_randomised_response(k):
     assert np.maximum(a - math.exp(claim.epsilon) * b, 0).sum() <= claim.delta + 1e-15
 
 
-def test_publishing_charges_every_run_and_failures(done):
-    problem = toy(delta=1e-7)
-    failed = Evaluation({}, 0, 2.0, (), (), 0.0, "the oracle raised X")
-    never = Evaluation({}, 0, math.nan, (), (), 0.0, "no epsilon")
-    cost = publishing_cost(problem, [*done, failed, never])
-    assert cost.answers == 10 * len(done) + 1
-    assert cost.trained.epsilon == pytest.approx(10 * sum(e.epsilon for e in done) + 2.0)
-    assert cost.trained.delta == pytest.approx(cost.answers * 1e-7)
-    assert cost.evaluated is None
-    each = publishing_cost(problem, done, epsilon_each=0.01).evaluated
-    assert each is not None
-    assert each.epsilon == pytest.approx(0.01 * 10 * len(done))
-
-
-def half(setting, seed):
-    return 0.5
-
-
-def test_guarded_utilities_carry_the_stated_noise():
-    problem = guarded(Problem("g", SPACE, laplace_epsilon, half, sensitivity=0.01), epsilon_each=0.5)
-    drawn = np.array([problem.utility({"b": 1.0, "x": 0.5}, 0)[0] for _ in range(2000)])
-    assert stats.kstest(drawn, stats.laplace(0.5, 0.02).cdf).pvalue > 1e-6
-    assert stats.kstest(drawn, stats.laplace(0.5, 0.01).cdf).pvalue < 1e-6
-    assert problem.fingerprint() != Problem("g", SPACE, laplace_epsilon, half, sensitivity=0.01).fingerprint()
-    with pytest.raises(InvalidInput, match="sensitivity"):
-        guarded(toy(), epsilon_each=1.0)
-
-
 @pytest.mark.parametrize("right", [0, 1, 24_999, 25_000, 25_001, 50_000, math.nan, math.inf, -math.inf])
 def test_no_answer_is_refused(right):
     """25,001 of 50,000 right answers lay beyond what the noise's lattice held, and 25,000 did not: that told which."""
@@ -145,23 +116,3 @@ def test_no_answer_is_refused(right):
     assert found.errors[0] == pytest.approx(1 - true, abs=40 / people)
     guard = guarded(problem, epsilon_each=1.4)
     assert guard.utility({"b": 1.0, "x": 0.5}, 0)[0] == pytest.approx(true, abs=40 / people)
-
-
-def test_a_front_is_released_within_its_budgets_or_not_at_all():
-    problem = Problem("g", SPACE, laplace_epsilon, single_run, sensitivity=1e-3)
-    settings = [{"b": 1.0, "x": 0.5}, {"b": 4.0, "x": 0.5}]
-    found = release_front(problem, settings, trained=PureDP(1.25), evaluated=PureDP(1.0), rng=secure())
-    assert found.epsilons == (1.0, 0.25)
-    assert found.trained == ApproxDP(1.25, 0.0)
-    assert not found.simulated
-    assert found.errors == pytest.approx([true_error(s) for s in settings], abs=0.1)
-    calls = []
-
-    def spy(setting, seed):
-        calls.append(seed)
-        return 0.5
-
-    closed = Problem("g", SPACE, laplace_epsilon, spy, sensitivity=1e-3)
-    with pytest.raises(BudgetExceeded):
-        release_front(closed, settings, trained=PureDP(1.2), evaluated=PureDP(1.0), rng=seeded(1))
-    assert not calls

@@ -113,7 +113,6 @@ def test_a_finished_run_is_extended_not_repeated(tmp_path):
     "other",
     [
         Problem("other", SPACE, laplace_epsilon, noisy_utility),
-        toy(anti_ideal=(10.0, 1.0)),
         toy(version="2"),
         toy(measure=Measure(transform="linear")),
         Problem("toy", SPACE, lambda s: 2 / s["b"], noisy_utility),
