@@ -22,13 +22,13 @@ from scipy.linalg import cholesky, solve_triangular
 
 from hybridp.errors import must
 from hybridp.public.distribution import CELLS, BinnedReports, WindowReports, report_bins, report_ends, report_rows
+from hybridp.public.lattice import Floats
 from hybridp.public.randomisers import WORD, DitheredBit
 from hybridp.public.shares import NoisyCounts
 
 __all__ = ["Blended", "Known", "Seen", "Shape", "SharesBelow", "answers_seen", "blended", "counts_seen", "finer", "fit"]
 __all__ += ["gini", "means_over", "reports_seen", "seen_below", "shares_seen", "variance"]
 
-Floats = NDArray[np.float64]
 
 WITHIN = 32
 """Cells of a window, at least, where there are few."""

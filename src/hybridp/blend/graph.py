@@ -31,11 +31,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import must
+from hybridp.public.lattice import Floats
 from hybridp.public.synth import MeasuredTable, significance
 
 __all__ = ["Goal", "GraphModel", "consistent", "pooled", "together", "tree_cells"]
 
-Floats = NDArray[np.float64]
 Clique = tuple[int, ...]
 # Theta's unit, in standard deviations of the noise, and how it grows with the noise (of one-way tables, of others).
 _SLACK, _DOUBT = 0.1, (1.0, 10.0)

@@ -34,19 +34,17 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hybridp.blend.mean import Blend, each_level
 from hybridp.blend.shares import ShareBlend, score_interval, two_sided
 from hybridp.errors import InvalidInput, must
+from hybridp.public.lattice import Floats
 from hybridp.public.mean import NormalLaplace
 from hybridp.public.oracles import Oracle, SubsetSelection, estimate
 from hybridp.public.shares import NoisyCounts, ShareReports
 
 __all__ = ["CategoryBlend", "Gap", "JointBlend", "apart", "blend_joint", "mean_gaps", "pair_chances", "published_gap"]
 __all__ += ["share_gaps"]
-
-Floats = NDArray[np.float64]
 
 
 Pairs = Sequence[tuple[int, int]]

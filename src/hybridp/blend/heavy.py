@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hybridp.blend.mean import Anchor, hold
 from hybridp.blend.shares import simplex
 from hybridp.errors import must
 from hybridp.public.anchoring import TIGHTEST, Anchoring, anchoring, leash
 from hybridp.public.heavy import HeadList, OneSlot
+from hybridp.public.lattice import Floats, Ints
 from hybridp.public.messages import OptInCounts, SlotReports
 from hybridp.public.oracles import Oracle
 
@@ -31,8 +31,6 @@ __all__ += ["half_width", "heavy_anchoring", "held", "keep_best", "local_estimat
 __all__ += ["project", "rank_ranges", "restrict", "trim"]
 
 HeavyEstimator = Literal["alike", "hybrid", "anchored"]
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -17,6 +17,7 @@ from hybridp.blend.shares import simplex
 from hybridp.errors import InvalidInput
 from hybridp.public.kmeans import Box, Grid, nearest, separation
 from hybridp.public.kmeans_rounds import LocalRound, RoundReports, TrustedRound
+from hybridp.public.lattice import Floats
 from hybridp.public.oracles import estimate
 from hybridp.public.shares import ShareReports
 
@@ -31,7 +32,6 @@ __all__ = [
     "radius_for",
 ]
 
-Floats = NDArray[np.float64]
 _CANDIDATES = 1024
 _SPREAD = 1 / 3  # of the radius: the standard deviation of one coordinate that predictions assume
 

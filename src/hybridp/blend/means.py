@@ -27,11 +27,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hybridp.blend.mean import Blend, Disagreement, Rule, blend, each_level, pooled, weighed
 from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ApproxDP, PureDP, turning_point
+from hybridp.public.lattice import Floats
 from hybridp.public.mean import (
     PILOT_VARIANCE,
     WORST_VARIANCE,
@@ -51,8 +51,6 @@ from hybridp.public.vector import VectorReportSums, VectorSum
 
 __all__ = ["SealedBlend", "Spread", "anybody_heard", "blend_window", "combine", "learn_variance", "local_mean", "seal"]
 __all__ += ["VectorBlend", "blend_vectors", "share_of"]
-
-Floats = NDArray[np.float64]
 
 
 def blend_window(said: WindowSums, local: LocalSummary | None) -> Blend:

@@ -38,11 +38,11 @@ from hybridp.blend.distribution import (
     variance,
 )
 from hybridp.public.distribution import CELLS, WindowReports, report_ends
+from hybridp.public.lattice import Floats
 from hybridp.public.mean import NormalLaplace, holm
 
 __all__ = ["Ladder", "Plausible", "groups_apart", "normal_reach", "plausible", "windows_around"]
 
-Floats = NDArray[np.float64]
 Statistic = Callable[[Floats], tuple[float, Floats]]
 Row = tuple[Floats, float]
 """Weights of the numbers of a ladder, or of several, and what is added."""

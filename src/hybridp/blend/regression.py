@@ -22,9 +22,9 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hybridp.errors import must
+from hybridp.public.lattice import Floats
 from hybridp.public.regression import LADDER, KindName, NoisyRounds, Question, pairs
 from hybridp.public.vector import VectorBounds, VectorReportSums
 
@@ -43,7 +43,6 @@ __all__ = [
 ]
 __all__ += ["deviation", "spread_as_told", "steered_alone", "trusted_score", "widest"]
 
-Floats = NDArray[np.float64]
 LEAN = 0.4
 """How far a clip that was found may shift the mean residual, in standard errors of local people's mean score."""
 _UNEVEN = 1.6

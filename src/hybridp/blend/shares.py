@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from hybridp.blend.mean import Anchor, each_level, hold
 from hybridp.errors import InvalidInput, must
 from hybridp.public.anchoring import TIGHTEST, Anchoring, anchoring
+from hybridp.public.lattice import Floats
 from hybridp.public.mean import SYNONYMS, NormalLaplace, farthest_kept, holm, log_upper_tail
 from hybridp.public.oracles import Oracle, estimate
 from hybridp.public.shares import CountNoise, NoisyCounts, ShareReports, TickReports
@@ -37,7 +38,6 @@ from hybridp.public.shares import CountNoise, NoisyCounts, ShareReports, TickRep
 __all__ = ["SHARE_ESTIMATORS", "ShareBlend", "ShareEstimator", "Told", "blend_shares"]
 __all__ += ["blend_ticks", "report_parts", "score_interval", "share_anchoring", "simplex", "to_simplex", "two_sided"]
 
-Floats = NDArray[np.float64]
 ShareEstimator = Literal["everyone", "alike", "hybrid", "anchored", "tcm-only", "lm-only"]
 SHARE_ESTIMATORS: tuple[ShareEstimator, ...] = get_args(ShareEstimator)
 

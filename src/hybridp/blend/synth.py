@@ -19,7 +19,6 @@ from itertools import combinations
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from hybridp.blend.contraction import (
@@ -37,11 +36,11 @@ from hybridp.blend.contraction import (
 from hybridp.blend.graph import pooled
 from hybridp.blend.relaxed import Relaxed, sparsemax_lines
 from hybridp.errors import must
+from hybridp.public.lattice import Floats
 from hybridp.public.synth import MeasuredTable, significance
 
 __all__ = ["Fit", "Small", "add_rows", "descend", "fit_tables", "gathered", "pair_sums", "settle"]
 
-Floats = NDArray[np.float64]
 _MOST_CELLS = 1 << 25  # Of the product of D' with itself, in which a GPU finds all pairs at once.
 
 

@@ -34,13 +34,12 @@ from numpy.typing import NDArray
 
 from hybridp.blend.graph import Goal, GraphModel, consistent, together
 from hybridp.errors import must
+from hybridp.public.lattice import Floats
 from hybridp.public.oracles import estimate
 from hybridp.public.shares import ShareReports
 from hybridp.public.synth import MeasuredTable
 
 __all__ = ["BlendedTable", "blend_tables", "raked"]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

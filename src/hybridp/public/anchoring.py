@@ -20,7 +20,7 @@ True
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, cast
 
@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hybridp.errors import InvalidInput
-from hybridp.public.budgets import ApproxDP, PureDP, split_off, turning_point
+from hybridp.public.budgets import Guarantee, split_off, turning_point
 from hybridp.public.mean import PILOT_VARIANCE, WORST_VARIANCE, sum_noise
 from hybridp.public.mechanisms import NoiseName
 from hybridp.public.randomisers import LEVELS, Randomiser
@@ -39,7 +39,6 @@ __all__ = ["LOOSEST", "MOST_COST", "SPREAD_SHARE", "TIGHTEST", "VECTOR_SPREAD_SH
 __all__ += ["clipping_loss", "leash", "mean_anchoring", "vector_anchoring"]
 
 Floats = npt.NDArray[np.float64]
-Guarantee = PureDP | ApproxDP
 
 TIGHTEST, LOOSEST = 1.5, 3.0
 """The leash in standard errors of the difference: "alike" takes none that is shorter, or longer."""
@@ -98,6 +97,9 @@ class Anchoring:
         """The same of a mean, with a stated standard deviation or without."""
         at = "at the stated standard deviation" if stated else "at a standard deviation of a fifth of the range"
         return self.words("adaptive", "the trusted mean", at, reach)
+
+
+_NOBODY = Anchoring(None, math.inf)
 
 
 def clipping_loss(
@@ -163,7 +165,7 @@ def anchoring(trusted: float, local: float, paid: float | None = None, *, laplac
         return math.sqrt(held / plain * (1 + float(clipping_loss(reach, split, local, drawn)) * split / local)) - 1
 
     if not (0 < trusted < math.inf and 0 < local < math.inf):
-        return Anchoring(None, math.inf)
+        return _NOBODY
     return tightest(cost)
 
 
@@ -218,38 +220,41 @@ def mean_anchoring(
     >>> found.reach, round(found.cost, 3)
     (1.5, 0.021)
     """
-    if not (trusted and any(people for _, people in reports)):
-        return Anchoring(None, math.inf)
-    variance = PILOT_VARIANCE if sd is None else sd**2
-
-    def drawn(part: Guarantee) -> tuple[float, float]:
+    def drawn(part: Guarantee) -> tuple[float, str]:
         noisy = sum_noise(part, noise)
-        variance = noisy.variance * (2 / LEVELS / trusted) ** 2
-        return variance, variance * (noisy.name == "laplace")
+        return noisy.variance * (2 / LEVELS / trusted) ** 2, noisy.name
 
-    local = 1 / sum(people / (variance + _report(law, variance)) for law, people in reports)
-    return _decided(drawn, variance / trusted, local, promise, None if sd is not None else SPREAD_SHARE)
-
-
-def _report(law: Randomiser, variance: float) -> float:
-    """The variance that a report adds to one of these values, around the middle of their range."""
-    constant, quadratic = law.variance_terms
-    return constant + quadratic * min(variance, 1.0)
+    variances = None if sd is None else [sd**2]
+    return _decided(drawn, reports, variances, promise, SPREAD_SHARE, trusted, any_spread=False) if trusted else _NOBODY
 
 
 def _decided(
-    drawn: Callable[[Guarantee], tuple[float, float]], sampling: float, local: float, promise: Guarantee,
-    share: float | None,
+    drawn: Callable[[Guarantee], tuple[float, str]], reports: Sequence[tuple[Randomiser, float]],
+    variances: Collection[float] | None, promise: Guarantee, share: float, trusted: int, *, any_spread: bool,
 ) -> Anchoring:  # fmt: skip
-    """The default where the noise of the trusted mean has the variance, and the part of it, that `drawn` tells."""
-    noise, laplace = drawn(promise)
-    if share is None:
-        return replace(anchoring(sampling + noise, local, laplace=laplace), spread="stated")
+    """The default where the noise of the trusted mean has the variance and the name that `drawn` tells, for stated
+    variances of the data or, without them, where a `share` of the trusted epsilon measures them; or for any."""
+    if not any(people for _, people in reports):
+        return _NOBODY
+
+    def told(variance: float) -> float:
+        """The variance of the local mean: a report's is that around the middle of the range."""
+        terms = ((*law.variance_terms, people) for law, people in reports)
+        return 1 / sum(people / (variance + base + slope * min(variance, 1.0)) for base, slope, people in terms)
+
+    noise, name = drawn(promise)
+    laplace = noise * (name == "laplace")
+    if variances is not None:
+        each = [anchoring(v / trusted + noise, told(v), laplace=laplace) for v in variances]
+        return replace(max(each, key=lambda found: found.cost), spread="stated")
+    if any_spread and (free := _whatever_the_spread(noise, laplace, trusted, told)).reach is not None:
+        return free
+    sampling = PILOT_VARIANCE / trusted
     try:
-        paid = drawn(split_off(promise, share)[0])
+        paid = drawn(split_off(promise, share)[0])[0]
     except InvalidInput:  # an epsilon so small that no mechanism keeps a part of it
-        return Anchoring(None, math.inf)
-    return anchoring(sampling + noise, local, sampling + paid[0], laplace=laplace)
+        return _NOBODY
+    return anchoring(sampling + noise, told(PILOT_VARIANCE), sampling + paid, laplace=laplace)
 
 
 def vector_anchoring(
@@ -278,39 +283,29 @@ def vector_anchoring(
     ('any', True)
     """
     sent = [(plan.law, people * plan.share) for plan, people in reports]
-    if not (trusted and any(people for _, people in sent)):
-        return Anchoring(None, math.inf)
 
-    def drawn(part: Guarantee) -> tuple[float, float]:
+    def drawn(part: Guarantee) -> tuple[float, str]:
         noisy = vector_noise(part, bounds, noise)
-        variance = noisy.variance * (1 / bounds.reach_steps / trusted) ** 2
-        return variance, variance * (noisy.name == "laplace")
+        return noisy.variance * (1 / bounds.reach_steps / trusted) ** 2, noisy.name
 
-    def told(variance: float) -> float:
-        return 1 / sum(people / (variance + _report(law, variance)) for law, people in sent)
-
-    if sds is not None:
-        variances = {(sd / bounds.reach) ** 2 for sd in sds}
-        each = [_decided(drawn, v / trusted, told(v), promise, None) for v in variances]
-        return max(each, key=lambda found: found.cost)
-    free = _whatever_the_spread(drawn(promise), trusted, told)
-    if free.reach is not None:
-        return free
-    return _decided(drawn, PILOT_VARIANCE / trusted, told(PILOT_VARIANCE), promise, VECTOR_SPREAD_SHARE)
+    variances = None if sds is None else {(sd / bounds.reach) ** 2 for sd in sds}
+    if not trusted:
+        return _NOBODY
+    return _decided(drawn, sent, variances, promise, VECTOR_SPREAD_SHARE, trusted, any_spread=True)
 
 
 _SPREADS = np.linspace(0.0, WORST_VARIANCE, 17)
 
 
-def _whatever_the_spread(noise: tuple[float, float], trusted: int, told: Callable[[float], float]) -> Anchoring:
+def _whatever_the_spread(noise: float, laplace: float, trusted: int, told: Callable[[float], float]) -> Anchoring:
     """The default at one public variance: the one that costs least where it is the most wrong."""
-    v_t, v_l = _SPREADS / trusted + noise[0], np.array([told(float(v)) for v in _SPREADS])
+    v_t, v_l = _SPREADS / trusted + noise, np.array([told(float(v)) for v in _SPREADS])
     s2 = v_t + v_l
 
     def cost(weight: float, leash: float) -> float:
-        part = np.minimum(noise[1] / s2, 1 - 1e-9)
+        part = np.minimum(laplace / s2, 1 - 1e-9)
         squared, outside, drawn = _cut_off(leash / np.sqrt(s2), part)
-        normal = ((1 - weight) * v_l - weight * (v_t - noise[1])) / s2  # the plain error's covariance with G
+        normal = ((1 - weight) * v_l - weight * (v_t - laplace)) / s2  # the plain error's covariance with G
         own = weight**2 * v_t + (1 - weight) ** 2 * v_l
         own += (1 - weight) ** 2 * s2 * squared - 2 * (1 - weight) * s2 * (weight * drawn + normal * outside)
         return float(np.sqrt(np.max(own * s2 / (v_t * v_l)))) - 1

@@ -27,6 +27,7 @@ __all__ = [
     "LOCAL_LIMIT",
     "ApproxDP",
     "Budget",
+    "Guarantee",
     "Neighbours",
     "PureDP",
     "ZCDP",
@@ -107,7 +108,8 @@ class ZCDP:
         return f"{self.rho:.6g}-zCDP ({self.neighbours})"
 
 
-Budget = PureDP | ApproxDP | ZCDP
+Guarantee = PureDP | ApproxDP
+Budget = Guarantee | ZCDP
 
 
 def promised(epsilon: float, delta: float = 0.0, neighbours: Neighbours = Neighbours.REPLACE_ONE) -> PureDP | ApproxDP:

@@ -27,10 +27,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hybridp.errors import must
-from hybridp.public.lattice import Bounds
+from hybridp.public.lattice import Bounds, Floats, Ints
 from hybridp.public.randomisers import LEVELS, WORD, DitheredBit, LocalAdditive, Piecewise, Randomiser
 
 __all__ = [
@@ -51,8 +50,6 @@ __all__ = [
     "window_bins",
 ]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 CELLS = 128
 """Cells of one width between the bounds, in which a distribution function is told."""

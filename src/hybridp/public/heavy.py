@@ -26,13 +26,12 @@ from numpy.typing import NDArray
 
 from hybridp.errors import must
 from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.lattice import Ints
 from hybridp.public.mechanisms import DiscreteLaplace, discrete_laplace
 
 __all__ = ["TEXT_RULE", "Discovery", "HeadList", "OneSlot", "Record", "counting_noise", "discovery", "normalised"]
 
 Record = tuple[str | None, ...]
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 TEXT_RULE = (

@@ -17,11 +17,11 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from hybridp.errors import must
 from hybridp.public.budgets import ZCDP, PureDP
-from hybridp.public.lattice import Bounds, Lattice
+from hybridp.public.lattice import Bounds, Floats, Ints, Lattice
 from hybridp.public.mechanisms import discrete_laplace
 
 __all__ = [
@@ -39,8 +39,6 @@ __all__ = [
     "separation",
 ]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Spend = PureDP | ZCDP
 
 LEAST_CLUSTERED = 0.02

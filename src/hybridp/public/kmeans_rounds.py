@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import must
-from hybridp.public.budgets import ZCDP, ApproxDP, PureDP, zcdp_for
+from hybridp.public.budgets import ZCDP, ApproxDP, Guarantee, PureDP, zcdp_for
 from hybridp.public.kmeans import MOST_CELLS, Box, Grid, Spend, TotalsNoise, map_noise, round_noise
+from hybridp.public.lattice import Floats, Ints
 from hybridp.public.messages import report_text
 from hybridp.public.randomisers import KRandomisedResponse, Randomiser, best_randomiser, k_randomised_response
 
@@ -36,9 +37,6 @@ __all__ = [
     "spends_gaussian",
 ]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Guarantee = PureDP | ApproxDP
 _EPSILONS = np.linspace(0.05, 0.95, 19)
 
 

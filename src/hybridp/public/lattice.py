@@ -41,8 +41,8 @@ from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, finite, must
 
-__all__ = ["HALF", "LEVELS", "MOST_LEVELS", "NOTHING", "Bounds", "Groups", "Lattice", "Sums", "check_reach"]
-__all__ += ["column_sums", "exact_sums", "grouped_sums", "joined", "missing_each", "numbers"]
+__all__ = ["HALF", "LEVELS", "MOST_LEVELS", "NOTHING", "Bounds", "Floats", "Groups", "Ints", "Lattice", "Sums"]
+__all__ += ["check_reach", "column_sums", "exact_sums", "grouped_sums", "joined", "missing_each", "numbers"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

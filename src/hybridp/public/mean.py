@@ -51,6 +51,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from hybridp.errors import finite, must
 from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.lattice import Floats
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, NoiseName, best_noise, discrete_laplace
 from hybridp.public.randomisers import LEVELS, Randomiser
 
@@ -60,7 +61,6 @@ __all__ += ["learned_variance", "log_upper_tail", "over_best", "over_worst", "po
 __all__ += ["pwh_weight", "raw_variance", "sampling_variance", "sum_noise", "sup_over_best", "tcm_only"]
 __all__ += ["upper_variance"]
 
-Floats = NDArray[np.float64]
 
 SYNONYMS: dict[str, Any] = {"naive": "everyone", "trusted": "tcm-only", "local": "lm-only"}
 """Other names of estimators; the papers' for the stratified one is naive."""

@@ -47,13 +47,12 @@ from typing import Literal
 import numpy as np
 
 from hybridp.errors import InvalidInput, must
-from hybridp.public.budgets import ZCDP, ApproxDP, PureDP, as_approx, turning_point
+from hybridp.public.budgets import ZCDP, ApproxDP, Guarantee, PureDP, as_approx, turning_point
 
 __all__ = ["DiscreteGaussian", "DiscreteLaplace", "NoiseName", "best_noise", "discrete_gaussian"]
 __all__ += ["discrete_gaussian_profile", "discrete_laplace", "gaussian_is_enough", "gaussian_profile", "gaussian_sigma"]
 __all__ += ["laplace_profile", "laplace_scale", "vector_gaussian"]
 
-Guarantee = PureDP | ApproxDP
 NoiseName = Literal["laplace", "gaussian", "best"]
 
 

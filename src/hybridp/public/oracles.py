@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from hybridp.errors import must
 from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.lattice import Floats, Ints
 from hybridp.public.randomisers import (
     WORD,
     KRandomisedResponse,
@@ -33,9 +34,6 @@ from hybridp.public.randomisers import (
 )
 
 __all__ = ["Oracle", "SubsetSelection", "estimate", "share_oracle", "subset_selection", "support_counts"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 def _enough(categories: int) -> None:

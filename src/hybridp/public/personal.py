@@ -33,11 +33,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from hybridp.errors import must
 from hybridp.public.budgets import Neighbours
+from hybridp.public.lattice import Floats
 
 __all__ = ["LOCAL_LEAST", "LOCAL_MOST", "ROUND_UP", "Crowd", "LocalTerms", "PersonalDP", "Weights", "adpm_weights"]
 __all__ += ["crowd", "local_terms", "local_variances"]
 
-Floats = NDArray[np.float64]
 
 LOCAL_LEAST, LOCAL_MOST = 0.001, 30.0
 """The range of epsilons for which a device draws a report; below, it says nothing; above, it gives 30."""

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import must
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.budgets import ApproxDP, Guarantee, PureDP
 from hybridp.public.lattice import LEVELS
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, discrete_gaussian, discrete_laplace
 
@@ -54,8 +54,6 @@ WORD = 2**64
 
 LocalName = Literal["laplace", "gaussian", "dithered", "piecewise", "best"]
 LOCAL_NAMES: tuple[LocalName, ...] = ("best", "dithered", "piecewise", "laplace", "gaussian")
-
-Guarantee = PureDP | ApproxDP
 
 
 def exact_context(digits: int) -> Context:

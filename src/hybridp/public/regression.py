@@ -34,11 +34,10 @@ from functools import cached_property, lru_cache
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hybridp.errors import must
-from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.lattice import HALF, Bounds
+from hybridp.public.budgets import Guarantee, PureDP
+from hybridp.public.lattice import HALF, Bounds, Floats, Ints
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, NoiseName, best_noise, discrete_laplace
 from hybridp.public.messages import report_text
 from hybridp.public.randomisers import piecewise
@@ -68,9 +67,6 @@ __all__ = [
     "sensitivities",
 ]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Guarantee = PureDP | ApproxDP
 KindName = Literal["linear", "logistic"]
 KINDS: tuple[KindName, ...] = ("linear", "logistic")
 

@@ -41,7 +41,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, UnusablePublicRows, must
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.budgets import ApproxDP, Guarantee, PureDP
+from hybridp.public.lattice import Floats, Ints
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, NoiseName, best_noise, discrete_laplace
 from hybridp.public.messages import report_text
 from hybridp.public.oracles import Oracle, SubsetSelection, share_oracle, support_counts
@@ -53,9 +54,6 @@ __all__ = ["LEAST_COUNTED", "CountNoise", "NoisyCounts", "ShareInvite", "ShareRe
 __all__ += ["count_noise", "kept", "mixed_oracle", "read_reports", "share_mixing", "tick_counts"]
 __all__ += ["tick_noise", "tick_variance", "written_reports"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Guarantee = PureDP | ApproxDP
 
 LEAST_COUNTED = 0.001
 """The least epsilon of counts."""

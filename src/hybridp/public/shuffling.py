@@ -42,10 +42,10 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hybridp.errors import must
 from hybridp.public.budgets import ApproxDP, PureDP, turning_point
+from hybridp.public.lattice import Floats
 from hybridp.public.personal import LOCAL_LEAST
 
 __all__ = [
@@ -69,8 +69,6 @@ _OUTSIDE = 1e-18  # probability of a count of clones beyond the window on either
 _GROUPS = 64  # of numbers of even draws; each counts as its smallest number, at which least is hidden
 _NEAR = 1e-7  # relative, of an epsilon that is sought
 _ROUNDING = 1e-9  # relative, of every term: far above that of the tails (about 1e-13) and of the weights (1e-10)
-
-Floats = NDArray[np.float64]
 
 
 def mixed_delta(n: int, local_epsilon: float, epsilon: float, *, k: int | None = None) -> float:

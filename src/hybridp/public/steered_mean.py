@@ -40,14 +40,13 @@ from numpy.typing import NDArray
 
 from hybridp.errors import must
 from hybridp.public.budgets import PureDP
-from hybridp.public.lattice import LEVELS
+from hybridp.public.lattice import LEVELS, Floats
 from hybridp.public.mechanisms import DiscreteLaplace, discrete_laplace
 from hybridp.public.messages import SQUARE_STEPS
 
 __all__ = ["GAIN", "LEAST_COUNTS", "LOSS", "PILOT_SHARE", "SQUARES_SHARE", "Crowd", "Quartiles", "Window"]
 __all__ += ["WindowNoise", "WindowSums", "best_weight", "normal_people"]
 
-Floats = NDArray[np.float64]
 
 PILOT_SHARE = 0.045
 """The part of the trusted people's epsilon that names a window: where it is of no use, it raises an error by less than

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ZCDP, ApproxDP, as_approx, zcdp_for
+from hybridp.public.lattice import Ints
 from hybridp.public.queries import MOST_CELLS, Schema, Workload
 
 __all__ = [
@@ -55,7 +56,6 @@ __all__ = [
     "usual_method",
 ]
 
-Ints = NDArray[np.int64]
 # Of a fit to whole tables, in bytes: torch and the rows' codes, the largest table's noise and steps, every table kept.
 _BASE, _LARGEST, _EACH = 280 << 20, 80, 24
 _SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30}

@@ -21,11 +21,10 @@ from functools import cached_property
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, must
-from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.public.lattice import HALF, Bounds, Lattice, Sums
+from hybridp.public.budgets import Guarantee, PureDP
+from hybridp.public.lattice import HALF, Bounds, Floats, Ints, Lattice, Sums
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, NoiseName, best_noise
 from hybridp.public.messages import LocalSummary, NoisySquares, TrustedSummary, report_text
 from hybridp.public.vector_randomisers import MOST_DIMENSIONS, VectorReports
@@ -33,9 +32,6 @@ from hybridp.public.vector_randomisers import MOST_DIMENSIONS, VectorReports
 __all__ = ["HALF", "SHRINK", "NormName", "VectorBounds", "VectorInvite", "VectorReportSums", "VectorSum"]
 __all__ += ["vector_noise"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Guarantee = PureDP | ApproxDP
 
 NormName = Literal["l1", "l2"]
 

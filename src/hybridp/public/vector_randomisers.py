@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, must
-from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.budgets import Guarantee, PureDP
 from hybridp.public.randomisers import WORD, Randomiser, _pure, _Told, best_randomiser, exact_exp
 
 __all__ = [
@@ -46,7 +46,6 @@ __all__ = [
     "vector_reports",
 ]
 
-Guarantee = PureDP | ApproxDP
 VectorLocalName = Literal["best", "per-coordinate", "sampling", "unit-vector"]
 VECTOR_LOCAL_NAMES: tuple[VectorLocalName, ...] = ("best", "per-coordinate", "sampling", "unit-vector")
 

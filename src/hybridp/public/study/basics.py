@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 from urllib.parse import urlsplit
 
 from hybridp.errors import InvalidInput, did_you_mean
-from hybridp.public.budgets import ApproxDP, PureDP, promised
+from hybridp.public.budgets import Guarantee, promised
 from hybridp.public.groups import Grouping
 from hybridp.public.study.fields import Check, Fields, at_least, declared, field, named, positive, share, short
 from hybridp.public.trust import PUBLIC
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["GROUPED", "KINDS", "LEAST", "Collection", "Grouped", "Guarantee", "Mixer", "People", "Promise", "Question"]
 __all__ += ["Trust"]
 
-Guarantee = PureDP | ApproxDP
 T = TypeVar("T")
 LEAST = 0.001
 """The smallest epsilon that a question can be answered with."""
