@@ -115,6 +115,12 @@ def _sent(study: Study, folder: Path, ledger: Ledger | None = None) -> tuple[Pat
     return sent, more
 
 
+@cache
+def _sent_once(task: str, key: str) -> tuple[Path, dict[str, Any]]:
+    """For all media that charge no ledger."""
+    return _sent(_declared(task, key), Path(tempfile.mkdtemp(dir=PLACES[0])))
+
+
 def _files(task: str, key: str, folder: Path) -> None:
     study = _declared(task, key)
     ledger = Ledger.create(folder / "ledger", ledger_totals(study))
@@ -129,7 +135,8 @@ def _files(task: str, key: str, folder: Path) -> None:
 def _engines(task: str, key: str, folder: Path) -> None:
     """On rows that a query picks where they live; `tests/engines` holds PostgreSQL and Spark to the same answers."""
     study = _declared(task, key)
-    sent, more = _sent(study, folder)
+    sent, more = _sent_once(task, key)
+    more = {**more, "model": folder / "model"} if "model" in more else more
     data = Source(sent, query="SELECT * FROM rows", public=["trust", "own", "town"])
     study.release(data, **more)
 
@@ -137,7 +144,8 @@ def _engines(task: str, key: str, folder: Path) -> None:
 def _tally(task: str, key: str, folder: Path) -> None:
     """Reports are added up first; where there is no tally of a kind, one of numbers shows what a release says to it."""
     study = _declared(task, key)
-    sent, more = _sent(study, folder)
+    sent, more = _sent_once(task, key)
+    more = {**more, "model": folder / "model"} if "model" in more else {**more}
     rows = pd.read_csv(more.pop("reports", sent), dtype=str, keep_default_na=False)
     rows = rows[rows.trust == "local"] if "trust" in rows else rows
     rows.to_csv(folder / "local.csv", index=False)
@@ -157,12 +165,14 @@ def _tally(task: str, key: str, folder: Path) -> None:
 
 
 RUNNING: list[Service] = []
+PLACES: list[Path] = []
 
 
 @pytest.fixture(scope="module", autouse=True)
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A service of this process's own."""
     folder = tmp_path_factory.mktemp("service")
+    PLACES.append(folder)
     address = f"sqlite:///{folder / 's.db'}"
     RUNNING.append(Service(Settings.from_environment(address, folder / "k", "http://testserver", Limits(rate=0))))
     yield

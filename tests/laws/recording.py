@@ -8,6 +8,7 @@ computed here from the papers' formulas, never asked of the code.
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,14 +20,15 @@ import mpmath as mp
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy import optimize, special
 
 from hybridp import noise, randomness
 from hybridp.randomness import Randomness
+from hybridp.testing import laws
 
-__all__ = ["Draw", "Recording", "apart", "gaussians", "laplaces", "rho_of", "span_of"]
+__all__ = ["Draw", "Recording", "apart", "gaussians", "laplaces", "multiplier", "rho_of", "span_of"]
 
 Words = NDArray[np.uint64]
-Ints = NDArray[np.int64]
 Draw = Callable[[int, Randomness], Any]
 Span = tuple[int, int]
 
@@ -145,3 +147,18 @@ def rho_of(epsilon: float, delta: float) -> float:
             middle = (low + high) / 2
             low, high = (middle, high) if least(middle) <= epsilon else (low, middle)
         return float(low)
+
+
+@lru_cache
+def multiplier(epsilon: float, delta: float) -> float:
+    """The least standard deviation over sensitivity of Gaussian noise that is (epsilon, delta)-DP: by the closed form
+    (Balle and Wang 2018, Theorem 8), which must be what the law itself says."""
+
+    def above(m: float) -> float:
+        near, far = special.ndtr(0.5 / m - epsilon * m), special.ndtr(-0.5 / m - epsilon * m)
+        return float(near - math.exp(epsilon) * far) - delta
+
+    found = float(optimize.brentq(above, 0.1, 100.0, xtol=1e-12))
+    less, more = (laws.gaussian(1.0, found * times).delta(epsilon) for times in (1 + 1e-6, 1 - 1e-6))
+    assert less <= delta < more
+    return found

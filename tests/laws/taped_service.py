@@ -110,25 +110,16 @@ def taped(folder: Path, seed: int) -> Iterator[Taped]:
     """A server on a port of its own, with a first analyst; its words are those of `Recording(seed)`."""
     from tests import warm
 
-    from ..service.live import PATIENCE, Live, address
+    from ..service.live import Live, running
     from .recording import Recording
 
     where = ["--database", f"sqlite:///{folder / 'live.db'}", "--key-file", str(folder / "live.key")]
     words = [__file__, str(seed), "serve", *where, "--port", "0", "--rate", "0"]
-    with (folder / "log").open("w") as log:
-        server = warm.Process(warm.SCRIPT, *words, stdout=log, stderr=log, env=warm.unbuffered())
-    try:
-        url = address(server, folder / "log")
+    with running(folder / "log", "Serving", warm.SCRIPT, *words) as url:
         key = warm.run(warm.COMMAND, "study", "analyst", "ana", *where, check=True).stdout.strip()
         tape = Recording(seed)
         tape.take(100_000)
         yield Taped(Live(url, key, folder / "none"), tape)
-    finally:
-        server.terminate()
-        try:
-            server.wait(PATIENCE)
-        finally:
-            server.kill()
 
 
 def _serve(seed: str, *words: str) -> None:

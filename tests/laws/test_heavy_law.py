@@ -25,7 +25,7 @@ from tests.service.declared import study_of
 from hybridp.curator.sources import Columns
 from hybridp.ledger import Ledger
 from hybridp.public.budgets import ApproxDP, PureDP
-from hybridp.randomness import secure, seeded
+from hybridp.randomness import seeded
 from hybridp.release.receipt import CURATOR, VIEWER
 from hybridp.tasks.records import RecordsTask
 from hybridp.testing import laws
@@ -326,29 +326,6 @@ def test_the_service_adds_the_stated_noise_and_charges_for_it(served: Any) -> No
     assert task["guarantee"] == {group: {"epsilon": EPSILON, "delta": d} for group, d in stated.items()}
     keep = math.exp(EPSILON) / (math.exp(EPSILON) + RECORDS)
     assert int(task["questions"][0]["randomiser"]["keep"]) / 2**64 == pytest.approx(keep, rel=1e-12)
-
-
-def test_the_services_threshold_is_the_lowest_private_one(served: Any) -> None:
-    t = _lowest_threshold(4.0, DELTA)
-    records = [name for name, n in (("below", t - 1), ("at", t)) for _ in range(n)]
-    _, _, found = _opened(served, Recording(always=QUIET), records, 4.0)
-    assert files.opt_in(found)["slots"] == [["at"], [None]]
-    assert files.opt_in(found)["discovered"] == [t, None]
-    assert (files.opt_in(found)["discovery_people"], files.opt_in(found)["estimation_people"]) == (2 * t - 1, 0)
-
-
-def test_a_service_that_draws_from_a_seed_says_so(served: Any) -> None:
-    from hybridp.service import studies
-
-    service, study, found = _opened(served, None, [held(i) for i in range(600)], 4.0)
-    assert found["simulated"] is True
-    now = studies.rounded_now({"time_precision": 60})
-    sent = {"time": now, "group": "local", "payload": {"reports": {"answer": 0}}}
-    told = [{"id": studies.new_report_id(), **sent} for _ in "ab"]
-    assert asyncio.run(studies.submit(service, study, told)) == []
-    studies.close_study(service, study)
-    service.rng = secure()  # phase one was a trial, and so is what is made of it
-    assert studies.release_study(service, study)["receipt"]["simulated"] is True
 
 
 # --- local reports ----------------------------------------------------------------------------------------------------

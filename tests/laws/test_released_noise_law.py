@@ -13,7 +13,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from hybridp.release.release import sole
 from hybridp.testing import laws
 
 from .means import LEVELS, LOWER, UPPER, Row, command, write
-from .recording import Recording, gaussians, laplaces
+from .recording import Recording, gaussians, laplaces, multiplier
 
 Numbers = np.ndarray[Any, Any]
 HALF = 2**24  # steps from the centre to a bound of a vector
@@ -73,16 +72,6 @@ class Answer:
             drawn, end = read
             parts.append(drawn - (np.mean(drawn) if self.centred else 0))
         return np.concatenate(parts) if end == len(tape.words) or factor != 1 else None
-
-
-@lru_cache
-def multiplier(epsilon: float, delta: float) -> float:
-    """The least standard deviation over sensitivity of Gaussian noise that is (epsilon, delta)-DP."""
-    low, high = 0.1, 100.0
-    for _ in range(40):
-        middle = (low + high) / 2
-        low, high = (low, middle) if laws.gaussian(1.0, middle).delta(epsilon) <= delta else (middle, high)
-    return high
 
 
 # --- the answers ------------------------------------------------------------------------------------------------------
@@ -171,7 +160,7 @@ def one_number(*words: object, **more: Any) -> Answer:
 def vector(norm: str | None, l1: float, l2: float, **more: Any) -> Answer:
     words = (*VECTOR, *BALLS.get(norm or "", ()), *(GAUSS if more else ()))
     return Answer(words, several("abcd", MIXED), lambda found, n: counts(found, n) / 64 * HALF, l2 if more else l1,
-                  several("abcd", CORNERS), draws=(4,), **more)  # fmt: skip
+                  several("abcd", CORNERS if norm is None else CORNERS[:11]), draws=(4,), **more)  # fmt: skip
 
 
 def ticks(most: int) -> Answer:
@@ -234,7 +223,7 @@ ANSWERS = {
 def test_what_is_drawn_is_the_stated_noise_once_charged_and_promised(answer: Answer, tmp_path: Path) -> None:
     ledger = tmp_path / "l"
     (one, found, tape), *others = (
-        answer.release(tmp_path, seed, None, *(("--ledger", ledger) if seed == 1 else ())) for seed in (1, 2, 3, 4)
+        answer.release(tmp_path, seed, None, *(("--ledger", ledger) if seed == 1 else ())) for seed in (1, 2, 3)
     )
     (charge,) = Ledger.open(ledger).history()
     # What a ledger composes tightly; Laplace noise on several numbers at once is worth its guarantee alone.

@@ -233,40 +233,6 @@ def test_where_no_window_can_pay_all_of_epsilon_goes_into_a_plain_mean(tmp_path:
     assert "window" not in tapes[1][1]
 
 
-STUDY = """
-schema = 1
-promise = {{ epsilon = 1.0, trusted_epsilon = {epsilon} }}
-trust = "trust"
-people = {{ local = 20000 }}
-
-[[questions]]
-name = "pay"
-kind = "number"
-missing = "middle"
-lower = 0
-upper = 128
-form = "steered"
-"""
-
-
-def test_a_declared_study_draws_and_charges_what_the_command_does(tmp_path: Path) -> None:
-    """The same tape: the same invitation but for its digest's name of the question."""
-    sent, _, tape = steer(tmp_path, NEAR)
-    study, invite, ledger = tmp_path / "study.toml", tmp_path / "second.json", tmp_path / "study.ledger"
-    study.write_text(STUDY.format(epsilon=EPSILON))
-    with Recording(1).as_the_systems() as again:
-        told = command("release", study, tmp_path / "own.csv", "--invite-out", invite, "--ledger", ledger)
-    assert again.words.tolist() == tape.words.tolist()
-    assert said(json.loads(invite.read_text())) == sent
-    assert told["questions"]["pay"]["mean"]["window"] == [128 * end for end in sent["window"]]
-    charges = [(e.people, e.budget.epsilon) for e in Ledger.open(ledger).history()]
-    assert charges == [("trusted", EPSILON)]
-    (tmp_path / "weak.toml").write_text(STUDY.format(epsilon=1.0))
-    raw = write(tmp_path / "raw.csv", local(*NEAR))
-    with pytest.raises(AssertionError, match="with the trusted epsilon 1"):
-        command("randomise", tmp_path / "weak.toml", raw, "--invite", invite, "--out", tmp_path / "weak.csv")
-
-
 def test_a_person_with_both_labels_is_refused_before_the_pilot_and_nothing_is_charged(tmp_path: Path) -> None:
     """As in a mean in one go: labels are public."""
     rows = [{"who": f"p{i}", **row} for i, row in enumerate(trusted(*NEAR))]

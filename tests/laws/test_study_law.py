@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from hybridp import BudgetExceeded, InvalidInput, Ledger, PureDP, Study
+from hybridp import InvalidInput, Ledger, PureDP, Study
 from hybridp.ledger import Charge, Shared, together
 from hybridp.ledger.rule import tight_epsilon
 from hybridp.public.budgets import ApproxDP
@@ -91,18 +91,6 @@ def test_the_whole_promise_is_charged_once_and_the_release_is_kept_as_it_is_show
     (kept,) = ledger.releases()
     assert ledger.release(kept.id) == {name: value for name, value in found.items() if name != "ledger"}
     assert list(found["questions"]) == ["pay", "age"]
-
-
-def test_a_second_release_is_refused_before_a_row_is_read_and_the_same_reports_are_paid_for(folder: Path) -> None:
-    study = Study.read(folder / "study.toml")
-    ledger = Ledger.create(folder / "l", {"trusted": PureDP(2.0), "local": PureDP(1.0)})
-    for _ in range(2):  # trusted people pay for every release, reports once
-        study.release(folder / "rows.csv", ledger=ledger)
-    assert [e.people for e in ledger.history()] == ["trusted", "local", "trusted"]
-    with pytest.raises(BudgetExceeded):
-        study.release(folder / "no such file.csv", ledger=ledger)
-    assert len(ledger.history()) == 3
-    assert len(ledger.releases()) == 2
 
 
 def test_reports_made_for_another_split_are_refused(folder: Path) -> None:

@@ -253,18 +253,6 @@ def declared(collected: Path) -> Path:
     return collected / "study.toml"
 
 
-def test_devices_of_a_declared_study_write_the_reports_of_the_command(declared: Path, tmp_path: Path) -> None:
-    """The same tape gives the same file: one drawn marginal a person, at the whole epsilon, and no column is kept."""
-    raw = declared.parent / "raw.csv"
-    with Recording(0).as_the_systems():
-        made = command("randomise", declared, raw, "--out", tmp_path / "sent.csv")
-    assert (tmp_path / "sent.csv").read_bytes() == (declared.parent / "one.csv").read_bytes()
-    assert made["questions"]["home"]["randomised"] == 2000
-    assert "epsilon=1.0" in made["questions"]["home"]["mechanism"]
-    assert not made["simulated"]
-    assert _refused("randomise", declared, raw, "--keep", "a", "--out", tmp_path / "kept.csv")
-
-
 def test_a_declared_table_is_one_vector_one_model_and_one_charge_a_group(declared: Path, tmp_path: Path) -> None:
     ledger, sent = tmp_path / "l", declared.parent
     Ledger.create(ledger, {"trusted": ApproxDP(9.0, 9 * DELTA), "local": PureDP(1.0)})

@@ -254,21 +254,6 @@ def test_a_file_nested_too_deep_is_no_invitation(tmp_path: Path) -> None:
         files.read_invitation(tmp_path / "deep.json")
 
 
-@pytest.mark.parametrize("how", [*SPOILT, "a list"])
-def test_a_tampered_invitation_is_refused_in_one_sentence(invited: Path, tmp_path: Path, how: str) -> None:
-    bad = tmp_path / "bad.json"
-    bad.write_text(json.dumps(spoil(json.loads((invited / "invite.json").read_text()), how)))
-    for call in (
-        lambda: files.release_invited(invited / "reports.csv", bad),
-        lambda: files.answer(invited / "log.csv", bad, COLUMNS, tmp_path / "out.csv"),
-    ):
-        with pytest.raises(InvalidInput, match=r"^`invite` must name an invitation") as refused:
-            call()
-        assert SECRET not in str(refused.value)
-        assert refused.value.__suppress_context__
-    assert not (tmp_path / "out.csv").exists()
-
-
 def test_existing_files_are_kept(log: Path, invited: Path, tmp_path: Path) -> None:
     invite, reports = invited / "invite.json", invited / "reports.csv"
     before = invite.read_bytes(), reports.read_bytes()

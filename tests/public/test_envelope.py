@@ -21,7 +21,7 @@ LEAF = st.none() | st.booleans() | NUMBER | st.text(max_size=8)
 CONTENT = st.dictionaries(st.sampled_from("abcdef"), st.recursive(LEAF, lambda x: st.lists(x, max_size=3)), min_size=1)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=20)
 @given(CONTENT, st.booleans())
 def test_what_is_sealed_comes_back_through_a_file(content: dict[str, Any], simulated: bool) -> None:
     document = json.loads(json.dumps(sealed("a list", content, simulated=simulated)))

@@ -104,8 +104,8 @@ def test_many_atoms_have_few_terms_where_the_negation_has() -> None:
     wide = Schema.from_domain({f"f{i}": 3 for i in range(16)})
     polynomial = query_formula(Threshold(tuple(range(16)), 1), [0] * 16).surrogate(wide)
     assert len(polynomial.terms) == 2
-    big = Schema.from_domain({f"f{i}": 3 for i in range(24)})
-    half = query_formula(Threshold(tuple(range(24)), 12), [0] * 24)
+    big = Schema.from_domain({f"f{i}": 3 for i in range(21)})
+    half = query_formula(Threshold(tuple(range(21)), 1), [0] * 21)
     with pytest.raises(InvalidInput, match="cases"):
         half.surrogate(big)
 

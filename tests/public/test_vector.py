@@ -40,7 +40,7 @@ def vectors(d: int) -> st.SearchStrategy[list[float]]:
     return st.lists(st.one_of(edge, st.floats(-1.2, 1.2)), min_size=d, max_size=d)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_replacing_one_person_moves_the_sum_by_no_more_than_the_sensitivity(data: st.DataObject) -> None:
     bounds = data.draw(geometries())
@@ -94,7 +94,7 @@ def test_clipping_keeps_the_direction_and_leaves_short_vectors_alone() -> None:
     assert long.tolist() == pytest.approx([0.5 / math.sqrt(2)] * 2 + [0.0], abs=1e-6)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_a_projected_estimate_is_no_farther_from_any_possible_mean(data: st.DataObject) -> None:
     bounds = data.draw(geometries())

@@ -180,6 +180,7 @@ def _central_epsilon(n: int, local_epsilon: float, delta: float, k: int | None) 
     return turning_point(0.0, own, lambda epsilon: mixed_delta(n, own, epsilon, k=k) <= delta, near=_NEAR)[1]
 
 
+@lru_cache(maxsize=1024, typed=True)
 def largest_local_epsilon(
     n: int, epsilon: float, delta: float, *, k: int | None = None, cap: float = MOST_LOCAL
 ) -> float:
