@@ -114,7 +114,7 @@ def _mean(cell: Cell, draw: Draw, rng: Randomness, trusting: Floats | None = Non
         drawn = int(_laplace(study.sum_noise.scale, 1, rng)[0])  # type: ignore[union-attr]
         own = TrustedSummary(cell.trusted, int(UNIT.levels(held).sum()) + drawn, study.sum_noise)
     if cell.local:
-        report = study.invite.randomiser
+        report = study.invite.mechanism
         sent = noise.reports(report, UNIT.levels(draw.choice(people, cell.local)), rng=rng)
         told = LocalSummary(cell.local, float(sent.sum()), float(sent @ sent), report)
     return blend(own, told, study.rule)

@@ -91,7 +91,7 @@ def release(study: DistributionTask, trusted: Floats, local: Floats, seed: int) 
         drawn = noise.discrete_laplace(stated.mechanism.scale, stated.draws, rng=rng)  # type: ignore[union-attr]
         return NoisyCounts(len(own), tuple((counts + drawn).tolist()), stated)
 
-    report = study.invite.randomiser
+    report = study.invite.mechanism
     bins = report_bins(report, CELLS)
     sent = bins.numbers(noise.reports(report, study.bounds.levels(local), rng=rng))
     heard = hear(study, len(own), BinnedReports(np.bincount(sent, minlength=bins.size), report), count)

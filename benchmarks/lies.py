@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     trials = parser.parse_args(arguments).trials
     study = MeanTask(Bounds(0, 1), PureDP(1.0), Rule("alike"))
     invite = replace(study.invite, question=("pay",))
-    law, columns = invite.randomiser, Columns("pay", "trust", missing="middle")
+    law, columns = invite.mechanism, Columns("pay", "trust", missing="middle")
     squares: dict[tuple[float, str], float] = {}
     farthest = widest = 0.0
     for seed in range(trials):

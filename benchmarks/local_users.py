@@ -61,10 +61,10 @@ def sizes(people: int) -> list[int]:
 
 def local_users(values: Floats, people: int, invite: Invite, *, rng: Randomness) -> LocalSummary:
     """Randomise and add up: what all devices and the collector of their reports do together."""
-    summary = LocalSummary(0, 0.0, 0.0, invite.randomiser)
+    summary = LocalSummary(0, 0.0, 0.0, invite.mechanism)
     for n in sizes(people):
-        unit = reports(invite.randomiser, invite.bounds.levels(values[:n]), rng=rng)
-        summary += LocalSummary(n, float(unit.sum()), float(np.einsum("i,i->", unit, unit)), invite.randomiser)
+        unit = reports(invite.mechanism, invite.encoding.levels(values[:n]), rng=rng)
+        summary += LocalSummary(n, float(unit.sum()), float(np.einsum("i,i->", unit, unit)), invite.mechanism)
     return summary
 
 

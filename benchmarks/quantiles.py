@@ -175,7 +175,7 @@ class Crowd:
 
     def reports(self) -> BinnedReports:
         """Local people's reports of a mean, by bins."""
-        report = self.study.invite.randomiser
+        report = self.study.invite.mechanism
         law = _report_law(report) @ _fine(self.cell.law)
         return BinnedReports(self.lots.multinomial(self.local, law / law.sum()), report)
 

@@ -59,7 +59,7 @@ def people(law: str, sd: float) -> Floats:
 
 def reports(study: MeanTask, placed: Floats, local: int, seed: int) -> LocalSummary:
     """The sums of so many reports on these places in [-1, 1]; of the squares only the mean matters."""
-    randomiser = study.invite.randomiser
+    randomiser = study.invite.mechanism
     constant, quadratic = randomiser.variance_terms
     square = float((placed**2).mean())
     variance = float(placed.var()) + constant + quadratic * square
@@ -70,7 +70,7 @@ def reports(study: MeanTask, placed: Floats, local: int, seed: int) -> LocalSumm
 
 def variance(study: MeanTask, everyone: Floats, local: int, said: Any, weight: float) -> float:
     """The exact variance of the estimate, given its window and weight: what an average over many draws would tell."""
-    constant, quadratic = study.invite.randomiser.variance_terms
+    constant, quadratic = study.invite.mechanism.variance_terms
     if isinstance(said, WindowSums) and said.within:
         y = np.clip(everyone, said.window.low, said.window.high)
         unit = 2 * (y - said.window.low) / said.window.width - 1
@@ -133,7 +133,7 @@ class Collection:
 
 
 def summed(study: MeanTask, levels: Any, noise: Any, spread: Any, rng: Randomness) -> TrustedSummary:
-    nobody = LocalSummary(0, 0.0, 0.0, study.invite.randomiser)
+    nobody = LocalSummary(0, 0.0, 0.0, study.invite.mechanism)
     totals = Raw(len(levels), int(levels.sum()), nobody, squares=squares(levels))
     return release_sum(totals, noise, spread, rng=rng)
 

@@ -92,8 +92,8 @@ def release() -> None:
     study = MeanTask(BOUNDS, PureDP(1.0)).decided(1_000, 49_000)
     levels = BOUNDS.levels(salary_like(50_000, rng=seeded(1)))
     trusted, local = levels[:1000], levels[1000:]
-    unit = reports(study.invite.randomiser, local, rng=rng)
-    summary = LocalSummary(len(unit), float(unit.sum()), float(unit @ unit), study.invite.randomiser)
+    unit = reports(study.invite.mechanism, local, rng=rng)
+    summary = LocalSummary(len(unit), float(unit.sum()), float(unit @ unit), study.invite.mechanism)
     totals = Raw(len(trusted), int(trusted.sum()), summary, squares=squares(trusted))
     noisy = release_sum(totals, study.sum_noise, study.squares_noise, rng=rng)
     publish_mean(study, noisy, summary, trusted_people=len(trusted), rng=rng).named("salary").plot()

@@ -170,8 +170,8 @@ def test_a_mean_at_its_bounds_that_is_anchored_errs_as_planned(yes: float, sd: f
     squared, covered = 0.0, 0
     for _ in range(count):
         levels = np.where(draw.random(n) < yes, LEVELS, 0)
-        sent, own = reports(study.invite.randomiser, levels[k:], rng=rng), levels[:k]
-        local = LocalSummary(n - k, float(sent.sum()), float(sent @ sent), study.invite.randomiser)
+        sent, own = reports(study.invite.mechanism, levels[k:], rng=rng), levels[:k]
+        local = LocalSummary(n - k, float(sent.sum()), float(sent @ sent), study.invite.mechanism)
         totals = Raw(k, int(own.sum()), local, squares=squares(own))
         found = blend(release_sum(totals, study.sum_noise, study.squares_noise, rng=rng), local, study.rule)
         error = (found.estimate + 1) / 2 - yes

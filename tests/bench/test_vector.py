@@ -19,7 +19,8 @@ from hybridp.curator.sums import release_sums
 from hybridp.device.reports import reach_reports
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.lattice import Bounds, column_sums
-from hybridp.public.vector import VectorBounds, VectorInvite, VectorReportSums, vector_noise
+from hybridp.public.messages import Invite
+from hybridp.public.vector import VectorBounds, VectorReportSums, vector_noise
 from hybridp.public.vector_randomisers import VectorReports, vector_reports
 from hybridp.randomness import seeded
 from hybridp.release.plan import Plan
@@ -33,7 +34,7 @@ RULES: tuple[Any, ...] = ("tcm-only", "lm-only", "everyone", "pwh", "kvh", "adap
 def squared_errors(bounds: VectorBounds, promise: PureDP, reports: VectorReports, size: float) -> dict[str, Any]:
     """Signed corners of size `size` (half-ranges): one row a trial and column, one list a rule; mean squares over."""
     rng, draw = seeded(11), np.random.default_rng(3)
-    noise, invite = vector_noise(promise, bounds), VectorInvite(bounds, reports)
+    noise, invite = vector_noise(promise, bounds), Invite(bounds, reports)
     sd = {name: size if name == "kvh" else None for name in RULES}
     found: dict[str, Any] = {name: [] for name in RULES}
     for _ in range(TRIALS):
@@ -41,7 +42,7 @@ def squared_errors(bounds: VectorBounds, promise: PureDP, reports: VectorReports
         steps = bounds.steps([b.centre for b in bounds.bounds] + unit * [b.half for b in bounds.bounds])
         truth = unit.mean(axis=0)
         sent = reach_reports(steps[TRUSTED:], invite, rng=rng)
-        local = VectorReportSums.of(len(sent), column_sums(sent), invite.reports)
+        local = VectorReportSums.of(len(sent), column_sums(sent), invite.mechanism)
         totals = Raw(TRUSTED, tuple(int(x) for x in steps[:TRUSTED].sum(axis=0)), local, False, False, None)
         trusted = release_sums(totals, noise, bounds, rng=rng)
         for name in RULES:

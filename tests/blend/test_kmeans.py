@@ -85,7 +85,7 @@ def test_a_map_finds_the_centres(who: str) -> None:
     trusted = TrustedRound(N, noisy, noise) if who != "local" else None
     invite = map_invite(grid, 6.0)
     told = np.bincount(answer_map(levels, invite, rng=seeded(8)), minlength=grid.cells)
-    local = ShareReports(int(told.sum()), told, invite.response) if who != "trusted" else None
+    local = ShareReports(int(told.sum()), told, invite.mechanism) if who != "trusted" else None
     found = centres_of_map(grid, blend_map(trusted, local), 3)
     order = [int(((found.centres - t) ** 2).sum(axis=1).argmin()) for t in TRUE]
     assert sorted(order) == [0, 1, 2]
@@ -157,7 +157,7 @@ def test_sizes_read_off_a_map_are_as_far_off_as_stated(who: str, epsilon: float)
         noisy = np.rint(counts + draw.laplace(0, noise.size, grid.cells)).astype(np.int64)
         trusted = TrustedRound(n, noisy, noise) if who != "local" else None
         told = np.bincount(answer_map(_crowd(n, 2000 + seed), invite, rng=rng), minlength=grid.cells)
-        local = ShareReports(int(told.sum()), told, invite.response) if who != "trusted" else None
+        local = ShareReports(int(told.sum()), told, invite.mechanism) if who != "trusted" else None
         found = centres_of_map(grid, blend_map(trusted, local), 3)
         order = [int(((found.centres - t) ** 2).sum(axis=1).argmin()) for t in TRUE]
         z += ((found.shares[order] - SHARES) / found.share_errors[order]).tolist()
@@ -180,4 +180,4 @@ def test_a_map_in_many_dimensions_needs_little_memory() -> None:
 def test_a_map_of_nobody_is_refused() -> None:
     invite = map_invite(Grid(BOX, 4), 1.0)
     with pytest.raises(InvalidInput, match="`people` must be at least 1 on the map"):
-        blend_map(None, ShareReports(0, np.zeros(16, dtype=np.int64), invite.response))
+        blend_map(None, ShareReports(0, np.zeros(16, dtype=np.int64), invite.mechanism))

@@ -130,7 +130,7 @@ class Crowd:
         return count
 
     def reports(self, n: int, study: DistributionTask) -> BinnedReports:
-        report = study.invite.randomiser
+        report = study.invite.mechanism
         shares = np.diff(self.law.cdf(np.linspace(0, 1, CELLS + 1)))
         law = cell_chances(report, CELLS) @ (shares / shares.sum())
         return BinnedReports(self.lots.multinomial(n, law / law.sum()), report)
@@ -295,7 +295,7 @@ def _of_people(study: DistributionTask, trusted: Any, local: Any, seed: int) -> 
         drawn = noise.discrete_laplace(stated.mechanism.scale, stated.draws, rng=rng)  # type: ignore[union-attr]
         return NoisyCounts(len(own), tuple((counts + drawn).tolist()), stated)
 
-    report = study.invite.randomiser
+    report = study.invite.mechanism
     bins = report_bins(report, CELLS)
     numbers = bins.numbers(noise.reports(report, told, rng=rng))
     reports = BinnedReports(np.bincount(numbers, minlength=bins.size), report)

@@ -51,9 +51,9 @@ def told(draw: np.random.Generator, question: Question, people: int = 100_000) -
     """Reports of local people about the score at the centre, as their sums: one coordinate each."""
     truth = SECOND @ (BETA - np.array(question.centre)) / question.clip
     count = np.full(3, people // 3)
-    spread = question.invite.reports.cost(0.1) * question.invite.reports.share
+    spread = question.invite.mechanism.cost(0.1) * question.invite.mechanism.share
     mean = truth + draw.standard_normal(3) * np.sqrt(spread / count)
-    return VectorReportSums(people, count, count * mean, count * (spread + mean**2), question.invite.reports)
+    return VectorReportSums(people, count, count * mean, count * (spread + mean**2), question.invite.mechanism)
 
 
 def asked(score: Score) -> Question:
@@ -118,7 +118,7 @@ def test_intervals_cover_what_is_left_of_the_pilots_error_and_steering_gains() -
             away = (fit.beta - BETA) / np.sqrt(np.diag(fit.covariance))
             hits[name] += (np.abs(away) < 1.96).tolist()
             errors[name].append(float(((fit.beta - BETA) ** 2).sum()))
-        naive = np.linalg.inv(score.stable[0]) * 0.5 * math.sqrt(question.invite.reports.cost(0.1) / 100_000)
+        naive = np.linalg.inv(score.stable[0]) * 0.5 * math.sqrt(question.invite.mechanism.cost(0.1) / 100_000)
         hits["careless"] += (np.abs(both.beta - BETA) < 0.7 * 1.96 * np.sqrt(np.diag(naive @ naive.T))).tolist()
         step = (alone[0].beta - score.fit().beta) / np.sqrt(np.diag(alone[1]))
         apart += (np.abs(step) < 1.96).tolist()
@@ -195,7 +195,7 @@ def test_the_slope_of_a_few_trusted_people_is_not_that_of_everybody() -> None:
         noisy = Score(people, np.zeros(3), score + 0.1 * draw.standard_normal(3), slope, np.full(3, 0.01), none,
                       0.01 * everybody, 0.01)  # fmt: skip
         question = asked(noisy)
-        n, law = 3_000_000, question.invite.reports
+        n, law = 3_000_000, question.invite.mechanism
         spread = law.cost(0.1) * law.share
         mean = everybody @ (BETA - np.array(question.centre)) / question.clip
         mean = mean + draw.standard_normal(3) * np.sqrt(3 * spread / n)
@@ -224,7 +224,7 @@ def test_residuals_that_grow_with_a_column_spread_as_reports_show_and_noise_show
         question = Question("linear", "steered", BOX, PureDP(epsilon), (0.0, 0.0, 0.0), 0.6)
         rows = BOX.steps(np.column_stack([x[:, 1:], r]))
         sent = column_sums(answer_question(rows, question, rng=seeded(1)))
-        sums = VectorReportSums.of(len(x), sent, question.invite.reports)
+        sums = VectorReportSums.of(len(x), sent, question.invite.mechanism)
         found = np.diag(spread_as_told(trusted, sums, question).spread)
         if epsilon > 1:
             assert truth[1] > 1.7 * alike[1, 1], "the check can fail"

@@ -17,13 +17,13 @@ from hybridp.device.reports import simulated_reports
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import PureDP
 from hybridp.public.mechanisms import DiscreteLaplace
+from hybridp.public.messages import Invite
 from hybridp.public.oracles import share_oracle
 from hybridp.public.queries import Feature
 from hybridp.public.randomisers import randomised_response
 from hybridp.public.shares import (
     CountNoise,
     NoisyCounts,
-    ShareInvite,
     ShareReports,
     TickReports,
     count_noise,
@@ -41,7 +41,7 @@ def groups(p: list[float], epsilon: float, trusted: int, local: int, seed: int) 
     counts = people.multinomial(trusted, p)[: stated.draws]
     drawn = noise.discrete_laplace(stated.mechanism.scale, stated.draws, rng=rng)  # type: ignore[union-attr]
     own = NoisyCounts(trusted, tuple((counts + drawn).tolist()), stated)
-    invite = ShareInvite(question, share_oracle(PureDP(epsilon), len(p)))
+    invite = Invite(question, share_oracle(PureDP(epsilon), len(p)))
     return own, simulated_reports(people.multinomial(local, p), invite, rng=rng)
 
 

@@ -26,17 +26,17 @@ from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.envelope import digest
 from hybridp.public.lattice import NOTHING, Bounds, Sums, exact_sums
-from hybridp.public.messages import Invite, OwnInvite
+from hybridp.public.messages import Invite, OwnEpsilon
 from hybridp.public.randomisers import LOCAL_NAMES, piecewise, randomiser
-from hybridp.public.vector import VectorBounds, VectorInvite
+from hybridp.public.vector import VectorBounds
 from hybridp.public.vector_randomisers import VECTOR_LOCAL_NAMES, vector_reports
 from hybridp.randomness import seeded
 
 BOUNDS = Bounds(-3, 57)
 INVITE = Invite(BOUNDS, randomiser("best", PureDP(1.0)))
-OWN = OwnInvite(BOUNDS).text
+OWN = Invite(BOUNDS, OwnEpsilon()).text
 BOX = VectorBounds.of([0, -1, 100], [10, 1, 100_000])
-MANY = VectorInvite(BOX, vector_reports("sampling", PureDP(3.0), 3, BOX.ratio))
+MANY = Invite(BOX, vector_reports("sampling", PureDP(3.0), 3, BOX.ratio))
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 
 
@@ -116,7 +116,7 @@ def _vector() -> Kind:
     values = np.random.default_rng(2).uniform(BOX.from_unit(np.full(3, -1.0)), BOX.from_unit(np.ones(3)), (200, 3))
     return Kind(
         Tally.of_vectors(MANY, ("a", "b", "c"), "spring"),
-        randomise_steps(MANY.bounds.steps(values), MANY, rng=seeded(2)),
+        randomise_steps(MANY.encoding.steps(values), MANY, rng=seeded(2)),
         lambda tally: blend_vectors(None, tally.summary(), (Rule("lm-only"),), BOX.reach),
     )
 
@@ -210,7 +210,7 @@ def test_the_state_does_not_grow_with_the_reports(kind: Kind) -> None:
 def test_strangers_are_not_merged() -> None:
     mean = Tally.of_numbers(INVITE)
     other = Tally.of_numbers(Invite(BOUNDS, randomiser("best", PureDP(2.0))))
-    wider = Tally.of_numbers(Invite(Bounds(-3, 58), INVITE.randomiser))
+    wider = Tally.of_numbers(Invite(Bounds(-3, 58), INVITE.mechanism))
     named = Tally.of_numbers(INVITE, "spring")
     slots = Tally.of_slots("one", 3)
     vectors = Tally.of_vectors(MANY, ("a", "b", "c"))
@@ -224,7 +224,7 @@ def test_strangers_are_not_merged() -> None:
         (slots, Tally.of_slots("two", 3), "one mechanism"),
         (slots, Tally.of_slots("one", 4), "same invitation"),
         (vectors, Tally.of_vectors(MANY, ("a", "b", "z")), "one mechanism"),
-        (Tally.of_own_epsilons(OWN), Tally.of_own_epsilons(OwnInvite(Bounds(0, 1)).text), "one mechanism"),
+        (Tally.of_own_epsilons(OWN), Tally.of_own_epsilons(Invite(Bounds(0, 1), OwnEpsilon()).text), "one mechanism"),
     ]:
         for one, two in ((a, b), (b, a)):
             with pytest.raises(InvalidInput, match=r"^[^.]*must[^.]*\. Got .*") as said:
@@ -377,7 +377,7 @@ def test_texts_that_describe_nothing() -> None:
 @pytest.mark.parametrize("ball", [{}, {"norm": "l2", "radius": 0.7}, {"norm": "l1", "radius": 1.5}])
 def test_vector_documents_lead_back_to_their_invitation(name: Any, ball: dict[str, Any]) -> None:
     box = VectorBounds.of([0.1, -1], [10, 1e5], **ball)
-    invite = VectorInvite(box, vector_reports(name, PureDP(2.0), 2, box.ratio))
+    invite = Invite(box, vector_reports(name, PureDP(2.0), 2, box.ratio))
     tally = Tally.of_vectors(invite, ("a", "b")).add(
         randomise_steps(box.steps([[1.0, 2.0]] * 5), invite, rng=seeded(1))
     )

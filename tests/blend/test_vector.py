@@ -19,9 +19,9 @@ from hybridp.public.lattice import column_sums
 from hybridp.public.mean import holm
 from hybridp.public.mechanisms import DiscreteLaplace
 from hybridp.public.mechanisms import discrete_laplace as laplace_noise
-from hybridp.public.messages import LocalSummary, TrustedSummary
+from hybridp.public.messages import Invite, LocalSummary, TrustedSummary
 from hybridp.public.randomisers import LEVELS
-from hybridp.public.vector import HALF, VectorBounds, VectorInvite, VectorReportSums, VectorSum, vector_noise
+from hybridp.public.vector import HALF, VectorBounds, VectorReportSums, VectorSum, vector_noise
 from hybridp.public.vector_randomisers import scalar_reports, vector_reports
 from hybridp.randomness import seeded
 
@@ -144,7 +144,7 @@ def test_intervals_cover_as_often_as_they_say(
     """Each coordinate and all together, over fresh crowds; the mean of the clipped vectors is the truth."""
     bounds = VectorBounds.of([-1] * d, [1] * d, norm=norm, radius=radius)
     promise = ApproxDP(epsilon, delta) if delta else PureDP(epsilon)
-    invite = VectorInvite(bounds, vector_reports(name, promise, d, bounds.ratio))
+    invite = Invite(bounds, vector_reports(name, promise, d, bounds.ratio))
     noise = vector_noise(promise, bounds)
     draw = np.random.default_rng(d)
 
@@ -163,7 +163,7 @@ def test_intervals_cover_as_often_as_they_say(
             else:
                 total += discrete_gaussian(noise.sigma, d, rng=rng)
             trusted = VectorSum(k, tuple(int(t) for t in total), noise, bounds.reach_steps)
-        local = VectorReportSums.of(n_l, column_sums(reach_reports(crowd(n_l), invite, rng=rng)), invite.reports)
+        local = VectorReportSums.of(n_l, column_sums(reach_reports(crowd(n_l), invite, rng=rng)), invite.mechanism)
         found = blend_vectors(trusted, local, [Rule("adaptive")], bounds.reach)
         error = np.abs(np.array(found.estimates()) - truth)
         wide = np.array(found.half_widths(0.95, joint=False))

@@ -125,7 +125,7 @@ def _whole_points() -> Iterator[Case]:
             asked = rounds.round_invite(box, centres, 1000, pure.epsilon)
             yield Case(asked, point_law, louder_values("value"), "several")
         cells = rounds.map_invite(Grid(Box((0.0, 0.0), (1.0, 1.0)), 4), pure.epsilon)
-        yield Case(cells.response, laws.k_response, more_truth, "categories")
+        yield Case(cells.mechanism, laws.k_response, more_truth, "categories")
     promises: list[PureDP | ApproxDP] = [PureDP(0.1), PureDP(4.0), ApproxDP(0.1, 1e-5), ApproxDP(4.0, 1e-9)]
     for promise in promises:
         for d, trusted in ((2, 100_000), (10, 300)):

@@ -99,7 +99,7 @@ def test_a_simulation_runs_the_device_s_code(tmp_path: Path, label: str) -> None
 
 
 def test_a_report_that_the_mechanism_cannot_make_is_refused(tmp_path: Path) -> None:
-    reach = 50 * INVITE.randomiser.bound
+    reach = 50 * INVITE.mechanism.bound
     assert totals(save(tmp_path, [f",local,{50 + reach!r}"])).local.people == 1
     with pytest.raises(UnusableRows, match="cannot produce"):
         totals(save(tmp_path, [f",local,{50 + 1.001 * reach!r}"]))

@@ -66,7 +66,7 @@ def test_a_value_outside_the_bounds_reports_like_the_bound(kind: LocalName) -> N
 def test_no_report_lies_beyond_the_stated_reach(kind: LocalName) -> None:
     invite = invited(kind)
     levels = np.resize(np.array([0, LEVELS // 3, LEVELS]), 30_000)
-    reach = SALARY.half * invite.randomiser.bound
+    reach = SALARY.half * invite.mechanism.bound
     assert np.abs(randomise_levels(levels, invite, rng=seeded(4)) - SALARY.centre).max() <= reach * (1 + 1e-12)
 
 

@@ -17,8 +17,9 @@ from scipy import stats
 from hybridp.device import reports as device
 from hybridp.device.reports import choose_names, randomise_steps, reach_reports
 from hybridp.public.budgets import PureDP
+from hybridp.public.messages import Invite
 from hybridp.public.randomisers import WORD
-from hybridp.public.vector import VectorBounds, VectorInvite
+from hybridp.public.vector import VectorBounds
 from hybridp.public.vector_randomisers import ScalarReports, UnitVector, scalar_reports, unit_vector, vector_reports
 from hybridp.randomness import seeded
 
@@ -82,11 +83,11 @@ def test_ties_and_zero_vectors_still_have_exactly_so_many_near_names(monkeypatch
 
 
 def test_which_coordinates_are_reported_does_not_depend_on_the_data() -> None:
-    invite = VectorInvite(box(4), scalar_reports(PureDP(1.0), 4, 2))
+    invite = Invite(box(4), scalar_reports(PureDP(1.0), 4, 2))
     people = 60_000
     told = []
     for x in ([1.0, 1.0, 1.0, 1.0], [-1.0, 0.0, 0.3, 1.0]):
-        sent = randomise_steps(invite.bounds.steps(np.tile(x, (people, 1))), invite, rng=seeded(7))
+        sent = randomise_steps(invite.encoding.steps(np.tile(x, (people, 1))), invite, rng=seeded(7))
         told.append(np.isfinite(sent))
     assert bool((told[0] == told[1]).all())
     pairs = Counter(map(tuple, told[0].tolist()))
@@ -122,7 +123,7 @@ def test_reports_are_unbiased_with_the_stated_variance(
     people = 40_000
     steps = np.repeat(bounds.steps([spread_out(d, norm, radius).tolist()]), people, axis=0)
     z = steps[0] / bounds.reach_steps
-    sent = reach_reports(steps, VectorInvite(bounds, plan), rng=seeded(d))
+    sent = reach_reports(steps, Invite(bounds, plan), rng=seeded(d))
     law = plan.randomiser if isinstance(plan, ScalarReports) else plan
     constant, quadratic = law.variance_terms
     stated = constant + quadratic * z**2
@@ -146,7 +147,7 @@ def test_reports_are_unbiased_with_the_stated_variance(
 def test_reports_in_own_units_are_centred_on_the_clipped_values() -> None:
     bounds = VectorBounds.of([0, -50], [10, 50], norm="l2", radius=0.5)
     for name in ("sampling", "unit-vector"):
-        invite = VectorInvite(bounds, vector_reports(name, PureDP(5.0), 2, bounds.ratio))  # type: ignore[arg-type]
+        invite = Invite(bounds, vector_reports(name, PureDP(5.0), 2, bounds.ratio))  # type: ignore[arg-type]
         sent = randomise_steps(bounds.steps(np.tile([10.0, 0.0], (40_000, 1))), invite, rng=seeded(2))
         mean, error = np.nanmean(sent, axis=0), np.nanstd(sent, axis=0) / np.sqrt(np.isfinite(sent).sum(axis=0))
         assert bool((np.abs(mean - [7.5, 0.0]) < 5 * error).all())  # half of a half-range beyond the centre

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -174,12 +173,12 @@ def test_a_cluster_through_spark_connect(connect_server: str, tmp_path: Path) ->
 def test_rows_on_another_engine_cannot_be_copied(places: dict[str, list[str]], tmp_path: Path) -> None:
     """Randomising is done to files, on the devices' side."""
     from hybridp.errors import InvalidInput
-    from hybridp.tables.reports import Copy, read_codes, write_reports
+    from hybridp.tables.reports import Copy, write_reports
 
     location, _, table = places["postgresql"]
-    copy, read = Copy(values=("value",), trust="trust"), partial(read_codes, schema=None)
+    copy = Copy(values=("value",), trust="trust")
     with open_rows(location, table=table) as rows, pytest.raises(InvalidInput, match="must be a file"):
-        write_reports(rows, copy, read, lambda held: held, tmp_path / "out.csv")
+        write_reports(rows, copy, tmp_path / "out.csv")
     query = number_query(value="value", trust="trust", lower=0.0, upper=100.0, local_raw=True, missing="middle")
     with open_rows(Source(location), table=table) as rows:
         assert add_up(rows, query).trusted_people > 0

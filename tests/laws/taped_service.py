@@ -100,7 +100,7 @@ def over_files(run: Phases, name: str, folder: Path) -> Any:
             told = msgspec.convert(report["payload"]["reports"][name], reports.type)
             row = reports.units(reports.pack(name, told))[0].tolist()
             own = ["" if math.isnan(x) else repr(x) for x in row]
-            own = own if line else ["local", "", repr(invite.bounds.centre + invite.bounds.half * row[0])]
+            own = own if line else ["local", "", repr(invite.encoding.centre + invite.encoding.half * row[0])]
             out.writerow([*own, invite.text])
     return release_invited(sent, invited, **({} if line else {"trust": "trust"}))
 

@@ -112,7 +112,7 @@ def test_a_report_is_made_with_the_whole_promise(sent: Sent) -> None:
     """Everybody holds one thing, and says so with chance ``e^epsilon/(e^epsilon + k - 1)`` of k."""
     invite = json.loads(sent.invite.read_text())
     if sent.kind == "records":
-        slots = read_invitation(sent.invite).invite.head.slots
+        slots = read_invitation(sent.invite).invite.encoding.slots
         slots, mine = len(slots), slots.index(("w1",))
     else:
         cells = invite["task"]["per_axis"]

@@ -338,7 +338,7 @@ def test_files_of_reports_have_the_stated_law(tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", [(i, f"r{i % 5}", "trusted") for i in range(5 * 200)])
     invite, reports = tmp_path / "i.json", tmp_path / "r.csv"
     invited(path, Recording(6), invite, study)
-    head = [slot[0] for slot in files.read_invitation(invite).invite.head.slots]
+    head = [slot[0] for slot in files.read_invitation(invite).invite.encoding.slots]
     assert head == ["r0", "r1", "r2", "r3", "r4", None]
     mine = write(tmp_path / "l.csv", [(i, "r3", "local") for i in range(n)])
     with Recording(7).as_the_systems():

@@ -274,7 +274,7 @@ def test_a_plan_that_spends_more_than_promised_is_refused() -> None:
 def test_files_of_cells_have_the_stated_law(tmp_path: Path) -> None:
     """Everybody is in one cell: told with probability e^eps/(e^eps + cells - 1), every other one equally often."""
     n, study = 30_000, KMeansTask(UNIT, 3, PureDP(1.0))
-    cells = files.plan_map(study, COLUMNS, 800, 20_000, tmp_path / "i.json").invite.grid.cells
+    cells = files.plan_map(study, COLUMNS, 800, 20_000, tmp_path / "i.json").invite.encoding.cells
     x = table(tmp_path / "l.csv", np.tile([[0.01, 0.99]], (n, 1)), "local")
     with Recording(8).as_the_systems():
         assert files.answer(x, tmp_path / "i.json", COLUMNS, tmp_path / "r.csv") == n
@@ -301,12 +301,12 @@ def test_labels_and_deviations_have_the_laws_of_the_invitation(epsilon: float) -
     n = 20_000
     centres = np.rint(TRUE * STEPS)
     invite = round_invite(UNIT, centres, STEPS // 8, epsilon)
-    assert invite.response is not None
-    parts = invite.response.guarantee.epsilon + invite.coordinates * invite.value.guarantee.epsilon
+    assert invite.mechanism is not None
+    parts = invite.mechanism.guarantee.epsilon + invite.coordinates * invite.value.guarantee.epsilon
     assert parts <= epsilon
     at = centres[1] + np.array([STEPS // 16, -STEPS // 2])  # half of the radius, and far beyond it
     told = answer_round(np.tile(at[:, None], (1, n)).astype(np.float64), invite, rng=Recording(9).rng)
-    label = invite.response.guarantee.epsilon
+    label = invite.mechanism.guarantee.epsilon
     keep = math.exp(label) / (math.exp(label) + 2)
     seen = np.bincount(told.cluster, minlength=3)
     assert stats.chisquare(seen, n * np.array([(1 - keep) / 2, keep, (1 - keep) / 2])).pvalue > 1e-6

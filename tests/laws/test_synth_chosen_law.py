@@ -121,7 +121,7 @@ def test_devices_are_asked_what_was_chosen_not_all_that_was_measured_at_the_end(
     assert [t.features for t in tables[-2:]] == [first, second]
     chosen = {t.features for t in tables[:-2] if len(t.features) > 1}
     assert second not in chosen, "the control: all that was measured is more"
-    assert set(invitation.invite.marginals) == chosen
+    assert set(invitation.invite.mechanism.marginals) == chosen
 
 
 def test_each_group_is_charged_once_and_the_trusted_rows_are_read_no_more(asked: Path, tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.oracles import SubsetSelection
 from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.public.synth import MeasuredTable, unpacked
-from hybridp.public.synth_reports import MarginalInvite
+from hybridp.public.synth_reports import marginal_invite
 from hybridp.randomness import seeded
 
 SIZES = {"a": 3, "b": 4, "c": 5}
@@ -127,7 +127,7 @@ def test_no_report_is_likelier_than_e_to_epsilon_times_from_another_record() -> 
     schema = Schema.from_domain({"a": 2, "b": 2, "c": 3})
     work = Workload(schema, (Threshold((0, 1), 2), Threshold((1, 2), 2)))
     people, epsilon = 200_000, 1.0
-    invite = MarginalInvite(work, PureDP(epsilon))
+    invite = marginal_invite(work, PureDP(epsilon))
     sent = []
     for seed, record in enumerate(([0, 0, 0], [1, 1, 2])):
         codes = np.repeat(np.array(record, dtype=np.uint16)[:, None], people, axis=1)

@@ -53,7 +53,7 @@ def collection(seed: int, liars: float, sent: float = math.inf) -> tuple[Trusted
     rng = seeded(seed)
     people = synthetic_data_generator(rng).beta(2, 5, PEOPLE)
     levels = np.rint(people * LEVELS).astype(np.int64)
-    mechanism = STUDY.invite.randomiser
+    mechanism = STUDY.invite.mechanism
     unit = reports(mechanism, levels[TRUSTED:], rng=rng)
     unit[: round(liars * len(unit))] = min(sent, mechanism.bound)
     local = summed(unit, mechanism)

@@ -174,7 +174,7 @@ def test_equal_counts_of_other_batches_are_other_reports(invited: Path, tmp_path
 
 def test_bad_reports_are_refused_and_not_charged(log: Path, tmp_path: Path) -> None:
     ledger = budget(tmp_path, 1, trial=False)
-    slots = len(files.invite_to(log, STUDY, COLUMNS, tmp_path / "invite.json", ledger=ledger).invite.head)
+    slots = len(files.invite_to(log, STUDY, COLUMNS, tmp_path / "invite.json", ledger=ledger).invite.encoding)
     for text in (f"{slots}", "-1", "0.5", "nan", SECRET, ""):
         (tmp_path / "reports.csv").write_text(f"report,note\n0,\n{text},\n")
         with pytest.raises(UnusableRows, match="Column `report` must hold the number of a slot") as refused:

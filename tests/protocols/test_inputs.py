@@ -16,7 +16,7 @@ import hybridp as hp
 from hybridp.blend.mean import Rule
 from hybridp.curator.marginals import read_codes
 from hybridp.curator.sources import Columns, Source
-from hybridp.device.files import write_reports
+from hybridp.device.files import Asked, write_reports
 from hybridp.errors import HybridpError, InvalidInput
 from hybridp.ledger import Charge, Ledger
 from hybridp.protocols.driver import release as release_groups
@@ -130,7 +130,7 @@ def test_devices_randomise_every_form_alike_and_keep_the_words(
 def test_reports_alone_decide_where_everybody_is_local(tmp_path: Path) -> None:
     out = tmp_path / "reports.parquet"
     invite, everyone = Invite(BOUNDS, randomiser("best", PureDP(1.0)), ("pay",)), TrustRule(everyone="local")
-    write_reports(people(), invite, Columns("pay", everyone, missing="middle"), out, rng=seeded(5))
+    write_reports(people(), [Asked(invite, Columns("pay", everyone, missing="middle"))], out, rng=seeded(5))
     import pyarrow.parquet
 
     def mean(data: Any, trust: TrustRule) -> Any:

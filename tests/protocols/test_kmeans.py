@@ -13,7 +13,7 @@ from hybridp.errors import InvalidInput, UnusableRows
 from hybridp.protocols.models import RawPoints, cluster, release_points
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.kmeans import Box
-from hybridp.public.kmeans_rounds import MapInvite, RoundInvite, RoundReports
+from hybridp.public.kmeans_rounds import OnMap, RoundInvite, RoundReports
 from hybridp.randomness import seeded
 from hybridp.tasks.kmeans import KMeansTask
 from tests import phases as files
@@ -47,7 +47,7 @@ class _Watched(RawPoints):
 
     answers = 0
 
-    def tell_cell(self, invite: MapInvite, part: int, parts: int) -> np.ndarray:
+    def tell_cell(self, invite: OnMap, part: int, parts: int) -> np.ndarray:
         found = super().tell_cell(invite, part, parts)
         self.answers += len(found)
         return found

@@ -40,8 +40,8 @@ STUDY = MeanTask(BOUNDS, PureDP(0.5), Rule("kvh", sd=SD / BOUNDS.half), mixing=M
 
 
 def summary(levels: np.ndarray, invite: Invite, rng: Randomness) -> LocalSummary:
-    sent = reports(invite.randomiser, levels, rng=rng)
-    return LocalSummary(len(sent), float(sent.sum()), float((sent * sent).sum()), invite.randomiser)
+    sent = reports(invite.mechanism, levels, rng=rng)
+    return LocalSummary(len(sent), float(sent.sum()), float((sent * sent).sum()), invite.mechanism)
 
 
 def test_a_move_is_worth_what_it_saves() -> None:

@@ -23,7 +23,7 @@ from hybridp.ledger import Ledger
 from hybridp.protocols.driver import release as release_mean
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
-from hybridp.public.messages import OwnInvite
+from hybridp.public.messages import Invite, OwnEpsilon
 from hybridp.public.shuffling import LevelMixing, central_epsilon, mixed_delta
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.release.receipt import COLLUDING, MIXED
@@ -228,9 +228,9 @@ def test_what_is_refused(folder: Path, tmp_path: Path) -> None:
     how = {"epsilon": "own", "mixed": [tmp_path / "wordless.csv"], "assume_mechanism": True}
     sent = public(folder / "reports.csv")
     told = [release_mean(sent, STUDY, COLUMNS, **how | more) for more in ({}, {"mixed": [batch]})]
-    words = OwnInvite(BOUNDS, ("pay",)).text, None  # the receipt says where it takes the analyst's word
+    words = Invite(BOUNDS, OwnEpsilon(), ("pay",)).text, None  # the receipt says where it takes the analyst's word
     assert tuple(found.receipt.assumed_mechanism for found in told) == words
-    tally = Tally.of_own_epsilons(OwnInvite(BOUNDS, ("pay",)).text)
+    tally = Tally.of_own_epsilons(Invite(BOUNDS, OwnEpsilon(), ("pay",)).text)
     with pytest.raises(InvalidInput, match="without a tally"):
         release_mean(public(tmp_path / "trusted.csv"), STUDY, COLUMNS, epsilon="own", mixed=[batch], tally=tally)
     with pytest.raises(InvalidInput, match="must be everyone or unified"):

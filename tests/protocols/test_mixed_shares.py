@@ -86,7 +86,7 @@ def test_whatever_mixed_and_local_people_send_an_anchored_share_stays_within_its
     noise = STUDY.count_noise
     trusted = NoisyCounts(1000, (500, 300, 200), noise)
     rng = seeded(5)
-    local, mixed = sent(5000, STUDY.invite.oracle, rng), sent(2000, mixed_oracle(MIXING, 3), rng)
+    local, mixed = sent(5000, STUDY.invite.mechanism, rng), sent(2000, mixed_oracle(MIXING, 3), rng)
     honest = blend_shares(trusted, local, "anchored", mixed)
     lies = [replace(group, counts=np.array([0, 0, group.people])) for group in (local, mixed)]
     for sends in ((lies[0], mixed), (local, lies[1]), lies):
@@ -112,7 +112,7 @@ def test_it_is_as_precise_as_planned_and_each_group_counts_by_its_variance() -> 
         counts = np.bincount(data.choice(3, SIZES["trusted"], p=TRUE), minlength=3)
         drawn = np.rint(data.laplace(0, STUDY.count_noise.mechanism.scale, 3)).astype(int)
         trusted = NoisyCounts(SIZES["trusted"], tuple((counts + drawn).tolist()), STUDY.count_noise)
-        local, mixed = sent(SIZES["local"], STUDY.invite.oracle, rng), sent(SIZES["shuffled"], mixed_by, rng)
+        local, mixed = sent(SIZES["local"], STUDY.invite.mechanism, rng), sent(SIZES["shuffled"], mixed_by, rng)
         both = blend_shares(trusted, local, "hybrid", mixed)
         errors.append(both.estimate - TRUE)
         alone.append(blend_shares(trusted, local, "hybrid").estimate - TRUE)

@@ -16,7 +16,7 @@ from hybridp.device.reports import reach_reports
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.lattice import column_sums
 from hybridp.public.shuffling import Mixing
-from hybridp.public.vector import VectorBounds, VectorInvite, VectorReportSums
+from hybridp.public.vector import OnVector, VectorBounds, VectorReportSums
 from hybridp.randomness import Randomness, seeded, synthetic_data_generator
 from hybridp.tasks.task import MixedReports
 from hybridp.tasks.vector import VectorTask, publish_vector_mean
@@ -34,9 +34,9 @@ def drawn(rng: Randomness, people: int) -> np.ndarray:
     return np.column_stack([some.beta(2, 5, people), 100 * some.beta(4, 3, people)])
 
 
-def told(values: np.ndarray, invite: VectorInvite, rng: Randomness) -> VectorReportSums:
+def told(values: np.ndarray, invite: OnVector, rng: Randomness) -> VectorReportSums:
     sums = column_sums(reach_reports(BOUNDS.steps(values), invite, rng=rng))
-    return VectorReportSums.of(len(values), sums, invite.reports)
+    return VectorReportSums.of(len(values), sums, invite.mechanism)
 
 
 def test_it_is_as_precise_as_planned_and_each_group_counts_by_its_variance() -> None:

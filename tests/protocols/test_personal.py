@@ -17,7 +17,7 @@ from hybridp.ledger import Ledger
 from hybridp.protocols.driver import release as release_mean
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
-from hybridp.public.messages import OwnInvite
+from hybridp.public.messages import Invite, OwnEpsilon
 from hybridp.public.personal import PersonalDP, adpm_weights
 from hybridp.randomness import seeded
 from hybridp.release.receipt import VIEWER
@@ -36,7 +36,7 @@ EPS = _draw.choice([0.0, 0.1, 0.5, 2.0, math.inf], TRUSTED + LOCAL, p=[0.05, 0.2
 def write(path: Path, pay: Any = PAY, eps: Any = EPS, *, trusted: int = TRUSTED, reports: Any = None) -> Path:
     if reports is None:
         reports = randomise_own(BOUNDS.levels(pay[trusted:]), eps[trusted:], BOUNDS, rng=seeded(6))
-    text = OwnInvite(BOUNDS, ("pay",)).text
+    text = Invite(BOUNDS, OwnEpsilon(), ("pay",)).text
     rows = [f"{x!r},trusted,{e!r},,\n" for x, e in zip(pay[:trusted].tolist(), eps[:trusted].tolist(), strict=True)]
     rows += [f',local,{e!r},{y!r},"{text}"\n' for e, y in zip(eps[trusted:].tolist(), reports.tolist(), strict=True)]
     path.write_text("pay,trust,eps,report,report_mechanism\n" + "".join(rows))

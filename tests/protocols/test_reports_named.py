@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from hybridp.curator.sources import Columns
-from hybridp.device.files import write_reports
+from hybridp.device.files import Asked, write_reports
 from hybridp.device.reports import randomise_many
 from hybridp.errors import InvalidInput, UnusablePublicRows
 from hybridp.ledger import Ledger
@@ -28,7 +28,7 @@ from hybridp.tasks.vector import VectorTask
 
 STUDY = MeanTask(Bounds(0, 100), PureDP(1.0))
 COLUMNS = Columns("pay", "trust", missing="middle")
-INVITE = Invite(STUDY.bounds, STUDY.invite.randomiser, ("pay",))
+INVITE = Invite(STUDY.bounds, STUDY.invite.mechanism, ("pay",))
 BOX = VectorBounds.of([0, 0], [100, 10])
 LOCAL = 60
 
@@ -126,7 +126,7 @@ def test_vector_reports_name_their_columns(tmp_path: Path) -> None:
     study = VectorTask(BOX, PureDP(1.0))
     out = tmp_path / "sent.csv"
     columns = Columns(("a", "b"), "trust", missing="middle")
-    write_reports(raw, replace(study.invite, question=columns.names), columns, out, rng=secure())
+    write_reports(raw, [Asked(replace(study.invite, question=columns.names), columns)], out, rng=secure())
     assert release_mean(out, study, Columns(("a", "b"), "trust", missing="middle")).people["local"] == 30
     text = out.read_text()
     out.write_text(text.replace("a,b,trust,a_report,b_report", "c,b,trust,c_report,b_report"))

@@ -94,7 +94,7 @@ def test_no_reports_whatever_move_an_anchored_column_beyond_what_it_says(norm: A
     said: dict[str, Any] = {"trusted_people": TRUSTED, "rng": seeded(1)}
     for scale in (0.0, 1.0, 1e3, 1e9):
         totals = scale * draw.normal(size=3) * SIZE
-        local = VectorReportSums(SIZE, counts, totals, totals**2 + scale, study.invite.reports)
+        local = VectorReportSums(SIZE, counts, totals, totals**2 + scale, study.invite.mechanism)
         found = publish_vector_mean(study, NAMES, trusted, local, **said)
         most = np.array(found.facts["anchor"]["most"])
         away = np.abs(np.array(found.facts["unbiased"]) - np.array(found.facts["trusted"]))

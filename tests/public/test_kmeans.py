@@ -12,7 +12,8 @@ import pytest
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ZCDP, ApproxDP, PureDP, as_approx
 from hybridp.public.kmeans import STEPS, Box, Grid, map_noise, nearest, packing, separation
-from hybridp.public.kmeans_rounds import MapInvite, map_invite, plan_rounds, plan_with_map, round_invite
+from hybridp.public.kmeans_rounds import map_invite, plan_rounds, plan_with_map, round_invite
+from hybridp.public.messages import Invite
 from hybridp.public.randomisers import k_randomised_response
 
 UNIT = Box((0.0, 0.0), (1.0, 1.0))
@@ -137,10 +138,10 @@ def test_fewer_people_than_clusters_are_refused() -> None:
 def test_a_local_reports_parts_add_up_to_epsilon(dims: int, clusters: int, epsilon: float) -> None:
     box = Box((0.0,) * dims, (1.0,) * dims)
     invite = round_invite(box, packing(box, clusters), 1000, epsilon)
-    label = 0.0 if invite.response is None else invite.response.guarantee.epsilon
+    label = 0.0 if invite.mechanism is None else invite.mechanism.guarantee.epsilon
     assert label + invite.coordinates * invite.value.guarantee.epsilon <= epsilon
     assert 1 <= invite.coordinates <= dims
-    assert map_invite(Grid(box, 2), epsilon).response.guarantee.epsilon == epsilon
+    assert map_invite(Grid(box, 2), epsilon).mechanism.guarantee.epsilon == epsilon
 
 
 @pytest.mark.parametrize("per_axis", [1, -3, 2.5, "4", 129, 10**6])
@@ -156,7 +157,7 @@ def test_descriptions_that_would_spend_more_than_promised_are_refused() -> None:
     with pytest.raises(InvalidInput, match="`response` must have one category"):
         replace(invite, centres=packing(UNIT, 3))  # the fourth label would be no randomised response at all
     with pytest.raises(InvalidInput, match="`response` must have one category"):
-        MapInvite(Grid(UNIT, 4), k_randomised_response(PureDP(1.0), 15))
+        Invite(Grid(UNIT, 4), k_randomised_response(PureDP(1.0), 15))
     for promise, more in ((PureDP(1.0), PureDP(0.51)), (ApproxDP(1.0, 1e-6), ZCDP(0.1))):
         plan = plan_rounds(promise, dims=4, clusters=4, trusted=100_000, local=0)
         assert type(plan.round_spend) is type(more)

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.public.messages import Invite
 from hybridp.public.oracles import share_oracle
 from hybridp.public.queries import Feature
-from hybridp.public.shares import NoisyCounts, ShareInvite, count_noise, read_reports, written_reports
+from hybridp.public.shares import NoisyCounts, count_noise, read_reports, unreadable, written_reports
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-6, 1e-3])
@@ -42,19 +43,19 @@ def test_noisy_counts_made_to_add_up_lose_a_part_of_their_noise() -> None:
 @pytest.mark.parametrize("size", [3, 8, 17, 64, 200])
 def test_sets_are_read_as_they_were_written(size: int) -> None:
     question = Feature.categorical("c", [f"o{i}" for i in range(size)])
-    invite = ShareInvite(question, share_oracle(PureDP(0.3), size))
-    d = getattr(invite.oracle, "size", 1)
+    invite = Invite(question, share_oracle(PureDP(0.3), size))
+    d = getattr(invite.mechanism, "size", 1)
     rng = np.random.default_rng(size)
     sets = np.sort(np.array([rng.permutation(size)[:d] for _ in range(50)]), axis=1)
     if d == 1:
-        assert written_reports(invite, sets[:, 0]) == [f"o{i}" for i in sets[:, 0]]
+        assert written_reports(invite.mechanism, sets[:, 0], question.values) == [f"o{i}" for i in sets[:, 0]]
         return
-    told = read_reports(invite, written_reports(invite, sets), "report")
+    told = read_reports(invite.mechanism, written_reports(invite.mechanism, sets), unreadable("report", invite.text))
     assert told.counts.tolist() == np.bincount(sets.ravel(), minlength=size).tolist()
 
 
 def test_other_options_are_another_mechanism() -> None:
     def text(*options: str) -> str:
-        return ShareInvite(Feature.categorical("c", options), share_oracle(PureDP(1.0), len(options))).text
+        return Invite(Feature.categorical("c", options), share_oracle(PureDP(1.0), len(options))).text
 
     assert len({text("a", "b"), text("b", "a"), text("a", "c"), text("a,b", "c")}) == 4

@@ -21,7 +21,8 @@ from hybridp.public.mechanisms import (
     gaussian_sigma,
     vector_gaussian,
 )
-from hybridp.public.vector import HALF, VectorBounds, VectorInvite, VectorReportSums, vector_noise
+from hybridp.public.messages import Invite
+from hybridp.public.vector import HALF, VectorBounds, VectorReportSums, vector_noise
 from hybridp.public.vector_randomisers import scalar_reports
 
 Geometry = tuple[int, str | None, float | None]
@@ -135,10 +136,10 @@ def test_mechanism_texts_tell_mechanisms_apart() -> None:
     for upper, norm, radius, k in ((1, None, None, 1), (2, None, None, 1), (1, "l2", 1.0, 1), (1, "l1", 1.0, 1),
                                    (1, "l2", 0.9, 1), (1, None, None, 2)):  # fmt: skip
         bounds = VectorBounds.of([0, 0], [upper, 1], norm=norm, radius=radius)  # type: ignore[arg-type]
-        texts.add(VectorInvite(bounds, scalar_reports(PureDP(1.0), 2, k)).text)
+        texts.add(Invite(bounds, scalar_reports(PureDP(1.0), 2, k)).text)
     assert len(texts) == 6
     with pytest.raises(InvalidInput, match="`dimensions` must be those of the bounds"):
-        VectorInvite(VectorBounds.of([0], [1]), scalar_reports(PureDP(1.0), 2, 1))
+        Invite(VectorBounds.of([0], [1]), scalar_reports(PureDP(1.0), 2, 1))
 
 
 def test_sums_of_reports_are_mergeable_and_never_mixed() -> None:

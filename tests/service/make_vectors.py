@@ -36,8 +36,7 @@ from hybridp.public.randomisers import (
     piecewise,
     randomised_response,
 )
-from hybridp.public.shares import ShareInvite
-from hybridp.public.vector import VectorBounds, VectorInvite
+from hybridp.public.vector import VectorBounds
 from hybridp.public.vector_randomisers import scalar_reports
 from hybridp.randomness import Randomness, seeded
 from hybridp.service.plans import parse_plan
@@ -135,7 +134,7 @@ def coordinate_vectors() -> Iterator[dict[str, Any]]:
     sides = [{"lower": a, "upper": b} for a, b in zip(lower, upper, strict=True)]
     for epsilon, reported in ((1.0, 1), (1.0, 3), (2.0, 5), (6.0, 2)):
         plan = scalar_reports(PureDP(epsilon), 5, reported)
-        invite = VectorInvite(bounds, plan)
+        invite = Invite(bounds, plan)
         for i, words in enumerate(tapes([], 8, 7)):
             share = np.array([0.0, 1.0, 0.3, 0.77, i / 14])
             values = np.array(lower) + share * (np.array(upper) - np.array(lower))
@@ -170,13 +169,13 @@ def subset_vectors() -> Iterator[dict[str, Any]]:
 
 def one_option_vectors() -> Iterator[dict[str, Any]]:
     question = Feature("ways", ("a", "b", "c", "d", "e"), most=3)
-    invite = ShareInvite(question, randomised_response(PureDP(1.0)))
-    for i, words in enumerate(tapes([invite.oracle.keep, invite.oracle.keep - 1], 20, 9)):
+    invite = Invite(question, randomised_response(PureDP(1.0)))
+    for i, words in enumerate(tapes([invite.mechanism.keep, invite.mechanism.keep - 1], 20, 9)):
         tape, ticked = Tape(words), [place for place in range(5) if i >> place & 1][:3]
         held = np.array([sum(1 << place for place in ticked)])
         told = report_sets(held, invite, rng=tape.rng)[0]
-        how = {"options": 5, "categories": 2, "keep": str(invite.oracle.keep)}
-        yield tape.vector("one-option", how, ticked, invite.names.index(told))
+        how = {"options": 5, "categories": 2, "keep": str(invite.mechanism.keep)}
+        yield tape.vector("one-option", how, ticked, invite.encoding.told.index(told))
 
 
 QUESTIONS = [

@@ -148,8 +148,8 @@ def test_the_map_is_for_those_who_will_be_asked_about_it() -> None:
     split = parse_plan(beside(SMOKES, PAY, BODY, PLACES, epsilon=5.0, promise={"several": "split"}))
     fewer = {"people": {"trusted": 2000, "local": 8000}, "promise": {"trusted_epsilon": 0.8}}
     alone, everybody = parse_plan(beside(PLACES, epsilon=2.0, **fewer)), parse_plan(beside(PLACES, epsilon=2.0))
-    grids = [plan.parts[3].invite.grid for plan in (drawn, split)]
-    assert grids == [alone.parts[0].invite.grid, everybody.parts[0].invite.grid]
+    grids = [plan.parts[3].invite.encoding for plan in (drawn, split)]
+    assert grids == [alone.parts[0].invite.encoding, everybody.parts[0].invite.encoding]
 
 
 def test_a_release_after_the_last_day_says_that_the_answers_are_gone(service: Service) -> None:

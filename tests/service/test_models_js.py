@@ -148,7 +148,7 @@ def map_task(per_axis: int, epsilon: float) -> dict[str, Any]:
     invite = map_invite(Grid(box, per_axis), epsilon)
     sides = [{"name": n, "lower": low, "upper": up} for n, low, up in zip("ab", LOWER, UPPER, strict=False)]
     return {"name": "answer", "coordinates": sides, "grid": {"per_axis": per_axis, "cells": per_axis**2},
-            "randomiser": described(invite.response), "guarantee": promise}  # fmt: skip
+            "randomiser": described(invite.mechanism), "guarantee": promise}  # fmt: skip
 
 
 def test_equal_words_give_the_page_and_the_client_equal_fields_of_a_map(page: Callable[[Any], Any]) -> None:

@@ -171,8 +171,8 @@ def _report(one: Any) -> st.SearchStrategy[Any]:
         return bits if one.reports.size == 5 else st.floats(one.question.lower, one.question.upper)
     if one.question.kind == "choice" and one.question.several:
         return st.integers(0, 2 * len(one.shown.options) - 1)
-    if hasattr(one.invite.oracle, "size"):
-        size = one.invite.oracle.size
+    if hasattr(one.invite.mechanism, "size"):
+        size = one.invite.mechanism.size
         return st.permutations(range(len(one.shown.options))).map(lambda places: sorted(places[:size]))
     return st.integers(0, len(one.shown.options) - 1)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import decimal
 import math
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from hybridp.public.trust import TrustRule
 from hybridp.randomness import seeded
 from hybridp.tables import Query, Rows, Totals, add_up, open_rows
 from hybridp.tables.dialects import parse_query, table_of
-from hybridp.tables.reports import Copy, read_levels, write_reports
+from hybridp.tables.reports import Copy, Reporting, write_reports
 
 from .inputs import KINDS, every_form
 
@@ -332,9 +331,10 @@ def test_a_copy_with_reports_can_be_made_of_a_query(people: Path) -> None:
     query = "SELECT pay, consent, 'x' AS extra FROM rows WHERE year = '2024'"
     source = Source(people, query=query, public=("year",))
     with open_rows(source, trust=TrustRule("consent", trusted=("yes",))) as rows:
-        copy = Copy(values=("pay",), trust="consent", reports=("report",), mechanism=("report_mechanism", "none"))
-        read = partial(read_levels, query=number_query("pay", "consent", lower=0, upper=100, levels=4, missing=0))
-        write_reports(rows, copy, read, lambda levels: levels / 2, out)
+        query = number_query("pay", "consent", lower=0, upper=100, levels=4, missing=0)
+        how = ("report_mechanism", "none")
+        told = Reporting(query=query, draw=lambda levels: levels / 2, reports=("report",), mechanism=how)
+        write_reports(rows, Copy(values=("pay",), trust="consent", told=(told,)), out)
     assert out.read_text() == "pay,consent,report,report_mechanism\n20,yes,,\n,no,0.5,none\n"
     assert out.stat().st_mode & 0o777 == 0o600
 

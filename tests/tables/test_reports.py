@@ -6,7 +6,6 @@ import csv
 import gzip
 import os
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,9 @@ from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, UnusableRows
 from hybridp.tables import Lattice, Number, Query, open_rows
-from hybridp.tables.reports import Copy, read_levels, write_reports
+from hybridp.tables.reports import Copy, Reporting, write_reports
 
-BASE = Copy(values=("salary",), trust="trust", reports=("report",), mechanism=("report_mechanism", "it's a test"))
+BASE = Copy(values=("salary",), trust="trust")
 CSV = 'salary,trust,zip,name\n1.50,trusted,007,"a,b"\n2.5,local,010,"say ""hi"""\n99,local,,é\n'
 
 
@@ -33,11 +32,13 @@ def write(
     path: Path, out: Path, *, randomise: Any = lambda levels: levels / 8, missing: Any = "middle", chunk: int = 2**18,
     overwrite: bool = False, threads: int = 1, **changes: Any,
 ) -> int:  # fmt: skip
+    reports = changes.pop("reports", ("report",))
+    mechanism = changes.pop("mechanism", ("report_mechanism", "it's a test"))
     with open_rows(path, threads=threads) as rows:
         copy = replace(BASE, **changes)
         query = Query(values=(Number(copy.values[0], Lattice(0.0, 10.0, 100), missing),), trust=copy.trust, reads="all")
-        read = partial(read_levels, query=query)
-        count = write_reports(rows, copy, read, randomise, out, chunk=chunk, overwrite=overwrite)
+        told = Reporting(query=query, draw=randomise, reports=reports, mechanism=mechanism)
+        (count,) = write_reports(rows, replace(copy, told=(told,)), out, chunk=chunk, overwrite=overwrite)
         assert rows.engine.connection.execute("SELECT count(*) FROM duckdb_tables()").fetchone() == (0,)
     return count
 

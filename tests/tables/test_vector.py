@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from hybridp.errors import UnusableRows
 from hybridp.public.vector import VectorBounds
 from hybridp.tables import Query, Report, add_up, open_rows
-from hybridp.tables.reports import Copy, read_levels, write_reports
+from hybridp.tables.reports import Copy, Reporting, write_reports
 
 NAMES = ("a", "b", "c")
 SIZE = 3_000
@@ -85,10 +84,11 @@ def test_a_copy_keeps_order_and_trusted_values_and_hides_local_ones(files: dict[
         return np.where(steps % 2 == 1, steps.astype(float), np.nan)
 
     names = ("a_report", "b_report", "c_report")
-    copy = Copy(values=("a", "b", "c"), trust="trust", reports=names, mechanism=("how", "odd"))
-    read = partial(read_levels, query=query(limits, reads="local", reports=()))
+    asked = query(limits, reads="local", reports=())
+    told = Reporting(query=asked, draw=odd_ones, reports=names, mechanism=("how", "odd"))
+    copy = Copy(values=("a", "b", "c"), trust="trust", told=(told,))
     with open_rows(plain) as rows:
-        people = write_reports(rows, copy, read, odd_ones, tmp_path / "out.parquet", chunk=700)
+        (people,) = write_reports(rows, copy, tmp_path / "out.parquet", chunk=700)
     assert people == (~TRUSTED).sum()
     with duckdb.connect() as db:
         got = db.execute(

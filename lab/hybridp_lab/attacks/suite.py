@@ -117,7 +117,7 @@ def run_attacks(trials: int = 60, *, seed: int = 1, tick: Callable[[], None] = l
 def _mean_errors(rng: Randomness, attacks: Sequence[str]) -> list[tuple[str, float, dict[str, float], float | None]]:
     """One collection under every attack: signed errors in percent of the range, and the bound of alike."""
     levels = np.rint(synthetic_data_generator(rng).beta(2, 5, PEOPLE) * LEVELS).astype(np.int64)
-    decided, law, own = _MEAN.decided(TRUSTED, LOCAL), _MEAN.invite.randomiser, levels[:TRUSTED]
+    decided, law, own = _MEAN.decided(TRUSTED, LOCAL), _MEAN.invite.mechanism, levels[:TRUSTED]
     totals = Raw(
         TRUSTED, int(own.sum()), LocalSummary(0, 0.0, 0.0, law), squares=curating.squares(own)
     )
@@ -151,14 +151,14 @@ def _lied(attack: str, honest: Floats, liars: int, bound: float, lies: dict[str,
             sent[:liars] = lies[attack][:liars]
         case "quiet collusion" if liars:
             noise = _MEAN.sum_noise.variance * (2 / LEVELS / TRUSTED) ** 2
-            both = _SPREAD**2 / TRUSTED + noise + (_SPREAD**2 + _MEAN.invite.randomiser.worst_variance) / LOCAL
+            both = _SPREAD**2 / TRUSTED + noise + (_SPREAD**2 + _MEAN.invite.mechanism.worst_variance) / LOCAL
             wanted = QUIET * math.sqrt(both) * LOCAL / liars
             sent[:liars] = np.minimum(sent[:liars].mean() + wanted, bound)
         case "Sybils":
             sent = np.concatenate([sent, np.full(liars, bound)])
         case _:
             pass
-    return LocalSummary(len(sent), float(sent.sum()), float(sent @ sent), _MEAN.invite.randomiser)
+    return LocalSummary(len(sent), float(sent.sum()), float(sent @ sent), _MEAN.invite.mechanism)
 
 
 # --- shares -----------------------------------------------------------------------------------------------------------
@@ -192,8 +192,8 @@ def _share_errors(rng: Randomness, attacks: Sequence[str]) -> list[tuple[str, fl
                 "tcm-only": trusted.shares,
                 "lm-only": local,
                 "normalised": normalised(local),
-                "LDPRecover": ldp_recover(local, invite.oracle),
-                "LDPRecover*": ldp_recover(local, invite.oracle, _targets(attack)),
+                "LDPRecover": ldp_recover(local, invite.mechanism),
+                "LDPRecover*": ldp_recover(local, invite.mechanism, _targets(attack)),
             }
             for name, one in shares.items():
                 kept = one if name in ("normalised", "LDPRecover", "LDPRecover*") else to_simplex(one)
@@ -211,7 +211,7 @@ def _targets(attack: str) -> tuple[int, ...]:
 
 def _fake(attack: str, liars: int, trusted: NoisyCounts, rng: Randomness, people: Any) -> ShareReports:
     """What liars send, added up: the least of what a report must support beside their options is support of others."""
-    oracle, last = _SHARES.invite.oracle, OPTIONS - 1
+    oracle, last = _SHARES.invite.mechanism, OPTIONS - 1
     if attack == "false values":
         held = np.zeros(OPTIONS, dtype=np.int64)
         held[last] = liars

@@ -77,12 +77,12 @@ class _Options(Cells):
         return np.asarray(k * k / (k * self.share * (1 - self.share) + self.study.count_noise.variance))
 
     def report(self, mixing: Mixing | None) -> Floats:
-        oracle = self.study.invite.oracle if mixing is None else mixed_oracle(mixing, len(self.share))
+        oracle = self.study.invite.mechanism if mixing is None else mixed_oracle(mixing, len(self.share))
         return 1 / np.array([oracle.variance(x) for x in self.share.tolist()])
 
     def three_groups(self, people: tuple[int, int, int], mixing: Mixing, *, by_people: bool) -> dict[str, Any]:
         found, mixed = super().three_groups(people, mixing, by_people=by_people), mixed_oracle(mixing, len(self.share))
-        reports = [(mixed, people[1]), (self.study.invite.oracle, people[2])]
+        reports = [(mixed, people[1]), (self.study.invite.mechanism, people[2])]
         default = share_anchoring(len(self.share), self.study.count_noise, people[0], reports)
         said = {"estimator": "hybrid" if default.reach is None else "anchored", "reach": default.reach}
         named = {**found["batch"], "reports": mixed.name}
@@ -121,7 +121,7 @@ def plan_shares(own: SharesTask, crowd: Crowd) -> Plan:
     found, most = _heard(crowd, v_t, v_l), None
     default = Anchoring(None, math.inf)
     if not ticks:
-        default = share_anchoring(size, noise, k, [(own.invite.oracle, round(told))])
+        default = share_anchoring(size, noise, k, [(own.invite.mechanism, round(told))])
     if crowd.both and not ticks:
         reach = default.reach or TIGHTEST
         lost = clipping_loss(reach, v_t, v_l, noise.laplace_variance / k**2) * v_t / v_l
@@ -239,14 +239,14 @@ def _mean_errors(own: MeanTask, crowd: Crowd, sd: float | None) -> dict[str, lis
     spread = half**2 if sd is None else sd**2
     noise = own.sum_noise.variance * (own.bounds.width / LEVELS) ** 2
     v_t = spread / k + noise / k**2 if k else math.inf
-    v_l = (spread + half**2 * own.invite.randomiser.worst_variance) / crowd.local if crowd.local else math.inf
+    v_l = (spread + half**2 * own.invite.mechanism.worst_variance) / crowd.local if crowd.local else math.inf
     return {name: [math.sqrt(v)] for name, v in _heard(crowd, v_t, v_l).items()}
 
 
 def _private(own: Any, by: Grouping, crowd: Crowd, parts: list[float]) -> Predicted:
     """What would be seen on average goes through the estimator itself, whose own law of the error is the prediction."""
     study = PrivateGroupsTask(own, crowd.question, by)
-    joint, oracle, noise, width, guess = study.joint, study.invite.oracle, study.noise, _range(own), crowd.guess
+    joint, oracle, noise, width, guess = study.joint, study.invite.mechanism, study.noise, _range(own), crowd.guess
     inside = np.full(joint.size, 1 / joint.size)
     if not own.options and guess.mean is not None:
         up = (own.bounds.project(guess.mean) - own.bounds.lower) / width
@@ -389,7 +389,7 @@ class _Average:
         return {"steered": steered, **found}
 
     def _reports(self) -> BinnedReports:
-        drawn, ends = self.study.invite.randomiser, self.true.mean
+        drawn, ends = self.study.invite.mechanism, self.true.mean
         cells = np.diff(ends)
         cells[0] += ends[0]
         counts = self.local * (cell_chances(drawn, CELLS) @ cells)

@@ -44,7 +44,7 @@ from hybridp.public.lattice import Bounds
 from hybridp.public.mean import NormalLaplace, posterior_variance, predicted_se, sum_noise
 from hybridp.public.randomisers import LEVELS, Randomiser, best_randomiser
 from hybridp.public.shuffling import Mixing
-from hybridp.public.vector import HALF, VectorBounds, VectorInvite, vector_noise
+from hybridp.public.vector import HALF, VectorBounds, vector_noise
 from hybridp.release.plan import Plan, predicted
 from hybridp.tasks.mean import MeanTask
 from hybridp.tasks.vector import VectorTask
@@ -199,7 +199,7 @@ def _sd_range(sd: float | tuple[float, float] | None, bounds: Bounds) -> tuple[f
 
 def _mechanisms(own: MeanTask, crowd: Crowd, sd: float) -> Mechanisms:
     noise = sum_noise(own.trusted_guarantee or own.guarantee, own.noise)
-    drawn, mean = own.invite.randomiser, crowd.guess.mean
+    drawn, mean = own.invite.mechanism, crowd.guess.mean
     must(mean is None or own.bounds.lower <= mean <= own.bounds.upper, "mean", "must lie within the bounds", mean)
     per_sum = noise.variance * (own.bounds.width / LEVELS) ** 2
     return Mechanisms(own.bounds, drawn, per_sum, sd, drawn.name, noise.name, mean, crowd.chance)
@@ -261,7 +261,7 @@ def _alone(own: MeanTask, crowd: Crowd, mechanisms: Mechanisms) -> Plan:
         error = own.bounds.width * math.sqrt(noise.variance) / (noise.sensitivity * many)
     else:
         told = max(crowd.told, 1.0)
-        error = own.bounds.half * math.sqrt(own.invite.randomiser.worst_variance / told)
+        error = own.bounds.half * math.sqrt(own.invite.mechanism.worst_variance / told)
         many, who, group, words = round(told), "lm-only", "local", mechanisms.local_name
     # Those who answer are the sample.
     by = {who: {"mse": error**2, "rmse_population": math.hypot(error, mechanisms.sd / math.sqrt(many))}}
@@ -306,7 +306,7 @@ class _Columns(Cells):
 
     def report(self, mixing: Mixing | None) -> Floats:
         study, bounds, variance = self.study, self.study.bounds, np.square(self.sd)
-        reports = study.invite.reports if mixing is None else cast(VectorInvite, study.mixed_invite).reports
+        reports = study.invite.mechanism if mixing is None else cast(Any, study.mixed_invite).mechanism
         reach = np.array([b.half for b in bounds.bounds]) * bounds.reach
         square = np.clip(variance / reach**2, min(1.0, bounds.ratio**2 / bounds.dimensions), 1.0)
         constant, quadratic = reports.law.variance_terms
@@ -328,7 +328,7 @@ def plan_vector(own: VectorTask, crowd: Crowd) -> Plan:
     for size, half in zip(sizes, halves, strict=True):
         ok = math.isfinite(size) and 0 < size <= half * (1 + 1e-12)
         must(ok, "sd", f"must be positive and at most {half:g} for these bounds", size)
-    promise, reports = own.trusted_guarantee or own.guarantee, own.invite.reports
+    promise, reports = own.trusted_guarantee or own.guarantee, own.invite.mechanism
     drawn, law = vector_noise(promise, bounds, own.noise), reports.law
     stated = None if sd is None else [size / b.half for size, b in zip(sizes, bounds.bounds, strict=True)]
     told = [(reports, round(crowd.told))]

@@ -284,7 +284,7 @@ def plan_regression(own: RegressionTask, crowd: Crowd) -> Plan:
         predictors=d,
         mechanisms={
             "trusted": noise_level(trusted.noise)[0],
-            "local": {name: question.invite.reports.name for name, question in asked.items()},
+            "local": {name: question.invite.mechanism.name for name, question in asked.items()},
         },
         assumes=[
             f"columns are centred and uncorrelated, with a standard deviation of {column_sd:g} half-ranges",

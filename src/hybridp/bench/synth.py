@@ -32,7 +32,7 @@ from hybridp.public.budgets import ZCDP, ApproxDP, PureDP, as_approx
 from hybridp.public.queries import MOST_CELLS, Piece, Schema, Workload
 from hybridp.public.shares import ShareReports
 from hybridp.public.synth import MeasuredTable, significance, table_rounds, table_sigma, total_rho
-from hybridp.public.synth_reports import MarginalInvite
+from hybridp.public.synth_reports import OnMarginals, marginal_invite
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.release.plan import Plan, planned, predicted
 from hybridp.release.synth import SyntheticModel
@@ -266,7 +266,7 @@ def _rehearsed(
     trusted: int,
     workload: Workload,
     asked: Sequence[tuple[int, ...]],
-    invite: MarginalInvite | None,
+    invite: OnMarginals | None,
     guarantee: ApproxDP,
 ) -> dict[str, float]:
     """The error of each way in one rehearsal."""
@@ -278,7 +278,7 @@ def _rehearsed(
         told = crowd.told(invite, local)
         errors["local"] = crowd.missed(asked, crowd.blended({}, 0, told), local)
         if trusted:
-            tables = {f: crowd.measured(f, trusted, _sigma(invite, guarantee)) for f in invite.marginals}
+            tables = {f: crowd.measured(f, trusted, _sigma(invite, guarantee)) for f in invite.mechanism.marginals}
             errors["stated"] = crowd.missed(asked, crowd.blended(tables, trusted, told), crowd.people)
     if trusted and local:
         chosen = chosen_invite(TableTask(workload, guarantee, "adaptive"), piloted)
@@ -287,24 +287,24 @@ def _rehearsed(
     return errors
 
 
-def _sigma(invite: MarginalInvite, guarantee: ApproxDP) -> float:
+def _sigma(invite: OnMarginals, guarantee: ApproxDP) -> float:
     """The noise of the trusted people's stated marginals, in people."""
-    return table_sigma(total_rho(guarantee, 1) / len(invite.marginals))
+    return table_sigma(total_rho(guarantee, 1) / len(invite.mechanism.marginals))
 
 
-def _invited(workload: Workload, guarantee: ApproxDP) -> MarginalInvite | None:
+def _invited(workload: Workload, guarantee: ApproxDP) -> OnMarginals | None:
     """What local people would be asked; None where they cannot be asked all of it."""
     try:
-        return MarginalInvite(workload, PureDP(guarantee.epsilon))
+        return marginal_invite(workload, PureDP(guarantee.epsilon))
     except InvalidInput:
         return None
 
 
-def _outweigh_below(invite: MarginalInvite, sigma: float, people: int) -> float:
+def _outweigh_below(invite: OnMarginals, sigma: float, people: int) -> float:
     """The share x of trusting people at which (sigma/(x n))^2 = v/((1-x) n/m), m marginals and v the mean of a
     report's variance on an empty cell."""
-    v = float(np.mean([question.oracle.variance(0.0) for question in invite.questions]))
-    a = v * len(invite.marginals) * people / sigma**2  # x^2 a = 1 - x
+    v = float(np.mean([oracle.variance(0.0) for oracle in invite.mechanism.oracles]))
+    a = v * len(invite.mechanism.marginals) * people / sigma**2  # x^2 a = 1 - x
     return (math.sqrt(1 + 4 * a) - 1) / (2 * a)
 
 
@@ -362,11 +362,11 @@ class _Crowd:
         noisy = np.rint(counts + self.draw.normal(0.0, sigma, counts.shape))
         return MeasuredTable(features, noisy.astype(np.int64), sigma)
 
-    def told(self, invite: MarginalInvite, many: int) -> dict[tuple[int, ...], ShareReports]:
+    def told(self, invite: OnMarginals, many: int) -> dict[tuple[int, ...], ShareReports]:
         """The supports of so many people's reports, of each marginal as many as its weight says."""
-        found, parts = {}, np.diff(invite.steps, prepend=0) / invite.steps[-1]
-        for features, question, part in zip(invite.marginals, invite.questions, parts, strict=True):
-            drawn, oracle = max(1, int(many * part)), question.oracle
+        found, parts = {}, np.diff(invite.mechanism.steps, prepend=0) / invite.mechanism.steps[-1]
+        for features, oracle, part in zip(invite.mechanism.marginals, invite.mechanism.oracles, parts, strict=True):
+            drawn = max(1, int(many * part))
             held = self.draw.multinomial(drawn, self.share(features).ravel())
             seen = self.draw.binomial(held, oracle.truth) + self.draw.binomial(drawn - held, oracle.other)
             found[features] = ShareReports(drawn, seen, oracle)

@@ -191,7 +191,7 @@ def local_score(sums: VectorReportSums, question: Question) -> Score | None:
 
 def _means(sums: VectorReportSums, question: Question) -> tuple[Floats, Floats]:
     """Each coordinate's mean over those who reported it, and its variance, from the reports' own spread."""
-    box = question.invite.bounds
+    box = question.invite.encoding
     count = np.maximum(sums.counts, 1).astype(np.float64)
     mean = sums.totals / count
     law = sums.reports.law
@@ -415,8 +415,8 @@ def forecast(score: Score, questions: dict[str, Question], local_people: int) ->
     for form, asked in questions.items():
         if not local_people:
             continue
-        cost = asked.invite.reports.cost
-        half = np.array([b.half for b in asked.invite.bounds.bounds])
+        cost = asked.invite.mechanism.cost
+        half = np.array([b.half for b in asked.invite.encoding.bounds])
         if form == "plain":
             variance = half**2 * cost(1 / 3) / local_people
             size = asked.bounds.dimensions + 1

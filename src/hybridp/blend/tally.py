@@ -53,14 +53,15 @@ from hybridp.public.messages import (
     OWN_EPSILON,
     Invite,
     LocalSummary,
-    OwnInvite,
+    OnNumber,
+    OwnEpsilon,
     ReportsByEpsilon,
     SlotReports,
     reports_digest,
 )
 from hybridp.public.personal import local_terms
 from hybridp.public.randomisers import Randomiser, randomiser
-from hybridp.public.vector import VectorBounds, VectorInvite, VectorReportSums
+from hybridp.public.vector import OnVector, VectorBounds, VectorReportSums
 from hybridp.public.vector_randomisers import ScalarReports, scalar_reports, unit_vector
 
 __all__ = ["MOST_BATCHES", "Origin", "Tally", "bounds_in", "invite_in"]
@@ -192,7 +193,7 @@ class _Numbers(_Encoding):
     told: an estimate that is published alone promises more because nothing else is.
     """
 
-    invite: Invite
+    invite: OnNumber
 
     kind = "mean"
 
@@ -201,15 +202,15 @@ class _Numbers(_Encoding):
         sums = tuple((0.0, one) for one in exact_sums(x))
         if not counted:
             return len(x), sums, None
-        bounds, bins = self.invite.bounds, _bins(self.invite.randomiser)
+        bounds, bins = self.invite.encoding, _bins(self.invite.mechanism)
         return len(x), sums, np.bincount(bins.numbers(x, bounds.centre, bounds.half), minlength=bins.size).tolist()
 
     def summary(self, tally: Tally) -> LocalSummary:
-        bounds = self.invite.bounds
-        return LocalSummary.of(tally.sums[0][1], self.invite.randomiser, bounds.centre, bounds.half)
+        bounds = self.invite.encoding
+        return LocalSummary.of(tally.sums[0][1], self.invite.mechanism, bounds.centre, bounds.half)
 
     def check(self, tally: Tally) -> None:
-        bounds, law = self.invite.bounds, self.invite.randomiser
+        bounds, law = self.invite.encoding, self.invite.mechanism
         ok = [key for key, _ in tally.sums] == [0.0] and tally.sums[0][1].people == tally.people
         ok = ok and (tally.counts is None or len(tally.counts) == _bins(law).size)
         must(ok, "bins", "must count every report once", "others")
@@ -257,7 +258,7 @@ class _OwnEpsilons(_Encoding):
 class _Vectors(_Encoding):
     """Reports on a vector, each about as many columns as the invitation asks for."""
 
-    invite: VectorInvite
+    invite: OnVector
 
     kind = "vector-mean"
 
@@ -266,18 +267,18 @@ class _Vectors(_Encoding):
         return self.invite.question
 
     def told(self, reports: Any, *, counted: bool) -> Told:
-        d, asked = self.invite.bounds.dimensions, self.invite.reports.reported
+        d, asked = self.invite.encoding.dimensions, self.invite.mechanism.reported
         x = numbers("reports", reports, d)
         ok = bool(((~np.isnan(x)).sum(axis=1) == asked).all())
         must(ok, "reports", f"must hold {asked} of {d} columns in every row", "another number")
         return len(x), tuple((float(j), sums) for j, sums in enumerate(column_sums(x))), None
 
     def summary(self, tally: Tally) -> VectorReportSums:
-        sides = [(b.centre, b.half * self.invite.bounds.reach) for b in self.invite.bounds.bounds]
-        return VectorReportSums.of(tally.people, [one for _, one in tally.sums], self.invite.reports, sides)
+        sides = [(b.centre, b.half * self.invite.encoding.reach) for b in self.invite.encoding.bounds]
+        return VectorReportSums.of(tally.people, [one for _, one in tally.sums], self.invite.mechanism, sides)
 
     def check(self, tally: Tally) -> None:
-        bounds, reports, d = self.invite.bounds, self.invite.reports, self.invite.bounds.dimensions
+        bounds, reports, d = self.invite.encoding, self.invite.mechanism, self.invite.encoding.dimensions
         ok = len(self.columns) == len(set(self.columns)) == d and [key for key, _ in tally.sums] == list(range(d))
         must(ok and tally.counts is None, "columns", f"must name each of the {d} columns once", len(self.columns))
         counts = [sums.people for _, sums in tally.sums]
@@ -288,7 +289,7 @@ class _Vectors(_Encoding):
             check_reach(sums, side.centre, side.half * reach)
 
     def stated(self) -> dict[str, Any]:
-        bounds, reports = self.invite.bounds, self.invite.reports
+        bounds, reports = self.invite.encoding, self.invite.mechanism
         return {
             "columns": list(self.columns),
             "lower": [float(b.lower) for b in bounds.bounds],
@@ -330,7 +331,7 @@ def _encoding(kind: str, mechanism: str, stated: Any) -> _Encoding:
     bounds = VectorBounds.of(stated["lower"], stated["upper"], norm=stated["norm"], radius=stated["radius"])
     promise, d, reported = PureDP(stated["epsilon"]), bounds.dimensions, stated["reported"]
     plan = unit_vector(promise, d, bounds.ratio) if reported is None else scalar_reports(promise, d, reported)
-    invite = VectorInvite(bounds, plan, tuple(stated["columns"]))
+    invite = Invite(bounds, plan, tuple(stated["columns"]))
     must(invite.text == mechanism, "mechanism", "must be the one of the tally's bounds", "another")
     return _Vectors(invite)
 
@@ -354,11 +355,11 @@ class Tally:
         self.encoding.check(self)
 
     @classmethod
-    def of_numbers(cls, invite: Invite, collection: str | None = None, *, sums_only: bool = False) -> Tally:
+    def of_numbers(cls, invite: OnNumber, collection: str | None = None, *, sums_only: bool = False) -> Tally:
         """For reports on one number; with `sums_only` it will tell a mean and nothing else of the distribution."""
         # A document holds the text alone, which must lead back to this randomiser.
         must(invite_in(invite.text) == invite, "mechanism", "must be one that its text describes", invite.text)
-        bins = None if sums_only else (0,) * _bins(invite.randomiser).size
+        bins = None if sums_only else (0,) * _bins(invite.mechanism).size
         return cls(Origin(invite.text, collection), _Numbers(invite), 0, ((0.0, NOTHING),), bins)
 
     @classmethod
@@ -367,10 +368,10 @@ class Tally:
         return cls(Origin(mechanism, collection), _OwnEpsilons(bounds_in(mechanism)), 0)
 
     @classmethod
-    def of_vectors(cls, invite: VectorInvite, columns: Sequence[str], collection: str | None = None) -> Tally:
+    def of_vectors(cls, invite: OnVector, columns: Sequence[str], collection: str | None = None) -> Tally:
         """For reports on a vector with these columns."""
         asked = replace(invite, question=tuple(columns))
-        sums = tuple((float(j), NOTHING) for j in range(invite.bounds.dimensions))
+        sums = tuple((float(j), NOTHING) for j in range(invite.encoding.dimensions))
         return cls(Origin(asked.text, collection), _Vectors(asked), 0, sums)
 
     @classmethod
@@ -419,7 +420,7 @@ class Tally:
         encoding = self.encoding
         if self.counts is None or not isinstance(encoding, _Numbers):
             raise InvalidInput("`tally` must hold its reports by bins to tell a distribution. Got one of sums only.")
-        return BinnedReports(np.array(self.counts, dtype=np.int64), encoding.invite.randomiser)
+        return BinnedReports(np.array(self.counts, dtype=np.int64), encoding.invite.mechanism)
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON, which has no infinity: keys are texts, each the shortest that identifies its double."""
@@ -459,7 +460,7 @@ class Tally:
 # --- texts ------------------------------------------------------------------------------------------------------------
 
 
-def invite_in(text: str) -> Invite:
+def invite_in(text: str) -> OnNumber:
     """The invitation whose text stands beside a report on a number; its promise is checked as when it was made.
 
     >>> invite_in("dithered(epsilon=1.0,delta=0.0,lower=0.0,upper=60.0)").bounds
@@ -489,7 +490,7 @@ def bounds_in(text: str) -> Bounds:
     if found is not None:
         try:
             bounds = Bounds(float(found[1]), float(found[2]))
-            if OwnInvite(bounds, _question(found[3])).text == text:
+            if Invite(bounds, OwnEpsilon(), _question(found[3])).text == text:
                 return bounds
         except ValueError:
             pass

@@ -143,7 +143,7 @@ def _compare(
     rng = seeded(7)
     shuffle = synthetic_data_generator(rng)
     levels, half = study.bounds.levels(clipped), study.bounds.half
-    noise, local = study.sum_noise, study.invite.randomiser
+    noise, local = study.sum_noise, study.invite.mechanism
     rules = [Rule(name, sd=sd / half if name == "kvh" else None) for name in RULES]  # type: ignore[arg-type]
     errors = np.empty((trials, len(rules)))
     for i in range(trials):

@@ -321,34 +321,32 @@ def randomise_synth(
     columns. Other columns are left out unless --keep names them.
     """
     from hybridp.curator.sources import Columns
-    from hybridp.device.files import write_reports
+    from hybridp.device.files import Asked, write_reports
     from hybridp.device.questions import must_accept
     from hybridp.protocols.devices import Randomised
-    from hybridp.public.synth_reports import MarginalInvite
+    from hybridp.public.synth_reports import marginal_invite
 
     if asked.invite is not None:
         from hybridp.protocols.transcript import read_invitation
 
         must_not_join("invite", *FIXED_BY_INVITATION)
         invite = read_invitation(asked.invite, "synthetic data").invite
-        must_accept(invite.guarantee, stated_promise.values["epsilon"])
+        must_accept(invite.promise, stated_promise.values["epsilon"])
     else:
         must_be_stated(question.values)
         if stated_promise.values["epsilon"] is None:
             raise click.UsageError("Missing option '--epsilon'.")
         workload, _ = workload_of(stated.features()[0], question.values)
-        invite = MarginalInvite(workload, PureDP(stated_promise().epsilon))
+        invite = marginal_invite(workload, PureDP(stated_promise().epsilon))
     with progress() as bar:
         bar.add_task("randomising", total=None)
-        columns = Columns("", trust)
-        written, left_out = write_reports(
-            file, invite, columns, asked.out, table=asked.table, kept=asked.kept, rng=asked.rng
-        )
+        told = [Asked(invite, Columns("", trust))]
+        (written,), left_out = write_reports(file, told, asked.out, table=asked.table, kept=asked.kept, rng=asked.rng)
     drawn, counts = drawn_trust(trust), ({"table": written}, {"table": invite.text})
     simulated = asked.rng.simulated or drawn
-    found = Randomised(str(asked.out), *counts, tuple(left_out), simulated, asked.rng.label, promise=invite.guarantee)
-    document = {**found.alone(told="randomised"), "marginals": len(invite.marginals)}
-    said_randomised(found, asked, document, invite.guarantee, drawn=drawn)
+    found = Randomised(str(asked.out), *counts, tuple(left_out), simulated, asked.rng.label, promise=invite.promise)
+    document = {**found.alone(told="randomised"), "marginals": len(invite.mechanism.marginals)}
+    said_randomised(found, asked, document, invite.promise, drawn=drawn)
 
 
 # --- the questions ----------------------------------------------------------------------------------------------------

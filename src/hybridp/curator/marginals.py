@@ -30,7 +30,7 @@ from hybridp.errors import UnusablePublicRows, must
 from hybridp.public.queries import MOST_CELLS, Feature, Piece, Schema, Workload, sliced, table_between
 from hybridp.public.randomisers import exact_context
 from hybridp.public.synth import MeasuredTable, gumbel_scale
-from hybridp.public.synth_reports import MarginalInvite, MarginalReports, read_marginal_reports
+from hybridp.public.synth_reports import MarginalReports, OnMarginals, read_marginal_reports
 from hybridp.public.trust import label_column
 from hybridp.randomness import Randomness
 from hybridp.tables import columns as marginals
@@ -193,7 +193,7 @@ class GroupCodes:
 
 
 def read_groups(
-    path: TableLike, schema: Schema, columns: Columns, invite: MarginalInvite | None = None, *,
+    path: TableLike, schema: Schema, columns: Columns, invite: OnMarginals | None = None, *,
     table: str | None = None, rng: Randomness, **how: Any,
 ) -> GroupCodes:  # fmt: skip
     """Both groups of a table; `how` as for `groups_of`."""
@@ -203,7 +203,7 @@ def read_groups(
 
 
 def groups_of(
-    rows: Rows, schema: Schema, columns: Columns, invite: MarginalInvite | None, *, local_raw: bool = False,
+    rows: Rows, schema: Schema, columns: Columns, invite: OnMarginals | None, *, local_raw: bool = False,
     assume: bool = False, chosen: str = "",
 ) -> GroupCodes:  # fmt: skip
     """Both groups of open rows; without an invitation nobody is local. What a field counts as must be declared."""
@@ -219,12 +219,12 @@ def groups_of(
     return replace(read_answers(rows, invite, columns, assume=assume), trusted=trusted)
 
 
-def read_answers(rows: Rows, invite: MarginalInvite, columns: Columns, *, assume: bool) -> GroupCodes:
+def read_answers(rows: Rows, invite: OnMarginals, columns: Columns, *, assume: bool) -> GroupCodes:
     """Local people's reports. Those of another mechanism, or of none unless it is assumed, are refused."""
     assert columns.trust is not None
     labels, report = label_column(columns.trust), columns.report or "report"
     told = MarginalReports.nobody(invite)
-    nobody = Codes(invite.schema, np.zeros((len(invite.schema.sizes), 0), dtype=np.uint16))
+    nobody = Codes(invite.encoding, np.zeros((len(invite.encoding.sizes), 0), dtype=np.uint16))
     if not count_groups(rows, labels, None).local:
         return GroupCodes(nobody, told, notes=rows.notes)
     if report not in rows.columns:

@@ -141,7 +141,7 @@ def read_reports(
     """Reports that answer the question with this text, which they must name unless it is assumed. Private already."""
     names = question.names
     bounds = VectorBounds.of((-1.0,) * len(names), (1.0,) * len(names))
-    query = Query.on(bounds, names, None, **column_reports(replace(question.invite, bounds=bounds), names))
+    query = Query.on(bounds, names, None, **column_reports(replace(question.invite, encoding=bounds), names))
     simulated = f"{mechanism} SIMULATED"
     with tables.open_rows(path, table=table) as rows:
         for name in names:

@@ -43,7 +43,8 @@ from hybridp.public.messages import (
     Invite,
     LocalSummary,
     NoisySquares,
-    OwnInvite,
+    OnNumber,
+    OwnEpsilon,
     TrustedSummary,
     WeightedSum,
     reports_digest,
@@ -53,16 +54,17 @@ from hybridp.public.randomisers import DitheredBit
 from hybridp.public.shares import (
     CountNoise,
     NoisyCounts,
-    ShareInvite,
+    OnOptions,
     ShareReports,
     TickReports,
     read_reports,
     tick_counts,
+    unreadable,
 )
 from hybridp.public.steered_mean import Window, WindowNoise, WindowSums
 from hybridp.public.trust import label_column
 from hybridp.public.vector import SQUARE_STEPS as COLUMN_SQUARE_STEPS
-from hybridp.public.vector import VectorBounds, VectorInvite, VectorReportSums, VectorSum
+from hybridp.public.vector import OnVector, VectorBounds, VectorReportSums, VectorSum
 from hybridp.randomness import Randomness
 from hybridp.tables.query import ByCategory, Query, Report, option_codec
 from hybridp.tables.totals import CHUNK, count_options, levels_of, report_counts, report_texts, stretch_counts
@@ -79,7 +81,6 @@ _SLACK = 1 + 1e-9
 _WEIGHT_STEPS = 2**40  # the largest whole-number weight
 _SCALE = 2**40  # the noise in steps: far finer than anything it must hide
 _LEAST = 1e-9  # below, rounding to steps would ask for more noise than the person's weight does
-_OWN_REACH = 1 + 2 / math.tanh(0.0005)  # the longest report of anybody's, at epsilon 0.001
 
 
 # --- what is read of a table ------------------------------------------------------------------------------------------
@@ -99,24 +100,18 @@ def _people(columns: Columns, local_raw: bool) -> dict[str, Any]:
 
 def column_reports(invite: Any, names: tuple[str, ...]) -> dict[str, Any]:
     """The columns of reports, which lie within so many half-ranges of the middle, and how many everybody answers."""
-    bounds, reach, reported = [invite.bounds], _OWN_REACH, 1
-    if invite.way == "number":
-        reach = invite.randomiser.bound
-    elif invite.way == "vector":
-        bounds, reach, reported = invite.bounds.bounds, invite.reports.law.bound, invite.reports.reported
-    scale = invite.bounds.reach if invite.way == "vector" else 1.0
-    reports = []
-    for name, one in zip(names, bounds, strict=True):
-        centre, half = one.centre, one.half * scale
-        reports.append(Report(name, centre, half, centre - half * reach * _SLACK, centre + half * reach * _SLACK))
-    return {"reports": tuple(reports), "reported": reported}
+    made, reports = invite.mechanism, []
+    reach = getattr(made, "law", made).bound * _SLACK
+    for name, (centre, half) in zip(names, invite.encoding.sides, strict=True):
+        reports.append(Report(name, centre, half, centre - half * reach, centre + half * reach))
+    return {"reports": tuple(reports), "reported": getattr(made, "reported", 1)}
 
 
 def _query(rows: Rows, columns: Columns, invite: Any, local_raw: bool, **how: Any) -> Query:
     """The query for what an invitation asked of these columns; a table needs no reports while nobody is local."""
     if not local_raw and any(name in rows.columns for name in columns.reports):
         how |= column_reports(invite, columns.reports)
-    return lattice_query(columns, invite.bounds, local_raw=local_raw, **how)
+    return lattice_query(columns, invite.encoding, local_raw=local_raw, **how)
 
 
 def read(
@@ -155,19 +150,19 @@ def _numbers(
     reports = next(iter(found.report_sums), 0.0), next(iter(found.report_squares), 0.0)
     left_out = 0 if found.answered is None else found.trusted_people - found.answered
     return Raw(found.trusted_people, found.sums[0] + left_out * (LEVELS // 2),
-               LocalSummary(found.local_people, *reports, invite.randomiser), digest=digest,
+               LocalSummary(found.local_people, *reports, invite.mechanism), digest=digest,
                squares=next(iter(found.squares), 0), clipped=found.clipped, answered=found.answered)  # fmt: skip
 
 
-def report_sums(found: tables.Totals, invite: VectorInvite) -> VectorReportSums:
+def report_sums(found: tables.Totals, invite: OnVector) -> VectorReportSums:
     """The sums of local reports on several columns."""
-    none = np.zeros(invite.bounds.dimensions)
+    none = np.zeros(invite.encoding.dimensions)
     counts, sums, squared = (np.array(of) if len(of) else none for of in
                              (found.report_counts, found.report_sums, found.report_squares))  # fmt: skip
-    return VectorReportSums(found.local_people, counts.astype(np.int64), sums, squared, invite.reports)
+    return VectorReportSums(found.local_people, counts.astype(np.int64), sums, squared, invite.mechanism)
 
 
-def _own(rows: Rows, columns: Columns, invite: OwnInvite, local_raw: bool, *, epsilon: str) -> Raw:
+def _own(rows: Rows, columns: Columns, invite: Invite[Bounds, OwnEpsilon], local_raw: bool, *, epsilon: str) -> Raw:
     """By epsilon: how many people have each, the sums of their levels, and the reports; ascending."""
     rows.need("epsilon-column", epsilon)
     found = tables.add_up(rows, _query(rows, columns, invite, local_raw, epsilon=epsilon))
@@ -175,31 +170,31 @@ def _own(rows: Rows, columns: Columns, invite: OwnInvite, local_raw: bool, *, ep
     return Raw(found.trusted_people, found.sums, found.reports, digest=digest, epsilons=found.epsilons)
 
 
-def _option_query(rows: Rows, columns: Columns, invite: ShareInvite, joint: Joint | None, *, local_raw: bool) -> Query:
+def _option_query(rows: Rows, columns: Columns, invite: OnOptions, joint: Joint | None, *, local_raw: bool) -> Query:
     there = columns.report in rows.columns and not local_raw
     return Query(
-        values=(option_codec(invite.question, joint, columns.names[0], columns.missing),),
+        values=(option_codec(invite.encoding, joint, columns.names[0], columns.missing),),
         reports=(Report(columns.report or "", text=True),) if there else (),
-        names=invite.names if invite.question.most else invite.question.values,
+        names=invite.encoding.told,
         **_people(columns, local_raw),
     )
 
 
-def _option(rows: Rows, columns: Columns, invite: ShareInvite, local_raw: bool, *, joint: Joint | None = None) -> Raw:
+def _option(rows: Rows, columns: Columns, invite: OnOptions, local_raw: bool, *, joint: Joint | None = None) -> Raw:
     query = _option_query(rows, columns, invite, joint, local_raw=local_raw)
-    ticks, sets = bool(invite.question.most), isinstance(invite.oracle, SubsetSelection)
+    ticks, sets = bool(invite.encoding.most), isinstance(invite.mechanism, SubsetSelection)
     found = count_options(rows, query, named=not sets)
     counts, steps, held = found.sums, 1, found.held if ticks else found.report_counts
     if found.counts is not None and joint is not None:
         steps, held = joint.steps, None  # whose numbers are rounded by `rounded_cells`
         counts = np.column_stack([found.sums, steps * found.counts - found.sums]).ravel()
-    local: Any = ShareReports(0, np.zeros(invite.question.size, dtype=np.int64), invite.oracle)
+    local: Any = ShareReports(0, np.zeros(invite.encoding.size, dtype=np.int64), invite.mechanism)
     if ticks:
-        local = TickReports(found.report_counts, invite.oracle)
+        local = TickReports(found.report_counts, invite.mechanism)
     elif not (sets or local_raw):
-        local = ShareReports(found.local_people, found.report_counts, invite.oracle)
+        local = ShareReports(found.local_people, found.report_counts, invite.mechanism)
     for texts in report_texts(rows, query, CHUNK) if sets and found.local_people and not local_raw else ():
-        local = local + read_reports(invite, texts, columns.report or "")
+        local = local + read_reports(invite.mechanism, texts, unreadable(columns.report or "", invite.text))
     digest = None if local_raw else batch_digest(rows, columns, invite.text, local.counts, local.people)
     return Raw(found.trusted_people, counts, local, digest=digest, steps=steps, held=held if local_raw else None)
 
@@ -218,22 +213,22 @@ def read_answers(answers: Entrusted, invite: Any, joint: Joint | None = None) ->
     return Raw(0, 0) if found is None else found
 
 
-def _number_answers(answers: Entrusted, invite: Invite, joint: None) -> Iterator[Raw]:
+def _number_answers(answers: Entrusted, invite: OnNumber, joint: None) -> Iterator[Raw]:
     for values in answers.numbers():
-        levels = invite.bounds.levels(values[:, 0])
+        levels = invite.encoding.levels(values[:, 0])
         yield Raw(len(levels), int(levels.sum()), squares=squares(levels))
 
 
-def _vector_answers(answers: Entrusted, invite: VectorInvite, joint: None) -> Iterator[Raw]:
-    for values in answers.numbers(invite.bounds.dimensions):
-        steps = invite.bounds.steps(values)
-        far = np.floor(np.abs(steps) * (COLUMN_SQUARE_STEPS / invite.bounds.reach_steps)).astype(np.int64)
+def _vector_answers(answers: Entrusted, invite: OnVector, joint: None) -> Iterator[Raw]:
+    for values in answers.numbers(invite.encoding.dimensions):
+        steps = invite.encoding.steps(values)
+        far = np.floor(np.abs(steps) * (COLUMN_SQUARE_STEPS / invite.encoding.reach_steps)).astype(np.int64)
         yield Raw(len(values), steps.sum(axis=0), squares=(far * far).sum(axis=0))
 
 
-def _option_answers(answers: Entrusted, invite: ShareInvite, joint: Joint | None) -> Iterator[Raw]:
+def _option_answers(answers: Entrusted, invite: OnOptions, joint: Joint | None) -> Iterator[Raw]:
     """Everybody's option, ticks, or vote for a private category and an answer: of a number it is divided over two."""
-    question = invite.question
+    question = invite.encoding
     for codes in answers.codes(1 if joint is None else 2):
         many, own = len(codes), codes[:, 0]
         if question.most:
@@ -411,7 +406,7 @@ def levels(
 
 
 def randomised(
-    levels: Iterable[Ints], invite: Invite, *, bins: bool = False, rng: Randomness
+    levels: Iterable[Ints], invite: OnNumber, *, bins: bool = False, rng: Randomness
 ) -> tuple[LocalSummary, Any]:
     """The sums of reports that are drawn here instead of on devices, and the reports by public bins.
 
@@ -422,17 +417,17 @@ def randomised(
     sums, places = NOTHING, _bins(invite) if bins else None
     counts = np.zeros(0 if places is None else places.size, dtype=np.int64)
     for chunk in levels:
-        sent = noise.reports(invite.randomiser, invite.placed(chunk), rng=rng)
+        sent = noise.reports(invite.mechanism, invite.placed(chunk), rng=rng)
         sums += exact_sums(sent)[0]
         if places is not None:
             counts += np.bincount(places.numbers(sent), minlength=places.size)
-    return LocalSummary.of(sums, invite.randomiser), _by_bin(counts, invite) if bins else None
+    return LocalSummary.of(sums, invite.mechanism), _by_bin(counts, invite) if bins else None
 
 
-def rounded_cells(rows: Rows, columns: Columns, invite: ShareInvite, joint: Joint, *, rng: Randomness) -> Ints:
+def rounded_cells(rows: Rows, columns: Columns, invite: OnOptions, joint: Joint, *, rng: Randomness) -> Ints:
     """For a trial only: how many local people vote for each cell, by numbers that are rounded here."""
     query = _option_query(rows, columns, invite, joint, local_raw=True)
-    counts = np.zeros(invite.question.size, dtype=np.int64)
+    counts = np.zeros(invite.encoding.size, dtype=np.int64)
     assert isinstance(query.values[0], ByCategory)
     for part in levels_of(rows, query, "local"):
         cells = voted_cells(part[:, 0], query.values[0].stride, joint.steps, rng=rng)
@@ -459,22 +454,22 @@ class Lots:
 # --- counts between public places of a number's range -----------------------------------------------------------------
 
 
-def _bins(invite: Invite) -> ReportBins:
-    return window_bins(_bit(invite), len(invite.windows)) if invite.windows else report_bins(invite.randomiser)
+def _bins(invite: OnNumber) -> ReportBins:
+    return window_bins(_bit(invite), len(invite.windows)) if invite.windows else report_bins(invite.mechanism)
 
 
-def _bit(invite: Invite) -> DitheredBit:
-    assert isinstance(invite.randomiser, DitheredBit)
-    return invite.randomiser
+def _bit(invite: OnNumber) -> DitheredBit:
+    assert isinstance(invite.mechanism, DitheredBit)
+    return invite.mechanism
 
 
-def _by_bin(counts: Ints, invite: Invite) -> BinnedReports | tuple[WindowReports, ...]:
+def _by_bin(counts: Ints, invite: OnNumber) -> BinnedReports | tuple[WindowReports, ...]:
     if invite.windows:
         return window_answers(counts, invite.windows, _bit(invite))
-    return BinnedReports(counts, invite.randomiser)
+    return BinnedReports(counts, invite.mechanism)
 
 
-def binned(rows: Rows, columns: Columns, invite: Invite, people: int) -> Any:
+def binned(rows: Rows, columns: Columns, invite: OnNumber, people: int) -> Any:
     """The local reports by public bins, or the answers within an invitation's windows, after `read` has checked them.
     """
     return _by_bin(report_counts(rows, _query(rows, columns, invite, local_raw=False), _bins(invite), people), invite)
@@ -483,7 +478,7 @@ def binned(rows: Rows, columns: Columns, invite: Invite, people: int) -> Any:
 def count_between(
     rows: Rows,
     columns: Columns,
-    invite: Invite,
+    invite: OnNumber,
     places: Sequence[float],
     stated: CountNoise,
     people: int,

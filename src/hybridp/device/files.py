@@ -6,12 +6,11 @@ import csv
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,18 +31,16 @@ from hybridp.noise import categories
 from hybridp.public.envelope import appearing
 from hybridp.public.groups import Joint
 from hybridp.public.heavy import OneSlot
-from hybridp.public.kmeans_rounds import MapInvite
-from hybridp.public.messages import BATCH, MECHANISM, SlotInvite
-from hybridp.public.shares import ShareInvite
-from hybridp.public.synth_reports import MarginalInvite
+from hybridp.public.kmeans_rounds import OnMap
+from hybridp.public.messages import BATCH, MECHANISM, Invite, OnList
 from hybridp.public.trust import Trusts, drawn_trust, label_column
 from hybridp.randomness import Randomness
-from hybridp.tables.query import Query, option_codec
-from hybridp.tables.reports import Copy, read_codes, read_levels, write_drawn, write_emptied
+from hybridp.tables.query import Category, Query, option_codec
+from hybridp.tables.reports import Copy, Reporting
 from hybridp.tables.reports import write_reports as write_randomised
 from hybridp.tables.totals import count_groups, kept_levels
 
-__all__ = ["draw_questions", "write_reports", "write_without"]
+__all__ = ["Asked", "draw_questions", "write_reports"]
 
 
 def _named(rng: Randomness) -> str:
@@ -51,128 +48,114 @@ def _named(rng: Randomness) -> str:
     return f"{int(rng.words(1)[0]):016x}"
 
 
-@dataclass(frozen=True)
-class _Way:
-    """How rows become reports: the columns that are read, and lost, those that reports are in, and who draws them."""
+class Asked(NamedTuple):
+    """One question as the devices of a table's people answer it: by an invitation, about these columns; of a value and
+    a private category where they are told together (`joint`); by those alone who hold a word in a column (`of`)."""
 
-    values: tuple[str, ...]
-    reports: tuple[str, ...]
-    read: Callable[..., Any]
-    draw: Callable[..., Any]
-    mechanism: str = MECHANISM
-    texts: bool = False
-    named: bool | None = None
-    """Whether a name of the batch stands beside each report; None: only where a mixer hands it on."""
-    alone: bool = False
-    """Whether nothing but the reports is written, sorted."""
+    invite: Any
+    columns: Any
+    joint: Joint | None = None
+    of: tuple[str, str] | None = None
 
 
-def _number(invite: Any, columns: Any, joint: None, rng: Randomness) -> _Way:
-    bounds, report = invite.bounds, columns.report or "report"
+Way = tuple[tuple[str, ...], tuple[str, ...], str, Query, Callable[..., Any]]
+"""How rows become reports: the columns that local rows lose, those of the reports, that of the mechanism, what is read
+of a row, and who draws."""
+
+
+def _number(asked: Asked, rng: Randomness) -> Way:
+    invite, columns = asked.invite, asked.columns
+    bounds, report = invite.encoding, columns.report or "report"
     draw: Any = lambda held: randomise_levels(held[:, 0], invite, rng=rng)  # noqa: E731
-    if invite.way == "own":
+    if invite.promise is None:
         draw = lambda held, own: randomise_own(held[:, 0], own, bounds, rng=rng)  # noqa: E731
     query = Query.on(bounds, columns.names, label_column(columns.trust), columns.missing, reads="local")
-    read = partial(read_levels, query=query)
-    return _Way(columns.names, (report,), read, draw, f"{report}_mechanism")
+    return columns.names, (report,), f"{report}_mechanism", query, draw
 
 
-def _vector(invite: Any, columns: Any, joint: None, rng: Randomness) -> _Way:
-    query = Query.on(invite.bounds, columns.names, label_column(columns.trust), columns.missing, reads="local")
-    read = partial(read_levels, query=query)
+def _vector(asked: Asked, rng: Randomness) -> Way:
+    invite, columns = asked.invite, asked.columns
+    bounds = invite.bounds if invite.way == "line" else invite.encoding
+    query = Query.on(bounds, columns.names, label_column(columns.trust), columns.missing, reads="local")
     if invite.way == "line":
-        draw = partial(answer_question, question=invite, rng=rng)
-        return _Way((), invite.names, read, draw, named=False, alone=True)
+        return (), invite.names, MECHANISM, query, partial(answer_question, question=invite, rng=rng)
     draw = partial(randomise_steps, invite=invite, rng=rng)
-    return _Way(columns.names, columns.reports, read, draw, columns.mechanism)
+    return columns.names, columns.reports, columns.mechanism, query, draw
 
 
-def _option(invite: ShareInvite, columns: Any, joint: Joint | None, rng: Randomness) -> _Way:
-    values: tuple[str, ...] = (invite.question.name,)
-    each: Any = report_sets if invite.question.most else report_codes
+def _option(asked: Asked, rng: Randomness) -> Way:
+    invite, columns, joint = asked.invite, asked.columns, asked.joint
+    values: tuple[str, ...] = (invite.encoding.name,)
+    each: Any = report_sets if invite.encoding.most else report_codes
     report_on, report = partial(each, invite=invite, rng=rng), columns.report or "report"
     if joint is not None:  # the report is about a private category too, which local rows lose as well
         values = joint.value, joint.by.name
         report_on = partial(report_joint, joint=joint, invite=invite, rng=rng)
-    codec = option_codec(invite.question, joint, values[0], columns.missing)
-    read = partial(read_levels, query=Query(values=(codec,), trust=label_column(columns.trust), reads="local"))
-    draw = lambda held: report_on(held[:, 0])  # noqa: E731
-    return _Way(values, (report,), read, draw, f"{report}_mechanism", texts=True, named=True)
+    codec = option_codec(invite.encoding, joint, values[0], columns.missing)
+    query = Query(values=(codec,), trust=label_column(columns.trust), reads="local")
+    return values, (report,), f"{report}_mechanism", query, lambda held: report_on(held[:, 0])
 
 
-def _marginal(invite: MarginalInvite, columns: Any, joint: None, rng: Randomness) -> _Way:
+def _marginal(asked: Asked, rng: Randomness) -> Way:
+    schema, report = asked.invite.encoding, asked.columns.report or "report"
+    query = Query(values=tuple(map(Category, schema.features)), trust=label_column(asked.columns.trust))
+
     def draw(held: NDArray[np.int64]) -> list[str]:
-        return report_marginals(held.T.astype(np.uint16), invite, rng=rng)
+        return report_marginals(held.T.astype(np.uint16), asked.invite, rng=rng)
 
-    read = partial(read_codes, schema=invite.schema)
-    report = columns.report or "report"
-    return _Way(invite.schema.names, (report,), read, draw, f"{report}_mechanism", texts=True, named=True)
+    return schema.names, (report,), f"{report}_mechanism", query, draw
 
 
-_WAYS: dict[str, Callable[..., _Way]] = {
-    "line": _vector, "marginal": _marginal, "number": _number, "option": _option, "own": _number, "vector": _vector,
+_WAYS: dict[str, Callable[[Asked, Randomness], Way]] = {
+    "line": _vector, "marginal": _marginal, "number": _number, "option": _option, "vector": _vector,
 }  # fmt: skip
 
 
 def write_reports(
     path: tables.TableLike,
-    invite: Any,
-    columns: Any,
+    questions: Sequence[Asked],
     out: str | PathLike[str],
     *,
-    joint: Joint | None = None,
     epsilon: str | None = None,
     kept: tuple[str, ...] = (),
+    emptied: tuple[str, ...] = (),
+    beside: tuple[str, str, str, str] | None = None,
     table: str | None = None,
     overwrite: bool = False,
-    asked: tuple[str, str] | None = None,
     mixed: bool = False,
     rng: Randomness,
-) -> tuple[int, list[str]]:
-    """A copy of the table in which local rows (all rows where `columns` name no trust) have a report in place of their
-    answer, as the invitation asks for it, marked where a program or a trial draws it.
+) -> tuple[list[int], list[str]]:
+    """A copy of the table in which local rows (all rows where `columns` name no trust) have reports in place of their
+    answers, as each invitation asks for it, marked where a program or a trial draws it.
 
     Of a `mixed` batch only the reports are written, sorted, with a name of the batch: what whoever sees a mixed batch
-    would see. The column `epsilon` holds everybody's own. Gives the number of reports, and the columns that were left
-    out: those that neither the release needs nor `kept` names. Slots of a list and cells of a map are a file of their
-    own.
+    would see. The column `epsilon` holds everybody's own. Local rows hold nothing in the columns `emptied`, which they
+    tell elsewhere: in a file of answers to an invitation, whose batch is named `beside` those who answer there (column,
+    name, the column of drawn questions, this one). Gives the number of reports on each question, and the columns that
+    were left out: those that neither the release needs nor `kept` names. Slots of a list and cells of a map are a file
+    of their own.
     """
-    if invite.way in _PLACES:
-        return _write_places(path, invite, columns, out, table, rng), []
-    trust, way = columns.trust, _WAYS[invite.way](invite, columns, joint, rng)
+    first = questions[0]
+    if first.invite.way in _PLACES:
+        return [_write_places(path, first.invite, first.columns, out, table, rng)], []
+    trust, alone = first.columns.trust, first.invite.way == "line"
     mark = " SIMULATED" * (rng.simulated or drawn_trust(trust))
-    copy = Copy(values=way.values, trust=label_column(trust), person=columns.person, epsilon=epsilon, kept=kept,
-                reports=way.reports, mechanism=(way.mechanism, f"{invite.text}{mark}"), texts=way.texts, asked=asked,
-                mixed=mixed or way.alone)  # fmt: skip
+    values, told = list(emptied), []
+    for asked in questions:
+        invite = asked.invite
+        lost, reports, mechanism, query, draw = _WAYS[invite.way](asked, rng)
+        values += lost
+        texts = invite.way in ("option", "marginal")
+        batch = (f"{mechanism.removesuffix('_mechanism')}_batch", partial(_named, rng)) if texts or mixed else None
+        schema = invite.encoding if invite.way == "marginal" else None
+        told.append(Reporting(query=query, draw=draw, reports=reports, texts=texts, asked=asked.of, schema=schema,
+                              mechanism=(mechanism, f"{invite.text}{mark}"), batch=batch))  # fmt: skip
+    person = next((asked.columns.person for asked in questions if asked.columns.person), None)
+    copy = Copy(values=tuple(dict.fromkeys(values)), trust=label_column(trust), person=person, kept=kept,
+                epsilon=epsilon, told=tuple(told), beside=beside, mixed=mixed or alone)  # fmt: skip
     with tables.open_rows(path, table=table, trust=trust, person=copy.person, rng=rng) as rows:
-        if way.named or (way.named is None and mixed):
-            copy = replace(copy, batch=(f"{way.mechanism.removesuffix('_mechanism')}_batch", _named(rng)))
-        people = write_randomised(rows, copy, way.read, way.draw, out, overwrite=overwrite)
-        return people, [name for name in rows.written if name not in copy.columns and not way.alone]
-
-
-def write_without(
-    path: Any,
-    out: Path,
-    *,
-    emptied: tuple[str, ...],
-    kept: tuple[str, ...],
-    trust: Trusts,
-    person: str | None = None,
-    table: str | None = None,
-    told: tuple[str, str, str, str] | None = None,
-    rng: Randomness,
-) -> list[str]:
-    """A copy of the table in which local rows hold nothing in the columns `emptied`; gives the columns left out.
-
-    For what local people tell elsewhere: in a file of answers to an invitation. `told` names the batch of that file
-    beside those who answer there: (column, name, the column of drawn questions, this one).
-    """
-    batch, asked = (None, None) if told is None else (told[:2], told[2:])
-    copy = Copy(values=emptied, trust=label_column(trust), kept=kept, batch=batch, asked=asked)
-    with tables.open_rows(path, table=table, trust=trust, person=person, rng=rng) as rows:
-        write_emptied(rows, copy, out)
-        return [name for name in rows.written if name not in copy.columns]
+        people = write_randomised(rows, copy, out, overwrite=overwrite)
+        return people, [name for name in rows.written if name not in copy.columns and not alone]
 
 
 def draw_questions(
@@ -192,21 +175,23 @@ def draw_questions(
     Each device draws for itself, with these chances and whatever its person's data: which one it was is public.
     """
     ends = [min(math.floor(end * 2**64), 2**64 - 1) for end in itertools.accumulate(chances.values())][:-1]
-    marks = np.array(ends, dtype=np.uint64)
+    marks, known = np.array(ends, dtype=np.uint64), np.array(tuple(chances), dtype=object)
 
-    def draw(many: int) -> NDArray[np.int64]:
-        return np.searchsorted(marks, rng.words(many), side="right").astype(np.int64)
+    def draw(held: NDArray[np.int64]) -> Any:
+        return known[np.searchsorted(marks, rng.words(len(held)), side="right")]
 
-    copy = Copy(trust=label_column(trust), kept=kept, reports=(column,), texts=True)
+    label = label_column(trust)
+    told = Reporting(query=Query(values=(), trust=label), draw=draw, reports=(column,), texts=True)
+    copy = Copy(trust=label, kept=kept, told=(told,))
     with tables.open_rows(path, table=table, trust=trust, person=person, rng=rng) as rows:
-        write_drawn(rows, copy, tuple(chances), draw, out)
+        write_randomised(rows, copy, out)
         return [name for name in rows.written if name not in copy.columns]
 
 
 # --- one of several places, of people who need not be in one row each -------------------------------------------------
 
 
-def _slots(rows: tables.Rows, invite: SlotInvite, columns: Any, rng: Randomness) -> Iterator[NDArray[np.int64]]:
+def _slots(rows: tables.Rows, invite: OnList, columns: Any, rng: Randomness) -> Iterator[NDArray[np.int64]]:
     """The slot of the head list that each local person, who has any number of records, tells."""
     query = tables.HeavyQuery(
         person=columns.person, record=columns.names, trust=label_column(columns.trust), record_key=columns.record_key,
@@ -214,13 +199,13 @@ def _slots(rows: tables.Rows, invite: SlotInvite, columns: Any, rng: Randomness)
     )  # fmt: skip
     mechanism = invite.mechanism
     with tables.sample_records(rows, query, int(rng.words(1)[0]), discovery_share=0.5) as sampled:
-        for slots in tables.local_slots(sampled, invite.head):
+        for slots in tables.local_slots(sampled, invite.encoding):
             yield slots if isinstance(mechanism, OneSlot) else categories(mechanism, slots, rng=rng)
 
 
-def _cells(rows: tables.Rows, invite: MapInvite, columns: Any, rng: Randomness) -> Iterator[NDArray[np.int64]]:
+def _cells(rows: tables.Rows, invite: OnMap, columns: Any, rng: Randomness) -> Iterator[NDArray[np.int64]]:
     """The cell of the map that each local row tells."""
-    query = Query.on(invite.grid.box, columns.names, label_column(columns.trust), columns.missing, reads="local")
+    query = Query.on(invite.encoding.box, columns.names, label_column(columns.trust), columns.missing, reads="local")
     count_groups(rows, query)
     for part in kept_levels(rows, query, "local", ordered=False)():
         yield answer_map(np.ascontiguousarray(part.T, dtype=np.float64), invite, rng=rng)
@@ -230,7 +215,7 @@ _PLACES: dict[str, Callable[..., Iterator[NDArray[np.int64]]]] = {"slot": _slots
 
 
 def _write_places(
-    path: tables.TableLike, invite: SlotInvite | MapInvite, columns: Any, out: str | PathLike[str], table: str | None,
+    path: tables.TableLike, invite: Invite[Any, Any], columns: Any, out: str | PathLike[str], table: str | None,
     rng: Randomness,
 ) -> int:  # fmt: skip
     """A CSV with one line for each report, place by place, so that their order tells neither who sent which nor who has

@@ -27,7 +27,7 @@ from hybridp.public.budgets import ApproxDP, PureDP, promised
 from hybridp.public.heavy import HeadList, normalised
 from hybridp.public.kmeans import Box, Grid
 from hybridp.public.lattice import Bounds, Lattice
-from hybridp.public.messages import Invite
+from hybridp.public.messages import Invite, OnNumber
 from hybridp.public.oracles import SubsetSelection
 from hybridp.public.queries import Feature
 from hybridp.public.randomisers import (
@@ -39,8 +39,8 @@ from hybridp.public.randomisers import (
     local_additive,
 )
 from hybridp.public.regression import Question
-from hybridp.public.shares import ShareInvite
-from hybridp.public.vector import VectorBounds, VectorInvite
+from hybridp.public.shares import OnOptions
+from hybridp.public.vector import OnVector, VectorBounds
 from hybridp.public.vector_randomisers import ScalarReports, UnitVector, VectorReports, scalar_reports, unit_vector
 from hybridp.randomness import Randomness
 
@@ -223,7 +223,7 @@ def _reporter(question: Task) -> Reporter:
         return _category_reporter(stated, promise, size, int)
     must(int(stated["options"]) == size, "categories", f"must be the {size} options", stated["options"])
     feature = Feature(question["name"], tuple(question["options"]), most=int(question["several"]))
-    asked = ShareInvite(feature, KRandomisedResponse(promise, 2, int(stated["keep"])))
+    asked: OnOptions = Invite(feature, KRandomisedResponse(promise, 2, int(stated["keep"])))
     return lambda ticked, rng: int(tick_places(np.array([sum(1 << at for at in ticked)]), asked, rng=rng)[0])
 
 
@@ -263,11 +263,11 @@ def randomiser_of(stated: Mapping[str, Any], promise: PureDP | ApproxDP) -> Rand
     raise InvalidInput(f"`randomiser` must be one that this client knows. Got {stated['name']}.")
 
 
-def _number_report(invite: Invite, value: float, rng: Randomness) -> Any:
-    levels = invite.placed(invite.bounds.levels([value]))
-    if isinstance(invite.randomiser, DitheredBit):
-        return _bits(dithered(invite.randomiser, levels, rng=rng))[0]
-    return invite.bounds.from_unit(float(reports(invite.randomiser, levels, rng=rng)[0]))
+def _number_report(invite: OnNumber, value: float, rng: Randomness) -> Any:
+    levels = invite.placed(invite.encoding.levels([value]))
+    if isinstance(invite.mechanism, DitheredBit):
+        return _bits(dithered(invite.mechanism, levels, rng=rng))[0]
+    return invite.encoding.from_unit(float(reports(invite.mechanism, levels, rng=rng)[0]))
 
 
 def _bits(sent: DitheredReports) -> list[dict[str, Any]]:
@@ -294,7 +294,7 @@ def _vector_reporter(question: Task, promise: PureDP | ApproxDP, bounds: VectorB
     else:
         must(stated["name"] == "coordinates", "randomiser", "must be one that this client knows", stated["name"])
         plan = scalar_reports(promise, bounds.dimensions, int(stated["reported"]))
-    report = _steps_reporter(stated, VectorInvite(bounds, plan))
+    report = _steps_reporter(stated, Invite(bounds, plan))
     return lambda values, rng: report(bounds.steps([values]), rng)
 
 
@@ -307,9 +307,9 @@ def _line_reporter(question: Task, promise: PureDP | ApproxDP, bounds: VectorBou
     return lambda values, rng: report(asked.steps(bounds.steps([values])), rng)
 
 
-def _steps_reporter(stated: Mapping[str, Any], invite: VectorInvite) -> Reporter:
+def _steps_reporter(stated: Mapping[str, Any], invite: OnVector) -> Reporter:
     """The report of one person's steps, by the mechanism of the invitation, which must be the one that is stated."""
-    plan = invite.reports
+    plan = invite.mechanism
     if isinstance(plan, UnitVector):
         own = {"name": plan.name, "pairs": plan.pairs, "top": plan.top, "inside": str(plan.inside)}
         same = all(stated.get(name) == value for name, value in own.items())
@@ -318,7 +318,7 @@ def _steps_reporter(stated: Mapping[str, Any], invite: VectorInvite) -> Reporter
     same = stated["name"] == "coordinates" and int(stated["reported"]) == plan.reported
     same = same and randomiser_of(stated["each"], plan.randomiser.guarantee) == plan.randomiser
     must(same, "randomiser", "must be the report of each coordinate for the promise", "another one")
-    return lambda steps, rng: _some_coordinates(plan, invite.bounds, steps, rng)
+    return lambda steps, rng: _some_coordinates(plan, invite.encoding, steps, rng)
 
 
 def _some_coordinates(plan: ScalarReports, bounds: VectorBounds, steps: NDArray[np.int64], rng: Randomness) -> Any:

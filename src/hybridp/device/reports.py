@@ -5,15 +5,14 @@ an option, options, a record, a point, or a person's part in a regression. Nothi
 >>> from hybridp.randomness import secure
 >>> invite = Invite(Bounds(0, 200_000), dithered_bit(PureDP(1.0)))
 >>> report = randomise(52_000, invite, rng=secure())
->>> abs(report - 100_000) <= 100_000 * invite.randomiser.bound
+>>> abs(report - 100_000) <= 100_000 * invite.mechanism.bound
 True
 
 Of several values some are reported, or one direction, with the whole epsilon:
 
->>> from hybridp.public.vector import VectorBounds
 >>> from hybridp.public.vector_randomisers import vector_reports
 >>> bounds = VectorBounds.of([0, 0, 0], [1, 1, 1])
->>> several = VectorInvite(bounds, vector_reports("best", PureDP(1.0), 3, bounds.ratio))
+>>> several = Invite(bounds, vector_reports("best", PureDP(1.0), 3, bounds.ratio))
 >>> report = randomise_steps(bounds.steps([[0.2, 0.9, 0.5]]), several, rng=secure())
 >>> report.shape, int(np.isfinite(report).sum())
 ((1, 3), 1)
@@ -33,16 +32,16 @@ from hybridp.noise.reports import oracle_reports, voted_cells
 from hybridp.public.budgets import PureDP
 from hybridp.public.groups import Joint
 from hybridp.public.kmeans import nearest
-from hybridp.public.kmeans_rounds import MapInvite, RoundInvite, RoundReports
+from hybridp.public.kmeans_rounds import OnMap, RoundInvite, RoundReports
 from hybridp.public.lattice import LEVELS, Bounds
-from hybridp.public.messages import Invite
+from hybridp.public.messages import OnNumber
 from hybridp.public.oracles import support_counts
 from hybridp.public.personal import LOCAL_LEAST, LOCAL_MOST
 from hybridp.public.randomisers import KRandomisedResponse, Randomiser, best_randomiser
 from hybridp.public.regression import Question
-from hybridp.public.shares import ShareInvite, ShareReports, TickReports, kept, written_reports
-from hybridp.public.synth_reports import MarginalInvite, MarginalReports, written_marginal
-from hybridp.public.vector import VectorInvite
+from hybridp.public.shares import OnOptions, ShareReports, TickReports, kept, written_reports
+from hybridp.public.synth_reports import MarginalReports, OnMarginals
+from hybridp.public.vector import OnVector
 from hybridp.public.vector_randomisers import ScalarReports, UnitVector
 from hybridp.randomness import Randomness
 
@@ -61,20 +60,20 @@ _LOT, _PART = 1 << 18, 1 << 16  # people at a time
 # --- a number ---------------------------------------------------------------------------------------------------------
 
 
-def randomise(value: float, invite: Invite, *, rng: Randomness) -> float:
+def randomise(value: float, invite: OnNumber, *, rng: Randomness) -> float:
     """One report in the value's own unit: private as `invite.promise` says, unbiased for the clipped value."""
     return float(randomise_many([value], invite, rng=rng)[0])
 
 
-def randomise_many(values: Sequence[float] | Floats, invite: Invite, *, rng: Randomness) -> Floats:
+def randomise_many(values: Sequence[float] | Floats, invite: OnNumber, *, rng: Randomness) -> Floats:
     """The same for a file of many people, each with their own independent randomness."""
-    return randomise_levels(invite.bounds.levels(values), invite, rng=rng)
+    return randomise_levels(invite.encoding.levels(values), invite, rng=rng)
 
 
-def randomise_levels(levels: Ints, invite: Invite, *, rng: Randomness) -> Floats:
+def randomise_levels(levels: Ints, invite: OnNumber, *, rng: Randomness) -> Floats:
     """Reports for values that are already clipped and on the public lattice."""
-    unit = reports(invite.randomiser, invite.placed(levels), rng=rng)
-    return invite.bounds.centre + invite.bounds.half * unit
+    unit = reports(invite.mechanism, invite.placed(levels), rng=rng)
+    return invite.encoding.centre + invite.encoding.half * unit
 
 
 # --- with the person's own epsilon ------------------------------------------------------------------------------------
@@ -106,22 +105,22 @@ def randomise_own(levels: Ints, epsilons: Floats, bounds: Bounds, *, rng: Random
 # --- several numbers --------------------------------------------------------------------------------------------------
 
 
-def randomise_steps(steps: Ints, invite: VectorInvite, *, rng: Randomness) -> Floats:
+def randomise_steps(steps: Ints, invite: OnVector, *, rng: Randomness) -> Floats:
     """One report for each row, in the values' own units: private as `invite.promise` says, for the whole row.
 
     NaN where a coordinate was not reported. Those that were are unbiased for the clipped value.
     """
     out = reach_reports(steps, invite, rng=rng)
-    for j, b in enumerate(invite.bounds.bounds):
-        out[:, j] = b.centre + b.half * invite.bounds.reach * out[:, j]
+    for j, b in enumerate(invite.encoding.bounds):
+        out[:, j] = b.centre + b.half * invite.encoding.reach * out[:, j]
     return out
 
 
-def reach_reports(steps: Ints, invite: VectorInvite, *, rng: Randomness) -> Floats:
+def reach_reports(steps: Ints, invite: OnVector, *, rng: Randomness) -> Floats:
     """Reports in reach coordinates."""
-    if isinstance(invite.reports, ScalarReports):
-        return _some_coordinates(invite.reports, steps, invite.bounds.reach_steps, rng)
-    return _one_direction(invite.reports, steps, invite.bounds.reach_steps, rng)
+    if isinstance(invite.mechanism, ScalarReports):
+        return _some_coordinates(invite.mechanism, steps, invite.encoding.reach_steps, rng)
+    return _one_direction(invite.mechanism, steps, invite.encoding.reach_steps, rng)
 
 
 # --- some coordinates -------------------------------------------------------------------------------------------------
@@ -231,21 +230,21 @@ def answer_question(steps: NDArray[np.int64], question: Question, *, rng: Random
 # --- an option --------------------------------------------------------------------------------------------------------
 
 
-def report_codes(codes: Ints, invite: ShareInvite, *, rng: Randomness) -> list[str]:
+def report_codes(codes: Ints, invite: OnOptions, *, rng: Randomness) -> list[str]:
     """The reports of many people, each with their own randomness: private as `invite.promise` says."""
-    return written_reports(invite, oracle_reports(invite.oracle, codes, rng=rng))
+    return written_reports(invite.mechanism, oracle_reports(invite.mechanism, codes, rng=rng), invite.encoding.values)
 
 
-def report_joint(levels: Ints, joint: Joint, invite: ShareInvite, *, rng: Randomness) -> list[str]:
+def report_joint(levels: Ints, joint: Joint, invite: OnOptions, *, rng: Randomness) -> list[str]:
     """The same for a value and a private category together: a number is rounded to one of its bounds first."""
     if isinstance(joint.answers, Bounds):
         levels = voted_cells(levels, 2 * joint.steps, joint.steps, rng=rng)
     return report_codes(levels, invite, rng=rng)
 
 
-def simulated_reports(counts: Ints, invite: ShareInvite, *, rng: Randomness) -> ShareReports:
+def simulated_reports(counts: Ints, invite: OnOptions, *, rng: Randomness) -> ShareReports:
     """For a trial: everybody's reports, added up, where so many people hold each option."""
-    oracle, people = invite.oracle, int(counts.sum())
+    oracle, people = invite.mechanism, int(counts.sum())
     supports = np.zeros(len(counts), dtype=np.int64)
     ends = np.cumsum(counts)
     for start in range(0, people, _LOT):
@@ -257,62 +256,62 @@ def simulated_reports(counts: Ints, invite: ShareInvite, *, rng: Randomness) -> 
 # --- several options a person: yes or no to one that the device drew --------------------------------------------------
 
 
-def tick_places(sets: Ints, invite: ShareInvite, *, rng: Randomness) -> Ints:
+def tick_places(sets: Ints, invite: OnOptions, *, rng: Randomness) -> Ints:
     """Reports of many people, each with their own randomness, as places among the invitation's names: private as
     `invite.promise` says."""
-    option = uniform_below(invite.question.size, len(sets), rng=rng)
-    assert isinstance(invite.oracle, KRandomisedResponse)
-    no = 1 - ((kept(sets, invite.question) >> option) & 1)
-    return 2 * option + categories(invite.oracle, no, rng=rng)
+    option = uniform_below(invite.encoding.size, len(sets), rng=rng)
+    assert isinstance(invite.mechanism, KRandomisedResponse)
+    no = 1 - ((kept(sets, invite.encoding) >> option) & 1)
+    return 2 * option + categories(invite.mechanism, no, rng=rng)
 
 
-def report_sets(sets: Ints, invite: ShareInvite, *, rng: Randomness) -> list[str]:
+def report_sets(sets: Ints, invite: OnOptions, *, rng: Randomness) -> list[str]:
     """The same as the names themselves."""
-    names = invite.names
+    names = invite.encoding.told
     return [names[place] for place in tick_places(sets, invite, rng=rng).tolist()]
 
 
-def simulated_ticks(held: tuple[Ints, Ints], invite: ShareInvite, *, rng: Randomness) -> TickReports:
+def simulated_ticks(held: tuple[Ints, Ints], invite: OnOptions, *, rng: Randomness) -> TickReports:
     """For a trial: everybody's reports, added up, where so many people hold each of the sets."""
-    counts = np.zeros(len(invite.names), dtype=np.int64)
+    counts = np.zeros(len(invite.encoding.told), dtype=np.int64)
     everyone = np.repeat(*held)
     for start in range(0, len(everyone), _LOT):
         counts += np.bincount(tick_places(everyone[start : start + _LOT], invite, rng=rng), minlength=len(counts))
-    return TickReports(counts, invite.oracle)
+    return TickReports(counts, invite.mechanism)
 
 
 # --- a record: one report on one drawn marginal -----------------------------------------------------------------------
 
 
 def _drawn(
-    codes: NDArray[np.uint16], invite: MarginalInvite, rng: Randomness
+    codes: NDArray[np.uint16], invite: OnMarginals, rng: Randomness
 ) -> Iterator[tuple[int, Ints, NDArray[Any]]]:
     """Each marginal, who drew it, and their reports. The draw comes first, and looks at nobody's codes."""
-    steps = invite.steps
+    steps = invite.mechanism.steps
     asked = np.searchsorted(steps, uniform_below(int(steps[-1]), codes.shape[1], rng=rng), side="right")
-    for i, features in enumerate(invite.marginals):
+    for i, features in enumerate(invite.mechanism.marginals):
         who = np.flatnonzero(asked == i)
-        sizes = tuple(invite.schema.sizes[f] for f in features)
+        sizes = tuple(invite.encoding.sizes[f] for f in features)
         cells = np.ravel_multi_index(tuple(codes[f, who].astype(np.int64) for f in features), sizes)
         held = np.asarray(cells, dtype=np.int64)
-        yield i, who, oracle_reports(invite.questions[i].oracle, held, rng=rng)
+        yield i, who, oracle_reports(invite.mechanism.oracles[i], held, rng=rng)
 
 
-def report_marginals(codes: NDArray[np.uint16], invite: MarginalInvite, *, rng: Randomness) -> list[str]:
-    """One report for each person, a column of `codes`: private as `invite.guarantee` says, whatever was drawn."""
+def report_marginals(codes: NDArray[np.uint16], invite: OnMarginals, *, rng: Randomness) -> list[str]:
+    """One report for each person, a column of `codes`: private as `invite.promise` says, whatever was drawn."""
     out: list[str] = [""] * codes.shape[1]
     for i, who, sent in _drawn(codes, invite, rng):
-        for person, text in zip(who.tolist(), written_marginal(invite, i, sent), strict=True):
-            out[person] = text
+        for person, text in zip(who.tolist(), written_reports(invite.mechanism.oracles[i], sent), strict=True):
+            out[person] = f"{i}:{text}"
     return out
 
 
-def simulated_marginals(codes: NDArray[np.uint16], invite: MarginalInvite, *, rng: Randomness) -> MarginalReports:
+def simulated_marginals(codes: NDArray[np.uint16], invite: OnMarginals, *, rng: Randomness) -> MarginalReports:
     """For a trial: everybody's reports, added up."""
-    found = MarginalReports.nobody(invite)
+    found, oracles = MarginalReports.nobody(invite), invite.mechanism.oracles
     for start in range(0, codes.shape[1], _PART):
         told = [
-            ShareReports(len(who), support_counts(invite.questions[i].oracle, sent), invite.questions[i].oracle)
+            ShareReports(len(who), support_counts(oracles[i], sent), oracles[i])
             for i, who, sent in _drawn(codes[:, start : start + _PART], invite, rng)
         ]
         found = found + MarginalReports(tuple(told))
@@ -322,9 +321,9 @@ def simulated_marginals(codes: NDArray[np.uint16], invite: MarginalInvite, *, rn
 # --- a point: a cell of the map, or a label and a deviation -----------------------------------------------------------
 
 
-def answer_map(levels: Floats, invite: MapInvite, *, rng: Randomness) -> Ints:
+def answer_map(levels: Floats, invite: OnMap, *, rng: Randomness) -> Ints:
     """The cell told by each person (levels: coordinates x people), by k-ary randomised response."""
-    return categories(invite.response, invite.grid.cell(levels), rng=rng)
+    return categories(invite.mechanism, invite.encoding.cell(levels), rng=rng)
 
 
 def answer_round(levels: Floats, invite: RoundInvite, *, rng: Randomness) -> RoundReports:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from hybridp.curator.sources import Columns, open_rows, with_public
-from hybridp.device.files import draw_questions, write_reports, write_without
+from hybridp.device.files import Asked, draw_questions, write_reports
 from hybridp.device.questions import must_accept
 from hybridp.errors import InvalidInput, must
 from hybridp.protocols.driver import columns_of, trust_rule
@@ -30,7 +30,7 @@ from hybridp.public.study import (
     Promise,
     Question,
 )
-from hybridp.public.trust import Answering, TrustRule, drawn_trust, label_column, rule_of
+from hybridp.public.trust import Answering, TrustRule, drawn_trust, rule_of
 from hybridp.randomness import Randomness, secure
 from hybridp.tasks import task_of
 from hybridp.tasks.records import RecordsTask
@@ -140,81 +140,53 @@ def randomise_study(
             f"`invite` must be given for `{alone.name}`, a question of kind {alone.kind}: its reports answer an "
             "invitation. Got none."
         )
-    count: dict[str, int] = {}
-    texts: dict[str, str] = {}
-    promise: PureDP | ApproxDP | None = None
     read = {name for i in places for name in study.questions[i].columns_read}
     for name in kept:
         must(name not in read, "keep", "must not name a column that is reported on", f"`{name}`")
     # Trusted people's records and points are of use to the release; local people tell theirs elsewhere, if at all.
     elsewhere = {name for q in study.questions for name in q.columns_read} - read
     public = (q.groups.column for q in study.questions if q.groups is not None and not q.groups.private)
-    kept += tuple(dict.fromkeys(name for name in public if name not in kept))
-    names = {label_column(rule), study.people.column, study.promise.epsilon_column, *read, *elsewhere, *kept}
+    kept = tuple(dict.fromkeys(name for name in (*kept, *public) if name not in read | elsewhere))
+    own, told, source, left_out = study.promise.epsilon_column, None, data, list[str]()
     with ExitStack() as undo, tempfile.TemporaryDirectory(prefix="hybridp-") as folder:
-        left_out: list[str] = []
-        batch: str | None = None
-        source, carried = data, [*kept, *sorted(read), *sorted(elsewhere)]
-        keys = [name for name in (study.people.record_key, study.people.record_id) if name is not None and beside_table]
-        beside = [name for name in (study.people.column, study.promise.epsilon_column, *sorted(read), *kept) if name]
+        beside = None
         if study.drawn:
             source = Path(folder, "drawn.parquet")
+            needed = [study.people.column, own, *sorted(read), *kept, *sorted(elsewhere)]
+            needed += [study.people.record_key, study.people.record_id] if beside_table else []
             left_out = draw_questions(
                 data, source, column=ANSWERED, chances=study.chances, trust=rule, person=study.people.column,
-                kept=tuple(dict.fromkeys([*beside, *sorted(elsewhere), *keys])), table=table, rng=rng,
+                kept=tuple(dict.fromkeys(name for name in needed if name)), table=table, rng=rng,
             )  # fmt: skip
-            carried.append(ANSWERED)
-            beside.append(ANSWERED)
-            table = None
+            kept, table = (*kept, ANSWERED), None
         if beside_table and invite is not None and reports is not None:
             own_rule = rule_of(rule)
             assert own_rule is not None
-            drew = replace(own_rule, answering=Answering(_invited(study)[1].name, ANSWERED))
+            invited = _invited(study)[1].name
+            drew = replace(own_rule, answering=Answering(invited, ANSWERED))
             place = undo.enter_context(_unless(reports, Path(out)))
             told = _answer_invitation(study, source, place, invite, drew, None, rng)
-            count |= told.reports
-            texts |= told.mechanisms
             batch = _batch_of(place)
-        if elsewhere:
-            raw, source = source, Path(folder, "emptied.parquet")
-            gone = write_without(
-                raw, source, emptied=tuple(sorted(elsewhere)), kept=tuple(dict.fromkeys(beside)), trust=rule,
-                person=study.people.column, table=table, rng=rng,
-                told=None if batch is None else (ANSWERED_IN, batch, ANSWERED, _invited(study)[1].name),
-            )  # fmt: skip
-            carried += [] if batch is None else [ANSWERED_IN]
-            left_out = left_out if study.drawn else gone
-            table = None
-        for step, i in enumerate(places):
-            question = study.questions[i]
-            last = i == places[-1]
-            target = out if last else Path(folder, f"{step}.parquet")
-            other = tuple(dict.fromkeys(name for name in carried if name not in question.columns_read))
-            where: dict[str, Any] = {"table": table if step == 0 else None, "overwrite": overwrite or not last}
-            where["kept"] = other
-            where["asked"] = (ANSWERED, question.name) if study.drawn else None
-            task, columns = task_of(study, i), columns_of(study, i, rule)
-            written, texts[question.name], gone = _write(task, task.invite, source, columns, target, study, where, rng)
-            promise = task.invite.promise
-            count[question.name] = written
-            if step == 0 and not elsewhere and not study.drawn:
-                left_out = [name for name in gone if name not in names]
-            carried += study.report_columns(question)
-            source = target
+            beside = None if batch is None else (ANSWERED_IN, batch, ANSWERED, invited)
+        asked_of = [_asked(study, i, columns_of(study, i, rule)) for i in places]
+        sent, gone = write_reports(
+            source, asked_of, out, epsilon=own, kept=kept, emptied=tuple(sorted(elsewhere)), beside=beside, table=table,
+            overwrite=overwrite, rng=rng,
+        )  # fmt: skip
+    count, texts = ({}, {}) if told is None else (dict(told.reports), dict(told.mechanisms))
+    for i, one, many in zip(places, asked_of, sent, strict=True):
+        count[study.questions[i].name], texts[study.questions[i].name] = many, one.invite.text
+    promise, left_out = asked_of[-1].invite.promise, left_out if study.drawn else gone
     return Randomised(str(out), count, texts, tuple(left_out), drawn, rng.label, promise=promise)
 
 
-def _write(
-    task: Any, invite: Any, source: Any, columns: Any, target: Any, study: Declaration, where: Mapping[str, Any],
-    rng: Randomness,
-) -> tuple[int, str, list[str]]:  # fmt: skip
-    """The reports on one question, about its columns: how many, the text beside each, and the columns left out."""
-    if isinstance(getattr(invite, "question", None), tuple):
-        invite = replace(invite, question=columns.names)
+def _asked(study: Declaration, place: int, columns: Any, *, mixed: bool = False) -> Asked:
+    """A question as devices answer it, about its columns; by the word that names it where each draws one."""
+    task: Any = task_of(study, place)
+    invite = (task.mixed_invite if mixed else None) or task.invite
+    invite = replace(invite, question=columns.names)
     joint = task.joint if isinstance(getattr(task, "joint", None), Joint) else None
-    own = study.promise.epsilon_column
-    sent, gone = write_reports(source, invite, columns, target, joint=joint, epsilon=own, **where, rng=rng)
-    return sent, invite.text, gone
+    return Asked(invite, columns, joint, (ANSWERED, study.questions[place].name) if study.drawn else None)
 
 
 def _write_batch(
@@ -237,11 +209,11 @@ def _write_batch(
         sent = _write_answers(said, data, Path(out), people, {"table": where["table"], "rng": rng}, mixed=True)
         written, text = sent.reports[said.task.called], sent.mechanisms[said.task.called]
     else:
-        task, columns = task_of(study, 0), columns_of(study, 0, None)
-        invite, told = task.mixed_invite or task.invite, {"mixed": True, **where}
-        written, text, _ = _write(task, invite, data, columns, out, study, told, rng)
-        if study.level_mixing is not None and study.promise.epsilon_column is not None:
-            levels = written_levels(study.level_mixing, out, study.promise.epsilon_column)
+        one, own = _asked(study, 0, columns_of(study, 0, None), mixed=True), study.promise.epsilon_column
+        (written,), _ = write_reports(data, [one], out, mixed=True, epsilon=own, **where, rng=rng)
+        text = one.invite.text
+        if study.level_mixing is not None and own is not None:
+            levels = written_levels(study.level_mixing, out, own)
     found, promise = {question.name: written}, None if mixing is None else PureDP(mixing.epsilon)
     return Randomised(str(out), found, {question.name: text}, (), rng.simulated, rng.label, mixing, levels, promise)
 
@@ -348,7 +320,7 @@ def _write_answers(
     if asked_of.way not in ("number", "marginal"):
         new = out.suffix.lower() == ".csv" and out.parent.is_dir() and not out.exists()
         must(new, "out", "must name a new .csv file in an existing folder", out)
-    sent, gone = write_reports(data, asked_of, columns, out, **where)
+    (sent,), gone = write_reports(data, [Asked(asked_of, columns)], out, **where)
     windows = {key: value for key, value in said.about.items() if key in ("window", "windows")}
     name = said.task.called
     return Randomised(

@@ -223,7 +223,7 @@ def _mapped(
     if tally is not None:
         counts = np.array(tally.counts, dtype=np.int64)  # the caller names them, as of any tally
         return task, text, ToldCells(counts, simulated=tally.origin.simulated)
-    sent = read_slots(reports, text, said.invite.grid.cells, assume=assume)  # type: ignore[arg-type]
+    sent = read_slots(reports, text, said.invite.encoding.cells, assume=assume)  # type: ignore[arg-type]
     return task, text, ToldCells(sent.reports.counts, sent.digest, sent.simulated, sent.assumed)
 
 

@@ -15,14 +15,14 @@ from hybridp.public.lattice import Bounds
 from hybridp.public.messages import (
     Invite,
     LocalSummary,
-    OwnInvite,
+    OwnEpsilon,
     SlotReports,
     reports_digest,
 )
-from hybridp.public.shares import ShareInvite, ShareReports
+from hybridp.public.shares import ShareReports
 from hybridp.public.shuffling import MOST_LEVELS, LevelMixing, Mixing
 from hybridp.public.trust import TrustRule
-from hybridp.public.vector import VectorInvite, VectorReportSums
+from hybridp.public.vector import VectorReportSums
 from hybridp.tasks.task import Batches, LevelBatches, mixed_levels
 
 __all__ = ["SlotsAsked", "read_batches", "read_level_batches", "written_levels"]
@@ -41,7 +41,7 @@ class SlotsAsked:
 
 def read_batches(
     paths: Sequence[TableLike],
-    invite: Invite | ShareInvite | VectorInvite | SlotsAsked | None,
+    invite: Invite[Any, Any] | SlotsAsked | None,
     columns: Columns | None,
     mixing: Mixing | None,
     *,
@@ -62,7 +62,7 @@ def read_batches(
     text, start = invite.text, "report"  # type: ignore[union-attr]
     if columns is not None:
         own, held, start = _everybody(columns), (columns.names, columns.reports), columns.mechanism.rpartition("_")[0]
-        asked: Any = invite if isinstance(invite, ShareInvite) else replace(invite, question=columns.names)  # type: ignore[type-var]
+        asked: Any = replace(invite, question=columns.names)  # type: ignore[type-var]
         text = asked.text
 
     def read(rows: Rows) -> Sent:
@@ -124,7 +124,7 @@ def read_level_batches(
         must(alike, "mixed", f"must hold every epsilon of `{epsilon}` written in one way: two may tell whose", "two")
         return Sent(found.local, found.simulated_reports, found.assumed, found.digest)
 
-    invite, held = OwnInvite(bounds, columns.names), (columns.names, (start, epsilon))
+    invite, held = Invite(bounds, OwnEpsilon(), columns.names), (columns.names, (start, epsilon))
     found = LevelBatches(*_added_up(paths, invite.text, held, start, one))
     many = len(found.sizes)
     must(many <= MOST_LEVELS, "mixed", f"must hold at most {MOST_LEVELS} different epsilons", f"{many:,}")

@@ -20,14 +20,14 @@ from hybridp.device.reports import answer_question, simulated_marginals
 from hybridp.noise import uniform_below
 from hybridp.noise.reports import simulate_counts
 from hybridp.public.heavy import OneSlot
-from hybridp.public.kmeans_rounds import LocalRound, MapInvite, Plan, RoundInvite, RoundReports
+from hybridp.public.kmeans_rounds import LocalRound, OnMap, Plan, RoundInvite, RoundReports
 from hybridp.public.lattice import NOTHING, column_sums
-from hybridp.public.messages import SlotInvite, SlotReports
+from hybridp.public.messages import OnList, SlotReports
 from hybridp.public.regression import Question
 from hybridp.public.rounds import Answer, Cells, Crowd, Later, Many, Moves, People, Products, Scale, drive
 from hybridp.public.shares import ShareReports
 from hybridp.public.synth import MeasuredTable
-from hybridp.public.vector import VectorInvite, VectorReportSums
+from hybridp.public.vector import OnVector, VectorReportSums
 from hybridp.randomness import Randomness
 from hybridp.release.receipt import values_rule
 from hybridp.release.release import Release
@@ -51,12 +51,12 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-def sum_reports(steps: Iterable[Ints], draw: Callable[[Ints], Floats], invite: VectorInvite) -> VectorReportSums:
+def sum_reports(steps: Iterable[Ints], draw: Callable[[Ints], Floats], invite: OnVector) -> VectorReportSums:
     """Reports on several columns that are drawn here, added up exactly as they come."""
-    people, sums = 0, (NOTHING,) * invite.bounds.dimensions
+    people, sums = 0, (NOTHING,) * invite.encoding.dimensions
     for part in steps:
         people, sums = people + len(part), tuple(map(operator.add, sums, column_sums(draw(part))))
-    return VectorReportSums.of(people, sums, invite.reports)
+    return VectorReportSums.of(people, sums, invite.mechanism)
 
 
 @dataclass
@@ -85,7 +85,7 @@ class LocalPoints(Protocol):
 
     @property
     def people(self) -> int: ...
-    def tell_cell(self, invite: MapInvite, part: int, parts: int) -> Ints: ...
+    def tell_cell(self, invite: OnMap, part: int, parts: int) -> Ints: ...
     def tell_deviation(self, invite: RoundInvite, part: int, parts: int) -> RoundReports: ...
 
 
@@ -108,7 +108,7 @@ class RawPoints:
             self._part = uniform_below(parts, self.people, rng=self.rng)
         return self.levels[:, self._part == part]
 
-    def tell_cell(self, invite: MapInvite, part: int, parts: int) -> Ints:
+    def tell_cell(self, invite: OnMap, part: int, parts: int) -> Ints:
         return device.answer_map(self._of(part, parts), invite, rng=self.rng)
 
     def tell_deviation(self, invite: RoundInvite, part: int, parts: int) -> RoundReports:
@@ -128,7 +128,7 @@ class ToldCells:
     def people(self) -> int:
         return int(self.counts.sum())
 
-    def tell_cell(self, invite: MapInvite, part: int, parts: int) -> Ints:
+    def tell_cell(self, invite: OnMap, part: int, parts: int) -> Ints:
         return np.repeat(np.arange(len(self.counts)), self.counts if part == 0 else 0)
 
     def tell_deviation(self, invite: RoundInvite, part: int, parts: int) -> RoundReports:
@@ -156,7 +156,7 @@ class PointPeople(People):
             for part in range(asked.parts[0]):
                 cells = self.local.tell_cell(asked.invite, part, asked.parts[1])
                 told += np.bincount(cells, minlength=asked.grid.cells)
-            said = ShareReports(int(told.sum()), told, asked.invite.response)
+            said = ShareReports(int(told.sum()), told, asked.invite.mechanism)
         return Answer(trusted=counted, local=said)
 
     def moves(self, asked: Moves) -> Answer:
@@ -207,7 +207,7 @@ class CodePeople(People):
         return Answer(local=reports)
 
 
-def report_slots(slots: Ints, invite: SlotInvite, *, rng: Randomness) -> SlotReports:
+def report_slots(slots: Ints, invite: OnList, *, rng: Randomness) -> SlotReports:
     """Many devices' reports, added up as they come."""
     mechanism = invite.mechanism
     if isinstance(mechanism, OneSlot):

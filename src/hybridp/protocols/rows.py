@@ -34,7 +34,7 @@ from hybridp.protocols.models import (
     sum_reports,
 )
 from hybridp.public.groups import Grouping
-from hybridp.public.messages import OwnInvite, SlotInvite
+from hybridp.public.messages import Invite, OwnEpsilon
 from hybridp.public.rounds import (
     Answer,
     Between,
@@ -213,14 +213,14 @@ class TablePeople(People):
         return Answer(local=summing.randomised(own, invite, bins=True, rng=self.rng)[1])
 
     def _later_line(self, asked: Later) -> Answer:
-        people = self._lattice(asked.invite.bounds)  # type: ignore[union-attr, arg-type]
+        people = self._lattice(asked.invite.bounds)  # type: ignore[union-attr]
         self.simulated = people.local.people > 0
         return people.later(asked)
 
     def _later_slot(self, asked: Later) -> Answer:
         """Every chunk's reports, drawn on all cores while the next chunk is read; each has randomness of its own."""
-        invite, chunks = asked.invite, modelling.local_slots(self._kept, asked.invite.head)  # type: ignore[union-attr]
-        assert isinstance(invite, SlotInvite)
+        invite: Any = asked.invite
+        chunks = modelling.local_slots(self._kept, invite.encoding)
         with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1)) as pool:
             parts = [pool.submit(report_slots, chunk, invite, rng=own) for chunk in chunks for own in self.rng.spawn(1)]
             found = [part.result() for part in parts]
@@ -296,7 +296,7 @@ class TablePeople(People):
         trusted = None
         if totals.trusted_people and asked.noise is not None:
             trusted = summing.release_counts(totals, asked.noise, rng=self.rng)
-            trusted = replace(trusted, left_out=invite.question.excludes)
+            trusted = replace(trusted, left_out=invite.encoding.excludes)
         return self._said(asked, totals, trusted, local)
 
     def ticks(self, asked: Ticks) -> Answer:
@@ -316,7 +316,7 @@ class TablePeople(People):
             local = sum_reports(steps, partial(reach_reports, invite=invite, rng=self.rng), invite)
         trusted = None
         if totals.trusted_people and asked.noise is not None:
-            trusted = summing.release_sums(totals, asked.noise, invite.bounds, asked.squares, rng=self.rng)
+            trusted = summing.release_sums(totals, asked.noise, invite.encoding, asked.squares, rng=self.rng)
         return self._said(asked, totals, trusted, local)
 
     # --- everybody's own epsilon --------------------------------------------------------------------------------------
@@ -333,7 +333,7 @@ class TablePeople(People):
             trust = label_column(columns.trust) if drawn_trust(columns.trust) else columns.trust
             rows = self.stack.enter_context(open_rows(copy, trust=trust))
             columns = replace(columns, trust=trust)
-        invite = OwnInvite(bounds, columns.names)
+        invite = Invite(bounds, OwnEpsilon(), columns.names)
         totals = self._kept = summing.read(rows, columns, invite, assume=self.assume, epsilon=epsilon)
         self._heard(totals.local.count, totals.digest, totals.simulated_reports, totals.assumed)
         reports = totals.local if self.tally is None else self.tally.summary()

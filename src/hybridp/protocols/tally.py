@@ -108,7 +108,7 @@ def invitation_tally(invite: Path, *, collection: str | None = None) -> Tally:
     asked = said.invite
     rule = "must be to a head list, or to a map of K-means"
     must(asked.way in ("slot", "cell"), "invite", rule, f"one to {said.task.called}")
-    slots = len(asked.head) if asked.way == "slot" else asked.grid.cells
+    slots = len(asked.encoding) if asked.way == "slot" else asked.encoding.cells
     return Tally.of_slots(asked.text, slots, collection)
 
 

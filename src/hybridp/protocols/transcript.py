@@ -365,7 +365,7 @@ def _line(said: Transcript, path: Any, stack: ExitStack, how: Mapping[str, Any])
 
 def _slots(said: Transcript, path: Any, stack: ExitStack, how: Mapping[str, Any]) -> _Sent:
     invite, tally, mixed, study = said.invite, how["tally"], how["mixed"], said.task
-    slots, nobody = len(invite.head), "must be left out with a tally, and only then"
+    slots, nobody = len(invite.encoding), "must be left out with a tally, and only then"
     if mixed:  # the tally's digest is that of local reports: batches charged under it would be free from then on
         must(tally is None, "mixed", "must go without a tally", f"{len(mixed)} batches beside one")
         rule = "must answer an invitation that states a mixer (--batch)"

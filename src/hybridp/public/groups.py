@@ -46,9 +46,10 @@ from hybridp.errors import InvalidInput, UnusablePublicRows, must
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.public.mechanisms import NoiseName
+from hybridp.public.messages import Invite
 from hybridp.public.oracles import share_oracle
 from hybridp.public.queries import Feature
-from hybridp.public.shares import CountNoise, ShareInvite, count_noise
+from hybridp.public.shares import CountNoise, OnOptions, count_noise
 
 __all__ = ["ALL", "OTHER", "STEPS", "Grouping", "Joint"]
 
@@ -172,9 +173,9 @@ class Joint:
         must(len(set(names)) == len(names), "categories", rule, f"{len(set(names))} of {len(names)}")
         return Feature(f"{self.value} by {self.by.name}", names)
 
-    def invite(self, guarantee: PureDP | ApproxDP) -> ShareInvite:
+    def invite(self, guarantee: PureDP | ApproxDP) -> OnOptions:
         """What goes to every device: the cells, and the report on one of them."""
-        return ShareInvite(self.cells, share_oracle(guarantee, self.cells.size))
+        return Invite(self.cells, share_oracle(guarantee, self.cells.size))
 
     def noise(self, guarantee: PureDP | ApproxDP, name: NoiseName = "best") -> CountNoise:
         """The noise of the trusted people's cells."""

@@ -19,7 +19,7 @@ import re
 import unicodedata
 from dataclasses import dataclass
 from functools import cached_property
-from typing import cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,8 +28,10 @@ from hybridp.errors import must
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.lattice import Ints
 from hybridp.public.mechanisms import DiscreteLaplace, discrete_laplace
+from hybridp.public.randomisers import KRandomisedResponse, k_randomised_response
 
 __all__ = ["TEXT_RULE", "Discovery", "HeadList", "OneSlot", "Record", "counting_noise", "discovery", "normalised"]
+__all__ += ["slot_response"]
 
 Record = tuple[str | None, ...]
 
@@ -57,6 +59,7 @@ def normalised(text: str) -> str:
 class HeadList:
     """The slots that everybody counts in; the slots of a query lie together, its wildcard last."""
 
+    way: ClassVar[str] = "slot"
     depth: int
     slots: tuple[Record, ...]
 
@@ -72,6 +75,11 @@ class HeadList:
         """From the records found; an empty list leaves the wildcard alone."""
         depth = depth or (len(records[0]) if records else 2)
         return cls(depth, _arranged(records, depth))
+
+    def made(self, invite: Any) -> str:
+        """How reports on such a list are made, in a line."""
+        g, mark = invite.promise, "mixed," if invite.mixed else ""
+        return f"k-rr(slots={len(self)},epsilon={g.epsilon!r},delta={g.delta!r},{mark}invite={invite.answers})"
 
     def __len__(self) -> int:
         return len(self.slots)
@@ -203,4 +211,11 @@ def counting_noise(guarantee: ApproxDP | PureDP) -> DiscreteLaplace:
 class OneSlot:
     """The report on a list without records: the same whatever one holds, so that it tells nothing."""
 
+    guarantee: PureDP | None = None
+
     name = "one-slot"
+
+
+def slot_response(guarantee: PureDP, slots: int) -> OneSlot | KRandomisedResponse:
+    """The report on a list; on one without records it is the same whatever one holds."""
+    return OneSlot(guarantee) if slots < 2 else k_randomised_response(guarantee, slots)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -210,6 +211,7 @@ def separation(centres: ArrayLike) -> Floats:
 class Grid:
     """The box cut into equal cells, `per_axis` along every coordinate; at most 2^14 of them."""
 
+    way: ClassVar[str] = "cell"
     box: Box
     per_axis: int
 
@@ -220,6 +222,15 @@ class Grid:
     @property
     def cells(self) -> int:
         return int(self.per_axis**self.box.dims)
+
+    @property
+    def categories(self) -> int:
+        """What a report responds among."""
+        return self.cells
+
+    def made(self, invite: Any) -> str:
+        """How reports on such a map are made, in a line."""
+        return f"map(cells={self.cells},epsilon={invite.promise.epsilon!r},invite={invite.answers})"
 
     def cell(self, levels: Floats) -> Ints:
         """The cell of every point, numbered with the last coordinate fastest."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,12 +20,12 @@ from hybridp.errors import must
 from hybridp.public.budgets import ZCDP, ApproxDP, Guarantee, PureDP, zcdp_for
 from hybridp.public.kmeans import MOST_CELLS, Box, Grid, Spend, TotalsNoise, map_noise, round_noise
 from hybridp.public.lattice import Floats, Ints
-from hybridp.public.messages import report_text
+from hybridp.public.messages import Invite
 from hybridp.public.randomisers import KRandomisedResponse, Randomiser, best_randomiser, k_randomised_response
 
 __all__ = [
     "LocalRound",
-    "MapInvite",
+    "OnMap",
     "Plan",
     "RoundInvite",
     "RoundReports",
@@ -38,35 +38,6 @@ __all__ = [
 ]
 
 _EPSILONS = np.linspace(0.05, 0.95, 19)
-
-
-@dataclass(frozen=True, slots=True)
-class MapInvite:
-    """In which cell are you? Answered by k-ary randomised response with the whole epsilon."""
-
-    way: ClassVar[str] = "cell"
-    grid: Grid
-    response: KRandomisedResponse
-    question: tuple[str, ...] = ()
-    answers: str = ""
-
-    def tagged(self, digest: str) -> MapInvite:
-        """The same as the document of this digest asks it."""
-        return replace(self, answers=digest)
-
-    @property
-    def text(self) -> str:
-        """What stands beside every report."""
-        made = f"map(cells={self.grid.cells},epsilon={self.promise.epsilon!r},invite={self.answers})"
-        return report_text(made, self.question)
-
-    def __post_init__(self) -> None:
-        cells, told = self.grid.cells, self.response.categories
-        must(told == cells, "response", f"must have one category for each of the {cells:,} cells", told)
-
-    @property
-    def promise(self) -> PureDP | ApproxDP:
-        return self.response.guarantee
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -140,8 +111,12 @@ class TrustedRound:
 # --- invitations ------------------------------------------------------------------------------------------------------
 
 
-def map_invite(grid: Grid, epsilon: float) -> MapInvite:
-    return MapInvite(grid, k_randomised_response(PureDP(epsilon), grid.cells))
+OnMap: TypeAlias = Invite[Grid, KRandomisedResponse]
+
+
+def map_invite(grid: Grid, epsilon: float) -> OnMap:
+    """In which cell are you? Answered by k-ary randomised response with the whole epsilon."""
+    return Invite(grid, k_randomised_response(PureDP(epsilon), grid.cells))
 
 
 def _value_variance(epsilon: float, dims: int, coordinates: int) -> float:

@@ -34,7 +34,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -147,6 +147,7 @@ def missing_each(stated: Sequence[float | str] | float | str | None, columns: in
 class Bounds:
     """lower < upper, chosen without looking at the data. Values outside are clipped by the side that sees them."""
 
+    way: ClassVar[str] = "number"
     lower: float
     upper: float
 
@@ -169,6 +170,11 @@ class Bounds:
     def half(self) -> float:
         return self.width / 2
 
+    @property
+    def sides(self) -> tuple[tuple[float, float], ...]:
+        """The centre, and how far a value lies from it at most."""
+        return ((self.centre, self.half),)
+
     def levels(self, values: Sequence[float] | Floats) -> NDArray[np.int64]:
         """Clip and round to the lattice. A value that is not a number has no level and is refused."""
         return Lattice(self.lower, self.upper, LEVELS).round(np.asarray(values, dtype=np.float64))
@@ -179,6 +185,13 @@ class Bounds:
 
     def project(self, x: float) -> float:
         return min(max(x, self.lower), self.upper)
+
+    def made(self, invite: Any) -> str:
+        """How reports on a number within these bounds are made, in a line."""
+        g, tag = invite.promise, f",invite={invite.answers}" if invite.answers else ""
+        kept = {} if g is None else {"epsilon": g.epsilon, "delta": g.delta}
+        fields = kept | {"lower": self.lower, "upper": self.upper}
+        return f"{invite.name}({','.join(f'{key}={float(value)!r}' for key, value in fields.items())}{tag})"
 
 
 _BITS = 20

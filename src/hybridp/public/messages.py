@@ -17,17 +17,16 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, must
-from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import Discovery, HeadList, OneSlot
 from hybridp.public.lattice import Bounds, Groups, Sums
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
-from hybridp.public.randomisers import LEVELS, KRandomisedResponse, Randomiser, k_randomised_response
+from hybridp.public.randomisers import LEVELS, KRandomisedResponse, Randomiser
 
 Floats = NDArray[np.float64]
 
@@ -39,10 +38,11 @@ __all__ = [
     "Invite",
     "LocalSummary",
     "NoisySquares",
+    "OnList",
+    "OnNumber",
     "OptInCounts",
-    "OwnInvite",
+    "OwnEpsilon",
     "ReportsByEpsilon",
-    "SlotInvite",
     "SlotReports",
     "TrustedSummary",
     "WeightedSum",
@@ -80,50 +80,73 @@ def reports_digest(mechanism: str, *fingerprint: object) -> str:
     return f"sha256:{hashlib.sha256(stated.encode()).hexdigest()[:32]}"
 
 
-@dataclass(frozen=True, slots=True)
-class Invite:
-    """What a device must know to take part: the bounds, the randomiser (which states its guarantee), the question.
+class OwnEpsilon:
+    """A device draws the best report for its person's own epsilon."""
 
-    `question` names the column that is asked for; empty where another document names it. Within `windows` (shares of
-    the range, rising, apart) the report is about where the value stands in them, laid end to end, each as long as
-    another; `answers` names the document that asks so.
+    way: ClassVar[str] = "own"
+    name: ClassVar[str] = OWN_EPSILON
+    guarantee: ClassVar[None] = None
+    bound: ClassVar[float] = 1 + 2 / math.tanh(0.0005)
+    """The longest report of anybody's, at epsilon 0.001."""
+
+
+E = TypeVar("E")
+M = TypeVar("M")
+
+
+@dataclass(frozen=True)
+class Invite(Generic[E, M]):
+    """What a device must know to take part: what it is asked about (`encoding`: bounds, options, a list, a map), and
+    the mechanism that its answer goes through, which states its guarantee.
+
+    `question` names the columns that are asked for; empty where another document names them. Within `windows` (shares
+    of the range of a number, rising, apart) the report is about where the value stands in them, laid end to end, each
+    as long as another. `answers` names the document that asks so; `mixed` people send their report through a mixer.
     """
 
-    way: ClassVar[str] = "number"
-    bounds: Bounds
-    randomiser: Randomiser
+    encoding: E
+    mechanism: M
     question: tuple[str, ...] = ()
     windows: tuple[tuple[float, float], ...] = ()
     answers: str = ""
+    mixed: bool = False
 
-    def tagged(self, digest: str) -> Invite:
-        """The same as the document of this digest asks it."""
-        return replace(self, answers=digest)
+    def __post_init__(self) -> None:
+        for name in ("categories", "dimensions"):
+            own, told = (getattr(part, name, None) for part in (self.encoding, self.mechanism))
+            must(None in (own, told) or own == told, name, f"must be the {own} that are asked about", told)
+
+    @property
+    def way(self) -> str:
+        found: str = getattr(self.mechanism, "way", None) or self.encoding.way  # type: ignore[attr-defined]
+        return found
 
     @property
     def name(self) -> str:
         """Of the report."""
-        return self.randomiser.name
+        found: str = getattr(self.encoding, "report", None) or self.mechanism.name  # type: ignore[attr-defined]
+        return found
 
     @property
-    def promise(self) -> PureDP | ApproxDP:
-        return self.randomiser.guarantee
+    def promise(self) -> Any:
+        return self.mechanism.guarantee  # type: ignore[attr-defined]
+
+    def tagged(self, digest: str) -> Invite[E, M]:
+        """The same as the document of this digest asks it."""
+        return replace(self, answers=digest)
 
     @property
     def text(self) -> str:
         """The mechanism in one line, written beside every report so that it cannot be mistaken for another's."""
-        g = self.promise
-        fields = {"epsilon": g.epsilon, "delta": g.delta, "lower": self.bounds.lower, "upper": self.bounds.upper}
-        named = f",invite={self.answers}" if self.answers else ""
-        made = f"{self.randomiser.name}({','.join(f'{k}={float(v)!r}' for k, v in fields.items())}{named})"
-        return report_text(made, self.question)
+        own: tuple[str, ...] = getattr(self.encoding, "columns", ())
+        return report_text(self.encoding.made(self), own or self.question)  # type: ignore[attr-defined]
 
     def placed(self, levels: NDArray[np.int64]) -> NDArray[np.int64]:
         """The levels that reports are about: those of the value, or of its place within the windows.
 
         >>> from hybridp.public.randomisers import dithered_bit
         >>> asked = Invite(Bounds(0, 8), dithered_bit(PureDP(1.0)), windows=((0.25, 0.5), (0.75, 1.0)))
-        >>> (asked.placed(asked.bounds.levels([0, 2, 3, 4, 5, 7, 8])) / LEVELS).tolist()
+        >>> (asked.placed(asked.encoding.levels([0, 2, 3, 4, 5, 7, 8])) / LEVELS).tolist()
         [0.0, 0.0, 0.25, 0.5, 0.5, 0.75, 1.0]
         """
         if not self.windows:
@@ -134,6 +157,10 @@ class Invite:
             part = np.clip((levels / LEVELS - low) / (high - low), 0.0, 1.0)
             found += np.floor(part * (cuts[i + 1] - cuts[i])).astype(np.int64)
         return found
+
+
+OnNumber: TypeAlias = Invite[Bounds, Randomiser]
+OnList: TypeAlias = Invite[HeadList, OneSlot | KRandomisedResponse]
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,49 +344,6 @@ class OptInCounts:
     counted: Floats
     discovery: Discovery
     noise: DiscreteLaplace
-
-
-@dataclass(frozen=True)
-class OwnInvite:
-    """What a device is asked that draws the best report for its person's own epsilon."""
-
-    way: ClassVar[str] = "own"
-    name: ClassVar[str] = OWN_EPSILON
-    promise: ClassVar[None] = None
-    bounds: Bounds
-    question: tuple[str, ...] = ()
-
-    @property
-    def text(self) -> str:
-        ends = f"lower={float(self.bounds.lower)!r},upper={float(self.bounds.upper)!r}"
-        return report_text(f"{OWN_EPSILON}({ends})", self.question)
-
-
-@dataclass(frozen=True)
-class SlotInvite:
-    """What a device is asked about a head list: in which of its slots is your record? `answers` names the document that
-    asks so; `mixed` people send their report through a mixer."""
-
-    way: ClassVar[str] = "slot"
-    head: HeadList
-    promise: PureDP
-    question: tuple[str, ...] = ()
-    mixed: bool = False
-    answers: str = ""
-
-    @property
-    def mechanism(self) -> OneSlot | KRandomisedResponse:
-        """On a list without records the report is the same whatever one holds."""
-        return OneSlot() if len(self.head) < 2 else k_randomised_response(self.promise, len(self.head))
-
-    def tagged(self, digest: str) -> SlotInvite:
-        return replace(self, answers=digest)
-
-    @property
-    def text(self) -> str:
-        g, mark = self.promise, "mixed," if self.mixed else ""
-        made = f"k-rr(slots={len(self.head)},epsilon={g.epsilon!r},delta={g.delta!r},{mark}invite={self.answers})"
-        return report_text(made, self.question)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

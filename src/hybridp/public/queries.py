@@ -12,12 +12,14 @@ threshold and cell by cell in C order, and a `Piece` is a slab of consecutive nu
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations, pairwise, product
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +52,10 @@ _MOST_QUERIES = 1 << 62  # Query numbers are 64-bit integers.
 Array = TypeVar("Array", bound=Any)
 
 
+def _digest(stated: Any) -> str:
+    return hashlib.sha256(json.dumps(stated).encode()).hexdigest()[:16]
+
+
 @dataclass(frozen=True, slots=True)
 class Feature:
     """One categorical column: its value labels in the order of their codes, all of them public.
@@ -61,6 +67,7 @@ class Feature:
     ('30..39', '40..50', '(missing)')
     """
 
+    way: ClassVar[str] = "option"
     name: str
     values: tuple[str, ...]
     edges: tuple[float, ...] = ()
@@ -98,6 +105,32 @@ class Feature:
     @property
     def size(self) -> int:
         return len(self.values)
+
+    @property
+    def categories(self) -> int:
+        """What a report responds among: the options, or yes and no."""
+        return 2 if self.most else self.size
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """What a report may name: an option or, where several may be ticked, of each one yes, then no."""
+        if not self.most:
+            return self.values
+        return tuple(f"{value}: {answer}" for value in self.values for answer in ("yes", "no"))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    @property
+    def report(self) -> str:
+        """What a report is called where a device draws the option that it is about."""
+        return "one-option" if self.most else ""
+
+    def made(self, invite: Any) -> str:
+        """How reports on these options are made, in a line."""
+        stated = [self.values, *([self.most] if self.most else [self.edges, self.missing])]
+        return f"{invite.name}(epsilon={float(invite.promise.epsilon)!r},options={self.size} {_digest(stated)})"
 
     @property
     def stated(self) -> bool:
@@ -159,6 +192,7 @@ class Schema:
     ((2, 3), (0, 2), 5)
     """
 
+    way: ClassVar[str] = "marginal"
     features: tuple[Feature, ...]
 
     def __post_init__(self) -> None:
@@ -173,6 +207,17 @@ class Schema:
     @cached_property
     def names(self) -> tuple[str, ...]:
         return tuple(feature.name for feature in self.features)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.names
+
+    def made(self, invite: Any) -> str:
+        """How reports on a drawn one of its marginals are made, in a line."""
+        drawn = invite.mechanism
+        chosen = [drawn.weights, invite.answers] if invite.answers else []
+        marginals = f"{len(drawn.marginals)} {_digest([self.to_dict(), drawn.marginals, *chosen])}"
+        return f"{invite.name}(epsilon={float(invite.promise.epsilon)!r},marginals={marginals})"
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:

@@ -39,9 +39,9 @@ from hybridp.errors import must
 from hybridp.public.budgets import Guarantee, PureDP
 from hybridp.public.lattice import HALF, Bounds, Floats, Ints
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, NoiseName, best_noise, discrete_laplace
-from hybridp.public.messages import report_text
+from hybridp.public.messages import Invite, report_text
 from hybridp.public.randomisers import piecewise
-from hybridp.public.vector import VectorBounds, VectorInvite
+from hybridp.public.vector import OnVector, VectorBounds
 from hybridp.public.vector_randomisers import ScalarReports, VectorReports, scalar_reports, unit_vector
 
 __all__ = [
@@ -277,7 +277,7 @@ class Question:
         must(0 < self.clip <= 1e6, "clip", rule, self.clip)
 
     @cached_property
-    def invite(self) -> VectorInvite:
+    def invite(self) -> OnVector:
         """The vector that is reported on, and the report."""
         p = self.bounds.dimensions
         if self.form == "steered":
@@ -285,13 +285,13 @@ class Question:
         else:
             asked = VectorBounds(tuple(Bounds(0.0 if i == j else -1.0, 1.0) for i, j in pairs(p + 1, 1)))
         # A residual is clipped several deviations away, so that scores are small; products spread over their range.
-        return VectorInvite(asked, _reports(self.guarantee, asked.dimensions, 0.05 if self.form == "steered" else 0.3))
+        return Invite(asked, _reports(self.guarantee, asked.dimensions, 0.05 if self.form == "steered" else 0.3))
 
     @property
     def names(self) -> tuple[str, ...]:
         """The columns of a file of reports."""
         what = "score" if self.form == "steered" else "product"
-        return tuple(f"{what}{i}_report" for i in range(self.invite.bounds.dimensions))
+        return tuple(f"{what}{i}_report" for i in range(self.invite.encoding.dimensions))
 
     def steps(self, people: Ints) -> Ints:
         """Each person's vector on its lattice, within its bounds whatever the person's columns are."""
@@ -317,7 +317,8 @@ class Question:
     @property
     def text(self) -> str:
         """What stands beside every report."""
-        made = f"regression-{self.form}(statistics={self.invite.bounds.dimensions},reports={self.invite.reports.name}"
+        told = self.invite
+        made = f"regression-{self.form}(statistics={told.encoding.dimensions},reports={told.name}"
         return report_text(f"{made},epsilon={self.guarantee.epsilon!r},invite={self.answers})", self.columns)
 
 

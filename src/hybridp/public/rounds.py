@@ -18,14 +18,14 @@ from hybridp.public.distribution import BinnedReports, WindowReports, report_bin
 from hybridp.public.groups import Joint
 from hybridp.public.heavy import Discovery, HeadList
 from hybridp.public.kmeans import Box, Grid, TotalsNoise
-from hybridp.public.kmeans_rounds import MapInvite, RoundInvite
+from hybridp.public.kmeans_rounds import OnMap, RoundInvite
 from hybridp.public.lattice import Bounds
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
-from hybridp.public.messages import Invite, NoisySquares, SlotInvite, TrustedSummary
+from hybridp.public.messages import Invite, NoisySquares, OnNumber, TrustedSummary
 from hybridp.public.regression import KindName, Question
-from hybridp.public.shares import CountNoise, NoisyCounts, ShareInvite
+from hybridp.public.shares import CountNoise, NoisyCounts, OnOptions
 from hybridp.public.steered_mean import Window, WindowNoise
-from hybridp.public.vector import VectorBounds, VectorInvite
+from hybridp.public.vector import OnVector, VectorBounds
 
 __all__ = ["Answer", "Between", "Cells", "Chance", "Conversation", "Crowd", "Discover", "Epsilons", "Later", "Many"]
 __all__ += ["Moves", "Numbers", "Options", "People", "Products", "Round", "Scale", "Slots", "Ticks", "Vectors"]
@@ -88,7 +88,7 @@ class Numbers(Round):
     people without a value out, where nobody is local. Reports are `heard`, or only checked.
     """
 
-    invite: Invite
+    invite: OnNumber
     noise: AddedNoise | None = None
     squares: DiscreteLaplace | None = None
     clipped: DiscreteLaplace | None = None
@@ -111,7 +111,7 @@ class Numbers(Round):
             squares = None if noise is None else NoisySquares(people, int(said["squares"]), noise)
             trusted = TrustedSummary(people, int(said["sum"]), self.noise, squares)
         if "reports" in said:
-            binned = BinnedReports(_counts(said["reports"]), self.invite.randomiser)
+            binned = BinnedReports(_counts(said["reports"]), self.invite.mechanism)
             if len(binned.counts) != report_bins(binned.randomiser).size:
                 raise ValueError
         return Answer(people, trusted, binned=binned)
@@ -121,7 +121,7 @@ class Numbers(Round):
 class Vectors(Round):
     """The sums of several numbers of trusted people, and of their `squares`, and local reports on all of them."""
 
-    invite: VectorInvite
+    invite: OnVector
     noise: AddedNoise | None = None
     squares: DiscreteLaplace | None = None
     heard: bool = True
@@ -131,7 +131,7 @@ class Vectors(Round):
 class Options(Round):
     """How many trusted people have each option, or vote for each cell of a `joint` question, and local reports."""
 
-    invite: ShareInvite
+    invite: OnOptions
     noise: CountNoise | None = None
     joint: Joint | None = None
     heard: bool = True
@@ -141,7 +141,7 @@ class Options(Round):
 class Ticks(Round):
     """How many trusted people ticked each option, and local reports on one drawn option each."""
 
-    invite: ShareInvite
+    invite: OnOptions
     noise: CountNoise | None = None
     heard: bool = True
 
@@ -152,7 +152,7 @@ class Between(Round):
 
     places: tuple[float, ...]
     noise: CountNoise
-    invite: Invite
+    invite: OnNumber
 
     def plain(self, answer: NoisyCounts) -> dict[str, Any]:
         return {"people": answer.people, "counts": list(answer.noisy)}
@@ -165,7 +165,7 @@ class Between(Round):
 class Within(Round):
     """The sums of trusted people's numbers within a window, and beyond it, and of the squares of the latter."""
 
-    invite: Invite
+    invite: OnNumber
     window: Window
     noise: WindowNoise
 
@@ -233,7 +233,7 @@ class Cells(Round):
 
     grid: Grid
     noise: TotalsNoise | None
-    invite: MapInvite | None
+    invite: OnMap | None
     parts: tuple[int, int] = (1, 1)
     """The first so many of so many parts of the local people are asked."""
 
@@ -256,7 +256,7 @@ class Later(Round):
     `bins` asks for reports by public bins; `about` is what is said of the invitation.
     """
 
-    invite: Invite | Question | SlotInvite | MapInvite
+    invite: Invite[Any, Any] | Question
     bins: bool = False
     about: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
@@ -273,7 +273,7 @@ class Later(Round):
             below, above = _counts(one["below"]), _counts(one["above"])
             if not np.allclose(one["window"], window, rtol=0, atol=1e-9) or not len(below) == len(above) > 0:
                 raise ValueError
-            told.append(WindowReports(window, below, above, self.invite.randomiser))  # type: ignore[arg-type]
+            told.append(WindowReports(window, below, above, self.invite.mechanism))
         return Answer(local=tuple(told))
 
 

@@ -11,7 +11,8 @@ one count down and another one up by 1, and all counts together add up to the nu
 >>> question = Feature.categorical("smokes", ["yes", "no"])
 >>> count_noise(PureDP(1.0), question.size).mechanism.sensitivity
 1
->>> ShareInvite(question, share_oracle(PureDP(1.0), question.size)).text
+>>> from hybridp.public.messages import Invite
+>>> Invite(question, share_oracle(PureDP(1.0), question.size)).text
 'k-rr(epsilon=1.0,options=2 cd6ac5fa842b0689) on `smokes`'
 
 **Several of several options**: everybody ticks up to a public number of them, and the share of people of each is asked.
@@ -30,12 +31,10 @@ is a yes or no of a k-th of the local people.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,15 +43,15 @@ from hybridp.errors import InvalidInput, UnusablePublicRows, must
 from hybridp.public.budgets import ApproxDP, Guarantee, PureDP
 from hybridp.public.lattice import Floats, Ints
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, NoiseName, best_noise, discrete_laplace
-from hybridp.public.messages import report_text
-from hybridp.public.oracles import Oracle, SubsetSelection, share_oracle, support_counts
+from hybridp.public.messages import Invite
+from hybridp.public.oracles import Oracle, share_oracle, support_counts
 from hybridp.public.queries import Feature
 from hybridp.public.randomisers import KRandomisedResponse, k_randomised_response, randomised_response
 from hybridp.public.shuffling import Mixing
 
-__all__ = ["LEAST_COUNTED", "CountNoise", "NoisyCounts", "ShareInvite", "ShareReports", "TickReports"]
+__all__ = ["LEAST_COUNTED", "CountNoise", "NoisyCounts", "OnOptions", "ShareReports", "TickReports"]
 __all__ += ["count_noise", "kept", "mixed_oracle", "read_reports", "share_mixing", "tick_counts"]
-__all__ += ["tick_noise", "tick_variance", "written_reports"]
+__all__ += ["tick_noise", "tick_variance", "unreadable", "written_reports"]
 
 
 LEAST_COUNTED = 0.001
@@ -194,43 +193,7 @@ def mixed_oracle(mixing: Mixing, size: int) -> Oracle:
     return share_oracle(own, size) if mixing.k is None else k_randomised_response(own, size)
 
 
-@dataclass(frozen=True, slots=True)
-class ShareInvite:
-    """What a device must know: the column, its public options, and the report that it draws.
-
-    Where several may be ticked that is a bit, whether the one option was that the device drew.
-    """
-
-    way: ClassVar[str] = "option"
-    question: Feature
-    oracle: Oracle
-
-    def __post_init__(self) -> None:
-        size = 2 if self.question.most else self.question.size
-        must(self.oracle.categories == size, "options", f"must be the {self.oracle.categories} of the report", size)
-
-    @property
-    def name(self) -> str:
-        """Of the report."""
-        return "one-option" if self.question.most else self.oracle.name
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """What a report on ticks may say: of each option yes, then no."""
-        return tuple(f"{value}: {answer}" for value in self.question.values for answer in ("yes", "no"))
-
-    @property
-    def promise(self) -> PureDP | ApproxDP:
-        return self.oracle.guarantee
-
-    @property
-    def text(self) -> str:
-        """The mechanism and the options in one line, written beside every report."""
-        question = self.question
-        asked = [question.values, *([question.most] if question.most else [question.edges, question.missing])]
-        options = f"{question.size} {hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]}"
-        made = f"{self.name}(epsilon={float(self.promise.epsilon)!r},options={options})"
-        return report_text(made, (self.question.name,))
+OnOptions: TypeAlias = Invite[Feature, Oracle]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -246,28 +209,35 @@ class ShareReports:
         return ShareReports(self.people + other.people, self.counts + other.counts, self.oracle)
 
 
-def written_reports(invite: ShareInvite, reports: NDArray[np.int32] | Ints) -> list[str]:
-    """Reports as text: the option itself, or a set of options as the hexadecimal form of its bits, first option first.
+def written_reports(oracle: Oracle, reports: NDArray[np.int32] | Ints, names: Sequence[str] = ()) -> list[str]:
+    """Reports as text: the option's name, or number, or a set of options as the hexadecimal form of its bits, first
+    option first.
 
-    >>> question = Feature.categorical("colour", [f"c{i}" for i in range(10)])
-    >>> written_reports(ShareInvite(question, share_oracle(PureDP(0.5), 10)), np.array([[0, 1, 2, 9]]))
+    >>> written_reports(share_oracle(PureDP(0.5), 10), np.array([[0, 1, 2, 9]]))
     ['e040']
     """
-    if isinstance(invite.oracle, KRandomisedResponse):
-        return [invite.question.values[code] for code in reports.tolist()]
-    bits = np.zeros((len(reports), invite.question.size), dtype=np.bool_)
+    if isinstance(oracle, KRandomisedResponse):
+        return [names[code] if names else str(code) for code in reports.tolist()]
+    bits = np.zeros((len(reports), oracle.categories), dtype=np.bool_)
     np.put_along_axis(bits, np.asarray(reports, dtype=np.int64), True, axis=1)
     packed = np.packbits(bits, axis=1)
     whole, width = packed.tobytes().hex(), 2 * packed.shape[1]
     return [whole[at : at + width] for at in range(0, len(whole), width)]
 
 
-def read_reports(invite: ShareInvite, texts: Sequence[str | None], column: str) -> ShareReports:
-    """The supports of reports by subset selection; a text that no device writes is refused, and not repeated."""
-    oracle = invite.oracle
-    assert isinstance(oracle, SubsetSelection)
+def unreadable(column: str, text: str) -> UnusablePublicRows:
+    return UnusablePublicRows(f"Column `{column}` must hold a report of {text} in every local row.")
+
+
+def read_reports(oracle: Oracle, texts: Sequence[str | None], refused: UnusablePublicRows) -> ShareReports:
+    """The supports of reports, which name options by their numbers; a text that no device writes is `refused`."""
+    if isinstance(oracle, KRandomisedResponse):
+        known = {str(code): code for code in range(oracle.categories)}
+        if any(text not in known for text in texts):
+            raise refused
+        named = np.array([known[str(text)] for text in texts], dtype=np.int64)
+        return ShareReports(len(texts), support_counts(oracle, named), oracle)
     width = -(-oracle.categories // 8)
-    refused = UnusablePublicRows(f"Column `{column}` must hold a report of {invite.text} in every local row.")
     if any(text is None or len(text) != 2 * width for text in texts):
         raise refused
     try:
@@ -275,8 +245,7 @@ def read_reports(invite: ShareInvite, texts: Sequence[str | None], column: str) 
     except ValueError:
         raise refused from None
     bits = np.unpackbits(packed, axis=1)
-    inside = not bits[:, oracle.categories :].any()
-    if not (inside and bool((bits.sum(axis=1) == oracle.size).all())):
+    if bits[:, oracle.categories :].any() or not bool((bits.sum(axis=1) == oracle.size).all()):
         raise refused
     named = np.nonzero(bits)[1].reshape(len(texts), oracle.size)
     return ShareReports(len(texts), support_counts(oracle, named), oracle)

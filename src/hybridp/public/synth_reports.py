@@ -6,49 +6,47 @@ report and tells nothing.
 
 >>> from hybridp.public.queries import Threshold
 >>> work = Workload(Schema.from_domain({"a": 2, "b": 3, "c": 9}), (Threshold((0, 1), 2), Threshold((2, 1), 2)))
->>> invite = MarginalInvite(work, PureDP(1.0))
->>> invite.marginals, [asked.oracle.name for asked in invite.questions]
+>>> drawn = marginal_invite(work, PureDP(1.0)).mechanism
+>>> drawn.marginals, [oracle.name for oracle in drawn.oracles]
 (((0, 1), (1, 2)), ['k-rr', 'subset'])
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.errors import UnusablePublicRows, must
+from hybridp.errors import must
 from hybridp.public.budgets import PureDP
-from hybridp.public.messages import report_text
-from hybridp.public.oracles import SubsetSelection, share_oracle, support_counts
-from hybridp.public.queries import Feature, Schema, Workload
-from hybridp.public.shares import ShareInvite, ShareReports, read_reports, written_reports
+from hybridp.public.messages import Invite
+from hybridp.public.oracles import Oracle, share_oracle
+from hybridp.public.queries import Schema, Workload
+from hybridp.public.shares import ShareReports, read_reports, unreadable
 
-__all__ = ["MOST_REPORTED", "MarginalInvite", "MarginalReports", "read_marginal_reports", "written_marginal"]
+__all__ = ["MOST_REPORTED", "DrawnMarginals", "OnMarginals", "MarginalReports", "marginal_invite"]
+__all__ += ["read_marginal_reports"]
 
 Ints = NDArray[np.int64]
 MOST_REPORTED = 1 << 14  # Cells of a marginal: a report is up to a bit a cell.
 
 
 @dataclass(frozen=True)
-class MarginalInvite:
-    """What a device must know: the schema, the marginals among which it draws, and what its person is promised.
+class DrawnMarginals:
+    """The report on one of several marginals of a schema, which a device draws.
 
     A marginal is drawn with the probability of its weight among all weights, which are whole numbers; without weights
-    all have the same. `answers` names the invitation that asks for it, where there was one.
+    all have the same.
     """
 
-    way: ClassVar[str] = "marginal"
+    name: ClassVar[str] = "drawn-marginal"
     workload: Workload
     guarantee: PureDP
     weights: tuple[int, ...] = ()
-    answers: str = ""
 
     def __post_init__(self) -> None:
         for asked in self.workload.thresholds:
@@ -60,7 +58,7 @@ class MarginalInvite:
             must(cells <= MOST_REPORTED, "marginals", rule, cells)
         ok = not self.weights or (len(self.weights) == len(self.marginals) and min(self.weights) >= 1)
         must(ok, "weights", "must be a whole number from 1 for each marginal", "others")
-        assert self.questions
+        assert self.oracles
 
     @property
     def steps(self) -> Ints:
@@ -77,22 +75,9 @@ class MarginalInvite:
         return tuple(dict.fromkeys(tuple(sorted(asked.features)) for asked in self.workload.thresholds))
 
     @cached_property
-    def questions(self) -> tuple[ShareInvite, ...]:
-        """Each marginal as one question whose options are the numbers of its cells."""
-        found = []
-        for i, features in enumerate(self.marginals):
-            cells = self.schema.cells(features)
-            asked = Feature.categorical(f"marginal {i}", [str(cell) for cell in range(cells)])
-            found.append(ShareInvite(asked, share_oracle(self.guarantee, cells)))
-        return tuple(found)
-
-    @property
-    def promise(self) -> PureDP:
-        return self.guarantee
-
-    def tagged(self, answers: str) -> MarginalInvite:
-        """The same, in an invitation of this name."""
-        return replace(self, answers=answers)
+    def oracles(self) -> tuple[Oracle, ...]:
+        """How each marginal is answered: as one question whose options are the numbers of its cells."""
+        return tuple(share_oracle(self.guarantee, self.schema.cells(features)) for features in self.marginals)
 
     @property
     def about(self) -> dict[str, Any]:
@@ -107,14 +92,13 @@ class MarginalInvite:
             ],
         }
 
-    @property
-    def text(self) -> str:
-        """The mechanism, the columns' public values and the marginals in one line, written beside every report."""
-        chosen = [self.weights, self.answers] if self.answers else []
-        stated = json.dumps([self.schema.to_dict(), self.marginals, *chosen])
-        marginals = f"{len(self.marginals)} {hashlib.sha256(stated.encode()).hexdigest()[:16]}"
-        made = f"drawn-marginal(epsilon={float(self.guarantee.epsilon)!r},marginals={marginals})"
-        return report_text(made, self.schema.names)
+
+OnMarginals: TypeAlias = Invite[Schema, DrawnMarginals]
+
+
+def marginal_invite(workload: Workload, guarantee: PureDP, weights: tuple[int, ...] = ()) -> OnMarginals:
+    """One report on one drawn marginal."""
+    return Invite(workload.schema, DrawnMarginals(workload, guarantee, weights))
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,9 +108,9 @@ class MarginalReports:
     told: tuple[ShareReports, ...]
 
     @staticmethod
-    def nobody(invite: MarginalInvite) -> MarginalReports:
+    def nobody(invite: OnMarginals) -> MarginalReports:
         return MarginalReports(
-            tuple(ShareReports(0, np.zeros(q.question.size, dtype=np.int64), q.oracle) for q in invite.questions)
+            tuple(ShareReports(0, np.zeros(o.categories, dtype=np.int64), o) for o in invite.mechanism.oracles)
         )
 
     @property
@@ -137,32 +121,14 @@ class MarginalReports:
         return MarginalReports(tuple(a + b for a, b in zip(self.told, other.told, strict=True)))
 
 
-def written_marginal(invite: MarginalInvite, marginal: int, reports: NDArray[np.int32] | Ints) -> list[str]:
-    """Reports on one marginal as texts: its number, and what `written_reports` makes of them."""
-    return [f"{marginal}:{text}" for text in written_reports(invite.questions[marginal], reports)]
-
-
-def read_marginal_reports(invite: MarginalInvite, texts: Sequence[str | None], column: str) -> MarginalReports:
+def read_marginal_reports(invite: OnMarginals, texts: Sequence[str | None], column: str) -> MarginalReports:
     """The supports of reports as devices write them; any other text is refused, and not repeated."""
-    refused = UnusablePublicRows(f"Column `{column}` must hold a report of {invite.text} in every local row.")
-    sent: list[list[str]] = [[] for _ in invite.marginals]
+    refused, oracles = unreadable(column, invite.text), invite.mechanism.oracles
+    sent: list[list[str]] = [[] for _ in oracles]
     known = {str(i): here for i, here in enumerate(sent)}
     for text in texts:
         number, sign, said = (text or "").partition(":")
         if not sign or number not in known:
             raise refused
         known[number].append(said)
-    found = []
-    for asked, said_here in zip(invite.questions, sent, strict=True):
-        if isinstance(asked.oracle, SubsetSelection):
-            try:
-                found.append(read_reports(asked, said_here, column))
-            except UnusablePublicRows:
-                raise refused from None
-            continue
-        cells = {value: code for code, value in enumerate(asked.question.values)}
-        if any(said not in cells for said in said_here):
-            raise refused
-        named = np.array([cells[said] for said in said_here], dtype=np.int64)
-        found.append(ShareReports(len(said_here), support_counts(asked.oracle, named), asked.oracle))
-    return MarginalReports(tuple(found))
+    return MarginalReports(tuple(read_reports(*one, refused) for one in zip(oracles, sent, strict=True)))

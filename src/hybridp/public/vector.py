@@ -18,7 +18,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 
@@ -26,10 +26,10 @@ from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import Guarantee, PureDP
 from hybridp.public.lattice import HALF, Bounds, Floats, Ints, Lattice, Sums
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, NoiseName, best_noise
-from hybridp.public.messages import LocalSummary, NoisySquares, TrustedSummary, report_text
+from hybridp.public.messages import Invite, LocalSummary, NoisySquares, TrustedSummary
 from hybridp.public.vector_randomisers import MOST_DIMENSIONS, VectorReports
 
-__all__ = ["HALF", "SHRINK", "NormName", "VectorBounds", "VectorInvite", "VectorReportSums", "VectorSum"]
+__all__ = ["HALF", "SHRINK", "NormName", "VectorBounds", "OnVector", "VectorReportSums", "VectorSum"]
 __all__ += ["vector_noise"]
 
 
@@ -52,6 +52,7 @@ class VectorBounds:
     `radius` clip a vector further, to an L1 or L2 ball around the centre of the box: longer vectors are scaled down.
     """
 
+    way: ClassVar[str] = "vector"
     bounds: tuple[Bounds, ...]
     norm: NormName | None = None
     radius: float | None = None
@@ -170,6 +171,11 @@ class VectorBounds:
         out[far] = np.sign(rows) * np.floor(np.abs(rows) * factor[:, None]).astype(np.int64)
         return out
 
+    @property
+    def sides(self) -> tuple[tuple[float, float], ...]:
+        """Of each coordinate the centre, and how far a value lies from it at most."""
+        return tuple((b.centre, b.half * self.reach) for b in self.bounds)
+
     def from_unit(self, z: Floats) -> Floats:
         """From unit coordinates to the values' own."""
         return np.array([b.from_unit(float(v)) for b, v in zip(self.bounds, z, strict=True)])
@@ -196,37 +202,15 @@ class VectorBounds:
         ball = "" if self.norm is None else f",norm={self.norm},radius={float(self.radius or 0)!r}"
         return f"dimensions={self.dimensions}{ball},bounds={hashlib.sha256(listed.encode()).hexdigest()[:16]}"
 
+    def made(self, invite: Any) -> str:
+        """How reports on such a vector are made, in a line."""
+        return f"{invite.mechanism.text},epsilon={invite.promise.epsilon!r},{self.text})"
+
 
 # --- messages ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class VectorInvite:
-    """What a device must know to take part."""
-
-    way: ClassVar[str] = "vector"
-    bounds: VectorBounds
-    reports: VectorReports
-    question: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        must(self.reports.dimensions == self.bounds.dimensions, "dimensions",
-             f"must be those of the bounds ({self.bounds.dimensions})", self.reports.dimensions)  # fmt: skip
-
-    @property
-    def name(self) -> str:
-        """Of the report."""
-        return self.reports.name
-
-    @property
-    def promise(self) -> PureDP:
-        return self.reports.guarantee
-
-    @property
-    def text(self) -> str:
-        """The mechanism in one line, written beside every report."""
-        made = f"{self.reports.text},epsilon={self.promise.epsilon!r},{self.bounds.text})"
-        return report_text(made, self.question)
+OnVector: TypeAlias = Invite[VectorBounds, VectorReports]
 
 
 @dataclass(frozen=True, eq=False)

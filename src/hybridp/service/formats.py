@@ -25,7 +25,7 @@ from hybridp.errors import InvalidInput
 from hybridp.public.distribution import ReportBins, report_bins, window_bins
 from hybridp.public.heavy import OneSlot
 from hybridp.public.lattice import NOTHING, Sums, column_sums
-from hybridp.public.messages import Invite
+from hybridp.public.messages import OnNumber
 from hybridp.public.oracles import SubsetSelection
 from hybridp.public.randomisers import (
     LEVELS,
@@ -36,8 +36,8 @@ from hybridp.public.randomisers import (
     Piecewise,
     Randomiser,
 )
-from hybridp.public.shares import ShareInvite
-from hybridp.public.vector import VectorInvite
+from hybridp.public.shares import OnOptions
+from hybridp.public.vector import OnVector
 from hybridp.public.vector_randomisers import UnitVector
 from hybridp.service.fields import DIGITS, NUMBER, double, refused, rising
 
@@ -201,16 +201,16 @@ class _SetReports(Reports):
         heard.counts += bits[:, : self.counted].sum(axis=0, dtype=np.int64)
 
 
-def _option_reports(invite: ShareInvite) -> Reports:
+def _option_reports(invite: OnOptions) -> Reports:
     """One option, a set of them or, where several may be ticked, yes or no to a drawn one."""
-    question, oracle, mechanism = invite.question, invite.oracle, described(invite.oracle)
+    question, oracle, mechanism = invite.encoding, invite.mechanism, described(invite.mechanism)
     if isinstance(oracle, SubsetSelection):
         k, longest = oracle.categories, [oracle.categories - 1] * oracle.size
         own: dict[str, Any] = {"type": list[int], "size": -(-k // 8), "longest": longest, "counted": k}
         return _SetReports(mechanism=mechanism, members=oracle.size, **own)
     if question.most:
         mechanism |= {"name": "one-option", "options": question.size}
-        return place_reports(2 * question.size, mechanism, invite.names)
+        return place_reports(2 * question.size, mechanism, invite.encoding.told)
     return place_reports(question.size, mechanism, question.values)
 
 
@@ -302,9 +302,9 @@ def _longest(randomiser: Randomiser) -> Any:
     return {"threshold": LEVELS - 1, "above": False} if isinstance(randomiser, DitheredBit) else DIGITS
 
 
-def number_reports(invite: Invite, *, binned: bool = False) -> Reports:
+def number_reports(invite: OnNumber, *, binned: bool = False) -> Reports:
     """One number; with `binned` counted too, by the bins of its mechanism, or of windows that people are asked in."""
-    made, bounds, bins = invite.randomiser, invite.bounds, None
+    made, bounds, bins = invite.mechanism, invite.encoding, None
     if binned:
         within = bool(invite.windows) and isinstance(made, DitheredBit)
         bins = window_bins(made, len(invite.windows)) if within else report_bins(made)  # type: ignore[arg-type]
@@ -322,10 +322,10 @@ def number_reports(invite: Invite, *, binned: bool = False) -> Reports:
     )
 
 
-def _vector_reports(invite: VectorInvite) -> Reports:
+def _vector_reports(invite: OnVector) -> Reports:
     """Some coordinates, each by itself, or a direction. The page draws some coordinates of a box; a ball it leaves to a
     program."""
-    plan, bounds = invite.reports, invite.bounds
+    plan, bounds = invite.mechanism, invite.encoding
     own: dict[str, Any] = {
         "centres": np.array([side.centre for side in bounds.bounds]),
         "reaches": np.array([side.half * bounds.reach for side in bounds.bounds]),
@@ -348,8 +348,8 @@ _FORMS: dict[str, Callable[[Any], Reports]] = {
     "option": _option_reports,
     "vector": _vector_reports,
     "line": lambda asked: _vector_reports(asked.invite),
-    "cell": lambda asked: place_reports(asked.grid.cells, described(asked.response)),
-    "slot": lambda asked: place_reports(len(asked.head), described(asked.mechanism)),
+    "cell": lambda asked: place_reports(asked.encoding.cells, described(asked.mechanism)),
+    "slot": lambda asked: place_reports(len(asked.encoding), described(asked.mechanism)),
 }
 
 

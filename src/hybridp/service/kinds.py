@@ -122,7 +122,7 @@ def _number(declared: Declaration, place: int, asked: Any) -> Part:
 
 def _option(asked: Question, task: Any, **about: Any) -> Part:
     """A choice of one, or of several, options."""
-    feature = task.invite.question
+    feature = task.invite.encoding
     several = {"several": feature.most or None, **({"edges": list(feature.edges)} if feature.edges else {})}
     made = TicksField if feature.most else OptionField
     shown = made(asked.name, _about(asked, options=list(feature.values), **several))
@@ -237,13 +237,13 @@ def _table(declared: Declaration, place: int, asked: Any) -> Part:
     alone = "must be that of a study's only question: people are asked about parts of it"
     asked.must(len(declared.questions) == 1, "kind", alone, asked.kind)
     task = replace(table_task(declared, place), method="mixed")
-    schema, marginals = task.workload.schema, task.invite.marginals
+    schema, marginals = task.workload.schema, task.invite.mechanism.marginals
     many = max(len(schema.features), len(marginals))
     asked.must(many <= MOST_QUESTIONS, "marginals", f"and features must be at most {MOST_QUESTIONS} on a page", many)
     largest = max(*schema.sizes, *(schema.cells(features) for features in marginals))
     rule = f"must have at most {MOST_OPTIONS} cells each on a page"
     asked.must(largest <= MOST_OPTIONS, "marginals", rule, largest)
-    columns = [_stated_choice(f.name, f.values, task.invite.guarantee) for f in schema.features]
+    columns = [_stated_choice(f.name, f.values, task.invite.promise) for f in schema.features]
     return _Synthetic(asked, task, columns[0].shown, tuple(one.shown for one in columns), task.invite)
 
 
@@ -262,12 +262,12 @@ class _Synthetic(Part):
     def reported(self) -> tuple[Part, ...]:
         """The marginals: a cell is an option, and each is drawn as often as the others."""
         found = []
-        for features in self.invite.marginals:
+        for features in self.invite.mechanism.marginals:
             own = [self.task.workload.schema.features[f] for f in features]
             cells = product(*(f.values for f in own))  # the last column moves first, as in a cell's number
             labels = ["; ".join(f"{f.name}: {value}" for f, value in zip(own, cell, strict=True)) for cell in cells]
             names = [f.name for f in own]
-            found.append(_stated_choice(", ".join(names), labels, self.invite.guarantee, columns=names))
+            found.append(_stated_choice(", ".join(names), labels, self.invite.promise, columns=names))
         return tuple(found)
 
     def charges(self, people: dict[str, int] | None = None) -> list[Charge]:
@@ -282,7 +282,7 @@ class _Synthetic(Part):
             raise Refused("batch-too-small", f"Nobody drew the marginal {empty[0]}, and nobody trusted.")
         if answers is not None:
             own = table_curator.measure_answers(answers, task.workload.schema, use.tables, use.sigma, rng=rng)
-        sent = zip(local, self.invite.questions, strict=True)
+        sent = zip(local, self.invite.mechanism.questions, strict=True)
         reports = MarginalReports(tuple(ShareReports(told.people, told.counts, q.oracle) for told, q in sent))
         task, names = replace(task, people=(people, reports.people)), task.workload.schema.names
         tables = [{"features": t.features, "sigma": t.sigma, "counts": t.counts.reshape(-1).tolist()} for t in own]
@@ -318,7 +318,7 @@ def drawable(declared: Declaration) -> Declaration:
             questions[place] = replace(asked, local="sampling")  # type: ignore[call-arg]
         if asked.kind == "regression" and (stated["model"], stated["form"]) == ("linear", "best"):
             plain = regression_task(declared, place).question("plain", None, 1).invite
-            if isinstance(plain.reports, UnitVector):  # a direction among all products
+            if isinstance(plain.mechanism, UnitVector):  # a direction among all products
                 questions[place] = replace(asked, form="steered")  # type: ignore[call-arg]
     return replace(declared, questions=tuple(questions))
 

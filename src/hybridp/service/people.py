@@ -22,7 +22,7 @@ from hybridp.public.lattice import NOTHING
 from hybridp.public.messages import LocalSummary, ReportsByEpsilon, SlotReports
 from hybridp.public.rounds import Answer
 from hybridp.public.shares import NoisyCounts, ShareReports, TickReports
-from hybridp.public.vector import VectorInvite, VectorReportSums
+from hybridp.public.vector import OnVector, VectorReportSums
 from hybridp.randomness import Randomness
 from hybridp.service.formats import Heard
 from hybridp.tasks.task import LevelBatches, MixedReports
@@ -45,15 +45,15 @@ class _Some:
         yield np.ascontiguousarray(self.rows[:, :width]).view(np.float64)
 
 
-def _vector_sums(told: Heard, invite: VectorInvite) -> VectorReportSums:
-    return VectorReportSums.of(told.people, told.sums or (NOTHING,) * invite.bounds.dimensions, invite.reports)
+def _vector_sums(told: Heard, invite: OnVector) -> VectorReportSums:
+    return VectorReportSums.of(told.people, told.sums or (NOTHING,) * invite.encoding.dimensions, invite.mechanism)
 
 
 def _numbers_later(asked: rounds.Later, told: Heard) -> Any:
     invite: Any = asked.invite
     if asked.bins:
-        return window_answers(told.counts, invite.windows, invite.randomiser)
-    return LocalSummary.of(told.sum, invite.randomiser)
+        return window_answers(told.counts, invite.windows, invite.mechanism)
+    return LocalSummary.of(told.sum, invite.mechanism)
 
 
 _LATER: dict[str, Callable[[Any, Heard], Any]] = {
@@ -104,26 +104,26 @@ class StorePeople(rounds.People):
         return Answer(self.people, trusted, local(told, asked.invite) if came else None, mixed, **more)
 
     def numbers(self, asked: rounds.Numbers) -> Answer:
-        totals, made, trusted = self._read(asked), asked.invite.randomiser, None
+        totals, made, trusted = self._read(asked), asked.invite.mechanism, None
         if totals is not None and asked.noise is not None:
             trusted = summing.release_sum(totals, asked.noise, asked.squares, rng=self.rng)
         binned = BinnedReports(self.told.counts, made) if asked.bins and asked.heard and self.told.people else None
-        return self._said(asked, trusted, lambda told, to: LocalSummary.of(told.sum, to.randomiser), binned=binned)
+        return self._said(asked, trusted, lambda told, to: LocalSummary.of(told.sum, to.mechanism), binned=binned)
 
     def options(self, asked: rounds.Options) -> Answer:
         totals = self._read(asked)
         trusted = None if totals is None else summing.release_counts(totals, asked.noise, rng=self.rng)  # type: ignore[arg-type]
-        return self._said(asked, trusted, lambda told, to: ShareReports(told.people, told.counts, to.oracle))
+        return self._said(asked, trusted, lambda told, to: ShareReports(told.people, told.counts, to.mechanism))
 
     def ticks(self, asked: rounds.Ticks) -> Answer:
         totals = self._read(asked)
         trusted = None if totals is None else summing.release_ticks(totals, asked.noise, rng=self.rng)  # type: ignore[arg-type]
-        return self._said(asked, trusted, lambda told, to: TickReports(told.counts, to.oracle))
+        return self._said(asked, trusted, lambda told, to: TickReports(told.counts, to.mechanism))
 
     def vectors(self, asked: rounds.Vectors) -> Answer:
         totals, trusted = self._read(asked), None
         if totals is not None and asked.noise is not None:
-            trusted = summing.release_sums(totals, asked.noise, asked.invite.bounds, asked.squares, rng=self.rng)
+            trusted = summing.release_sums(totals, asked.noise, asked.invite.encoding, asked.squares, rng=self.rng)
         return self._said(asked, trusted, _vector_sums)
 
     @property
@@ -132,10 +132,10 @@ class StorePeople(rounds.People):
         return self.answers
 
     def between(self, asked: rounds.Between) -> NoisyCounts:
-        return summing.count_answers(self._given, asked.invite.bounds, asked.places, asked.noise, rng=self.rng)
+        return summing.count_answers(self._given, asked.invite.encoding, asked.places, asked.noise, rng=self.rng)
 
     def within(self, asked: rounds.Within) -> tuple[int, int, int]:
-        levels = (asked.invite.bounds.levels(values[:, 0]) for values in self._given.numbers())
+        levels = (asked.invite.encoding.levels(values[:, 0]) for values in self._given.numbers())
         found = summing.release_window(levels, asked.window, asked.noise, rng=self.rng)
         return found.inside, found.outside, found.squares
 

@@ -40,9 +40,9 @@ Pilot = Callable[[tuple[int, ...]], tuple[Release, dict[str, Any]]]
 """States, for the ids of its charges, what a first phase released, and the invitation that follows from it."""
 _SAID: dict[str, Callable[[Any], dict[str, Any]]] = {
     "number": lambda asked: {"windows": [list(window) for window in asked.windows]} if asked.windows else {},
-    "cell": lambda asked: {"grid": {"per_axis": asked.grid.per_axis, "cells": asked.grid.cells}},
+    "cell": lambda asked: {"grid": {"per_axis": asked.encoding.per_axis, "cells": asked.encoding.cells}},
     "line": lambda asked: {"line": {"form": asked.form, "centre": list(asked.centre), "clip": asked.clip}},
-    "slot": lambda asked: {"slots": [list(slot) for slot in asked.head.slots]},
+    "slot": lambda asked: {"slots": [list(slot) for slot in asked.encoding.slots]},
 }
 """What a device must know of an invitation, beside its mechanism, by its way."""
 

@@ -1,7 +1,7 @@
 """Randomising a file: each local row's answer becomes a report, in a copy of the file.
 
-What is reported on is read by a query (`read_levels`, `read_codes`); what the copy holds beside the
-reports is a `Copy`. The rest is the same whatever the question: rules, draws some rows at a time, and one file.
+What is reported on each question is a `Reporting`, what the copy holds beside the reports a `Copy`. The rest is the
+same whatever the questions: rules, draws some rows at a time, and one file.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import os
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from hybridp.public.queries import Schema
 from hybridp.public.shuffling import MOST_LEVELS
 from hybridp.tables.columns import check_schema, check_trust, local_rows, unlabelled
 from hybridp.tables.engine import DECIMAL, Duck, answers, attempt, drop, fresh, given, keep, kind_of, stream
-from hybridp.tables.query import Category, Query, labels, shrunk
+from hybridp.tables.query import Query, labels, shrunk
 from hybridp.tables.source import VIEW, Rows
 from hybridp.tables.sql import (
     INFINITY,
@@ -38,21 +37,57 @@ from hybridp.tables.sql import (
 )
 from hybridp.tables.totals import CHUNK, check_columns
 
-__all__ = ["Copy", "check_one_answer", "read_codes", "read_levels", "write_drawn", "write_emptied"]
-__all__ += ["write_reports"]
+__all__ = ["Copy", "Reporting", "check_one_answer", "write_reports"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reporting:
+    """What local rows report on one question: `draw` makes it of what the query reads, as numbers or `texts` in the
+    columns `reports`.
+
+    It sees what was read of each local row once (a row each, and everyone's own epsilon as a second argument where
+    there is one), so the guarantee is the randomiser's and holds for a row. It gives one report a row; of several
+    numbers, NaN where one is not reported. Beside reports stand the mechanism's column and text and, with `batch`, a
+    column and a name of these reports. With `asked`, a column and a word, only local rows that hold the word report. Of
+    a `schema` all columns are read.
+    """
+
+    query: Query
+    draw: Callable[..., Any]
+    reports: tuple[str, ...]
+    texts: bool = False
+    mechanism: tuple[str, str] | None = None
+    batch: tuple[str, Callable[[], str]] | None = None
+    asked: tuple[str, str] | None = None
+    schema: Schema | None = None
+
+    @property
+    def columns(self) -> list[tuple[str, str]]:
+        """The new ones, each with what it is called."""
+        beside = (("mechanism", self.mechanism), ("batch", self.batch))
+        return [*(("report", name) for name in self.reports), *((what, one[0]) for what, one in beside if one)]
+
+    def check(self, rows: Rows) -> None:
+        """Refuse columns that cannot be read. A value that is missing or no number counts as what is stated: a device
+        that sent nothing would tell."""
+        if self.query.excludes:
+            raise cannot_exclude()
+        if self.schema is None:
+            check_columns(rows, self.query)
+        else:
+            check_schema(rows, self.schema, declared=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Copy:
-    """What a copy of the rows holds: `values`, which local rows lose, columns that are `kept`, and new ones.
+    """What a copy of the rows holds: `values`, which local rows lose, columns that are `kept`, and those of `told`.
 
-    Rows labelled `local` (all rows when `trust` is None) get numbers, or `texts`, in the columns `reports`, with the
-    mechanism's column and text beside them, and with `batch`, a column and a name of these reports. With `asked`, a
-    column and a word, only local rows that hold the word do; the others lose their values too. Trusted rows keep theirs
-    and get nothing. Of the other columns only those in `kept` are copied, as they are: a raw column beside a report may
-    tell what the report hides. A `mixed` batch is what a mixer hands on: the reports alone, without trusted rows or any
-    other column, sorted, so that their order tells nothing. Everyone's own `epsilon`, which is public, stands beside
-    their report there, as a number: how somebody writes it may tell who they are.
+    Rows labelled `local` (all rows when `trust` is None) get reports; trusted rows keep their values and get nothing.
+    Of the other columns only those in `kept` are copied, as they are: a raw column beside a report may tell what the
+    report hides. `beside` is a column and a text in local rows that hold a word in another column (the last two). A
+    `mixed` batch is what a mixer hands on: the reports alone, without trusted rows or any other column, sorted, so that
+    their order tells nothing. Everyone's own `epsilon`, which is public, stands beside their report there, as a number:
+    how somebody writes it may tell who they are.
     """
 
     values: tuple[str, ...] = ()
@@ -60,11 +95,8 @@ class Copy:
     person: str | None = None
     epsilon: str | None = None
     kept: tuple[str, ...] = ()
-    reports: tuple[str, ...] = ()
-    texts: bool = False
-    mechanism: tuple[str, str] | None = None
-    batch: tuple[str, str] | None = None
-    asked: tuple[str, str] | None = None
+    told: tuple[Reporting, ...] = ()
+    beside: tuple[str, str, str, str] | None = None
     mixed: bool = False
 
     @property
@@ -75,21 +107,12 @@ class Copy:
 
 
 def write_reports(
-    rows: Rows,
-    copy: Copy,
-    read: Callable[[Rows, Copy], str],
-    randomise: Callable[..., Any],
-    out: str | os.PathLike[str],
-    *,
-    overwrite: bool = False,
-    chunk: int = CHUNK,
-) -> int:
-    """Write the copy to `out` (CSV or Parquet), with reports in place of local values; return how many there are.
+    rows: Rows, copy: Copy, out: str | os.PathLike[str], *, overwrite: bool = False, chunk: int = CHUNK
+) -> list[int]:
+    """Write the copy to `out` (CSV or Parquet), with reports in place of local values; how many there are of each.
 
-    The order of the rows is kept. `randomise` sees what was `read` of each local row once (a row each, and everyone's
-    own epsilon as a second argument where there is one), at most `chunk` of them at a time, so the guarantee is the
-    randomiser's and holds for a row: the column `copy.person`, where given, must name every local person once. It gives
-    one report a row; of several numbers, NaN where one is not reported. Columns of a CSV file stay text in Parquet too.
+    The order of the rows is kept, and at most `chunk` of them are randomised at a time. The column `copy.person`, where
+    given, must name every local person once. Columns of a CSV file stay text in Parquet too.
 
     The copy appears under its name only when it is complete.
 
@@ -98,11 +121,12 @@ def write_reports(
     >>> folder = tempfile.TemporaryDirectory()
     >>> file, out = pathlib.Path(folder.name, "people.csv"), pathlib.Path(folder.name, "reports.csv")
     >>> _ = file.write_text("salary,trust\\n25,trusted\\n75,local\\n")
-    >>> copy = Copy(values=("salary",), trust="trust", reports=("report",), mechanism=("how", "half, without noise"))
+    >>> query = Query(values=(Number("salary", Lattice(0, 100, 4), 0),), trust="trust", reads="all")
+    >>> how = ("how", "half, without noise")
+    >>> told = Reporting(query=query, draw=lambda levels: levels / 2, reports=("report",), mechanism=how)
     >>> with open_rows(file) as rows:
-    ...     query = Query(values=(Number("salary", Lattice(0, 100, 4), 0),), trust="trust", reads="all")
-    ...     write_reports(rows, copy, lambda *of: read_levels(*of, query=query), lambda levels: levels / 2, out)
-    1
+    ...     write_reports(rows, Copy(values=("salary",), trust="trust", told=(told,)), out)
+    [1]
     >>> print(out.read_text())
     salary,trust,report,how
     25,trusted,,
@@ -115,57 +139,26 @@ def write_reports(
     must(overwrite or not target.exists(), "out", "must not exist yet, unless it may be overwritten", str(target))
     must(target.parent.is_dir(), "out", "must be in a directory that exists", str(target))
     _check_copy(rows, copy)
-    query = read(rows, copy)
+    for told in copy.told:
+        told.check(rows)
     if copy.person is not None:
         _check_once(rows, copy.person, copy.trust)
     on_files(rows)
-    held, drawn = fresh("held"), fresh("drawn")
+    people: list[int] = []
+    drawn: dict[str, tuple[Reporting, str]] = {}
+    held = fresh("held")
     try:
-        keep(rows, held, query)  # read once: what is randomised and the order of the copy are of the same rows
-        local = _check_rows(rows, copy, answers(rows, _problems(held, copy))[0])
-        _draw(rows, copy, held, drawn, randomise, chunk)
+        for told in copy.told:
+            keep(rows, held, _draws(rows, copy, told))  # once: what is randomised and the order are of the same rows
+            people.append(_check_rows(rows, copy, answers(rows, _problems(held, copy))[0]))
+            place = fresh("drawn")
+            drawn[place] = told, "" if told.batch is None else told.batch[1]()
+            _draw(rows, copy, told, held, place, chunk)
+            drop(rows, held)
         write_copy(rows, _copied(rows, copy, drawn), target)
     finally:
-        drop(rows, held, drawn)
-    return local
-
-
-# --- what is reported on ----------------------------------------------------------------------------------------------
-
-
-def read_levels(rows: Rows, copy: Copy, *, query: Query) -> str:
-    """The whole numbers of the query's values.
-
-    A value that is missing or no number counts as what is stated: a device that sent nothing would tell.
-    """
-    if query.excludes:
-        raise cannot_exclude()
-    check_columns(rows, query)
-    return _draws(rows, copy, query)
-
-
-def read_codes(rows: Rows, copy: Copy, *, schema: Schema | None) -> str:
-    """The codes of all columns of a schema; without one, nothing."""
-    if schema is not None:
-        check_schema(rows, schema, declared=True)
-    features = () if schema is None else schema.features
-    return _draws(rows, copy, Query(values=tuple(map(Category, features)), trust=copy.trust))
-
-
-# --- copies without reports, or with a drawn word ---------------------------------------------------------------------
-
-
-def write_emptied(rows: Rows, copy: Copy, out: Path) -> None:
-    """A copy in which local rows lose their values, and nothing is reported."""
-    for name in (copy.trust, *copy.values, *copy.kept):
-        rows.need("columns", name or "")
-    write_copy(rows, _copied(rows, copy, None), out)
-
-
-def write_drawn(rows: Rows, copy: Copy, words: tuple[str, ...], draw: Callable[[int], Any], out: Path) -> None:
-    """A copy with a word drawn for every local row in the one column `copy.reports`, whatever the row holds."""
-    known = np.array(words, dtype=object)
-    write_reports(rows, copy, partial(read_codes, schema=None), lambda held: known[draw(len(held))], out)
+        drop(rows, held, *drawn)
+    return people
 
 
 # --- rules ------------------------------------------------------------------------------------------------------------
@@ -182,11 +175,10 @@ def _check_copy(rows: Rows, copy: Copy) -> None:
     if copy.trust is not None:
         check_trust(rows, copy.trust)
     taken = {name.lower() for name in rows.columns}
-    new = [*(("report", name) for name in copy.reports), ("mechanism", copy.mechanism), ("batch", copy.batch)]
-    for parameter, made in new:
-        name = made if isinstance(made, str) else "" if made is None else made[0]
+    new = [("batch", copy.beside[0])] if copy.beside else []
+    for parameter, name in (*new, *(one for told in copy.told for one in told.columns)):
         must(name.lower() not in taken, parameter, "must be a column that the table does not have yet", f"`{name}`")
-        taken |= {name.lower()} - {""}
+        taken.add(name.lower())
 
 
 def _check_once(rows: Rows, person: str, trust: str | None) -> None:
@@ -256,20 +248,18 @@ def on_files(rows: Rows) -> Duck:
 # --- queries ----------------------------------------------------------------------------------------------------------
 
 
-def _reporting(copy: Copy, table: str = "") -> dict[str, str]:
-    """Whether a row is trusted, is local and was asked what is reported on, and has a label that is known."""
-    found = labels(copy.trust, table)
-    known = f"({found['trusted']} OR {found['local']})"
-    if copy.asked is not None:
-        name, word = copy.asked
-        found["local"] = f"({found['local']} AND COALESCE({labelled(column(name, table), word)}, FALSE))"
-    return {**found, "known": known}
+def _reporting(copy: Copy, asked: tuple[str, str] | None, table: str = "") -> str:
+    """Whether a row is local and was asked what is reported on."""
+    local = labels(copy.trust, table)["local"]
+    if asked is not None:
+        local = f"({local} AND COALESCE({labelled(column(asked[0], table), asked[1])}, FALSE))"
+    return local
 
 
-def _draws(rows: Rows, copy: Copy, query: Query) -> str:
+def _draws(rows: Rows, copy: Copy, told: Reporting) -> str:
     """Every row, in order: whether it is to report, whether its label is known, its levels and everyone's epsilon."""
-    flags = _reporting(copy)
-    fields = {"local": flags["local"], "known": flags["known"]}
+    query, known = told.query, labels(copy.trust)
+    fields = {"local": _reporting(copy, told.asked), "known": f"({known['trusted']} OR {known['local']})"}
     outputs = chosen(fields)
     for j, codec in enumerate(query.values):
         fields |= codec.fields(rows, j)
@@ -319,52 +309,57 @@ def _one_answer(trust: str, answered: str, reports: Mapping[str, tuple[str, ...]
     return select(outputs, VIEW, f"WHERE {labelled(column(trust), 'local')}")
 
 
-def _copied(rows: Rows, copy: Copy, drawn: str | None) -> str:
+def _copied(rows: Rows, copy: Copy, drawn: Mapping[str, tuple[Reporting, str]]) -> str:
     """Some columns of the rows, in order, beside their reports; values only where the row itself says `trusted`.
 
     Of a mixed batch there are the reports alone, from the least to the largest, by everyone's own epsilon first.
     """
-    flags = _reporting(copy, VIEW)
-    reports = {name: f"{drawn}.y{j}" for j, name in enumerate(copy.reports)}
+    flags = labels(copy.trust, VIEW)
     wanted = {*copy.values} if copy.mixed else copy.columns
     kept = {name: column(place, VIEW) for name, place in rows.written.items() if name in wanted}
     kept |= {name: f"CASE WHEN {flags['trusted']} THEN {column(name, VIEW)} END" for name in copy.values}
-    sorted_by = list(reports.values())
+    sorted_by = []
     if copy.mixed and copy.epsilon is not None:
         kept[copy.epsilon] = number(column(copy.epsilon, VIEW), is_text=rows.is_text(copy.epsilon))
-        sorted_by.insert(0, kept[copy.epsilon])
-    kept |= reports
-    for beside in (copy.mechanism, copy.batch):
-        if beside is not None:
-            kept[beside[0]] = f"CASE WHEN {flags['local']} THEN {literal(beside[1])} END"
+        sorted_by.append(kept[copy.epsilon])
+    if copy.beside is not None:
+        name, text, *asked = copy.beside
+        kept[name] = f"CASE WHEN {_reporting(copy, (asked[0], asked[1]), VIEW)} THEN {literal(text)} END"
+    for place, (told, batch) in drawn.items():
+        reports = {name: f"{place}.y{j}" for j, name in enumerate(told.reports)}
+        sorted_by += reports.values()
+        kept |= reports
+        texts = dict(filter(None, (told.mechanism, told.batch and (told.batch[0], batch))))
+        for name, text in texts.items():
+            kept[name] = f"CASE WHEN {_reporting(copy, told.asked, VIEW)} THEN {literal(text)} END"
     # DuckDB alone pairs rows by position, which is how a file's order is kept.
     more = f"WHERE {flags['local']} ORDER BY {', '.join(sorted_by)}" if copy.mixed else ""
-    return select(kept, VIEW if drawn is None else f"{VIEW} POSITIONAL JOIN {drawn}", more)
+    return select(kept, " POSITIONAL JOIN ".join([VIEW, *drawn]), more)
 
 
 # --- draws, and the file ----------------------------------------------------------------------------------------------
 
 
-def _draw(rows: Rows, copy: Copy, held: str, drawn: str, randomise: Callable[..., Any], chunk: int) -> None:
+def _draw(rows: Rows, copy: Copy, told: Reporting, held: str, drawn: str, chunk: int) -> None:
     """Fill `drawn` with one report for each row of `held`, NULL where the row is not to report or says nothing."""
-    duck, wide = on_files(rows), len(copy.reports)
-    kind, there = ("VARCHAR", "local") if copy.texts else ("DOUBLE", "NOT isnan(y{j})")
+    duck, wide = on_files(rows), len(told.reports)
+    kind, there = ("VARCHAR", "local") if told.texts else ("DOUBLE", "NOT isnan(y{j})")
     duck.execute(f"CREATE TEMP TABLE {drawn} ({', '.join(f'y{j} {kind}' for j in range(wide))})")
     listed = ", ".join(f"CASE WHEN {there.format(j=j)} THEN y{j} END" for j in range(wide))
     for part in stream(rows, f"SELECT * FROM {held}", chunk):
         local = np.asarray(part["local"], dtype=np.bool_)
-        nothing: tuple[Any, Any] = ("", object) if copy.texts else (np.nan, np.float64)
+        nothing: tuple[Any, Any] = ("", object) if told.texts else (np.nan, np.float64)
         reports: NDArray[Any] = np.full((local.size, wide), *nothing, order="F")  # a column is one piece
         if local.any():
             read = [np.ma.getdata(part[name])[local] for name in part if name.startswith("c")]
             asked: list[Any] = [np.array(read, dtype=np.int64).reshape(len(read), int(local.sum())).T]
             if copy.epsilon is not None:
                 asked.append(np.asarray(part["epsilon"], dtype=np.float64)[local])
-            told = np.asarray(randomise(*asked), dtype=reports.dtype)
-            told = told.reshape(-1, 1) if wide == 1 else told
-            ok = told.shape == (int(local.sum()), wide) and (copy.texts or wide > 1 or bool(np.isfinite(told).all()))
-            must(ok, "randomise", "must return one finite report for each row", f"shape {told.shape}")
-            reports[local] = told
+            made = np.asarray(told.draw(*asked), dtype=reports.dtype)
+            made = made.reshape(-1, 1) if wide == 1 else made
+            ok = made.shape == (int(local.sum()), wide) and (told.texts or wide > 1 or bool(np.isfinite(made).all()))
+            must(ok, "randomise", "must return one finite report for each row", f"shape {made.shape}")
+            reports[local] = made
         with given(rows, {"local": local, **{f"y{j}": reports[:, j] for j in range(wide)}}) as name:
             duck.execute(f"INSERT INTO {drawn} SELECT {listed} FROM {name}")
 

@@ -27,7 +27,7 @@ from hybridp.public.budgets import ApproxDP, Charge, PureDP, split_off
 from hybridp.public.distribution import adds_little, bin_ends, rank_variances
 from hybridp.public.lattice import Bounds
 from hybridp.public.mechanisms import NoiseName
-from hybridp.public.messages import Invite
+from hybridp.public.messages import Invite, OnNumber
 from hybridp.public.randomisers import DitheredBit, LocalName, dithered_bit, randomiser
 from hybridp.public.rounds import Conversation, Crowd, Later, Numbers
 from hybridp.public.shares import LEAST_COUNTED, CountNoise, count_noise
@@ -120,11 +120,11 @@ class DistributionTask(Task):
         return (*found[:-1], 1.0) if found[-1] > 1 - 1e-9 else (*found, 1.0)
 
     @property
-    def invite(self) -> Invite:
+    def invite(self) -> OnNumber:
         """What goes to every device: the invitation to a mean."""
         return Invite(self.bounds, randomiser(self.local, self.guarantee))
 
-    def invite_within(self, windows: tuple[tuple[float, float], ...], answers: str = "") -> Invite:
+    def invite_within(self, windows: tuple[tuple[float, float], ...], answers: str = "") -> OnNumber:
         """What goes to the devices of people who are asked within windows: one bit, at any epsilon."""
         return Invite(self.bounds, self.bit, windows=windows, answers=answers)
 
@@ -175,7 +175,7 @@ class DistributionTask(Task):
         some = all(0 < part < 1 for part in phases) and len(phases) < 10 and abs(sum(phases) - 1) < 1e-6
         must(some, "phases", "must be a few shares of the local people that add up to 1", tuple(phases))
 
-    def named(self, names: tuple[str, ...]) -> Invite:
+    def named(self, names: tuple[str, ...]) -> OnNumber:
         return replace(self.invite, question=names)
 
     def check_tally(self, tally: Any, names: tuple[str, ...]) -> None:

@@ -27,7 +27,7 @@ from hybridp.public.lattice import Bounds
 from hybridp.public.mean import holm
 from hybridp.public.queries import Feature
 from hybridp.public.rounds import Conversation, Crowd, Options, drive
-from hybridp.public.shares import CountNoise, NoisyCounts, ShareInvite, ShareReports
+from hybridp.public.shares import CountNoise, NoisyCounts, OnOptions, ShareReports
 from hybridp.public.study import Declaration, Number
 from hybridp.release.answers import GroupAnswer, groups_release
 from hybridp.release.facts import Facts
@@ -283,7 +283,7 @@ class PrivateGroupsTask(Task):
         return Joint(Feature(self.grouping.column, self.grouping.names), self.value, answers)
 
     @cached_property
-    def invite(self) -> ShareInvite:
+    def invite(self) -> OnOptions:
         """What goes to every device."""
         return self.joint.invite(self.study.guarantee)
 

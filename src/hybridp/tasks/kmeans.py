@@ -25,7 +25,7 @@ from hybridp.errors import must
 from hybridp.public.budgets import ZCDP, ApproxDP, Charge, PureDP
 from hybridp.public.kmeans import LEAST_CLUSTERED, Box, Grid, map_noise, packing, round_noise
 from hybridp.public.kmeans_rounds import (
-    MapInvite,
+    OnMap,
     Plan,
     map_invite,
     plan_rounds,
@@ -110,13 +110,13 @@ class KMeansTask(Task):
         return replace(self, per_axis=plan.per_axis)
 
     @property
-    def invite(self) -> MapInvite | None:
+    def invite(self) -> OnMap | None:
         """What goes to every device, where all answer one map."""
         return map_invite(Grid(self.box, self.per_axis), self.guarantee.epsilon) if self.per_axis else None
 
     def at_once(self, names: tuple[str, ...]) -> Later | None:
         asked = self.invite
-        return None if asked is None else Later(replace(asked, question=names), about={"cells": asked.grid.cells})
+        return None if asked is None else Later(replace(asked, question=names), about={"cells": asked.encoding.cells})
 
     def invited(self) -> KMeansTask:
         return replace(self, iterations=None, trusted_guarantee=None)
@@ -141,7 +141,7 @@ class KMeansTask(Task):
         must(False, "invite-out", "must be planned from the numbers of people (`mapped`): it needs no rows", "one")
 
     def check_tally(self, tally: Any, names: tuple[str, ...]) -> None:
-        cells = 0 if self.invite is None else self.invite.grid.cells
+        cells = 0 if self.invite is None else self.invite.encoding.cells
         must(cells > 0, "reports", "must be given together with the invitation", "a tally")
         must(len(tally.counts) == cells, "tally", f"must count the {cells} cells", len(tally.counts))
 

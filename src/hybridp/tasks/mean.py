@@ -22,7 +22,7 @@ from hybridp.public.groups import Grouping
 from hybridp.public.lattice import Bounds
 from hybridp.public.mean import NormalLaplace, sum_noise
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, NoiseName, discrete_laplace
-from hybridp.public.messages import SQUARE_STEPS, Invite, LocalSummary, TrustedSummary
+from hybridp.public.messages import SQUARE_STEPS, Invite, LocalSummary, OnNumber, TrustedSummary
 from hybridp.public.randomisers import LocalName, randomiser
 from hybridp.public.rounds import Answer, Conversation, Crowd, Numbers
 from hybridp.public.shuffling import Mixing
@@ -134,7 +134,7 @@ class MeanTask(Task):
         """What the groups said, blended."""
         return blend(got.trusted, got.local, self.rule)
 
-    def named(self, names: tuple[str, ...]) -> Invite:
+    def named(self, names: tuple[str, ...]) -> OnNumber:
         return replace(self.invite, question=names)
 
     def check_tally(self, tally: Any, names: tuple[str, ...]) -> None:
@@ -175,19 +175,19 @@ class MeanTask(Task):
         if self.rule.gap is None and trusted and local + shuffled:
             part = split_off(self.trusted_whole, self.clipped_share)[0] if self.clipped_share else self.trusted_whole
             invites = ((self.invite, local), (self.mixed_invite, shuffled))
-            reports = [(invite.randomiser, people) for invite, people in invites if invite is not None and people]
+            reports = [(invite.mechanism, people) for invite, people in invites if invite is not None and people]
             found = mean_anchoring(part, self.noise, reports, self.rule.sd, trusted=trusted)
         if found is None or found.reach is None:
             return replace(self, rule=replace(self.rule, name="adaptive"), default=found)
         return replace(self, rule=replace(self.rule, name="anchored", reach=None), default=found)
 
     @cached_property
-    def invite(self) -> Invite:
+    def invite(self) -> OnNumber:
         """What goes to every device."""
         return Invite(self.bounds, randomiser(self.local, self.guarantee))
 
     @cached_property
-    def mixed_invite(self) -> Invite | None:
+    def mixed_invite(self) -> OnNumber | None:
         """What goes to the devices of people who trust a mixer."""
         mixing = self.mixing
         return None if mixing is None else Invite(self.bounds, randomiser(self.local, PureDP(mixing.epsilon)))

@@ -15,7 +15,7 @@ from hybridp.errors import must
 from hybridp.public.budgets import ApproxDP, Charge, PureDP, split
 from hybridp.public.distribution import CELLS
 from hybridp.public.lattice import Bounds
-from hybridp.public.messages import Invite
+from hybridp.public.messages import OnNumber
 from hybridp.public.rounds import Conversation, Crowd
 from hybridp.public.study import Declaration, Number
 from hybridp.release.facts import Facts, times
@@ -89,7 +89,7 @@ class NumberTask(Task):
         must(self.mean is None, "phases", "must go with quantiles of a study's only question", "others beside them")
         self._counted.check_phases(phases, trial=trial)
 
-    def named(self, names: tuple[str, ...]) -> Invite:
+    def named(self, names: tuple[str, ...]) -> OnNumber:
         return replace(self.invite, question=names)
 
     def check_tally(self, tally: Any, names: tuple[str, ...]) -> None:
@@ -113,7 +113,7 @@ class NumberTask(Task):
         return _stated(self, crowd.names[0], people, mean, counts)
 
     @property
-    def invite(self) -> Invite:
+    def invite(self) -> OnNumber:
         """What goes to every device."""
         study = self.mean or self.distribution
         assert study is not None

@@ -24,7 +24,7 @@ from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import SHARES, Charge, PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.public.mean import SYNONYMS
-from hybridp.public.messages import OWN_EPSILON, OwnInvite, ReportsByEpsilon, WeightedSum
+from hybridp.public.messages import OWN_EPSILON, Invite, OwnEpsilon, ReportsByEpsilon, WeightedSum
 from hybridp.public.personal import PersonalDP, adpm_weights
 from hybridp.public.rounds import Conversation, Crowd, Epsilons, Weighted
 from hybridp.public.shuffling import LevelMixing
@@ -90,12 +90,12 @@ class PersonalTask(Task):
         columns.must_count("people with their own epsilon")
         return self
 
-    def named(self, names: tuple[str, ...]) -> OwnInvite:
-        return OwnInvite(self.bounds, names)
+    def named(self, names: tuple[str, ...]) -> Invite[Bounds, OwnEpsilon]:
+        return Invite(self.bounds, OwnEpsilon(), names)
 
     @property
-    def invite(self) -> OwnInvite:
-        return OwnInvite(self.bounds)
+    def invite(self) -> Invite[Bounds, OwnEpsilon]:
+        return Invite(self.bounds, OwnEpsilon())
 
     def check_tally(self, tally: Any, names: tuple[str, ...]) -> None:
         """Any tally of reports by epsilon."""

@@ -22,8 +22,8 @@ from hybridp.blend.heavy import HeavyEstimator, blend_heavy, keep_best, restrict
 from hybridp.errors import must
 from hybridp.public.anchoring import Anchoring
 from hybridp.public.budgets import ApproxDP, Charge, PureDP
-from hybridp.public.heavy import HeadList, counting_noise, discovery
-from hybridp.public.messages import OptInCounts, SlotInvite, SlotReports
+from hybridp.public.heavy import HeadList, counting_noise, discovery, slot_response
+from hybridp.public.messages import Invite, OnList, OptInCounts, SlotReports
 from hybridp.public.rounds import Conversation, Crowd, Discover, Later, Slots
 from hybridp.public.shuffling import Mixing
 from hybridp.public.study import Declaration, Records
@@ -104,14 +104,16 @@ class RecordsTask(Task):
         local, mixed = (None, None) if got is None else (got.local, got.mixed)
         return _publish(self, found, invite, estimates, local, mixed, **crowd.made())
 
-    def invite_to(self, head: HeadList, names: tuple[str, ...] = ()) -> SlotInvite:
+    def invite_to(self, head: HeadList, names: tuple[str, ...] = ()) -> OnList:
         """What goes to the devices: the final head list."""
-        return SlotInvite(head, self.local_guarantee, names)
+        return Invite(head, slot_response(self.local_guarantee, len(head)), names)
 
-    def mixed_of(self, invite: SlotInvite) -> SlotInvite | None:
+    def mixed_of(self, invite: OnList) -> OnList | None:
         """The same for people who trust a mixer, with the epsilon that a batch allows."""
-        mixing = self.mixing
-        return None if mixing is None else replace(invite, promise=PureDP(mixing.epsilon), mixed=True)
+        if self.mixing is None:
+            return None
+        own = slot_response(PureDP(self.mixing.epsilon), len(invite.encoding))
+        return replace(invite, mechanism=own, mixed=True)
 
 
 # --- the trusted group ------------------------------------------------------------------------------------------------
@@ -146,9 +148,9 @@ def trim(found: OptInCounts, study: RecordsTask) -> tuple[HeadList, list[blendin
     return blending.trim(found, math.ceil(study.head * study.spare), reuse=study.reuse)
 
 
-def list_mixing(invite: SlotInvite, mixing: Mixing) -> Mixing:
+def list_mixing(invite: OnList, mixing: Mixing) -> Mixing:
     """What a batch of such reports keeps: responses to a list of k slots have a tighter bound than any report."""
-    k = len(invite.head)
+    k = len(invite.encoding)
     return replace(mixing, k=k) if k >= 2 else mixing
 
 
@@ -180,7 +182,7 @@ def _ranked(names: Sequence[tuple[str | None, ...]], values: Floats) -> list[int
 def _publish(
     study: RecordsTask,
     found: OptInCounts,
-    invite: SlotInvite,
+    invite: OnList,
     estimates: list[blending.Estimate],
     told: SlotReports | None,
     mixed: MixedReports[SlotReports] | None,
@@ -200,8 +202,8 @@ def _publish(
                             study.mixing.epsilon, study.mixing.batch, batches)  # fmt: skip
     if heard:
         (first, *more) = heard
-        everything, anchor, default = blending.held(invite.head, estimates, *first, study.estimator, more)
-    counted = blend_heavy(invite.head, everything, anchor)
+        everything, anchor, default = blending.held(invite.encoding, estimates, *first, study.estimator, more)
+    counted = blend_heavy(invite.encoding, everything, anchor)
     blended = restrict(counted, keep_best(counted, study.head))
     level = study.level
     head, is_record = blended.head, blended.head.is_record

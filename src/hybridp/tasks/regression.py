@@ -131,7 +131,7 @@ class RegressionTask(Task):
         """The variance of local people's mean score, for a clip of 1 and scores that are small beside it."""
         p = self.bounds.dimensions
         asked = Question(self.kind, "steered", self.bounds, PureDP(self.guarantee.epsilon), (0.0,) * p, 1.0)
-        return asked.invite.reports.cost(0.1) / max(local_people, 1)
+        return asked.invite.mechanism.cost(0.1) / max(local_people, 1)
 
     @cached_property
     def protected(self) -> Trusted:
@@ -305,7 +305,7 @@ def _publish(
         level=study.level,
         mechanisms=(
             noise_level(trusted.noise)[0] if said is not None else "none",
-            asked.invite.reports.name if used and asked is not None else "none",
+            asked.invite.mechanism.name if used and asked is not None else "none",
         ),
         kind=study.kind,
         form=asked.form if used and asked is not None else "tcm-only",
@@ -357,7 +357,7 @@ def _trusted_protection(study: RegressionTask, trusted: Trusted) -> Protection:
 
 def _local_protection(asked: Question) -> Protection:
     about = "the score at the trusted people's line" if asked.form == "steered" else "all products"
-    device = f"{asked.invite.reports.name} report on {about}, on their own device"
+    device = f"{asked.invite.mechanism.name} report on {about}, on their own device"
     return Protection(asked.guarantee, device, "no amplification is claimed")
 
 

@@ -32,6 +32,7 @@ from hybridp.public.budgets import ApproxDP, Charge, PureDP
 from hybridp.public.groups import Grouping
 from hybridp.public.mean import SYNONYMS
 from hybridp.public.mechanisms import NoiseName
+from hybridp.public.messages import Invite
 from hybridp.public.oracles import share_oracle
 from hybridp.public.queries import MISSING, SEPARATOR, Feature
 from hybridp.public.randomisers import randomised_response
@@ -39,7 +40,7 @@ from hybridp.public.rounds import Answer, Conversation, Crowd, Options, Ticks
 from hybridp.public.shares import (
     CountNoise,
     NoisyCounts,
-    ShareInvite,
+    OnOptions,
     ShareReports,
     TickReports,
     count_noise,
@@ -187,18 +188,18 @@ class SharesTask(Task):
         return publish_shares(self, got.trusted, got.local, **told, **crowd.made())
 
     @property
-    def invite(self) -> ShareInvite:
+    def invite(self) -> OnOptions:
         """What goes to every device."""
         promise, size = self.guarantee, self.question.size
         bit = self.question.most > 0
-        return ShareInvite(self.question, randomised_response(promise) if bit else share_oracle(promise, size))
+        return Invite(self.question, randomised_response(promise) if bit else share_oracle(promise, size))
 
     @property
-    def mixed_invite(self) -> ShareInvite | None:
+    def mixed_invite(self) -> OnOptions | None:
         """What goes to the devices of people who trust a mixer."""
         if self.mixing is None:
             return None
-        return ShareInvite(self.question, mixed_oracle(self.mixing, self.question.size))
+        return Invite(self.question, mixed_oracle(self.mixing, self.question.size))
 
     @property
     def count_noise(self) -> CountNoise:
@@ -336,9 +337,9 @@ def _trusted_protection(study: SharesTask, trusted: NoisyCounts) -> Protection:
     return protected(study.trusted_whole, Draw(what, trusted.noise.mechanism, several))
 
 
-def _local_protection(invite: ShareInvite) -> Protection:
+def _local_protection(invite: OnOptions) -> Protection:
     text = "yes or no to one drawn option, by randomised response on their own device"
-    return on_device(invite)._replace(mechanism=text) if invite.question.most else on_device(invite)
+    return on_device(invite)._replace(mechanism=text) if invite.encoding.most else on_device(invite)
 
 
 def shares_task(study: Declaration, place: int) -> SharesTask:

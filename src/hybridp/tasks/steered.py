@@ -21,7 +21,7 @@ from hybridp.errors import must
 from hybridp.public import steered_mean as windows
 from hybridp.public.budgets import Charge, PureDP, split_off
 from hybridp.public.lattice import Bounds
-from hybridp.public.messages import Invite, LocalSummary, TrustedSummary
+from hybridp.public.messages import LocalSummary, OnNumber, TrustedSummary
 from hybridp.public.rounds import Conversation, Crowd, Later, Numbers, Within
 from hybridp.public.steered_mean import PILOT_SHARE, SQUARES_SHARE, Quartiles, WindowNoise, WindowSums
 from hybridp.release.answers import GroupEstimate, mean_release
@@ -68,7 +68,7 @@ class SteeredTask(Task):
         return self.mean.bounds
 
     @property
-    def invite(self) -> Invite:
+    def invite(self) -> OnNumber:
         """What goes to every device; where it is asked within is not known yet."""
         return self.mean.invite
 
@@ -83,7 +83,7 @@ class SteeredTask(Task):
 
     def charges(self, purpose: str, collection: str | None) -> list[Charge]:
         """All that trusted people are promised, whichever form it takes; and reports."""
-        made = f"{self.invite.randomiser.name} report"
+        made = f"{self.invite.mechanism.name} report"
         local = Charge("local", self.invite.promise, made, purpose, collection=collection)
         return [Charge("trusted", self._whole, "laplace noise on a steered mean", purpose), local]
 
@@ -112,7 +112,7 @@ class SteeredTask(Task):
     def ask(self, crowd: Crowd) -> Conversation:
         assert self.people is not None
         study, names, (trusted, local), rest = self.mean, crowd.names, self.people, self._whole
-        terms = study.invite.randomiser.variance_terms
+        terms = study.invite.mechanism.variance_terms
         many = windows.Crowd.of(trusted, local, rest.epsilon, terms)
         seen, looked = None, ""
         if many.worth_a_pilot:
@@ -164,7 +164,7 @@ class SteeredTask(Task):
         sums: WindowSums,
         local: LocalSummary | None,
         looked: str,
-        invite: Invite,
+        invite: OnNumber,
         rows: str,
         **made: Unpack[Made],
     ) -> Release:
@@ -189,7 +189,7 @@ class SteeredTask(Task):
             f"times their joint sensitivity (epsilon {noise.sums.guarantee.epsilon:.12g}), and on the sum of squares "
             f"beyond it, of scale {noise.squares.scale:.6g} (epsilon {noise.squares.guarantee.epsilon:.12g})"
         )
-        device = f"{invite.randomiser.name} report on their own device"
+        device = f"{invite.mechanism.name} report on their own device"
         device += ", within a window that trusted people named" * sums.within
         natural = [bounds.lower + bounds.width * end for end in invite.windows[0]]
         within: dict[str, Any] = {"window": natural} if sums.within else {}
@@ -205,7 +205,7 @@ class SteeredTask(Task):
             estimator="steered",
             weight=found.weight,
             gap=found.disagreement,
-            mechanisms=("laplace", invite.randomiser.name),
+            mechanisms=("laplace", invite.mechanism.name),
             **within,
             receipt=task_receipt(
                 Protection(whole, text),

@@ -43,7 +43,7 @@ from hybridp.public.synth import (
     unpacked,
     usual_method,
 )
-from hybridp.public.synth_reports import MOST_REPORTED, MarginalInvite, MarginalReports
+from hybridp.public.synth_reports import MOST_REPORTED, MarginalReports, OnMarginals, marginal_invite
 from hybridp.public.trust import rule_of
 from hybridp.public.workloads import stated_workload
 from hybridp.release.receipt import (
@@ -94,7 +94,7 @@ class Measure(Round):
     among: tuple[tuple[int, ...], ...]
     before: tuple[tuple[int, ...], ...]
     model: Callable[[], GraphModel]
-    invite: MarginalInvite | None
+    invite: OnMarginals | None
     sources: int
 
     def allowed(self, i: int) -> bool:
@@ -120,22 +120,22 @@ class Reported(Later):
     """The reports of local people, each on one marginal that their device drew. None: they are asked later."""
 
     kind: ClassVar[str] = "reported"
-    invite: MarginalInvite  # type: ignore[assignment]
+    invite: OnMarginals
     sources: int = 1
 
     @property
     def schema(self) -> Schema:
-        return self.invite.schema
+        return self.invite.encoding
 
     def plain(self, answer: Answer) -> Any:
         return [{"people": one.people, "supports": one.counts.tolist()} for one in answer.local.told]
 
     def restored(self, said: Any) -> Answer:
         told = [
-            ShareReports(int(one["people"]), np.array(one["supports"], np.int64), asked.oracle)
-            for one, asked in zip(said, self.invite.questions, strict=True)
+            ShareReports(int(one["people"]), np.array(one["supports"], np.int64), oracle)
+            for one, oracle in zip(said, self.invite.mechanism.oracles, strict=True)
         ]
-        if any(len(one.counts) != asked.question.size for one, asked in zip(told, self.invite.questions, strict=True)):
+        if any(len(one.counts) != one.oracle.categories for one in told):
             raise ValueError
         return Answer(local=MarginalReports(tuple(told)))
 
@@ -217,7 +217,7 @@ class TableTask(Task):
             rho = total_rho(self.guarantee, 2)
             return tuple(table_rounds(self.workload, rho, most_cells=self.most_cells))
         if self.method == "mixed":
-            return (Use(self.invite.marginals, 0.0, total_rho(self.guarantee, 1)),)
+            return (Use(self.invite.mechanism.marginals, 0.0, total_rho(self.guarantee, 1)),)
         rho = total_rho(self.guarantee, self.rounds + (2 if self.last else 1))
         return tuple(adaptive_rounds(self.workload, rho, rounds=self.rounds, last=self.last))
 
@@ -241,11 +241,11 @@ class TableTask(Task):
         return self.choose
 
     @cached_property
-    def invite(self) -> MarginalInvite:
+    def invite(self) -> OnMarginals:
         """What goes to every device where local people take part. They are promised the epsilon, and spend no delta."""
-        return MarginalInvite(self.workload, PureDP(self.guarantee.epsilon))
+        return marginal_invite(self.workload, PureDP(self.guarantee.epsilon))
 
-    def named(self, names: tuple[str, ...]) -> MarginalInvite | None:
+    def named(self, names: tuple[str, ...]) -> OnMarginals | None:
         return self.invite if self.method == "mixed" else None
 
     def prepared(self, columns: Any) -> Self:
@@ -323,7 +323,7 @@ class TableTask(Task):
                 model.rounds.append(list(tables))
         if self.both:
             invite = stated or chosen_invite(self, tables)
-            reported = Reported(invite, about=invite.about, sources=sources)
+            reported = Reported(invite, about=invite.mechanism.about, sources=sources)
             answer = yield reported
             if answer is not None:
                 said.append((reported, answer))
@@ -382,10 +382,11 @@ class TableTask(Task):
         return Records(model().fit(tables, people, sweeps=60).records(rows, seed=self.seed), sizes)
 
     def _blended(
-        self, tables: list[MeasuredTable], invite: MarginalInvite, reports: MarginalReports, crowd: Crowd, said: Any
+        self, tables: list[MeasuredTable], invite: OnMarginals, reports: MarginalReports, crowd: Crowd, said: Any
     ) -> Conversation:
         """Local people's reports, blended with the trusted people's tables, cell by cell, into one model."""
-        own, told, trusted = pooled(tables), dict(zip(invite.marginals, reports.told, strict=True)), self.trusted_people
+        own, trusted = pooled(tables), self.trusted_people
+        told = dict(zip(invite.mechanism.marginals, reports.told, strict=True))
         sizes, every = self.workload.schema.sizes, dict.fromkeys([*told, *own])
         shapes = [(features, tuple(sizes[f] for f in features)) for features in every]
         blended = blend_tables(shapes, [own.get(f) for f in every], trusted, [told.get(f) for f in every])
@@ -426,12 +427,13 @@ class TableTask(Task):
             return Records(raked(model, held, rest, people, rows=rows, seed=self.seed), sizes)
         return Records(model.records(rows, seed=self.seed), sizes)
 
-    def receipt(self, crowd: Crowd, invite: MarginalInvite, notes: tuple[str, ...] = ()) -> Receipt:
+    def receipt(self, crowd: Crowd, invite: OnMarginals, notes: tuple[str, ...] = ()) -> Receipt:
         """What both groups are promised, and by what."""
-        drawn = f"one report on one of {len(invite.marginals)} marginals, drawn on their own device whatever their data"
+        many = len(invite.mechanism.marginals)
+        drawn = f"one report on one of {many} marginals, drawn on their own device whatever their data"
         return build_receipt(
             self.protection if self.trusted_people else None,
-            Protection(invite.guarantee, drawn, "no amplification is claimed"),
+            Protection(invite.promise, drawn, "no amplification is claimed"),
             assumes=(
                 public_choice("record is"),
                 choice_unprotected("record"),
@@ -447,12 +449,12 @@ class TableTask(Task):
         )
 
 
-def charge_for_reports(invite: MarginalInvite, purpose: str, digest: str | None) -> Charge:
+def charge_for_reports(invite: OnMarginals, purpose: str, digest: str | None) -> Charge:
     """What the reports cost: the very same ones are charged once, however often they are used."""
-    return Charge("local", invite.guarantee, "report on one drawn marginal", purpose, digest=digest)
+    return Charge("local", invite.promise, "report on one drawn marginal", purpose, digest=digest)
 
 
-def chosen_invite(study: TableTask, tables: Sequence[MeasuredTable]) -> MarginalInvite:
+def chosen_invite(study: TableTask, tables: Sequence[MeasuredTable]) -> OnMarginals:
     """What devices are asked, by a public rule: the chosen marginals of two columns or more that a report can carry.
 
     Where there is none, those of one column. `tables` are all that was measured, in its order; what was measured only
@@ -466,7 +468,7 @@ def chosen_invite(study: TableTask, tables: Sequence[MeasuredTable]) -> Marginal
     must(bool(named), "marginals", f"must be of at most {MOST_REPORTED} cells for local people", "larger ones")
     asked = Workload(schema, tuple(Threshold(f, len(f)) for f in named))
     weights = tuple(math.isqrt(schema.cells(f)) for f in named)
-    return MarginalInvite(asked, PureDP(study.guarantee.epsilon), weights)
+    return marginal_invite(asked, PureDP(study.guarantee.epsilon), weights)
 
 
 def table_task(study: Declaration, place: int) -> TableTask:

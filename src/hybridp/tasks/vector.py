@@ -22,10 +22,11 @@ from hybridp.errors import InvalidInput, must
 from hybridp.public.anchoring import VECTOR_SPREAD_SHARE, Anchoring, vector_anchoring
 from hybridp.public.budgets import ApproxDP, Charge, PureDP, split_off
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, NoiseName, discrete_laplace
+from hybridp.public.messages import Invite
 from hybridp.public.rounds import Conversation, Crowd, Vectors
 from hybridp.public.shuffling import Mixing
 from hybridp.public.study import Declaration, Vector
-from hybridp.public.vector import VectorBounds, VectorInvite, VectorReportSums, VectorSum, vector_noise
+from hybridp.public.vector import OnVector, VectorBounds, VectorReportSums, VectorSum, vector_noise
 from hybridp.public.vector_randomisers import VectorLocalName, vector_reports
 from hybridp.release.answers import GroupEstimate, Shuffled, several_release
 from hybridp.release.receipt import Made, Protection
@@ -103,7 +104,7 @@ class VectorTask(Task):
         must(len(columns.names) == d, "columns", f"must be as many as the bounds ({d})", len(columns.names))
         return self
 
-    def named(self, names: tuple[str, ...]) -> VectorInvite:
+    def named(self, names: tuple[str, ...]) -> OnVector:
         return replace(self.invite, question=names)
 
     def check_tally(self, tally: Any, names: tuple[str, ...]) -> None:
@@ -124,7 +125,7 @@ class VectorTask(Task):
         if all(rule.gap is None for rule in self.rules) and trusted and local + shuffled:
             sds = [rule.sd for rule in self.rules if rule.sd is not None] or None
             invites = ((self.invite, local), (self.mixed_invite, shuffled))
-            reports = [(invite.reports, people) for invite, people in invites if invite is not None and people]
+            reports = [(invite.mechanism, people) for invite, people in invites if invite is not None and people]
             found = vector_anchoring(self.trusted_whole, self.noise, self.bounds, reports, sds, trusted=trusted)
         if found is None or found.reach is None:
             return replace(self._ruled("adaptive"), default=found)
@@ -136,10 +137,10 @@ class VectorTask(Task):
         return replace(self, rules=rules, default=found)
 
     @cached_property
-    def invite(self) -> VectorInvite:
+    def invite(self) -> OnVector:
         """What goes to every device."""
         bounds = self.bounds
-        return VectorInvite(bounds, vector_reports(self.local, self.guarantee, bounds.dimensions, bounds.ratio))
+        return Invite(bounds, vector_reports(self.local, self.guarantee, bounds.dimensions, bounds.ratio))
 
     @property
     def _parts(self) -> tuple[Guarantee, PureDP | None]:
@@ -149,12 +150,12 @@ class VectorTask(Task):
         return self.trusted_whole, None
 
     @cached_property
-    def mixed_invite(self) -> VectorInvite | None:
+    def mixed_invite(self) -> OnVector | None:
         """What goes to the devices of people who trust a mixer."""
         if self.mixing is None:
             return None
         bounds, own = self.bounds, PureDP(self.mixing.epsilon)
-        return VectorInvite(bounds, vector_reports(self.local, own, bounds.dimensions, bounds.ratio))
+        return Invite(bounds, vector_reports(self.local, own, bounds.dimensions, bounds.ratio))
 
     @cached_property
     def sum_noise(self) -> DiscreteLaplace | DiscreteGaussian:
