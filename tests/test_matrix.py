@@ -152,9 +152,9 @@ def _tally(task: str, key: str, folder: Path) -> None:
     where = ReportColumns(epsilon="own" if key == "own epsilons" else None)
     question, kind = study.questions[0], study.questions[0].tally_kind
     if not kind or key in ("several questions", "by group"):
-        tally, kind = Tally.of_numbers(Invite(Bounds(0, 100), dithered_bit(PureDP(4.0)))), ""
+        tally, kind = Tally.of(Invite(Bounds(0, 100), dithered_bit(PureDP(4.0)))), ""
     elif kind == "vector-mean":
-        tally = Tally.of_vectors(task_of(study, 0).invite, question.columns_read)
+        tally = Tally.of(task_of(study, 0).named(question.columns_read))
     elif kind == "slots":
         tally = invitation_tally(more["invite"])
     else:

@@ -25,7 +25,6 @@ from hybridp.public.shares import (
     CountNoise,
     NoisyCounts,
     ShareReports,
-    TickReports,
     count_noise,
     tick_noise,
 )
@@ -90,7 +89,7 @@ def test_ticks_of_which_groups_say_the_same_have_a_p_value_of_one() -> None:
     """Of two options the groups differ in the first alone: with Holm the second has its own p-value, which is 1."""
     question = Feature("ways", ("train", "car"), most=2)
     own = [NoisyCounts(1000, (n,), tick_noise(PureDP(500.0), question)) for n in (900, 500)]
-    told = TickReports(np.array([100, 900, 500, 500]), randomised_response(PureDP(20.0)))
+    told = ShareReports(2000, np.array([100, 900, 500, 500]), randomised_response(PureDP(20.0)))
     first, second = blend_ticks(own, told, "everyone", question.values).p_values() or ()
     assert first < 1e-9
     assert second == pytest.approx(1.0)

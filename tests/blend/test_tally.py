@@ -20,11 +20,12 @@ from hypothesis import strategies as st
 from hybridp.blend import means as personal_blending
 from hybridp.blend.mean import Rule, blend
 from hybridp.blend.means import blend_vectors
-from hybridp.blend.tally import MOST_BATCHES, Origin, Tally, bounds_in, invite_in
+from hybridp.blend.tally import MOST_BATCHES, Origin, Tally, invite_in
 from hybridp.device.reports import randomise_many, randomise_own, randomise_steps
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.envelope import digest
+from hybridp.public.heavy import HeadList, slot_response
 from hybridp.public.lattice import NOTHING, Bounds, Sums, exact_sums
 from hybridp.public.messages import Invite, OwnEpsilon
 from hybridp.public.randomisers import LOCAL_NAMES, piecewise, randomiser
@@ -34,7 +35,7 @@ from hybridp.randomness import seeded
 
 BOUNDS = Bounds(-3, 57)
 INVITE = Invite(BOUNDS, randomiser("best", PureDP(1.0)))
-OWN = Invite(BOUNDS, OwnEpsilon()).text
+OWN = Invite(BOUNDS, OwnEpsilon())
 BOX = VectorBounds.of([0, -1, 100], [10, 1, 100_000])
 MANY = Invite(BOX, vector_reports("sampling", PureDP(3.0), 3, BOX.ratio))
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
@@ -106,7 +107,7 @@ class Kind:
 def _mean() -> Kind:
     sent = randomise_many(np.linspace(0, 50, 200), INVITE, rng=seeded(1))
     return Kind(
-        Tally.of_numbers(INVITE, "spring"),
+        Tally.of(INVITE, "spring"),
         sent,
         lambda tally: blend(None, tally.summary(), Rule("lm-only")),
     )
@@ -115,7 +116,7 @@ def _mean() -> Kind:
 def _vector() -> Kind:
     values = np.random.default_rng(2).uniform(BOX.from_unit(np.full(3, -1.0)), BOX.from_unit(np.ones(3)), (200, 3))
     return Kind(
-        Tally.of_vectors(MANY, ("a", "b", "c"), "spring"),
+        Tally.of(replace(MANY, question=("a", "b", "c")), "spring"),
         randomise_steps(MANY.encoding.steps(values), MANY, rng=seeded(2)),
         lambda tally: blend_vectors(None, tally.summary(), (Rule("lm-only"),), BOX.reach),
     )
@@ -125,7 +126,7 @@ def _personal() -> Kind:
     epsilons = np.resize([0.0, 0.5, 3.0, math.inf, 1e-4], 200)
     sent = randomise_own(BOUNDS.levels(np.linspace(0, 50, 200)), epsilons, BOUNDS, rng=seeded(3))
     return Kind(
-        Tally.of_own_epsilons(OWN, "spring"),
+        Tally.of(OWN, "spring"),
         np.stack([sent, epsilons], axis=1),
         lambda tally: personal_blending.combine(
             None, np.zeros(0), tally.summary(), personal_blending.learn_variance(tally.summary())
@@ -133,9 +134,14 @@ def _personal() -> Kind:
     )
 
 
+def _list(answers: str, slots: int) -> Invite[Any, Any]:
+    head = HeadList.of([(str(i),) for i in range(slots - 1)])
+    return Invite(head, slot_response(PureDP(1.0), slots), answers=answers)
+
+
 def _slots() -> Kind:
     return Kind(
-        Tally.of_slots("0123456789abcdef", 7, "spring"),
+        Tally.of(_list("0123456789abcdef", 7), "spring"),
         np.random.default_rng(4).integers(0, 7, 200),
         lambda tally: tuple(tally.summary().counts.tolist()),
     )
@@ -208,23 +214,23 @@ def test_the_state_does_not_grow_with_the_reports(kind: Kind) -> None:
 
 
 def test_strangers_are_not_merged() -> None:
-    mean = Tally.of_numbers(INVITE)
-    other = Tally.of_numbers(Invite(BOUNDS, randomiser("best", PureDP(2.0))))
-    wider = Tally.of_numbers(Invite(Bounds(-3, 58), INVITE.mechanism))
-    named = Tally.of_numbers(INVITE, "spring")
-    slots = Tally.of_slots("one", 3)
-    vectors = Tally.of_vectors(MANY, ("a", "b", "c"))
+    mean = Tally.of(INVITE)
+    other = Tally.of(Invite(BOUNDS, randomiser("best", PureDP(2.0))))
+    wider = Tally.of(Invite(Bounds(-3, 58), INVITE.mechanism))
+    named = Tally.of(INVITE, "spring")
+    slots = Tally.of(_list("one", 3))
+    vectors = Tally.of(replace(MANY, question=("a", "b", "c")))
     for a, b, why in [
         (mean, other, "one mechanism"),
         (mean, wider, "one mechanism"),
         (mean, named, "the collection spring"),
-        (named, Tally.of_numbers(INVITE, "autumn"), "autumn"),
-        (mean, Tally.of_numbers(INVITE, sums_only=True), "sums only"),
+        (named, Tally.of(INVITE, "autumn"), "autumn"),
+        (mean, Tally.of(INVITE, sums_only=True), "sums only"),
         (mean, slots, "of one kind"),
-        (slots, Tally.of_slots("two", 3), "one mechanism"),
-        (slots, Tally.of_slots("one", 4), "same invitation"),
-        (vectors, Tally.of_vectors(MANY, ("a", "b", "z")), "one mechanism"),
-        (Tally.of_own_epsilons(OWN), Tally.of_own_epsilons(Invite(Bounds(0, 1), OwnEpsilon()).text), "one mechanism"),
+        (slots, Tally.of(_list("two", 3)), "one mechanism"),
+        (slots, replace(slots, counts=(0,) * 4), "same invitation"),
+        (vectors, Tally.of(replace(MANY, question=("a", "b", "z"))), "one mechanism"),
+        (Tally.of(OWN), Tally.of(Invite(Bounds(0, 1), OwnEpsilon())), "one mechanism"),
     ]:
         for one, two in ((a, b), (b, a)):
             with pytest.raises(InvalidInput, match=r"^[^.]*must[^.]*\. Got .*") as said:
@@ -235,14 +241,14 @@ def test_strangers_are_not_merged() -> None:
 @pytest.mark.parametrize("reports", [[math.nan], [math.inf], [1e9], [[1.0]], [-1e9, 1.0]])
 def test_reports_that_no_device_sends_are_refused(reports: Any) -> None:
     with pytest.raises(InvalidInput) as said:
-        Tally.of_numbers(INVITE).add(reports)
+        Tally.of(INVITE).add(reports)
     assert "1000000000" not in str(said.value)
     with pytest.raises(InvalidInput):
-        Tally.of_own_epsilons(OWN).add([[x, 1.0] for x in reports] if np.ndim(reports) == 1 else reports)
+        Tally.of(OWN).add([[x, 1.0] for x in reports] if np.ndim(reports) == 1 else reports)
 
 
 def test_more_reports_that_no_device_sends() -> None:
-    personal, slots = Tally.of_own_epsilons(OWN), Tally.of_slots("one", 3)
+    personal, slots = Tally.of(OWN), Tally.of(_list("one", 3))
     far = BOUNDS.from_unit(2.5)  # within reach of epsilon 1, not of 8
     assert personal.add([[far, 1.0]]).people == 1
     for row in ([far, 8.0], [far, -1.0], [far, math.nan], [far, 1.0, 1.0]):
@@ -251,7 +257,7 @@ def test_more_reports_that_no_device_sends() -> None:
     for counts in ([1, -1, 0], [1, 0]):
         with pytest.raises(InvalidInput):
             slots.add(np.array(counts))
-    vectors = Tally.of_vectors(MANY, ("a", "b", "c"))
+    vectors = Tally.of(replace(MANY, question=("a", "b", "c")))
     for told in ([math.nan] * 3, [1.0, 0.0, 500.0], [1e9, math.nan, math.nan], [math.inf, math.nan, math.nan], [1.0]):
         with pytest.raises(InvalidInput):
             vectors.add([told])
@@ -365,12 +371,10 @@ def test_texts_that_describe_nothing() -> None:
     ):  # fmt: skip
         with pytest.raises(InvalidInput):
             invite_in(text)
-        with pytest.raises(InvalidInput):
-            bounds_in(text)
     usual = piecewise(PureDP(1.0))
     odd = replace(usual, inside=usual.inside - 1)
     with pytest.raises(InvalidInput, match="its text describes"):
-        Tally.of_numbers(Invite(BOUNDS, odd))
+        Tally.of(Invite(BOUNDS, odd))
 
 
 @pytest.mark.parametrize("name", VECTOR_LOCAL_NAMES)
@@ -378,7 +382,7 @@ def test_texts_that_describe_nothing() -> None:
 def test_vector_documents_lead_back_to_their_invitation(name: Any, ball: dict[str, Any]) -> None:
     box = VectorBounds.of([0.1, -1], [10, 1e5], **ball)
     invite = Invite(box, vector_reports(name, PureDP(2.0), 2, box.ratio))
-    tally = Tally.of_vectors(invite, ("a", "b")).add(
+    tally = Tally.of(replace(invite, question=("a", "b"))).add(
         randomise_steps(box.steps([[1.0, 2.0]] * 5), invite, rng=seeded(1))
     )
     found = Tally.from_dict(tally.to_dict())

@@ -58,7 +58,7 @@ class Collected:
         if self.task in INVITED:
             return invitation_tally(self.folder / "invite.json")
         if self.task == "vector":
-            return Tally.of_vectors(vector_task(self.study, 0).invite, ("a", "b"))
+            return Tally.of(vector_task(self.study, 0).named(("a", "b")))
         return number_tally(self.folder / "part0.csv", self.columns)
 
     @property

@@ -159,7 +159,7 @@ def test_a_tally_pays_for_no_batch(folder: Path, tmp_path: Path) -> None:
     """A tally's digest names local reports: a batch that is charged under it would be free from then on."""
     study = MeanTask(BOUNDS, PureDP(1.0), mixing=Mixing.planned(ApproxDP(1.0, 1e-4), 300))
     invite = replace(study.invite, question=("pay",))
-    tally = Tally.of_numbers(invite).add(randomise_many([0.25] * 30, invite, rng=seeded(1)))
+    tally = Tally.of(invite).add(randomise_many([0.25] * 30, invite, rng=seeded(1)))
     ledger = Ledger.create(tmp_path / "ledger.db", {n: PureDP(9.0) for n in ("trusted", "local", "shuffled")})
     (tmp_path / "trusted.csv").write_text("pay\n" + "0.25\n" * 50)
     columns = Columns("pay", TrustRule(everyone="trusted"), missing="middle")

@@ -230,7 +230,7 @@ def test_what_is_refused(folder: Path, tmp_path: Path) -> None:
     told = [release_mean(sent, STUDY, COLUMNS, **how | more) for more in ({}, {"mixed": [batch]})]
     words = Invite(BOUNDS, OwnEpsilon(), ("pay",)).text, None  # the receipt says where it takes the analyst's word
     assert tuple(found.receipt.assumed_mechanism for found in told) == words
-    tally = Tally.of_own_epsilons(Invite(BOUNDS, OwnEpsilon(), ("pay",)).text)
+    tally = Tally.of(Invite(BOUNDS, OwnEpsilon(), ("pay",)))
     with pytest.raises(InvalidInput, match="without a tally"):
         release_mean(public(tmp_path / "trusted.csv"), STUDY, COLUMNS, epsilon="own", mixed=[batch], tally=tally)
     with pytest.raises(InvalidInput, match="must be everyone or unified"):

@@ -138,7 +138,7 @@ def test_fewer_people_than_clusters_are_refused() -> None:
 def test_a_local_reports_parts_add_up_to_epsilon(dims: int, clusters: int, epsilon: float) -> None:
     box = Box((0.0,) * dims, (1.0,) * dims)
     invite = round_invite(box, packing(box, clusters), 1000, epsilon)
-    label = 0.0 if invite.mechanism is None else invite.mechanism.guarantee.epsilon
+    label = 0.0 if invite.response is None else invite.response.guarantee.epsilon
     assert label + invite.coordinates * invite.value.guarantee.epsilon <= epsilon
     assert 1 <= invite.coordinates <= dims
     assert map_invite(Grid(box, 2), epsilon).mechanism.guarantee.epsilon == epsilon
@@ -156,7 +156,7 @@ def test_descriptions_that_would_spend_more_than_promised_are_refused() -> None:
         replace(invite, promise=PureDP(1.99))
     with pytest.raises(InvalidInput, match="`response` must have one category"):
         replace(invite, centres=packing(UNIT, 3))  # the fourth label would be no randomised response at all
-    with pytest.raises(InvalidInput, match="`response` must have one category"):
+    with pytest.raises(InvalidInput, match="`categories` must be the 16 that are asked about"):
         Invite(Grid(UNIT, 4), k_randomised_response(PureDP(1.0), 15))
     for promise, more in ((PureDP(1.0), PureDP(0.51)), (ApproxDP(1.0, 1e-6), ZCDP(0.1))):
         plan = plan_rounds(promise, dims=4, clusters=4, trusted=100_000, local=0)

@@ -138,7 +138,7 @@ def test_mechanism_texts_tell_mechanisms_apart() -> None:
         bounds = VectorBounds.of([0, 0], [upper, 1], norm=norm, radius=radius)  # type: ignore[arg-type]
         texts.add(Invite(bounds, scalar_reports(PureDP(1.0), 2, k)).text)
     assert len(texts) == 6
-    with pytest.raises(InvalidInput, match="`dimensions` must be those of the bounds"):
+    with pytest.raises(InvalidInput, match="`dimensions` must be the 1 that are asked about"):
         Invite(VectorBounds.of([0], [1]), scalar_reports(PureDP(1.0), 2, 1))
 
 

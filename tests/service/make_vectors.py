@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from hybridp.device.client import local_report
-from hybridp.device.reports import reach_reports, report_sets
+from hybridp.device.reports import reach_reports, report_options
 from hybridp.noise import bernoulli, categories, reports, uniform_below
 from hybridp.noise.reports import oracle_reports
 from hybridp.protocols.transcript import Transcript
@@ -173,7 +173,7 @@ def one_option_vectors() -> Iterator[dict[str, Any]]:
     for i, words in enumerate(tapes([invite.mechanism.keep, invite.mechanism.keep - 1], 20, 9)):
         tape, ticked = Tape(words), [place for place in range(5) if i >> place & 1][:3]
         held = np.array([sum(1 << place for place in ticked)])
-        told = report_sets(held, invite, rng=tape.rng)[0]
+        told = report_options(held, invite, rng=tape.rng)[0]
         how = {"options": 5, "categories": 2, "keep": str(invite.mechanism.keep)}
         yield tape.vector("one-option", how, ticked, invite.encoding.told.index(told))
 

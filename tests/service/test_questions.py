@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 
 from hybridp.device.client import local_report, trusted_report
 from hybridp.device.questions import answer_to
-from hybridp.device.reports import report_joint
+from hybridp.device.reports import report_options
 from hybridp.errors import HybridpError, InvalidInput
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.randomisers import k_randomised_response
@@ -196,7 +196,7 @@ def test_a_program_reports_a_number_by_a_private_group_as_a_table_does() -> None
         value, place = seed / 6 - 1, seed % 2  # some outside of the bounds
         mine = local_report(task, {"pay": value, "town": BY["categories"][place]}, rng=seeded(seed))
         level = round(min(max(value, 0.0), 8.0) / 8 * 2**20)
-        (other,) = report_joint(np.array([place * 2 * 2**20 + level]), own.joint, own.invite, rng=seeded(seed))
+        (other,) = report_options(np.array([place * 2 * 2**20 + level]), own.invite, own.joint, rng=seeded(seed))
         told.append(mine["payload"]["reports"]["pay"])
         assert own.joint.cells.values[told[-1]] == other
     assert set(told) == {0, 1, 2, 3}

@@ -33,7 +33,7 @@ from hybridp.public.anchoring import TIGHTEST, Anchoring, anchoring
 from hybridp.public.lattice import Floats
 from hybridp.public.mean import SYNONYMS, NormalLaplace, farthest_kept, holm, log_upper_tail
 from hybridp.public.oracles import Oracle, estimate
-from hybridp.public.shares import CountNoise, NoisyCounts, ShareReports, TickReports
+from hybridp.public.shares import CountNoise, NoisyCounts, ShareReports
 
 __all__ = ["SHARE_ESTIMATORS", "ShareBlend", "ShareEstimator", "Told", "blend_shares"]
 __all__ += ["blend_ticks", "report_parts", "score_interval", "share_anchoring", "simplex", "to_simplex", "two_sided"]
@@ -268,7 +268,7 @@ def _blended(
 
 
 def blend_ticks(
-    trusted: Sequence[NoisyCounts] | None, local: TickReports | None, estimator: ShareEstimator,
+    trusted: Sequence[NoisyCounts] | None, local: ShareReports | None, estimator: ShareEstimator,
     values: Sequence[str], *, answering: float = 1.0,
 ) -> ShareBlend:  # fmt: skip
     """Combine what the groups sent on each of several of these options: a yes or no, of the local people who drew it.

@@ -12,7 +12,7 @@ its batches and refuses one that it has. Detected: the same batch added again, o
 detected: one report in two batches of different names, or anything added without a name.
 
 >>> from hybridp.public.randomisers import dithered_bit
->>> empty = Tally.of_numbers(Invite(Bounds(0, 60), dithered_bit(PureDP(1.0))))
+>>> empty = Tally.of(Invite(Bounds(0, 60), dithered_bit(PureDP(1.0))))
 >>> whole = empty.add([12.5, 71.0, -3.25])
 >>> empty.add([71.0]) + empty.add([-3.25, 12.5]) == whole, whole.summary().people
 (True, 3)
@@ -30,7 +30,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -44,7 +44,6 @@ from hybridp.public.lattice import (
     Sums,
     check_reach,
     column_sums,
-    exact_sums,
     grouped_sums,
     joined,
     numbers,
@@ -53,7 +52,6 @@ from hybridp.public.messages import (
     OWN_EPSILON,
     Invite,
     LocalSummary,
-    OnNumber,
     OwnEpsilon,
     ReportsByEpsilon,
     SlotReports,
@@ -61,18 +59,17 @@ from hybridp.public.messages import (
 )
 from hybridp.public.personal import local_terms
 from hybridp.public.randomisers import Randomiser, randomiser
-from hybridp.public.vector import OnVector, VectorBounds, VectorReportSums
+from hybridp.public.vector import VectorBounds, VectorReportSums
 from hybridp.public.vector_randomisers import ScalarReports, scalar_reports, unit_vector
 
-__all__ = ["MOST_BATCHES", "Origin", "Tally", "bounds_in", "invite_in"]
+__all__ = ["MOST_BATCHES", "Origin", "Tally", "invite_in"]
 
 TITLE = "tally of device reports"
 MOST_BATCHES = 100_000
 _LONGEST_NAME = 200
 _SLACK = 1e-9  # a report's own rounding
 _OWN_SLACK = 1e-4  # a device's probabilities are whole cells, which moves a reach by a few millionths
-_INVITE = re.compile(r"([a-z]+)\(epsilon=([^,]+),delta=([^,]+),lower=([^,]+),upper=([^,)]+)\)(?: on `((?:[^`]|``)*)`)?")
-_OWN = re.compile(re.escape(OWN_EPSILON) + r"\(lower=([^,]+),upper=([^,)]+)\)(?: on `((?:[^`]|``)*)`)?")
+_TEXT = re.compile(r"([a-z-]+)\(((?:[a-z]+=[^,]+,){0,2})lower=([^,]+),upper=([^,)]+)\)(?: on `((?:[^`]|``)*)`)?")
 Told = tuple[int, tuple[tuple[float, Sums], ...], Sequence[int] | None]
 """How many people reported, their sums by key, and their counts."""
 
@@ -158,15 +155,16 @@ def _check_name(what: str, name: str) -> None:
 class _Encoding(ABC):
     """What reports of one mechanism are: how they are added up, which sums there can be, and what they tell.
 
-    Sums are kept by a key: one for a number, a column's place, or an epsilon.
+    Sums are kept by a key: a column's place, or an epsilon.
     """
 
-    kind: ClassVar[str]
+    kind: str
+    columns: tuple[str, ...] = ()
+    """Of several, their names."""
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Of several, their names."""
-        return ()
+    def nobody(self, *, sums_only: bool) -> tuple[tuple[tuple[float, Sums], ...], tuple[int, ...] | None]:
+        """The sums, and the counts, before the first report."""
+        return (), None
 
     @abstractmethod
     def told(self, reports: Any, *, counted: bool) -> Told:
@@ -187,34 +185,80 @@ class _Encoding(ABC):
 
 @dataclass(frozen=True)
 class _Numbers(_Encoding):
-    """Reports on one number, all made by the invitation's randomiser; the counts are by public bins.
+    """Reports on one number or several, each about as many columns as the invitation asks for. Those on one number are
+    counted too, by public bins.
 
     Bins tell the distribution (quantiles, shares below values, the spread). There are none where a mean alone is to be
     told: an estimate that is published alone promises more because nothing else is.
     """
 
-    invite: OnNumber
+    invite: Invite[Any, Any]
 
-    kind = "mean"
+    @property
+    def several(self) -> bool:
+        return self.invite.way == "vector"
+
+    @property
+    def kind(self) -> str:  # type: ignore[override]
+        return "vector-mean" if self.several else "mean"
+
+    @property
+    def columns(self) -> tuple[str, ...]:  # type: ignore[override]
+        return self.invite.question if self.several else ()
+
+    @property
+    def _reported(self) -> int:
+        """Of how many columns everybody tells."""
+        return self.invite.mechanism.reported if self.several else 1
+
+    def nobody(self, *, sums_only: bool) -> tuple[tuple[tuple[float, Sums], ...], tuple[int, ...] | None]:
+        sums = tuple((float(j), NOTHING) for j, _ in enumerate(self.invite.encoding.sides))
+        bins = None if sums_only or self.several else (0,) * _bins(self.invite.mechanism).size
+        return sums, bins
 
     def told(self, reports: Any, *, counted: bool) -> Told:
-        x = numbers("reports", reports)
-        sums = tuple((0.0, one) for one in exact_sums(x))
-        if not counted:
-            return len(x), sums, None
-        bounds, bins = self.invite.encoding, _bins(self.invite.mechanism)
-        return len(x), sums, np.bincount(bins.numbers(x, bounds.centre, bounds.half), minlength=bins.size).tolist()
+        d, asked, (side, *_) = len(self.invite.encoding.sides), self._reported, self.invite.encoding.sides
+        x = numbers("reports", reports, d) if self.several else numbers("reports", reports)[:, None]
+        ok = bool(((~np.isnan(x)).sum(axis=1) == asked).all())
+        must(ok, "reports", f"must hold {asked} of {d} columns in every row", "another number")
+        sums, counts = tuple((float(j), one) for j, one in enumerate(column_sums(x))), None
+        if counted:
+            bins = _bins(self.invite.mechanism)
+            counts = np.bincount(bins.numbers(x[:, 0], *side), minlength=bins.size).tolist()
+        return len(x), sums, counts
 
-    def summary(self, tally: Tally) -> LocalSummary:
-        bounds = self.invite.encoding
-        return LocalSummary.of(tally.sums[0][1], self.invite.mechanism, bounds.centre, bounds.half)
+    def summary(self, tally: Tally) -> LocalSummary | VectorReportSums:
+        sides, sums = self.invite.encoding.sides, [one for _, one in tally.sums]
+        if self.several:
+            return VectorReportSums.of(tally.people, sums, self.invite.mechanism, sides)
+        return LocalSummary.of(sums[0], self.invite.mechanism, *sides[0])
 
     def check(self, tally: Tally) -> None:
-        bounds, law = self.invite.encoding, self.invite.mechanism
-        ok = [key for key, _ in tally.sums] == [0.0] and tally.sums[0][1].people == tally.people
-        ok = ok and (tally.counts is None or len(tally.counts) == _bins(law).size)
-        must(ok, "bins", "must count every report once", "others")
-        check_reach(tally.sums[0][1], bounds.centre, bounds.half * law.bound * (1 + _SLACK))
+        sides, asked, law = self.invite.encoding.sides, self._reported, self.invite.mechanism
+        d, named = len(sides), self.columns or ("one",)
+        ok = len(named) == len(set(named)) == d and [key for key, _ in tally.sums] == list(range(d))
+        ok = ok and (tally.counts is None or (not self.several and len(tally.counts) == _bins(law).size))
+        must(ok, "columns", f"must name each of the {d} columns once", len(named))
+        counts = [sums.people for _, sums in tally.sums]
+        ok = tally.people >= max(counts) and sum(counts) == tally.people * asked
+        must(ok, "people", f"must each report {asked} of {d} columns", tally.people)
+        reach = getattr(law, "law", law).bound * (1 + _SLACK)
+        for (_, sums), (centre, half) in zip(tally.sums, sides, strict=True):
+            check_reach(sums, centre, half * reach)
+
+    def stated(self) -> dict[str, Any] | None:
+        if not self.several:
+            return None
+        bounds, reports = self.invite.encoding, self.invite.mechanism
+        return {
+            "columns": list(self.columns),
+            "lower": [float(b.lower) for b in bounds.bounds],
+            "upper": [float(b.upper) for b in bounds.bounds],
+            "norm": bounds.norm,
+            "radius": bounds.radius,
+            "epsilon": reports.guarantee.epsilon,
+            "reported": reports.reported if isinstance(reports, ScalarReports) else None,
+        }
 
 
 @lru_cache(maxsize=8)
@@ -255,57 +299,15 @@ class _OwnEpsilons(_Encoding):
 
 
 @dataclass(frozen=True)
-class _Vectors(_Encoding):
-    """Reports on a vector, each about as many columns as the invitation asks for."""
-
-    invite: OnVector
-
-    kind = "vector-mean"
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return self.invite.question
-
-    def told(self, reports: Any, *, counted: bool) -> Told:
-        d, asked = self.invite.encoding.dimensions, self.invite.mechanism.reported
-        x = numbers("reports", reports, d)
-        ok = bool(((~np.isnan(x)).sum(axis=1) == asked).all())
-        must(ok, "reports", f"must hold {asked} of {d} columns in every row", "another number")
-        return len(x), tuple((float(j), sums) for j, sums in enumerate(column_sums(x))), None
-
-    def summary(self, tally: Tally) -> VectorReportSums:
-        sides = [(b.centre, b.half * self.invite.encoding.reach) for b in self.invite.encoding.bounds]
-        return VectorReportSums.of(tally.people, [one for _, one in tally.sums], self.invite.mechanism, sides)
-
-    def check(self, tally: Tally) -> None:
-        bounds, reports, d = self.invite.encoding, self.invite.mechanism, self.invite.encoding.dimensions
-        ok = len(self.columns) == len(set(self.columns)) == d and [key for key, _ in tally.sums] == list(range(d))
-        must(ok and tally.counts is None, "columns", f"must name each of the {d} columns once", len(self.columns))
-        counts = [sums.people for _, sums in tally.sums]
-        ok = tally.people >= max(counts) and sum(counts) == tally.people * reports.reported
-        must(ok, "people", f"must each report {reports.reported} of {d} columns", tally.people)
-        reach = bounds.reach * reports.law.bound * (1 + _SLACK)
-        for (_, sums), side in zip(tally.sums, bounds.bounds, strict=True):
-            check_reach(sums, side.centre, side.half * reach)
-
-    def stated(self) -> dict[str, Any]:
-        bounds, reports = self.invite.encoding, self.invite.mechanism
-        return {
-            "columns": list(self.columns),
-            "lower": [float(b.lower) for b in bounds.bounds],
-            "upper": [float(b.upper) for b in bounds.bounds],
-            "norm": bounds.norm,
-            "radius": bounds.radius,
-            "epsilon": reports.guarantee.epsilon,
-            "reported": reports.reported if isinstance(reports, ScalarReports) else None,
-        }
-
-
-@dataclass(frozen=True)
 class _Slots(_Encoding):
     """Reports that name a slot of a head list, or a cell of a map, of one invitation: counts alone."""
 
+    slots: int = 0
+
     kind = "slots"
+
+    def nobody(self, *, sums_only: bool) -> tuple[tuple[tuple[float, Sums], ...], tuple[int, ...] | None]:
+        return (), (0,) * self.slots
 
     def told(self, reports: Any, *, counted: bool) -> Told:
         """Reports that were counted slot by slot."""
@@ -319,21 +321,26 @@ class _Slots(_Encoding):
         must(bool(tally.counts) and not tally.sums, "slots", "must be at least 1", 0)
 
 
-def _encoding(kind: str, mechanism: str, stated: Any) -> _Encoding:
-    """What a document of this kind adds up, by the mechanism's text and what is stated beside it."""
-    if kind == "mean":
-        return _Numbers(invite_in(mechanism))
-    if kind == "personal-mean":
-        return _OwnEpsilons(bounds_in(mechanism))
+def _encoding(invite: Invite[Any, Any]) -> _Encoding:
+    """What is added up of answers to an invitation."""
+    if invite.way == "own":
+        return _OwnEpsilons(invite.encoding)
+    return _Numbers(invite) if invite.way in ("number", "vector") else _Slots(invite.encoding.categories)
+
+
+def _stated(kind: str, mechanism: str, stated: Any, counts: Any) -> _Encoding:
+    """The same of a document of this kind, by the mechanism's text and what is stated beside it."""
     if kind == "slots":
-        return _Slots()
+        return _Slots(len(counts))
+    if kind in ("mean", "personal-mean"):
+        return _encoding(invite_in(mechanism))
     must(kind == "vector-mean", "tally", "must be of a kind that is added up", "another")
     bounds = VectorBounds.of(stated["lower"], stated["upper"], norm=stated["norm"], radius=stated["radius"])
     promise, d, reported = PureDP(stated["epsilon"]), bounds.dimensions, stated["reported"]
     plan = unit_vector(promise, d, bounds.ratio) if reported is None else scalar_reports(promise, d, reported)
     invite = Invite(bounds, plan, tuple(stated["columns"]))
     must(invite.text == mechanism, "mechanism", "must be the one of the tally's bounds", "another")
-    return _Vectors(invite)
+    return _Numbers(invite)
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,29 +362,12 @@ class Tally:
         self.encoding.check(self)
 
     @classmethod
-    def of_numbers(cls, invite: OnNumber, collection: str | None = None, *, sums_only: bool = False) -> Tally:
-        """For reports on one number; with `sums_only` it will tell a mean and nothing else of the distribution."""
-        # A document holds the text alone, which must lead back to this randomiser.
-        must(invite_in(invite.text) == invite, "mechanism", "must be one that its text describes", invite.text)
-        bins = None if sums_only else (0,) * _bins(invite.mechanism).size
-        return cls(Origin(invite.text, collection), _Numbers(invite), 0, ((0.0, NOTHING),), bins)
-
-    @classmethod
-    def of_own_epsilons(cls, mechanism: str, collection: str | None = None) -> Tally:
-        """For reports on one number that were made with everyone's own epsilon, by the text beside them."""
-        return cls(Origin(mechanism, collection), _OwnEpsilons(bounds_in(mechanism)), 0)
-
-    @classmethod
-    def of_vectors(cls, invite: OnVector, columns: Sequence[str], collection: str | None = None) -> Tally:
-        """For reports on a vector with these columns."""
-        asked = replace(invite, question=tuple(columns))
-        sums = tuple((float(j), NOTHING) for j in range(invite.encoding.dimensions))
-        return cls(Origin(asked.text, collection), _Vectors(asked), 0, sums)
-
-    @classmethod
-    def of_slots(cls, invitation: str, slots: int, collection: str | None = None) -> Tally:
-        """For reports that answer the invitation with this text, which has so many slots."""
-        return cls(Origin(invitation, collection), _Slots(), 0, (), (0,) * slots)
+    def of(cls, invite: Invite[Any, Any], collection: str | None = None, *, sums_only: bool = False) -> Tally:
+        """For answers to an invitation; with `sums_only` it will tell a mean and nothing else of a distribution."""
+        if invite.way in ("number", "own"):  # a document holds the text alone, which must lead back to this mechanism
+            must(invite_in(invite.text) == invite, "mechanism", "must be one that its text describes", invite.text)
+        encoding = _encoding(invite)
+        return cls(Origin(invite.text, collection), encoding, 0, *encoding.nobody(sums_only=sums_only))
 
     @property
     def kind(self) -> str:
@@ -436,14 +426,14 @@ class Tally:
     def from_dict(cls, document: Any) -> Tally:
         """The inverse, checked: nothing negative, sums that numbers in reach can have, counts that agree.
 
-        >>> empty = Tally.of_slots("an invitation", 3)
-        >>> Tally.from_dict(empty.add(np.array([1, 0, 2])).to_dict()).people
-        3
+        >>> empty = Tally.of(invite_in("dithered(epsilon=1.0,delta=0.0,lower=0.0,upper=60.0)"))
+        >>> Tally.from_dict(empty.add([71.0, 12.5]).to_dict()).people
+        2
         """
         try:
             origin = Origin.from_dict(document)
-            encoding = _encoding(document["kind"], origin.mechanism, document["invite"])
             people, counts = document["people"], document["counts"]
+            encoding = _stated(document["kind"], origin.mechanism, document["invite"], counts)
             whole = type(people) is int and all(type(n) is int for n in counts or ())
             sums = tuple((float(key), Sums.from_dict(part)) for key, part in document["sums"].items())
             found = cls(origin, encoding, people, sums, None if counts is None else tuple(counts))
@@ -460,42 +450,25 @@ class Tally:
 # --- texts ------------------------------------------------------------------------------------------------------------
 
 
-def invite_in(text: str) -> OnNumber:
+def invite_in(text: str) -> Invite[Bounds, Any]:
     """The invitation whose text stands beside a report on a number; its promise is checked as when it was made.
 
-    >>> invite_in("dithered(epsilon=1.0,delta=0.0,lower=0.0,upper=60.0)").bounds
+    >>> invite_in("dithered(epsilon=1.0,delta=0.0,lower=0.0,upper=60.0)").encoding
     Bounds(lower=0.0, upper=60.0)
     """
-    found = _INVITE.fullmatch(text)
+    found = _TEXT.fullmatch(text)
     if found is not None:
-        name: Any = found[1]
         try:
-            epsilon, delta, lower, upper = (float(number) for number in found.groups()[1:5])
-            promise = promised(epsilon, delta)
-            invite = Invite(Bounds(lower, upper), randomiser(name, promise), _question(found[6]))
+            name: Any
+            name, kept, lower, upper, column = found.groups()
+            made: Any = OwnEpsilon()
+            if name != OWN_EPSILON:
+                epsilon, delta = (float(part.partition("=")[2]) for part in kept.split(",")[:2])
+                made = randomiser(name, promised(epsilon, delta))
+            question = () if column is None else (column.replace("``", "`"),)
+            invite = Invite(Bounds(float(lower), float(upper)), made, question)
             if invite.text == text:
                 return invite
         except (ValueError, ArithmeticError):
             pass
-    raise _unknown()
-
-
-def _question(name: str | None) -> tuple[str, ...]:
-    return () if name is None else (name.replace("``", "`"),)
-
-
-def bounds_in(text: str) -> Bounds:
-    """The bounds of reports that were made with everyone's own epsilon, from the text beside them."""
-    found = _OWN.fullmatch(text)
-    if found is not None:
-        try:
-            bounds = Bounds(float(found[1]), float(found[2]))
-            if Invite(bounds, OwnEpsilon(), _question(found[3])).text == text:
-                return bounds
-        except ValueError:
-            pass
-    raise _unknown()
-
-
-def _unknown() -> InvalidInput:
-    return InvalidInput("`mechanism` must be one that hybridp writes beside a report. Got another.")
+    raise InvalidInput("`mechanism` must be one that hybridp writes beside a report. Got another.")

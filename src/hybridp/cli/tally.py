@@ -64,7 +64,7 @@ def add(
             raise InvalidInput("`epsilon` must be given with --column. Got none.")
         asked = question()
         own = vector_task(one_question(asked, promise()), 0)
-        wanted = Tally.of_vectors(own.invite, asked.columns, collection)
+        wanted = Tally.of(own.named(asked.columns), collection)
     elif stated:
         raise InvalidInput("`columns` must be given with bounds and a promise: other reports name theirs. Got none.")
     elif invite is not None:

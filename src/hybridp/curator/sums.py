@@ -56,7 +56,6 @@ from hybridp.public.shares import (
     NoisyCounts,
     OnOptions,
     ShareReports,
-    TickReports,
     read_reports,
     tick_counts,
     unreadable,
@@ -190,7 +189,7 @@ def _option(rows: Rows, columns: Columns, invite: OnOptions, local_raw: bool, *,
         counts = np.column_stack([found.sums, steps * found.counts - found.sums]).ravel()
     local: Any = ShareReports(0, np.zeros(invite.encoding.size, dtype=np.int64), invite.mechanism)
     if ticks:
-        local = TickReports(found.report_counts, invite.mechanism)
+        local = ShareReports(int(found.report_counts.sum()), found.report_counts, invite.mechanism)
     elif not (sets or local_raw):
         local = ShareReports(found.local_people, found.report_counts, invite.mechanism)
     for texts in report_texts(rows, query, CHUNK) if sets and found.local_people and not local_raw else ():

@@ -7,6 +7,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -22,10 +23,8 @@ from hybridp.device.reports import (
     randomise_levels,
     randomise_own,
     randomise_steps,
-    report_codes,
-    report_joint,
     report_marginals,
-    report_sets,
+    report_options,
 )
 from hybridp.noise import categories
 from hybridp.public.envelope import appearing
@@ -85,15 +84,15 @@ def _vector(asked: Asked, rng: Randomness) -> Way:
 
 def _option(asked: Asked, rng: Randomness) -> Way:
     invite, columns, joint = asked.invite, asked.columns, asked.joint
-    values: tuple[str, ...] = (invite.encoding.name,)
-    each: Any = report_sets if invite.encoding.most else report_codes
-    report_on, report = partial(each, invite=invite, rng=rng), columns.report or "report"
-    if joint is not None:  # the report is about a private category too, which local rows lose as well
-        values = joint.value, joint.by.name
-        report_on = partial(report_joint, joint=joint, invite=invite, rng=rng)
+    # A report on a private category too: local rows lose both.
+    values = (invite.encoding.name,) if joint is None else (joint.value, joint.by.name)
     codec = option_codec(invite.encoding, joint, values[0], columns.missing)
-    query = Query(values=(codec,), trust=label_column(columns.trust), reads="local")
-    return values, (report,), f"{report}_mechanism", query, lambda held: report_on(held[:, 0])
+    query, report = Query(values=(codec,), trust=label_column(columns.trust), reads="local"), columns.report or "report"
+
+    def draw(held: NDArray[np.int64]) -> list[str]:
+        return report_options(held[:, 0], invite, joint, rng=rng)
+
+    return values, (report,), f"{report}_mechanism", query, draw
 
 
 def _marginal(asked: Asked, rng: Randomness) -> Way:
@@ -107,12 +106,12 @@ def _marginal(asked: Asked, rng: Randomness) -> Way:
 
 
 _WAYS: dict[str, Callable[[Asked, Randomness], Way]] = {
-    "line": _vector, "marginal": _marginal, "number": _number, "option": _option, "vector": _vector,
+    "line": _vector, "marginal": _marginal, "number": _number, "option": _option, "own": _number, "vector": _vector,
 }  # fmt: skip
 
 
 def write_reports(
-    path: tables.TableLike,
+    path: tables.TableLike | tables.Rows,
     questions: Sequence[Asked],
     out: str | PathLike[str],
     *,
@@ -123,10 +122,11 @@ def write_reports(
     table: str | None = None,
     overwrite: bool = False,
     mixed: bool = False,
+    trial: bool = False,
     rng: Randomness,
 ) -> tuple[list[int], list[str]]:
     """A copy of the table in which local rows (all rows where `columns` name no trust) have reports in place of their
-    answers, as each invitation asks for it, marked where a program or a trial draws it.
+    answers, as each invitation asks for it, marked where a seed or a trial draws it.
 
     Of a `mixed` batch only the reports are written, sorted, with a name of the batch: what whoever sees a mixed batch
     would see. The column `epsilon` holds everybody's own. Local rows hold nothing in the columns `emptied`, which they
@@ -137,9 +137,9 @@ def write_reports(
     """
     first = questions[0]
     if first.invite.way in _PLACES:
-        return [_write_places(path, first.invite, first.columns, out, table, rng)], []
+        return [_write_places(path, first.invite, first.columns, out, table, rng)], []  # type: ignore[arg-type]
     trust, alone = first.columns.trust, first.invite.way == "line"
-    mark = " SIMULATED" * (rng.simulated or drawn_trust(trust))
+    mark = " SIMULATED" * (trial or rng.simulated or drawn_trust(trust))
     values, told = list(emptied), []
     for asked in questions:
         invite = asked.invite
@@ -153,7 +153,10 @@ def write_reports(
     person = next((asked.columns.person for asked in questions if asked.columns.person), None)
     copy = Copy(values=tuple(dict.fromkeys(values)), trust=label_column(trust), person=person, kept=kept,
                 epsilon=epsilon, told=tuple(told), beside=beside, mixed=mixed or alone)  # fmt: skip
-    with tables.open_rows(path, table=table, trust=trust, person=copy.person, rng=rng) as rows:
+    with ExitStack() as stack:
+        rows: Any = path
+        if not isinstance(path, tables.Rows):
+            rows = stack.enter_context(tables.open_rows(path, table=table, trust=trust, person=person, rng=rng))
         people = write_randomised(rows, copy, out, overwrite=overwrite)
         return people, [name for name in rows.written if name not in copy.columns and not alone]
 

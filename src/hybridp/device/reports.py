@@ -35,11 +35,11 @@ from hybridp.public.kmeans import nearest
 from hybridp.public.kmeans_rounds import OnMap, RoundInvite, RoundReports
 from hybridp.public.lattice import LEVELS, Bounds
 from hybridp.public.messages import OnNumber
-from hybridp.public.oracles import support_counts
+from hybridp.public.oracles import SubsetSelection, support_counts
 from hybridp.public.personal import LOCAL_LEAST, LOCAL_MOST
 from hybridp.public.randomisers import KRandomisedResponse, Randomiser, best_randomiser
 from hybridp.public.regression import Question
-from hybridp.public.shares import OnOptions, ShareReports, TickReports, kept, written_reports
+from hybridp.public.shares import OnOptions, ShareReports, kept, written_reports
 from hybridp.public.synth_reports import MarginalReports, OnMarginals
 from hybridp.public.vector import OnVector
 from hybridp.public.vector_randomisers import ScalarReports, UnitVector
@@ -47,8 +47,8 @@ from hybridp.randomness import Randomness
 
 __all__ = ["answer_map", "answer_question", "answer_round", "choose_names", "chosen_levels", "own_randomiser"]
 __all__ += ["randomise", "randomise_levels", "randomise_many", "randomise_own", "randomise_steps", "reach_reports"]
-__all__ += ["report_codes", "report_joint", "report_marginals", "report_sets", "simulated_marginals"]
-__all__ += ["simulated_reports", "simulated_ticks", "tick_places"]
+__all__ += ["option_reports", "report_marginals", "report_options", "simulated_marginals"]
+__all__ += ["simulated_reports", "tick_places"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -227,57 +227,48 @@ def answer_question(steps: NDArray[np.int64], question: Question, *, rng: Random
     return reach_reports(question.steps(steps), question.invite, rng=rng)
 
 
-# --- an option --------------------------------------------------------------------------------------------------------
+# --- an option, or yes or no to one of several that the device drew ---------------------------------------------------
 
 
-def report_codes(codes: Ints, invite: OnOptions, *, rng: Randomness) -> list[str]:
-    """The reports of many people, each with their own randomness: private as `invite.promise` says."""
-    return written_reports(invite.mechanism, oracle_reports(invite.mechanism, codes, rng=rng), invite.encoding.values)
+def option_reports(held: Ints, invite: OnOptions, joint: Joint | None = None, *, rng: Randomness) -> NDArray[Any]:
+    """The reports of many people, each with their own randomness: private as `invite.promise` says.
 
-
-def report_joint(levels: Ints, joint: Joint, invite: OnOptions, *, rng: Randomness) -> list[str]:
-    """The same for a value and a private category together: a number is rounded to one of its bounds first."""
-    if isinstance(joint.answers, Bounds):
-        levels = voted_cells(levels, 2 * joint.steps, joint.steps, rng=rng)
-    return report_codes(levels, invite, rng=rng)
-
-
-def simulated_reports(counts: Ints, invite: OnOptions, *, rng: Randomness) -> ShareReports:
-    """For a trial: everybody's reports, added up, where so many people hold each option."""
-    oracle, people = invite.mechanism, int(counts.sum())
-    supports = np.zeros(len(counts), dtype=np.int64)
-    ends = np.cumsum(counts)
-    for start in range(0, people, _LOT):
-        codes: Any = np.searchsorted(ends, np.arange(start, min(start + _LOT, people)), side="right")
-        supports += support_counts(oracle, oracle_reports(oracle, codes.astype(np.int64), rng=rng))
-    return ShareReports(people, supports, oracle)
-
-
-# --- several options a person: yes or no to one that the device drew --------------------------------------------------
+    `held` are the numbers of options, or sets of those ticked; of a value and a private category together, a number is
+    rounded to one of its bounds first. A report is the number of an option, or numbers of several; of ticks, the place
+    among what a report may say.
+    """
+    if invite.encoding.most:
+        return tick_places(held, invite, rng=rng)
+    if joint is not None and isinstance(joint.answers, Bounds):
+        held = voted_cells(held, 2 * joint.steps, joint.steps, rng=rng)
+    return oracle_reports(invite.mechanism, held, rng=rng)
 
 
 def tick_places(sets: Ints, invite: OnOptions, *, rng: Randomness) -> Ints:
-    """Reports of many people, each with their own randomness, as places among the invitation's names: private as
-    `invite.promise` says."""
+    """The option is drawn first, and looks at nobody's ticks."""
     option = uniform_below(invite.encoding.size, len(sets), rng=rng)
     assert isinstance(invite.mechanism, KRandomisedResponse)
     no = 1 - ((kept(sets, invite.encoding) >> option) & 1)
     return 2 * option + categories(invite.mechanism, no, rng=rng)
 
 
-def report_sets(sets: Ints, invite: OnOptions, *, rng: Randomness) -> list[str]:
-    """The same as the names themselves."""
-    names = invite.encoding.told
-    return [names[place] for place in tick_places(sets, invite, rng=rng).tolist()]
+def report_options(held: Ints, invite: OnOptions, joint: Joint | None = None, *, rng: Randomness) -> list[str]:
+    """The same as texts."""
+    return written_reports(invite.mechanism, option_reports(held, invite, joint, rng=rng), invite.encoding.told)
 
 
-def simulated_ticks(held: tuple[Ints, Ints], invite: OnOptions, *, rng: Randomness) -> TickReports:
-    """For a trial: everybody's reports, added up, where so many people hold each of the sets."""
-    counts = np.zeros(len(invite.encoding.told), dtype=np.int64)
-    everyone = np.repeat(*held)
+def simulated_reports(
+    counts: Ints, invite: OnOptions, values: Ints | None = None, *, rng: Randomness
+) -> ShareReports:
+    """For a trial: everybody's reports, added up, where so many people hold each option, or each of the `values`."""
+    size, oracle = len(invite.encoding.told), invite.mechanism
+    supports = np.zeros(size, dtype=np.int64)
+    everyone = np.repeat(np.arange(len(counts)) if values is None else values, counts)
     for start in range(0, len(everyone), _LOT):
-        counts += np.bincount(tick_places(everyone[start : start + _LOT], invite, rng=rng), minlength=len(counts))
-    return TickReports(counts, invite.mechanism)
+        sent = option_reports(everyone[start : start + _LOT], invite, rng=rng)
+        sets = isinstance(oracle, SubsetSelection)
+        supports += support_counts(oracle, sent) if sets else np.bincount(sent, minlength=size)
+    return ShareReports(len(everyone), supports, oracle)
 
 
 # --- a record: one report on one drawn marginal -----------------------------------------------------------------------

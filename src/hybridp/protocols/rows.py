@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from hybridp.curator import marginals as tabulating
 from hybridp.curator import models as modelling
 from hybridp.curator import sums as summing
-from hybridp.curator.personal import simulate_reports
 from hybridp.curator.sources import Rows, local_rows, open_rows, rows_of, sizes
-from hybridp.device.reports import randomise_own, reach_reports, simulated_reports, simulated_ticks
+from hybridp.device.files import Asked, write_reports
+from hybridp.device.reports import reach_reports, simulated_reports
 from hybridp.errors import InvalidInput, UnusablePublicRows, cannot_exclude
 from hybridp.protocols.models import (
     CodePeople,
@@ -303,7 +303,8 @@ class TablePeople(People):
         totals = self.pay(self.read(asked))
         local, trusted = totals.local, None
         if self.raw and asked.heard:
-            local = simulated_ticks(totals.held, asked.invite, rng=self.rng)
+            values, many = totals.held
+            local = simulated_reports(many, asked.invite, values, rng=self.rng)
         if totals.trusted_people and asked.noise is not None:
             trusted = summing.release_ticks(totals, asked.noise, rng=self.rng)
         return self._said(asked, totals, trusted, local if local.people else None)
@@ -327,9 +328,10 @@ class TablePeople(People):
         if self.raw:  # a copy of the table holds the reports that devices would send, marked SIMULATED
             folder = self.stack.enter_context(tempfile.TemporaryDirectory(prefix="hybridp-"))
             copy = Path(folder, "trial.parquet")
-            simulate_reports(
-                rows, columns, epsilon, bounds, lambda x, e: randomise_own(x, e, bounds, rng=self.rng), copy
-            )
+            keys = (columns.person, columns.record_key, columns.record_id)
+            told = [Asked(Invite(bounds, OwnEpsilon(), columns.names), replace(columns, person=None))]
+            kept = tuple(name for name in keys if name is not None)
+            write_reports(rows, told, copy, epsilon=epsilon, kept=kept, trial=True, rng=self.rng)
             trust = label_column(columns.trust) if drawn_trust(columns.trust) else columns.trust
             rows = self.stack.enter_context(open_rows(copy, trust=trust))
             columns = replace(columns, trust=trust)

@@ -21,7 +21,6 @@ from hybridp.curator.reports import ReportColumns, read_mechanism, report_parts,
 from hybridp.curator.sources import open_rows, shown
 from hybridp.errors import InvalidInput, UnusableRows, must
 from hybridp.public.envelope import appearing
-from hybridp.public.messages import OWN_EPSILON
 from hybridp.public.study import Declaration
 
 __all__ = [
@@ -95,9 +94,7 @@ def number_tally(
         text, _ = read_mechanism(rows, where)
     if text is None:
         raise UnusableRows("The file must hold a report, whose mechanism a new tally is for.")
-    if text.startswith(OWN_EPSILON):
-        return Tally.of_own_epsilons(text, collection)
-    return Tally.of_numbers(invite_in(text), collection, sums_only=sums_only)
+    return Tally.of(invite_in(text), collection, sums_only=sums_only)
 
 
 def invitation_tally(invite: Path, *, collection: str | None = None) -> Tally:
@@ -108,8 +105,7 @@ def invitation_tally(invite: Path, *, collection: str | None = None) -> Tally:
     asked = said.invite
     rule = "must be to a head list, or to a map of K-means"
     must(asked.way in ("slot", "cell"), "invite", rule, f"one to {said.task.called}")
-    slots = len(asked.encoding) if asked.way == "slot" else asked.encoding.cells
-    return Tally.of_slots(asked.text, slots, collection)
+    return Tally.of(asked, collection)
 
 
 # --- a file of reports ------------------------------------------------------------------------------------------------

@@ -81,6 +81,11 @@ class HeadList:
         g, mark = invite.promise, "mixed," if invite.mixed else ""
         return f"k-rr(slots={len(self)},epsilon={g.epsilon!r},delta={g.delta!r},{mark}invite={invite.answers})"
 
+    @property
+    def categories(self) -> int:
+        """What a report responds among."""
+        return len(self)
+
     def __len__(self) -> int:
         return len(self.slots)
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import must
-from hybridp.public.budgets import ZCDP, ApproxDP, Guarantee, PureDP, zcdp_for
+from hybridp.public.budgets import ZCDP, Guarantee, PureDP, zcdp_for
 from hybridp.public.kmeans import MOST_CELLS, Box, Grid, Spend, TotalsNoise, map_noise, round_noise
 from hybridp.public.lattice import Floats, Ints
 from hybridp.public.messages import Invite

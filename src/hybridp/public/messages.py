@@ -80,6 +80,7 @@ def reports_digest(mechanism: str, *fingerprint: object) -> str:
     return f"sha256:{hashlib.sha256(stated.encode()).hexdigest()[:32]}"
 
 
+@dataclass(frozen=True)
 class OwnEpsilon:
     """A device draws the best report for its person's own epsilon."""
 

@@ -49,7 +49,7 @@ from hybridp.public.queries import Feature
 from hybridp.public.randomisers import KRandomisedResponse, k_randomised_response, randomised_response
 from hybridp.public.shuffling import Mixing
 
-__all__ = ["LEAST_COUNTED", "CountNoise", "NoisyCounts", "OnOptions", "ShareReports", "TickReports"]
+__all__ = ["LEAST_COUNTED", "CountNoise", "NoisyCounts", "OnOptions", "ShareReports"]
 __all__ += ["count_noise", "kept", "mixed_oracle", "read_reports", "share_mixing", "tick_counts"]
 __all__ += ["tick_noise", "tick_variance", "unreadable", "written_reports"]
 
@@ -198,7 +198,8 @@ OnOptions: TypeAlias = Invite[Feature, Oracle]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ShareReports:
-    """How many reports support each option. Mergeable by adding up."""
+    """How many reports support each option or, where several may be ticked, say yes and no to each. Mergeable by adding
+    up."""
 
     people: int
     counts: Ints
@@ -275,15 +276,3 @@ def tick_noise(guarantee: Guarantee, question: Feature) -> CountNoise:
 def tick_variance(guarantee: Guarantee, question: Feature, share: float) -> float:
     """Of what one local person tells of one option, on average over the draw."""
     return question.size * randomised_response(guarantee).variance(share)
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class TickReports:
-    """How many reports say each of the invitation's names."""
-
-    counts: Ints
-    oracle: Oracle
-
-    @property
-    def people(self) -> int:
-        return int(self.counts.sum())

@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import numpy as np
 
 from hybridp.errors import InvalidInput, must
-from hybridp.public.budgets import Guarantee, PureDP
+from hybridp.public.budgets import Guarantee
 from hybridp.public.lattice import HALF, Bounds, Floats, Ints, Lattice, Sums
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace, NoiseName, best_noise
 from hybridp.public.messages import Invite, LocalSummary, NoisySquares, TrustedSummary

@@ -1,5 +1,8 @@
-"""How local people's reports come, are checked, lie in the store and add up: by the invitation that asks for them,
-whatever the question. Reports by one mechanism are all as long.
+"""How people's answers come, are checked, lie in the store and add up: trusted people's field by field, local people's
+reports by the invitation that asks for them, whatever the question.
+
+An answer takes 8 bytes for each number or option, whatever it says, and a record as many as the longest that the plan
+allows; reports by one mechanism are all as long: the size of what is stored tells nothing.
 
 >>> from hybridp.public.budgets import PureDP
 >>> from hybridp.public.randomisers import k_randomised_response
@@ -15,7 +18,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Annotated, Any
+from itertools import pairwise
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 import numpy as np
@@ -23,9 +27,9 @@ from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput
 from hybridp.public.distribution import ReportBins, report_bins, window_bins
-from hybridp.public.heavy import OneSlot
+from hybridp.public.heavy import OneSlot, normalised
 from hybridp.public.lattice import NOTHING, Sums, column_sums
-from hybridp.public.messages import OnNumber
+from hybridp.public.messages import Invite
 from hybridp.public.oracles import SubsetSelection
 from hybridp.public.randomisers import (
     LEVELS,
@@ -36,19 +40,198 @@ from hybridp.public.randomisers import (
     Piecewise,
     Randomiser,
 )
-from hybridp.public.shares import OnOptions
-from hybridp.public.vector import OnVector
-from hybridp.public.vector_randomisers import UnitVector
-from hybridp.service.fields import DIGITS, NUMBER, double, refused, rising
+from hybridp.public.vector_randomisers import ScalarReports, UnitVector
 
-__all__ = ["BIT", "Bit", "Coordinates", "Heard", "NumberReports", "OutOfReach", "Reports", "described"]
-__all__ += ["number_reports", "place_reports", "reports_on"]
+__all__ = ["BIT", "DIGITS", "FORM_NUMBER", "NUMBER", "Bit", "Coordinates", "Field", "Heard", "NumberField"]
+__all__ += ["NumberReports", "NumbersField", "OptionField", "OutOfReach", "RecordField", "Reports", "TicksField"]
+__all__ += ["described", "place_reports", "reports_on", "unpacked_record"]
 
-BIT, SLOT = struct.Struct("<IB"), struct.Struct("<I")
-"""How reports lie in the store: a dithered bit (threshold, above), and a place in a list."""
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Mechanism = DitheredBit | Piecewise | LocalAdditive | KRandomisedResponse | SubsetSelection | OneSlot | UnitVector
+BIT, SLOT = struct.Struct("<IB"), struct.Struct("<I")
+"""How reports lie in the store: a dithered bit (threshold, above), and a place in a list."""
+NUMBER, CODE = struct.Struct("<d"), struct.Struct("<q")
+"""How answers lie in the store: a number, and the place of an option or the bits of those ticked."""
+DIGITS = 10**24
+"""25 characters: no double is written longer, in Python or in a browser."""
+FORM_NUMBER, FORM_CHARACTER = 40, 9
+"""Characters of a number in a page's form, and of one letter (%XX for each of 3 bytes, or of 4 in two halves)."""
+
+
+def double(given: Any) -> float:
+    """The number as a double; JSON has whole numbers that are larger than any."""
+    try:
+        return float(given)
+    except OverflowError:
+        return math.inf
+
+
+def rising(places: Sequence[Any], size: int) -> bool:
+    """Whether these are different places in a list, in their order."""
+    return all(0 <= a < size for a in places) and all(a < b for a, b in pairwise(places))
+
+
+def refused(name: str, rule: str) -> InvalidInput:
+    return InvalidInput(f"`{name}` must be {rule}. Got something else.")
+
+
+@dataclass(frozen=True)
+class Field(ABC):
+    """One field of a form, or of a program's answer: its name, and what people and devices are told of it."""
+
+    name: str
+    about: Mapping[str, Any]
+    type: ClassVar[Any] = float
+    """What an answer is on its way."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of an entrusted answer in the store, before it is sealed."""
+        return CODE.size
+
+    @property
+    @abstractmethod
+    def longest(self) -> tuple[Any, int]:
+        """The longest answer, and the characters of its fields in a form."""
+
+    @abstractmethod
+    def pack(self, given: Any, choose: Callable[[int], int]) -> bytes:
+        """An answer for the store. `choose` picks one of so many, by chance, but the same one if it is sent again."""
+
+    def column(self) -> dict[str, Any]:
+        """As a task document states it."""
+        return {"name": self.name, **self.about}
+
+
+class NumberField(Field):
+    """One number."""
+
+    @property
+    def longest(self) -> tuple[Any, int]:
+        return DIGITS, FORM_NUMBER
+
+    def pack(self, given: Any, choose: Callable[[int], int]) -> bytes:
+        if not math.isfinite(number := double(given)):
+            raise refused(self.name, "a finite number")
+        return NUMBER.pack(number)
+
+
+class OptionField(Field):
+    """One of several options, by its place."""
+
+    type: ClassVar[Any] = int
+
+    @property
+    def options(self) -> list[str]:
+        found: list[str] = self.about["options"]
+        return found
+
+    @property
+    def longest(self) -> tuple[Any, int]:
+        last = len(self.options) - 1
+        return last, len(str(last))
+
+    def pack(self, given: Any, choose: Callable[[int], int]) -> bytes:
+        if not 0 <= given < len(self.options):
+            raise refused(self.name, f"the place of an option, from 0 to {len(self.options) - 1}")
+        return CODE.pack(given)
+
+
+class TicksField(OptionField):
+    """Those ticked of several options, by their places."""
+
+    type: ClassVar[Any] = list[int]
+
+    @property
+    def longest(self) -> tuple[Any, int]:
+        last, most = len(self.options) - 1, self.about["several"]
+        return [last] * most, len(f"&answer.00.{last}=on") * most
+
+    def pack(self, given: Any, choose: Callable[[int], int]) -> bytes:
+        most = self.about["several"]
+        if not (len(given) <= most and rising(given, len(self.options))):
+            rule = f"at most {most} different places of its {len(self.options)} options, rising"
+            raise refused(self.name, rule)
+        return CODE.pack(sum(1 << place for place in given))
+
+
+class NumbersField(Field):
+    """One number for each of several columns."""
+
+    type: ClassVar[Any] = list[float]
+
+    @property
+    def size(self) -> int:
+        return NUMBER.size * len(self.about["coordinates"])
+
+    @property
+    def longest(self) -> tuple[Any, int]:
+        many = len(self.about["coordinates"])
+        return [DIGITS] * many, many * (FORM_NUMBER + len(f"&answer.00.{many}="))
+
+    def pack(self, given: Any, choose: Callable[[int], int]) -> bytes:
+        numbers, many = [double(number) for number in given], len(self.about["coordinates"])
+        if len(numbers) != many or not all(map(math.isfinite, numbers)):
+            raise refused(self.name, f"{many} finite numbers")
+        return struct.pack(f"<{many}d", *numbers)
+
+
+_PART = struct.Struct("<H")
+
+
+class RecordField(Field):
+    """Records, of which one is kept: by chance, but the same one if the answer is sent again.
+
+    It is kept in as many bytes as the longest one that the plan allows: its size tells nothing.
+
+    >>> asked = RecordField("seen", {"record": ["query", "url"], "max_records": 2, "max_length": 20})
+    >>> both = [asked.pack([[query, "ж"]], lambda among: 0) for query in ("flu", "schizophrenia")]
+    >>> {len(one) for one in both} == {asked.size}, unpacked_record(both[0])
+    (True, ('flu', 'ж'))
+    """
+
+    type: ClassVar[Any] = list[list[str]]
+
+    @property
+    def _room(self) -> int:
+        """UTF-8 takes four bytes a character at most."""
+        return 4 * int(self.about["max_length"]) * len(self.about["record"])
+
+    @property
+    def size(self) -> int:
+        return 1 + _PART.size * len(self.about["record"]) + self._room
+
+    @property
+    def longest(self) -> tuple[Any, int]:
+        longest, parts = self.about["max_length"], len(self.about["record"])
+        return [["x" * (4 * longest)] * parts], parts * (FORM_CHARACTER * longest + len("&answer.00.0="))
+
+    def pack(self, given: Any, choose: Callable[[int], int]) -> bytes:
+        most, longest, parts = self.about["max_records"], self.about["max_length"], len(self.about["record"])
+        if not 1 <= len(given) <= most:
+            raise refused(self.name, f"at least 1 and at most {most} records")
+        records = [tuple(normalised(part) for part in record) for record in given]
+        for record in records:
+            if len(record) != parts:
+                raise refused(self.name, f"records of {parts} parts each")
+            if any(not 1 <= len(part) <= longest for part in record):
+                raise refused(self.name, f"records with parts of 1 to {longest} characters")
+        texts = [part.encode() for part in sorted(records)[choose(len(records))]]
+        body = b"".join([_PART.pack(len(text)) + text for text in texts])
+        return bytes([parts]) + body + bytes(self._room - sum(map(len, texts)))
+
+
+def unpacked_record(packed: bytes) -> tuple[str, ...]:
+    """A record as it was packed."""
+    parts, at = [], 1
+    for _ in range(packed[0]):
+        (size,) = _PART.unpack_from(packed, at)
+        parts.append(packed[at + 2 : at + 2 + size].decode())
+        at += 2 + size
+    return tuple(parts)
+
+
+# --- local people's reports -------------------------------------------------------------------------------------------
 
 
 class OutOfReach(InvalidInput):
@@ -69,31 +252,29 @@ class Coordinates(msgspec.Struct, forbid_unknown_fields=True):
     each: list[Bit | float]
 
 
-def described(mechanism: Mechanism) -> dict[str, Any]:
-    """A randomiser as a task document states it; `browser` says whether the page can draw it exactly.
+_STATED: dict[type, tuple[str, str, bool]] = {
+    DitheredBit: ("flips", "gain", True),
+    Piecewise: ("width inside", "bound", True),
+    LocalAdditive: ("", "bound", False),
+    KRandomisedResponse: ("keep", "categories", True),
+    SubsetSelection: ("keep", "categories size", True),
+    UnitVector: ("inside", "dimensions pairs top", False),
+    OneSlot: ("", "", True),
+}
+"""What a device must know of each mechanism: whole numbers over 2^64, written as decimal strings, so that a browser
+draws them exactly and computes no exponential; other numbers; and whether the page can draw it exactly."""
 
-    Probabilities are whole numbers over 2^64, written as decimal strings, so that a browser draws them exactly and
-    computes no exponential.
-    """
-    match mechanism:
-        case DitheredBit():
-            return {"name": "dithered", "flips": str(mechanism.flips), "gain": mechanism.gain, "browser": True}
-        case Piecewise():
-            own = {"width": str(mechanism.width), "inside": str(mechanism.inside)}
-            return {"name": "piecewise", **own, "bound": mechanism.bound, "browser": True}
-        case LocalAdditive():
-            return {"name": mechanism.name, "bound": mechanism.bound, "browser": False}
-        case KRandomisedResponse():
-            kept = {"keep": str(mechanism.keep), "categories": mechanism.categories}
-            return {"name": "k-rr", **kept, "browser": True}
-        case SubsetSelection():
-            of = {"categories": mechanism.categories, "size": mechanism.size}
-            return {"name": "subset", **of, "keep": str(mechanism.keep), "browser": True}
-        case UnitVector():
-            cap: dict[str, Any] = {"pairs": mechanism.pairs, "top": mechanism.top, "inside": str(mechanism.inside)}
-            return {"name": mechanism.name, "dimensions": mechanism.dimensions, **cap, "browser": False}
-        case OneSlot():
-            return {"name": mechanism.name, "browser": True}
+
+def described(mechanism: Any) -> dict[str, Any]:
+    """A mechanism as a task document states it; `browser` says whether the page can draw it exactly."""
+    if isinstance(mechanism, ScalarReports):
+        each = described(mechanism.randomiser)
+        own = {"name": "coordinates", "dimensions": mechanism.dimensions, "reported": mechanism.reported}
+        return {**own, "each": each, "browser": each["browser"]}
+    words, plain, browser = _STATED[type(mechanism)]
+    chances = {name: str(getattr(mechanism, name)) for name in words.split()}
+    return {"name": mechanism.name, **chances, **{name: getattr(mechanism, name) for name in plain.split()},
+            "browser": browser}  # fmt: skip
 
 
 @dataclass
@@ -201,19 +382,6 @@ class _SetReports(Reports):
         heard.counts += bits[:, : self.counted].sum(axis=0, dtype=np.int64)
 
 
-def _option_reports(invite: OnOptions) -> Reports:
-    """One option, a set of them or, where several may be ticked, yes or no to a drawn one."""
-    question, oracle, mechanism = invite.encoding, invite.mechanism, described(invite.mechanism)
-    if isinstance(oracle, SubsetSelection):
-        k, longest = oracle.categories, [oracle.categories - 1] * oracle.size
-        own: dict[str, Any] = {"type": list[int], "size": -(-k // 8), "longest": longest, "counted": k}
-        return _SetReports(mechanism=mechanism, members=oracle.size, **own)
-    if question.most:
-        mechanism |= {"name": "one-option", "options": question.size}
-        return place_reports(2 * question.size, mechanism, invite.encoding.told)
-    return place_reports(question.size, mechanism, question.values)
-
-
 @dataclass(frozen=True, kw_only=True)
 class NumberReports(Reports):
     """Numbers, each within its reach of its centre: the only one (`type` is a bit or a number), one for each column, or
@@ -224,7 +392,7 @@ class NumberReports(Reports):
 
     centres: Floats
     reaches: Floats
-    randomiser: Randomiser | UnitVector
+    randomiser: Randomiser
     reported: int
     bins: ReportBins | None = None
 
@@ -241,21 +409,13 @@ class NumberReports(Reports):
         kept = [("threshold", "<u4"), ("above", "u1")] if bit else [("value", "<f8")]
         return np.dtype([*([("at", "<u2")] if self.type is Coordinates else []), *kept])
 
-    def _told(self, name: str, told: Any) -> tuple[Sequence[int], Sequence[Any]]:
-        """The places of the numbers, and these."""
-        if self.type is not Coordinates:
-            each = told if self.type == list[float] else [told]
-            if len(each) != self.reported:
-                raise refused(name, f"{self.reported} numbers")
-            return range(len(each)), each
-        places, each = told.coordinates, told.each
-        if not (len(places) == len(each) == self.reported and rising(places, len(self.centres))):
-            raise refused(name, f"{self.reported} different coordinates, ascending, each with its report")
-        return places, each
-
     def pack(self, name: str, told: Any) -> bytes:
-        rows = []
-        for j, one in zip(*self._told(name, told), strict=True):
+        rows, places, each = [], range(self.reported), told if self.type == list[float] else [told]
+        if self.type is Coordinates:
+            places, each = told.coordinates, told.each
+        if not (len(places) == len(each) == self.reported and rising(places, len(self.centres))):
+            raise refused(name, f"{self.reported} numbers, of different coordinates, ascending")
+        for j, one in zip(places, each, strict=True):
             if isinstance(one, Bit) != isinstance(self.randomiser, DitheredBit):
                 raise refused(name, "a report of the plan's randomiser")
             kept = (one.threshold, one.above) if isinstance(one, Bit) else (double(one),)
@@ -298,61 +458,43 @@ class NumberReports(Reports):
             heard.counts += np.bincount(self.bins.numbers(units[:, 0]), minlength=self.bins.size)
 
 
-def _longest(randomiser: Randomiser) -> Any:
-    return {"threshold": LEVELS - 1, "above": False} if isinstance(randomiser, DitheredBit) else DIGITS
-
-
-def number_reports(invite: OnNumber, *, binned: bool = False) -> Reports:
-    """One number; with `binned` counted too, by the bins of its mechanism, or of windows that people are asked in."""
+def _numbers(invite: Invite[Any, Any], binned: bool) -> Reports:
+    """One number; with `binned` counted too, by the bins of its mechanism, or of windows that people are asked in. Of
+    several, some coordinates, each by itself, or a direction: the page draws some coordinates of a box, and leaves a
+    ball to a program."""
     made, bounds, bins = invite.mechanism, invite.encoding, None
+    law, d = getattr(made, "law", made), len(bounds.sides)
+    bit, many, mechanism = isinstance(law, DitheredBit), getattr(made, "reported", 1), described(made)
+    kind: Any = Bit if bit else float
+    longest: Any = {"threshold": LEVELS - 1, "above": False} if bit else DIGITS
+    size = (BIT if bit else NUMBER).size * many
     if binned:
         within = bool(invite.windows) and isinstance(made, DitheredBit)
-        bins = window_bins(made, len(invite.windows)) if within else report_bins(made)  # type: ignore[arg-type]
-    return NumberReports(
-        type=Bit if isinstance(made, DitheredBit) else float,
-        size=(BIT if isinstance(made, DitheredBit) else NUMBER).size,
-        longest=_longest(made),
-        mechanism=described(made),
-        counted=0 if bins is None else bins.size,
-        centres=np.array([bounds.centre]),
-        reaches=np.array([bounds.half]),
-        randomiser=made,
-        reported=1,
-        bins=bins,
-    )
+        bins = window_bins(made, len(invite.windows)) if within else report_bins(made)
+    if isinstance(made, UnitVector):
+        kind, longest = list[float], [DIGITS] * d
+    elif isinstance(made, ScalarReports):
+        kind, longest, size = Coordinates, {"coordinates": [d - 1] * many, "each": [longest] * many}, size + 2 * many
+        page = mechanism["browser"] and bounds.radius_steps is None
+        mechanism |= {"reach": bounds.reach_steps, "browser": page}
+    own: dict[str, Any] = {"type": kind, "size": size, "longest": longest, "mechanism": mechanism}
+    own |= dict(zip(("centres", "reaches"), np.array(bounds.sides).T, strict=True))
+    return NumberReports(counted=0 if bins is None else bins.size, randomiser=law, reported=many, bins=bins, **own)
 
 
-def _vector_reports(invite: OnVector) -> Reports:
-    """Some coordinates, each by itself, or a direction. The page draws some coordinates of a box; a ball it leaves to a
-    program."""
-    plan, bounds = invite.mechanism, invite.encoding
-    own: dict[str, Any] = {
-        "centres": np.array([side.centre for side in bounds.bounds]),
-        "reaches": np.array([side.half * bounds.reach for side in bounds.bounds]),
-    }
-    if isinstance(plan, UnitVector):
-        d = bounds.dimensions
-        own |= {"type": list[float], "size": NUMBER.size * d, "longest": [DIGITS] * d, "mechanism": described(plan)}
-        return NumberReports(randomiser=plan, reported=d, **own)
-    each, many = described(plan.randomiser), plan.reported
-    form = {"name": "coordinates", "dimensions": plan.dimensions, "reported": many, "reach": bounds.reach_steps}
-    form |= {"each": each, "browser": each["browser"] and bounds.radius_steps is None}
-    longest = {"coordinates": [plan.dimensions - 1] * many, "each": [_longest(plan.randomiser)] * many}
-    size = many * (2 + (BIT if isinstance(plan.randomiser, DitheredBit) else NUMBER).size)
-    own |= {"type": Coordinates, "size": size, "longest": longest, "mechanism": form}
-    return NumberReports(randomiser=plan.randomiser, reported=many, **own)
-
-
-_FORMS: dict[str, Callable[[Any], Reports]] = {
-    "number": number_reports,
-    "option": _option_reports,
-    "vector": _vector_reports,
-    "line": lambda asked: _vector_reports(asked.invite),
-    "cell": lambda asked: place_reports(asked.encoding.cells, described(asked.mechanism)),
-    "slot": lambda asked: place_reports(len(asked.encoding), described(asked.mechanism)),
-}
-
-
-def reports_on(invite: Any) -> Reports:
-    """The reports that an invitation asks for."""
-    return _FORMS[invite.way](invite)
+def reports_on(invite: Any, *, binned: bool = False) -> Reports:
+    """The reports that an invitation asks for: numbers, so many of a list's places, or one (a slot, a cell, an option
+    or, where several may be ticked, yes or no to a drawn one)."""
+    if invite.way == "line":
+        return _numbers(invite.invite, False)
+    encoding, made = invite.encoding, invite.mechanism
+    if hasattr(encoding, "sides"):
+        return _numbers(invite, binned)
+    mechanism, names = described(made), getattr(encoding, "told", ())
+    if isinstance(made, SubsetSelection):
+        k, longest = made.categories, [made.categories - 1] * made.size
+        return _SetReports(type=list[int], size=-(-k // 8), longest=longest, counted=k, mechanism=mechanism,
+                           members=made.size)  # fmt: skip
+    if getattr(encoding, "most", 0):
+        mechanism |= {"name": invite.name, "options": encoding.size}
+    return place_reports(len(names) or encoding.categories, mechanism, names)

@@ -35,8 +35,7 @@ from hybridp.public.vector_randomisers import UnitVector
 from hybridp.randomness import Randomness
 from hybridp.release.facts import statistic
 from hybridp.release.release import Release
-from hybridp.service.fields import NumberField, NumbersField, OptionField, RecordField, TicksField
-from hybridp.service.formats import Heard
+from hybridp.service.formats import Heard, NumberField, NumbersField, OptionField, RecordField, TicksField
 from hybridp.service.problems import Refused
 from hybridp.service.questions import Part, pack_reports, unpacked_reports
 from hybridp.tasks import task_of
@@ -282,8 +281,8 @@ class _Synthetic(Part):
             raise Refused("batch-too-small", f"Nobody drew the marginal {empty[0]}, and nobody trusted.")
         if answers is not None:
             own = table_curator.measure_answers(answers, task.workload.schema, use.tables, use.sigma, rng=rng)
-        sent = zip(local, self.invite.mechanism.questions, strict=True)
-        reports = MarginalReports(tuple(ShareReports(told.people, told.counts, q.oracle) for told, q in sent))
+        sent = zip(local, self.invite.mechanism.oracles, strict=True)
+        reports = MarginalReports(tuple(ShareReports(told.people, told.counts, oracle) for told, oracle in sent))
         task, names = replace(task, people=(people, reports.people)), task.workload.schema.names
         tables = [{"features": t.features, "sigma": t.sigma, "counts": t.counts.reshape(-1).tolist()} for t in own]
         told = [{"people": one.people, "supports": one.counts.tolist()} for one in reports.told]

@@ -21,7 +21,7 @@ from hybridp.public.groups import Grouping
 from hybridp.public.lattice import NOTHING
 from hybridp.public.messages import LocalSummary, ReportsByEpsilon, SlotReports
 from hybridp.public.rounds import Answer
-from hybridp.public.shares import NoisyCounts, ShareReports, TickReports
+from hybridp.public.shares import NoisyCounts, ShareReports
 from hybridp.public.vector import OnVector, VectorReportSums
 from hybridp.randomness import Randomness
 from hybridp.service.formats import Heard
@@ -118,7 +118,7 @@ class StorePeople(rounds.People):
     def ticks(self, asked: rounds.Ticks) -> Answer:
         totals = self._read(asked)
         trusted = None if totals is None else summing.release_ticks(totals, asked.noise, rng=self.rng)  # type: ignore[arg-type]
-        return self._said(asked, trusted, lambda told, to: TickReports(told.counts, to.mechanism))
+        return self._said(asked, trusted, lambda told, to: ShareReports(told.people, told.counts, to.mechanism))
 
     def vectors(self, asked: rounds.Vectors) -> Answer:
         totals, trusted = self._read(asked), None

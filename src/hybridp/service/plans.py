@@ -39,7 +39,7 @@ from hybridp.public.mixing import from_text
 from hybridp.public.study import SCHEMA, Collection, Declaration, Mixer, Promise, Records
 from hybridp.public.study.fields import plain_fields
 from hybridp.release.plan import in_range
-from hybridp.service.fields import Field
+from hybridp.service.formats import Field
 from hybridp.service.kinds import drawable, parts_of
 from hybridp.service.questions import Part, categories_of
 

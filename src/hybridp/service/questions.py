@@ -28,8 +28,7 @@ from hybridp.public.study import Choice, Question
 from hybridp.randomness import Randomness
 from hybridp.release.answers import as_count
 from hybridp.release.release import Release
-from hybridp.service.fields import Field, OptionField
-from hybridp.service.formats import Heard, Reports, number_reports, place_reports, reports_on
+from hybridp.service.formats import Field, Heard, OptionField, Reports, place_reports, reports_on
 from hybridp.service.people import StorePeople, told_later
 from hybridp.tasks.groups import ask_groups
 
@@ -121,9 +120,7 @@ class Part:
         """The form of local people's reports."""
         if self.invite is None:  # a group, as it is; or nothing is asked yet
             return place_reports(len(self.options), {}, self.options)
-        if getattr(self.task, "distribution", None) is not None:
-            return number_reports(self.invite, binned=True)
-        return reports_on(self.invite)
+        return reports_on(self.invite, binned=getattr(self.task, "distribution", None) is not None)
 
     def at(self, epsilon: float | None) -> Part:
         """The question as people are asked it who chose this epsilon."""

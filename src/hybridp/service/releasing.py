@@ -28,8 +28,7 @@ from hybridp.randomness import Randomness
 from hybridp.release.receipt import plain
 from hybridp.release.release import Release
 from hybridp.service.core import Service, StudyRow
-from hybridp.service.fields import unpacked_record
-from hybridp.service.formats import Heard
+from hybridp.service.formats import Heard, unpacked_record
 from hybridp.service.mixed import waits_for_mixer
 from hybridp.service.plans import Survey
 from hybridp.service.problems import Refused

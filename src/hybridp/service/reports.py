@@ -17,8 +17,7 @@ import msgspec
 
 from hybridp.errors import InvalidInput
 from hybridp.public.mixing import unseal
-from hybridp.service.fields import Field
-from hybridp.service.formats import Bit, Coordinates, OutOfReach
+from hybridp.service.formats import Bit, Coordinates, Field, OutOfReach
 from hybridp.service.plans import Survey
 from hybridp.service.problems import STATUS, Refused
 from hybridp.service.questions import Part, pack_answers, pack_reports

@@ -34,7 +34,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 from hybridp.public.budgets import LOCAL_LIMIT, ApproxDP, PureDP, promised
 from hybridp.public.mixing import public, text
 from hybridp.public.randomisers import LEVELS, WORD, dithered_bit
-from hybridp.service.fields import DIGITS, FORM_NUMBER
+from hybridp.service.formats import DIGITS, FORM_NUMBER
 from hybridp.service.plans import Survey
 from hybridp.service.settings import RowCipher
 

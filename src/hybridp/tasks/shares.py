@@ -42,7 +42,6 @@ from hybridp.public.shares import (
     NoisyCounts,
     OnOptions,
     ShareReports,
-    TickReports,
     count_noise,
     mixed_oracle,
     tick_noise,
@@ -225,7 +224,7 @@ class SharesTask(Task):
 def publish_shares(
     study: SharesTask,
     trusted: NoisyCounts | list[NoisyCounts] | None,
-    local: ShareReports | TickReports | None,
+    local: ShareReports | None,
     *,
     trusted_people: int,
     mixed: MixedReports[ShareReports] | None = None,
@@ -300,11 +299,11 @@ def _group(people: int, shares: Floats | None, errors: Floats | None) -> GroupEs
     return GroupEstimate(people, shares.tolist(), errors.tolist())
 
 
-def _alone(reports: ShareReports | TickReports | None, found: ShareBlend) -> GroupEstimate:
+def _alone(reports: ShareReports | None, found: ShareBlend) -> GroupEstimate:
     """One group's own shares, with their errors if the blend's shares were true, or the group's own."""
     if reports is None or not reports.people:
         return GroupEstimate(0)
-    if isinstance(reports, TickReports):
+    if len(reports.counts) != reports.oracle.categories:  # yes or no to one of several, which the device drew
         return _group(reports.people, found.local, found.standard_errors("local"))
     own = Told((reports,))
     at = own.shares if found.estimator == "everyone" else found.estimate
