@@ -214,6 +214,7 @@ def mean_anchoring(
     `sd`, in the unit coordinate, is a stated one. Without it the rule asks at a fifth of the range, around its middle,
     and counts what the trusted group pays to measure its own; the leash is then that of the spread that it finds.
 
+    >>> from hybridp.public.budgets import PureDP
     >>> from hybridp.public.randomisers import best_randomiser
     >>> reports = [(best_randomiser(PureDP(1.0)), 19_000)]
     >>> found = mean_anchoring(PureDP(1.0), "best", reports, None, trusted=1_000)
@@ -273,6 +274,7 @@ def vector_anchoring(
     the weight hardly depends on the spreads: one public variance stands for all, if the cost is small enough for *any*
     spread. Else a twentieth of the trusted epsilon measures them, if that is cheap at a fifth of the range.
 
+    >>> from hybridp.public.budgets import PureDP
     >>> from hybridp.public.vector_randomisers import vector_reports
     >>> for d in (2, 20):
     ...     box = VectorBounds.of([0] * d, [1] * d)

@@ -287,6 +287,7 @@ def vector_noise(
 ) -> DiscreteLaplace | DiscreteGaussian:
     """The noise of every coordinate of the trusted sum: Laplace, Gaussian (needs delta), or the one of less variance.
 
+    >>> from hybridp.public.budgets import ApproxDP, PureDP
     >>> box = VectorBounds.of([0] * 100, [1] * 100)
     >>> type(vector_noise(ApproxDP(1.0, 1e-6), box)).__name__, type(vector_noise(PureDP(1.0), box)).__name__
     ('DiscreteGaussian', 'DiscreteLaplace')
