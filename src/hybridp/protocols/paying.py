@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from os import PathLike
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from hybridp.curator.sources import Counted, Rows, TableLike, asks, count_rows, must_not_ask, open_rows
 from hybridp.errors import BudgetExceeded, HybridpError, LedgerProblem, PromiseWarning, must
@@ -20,13 +20,16 @@ from hybridp.ledger import Charge, Ledger, Shared, Spending
 from hybridp.ledger.rule import tells_nothing
 from hybridp.public.budgets import ApproxDP, PureDP, doubts
 from hybridp.public.trust import Trusts, label_column
-from hybridp.release.receipt import ASKED_BEFORE, Asked, Receipt, plain
+from hybridp.release.receipt import ASKED_BEFORE, Asked, plain
+from hybridp.release.release import Release
+from hybridp.release.synth import SyntheticModel
 
 __all__ = ["ASKED_BEFORE", "FLOOR", "answered_after", "kept", "looked", "must_have_paid", "on_reports"]
 __all__ += ["paid_rows", "paying", "spending", "warned"]
 
 Guarantee = PureDP | ApproxDP
 T = TypeVar("T")
+R = TypeVar("R", Release, SyntheticModel)
 
 
 @contextmanager
@@ -144,20 +147,6 @@ def _has_measured(ledger: Ledger, entries: list[int], answers: list[Any]) -> boo
     return bool(said) and known >= said
 
 
-class _Release(Protocol):
-    """What every release has."""
-
-    @property
-    def receipt(self) -> Receipt: ...
-    @property
-    def people(self) -> int | dict[str, int]: ...
-
-    def to_dict(self) -> dict[str, Any]: ...
-
-
-R = TypeVar("R", bound=_Release)
-
-
 def warned(promises: Iterable[Guarantee], people: int) -> tuple[str, ...]:
     """What must be said of these promises, as warnings (`PromiseWarning`) and as lines for the receipt."""
     said = tuple(dict.fromkeys(doubt for promise in promises for doubt in doubts(promise, people)))
@@ -178,15 +167,12 @@ def kept(found: R, ledger: Ledger | None, entries: list[int], *, purpose: str, s
     people: Any = found.people
     heard = sum(people.values()) if isinstance(people, Mapping) else people
     notes = warned((b for b in budgets if isinstance(b, PureDP | ApproxDP)), heard)
-    if notes:
-        told: R = replace(found, receipt=replace(found.receipt, assumes=found.receipt.assumes + notes))  # type: ignore[type-var]
-        found = told
+    found = replace(found, receipt=replace(found.receipt, assumes=found.receipt.assumes + notes))
     at = None if found.receipt.simulated else datetime.now(UTC).isoformat(timespec="seconds")
 
     def numbered(number: int | None) -> R:
         asked = Asked(number, at, version("hybridp"), purpose, study, columns)
-        done: R = replace(found, receipt=replace(found.receipt, asked=asked))  # type: ignore[type-var]
-        return done
+        return replace(found, receipt=replace(found.receipt, asked=asked))
 
     if ledger is None:
         return numbered(None)
