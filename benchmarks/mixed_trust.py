@@ -28,7 +28,7 @@ from benchmarks.utility import DOCS, write_between
 from hybridp.bench.simulate import collect, salary_like
 from hybridp.blend.mean import Rule
 from hybridp.blend.means import Spread, combine, learn_variance
-from hybridp.curator.sums import release_weighted_sum
+from hybridp.curator.models import release_weighted_sum
 from hybridp.device.reports import randomise_own
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds

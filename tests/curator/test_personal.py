@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hybridp.curator import sums as curating
-from hybridp.curator.sums import release_weighted_sum
+from hybridp.curator import models as curating
+from hybridp.curator.models import release_weighted_sum
 from hybridp.errors import InvalidInput
 from hybridp.public.messages import WeightedSum
 from hybridp.public.personal import adpm_weights

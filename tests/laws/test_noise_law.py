@@ -11,7 +11,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from hybridp.curator.sums import release_weighted_sum
+from hybridp.curator.models import release_weighted_sum
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.mechanisms import (

@@ -5,16 +5,25 @@ Everybody's columns are whole lattice steps, and what is added up are whole numb
 of all rounds together by what `hybridp.public.kmeans` and `hybridp.public.regression` state, so that discrete noise has
 exactly the stated guarantee. Assignments of trusted people to clusters are never released. Of records everybody has
 one, so that a replaced person moves one count down and another up by 1.
+
+Where every person brings their own epsilon the trusted sum is weighted: a person who asks for more privacy counts less.
+To stay exact, weights become whole numbers a_i, so that the weighted sum of levels is a whole number which person i
+moves by at most ``a_i LEVELS``. It is rounded to multiples of a coarser step (which adds at most one step to anybody's
+reach), and discrete Laplace noise of t of those steps makes the release ``(floor(a_i LEVELS/step) + 1)/t``-DP for
+person i, at most what they asked for. People with epsilon 0 are left out altogether, whatever their data.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
+import operator
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -23,14 +32,15 @@ from numpy.typing import NDArray
 
 from hybridp import noise, tables
 from hybridp.curator.reports import Sent
-from hybridp.curator.sources import Answers, Columns, Entrusted, Rows, TableLike, noisy_sums
+from hybridp.curator.sources import Answers, Columns, Entrusted, Raw, Rows, TableLike, noisy_sums
 from hybridp.curator.sums import column_reports, lattice_query, report_sums
 from hybridp.errors import InvalidInput, must
 from hybridp.public.heavy import Discovery, HeadList
 from hybridp.public.kmeans import Box, Grid, TotalsNoise, nearest
 from hybridp.public.kmeans_rounds import TrustedRound
+from hybridp.public.lattice import LEVELS, Bounds
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
-from hybridp.public.messages import MECHANISM, reports_digest
+from hybridp.public.messages import MECHANISM, WeightedSum, reports_digest
 from hybridp.public.regression import LADDER, TAIL, KindName, Question, farther, round_sums
 from hybridp.public.trust import LABEL, label_column
 from hybridp.public.vector import VectorBounds
@@ -41,12 +51,16 @@ from hybridp.tables.query import Query
 from hybridp.tables.totals import count_groups, kept_levels
 
 __all__ = ["Discovered", "LatticeRows", "answer_rows", "cell_counts", "cluster_totals", "discover_answers"]
-__all__ += ["found_records", "held_rows", "local_slots", "noisy_counts", "read_reports", "release_cells"]
-__all__ += ["release_moves", "release_products", "release_scale", "sample", "shown", "slots_among", "table_rows"]
+__all__ += ["found_records", "held_rows", "local_slots", "noisy_counts", "read_levels", "read_reports"]
+__all__ += ["release_cells", "release_moves", "release_products", "release_scale", "release_weighted_sum", "sample"]
+__all__ += ["shown", "slots_among", "table_rows"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 _PART = 1 << 16
+_WEIGHT_STEPS = 2**40  # the largest whole-number weight
+_SCALE = 2**40  # the noise in steps: far finer than anything it must hide
+_LEAST = 1e-9  # below, rounding to steps would ask for more noise than the person's weight does
 _CHUNK = 1 << 15  # people at a time: the work stays in the cache
 _MANY = 1 << 20  # people from which threads pay
 
@@ -315,3 +329,60 @@ def shown(counts: Ints, mechanism: Discovery, *, rng: Randomness) -> tuple[Ints,
 def noisy_counts(counts: Ints, mechanism: DiscreteLaplace, *, rng: Randomness) -> Ints:
     """The counts of known slots with noise on every one of them, wildcards included (Alg. 2.3)."""
     return np.asarray(counts + noise.discrete_laplace(mechanism.scale, len(counts), rng=rng), dtype=np.int64)
+
+
+# --- everybody's own epsilon ------------------------------------------------------------------------------------------
+
+
+def read_levels(answers: Any, bounds: Bounds, epsilons: Sequence[float]) -> Raw:
+    """RAW: how many people have each of these epsilons, and the sums of their levels."""
+    place = {epsilon: i for i, epsilon in enumerate(epsilons)}
+    people, sums = np.zeros((2, len(place)), dtype=np.int64)
+    for epsilon, values in () if answers is None else answers.by_epsilon():
+        people[place[epsilon]] += len(values)
+        sums[place[epsilon]] += int(bounds.levels(values).sum())
+    here = people > 0
+    return Raw(people[here], sums[here], epsilons=np.array(epsilons)[here])
+
+
+def release_weighted_sum(
+    epsilons: Floats, people: NDArray[np.int64], level_sums: NDArray[np.int64], weights: Floats, *, rng: Randomness
+) -> WeightedSum:
+    """The weighted mean with the least noise that respects everybody's epsilon.
+
+    `weights` (one for each level of epsilon) may be any non-negative numbers; only their ratios matter. A weight on
+    epsilon 0 is refused. Infinite epsilons never ask for noise; positive ones below 1e-9 are left out like 0.
+    """
+    must(
+        bool(np.all(weights >= 0)) and bool(np.any(weights > 0)),
+        "weights",
+        "must be non-negative, one positive",
+        "other",
+    )
+    must(not bool(np.any((weights > 0) & (epsilons <= 0))), "weights", "must be 0 where epsilon is 0", "positive")
+    heard = np.where(epsilons >= _LEAST, weights, 0.0)
+    must(bool(heard.any()), "epsilons", "must be at least 1e-9 for somebody who counts", float(epsilons.max()))
+    whole = np.floor(heard / heard.max() * _WEIGHT_STEPS)
+    total = sum(map(operator.mul, map(int, whole), level_sums.tolist()))
+    mass = sum(map(operator.mul, map(int, whole), people.tolist()))
+    asks = (whole > 0) & np.isfinite(epsilons)
+    if not bool(asks.any()):  # everybody who counts is public
+        return WeightedSum(int(people.sum()), _unit(total, mass), 0.0, whole / mass, np.where(whole > 0, math.inf, 0.0))
+    need = float(np.max(whole[asks] / epsilons[asks])) * LEVELS  # the noise, before rounding
+    step = max(1, int(need / _SCALE))
+    # Whole-number weights up to 2^40 and 1/step are far within a double's precision; 2^-40 covers every rounding here.
+    reach = np.where(whole > 0, whole * (LEVELS / step) + 1, 0.0)
+    scale = float(np.max(reach[asks] / epsilons[asks])) * (1 + 2.0**-40)
+    noisy = int(noise.discrete_laplace(scale, 1, rng=rng)[0])
+    rounded = (total + step // 2) // step + noisy
+    return WeightedSum(
+        people=int(people.sum()),
+        mean=_unit(rounded * step, mass),
+        laplace_scale=2 * scale * float(Fraction(step, mass * LEVELS)),
+        weights=whole / mass,
+        spent=np.minimum(reach / scale * (1 + 2.0**-40), epsilons),
+    )
+
+
+def _unit(total: int, mass: int) -> float:
+    return float(Fraction(2 * total, mass * LEVELS)) - 1

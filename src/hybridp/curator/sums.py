@@ -6,21 +6,13 @@ what is stated, and discrete noise on them has exactly the stated guarantee: a n
 holds: everybody has one. Of a number by a private category everybody has one vote, divided over two cells
 (`hybridp.public.groups`). Of several options a replaced person moves the counts by at most ``min(2 most, k)`` in all:
 of more ticks than `most` the first are counted. How many people are in each group is public under replacement.
-
-Where every person brings their own epsilon the trusted sum is weighted: a person who asks for more privacy counts less.
-To stay exact, weights become whole numbers a_i, so that the weighted sum of levels is a whole number which person i
-moves by at most ``a_i LEVELS``. It is rounded to multiples of a coarser step (which adds at most one step to anybody's
-reach), and discrete Laplace noise of t of those steps makes the release ``(floor(a_i LEVELS/step) + 1)/t``-DP for
-person i, at most what they asked for. People with epsilon 0 are left out altogether, whatever their data.
 """
 
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -29,7 +21,6 @@ from numpy.typing import NDArray
 from hybridp import noise, tables
 from hybridp.curator.reports import batch_digest
 from hybridp.curator.sources import Columns, Entrusted, Raw, Rows, noisy_sums
-from hybridp.errors import must
 from hybridp.noise.reports import voted_cells
 from hybridp.public.distribution import BinnedReports, ReportBins, WindowReports, report_bins, window_bins
 from hybridp.public.distribution import answers as window_answers
@@ -46,7 +37,6 @@ from hybridp.public.messages import (
     OnNumber,
     OwnEpsilon,
     TrustedSummary,
-    WeightedSum,
     reports_digest,
 )
 from hybridp.public.oracles import SubsetSelection
@@ -69,17 +59,14 @@ from hybridp.tables.query import ByCategory, Query, Report, option_codec
 from hybridp.tables.totals import CHUNK, count_options, levels_of, report_counts, report_texts, stretch_counts
 
 __all__ = ["Lots", "binned", "column_reports", "count_answers", "count_between", "lattice_query", "levels"]
-__all__ += ["randomised", "read", "read_answers", "read_levels", "release_clipped", "release_counts", "release_sum"]
-__all__ += ["release_sums", "release_ticks", "release_weighted_sum", "release_window", "report_sums", "rounded_cells"]
+__all__ += ["randomised", "read", "read_answers", "release_clipped", "release_counts", "release_sum"]
+__all__ += ["release_sums", "release_ticks", "release_window", "report_sums", "rounded_cells"]
 __all__ += ["squares"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 AddedNoise = DiscreteLaplace | DiscreteGaussian
 _SLACK = 1 + 1e-9
-_WEIGHT_STEPS = 2**40  # the largest whole-number weight
-_SCALE = 2**40  # the noise in steps: far finer than anything it must hide
-_LEAST = 1e-9  # below, rounding to steps would ask for more noise than the person's weight does
 
 
 # --- what is read of a table ------------------------------------------------------------------------------------------
@@ -250,17 +237,6 @@ _ANSWERS: dict[str, Callable[..., Iterator[Raw]]] = {
 }  # fmt: skip
 
 
-def read_levels(answers: Any, bounds: Bounds, epsilons: Sequence[float]) -> Raw:
-    """RAW: how many people have each of these epsilons, and the sums of their levels."""
-    place = {epsilon: i for i, epsilon in enumerate(epsilons)}
-    people, sums = np.zeros((2, len(place)), dtype=np.int64)
-    for epsilon, values in () if answers is None else answers.by_epsilon():
-        people[place[epsilon]] += len(values)
-        sums[place[epsilon]] += int(bounds.levels(values).sum())
-    here = people > 0
-    return Raw(people[here], sums[here], epsilons=np.array(epsilons)[here])
-
-
 def squares(levels: Ints) -> int:
     """RAW: the sum of squared distances of levels from the middle of the bounds, as a table's query adds them up."""
     steps = np.abs(levels - LEVELS // 2) // (LEVELS // (2 * SQUARE_STEPS))
@@ -347,49 +323,6 @@ def release_window(levels: Iterable[Ints], window: Window, stated: WindowNoise, 
 def release_clipped(totals: Raw, mechanism: DiscreteLaplace, *, rng: Randomness) -> int:
     """How many trusted people's values were clipped, with noise of its own: one person moves it by at most 1."""
     return noise.perturb(mechanism, totals.clipped, rng=rng)
-
-
-def release_weighted_sum(
-    epsilons: Floats, people: NDArray[np.int64], level_sums: NDArray[np.int64], weights: Floats, *, rng: Randomness
-) -> WeightedSum:
-    """The weighted mean with the least noise that respects everybody's epsilon.
-
-    `weights` (one for each level of epsilon) may be any non-negative numbers; only their ratios matter. A weight on
-    epsilon 0 is refused. Infinite epsilons never ask for noise; positive ones below 1e-9 are left out like 0.
-    """
-    must(
-        bool(np.all(weights >= 0)) and bool(np.any(weights > 0)),
-        "weights",
-        "must be non-negative, one positive",
-        "other",
-    )
-    must(not bool(np.any((weights > 0) & (epsilons <= 0))), "weights", "must be 0 where epsilon is 0", "positive")
-    heard = np.where(epsilons >= _LEAST, weights, 0.0)
-    must(bool(heard.any()), "epsilons", "must be at least 1e-9 for somebody who counts", float(epsilons.max()))
-    whole = np.floor(heard / heard.max() * _WEIGHT_STEPS)
-    total = sum(map(operator.mul, map(int, whole), level_sums.tolist()))
-    mass = sum(map(operator.mul, map(int, whole), people.tolist()))
-    asks = (whole > 0) & np.isfinite(epsilons)
-    if not bool(asks.any()):  # everybody who counts is public
-        return WeightedSum(int(people.sum()), _unit(total, mass), 0.0, whole / mass, np.where(whole > 0, math.inf, 0.0))
-    need = float(np.max(whole[asks] / epsilons[asks])) * LEVELS  # the noise, before rounding
-    step = max(1, int(need / _SCALE))
-    # Whole-number weights up to 2^40 and 1/step are far within a double's precision; 2^-40 covers every rounding here.
-    reach = np.where(whole > 0, whole * (LEVELS / step) + 1, 0.0)
-    scale = float(np.max(reach[asks] / epsilons[asks])) * (1 + 2.0**-40)
-    noisy = int(noise.discrete_laplace(scale, 1, rng=rng)[0])
-    rounded = (total + step // 2) // step + noisy
-    return WeightedSum(
-        people=int(people.sum()),
-        mean=_unit(rounded * step, mass),
-        laplace_scale=2 * scale * float(Fraction(step, mass * LEVELS)),
-        weights=whole / mass,
-        spent=np.minimum(reach / scale * (1 + 2.0**-40), epsilons),
-    )
-
-
-def _unit(total: int, mass: int) -> float:
-    return float(Fraction(2 * total, mass * LEVELS)) - 1
 
 
 # --- reports that are drawn here, for a trial or on trusted people's behalf -------------------------------------------

@@ -343,6 +343,6 @@ class TablePeople(People):
 
     def weighted(self, asked: Weighted) -> Any:
         totals = self._kept
-        return summing.release_weighted_sum(
+        return modelling.release_weighted_sum(
             asked.epsilons, totals.trusted_people, totals.trusted, asked.weights, rng=self.rng
         )

@@ -168,13 +168,13 @@ class StorePeople(rounds.People):
         return points.many(asked)
 
     def epsilons(self, asked: rounds.Epsilons) -> Any:
-        raw = self._kept = summing.read_levels(self.answers, asked.bounds, sorted(self.levels))
+        raw = self._kept = modelling.read_levels(self.answers, asked.bounds, sorted(self.levels))
         reports = ReportsByEpsilon.of(tuple(sorted(self.told.own.items())))
         return raw.epsilons * asked.share, raw.trusted_people, reports, LevelBatches()
 
     def weighted(self, asked: rounds.Weighted) -> Any:
         raw = self._kept
-        return summing.release_weighted_sum(
+        return modelling.release_weighted_sum(
             asked.epsilons, raw.trusted_people, raw.trusted, asked.weights, rng=self.rng
         )
 
