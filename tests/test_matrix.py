@@ -27,8 +27,8 @@ from tests.service.test_every_question import answers
 from hybridp import InvalidInput, Ledger, Source, Study, seeded
 from hybridp.blend.tally import Tally
 from hybridp.device.client import local_report, trusted_report
+from hybridp.protocols.reports import add_file, invitation_tally, number_tally, save_tally
 from hybridp.protocols.study import ledger_totals
-from hybridp.protocols.tally import ReportColumns, add_file, invitation_tally, number_tally, save_tally
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.public.messages import Invite
@@ -149,7 +149,7 @@ def _tally(task: str, key: str, folder: Path) -> None:
     rows = pd.read_csv(more.pop("reports", sent), dtype=str, keep_default_na=False)
     rows = rows[rows.trust == "local"] if "trust" in rows else rows
     rows.to_csv(folder / "local.csv", index=False)
-    where = ReportColumns(epsilon="own" if key == "own epsilons" else None)
+    epsilon = "own" if key == "own epsilons" else None
     question, kind = study.questions[0], study.questions[0].tally_kind
     if not kind or key in ("several questions", "by group"):
         tally, kind = Tally.of(Invite(Bounds(0, 100), dithered_bit(PureDP(4.0)))), ""
@@ -158,8 +158,8 @@ def _tally(task: str, key: str, folder: Path) -> None:
     elif kind == "slots":
         tally = invitation_tally(more["invite"])
     else:
-        tally = number_tally(folder / "local.csv", where)
-    save_tally(add_file(tally, folder / "local.csv", where) if kind else tally, folder / "tally.json")
+        tally = number_tally(folder / "local.csv")
+    save_tally(add_file(tally, folder / "local.csv", epsilon=epsilon) if kind else tally, folder / "tally.json")
     _people()[:TRUSTED].to_csv(folder / "trusted.csv", index=False)
     study.release(folder / "trusted.csv", tally=folder / "tally.json", **more)
 

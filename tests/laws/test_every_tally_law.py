@@ -15,10 +15,9 @@ from tests.questions import TASKS, crowd, declare
 
 from hybridp import ApproxDP, BudgetExceeded, Ledger, Study, seeded
 from hybridp.blend.tally import Tally
-from hybridp.curator.reports import ReportColumns
 from hybridp.errors import InvalidInput
+from hybridp.protocols.reports import add_file, invitation_tally, number_tally, save_tally
 from hybridp.protocols.study import ledger_totals
-from hybridp.protocols.tally import add_file, invitation_tally, number_tally, save_tally
 from hybridp.randomness import Randomness
 from hybridp.release.release import Release
 from hybridp.tasks.vector import vector_task
@@ -59,16 +58,12 @@ class Collected:
             return invitation_tally(self.folder / "invite.json")
         if self.task == "vector":
             return Tally.of(vector_task(self.study, 0).named(("a", "b")))
-        return number_tally(self.folder / "part0.csv", self.columns)
-
-    @property
-    def columns(self) -> ReportColumns:
-        return ReportColumns(epsilon="own" if self.task == "own epsilons" else None)
+        return number_tally(self.folder / "part0.csv")
 
     def tally(self, *parts: int) -> Tally:
-        found = self.empty()
+        found, epsilon = self.empty(), "own" if self.task == "own epsilons" else None
         for part in parts:
-            found = add_file(found, self.folder / f"part{part}.csv", self.columns)
+            found = add_file(found, self.folder / f"part{part}.csv", epsilon=epsilon)
         return found
 
     def release(self, tally: Tally | None, **run: Any) -> Release:
@@ -113,7 +108,7 @@ def test_it_tells_what_its_rows_tell_whatever_their_split_and_is_charged_once(se
 def test_reports_count_once_at_their_own_promise_and_a_seed_stays_on_the_receipt(sent: Collected) -> None:
     one = sent.tally(0)
     with pytest.raises(InvalidInput, match="must not be in the tally yet"):
-        add_file(one, sent.folder / "part0.csv", sent.columns)
+        add_file(one, sent.folder / "part0.csv")
     with pytest.raises(InvalidInput, match="must share no batch"):
         one + sent.tally(1, 0)
     save_tally(one, sent.folder / "one.json")

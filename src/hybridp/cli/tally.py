@@ -47,13 +47,14 @@ def add(
     one number are counted by public bins too, from which `hybridp release quantiles --tally` tells the distribution at
     no further epsilon; a new tally for --publish estimate-only holds nothing that tells more than the mean.
     """
-    from hybridp.protocols import tally as protocol
+    from hybridp.curator.sources import Columns
+    from hybridp.protocols import reports as protocol
 
     named, sums_only = question.values["columns"], publish == "estimate-only"
     epsilon = promise.values["epsilon"]
     stated = epsilon is not None or any(question.values[name] for name in ("lower", "upper", "norm", "radius"))
     report = f"{named[0]}_report" if len(named) == 1 and not stated else "report"
-    where = protocol.ReportColumns(report, trust, epsilon_column, table_name)
+    where = Columns("", trust, report)
     before = protocol.load_tally(state) if state.exists() else None
     wanted: Tally | None = None
     if named and (stated or len(named) > 1):
@@ -70,7 +71,7 @@ def add(
     elif invite is not None:
         wanted = protocol.invitation_tally(invite, collection=collection)
     elif before is None:
-        wanted = protocol.number_tally(files[0], where, collection=collection, sums_only=sums_only)
+        wanted = protocol.number_tally(files[0], where, table=table_name, collection=collection, sums_only=sums_only)
     start = _agreed(before, wanted, collection)
     if sums_only and start.kind == "mean" and start.counts is not None:
         raise InvalidInput("`publish` must be said when a tally is new: this one holds counts by bins. Got it later.")
@@ -80,7 +81,7 @@ def add(
     with progress() as bar:
         task = bar.add_task("adding up", total=len(files))
         for file in files:
-            found = protocol.add_file(found, file, where)
+            found = protocol.add_file(found, file, where, epsilon=epsilon_column, table=table_name)
             bar.advance(task)
     protocol.save_tally(found, state, before=before)
     document = {**_about(found), "state": str(state), "added": found.people - start.people}
@@ -108,7 +109,7 @@ def merge(files: tuple[Path, ...], out: Path) -> Any:
     import operator
     from functools import reduce
 
-    from hybridp.protocols.tally import load_tally, save_tally
+    from hybridp.protocols.reports import load_tally, save_tally
 
     if out.exists():
         raise InvalidInput(f"`out` must name a new file. Got {out}, which exists.")
@@ -121,7 +122,7 @@ def merge(files: tuple[Path, ...], out: Path) -> Any:
 @telling("show", click.argument("state", type=_STATE))
 def show(state: Path) -> Any:
     """What a tally holds: how many reports, by which mechanism, in how many batches."""
-    from hybridp.protocols.tally import load_tally
+    from hybridp.protocols.reports import load_tally
 
     found = load_tally(state)
     document = {**_about(found), "state": str(state), "bytes": state.stat().st_size}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +12,7 @@ from hybridp import tables
 from hybridp.curator.sources import Columns, Rows, TableLike
 from hybridp.errors import UnusablePublicRows, UnusableRows
 from hybridp.public.messages import BATCH, MECHANISM, SlotReports, reports_digest
-from hybridp.public.trust import Trusts, label_column
+from hybridp.public.trust import label_column
 from hybridp.tables.columns import (
     all_empty,
     check_trust,
@@ -24,7 +23,7 @@ from hybridp.tables.columns import (
     some_texts,
 )
 
-__all__ = ["ReportColumns", "Sent", "all_empty", "batch_digest", "batch_names", "check_batches", "read_mechanism"]
+__all__ = ["Sent", "all_empty", "batch_digest", "batch_names", "check_batches", "read_mechanism"]
 __all__ += ["read_slots", "report_parts", "slot_counts", "slots_told", "some_texts"]
 
 _MOST_BATCHES = 100_000
@@ -68,29 +67,15 @@ def slots_told(rows: Rows, mechanism: str, slots: int, *, assume: bool = False) 
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ReportColumns:
-    """Where a file has its reports. With `trust` only rows labelled `local` are read; without it, every row is."""
-
-    report: str = "report"
-    trust: Trusts | None = None
-    epsilon: str | None = None
-    table: str | None = None
-
-    @property
-    def mechanism(self) -> str:
-        return f"{self.report}_mechanism"
-
-
 # --- reports on numbers, some rows at a time --------------------------------------------------------------------------
 
 
-def report_parts(rows: Rows, names: tuple[str, ...], where: ReportColumns, chunk: int) -> Iterator[dict[str, Any]]:
+def report_parts(rows: Rows, names: tuple[str, ...], where: Columns, chunk: int) -> Iterator[dict[str, Any]]:
     """The columns as masked doubles, some rows at a time; text that is no number is refused."""
     return local_numbers(rows, names, label_column(where.trust), chunk)
 
 
-def read_mechanism(rows: Rows, where: ReportColumns) -> tuple[str | None, bool]:
+def read_mechanism(rows: Rows, where: Columns) -> tuple[str | None, bool]:
     """The text of the one mechanism that reports name (None without reports), and whether some say SIMULATED."""
     label = label_column(where.trust)
     if label is not None:

@@ -16,7 +16,7 @@ from hybridp.device.files import Asked, draw_questions, write_reports
 from hybridp.device.questions import must_accept
 from hybridp.errors import InvalidInput, must
 from hybridp.protocols.driver import columns_of, trust_rule
-from hybridp.protocols.mixed import written_levels
+from hybridp.protocols.reports import written_levels
 from hybridp.protocols.transcript import Transcript, invitation_to, read_invitation
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.groups import Joint

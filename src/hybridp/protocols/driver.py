@@ -32,9 +32,9 @@ from hybridp.curator.sources import (
 )
 from hybridp.errors import must
 from hybridp.ledger import Charge, Ledger
-from hybridp.protocols.mixed import read_batches, read_level_batches
 from hybridp.protocols.models import ToldCells
 from hybridp.protocols.paying import kept, on_reports, paid_rows
+from hybridp.protocols.reports import read_batches
 from hybridp.protocols.rows import TablePeople, not_invited
 from hybridp.protocols.transcript import Draft, Transcript, invitation_to, kept_missing
 from hybridp.public.groups import Grouping
@@ -47,7 +47,6 @@ from hybridp.release.answers import as_count as counted_as
 from hybridp.release.receipt import assuming, noted, plain, values_rule
 from hybridp.release.release import Release
 from hybridp.tasks.groups import ask_groups
-from hybridp.tasks.task import Batches
 
 __all__ = ["columns_of", "must_declare", "release", "reports_in", "trust_rule"]
 
@@ -143,11 +142,8 @@ def release(
         must(bool(task.at), "at", "must be given where people are asked around quantiles", "nothing")
     if mixed:
         task.check_mixed()
-    batches: Batches[Any] = Batches()
-    if epsilon is not None:
-        batches = read_level_batches(mixed, columns, epsilon, task.bounds, assume=assume_mechanism)
-    elif mixed:
-        batches = read_batches(mixed, task.mixed_invite, columns, task.mixing, assume=assume_mechanism)
+    to_mixer = (task.mixed_invite, columns, task.mixing) if epsilon is None else (task.invite, columns)
+    batches = read_batches(mixed, *to_mixer, epsilon=epsilon, assume=assume_mechanism)
     opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
     opened |= {"reads": columns.reads, "missing": columns.absent, "raw": raw, "undecided": task.undecided or later}
     unasked = task.by_invitation and draft is not None

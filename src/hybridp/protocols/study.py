@@ -25,8 +25,8 @@ from hybridp.errors import InvalidInput, NotShown, UnusablePublicRows, must
 from hybridp.ledger import Charge, Ledger, Shared, together
 from hybridp.protocols.driver import columns_of, must_declare, release, reports_in, trust_rule
 from hybridp.protocols.paying import answered_after, kept, must_have_paid, on_reports, spending
+from hybridp.protocols.reports import tally_for
 from hybridp.protocols.synth import save_model
-from hybridp.protocols.tally import tally_for
 from hybridp.protocols.transcript import (
     NO_BATCHES,
     Transcript,

@@ -28,9 +28,8 @@ from hybridp.curator.reports import Sent, read_slots
 from hybridp.curator.sources import Columns, must_not_ask, open_rows
 from hybridp.errors import InvalidInput, NotShown, must
 from hybridp.ledger import Charge, Ledger
-from hybridp.protocols.mixed import SlotsAsked, read_batches
 from hybridp.protocols.paying import ASKED_BEFORE, kept, must_have_paid, paying, spending
-from hybridp.protocols.tally import load_tally
+from hybridp.protocols.reports import load_tally, read_batches
 from hybridp.public import envelope
 from hybridp.public.budgets import ApproxDP, Neighbours, PureDP
 from hybridp.public.kmeans import Box
@@ -382,8 +381,8 @@ def _slots(said: Transcript, path: Any, stack: ExitStack, how: Mapping[str, Any]
         told = Sent(SlotReports(int(counts.sum()), counts), origin.simulated, False, origin.digest(tally.to_dict()))
     elif path is not None:
         told = read_slots(path, invite.text, slots, table=how["table"], assume=how["assume"])
-    text = (study.mixed_of(invite) or invite).text  # type: ignore[attr-defined]
-    batches: Any = read_batches(mixed, SlotsAsked(text, slots), None, study.mixing, assume=how["assume"])
+    asked: Any = study.mixed_of(invite) or invite  # type: ignore[attr-defined]
+    batches: Any = read_batches(mixed, asked, None, study.mixing, assume=how["assume"])
     answer = Answer(local=told.reports, mixed=batches.reports)
     marks = told.simulated or batches.simulated, told.assumed
     return _Sent(answer, told.digest, *marks, batches=batches)

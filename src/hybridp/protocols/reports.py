@@ -1,0 +1,287 @@
+"""Local people's reports that come as files of their own: added up in a tally, which stands in for the local rows of a
+release, and the batches that a mixer handed on, a row a report, with nothing that tells who sent it.
+
+A file of reports is read once, some rows at a time, and forgotten: what stays is the tally. The file's SHA-256 is the
+name of its batch, so that the same file is not added twice under whatever name; a file that holds some of the same
+reports beside others is not recognised.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybridp.blend.tally import Tally, invite_in
+from hybridp.curator import sums
+from hybridp.curator.reports import (
+    Sent,
+    all_empty,
+    batch_names,
+    read_mechanism,
+    report_parts,
+    slot_counts,
+    slots_told,
+    some_texts,
+)
+from hybridp.curator.sources import Columns, Rows, TableLike, epsilon_counts, open_rows, shown
+from hybridp.errors import InvalidInput, OtherMechanism, UnusablePublicRows, UnusableRows, must
+from hybridp.public.envelope import appearing
+from hybridp.public.messages import Invite, reports_digest
+from hybridp.public.shuffling import MOST_LEVELS, LevelMixing, Mixing
+from hybridp.public.study import Declaration
+from hybridp.public.trust import TrustRule
+from hybridp.tasks.task import Batches, LevelBatches, mixed_levels
+
+__all__ = ["add_file", "invitation_tally", "load_tally", "number_tally", "read_batches", "save_tally", "tally_for"]
+__all__ += ["written_levels"]
+
+_EVERYBODY = TrustRule(everyone="local")
+_CHUNK = 2**20  # numbers at a time
+_REPORTS = Columns("", None)
+"""Every row of a file holds a report; with a rule of trust, those labelled `local`."""
+
+
+# --- the state as a file ----------------------------------------------------------------------------------------------
+
+
+def load_tally(file: str | PathLike[str]) -> Tally:
+    """A tally from its JSON document, every rule of which is checked."""
+    try:
+        document = json.loads(Path(file).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        raise InvalidInput(f"`tally` must name a file that `hybridp tally` wrote. Got {shown(file)}.") from None
+    return Tally.from_dict(document)
+
+
+def tally_for(study: Declaration, file: str | PathLike[str]) -> Tally:
+    """The tally that stands in for the local rows of a study's only question, of the kind that it needs."""
+    found, question = load_tally(file), study.questions[0]
+    rule = "must not go with by: it holds nobody's group"
+    must(question.groups is None, "tally", rule, "both")
+    kind = "personal-mean" if study.promise.personal else question.tally_kind
+    rule = "must stand in for reports on a study's only question: a mean, quantiles, a vector, records or points"
+    must(bool(kind) and len(study.questions) == 1, "tally", rule, f"one beside {question.name}")
+    must(found.kind == kind, "tally", f"must be of the kind {kind} for this release", found.kind)
+    return found
+
+
+def save_tally(tally: Tally, file: str | PathLike[str], *, before: Tally | None = None) -> None:
+    """Write the document, which appears as a whole or not at all.
+
+    `before` is the tally that the file held when this work began, None where there was no file: a file that changed in
+    between is left alone, because another's reports would be lost. Whoever adds at the same time keeps a tally of
+    their own and merges.
+    """
+    target = Path(file)
+    must(target.parent.is_dir(), "state", "must lie in an existing folder", target)
+    with appearing(target) as draft:
+        draft.write_text(json.dumps(tally.to_dict(), indent=1, allow_nan=False), encoding="utf-8")
+        same = load_tally(target) == before if target.exists() else before is None
+        must(same, "state", "must not change while reports are added to it", target)
+
+
+# --- a new tally ------------------------------------------------------------------------------------------------------
+
+
+def number_tally(
+    path: str | PathLike[str], columns: Columns = _REPORTS, *, table: str | None = None, collection: str | None = None,
+    sums_only: bool = False,
+) -> Tally:  # fmt: skip
+    """An empty tally for the mechanism that a file of reports on one number names beside them.
+
+    With `sums_only` it will tell a mean and nothing else of the distribution; those of personal epsilons always do.
+    """
+    with open_rows(path, table=table, trust=columns.trust) as rows:
+        text, _ = read_mechanism(rows, columns)
+    if text is None:
+        raise UnusableRows("The file must hold a report, whose mechanism a new tally is for.")
+    return Tally.of(invite_in(text), collection, sums_only=sums_only)
+
+
+def invitation_tally(invite: Path, *, collection: str | None = None) -> Tally:
+    """An empty tally for answers to an invitation: to a head list, or to a map of K-means."""
+    from hybridp.protocols.transcript import read_invitation
+
+    said = read_invitation(invite)
+    asked = said.invite
+    rule = "must be to a head list, or to a map of K-means"
+    must(asked.way in ("slot", "cell"), "invite", rule, f"one to {said.task.called}")
+    return Tally.of(asked, collection)
+
+
+# --- a file of reports ------------------------------------------------------------------------------------------------
+
+
+def add_file(
+    tally: Tally, path: str | PathLike[str], columns: Columns = _REPORTS, *, epsilon: str | None = None,
+    table: str | None = None,
+) -> Tally:  # fmt: skip
+    """The tally with the reports of a file, whose mechanism must be the tally's and whose content must be new to it."""
+    batch = _fingerprint(path, table)
+    with open_rows(path, table=table, trust=columns.trust) as rows:
+        text, simulated = read_mechanism(rows, columns)
+        if text not in (None, tally.origin.mechanism):
+            raise UnusableRows(f"Column `{columns.mechanism}` must name the mechanism of the tally in every row.")
+        # The batch is refused before its rows are read.
+        ready = tally.named(batch, simulated=simulated)
+        if tally.kind == "slots":
+            rule = "must be left out: a file of answers holds nothing else"
+            must(columns.trust is None, "trust", rule, columns.trust)
+            return ready.add(slot_counts(rows, columns.report or "", len(tally.counts or ())))
+        own, names = tally.kind == "personal-mean", tuple(f"{name}_report" for name in tally.encoding.columns)
+        if own and epsilon is None:
+            raise InvalidInput("`epsilon-column` must name the column of personal epsilons for this tally. Got none.")
+        read = names or (columns.report or "", *((epsilon,) if own and epsilon else ()))
+        for part in report_parts(rows, read, columns, max(1, _CHUNK // len(read))):
+            told = _numbers(part, read, own=own, some=bool(names))
+            ready = ready.add(told if own or names else told[:, 0])
+    return ready
+
+
+def _fingerprint(path: str | PathLike[str], table: str | None) -> str:
+    if not isinstance(path, str | PathLike):
+        raise InvalidInput("`file` must be a file: its content is what keeps it from being added twice. Got a table.")
+    try:
+        with open(path, "rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()[:32]
+    except OSError:
+        raise InvalidInput(f"`file` must be a file of reports that can be read. Got {shown(path)}.") from None
+    return f"sha256:{digest}" + ("" if table is None else f" table {table}")
+
+
+def _numbers(part: Any, names: tuple[str, ...], *, own: bool, some: bool) -> NDArray[np.float64]:
+    """The columns of some rows, one beside the other: every row has a number in each, or, where it reports on some of
+    several, NaN. Whoever asked for silence, an `own` epsilon of 0, need not have a report."""
+    told = np.ma.stack([part[name] for name in names], axis=1)
+    x: NDArray[np.float64] = np.ma.filled(told, np.nan)
+    bad = ~np.isfinite(told.data) & ~np.ma.getmaskarray(told) if some else ~np.isfinite(x)
+    if own:
+        bad[:, 1] = np.isnan(x[:, 1])
+        bad[:, 0] &= x[:, 1] != 0
+    if bool(bad.any()):
+        wrong = names[int(np.flatnonzero(bad.any(axis=0))[0])]
+        what = "finite numbers or nothing" if some else "a number in every row that is read"
+        raise UnusableRows(f"Column `{wrong}` must hold {what}.")
+    return x
+
+
+# --- batches of a mixer -----------------------------------------------------------------------------------------------
+
+
+def read_batches(
+    paths: Sequence[TableLike],
+    invite: Invite[Any, Any] | None,
+    columns: Columns | None,
+    mixing: Mixing | None = None,
+    *,
+    epsilon: str | None = None,
+    assume: bool = False,
+) -> Batches[Any]:
+    """Add up every batch by itself: its size decides what it keeps. Reports name their mechanism, as local ones do.
+
+    `invite` is what went to the devices of people who trust the mixer, or None; without `columns` it is to a list.
+    Nothing in a report tells it from another, so that a batch has a name, in all of its rows: a batch that is given
+    twice is refused, whole or in part, and so is one that holds reports of another. So is a table with any other
+    column, or with a value in that of the answers, which a batch leaves empty: a report beside something that may tell
+    who sent it is not mixed. Where the column `epsilon` holds everybody's own, a batch is added up by it too, and an
+    epsilon that is written in two ways is refused, as if its people were of two kinds.
+    """
+    if not paths:
+        return Batches() if epsilon is None else LevelBatches()
+    must(invite is not None, "mixed", "must go with the least size of a batch (--batch)", "none")
+    asked: Any = invite
+    held: _Held = ((), ("report",))
+    start, how = "report", {} if epsilon is None else {"epsilon": epsilon}
+    if columns is not None:
+        asked, start = replace(asked, question=columns.names), columns.mechanism.rpartition("_")[0]
+        own = Columns(columns.value, _EVERYBODY, columns.report)
+        held = columns.names, (*columns.reports, *how.values())
+
+    def read(rows: Rows) -> Sent:
+        if columns is None:
+            return slots_told(rows, asked.text, asked.encoding.categories, assume=assume)
+        found = sums.read(rows, own, asked, assume=assume, **how)
+        if epsilon is not None:
+            levels = len(found.local.epsilons)
+            _few(levels)
+            alike = not rows.is_text(epsilon) or len(some_texts(rows, epsilon, levels + 1)) == levels
+            rule = f"must hold every epsilon of `{epsilon}` written in one way: two may tell whose"
+            must(alike, "mixed", rule, "two")
+        return Sent(found.local, found.simulated_reports, found.assumed, found.digest)
+
+    try:
+        sent = _added_up(paths, asked.text, held, start, read)
+    except OtherMechanism as problem:
+        if mixing is None:
+            raise
+        raise UnusablePublicRows(
+            f"{problem} A report to a mixer is drawn for a least size of its batch: give the --batch that the devices "
+            f"were given, and the same promise of the mixer. Got --batch {mixing.batch}."
+        ) from None
+    if epsilon is None:
+        return Batches(*sent)
+    found = LevelBatches(*sent)
+    _few(len(found.sizes))
+    return found
+
+
+def _few(levels: int) -> None:
+    must(levels <= MOST_LEVELS, "mixed", f"must hold at most {MOST_LEVELS} different epsilons", f"{levels:,}")
+
+
+_Held = tuple[tuple[str, ...], tuple[str, ...]]
+"""The columns of the answers, and of the reports; the others say how a report was made, and in which batch it came."""
+
+
+def _added_up(
+    paths: Sequence[TableLike], text: str, held: _Held, start: str, read: Callable[[Rows], Sent]
+) -> tuple[tuple[Any, ...], str, bool, str | None]:
+    """Every batch by itself, each once: its reports, what names all of them, and what is said of how they were made."""
+    found = []
+    names: set[str] = set()
+    for path in paths:
+        with open_rows(path, trust=_EVERYBODY) as rows:
+            name = _alone(rows, *held, start)
+            found.append(read(rows))
+        must(name not in names, "mixed", f"must name every batch once (`{start}_batch`)", "the same name twice")
+        names.add(name)
+    digest = reports_digest(text, *sorted(str(one.digest) for one in found))
+    assumed = text if any(one.assumed for one in found) else None
+    return tuple(one.reports for one in found), digest, any(one.simulated for one in found), assumed
+
+
+def written_levels(mixing: LevelMixing, batch: TableLike, epsilon: str) -> dict[str, Any]:
+    """What the people of each epsilon keep in a batch that was written, as plain data."""
+    with open_rows(batch) as rows:
+        told = zip(*(numbers.tolist() for numbers in epsilon_counts(rows, epsilon)), strict=True)
+    levels = []
+    for level in mixed_levels(mixing, {own: (people,) for own, people in told}):
+        own = level.epsilon if math.isfinite(level.epsilon) else "inf"
+        kept: dict[str, Any] = {"epsilon": own, "delta": 0.0}
+        if level.batches:
+            kept = {"epsilon": level.batches[0].budget.epsilon, "delta": mixing.delta}
+        levels.append({"local_epsilon": own, "people": level.people, "unhidden": level.unhidden, **kept})
+    return {"least": mixing.batch, "levels": levels}
+
+
+def _alone(rows: Rows, values: tuple[str, ...], reports: tuple[str, ...], start: str) -> str:
+    """The batch's name. There must be one, and nothing beside the reports."""
+    told, held = (f"{start}_mechanism", f"{start}_batch"), (*values, *reports)
+    more = len({*rows.written} - {*held, *told})
+    rule = f"must hold nothing but reports ({', '.join(f'`{name}`' for name in (*held, *told))}): others may tell whose"
+    must(not more, "mixed", rule, f"{more} more column{'s' if more > 1 else ''}")
+    rule = f"must hold nothing in {', '.join(f'`{name}`' for name in values)}: reports stand for the answers"
+    must(all_empty(rows, values), "mixed", rule, "a value")
+    names = batch_names(rows, told[1])
+    rule = f"must hold one name of the batch in `{told[1]}`, the same in every row"
+    must(len(names) == 1 and names != [""], "mixed", rule, f"{len(names)} names" if any(names) else "none")
+    return names[0]
