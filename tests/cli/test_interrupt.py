@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
-import subprocess
-import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import pytest
 
 from hybridp.ledger import Ledger
 from hybridp.public.budgets import PureDP
+from tests import warm
 
 MEAN = (
     "release mean people.csv --column pay --trust trust "
@@ -52,19 +53,20 @@ def interrupted(folder: Path, line: str | list[str], before: str) -> tuple[int, 
     # A shell's background jobs ignore Ctrl-C, and so would this one when the tests are such a job.
     heard = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)"
     code = f"import sys\n{heard}\n{before}\nfrom hybridp.cli.app import main\nmain(sys.argv[1:])"
-    command = [sys.executable, "-c", code, *(line.split() if isinstance(line, str) else line)]
-    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
-        assert child.stderr is not None
-        for said in child.stderr:
-            if said == "ready\n":
-                break
-        time.sleep(0.3)  # into the query; earlier is as good, and is an interrupt of Python's own
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        words = line.split() if isinstance(line, str) else line
+        child = warm.Process(code, *words, cwd=folder, stdout=out, stderr=err)
         try:
+            while "ready\n" not in os.pread(err.fileno(), 10_000, 0).decode():
+                assert child.poll() is None
+                time.sleep(0.02)
+            time.sleep(0.3)  # into the query; earlier is as good, and is an interrupt of Python's own
             child.send_signal(signal.SIGINT)
-            out, err = child.communicate(timeout=300)  # once: whoever pressed it need not press again
+            ended = child.wait()  # once: whoever pressed it need not press again
         finally:
             child.kill()
-        return child.returncode, [line for line in err.splitlines() if line], out
+        said, told = (os.pread(file.fileno(), 10_000, 0).decode() for file in (err, out))
+        return ended, [line for line in said.partition("ready\n")[2].splitlines() if line], told
 
 
 @pytest.fixture

@@ -106,26 +106,3 @@ def test_what_an_oracle_prints_stays_out_of_the_answer(
     assert json.loads(said.out)["evaluations"] == 2
     assert "987654" not in said.out
     assert jobs > 1 or "987654" in said.err  # workers may be older than this test and write where it cannot see
-
-
-def test_an_interrupted_run_says_where_it_is_kept(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from hybridp.pareto import Problem
-
-    calls = []
-    real = Problem.evaluate
-
-    def stops(self: Problem, setting: dict, seed: int) -> object:
-        calls.append(setting)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return real(self, setting, seed)
-
-    monkeypatch.setattr(Problem, "evaluate", stops)
-    line = ["mine.py:problem", "--init", "4", "--steps", "0", "--out", "run.db", "--json"]
-    found = CliRunner().invoke(pareto.run, line)
-    assert found.exit_code != 0
-    assert "run.db" in found.stderr
-    monkeypatch.undo()
-    monkeypatch.chdir(place)
-    assert ask(pareto.front, "run.db --json")["evaluations"] == 2
-    assert ask(pareto.run, " ".join(line))["evaluations"] == 4

@@ -22,7 +22,7 @@ from hybridp.public.study import (
 from hybridp.service import studies
 from hybridp.service.core import Service
 from hybridp.service.forms import KINDS
-from hybridp.service.plans import Survey, parse_plan
+from hybridp.service.plans import parse_plan
 
 from .conftest import Start
 from .declared import study_of
@@ -62,25 +62,6 @@ def test_a_study_is_opened_only_when_it_says_who_asks(service: Service, web: Tes
     answer = web.post("/studies/new", data=page.fields | {"title": "T"} | ASKED_BY | TYPED["mean"] | {field: " "})
     assert (answer.status_code, html.escape(said) in answer.text) == (422, True)
     assert studies.list_studies(service) == []
-
-
-def test_a_study_of_before_is_found_and_says_that_it_does_not_say(
-    service: Service, web: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Stored by a version that did not ask for it, without these fields at all: served as before, by the same link."""
-    whole = Survey.to_dict
-
-    def of_before(plan: Any) -> dict[str, Any]:
-        found = whole(plan)
-        return found | {"collection": {k: v for k, v in found["collection"].items() if k not in ("purpose", "contact")}}
-
-    stated = {"title": "Way", "promise": 1.0, "questions": [{"name": "x", "kind": "number", "lower": 0, "upper": 9}]}
-    with monkeypatch.context() as before:
-        before.setattr(Survey, "check_asker", lambda plan: None)
-        before.setattr(Survey, "to_dict", of_before)
-        made = studies.create_study(service, stated)
-    assert studies.the_study(service, stated)["id"] == made["id"]
-    assert web.get(f"/s/{made['id']}").text.count("The study does not say.") == 3
 
 
 def test_serving_a_study_file_makes_it_once(start_server: Start, tmp_path: Path, database: str) -> None:

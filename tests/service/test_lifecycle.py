@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import time
 from collections.abc import Callable
@@ -314,27 +313,3 @@ def test_every_plan_that_is_accepted_has_pages(web: TestClient, **fields: Any) -
     ):
         assert web.get(address).status_code == 200, address
     assert web.get(f"/tasks/{study}").status_code == 200
-
-
-def test_a_page_does_not_fail_because_of_what_is_stored(web: TestClient, mean_plan: Make) -> None:
-    """Releases and plans of another time: a row that this version would not write."""
-    service = service_of(web)
-    study = studies.create_study(service, mean_plan())["id"]
-    other = studies.create_study(service, mean_plan())["id"]
-    odd = json.dumps({"task": "mean", "interval": None, "projected": "x"})
-    service.write(lambda db: db.exec_driver_sql(
-        "INSERT INTO releases (study, key, kind, created, document) VALUES (?, 'k', 'final', 1, ?)",
-        (service.number(study), odd)) and None)  # fmt: skip
-    assert "cannot draw it" in web.get(f"/studies/{study}").text
-    service.write(lambda db: db.exec_driver_sql("DROP TRIGGER studies_are_immutable") and None)
-    plan = parse_plan(mean_plan()).to_dict()
-    plan["collection"]["closes"] = 2**50
-    service.write(lambda db: db.exec_driver_sql(
-        "UPDATE studies SET plan = ? WHERE id = ?", (json.dumps(plan), other)) and None)  # fmt: skip
-    service._studies.clear()
-    assert web.get("/").status_code == 200
-    answer = web.get(f"/studies/{other}")
-    assert answer.status_code == 422
-    assert "closes" in answer.text
-    assert "delete" in web.get(f"/studies/{other}/confirm?what=delete").text.lower()
-    assert studies.delete_study(service, other)["status"] == "deleted"
