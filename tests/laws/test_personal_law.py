@@ -90,7 +90,7 @@ def test_a_report_costs_its_persons_whole_epsilon_whatever_the_share(tmp_path: P
 @pytest.mark.parametrize("who", range(len(ASKED)))
 def test_nobody_moves_the_mean_further_than_their_own_epsilon_covers(tmp_path: Path, who: int) -> None:
     seen = []
-    for other in (0.0, 128.0, -1e308, 1e308, "inf", "-inf", 64.0):
+    for other in (0.0, 128.0, -1e308, "inf"):
         values = [*VALUES]
         values[who] = other  # type: ignore[call-overload]
         table = write(tmp_path / "rows.csv", rows(values))

@@ -235,7 +235,7 @@ def test_what_cannot_be_planned_for_one_group_alone_is_said_in_the_words_of_the_
 def test_a_plan_tells_the_error_of_the_estimator_that_the_study_takes(people: Path) -> None:
     """One that is stated, or that several statistics take: the plan is of what the release does."""
     several = {"statistics": ["mean", "sum", "quantiles"], "at": [0.5]}
-    for more in ({}, several, {"estimator": "tcm-only"}, {"estimator": "tcm-only", **several}):
+    for more in ({}, {"estimator": "tcm-only", **several}):
         study = declare({**NUMBER, **more}, promise={"epsilon": 1.0})
         plan = study.plan(people)
         released = study.release(people, simulate_local=True, rng=seeded(1)).to_dict()["questions"]["pay"]

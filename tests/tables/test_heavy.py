@@ -212,14 +212,14 @@ def test_neither_column_names_nor_a_missing_pandas_matter(tmp_path: Path, monkey
 
 
 def test_a_log_larger_than_the_memory_limit_is_sampled(tmp_path: Path) -> None:
-    """600,000 texts of 256 bytes are 154 MB; half of them are in the sample."""
+    """300,000 texts of 512 bytes are 154 MB; half of them are in the sample."""
     path = tmp_path / "log.parquet"
     parquet(
         path,
-        """SELECT i % 300000 AS person, repeat(md5((i % 7919)::VARCHAR), 8) AS query, 'local' AS trust
-           FROM range(600000) t(i)""",
+        """SELECT i % 150000 AS person, repeat(md5((i % 7919)::VARCHAR), 16) AS query, 'local' AS trust
+           FROM range(300000) t(i)""",
     )
     limited = open_rows(path, threads=1, memory_limit="100MB")
     with limited as rows, sample_records(rows, ONE, 0, discovery_share=0.5) as sample:
-        assert sample.local_people == 300000
-        assert sum(chunk.size for chunk in local_slots(sample, HeadList.of([], 1))) == 300000
+        assert sample.local_people == 150000
+        assert sum(chunk.size for chunk in local_slots(sample, HeadList.of([], 1))) == 150000

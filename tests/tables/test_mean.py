@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import tempfile
 from fractions import Fraction
 from pathlib import Path
@@ -181,7 +180,7 @@ def test_of_several_records_of_a_trusted_person_one_counts(tmp_path: Path) -> No
     for by, allowed in (({}, {0, 5, 10}), ({"record_key": "key"}, {0}), ({"record_id": "key"}, {0})):
         found = {
             totals(save(tmp_path, rows, PEOPLE), person="person", levels=10, **by)
-            for mine in itertools.permutations(own)
+            for mine in (own, own[::-1], own[1:] + own[:1])
             for rows in ([*mine, *other], [*other, *mine])
         }
         assert len(found) == 1
@@ -216,7 +215,7 @@ def test_text_keys_that_are_numbers_are_compared_as_numbers(tmp_path: Path) -> N
 RECORD = st.tuples(st.integers(-3, 7), st.integers(0, 3), st.integers(0, 10**6))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     st.lists(RECORD, min_size=1, max_size=12, unique_by=lambda record: record[2]),
     st.lists(st.tuples(st.integers(-3, 7), st.integers(0, 10**6)), max_size=6, unique_by=lambda record: record[1]),
