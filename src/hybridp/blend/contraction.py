@@ -19,18 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
-__all__ = [
-    "MOST_ENTRIES",
-    "Dense",
-    "Scratch",
-    "Support",
-    "may_pay",
-    "sparse_gradients",
-    "sparse_gradients_pay",
-    "sparse_table",
-    "sparse_table_pays",
-    "support",
-]
+__all__ = ["MOST_ENTRIES", "Contraction", "Dense", "Scratch", "Support", "sparse_gradients", "sparse_table", "support"]
 
 _LOTS, _SMALL = 6, 1 << 14
 MOST_ENTRIES = 1 << 22  # Numbers of one temporary array; rows are taken in lots that keep to it.
@@ -159,28 +148,43 @@ def _entries(supports: Sequence[Support]) -> float:
     return float(torch.stack([s.count for s in supports]).prod(0).sum())
 
 
-def may_pay(rows: int, cells: int) -> bool:
-    """Whether a table is large enough for its non-zeros to be looked up at all."""
-    return rows * cells * _MULTIPLY > _CALLS
+class Contraction(Dense):
+    """The same by the cheaper way: on the CPU, where a table is large, perhaps along the non-zeros of the blocks.
 
+    A block's non-zeros are looked up once and `kept` under its key, unless that is None. Not on a GPU: scattering to
+    its memory adds in no fixed order, and matrix products are what it is good at.
+    """
 
-def sparse_table_pays(supports: Sequence[Support]) -> bool:
-    """Whether `sparse_table` is the cheaper way."""
-    cells = math.prod(s.size for s in supports)
-    dense = len(supports[0].count) * cells * _MULTIPLY
-    return _entries(supports) * _SCATTER + cells * _TOUCH + _CALLS < dense
+    def __init__(
+        self, blocks: Sequence[Tensor], scratch: Scratch, most: int, keys: Sequence[int | None],
+        kept: dict[int, Support],
+    ) -> None:  # fmt: skip
+        super().__init__(blocks, scratch, most)
+        self.most, self.supports = most, list[Support]()
+        self.dense = self.rows * math.prod(self.sizes) * _MULTIPLY
+        if blocks[0].is_cuda or self.dense <= _CALLS:
+            return
+        for key, block in zip(keys, blocks, strict=True):
+            found = support(block) if key is None or key not in kept else kept[key]
+            self.supports.append(found)
+            if key is not None:
+                kept[key] = found
 
+    def table(self) -> Tensor:
+        """T; the array is fresh."""
+        cells = math.prod(self.sizes)
+        pays = self.supports and _entries(self.supports) * _SCATTER + cells * _TOUCH + _CALLS < self.dense
+        return sparse_table(self.supports, self.most) if pays else super().table()
 
-def sparse_gradients_pay(supports: Sequence[Support]) -> bool:
-    """Whether `sparse_gradients` is the cheaper way."""
-    cells = math.prod(s.size for s in supports)
-    dense = 3 * len(supports[0].count) * cells * _MULTIPLY
-    if len(supports) == 1:
-        return False
-    sparse = _CALLS + 8 * _TOUCH * cells * len(supports)
-    for axis, kept in enumerate(supports):
-        sparse += _entries([s for i, s in enumerate(supports) if i != axis]) * (_SCATTER + _MULTIPLY * 10 * kept.size)
-    return sparse < dense
+    def gradients(self, slope: Tensor) -> list[Tensor]:
+        """As `Dense.gradients`."""
+        supports = self.supports if len(self.blocks) > 1 else []
+        sparse = _CALLS + 8 * _TOUCH * math.prod(self.sizes) * len(supports)
+        for axis, kept in enumerate(supports):
+            others = [s for i, s in enumerate(supports) if i != axis]
+            sparse += _entries(others) * (_SCATTER + _MULTIPLY * 10 * kept.size)
+        pays = supports and sparse < 3 * self.dense
+        return sparse_gradients(supports, slope, self.most) if pays else super().gradients(slope)
 
 
 def _lot_products(supports: Sequence[Support], rows: Tensor) -> tuple[Tensor, Tensor]:

@@ -6,7 +6,6 @@ probability that the query's predicate holds. On one-hot rows that is the query 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hybridp.blend.contraction import Dense, Scratch, Support, may_pay, sparse_table, sparse_table_pays, support
+from hybridp.blend.contraction import Contraction, Scratch, Support
 from hybridp.errors import InvalidInput, must
 from hybridp.public.queries import MOST_CELLS, Piece, Workload, sliced, table_between
 from hybridp.public.workloads import Polynomial
@@ -251,8 +250,7 @@ def answers(
 
 
 class _Slices:
-    """Blocks of D' with their non-zeros, found once for every whole block. On the CPU only: scattering to a GPU's
-    memory adds in no fixed order, and matrix products are what it is good at."""
+    """Blocks of D' with their non-zeros, found once for every whole block."""
 
     def __init__(self, data: Relaxed | Records, most: int = MOST_CELLS) -> None:
         self.data = data if isinstance(data, Records) else Relaxed(data.values.detach(), data.sizes)
@@ -264,19 +262,8 @@ class _Slices:
         if isinstance(self.data, Records):
             return self.data.table(features, spans)
         blocks = [self.data.block(f, *span) for f, span in zip(features, spans, strict=True)]
-        cells = math.prod(high - low for low, high in spans)
-        if not self.data.values.is_cuda and may_pay(self.data.rows, cells):
-            found = [self._support(f, span, b) for f, span, b in zip(features, spans, blocks, strict=True)]
-            if sparse_table_pays(found):
-                return sparse_table(found, self.most)
-        return Dense(blocks, self.scratch, self.most).table()
-
-    def _support(self, feature: int, span: tuple[int, int], block: Tensor) -> Support:
-        if span != (0, self.data.sizes[feature]):
-            return support(block)
-        if feature not in self._kept:
-            self._kept[feature] = support(block)
-        return self._kept[feature]
+        whole = [f if span == (0, self.data.sizes[f]) else None for f, span in zip(features, spans, strict=True)]
+        return Contraction(blocks, self.scratch, self.most, whole, self._kept).table()
 
 
 def polynomial_answer(data: Relaxed | Records, polynomial: Polynomial) -> Tensor:

@@ -21,18 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hybridp.blend.contraction import (
-    MOST_ENTRIES,
-    Dense,
-    Scratch,
-    Support,
-    may_pay,
-    sparse_gradients,
-    sparse_gradients_pay,
-    sparse_table,
-    sparse_table_pays,
-    support,
-)
+from hybridp.blend.contraction import MOST_ENTRIES, Contraction, Scratch, Support
 from hybridp.blend.graph import pooled
 from hybridp.blend.relaxed import Relaxed, sparsemax_lines
 from hybridp.errors import must
@@ -220,26 +209,14 @@ def _add_slope(
     data: Relaxed, goal: _Goal, slope: Tensor, scratch: Scratch, found: dict[int, Support], fit: Fit
 ) -> None:
     blocks = [data.block(f) for f in goal.features]
-    supports = None
-    if not data.values.is_cuda and may_pay(data.rows, goal.wanted.numel()):
-        for f, block in zip(goal.features, blocks, strict=True):
-            if f not in found:
-                found[f] = support(block)
-        supports = [found[f] for f in goal.features]
-    dense = Dense(blocks, scratch, fit.most_cells)
-    by_zeros = supports is not None and sparse_table_pays(supports)
-    now = sparse_table(supports, fit.most_cells) if supports and by_zeros else dense.table()
-    error = now.sub_(goal.wanted)
+    now = Contraction(blocks, scratch, fit.most_cells, goal.features, found)
+    error = now.table().sub_(goal.wanted)
     # Below its ceiling a cell that is no target has no error.
     if goal.large:
         error = error.clamp_(min=0).masked_fill_(goal.target, 0.0).mul_(2 * goal.weight)
     else:
         error = torch.where(goal.target, error, error.clamp(min=0)).mul_(2 * goal.weight)
-    if supports is not None and sparse_gradients_pay(supports):
-        parts = sparse_gradients(supports, error, fit.most_cells)
-    else:
-        parts = dense.gradients(error)
-    for f, part in zip(goal.features, parts, strict=True):
+    for f, part in zip(goal.features, now.gradients(error), strict=True):
         begin = data.offsets[f]
         slope[:, begin : begin + data.sizes[f]] += part
 

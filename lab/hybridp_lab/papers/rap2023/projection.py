@@ -19,18 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hybridp.blend.contraction import (
-    MOST_ENTRIES,
-    Dense,
-    Scratch,
-    Support,
-    may_pay,
-    sparse_gradients,
-    sparse_gradients_pay,
-    sparse_table,
-    sparse_table_pays,
-    support,
-)
+from hybridp.blend.contraction import MOST_ENTRIES, Contraction, Scratch, Support
 from hybridp.blend.relaxed import Relaxed, sparsemax_blocks
 from hybridp.errors import must
 from hybridp.public.queries import Threshold, at_least
@@ -167,21 +156,12 @@ def _loss_and_gradient(
     for t in some:
         threshold, wanted, weight = goals.tables[t]
         blocks = [data.block(f) for f in threshold.features]
-        supports = None
-        if not x.is_cuda and may_pay(data.rows, wanted.numel()):
-            for f, block in zip(threshold.features, blocks, strict=True):
-                if f not in found:
-                    found[f] = support(block)
-            supports = [found[f] for f in threshold.features]
-        dense = Dense(blocks, scratch, most)
-        whole = sparse_table(supports, most) if supports and sparse_table_pays(supports) else dense.table()
-        error = at_least(whole, threshold.r).sub_(wanted)
+        now = Contraction(blocks, scratch, most, threshold.features, found)
+        error = at_least(now.table(), threshold.r).sub_(wanted)
         loss += weight * share * float((error * error).sum())
         # The map from the k-way table to the threshold's answers is its own adjoint.
         back = at_least(error, threshold.r) * (2 * weight * share)
-        by_zeros = supports and sparse_gradients_pay(supports)
-        parts = sparse_gradients(supports, back, most) if supports and by_zeros else dense.gradients(back)
-        for f, part in zip(threshold.features, parts, strict=True):
+        for f, part in zip(threshold.features, now.gradients(back), strict=True):
             slope[:, offsets[f] : offsets[f] + data.sizes[f]] += part
     return loss, slope
 
