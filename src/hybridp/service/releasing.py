@@ -38,8 +38,8 @@ from hybridp.service.settings import RowCipher
 from hybridp.service.store import counts, reading, snapshot, stream
 from hybridp.service.writer import shred
 
-__all__ = ["Sealed", "book", "charge", "close", "discover", "release", "release_once", "stored"]
-
+__all__ = ["Sealed", "book", "charge", "check_batch", "check_ended", "close", "discover", "release", "release_once"]
+__all__ += ["stored"]
 
 Build = Callable[[tuple[int, ...]], dict[str, Any]]
 
@@ -62,12 +62,12 @@ def release(service: Service, study: StudyRow, key: str) -> dict[str, Any]:
             before, now = stored(db, study.number, key, "final"), _now(db, study)
         if before is not None:
             return before
-        _check_closed(service, study, now.state)
-        if plan.phased and now.phase != 2:
-            raise Refused("wrong-phase", "A study in two phases is released after its second one.")
+        check_ended(study, now, service.now())
+        if now.state == "open":
+            close(service, study)
         with snapshot(service.engine) as db:
             people = counts(db, study.number)
-            _check_batch(people, study, "local" if plan.phased else None)
+            check_batch(people, study, "local" if plan.phased else "")
             # Of a group in which nobody is, nothing is read: how many there are is public.
             charges = [c for c in plan.charges(study.id, people) if people.get(c.people.split(" ")[0], 0)]
             _check_budget(db, study, charges)
@@ -83,8 +83,7 @@ def discover(service: Service, study: StudyRow, key: str, *, sure: bool = False)
     ones. A list that will probably be empty is made for whoever is `sure`."""
     plan = study.plan
     if not plan.phased:
-        which = "of heavy hitters, with a regression, or of a steered number"
-        raise Refused("wrong-phase", f"Only a study {which}, has a second phase.")
+        raise Refused("wrong-phase", "This study has no second phase: local people are asked at once.")
     with service.releasing(study):
         with reading(service.engine) as db:
             before, now = stored(db, study.number, key, "discovery"), _now(db, study)
@@ -94,7 +93,7 @@ def discover(service: Service, study: StudyRow, key: str, *, sure: bool = False)
         if now.phase == 2 or now.state not in ("open", "closed"):
             raise Refused("wrong-phase", "The second phase was opened, or the study deleted, before.")
         with reading(service.engine) as db:
-            _check_batch(counts(db, study.number), study, "trusted")
+            check_batch(counts(db, study.number), study, "trusted")
             for one in plan.asked:
                 one.check_first(counts(db, study.number)["trusted"], sure=sure)
             _check_budget(db, study, plan.discovery_charges(counts(db, study.number)))
@@ -123,20 +122,26 @@ def _now(db: Connection, study: StudyRow) -> Any:
     return db.execute(select(progress).where(progress.c.study == study.number)).one()
 
 
-def _check_closed(service: Service, study: StudyRow, state: str) -> None:
-    if state == "deleted":
+def check_ended(study: StudyRow, now: Any, at: int) -> None:
+    """Refuse a final release of a study that is not at its end."""
+    if now.state == "deleted":
         raise Refused("raw-deleted", "The study was deleted.")
-    if state == "open":
-        if study.plan.closes is None or service.now() <= study.plan.closes:
-            raise Refused("still-open", "The study takes reports still: close it before its release.")
-        close(service, study)
+    if study.plan.phased and now.phase == 0:
+        # Another process may be at work, or have died: the store cannot tell, and beginning anew is right either way.
+        again = "If it does not appear soon, start it again: however often it is started, it is charged once."
+        raise Refused("wrong-phase", f"The discovery has begun and has not ended. {again}")
+    if study.plan.phased and now.phase != 2:
+        raise Refused("wrong-phase", "The second phase has not been opened.")
+    if now.state == "open" and (study.plan.closes is None or at <= study.plan.closes):
+        raise Refused("still-open", "The study takes reports still: close it first.")
 
 
-def _check_batch(people: dict[str, int], study: StudyRow, group: str | None) -> None:
-    here = sum(people.values()) if group is None else people[group]
-    if here < study.plan.collection.min_batch:
-        who = "people" if group is None else f"{group} people"
-        raise Refused("batch-too-small", f"A release needs at least {study.plan.collection.min_batch} {who}.")
+def check_batch(people: dict[str, int], study: StudyRow, group: str = "") -> None:
+    """Refuse a release of fewer people than were promised to be among."""
+    here, least = people[group] if group else sum(people.values()), study.plan.collection.min_batch
+    if here < least:
+        who = f"{group} people".strip()
+        raise Refused("batch-too-small", f"A release needs at least {least:,} {who}; {here:,} have taken part.")
 
 
 def _accounts(db: Connection, study: StudyRow) -> list[rule.Account]:

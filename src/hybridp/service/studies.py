@@ -232,8 +232,7 @@ def study_summary(service: Service, study_id: str, bins: int = 60) -> dict[str, 
     documents = [{"key": r.key, "kind": r.kind, "created": r.created, "document": json.loads(r.document)} for r in made]
     finals = [d["document"] for d in documents if d["kind"] == "final"]
     line = _line(row, people, service.now())
-    busy = service.releasing(study).locked()
-    why = _why_not(study, line["status"], row.phase, people, row.raw, len(finals), busy=busy) or waits
+    why = _why_not(study, row, people, len(finals), service.now()) or waits
     return {
         **line,
         "kind": plan.kind,
@@ -265,33 +264,18 @@ def study_summary(service: Service, study_id: str, bins: int = 60) -> dict[str, 
     }
 
 
-def _why_not(
-    study: StudyRow, status: str, phase: int, people: dict[str, int], raw: str, made: int, *, busy: bool
-) -> str | None:
+def _why_not(study: StudyRow, now: Any, people: dict[str, int], made: int, at: int) -> str | None:
+    """Why a study cannot be released, as a release would refuse it, or because nothing is left to release."""
     plan = study.plan
-    phased = plan.phased
-    if status == "deleted":
-        return "The study was deleted."
-    if phased and phase == 0:
-        if busy:
-            return "The discovery is under way."
-        # Another process may be at work, or have died: the store cannot tell, and beginning anew is right either way.
-        return (
-            "The discovery has begun and has not ended. If it does not appear soon, start it again: however "
-            "often it is started, it is charged once."
-        )
-    if phased and phase != 2:
-        return "The second phase has not been opened."
-    if status in ("planned", "open"):
-        return "The study takes reports still: close it first."
-    if made >= plan.collection.releases:
-        return "All the releases that the plan announced were made."
-    here = people["local"] if phased else sum(people.values())
-    if here < plan.collection.min_batch:
-        return f"Too few people have taken part: {here:,} of at least {plan.collection.min_batch:,}."
-    if raw != "kept" and plan.answers_last:
-        return "The answers of trusted people were deleted, as the plan announced."
-    return None
+    try:
+        releasing.check_ended(study, now, at)
+        if made >= plan.collection.releases:
+            return "All the releases that the plan announced were made."
+        releasing.check_batch(people, study, "local" if plan.phased else "")
+    except Refused as refused:
+        return str(refused)
+    gone = now.raw != "kept" and plan.answers_last
+    return "The answers of trusted people were deleted, as the plan announced." if gone else None
 
 
 def _takes_people(plan: Survey, status: str, phase: int) -> bool:
