@@ -321,12 +321,10 @@ def parse_groups(text: str) -> tuple[Floats, NDArray[np.int64]]:
     """
     epsilons, counts = [], []
     for part in text.split(","):
-        pieces = part.strip().split(":")
+        left, _, right = part.strip().partition(":")
         try:
-            epsilon, people = float(pieces[0]), int(pieces[1])
-            if len(pieces) != 2:
-                raise ValueError
-        except (ValueError, IndexError):
+            epsilon, people = float(left), int(right)
+        except ValueError:
             raise InvalidInput(f"`groups` must look like EPSILON:PEOPLE,EPSILON:PEOPLE. Got {part.strip()}.") from None
         must(epsilon >= 0, "groups", "must have epsilons of 0 or more", epsilon)
         must(people >= 1, "groups", "must have at least one person for each epsilon", people)

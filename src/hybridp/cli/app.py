@@ -49,9 +49,8 @@ class LazyGroup(click.Group):
             return None if added is None else added.load()
         if self is cli and cmd_name in _GROUPS:
             return _GROUPS[cmd_name]
-        home = str(self.name) if self is not cli else "verbs" if cmd_name in (*_VERBS, "compare") else cmd_name
-        module = importlib.import_module(f"hybridp.cli.{'serve' if home == 'mix' else home}")
-        attribute = cmd_name.replace("-", "_")
+        home, attribute = cmd_name if self is cli else str(self.name), cmd_name.replace("-", "_")
+        module = importlib.import_module(f"hybridp.cli.{_HOMES.get(home, home)}")
         command: click.Command = getattr(module, f"{home}_{attribute}", None) or getattr(module, attribute)
         return command
 
@@ -82,6 +81,7 @@ def _inside(ctx: click.Context, name: str) -> Iterable[str]:
 
 
 _VERBS = ("plan", "randomise", "release")
+_HOMES = {"mix": "serve", "compare": "verbs", "randomise": "verbs", "release": "verbs"}
 _GROUPS = {
     name: LazyGroup(name, text, lazy)
     for name, text, lazy in (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib.util
 import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -250,8 +251,6 @@ def check_plot(path: Path | None) -> None:
         raise InvalidInput(f"`--plot` must end in .png, .svg or .pdf. Got {path}.")
     if not path.parent.is_dir():
         raise InvalidInput(f"`--plot` must lie in an existing folder. Got {path}.")
-    import importlib.util
-
     if importlib.util.find_spec("matplotlib") is None:
         raise InvalidInput("`--plot` must have matplotlib installed (the extra `plot`). Got no matplotlib.")
 

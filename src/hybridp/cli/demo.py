@@ -12,22 +12,26 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+import numpy as np
+from numpy.typing import NDArray
 
+from hybridp.bench.crowd import PLAIN, Guesses
+from hybridp.bench.simulate import collect, salary_like
+from hybridp.bench.study import plan_question
+from hybridp.blend.mean import Rule
 from hybridp.cli.common import count, note, number, progress, receipt, share_type, table, telling
+from hybridp.cli.serve import needs_service
+from hybridp.device.client import fetch_task, local_report, send_reports, trusted_report
 from hybridp.errors import must
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from hybridp.randomness import Randomness
-    from hybridp.release.plan import Plan
-    from hybridp.release.release import Release
-    from hybridp.study import Study
-    from hybridp.tasks.mean import MeanTask
+from hybridp.randomness import Randomness, secure, seeded, synthetic_data_generator
+from hybridp.release import style
+from hybridp.release.plan import Plan
+from hybridp.release.release import Release
+from hybridp.study import Study
+from hybridp.tasks.mean import MeanTask, mean_task
 
 __all__ = ["Demo", "demo", "demo_plan", "serve_demo", "take_part"]
 
@@ -64,15 +68,6 @@ def demo(
 
 
 def _tour(out: Path, people: int, opt_in: float, epsilon: float, trials: int) -> Any:
-    import numpy as np
-
-    from hybridp.bench.crowd import Guesses
-    from hybridp.bench.simulate import salary_like
-    from hybridp.bench.study import plan_question
-    from hybridp.randomness import seeded
-    from hybridp.study import Study
-    from hybridp.tasks.mean import mean_task
-
     must(100 <= people <= 20_000_000, "n", "must be at least 100 and at most 20,000,000", people)
     must(2 <= trials <= 100_000, "trials", "must be at least 2 and at most 100,000", trials)
     must(people * opt_in >= 1, "opt-in", "must leave at least one trusted person", opt_in)
@@ -115,8 +110,6 @@ def _tour(out: Path, people: int, opt_in: float, epsilon: float, trials: int) ->
 
 def _collect(out: Path, pay: NDArray[np.float64], trusted: int, study: Study) -> Path:
     """Write the people's file, with who trusts drawn anew, then let local people's devices replace their value."""
-    from hybridp.randomness import secure, seeded, synthetic_data_generator
-
     people, collected = out / "people.csv", out / "collected.parquet"
     order = synthetic_data_generator(seeded(int(secure().words(1)[0]))).permutation(len(pay)).tolist()
     with people.open("w") as file:
@@ -134,12 +127,6 @@ def _compare(
     clipped: NDArray[np.float64], trusted: int, study: MeanTask, sd: float, trials: int, tick: Any
 ) -> dict[str, NDArray[np.float64]]:
     """Every estimator on the same simulated collections of these people; signed errors in the value's unit."""
-    import numpy as np
-
-    from hybridp.bench.simulate import collect
-    from hybridp.blend.mean import Rule
-    from hybridp.randomness import seeded, synthetic_data_generator
-
     rng = seeded(7)
     shuffle = synthetic_data_generator(rng)
     levels, half = study.bounds.levels(clipped), study.bounds.half
@@ -166,10 +153,6 @@ def _picture(
         return None
     mpl.use("Agg")
     import matplotlib.pyplot as plt
-    import numpy as np
-
-    from hybridp.bench.crowd import PLAIN
-    from hybridp.release import style
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(13.5, 4.6), layout="constrained", width_ratios=(1.15, 1))
     plan.plot(left)
@@ -254,11 +237,6 @@ def take_part(
     Minutes on the way to work are skewed like real ones, with a median of 27; many come early, few late, none after
     the end. `tick` is told how many have been sent; `stopped` ends it early.
     """
-    import numpy as np
-
-    from hybridp.device.client import fetch_task, local_report, send_reports, trusted_report
-    from hybridp.randomness import synthetic_data_generator
-
     task = fetch_task(server, study)
     minutes = 27 * np.exp(0.6 * synthetic_data_generator(made_up).standard_normal(people))
     values = np.clip(np.round(minutes), 1, 240).tolist()
@@ -288,11 +266,7 @@ def serve_people(
     out: Path, people: int, opt_in: float, epsilon: float, *, seconds: float, port: int, stay: bool
 ) -> dict[str, Any]:
     """Serve, let the crowd come, and stop in good order on Ctrl-C; the study's summary."""
-    from hybridp.cli.serve import needs_service
-
     needs_service()
-    from hybridp.randomness import secure, seeded
-
     must(1 <= people <= 1_000_000, "n", "must be at least 1 and at most 1,000,000", people)
     must(0 <= opt_in <= 1, "opt-in", "must be at least 0 and at most 1", opt_in)
     must(0 <= seconds <= 86_400, "seconds", "must be at least 0 and at most a day", seconds)

@@ -19,8 +19,11 @@ import click
 
 from hybridp.cli.common import note, rows_argument, table_option, telling
 from hybridp.cli.options import Later, Spread, number_or_word, options_of, some
+from hybridp.curator.sources import must_not_ask, open_rows
 from hybridp.errors import InvalidInput, must
-from hybridp.public.study import People, Promise, Trust, Vector
+from hybridp.public.study import People, Promise, Trust, Vector, to_toml
+from hybridp.public.study.fields import write_new
+from hybridp.study import Study
 
 __all__ = ["init"]
 
@@ -53,7 +56,6 @@ _GUESSES: tuple[tuple[str, float, float], ...] = (
     (r"temperature|temp", -50, 60),
     (r"year", 1900, 2100),
 )
-_OTHERWISE = (0.0, 100.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +72,6 @@ class _Seen:
 
 
 def _look(file: Any, table: str | None) -> _Seen:
-    from hybridp.curator.sources import must_not_ask, open_rows
-
     instead = "Name a table, or a view, that has these columns"
     must_not_ask(file, "no value is looked at, and nobody pays", instead)
     with open_rows(file, table=table) as rows:
@@ -105,10 +105,6 @@ def init(
     bounds, who trusts and in which words are asked for, unless they are given here or --yes leaves them to guesses
     from the names.
     """
-    from hybridp.public.study import to_toml
-    from hybridp.public.study.fields import write_new
-    from hybridp.study import Study
-
     must(not out_file.exists(), "out", "must name a new file", f"{out_file}, which exists")
     seen = _look(file, table_name)
     columns, lower, upper, missing = question.values.values()
@@ -258,7 +254,7 @@ def _questions(
             limits = (lower[i % len(lower)], upper[i % len(upper)])
             found.append({"name": name, "kind": "number", "lower": limits[0], "upper": limits[1]})
             continue
-        low, high = _guess(name)
+        low, high = _guessed(name) or (0.0, 100.0)
         if asker.quiet:
             found.append({"name": name, "kind": "number", "lower": low, "upper": high, "guessed": True})
             continue
@@ -286,7 +282,3 @@ def _guessed(name: str) -> tuple[float, float] | None:
         if any(re.fullmatch(f"(?:{pattern})s?", word) for word in words):
             return float(low), float(high)
     return None
-
-
-def _guess(name: str) -> tuple[float, float]:
-    return _guessed(name) or _OTHERWISE

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from hybridp.cli.common import check_delta, count, needed, number, table, telling
 from hybridp.errors import InvalidInput, must
-
-if TYPE_CHECKING:
-    from hybridp.public.budgets import ApproxDP, PureDP
+from hybridp.ledger import Ledger, tight_epsilon
+from hybridp.public.budgets import ApproxDP, PureDP, promised
+from hybridp.tasks.personal import ACCOUNTS
 
 __all__ = ["create", "show"]
 
@@ -36,12 +36,7 @@ def create(
     trial: bool,
 ) -> Any:
     """A new ledger file. Totals can never be raised: they are what people were promised."""
-    from hybridp.ledger import Ledger
-
     if personal:
-        from hybridp.public.budgets import PureDP
-        from hybridp.tasks.personal import ACCOUNTS
-
         ledger = Ledger.create(file, {name: PureDP(1.0) for name in ACCOUNTS.values()}, trial=trial)
     else:
         own = needed("epsilon", epsilon, "--personal")
@@ -52,8 +47,6 @@ def create(
 
 def _guarantee(epsilon: float, delta: float) -> PureDP | ApproxDP:
     """The promise as a budget; an epsilon of 0 or infinity is no promise that noise can keep."""
-    from hybridp.public.budgets import promised
-
     must(math.isfinite(epsilon) and epsilon > 0, "epsilon", "must be positive and finite", epsilon)
     check_delta(delta)
     return promised(epsilon, delta)
@@ -70,8 +63,6 @@ def _guarantee(epsilon: float, delta: float) -> PureDP | ApproxDP:
 )
 def show(file: Path, number_of: int | None, delta: float | None, epsilon: float | None) -> Any:
     """What each group was promised, what is spent, and on what; or one of the releases, again and for free."""
-    from hybridp.ledger import Ledger, tight_epsilon
-
     ledger = Ledger.open(file)
     if number_of is not None:
         if delta is not None:

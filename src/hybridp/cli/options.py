@@ -16,18 +16,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from hybridp.cli.common import check_delta, count, needed, share_type, stack
 from hybridp.errors import InvalidInput
+from hybridp.public.lattice import Bounds
 from hybridp.public.study import KINDS, Choice, Mixer, Number, People, Promise, Question, Trust
 from hybridp.public.study.fields import Declared, Fields, declared
 from hybridp.public.trust import LABEL, TrustRule, Trusts, drawn_trust, rule_of
-
-if TYPE_CHECKING:
-    from hybridp.study import Study
+from hybridp.study import Study
 
 __all__ = ["all_given", "Later", "Spread", "command", "binned", "count", "edges_options", "given", "joined"]
 __all__ += ["list_option", "listed", "must_not_join", "number_or_word", "numbers", "one_question", "options_of"]
@@ -212,8 +211,6 @@ def binned(
     question: Later, edges: str | None, lower: float | None, upper: float | None, bins: int | None, column: str = ""
 ) -> Choice:
     """A choice among options or, where they are given, among the bins of a number."""
-    from hybridp.public.lattice import Bounds
-
     values, options = question.values, question.values.get("options")
     if edges is not None:
         if lower is not None or upper is not None:
@@ -411,8 +408,6 @@ def one_question(
     mixer: Later | None = None,
 ) -> Study:
     """The study of one question that a command on one task declares."""
-    from hybridp.study import Study
-
     check_delta(promise.delta)
     rule = TrustRule(everyone="local") if trust is None else rule_of(trust)
     assert rule is not None

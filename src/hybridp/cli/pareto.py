@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import sys
 from collections.abc import Iterator
@@ -11,9 +12,25 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
 from hybridp.cli.common import count, note, number, progress, table, telling
 from hybridp.errors import InvalidInput
+from hybridp.pareto import (
+    Problem,
+    Run,
+    Store,
+    band,
+    dpareto,
+    final_front,
+    grid_search,
+    publishing_cost,
+    random_search,
+    wins,
+)
+from hybridp.pareto import load_problem as load_named
+from hybridp.pareto import suggest as advise
+from hybridp.release import style
 
 __all__ = ["compare", "front", "run", "suggest"]
 
@@ -47,24 +64,14 @@ def load_problem(source: str) -> Any:
     if source.endswith(".py"):
         raise InvalidInput(f"`problem` must say which problem of the file: FILE.py:name. Got {source}.")
     if not colon or not path.endswith(".py"):
-        from hybridp.pareto import load_problem, problem_names
-
-        if source not in (known := problem_names()):
-            named = f"one of {', '.join(known)}, or FILE.py:name" if known else "FILE.py:name (hybridp-lab has more)"
-            raise InvalidInput(f"`problem` must be {named}. Got {source}.")
         try:
-            return load_problem(source)
+            return load_named(source)
         except ImportError as error:
             raise InvalidInput(f"`problem` must have the extra `pareto` installed. Got no {error.name}.") from None
     file = Path(path)
     if not file.is_file():
         raise InvalidInput(f"`problem` must be a name or an existing FILE.py:name. Got {source}.")
-    import importlib.util
-    import sys
-
     from cloudpickle import register_pickle_by_value  # type: ignore[import-untyped]
-
-    from hybridp.pareto import Problem
 
     spec = importlib.util.spec_from_file_location(f"hybridp_problem_{file.stem}", file)
     if spec is None or spec.loader is None:
@@ -115,8 +122,6 @@ def run(problem: str, init: int, steps: int, jobs: int, search: str, store_file:
     Every evaluation is written to --out as it ends; the same command goes on where it stopped, and several can
     share one file.
     """
-    from hybridp.pareto import Store, dpareto, final_front, grid_search, random_search
-
     with _aside():
         asked = load_problem(problem)
     source = str(Path(problem.rpartition(":")[0]).resolve()) + ":" + problem.rpartition(":")[2]
@@ -219,11 +224,6 @@ def _text(setting: dict[str, Any]) -> str:
 
 def _draw(runs: dict[str, Any]) -> Any:
     """Bands best-mean-worst of each run, as staircases over a logarithmic epsilon."""
-    import numpy as np
-
-    from hybridp.pareto import band
-    from hybridp.release import style
-
     ax = style.new_axes(None, 7.4, 4.2)
     ax.set_xscale("log")
     ends = []
@@ -250,8 +250,6 @@ def _draw(runs: dict[str, Any]) -> Any:
 
 def _read(file: Path) -> tuple[Any, str | None]:
     """A run, and where its problem is."""
-    from hybridp.pareto import Run, Store
-
     with Store.read(file) as store:
         found = Run(store.problem, tuple(store.evaluations()), tuple(store.evaluations(failed=True)))
         source = store.source
@@ -263,8 +261,6 @@ def _read(file: Path) -> tuple[Any, str | None]:
 @telling("front", store_argument, plot=True)
 def front(file: Path) -> Any:
     """The front that a run has measured, with bands over its repeats, and what publishing it would cost."""
-    from hybridp.pareto import publishing_cost
-
     found, _ = _read(file)
     problem, document = found.problem, _document(found, found.problem)
     # The plain sum: a search picks its epsilons as it goes, and advanced composition read off afterwards is no bound.
@@ -291,9 +287,6 @@ def suggest(file: Path, epsilon: float, problem: str | None) -> Any:
 
     PROBLEM is needed where FILE does not say it, or where it has moved.
     """
-    from hybridp.pareto import Store
-    from hybridp.pareto import suggest as advise
-
     source = problem or _read(file)[1]
     if source is None:
         raise InvalidInput("`problem` must be given: this file does not say where its problem is. Got none.")
@@ -321,10 +314,6 @@ _RUN = click.Path(dir_okay=False, path_type=Path)
 @telling("compare", click.argument("first", type=_RUN), click.argument("second", type=_RUN), plot=True)
 def compare(first: Path, second: Path) -> Any:
     """Two runs on common axes: hypervolumes, where each is better, and errors at round epsilons."""
-    import numpy as np
-
-    from hybridp.pareto import band, wins
-
     (a, _), (b, _) = _read(first), _read(second)
     da, db = a.problem, b.problem
     if da.anti_ideal != db.anti_ideal or da.measures != db.measures or da.delta != db.delta:

@@ -9,11 +9,24 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from hybridp.cli.common import count, note, public_option, sd_range, show_words, stack, telling
+from hybridp.bench.crowd import Crowd as Expected
+from hybridp.bench.crowd import Guesses, opt_ins_needed, plan_steered, trust_offer
+from hybridp.bench.models import parse_groups, plan_personal, zipf
+from hybridp.cli.common import (
+    count,
+    note,
+    public_option,
+    rows_in,
+    sd_range,
+    show_words,
+    stack,
+    table_option,
+    telling,
+)
 from hybridp.cli.options import (
     Later,
     Some,
@@ -30,9 +43,14 @@ from hybridp.cli.options import (
     said_as_options,
     some,
 )
+from hybridp.cli.releasing import check_out
 from hybridp.cli.synth import StatedSchema, must_have_torch, workload_of
+from hybridp.cli.verbs import FILE, Verb, read_study, said_of_file, study_argument
+from hybridp.curator.marginals import read_codes
+from hybridp.curator.sources import Source, epsilon_counts, must_be_public, number_column, open_rows
 from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ApproxDP
+from hybridp.public.lattice import Bounds
 from hybridp.public.regression import MOST_PREDICTORS
 from hybridp.public.study import (
     Choice,
@@ -49,11 +67,9 @@ from hybridp.public.study import (
     Vector,
 )
 from hybridp.public.study.fields import Fields, at_least, field
+from hybridp.release.plan import Plan
 
-if TYPE_CHECKING:
-    from hybridp.release.plan import Plan
-
-__all__ = ["PLANS", "Crowd", "planned"]
+__all__ = ["Crowd", "plan"]
 
 PROMISE = some(Promise, "epsilon", "delta", "trusted_epsilon", needed=("epsilon",))
 _MIXER = some(Mixer, "batch", "delta", later=True)
@@ -110,7 +126,6 @@ def _plan(
     **guessed: Any,
 ) -> Plan:  # fmt: skip
     """The plan of a declared question; where some trust a mixer, with that of three groups."""
-    from hybridp.bench.crowd import Guesses
     from hybridp.bench.study import plan_question, three_groups
 
     mixing, many = None, crowd.groups
@@ -134,6 +149,9 @@ def _plan(
 
 _shares = list_option(
     "--shares", help="Guesses of the options' shares of people, with --by of the groups': 0.5,0.3,0.2; equal without."
+)
+_invited = click.option(
+    "--invite-out", type=click.Path(dir_okay=False, path_type=Path), help="Write the invitation to points."
 )
 _guessed_mean = click.option("--mean", type=float, help="A guess of the mean.  [default: the middle]")
 
@@ -173,9 +191,6 @@ def mean(
     Bounds default to the paper's -0.5 and 0.5 there. With --shuffled-delta, also what it is worth if the local people
     of one epsilon go to a mixer.
     """
-    from hybridp.bench import crowd as expected
-    from hybridp.bench.crowd import opt_ins_needed, plan_steered, trust_offer
-
     asked = question.values
     if groups is not None or local_groups is not None:
         must_not_join("personal epsilons", "n", "opt-in", "epsilon", "delta", "trusted-epsilon", "mean", "rmse",
@@ -188,7 +203,7 @@ def mean(
         if isinstance(sd, tuple):
             raise InvalidInput("`sd` must be one number with --by. Got a range.")
     else:
-        expected.Crowd(people.n, people.opt_in).must_be_both()
+        Expected(people.n, people.opt_in).must_be_both()
     plan = _plan(question(), people, promise(), mixer=mixer, sd=sd, **guessed)
     if by:
         return plan
@@ -207,9 +222,6 @@ def _personal(
     groups: str | None, local_groups: str | None, column: str, lower: float | None, upper: float | None, sd: Any,
     mixer: Later,
 ) -> Plan:  # fmt: skip
-    from hybridp.bench.models import parse_groups, plan_personal
-    from hybridp.public.lattice import Bounds
-
     if isinstance(sd, tuple):
         raise InvalidInput(f"`sd` must be one number with personal epsilons. Got {sd[0]:g}:{sd[1]:g}.")
     if (lower is None) != (upper is None):
@@ -224,8 +236,6 @@ def _personal(
 
 
 def _read_epsilons(file: str, column: str) -> Any:
-    from hybridp.curator.sources import Source, epsilon_counts, must_be_public, open_rows
-
     source = Source(Path(file), public=click.get_current_context().meta.get("hybridp.public") or ())
     must_be_public(source, "epsilon-column", column)
     with open_rows(source) as rows:
@@ -325,9 +335,6 @@ def heavy_hitters(question: Later, popularity: str, column: str, **given: Any) -
 
 
 def _popularity(stated: str, column: str) -> Any:
-    from hybridp.bench.models import zipf
-    from hybridp.curator.sources import number_column, open_rows
-
     power, _, records = stated.partition(":")
     if isinstance(known := number_or_word(power), float):
         distinct = count.convert(records or "1e6", None, None)
@@ -343,7 +350,7 @@ def _popularity(stated: str, column: str) -> Any:
 
 @planned(
     "kmeans",
-    click.option("--invite-out", type=click.Path(dir_okay=False, path_type=Path), help="Write the invitation."),
+    _invited,
     plot=False,
     crowd=TWO,
     question=some(Points, "columns", "lower", "upper", "missing", "clusters"),
@@ -427,12 +434,48 @@ def synth(
     must_have_torch()
     rows = None
     if like is not None:
-        from hybridp.curator.marginals import read_codes
-
         rows = read_codes(like, workload.schema)
         note(f"NOT PROTECTED: {like} is read as rows that everybody may know.")
     return plan_rows(n, 1.0 if opt_in is None else opt_in, workload, guarantee, like=rows)
 
 
-PLANS = (mean, median, quantiles, vector_mean, shares, histogram, count_people, heavy_hitters, kmeans, regression,
-         synth)  # fmt: skip
+# --- a study file -----------------------------------------------------------------------------------------------------
+
+
+@telling(FILE, plot=True)
+@study_argument
+@rows_in("DATA", required=False)
+@_invited
+@table_option
+@options_of(crowd=some(Crowd, later=True))
+def _plan_study(study_file: Path, file: Any, crowd: Later, invite_out: Path | None, table_name: str | None) -> Any:
+    """What error every question of a study will have.
+
+    How many people trust is read in the study, counted in DATA (where only that column is read), or given here. Where
+    some trust the study's mixer: what each person's move from local to shuffled to trusted is worth.
+    """
+    check_out(invite_out)
+    stated = any(value is not None for value in crowd.values.values())
+    if file is not None and stated:
+        raise InvalidInput("`n` must not go with a table, whose people are counted. Got both.")
+    groups = crowd().groups if stated else {}
+    with said_of_file(study_file):
+        study = read_study(study_file)
+        found = study.plan(file, table=table_name, **groups)
+        document = found.to_dict()
+        if invite_out is not None:
+            many = found.people
+            document["invite"] = study.invite(invite_out, trusted=many["trusted"], local=many["local"])
+
+    def show() -> None:
+        show_words(found)
+        if invite_out is not None:
+            click.echo(f"The invitation for the devices is in {invite_out}.")
+
+    return document, show, found.plot
+
+
+plan = Verb(
+    "plan", "How good will it be? Predictions from public numbers.", mean, median, quantiles, vector_mean, shares,
+    histogram, count_people, heavy_hitters, kmeans, regression, synth, _plan_study,
+)  # fmt: skip

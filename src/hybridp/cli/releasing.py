@@ -16,17 +16,20 @@ import click
 
 from hybridp.cli.common import check_plot, emit, note, progress, randomness, save_plot, say_left_out, show_release
 from hybridp.errors import InvalidInput, NotShown
+from hybridp.ledger import Ledger
+from hybridp.protocols.paying import warned
+from hybridp.public.budgets import ApproxDP, PureDP, hides_little
+from hybridp.public.distribution import PHASES
 from hybridp.public.envelope import write
 from hybridp.public.study.fields import Fields, field
 from hybridp.public.study.questions import NUMBER_FORMS
 from hybridp.public.trust import LABEL
+from hybridp.randomness import Randomness
 from hybridp.release.receipt import plain
+from hybridp.study import Study
 
 if TYPE_CHECKING:
     from hybridp.protocols.devices import Randomised
-    from hybridp.public.budgets import ApproxDP, PureDP
-    from hybridp.randomness import Randomness
-    from hybridp.study import Study
 
 __all__ = ["Releasing", "Writing", "check_out", "present", "release_study", "said_randomised", "silence"]
 
@@ -125,8 +128,6 @@ def release_study(
     if first and not (len(study.questions) == 1 and study.questions[0].kind == "number"):
         _invite(study, data, asked)
         return
-    from hybridp.public.distribution import PHASES
-
     with asked.working():
         found = study.release(
             data,
@@ -190,9 +191,6 @@ def said_randomised(
     named: bool = False, drawn: bool = False,
 ) -> None:  # fmt: skip
     """Say what was written and left out, and warn of a promise that protects hardly anybody, as a release does."""
-    from hybridp.protocols.paying import warned
-    from hybridp.public.budgets import hides_little
-
     most, mixing, levels = max(found.reports.values()), found.mixing, found.levels
     if mixing is not None and most < mixing.batch:
         note(f"Fewer than {mixing.batch:,} reports: only a report's own epsilon of {mixing.epsilon:.6g} holds.")
@@ -229,8 +227,6 @@ def check_out(path: Path | None) -> None:
 
 def say_made(file: Path) -> None:
     """On stderr: a ledger was made."""
-    from hybridp.ledger import Ledger
-
     kind = "It is for trials only: a release refuses it. " if Ledger.open(file).trial else ""
     note(f"Created {file}: each group may spend what this release promises, once. {kind}".rstrip())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import ipaddress
 import json
 import math
@@ -11,17 +12,27 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 import click
 
 from hybridp.cli.common import note, stack, table, telling
 from hybridp.errors import InvalidInput, must
+from hybridp.public.mixing import Signer, from_text, text
 
-if TYPE_CHECKING:
+with contextlib.suppress(ImportError):  # what is missing is said before it is used (`needs_service`)
+    import uvicorn
+
+    from hybridp.mixer import app as mixing
     from hybridp.mixer.store import Route, Store
-    from hybridp.public.mixing import Signer
+    from hybridp.service.app import build_app, listen, settle
+    from hybridp.service.core import Service
+    from hybridp.service.plans import parse_plan
+    from hybridp.service.problems import Gate
+    from hybridp.service.schema import connect
+    from hybridp.service.settings import Limits, Settings, stated_address
+    from hybridp.service.studies import add_analyst, has_analysts, remember_address, the_study
 
 __all__ = ["close", "join", "key", "mix_serve", "needs_service", "say_new_key", "serve", "status", "store_options"]
 
@@ -48,8 +59,6 @@ def _listen_options(port: int, rate: str = "Reports a second and address; 0: no 
 
 def needs_service() -> None:
     """Say which extra is missing instead of a traceback."""
-    import importlib.util
-
     for name in ("fastapi", "uvicorn", "sqlalchemy", "alembic", "cryptography", "msgspec"):
         if importlib.util.find_spec(name) is None:
             raise InvalidInput(f"`hybridp[service]` must be installed for this command. Got no {name}.")
@@ -75,8 +84,6 @@ def _loopback(host: str) -> bool:
 
 def _quiet(app: Any, trust_proxy: str) -> Any:
     """How a server runs that keeps nothing of who came, and takes a client's address from this proxy alone."""
-    import uvicorn
-
     return uvicorn.Config(
         app,
         access_log=False,  # it would write addresses, and tokens in links
@@ -104,17 +111,9 @@ def serve(
     study = None
     if study_file is not None:
         from hybridp.cli.verbs import read_study
-        from hybridp.service.plans import parse_plan
 
         study = read_study(study_file)
         parse_plan(study)  # refused before anything is made
-    import uvicorn
-
-    from hybridp.service.app import build_app, listen, settle
-    from hybridp.service.core import Service
-    from hybridp.service.settings import Limits, Settings, stated_address
-    from hybridp.service.studies import add_analyst, has_analysts, remember_address, the_study
-
     with listen(host, port) as (listening, address):
         known = base_url or stated_address()
         settings = Settings.from_environment(database, key_file, known or address, Limits(rate=rate))
@@ -155,18 +154,13 @@ _where = stack(
 
 def _store(database: str) -> Store:
     needs_service()
-    from hybridp.mixer.store import Store
-    from hybridp.service.schema import connect
-
     return Store(connect(database))
 
 
 def _signer(database: str, key_file: Path) -> Signer:
     needs_service()
-    from hybridp.mixer.app import load_or_make
-
     new = not key_file.exists()
-    found = load_or_make(key_file, lambda: not _store(database).routes())
+    found = mixing.load_or_make(key_file, lambda: not _store(database).routes())
     if new:
         note(f"Made a new key in {key_file}: back it up, apart from the database.")
     return found
@@ -175,8 +169,6 @@ def _signer(database: str, key_file: Path) -> Signer:
 @telling("key", _where)
 def key(database: str, key_file: Path) -> Any:
     """The mixer's public key, for the study's plan; the key file is made unless a study has joined."""
-    from hybridp.public.mixing import text
-
     found = text(_signer(database, key_file).public)
     return {"key": found}, found
 
@@ -188,8 +180,6 @@ def join(url: str, database: str, key_file: Path) -> Any:
     The study's own statement says how many reports go on at once, at least; it must name this mixer's key.
     """
     store = _store(database)
-    from hybridp.public.mixing import text
-
     route = _read(url, text(_signer(database, key_file).public))
     store.join(route)
     said = f"Mixing for {route.study}: at least {route.batch:,} reports at once, to {route.collector}."
@@ -197,9 +187,6 @@ def join(url: str, database: str, key_file: Path) -> Any:
 
 
 def _read(url: str, own: str) -> Route:
-    from hybridp.mixer.store import Route
-    from hybridp.public.mixing import from_text
-
     parts = urlsplit(url)
     kind, _, study = parts.path.strip("/").rpartition("/")
     if parts.scheme not in ("http", "https") or not study or kind.rpartition("/")[2] not in ("s", "tasks"):
@@ -260,14 +247,7 @@ def mix_serve(database: str, key_file: Path, host: str, port: int, rate: float, 
     """
     must(math.isfinite(rate) and rate >= 0, "rate", "must be zero or positive", rate)
     store = _store(database)
-    import uvicorn
-
-    from hybridp.mixer.app import build_app
-    from hybridp.service.app import listen
-    from hybridp.service.problems import Gate
-    from hybridp.service.settings import Limits
-
-    app = build_app(store, _signer(database, key_file), Gate(rate, Limits().burst).wait)
+    app = mixing.build_app(store, _signer(database, key_file), Gate(rate, Limits().burst).wait)
     with listen(host, port) as (listening, address), contextlib.suppress(KeyboardInterrupt):
         note(f"Mixing on {address}; stop with Ctrl-C.")
         uvicorn.Server(_quiet(app, trust_proxy)).run(sockets=[listening])

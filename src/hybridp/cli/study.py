@@ -8,8 +8,9 @@ import shlex
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -22,8 +23,10 @@ from hybridp.cli.synth import must_have_torch
 from hybridp.errors import HybridpError, InvalidInput, NotShown, must
 from hybridp.public.envelope import appearing
 
-if TYPE_CHECKING:
+with suppress(ImportError):  # what is missing is said before it is used (`needs_service`)
+    from hybridp.service import studies
     from hybridp.service.core import Service
+    from hybridp.service.settings import Settings, save, stated_address
 
 __all__ = ["analyst", "close", "create", "declared_study", "delete", "export", "invite", "list", "phase_two"]
 __all__ += ["release", "rotate_key"]
@@ -32,17 +35,11 @@ __all__ += ["release", "rotate_key"]
 @contextmanager
 def _service(database: str | None, key_file: Path | None) -> Iterator[Service]:
     needs_service()
-    from dataclasses import replace
-
-    from hybridp.service.core import Service
-    from hybridp.service.settings import Settings, stated_address
-    from hybridp.service.studies import remembered_address
-
     running = Service(Settings.from_environment(database, key_file))
     say_new_key(running.settings)
     try:
         # Links are those of the server that was started on this database, unless the environment says otherwise.
-        address = stated_address() or remembered_address(running)
+        address = stated_address() or studies.remembered_address(running)
         if address:
             running.settings = replace(running.settings, base_url=address.rstrip("/"))
         yield running
@@ -99,18 +96,14 @@ def create(service: Service, file: dict[str, Any]) -> Any:
 
     It never changes afterwards.
     """
-    from hybridp.service.studies import create_study
-
-    made = create_study(service, file)
+    made = studies.create_study(service, file)
     return made, f"{made['id']}  {made['title']}\n{made['link']}"
 
 
 @_command("list")
 def list(service: Service) -> Any:
     """All studies, newest first."""
-    from hybridp.service.studies import list_studies
-
-    found = list_studies(service)
+    found = studies.list_studies(service)
     rows = [
         (s["id"], s["title"], s["kind"], s["status"], f"{s['people']['trusted']:,}", f"{s['people']['local']:,}")
         for s in found
@@ -121,8 +114,6 @@ def list(service: Service) -> Any:
 @_command("invite", _STUDY, click.argument("people", type=count))
 def invite(service: Service, study: str, people: int) -> Any:
     """Single-use links for so many people, one a line. They are shown only now."""
-    from hybridp.service import studies
-
     tokens = studies.invite(service, study, people)
     link = studies.study_summary(service, study)["link"]
     return {"study": study, "tokens": tokens}, "\n".join(f"{link}?t={token}" for token in tokens)
@@ -131,9 +122,7 @@ def invite(service: Service, study: str, people: int) -> Any:
 @_command("close", _STUDY)
 def close(service: Service, study: str) -> Any:
     """No more reports."""
-    from hybridp.service.studies import close_study
-
-    found = close_study(service, study)
+    found = studies.close_study(service, study)
     trusted, local = (found["people"][name] for name in ("trusted", "local"))
     return found, f"{found['title']}: closed with {trusted:,} trusted, {local:,} local."
 
@@ -144,8 +133,6 @@ def delete(service: Service, study: str, yes: bool) -> Any:
 
     The plan, the ledger and what was published stay on record.
     """
-    from hybridp.service import studies
-
     title = next((s["title"] for s in studies.list_studies(service) if s["id"] == study), None)
     if title is None:
         raise studies.no_such_study()
@@ -211,11 +198,9 @@ def phase_two(service: Service, study: str, key: str, yes: bool) -> Any:
 
     They are those of heavy hitters, of steered numbers, and of a regression, alone or beside other questions.
     """
-    from hybridp.service.studies import open_phase_two
-
     again = f"`hybridp study phase-two {study} --key {shlex.quote(key)}` shows it"
     with _stored_or_not(service, study, key, "discovery", again):
-        found = open_phase_two(service, study, key, sure=yes)
+        found = studies.open_phase_two(service, study, key, sure=yes)
         _finish(service)
 
     def show() -> None:
@@ -233,8 +218,6 @@ def phase_two(service: Service, study: str, key: str, yes: bool) -> Any:
 @_opened
 def release(service: Service, study: str, key: str, model: Path | None, asked: Releasing) -> None:
     """Charge the ledger and publish, both or neither. With --model the rows of a synthetic table are fitted, free."""
-    from hybridp.service.studies import release_study
-
     if model is not None:
         must_have_torch()
         new = not model.exists() and model.parent.is_dir()
@@ -243,7 +226,7 @@ def release(service: Service, study: str, key: str, model: Path | None, asked: R
         must(table_asked, "model", "must go with a study of a synthetic table", "another kind of question")
     again = f"`hybridp study release {study} --key {shlex.quote(key)}` shows it"
     with _stored_or_not(service, study, key, "final", again):
-        found = release_study(service, study, key)
+        found = studies.release_study(service, study, key)
         _finish(service)
     if model is not None:
         from hybridp.protocols.synth import write_model
@@ -279,8 +262,6 @@ def _finish(service: Service) -> None:
 @_opened
 def export(service: Service, study: str, out: Path | None) -> None:
     """The study with its plan, counts, ledger and releases as JSON; with --out also the local reports, line by line."""
-    from hybridp.service import studies
-
     check_out(out)
     found = studies.study_summary(service, study)
     if out is not None:
@@ -296,8 +277,6 @@ def export(service: Service, study: str, out: Path | None) -> None:
 )  # fmt: skip
 def analyst(service: Service, name: str, revoke: bool) -> Any:
     """A new key for the JSON API and the pages, shown only now; or the end of one."""
-    from hybridp.service import studies
-
     if revoke:
         many = studies.revoke_analyst(service, name)
         return {"name": name, "revoked": many}, f"{many} keys of {name} revoked."
@@ -310,18 +289,12 @@ def analyst(service: Service, name: str, revoke: bool) -> Any:
 def rotate_key(database: str | None, key_file: Path | None) -> None:
     """A new sealing key in the key file, and every study's key sealed with it. Restart the servers before and after."""
     needs_service()
-    from dataclasses import replace
-
-    from hybridp.service.core import Service
-    from hybridp.service.settings import Settings, save
-    from hybridp.service.studies import reseal
-
     settings = Settings.from_environment(database, key_file)
     rotated = settings.keys.rotated()
     save(settings.key_file, rotated)  # the old key stays in the file until everything is sealed anew
     service = Service(replace(settings, keys=rotated))
     try:
-        sealed = reseal(service)
+        sealed = studies.reseal(service)
     finally:
         service.close()
     save(settings.key_file, rotated.without_old())

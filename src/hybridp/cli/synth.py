@@ -5,6 +5,7 @@ What is public of a table is stated alike for `synth fit`, `randomise synth` and
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
 import warnings
@@ -12,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -32,16 +33,18 @@ from hybridp.cli.common import (
 )
 from hybridp.cli.options import Later, Spread, command, given, must_not_join, options_of, some, trust_options, value_of
 from hybridp.cli.releasing import Releasing, present
+from hybridp.curator.marginals import count_people, read_codes, read_domain
+from hybridp.curator.sources import must_not_ask
 from hybridp.errors import HybridpError, InvalidInput, PromiseWarning, must
 from hybridp.public.budgets import ApproxDP
+from hybridp.public.queries import MISSING, MOST_CELLS, Feature, Schema, Workload
 from hybridp.public.study import Declaration, Promise, Table
 from hybridp.public.study.fields import Fields, field
+from hybridp.public.synth import cells_within, usual_method
 from hybridp.public.trust import Trusts
+from hybridp.public.workloads import default_workload, stated_workload
 from hybridp.release.release import sole
-
-if TYPE_CHECKING:
-    from hybridp.public.queries import Feature, Schema, Workload
-    from hybridp.tasks.table import TableTask
+from hybridp.tasks.table import NoSignalWarning, TableTask
 
 __all__ = ["FIXED_BY_INVITATION", "StatedSchema", "answer", "evaluate", "fit", "invite", "must_be_stated"]
 __all__ += ["must_have_torch", "report", "sample", "workload_of"]
@@ -52,8 +55,6 @@ _model = click.argument("model", type=click.Path(file_okay=False, path_type=Path
 
 def must_have_torch() -> None:
     """Refuse where the extra is not installed."""
-    import importlib.util
-
     if importlib.util.find_spec("torch") is None:
         raise InvalidInput("`synth` must have torch installed (the extra `synth`). Got no torch.")
 
@@ -79,8 +80,6 @@ class StatedSchema(Fields):
 
     def features(self, rows: Any = None, *, table: str | None = None) -> tuple[Schema, tuple[str, ...]]:
         """The features, and the names of those whose values were read from the rows, where these may be looked at."""
-        from hybridp.public.queries import Schema
-
         binned = {made.name: made for made in map(_binned, self.bins)}
         known = ({} if self.schema is None else _features_of(self.schema)) | binned
         names = list(dict.fromkeys(self.columns)) or list(known)
@@ -94,8 +93,6 @@ class StatedSchema(Fields):
                 f"the file's own values public with --domain-from-file. Got `{read[0]}`."
             )
         if read:
-            from hybridp.curator.marginals import read_domain
-
             known |= read_domain(rows, read, table=table)
         return Schema(tuple(known[name] for name in names)).counting(self.other), read
 
@@ -118,7 +115,6 @@ def _features_of(file: Path) -> dict[str, Feature]:
 
 def _feature(said: Mapping[str, Any]) -> Feature:
     """One column; a number in place of its values, {name: 85}, stands for the whole numbers from 0 to 84."""
-    from hybridp.public.queries import MISSING, Feature
 
     def numeric(value: Any) -> bool:
         return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
@@ -158,9 +154,6 @@ def workload_of(schema: Schema, asked: Mapping[str, Any]) -> tuple[Workload, str
 
     Where none is stated: all pairs of columns, of which an adaptive fit measures those that matter.
     """
-    from hybridp.public.synth import usual_method
-    from hybridp.public.workloads import default_workload, stated_workload
-
     if not (asked["thresholds"] or asked["marginals"]):
         return default_workload(schema), "adaptive"
     workload = stated_workload(schema, asked["thresholds"], asked["marginals"])
@@ -220,7 +213,6 @@ def fit(
     """
     must_have_torch()
     from hybridp.blend.relaxed import usable
-    from hybridp.curator.sources import must_not_ask
     from hybridp.protocols.synth import fit_file
 
     if out is None:  # the rows' file's own name, in the folder where the command runs
@@ -255,11 +247,6 @@ def _task_of(
     mixed: bool,
 ) -> TableTask:  # fmt: skip
     """The task of a fit that options state, after what cannot go together was refused."""
-    from hybridp.curator.marginals import count_people
-    from hybridp.public.queries import MOST_CELLS
-    from hybridp.public.synth import cells_within
-    from hybridp.tasks.table import TableTask
-
     workload, usual = workload_of(schema, question.values)
     chosen: Any = question.values["method"] or (usual if memory is None else "tables")
     if mixed:
@@ -313,8 +300,6 @@ def _say_fitted(found: Any, out: Path, told: list[str], asked: Releasing) -> Non
 @contextmanager
 def _warned() -> Iterator[list[str]]:
     """Warnings become remarks on stderr at once, and a list for programs."""
-    from hybridp.protocols.synth import NoSignalWarning
-
     told: list[str] = []
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
@@ -442,7 +427,6 @@ def evaluate(model: Path, file: Path, question: Later, table_name: str | None) -
     """
     found, asked = _load(model), question.values
     from hybridp.bench import synth as bench
-    from hybridp.curator.marginals import read_codes
 
     stated = asked["thresholds"] or asked["marginals"]
     workload = workload_of(found.schema, asked)[0] if stated else found.workload

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
+from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from hybridp.blend.tally import Tally
 from hybridp.cli.common import note, progress, table_option, telling
 from hybridp.cli.options import Later, Spread, one_question, options_of, some, trust_options, value_of
+from hybridp.curator.sources import Columns
 from hybridp.errors import InvalidInput
+from hybridp.protocols.reports import add_file, invitation_tally, load_tally, number_tally, save_tally
 from hybridp.public.study import Number, Promise, Vector
 from hybridp.public.trust import Trusts
-
-if TYPE_CHECKING:
-    from hybridp.blend.tally import Tally
+from hybridp.tasks.vector import vector_task
 
 __all__ = ["add", "merge", "show"]
 
@@ -47,20 +50,14 @@ def add(
     one number are counted by public bins too, from which `hybridp release quantiles --tally` tells the distribution at
     no further epsilon; a new tally for --publish estimate-only holds nothing that tells more than the mean.
     """
-    from hybridp.curator.sources import Columns
-    from hybridp.protocols import reports as protocol
-
     named, sums_only = question.values["columns"], publish == "estimate-only"
     epsilon = promise.values["epsilon"]
     stated = epsilon is not None or any(question.values[name] for name in ("lower", "upper", "norm", "radius"))
     report = f"{named[0]}_report" if len(named) == 1 and not stated else "report"
     where = Columns("", trust, report)
-    before = protocol.load_tally(state) if state.exists() else None
+    before = load_tally(state) if state.exists() else None
     wanted: Tally | None = None
     if named and (stated or len(named) > 1):
-        from hybridp.blend.tally import Tally
-        from hybridp.tasks.vector import vector_task
-
         if epsilon is None:
             raise InvalidInput("`epsilon` must be given with --column. Got none.")
         asked = question()
@@ -69,9 +66,9 @@ def add(
     elif stated:
         raise InvalidInput("`columns` must be given with bounds and a promise: other reports name theirs. Got none.")
     elif invite is not None:
-        wanted = protocol.invitation_tally(invite, collection=collection)
+        wanted = invitation_tally(invite, collection=collection)
     elif before is None:
-        wanted = protocol.number_tally(files[0], where, table=table_name, collection=collection, sums_only=sums_only)
+        wanted = number_tally(files[0], where, table=table_name, collection=collection, sums_only=sums_only)
     start = _agreed(before, wanted, collection)
     if sums_only and start.kind == "mean" and start.counts is not None:
         raise InvalidInput("`publish` must be said when a tally is new: this one holds counts by bins. Got it later.")
@@ -81,9 +78,9 @@ def add(
     with progress() as bar:
         task = bar.add_task("adding up", total=len(files))
         for file in files:
-            found = protocol.add_file(found, file, where, epsilon=epsilon_column, table=table_name)
+            found = add_file(found, file, where, epsilon=epsilon_column, table=table_name)
             bar.advance(task)
-    protocol.save_tally(found, state, before=before)
+    save_tally(found, state, before=before)
     document = {**_about(found), "state": str(state), "added": found.people - start.people}
     return document, _said(found, f"{document['added']:,} reports added to {state}, which holds {found.people:,}.")
 
@@ -106,8 +103,6 @@ def _agreed(before: Tally | None, wanted: Tally | None, collection: str | None) 
 )  # fmt: skip
 def merge(files: tuple[Path, ...], out: Path) -> Any:
     """Merge tallies of one mechanism and collection, in any order and grouping: the result is the same to the bit."""
-    import operator
-    from functools import reduce
 
     from hybridp.protocols.reports import load_tally, save_tally
 

@@ -32,6 +32,9 @@ from hybridp.cli.options import (
 )
 from hybridp.cli.releasing import Releasing, Writing, release_study, said_randomised
 from hybridp.cli.synth import FIXED_BY_INVITATION, StatedSchema, must_be_stated, workload_of
+from hybridp.curator.sources import Columns
+from hybridp.device.files import Asked, write_reports
+from hybridp.device.questions import must_accept
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import PureDP
 from hybridp.public.study import (
@@ -49,6 +52,8 @@ from hybridp.public.study import (
     Table,
     Vector,
 )
+from hybridp.public.study.fields import declared
+from hybridp.public.synth_reports import marginal_invite
 from hybridp.public.trust import Trusts, drawn_trust
 
 __all__ = ["TASKS", "Task", "randomise_command", "randomise_synth", "release_command"]
@@ -83,7 +88,6 @@ class Task:
     title: str
     about: str = ""
     fields: tuple[str, ...] = ()
-    needed: tuple[str, ...] = ()
     people: tuple[str, ...] = ("column",)
     promise: tuple[str, ...] = ("epsilon", "delta", "trusted_epsilon")
     promised: tuple[str, ...] = ("epsilon",)
@@ -97,6 +101,11 @@ class Task:
     more: tuple[Option, ...] = ()
     declare: Callable[..., Any] = Later.__call__
     declare_on_device: bool = True
+
+    def asks(self, *fields: str) -> Some:
+        """These fields of the question; that of one column must name it."""
+        needed = ("column",) if any(one.name == "column" for one in declared(self.question)) else ()
+        return some(self.question, *fields, needed=needed, later=True)
 
     @property
     def says_rest(self) -> bool:
@@ -114,7 +123,7 @@ class Task:
         if names is None:
             every = (one.name for one in some(self.question, *self.fields).fields)
             names = tuple(name for name in every if name in _ON_DEVICE)
-        return some(self.question, *names, needed=self.needed, later=True) if names else None
+        return self.asks(*names) if names else None
 
 
 def _command(
@@ -157,7 +166,7 @@ def release_command(name: str, task: Task) -> click.Command:
 
     told = [one for one in (*_RELEASED, *task.asked, *(["mixed"] if task.mixer else [])) if one not in task.without]
     groups = {
-        "question": some(task.question, *task.fields, needed=task.needed, later=True),
+        "question": task.asks(*task.fields),
         "people": some(People, *task.people, later=True) if task.people else None,
         "promise": some(Promise, *task.promise, needed=task.promised, later=True),
         "mixer": _MIXER if task.mixer else None,
@@ -320,11 +329,7 @@ def randomise_synth(
     with the columns `report`, `report_mechanism` and `report_batch`; a randomised row keeps none of the schema's
     columns. Other columns are left out unless --keep names them.
     """
-    from hybridp.curator.sources import Columns
-    from hybridp.device.files import Asked, write_reports
-    from hybridp.device.questions import must_accept
     from hybridp.protocols.devices import Randomised
-    from hybridp.public.synth_reports import marginal_invite
 
     if asked.invite is not None:
         from hybridp.protocols.transcript import read_invitation
@@ -369,7 +374,6 @@ _spread = click.option(
 )
 _MEAN = Task(
     question=Number,
-    needed=("column",),
     people=_PEOPLE,
     promise=("epsilon", "delta", "trusted_epsilon", "epsilon_column", "share"),
     promised=(),
@@ -430,7 +434,6 @@ _REGRESSION = Task(
 _QUANTILES = Task(
     question=Number,
     fields=("column", "lower", "upper", "missing", "local", "noise", "joint", "estimator", "at", "below", "above"),
-    needed=("column",),
     people=_PEOPLE,
     asked=("tally", "form", "invite_out", "invite"),
     invited="distribution",
@@ -447,7 +450,6 @@ _SHARES = Task(
     question=Choice,
     fields=("column", "options", "several", "other", "missing", "estimator", "noise", "by", "by_private", "categories",
             "least", "compare", "joint"),
-    needed=("column",),
     people=_PEOPLE,
     mixer=True,
     more=(edges_options,),
@@ -456,7 +458,6 @@ _SHARES = Task(
 )  # fmt: skip
 _COUNT = Task(
     question=Count,
-    needed=("column",),
     people=_PEOPLE,
     title="How many people have one value in a column, with an interval, whether the groups agree, and a receipt.",
     about="Whatever else stands there is a no.",

@@ -15,7 +15,7 @@ import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -26,20 +26,16 @@ from hybridp.cli.common import (
     progress,
     rows_in,
     share_type,
-    show_words,
-    table_option,
-    telling,
 )
-from hybridp.cli.options import Later, command, options_of, some
-from hybridp.cli.plan import PLANS, Crowd
-from hybridp.cli.releasing import Releasing, Writing, check_out, release_study, said_randomised
+from hybridp.cli.options import command, options_of, some
+from hybridp.cli.releasing import Releasing, Writing, release_study, said_randomised
 from hybridp.cli.tasks import TASKS, randomise_command, randomise_synth, release_command
 from hybridp.errors import InvalidInput, did_you_mean
+from hybridp.release.answers import compare_waves
+from hybridp.release.release import read
+from hybridp.study import Study
 
-if TYPE_CHECKING:
-    from hybridp.study import Study
-
-__all__ = ["Verb", "compare", "plan", "randomise", "read_study", "release"]
+__all__ = ["FILE", "Verb", "compare", "randomise", "read_study", "release", "said_of_file", "study_argument"]
 
 FILE = "STUDY.toml"
 """Stands for a study file among the tasks."""
@@ -49,8 +45,6 @@ study_argument = click.argument("study_file", metavar="STUDY.toml", type=_PATH)
 
 def read_study(file: Path) -> Study:
     """The study of a file; what somebody must still decide is said."""
-    from hybridp.study import Study
-
     study = Study.read(file)
     check_delta(study.promise.delta)
     guessed: list[Any] = [one for one in study.questions if getattr(one, "guessed", False)]
@@ -78,39 +72,6 @@ def said_of_file(file: Path) -> Iterator[None]:
 
 
 # --- a study file -----------------------------------------------------------------------------------------------------
-
-
-@telling(FILE, plot=True)
-@study_argument
-@rows_in("DATA", required=False)
-@click.option("--invite-out", "invite_file", type=_PATH, help="Write the invitation to a question of kind points.")
-@table_option
-@options_of(crowd=some(Crowd, later=True))
-def _plan(study_file: Path, file: Any, crowd: Later, invite_file: Path | None, table_name: str | None) -> Any:
-    """What error every question of a study will have.
-
-    How many people trust is read in the study, counted in DATA (where only that column is read), or given here. Where
-    some trust the study's mixer: what each person's move from local to shuffled to trusted is worth.
-    """
-    check_out(invite_file)
-    stated = any(value is not None for value in crowd.values.values())
-    if file is not None and stated:
-        raise InvalidInput("`n` must not go with a table, whose people are counted. Got both.")
-    groups = crowd().groups if stated else {}
-    with said_of_file(study_file):
-        study = read_study(study_file)
-        found = study.plan(file, table=table_name, **groups)
-        document = found.to_dict()
-        if invite_file is not None:
-            many = found.people
-            document["invite"] = study.invite(invite_file, trusted=many["trusted"], local=many["local"])
-
-    def show() -> None:
-        show_words(found)
-        if invite_file is not None:
-            click.echo(f"The invitation for the devices is in {invite_file}.")
-
-    return document, show, found.plot
 
 
 @command(FILE)
@@ -222,12 +183,6 @@ randomise = Verb(
     randomise_synth,
     _randomise,
 )
-plan = Verb(
-    "plan",
-    "How good will it be? Predictions from public numbers.",
-    *PLANS,
-    _plan,
-)
 
 
 _FILE = click.Path(path_type=Path)
@@ -243,7 +198,4 @@ def compare(first: Path, second: Path, asked: Releasing) -> None:
     The second less the first, with intervals and p-values that are adjusted for their number. Only what was published
     is read: nothing is spent.
     """
-    from hybridp.release.answers import compare_waves
-    from hybridp.release.release import read
-
     asked.finish(compare_waves(read(first, "first"), read(second, "second")), spent=False)

@@ -268,8 +268,8 @@ def problem_names() -> tuple[str, ...]:
 def load_problem(name: str) -> Problem:
     """The named problem, with its data: real where the environment variable HYBRIDP_DATA says so, else generated."""
     known = problem_names()
-    must(bool(known), "problem", "must come from an installed package, such as hybridp-lab; none is installed", name)
-    must(name in known, "problem", f"must be one of {', '.join(known)}", name)
+    named = f"one of {', '.join(known)}, or FILE.py:name" if known else "FILE.py:name (hybridp-lab has more)"
+    must(name in known, "problem", f"must be {named}", name)
     (point, *_) = entry_points(group="hybridp.problems", name=name)
     problem: Problem = point.load()()
     return problem

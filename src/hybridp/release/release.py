@@ -405,19 +405,12 @@ def _differences(gaps: list[Cell], level: float, *, share: bool) -> Words:
 def _own_epsilons(own: Facts) -> Words:
     groups = own["groups"]
     few = groups if len(groups) <= 12 else (*groups[:6], *groups[-6:])
-    rows = [
-        (
-            f"{float(g['asked']):g}",
-            f"{g['people']:,}",
-            f"{float(g['epsilon']):g}",
-            f"{float(g['effective_epsilon']):.6g}",
-            f"{g['weight']:.6g}",
-        )
-        for g in few
-    ]
-    title = "Trusted people by the epsilon they asked for" + (
-        "" if len(few) == len(groups) else f" (12 of {len(groups):,})"
-    )
+    rows = []
+    for g in few:
+        asked, may, spent = (f"{float(g[key]):.6g}" for key in ("asked", "epsilon", "effective_epsilon"))
+        rows.append((asked, f"{g['people']:,}", may, spent, f"{g['weight']:.6g}"))
+    more = "" if len(few) == len(groups) else f" (12 of {len(groups):,})"
+    title = f"Trusted people by the epsilon they asked for{more}"
     said = "May spend: what this release may use of what they asked for; spent below it: more privacy, for free."
     return Words(title, ("asked", "people", "may spend", "spent", "weight of each"), rows, (said,))
 

@@ -59,14 +59,8 @@ class SynthAnswer:
 
     def to_dict(self) -> dict[str, Any]:
         """What a document says of this statistic."""
-        return statistic(
-            "synthetic-answer",
-            self.estimate,
-            (self.low, self.high),
-            basis=self.basis,
-            synthetic=self.synthetic,
-            measured=self.measured,
-        )
+        own = {name: getattr(self, name) for name in ("basis", "synthetic", "measured")}
+        return statistic("synthetic-answer", self.estimate, (self.low, self.high), **own)
 
 
 @dataclass(frozen=True, eq=False)
