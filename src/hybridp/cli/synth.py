@@ -44,7 +44,6 @@ from hybridp.public.synth import cells_within, usual_method
 from hybridp.public.trust import Trusts
 from hybridp.public.workloads import default_workload, stated_workload
 from hybridp.release.release import sole
-from hybridp.tasks.table import NoSignalWarning, TableTask
 
 __all__ = ["FIXED_BY_INVITATION", "StatedSchema", "answer", "evaluate", "fit", "invite", "must_be_stated"]
 __all__ += ["must_have_torch", "report", "sample", "workload_of"]
@@ -245,8 +244,10 @@ def fit(
 def _task_of(
     file: Any, schema: Any, promise: Promise, question: Later, asked: Releasing, *, device: str, memory: str | None,
     mixed: bool,
-) -> TableTask:  # fmt: skip
+) -> Any:  # fmt: skip
     """The task of a fit that options state, after what cannot go together was refused."""
+    from hybridp.tasks.table import TableTask
+
     workload, usual = workload_of(schema, question.values)
     chosen: Any = question.values["method"] or (usual if memory is None else "tables")
     if mixed:
@@ -300,6 +301,8 @@ def _say_fitted(found: Any, out: Path, told: list[str], asked: Releasing) -> Non
 @contextmanager
 def _warned() -> Iterator[list[str]]:
     """Warnings become remarks on stderr at once, and a list for programs."""
+    from hybridp.tasks.table import NoSignalWarning
+
     told: list[str] = []
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
