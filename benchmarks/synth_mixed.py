@@ -24,7 +24,8 @@ from hybridp.bench.synth import evaluate
 from hybridp.blend.graph import GraphModel
 from hybridp.blend.shares import to_simplex
 from hybridp.blend.tables import blend_tables
-from hybridp.curator.marginals import GroupCodes, codes_of, measure_table, table_counts
+from hybridp.curator.marginals import codes_of, measure_table, table_counts
+from hybridp.curator.sources import Raw
 from hybridp.device.reports import simulated_marginals
 from hybridp.protocols.synth import TableTask, fit_synth, write_invitation
 from hybridp.public.budgets import ApproxDP
@@ -64,7 +65,7 @@ def one(records: np.ndarray, schema: Schema, seed: int) -> dict[str, float]:
             apart["model"].append(float(np.abs(model.table(table.table.features) - true).sum() / 2))
         found |= {f"{name}, {kind}": float(np.mean(all_)) for kind, all_ in apart.items()}
     start = time.process_time()
-    rows = fit_synth(GroupCodes(trusted, reports, None, simulated=True), study, rng=seeded(seed + 1000))
+    rows = fit_synth(Raw(trusted.people, trusted, reports, simulated_reports=True), study, rng=seeded(seed + 1000))
     found["CPU s"] = time.process_time() - start
     found["rows"] = float(evaluate(rows, every)["synthetic"]["total_variation"])
     with tempfile.TemporaryDirectory() as folder:

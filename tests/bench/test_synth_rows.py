@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from hybridp.bench.synth import evaluate, made_up_people, plan_rows
-from hybridp.curator.marginals import Codes, GroupCodes, table_counts
+from hybridp.curator.marginals import Codes, table_counts
+from hybridp.curator.sources import Raw
 from hybridp.device.reports import simulated_marginals
 from hybridp.protocols.synth import TableTask, fit_synth, write_invitation
 from hybridp.public.budgets import ApproxDP, PureDP
@@ -46,14 +47,14 @@ def distances(seed: int) -> dict[str, float]:
     trusts = synthetic_data_generator(seeded(seed)).random(PEOPLE) < OPT_IN
     trusted, local = part(every, trusts), part(every, ~trusts)
     mixed, alone = TableTask(WORK, PROMISE, "mixed"), TableTask(WORK, PROMISE, "adaptive")
-    reports = GroupCodes(part(every, []), None, local, simulated=True)
+    reports = Raw(0, part(every, []), held=local, simulated_reports=True)
     with tempfile.TemporaryDirectory() as folder:
         chose = fit_synth(trusted, alone, folder=f"{folder}/pilot", rng=seeded(seed))
         sent = write_invitation(f"{folder}/pilot", Path(folder) / "invitation.json")
     models = {
         "trusted": chose,
         "local": fit_synth(reports, mixed, rng=seeded(seed)),
-        "stated": fit_synth(GroupCodes(trusted, None, local, simulated=True), mixed, rng=seeded(seed)),
+        "stated": fit_synth(Raw(trusted.people, trusted, held=local, simulated_reports=True), mixed, rng=seeded(seed)),
         "chosen": sent.released(Answer(local=simulated_marginals(local.values, sent.invite, rng=seeded(seed)))),
     }
     return {way: evaluate(model, every)["synthetic"]["total_variation"] for way, model in models.items()}

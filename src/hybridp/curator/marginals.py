@@ -24,24 +24,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp import noise, tables
-from hybridp.curator.reports import batch_digest
-from hybridp.curator.sources import Columns, Entrusted, Rows, chosen_by
-from hybridp.errors import UnusablePublicRows, must
+from hybridp.curator.sources import Columns, Entrusted, Raw, Rows, chosen_by
+from hybridp.curator.sums import read
+from hybridp.errors import must
 from hybridp.public.queries import MOST_CELLS, Feature, Piece, Schema, Workload, sliced, table_between
 from hybridp.public.randomisers import exact_context
 from hybridp.public.synth import MeasuredTable, gumbel_scale
-from hybridp.public.synth_reports import MarginalReports, OnMarginals, read_marginal_reports
+from hybridp.public.synth_reports import OnMarginals
 from hybridp.public.trust import label_column
 from hybridp.randomness import Randomness
 from hybridp.tables import columns as marginals
-from hybridp.tables.columns import count_people as count_groups
-from hybridp.tables.columns import local_rows, local_texts
 from hybridp.tables.engine import answers
 from hybridp.tables.source import VIEW, TableLike
-from hybridp.tables.totals import CHUNK
 
-__all__ = ["LATTICE", "SLACK", "Candidate", "Codes", "GroupCodes", "codes_of", "count_people", "counts"]
-__all__ += ["gain", "groups_of", "gumbel_keys", "measure_answers", "measure_table", "pick_table", "read_answers"]
+__all__ = ["LATTICE", "SLACK", "Candidate", "Codes", "codes_of", "count_people", "counts"]
+__all__ += ["gain", "groups_of", "gumbel_keys", "measure_answers", "measure_table", "pick_table"]
 __all__ += ["read_codes", "read_domain", "read_groups", "settled", "table_counts", "unsettled"]
 
 Ints = NDArray[np.int64]
@@ -169,33 +166,10 @@ def counts(codes: Codes, workload: Workload, *, most_cells: int = MOST_CELLS) ->
 # --- both groups ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class GroupCodes:
-    """RAW: the codes of trusted people; of local ones their reports or, in a trial, their codes. Never leaves."""
-
-    trusted: Codes
-    local: MarginalReports | None = None
-    local_raw: Codes | None = None
-    simulated: bool = False
-    assumed: bool = False
-    digest: str | None = None
-    notes: tuple[str, ...] = ()
-
-    @property
-    def local_people(self) -> int:
-        if self.local_raw is not None:
-            return self.local_raw.people
-        return 0 if self.local is None else self.local.people
-
-    @property
-    def people(self) -> int:
-        return self.trusted.people + self.local_people
-
-
 def read_groups(
     path: TableLike, schema: Schema, columns: Columns, invite: OnMarginals | None = None, *,
     table: str | None = None, rng: Randomness, **how: Any,
-) -> GroupCodes:  # fmt: skip
+) -> Raw:  # fmt: skip
     """Both groups of a table; `how` as for `groups_of`."""
     with tables.open_rows(path, table=table, trust=columns.trust, rng=rng) as rows:
         chosen = chosen_by(path, table, columns.trust)
@@ -205,40 +179,21 @@ def read_groups(
 def groups_of(
     rows: Rows, schema: Schema, columns: Columns, invite: OnMarginals | None, *, local_raw: bool = False,
     assume: bool = False, chosen: str = "",
-) -> GroupCodes:  # fmt: skip
-    """Both groups of open rows; without an invitation nobody is local. What a field counts as must be declared."""
+) -> Raw:  # fmt: skip
+    """RAW: the codes of trusted people; of local ones their reports or, in a trial, their codes (`held`).
+
+    Without an invitation nobody is local. What a field counts as must be declared.
+    """
     labels = None if columns.trust is None else label_column(columns.trust)
     if local_raw or rows.trust is None or rows.trust.everyone != "local":
         marginals.check_schema(rows, schema, declared=True)
     trusted = Codes(schema, marginals.codes(rows, schema, trust=labels), chosen)
     if invite is None or labels is None:
-        return GroupCodes(trusted, notes=rows.notes)
+        return Raw(trusted.people, trusted, notes=rows.notes)
     if local_raw:
-        raw = Codes(schema, marginals.codes(rows, schema, trust=labels, label="local"))
-        return GroupCodes(trusted, None, raw, simulated=True, notes=rows.notes)
-    return replace(read_answers(rows, invite, columns, assume=assume), trusted=trusted)
-
-
-def read_answers(rows: Rows, invite: OnMarginals, columns: Columns, *, assume: bool) -> GroupCodes:
-    """Local people's reports. Those of another mechanism, or of none unless it is assumed, are refused."""
-    assert columns.trust is not None
-    labels, report = label_column(columns.trust), columns.report or "report"
-    told = MarginalReports.nobody(invite)
-    nobody = Codes(invite.encoding, np.zeros((len(invite.encoding.sizes), 0), dtype=np.uint16))
-    if not count_groups(rows, labels, None).local:
-        return GroupCodes(nobody, told, notes=rows.notes)
-    if report not in rows.columns:
-        raise UnusablePublicRows(
-            f"{local_rows(labels)}, and no column `{report}` holds their reports: make them with `hybridp "
-            "randomise synth`, or add --simulate-local for a trial on raw rows."
-        )
-    says = tables.check_mechanism(rows, labels, f"{report}_mechanism", invite.text)
-    for texts in local_texts(rows, report, labels, CHUNK):
-        told = told + read_marginal_reports(invite, texts, report)
-    assumed = tables.named_mechanism(f"{report}_mechanism", says, told.people, assume=assume)
-    counts = np.concatenate([one.counts for one in told.told])
-    digest = batch_digest(rows, columns, invite.text, counts, told.people)
-    return GroupCodes(nobody, told, None, bool(says), assumed, digest, rows.notes)
+        held = Codes(schema, marginals.codes(rows, schema, trust=labels, label="local"))
+        return Raw(trusted.people, trusted, simulated_reports=True, held=held, notes=rows.notes)
+    return replace(read(rows, columns, invite, assume=assume), trusted_people=trusted.people, trusted=trusted)
 
 
 # --- what leaves the room ---------------------------------------------------------------------------------------------

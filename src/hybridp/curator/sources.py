@@ -85,6 +85,12 @@ class Raw:
     steps: int = 1
     held: Any = None
     epsilons: Any = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def local_people(self) -> int:
+        """Who reported, or in a trial of codes holds some."""
+        return int(getattr(self.held if self.local is None else self.local, "people", 0))
 
     def plus(self, other: Raw) -> Raw:
         """RAW: what is needed of the people in both."""
@@ -122,7 +128,7 @@ class Columns:
 
     @property
     def reports(self) -> tuple[str, ...]:
-        if not isinstance(self.value, str):
+        if not (self.words or isinstance(self.value, str)):
             return tuple(f"{name}_report" for name in self.value)
         return () if self.report is None else (self.report,)
 

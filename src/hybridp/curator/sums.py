@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from hybridp import noise, tables
 from hybridp.curator.reports import batch_digest
 from hybridp.curator.sources import Columns, Entrusted, Raw, Rows, noisy_sums
+from hybridp.errors import UnusablePublicRows
 from hybridp.noise.reports import voted_cells
 from hybridp.public.distribution import BinnedReports, ReportBins, WindowReports, report_bins, window_bins
 from hybridp.public.distribution import answers as window_answers
@@ -51,10 +52,12 @@ from hybridp.public.shares import (
     unreadable,
 )
 from hybridp.public.steered_mean import Window, WindowNoise, WindowSums
-from hybridp.public.trust import label_column
+from hybridp.public.synth_reports import MarginalReports, read_marginal_reports
+from hybridp.public.trust import LABEL, label_column
 from hybridp.public.vector import SQUARE_STEPS as COLUMN_SQUARE_STEPS
 from hybridp.public.vector import OnVector, VectorBounds, VectorReportSums, VectorSum
 from hybridp.randomness import Randomness
+from hybridp.tables.columns import count_people, local_rows, local_texts
 from hybridp.tables.query import ByCategory, Query, Report, option_codec
 from hybridp.tables.totals import CHUNK, count_options, levels_of, report_counts, report_texts, stretch_counts
 
@@ -110,7 +113,8 @@ def read(
     reports. `how` may ask to `count_clipped` and to `sum_squares` of numbers, names the column of everybody's own
     `epsilon`, and the `joint` question that options are the cells of.
     """
-    for name in columns.names:  # before the reports, which name them too: a misspelt column is heard of as one
+    # Before the reports, which name them too: a misspelt column is heard of as one.
+    for name in () if columns.words else columns.names:
         rows.need("column" if len(columns.names) == 1 else "columns", name)
     says: bool | None = True if local_raw else None
     if not local_raw and any(name in rows.columns for name in columns.reports):
@@ -185,7 +189,26 @@ def _option(rows: Rows, columns: Columns, invite: OnOptions, local_raw: bool, *,
     return Raw(found.trusted_people, counts, local, digest=digest, steps=steps, held=held if local_raw else None)
 
 
-_READERS: dict[str, Callable[..., Raw]] = {"number": _numbers, "option": _option, "own": _own, "vector": _numbers}
+def _marginal(rows: Rows, columns: Columns, invite: Any, local_raw: bool) -> Raw:
+    """The reports of local people on a table, of which trusted rows are read elsewhere."""
+    labels, report = label_column(columns.trust) or LABEL, columns.report or "report"
+    told, digest = MarginalReports.nobody(invite), None
+    if count_people(rows, labels, None).local:
+        if report not in rows.columns:
+            raise UnusablePublicRows(
+                f"{local_rows(labels)}, and no column `{report}` holds their reports: make them with `hybridp "
+                "randomise synth`, or add --simulate-local for a trial on raw rows."
+            )
+        for texts in local_texts(rows, report, labels, CHUNK):
+            told = told + read_marginal_reports(invite, texts, report)
+        counts = np.concatenate([one.counts for one in told.told])
+        digest = batch_digest(rows, columns, invite.text, counts, told.people)
+    return Raw(0, None, told, digest=digest, notes=rows.notes)
+
+
+_READERS: dict[str, Callable[..., Raw]] = {
+    "marginal": _marginal, "number": _numbers, "option": _option, "own": _own, "vector": _numbers,
+}  # fmt: skip
 
 
 # --- the same of answers that a service keeps, some at a time ---------------------------------------------------------

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from hybridp.blend.kmeans import Clusters, collect_round
 from hybridp.curator import marginals as tabulating
 from hybridp.curator import models as modelling
-from hybridp.curator.marginals import GroupCodes
+from hybridp.curator.sources import Raw
 from hybridp.device import reports as device
 from hybridp.device.reports import answer_question, simulated_marginals
 from hybridp.noise import uniform_below
@@ -176,7 +176,7 @@ class PointPeople(People):
 class CodePeople(People):
     """RAW: people whose rows are codes by a schema; local ones have sent reports, or answer here, which is a trial."""
 
-    groups: GroupCodes
+    groups: Raw
     rng: Randomness
     _sources: list[Randomness] | None = None
 
@@ -201,7 +201,7 @@ class CodePeople(People):
         return [tabulating.measure_table(codes, features, use.sigma, rng=rng) for features in tables]
 
     def reported(self, asked: Reported) -> Answer:
-        reports, raw = self.groups.local, self.groups.local_raw
+        reports, raw = self.groups.local, self.groups.held
         if raw is not None:
             reports = simulated_marginals(raw.values, asked.invite, rng=self._own(asked, -1))
         return Answer(local=reports)

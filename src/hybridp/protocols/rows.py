@@ -274,7 +274,7 @@ class TablePeople(People):
         if self._kept is None:
             how: dict[str, Any] = {"local_raw": self.raw, "assume": self.assume}
             groups = tabulating.groups_of(self.rows, asked.schema, self.columns, asked.invite, **how)
-            self._heard(groups.local_people, groups.digest, groups.simulated, groups.assumed)
+            self._heard(groups.local_people, groups.digest, groups.simulated_reports, groups.assumed)
             self._kept = CodePeople(groups, self.rng)
         found: CodePeople = self._kept
         return found

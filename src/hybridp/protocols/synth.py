@@ -31,8 +31,8 @@ from typing import Any
 
 import numpy as np
 
-from hybridp.curator.marginals import Codes, GroupCodes, read_groups
-from hybridp.curator.sources import Columns, TableLike, asks, chosen_by, must_not_ask
+from hybridp.curator.marginals import Codes, read_groups
+from hybridp.curator.sources import Columns, Raw, TableLike, asks, chosen_by, must_not_ask
 from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Charge, Ledger
 from hybridp.protocols.models import CodePeople
@@ -136,9 +136,9 @@ class _Kept:
         """Refuse to go on with a fit unless it is the same one."""
         must(same, "out", "must be a new folder, or hold a fit of the same study and rows", self.path)
 
-    def must_fit(self, groups: GroupCodes, *, simulated: bool) -> None:
+    def must_fit(self, groups: Raw, *, simulated: bool) -> None:
         """Refuse to go on with another number of people, or other reports."""
-        held = groups.trusted.people, groups.local_people
+        held = groups.trusted_people, groups.local_people
         self.must_be((self.task.people, self.simulated, self.reports) == (held, simulated, groups.digest))
 
     def save(self) -> None:
@@ -319,24 +319,24 @@ def fit_file(
             must_not_ask(path, "no ledger is there to pay for its failure", "`hybridp ledger create` makes one")
         begun = _Kept.begun(folder, study, chosen, books, new=new)  # before a row is read: free
 
-        def read() -> tuple[GroupCodes, TableTask]:
+        def read() -> tuple[Raw, TableTask]:
             invite = study.named(())
             groups = read_groups(path, study.workload.schema, columns, invite, table=table, rng=rng, **reads)
-            some = groups.trusted.people > 0 or not asks(path)
+            some = groups.trusted_people > 0 or not asks(path)
             must(some, "query", "must leave somebody who trusts: nobody else pays for what it tells", "nobody")
-            task = study.decided(groups.trusted.people, groups.local_people)
-            _check(groups, task, begun, books, purpose, trial=rng.simulated or groups.simulated)
+            task = study.decided(groups.trusted_people, groups.local_people)
+            _check(groups, task, begun, books, purpose, trial=rng.simulated or groups.simulated_reports)
             return groups, task
 
         trial = rng.simulated if trust is None else books is not None and books.trial  # reports may be a trial's
         groups, task = looked(read, books, _due(study, begun, purpose), trial=trial, path=path)
         if books is None and new:
-            books = stack.enter_context(paying(ledger, totals, trial=rng.simulated or groups.simulated))
+            books = stack.enter_context(paying(ledger, totals, trial=rng.simulated or groups.simulated_reports))
         return _fit(groups, task, folder, begun, books, purpose, rng, **how)
 
 
 def fit_synth(
-    people: Codes | GroupCodes,
+    people: Codes | Raw,
     study: TableTask,
     *,
     folder: Place | None = None,
@@ -353,9 +353,9 @@ def fit_synth(
     folder charges and measures only what is missing; two calls at the same time are refused. `how` may name a `device`,
     and `progress(done, rounds)`, which is called after each round, and in parts of one while rows are fitted.
     """
-    groups = people if isinstance(people, GroupCodes) else GroupCodes(people)
+    groups = people if isinstance(people, Raw) else Raw(people.people, people)
     must(groups.trusted.schema == study.workload.schema, "workload", "must be over the schema of the rows", "another")
-    rng, task = secure() if rng is None else rng, study.decided(groups.trusted.people, groups.local_people)
+    rng, task = secure() if rng is None else rng, study.decided(groups.trusted_people, groups.local_people)
     begun = _Kept.begun(folder, study, groups.trusted.chosen_by, ledger)
     return _fit(groups, task, folder, begun, ledger, purpose, rng, **how)
 
@@ -367,7 +367,7 @@ def _due(study: TableTask, begun: _Kept | None, purpose: str) -> list[Charge]:
 
 
 def _check(
-    groups: GroupCodes, task: TableTask, begun: _Kept | None, ledger: Ledger | None, purpose: str, *, trial: bool
+    groups: Raw, task: TableTask, begun: _Kept | None, ledger: Ledger | None, purpose: str, *, trial: bool
 ) -> None:
     """Refuse where the ledger cannot pay for all of it, but for reports that the fit has kept."""
     owed = _due(task, begun, purpose)
@@ -380,19 +380,19 @@ def _check(
 
 
 def _fit(
-    groups: GroupCodes, task: TableTask, folder: Place | None, begun: _Kept | None, ledger: Ledger | None,
+    groups: Raw, task: TableTask, folder: Place | None, begun: _Kept | None, ledger: Ledger | None,
     purpose: str, rng: Randomness, *, device: str = "cpu", progress: Callable[[float, int], None] = _untold,
 ) -> SyntheticModel:  # fmt: skip
-    simulated = rng.simulated or groups.simulated
+    simulated = rng.simulated or groups.simulated_reports
     _check(groups, task, begun, ledger, purpose, trial=simulated)  # what is refused leaves no folder
-    warned([task.guarantee], groups.people)
+    warned([task.guarantee], groups.trusted_people + groups.local_people)
     facts: dict[str, Any] = {"chosen_by": groups.trusted.chosen_by, "reports": groups.digest, "simulated": simulated}
     kept = begun or _Kept.new(folder, task, **facts, seeded=rng.simulated)
     with ExitStack() as stack:
         if kept.path is not None:  # two fits at once would measure a round twice under one charge
             stack.enter_context(envelope.held(kept.path, "out"))
         people = _Fit(kept, CodePeople(groups, rng), ledger, purpose, device, progress)
-        crowd = _crowd(task, kept.seeded, lambda: kept.entries, local=groups.simulated)
+        crowd = _crowd(task, kept.seeded, lambda: kept.entries, local=groups.simulated_reports)
         found: SyntheticModel = drive(task.ask(crowd), people)
         found = noted(assuming(found, task.invite.text if groups.assumed else None), groups.notes)
         kept.receipt = found.receipt.to_dict()

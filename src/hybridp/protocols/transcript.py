@@ -22,7 +22,6 @@ import numpy as np
 
 from hybridp.blend.mean import Rule
 from hybridp.curator import sums as summing
-from hybridp.curator.marginals import read_answers
 from hybridp.curator.models import read_reports
 from hybridp.curator.reports import Sent, read_slots
 from hybridp.curator.sources import Columns, must_not_ask, open_rows
@@ -392,11 +391,12 @@ def _marginals(said: Transcript, path: Any, stack: ExitStack, how: Mapping[str, 
     must_not_ask(path)
     trust = how["trust"] or TrustRule(everyone="local")
     rows = stack.enter_context(open_rows(path, table=how["table"], trust=trust, rng=secure()))
-    told = read_answers(rows, said.invite, Columns(said.names, trust, how["report"], words=True), assume=how["assume"])
+    columns = Columns(said.names, trust, how["report"], words=True)
+    told = summing.read(rows, columns, said.invite, assume=how["assume"])
     must(told.local_people >= 1, "people", "must be at least 1 among those who answer", 0)
     asked = getattr(rows.trust, "rule", None)  # who trusts was asked before this file
     notes = tuple(note for note in rows.notes if note != asked)
-    return _Sent(Answer(local=told.local), told.digest, told.simulated, told.assumed, notes)
+    return _Sent(Answer(local=told.local), told.digest, told.simulated_reports, told.assumed, notes)
 
 
 _READ = {"number": _numbers, "line": _line, "marginal": _marginals, "slot": _slots}
