@@ -29,8 +29,8 @@ from hybridp.protocols.synth import load_model
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.oracles import SubsetSelection
 from hybridp.public.queries import Schema, Threshold, Workload
+from hybridp.public.shares import marginal_invite
 from hybridp.public.synth import MeasuredTable, unpacked
-from hybridp.public.synth_reports import marginal_invite
 from hybridp.randomness import seeded
 
 SIZES = {"a": 3, "b": 4, "c": 5}

@@ -30,9 +30,8 @@ from hybridp.errors import InvalidInput, must
 from hybridp.protocols.synth import fit_synth
 from hybridp.public.budgets import ZCDP, ApproxDP, PureDP, as_approx
 from hybridp.public.queries import MOST_CELLS, Piece, Schema, Workload
-from hybridp.public.shares import ShareReports
+from hybridp.public.shares import OnMarginals, ShareReports, marginal_invite
 from hybridp.public.synth import MeasuredTable, significance, table_rounds, table_sigma, total_rho
-from hybridp.public.synth_reports import OnMarginals, marginal_invite
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.release.plan import Plan, planned, predicted
 from hybridp.release.synth import SyntheticModel

@@ -37,6 +37,7 @@ from hybridp.device.files import Asked, write_reports
 from hybridp.device.questions import must_accept
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import PureDP
+from hybridp.public.shares import marginal_invite
 from hybridp.public.study import (
     Choice,
     Count,
@@ -53,7 +54,6 @@ from hybridp.public.study import (
     Vector,
 )
 from hybridp.public.study.fields import declared
-from hybridp.public.synth_reports import marginal_invite
 from hybridp.public.trust import Trusts, drawn_trust
 
 __all__ = ["TASKS", "Task", "randomise_command", "randomise_synth", "release_command"]

@@ -29,8 +29,8 @@ from hybridp.curator.sums import read
 from hybridp.errors import must
 from hybridp.public.queries import MOST_CELLS, Feature, Piece, Schema, Workload, sliced, table_between
 from hybridp.public.randomisers import exact_context
+from hybridp.public.shares import OnMarginals
 from hybridp.public.synth import MeasuredTable, gumbel_scale
-from hybridp.public.synth_reports import OnMarginals
 from hybridp.public.trust import label_column
 from hybridp.randomness import Randomness
 from hybridp.tables import columns as marginals

@@ -31,8 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp import noise, tables
-from hybridp.curator.reports import Sent
-from hybridp.curator.sources import Answers, Columns, Entrusted, Raw, Rows, TableLike, noisy_sums
+from hybridp.curator.sources import Answers, Columns, Entrusted, Raw, Rows, Sent, TableLike, noisy_sums
 from hybridp.curator.sums import column_reports, lattice_query, report_sums
 from hybridp.errors import InvalidInput, must
 from hybridp.public.heavy import Discovery, HeadList

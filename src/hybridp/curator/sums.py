@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp import noise, tables
-from hybridp.curator.reports import batch_digest
-from hybridp.curator.sources import Columns, Entrusted, Raw, Rows, noisy_sums
+from hybridp.curator.sources import Columns, Entrusted, Raw, Rows, batch_digest, noisy_sums
 from hybridp.errors import UnusablePublicRows
 from hybridp.noise.reports import voted_cells
 from hybridp.public.distribution import BinnedReports, ReportBins, WindowReports, report_bins, window_bins
@@ -44,15 +43,16 @@ from hybridp.public.oracles import SubsetSelection
 from hybridp.public.randomisers import DitheredBit
 from hybridp.public.shares import (
     CountNoise,
+    MarginalReports,
     NoisyCounts,
     OnOptions,
     ShareReports,
+    read_marginal_reports,
     read_reports,
     tick_counts,
     unreadable,
 )
 from hybridp.public.steered_mean import Window, WindowNoise, WindowSums
-from hybridp.public.synth_reports import MarginalReports, read_marginal_reports
 from hybridp.public.trust import LABEL, label_column
 from hybridp.public.vector import SQUARE_STEPS as COLUMN_SQUARE_STEPS
 from hybridp.public.vector import OnVector, VectorBounds, VectorReportSums, VectorSum

@@ -39,8 +39,7 @@ from hybridp.public.oracles import SubsetSelection, support_counts
 from hybridp.public.personal import LOCAL_LEAST, LOCAL_MOST
 from hybridp.public.randomisers import KRandomisedResponse, Randomiser, best_randomiser
 from hybridp.public.regression import Question
-from hybridp.public.shares import OnOptions, ShareReports, kept, written_reports
-from hybridp.public.synth_reports import MarginalReports, OnMarginals
+from hybridp.public.shares import MarginalReports, OnMarginals, OnOptions, ShareReports, kept, written_reports
 from hybridp.public.vector import OnVector
 from hybridp.public.vector_randomisers import ScalarReports, UnitVector
 from hybridp.randomness import Randomness

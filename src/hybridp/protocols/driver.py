@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from hybridp.curator.reports import read_slots
 from hybridp.curator.sources import (
     CHOICES,
     NUMBERS,
@@ -28,6 +27,7 @@ from hybridp.curator.sources import (
     grouped,
     must_be_public,
     must_read_again,
+    read_slots,
     unstated,
 )
 from hybridp.errors import must

@@ -22,17 +22,22 @@ from numpy.typing import NDArray
 
 from hybridp.blend.tally import Tally, invite_in
 from hybridp.curator import sums
-from hybridp.curator.reports import (
+from hybridp.curator.sources import (
+    Columns,
+    Rows,
     Sent,
+    TableLike,
     all_empty,
     batch_names,
+    epsilon_counts,
+    open_rows,
     read_mechanism,
     report_parts,
+    shown,
     slot_counts,
     slots_told,
     some_texts,
 )
-from hybridp.curator.sources import Columns, Rows, TableLike, epsilon_counts, open_rows, shown
 from hybridp.errors import InvalidInput, OtherMechanism, UnusablePublicRows, UnusableRows, must
 from hybridp.public.envelope import appearing
 from hybridp.public.messages import Invite, reports_digest
@@ -200,7 +205,8 @@ def read_batches(
     must(invite is not None, "mixed", "must go with the least size of a batch (--batch)", "none")
     asked: Any = invite
     held: _Held = ((), ("report",))
-    start, how = "report", {} if epsilon is None else {"epsilon": epsilon}
+    start = "report"
+    how: dict[str, Any] = {} if epsilon is None else {"epsilon": epsilon}
     if columns is not None:
         asked, start = replace(asked, question=columns.names), columns.mechanism.rpartition("_")[0]
         own = Columns(columns.value, _EVERYBODY, columns.report)

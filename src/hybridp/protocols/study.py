@@ -19,8 +19,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, cast
 
-from hybridp.curator.reports import check_batches
-from hybridp.curator.sources import check_answers, must_read_again, with_public
+from hybridp.curator.sources import check_answers, check_batches, must_read_again, with_public
 from hybridp.errors import InvalidInput, NotShown, UnusablePublicRows, must
 from hybridp.ledger import Charge, Ledger, Shared, together
 from hybridp.protocols.driver import columns_of, must_declare, release, reports_in, trust_rule

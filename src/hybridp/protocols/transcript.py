@@ -23,8 +23,7 @@ import numpy as np
 from hybridp.blend.mean import Rule
 from hybridp.curator import sums as summing
 from hybridp.curator.models import read_reports
-from hybridp.curator.reports import Sent, read_slots
-from hybridp.curator.sources import Columns, must_not_ask, open_rows
+from hybridp.curator.sources import Columns, Sent, must_not_ask, open_rows, read_slots
 from hybridp.errors import InvalidInput, NotShown, must
 from hybridp.ledger import Charge, Ledger
 from hybridp.protocols.paying import ASKED_BEFORE, kept, must_have_paid, paying, spending

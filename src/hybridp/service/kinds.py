@@ -28,9 +28,8 @@ from hybridp.public.lattice import Bounds
 from hybridp.public.personal import LOCAL_LEAST, LOCAL_MOST
 from hybridp.public.queries import Feature
 from hybridp.public.rounds import Crowd
-from hybridp.public.shares import ShareReports
+from hybridp.public.shares import MarginalReports, ShareReports
 from hybridp.public.study import Choice, Declaration, Question
-from hybridp.public.synth_reports import MarginalReports
 from hybridp.public.vector_randomisers import UnitVector
 from hybridp.randomness import Randomness
 from hybridp.release.facts import statistic

@@ -25,7 +25,7 @@ from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ApproxDP, Charge, PureDP
 from hybridp.public.queries import MOST_CELLS, Feature, Schema, Threshold, Workload
 from hybridp.public.rounds import Answer, Conversation, Crowd, Later, Round
-from hybridp.public.shares import ShareReports
+from hybridp.public.shares import MOST_REPORTED, MarginalReports, OnMarginals, ShareReports, marginal_invite
 from hybridp.public.study import Declaration, Table
 from hybridp.public.synth import (
     MODEL_CELLS,
@@ -43,7 +43,6 @@ from hybridp.public.synth import (
     unpacked,
     usual_method,
 )
-from hybridp.public.synth_reports import MOST_REPORTED, MarginalReports, OnMarginals, marginal_invite
 from hybridp.public.trust import rule_of
 from hybridp.public.workloads import stated_workload
 from hybridp.release.receipt import (
