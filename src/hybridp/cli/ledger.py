@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,11 @@ from typing import Any
 import click
 
 from hybridp.cli.common import check_delta, count, needed, number, table, telling
-from hybridp.errors import InvalidInput, must
+from hybridp.cli.options import Later, options_of, some
+from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger, tight_epsilon
-from hybridp.public.budgets import ApproxDP, PureDP, promised
+from hybridp.public.budgets import PureDP, promised
+from hybridp.public.study import Promise
 from hybridp.tasks.personal import ACCOUNTS
 
 __all__ = ["create", "show"]
@@ -20,36 +21,22 @@ __all__ = ["create", "show"]
 
 @telling("create")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--epsilon", type=float, help="Total for each group.")
-@click.option("--delta", type=float, default=0.0, show_default=True)
-@click.option("--trusted-epsilon", type=float, help="Another total for trusted people.")
+@options_of(promise=some(Promise, "epsilon", "delta", "trusted_epsilon", later=True))
 @click.option(
     "--personal", is_flag=True, help="For personal epsilons: each group may spend all of everyone's own, once."
 )
 @click.option("--trial", is_flag=True, help="For trials (--seed, --simulate-local): nothing real is charged to it.")
-def create(
-    file: Path,
-    epsilon: float | None,
-    delta: float,
-    trusted_epsilon: float | None,
-    personal: bool,
-    trial: bool,
-) -> Any:
-    """A new ledger file. Totals can never be raised: they are what people were promised."""
+def create(file: Path, promise: Later, personal: bool, trial: bool) -> Any:
+    """A new ledger file with a total for each group. It can never be raised: it is what people were promised."""
     if personal:
-        ledger = Ledger.create(file, {name: PureDP(1.0) for name in ACCOUNTS.values()}, trial=trial)
+        totals: dict[str, Any] = {name: PureDP(1.0) for name in ACCOUNTS.values()}
     else:
-        own = needed("epsilon", epsilon, "--personal")
-        trusted = _guarantee(own if trusted_epsilon is None else trusted_epsilon, delta)
-        ledger = Ledger.create(file, {"trusted": trusted, "local": _guarantee(own, delta)}, trial=trial)
-    return _told(_document(ledger))
-
-
-def _guarantee(epsilon: float, delta: float) -> PureDP | ApproxDP:
-    """The promise as a budget; an epsilon of 0 or infinity is no promise that noise can keep."""
-    must(math.isfinite(epsilon) and epsilon > 0, "epsilon", "must be positive and finite", epsilon)
-    check_delta(delta)
-    return promised(epsilon, delta)
+        needed("epsilon", promise.values["epsilon"], "--personal")
+        stated = promise()
+        check_delta(stated.delta)
+        own = stated.trusted_epsilon or stated.epsilon
+        totals = {"trusted": promised(own, stated.delta), "local": promised(stated.epsilon, stated.delta)}
+    return _told(_document(Ledger.create(file, totals, trial=trial)))
 
 
 @telling("show")
