@@ -375,7 +375,7 @@ def read_mechanism(rows: Rows, where: Columns) -> tuple[str | None, bool]:
     label = label_column(where.trust)
     if label is not None:
         check_trust(rows, label)
-        count_people(rows, label, None)  # refuses a row without a label
+        count_rows(rows, label, None)  # refuses a row without a label
     rows.need("report", where.mechanism)
     texts = some_texts(rows, where.mechanism, 3, label)
     plain = {text.removesuffix(_SIMULATED) for text in texts}
