@@ -116,26 +116,39 @@ def shown_again(settings: Settings, line: str) -> None:
     assert stored(settings) == before
 
 
-STAGES = {"reading": (READING, signal.SIGTERM), "committing": (COMMITTING, signal.SIGINT),
-          "rolling back": (ROLLING_BACK, signal.SIGTERM), "sweeping": (SWEEPING, signal.SIGINT)}  # fmt: skip
+HEAVY = {"kind": "heavy-hitters", "title": "h", "epsilon": 6, "delta": 1e-3, "min_batch": 2, "time_precision": 60}
+STAGES = {
+    "reading": (READING, signal.SIGTERM),
+    "committing": (COMMITTING, signal.SIGINT),
+    "rolling back": (ROLLING_BACK, signal.SIGTERM),
+    "sweeping": (SWEEPING, signal.SIGINT),
+    "reading of two phases": (READING, signal.SIGINT),
+    "committing of two phases": (COMMITTING, signal.SIGINT),
+}
 
 
-@pytest.mark.parametrize(("stage", "number"), STAGES.values(), ids=STAGES)
+@pytest.mark.parametrize("name", STAGES)
 def test_what_an_interrupted_release_says_is_true(
-    settings: Settings, tmp_path: Path, mean_plan: Make, report: Make, stage: str, number: int
+    settings: Settings, tmp_path: Path, mean_plan: Make, report: Make, name: str
 ) -> None:
-    study = filled(settings, mean_plan(), [report() for _ in range(4)])
-    with command(settings, tmp_path, stage, "study", "release", study) as running:
+    (stage, number), phased = STAGES[name], "two phases" in name
+    if phased:
+        rows = [report(payload={"answers": {"answer": [["q", "u"]]}}) for _ in range(50)]
+        study = filled(settings, study_of(HEAVY), rows, close=False)
+    else:
+        study = filled(settings, mean_plan(), [report() for _ in range(4)])
+    with command(settings, tmp_path, stage, "study", "phase-two" if phased else "release", study) as running:
         running.until("ready")
         running.process.send_signal(number)
-        running.until("looking")
+        if not phased:
+            running.until("looking")
         (tmp_path / "go").touch()
         code, said = running.end()
     assert code == 130
     if stage in (READING, ROLLING_BACK):
         assert (said, stored(settings)) == (NOTHING, (0, 0))
     else:
-        assert stored(settings) == (1, 1)
+        assert stored(settings)[0] == 1
         found = re.fullmatch(IS_STORED, said)
         assert found is not None, said
         shown_again(settings, found[1])
@@ -197,25 +210,3 @@ def test_a_connection_that_is_lost_in_the_commit(
         code, said = running.end()
     assert code == 4
     assert "whether it was released is not known" in said
-
-
-@pytest.mark.parametrize("stage", [READING, COMMITTING], ids=["reading", "committing"])
-def test_the_first_of_two_phases_says_what_is_true(
-    settings: Settings, tmp_path: Path, report: Make, stage: str
-) -> None:
-    plan = {"kind": "heavy-hitters", "title": "h", "epsilon": 6, "delta": 1e-3, "min_batch": 2, "time_precision": 60}
-    rows = [report(payload={"answers": {"answer": [["q", "u"]]}}) for _ in range(50)]
-    study = filled(settings, study_of(plan), rows, close=False)
-    with command(settings, tmp_path, stage, "study", "phase-two", study) as running:
-        running.until("ready")
-        running.process.send_signal(signal.SIGINT)
-        (tmp_path / "go").touch()
-        code, said = running.end()
-    assert code == 130
-    if stage == READING:
-        assert (said, stored(settings)[0]) == (NOTHING, 0)
-    else:
-        found = re.fullmatch(IS_STORED, said)
-        assert found is not None, said
-        assert stored(settings)[0] == 1
-        shown_again(settings, found[1])

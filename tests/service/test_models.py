@@ -6,7 +6,6 @@ What is drawn for their releases is in `tests/laws/test_service_models_law.py`, 
 
 from __future__ import annotations
 
-import struct
 from typing import Any
 
 import numpy as np
@@ -19,9 +18,7 @@ from hybridp.service import studies
 from hybridp.service.core import Service
 from hybridp.service.plans import parse_plan
 from hybridp.service.problems import Refused
-from hybridp.service.schema import TRUSTED
 from hybridp.service.settings import Settings
-from hybridp.service.store import reading, stream
 from hybridp.service.writer import shred
 
 from .declared import stated as several
@@ -128,18 +125,6 @@ PLACES = HOMES | {"weight": 2}
 
 def beside(*questions: Any, **more: Any) -> dict[str, Any]:
     return study_of(several(*questions, **({"people": {"trusted": 2000, "local": 20_000}} | more)))
-
-
-def test_answers_lie_in_the_store_behind_each_other(service: Service) -> None:
-    """Sealed, 8 bytes a number or place, in the order of the questions and of their columns."""
-    study = str(studies.create_study(service, beside(SMOKES, PAY, BODY, PLACES, epsilon=2.0))["id"])
-    person = {"smokes": "never", "pay": 3.5, "body": {"height": 1.5, "weight": 50.0}, "homes": [2.0, 1.0]}
-    assert send(service, study, [trusted_report(studies.task_document(service, study), person)]) == []
-    with reading(service.engine) as db:
-        ((name, _, body),) = next(iter(stream(db, service.number(study), TRUSTED)))
-        cipher = service.cipher(db, service.study(study))
-    assert cipher is not None
-    assert struct.unpack("<q5d", cipher.unseal(bytes(body), bytes(name))) == (0, 3.5, 1.5, 50.0, 2.0, 1.0)
 
 
 def test_the_map_is_for_those_who_will_be_asked_about_it() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -58,31 +57,6 @@ def test_values_are_sealed_and_tokens_and_keys_hashed(service: Service, mean_pla
 def _id(service: Service) -> bytes:
     with reading(service.engine) as db:
         return bytes(db.execute(select(reports.c.id)).scalar_one())
-
-
-def test_sixteen_threads_release_a_study(service: Service, mean_plan: Make, report: Make) -> None:
-    study = studies.create_study(service, mean_plan(releases=3, epsilon=0.3))["id"]
-    send(service, study, [report() for _ in range(10)] + [report(group="local") for _ in range(10)])
-    studies.close_study(service, study)
-    found: list[Any] = []
-
-    def ask(key: str) -> None:
-        try:
-            found.append((key, sole(studies.release_study(service, study, key))["estimate"]))
-        except HybridpError as error:
-            found.append((key, type(error).__name__))
-
-    crowd = [threading.Thread(target=ask, args=(f"k{i // 2}",)) for i in range(16)]
-    for one in crowd:
-        one.start()
-    for one in crowd:
-        one.join()
-    assert len(found) == 16
-    released = {x for x in found if isinstance(x[1], float)}
-    assert len(released) == 3  # one number for each key, and three keys
-    with reading(service.engine) as db:
-        spent = {b.people: b.spent.epsilon for b in rule.accounts(book(db, 1))}
-    assert spent == {"trusted": pytest.approx(0.9), "local": pytest.approx(0.3)}
 
 
 def test_a_failed_release_costs_nothing(service: Service, mean_plan: Make) -> None:
