@@ -124,13 +124,13 @@ def test_the_normal_reach_would_not_cover() -> None:
 
 
 def test_trusted_alone_covers_with_a_learned_spread() -> None:
-    """The interval of 800 studies whose spread is learned from the reports: 95 % of them, or a few more."""
+    """The interval of 400 studies whose spread is learned from the reports: 95 % of them, or a few more."""
     study = MeanTask(Bounds(-1, 1), PureDP(1.0), Rule("adaptive"))
     device = randomiser("dithered", study.guarantee)
     noise = sum_noise(study.guarantee)
     draw = np.random.default_rng(5)
     covered = 0
-    for _ in range(800):
+    for _ in range(400):
         raw = draw.normal(0.1, 0.35, 300).clip(-1, 1)
         total = round(float(((raw + 1) / 2 * LEVELS).sum()) + draw.laplace(0, noise.scale))
         second = 0.35**2 + device.worst_variance
@@ -139,8 +139,8 @@ def test_trusted_alone_covers_with_a_learned_spread() -> None:
         found = publish_mean(study, TrustedSummary(300, total, noise), local, trusted_people=300, rng=seeded(1))
         assert found.trusted is not None
         covered += abs(found.trusted - 0.1) <= found.facts["groups"]["trusted"]["half_width"]
-    assert covered / 800 > 0.95 - 3 * math.sqrt(0.95 * 0.05 / 800)
-    assert covered / 800 < 0.99
+    assert covered / 400 > 0.95 - 3 * math.sqrt(0.95 * 0.05 / 400)
+    assert covered / 400 < 0.99
 
 
 # --- the receipt ------------------------------------------------------------------------------------------------------

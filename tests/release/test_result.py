@@ -111,6 +111,11 @@ BODY = VectorBounds.of([0, 0], [1, 2])
 WAY = SharesTask(Feature.categorical("a", ["b", "c", "d"]), ONE)
 LINE = RegressionTask(VectorBounds.of([0] * 3, [1] * 3), ONE)
 APPROX = ApproxDP(1.0, 1e-5)
+@cache
+def asked_plan() -> Any:
+    return hybridp.bench.study.plan_study(ASKED, trusted=500, local=9_500)
+
+
 PLANS: dict[str, Callable[[], Any]] = {
     "plan mean": lambda: hybridp.bench.mean.plan_mean(MeanTask(Bounds(0, 1), ONE), HALF),
     "plan personal": lambda: hybridp.bench.models.plan_personal(([1.0], [500]), ([1], [9_500])),
@@ -127,9 +132,9 @@ PLANS: dict[str, Callable[[], Any]] = {
     "plan quantiles": lambda: hybridp.bench.counts.plan_distribution(
         DistributionTask(Bounds(0, 100), ONE, at=(0.25, 0.5)), HALF
     ),
-    "plan number": lambda: hybridp.bench.study.plan_study(ASKED, trusted=500, local=9_500)["pay"],
-    "plan spread": lambda: hybridp.bench.study.plan_study(ASKED, trusted=500, local=9_500)["age"],
-    "plan count": lambda: hybridp.bench.study.plan_study(ASKED, trusted=500, local=9_500)["smokes"],
+    "plan number": lambda: asked_plan()["pay"],
+    "plan spread": lambda: asked_plan()["age"],
+    "plan count": lambda: asked_plan()["smokes"],
     "plan groups": lambda: hybridp.bench.counts.plan_groups(
         MeanTask(Bounds(0, 1), ONE), Grouping("team", ("a", ODD)), HALF
     ),

@@ -74,7 +74,7 @@ def test_intervals_of_measured_answers_cover_the_truth(model: SyntheticModel) ->
     codes, rng = rows(), seeded(9)
     measured = [
         replace(model, tables=tuple(measure_table(codes, t.features, t.sigma, rng=rng) for t in model.tables))
-        for _ in range(250)
+        for _ in range(150)
     ]
     for text in (
         "sex=Female",
@@ -88,9 +88,9 @@ def test_intervals_of_measured_answers_cover_the_truth(model: SyntheticModel) ->
         found = [one.answer(text, level=0.8) for one in measured]
         assert all(a.basis == "measured" and a.low <= a.estimate <= a.high for a in found)
         inside = sum(a.low <= truth <= a.high for a in found)
-        assert 1e-6 < stats.binom.cdf(inside, 250, 0.8) < 1 - 1e-6
+        assert 1e-6 < stats.binom.cdf(inside, 150, 0.8) < 1 - 1e-6
         narrow = sum(abs(truth - (a.measured or 0.0)) <= (a.high - a.low) / 4 for a in found)
-        assert stats.binom.cdf(narrow, 250, 0.8) < 1e-6  # half the width does not cover
+        assert stats.binom.cdf(narrow, 150, 0.8) < 1e-6  # half the width does not cover
 
 
 def test_an_answer_that_nobody_measured_says_so(model: SyntheticModel) -> None:
