@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from hybridp import Study
 
-__all__ = ["LOCAL", "PROMISE", "TASKS", "TRUSTED", "crowd", "declare", "question"]
+__all__ = ["INVITED", "LOCAL", "PROMISE", "TASKS", "TRUSTED", "Sent", "crowd", "declare", "question"]
 
 TRUSTED, LOCAL = 400, 1_600
 PROMISE = {"epsilon": 4.0, "delta": 1e-6}
@@ -74,3 +76,19 @@ def declare(task: str, **changes: Any) -> Study:
     promise = {"epsilon_column": "own"} if task == "own epsilons" else PROMISE
     stated = {"title": task, "promise": promise, "trust": "trust", "people": people, "level": 1 - 1e-6}
     return Study(**{**stated, "questions": [TASKS[task]], **changes})
+
+
+INVITED = ("steered", "records", "regression", "points")  # whose local people answer an invitation
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A folder with what devices sent to a study, and the invitation where there is one."""
+
+    task: str
+    study: Study
+    folder: Path
+
+    @property
+    def invited(self) -> dict[str, Path]:
+        return {"invite": self.folder / "invite.json"} if self.task in INVITED else {}

@@ -144,10 +144,6 @@ def test_a_planted_weakening_is_killed_and_an_unnoticed_one_is_reported(planted,
     assert (root / "src" / "planted" / "__init__.py").read_text() == before, "the checkout itself was patched"
 
 
-def test_where_nothing_is_tried_the_exit_code_is_another(planted):
-    assert tool.main(["--only", "task/never"], planted(KILLED, SURVIVOR)) == 2
-
-
 def test_tests_that_fail_before_any_change_kill_nothing(planted, capsys):
     root = planted(KILLED)
     test = root / "tests" / "test_noise.py"
@@ -156,20 +152,6 @@ def test_tests_that_fail_before_any_change_kill_nothing(planted, capsys):
     shown = capsys.readouterr()
     assert "tests/test_noise.py::test_noise fails before anything is changed" in shown.err
     assert "untried: the test that failed does so before anything is changed" in shown.out
-
-
-def test_a_run_goes_on_where_another_stopped_unless_a_text_changed(planted, capsys, tmp_path):
-    root, out = planted(KILLED, SURVIVOR), tmp_path / "outcomes"
-    tries = []
-    for _ in range(2):
-        assert tool.main(["--out", str(out)], root) == 1
-        tries.append(capsys.readouterr())
-    assert "[2/2]" in tries[0].err
-    assert "[2/2]" not in tries[1].err
-    assert tries[1].out == tries[0].out
-    test = root / "tests" / "test_noise.py"
-    test.write_text(test.read_text() + "\n\ndef test_charge():\n    assert planted.CHARGE == 1.0\n")
-    assert tool.main(["--out", str(out)], root) == 0
 
 
 def test_the_test_that_noticed_is_tried_first_and_the_others_where_it_no_longer_does(planted):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -86,54 +85,10 @@ def components() -> ModuleType:
     return module
 
 
-def program(folder: Path, name: str) -> None:
-    folder.mkdir(exist_ok=True)
-    (folder / name).write_text("#!/bin/sh\n")
-    (folder / name).chmod(0o755)
-
-
 def test_the_hints_of_skipped_tests_name_the_packages_that_are_installed(components: ModuleType) -> None:
     text = "".join(path.read_text(encoding="utf-8") for path in [ROOT / "conftest.py", *ROOT.glob("tests/*/*.py")])
     hints = set(re.findall(r"not installed: [^\"]*apt-get install ([\w-]+)\)", text))
     assert hints == {c.package for c in components.COMPONENTS}
-
-
-def test_packages_are_installed_one_by_one_where_together_fails(
-    components: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    missing = [components.Component(n, f"{n}-package", (n,)) for n in ("one", "two", "three")]
-    asked: list[list[str]] = []
-
-    def call(command: list[str]) -> int:
-        """A machine that knows two of the three packages."""
-        asked.append(command)
-        wanted = [word.removesuffix("-package") for word in command if word.endswith("-package")]
-        if "two" in wanted:
-            return 100
-        for name in wanted:
-            program(tmp_path / "bin", name)
-        return 0
-
-    assert [c.name for c in components.install(missing, call)] == ["two"]
-    assert [c.name for c in missing if c.found()] == ["one", "three"]
-    assert asked[0][-1] == "update"
-    assert all(command[0] == "apt-get" for command in asked)
-
-
-def test_without_apt_the_run_goes_on_and_says_how(tmp_path: Path) -> None:
-    """Every program but one is there; apt-get is not."""
-    (tmp_path / "bin").mkdir()
-    for name in ("initdb", "java", "chromium", "systemd-analyze"):
-        program(tmp_path / "bin", name)
-    call = [sys.executable, str(ROOT / "tools" / "components.py")]
-    environment = os.environ | {"PATH": str(tmp_path / "bin")}
-    ended = subprocess.run(call, env=environment, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0
-    assert ended.stderr == "Not installed: Node. On Debian: sudo apt-get install nodejs\n"
-    program(tmp_path / "bin", "node")
-    ended = subprocess.run(call, env=environment, capture_output=True, text=True, check=False)
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
 
 def test_a_commit_is_checked_by_the_checkers_of_make_test_and_fetches_nothing() -> None:

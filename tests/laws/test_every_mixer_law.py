@@ -5,13 +5,12 @@ Each is declared, answered by devices, and released from files over two batches,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-from tests.questions import crowd, declare
+from tests.questions import Sent, crowd, declare
 
 from hybridp import InvalidInput, Ledger, PureDP, Study, seeded
 from hybridp.public.budgets import ApproxDP
@@ -25,23 +24,14 @@ VALUES = {"mean": ["pay"], "choice": ["way"], "vector": ["a", "b"], "records": [
 SMALL = {"one": 350, "two": 50}
 
 
-@dataclass(frozen=True)
-class Collected:
+class Collected(Sent):
     """Local reports and two batches, and the invitation where there is one."""
-
-    task: str
-    study: Study
-    folder: Path
 
     @property
     def own(self) -> float:
         """The epsilon of a report that hides among so many."""
         kept = ApproxDP(1.0, DELTA)
         return (share_mixing(kept, 3, LEAST) if self.task == "choice" else Mixing.planned(kept, LEAST)).epsilon
-
-    @property
-    def invited(self) -> dict[str, Path]:
-        return {"invite": self.folder / "invite.json"} if self.task == "records" else {}
 
     def batch(self, name: str) -> Path:
         return self.folder / f"{name}-batch.csv"

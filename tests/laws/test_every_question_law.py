@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from tests.questions import TASKS, crowd, declare
+from tests.questions import INVITED, TASKS, Sent, crowd, declare
 
-from hybridp import ApproxDP, BudgetExceeded, HybridpError, Ledger, PureDP, Study, seeded
+from hybridp import ApproxDP, BudgetExceeded, HybridpError, Ledger, PureDP, seeded
 from hybridp.errors import InvalidInput, LedgerProblem, UnusableRows
 from hybridp.protocols.study import ledger_totals
 from hybridp.randomness import Randomness
@@ -25,20 +25,10 @@ from hybridp.release.receipt import CURATOR, VIEWER
 from hybridp.release.release import Release
 
 FIRST = ("steered", "records", "regression")  # whose trusted people answer, and pay, before local people are asked
-INVITED = (*FIRST, "points")
 
 
-@dataclass(frozen=True)
-class Collected:
+class Collected(Sent):
     """A folder with what devices sent to a study, and the invitation where there is one."""
-
-    task: str
-    study: Study
-    folder: Path
-
-    @property
-    def invited(self) -> dict[str, Path]:
-        return {"invite": self.folder / "invite.json"} if self.task in INVITED else {}
 
     def invite(self, ledger: Ledger | None = None, rows: str = "people.csv", rng: Randomness | None = None) -> None:
         """A map of points is of public numbers, and no row is read for it."""

@@ -5,15 +5,14 @@ Reports are split over files, added up in two tallies and merged; trusted people
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-from tests.questions import TASKS, crowd, declare
+from tests.questions import INVITED, TASKS, Sent, crowd, declare
 
-from hybridp import ApproxDP, BudgetExceeded, Ledger, Study, seeded
+from hybridp import ApproxDP, BudgetExceeded, Ledger, seeded
 from hybridp.blend.tally import Tally
 from hybridp.errors import InvalidInput
 from hybridp.protocols.reports import add_file, invitation_tally, number_tally, save_tally
@@ -27,20 +26,8 @@ TALLIED: dict[str, dict[str, Any]] = {**{key: {} for key in ("mean", "own epsilo
                                       "quantiles": {"questions": [QUANTILES]}}  # fmt: skip
 
 
-INVITED = ("points", "records")
-
-
-@dataclass(frozen=True)
-class Collected:
+class Collected(Sent):
     """Reports in one file, and split over three; trusted people's rows."""
-
-    task: str
-    study: Study
-    folder: Path
-
-    @property
-    def invited(self) -> dict[str, Path]:
-        return {"invite": self.folder / "invite.json"} if self.task in INVITED else {}
 
     def send(self, rng: Randomness | None = None) -> None:
         out = self.folder / "sent.csv"

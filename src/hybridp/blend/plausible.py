@@ -248,6 +248,7 @@ class Plausible:
                 parts.append((self._wide(root @ one.matrix, i), root @ one.values))
         turn, rows = np.linalg.qr(np.concatenate([rows for rows, _ in parts]))
         self._rows, self._values = self._by_steps(rows), turn.T @ np.concatenate([values for _, values in parts])
+        self._padded = np.pad(self._rows, ((0, 0), (0, len(ladders) + 1)))  # for what rules leave over
         self._heavy = _HEAVY * math.sqrt(float((self._rows**2).sum() / rows.shape[1]))
         self._likely = np.ones(rows.shape[1], dtype=np.bool_)  # steps of the last F: the next one has most of them
         self._least, self._free, self.best = self._fit(None, 0.0)
@@ -302,9 +303,8 @@ class Plausible:
             rules[-1, -1] = -float(side)
             sums[-1] = target / scale
             weights[-1] = self._heavy if error is None else scale / error
-        seen = np.pad(self._rows, ((0, 0), (0, groups + 1)))
         steps = _not_below_zero(
-            np.concatenate([seen, weights[:, None] * rules]),
+            np.concatenate([self._padded, weights[:, None] * rules]),
             np.concatenate([self._values, weights * sums]),
             np.concatenate([self._likely, np.ones(groups + 1, dtype=np.bool_)]),
         )
