@@ -16,6 +16,7 @@ import click
 from hybridp.bench.crowd import Crowd as Expected
 from hybridp.bench.crowd import Guesses, opt_ins_needed, plan_steered, trust_offer
 from hybridp.bench.models import parse_groups, plan_personal, zipf
+from hybridp.bench.study import plan_question, three_groups
 from hybridp.cli.common import (
     count,
     note,
@@ -126,8 +127,6 @@ def _plan(
     **guessed: Any,
 ) -> Plan:  # fmt: skip
     """The plan of a declared question; where some trust a mixer, with that of three groups."""
-    from hybridp.bench.study import plan_question, three_groups
-
     mixing, many = None, crowd.groups
     if crowd.shuffled is not None:
         if getattr(question, "by", None) is not None or getattr(question, "several", None) is not None:

@@ -193,29 +193,22 @@ def _ends(middles: Numbers | None, widths: Numbers | None, limit: float | None) 
 def as_count(shares: Release) -> Release:
     """The first option's share as a number of people: share times people, who are as many whoever is replaced."""
     ((question, _),) = shares.questions.items()
-    told, n = shares.facts, sum(shares.people.values())
-
-    def first(values: Any) -> Any:
-        return values[0] if isinstance(values, list) else values
-
-    gap, anchor = told["disagreement"], told["anchor"]
-    ends = [first(end) for end in told["interval"]]
-    one = {
-        **told,
-        **{name: first(told[name]) for name in ("estimate", "trusted", "local", "shuffled", "unbiased", "weight")
-           if name in told},
-        "interval": ends,
-        "options": told["options"][:1],
-        "disagreement": {
-            **gap,
-            **{name: first(gap[name]) for name in ("difference", "p_value")},
-            "interval": None if gap["interval"] is None else [first(end) for end in gap["interval"]],
-        },
-        "anchor": anchor and {name: first(value) for name, value in anchor.items()},
-    }  # fmt: skip
-    share = {"estimate": one["estimate"], "interval": ends}
+    told, n, gap = shares.facts, sum(shares.people.values()), shares.facts["disagreement"]
+    names = ("estimate", "interval", "trusted", "local", "shuffled", "unbiased", "weight", "anchor")
+    one = {**told, **{name: _first(told[name]) for name in names if name in told}, "options": told["options"][:1]}
+    one["disagreement"] = {**gap, **{name: _first(gap[name]) for name in ("difference", "p_value", "interval")}}
+    share = {"estimate": one["estimate"], "interval": one["interval"]}
     counted = times(one, n, "count", share=share, people=n)
     return Release({question: {"count": counted}}, shares.level, shares.receipt, joined=True)
+
+
+def _first(value: Any) -> Any:
+    """Of the first cell, what is said of them all: of a list, of the lists in one, or of everything that is named."""
+    if isinstance(value, Mapping):
+        return {name: _first(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_first(one) for one in value] if isinstance(value[0], list) else value[0]
+    return value
 
 
 def about(answer: Release, people: int) -> Release:
