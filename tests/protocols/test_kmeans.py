@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from hybridp.curator.models import held_rows
-from hybridp.curator.sources import Columns
-from hybridp.errors import InvalidInput, UnusableRows
+from hybridp.errors import InvalidInput
 from hybridp.protocols.models import RawPoints, cluster, release_points
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.kmeans import Box
 from hybridp.public.kmeans_rounds import OnMap, RoundInvite, RoundReports
 from hybridp.randomness import seeded
 from hybridp.tasks.kmeans import KMeansTask
-from tests import phases as files
 
 UNIT = Box((0.0, 0.0), (1.0, 1.0))
 TRUE = np.array([[0.2, 0.3], [0.75, 0.25], [0.5, 0.8]])
@@ -87,37 +83,3 @@ def test_too_few_people_are_refused() -> None:
     for trusted, local in ((_points(2), _points(1)), (None, None)):
         with pytest.raises(InvalidInput, match="people"):
             release_points(study, trusted, local, rng=seeded(1))
-
-
-# --- files ---
-
-
-def _write(folder: Path, trusted: int, local: int) -> Path:
-    points = _points(trusted + local, 4)
-    labels = ["trusted"] * trusted + ["local"] * local
-    lines = [f"{float(a)!r},{float(b)!r},{t}" for (a, b), t in zip(points, labels, strict=True)]
-    file = folder / "points.csv"
-    file.write_text("\n".join(["a,b,trust", *lines]) + "\n")
-    return file
-
-
-COLUMNS = Columns(("a", "b"), "trust", missing="middle")
-
-
-def test_reports_to_another_invitation_are_refused(tmp_path: Path) -> None:
-    file, study = _write(tmp_path, 800, 5000), KMeansTask(UNIT, 3, PureDP(3.0))
-    one, two, reports = tmp_path / "1.json", tmp_path / "2.json", tmp_path / "reports.csv"
-    files.plan_map(study, COLUMNS, 800, 5000, one)
-    files.plan_map(study, COLUMNS, 90_000, 500_000, two)
-    files.answer(file, one, COLUMNS, reports)
-    with pytest.raises(UnusableRows, match="report_mechanism"):
-        files.release(file, study, COLUMNS, reports=reports, invite=two)
-    other = KMeansTask(UNIT, 3, PureDP(2.0))
-    with pytest.raises(InvalidInput, match="invite"):
-        files.release(file, other, COLUMNS, reports=reports, invite=one)
-    with pytest.raises(InvalidInput, match="invite"):
-        files.read_invitation(file)
-    with pytest.raises(UnusableRows, match="local"):
-        files.release(file, study, COLUMNS)
-    with pytest.raises(InvalidInput, match="people"):
-        KMeansTask(UNIT, 50, PureDP(0.1)).mapped(50, 50)
