@@ -124,7 +124,7 @@ def test_how_often_a_random_set_holds_two_cells_is_known() -> None:
 def test_private_categories_cover_their_means_shares_and_differences(epsilon: float, opt_in: float) -> None:
     draw, rng = np.random.default_rng(3), seeded(4)
     joint = Joint(Feature.categorical("dept", ["a", "b", "c"]), "pay", Bounds(0, 1))
-    noise, oracle = joint.noise(PureDP(epsilon)), joint.invite(PureDP(epsilon)).oracle
+    noise, oracle = joint.noise(PureDP(epsilon)), joint.invite(PureDP(epsilon)).mechanism
     shares, means = np.array([0.55, 0.35, 0.1]), np.array([0.3, 0.3, 0.8])
     k = round(4000 * opt_in)
     n = 4000 - k

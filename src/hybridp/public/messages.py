@@ -4,6 +4,7 @@
 order), and the curator hands out a ``TrustedSummary`` that already carries its noise. Means are in the unit coordinate
 [-1, 1] of the public bounds.
 
+>>> from hybridp.public.budgets import PureDP
 >>> from hybridp.public.randomisers import dithered_bit
 >>> part = LocalSummary(people=2, total=0.5, squares=9.0, randomiser=dithered_bit(PureDP(1.0)))
 >>> (part + part).people
@@ -145,6 +146,7 @@ class Invite(Generic[E, M]):
     def placed(self, levels: NDArray[np.int64]) -> NDArray[np.int64]:
         """The levels that reports are about: those of the value, or of its place within the windows.
 
+        >>> from hybridp.public.budgets import PureDP
         >>> from hybridp.public.randomisers import dithered_bit
         >>> asked = Invite(Bounds(0, 8), dithered_bit(PureDP(1.0)), windows=((0.25, 0.5), (0.75, 1.0)))
         >>> (asked.placed(asked.encoding.levels([0, 2, 3, 4, 5, 7, 8])) / LEVELS).tolist()
