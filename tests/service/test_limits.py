@@ -21,7 +21,7 @@ Make = Callable[..., dict[str, Any]]
 Start = Callable[..., Any]
 SHORT = """
 import functools
-import hybridp.service.settings as s
+import hybridp.cli.serve as s
 s.Limits = functools.partial(s.Limits, body_seconds=4.0)
 """
 
@@ -109,7 +109,7 @@ def test_refused_uploads_are_logged_by_kind_and_nothing_else(
 
 
 FEW = """
-import hybridp.service.settings as s
+import hybridp.cli.serve as s
 whole = s.Limits
 s.Limits = lambda rate: whole(rate=0.002, burst=12, reports_per_request=12, guess_rate=0.001, guess_burst=5)
 """

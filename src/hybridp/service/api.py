@@ -20,8 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from hybridp.public.study import SCHEMA, Declaration, Declared, Fields, declared
 from hybridp.service import mixed, studies
 from hybridp.service.core import Service
-from hybridp.service.forms import KINDS
-from hybridp.service.html import address_of
+from hybridp.service.html import KINDS, address_of
 from hybridp.service.problems import MEDIA_TYPE, Refused
 from hybridp.service.reports import PAYLOADS, Upload
 

@@ -23,7 +23,6 @@ from starlette.staticfiles import StaticFiles
 from hybridp.errors import HybridpError
 from hybridp.service import html, participant, store, studies
 from hybridp.service.core import Service
-from hybridp.service.forms import NAMES, declared_by, fieldsets
 from hybridp.service.problems import Refused
 from hybridp.service.schema import analysts, meta
 
@@ -190,9 +189,17 @@ def study_list(request: Request, session: Asked) -> Response:
 
 
 def _new_page(session: Session, kind: str, given: Mapping[str, str], problem: str = "", status: int = 200) -> Response:
-    chosen = kind if kind in NAMES else "mean"
-    values = {"kinds": NAMES.items(), "kind": chosen, "sets": fieldsets(chosen), "given": given, "problem": problem}
-    return html.page("new.html", status, **values, here="new", form_token=session.form_token)
+    chosen = kind if kind in html.NAMES else "mean"
+    values = {
+        "kinds": html.NAMES.items(),
+        "kind": chosen,
+        "sets": html.fieldsets(chosen),
+        "given": given,
+        "problem": problem,
+    }
+    return html.page(
+        "new.html", status, **values, given=given, problem=problem, here="new", form_token=session.form_token
+    )
 
 
 @router.get("/studies/new")
@@ -203,7 +210,7 @@ def new_study_page(session: Asked, kind: str = "mean") -> Response:
 @router.post("/studies/new")
 def new_study(request: Request, session: Asked, form: Posted) -> Response:
     try:
-        made = studies.create_study(request.app.state.service, declared_by(form), analyst=session.analyst)
+        made = studies.create_study(request.app.state.service, html.declared_by(form), analyst=session.analyst)
     except HybridpError as error:
         return _new_page(session, form.get("kind", "mean"), form, str(error), html.status_of(error))
     return html.see(f"/studies/{made['id']}")
