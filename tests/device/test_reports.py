@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from hybridp.device.reports import (
     answer_round,
     own_randomiser,
-    randomise,
     randomise_levels,
     randomise_many,
     randomise_own,
@@ -59,7 +58,7 @@ def test_a_change_of_unit_changes_the_reports_the_same_way(
 def test_a_value_outside_the_bounds_reports_like_the_bound(kind: LocalName) -> None:
     invite = invited(kind)
     for outside, bound in [(-1e9, 10_000.0), (math.inf, 90_000.0), (90_000.01, 90_000.0), (-math.inf, 10_000.0)]:
-        assert randomise(outside, invite, rng=seeded(1)) == randomise(bound, invite, rng=seeded(1))
+        assert randomise_many([outside], invite, rng=seeded(1)) == randomise_many([bound], invite, rng=seeded(1))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -57,57 +57,28 @@ class Asked(NamedTuple):
     of: tuple[str, str] | None = None
 
 
-Way = tuple[tuple[str, ...], tuple[str, ...], str, Query, Callable[..., Any]]
-"""How rows become reports: the columns that local rows lose, those of the reports, that of the mechanism, what is read
-of a row, and who draws."""
-
-
-def _number(asked: Asked, rng: Randomness) -> Way:
-    invite, columns = asked.invite, asked.columns
-    bounds, report = invite.encoding, columns.report or "report"
-    draw: Any = lambda held: randomise_levels(held[:, 0], invite, rng=rng)  # noqa: E731
-    if invite.promise is None:
-        draw = lambda held, own: randomise_own(held[:, 0], own, bounds, rng=rng)  # noqa: E731
-    query = Query.on(bounds, columns.names, label_column(columns.trust), columns.missing, reads="local")
-    return columns.names, (report,), f"{report}_mechanism", query, draw
-
-
-def _vector(asked: Asked, rng: Randomness) -> Way:
-    invite, columns = asked.invite, asked.columns
-    bounds = invite.bounds if invite.way == "line" else invite.encoding
-    query = Query.on(bounds, columns.names, label_column(columns.trust), columns.missing, reads="local")
-    if invite.way == "line":
-        return (), invite.names, MECHANISM, query, partial(answer_question, question=invite, rng=rng)
-    draw = partial(randomise_steps, invite=invite, rng=rng)
-    return columns.names, columns.reports, columns.mechanism, query, draw
-
-
-def _option(asked: Asked, rng: Randomness) -> Way:
+def _way(asked: Asked, rng: Randomness) -> tuple[tuple[str, ...], Query, Callable[..., Any]]:
+    """How rows become reports: the columns that local rows lose, what is read of a row, and who draws."""
     invite, columns, joint = asked.invite, asked.columns, asked.joint
-    # A report on a private category too: local rows lose both.
-    values = (invite.encoding.name,) if joint is None else (joint.value, joint.by.name)
-    codec = option_codec(invite.encoding, joint, values[0], columns.missing)
-    query, report = Query(values=(codec,), trust=label_column(columns.trust), reads="local"), columns.report or "report"
-
-    def draw(held: NDArray[np.int64]) -> list[str]:
-        return report_options(held[:, 0], invite, joint, rng=rng)
-
-    return values, (report,), f"{report}_mechanism", query, draw
-
-
-def _marginal(asked: Asked, rng: Randomness) -> Way:
-    schema, report = asked.invite.encoding, asked.columns.report or "report"
-    query = Query(values=tuple(map(Category, schema.features)), trust=label_column(asked.columns.trust))
-
-    def draw(held: NDArray[np.int64]) -> list[str]:
-        return report_marginals(held.T.astype(np.uint16), asked.invite, rng=rng)
-
-    return schema.names, (report,), f"{report}_mechanism", query, draw
-
-
-_WAYS: dict[str, Callable[[Asked, Randomness], Way]] = {
-    "line": _vector, "marginal": _marginal, "number": _number, "option": _option, "own": _number, "vector": _vector,
-}  # fmt: skip
+    label = label_column(columns.trust)
+    if invite.way == "marginal":
+        query = Query(values=tuple(map(Category, invite.encoding.features)), trust=label)
+        return invite.encoding.names, query, lambda held: report_marginals(held.T.astype(np.uint16), invite, rng=rng)
+    if invite.way == "option":
+        # A report on a private category too: local rows lose both.
+        values = (invite.encoding.name,) if joint is None else (joint.value, joint.by.name)
+        codec = option_codec(invite.encoding, joint, values[0], columns.missing)
+        query = Query(values=(codec,), trust=label, reads="local")
+        return values, query, lambda held: report_options(held[:, 0], invite, joint, rng=rng)
+    bounds = invite.bounds if invite.way == "line" else invite.encoding
+    draws: dict[str, Callable[..., Any]] = {
+        "line": lambda held: answer_question(held, invite, rng=rng),
+        "number": lambda held: randomise_levels(held[:, 0], invite, rng=rng),
+        "own": lambda held, own: randomise_own(held[:, 0], own, bounds, rng=rng),
+        "vector": lambda held: randomise_steps(held, invite, rng=rng),
+    }
+    query = Query.on(bounds, columns.names, label, columns.missing, reads="local")
+    return () if invite.way == "line" else columns.names, query, draws[invite.way]
 
 
 def write_reports(
@@ -142,8 +113,10 @@ def write_reports(
     mark = " SIMULATED" * (trial or rng.simulated or drawn_trust(trust))
     values, told = list(emptied), []
     for asked in questions:
-        invite = asked.invite
-        lost, reports, mechanism, query, draw = _WAYS[invite.way](asked, rng)
+        invite, (lost, query, draw) = asked.invite, _way(asked, rng)
+        reports, mechanism = asked.columns.reports, asked.columns.mechanism
+        if alone:
+            reports, mechanism = invite.names, MECHANISM
         values += lost
         texts = invite.way in ("option", "marginal")
         batch = (f"{mechanism.removesuffix('_mechanism')}_batch", partial(_named, rng)) if texts or mixed else None

@@ -1,15 +1,17 @@
 """One person's answer becomes a report that is private by itself, on that person's machine: a number, several numbers,
 an option, options, a record, a point, or a person's part in a regression. Nothing else ever leaves it.
 
+>>> from hybridp.public.messages import Invite
 >>> from hybridp.public.randomisers import dithered_bit
 >>> from hybridp.randomness import secure
 >>> invite = Invite(Bounds(0, 200_000), dithered_bit(PureDP(1.0)))
->>> report = randomise(52_000, invite, rng=secure())
->>> abs(report - 100_000) <= 100_000 * invite.mechanism.bound
+>>> (report,) = randomise_many([52_000], invite, rng=secure())
+>>> bool(abs(report - 100_000) <= 100_000 * invite.mechanism.bound)
 True
 
 Of several values some are reported, or one direction, with the whole epsilon:
 
+>>> from hybridp.public.vector import VectorBounds
 >>> from hybridp.public.vector_randomisers import vector_reports
 >>> bounds = VectorBounds.of([0, 0, 0], [1, 1, 1])
 >>> several = Invite(bounds, vector_reports("best", PureDP(1.0), 3, bounds.ratio))
@@ -45,7 +47,7 @@ from hybridp.public.vector_randomisers import ScalarReports, UnitVector
 from hybridp.randomness import Randomness
 
 __all__ = ["answer_map", "answer_question", "answer_round", "choose_names", "chosen_levels", "own_randomiser"]
-__all__ += ["randomise", "randomise_levels", "randomise_many", "randomise_own", "randomise_steps", "reach_reports"]
+__all__ += ["randomise_levels", "randomise_many", "randomise_own", "randomise_steps", "reach_reports"]
 __all__ += ["option_reports", "report_marginals", "report_options", "simulated_marginals"]
 __all__ += ["simulated_reports", "tick_places"]
 
@@ -59,13 +61,9 @@ _LOT, _PART = 1 << 18, 1 << 16  # people at a time
 # --- a number ---------------------------------------------------------------------------------------------------------
 
 
-def randomise(value: float, invite: OnNumber, *, rng: Randomness) -> float:
-    """One report in the value's own unit: private as `invite.promise` says, unbiased for the clipped value."""
-    return float(randomise_many([value], invite, rng=rng)[0])
-
-
 def randomise_many(values: Sequence[float] | Floats, invite: OnNumber, *, rng: Randomness) -> Floats:
-    """The same for a file of many people, each with their own independent randomness."""
+    """One report a person in the values' own unit, each with their own independent randomness: private as
+    `invite.promise` says, unbiased for the clipped value."""
     return randomise_levels(invite.encoding.levels(values), invite, rng=rng)
 
 
