@@ -18,12 +18,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from benchmarks.utility import BETAS, DOCS, beta_population, in_parallel, write_between
-from hybridp.bench.simulate import trials
 from hybridp.blend.mean import Rule
 from hybridp.public.budgets import PureDP
 from hybridp.public.mean import sum_noise
 from hybridp.public.randomisers import LocalName, randomiser
 from hybridp.randomness import seeded
+from hybridp_lab.simulate import trials
 
 __all__ = ["Covered", "Place", "cover", "main"]
 

@@ -11,7 +11,6 @@ import pytest
 from tests.plans import plan_mean
 
 from hybridp.bench.crowd import PLAIN, error_curves, opt_ins_needed, trust_offer
-from hybridp.bench.simulate import trials
 from hybridp.blend.mean import Rule, blend
 from hybridp.curator.sources import Raw
 from hybridp.curator.sums import release_sum, squares
@@ -25,6 +24,7 @@ from hybridp.public.randomisers import LEVELS, randomiser
 from hybridp.randomness import seeded
 from hybridp.release.plan import Plan
 from hybridp.tasks.mean import MeanTask
+from hybridp_lab.simulate import trials
 
 UNIT = Bounds(0, 1)
 LAPLACE: dict[str, Any] = {"noise": "laplace", "local": "laplace"}

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.bench.models import zipf
-from hybridp.bench.simulate import errors, salary_like, trials
+from hybridp.bench.simulate import salary_like
 from hybridp.blend.mean import Rule
 from hybridp.pareto import Integer, LogInteger, LogReal, Measure, Problem, Real, Space
 from hybridp.pareto.space import Setting
@@ -21,6 +21,7 @@ from hybridp_lab.baselines.heavy_metrics import ndcg
 from hybridp_lab.papers.blender.collection import simulate_heavy
 from hybridp_lab.papers.blender.two_stage import TwoStageStudy
 from hybridp_lab.problems.data import ADULT_SIZES, adult
+from hybridp_lab.simulate import errors, trials
 
 __all__ = ["blender_problem", "mean_problem", "rap_max_error", "rap_problem"]
 

@@ -5,7 +5,6 @@ Nothing here touches anybody's data; every number it gives is marked as simulate
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +20,7 @@ from hybridp.public.messages import LocalSummary, TrustedSummary
 from hybridp.public.randomisers import LEVELS, Randomiser
 from hybridp.randomness import Randomness, synthetic_data_generator
 
-__all__ = ["Trial", "collect", "errors", "salary_like", "trials"]
+__all__ = ["Trial", "collect", "salary_like"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -72,40 +71,6 @@ def collect(
         empirical_mean=float((trusted.sum() + local.sum()) / n) * 2 / LEVELS - 1,
         population_mean=population_mean,
     )
-
-
-def trials(
-    population: Floats,
-    *,
-    n: int,
-    trusted_people: int,
-    noise: DiscreteLaplace | DiscreteGaussian,
-    randomiser: Randomiser,
-    count: int,
-    baseline: bool = False,
-    rng: Randomness,
-) -> Iterable[Trial]:
-    """`count` collections of n people drawn (with replacement) from a population given in the unit coordinate."""
-    must(0 <= trusted_people <= n, "trusted_people", f"must lie between 0 and n ({n})", trusted_people)
-    levels = np.rint((np.clip(population, -1, 1) + 1) * (LEVELS / 2)).astype(np.int64)
-    mean = float(np.mean(levels)) * 2 / LEVELS - 1
-    draw = synthetic_data_generator(rng)
-    for _ in range(count):
-        people = levels[draw.integers(0, len(levels), n)]
-        yield collect(
-            people[:trusted_people],
-            people[trusted_people:],
-            noise,
-            randomiser,
-            population_mean=mean,
-            baseline=baseline,
-            rng=rng,
-        )
-
-
-def errors(found: Iterable[Trial], rules: Sequence[Rule]) -> Floats:
-    """Squared errors against the empirical mean, one row a trial, one column a rule."""
-    return np.array([[(t.blend(rule).estimate - t.empirical_mean) ** 2 for rule in rules] for t in found])
 
 
 def salary_like(n: int, *, rng: Randomness) -> Floats:
