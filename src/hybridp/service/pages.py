@@ -190,16 +190,8 @@ def study_list(request: Request, session: Asked) -> Response:
 
 def _new_page(session: Session, kind: str, given: Mapping[str, str], problem: str = "", status: int = 200) -> Response:
     chosen = kind if kind in html.NAMES else "mean"
-    values = {
-        "kinds": html.NAMES.items(),
-        "kind": chosen,
-        "sets": html.fieldsets(chosen),
-        "given": given,
-        "problem": problem,
-    }
-    return html.page(
-        "new.html", status, **values, given=given, problem=problem, here="new", form_token=session.form_token
-    )
+    form = {"kinds": html.NAMES.items(), "kind": chosen, "sets": html.fieldsets(chosen), "given": given}
+    return html.page("new.html", status, **form, problem=problem, here="new", form_token=session.form_token)
 
 
 @router.get("/studies/new")
