@@ -198,8 +198,11 @@ class JointBlend:
 
     # --- errors -------------------------------------------------------------------------------------------------------
 
-    def of_form(self, total: Any, squares: Any, spread: Any, known: Any = None) -> tuple[Any, Any]:
-        """Both groups' variances of a form of cells: A, Q, and ``sum a^2 p`` of local and of trusted people."""
+    def of_form(
+        self, total: Any, squares: Any, spread: Any, known: Any = None, mean: Any = 0.0
+    ) -> tuple[Any, Any]:
+        """Both groups' variances of a form of cells: A, Q, ``sum a^2 p`` of local people, the variance of trusted ones
+        where that is another number, and the form's own mean."""
         own: Any = math.inf
         told: Any = math.inf
         if self.trusted is not None:
@@ -209,8 +212,8 @@ class JointBlend:
         if self.local is not None:
             oracle = self.local.oracle
             p, q, (r1, r0) = oracle.truth, oracle.other, pair_chances(oracle)
-            told = (q - r0) * squares + (r0 - q**2) * total**2 + (p - q - 2 * (r1 - r0)) * spread
-            told = told / ((p - q) ** 2 * self.local.people)
+            told = (q - r0) * squares + r0 * total**2 + (p - q - 2 * (r1 - r0)) * spread + 2 * (r1 - r0) * total * mean
+            told = (told - (q * total + (p - q) * mean) ** 2) / ((p - q) ** 2 * self.local.people)
         return own, told
 
     def between(self, total: Any, other: Any) -> tuple[Any, Any]:
@@ -352,13 +355,7 @@ class CategoryBlend:
         if self.whole.trusted_share is not None and self.trusted_cells is not None:
             present = min(max(float(self.trusted_cells.sum()), 0.0), 1.0)
             spread = np.maximum(spread, present * (1 - present))
-        own, told = self.whole.of_form(float(many), float(many), spread)
-        if self.whole.local is not None:  # E a^2 p is the share itself, and cells of one category go together
-            oracle, n = self.whole.local.oracle, self.whole.local.people
-            p, q, (r1, r0) = oracle.truth, oracle.other, pair_chances(oracle)
-            seen = many * q + (p - q) * share
-            second = seen + r0 * many * (many - 1) + 2 * (r1 - r0) * share * (many - 1)
-            told = (second - seen**2) / ((p - q) ** 2 * n)
+        own, told = self.whole.of_form(float(many), float(many), share, spread, share)  # sum a^2 p is the share itself
         return own + 0 * share, told + 0 * share
 
     def p_values(self) -> list[float] | None:

@@ -369,8 +369,10 @@ def _add_block(block: Floats, cuts: Ints, first: int, totals: list[int], squares
     """Add the segments of a block, the first of which has the number `first`, to sums in units of 2^-1074 and of its
     square."""
     limbs, lowest = _limbs(block)
+    last = len(limbs) - 1
     pairs = [
-        sum((limbs[i] * limbs[s - i] for i in _partners(s, len(limbs))), start=np.int64(0)) for s in _orders(limbs)
+        sum((limbs[i] * limbs[s - i] for i in range(max(0, s - last), min(s, last) + 1)), start=np.int64(0))
+        for s in range(2 * last + 1)
     ]
     # Trailing limbs may lie below 2^-1074, where every double has only zeros.
     for sums, parts, shift in ((totals, limbs, lowest + _UNIT), (squares, pairs, 2 * (lowest + _UNIT))):
@@ -379,14 +381,6 @@ def _add_block(block: Floats, cuts: Ints, first: int, totals: list[int], squares
             for digit in digits:
                 whole = (whole << _BITS) + digit
             sums[first + number] += whole << shift if shift >= 0 else whole >> -shift
-
-
-def _orders(limbs: list[Ints]) -> range:
-    return range(max(2 * len(limbs) - 1, 0))
-
-
-def _partners(order: int, limbs: int) -> range:
-    return range(max(0, order - limbs + 1), min(order, limbs - 1) + 1)
 
 
 def _limbs(block: Floats) -> tuple[list[Ints], int]:
