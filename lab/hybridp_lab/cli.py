@@ -185,19 +185,22 @@ def run(
 
 @papers.command("report", context_settings=_HELP)
 @_out_option
+@click.option("--committed", is_flag=True, help="Of the laboratory's committed results, into a folder of your own.")
 @json_option
 @click.pass_context
-def report(ctx: click.Context, out: Path, as_json: bool) -> None:
+def report(ctx: click.Context, out: Path, committed: bool, as_json: bool) -> None:
     """Judge and draw what the folder holds again, and write its report.html; computes no point.
 
     A figure is shown in its published grid if that is complete, and else in its quick one. Exit code 1 when a figure
     ended in an error.
     """
     from hybridp.errors import must
-    from hybridp_lab.figure.catalogue import catalogue, read_figures
+    from hybridp_lab.figure.catalogue import RESULTS, catalogue, read_figures
 
+    if committed:
+        out.mkdir(parents=True, exist_ok=True)
     must(out.is_dir(), "out", "must be a folder with results of `papers run`", out)
-    found = read_figures(list(catalogue().values()), folder=out)
+    found = read_figures(list(catalogue().values()), folder=RESULTS if committed else out)
     ctx.exit(_report(found, {o.figure.name: o for o in found}, out, as_json=as_json))
 
 
@@ -207,7 +210,8 @@ def report(ctx: click.Context, out: Path, as_json: bool) -> None:
 def verdicts(folder: Path | None, as_json: bool) -> None:
     """Every claim of the papers with its status, from the committed results or those of a FOLDER; computes no point.
 
-    Statuses: reproduced; reproduced after the erratum; refuted; undecided; not judgeable.
+    Statuses: reproduced; reproduced after the erratum; true by construction; refuted; undecided; not
+    judgeable.
     """
     import json
     from collections import Counter

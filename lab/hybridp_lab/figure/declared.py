@@ -18,8 +18,18 @@ from hybridp_lab.figure.running import Point, Row, Run
 __all__ = ["ORDER", "Check", "Figure", "Grid", "Nearer", "Point", "Row", "Run", "Scope", "Status", "Verdict"]
 
 Scope = Literal["quick", "full"]
-Status = Literal["reproduced", "reproduced after the erratum", "refuted", "undecided", "not judgeable"]
-ORDER: tuple[Status, ...] = ("refuted", "undecided", "not judgeable", "reproduced after the erratum", "reproduced")
+Status = Literal[
+    "reproduced", "reproduced after the erratum", "refuted", "undecided", "not judgeable", "true by construction"
+]
+ORDER: tuple[Status, ...] = (
+    "refuted",
+    "undecided",
+    "not judgeable",
+    "reproduced after the erratum",
+    "reproduced",
+    "true by construction",
+)
+_BEYOND = 1_000  # times the trials that there are: beyond that a value is as good as on its limit
 
 
 @dataclass(frozen=True)
@@ -72,9 +82,10 @@ class Check:
     `value` with `low` and `high` is the measured quantity and its 95 % interval, `rule` what it is held to, and
     `trials` how many independent trials it rests on (0: an exact computation). `needs` is about how many more would
     decide an undecided claim, and `cost` says in words what deciding it takes. `erratum` names what the paper has
-    wrong, `reason` why a claim is refuted or cannot be judged. Of a claim about data that nobody can get, `stand_in` is
-    the status on the data that took their place; `free` claims need no data. `ours` marks what confirms our own
-    mechanisms and is no claim of the paper.
+    wrong, `reason` why a claim is refuted or cannot be judged. A claim that holds of every run, whatever its numbers,
+    is *true by construction*: it confirms nothing. Of a claim about data that nobody can get, `stand_in` is the status
+    on the data that took their place; `free` claims need no data. `ours` marks what confirms our own mechanisms and is
+    no claim of the paper.
 
     Judges make them with `hybridp_lab.figure.ruling`, which sets the status by one rule for all.
     """
@@ -118,7 +129,7 @@ class Check:
 
     def instead(self, why: str) -> Check:
         """The same on a stand-in: the claim itself cannot be judged, and the stand-in's status is told beside."""
-        if self.free or self.ours or self.status == "not judgeable":
+        if self.free or self.ours or self.status in ("not judgeable", "true by construction"):
             return self
         told = f"{why} {self.reason}".strip()
         return replace(self, status="not judgeable", stand_in=self.status, reason=told)
@@ -137,11 +148,16 @@ class Check:
         'about 30 more trials would decide with a chance of 80 %: about 1.0 CPU hours'
         >>> Check("falls", "undecided", "", "sec. 1", trials=10).priced(1_200.0, 500).cost
         'the published form decides: 500 points'
+        >>> Check("falls", "undecided", "", "sec. 1", trials=10, needs=30_000).priced(1_200.0, 500).cost
+        'the value is on its limit, which no number of these trials tells apart; the published form has 500 points'
         """
         if "undecided" not in (self.status, self.stand_in):
             return self
         if self.needs is None or not self.trials:
             return replace(self, cost=f"the published form decides: {published:,} points")
+        if self.needs > _BEYOND * self.trials:
+            why = "the value is on its limit, which no number of these trials tells apart"
+            return replace(self, cost=f"{why}; the published form has {published:,} points")
         hours = seconds * self.needs / self.trials / 3600
         told = f"about {self.needs:,} more trials would decide with a chance of 80 %: about {hours:,.1f} CPU hours"
         return replace(self, cost=told if hours >= 0.1 else told.replace(f"{hours:,.1f} CPU hours", "minutes"))
@@ -211,7 +227,7 @@ class Verdict:
         return next(iter([*(c for c in own if c.value is not None), *own]), None)
 
     def __str__(self) -> str:
-        if self.status in ("reproduced", "reproduced after the erratum"):
+        if self.status in ("reproduced", "reproduced after the erratum", "true by construction"):
             return self.status
         own = [f"{check.claim} (found: {check.found})" for check in self.claims if check.status == self.status]
         return f"{self.status}: {'; '.join(own) or 'nothing was checked'}"

@@ -25,6 +25,7 @@ _SCOPES = {"quick": "quick grid", "full": "published grid"}
 _CLASSES = {
     "reproduced": "good",
     "reproduced after the erratum": "mended",
+    "true by construction": "absent",
     "refuted": "bad",
     "undecided": "open",
     "not judgeable": "absent",
@@ -34,6 +35,7 @@ _CLASSES = {
 _LETTERS = {
     "reproduced": "R",
     "reproduced after the erratum": "E",
+    "true by construction": "C",
     "refuted": "X",
     "undecided": "?",
     "not judgeable": "-",

@@ -9,10 +9,13 @@ replacement of one training example in both.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache, partial
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from hybridp.errors import must
@@ -25,8 +28,11 @@ from hybridp_lab.training.accounting import Training
 from hybridp_lab.training.design import Dense, Design
 from hybridp_lab.training.linear import accuracy
 
+if TYPE_CHECKING:
+    from hybridp_lab.training.linear_cuda import BinaryRows
+
 __all__ = ["DELTA", "EVEN", "LAWS", "ORIGINAL_DELTA", "SPACE", "Settings", "dpadam_problem"]
-__all__ += ["dpsgd_problem", "svm_problem"]
+__all__ += ["dpsgd_problem", "svm_problem", "utilities_on_gpu"]
 
 Settings = Literal["ours", "original"]
 DELTA, ORIGINAL_DELTA = 1e-6, 1e-5
@@ -114,6 +120,44 @@ def _utility(
     spread = _start() if settings == "original" else None
     weights = train_linear(design, labels, recipe, loss=loss, runs=runs, spread=spread, seed=seed)
     found: list[float] = accuracy(test, truth, weights).tolist()
+    return found
+
+
+_MODELS: dict[str, tuple[LinearLoss, OptimiserName]] = {
+    "dpsgd-adult": ("logistic", "sgd"),
+    "dpadam-adult": ("logistic", "adam"),
+    "svm-adult": ("hinge", "sgd"),
+}
+
+
+@lru_cache(maxsize=2)
+def _on_gpu(people: int) -> tuple[BinaryRows, Tensor, Tensor]:
+    from hybridp_lab.training.linear_cuda import BinaryRows
+
+    data = a1a()
+
+    def whole(rows: NDArray[np.generic]) -> NDArray[np.uint8]:
+        return np.column_stack([rows.astype(np.uint8), np.ones(len(rows), np.uint8)])
+
+    test = torch.as_tensor(whole(data.test), dtype=torch.float32, device="cuda")
+    truth = torch.as_tensor(data.test_labels > 0, device="cuda")
+    return BinaryRows(whole(data.train[:people]), data.train_labels[:people]), test, truth
+
+
+def utilities_on_gpu(
+    name: str, chosen: Sequence[Setting], seeds: Sequence[int], *, people: int, runs: int
+) -> list[list[float]]:
+    """The utilities of many settings of a model in the original's settings, trained all at once."""
+    from hybridp_lab.training.linear_cuda import train_many
+
+    loss, optimiser = _MODELS[name]
+    rows, test, truth = _on_gpu(people)
+    recipes = [recipe_of(setting, optimiser, "original") for setting in chosen]
+    weights = train_many(rows, recipes, seeds, runs=runs, loss=loss, spread=_start())
+    found = []
+    for own in weights.split(512):
+        right = (torch.einsum("srf,tf->srt", own, test) > 0) == truth
+        found += right.to(torch.float64).mean(dim=2).tolist()
     return found
 
 

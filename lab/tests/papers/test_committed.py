@@ -15,8 +15,10 @@ from hybridp_lab.figure.catalogue import RESULTS, catalogue
 
 
 def _cheapest(file: Path) -> dict[str, Any]:
-    lines = gzip.decompress(file.read_bytes()).decode("utf-8").splitlines()
-    return min((json.loads(line) for line in lines), key=lambda known: float(known["seconds"]))
+    """Of the points that were computed on a processor: a GPU has random numbers of its own."""
+    lines = [json.loads(line) for line in gzip.decompress(file.read_bytes()).decode("utf-8").splitlines()]
+    kept = [known for known in lines if "device" not in json.loads(known["key"])["point"]]
+    return min(kept, key=lambda known: float(known["seconds"]))
 
 
 def _plain(rows: Any) -> Any:

@@ -331,7 +331,7 @@ def halved(values: Any) -> list[float]:
         ("mean-8", "map", {"r_pwh": lambda v: [x / 5 for x in v]}),
         ("mean-8", "map", {"R_pwh": halved}),
         ("workshop-1", "curve", {"kvh": lambda v: [x * 3 for x in v]}),
-        ("workshop-2", "samples", {"miss": lambda v: {"trusted": 0.5, "local": 0.5}}),
+        ("workshop-1", "samples", {"miss": lambda v: {"trusted": 0.5, "local": 0.5}}),
     ],
 )
 def test_judges_notice_wrong_rows(outcomes: dict[str, Any], name: str, kind: str, change: Any) -> None:

@@ -122,7 +122,9 @@ def test_the_printed_form_draws_less_noise_and_spends_more(small, monkeypatch):
     told = rap_judges.promise(rows)
     assert [check.erratum for check in told] == ["errata 4"]
     assert told[0].status == "reproduced after the erratum"
-    assert rap_judges.promise([{**row, "spent": 1.5} for row in rows])[0].status == "refuted"
+    real = rap_judges.top_errors
+    monkeypatch.setattr(rap_judges, "top_errors", lambda s, picks, rho, **how: real(s, picks, 2 * rho, **how))
+    assert rap_judges.promise(rows)[0].status == "refuted"
 
 
 def test_the_non_adaptive_variant_learns_when_the_noise_is_small(small):
@@ -194,17 +196,25 @@ def test_the_bands_of_figure_4():
 
 def test_figure_2_wants_every_part():
     told = {"data": "adult", "epsilon": 0.1, "workload": 4, "T": 0, "K": 0}
-    errors = {"All-0": 0.5, "GM": 1.0, "non-adaptive": 0.48, "RAP": 0.1}
+    errors = {"All-0": 0.5, "GM": 1.0, "non-adaptive, converged": 0.49, "RAP": 0.1}
     rows = [{**told, "mechanism": name, "error": error, "trial": i} for name, error in errors.items() for i in (0, 1)]
-    assert rap_judges.baselines(rows).status == "reproduced"
+    small = {"All-0": 0.5, "GM": 0.4, "non-adaptive, converged": 0.2, "RAP": 0.1}
+    rows += [
+        {**told, "workload": 1, "mechanism": name, "error": error, "trial": i}
+        for name, error in small.items()
+        for i in (0, 1)
+    ]
+    assert rap_judges.baselines(rows).status == "reproduced after the erratum"
+    idle = [{**r, "error": 0.5} if "converged" in r["mechanism"] else r for r in rows]  # a fit that does nothing
+    assert rap_judges.baselines(idle).checks[2].status == "refuted"
     assert all(check.place and check.printed for check in rap_judges.baselines(rows).checks)
-    worse = [{**row, "error": 3.0} if row["mechanism"] == "non-adaptive" else row for row in rows]
+    worse = [{**row, "error": 3.0} if "converged" in row["mechanism"] else row for row in rows]
     verdict = rap_judges.baselines(worse)
-    assert [check.status for check in verdict.checks] == ["reproduced", "refuted", "refuted"]
+    assert [check.status for check in verdict.checks[:3]] == ["reproduced", "refuted", "refuted"]
     alone = [row for row in rows if row["trial"] == 0]
     assert rap_judges.baselines(alone).status == "undecided"
     other = [{**row, "data": "loans", "error": 3.0} for row in rows if row["mechanism"] == "RAP"]
-    assert rap_judges.baselines([*rows, *other]).status == "reproduced"  # LOANS' made-up rows decide nothing
+    assert rap_judges.baselines([*rows, *other]).checks[0].status == "reproduced"  # LOANS' made-up rows decide nothing
 
 
 def test_drift_is_judged_by_paired_differences():
@@ -333,24 +343,34 @@ def test_a_feature_pushed_below_zero_everywhere_comes_back_to_the_simplex():
     assert torch.allclose(found, torch.full((3, 8), 0.125), atol=1e-6)
 
 
-def test_chances_of_shared_features_are_those_of_draws():
-    """Against pairs of thresholds drawn by the law; two features exchanged in it change nothing."""
-    from hybridp.public.workloads import feature_weights
-    from hybridp_lab.papers.rap2023.overlaps import chances
-
-    exact = chances(6, 3, "geometric")
-    assert exact.sum() == pytest.approx(1)
-    weights = feature_weights(6, "geometric", rap.GEOMETRIC)[[2, 0, 1, 5, 4, 3]]
-    drawn = rap._drawn({"k": 3, "r": 1}, weights, 40_000, np.random.default_rng(4), distinct=False)
-    shared = [len({*a.features} & {*b.features}) for a, b in zip(drawn[::2], drawn[1::2], strict=True)]
-    found = np.bincount(shared, minlength=4) / len(shared)
-    assert np.abs(found - exact).max() < 0.02
-    assert np.abs(found - chances(6, 3, "uniform")).max() > 0.05
-
-
 def test_a_history_of_more_thresholds_than_there_are_is_all_of_them(small):
     """Table 4.5 asks for 1,024, and three of ADULT's features can be chosen in 364 ways."""
     whole = rap._history(small, {**FUTURE, "workload": 1024})[0]
     assert len({t.features for t in whole.thresholds}) == len(whole.thresholds) == 20
     [row] = rap.future({**FUTURE, "workload": 1024, "gammas": (0.0,)})
     assert 0 <= row["error"] <= 1
+
+
+def test_the_projection_on_tables_ends_below_the_loss_of_the_truth(small):
+    """And the published optimiser does not: the rows of D' stay on cells of noise."""
+    import torch
+
+    from hybridp.blend.relaxed import start
+    from hybridp_lab.papers.rap2023 import original
+    from hybridp_lab.papers.rap2023.projection import TableGoal, loss_and_gradient
+
+    torch.set_num_threads(1)
+    rng = np.random.default_rng(5)
+    truth = np.zeros((40, 30, 20))
+    truth[3, 4, 5], truth[7, 8, 9] = 0.75, 0.25
+    noisy = np.clip(truth + rng.normal(0, 0.02, truth.shape), 0.0, 1.0).astype(np.float32)
+    threshold = Threshold((0, 1, 2), 3)
+    begin = start(200, (40, 30, 20), seed=1)
+
+    def loss(published: bool) -> float:
+        tables = [(threshold, noisy)]
+        data = original.project_tables(begin, tables, epochs=300, per_step=1, seed=1, published=published)
+        return loss_and_gradient(data, tables=[TableGoal(threshold, noisy)])[0]
+
+    own = float(((truth - noisy) ** 2).sum())
+    assert loss(False) <= own < loss(True)

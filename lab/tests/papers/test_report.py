@@ -18,7 +18,7 @@ from hybridp.cli.app import main
 from hybridp_lab.figure import catalogue as figures
 from hybridp_lab.figure.catalogue import Outcome, Verdict, catalogue, picture, read_figures, run_figures
 from hybridp_lab.figure.report import report_html
-from hybridp_lab.figure.ruling import exact, measured, unjudged
+from hybridp_lab.figure.ruling import by_construction, exact, measured, unjudged
 
 MODULE = """
 import os
@@ -161,8 +161,9 @@ def test_states_are_words_and_not_only_colours(made: Any) -> None:
             ((exact("a", True, "b", **told),), {}),
             ((exact("a", True, "b", erratum="errata 1", **told),), {}),
             ((exact("a", False, "b", **told),), {}),
-            ((measured("a", [0.0, 1.0], "above", 0.4, **told).priced(1e-3, 5),), {}),
+            ((measured("a", [0.0, 1.0, 0.2, 0.9, 0.1, 0.8], "above", 0.4, **told).priced(1e-3, 5),), {}),
             ((unjudged("a", "nobody knows", **told),), {}),
+            ((by_construction("a", True, "b", reason="by definition", **told),), {}),
             ((), {"error": "ValueError: broken"}),
             ((), {"missing": 2}),
         ]
@@ -173,6 +174,7 @@ def test_states_are_words_and_not_only_colours(made: Any) -> None:
     text = "".join(page.text)
     for word in ("reproduced after the erratum", "refuted", "undecided", "not judgeable", "error", "not computed"):
         assert word in text
+    assert "true by construction" in text
     assert "more trials would decide with a chance of 80 %: about minutes" in text
     assert "ValueError: broken" in text
     assert "2 of 2 points are missing" in text
@@ -240,6 +242,11 @@ def test_the_report_is_made_again_without_computing(
     assert [f["status"] for f in json.loads(said)["figures"]] == ["not computed", "not judgeable"]
     page = checked((out / "report.html").read_text(encoding="utf-8"))
     assert {attrs["id"] for attrs in page.all("section")} == {"double-1", "triple-1"}
+    monkeypatch.setattr("hybridp_lab.figure.catalogue.RESULTS", out)
+    other = tmp_path / "committed"
+    code, again, _ = command(capsys, "report", "--committed", "--out", str(other), "--json")
+    assert (code, (other / "report.html").exists()) == (0, True)
+    assert [f["status"] for f in json.loads(again)["figures"]] == ["not computed", "not judgeable"]
 
 
 def test_verdicts_are_every_claim_of_a_folder(made: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

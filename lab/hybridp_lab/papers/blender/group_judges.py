@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from hybridp_lab.figure.declared import Check, Row, Verdict
-from hybridp_lab.figure.ruling import MANY, PAR, Side, everywhere, exact
+from hybridp_lab.figure.ruling import MANY, PAR, Side, by_construction, everywhere
 from hybridp_lab.papers.blender.findings import by_form, differences, levels_of, percent, settings, values
 
 __all__ = ["groups", "tiny", "tiny_groups"]
@@ -177,7 +177,7 @@ def tiny_groups(rows: Sequence[Row]) -> Verdict:
     shares = [0.05 * c for c in levels_of(rows, "opt_in")]
     return Verdict(
         (
-            exact(
+            by_construction(
                 "Between .005 and .05 % of the people estimate in the trusted model.",
                 np.isclose(shares[0], 5e-5) and np.isclose(shares[-1], 5e-4),
                 f"{percent(shares[0])} to {percent(shares[-1])}",
@@ -185,7 +185,7 @@ def tiny_groups(rows: Sequence[Row]) -> Verdict:
                 place=where,
                 printed="0.005 % to 0.05 %",
                 rule="as printed",
-                free=True,
+                reason="A setting of the grid: .1 to 1 % opt in, and a twentieth of them estimate.",
             ),
             by_form(rows, worse),
             by_form(rows, near),

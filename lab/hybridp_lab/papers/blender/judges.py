@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 
 from hybridp_lab.figure.declared import Check, Row, Verdict
-from hybridp_lab.figure.ruling import MANY, Side, everywhere, exact, measured, unjudged
+from hybridp_lab.figure.ruling import MANY, Side, by_construction, everywhere, measured, unjudged
 from hybridp_lab.papers.blender.findings import (
     by_form,
     differences,
@@ -93,7 +93,7 @@ def table(rows: Sequence[Row]) -> Verdict:
 
     def same(own: list[Row]) -> Check:
         most = max(abs(row["clients"] - row["clients' sums"]) for row in own)
-        return exact(
+        return by_construction(
             "The clients' two ways to estimate a query give the same.",
             most < 1e-9,
             f"at most {most:.1e} apart",
@@ -101,7 +101,7 @@ def table(rows: Sequence[Row]) -> Verdict:
             place=where,
             printed="columns 5 and 6 are equal",
             rule="below 1e-9",
-            free=True,
+            reason="Both are sums of the same reports: no noise or truth could set them apart.",
         )
 
     return Verdict(tuple(by_form(rows, judge) for judge in (close, fewer, one, same)))
@@ -142,7 +142,7 @@ def splits(rows: Sequence[Row]) -> Verdict:
             for name in ("l1", "ndcg")
             for first in [values(own, name, voice="opt-in", query_share=shares[0])]
         ]
-        return exact(
+        return by_construction(
             "The opt-in group does not depend on the split.",
             all(same),
             f"the same to the last bit in {sum(same)} of {len(same)} measures",
@@ -150,7 +150,7 @@ def splits(rows: Sequence[Row]) -> Verdict:
             place=where,
             printed="a constant line",
             rule="equal",
-            free=True,
+            reason="The split is of the clients' budget, and the opt-in group is drawn by the same seed for each.",
         )
 
     return Verdict((by_form(split, falls), by_form(split, peak), by_form(split, drop), by_form(rows, constant)))

@@ -255,7 +255,7 @@ _WORKSHOP_1 = Figure(
     "The hybrid mechanism's error is below that of both benchmarks, of which OnlyTCM becomes the better at n critical.",
     _both(_workshop),
     mean_runs.hybrid_mean,
-    mean_maps.workshop,
+    mean_maps.workshop_errors,
     mean_drawing.draw_workshop_errors,
     mean_runs.inputs,
 )
@@ -265,7 +265,7 @@ _WORKSHOP_2 = Figure(
     "The improvement is largest at n critical, where it is about 2, and is more than a fifth over a wide range of n.",
     _both(_workshop),
     mean_runs.hybrid_mean,
-    mean_maps.workshop,
+    mean_maps.workshop_ratio,
     mean_drawing.draw_workshop_ratio,
     mean_runs.inputs,
 )

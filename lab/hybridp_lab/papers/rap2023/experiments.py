@@ -216,6 +216,7 @@ def non_adaptive(
     steps: int,
     tables: int = _TABLES,
     projection: Projection = "original",
+    published: bool = False,
     rng: Randomness,
 ) -> Relaxed:
     """RAP with T = 1 and K = m: all queries answered by the Gaussian mechanism, then projected on.
@@ -240,7 +241,7 @@ def non_adaptive(
     if projection == "original":
         known = [(goal.threshold, np.asarray(goal.values)) for goal in goals]
         begin = start(rows, workload.schema.sizes, seed=seed, device=device)
-        return original.project_tables(begin, known, epochs=steps, per_step=tables, seed=seed)
+        return original.project_tables(begin, known, epochs=steps, per_step=tables, seed=seed, published=published)
     options = Options(
         steps=steps, learning_rate=_RATE, tolerance=0.0, tables_per_step=min(tables, len(goals)), seed=seed
     )
@@ -315,7 +316,8 @@ def present(point: Point) -> list[Row]:
         elif mechanism == "GM":
             error = clipped_gaussian(people, workload, guarantee, rng=rng)
         else:
-            must(mechanism == "non-adaptive", "mechanism", "must be RAP, non-adaptive, GM or All-0", mechanism)
+            known = ("non-adaptive", "non-adaptive, converged")
+            must(mechanism in known, "mechanism", f"must be RAP, {', '.join(known)}, GM or All-0", mechanism)
             data = non_adaptive(
                 people,
                 workload,
@@ -323,6 +325,7 @@ def present(point: Point) -> list[Row]:
                 rows=point["rows"],
                 steps=point["steps"],
                 projection=point.get("projection", "original"),
+                published=mechanism == "non-adaptive",
                 rng=rng,
             )
             error = largest_error(people, workload, data)

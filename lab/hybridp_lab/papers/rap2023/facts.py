@@ -8,7 +8,7 @@ from math import comb, prod
 from typing import Any
 
 from hybridp_lab.figure.declared import Figure, Grid, Point, Row, Verdict
-from hybridp_lab.figure.ruling import ABOUT, exact, unjudged
+from hybridp_lab.figure.ruling import exact, unjudged
 from hybridp_lab.papers.rap2023.experiments import LOANS_PEOPLE, LOANS_SIZES
 from hybridp_lab.problems.data import ADULT_ROWS, ADULT_SIZES
 
@@ -73,16 +73,14 @@ def judge_sizes(rows: Sequence[Row]) -> Verdict:
         row = found[data, 3]
         more[data] = (row["queries"] / row["marginals"]) / (row["kept_queries"] / row["kept"])
     checks.append(
-        exact(
+        unjudged(
             "Without the filter RAP answers about 50 times more queries at its peak.",
-            50 * (1 - ABOUT) <= max(more.values()) <= 50 * (1 + ABOUT),
-            "queries a 3-way marginal, without over with the filter: "
-            + ", ".join(f"{value:.1f} on {data.upper()}" for data, value in more.items()),
-            max(more.values()),
+            "The text says neither of which data its peak is nor at which workload; marginals are of very different "
+            "sizes, so that the number at the largest workload is a matter of the draw.",
             place="4.3.4",
             printed="approximately 50x",
-            rule="between 40 and 60",
-            free=True,
+            found="queries a 3-way marginal, without over with the filter: "
+            + ", ".join(f"{value:.1f} on {data.upper()}" for data, value in more.items()),
         )
     )
     saved = {(r, k): 1 - operations(r, k)[1] / operations(r, k)[0] for r, k in ((3, 4), (6, 10))}

@@ -7,14 +7,19 @@ printed" spends more than it promises: it is only set beside. LOANS' rows are no
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 
+from hybridp.curator.marginals import LATTICE
+from hybridp.randomness import seeded
 from hybridp_lab.figure.declared import Check, Row, Verdict
-from hybridp_lab.figure.ruling import ALIKE, MUCH, PAR, everywhere, exact, measured, unjudged
+from hybridp_lab.figure.ruling import ALIKE, MUCH, PAR, bounded, everywhere, measured, unjudged
 from hybridp_lab.papers.rap2023.checks import Key, averaged, best, by_trial, chosen_without, least, ratio, tried
+from hybridp_lab.papers.rap2023.experiments import Form
+from hybridp_lab.papers.rap2023.mechanism import query_rounds, top_errors
 
 __all__ = [
     "adaptivity_by_epsilon",
@@ -26,12 +31,14 @@ __all__ = [
     "larger_workloads",
     "nearly_zero",
     "promise",
+    "round_loss",
     "rows_of_synthetic",
     "thresholds",
 ]
 
 Trials = dict[tuple[int, int], dict[int, float]]
-_NEARLY_ZERO = "The non-adaptive variant's error is nearly All-0's at the largest workload."
+_CONVERGED = "non-adaptive, converged"
+_NEARLY_ZERO = "The non-adaptive variant's error is nearly All-0's at the largest workload, but not at the smallest."
 
 
 def corrected(rows: Sequence[Row]) -> list[Row]:
@@ -59,30 +66,53 @@ def _least(settings: Trials) -> tuple[tuple[int, int], float]:
     return best({pair: float(np.mean(list(values.values()))) for pair, values in settings.items()})
 
 
+def round_loss(form: Form, rho: float = 2.0, draws: int = 2_000) -> tuple[float, float, float]:
+    """The divergence of one round with one pick, which rho-zCDP forbids to exceed rho, with its 95 % interval.
+
+    Of two queries one has an error of one person more, and a replaced person exchanges them: the round's own selection
+    is run so many times, and what it picks tells its Kullback-Leibler divergence; that of the answer follows from its
+    sigma.
+    """
+    from scipy.stats import binomtest
+
+    [use] = query_rounds(rho, 1, 1)
+    given, rng = (use.rho if form == "as printed" else use.select_rho), seeded(44)
+    scores, none = np.array([LATTICE, 0], dtype=np.int64), np.zeros(0, np.int64)
+    hits = sum(int(top_errors([(0, scores)], 1, given, without=none, rng=rng)[0] == 0) for _ in range(draws))
+    ends = binomtest(hits, draws).proportion_ci()
+
+    def loss(p: float) -> float:
+        return float((2 * p - 1) * math.log(p / (1 - p)) + 1 / (2 * use.sigma**2))
+
+    return loss(hits / draws), loss(ends.low), loss(ends.high)
+
+
 def promise(rows: Sequence[Row]) -> tuple[Check, ...]:
-    """Whether the promised epsilon is what is spent: only with the corrected scale (errata 4)."""
-    used = {row["form"]: row for row in rows if row.get("mechanism") == "RAP" and "spent" in row}
-    if set(used) != {"as printed", "corrected"}:
-        return ()
-    printed = used["as printed"]
-    right = next(r for r in rows if r["form"] == "corrected" and r["epsilon"] == printed["epsilon"] and "spent" in r)
-    seen = {row.get("trial", 0) for row in rows if row["form"] == "as printed"}
+    """Whether a round keeps to the budget that it is given: only with the corrected scale (errata 4)."""
+    forms = ("as printed", "corrected")
+    seen = {row.get("trial", 0) for row in rows if row.get("form") == "as printed"}
     fair = [row for row in rows if row.get("trial", 0) in seen]
-    both = {form: tried([r for r in fair if r["form"] == form], ["data", "epsilon", "workload"]) for form in used}
+    both = {form: tried([r for r in fair if r.get("form") == form], ["data", "epsilon", "workload"]) for form in forms}
     shared = [key for key in both["as printed"] if key in both["corrected"]]
     ratios = [best(both["as printed"][key])[1] / best(both["corrected"][key])[1] for key in shared]
+    told = f"; its least error is {min(ratios):.2f} to {max(ratios):.2f} times the corrected one's" if ratios else ""
+    rho, draws = 2.0, 2_000
+    (value, low, high), printed = round_loss("corrected", rho, draws), round_loss("as printed", rho, draws)
     return (
-        exact(
-            "A fit spends the epsilon that it promises.",
-            math.isclose(right["spent"], right["epsilon"], rel_tol=1e-6) and printed["spent"] > printed["epsilon"],
-            f"promised {printed['epsilon']:g}: the printed Gumbel scale spends {printed['spent']:.4g}, the corrected "
-            f"one {right['spent']:.4g}; the least error as printed is {min(ratios):.2f} to {max(ratios):.2f} times the "
-            f"corrected one's in {len(ratios)} settings",
-            right["spent"] / right["epsilon"],
-            place="Theorem 4.2.14 with Algorithm 4.4",
-            printed=f"spends {printed['spent'] / printed['epsilon']:.3f} times the promise as printed",
-            rule="exactly the promise",
-            erratum="errata 4",
+        replace(
+            bounded(
+                "A round keeps to its budget: picks and answer together diverge by no more than rho = 2.",
+                value,
+                low,
+                high,
+                "below",
+                rho,
+                trials=draws,
+                found=f"of two queries, one error apart; the printed Gumbel scale gives {printed[0]:.2f}{told}",
+                place="Theorem 4.2.14 with Algorithm 4.4",
+                printed=f"{printed[0]:.2f} with the printed scale",
+                erratum="errata 4",
+            ),
             free=True,
         ),
     )
@@ -97,16 +127,15 @@ def baselines(rows: Sequence[Row]) -> Verdict:
     ours, others = by_trial(corrected(rows), keys), _others(corrected(rows), keys)
     adaptive: dict[str, list[float]] = {}
     against: dict[str, list[float]] = {}
-    alike: dict[str, list[float]] = {}
-    sizes = sorted({key[1] for key in ours})
+    published: list[list[float]] = []
     for key, settings in ours.items():
-        rivals = {name: others[(*key, name)] for name in ("All-0", "GM", "non-adaptive")}
+        rivals = {name: others[(*key, name)] for name in ("All-0", "GM", _CONVERGED)}
         name = f"epsilon {key[0]:g}, |W| {key[1]}"
         nearest = min(rivals.values(), key=lambda errors: float(np.mean(list(errors.values()))))
         adaptive[name] = ratio(least(settings), nearest)
-        against[name] = ratio(rivals["non-adaptive"], rivals["GM"])
-        if key[1] == sizes[-1]:
-            alike[name] = ratio(rivals["non-adaptive"], rivals["All-0"])
+        against[name] = ratio(rivals[_CONVERGED], rivals["GM"])
+        if (*key, "non-adaptive") in others:
+            published.append(ratio(others[(*key, "non-adaptive")], rivals["GM"]))
     place = "4.3.4.1, Figure 4.2"
     return Verdict(
         (
@@ -119,24 +148,17 @@ def baselines(rows: Sequence[Row]) -> Verdict:
                 printed="significantly lower",
                 quantity="error over the best other's",
             ),
-            everywhere(
-                "The non-adaptive variant has less error than the Gaussian mechanism.",
-                against,
+            measured(
+                "The non-adaptive variant has less error than the Gaussian mechanism, on average over the settings.",
+                averaged(list(against.values())),
                 "below",
                 1.0,
                 place=place,
                 printed="lower error than GM",
-                quantity="non-adaptive over GM",
+                found=f"ratio of the errors, {len(against)} settings; the projection ends below the truth's own loss"
+                + (f"; with the published optimiser {np.mean(averaged(published)):.3g}" if published else ""),
             ),
-            everywhere(
-                _NEARLY_ZERO,
-                alike,
-                "within",
-                (1 / ALIKE, ALIKE),
-                place=place,
-                printed="nearly identical for all but the smallest sizes",
-                quantity="non-adaptive over All-0",
-            ),
+            _zero(others),
             *promise(rows),
         )
     )
@@ -144,23 +166,31 @@ def baselines(rows: Sequence[Row]) -> Verdict:
 
 def nearly_zero(quick: Sequence[Row], rows: Sequence[Row]) -> list[Check]:
     """Figure 4.2's largest published workload: the non-adaptive variant beside All-0."""
-    others = _others(corrected(rows), ["epsilon", "workload"])
-    cases = {
-        f"epsilon {epsilon:g}, |W| {size}": ratio(errors, others[epsilon, size, "All-0"])
-        for (epsilon, size, name), errors in others.items()
-        if name == "non-adaptive"
-    }
-    return [
-        everywhere(
-            _NEARLY_ZERO,
-            cases,
-            "within",
-            (1 / ALIKE, ALIKE),
-            place="4.3.4.1, Figure 4.2",
-            printed="nearly identical for all but the smallest sizes",
-            quantity="non-adaptive over All-0",
-        )
-    ]
+    large = _others(corrected(rows), ["epsilon", "workload"])
+    return [_zero({**_others(corrected(quick), ["epsilon", "workload"]), **large})]
+
+
+def _zero(others: Mapping[Key, Mapping[int, float]]) -> Check:
+    """Nearly All-0 at the largest workload, but not at the smallest with the most epsilon, as a fit that idles is."""
+    sizes = sorted({key[1] for key in others if key[2] == _CONVERGED})
+    most = max(key[0] for key in others)
+    cases: dict[str, list[float]] = {}
+    for (epsilon, size, name), errors in others.items():
+        if name == _CONVERGED and (size == sizes[-1] or (epsilon, size) == (most, sizes[0])):
+            share = ratio(errors, others[epsilon, size, "All-0"])
+            least = size == sizes[0]
+            # In both cases what must be below 1: how far from All-0 in units of what "nearly" allows, or how near.
+            told = f"epsilon {epsilon:g}, |W| {size}"
+            cases[told] = [ALIKE * v for v in share] if least else [abs(v - 1) / (ALIKE - 1) for v in share]
+    return everywhere(
+        _NEARLY_ZERO,
+        cases,
+        "below",
+        1.0,
+        place="4.3.4.1, Figure 4.2",
+        printed="nearly identical for all but the smallest sizes",
+        quantity="1.1 times the error over All-0's at the smallest, ten times the distance from it at the largest",
+    )
 
 
 # --- Figures 4.3, 4.4 and 4.8 -----------------------------------------------------------------------------------------
@@ -290,7 +320,6 @@ def adaptivity_by_epsilon(rows: Sequence[Row]) -> Verdict:
                 found=", ".join(f"epsilon {e:g}: {pair}, {error:.3f}" for e, (pair, error) in chosen.items()),
             ),
             *_bands(groups, place),
-            *promise(rows),
         )
     )
 
