@@ -20,7 +20,7 @@ import numpy as np
 from benchmarks.engine_rows import SCHEMA
 from hybridp.curator.marginals import Codes, table_counts
 from hybridp.public.lattice import Bounds
-from hybridp.tables import HeavyQuery, Query, Report, Rows, add_up, discovery_counts, sample_records
+from hybridp.tables import Columns, Query, Report, Rows, add_up, discovery_counts, sample_records
 from hybridp.tables.columns import codes
 
 __all__ = ["AGGREGATIONS", "WAYS", "runner"]
@@ -150,7 +150,7 @@ def _our_sum(rows: Rows) -> Answer:
 
 
 def _our_counts(**order: str) -> Callable[[Rows], Answer]:
-    query = HeavyQuery(person="person", record=("page",), trust="trust", **order)
+    query = Columns(("page",), "trust", person="person", **order)
 
     def run(rows: Rows) -> Answer:
         with sample_records(rows, query, SALT, discovery_share=1.0) as sample:

@@ -27,7 +27,7 @@ import numpy as np
 
 from hybridp.public.heavy import HeadList
 from hybridp.tables import (
-    HeavyQuery,
+    Columns,
     discovery_counts,
     head_counts,
     local_slots,
@@ -36,7 +36,7 @@ from hybridp.tables import (
     sample_records,
 )
 
-QUERY = HeavyQuery(person="person", record=("query", "url"), trust="trust")
+QUERY = Columns(("query", "url"), "trust", person="person")
 WAYS = ("hybridp", "duckdb")
 DISTINCT = 4_800_000
 PLAIN = "SELECT count(*), max(n) FROM (SELECT query, url, count(*) AS n FROM rows GROUP BY ALL)"

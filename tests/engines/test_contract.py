@@ -24,7 +24,6 @@ from hybridp.errors import UnusableRows
 from hybridp.public.heavy import HeadList
 from hybridp.public.kmeans import Box, Grid
 from hybridp.tables import (
-    HeavyQuery,
     Lattice,
     Number,
     Query,
@@ -205,7 +204,7 @@ def test_record_counts_after_bounding(engine: str, opened: Opened, by: str) -> N
     columns = _records(text_keys=by == "text key")
     plain = {name: list(values) for name, (_, values) in columns.items()}
     order = {"id": {"record_id": "id"}, "nothing": {}}.get(by, {"record_key": "key"})
-    query = HeavyQuery(person="person", record=("query", "url"), trust="trust", **order)
+    query = TableColumns(("query", "url"), "trust", person="person", **order)
     expected = _expected_sample(plain, by, 7)
     label = dict(zip(plain["person"], plain["trust"], strict=True))
     split = {p: _md5(7, "split", p) < f"{2**127:032x}" for p in expected}
@@ -233,7 +232,7 @@ def test_a_person_with_one_row_each_is_sampled_alike(engine: str, opened: Opened
         "trust": ("VARCHAR", ["trusted", "local"] * 250),
         "query": ("VARCHAR", [f"q{i % 9}" for i in range(500)]),
     }
-    query = HeavyQuery(person="person", record=("query",), trust="trust")
+    query = TableColumns(("query",), "trust", person="person")
     early = [i for i in range(0, 500, 2) if _md5(3, "split", str(i)) < f"{2**126:032x}"]
     with opened(engine, columns) as rows, sample_records(rows, query, 3, discovery_share=0.25) as sample:
         numbers, counts = discovery_counts(sample)

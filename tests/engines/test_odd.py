@@ -22,8 +22,8 @@ from hybridp.protocols.driver import release
 from hybridp.public.heavy import HeadList
 from hybridp.public.lattice import Bounds
 from hybridp.public.queries import Feature, Schema
+from hybridp.tables import Columns as TableColumns
 from hybridp.tables import (
-    HeavyQuery,
     Source,
     add_up,
     discovery_counts,
@@ -38,7 +38,7 @@ from hybridp.tables.source import shown
 from hybridp.tasks.mean import MeanTask
 from tests import warm
 
-HEAVY = HeavyQuery(person="person", record=("query",), trust="trust")
+HEAVY = TableColumns(("query",), "trust", person="person")
 LABELS = [
     "it's",
     "back\\slash",

@@ -18,8 +18,8 @@ from tests.queries import number_query
 from hybridp.public.heavy import HeadList
 from hybridp.public.kmeans import Box
 from hybridp.public.queries import Feature, Schema
+from hybridp.tables import Columns as TableColumns
 from hybridp.tables import (
-    HeavyQuery,
     Lattice,
     Number,
     Query,
@@ -141,14 +141,14 @@ def test_records(engine: str, opened: Opened) -> None:
 
     expected = Counter(w for w in map(keyed, range(PEOPLE)) if w is not None)
     with opened(engine, _table()) as rows:
-        query = HeavyQuery(person="person", record=("word",), trust="trust", record_key="key")
+        query = TableColumns(("word",), "trust", person="person", record_key="key")
         with sample_records(rows, query, 3, discovery_share=1.0) as sample:
             numbers, counts = discovery_counts(sample)
             found = {r[0]: n for r, n in zip(records_at(sample, numbers), counts.tolist(), strict=True)}
             slots = head_counts(sample, HeadList.of([("maps",)]), "trusted").tolist()
             assert sample.trusted_people == PEOPLE
         with sample_records(
-            rows, HeavyQuery(person="person", record=("word",), trust="trust"), 3, discovery_share=1.0
+            rows, TableColumns(("word",), "trust", person="person"), 3, discovery_share=1.0
         ) as s:
             assert s.trusted_people == PEOPLE
             assert head_counts(s, HeadList.of([], 1), "trusted").tolist() == [PEOPLE]

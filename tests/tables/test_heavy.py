@@ -17,7 +17,7 @@ from scipy import stats
 from hybridp.errors import InvalidInput, UnusableRows
 from hybridp.public.heavy import HeadList
 from hybridp.tables import (
-    HeavyQuery,
+    Columns,
     discovery_counts,
     head_counts,
     local_slots,
@@ -27,8 +27,8 @@ from hybridp.tables import (
 )
 
 HEADER = ("person", "query", "url", "trust")
-TWO = HeavyQuery(person="person", record=("query", "url"), trust="trust")
-ONE = HeavyQuery(person="person", record=("query",), trust="trust")
+TWO = Columns(("query", "url"), "trust", person="person")
+ONE = Columns(("query",), "trust", person="person")
 Table = list[tuple[Any, ...]]
 
 
@@ -43,17 +43,17 @@ def parquet(path: Path, select: str) -> None:
     duckdb.execute(f"COPY ({select}) TO '{path}' (FORMAT parquet)")
 
 
-def frequencies(path: Path, query: HeavyQuery = TWO, salt: int = 3, threads: int = 1) -> dict[tuple[str, ...], int]:
+def frequencies(path: Path, query: Columns = TWO, salt: int = 3, threads: int = 1) -> dict[tuple[str, ...], int]:
     with open_rows(path, threads=threads) as rows:
         with sample_records(rows, query, salt, discovery_share=0.0) as sample:
-            names = ", ".join(f"f{place}" for place in range(len(query.record)))
+            names = ", ".join(f"f{place}" for place in range(len(query.names)))
             counted = f"SELECT {names}, count(*) FROM {sample.table} WHERE f0 IS NOT NULL GROUP BY ALL"
             found = rows.engine.connection.execute(counted).fetchall()
         assert rows.engine.connection.execute("SELECT count(*) FROM duckdb_tables()").fetchone() == (0,)
     return {tuple(record): times for *record, times in found}
 
 
-def choices(path: Path, salt: int = 3, threads: int = 1, query: HeavyQuery = TWO) -> dict[str, str]:
+def choices(path: Path, salt: int = 3, threads: int = 1, query: Columns = TWO) -> dict[str, str]:
     """Which record stands for each person, in a table whose queries name their person."""
     found = frequencies(path, query, salt, threads)
     assert set(found.values()) == {1}
@@ -195,16 +195,16 @@ def test_arguments_and_columns_are_checked(tmp_path: Path) -> None:
         with pytest.raises(UnusableRows, match="Column `query` must hold text or whole numbers"):
             sample_records(rows, TWO, 0, discovery_share=0.5)
         with pytest.raises(UnusableRows, match="Column `trust` must hold text"):
-            sample_records(rows, HeavyQuery(person="person", record=("url",), trust="trust"), 0, discovery_share=0.5)
+            sample_records(rows, Columns(("url",), "trust", person="person"), 0, discovery_share=0.5)
         with pytest.raises(InvalidInput, match="`record` must be a column of"):
-            sample_records(rows, HeavyQuery(person="person", record=("other",), trust="trust"), 0, discovery_share=0.5)
+            sample_records(rows, Columns(("other",), "trust", person="person"), 0, discovery_share=0.5)
 
 
 def test_neither_column_names_nor_a_missing_pandas_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
     header = ("who", "f1", "f0", "key")  # the names that the queries use inside, in other places
     path = save(tmp_path, [(row[0], row[1], row[2] or "v", row[3]) for row in log()], header)
-    query = HeavyQuery(person="who", record=("f1", "f0"), trust="key")
+    query = Columns(("f1", "f0"), "key", person="who")
     assert {record[1] for record in frequencies(path, query)} == {"u", "v"}
     with open_rows(path, threads=1) as rows, sample_records(rows, query, 0, discovery_share=0.5) as sample:
         assert head_counts(sample, HeadList.of([("p1-a", "")]), "local").sum() == sample.local_people

@@ -41,7 +41,6 @@ from hybridp.public.lattice import LEVELS, Bounds
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.messages import MECHANISM, WeightedSum, reports_digest
 from hybridp.public.regression import LADDER, TAIL, KindName, Question, farther, round_sums
-from hybridp.public.trust import LABEL, label_column
 from hybridp.public.vector import VectorBounds
 from hybridp.randomness import Randomness
 from hybridp.tables.columns import only_texts
@@ -256,15 +255,7 @@ def sample(
     rows: tables.Rows, columns: Columns, discovery_share: float, *, rng: Randomness
 ) -> tables.RecordSample:
     """One record of each person, and the split of the trusted people, by a fresh salt. RAW: stays here."""
-    query = tables.HeavyQuery(
-        person=columns.person or "",
-        record=columns.names,
-        trust=label_column(columns.trust) or LABEL,
-        record_key=columns.record_key,
-        record_id=columns.record_id,
-    )
-    salt = int(rng.words(1)[0])
-    return tables.sample_records(rows, query, salt, discovery_share=discovery_share)
+    return tables.sample_records(rows, columns, int(rng.words(1)[0]), discovery_share=discovery_share)
 
 
 def found_records(

@@ -9,7 +9,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -17,14 +17,13 @@ from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, UnusablePublicRows, UnusableRows, must
 from hybridp.noise.additive import additive
-from hybridp.public.lattice import missing_each
 from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.messages import BATCH, MECHANISM, SlotReports, reports_digest
-from hybridp.public.trust import LABEL, Trusts, label_column, rule_of
-from hybridp.public.vector import VectorBounds
+from hybridp.public.trust import Trusts, label_column, rule_of
 from hybridp.randomness import Randomness
 from hybridp.tables import named_mechanism
 from hybridp.tables.columns import (
+    Columns,
     Counted,
     all_empty,
     check_trust,
@@ -113,70 +112,6 @@ class Raw:
         """RAW: what is needed of the people in both."""
         people, squares = self.trusted_people + other.trusted_people, self.squares + other.squares
         return replace(self, trusted_people=people, trusted=self.trusted + other.trusted, squares=squares)
-
-
-# --- which columns hold what ------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """Which columns of the table hold what. Without `person`, every row is a person of their own.
-
-    `value` is the column of one number or option, whose reports are in `report`; or it names several columns, of a
-    vector (the report on column `NAME` is in `NAME_report`), of a record, or of a synthetic table, whose columns may
-    hold `words`. `missing` says what a value counts as that is missing or no number: a number within the bounds, or
-    "middle", for all columns or for each; or, of one number where nobody is local, "exclude": whoever has none is left
-    out. It may be left out of a table whose column is declared to hold a number in every row (whole numbers of NumPy),
-    and where options state it (`hybridp.choice`).
-    """
-
-    value: str | tuple[str, ...]
-    trust: Trusts | None
-    report: str | None = "report"
-    person: str | None = None
-    record_key: str | None = None
-    record_id: str | None = None
-    missing: tuple[float | str, ...] | float | str | None = None
-    words: bool = field(default=False, repr=False)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return (self.value,) if isinstance(self.value, str) else self.value
-
-    @property
-    def reports(self) -> tuple[str, ...]:
-        if not (self.words or isinstance(self.value, str)):
-            return tuple(f"{name}_report" for name in self.value)
-        return () if self.report is None else (self.report,)
-
-    @property
-    def mechanism(self) -> str:
-        """The column that says how a report was made."""
-        return f"{self.report}_mechanism"
-
-    @property
-    def reads(self) -> dict[str, tuple[str, ...]]:
-        """The columns that must be there and hold numbers, by the option that names them."""
-        return {} if self.words else {"column" if isinstance(self.value, str) else "columns": self.names}
-
-    @property
-    def absent(self) -> tuple[float | str, ...] | float | str | None:
-        """What a missing value counts as, of several columns that of each."""
-        return self.missing if isinstance(self.value, str) else missing_each(self.missing, len(self.value))
-
-    def must_count(self, what: str) -> None:
-        """Refuse to leave people out where the answer is about everybody."""
-        rule = f"must be a number, or middle, for {what}: people without a value cannot be left out of it yet"
-        must(self.missing != "exclude", "missing", rule, self.missing)
-
-    def counts_as(self, middle: float | VectorBounds) -> str:
-        """What becomes of a missing value, column by column, for a receipt."""
-        if self.missing == "exclude":
-            return "nothing: whoever has none is left out"
-        middles = [one.centre for one in middle.bounds] if isinstance(middle, VectorBounds) else [middle]
-        stated = missing_each(self.missing, len(middles)) or ("middle",) * len(middles)
-        return ", ".join(f"{middle if isinstance(one, str) else one:g}"
-                         for one, middle in zip(stated, middles, strict=True))  # fmt: skip
 
 
 # --- noise, and what is public ----------------------------------------------------------------------------------------
@@ -303,7 +238,7 @@ def grouped(rows: Rows, by: str, columns: Columns, ways: str, missing: object) -
 
 def sizes(kept: Rows, by: str, columns: Columns) -> dict[str, tuple[int, int]]:
     """How many trusted and local people each group has: public, as who trusts is."""
-    return sizes_of(kept, by, label_column(columns.trust) or LABEL, columns.person)
+    return sizes_of(kept, by, columns.label, columns.person)
 
 
 def group_sizes(

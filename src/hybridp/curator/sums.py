@@ -53,7 +53,7 @@ from hybridp.public.shares import (
     unreadable,
 )
 from hybridp.public.steered_mean import Window, WindowNoise, WindowSums
-from hybridp.public.trust import LABEL, label_column
+from hybridp.public.trust import label_column
 from hybridp.public.vector import SQUARE_STEPS as COLUMN_SQUARE_STEPS
 from hybridp.public.vector import OnVector, VectorBounds, VectorReportSums, VectorSum
 from hybridp.randomness import Randomness
@@ -118,7 +118,7 @@ def read(
         rows.need("column" if len(columns.names) == 1 else "columns", name)
     says: bool | None = True if local_raw else None
     if not local_raw and any(name in rows.columns for name in columns.reports):
-        says = tables.check_mechanism(rows, label_column(columns.trust) or "", columns.mechanism, invite.text)
+        says = tables.check_mechanism(rows, columns.label, columns.mechanism, invite.text)
     raw = _READERS[invite.way](rows, columns, invite, local_raw, **how)
     sent = raw.local.people if raw.epsilons is None else int(raw.local.people[raw.local.epsilons > 0].sum())
     assumed = tables.named_mechanism(columns.mechanism, says, sent, assume=assume)
@@ -191,7 +191,7 @@ def _option(rows: Rows, columns: Columns, invite: OnOptions, local_raw: bool, *,
 
 def _marginal(rows: Rows, columns: Columns, invite: Any, local_raw: bool) -> Raw:
     """The reports of local people on a table, of which trusted rows are read elsewhere."""
-    labels, report = label_column(columns.trust) or LABEL, columns.report or "report"
+    labels, report = columns.label, columns.report or "report"
     told, digest = MarginalReports.nobody(invite), None
     if count_people(rows, labels, None).local:
         if report not in rows.columns:

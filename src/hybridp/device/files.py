@@ -169,12 +169,8 @@ def draw_questions(
 
 def _slots(rows: tables.Rows, invite: OnList, columns: Any, rng: Randomness) -> Iterator[NDArray[np.int64]]:
     """The slot of the head list that each local person, who has any number of records, tells."""
-    query = tables.HeavyQuery(
-        person=columns.person, record=columns.names, trust=label_column(columns.trust), record_key=columns.record_key,
-        record_id=columns.record_id,
-    )  # fmt: skip
     mechanism = invite.mechanism
-    with tables.sample_records(rows, query, int(rng.words(1)[0]), discovery_share=0.5) as sampled:
+    with tables.sample_records(rows, columns, int(rng.words(1)[0]), discovery_share=0.5) as sampled:
         for slots in tables.local_slots(sampled, invite.encoding):
             yield slots if isinstance(mechanism, OneSlot) else categories(mechanism, slots, rng=rng)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -13,8 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp.errors import InvalidInput, OtherMechanism, UnusablePublicRows, UnusableRows, must
+from hybridp.public.lattice import missing_each
 from hybridp.public.queries import Schema
-from hybridp.public.trust import LABEL, LOCAL, TRUSTED, TrustRule, keyed, suggestion
+from hybridp.public.trust import LABEL, LOCAL, TRUSTED, TrustRule, Trusts, keyed, label_column, suggestion
+from hybridp.public.vector import VectorBounds
 from hybridp.randomness import Randomness
 from hybridp.tables.engine import answers, arrays, drop, fresh, keep, stream
 from hybridp.tables.source import TABLES, VIEW, Rows, unstated
@@ -32,10 +34,81 @@ from hybridp.tables.sql import (
     text,
 )
 
-__all__ = ["Counted", "all_empty", "answers_here", "check_mechanism", "check_schema", "check_trust", "codes"]
+__all__ = ["Columns", "Counted", "all_empty", "answers_here", "check_mechanism", "check_schema", "check_trust", "codes"]
 __all__ += ["count_people", "domain", "drawn_label", "epsilon_counts", "group_sizes", "kept_by_group", "local_numbers"]
 __all__ += ["local_rows", "local_texts", "named_mechanism", "number_column", "only_texts", "rows_of", "slot_counts"]
 __all__ += ["some_texts", "unlabelled", "worded_label"]
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Which columns of the table hold what. Without `person`, every row is a person of their own.
+
+    `value` is the column of one number or option, whose reports are in `report`; or it names several columns, of a
+    vector (the report on column `NAME` is in `NAME_report`), of a record, or of a synthetic table, whose columns may
+    hold `words`. `missing` says what a value counts as that is missing or no number: a number within the bounds, or
+    "middle", for all columns or for each; or, of one number where nobody is local, "exclude": whoever has none is left
+    out. It may be left out of a table whose column is declared to hold a number in every row (whole numbers of NumPy),
+    and where options state it (`hybridp.choice`).
+    """
+
+    value: str | tuple[str, ...]
+    trust: Trusts | None
+    report: str | None = "report"
+    person: str | None = None
+    record_key: str | None = None
+    record_id: str | None = None
+    missing: tuple[float | str, ...] | float | str | None = None
+    words: bool = field(default=False, repr=False)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.value,) if isinstance(self.value, str) else self.value
+
+    @property
+    def label(self) -> str:
+        """The column of labels, once the table is open."""
+        return label_column(self.trust) or LABEL
+
+    @property
+    def order(self) -> str | None:
+        """The column that decides which record stands for a person."""
+        return self.record_key or self.record_id
+
+    @property
+    def reports(self) -> tuple[str, ...]:
+        if not (self.words or isinstance(self.value, str)):
+            return tuple(f"{name}_report" for name in self.value)
+        return () if self.report is None else (self.report,)
+
+    @property
+    def mechanism(self) -> str:
+        """The column that says how a report was made."""
+        return f"{self.report}_mechanism"
+
+    @property
+    def reads(self) -> dict[str, tuple[str, ...]]:
+        """The columns that must be there and hold numbers, by the option that names them."""
+        return {} if self.words else {"column" if isinstance(self.value, str) else "columns": self.names}
+
+    @property
+    def absent(self) -> tuple[float | str, ...] | float | str | None:
+        """What a missing value counts as, of several columns that of each."""
+        return self.missing if isinstance(self.value, str) else missing_each(self.missing, len(self.value))
+
+    def must_count(self, what: str) -> None:
+        """Refuse to leave people out where the answer is about everybody."""
+        rule = f"must be a number, or middle, for {what}: people without a value cannot be left out of it yet"
+        must(self.missing != "exclude", "missing", rule, self.missing)
+
+    def counts_as(self, middle: float | VectorBounds) -> str:
+        """What becomes of a missing value, column by column, for a receipt."""
+        if self.missing == "exclude":
+            return "nothing: whoever has none is left out"
+        middles = [one.centre for one in middle.bounds] if isinstance(middle, VectorBounds) else [middle]
+        stated = missing_each(self.missing, len(middles)) or ("middle",) * len(middles)
+        return ", ".join(f"{middle if isinstance(one, str) else one:g}"
+                         for one, middle in zip(stated, middles, strict=True))  # fmt: skip
 
 
 def number_column(rows: Rows, name: str) -> NDArray[np.float64]:

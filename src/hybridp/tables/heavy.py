@@ -17,59 +17,17 @@ from numpy.typing import NDArray
 
 from hybridp.errors import UnusablePublicRows, UnusableRows, must
 from hybridp.public.heavy import HeadList
-from hybridp.tables.columns import check_trust, unlabelled
+from hybridp.tables.columns import Columns, check_trust, unlabelled
 from hybridp.tables.engine import answers, arrays, drop, fresh, given, keep, stream
 from hybridp.tables.source import VIEW, Rows
 from hybridp.tables.sql import chosen, column, count_if, joined, labelled, number, select, text, whole
 from hybridp.tables.totals import CHUNK
 
-__all__ = ["HeavyQuery", "Record", "RecordSample", "discovery_counts", "head_counts", "local_slots"]
+__all__ = ["Record", "RecordSample", "discovery_counts", "head_counts", "local_slots"]
 __all__ += ["records_at", "sample_records"]
 
 Ints = NDArray[np.int64]
 Record = tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class HeavyQuery:
-    """Which columns hold what: one row for each record, any number of records for each person.
-
-    `record` names one column (a query) or two (a query and a URL); `trust` holds exactly `trusted` or `local`, the same
-    for all rows of a person. Fields are compared as text, and numbers are cast to it. Where the first field is missing
-    there is no record: it is not discovered, and counts for the rest. A missing second field is the empty text, and so
-    the same as an empty one.
-
-    One record stands for a person: the one with the smallest `record_key` (a random key stored with the record), or the
-    smallest MD5 of a salt and its `record_id`, or, with neither, one drawn with a salted hash, uniformly over the
-    person's records (a record that a person has twice counts twice). All depend on that person's records alone. A
-    record without a key or id is not chosen, and of different records with one key none is.
-
-    >>> HeavyQuery(person="user", record=("query", "url"), trust="trust").order is None
-    True
-    """
-
-    person: str
-    record: tuple[str, ...]
-    trust: str
-    record_key: str | None = None
-    record_id: str | None = None
-
-    def __post_init__(self) -> None:
-        ok = isinstance(self.record, tuple) and len(self.record) in (1, 2)
-        must(ok, "record", "must be a tuple of one or two columns", self.record)
-        names = (self.person, self.trust, *self.record)
-        must(len(set(names)) == len(names), "record", "must differ from `person`, `trust` and itself", self.record)
-        must(None in (self.record_key, self.record_id), "record_id", "must not join `record_key`", self.record_id)
-
-    @property
-    def order(self) -> str | None:
-        """The column that decides which record stands for a person."""
-        return self.record_key or self.record_id
-
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """What queries call the columns of a record."""
-        return ("f0", "f1")[: len(self.record)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +39,7 @@ class RecordSample:
     """
 
     rows: Rows = field(repr=False)
-    query: HeavyQuery
+    query: Columns
     table: str = field(repr=False)
     discovery_people: int
     estimation_people: int
@@ -103,8 +61,16 @@ class RecordSample:
         self.close()
 
 
-def sample_records(rows: Rows, query: HeavyQuery, salt: int, *, discovery_share: float) -> RecordSample:
+def sample_records(rows: Rows, query: Columns, salt: int, *, discovery_share: float) -> RecordSample:
     """One record for each person, and the split of the trusted people.
+
+    A record is one column (a query) or two (a query and a URL) of `query`, whose labels are the same for all rows of a
+    person. Fields are compared as text, and numbers are cast to it. Where the first field is missing there is no
+    record: it is not discovered, and counts for the rest. A missing second field is the empty text, and so the same as
+    an empty one. One record stands for a person: the one with the smallest `record_key` (a random key stored with the
+    record), or the smallest MD5 of a salt and its `record_id`, or, with neither, one drawn with a salted hash,
+    uniformly over the person's records (a record that a person has twice counts twice). All depend on that person's
+    records alone. A record without a key or id is not chosen, and of different records with one key none is.
 
     Each trusted person is in the discovery part with probability `discovery_share` over the salt. When every person
     has one row the sample keeps the order of the rows; otherwise the local people's order is that of a salted hash.
@@ -116,7 +82,7 @@ def sample_records(rows: Rows, query: HeavyQuery, salt: int, *, discovery_share:
     >>> folder = tempfile.TemporaryDirectory()
     >>> file = pathlib.Path(folder.name, "log.csv")
     >>> _ = file.write_text("user,query,trust\\n1,maps,trusted\\n1,maps,trusted\\n2,news,local\\n3,maps,local\\n")
-    >>> query = HeavyQuery(person="user", record=("query",), trust="trust")
+    >>> query = Columns(("query",), "trust", person="user")
     >>> with open_rows(file) as rows, sample_records(rows, query, 7, discovery_share=1.0) as sample:
     ...     sample.trusted_people, sample.local_people
     ...     records_at(sample, discovery_counts(sample)[0])
@@ -140,7 +106,7 @@ def sample_records(rows: Rows, query: HeavyQuery, salt: int, *, discovery_share:
             keep(rows, choice, _choice(rows, query, salt))
             (found,) = answers(rows, select({"people": "COUNT(*)", "mixed": count_if("mixed")}, choice))
             if found["mixed"]:
-                raise UnusablePublicRows(f"Column `{query.trust}` must hold one label for each person.")
+                raise UnusablePublicRows(f"Column `{query.label}` must hold one label for each person.")
             keep(rows, table, _ranked(rows, query, salt, discovery_share, choice))
         asked = {part: count_if(_within(part)) for part in ("discovery", "estimation", "local")}
         (counted,) = answers(rows, select(asked | {"people": "COUNT(*)"}, table))
@@ -171,7 +137,7 @@ def records_at(sample: RecordSample, numbers: Sequence[int] | Ints) -> list[Reco
     """The records with these row numbers of `discovery_counts`, in the order of the numbers."""
     asked = np.ascontiguousarray(numbers, dtype=np.int64)  # the engine reads no strides
     must(asked.ndim == 1, "numbers", "must be a list of row numbers", f"shape {asked.shape}")
-    table, names = _discovered(sample), sample.query.fields
+    table, names = _discovered(sample), _names(sample.query)
     with given(sample.rows, {"number": asked, "place": np.arange(asked.size)}) as wanted:
         listed = select({name: f"{table}.{name}" for name in names}, wanted, f"JOIN {table} ON "
                         f"{wanted}.number = {table}.number ORDER BY {wanted}.place")  # fmt: skip
@@ -204,29 +170,38 @@ def local_slots(sample: RecordSample, head: HeadList, chunk: int = CHUNK) -> Ite
     return (np.asarray(part["slot"], dtype=np.int64) for part in parts)
 
 
-def _check_columns(rows: Rows, query: HeavyQuery) -> None:
-    for parameter in ("person", "trust", "record_key", "record_id"):
-        name = getattr(query, parameter)
+def _check_columns(rows: Rows, query: Columns) -> None:
+    must(len(query.names) in (1, 2), "record", "must be one or two columns", len(query.names))
+    names = (query.person, query.label, *query.names)
+    must(len({*names}) == len(names), "record", "must differ from `person`, `trust` and itself", query.names)
+    must(None in (query.record_key, query.record_id), "record_id", "must not join `record_key`", query.record_id)
+    own = {"person": query.person, "trust": query.label, "record_key": query.record_key, "record_id": query.record_id}
+    for parameter, name in own.items():
         if name is not None:
             rows.need(parameter, name)
-    rows.need_identifier("person", query.person)
+    rows.need_identifier("person", query.person or "")
     if query.record_id is not None:
         rows.need_identifier("record_id", query.record_id)
-    for name in query.record:
+    for name in query.names:
         rows.need("record", name)
         # The text of a double differs between engines, and with it the records.
         if not (rows.is_text(name) or rows.is_number(name)) or rows.columns[name] in ("FLOAT", "DOUBLE"):
             kind = rows.columns[name]
             raise UnusablePublicRows(f"Column `{name}` must hold text or whole numbers; its type is {kind}.")
-    check_trust(rows, query.trust)
+    check_trust(rows, query.label)
 
 
-def _check_labels(rows: Rows, found: dict[str, Any], query: HeavyQuery) -> None:
+def _names(query: Columns) -> tuple[str, ...]:
+    """What queries call the columns of a record."""
+    return ("f0", "f1")[: len(query.names)]
+
+
+def _check_labels(rows: Rows, found: dict[str, Any], query: Columns) -> None:
     """Who takes part, and with which label, is public: a rule on it may refuse, and no other rule does."""
     if found["named"] != found["rows"]:
         raise UnusablePublicRows(f"Column `{query.person}` must name a person in every row.")
     if (found["trusted"] or 0) + (found["local"] or 0) != found["rows"]:
-        raise unlabelled(rows, query.trust)
+        raise unlabelled(rows, query.label)
 
 
 # --- queries ----------------------------------------------------------------------------------------------------------
@@ -239,31 +214,31 @@ _GLANCE = 2**17
 _SIGNED = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")
 
 
-def _labels(query: HeavyQuery) -> str:
+def _labels(query: Columns) -> str:
     """How many rows there are, how many name a person or have a label, and how many people there are.
 
     People are counted by a 64-bit hash: equal people have equal hashes, so that as many hashes as rows prove that no
     person has two rows; two people with one hash only send the table to the longer path, which is right for any table.
     Where some rows already name a person twice, nobody is counted, which saves as much as the choice itself takes.
     """
-    who = column(query.person)
+    who = column(query.person or "")
     some = select({"who": who}, VIEW, f"LIMIT {_GLANCE}")
     glance = f"(SELECT COUNT(DISTINCT who) = COUNT(who) FROM ({some}) AS first_rows)"
-    asked = {label: count_if(labelled(column(query.trust), label)) for label in ("trusted", "local")}
+    asked = {label: count_if(labelled(column(query.label), label)) for label in ("trusted", "local")}
     people = f"COUNT(DISTINCT CASE WHEN {glance} THEN hash({who}) END)"
     return select({"rows": "COUNT(*)", "named": f"COUNT({who})", **asked, "people": people}, VIEW)
 
 
-def _lone(query: HeavyQuery, salt: int, share: float) -> str:
+def _lone(query: Columns, salt: int, share: float) -> str:
     """The sample of a table in which every person has one row, in the order of the rows."""
-    return select(chosen(query.fields) | {"part": _part(salt, share)}, f"({_fields(query, None)}) AS fields")
+    return select(chosen(_names(query)) | {"part": _part(salt, share)}, f"({_fields(query, None)}) AS fields")
 
 
-def _choice(rows: Rows, query: HeavyQuery, salt: int) -> str:
+def _choice(rows: Rows, query: Columns, salt: int) -> str:
     """The key of the record that stands for each person (NULL where no record has a key), and the person's label."""
     keyed = {"who": "who", "key": _key(rows, query), "trusted": "trusted"}
     if query.order is None:
-        keyed["draw"] = _md5(salt, "draw", joined(text("who"), *query.fields))
+        keyed["draw"] = _md5(salt, "draw", joined(text("who"), *_names(query)))
     if query.record_id is not None:
         keyed["draw"] = _md5(salt, "record", "own")
     records, smallest = select(keyed, f"({_fields(query, query.order)}) AS fields"), "MIN(key)"
@@ -284,14 +259,14 @@ def _choice(rows: Rows, query: HeavyQuery, salt: int) -> str:
     return select(outputs, f"({records}) AS records", "GROUP BY who")
 
 
-def _ranked(rows: Rows, query: HeavyQuery, salt: int, share: float, table: str) -> str:
+def _ranked(rows: Rows, query: Columns, salt: int, share: float, table: str) -> str:
     """The sample of any table: the fields of the records that `table` chose, missing where it chose none.
 
     Without a column of keys, records with the chosen key are identical, so that the minimum over them is that record;
     with one, a person whose records of that key differ has none. The order of local people is that of a salted hash: it
     neither depends on the rows' order nor varies with the number of threads.
     """
-    names, fields = query.fields, f"({_fields(query, query.order)}) AS fields"
+    names, fields = _names(query), f"({_fields(query, query.order)}) AS fields"
     records = select({"who": "who", "key": _key(rows, query), **chosen(names)}, fields)
     texts = {name: f"MIN(records.{name})" for name in names}
     if query.order is not None:
@@ -308,7 +283,7 @@ def _ranked(rows: Rows, query: HeavyQuery, salt: int, share: float, table: str) 
 
 def _discovered(sample: RecordSample) -> str:
     """The table of the distinct records of the discovery part with their counts, numbered from 0 along their text."""
-    table, names = f"{sample.table}_discovered", sample.query.fields
+    table, names = f"{sample.table}_discovered", _names(sample.query)
     if not sample.discovered:
         by, place = ", ".join(names), "ROW_NUMBER() OVER (ORDER BY {}) - 1"
         counted = select(chosen(names) | {"times": "COUNT(*)"}, sample.table, f"WHERE {_within('discovery')} "
@@ -325,7 +300,7 @@ def _slots(sample: RecordSample, head: HeadList, part: str) -> Iterator[str]:
 
     `depth` is the number of fields that a slot of the head names; those that it leaves open are empty texts there.
     """
-    names, table, slots = sample.query.fields, sample.table, head.slots
+    names, table, slots = _names(sample.query), sample.table, head.slots
     must(head.depth == len(names), "record", f"must have as many columns as the list, {head.depth}", len(names))
     signs = (sign for slot in slots for field in slot for sign in field or "")
     must(not any("\ud800" <= sign <= "\udfff" for sign in signs), "slots", "must be texts of Unicode", "others")
@@ -343,16 +318,16 @@ def _slots(sample: RecordSample, head: HeadList, part: str) -> Iterator[str]:
         yield select({"slot": slot}, table + joins, f"WHERE {_within(part, f'{table}.')}")
 
 
-def _fields(query: HeavyQuery, own: str | None) -> str:
+def _fields(query: Columns, own: str | None) -> str:
     """Every row with the names above; a missing second field is the empty text."""
-    outputs = {"who": column(query.person), "trusted": labelled(column(query.trust), "trusted")}
-    for place, name in enumerate(query.record):
+    outputs = {"who": column(query.person or ""), "trusted": labelled(column(query.label), "trusted")}
+    for place, name in enumerate(query.names):
         this = text(column(name))
         outputs[f"f{place}"] = this if place == 0 else f"COALESCE({this}, '')"
     return select(outputs if own is None else outputs | {"own": column(own)}, VIEW)
 
 
-def _key(rows: Rows, query: HeavyQuery) -> str:
+def _key(rows: Rows, query: Columns) -> str:
     """What the records of one person are told apart by: their key, their id, or a hash of their fields.
 
     Without a key or id, two of a person's records with one hash are taken for the same record: at odds of 2^-64 a pair
@@ -361,14 +336,14 @@ def _key(rows: Rows, query: HeavyQuery) -> str:
     if query.record_id is not None:
         return f"CAST(own AS {_id_type(rows, query)})"
     if query.record_key is None:
-        return f"hash({', '.join(query.fields)})"
+        return f"hash({', '.join(_names(query))})"
     if not rows.is_text(query.record_key):
         return "own"
     # Numbers kept as text are compared as numbers; keys that are the same double, or no number, as text.
     return f"{{'number': COALESCE({number('own', is_text=True)}, CAST('NaN' AS DOUBLE)), 'text': own}}"
 
 
-def _id_type(rows: Rows, query: HeavyQuery) -> str:
+def _id_type(rows: Rows, query: Columns) -> str:
     """Whole numbers stay numbers, which are compared faster; every other id is compared as the text that is hashed."""
     return "BIGINT" if rows.columns[query.record_id or ""] in _SIGNED else "TEXT"
 
