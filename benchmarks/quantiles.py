@@ -50,7 +50,7 @@ from hybridp.public.randomisers import WORD, Randomiser
 from hybridp.public.shares import CountNoise, NoisyCounts
 from hybridp.randomness import Randomness, seeded
 from hybridp.tasks.distribution import DistributionTask
-from hybridp.tasks.evidence import Heard, hear
+from hybridp.tasks.evidence import DistributionEvidence, hear
 from hybridp_lab.baselines.oracles import optimised_unary
 
 __all__ = ["main"]
@@ -188,13 +188,13 @@ class Crowd:
         above = self.lots.binomial(many, q + (1 - 2 * q) * (1 - below))
         return WindowReports(window, many - above, above, self.study.bit)
 
-    def plain(self) -> Heard:
+    def plain(self) -> DistributionEvidence:
         return hear(replace(self.study, estimator="hybrid"), self.trusted, self.reports(), self.counting())
 
-    def alone(self) -> Heard:
+    def alone(self) -> DistributionEvidence:
         return hear(replace(self.study, estimator="tcm-only"), self.trusted, None, self.counting())
 
-    def steered(self, pilot: Heard) -> Heard:
+    def steered(self, pilot: DistributionEvidence) -> DistributionEvidence:
         heard = pilot
         for part in PHASES:
             (window,) = heard.windows(replace(self.study, estimator="hybrid"))
@@ -206,11 +206,11 @@ class Crowd:
 _ALIKE = DistributionTask(Bounds(0, 1), PureDP(1.0), estimator="hybrid")  # of which only this matters
 
 
-def shape_of(heard: Heard) -> Shape:
+def shape_of(heard: DistributionEvidence) -> Shape:
     return blended(heard.known(_ALIKE), alone=False).both
 
 
-def span_of(heard: Heard, q: float) -> tuple[float, float]:
+def span_of(heard: DistributionEvidence, q: float) -> tuple[float, float]:
     """The 95 % interval of a quantile."""
     return plausible(heard.known(_ALIKE)).quantile_interval(q, 1.96)
 
@@ -280,14 +280,14 @@ def one_trial(cell: Cell, seed: int) -> dict[str, tuple[float, float, float]]:
         "trusted": alone,
         "hierarchical": Shape.known(hierarchical(cell, crowd.lots)),
         "square wave": Shape.known(square_wave(cell, crowd.lots)),
-        "free": Heard(reports=plain.reports),
+        "free": DistributionEvidence(reports=plain.reports),
         "both": plain,
         "steered": crowd.steered(alone),
     }
     found = {}
     for way, told in ways.items():
-        shape = shape_of(told) if isinstance(told, Heard) else told
-        span = span_of(told, q) if isinstance(told, Heard) else (math.nan, math.nan)
+        shape = shape_of(told) if isinstance(told, DistributionEvidence) else told
+        span = span_of(told, q) if isinstance(told, DistributionEvidence) else (math.nan, math.nan)
         found[way] = (shape.quantile(q), *span)
     return found
 

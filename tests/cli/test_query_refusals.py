@@ -15,7 +15,7 @@ from hybridp.curator.sources import Columns, count_rows, open_rows
 from hybridp.errors import BudgetExceeded, HybridpError, InvalidInput, LedgerProblem
 from hybridp.ledger import Charge, Ledger
 from hybridp.protocols.driver import release as release_mean
-from hybridp.protocols.paying import spending
+from hybridp.protocols.paying import charged
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.study import Study
@@ -292,7 +292,7 @@ def test_only_the_answer_to_a_query_makes_a_public_refusal_private(
     tmp_path: Path, failure: BaseException, path: Source, state: str
 ) -> None:
     ledger = made(tmp_path)
-    with pytest.raises(type(failure)), spending(ledger, [CHARGE], trial=False, path=path):
+    with pytest.raises(type(failure)), charged(ledger, [CHARGE], trial=False, path=path):
         raise failure
     assert [entry.state for entry in ledger.history()] == [state]
 

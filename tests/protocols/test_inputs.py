@@ -22,7 +22,7 @@ from hybridp.ledger import Charge, Ledger
 from hybridp.protocols.driver import release as release_groups
 from hybridp.protocols.driver import release as release_mean
 from hybridp.protocols.driver import release as release_shares
-from hybridp.protocols.paying import spending
+from hybridp.protocols.paying import charged
 from hybridp.public.budgets import PureDP
 from hybridp.public.groups import Grouping
 from hybridp.public.lattice import Bounds
@@ -203,7 +203,7 @@ def test_a_query_is_refused_where_nobody_would_pay_for_its_failure(tmp_path: Pat
     with pytest.raises(InvalidInput, match="`query` must be left out"):
         ways[kind](ledger)
     paid = [Charge("local", PureDP(1.0), "report", "", digest="of a tally")]  # and may be paid for already
-    with pytest.raises(InvalidInput, match="`query` must be left out"), spending(ledger, paid, trial=False, path=told):
+    with pytest.raises(InvalidInput, match="`query` must be left out"), charged(ledger, paid, trial=False, path=told):
         pass
     assert not ledger.history()
     with pytest.raises(InvalidInput, match=r"local rows|report|people"):  # of a table, a failure is of what is public

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hybridp.blend.heavy import Estimate, blend_heavy, held, local_estimate
 from hybridp.blend.shares import to_simplex
-from hybridp.curator.models import noisy_counts, shown
+from hybridp.curator.models import noisy_counts, threshold_counts
 from hybridp.noise import categories
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.heavy import HeadList, counting_noise, discovery
@@ -55,7 +55,7 @@ class _Collection:
     ) -> None:
         n_s = round(trusted * study.discovery_share)
         distinct, counts = np.unique(records[:n_s], return_counts=True)
-        passing, noisy = shown(counts.astype(np.int64), discovery(study.trusted_whole), rng=rng)
+        passing, noisy = threshold_counts(counts.astype(np.int64), discovery(study.trusted_whole), rng=rng)
         names: list[tuple[str, ...]] = [(str(code),) for code in distinct[passing].tolist()]
         full = HeadList.of(names, 1)
         placed = np.array([full.slot_of((str(code),)) for code in range(len(truth))], dtype=np.int64)

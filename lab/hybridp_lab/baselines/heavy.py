@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hybridp.curator.models import shown
+from hybridp.curator.models import threshold_counts
 from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ApproxDP, Budget, PureDP
 from hybridp.public.heavy import discovery
@@ -260,7 +260,7 @@ def tcm_only(items: ArrayLike, *, k: int, guarantee: ApproxDP, rng: Randomness) 
     _list_size(k)
     people = _whole(items, 1 << _LARGEST_CODE)
     names, counts = np.unique(people, return_counts=True)
-    passing, noisy = shown(counts.astype(np.int64), discovery(guarantee), rng=rng)
+    passing, noisy = threshold_counts(counts.astype(np.int64), discovery(guarantee), rng=rng)
     best = np.argsort(-noisy, kind="stable")[:k]
     return HeavyHitters(names[passing[best]], noisy[best] / len(people), guarantee, (guarantee,))
 

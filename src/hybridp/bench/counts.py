@@ -50,7 +50,7 @@ from hybridp.public.shares import CountNoise, NoisyCounts, ShareReports, mixed_o
 from hybridp.public.shuffling import Mixing
 from hybridp.release.plan import Plan, predicted
 from hybridp.tasks.distribution import DistributionTask, stretches
-from hybridp.tasks.evidence import Heard, hear
+from hybridp.tasks.evidence import DistributionEvidence, hear
 from hybridp.tasks.groups import PrivateGroupsTask
 from hybridp.tasks.mean import MeanTask
 from hybridp.tasks.shares import SharesTask
@@ -370,7 +370,7 @@ class _Average:
     trusted: int
     local: int
 
-    def heard(self) -> dict[str, Heard]:
+    def heard(self) -> dict[str, DistributionEvidence]:
         """What would be heard, by who is heard and how."""
         study, reports = self.study, self._reports() if self.local else None
         found = {

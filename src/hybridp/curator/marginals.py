@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp import noise, tables
-from hybridp.curator.sources import Columns, Entrusted, Raw, Rows, chosen_by
+from hybridp.curator.sources import Columns, Raw, Rows, TrustedAnswers, chosen_by
 from hybridp.curator.sums import read
 from hybridp.errors import must
 from hybridp.public.queries import MOST_CELLS, Feature, Piece, Schema, Workload, sliced, table_between
@@ -207,7 +207,7 @@ def measure_table(codes: Codes, features: tuple[int, ...], sigma: float, *, rng:
 
 
 def measure_answers(
-    answers: Entrusted, schema: Schema, tables: Sequence[tuple[int, ...]], sigma: float, *, rng: Randomness
+    answers: TrustedAnswers, schema: Schema, tables: Sequence[tuple[int, ...]], sigma: float, *, rng: Randomness
 ) -> list[MeasuredTable]:
     """The same of all these marginals, from answers to every column as a service keeps them."""
     rows = [rows.astype(np.uint16) for rows in answers.codes(len(schema.features))]

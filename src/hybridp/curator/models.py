@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp import noise, tables
-from hybridp.curator.sources import Answers, Columns, Entrusted, Raw, Rows, Sent, TableLike, noisy_sums
+from hybridp.curator.sources import Answers, Columns, Raw, Rows, Sent, TableLike, TrustedAnswers, noisy_sums
 from hybridp.curator.sums import column_reports, lattice_query, report_sums
 from hybridp.errors import InvalidInput, must
 from hybridp.public.heavy import Discovery, HeadList
@@ -51,7 +51,7 @@ from hybridp.tables.totals import count_groups, kept_levels
 __all__ = ["Discovered", "LatticeRows", "answer_rows", "cell_counts", "cluster_totals", "discover_answers"]
 __all__ += ["found_records", "held_rows", "local_slots", "noisy_counts", "read_levels", "read_reports"]
 __all__ += ["release_cells", "release_moves", "release_products", "release_scale", "release_weighted_sum", "sample"]
-__all__ += ["shown", "slots_among", "table_rows"]
+__all__ += ["threshold_counts", "slots_among", "table_rows"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -102,7 +102,7 @@ def held_rows(steps: NDArray[Any]) -> LatticeRows:
 
 
 def answer_rows(
-    answers: Entrusted, width: int, steps: Callable[[Floats], NDArray[Any]], people: int
+    answers: TrustedAnswers, width: int, steps: Callable[[Floats], NDArray[Any]], people: int
 ) -> LatticeRows:
     """Answers that a service keeps, of so many numbers each: those of its trusted people, and nobody else's."""
 
@@ -263,7 +263,7 @@ def found_records(
 ) -> tuple[list[tuple[str, ...]], Ints]:
     """The records that the discovery part shows, and their noisy counts."""
     numbers, counts = tables.discovery_counts(people)
-    passing, noisy = shown(counts, mechanism, rng=rng)
+    passing, noisy = threshold_counts(counts, mechanism, rng=rng)
     return _in_order(tables.records_at(people, numbers[passing]), noisy)
 
 
@@ -300,12 +300,12 @@ def discover_answers(answers: Answers, share: float, mechanism: Discovery, *, rn
             halves[half][record] += 1
     known = list(halves[0])
     among = np.array([halves[0][record] for record in known], dtype=np.int64)
-    passing, noisy = shown(among, mechanism, rng=rng)
+    passing, noisy = threshold_counts(among, mechanism, rng=rng)
     found = _in_order([known[i] for i in passing.tolist()], noisy)
     return Discovered(*found, halves[0].total(), halves[1])
 
 
-def shown(counts: Ints, mechanism: Discovery, *, rng: Randomness) -> tuple[Ints, Ints]:
+def threshold_counts(counts: Ints, mechanism: Discovery, *, rng: Randomness) -> tuple[Ints, Ints]:
     """Which of the distinct records are shown, and their noisy counts (Alg. 2.2). `counts` are at least 1, and RAW.
 
     The guarantee is the mechanism's, for one record a person: the numbers of the records that pass, and their noisy

@@ -43,7 +43,7 @@ from hybridp.tables.frames import read_once
 from hybridp.tables.reports import check_one_answer
 from hybridp.tables.source import CHOICES, ENGINES, NUMBERS, TABLES, Rows, Source, TableLike, open_rows, shown, unstated
 
-__all__ = ["Answers", "CHOICES", "Columns", "Counted", "ENGINES", "Entrusted", "NUMBERS", "Raw"]
+__all__ = ["Answers", "CHOICES", "Columns", "Counted", "ENGINES", "TrustedAnswers", "NUMBERS", "Raw"]
 __all__ += ["Rows", "Source", "TABLES", "TableLike", "asks", "check_answers"]
 __all__ += ["chosen_by", "count_people", "count_rows", "epsilon_counts", "group_sizes", "grouped", "local_rows"]
 __all__ += ["must_be_public", "must_not_ask", "must_read_again", "noisy_sums", "number_column", "open_rows"]
@@ -52,7 +52,7 @@ __all__ += ["Sent", "all_empty", "batch_digest", "batch_names", "check_batches",
 __all__ += ["report_parts", "slot_counts", "slots_told", "some_texts"]
 
 
-class Entrusted(Protocol):
+class TrustedAnswers(Protocol):
     """RAW: trusted people's numbers and options, some people at a time."""
 
     def numbers(self, width: int = 1) -> Iterator[NDArray[np.float64]]:
@@ -64,7 +64,7 @@ class Entrusted(Protocol):
         ...
 
 
-class Answers(Entrusted, Protocol):
+class Answers(TrustedAnswers, Protocol):
     """RAW: trusted people's answers as a service keeps them, unsealed some at a time, in bounded memory.
 
     Whoever stores them hands them over here; only this room adds them up, and its sums leave it with noise.

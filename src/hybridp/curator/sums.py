@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybridp import noise, tables
-from hybridp.curator.sources import Columns, Entrusted, Raw, Rows, batch_digest, noisy_sums
+from hybridp.curator.sources import Columns, Raw, Rows, TrustedAnswers, batch_digest, noisy_sums
 from hybridp.errors import UnusablePublicRows
 from hybridp.noise.reports import voted_cells
 from hybridp.public.distribution import BinnedReports, ReportBins, WindowReports, report_bins, window_bins
@@ -214,7 +214,7 @@ _READERS: dict[str, Callable[..., Raw]] = {
 # --- the same of answers that a service keeps, some at a time ---------------------------------------------------------
 
 
-def read_answers(answers: Entrusted, invite: Any, joint: Joint | None = None) -> Raw:
+def read_answers(answers: TrustedAnswers, invite: Any, joint: Joint | None = None) -> Raw:
     """RAW: the trusted people's totals of what the invitation asks; they add up over people (`Raw.plus`)."""
     found: Raw | None = None
     for raw in _ANSWERS[invite.way](answers, invite, joint):
@@ -222,20 +222,20 @@ def read_answers(answers: Entrusted, invite: Any, joint: Joint | None = None) ->
     return Raw(0, 0) if found is None else found
 
 
-def _number_answers(answers: Entrusted, invite: OnNumber, joint: None) -> Iterator[Raw]:
+def _number_answers(answers: TrustedAnswers, invite: OnNumber, joint: None) -> Iterator[Raw]:
     for values in answers.numbers():
         levels = invite.encoding.levels(values[:, 0])
         yield Raw(len(levels), int(levels.sum()), squares=squares(levels))
 
 
-def _vector_answers(answers: Entrusted, invite: OnVector, joint: None) -> Iterator[Raw]:
+def _vector_answers(answers: TrustedAnswers, invite: OnVector, joint: None) -> Iterator[Raw]:
     for values in answers.numbers(invite.encoding.dimensions):
         steps = invite.encoding.steps(values)
         far = np.floor(np.abs(steps) * (COLUMN_SQUARE_STEPS / invite.encoding.reach_steps)).astype(np.int64)
         yield Raw(len(values), steps.sum(axis=0), squares=(far * far).sum(axis=0))
 
 
-def _option_answers(answers: Entrusted, invite: OnOptions, joint: Joint | None) -> Iterator[Raw]:
+def _option_answers(answers: TrustedAnswers, invite: OnOptions, joint: Joint | None) -> Iterator[Raw]:
     """Everybody's option, ticks, or vote for a private category and an answer: of a number it is divided over two."""
     question = invite.encoding
     for codes in answers.codes(1 if joint is None else 2):
@@ -451,7 +451,7 @@ def _cuts(places: Sequence[float]) -> list[int]:
 
 
 def count_answers(
-    answers: Entrusted, bounds: Bounds, places: Sequence[float], stated: CountNoise, *, rng: Randomness
+    answers: TrustedAnswers, bounds: Bounds, places: Sequence[float], stated: CountNoise, *, rng: Randomness
 ) -> NoisyCounts:
     """The same of the answers that a service keeps."""
     cuts = _cuts(places)

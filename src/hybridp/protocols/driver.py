@@ -33,7 +33,7 @@ from hybridp.curator.sources import (
 from hybridp.errors import must
 from hybridp.ledger import Charge, Ledger
 from hybridp.protocols.models import ToldCells
-from hybridp.protocols.paying import kept, on_reports, paid_rows
+from hybridp.protocols.paying import on_reports, open_charged_rows, record_release
 from hybridp.protocols.reports import read_batches
 from hybridp.protocols.rows import TablePeople, not_invited
 from hybridp.protocols.transcript import Draft, Transcript, invitation_to, kept_missing
@@ -147,7 +147,7 @@ def release(
     opened: dict[str, Any] = {"table": table, "trust": columns.trust, "person": columns.person, "rng": rng}
     opened |= {"reads": columns.reads, "missing": columns.absent, "raw": raw, "undecided": task.undecided or later}
     unasked = task.by_invitation and draft is not None
-    with paid_rows(path, first, own, ledger, trial=rng.simulated or raw, **opened) as (rows, entries, sizes):
+    with open_charged_rows(path, first, own, ledger, trial=rng.simulated or raw, **opened) as (rows, entries, sizes):
         if sizes is not None:
             local = sizes.local if tally is None else tally.people
             if task.by_invitation:
@@ -183,7 +183,7 @@ def release(
             more: dict[str, Any] = {"missing": kept_missing(columns), "simulated": found.simulated}
             more |= {"notes": rows.notes, "first_reports": (digest or people.digest) if told else None}
             draft.hold(Transcript.of(task, columns.names, heard, entries=tuple(entries), **more), ledger)
-        found = kept(found, ledger, entries, purpose=purpose, study=task.stated(by), columns=stated)
+        found = record_release(found, ledger, entries, purpose=purpose, study=task.stated(by), columns=stated)
     if draft is not None:
         draft.write()
     return found

@@ -24,8 +24,8 @@ from hybridp.release.receipt import ASKED_BEFORE, Asked, plain
 from hybridp.release.release import Release
 from hybridp.release.synth import SyntheticModel
 
-__all__ = ["ASKED_BEFORE", "FLOOR", "answered_after", "kept", "looked", "must_have_paid", "on_reports"]
-__all__ += ["paid_rows", "paying", "spending", "warned"]
+__all__ = ["ASKED_BEFORE", "FLOOR", "answered_after", "charge_on_failure", "charged", "must_have_paid", "on_reports"]
+__all__ += ["open_charged_rows", "paying", "record_release", "warned"]
 
 Guarantee = PureDP | ApproxDP
 T = TypeVar("T")
@@ -57,7 +57,7 @@ def paying(
 
 
 @contextmanager
-def spending(
+def charged(
     ledger: Ledger | None, charges: list[Charge], later: Sequence[Charge] = (), *, trial: bool,
     path: TableLike | None = None,
 ) -> Iterator[Spending]:  # fmt: skip
@@ -155,10 +155,10 @@ def warned(promises: Iterable[Guarantee], people: int) -> tuple[str, ...]:
     return tuple(f"WARNING: {doubt}" for doubt in said)
 
 
-def kept(found: R, ledger: Ledger | None, entries: list[int], *, purpose: str, study: Any, columns: Any) -> R:
+def record_release(found: R, ledger: Ledger | None, entries: list[int], *, purpose: str, study: Any, columns: Any) -> R:
     """The release with what was asked on its receipt, and in the ledger's file before anybody can see it.
 
-    Called inside `spending`. What is kept is the document that is published, and nothing else. Promises that protect
+    Called inside `charged`. What is kept is the document that is published, and nothing else. Promises that protect
     hardly anybody among so many people are told as warnings, and on the receipt.
     """
     if isinstance(ledger, Shared):
@@ -192,7 +192,7 @@ def on_reports(charges: list[Charge], *, trial: bool, digest: str | None = None)
     return (first, sent) if digest is None else (first + [replace(c, digest=digest) for c in sent], [])
 
 
-def looked(
+def charge_on_failure(
     read: Callable[[], T], ledger: Ledger | None, charges: Sequence[Charge], *, trial: bool, path: TableLike
 ) -> T:
     """What `read` finds in the rows, after the ledger was asked whether it can pay for what is to be made of them.
@@ -213,12 +213,12 @@ def looked(
     except BaseException as failure:
         if tells_nothing(failure) and (not asks(path) or getattr(failure, "of_rows", None) is False):
             raise
-        with spending(ledger, failed, trial=trial, path=path):
+        with charged(ledger, failed, trial=trial, path=path):
             raise
 
 
 @contextmanager
-def paid_rows(
+def open_charged_rows(
     path: TableLike, first: list[Charge], own: list[Charge], ledger: Ledger | None, *, undecided: bool, trial: bool,
     trust: Trusts | None, person: str | None, reads: Mapping[str, str | tuple[str, ...]], missing: object, raw: bool,
     **opened: Any,
@@ -233,7 +233,7 @@ def paid_rows(
     """
     now, later = ([], [*first, *own]) if undecided else (first, own)
     read = None if undecided else path
-    with spending(ledger, now, later, trial=trial, path=read) as entries, ExitStack() as stack:
+    with charged(ledger, now, later, trial=trial, path=read) as entries, ExitStack() as stack:
         if undecided and ledger is not None:
             stack.enter_context(_told_by(path, ledger, entries, first))
         try:

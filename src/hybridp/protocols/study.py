@@ -23,7 +23,7 @@ from hybridp.curator.sources import check_answers, check_batches, must_read_agai
 from hybridp.errors import InvalidInput, NotShown, UnusablePublicRows, must
 from hybridp.ledger import Charge, Ledger, Shared, together
 from hybridp.protocols.driver import columns_of, must_declare, release, reports_in, trust_rule
-from hybridp.protocols.paying import answered_after, kept, must_have_paid, on_reports, spending
+from hybridp.protocols.paying import answered_after, charged, must_have_paid, on_reports, record_release
 from hybridp.protocols.reports import tally_for
 from hybridp.protocols.synth import save_model
 from hybridp.protocols.transcript import (
@@ -160,7 +160,7 @@ def _release(
     trial = rng.simulated or simulate_local or any(way.trial for way in ways.values())
     shared, drew, answers = Shared(), None, dict[str, Any]()
     reports: dict[str, tuple[str, ...]] = {}
-    with spending(ledger, first, later, trial=trial, path=data) as entries:
+    with charged(ledger, first, later, trial=trial, path=data) as entries:
         if study.drawn and not simulate_local:
             reports = {q.name: reports_in(study, i) for i, q in enumerate(study.questions)}
             drew = check_answers(data, labels, study.people.column, ANSWERED, reports, table=run["table"])
@@ -180,7 +180,7 @@ def _release(
         entries.charge(together(told, study.purpose, collection, once=once))
         found = published(study, answers, tuple(entries))
         columns = {"trust": rule, "questions": {q.name: list(q.columns_read) for q in study.questions}}
-        return kept(found, ledger, entries, purpose=study.purpose, study=study.to_dict(), columns=columns)
+        return record_release(found, ledger, entries, purpose=study.purpose, study=study.to_dict(), columns=columns)
 
 
 def published(study: Declaration, answers: Mapping[str, Any], entries: tuple[int, ...]) -> Release:

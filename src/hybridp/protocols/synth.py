@@ -36,7 +36,7 @@ from hybridp.curator.sources import Columns, Raw, TableLike, asks, chosen_by, mu
 from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Charge, Ledger
 from hybridp.protocols.models import CodePeople
-from hybridp.protocols.paying import looked, paying, spending, warned
+from hybridp.protocols.paying import charge_on_failure, charged, paying, warned
 from hybridp.protocols.transcript import Transcript, made_of, plain_of, read_invitation
 from hybridp.public import envelope
 from hybridp.public.budgets import PureDP
@@ -228,7 +228,7 @@ class _Fit(People):
         charge, measured = _measured(ledger, kept.task.charges(self.purpose, kept.name)[asked.place], said)
         if measured is None:
             people = self._people()
-            with spending(ledger, [charge], trial=kept.simulated):
+            with charged(ledger, [charge], trial=kept.simulated):
                 measured = asked.plain(people.measure(asked))
                 if ledger is not None and charge.collection is not None:
                     measured = ledger.keep_measured(charge.collection, measured.encode()).decode()
@@ -242,7 +242,7 @@ class _Fit(People):
         if said is None:
             people = self._people()
             own = charge_for_reports(asked.invite, self.purpose, people.groups.digest)
-            with spending(self.ledger, [own], trial=self.kept.simulated) as entries:
+            with charged(self.ledger, [own], trial=self.kept.simulated) as entries:
                 said = asked.plain(people.reported(asked))
                 self.kept.add(i, said, entries)
         return said
@@ -329,7 +329,7 @@ def fit_file(
             return groups, task
 
         trial = rng.simulated if trust is None else books is not None and books.trial  # reports may be a trial's
-        groups, task = looked(read, books, _due(study, begun, purpose), trial=trial, path=path)
+        groups, task = charge_on_failure(read, books, _due(study, begun, purpose), trial=trial, path=path)
         if books is None and new:
             books = stack.enter_context(paying(ledger, totals, trial=rng.simulated or groups.simulated_reports))
         return _fit(groups, task, folder, begun, books, purpose, rng, **how)

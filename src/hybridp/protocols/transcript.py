@@ -26,7 +26,7 @@ from hybridp.curator.models import read_reports
 from hybridp.curator.sources import Columns, Sent, must_not_ask, open_rows, read_slots
 from hybridp.errors import InvalidInput, NotShown, must
 from hybridp.ledger import Charge, Ledger
-from hybridp.protocols.paying import ASKED_BEFORE, kept, must_have_paid, paying, spending
+from hybridp.protocols.paying import ASKED_BEFORE, charged, must_have_paid, paying, record_release
 from hybridp.protocols.reports import load_tally, read_batches
 from hybridp.public import envelope
 from hybridp.public.budgets import ApproxDP, Neighbours, PureDP
@@ -443,7 +443,7 @@ def release_invited(
     purpose = later[0].purpose
     with paying(ledger, totals, trial=said.simulated) as books:
         must_have_paid(books, invite)
-        with spending(books, [], later, trial=said.simulated, path=data) as entries, ExitStack() as stack:
+        with charged(books, [], later, trial=said.simulated, path=data) as entries, ExitStack() as stack:
             sent = _READ[said.invite.way](said, data, stack, {**how, "assume": assume_mechanism})
             due = said.charges(purpose, collection, sent.digest, mixed=sent.batches if mixed else None)
             entries.charge(due if sent.digest is not None else due[1:])
@@ -458,7 +458,7 @@ def release_invited(
                 made = Transcript.of(said.task, said.names, heard, first_reports=first, **more)
                 draft.hold(made, books)
             columns = {"columns": said.names}
-            found = kept(found, books, entries, purpose=purpose, study=task.stated(None), columns=columns)
+            found = record_release(found, books, entries, purpose=purpose, study=task.stated(None), columns=columns)
     if draft is not None:
         draft.write()
     return found

@@ -19,7 +19,7 @@ from typing import Any
 
 from hybridp.bench.models import shown_probability, zipf
 from hybridp.curator import marginals as table_curator
-from hybridp.curator.sources import Entrusted
+from hybridp.curator.sources import TrustedAnswers
 from hybridp.errors import must
 from hybridp.ledger import Charge
 from hybridp.protocols.transcript import plain_of
@@ -273,7 +273,9 @@ class _Synthetic(Part):
         own, reports = self.task.charges(self.name, None)
         return [replace(own, budget=self.task.guarantee), reports]
 
-    def answer(self, local: Sequence[Heard], answers: Entrusted | None, people: int, *, rng: Randomness) -> Release:
+    def answer(
+        self, local: Sequence[Heard], answers: TrustedAnswers | None, people: int, *, rng: Randomness
+    ) -> Release:
         (use,), task, own = self.task.plan, self.task, []
         empty = [one.name for one, told in zip(self.reported, local, strict=True) if not told.people]
         if answers is None and empty:

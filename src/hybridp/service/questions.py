@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from hybridp.curator import models as modelling
 from hybridp.curator import sums as summing
-from hybridp.curator.sources import Entrusted
+from hybridp.curator.sources import TrustedAnswers
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Charge
 from hybridp.protocols.models import LatticePeople, PointPeople, ToldCells
@@ -189,7 +189,7 @@ class Part:
         for place, own in enumerate(heard.groups):
             self.reports.add(own, rows[groups == place].tobytes(), epsilon)
 
-    def pilot(self, people: int, answers: Entrusted, expected: int, *, rng: Randomness) -> Pilot:
+    def pilot(self, people: int, answers: TrustedAnswers, expected: int, *, rng: Randomness) -> Pilot:
         """The first of two phases: what trusted people say, with noise drawn here; local people are `expected`."""
         task, heard = self.task.decided(people, expected), list[Any]()
         begun = Transcript(task, self.names, simulated=rng.simulated)
@@ -201,7 +201,9 @@ class Part:
 
         return state
 
-    def answer(self, local: Sequence[Heard], answers: Entrusted | None, people: int, *, rng: Randomness) -> Release:
+    def answer(
+        self, local: Sequence[Heard], answers: TrustedAnswers | None, people: int, *, rng: Randomness
+    ) -> Release:
         """The answer to the question from the reports and, where they are read, so many people's entrusted answers: its
         task's own conversation. The noise is drawn here, before anything is charged."""
         (told,) = local
@@ -322,7 +324,7 @@ def told_later(asked: rounds.Later, told: Heard) -> Any:
 class StorePeople(rounds.People):
     """RAW: so many trusted people and their answers to one question, and what the local reports on it say."""
 
-    answers: Entrusted | None
+    answers: TrustedAnswers | None
     people: int
     told: Heard
     rng: Randomness
@@ -336,7 +338,7 @@ class StorePeople(rounds.People):
     """The epsilons that people chose from, where everybody has their own."""
     _kept: Any = None
 
-    def _summed(self, asked: Any, answers: Entrusted) -> Any:
+    def _summed(self, asked: Any, answers: TrustedAnswers) -> Any:
         """RAW: what the round needs of these answers; it adds up over people."""
         return summing.read_answers(answers, asked.invite, getattr(asked, "joint", None))
 

@@ -34,7 +34,7 @@ from hybridp.public.shares import LEAST_COUNTED, CountNoise, count_noise
 from hybridp.release.facts import statistic
 from hybridp.release.receipt import Made, Protection
 from hybridp.release.release import Release
-from hybridp.tasks.evidence import Heard, ask_counts, noise_in_shares
+from hybridp.tasks.evidence import DistributionEvidence, ask_counts, noise_in_shares
 from hybridp.tasks.task import Task, charge_all, task_receipt
 
 __all__ = ["DistributionTask", "publish", "statistics", "stretches"]
@@ -207,7 +207,7 @@ class DistributionTask(Task):
 def publish(
     study: DistributionTask,
     question: str,
-    heard: Heard,
+    heard: DistributionEvidence,
     *,
     rows: str,
     assumes: tuple[str, ...] = (),
@@ -394,7 +394,7 @@ def _bins(edges: Sequence[float]) -> list[str]:
 # --- the receipt ------------------------------------------------------------------------------------------------------
 
 
-def _local_protection(study: DistributionTask, heard: Heard) -> tuple[Protection, str]:
+def _local_protection(study: DistributionTask, heard: DistributionEvidence) -> tuple[Protection, str]:
     """How local people are protected, and the name of their report."""
     if not heard.answered:
         name = study.invite.name

@@ -32,7 +32,7 @@ from hybridp.tasks.task import noise_level
 if TYPE_CHECKING:
     from hybridp.tasks.distribution import DistributionTask
 
-__all__ = ["Counted", "Heard", "ask_counts", "hear", "noise_in_shares", "places_around"]
+__all__ = ["Counted", "DistributionEvidence", "ask_counts", "hear", "noise_in_shares", "places_around"]
 
 Guarantee = PureDP | ApproxDP
 _COARSE = (*(2.0**-i for i in (11, 9, 7, 5)), *(i / 16 for i in range(1, 16)), *(1 - 2.0**-i for i in (5, 7, 9, 11)))
@@ -64,7 +64,7 @@ class Counted:
 
 
 @dataclass(frozen=True, eq=False)
-class Heard:
+class DistributionEvidence:
     """What was heard so far, and what is to be said of it. All of it is public."""
 
     counted: tuple[Counted, ...] = ()
@@ -102,7 +102,9 @@ def _below(one: Counted, bounds: Bounds) -> SharesBelow:
     return SharesBelow(shares, places, one.people, one.variance)
 
 
-def _with_counts(heard: Heard, bounds: Bounds, counted: list[tuple[NoisyCounts, tuple[float, ...]]]) -> Heard:
+def _with_counts(
+    heard: DistributionEvidence, bounds: Bounds, counted: list[tuple[NoisyCounts, tuple[float, ...]]]
+) -> DistributionEvidence:
     """With what trusted people say, and how they are protected."""
     low, width = bounds.lower, bounds.width
     told = tuple(
@@ -143,18 +145,18 @@ def hear(
     people: int,
     local: BinnedReports | None,
     count: Callable[[tuple[float, ...], CountNoise], NoisyCounts],
-) -> Heard:
+) -> DistributionEvidence:
     """The reports, and the trusted people counted where these say that it matters, with noise by `count`."""
-    found: Heard = drive(ask_counts(study, people, local), _Counted(count))
+    found: DistributionEvidence = drive(ask_counts(study, people, local), _Counted(count))
     return found
 
 
 def ask_counts(
     study: DistributionTask, people: int, local: BinnedReports | None
-) -> Generator[Between, NoisyCounts, Heard]:
+) -> Generator[Between, NoisyCounts, DistributionEvidence]:
     """The same as rounds of a conversation."""
     local = None if local is None or not local.people else local
-    heard = Heard(reports=local, trusted=people)
+    heard = DistributionEvidence(reports=local, trusted=people)
     if not people or study.estimator == "lm-only":
         return heard
     if local is not None and study.trusted_alone(people, local.people):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hybridp.blend import heavy as blending
 from hybridp.blend.heavy import Estimate, local_estimate
-from hybridp.curator.models import noisy_counts, shown
+from hybridp.curator.models import noisy_counts, threshold_counts
 from hybridp.protocols.models import report_slots as report_all
 from hybridp.public.budgets import PureDP
 from hybridp.public.heavy import HeadList, counting_noise, discovery
@@ -65,7 +65,7 @@ def simulate_heavy(
     stride = int(urls.max()) + 1 if study.depth == 2 else 1
     codes = queries * stride + (urls if study.depth == 2 else 0)
     distinct, counts = np.unique(codes[:n_s], return_counts=True)
-    passing, noisy = shown(counts.astype(np.int64), discovery(study.trusted_whole), rng=rng)
+    passing, noisy = threshold_counts(counts.astype(np.int64), discovery(study.trusted_whole), rng=rng)
     records = [_record(int(c), stride, study.depth) for c in distinct[passing].tolist()]
     full = HeadList.of(records, study.depth)
     placed = _slots(codes[n_s:], full, stride)
