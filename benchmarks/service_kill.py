@@ -317,9 +317,9 @@ def torment(
 def contend(database: str, rounds: int, *, threads: int = 16, pays_for: int = 5) -> Outcome:
     """All threads release at once against a budget that pays for fewer, round after round."""
     from hybridp.errors import BudgetExceeded
-    from hybridp.ledger import Charge
+    from hybridp.ledger import Charge, rule
     from hybridp.public.budgets import PureDP
-    from hybridp.service.releasing import balances, open_accounts, release_once
+    from hybridp.service.releasing import book, release_once
     from hybridp.service.schema import begun, connect, prepare
     from hybridp.service.store import reading, writing
 
@@ -343,7 +343,7 @@ def contend(database: str, rounds: int, *, threads: int = 16, pays_for: int = 5)
         study = base + turn
         with writing(engine) as db:
             db.execute(begun(study, "closed"))
-            open_accounts(db, study, {"trusted": PureDP(0.1 * pays_for)})
+            rule.open_accounts(book(db, study), {"trusted": PureDP(0.1 * pays_for)})
         done: list[bool] = []
         crowd = [threading.Thread(target=release, args=(study, i, done)) for i in range(threads)]
         for one in crowd:
@@ -351,11 +351,11 @@ def contend(database: str, rounds: int, *, threads: int = 16, pays_for: int = 5)
         for one in crowd:
             one.join()
         with reading(engine) as db:
-            (account,) = balances(db, study)
+            (account,) = rule.accounts(book(db, study))
         found["releases"] += sum(done)
         found["repeated"] += len(done) - sum(done)
-        found["BROKEN overspent"] += account.epsilon_spent > account.epsilon_total
-        found["BROKEN spent otherwise than released"] += abs(account.epsilon_spent - 0.1 * sum(done)) > 1e-12
+        found["BROKEN overspent"] += account.spent.epsilon > account.total.epsilon
+        found["BROKEN spent otherwise than released"] += abs(account.spent.epsilon - 0.1 * sum(done)) > 1e-12
         found["BROKEN budget left over"] += sum(done) != min(pays_for, threads // 2)
         found["rounds"] += 1
     engine.dispose()
