@@ -286,14 +286,13 @@ FINE = {
 
 
 def _serve(received: str, *arguments: str) -> None:
-    from hybridp.cli import main
-    from hybridp.service import app
+    from hybridp.cli import main, serve
 
-    build = app.build_app
+    build = serve.build_app
     file = open(received, "ab", buffering=0)  # noqa: SIM115 - as long as the process
     if os.environ.get("LOSE_ANSWERS"):
         _lose_answers()
-    app.build_app = lambda *given, **more: recording(build(*given, **more), file)
+    serve.build_app = lambda *given, **more: recording(build(*given, **more), file)
     main(["serve", *arguments])
 
 

@@ -174,6 +174,7 @@ def test_of_several_questions_a_local_person_is_asked_the_drawn_one(
     plain_page.click(".trusted form button")
     assert "Thank you" in plain_page.inner_text("h1")
     assert len(traffic.holding("35.97531")) == (kind == "questions")  # the control
+    assert server.has_received("35.97531") or kind != "questions"
     assert server.people(study) == {"trusted": 1, "local": len(reports)}
     assert traffic.complaints == []
 
