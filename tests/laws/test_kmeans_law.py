@@ -301,12 +301,12 @@ def test_labels_and_deviations_have_the_laws_of_the_invitation(epsilon: float) -
     n = 20_000
     centres = np.rint(TRUE * STEPS)
     invite = round_invite(UNIT, centres, STEPS // 8, epsilon)
-    assert invite.mechanism is not None
-    parts = invite.mechanism.guarantee.epsilon + invite.coordinates * invite.value.guarantee.epsilon
+    assert invite.response is not None
+    parts = invite.response.guarantee.epsilon + invite.coordinates * invite.value.guarantee.epsilon
     assert parts <= epsilon
     at = centres[1] + np.array([STEPS // 16, -STEPS // 2])  # half of the radius, and far beyond it
     told = answer_round(np.tile(at[:, None], (1, n)).astype(np.float64), invite, rng=Recording(9).rng)
-    label = invite.mechanism.guarantee.epsilon
+    label = invite.response.guarantee.epsilon
     keep = math.exp(label) / (math.exp(label) + 2)
     seen = np.bincount(told.cluster, minlength=3)
     assert stats.chisquare(seen, n * np.array([(1 - keep) / 2, keep, (1 - keep) / 2])).pvalue > 1e-6
