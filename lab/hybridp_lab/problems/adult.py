@@ -155,7 +155,7 @@ def utilities_on_gpu(
     recipes = [recipe_of(setting, optimiser, "original") for setting in chosen]
     weights = train_many(rows, recipes, seeds, runs=runs, loss=loss, spread=_start())
     found = []
-    for own in weights.split(512):
+    for own in torch.split(weights, 512):
         right = (torch.einsum("srf,tf->srt", own, test) > 0) == truth
         found += right.to(torch.float64).mean(dim=2).tolist()
     return found

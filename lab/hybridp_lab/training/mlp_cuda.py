@@ -47,7 +47,8 @@ class _Step:
         for (matrix, _), into in zip(self.layers[:0:-1], inputs[:0:-1], strict=True):
             errors.append(torch.bmm(errors[-1], matrix).mul_(into > 0))
         errors.reverse()
-        norms = sum(e.square().sum(2) * (a.square().sum(2) + 1) for a, e in zip(inputs, errors, strict=True))
+        parts = [e.square().sum(2) * (a.square().sum(2) + 1) for a, e in zip(inputs, errors, strict=True)]
+        norms = torch.stack(parts).sum(0)
         factor = (self.recipe.clip * torch.rsqrt(norms.clamp_(min=1e-30))).clamp_(max=1).unsqueeze(2)
         self.noisy.normal_(0, self.recipe.noise_scale)
         share = 1 / self.recipe.batch
@@ -74,7 +75,7 @@ def train_networks(net: Network, x: Tensor, labels: Tensor, recipe: Recipe, *, r
     if steps >= 4 * _UNROLLED:
         graph = torch.cuda.CUDAGraph()
         before = weights.clone()
-        side = torch.cuda.Stream()
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             step(room[0])

@@ -30,7 +30,8 @@ def _plain(rows: Any) -> Any:
 def test_a_point_computed_again_is_the_committed_one(file: Path) -> None:
     """Up to what fits in single precision owe to the processor: another seed or setting is further off by far.
 
-    Of rounds that choose by what was fitted before, the first four: such differences grow with every choice.
+    Of rounds that choose by what was fitted before, the first four: such differences grow with every choice. Where only
+    the end of sixteen such rounds is kept, a twentieth is allowed.
     """
     known = _cheapest(file)
     key = json.loads(known["key"])
@@ -42,10 +43,11 @@ def test_a_point_computed_again_is_the_committed_one(file: Path) -> None:
     again = _plain(run(key["point"]))
     assert known["version"]
     assert len(again) == len(known["rows"])
+    close = 0.05 if file.name.startswith("augmented") else 1e-3
     first = 4 if file.name.startswith("progress") else len(again)
     for ours, theirs in zip(again[:first], _plain(known["rows"])[:first], strict=True):
         for name, value in theirs.items():
             if isinstance(value, float) or (isinstance(value, list) and value and isinstance(value[0], float)):
-                assert ours[name] == pytest.approx(value, rel=1e-3, abs=1e-9), name
+                assert ours[name] == pytest.approx(value, rel=close, abs=1e-9), name
             else:
                 assert ours[name] == value, name
