@@ -126,14 +126,14 @@ def _tasks(nodes: list[ast.AST]) -> set[str]:
 
 
 def _switches(nodes: list[ast.AST], tasks: set[str]) -> int:
-    found = 0
+    result = 0
     for node in nodes:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
-            found += bool(_named(node.args[1]) & tasks)
+            result += bool(_named(node.args[1]) & tasks)
         elif isinstance(node, ast.match_case):
             classes = [_named(n.cls) for n in ast.walk(node.pattern) if isinstance(n, ast.MatchClass)]
-            found += any(names & tasks for names in classes)
-    return found
+            result += any(names & tasks for names in classes)
+    return result
 
 
 # --- what runs, in a process of its own -------------------------------------------------------------------------------
@@ -144,8 +144,8 @@ def _in_a_process(what: str) -> dict[str, list[str]]:
         call = [sys.executable, __file__, "--measure", what]
         settings = os.environ | {"PYTHONPATH": str(ROOT / "src")}
         told = subprocess.run(call, cwd=folder, env=settings, stdout=subprocess.PIPE, text=True, check=True)
-    found: dict[str, list[str]] = json.loads(told.stdout.splitlines()[-1])
-    return found
+    result: dict[str, list[str]] = json.loads(told.stdout.splitlines()[-1])
+    return result
 
 
 def _commands() -> dict[str, list[str]]:
@@ -154,7 +154,7 @@ def _commands() -> dict[str, list[str]]:
 
     from hybridp.cli.app import cli
 
-    found = {}
+    result = {}
     waiting: list[tuple[str, click.Command | None]] = [("hybridp", cli)]
     while waiting:
         name, command = waiting.pop()
@@ -164,13 +164,13 @@ def _commands() -> dict[str, list[str]]:
                 (f"{name} {inner}", command.get_command(context, inner)) for inner in command.list_commands(context)
             ]
         elif command is not None and (command.callback or type(command)).__module__.startswith("hybridp."):
-            found[name] = [max(one.opts, key=len) for one in command.params if isinstance(one, click.Option)]
-    return found
+            result[name] = [max(one.opts, key=len) for one in command.params if isinstance(one, click.Option)]
+    return result
 
 
 def _functions_run(work: Callable[[], None]) -> dict[str, list[str]]:
     """The functions of each file of the package that run during some work, imports left out."""
-    found: dict[str, set[str]] = {}
+    result: dict[str, set[str]] = {}
     importing = 0
 
     def look(frame: FrameType, event: str, _: object) -> None:
@@ -179,13 +179,13 @@ def _functions_run(work: Callable[[], None]) -> dict[str, list[str]]:
         if code.co_name == "<module>":
             importing += {"call": 1, "return": -1}.get(event, 0)
         elif event == "call" and not importing and code.co_filename.startswith(str(PACKAGE)) and code.co_name[0] != "<":
-            found.setdefault(code.co_filename, set()).add(code.co_qualname)
+            result.setdefault(code.co_filename, set()).add(code.co_qualname)
 
     threading.setprofile(look)
     sys.setprofile(look)
     work()
     sys.setprofile(None)
-    return {file: sorted(names) for file, names in found.items()}
+    return {file: sorted(names) for file, names in result.items()}
 
 
 def _measure(what: str) -> dict[str, list[str]]:

@@ -131,15 +131,15 @@ class Code:
     def patched(self, mutant: Mutant) -> tuple[Path, str] | None:
         """The file that holds the function, and its text with the patch; None unless `old` is there exactly once."""
         old = "".join(_COUNTS.findall(mutant.old))
-        found: set[tuple[Path, int, int]] = set()
+        result: set[tuple[Path, int, int]] = set()
         for full, path, start, end in self._places[mutant.at.rpartition(".")[2]]:
             if f".{full}".endswith(f".{mutant.at}"):
                 letters = list(_COUNTS.finditer(self.texts[path], start, end))
                 for m in re.finditer(f"(?={re.escape(old)})", "".join(m[0] for m in letters)):
-                    found.add((path, letters[m.start()].start(), letters[m.start() + len(old) - 1].end()))
-        if len(found) != 1:
+                    result.add((path, letters[m.start()].start(), letters[m.start() + len(old) - 1].end()))
+        if len(result) != 1:
             return None
-        ((path, start, end),) = found
+        ((path, start, end),) = result
         before, after = self.texts[path][:start], self.texts[path][end:]
         line = before[before.rfind("\n") + 1 :]
         indent = line[: len(line) - len(line.lstrip())]
@@ -200,22 +200,22 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> int:
 
 def load(root: Path = ROOT) -> list[Mutant]:
     """Every mutant of every list, named `list/name`."""
-    found: list[Mutant] = []
+    result: list[Mutant] = []
     for path in sorted((root / LISTS).glob("*.toml")):
         document = tomllib.loads(path.read_text(encoding="utf-8"))
         for entry in document.get("mutant", []):
             tests = tuple(entry.pop("tests", document.get("tests", [])))
             try:
-                found.append(Mutant(**{**entry, "name": f"{path.stem}/{entry['name']}"}, tests=tests))
+                result.append(Mutant(**{**entry, "name": f"{path.stem}/{entry['name']}"}, tests=tests))
             except (KeyError, TypeError) as error:
                 raise Problem(f"{path.name}: {entry.get('name', 'a mutant without a name')}: {error}") from None
-    return found
+    return result
 
 
 def _noticed(root: Path) -> dict[str, str]:
     path = root / NOTICED
-    found: dict[str, str] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    return found
+    result: dict[str, str] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return result
 
 
 def _key(mutant: Mutant, patch: tuple[Path, str] | None, root: Path) -> str:

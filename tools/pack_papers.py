@@ -19,14 +19,14 @@ RESULTS = Path(__file__).resolve().parent.parent / "lab" / "hybridp_lab" / "resu
 def lines_of(path: Path) -> dict[str, str]:
     """The whole lines of a file of results by their keys."""
     raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    found = {}
+    result = {}
     for line in raw.decode("utf-8", errors="replace").splitlines():
         try:
             known = json.loads(line)
-            found[str(known["key"])] = json.dumps(known, sort_keys=True, separators=(",", ":"))
+            result[str(known["key"])] = json.dumps(known, sort_keys=True, separators=(",", ":"))
         except (ValueError, KeyError, TypeError):
             continue
-    return found
+    return result
 
 
 def pack(folders: list[Path], results: Path = RESULTS) -> dict[str, int]:

@@ -77,10 +77,10 @@ def agreed_version(root: Path) -> str:
 
 
 def _found(pattern: str, file: Path) -> str:
-    found = re.search(pattern, file.read_text(encoding="utf-8"), re.MULTILINE)
-    if found is None:
+    result = re.search(pattern, file.read_text(encoding="utf-8"), re.MULTILINE)
+    if result is None:
         raise Problem(f"no version was found in {file.name}")
-    return found[1]
+    return result[1]
 
 
 def build(out: Path, *, isolated: bool = True, kinds: tuple[str, ...] = ("--sdist", "--wheel")) -> tuple[Path, Path]:
@@ -130,10 +130,10 @@ def _try_out(python: Path, version: str, folder: Path) -> None:
         raise Problem(f"`hybridp --version` says {said.strip()}, not {version}")
     _run([command, "--help"], "the help fails", cwd=folder)
     demo = [command, "demo", "--n", "20_000", "--trials", "5", "--out", "tour", "--json"]
-    found = json.loads(_run(demo, "the demo fails", cwd=folder))
+    result = json.loads(_run(demo, "the demo fails", cwd=folder))
     left = {p.suffix for p in (folder / "tour").iterdir()}
     missing = {".ledger", ".parquet", ".png"} - left
-    if not found or missing:
+    if not result or missing:
         raise Problem(f"the demo left nothing that ends with {', '.join(sorted(missing))}")
 
 

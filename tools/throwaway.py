@@ -19,9 +19,9 @@ __all__ = ["postgres", "server_binary"]
 
 def server_binary(name: str = "initdb") -> Path | None:
     """A server program of PostgreSQL, from the path or from where Debian puts it; None where none is installed."""
-    found = shutil.which(name)
-    if found is not None:
-        return Path(found)
+    result = shutil.which(name)
+    if result is not None:
+        return Path(result)
     every = sorted(glob.glob(f"/usr/lib/postgresql/*/bin/{name}"))
     return Path(every[-1]) if every else None
 

@@ -50,7 +50,7 @@ def aol_like(
 
     with progress() as bar:
         task = bar.add_task("writing", total=1.0)
-        found = write_aol_like(
+        result = write_aol_like(
             out,
             people=people,
             events=events,
@@ -60,11 +60,11 @@ def aol_like(
             seed=seed,
         )
     if as_json:
-        emit(found.to_dict())
+        emit(result.to_dict())
         return
     click.echo(
-        f"{found.events:,} made-up searches of {found.people:,} people, {found.trusted:,} of them trusting "
-        f"({found.distinct_queries:,} queries, {found.distinct_urls:,} URLs), written to {found.file}."
+        f"{result.events:,} made-up searches of {result.people:,} people, {result.trusted:,} of them trusting "
+        f"({result.distinct_queries:,} queries, {result.distinct_urls:,} URLs), written to {result.file}."
     )
 
 
@@ -174,10 +174,10 @@ def run(
             bar.update(task, completed=done, total=total, description=at or "starting")
 
         if decide is None:
-            found = run_figures(figures, folder=out, scope="full" if full else "quick", jobs=many, tick=tick)
+            result = run_figures(figures, folder=out, scope="full" if full else "quick", jobs=many, tick=tick)
         else:
-            found = decide_figures(figures, folder=out, seconds=60 * decide, jobs=many, tick=tick)
-    asked = {o.figure.name: o for o in found}
+            result = decide_figures(figures, folder=out, seconds=60 * decide, jobs=many, tick=tick)
+    asked = {o.figure.name: o for o in result}
     others = read_figures([f for f in catalogue().values() if f.name not in asked], folder=out)
     held = {o.figure.name: o for o in others if not (o.error or o.missing)} | asked
     ctx.exit(_report([held[key] for key in catalogue() if key in held], asked, out, as_json=as_json))
@@ -200,8 +200,8 @@ def report(ctx: click.Context, out: Path, committed: bool, as_json: bool) -> Non
     if committed:
         out.mkdir(parents=True, exist_ok=True)
     must(out.is_dir(), "out", "must be a folder with results of `papers run`", out)
-    found = read_figures(list(catalogue().values()), folder=RESULTS if committed else out)
-    ctx.exit(_report(found, {o.figure.name: o for o in found}, out, as_json=as_json))
+    result = read_figures(list(catalogue().values()), folder=RESULTS if committed else out)
+    ctx.exit(_report(result, {o.figure.name: o for o in result}, out, as_json=as_json))
 
 
 @papers.command("verdicts", context_settings=_HELP)
@@ -220,9 +220,9 @@ def verdicts(folder: Path | None, as_json: bool) -> None:
     from hybridp_lab.figure.catalogue import RESULTS, catalogue, read_figures
 
     must(folder is None or folder.is_dir(), "folder", "must be a folder with results of `papers run`", folder)
-    found = read_figures(list(catalogue().values()), folder=folder or RESULTS)
-    lines = [{"entry": o.figure.name, **check.to_dict()} for o in found for check in o.verdict.claims]
-    for o in found:
+    result = read_figures(list(catalogue().values()), folder=folder or RESULTS)
+    lines = [{"entry": o.figure.name, **check.to_dict()} for o in result for check in o.verdict.claims]
+    for o in result:
         if o.error or o.missing:
             note(f"{o.figure.name}: {o.error or f'{o.missing} of {o.points} points are missing'}")
     if as_json:
@@ -238,7 +238,7 @@ def verdicts(folder: Path | None, as_json: bool) -> None:
                 check.printed,
                 check.measured or check.found,
             )
-            for o in found
+            for o in result
             for check in o.verdict.claims
         ],
     )
@@ -267,24 +267,24 @@ def attacks(trials: int, seed: int, out: Path | None, as_json: bool) -> None:
 
     with progress() as bar:
         task = bar.add_task("attacking", total=trials * len(suite.ATTACKS))
-        found = suite.run_attacks(trials, seed=seed, tick=lambda: bar.advance(task))
+        result = suite.run_attacks(trials, seed=seed, tick=lambda: bar.advance(task))
     document = {
         "private": False,
         "trials": trials,
         "seed": seed,
         "people": {"trusted": suite.TRUSTED, "local": suite.LOCAL},
         "epsilon": suite.EPSILON,
-        "outcomes": [one.to_dict() for one in found],
+        "outcomes": [one.to_dict() for one in result],
     }
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         (out / "attacks.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-        suite.draw(found).savefig(out / "attacks.png", dpi=120)
+        suite.draw(result).savefig(out / "attacks.png", dpi=120)
     if as_json:
         emit(document)
         return
     for kind in suite.ATTACKS:
-        heads, rows = suite.listed(found, kind)
+        heads, rows = suite.listed(result, kind)
         units = {"mean": "the mean in percent of the range", "shares": "all shares in percentage points"}
         unit = units.get(kind, "all listed records' shares in percentage points")
         table(f"Root mean squared errors of {unit}, by the share of local people who lie", heads, rows, text=heads[1:2])

@@ -70,8 +70,8 @@ def test_a_step_against_exact_sums_at_high_precision(fraction: float, noise: flo
                 tight = 4 * mpmath.expm1(rate)
             total += mpmath.binomial(order, i) * mpmath.mpf(fraction) ** i * min(tight, 2 * plain(i))
         exact = float(mpmath.log(total) / (order - 1))
-    found = step_renyi(fraction, noise)[np.flatnonzero(order == ORDERS)[0]]
-    assert exact * (1 - 1e-10) <= found <= exact * (1 + 1e-3)
+    result = step_renyi(fraction, noise)[np.flatnonzero(order == ORDERS)[0]]
+    assert exact * (1 - 1e-10) <= result <= exact * (1 + 1e-3)
 
 
 def test_guard_the_rdp_accountant_still_takes_half_the_sensitivity() -> None:
@@ -89,8 +89,8 @@ def test_guard_the_rdp_accountant_still_takes_half_the_sensitivity() -> None:
     account.compose(dp_accounting.GaussianDpEvent(2 * noise))  # in units of the clipping norm
     exact = account.get_epsilon(delta)
     assert exact == pytest.approx(gaussian_epsilon(1.0, noise, delta), rel=1e-3)
-    found = convert(renyi, delta)
-    assert exact <= found <= 1.1 * exact
+    result = convert(renyi, delta)
+    assert exact <= result <= 1.1 * exact
     assert convert(accountant_renyi(100, 100, 2 * noise, ORDERS), delta) < exact  # control: the trap is unsound
 
 
@@ -137,9 +137,9 @@ def test_on_everybody_the_tight_form_is_the_exact_gaussian() -> None:
 
 @pytest.mark.parametrize(("sensitivity", "sigma"), [(1.0, 4.0), (0.01, 0.1), (3.0, 0.5), (1.0, 1e-4)])
 def test_gaussian_epsilon_is_sufficient_and_least(sensitivity: float, sigma: float) -> None:
-    found = gaussian_epsilon(sensitivity, sigma, 1e-6)
-    assert gaussian_profile(sensitivity, sigma, found) <= 1e-6
-    assert gaussian_profile(sensitivity, sigma, found * (1 - 1e-6)) > 1e-6
+    result = gaussian_epsilon(sensitivity, sigma, 1e-6)
+    assert gaussian_profile(sensitivity, sigma, result) <= 1e-6
+    assert gaussian_profile(sensitivity, sigma, result * (1 - 1e-6)) > 1e-6
 
 
 def test_output_perturbation_in_closed_form() -> None:

@@ -120,19 +120,19 @@ def test_ldprecover_takes_off_what_fakes_add_and_is_exact_when_told_everything()
 
 
 def test_the_command_prints_writes_and_draws(tmp_path: Path) -> None:
-    found = CliRunner().invoke(papers, ["attacks", "--trials", "2", "--out", str(tmp_path / "new"), "--json"])
-    assert found.exit_code == 0, found.output
+    result = CliRunner().invoke(papers, ["attacks", "--trials", "2", "--out", str(tmp_path / "new"), "--json"])
+    assert result.exit_code == 0, result.output
     told = json.loads((tmp_path / "new" / "attacks.json").read_text())
     assert not told["private"]
     assert len(told["outcomes"]) == sum(len(ATTACKS[k]) * len(LIARS) * len(ESTIMATORS[k]) for k in ATTACKS)
-    assert json.loads(found.output[found.output.index("{") :]) == told
+    assert json.loads(result.output[result.output.index("{") :]) == told
     assert (tmp_path / "new" / "attacks.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_printed_tables_break_no_number_and_no_name_in_eighty_columns() -> None:
-    found = CliRunner().invoke(papers, ["attacks", "--trials", "2"], env={"COLUMNS": "80"})
-    assert found.exit_code == 0, found.output
-    rows = [line.strip("│ ").split("│") for line in found.output.splitlines() if line.startswith("│")]
+    result = CliRunner().invoke(papers, ["attacks", "--trials", "2"], env={"COLUMNS": "80"})
+    assert result.exit_code == 0, result.output
+    rows = [line.strip("│ ").split("│") for line in result.output.splitlines() if line.startswith("│")]
     cells = [tuple(cell.strip() for cell in row) for row in rows]
     assert [row[:2] for row in cells] == [(a, name) for k in ATTACKS for a in ATTACKS[k] for name in ESTIMATORS[k]]
     assert all(float(cell) > 0 for row in cells for cell in row[2:])

@@ -45,20 +45,20 @@ def test_with_a_generous_epsilon_all_of_them_find_the_top():
     codes = scatter(people, 24)
     top = set(range(5))
     assert set(gather(pem(codes, bits=24, k=5, guarantee=PureDP(9.0), rng=seeded(2)).items, 24).tolist()) == top
-    found = ldpminer(codes, domain=2**24, k=5, guarantee=PureDP(12.0), rng=seeded(3))
-    assert set(gather(found.items, 24).tolist()) == top
+    result = ldpminer(codes, domain=2**24, k=5, guarantee=PureDP(12.0), rng=seeded(3))
+    assert set(gather(result.items, 24).tolist()) == top
     assert set(tcm_only(people, k=5, guarantee=ApproxDP(9.0, 1e-6), rng=seeded(4)).items.tolist()) == top
 
 
 def test_lists_are_ordered_and_no_longer_than_asked():
     people = zipf(5000, 50, 5)
-    for found in (
+    for result in (
         pem(people, bits=6, k=7, guarantee=PureDP(2.0), rng=seeded(1)),
         ldpminer(people, domain=64, k=7, guarantee=PureDP(2.0), rng=seeded(1)),
         tcm_only(people, k=7, guarantee=ApproxDP(2.0, 1e-6), rng=seeded(1)),
     ):
-        assert len(found.items) == len(set(found.items.tolist())) == len(found.estimates) == 7
-        assert (np.diff(found.estimates) <= 0).all()
+        assert len(result.items) == len(set(result.items.tolist())) == len(result.estimates) == 7
+        assert (np.diff(result.estimates) <= 0).all()
 
 
 def test_the_same_seed_gives_the_same_list():
@@ -81,10 +81,10 @@ def test_local_discovery_in_a_huge_domain_fails_at_a_small_epsilon_where_the_tru
 
 
 def test_ldpminer_spends_epsilon_over_two_reports():
-    found = ldpminer(zipf(500, 20, 1), domain=32, k=3, guarantee=PureDP(1.3), rng=seeded(1))
-    assert len(found.parts) == 2
-    assert found.guarantee == PureDP(sum(part.epsilon for part in found.parts)) == PureDP(1.3)
-    for half in found.parts:
+    result = ldpminer(zipf(500, 20, 1), domain=32, k=3, guarantee=PureDP(1.3), rng=seeded(1))
+    assert len(result.parts) == 2
+    assert result.guarantee == PureDP(sum(part.epsilon for part in result.parts)) == PureDP(1.3)
+    for half in result.parts:
         # Each phase's description verifies itself, and needs all of its half.
         assert succinct_histogram(half, 32).profile(half.epsilon) <= 1e-15
         assert succinct_histogram(half, 32).profile(0.99 * half.epsilon) > 0
@@ -92,10 +92,10 @@ def test_ldpminer_spends_epsilon_over_two_reports():
 
 
 def test_pem_asks_everybody_once_with_the_whole_epsilon():
-    found = pem(zipf(500, 20, 1), bits=40, k=4, guarantee=PureDP(1.3), step=6, rng=seeded(1))
+    result = pem(zipf(500, 20, 1), bits=40, k=4, guarantee=PureDP(1.3), step=6, rng=seeded(1))
     # 8, 14, 20, 26, 32, 38, 40 bits.
-    assert len(found.parts) == 7
-    assert found.guarantee == PureDP(max(part.epsilon for part in found.parts)) == PureDP(1.3)
+    assert len(result.parts) == 7
+    assert result.guarantee == PureDP(max(part.epsilon for part in result.parts)) == PureDP(1.3)
 
 
 def test_the_succinct_histogram_has_bassily_and_smiths_variance():
@@ -123,8 +123,8 @@ def test_a_record_that_one_person_has_is_listed_with_probability_delta_at_most()
 def test_only_records_that_somebody_has_are_listed_from_the_trusted():
     people = np.repeat([3, 900, 7], [40, 30, 20])
     for seed in range(20):
-        found = tcm_only(people, k=10, guarantee=ApproxDP(0.5, 1e-6), rng=seeded(seed))
-        assert set(found.items.tolist()) <= {3, 900, 7}
+        result = tcm_only(people, k=10, guarantee=ApproxDP(0.5, 1e-6), rng=seeded(seed))
+        assert set(result.items.tolist()) <= {3, 900, 7}
 
 
 # --- the laws that are drawn ------------------------------------------------------------------------------------------
@@ -179,9 +179,9 @@ def test_the_largest_of_many_empty_items_have_the_law_of_going_through_all(monke
 def test_empty_items_that_are_listed_are_uniform():
     oracle = succinct_histogram(PureDP(0.5), 2**40)
     draw = synthetic_data_generator(seeded(41))
-    found = np.concatenate([rivals._top_of_domain(np.full(50, 5), 50, 20, oracle, draw) for _ in range(200)])
-    found = found[found != 5]
-    assert stats.kstest(found / 2**40, "uniform").pvalue > TINY
+    result = np.concatenate([rivals._top_of_domain(np.full(50, 5), 50, 20, oracle, draw) for _ in range(200)])
+    result = result[result != 5]
+    assert stats.kstest(result / 2**40, "uniform").pvalue > TINY
 
 
 def test_pem_estimates_are_unbiased_with_the_stated_variance():
@@ -191,8 +191,8 @@ def test_pem_estimates_are_unbiased_with_the_stated_variance():
     by_item = np.zeros((1500, 8))
     for i in range(len(by_item)):
         # All eight items stay on the list, so that nothing is selected.
-        found = pem(people, bits=3, k=8, guarantee=promise, rng=rng)
-        by_item[i, found.items] = found.estimates
+        result = pem(people, bits=3, k=8, guarantee=promise, rng=rng)
+        by_item[i, result.items] = result.estimates
     oracle = local_hashing(promise, 8)
     for item, share in enumerate(np.bincount(people) / 1000):
         assert abs(z_score(by_item[:, item], share)) < 5
@@ -209,9 +209,9 @@ def test_ldpminer_samples_one_item_of_a_padded_set_and_scales_back():
     owners = np.concatenate([np.arange(2000), np.arange(1000), np.arange(1000)])
     items = np.repeat([1, 2, 3], [2000, 1000, 1000])
     rng = seeded(61)
-    found = [ldpminer(items, owners=owners, domain=16, k=8, guarantee=PureDP(6.0), bag=3, rng=rng) for _ in range(300)]
+    result = [ldpminer(items, owners=owners, domain=16, k=8, guarantee=PureDP(6.0), bag=3, rng=rng) for _ in range(300)]
     for item, share in ((1, 1.0), (2, 0.5), (3, 0.5)):
-        estimates = np.array([f.estimates[f.items == item][0] for f in found])
+        estimates = np.array([f.estimates[f.items == item][0] for f in result])
         assert abs(z_score(estimates, share)) < 5
     # Cut to bags of one, item 1 is reported by the half that has nothing else and a third of the others.
     cut = [ldpminer(items, owners=owners, domain=16, k=8, guarantee=PureDP(6.0), bag=1, rng=rng) for _ in range(300)]

@@ -33,10 +33,10 @@ def test_l1_counts_a_missing_item_in_full_and_a_foreign_one_not():
 
 def test_ndcg_by_hand():
     # Relevances 4/7, 2/7, 1/7 of the true top three; found: the second, something rare, the first.
-    found = 2 ** (2 / 7) - 1 + (2 ** (0.5 / 7) - 1) / LOG3 + (2 ** (4 / 7) - 1) / 2
+    result = 2 ** (2 / 7) - 1 + (2 ** (0.5 / 7) - 1) / LOG3 + (2 ** (4 / 7) - 1) / 2
     ideal = 2 ** (4 / 7) - 1 + (2 ** (2 / 7) - 1) / LOG3 + (2 ** (1 / 7) - 1) / 2
     got = ndcg([2, 9, 1], true_items=[1, 2, 3, 9], true_shares=[0.4, 0.2, 0.1, 0.05], k=3)
-    assert got == pytest.approx(found / ideal, rel=1e-12)
+    assert got == pytest.approx(result / ideal, rel=1e-12)
 
 
 def test_a_worthless_list_scores_nothing():

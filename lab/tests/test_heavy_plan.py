@@ -44,9 +44,9 @@ def collections(
     for seed in range(trials):
         items = np.random.default_rng(seed).choice(len(shares), people, p=shares)
         zeros = np.zeros(people, dtype=np.int64)
-        found = simulate_heavy(items, zeros, study, trusted=round(people * opt_in), rng=seeded(seed))
-        shown.append(found.discovered)
-        blended = found.blended
+        result = simulate_heavy(items, zeros, study, trusted=round(people * opt_in), rng=seeded(seed))
+        shown.append(result.discovered)
+        blended = result.blended
         names = [int(slot[0]) for slot in blended.head.slots if slot[0] is not None]
         l1.append(np.abs(blended.slots[:-1] - shares[names]).sum())
         recall.append(len(set(names) & set(range(head))) / head)
@@ -93,10 +93,10 @@ def test_shown_probability_by_brute_force(epsilon: float, delta: float) -> None:
     """Poisson stands for binomial counts, so that shares are small; 2,000 people."""
     people, mechanism = 2_000, discovery(ApproxDP(epsilon, delta))
     shares = np.array([1e-5, 1e-4, 5e-4, 0.002, 0.004, 0.008, 0.012, 0.02, 0.04])
-    found = shown_probability(shares, people, mechanism)
+    result = shown_probability(shares, people, mechanism)
     exact = [brute_force(share, people, epsilon, delta) for share in shares.tolist()]
-    assert found == pytest.approx(exact, abs=5e-3)
-    assert (np.diff(found) >= 0).all()
+    assert result == pytest.approx(exact, abs=5e-3)
+    assert (np.diff(result) >= 0).all()
 
 
 def test_shown_probability_at_the_ends() -> None:

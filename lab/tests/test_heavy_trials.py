@@ -97,10 +97,10 @@ def test_reusing_the_discovery_counts_narrows_the_intervals() -> None:
 
 def test_the_paper_mode_is_the_papers() -> None:
     study = as_in_the_paper(PROMISE, head=10)
-    found = trial(study, 3)
+    result = trial(study, 3)
     assert (study.reuse, study.spare, study.order, study.query_share) == (False, 1.0, "slots", 0.85)
-    assert len(found.head.queries) == 11
-    assert found.blended.slots.sum() == pytest.approx(1)
+    assert len(result.head.queries) == 11
+    assert result.blended.slots.sum() == pytest.approx(1)
 
 
 def test_a_local_report_states_its_guarantee() -> None:
@@ -124,25 +124,25 @@ def opt_in(counted: list[float], discovered: list[float], estimation: int) -> Op
 
 def test_trimming_keeps_the_most_probable_queries_and_merges_the_rest() -> None:
     """Queries a, b, c with 30, 45 and 15 of the 100: c is dropped, and its two slots' noise joins the wildcard's."""
-    found = opt_in([20, 10, 20, 20, 5, 10, 5, 10], [380, 380, 380, 190], 100)
+    result = opt_in([20, 10, 20, 20, 5, 10, 5, 10], [380, 380, 380, 190], 100)
     for study in (replace(STUDY, head=2, spare=1.0), replace(STUDY, head=2, spare=1.0, reuse=False)):
-        head, estimates = blender.trim(found, study)
+        head, estimates = blender.trim(result, study)
         assert head.queries == ("a", "b", None)
         assert estimates[0].slots[-1] == pytest.approx(0.25)
         assert estimates[0].noise is not None
-        noise = estimates[0].noise * 100**2 / found.noise.variance
+        noise = estimates[0].noise * 100**2 / result.noise.variance
         assert noise.tolist() == pytest.approx([1, 1, 1, 1, 1, 3])
         assert len(estimates) == 1 + study.reuse
-    assert blender.trim(found, replace(STUDY, head=1, spare=1.0))[0].queries == ("b", None)
-    assert blender.trim(found, replace(STUDY, head=1))[0].queries == ("a", "b", None)  # one to spare
-    assert blender.trim(found, STUDY)[0] == found.head
+    assert blender.trim(result, replace(STUDY, head=1, spare=1.0))[0].queries == ("b", None)
+    assert blender.trim(result, replace(STUDY, head=1))[0].queries == ("a", "b", None)  # one to spare
+    assert blender.trim(result, STUDY)[0] == result.head
 
 
 @pytest.mark.parametrize("reuse", [True, False])
 def test_nobody_left_to_estimate(reuse: bool) -> None:
     """With one estimation person the discovery counts alone choose what stays."""
-    found = opt_in([0.0] * 8, [100, 200, 300, 400], 1)
-    head, estimates = blender.trim(found, replace(STUDY, head=1, spare=1.0, reuse=reuse))
+    result = opt_in([0.0] * 8, [100, 200, 300, 400], 1)
+    head, estimates = blender.trim(result, replace(STUDY, head=1, spare=1.0, reuse=reuse))
     assert head.queries == ("b", None)
     assert len(estimates) == int(reuse)
     if reuse:

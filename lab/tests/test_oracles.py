@@ -183,18 +183,18 @@ def test_the_supports_of_many_people_vary_as_their_coins_do() -> None:
     values = np.repeat([0, 1], [30_000, 10_000])
     holders = np.bincount(values, minlength=3)
     rng = seeded(3)
-    found = np.array([simulate_counts(oracle, values, rng=rng) for _ in range(times)])
+    result = np.array([simulate_counts(oracle, values, rng=rng) for _ in range(times)])
     mean = holders / 2 + (n - holders) * q
 
     def p_values(variance: np.ndarray) -> list[float]:
-        squares = ((found - mean) ** 2).sum(axis=0) / variance
+        squares = ((result - mean) ** 2).sum(axis=0) / variance
         return [2 * min(stats.chi2.cdf(s, times), stats.chi2.sf(s, times)) for s in squares]
 
     mine, others = holders / 4, (n - holders) * q * (1 - q)
     assert min(p_values(mine + others)) > 1e-6
     assert p_values(mine + 1e-9)[1] < 1e-6  # controls: one group's coins alone
     assert p_values(others)[0] < 1e-6
-    assert abs(np.corrcoef(found.T)[0, 1]) < 5 / np.sqrt(times)
+    assert abs(np.corrcoef(result.T)[0, 1]) < 5 / np.sqrt(times)
 
 
 # --- the reports ------------------------------------------------------------------------------------------------------

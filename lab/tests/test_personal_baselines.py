@@ -23,10 +23,10 @@ VARIANCE = st.one_of(st.none(), st.floats(1e-6, 0.25))
 @settings(max_examples=100, deadline=None)
 def test_nobody_gets_less_privacy_than_asked_by_the_stored_numbers(epsilons, width):
     rules = (propdpm, fme_inferred, uni) if min(epsilons) > 0 else (propdpm, fme_inferred)
-    for found in (rule(epsilons, width=width) for rule in rules):
-        for e, x in zip(epsilons, found.weight.tolist(), strict=True):
+    for result in (rule(epsilons, width=width) for rule in rules):
+        for e, x in zip(epsilons, result.weight.tolist(), strict=True):
             if e < INF and x > 0:
-                assert Fraction(width) * Fraction(x) <= Fraction(e) * Fraction(found.noise_scale)
+                assert Fraction(width) * Fraction(x) <= Fraction(e) * Fraction(result.noise_scale)
 
 
 def test_the_width_scales_errors_and_counts_stand_for_repetition():

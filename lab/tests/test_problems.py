@@ -60,14 +60,14 @@ def test_a_problem_loads_and_measures(name: str) -> None:
     problem = load_problem(name)
     assert isinstance(problem, Problem)
     assert problem.name == name
-    found = problem.evaluate(problem.space.check(QUICK[name]), seed=3)
-    assert found.failure is None
-    assert 0 < found.epsilon < problem.anti_ideal[0] * 100
-    assert 0 <= found.values[0] < problem.anti_ideal[1]
+    result = problem.evaluate(problem.space.check(QUICK[name]), seed=3)
+    assert result.failure is None
+    assert 0 < result.epsilon < problem.anti_ideal[0] * 100
+    assert 0 <= result.values[0] < problem.anti_ideal[1]
     if name not in SLOW:
         again = problem.evaluate(problem.space.check(QUICK[name]), seed=3)
-        assert again.values == found.values
-        assert problem.evaluate(problem.space.check(QUICK[name]), seed=4).runs != found.runs
+        assert again.values == result.values
+        assert problem.evaluate(problem.space.check(QUICK[name]), seed=4).runs != result.runs
 
 
 @pytest.mark.parametrize("name", MEASURED)
@@ -160,17 +160,17 @@ def test_rap_follows_its_seed_and_its_budget() -> None:
 def test_svt_without_noise_answers_the_first_c_positives() -> None:
     rng = np.random.default_rng(4)
     answers = (rng.random((200, 30)) < 0.3).astype(np.int64)
-    found = simulate_sparse_vector(answers, sparse_vector(1e-6, 5), rng=seeded(1))
+    result = simulate_sparse_vector(answers, sparse_vector(1e-6, 5), rng=seeded(1))
     expected = (answers == 1) & (np.cumsum(answers, axis=1) <= 5)
-    assert np.array_equal(found, expected)
+    assert np.array_equal(result, expected)
 
 
 def test_svt_follows_algorithm_3_1() -> None:
     """How often each output appears, against a plain loop over the algorithm's lines with another generator."""
     truth = np.array([1, 0, 1])
     b, cutoff, runs = 2.0, 2, 60_000
-    found = simulate_sparse_vector(np.tile(truth, (runs, 1)), sparse_vector(b, cutoff), rng=seeded(2))
-    mine = np.bincount(found @ np.array([4, 2, 1]), minlength=8) / runs
+    result = simulate_sparse_vector(np.tile(truth, (runs, 1)), sparse_vector(b, cutoff), rng=seeded(2))
+    mine = np.bincount(result @ np.array([4, 2, 1]), minlength=8) / runs
     rng = np.random.default_rng(5)
 
     def loop(first: float, second: float) -> np.ndarray[Any, Any]:
@@ -195,10 +195,10 @@ def test_svt_follows_algorithm_3_1() -> None:
 def test_f1_scores_are_scikit_learn_s() -> None:
     metrics = pytest.importorskip("sklearn.metrics")
     rng = np.random.default_rng(6)
-    found, truth = rng.random((40, 12)) < 0.4, (rng.random((40, 12)) < 0.3).astype(np.int64)
+    result, truth = rng.random((40, 12)) < 0.4, (rng.random((40, 12)) < 0.3).astype(np.int64)
     truth[:, 0] = 1
-    expected = [metrics.f1_score(t, f, zero_division=0) for t, f in zip(truth, found, strict=True)]
-    np.testing.assert_allclose(f1_scores(found, truth), expected)
+    expected = [metrics.f1_score(t, f, zero_division=0) for t, f in zip(truth, result, strict=True)]
+    np.testing.assert_allclose(f1_scores(result, truth), expected)
 
 
 def test_the_example_wraps_opacus() -> None:

@@ -25,7 +25,7 @@ def law(answers: tuple[int, ...], b1: float, b2: float, cutoff: int) -> dict[tup
     """The probability of every output, by the midpoint rule over rho (in units of its quantiles)."""
     u = (np.arange(20_000) + 0.5) / 20_000
     rho = np.where(u < 0.5, np.log(2 * u), -np.log(2 * (1 - u))) * b1
-    found: dict[tuple[int, ...], float] = {}
+    result: dict[tuple[int, ...], float] = {}
     for output in itertools.product((0, 1), repeat=len(answers)):
         if sum(output) > cutoff:
             continue
@@ -36,8 +36,8 @@ def law(answers: tuple[int, ...], b1: float, b2: float, cutoff: int) -> dict[tup
             above = tail(0.5 + rho - q, b2)
             chance = chance * (above if w else 1 - above)
             seen += w
-        found[output] = float(chance.mean())
-    return found
+        result[output] = float(chance.mean())
+    return result
 
 
 def worst_loss(b1: float, b2: float, cutoff: int, queries: int) -> float:

@@ -64,13 +64,13 @@ def test_future_error_is_the_mean_largest_error_over_drawn_thresholds() -> None:
     models = [fit_synth(codes, TableTask(work, ApproxDP(1.0, 1e-6), rows=40), rng=seeded(i)) for i in range(3)]
     # All weight on two features leaves one threshold to draw, whose error can be computed directly.
     weights = np.array([0.5, 0.5, 0, 0, 0, 0])
-    found = future_error(models, codes, weights, k=2, r=1, count=3, rng=np.random.default_rng(1))
+    result = future_error(models, codes, weights, k=2, r=1, count=3, rng=np.random.default_rng(1))
     only = Workload(SCHEMA, (Threshold((0, 1), 1),))
     each = [present_error(codes, only, m.answers(only)).l_inf for m in models]
-    assert found.mean == pytest.approx(np.mean(each))
+    assert result.mean == pytest.approx(np.mean(each))
     low, high = stats.t.interval(0.95, 2, loc=np.mean(each), scale=stats.sem(each))
-    assert (found.low, found.high) == pytest.approx((max(0, low), high))
-    assert found.to_dict()["private"] is False
+    assert (result.low, result.high) == pytest.approx((max(0, low), high))
+    assert result.to_dict()["private"] is False
     one = future_error(models[:1], codes, np.ones(6) / 6, k=2, r=1, count=20, rng=np.random.default_rng(1))
     assert one.low < one.mean < one.high
     assert one.thresholds == 20

@@ -70,8 +70,8 @@ def test_linear_sums_are_those_of_clipped_autograd_gradients(loss: linear.Linear
 
     expected = clipped(by_autograd(one, w, 40), clip).sum(0)
     at = torch.arange(40).view(1, -1)
-    found = linear.clipped_sum(Dense.of(x), y, w.unsqueeze(0), at, clip=clip, loss=loss)[0]
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    result = linear.clipped_sum(Dense.of(x), y, w.unsqueeze(0), at, clip=clip, loss=loss)[0]
+    torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_one_hot_designs_do_what_dense_ones_do() -> None:
@@ -130,8 +130,8 @@ def test_ghost_norms_and_sums_are_those_of_explicit_gradients(widths: tuple[int,
     torch.testing.assert_close(mlp.example_norms(net, flat, x, y), explicit.norm(dim=1), rtol=1e-4, atol=1e-6)
     median = float(explicit.norm(dim=1).median())
     for clip in (median, 100.0):
-        found = mlp.clipped_sum(net, flat, x, y, clip)
-        torch.testing.assert_close(found, clipped(explicit, clip).sum(0), rtol=1e-4, atol=1e-5)
+        result = mlp.clipped_sum(net, flat, x, y, clip)
+        torch.testing.assert_close(result, clipped(explicit, clip).sum(0), rtol=1e-4, atol=1e-5)
 
 
 def test_a_network_learns_without_noise_and_not_with_too_much() -> None:
@@ -139,12 +139,12 @@ def test_a_network_learns_without_noise_and_not_with_too_much() -> None:
     y = torch.randint(3, (600,), generator=generator)
     x = torch.eye(3)[y] * 3 + torch.randn(600, 3, generator=generator) * 0.5
     net = network(3, 8, 3)
-    found = []
+    result = []
     for noise in (0.0, 200.0):
         recipe = Recipe(epochs=5, batch=50, rate=0.5, noise=noise, clip=1.0)
         parameters = train_network(net, x, y, recipe, seed=1)
-        found.append(mlp.network_accuracy(net, parameters, x, y))
-    assert found[0] > 0.95 > 0.8 > found[1]
+        result.append(mlp.network_accuracy(net, parameters, x, y))
+    assert result[0] > 0.95 > 0.8 > result[1]
 
 
 # --- noise, batches, updates ------------------------------------------------------------------------------------------
@@ -169,8 +169,8 @@ def test_the_noise_is_2_l_sigma_over_m_and_a_tenth_less_is_noticed() -> None:
 
 @pytest.mark.parametrize(("people", "batch"), [(6, 2), (9, 2), (6, 5), (12, 3)])
 def test_batches_are_uniform_over_all_subsets(people: int, batch: int) -> None:
-    found = sample_batches(people, batch, 40_000, generator=torch.Generator().manual_seed(9))
-    ordered = found.sort(dim=1).values.numpy()
+    result = sample_batches(people, batch, 40_000, generator=torch.Generator().manual_seed(9))
+    ordered = result.sort(dim=1).values.numpy()
     assert np.all(np.diff(ordered, axis=1) > 0)
     _, counts = np.unique(ordered, axis=0, return_counts=True)
     subsets = math.comb(people, batch)
@@ -193,8 +193,8 @@ def test_without_noise_the_optimisers_are_torch_s() -> None:
             torch.nn.functional.binary_cross_entropy_with_logits(x @ w, y).backward()  # type: ignore[no-untyped-call]
             optimiser.step()
         recipe = Recipe(epochs=25, batch=16, rate=0.05, noise=0.0, clip=1e6, optimiser=name)  # type: ignore[arg-type]
-        found = train_linear(Dense.of(x), y, recipe, seed=1)[0]
-        torch.testing.assert_close(found, w.detach(), rtol=1e-4, atol=1e-5)
+        result = train_linear(Dense.of(x), y, recipe, seed=1)[0]
+        torch.testing.assert_close(result, w.detach(), rtol=1e-4, atol=1e-5)
 
 
 def test_runs_are_independent_and_reproducible() -> None:
@@ -237,8 +237,8 @@ def test_half_the_sensitivity_would_not_do() -> None:
     left, right, wrong = x.clone(), x.clone(), y.clone()
     left[-1], right[-1], wrong[-1] = torch.tensor([0.6, 0.8]), torch.tensor([0.6, -0.8]), 0.0
     order = torch.arange(200).view(1, -1, 1)
-    found = moved(OutputPerturbation(200, 0.005, 1.0), (left, wrong), (right, wrong), order)
-    assert 0.5 < found <= 1
+    result = moved(OutputPerturbation(200, 0.005, 1.0), (left, wrong), (right, wrong), order)
+    assert 0.5 < result <= 1
 
 
 def test_output_noise_has_the_stated_size() -> None:
@@ -259,9 +259,9 @@ def test_models_trained_together_are_those_trained_alone() -> None:
     plans = [OutputPerturbation(24, strength, 0.3) for strength in (0.05, 0.4)]
     settings = {"passes": 3, "batch": 4, "runs": 2, "draws": 2}
     together = train_output(Dense.of(x), y, plans, **settings, seeds=[5, 6])
-    for plan, seed, found in zip(plans, [5, 6], together, strict=True):
+    for plan, seed, result in zip(plans, [5, 6], together, strict=True):
         (alone,) = train_output(Dense.of(x), y, [plan], **settings, seeds=[seed])
-        torch.testing.assert_close(found, alone, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(result, alone, rtol=1e-5, atol=1e-6)
     assert not torch.allclose(*together)
 
 

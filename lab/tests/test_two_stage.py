@@ -171,8 +171,8 @@ def client_trials(mechanism: TwoStage, truth: np.ndarray, n: int, seed: int) -> 
 @pytest.mark.parametrize("promise", [PureDP(2.0), ApproxDP(4.0, 1e-4)])
 def test_clients_are_unbiased_with_the_right_variance(promise: PureDP | ApproxDP, n: int) -> None:
     """Against the spread over trials; the last slot is alone in its query (k_q = 1)."""
-    found = client_trials(two_stage(HEAD, promise, 0.7), TRUTH, n, seed=n)
-    slots, variances, queries, query_variances = columns(found)
+    result = client_trials(two_stage(HEAD, promise, 0.7), TRUTH, n, seed=n)
+    slots, variances, queries, query_variances = columns(result)
     assert gap(slots, TRUTH).max() < 5
     assert gap(queries, QUERIES).max() < 5
     assert spread(slots, variances).max() < 6
@@ -189,10 +189,10 @@ def test_clients_variances_are_unbiased_to_one_part_in_n(share: float) -> None:
     mixed = truth @ np.array([mechanism.report_law(s) for s in range(5)])
     assert n * mixed.min() > 6  # the floor for slots without a report does not act
     alone = [from_two_stage(mechanism, n * row) for row in np.eye(5, dtype=np.int64)]
-    found = columns(client_trials(mechanism, truth, n, seed=6))
+    result = columns(client_trials(mechanism, truth, n, seed=6))
     for values, stated in [
-        (np.array([f.slots for f in alone]), found[1]),
-        (np.array([f.queries for f in alone]), found[3]),
+        (np.array([f.slots for f in alone]), result[1]),
+        (np.array([f.queries for f in alone]), result[3]),
     ]:
         exact = (mixed @ values**2 - (mixed @ values) ** 2) / n
         assert gap(stated, exact).max() < 5
@@ -201,9 +201,9 @@ def test_clients_variances_are_unbiased_to_one_part_in_n(share: float) -> None:
 
 def test_slots_add_up_to_their_query() -> None:
     counts = np.random.default_rng(2).integers(0, 300, len(HEAD))
-    found = from_two_stage(two_stage(HEAD, PureDP(1.0)), counts)
-    assert np.bincount(HEAD.query_of, weights=found.slots) == pytest.approx(found.queries, abs=1e-12)
-    assert found.queries.sum() == pytest.approx(1)
+    result = from_two_stage(two_stage(HEAD, PureDP(1.0)), counts)
+    assert np.bincount(HEAD.query_of, weights=result.slots) == pytest.approx(result.queries, abs=1e-12)
+    assert result.queries.sum() == pytest.approx(1)
 
 
 def test_one_column_is_k_ary_randomised_response() -> None:
@@ -222,10 +222,10 @@ def test_projected_slots_and_queries_agree(order: Order) -> None:
     draw = np.random.default_rng(9)
     moved = TRUTH + draw.normal(0, 0.05, 10)
     queries = np.bincount(HEAD.query_of, weights=moved)
-    found = project_in_order(HEAD, Estimate(moved, np.full(10, 0.0025), queries, np.full(4, 0.0025)), order)
-    assert found.slots.min() >= 0
-    assert found.slots.sum() == pytest.approx(1)
-    assert np.bincount(HEAD.query_of, weights=found.slots) == pytest.approx(found.queries)
+    result = project_in_order(HEAD, Estimate(moved, np.full(10, 0.0025), queries, np.full(4, 0.0025)), order)
+    assert result.slots.min() >= 0
+    assert result.slots.sum() == pytest.approx(1)
+    assert np.bincount(HEAD.query_of, weights=result.slots) == pytest.approx(result.queries)
 
 
 def test_spans_are_of_each_query() -> None:

@@ -61,9 +61,9 @@ class _Collection:
         placed = np.array([full.slot_of((str(code),)) for code in range(len(truth))], dtype=np.int64)
         among = np.bincount(placed[records[n_s:trusted]], minlength=len(full)).astype(np.int64)
         counted = noisy_counts(among, counting_noise(study.trusted_whole), rng=rng)
-        found = protocol.opt_in_counts(names, noisy, n_s, counted, full, trusted - n_s, study)
+        result = protocol.opt_in_counts(names, noisy, n_s, counted, full, trusted - n_s, study)
         self.study, self.rng = study, rng
-        self.head, self.trusted = protocol.trim(found, study)
+        self.head, self.trusted = protocol.trim(result, study)
         self.mechanism: Any = study.invite_to(self.head).mechanism
         if isinstance(study, TwoStageStudy):
             self.mechanism = two_stage(self.head, study.guarantee)
@@ -106,7 +106,7 @@ def record_errors(
     promise = ApproxDP(epsilon, DELTA)
     ours = _Collection(protocol.RecordsTask(promise, depth=1, head=LISTED), records, truth, trusted, rng)
     paper = _Collection(as_in_the_paper(promise, head=LISTED, depth=1), records, truth, trusted, rng)
-    found = []
+    result = []
     for attack in attacks:
         for share in shares:
             sent = ours.heard(attack, round(share * local))
@@ -115,8 +115,8 @@ def record_errors(
             told = from_two_stage(paper.mechanism, paper.heard(attack, round(share * local)).counts)
             published = paper.blended([*paper.trusted, told])
             errors["BLENDER"] = 100 * float(np.linalg.norm(published - paper.truth))
-            found.append((attack, share, {name: errors[name] for name in RECORD_ESTIMATORS}, most))
-    return found
+            result.append((attack, share, {name: errors[name] for name in RECORD_ESTIMATORS}, most))
+    return result
 
 
 def _ours(design: _Collection, attack: str, sent: SlotReports) -> tuple[dict[str, Floats], float | None]:

@@ -92,7 +92,7 @@ class Outcome:
 def run_attacks(trials: int = 60, *, seed: int = 1, tick: Callable[[], None] = lambda: None) -> list[Outcome]:
     """All of it; `tick` is called once for every collection. True errors of made-up people: nobody's data."""
     must(trials >= 2, "trials", "must be at least 2", trials)
-    found: list[Outcome] = []
+    result: list[Outcome] = []
     for kind, attacks in ATTACKS.items():
         collected = {"mean": _mean_errors, "shares": _share_errors, "records": _record_errors}[kind]
         squares: dict[tuple[str, float, str], list[float]] = {}
@@ -107,8 +107,8 @@ def run_attacks(trials: int = 60, *, seed: int = 1, tick: Callable[[], None] = l
         for (attack, liars, name), some in squares.items():
             held = bounds.get((attack, liars)) if name == "alike" else None
             most = None if held is None else float(np.mean(held))
-            found.append(Outcome(kind, attack, liars, name, math.sqrt(float(np.mean(some))), most))
-    return found
+            result.append(Outcome(kind, attack, liars, name, math.sqrt(float(np.mean(some))), most))
+    return result
 
 
 # --- a mean -----------------------------------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ def _mean_errors(rng: Randomness, attacks: Sequence[str]) -> list[tuple[str, flo
     honest = reports(law, levels[TRUSTED:], rng=rng)
     lies = {"false values": reports(law, np.full(LOCAL, LEVELS, dtype=np.int64), rng=rng)}
     truth = 2 * (2 / 7) - 1
-    found = []
+    result = []
     for attack in attacks:
         for liars in LIARS:
             local = _lied(attack, honest, round(liars * LOCAL), law.bound, lies)
@@ -138,8 +138,8 @@ def _mean_errors(rng: Randomness, attacks: Sequence[str]) -> list[tuple[str, flo
                 one = blend(held if name == "alike" else whole, local, rule)
                 errors[name] = 50 * (one.estimate - truth)
                 most = 50 * one.anchor.most if one.anchor is not None else most
-            found.append((attack, liars, errors, most))
-    return found
+            result.append((attack, liars, errors, most))
+    return result
 
 
 def _lied(attack: str, honest: Floats, liars: int, bound: float, lies: dict[str, Floats]) -> LocalSummary:
@@ -174,7 +174,7 @@ def _share_errors(rng: Randomness, attacks: Sequence[str]) -> list[tuple[str, fl
     truth = truth / truth.sum()
     noise, invite = _SHARES.count_noise, _SHARES.invite
     trusted = release_counts(Raw(TRUSTED, people.multinomial(TRUSTED, truth)), noise, rng=rng)
-    found = []
+    result = []
     for attack in attacks:
         for liars in LIARS:
             many = round(liars * LOCAL)
@@ -199,8 +199,8 @@ def _share_errors(rng: Randomness, attacks: Sequence[str]) -> list[tuple[str, fl
                 kept = one if name in ("normalised", "LDPRecover", "LDPRecover*") else to_simplex(one)
                 errors[name] = 100 * float(np.linalg.norm(kept - truth))
             most = None if best.anchor is None else 100 * float(np.linalg.norm(best.anchor.most))
-            found.append((attack, liars, errors, most))
-    return found
+            result.append((attack, liars, errors, most))
+    return result
 
 
 def _targets(attack: str) -> tuple[int, ...]:

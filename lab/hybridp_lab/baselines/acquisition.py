@@ -80,7 +80,7 @@ def _nehvi(problem: Problem, models: Models, done: Sequence[Evaluation], rng: np
     # Every member is a GP, the privacy one nearly noiseless: a deterministic member cannot be conditioned.
     every = _with_privacy(models)
     with quiet():
-        found = logei.qLogNoisyExpectedHypervolumeImprovement(
+        result = logei.qLogNoisyExpectedHypervolumeImprovement(
             model=ModelListGP(*[s.gp for s in every]),
             ref_point=(-corner).tolist(),
             X_baseline=torch.as_tensor(models.noisy[0].x, dtype=torch.double),
@@ -91,7 +91,7 @@ def _nehvi(problem: Problem, models: Models, done: Sequence[Evaluation], rng: np
 
     def score(x: Floats, a: Floats) -> Floats:
         with torch.no_grad(), quiet():
-            return np.asarray(found(torch.as_tensor(x, dtype=torch.double).unsqueeze(1)).numpy())
+            return np.asarray(result(torch.as_tensor(x, dtype=torch.double).unsqueeze(1)).numpy())
 
     return score
 

@@ -196,15 +196,15 @@ def _top_of_domain(items: Ints, n: int, m: int, oracle: LocalHashing, draw: np.r
 
 def _unheld(names: Ints, domain: int, m: int, draw: np.random.Generator) -> Ints:
     """m different items that are not among the (ascending) names, uniformly: drawn, and the unsuitable ones dropped."""
-    found = np.empty(0, dtype=np.int64)
+    result = np.empty(0, dtype=np.int64)
     size = min(1 << 20, (2 * m + 8) * (domain // max(1, domain - len(names)) + 1))
-    while len(found) < m:
+    while len(result) < m:
         more = draw.integers(0, domain, size)
         taken = np.searchsorted(names, more, side="right") > np.searchsorted(names, more)
-        both = np.concatenate([found, more[~taken]])
+        both = np.concatenate([result, more[~taken]])
         _, first = np.unique(both, return_index=True)
-        found = both[np.sort(first)]
-    return found[:m]
+        result = both[np.sort(first)]
+    return result[:m]
 
 
 # --- PEM --------------------------------------------------------------------------------------------------------------

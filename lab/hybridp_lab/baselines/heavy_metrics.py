@@ -72,11 +72,11 @@ def l1_error(items: ArrayLike, estimates: ArrayLike, *, true_items: ArrayLike, t
     Pass the true head to measure it alone, as the dissertation does: a found item that is not among the true ones does
     not count (see `precision`). Shares are not rescaled. Table 2.2's nine queries give .0050.
     """
-    found = _distinct("items", items)
-    guesses = _shares("estimates", estimates, found)
+    result = _distinct("items", items)
+    guesses = _shares("estimates", estimates, result)
     names, shares = _truth(true_items, true_shares)
-    order = np.argsort(found)
-    return float(np.abs(_look_up(names, found[order], guesses[order]) - shares).sum())
+    order = np.argsort(result)
+    return float(np.abs(_look_up(names, result[order], guesses[order]) - shares).sum())
 
 
 def _gains(shares: Floats, head: Floats) -> Floats:
@@ -179,14 +179,14 @@ def _url_ndcg(records: Ints, guesses: Floats, truths: Ints, shares: Floats, url_
 def _hits(items: ArrayLike, true_items: ArrayLike, true_shares: ArrayLike, k: int) -> tuple[int, int, int]:
     """How many of the first k found are true heavy hitters, how many were found, and how many there are to find."""
     _positive("k", k)
-    found = _items("items", items)
-    found = _distinct("items", found[found != WILDCARD])[:k]
+    result = _items("items", items)
+    result = _distinct("items", result[result != WILDCARD])[:k]
     names, shares = _truth(true_items, true_shares)
     head = _best(shares, k)
     head = head[head > 0]
     if not len(head):
-        return 0, len(found), 0
-    return int((_look_up(found, names, shares) >= head[-1]).sum()), len(found), len(head)
+        return 0, len(result), 0
+    return int((_look_up(result, names, shares) >= head[-1]).sum()), len(result), len(head)
 
 
 def precision(items: ArrayLike, *, true_items: ArrayLike, true_shares: ArrayLike, k: int) -> float:
@@ -195,8 +195,8 @@ def precision(items: ArrayLike, *, true_items: ArrayLike, true_shares: ArrayLike
     >>> precision([1, 5], true_items=[1, 2, 3], true_shares=[0.5, 0.3, 0.2], k=2)
     0.5
     """
-    hits, found, _ = _hits(items, true_items, true_shares, k)
-    return hits / found if found else 0.0
+    hits, result, _ = _hits(items, true_items, true_shares, k)
+    return hits / result if result else 0.0
 
 
 def recall(items: ArrayLike, *, true_items: ArrayLike, true_shares: ArrayLike, k: int) -> float:

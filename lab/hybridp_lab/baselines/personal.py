@@ -230,11 +230,11 @@ def planned(
     """What a plan of personal epsilons says of every baseline and, where it is comparable, of the lower bound."""
     given: dict[str, Any] = {"variance": variance, "width": width, "counts": counts}
     sampled = sampling_mechanism(eps, **given).mse if eps.size <= _EXACT_SM else math.nan
-    found: dict[str, dict[str, Any]] = {
+    result: dict[str, dict[str, Any]] = {
         "uni": {"mse": uni(eps, **given).mse},
         "propdpm": {"mse": propdpm(eps, **given).mse},
         "ldpe": {"mse": ldpe(eps, **given).mse},
         "sm": {"mse": sampled, "neighbours": "add-remove"},
         "fme": {"mse": fme_inferred(eps, **given).mse, "inferred": True},
     }
-    return found | ({"lower-bound": {"mse": lower_bound(eps, width=width, counts=counts)}} if bounded else {})
+    return result | ({"lower-bound": {"mse": lower_bound(eps, width=width, counts=counts)}} if bounded else {})

@@ -129,16 +129,16 @@ class Outcome:
 
 def catalogue() -> dict[str, Figure]:
     """Every declared figure by its name."""
-    found: dict[str, Figure] = {}
+    result: dict[str, Figure] = {}
     for module in _CATALOGUES:
         try:
-            found |= {figure.name: figure for figure in import_module(module).FIGURES}
+            result |= {figure.name: figure for figure in import_module(module).FIGURES}
         except ModuleNotFoundError as error:
             if (error.name or "").startswith("hybridp"):
                 raise
             rule = "must have all that hybridp-lab depends on installed"
             raise InvalidInput(f"`papers` {rule}. Got no {error.name}.") from error
-    return found
+    return result
 
 
 def find(name: str) -> Figure:
@@ -152,9 +152,9 @@ def chosen(name: str) -> list[Figure]:
     known = catalogue()
     if name in known:
         return [known[name]]
-    found = [figure for key, figure in known.items() if name == "all" or (name and key.startswith(name))]
-    must(bool(found), "name", f"must be all, or the beginning of one of {', '.join(known)}", name)
-    return found
+    result = [figure for key, figure in known.items() if name == "all" or (name and key.startswith(name))]
+    must(bool(result), "name", f"must be all, or the beginning of one of {', '.join(known)}", name)
+    return result
 
 
 def mean_by(rows: Sequence[Row], keys: Sequence[str], value: str) -> dict[tuple[Any, ...], float]:
@@ -201,7 +201,7 @@ class _Job:
 
     def outcome(self, shelf: Shelf) -> Outcome:
         """Judge what the shelf holds; raises what the judge raises."""
-        kept = [found for task in self.tasks if (found := shelf.get(task)) is not None]
+        kept = [result for task in self.tasks if (result := shelf.get(task)) is not None]
         if shelf.as_computed and kept:
             self.inputs = tuple(dict.fromkeys(found.inputs for found in kept))
         rows = tuple(row for found in kept for row in found.rows)
@@ -213,7 +213,7 @@ class _Job:
             verdict = self.figure.judge(rows)
             if self.scope == "quick" and self.figure.smaller:
                 verdict = verdict.on_smaller(self.figure.smaller)
-            beside = [found for task in self.nearer if (found := shelf.get(task)) is not None]
+            beside = [result for task in self.nearer if (result := shelf.get(task)) is not None]
             if self.figure.nearer is not None and verdict.open and beside and len(beside) == len(self.nearer):
                 more = tuple(row for found in beside for row in found.rows)
                 verdict = verdict.decided_by(self.figure.nearer.checks(rows, more))
@@ -353,9 +353,9 @@ def decide_figures(
     for times in _TIMES:
         _compute(going, shelf, Path(folder), jobs, tick, patient=True, until=until)
         for job in going:
-            found = _judged(job, shelf)
-            if not found.missing or job.figure.name not in outcomes:
-                outcomes[job.figure.name] = found
+            result = _judged(job, shelf)
+            if not result.missing or job.figure.name not in outcomes:
+                outcomes[job.figure.name] = result
         if times == 1:
             again = [job for job in going if job.nearer and outcomes[job.figure.name].verdict.open]
             _compute(again, shelf, Path(folder), jobs, tick, patient=True, until=until, nearer=True)
@@ -407,12 +407,12 @@ def _compute(
                 left[task.place] = task
     done, total = len(wanted) - len(left), len(wanted)
     tick(done, total, "")
-    for task, found in work(list(left.values()), jobs):
+    for task, result in work(list(left.values()), jobs):
         owners = wanted[task.place]
         try:
-            if isinstance(found, Exception):
-                raise found
-            shelf.keep(task, found)
+            if isinstance(result, Exception):
+                raise result
+            shelf.keep(task, result)
         except Exception as error:
             if not patient:
                 raise

@@ -201,8 +201,8 @@ class Verdict:
 
     @property
     def status(self) -> Status:
-        found = {check.status for check in self.claims}
-        return next((status for status in ORDER if status in found), "not judgeable")
+        result = {check.status for check in self.claims}
+        return next((status for status in ORDER if status in result), "not judgeable")
 
     @property
     def unconfirmed(self) -> tuple[Check, ...]:
@@ -217,8 +217,8 @@ class Verdict:
     @property
     def counts(self) -> dict[Status, int]:
         """How many claims have each status, the worst first."""
-        found = {status: sum(check.status == status for check in self.claims) for status in ORDER}
-        return {status: many for status, many in found.items() if many}
+        result = {status: sum(check.status == status for check in self.claims) for status in ORDER}
+        return {status: many for status, many in result.items() if many}
 
     @property
     def decisive(self) -> Check | None:
@@ -242,8 +242,8 @@ class Verdict:
         >>> Verdict((open,)).decided_by([Check("falls", "reproduced", "2 to 1", "sec. 1")]).status
         'reproduced'
         """
-        found = {check.claim: check for check in nearer if check.status != "undecided"}
-        return Verdict(tuple(found.get(c.claim, c) if c.status == "undecided" else c for c in self.checks))
+        result = {check.claim: check for check in nearer if check.status != "undecided"}
+        return Verdict(tuple(result.get(c.claim, c) if c.status == "undecided" else c for c in self.checks))
 
     def priced(self, seconds: float, published: int) -> Verdict:
         return Verdict(tuple(check.priced(seconds, published) for check in self.checks))
@@ -271,8 +271,8 @@ class Nearer:
     run: Run | None = None
 
     def checks(self, quick: Sequence[Row], rows: Sequence[Row]) -> list[Check]:
-        found = [check.on_smaller(self.smaller) if self.smaller else check for check in self.judge(quick, rows)]
-        return [replace(check, found=f"{check.found} ({self.settings})") for check in found]
+        result = [check.on_smaller(self.smaller) if self.smaller else check for check in self.judge(quick, rows)]
+        return [replace(check, found=f"{check.found} ({self.settings})") for check in result]
 
 
 @dataclass(frozen=True)

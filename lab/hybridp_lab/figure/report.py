@@ -91,10 +91,10 @@ def write_report(outcomes: Sequence[Outcome], path: str | os.PathLike[str], *, p
 
 def _papers(outcomes: Sequence[Outcome]) -> dict[str, list[Outcome]]:
     """The outcomes by paper: what stands before the comma of their source."""
-    found: dict[str, list[Outcome]] = {}
+    result: dict[str, list[Outcome]] = {}
     for o in outcomes:
-        found.setdefault(o.figure.source.partition(",")[0], []).append(o)
-    return found
+        result.setdefault(o.figure.source.partition(",")[0], []).append(o)
+    return result
 
 
 def report_html(outcomes: Sequence[Outcome], *, pictures: Mapping[str, bytes], now: datetime) -> str:

@@ -272,21 +272,21 @@ def everywhere(
         why = "no setting of the grid has this."
         return Check(claim, "undecided", "no setting to judge", place, printed, rule=_told(side, limit), reason=why)
     level = 1 - 0.05 / len(cases)
-    found = []
+    result = []
     for told, sample in cases.items():
         low, high = student(sample, level)
         holds = ruled(low, high, side, limit)
-        found.append(_Case(told, float(np.mean(sample)), low, high, len(sample), holds))
-    holds = False if any(c.holds is False for c in found) else True if all(c.holds for c in found) else None
-    own = [c for c in found if c.holds is holds] or found
+        result.append(_Case(told, float(np.mean(sample)), low, high, len(sample), holds))
+    holds = False if any(c.holds is False for c in result) else True if all(c.holds for c in result) else None
+    own = [c for c in result if c.holds is holds] or result
     decided = max(own, key=lambda c: _strain(c.mean, side, limit))
-    still = [c for c in found if c.holds is None] if holds is None else []
+    still = [c for c in result if c.holds is None] if holds is None else []
     needed = [_needed(c.mean, c.low, c.high, c.trials, limit) for c in still]
     known = [many for many in needed if many is not None]
-    held = sum(c.holds is True for c in found)
-    lost = sum(c.holds is False for c in found)
-    words = f"{held} of {len(found)} settings hold" + (f", {lost} are refuted" if lost else "")
-    words += f", {len(found) - held - lost} are undecided" if held + lost < len(found) else ""
+    held = sum(c.holds is True for c in result)
+    lost = sum(c.holds is False for c in result)
+    words = f"{held} of {len(result)} settings hold" + (f", {lost} are refuted" if lost else "")
+    words += f", {len(result) - held - lost} are undecided" if held + lost < len(result) else ""
     return Check(
         claim,
         _status(holds, erratum),
@@ -297,7 +297,7 @@ def everywhere(
         decided.low,
         decided.high,
         _told(side, limit),
-        min(c.trials for c in found),
+        min(c.trials for c in result),
         max(known, default=None),
         erratum,
         "" if holds else reason,

@@ -66,10 +66,10 @@ class Shelf:
     def get(self, task: Task) -> Kept | None:
         if task.path not in self.files:
             self.files[task.path] = _read(task.path)
-        found = self.files[task.path].get(task.key)
+        result = self.files[task.path].get(task.key)
         if not self.as_computed:
-            return found if found is None or found.version == __version__ else None
-        return found or self._by_point(task.path).get(json.dumps(task.point, sort_keys=True))
+            return result if result is None or result.version == __version__ else None
+        return result or self._by_point(task.path).get(json.dumps(task.point, sort_keys=True))
 
     def _by_point(self, path: Path) -> dict[str, Kept]:
         if path not in self.points:
@@ -100,7 +100,7 @@ def _ends_whole(path: Path) -> bool:
 
 def _read(path: Path) -> dict[str, Kept]:
     """The lines of a file, or of its packed form `.jsonl.gz` (the committed results are packed)."""
-    found: dict[str, Kept] = {}
+    result: dict[str, Kept] = {}
     packed = path.with_suffix(".jsonl.gz")
     text = ""
     if path.exists():
@@ -113,10 +113,10 @@ def _read(path: Path) -> dict[str, Kept]:
                 known = json.loads(line)
                 seconds, version = float(known.get("seconds", 0.0)), str(known["version"])
                 inputs = str(json.loads(known["key"]).get("inputs", ""))
-                found[known["key"]] = Kept(known["rows"], seconds, known.get("at", ""), version, inputs)
+                result[known["key"]] = Kept(known["rows"], seconds, known.get("at", ""), version, inputs)
             except (ValueError, KeyError, TypeError, AttributeError):
                 continue
-    return found
+    return result
 
 
 def work(tasks: Sequence[Task], jobs: int) -> Iterator[tuple[Task, Kept | Exception]]:
@@ -131,11 +131,11 @@ def work(tasks: Sequence[Task], jobs: int) -> Iterator[tuple[Task, Kept | Except
     left, alone = list(tasks), False
     while left:
         lost = set()
-        for task, found in _pooled(left, 1 if alone else jobs):
-            if found is None:
+        for task, result in _pooled(left, 1 if alone else jobs):
+            if result is None:
                 lost.add(task.place)
             else:
-                yield task, found
+                yield task, result
         left = [task for task in left if task.place in lost]
         if alone and left:  # one process takes tasks in turn: it died in the first that is left
             yield left.pop(0), ChildProcessError("the process that computed a point died")

@@ -119,8 +119,8 @@ def _utility(
     recipe = recipe_of(setting, optimiser, settings)
     spread = _start() if settings == "original" else None
     weights = train_linear(design, labels, recipe, loss=loss, runs=runs, spread=spread, seed=seed)
-    found: list[float] = accuracy(test, truth, weights).tolist()
-    return found
+    result: list[float] = accuracy(test, truth, weights).tolist()
+    return result
 
 
 _MODELS: dict[str, tuple[LinearLoss, OptimiserName]] = {
@@ -154,11 +154,11 @@ def utilities_on_gpu(
     rows, test, truth = _on_gpu(people)
     recipes = [recipe_of(setting, optimiser, "original") for setting in chosen]
     weights = train_many(rows, recipes, seeds, runs=runs, loss=loss, spread=_start())
-    found = []
+    result = []
     for own in torch.split(weights, 512):
         right = (torch.einsum("srf,tf->srt", own, test) > 0) == truth
-        found += right.to(torch.float64).mean(dim=2).tolist()
-    return found
+        result += right.to(torch.float64).mean(dim=2).tolist()
+    return result
 
 
 def _problem(

@@ -66,8 +66,8 @@ def _utility(setting: Setting, seed: int, *, hidden: tuple[int, ...], runs: int)
         from hybridp_lab.training.mlp_cuda import accuracies, train_networks
 
         return accuracies(net, train_networks(net, *train, recipe, runs=runs, seed=seed), *test)
-    found = [train_network(net, *train, recipe, seed=seed + 7919 * run) for run in range(runs)]
-    return [network_accuracy(net, parameters, *test) for parameters in found]
+    result = [train_network(net, *train, recipe, seed=seed + 7919 * run) for run in range(runs)]
+    return [network_accuracy(net, parameters, *test) for parameters in result]
 
 
 def _problem(name: str, hidden: tuple[int, ...], runs: int) -> Problem:

@@ -51,7 +51,7 @@ def _salaries() -> Floats:
 def _mean_error(setting: Setting, seed: int) -> dict[str, float]:
     """Root mean squared error of 40 simulated collections, as a share of the width of the bounds."""
     guarantee = PureDP(_epsilon(setting))
-    found = trials(
+    result = trials(
         _salaries(),
         n=PEOPLE,
         trusted_people=round(float(setting["opt_in"]) * PEOPLE),
@@ -60,7 +60,7 @@ def _mean_error(setting: Setting, seed: int) -> dict[str, float]:
         count=COLLECTIONS,
         rng=seeded(seed),
     )
-    rmse = float(np.sqrt(errors(found, [Rule("adaptive")]).mean())) / 2
+    rmse = float(np.sqrt(errors(result, [Rule("adaptive")]).mean())) / 2
     return {"utility": rmse, "opt_in": float(setting["opt_in"])}
 
 
@@ -98,9 +98,9 @@ def _head_quality(setting: Setting, seed: int) -> float:
         query_share=float(setting["f_C"]),
     )
     queries, urls = _log()
-    found = simulate_heavy(queries, urls, study, trusted=round(OPT_IN * RECORDS), rng=seeded(seed)).blended
-    names = np.array([int(q) for q in found.head.queries if q is not None], dtype=np.int64)
-    ranking = names[np.argsort(-found.queries[: len(names)], kind="stable")]
+    result = simulate_heavy(queries, urls, study, trusted=round(OPT_IN * RECORDS), rng=seeded(seed)).blended
+    names = np.array([int(q) for q in result.head.queries if q is not None], dtype=np.int64)
+    ranking = names[np.argsort(-result.queries[: len(names)], kind="stable")]
     shares = np.bincount(queries, minlength=DISTINCT)
     return ndcg(ranking, true_items=np.arange(DISTINCT), true_shares=shares, k=HEAD)
 

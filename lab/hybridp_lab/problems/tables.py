@@ -96,8 +96,8 @@ def _sklearn(name: str, bins: int) -> Callable[[], _Columns]:
     def make() -> _Columns:
         from sklearn import datasets
 
-        found = getattr(datasets, f"load_{name}")()
-        return _cut_all([*found.data.T, found.target], bins)
+        result = getattr(datasets, f"load_{name}")()
+        return _cut_all([*result.data.T, result.target], bins)
 
     return make
 

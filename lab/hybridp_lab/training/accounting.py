@@ -147,10 +147,10 @@ def convert(renyi: Floats, delta: float, conversion: Conversion = "tight", order
     must(0 < delta < 1, "delta", "must be strictly between 0 and 1", delta)
     must(conversion in ("tight", "classical"), "conversion", "must be tight or classical", conversion)
     if conversion == "classical":
-        found = renyi - math.log(delta) / (orders - 1)
+        result = renyi - math.log(delta) / (orders - 1)
     else:
-        found = renyi + np.log1p(-1 / orders) - np.log(orders * delta) / (orders - 1)
-    return max(0.0, float(found.min()))
+        result = renyi + np.log1p(-1 / orders) - np.log(orders * delta) / (orders - 1)
+    return max(0.0, float(result.min()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,11 +181,11 @@ class Training:
         The tight form is also never worse than the exact epsilon of the same steps on everybody (a Gaussian with
         noise ``sigma/sqrt(steps)``), which dominates a step on a sample.
         """
-        found = convert(self.steps * step_renyi(self.batch / self.people, self.noise), delta, conversion)
+        result = convert(self.steps * step_renyi(self.batch / self.people, self.noise), delta, conversion)
         whole = self.noise / math.sqrt(self.steps)
-        if conversion == "tight" and gaussian_profile(1.0, whole, found) <= delta:
+        if conversion == "tight" and gaussian_profile(1.0, whole, result) <= delta:
             return gaussian_epsilon(1.0, whole, delta)
-        return found
+        return result
 
 
 # --- output perturbation ----------------------------------------------------------------------------------------------

@@ -220,8 +220,8 @@ def test_what_is_refused(tmp_path):
 def test_the_command_writes_the_files_and_one_json_object(tmp_path):
     args = ["data", "aol-like", "--out", str(tmp_path / "new"), "--people", "200", "--events", "1_000"]
     done = CliRunner().invoke(papers, [*args, "--json"], catch_exceptions=False)
-    found = json.loads(done.stdout)
-    assert (found["people"], found["events"], found["trusted"], found["generated"]) == (200, 1000, 10, True)
+    result = json.loads(done.stdout)
+    assert (result["people"], result["events"], result["trusted"], result["generated"]) == (200, 1000, 10, True)
     assert (tmp_path / "new" / "aol-like.parquet").is_file()
     told = CliRunner().invoke(papers, [*args, "--overwrite"], catch_exceptions=False)
     assert "1,000 made-up searches of 200 people, 10 of them trusting" in told.stdout

@@ -109,9 +109,9 @@ def test_printed_client_estimates_are_unbiased() -> None:
     """Lemma 2.2.5: reports in their expected proportions give back the truth."""
     mechanism, law = reported_law()
     n = 10**9
-    found = client_estimate(mechanism, np.rint(n * law).astype(np.int64))
-    np.testing.assert_allclose(found.slots, TRUTH, atol=1e-7)
-    np.testing.assert_allclose(found.queries, np.bincount(HEAD.query_of, weights=TRUTH), atol=1e-7)
+    result = client_estimate(mechanism, np.rint(n * law).astype(np.int64))
+    np.testing.assert_allclose(result.slots, TRUTH, atol=1e-7)
+    np.testing.assert_allclose(result.queries, np.bincount(HEAD.query_of, weights=TRUTH), atol=1e-7)
 
 
 def linear_variances(mechanism: Any, law: np.ndarray, n: int) -> np.ndarray:
@@ -227,16 +227,16 @@ def shrunk(grid: Grid) -> Grid:
 def test_every_quick_point_runs_at_a_small_size(name: str, tmp_path: Path) -> None:
     figure = BY_NAME[f"blender-{name}"]
     grids = tuple(shrunk(grid) for grid in figure.grid["quick"])
-    found = run_figure(replace(figure, grid={"quick": grids, "full": grids}), folder=tmp_path)
-    json.dumps(found.to_dict(), allow_nan=False)
-    for check in found.verdict.checks:
+    result = run_figure(replace(figure, grid={"quick": grids, "full": grids}), folder=tmp_path)
+    json.dumps(result.to_dict(), allow_nan=False)
+    for check in result.verdict.checks:
         assert check.free or (check.status == "not judgeable" and (check.stand_in or not check.trials))
-    assert len(found.verdict.checks) >= 2
-    for check in found.verdict.checks:
+    assert len(result.verdict.checks) >= 2
+    for check in result.verdict.checks:
         assert check.place
         assert check.printed
         assert check.found
-    save_picture(found, tmp_path / "figure.svg")
+    save_picture(result, tmp_path / "figure.svg")
 
 
 def test_the_local_model_of_whole_sets() -> None:

@@ -174,8 +174,8 @@ def test_a_process_that_dies_costs_only_its_point(made: Any, tmp_path: Path, mon
 
 
 def test_rows_must_be_json(made: Any, tmp_path: Path) -> None:
-    found = run_figures([made.figure("nan", made.unclean, (1,)), made.FIGURES[2]], folder=tmp_path)
-    assert [o.status for o in found] == ["error", "reproduced"]
+    result = run_figures([made.figure("nan", made.unclean, (1,)), made.FIGURES[2]], folder=tmp_path)
+    assert [o.status for o in result] == ["error", "reproduced"]
     assert not (tmp_path / "unclean.jsonl").exists()
 
 
@@ -184,12 +184,12 @@ def test_whatever_a_figure_does_wrong_is_told(made: Any, tmp_path: Path) -> None
         raise InvalidInput("`data` must be there. Got nothing.")
 
     base = made.FIGURES[2]
-    found = run_figures(
+    result = run_figures(
         [replace(base, judge=refuse), replace(base, inputs=refuse), replace(base, run=lambda p: [])], folder=tmp_path
     )
-    assert [o.status for o in found] == ["error"] * 3
-    assert found[0].error == found[1].error == "`data` must be there. Got nothing."
-    assert "must have a point that can be computed" in found[2].error
+    assert [o.status for o in result] == ["error"] * 3
+    assert result[0].error == result[1].error == "`data` must be there. Got nothing."
+    assert "must have a point that can be computed" in result[2].error
 
 
 def test_statuses(made: Any, tmp_path: Path) -> None:
@@ -284,8 +284,8 @@ def test_nearer_points_decide_what_the_quick_grid_leaves_undecided(made: Any, tm
             return [measured(claim, sample, "above", 0.0, place="sec. 2", printed="above 0")]
 
         nearer = Nearer(larger, judge, "larger x", smaller)
-        [found] = read_figures([replace(base, nearer=nearer)], folder=tmp_path / "two")
-        return found.verdict.checks[0]
+        [result] = read_figures([replace(base, nearer=nearer)], folder=tmp_path / "two")
+        return result.verdict.checks[0]
 
     assert decided(1.0).status == "reproduced"
     assert decided(1.0).found.endswith("(larger x)")

@@ -43,14 +43,14 @@ WANTED = {
 
 def listed(text: str) -> dict[str, list[tuple[str, str, str]]]:
     """By document: kind, number and pointer of every line."""
-    found: dict[str, list[tuple[str, str, str]]] = {}
+    result: dict[str, list[tuple[str, str, str]]] = {}
     document = ""
     for line in text.splitlines():
         if line.startswith("## "):
             document = line[3]
         elif match := re.fullmatch(r"\| (\w+) (\S+) \| [^|]+ \| `([^`]+)` \|", line):
-            found.setdefault(document, []).append((match[1], match[2], match[3]))
-    return found
+            result.setdefault(document, []).append((match[1], match[2], match[3]))
+    return result
 
 
 def missing(text: str) -> list[str]:

@@ -53,8 +53,8 @@ def small(figure: Figure) -> Figure:
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("HYBRIDP_DATA", raising=False)
-        found = run_figures([small(f) for f in FIGURES], folder=tmp_path_factory.mktemp("mean"))
-    return {o.figure.name: o for o in found}
+        result = run_figures([small(f) for f in FIGURES], folder=tmp_path_factory.mktemp("mean"))
+    return {o.figure.name: o for o in result}
 
 
 def test_all_ten_figures_are_declared() -> None:
@@ -109,29 +109,29 @@ def test_laws_have_the_printed_deviations() -> None:
 
 def test_the_workshop_curve_is_theorem_3_4() -> None:
     """R as W's theorem prints it, term by term, and R_max at n_critical."""
-    [found, _] = curve("Beta(4,4)", 0.01, 0.1)
-    n, m, c, e, var = np.array(found["n"]), 1.0, 0.01, 0.1, 1 / 36
+    [result, _] = curve("Beta(4,4)", 0.01, 0.1)
+    n, m, c, e, var = np.array(result["n"]), 1.0, 0.01, 0.1, 1 / 36
     gamma = np.minimum(2 * m**2 / (e**2 * n), (2 * m**2 + (1 - c) * c * e**2 * n * var) / (c**2 * e**2 * n**2))
     top = e**2 * n * (2 * m**2 * (c**2 * n - c + 1) + c * e**2 * n * var)
     r = gamma * top / (2 * c * e**2 * m**2 * var * (-c * n + n + 1) + 4 * m**4)
-    assert np.allclose(found["R"], r, rtol=1e-12)
+    assert np.allclose(result["R"], r, rtol=1e-12)
     critical = 2 * m**2 / (c**2 * e**2 * var + 2 * c**2 * m**2 - c * e**2 * var)
-    assert found["n_crit"] == pytest.approx(critical, rel=1e-12)
-    assert max(found["turn"]["R"]) == pytest.approx(2 * (2 - c) / (2 - (1 - c) * e**2 * var), abs=1e-4)
+    assert result["n_crit"] == pytest.approx(critical, rel=1e-12)
+    assert max(result["turn"]["R"]) == pytest.approx(2 * (2 - c) / (2 - (1 - c) * e**2 * var), abs=1e-4)
 
 
 def test_pwh_is_theorem_5_5() -> None:
     for law in ("Beta(10,10)", "Beta(0.1,0.1)"):
-        [found, _] = curve(law, 0.05, 1.0)
-        n, c, v, sl = np.array(found["n"]), 0.05, mean_data.beta_sd(law) ** 2, 2.0
+        [result, _] = curve(law, 0.05, 1.0)
+        n, c, v, sl = np.array(result["n"]), 0.05, mean_data.beta_sd(law) ** 2, 2.0
         st = sl / (c * n) ** 2
         below = (
             (1 - c) * c * n**2 * st**2 * (c * v + sl) + c * n * sl * st * (2 * (c - 1) * v + sl) + (1 - c) * v * sl**2
         )
         gamma = c * n * (sl + (1 - c) * n * st) ** 2 / below
         tcm, full = (1 - c) / (c * n) * v + st, sl / n
-        assert np.allclose(found["R_pwh"], gamma * np.minimum(tcm, full), rtol=1e-10)
-        assert np.allclose(found["r_pwh"], gamma * np.maximum(tcm, full), rtol=1e-10)
+        assert np.allclose(result["R_pwh"], gamma * np.minimum(tcm, full), rtol=1e-10)
+        assert np.allclose(result["r_pwh"], gamma * np.maximum(tcm, full), rtol=1e-10)
 
 
 # --- the errata -------------------------------------------------------------------------------------------------------
@@ -160,9 +160,9 @@ def test_errata_3_the_trusted_noise_of_k_means() -> None:
 
 
 def test_errata_7_the_crossing_at_1920() -> None:
-    [found, said] = curve("Beta(1,1)", 0.05, 1.0)
-    assert found["turn"]["n"] == [1919, 1920]
-    tcm, full = found["turn"]["tcm"], found["turn"]["full_lm"]
+    [result, said] = curve("Beta(1,1)", 0.05, 1.0)
+    assert result["turn"]["n"] == [1919, 1920]
+    tcm, full = result["turn"]["tcm"], result["turn"]["full_lm"]
     assert tcm[0] > full[0]
     assert tcm[1] <= full[1] * (1 + 1e-12)
     assert said["wrong_side"] > 0
@@ -233,8 +233,8 @@ def test_errata_18_laplace_noise() -> None:
     pure, *joint = mean_amplification.mean_amplified({"kind": "laplace", "c": 0.01, "trial": 0})
     assert pure["trusted"] == 1.0
     assert pure["local"] == pytest.approx(pure["formula"], rel=1e-12)
-    found = [max(r["trusted"], r["local"]) for r in joint]
-    assert found == pytest.approx([0.0049, 0.0166, 0.185], rel=0.01)
+    result = [max(r["trusted"], r["local"]) for r in joint]
+    assert result == pytest.approx([0.0049, 0.0166, 0.185], rel=0.01)
 
 
 def test_appendix_b_by_simulation() -> None:
@@ -297,8 +297,8 @@ def test_the_ratio_covers() -> None:
     for _ in range(400):
         shared = draw.standard_normal(500)
         own, base = shared, math.sqrt(2) * (0.6 * shared + 0.8 * draw.standard_normal(500))
-        found = mean_runs._ratio(np.stack([own**2, base**2], axis=1), 1, 2.0)
-        covered += found["low"] <= 2 <= found["high"]
+        result = mean_runs._ratio(np.stack([own**2, base**2], axis=1), 1, 2.0)
+        covered += result["low"] <= 2 <= result["high"]
     assert 0.90 <= covered / 400 <= 0.99
 
 
@@ -354,7 +354,7 @@ def test_the_k_means_trial_is_the_benchmarks(tmp_path: Path) -> None:
     figure = replace(
         BY_NAME["mean-6"], grid={"quick": (Grid({"people": (300,), "taus": ([1, 2],)}, trials=2),), "full": ()}
     )
-    found = run_figure(figure, folder=tmp_path)
-    cells = {(r["method"], r["share"], r["tau"], r["trial"]) for r in found.rows}
-    assert len(cells) == len(found.rows) == 5 * 2 * 2 * 2
-    assert all(r["squares"] > 0 for r in found.rows)
+    result = run_figure(figure, folder=tmp_path)
+    cells = {(r["method"], r["share"], r["tau"], r["trial"]) for r in result.rows}
+    assert len(cells) == len(result.rows) == 5 * 2 * 2 * 2
+    assert all(r["squares"] > 0 for r in result.rows)

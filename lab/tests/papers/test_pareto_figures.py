@@ -48,16 +48,16 @@ def test_every_figure_of_the_chapter_is_declared() -> None:
 
 def test_the_oracles_of_the_sparse_vector_technique(tmp_path: Path) -> None:
     grid = Grid({"problem": ("svt",), "levels": (6,), "line": tuple(range(6))})
-    found = run_figure(small("pareto-3.3", grid), folder=tmp_path)
-    assert len(found.rows) == 36
-    assert found.verdict.status == "reproduced", str(found.verdict)
-    assert found.inputs == ("made-up queries",)
-    save_picture(found, tmp_path / "oracles.svg")
+    result = run_figure(small("pareto-3.3", grid), folder=tmp_path)
+    assert len(result.rows) == 36
+    assert result.verdict.status == "reproduced", str(result.verdict)
+    assert result.inputs == ("made-up queries",)
+    save_picture(result, tmp_path / "oracles.svg")
     again = run_figure(small("pareto-3.3", grid), folder=tmp_path)
-    assert (again.fresh, again.rows) == (0, found.rows)
-    upside_down = [{**r, "epsilon": 1 / r["epsilon"]} for r in found.rows]
+    assert (again.fresh, again.rows) == (0, result.rows)
+    upside_down = [{**r, "epsilon": 1 / r["epsilon"]} for r in result.rows]
     assert BY_NAME["pareto-3.3"].judge(upside_down).status == "refuted"
-    halved = [{**r, "epsilon": r["epsilon"] / 2} for r in found.rows]
+    halved = [{**r, "epsilon": r["epsilon"] / 2} for r in result.rows]
     assert [c.claim for c in BY_NAME["pareto-3.3"].judge(halved).checks if c.status == "refuted"] == [
         "The privacy oracle is the printed one."
     ]
@@ -65,14 +65,14 @@ def test_the_oracles_of_the_sparse_vector_technique(tmp_path: Path) -> None:
 
 def test_the_models_of_the_sparse_vector_technique(tmp_path: Path) -> None:
     grid = Grid({"problem": ("svt",), "k0": (40,), "levels": (6,)}, trials=3)
-    found = run_figure(small("pareto-3.6", grid), folder=tmp_path)
-    assert [check.trials for check in found.verdict.checks] == [3, 3, 3]  # a grid of a search is one trial
-    states = [check.status for check in found.verdict.checks]
+    result = run_figure(small("pareto-3.6", grid), folder=tmp_path)
+    assert [check.trials for check in result.verdict.checks] == [3, 3, 3]  # a grid of a search is one trial
+    states = [check.status for check in result.verdict.checks]
     assert states[0] == "reproduced"
     assert "refuted" not in states
-    save_picture(found, tmp_path / "models.svg")
+    save_picture(result, tmp_path / "models.svg")
     rng = np.random.default_rng(1)
-    blind = [{**r, "model_error": rng.random()} if r["kind"] == "grid" else r for r in found.rows]
+    blind = [{**r, "model_error": rng.random()} if r["kind"] == "grid" else r for r in result.rows]
     assert BY_NAME["pareto-3.6"].judge(blind).status == "refuted"
 
 
@@ -82,10 +82,10 @@ def test_searches_on_adult_are_shared_by_their_figures(tmp_path: Path) -> None:
     ours = Grid({"problem": models, "method": ("DPareto",), **size})
     theirs = Grid({"problem": models, "method": ("random",), **size}, trials=2)
     grids = Grid({"problem": models[:1], "method": ("grid",), **size, "levels": (1,)})
-    found = run_figure(small("pareto-3.7", ours, theirs), folder=tmp_path)
-    assert found.inputs in (("made-up rows, ADULT-shaped",), ("ADULT as LIBSVM's a1a",))  # whichever is at hand
-    assert len(found.rows) == 3 * 4 * 3
-    for r in found.rows:
+    result = run_figure(small("pareto-3.7", ours, theirs), folder=tmp_path)
+    assert result.inputs in (("made-up rows, ADULT-shaped",), ("ADULT as LIBSVM's a1a",))  # whichever is at hand
+    assert len(result.rows) == 3 * 4 * 3
+    for r in result.rows:
         assert r["best"] <= r["error"] <= r["worst"]
     for name, own in (("3.9", (ours,)), ("3.10", (ours,)), ("table-3.4", (ours, theirs)), ("3.8", (ours, grids))):
         other = run_figure(small(f"pareto-{name}", *own), folder=tmp_path)
@@ -216,9 +216,9 @@ def test_dpareto_is_algorithm_3_2_as_printed(monkeypatch: pytest.MonkeyPatch) ->
         return real(problem, **how)
 
     monkeypatch.setattr(figures, "dpareto", watched)
-    found = {m: figures.searches(point) for m, point in points.items()}
+    result = {m: figures.searches(point) for m, point in points.items()}
     assert asked == [(EVEN, "hvpoi", True, 16)]
-    first = [[(r["epsilon"], r["error"]) for r in found[m][:16]] for m in ("DPareto", "random")]
+    first = [[(r["epsilon"], r["error"]) for r in result[m][:16]] for m in ("DPareto", "random")]
     assert first[0] == first[1]
 
 

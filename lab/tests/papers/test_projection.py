@@ -69,8 +69,8 @@ def test_the_gradient_is_autograds(seed: int, by_zeros: bool) -> None:
             patch.setattr(contraction, "_entries", lambda _: 0.0)
             patch.setattr(contraction, "_CALLS", 0.0)
             patch.setattr(contraction, "_TOUCH", 0.0)
-        found, gradient = loss_and_gradient(data, queries=queries, tables=tables)
-    assert found == pytest.approx(loss.item())
+        result, gradient = loss_and_gradient(data, queries=queries, tables=tables)
+    assert result == pytest.approx(loss.item())
     assert torch.allclose(gradient, wanted, atol=1e-12)
 
 
@@ -99,31 +99,31 @@ def people(n: int, seed: int) -> np.ndarray:
 def test_exact_tables_are_fitted() -> None:
     real = one_hot(people(500, 1), SCHEMA.sizes)
     tables = [TableGoal(t, part.numpy()) for t, (_, part) in zip(WORK.thresholds, answers(real, WORK), strict=True)]
-    found = project(start(200, SCHEMA.sizes, seed=1), tables=tables, options=Options(steps=400))
+    result = project(start(200, SCHEMA.sizes, seed=1), tables=tables, options=Options(steps=400))
     for goal in tables:
-        fitted = at_least(table(found.data, goal.threshold.features), goal.threshold.r).numpy().ravel()
+        fitted = at_least(table(result.data, goal.threshold.features), goal.threshold.r).numpy().ravel()
         assert np.abs(fitted - goal.values).max() < 0.01
     for f in range(4):
-        assert float((found.data.block(f).sum(1) - 1).abs().max()) < 1e-5
-    assert min(found.losses) == pytest.approx(loss_and_gradient(found.data, tables=tables)[0], rel=1e-4)
+        assert float((result.data.block(f).sum(1) - 1).abs().max()) < 1e-5
+    assert min(result.losses) == pytest.approx(loss_and_gradient(result.data, tables=tables)[0], rel=1e-4)
 
 
 def test_exact_single_queries_are_fitted() -> None:
     real = one_hot(people(500, 2), SCHEMA.sizes)
     chosen = select(WORK, np.arange(0, WORK.queries, 3))
     goal = QueryGoal(chosen, selected_answers(real, chosen).numpy())
-    found = project(start(200, SCHEMA.sizes, seed=1), queries=goal, options=Options(steps=400))
-    assert np.abs(selected_answers(found.data, chosen).numpy() - goal.values).max() < 0.01
+    result = project(start(200, SCHEMA.sizes, seed=1), queries=goal, options=Options(steps=400))
+    assert np.abs(selected_answers(result.data, chosen).numpy() - goal.values).max() < 0.01
 
 
 def test_weights_decide_between_goals_that_contradict() -> None:
     threshold = Threshold((0,), 1)
     pair = [TableGoal(threshold, np.array([1.0, 0.0]), 3.0), TableGoal(threshold, np.array([0.0, 1.0]), 1.0)]
-    found = project(start(100, (2,), seed=1), tables=pair, options=Options(steps=300))
-    assert table(found.data, (0,)).tolist() == pytest.approx([0.75, 0.25], abs=1e-3)
+    result = project(start(100, (2,), seed=1), tables=pair, options=Options(steps=300))
+    assert table(result.data, (0,)).tolist() == pytest.approx([0.75, 0.25], abs=1e-3)
     scaled = [TableGoal(g.threshold, g.values, 1e6 * g.weight) for g in pair]
     again = project(start(100, (2,), seed=1), tables=scaled, options=Options(steps=300))
-    assert torch.allclose(again.data.values, found.data.values, atol=1e-3)
+    assert torch.allclose(again.data.values, result.data.values, atol=1e-3)
 
 
 def test_the_same_seed_finds_the_same_rows() -> None:
@@ -141,9 +141,9 @@ def test_the_same_seed_finds_the_same_rows() -> None:
 
 def test_it_stops_when_the_loss_no_longer_falls() -> None:
     goal = TableGoal(Threshold((0,), 1), np.array([0.25, 0.75]))
-    found = project(start(20, (2,), seed=1), tables=[goal], options=Options(steps=5000, tolerance=0.5, window=5))
-    assert found.stopped == "tolerance"
-    assert found.steps < 5000
+    result = project(start(20, (2,), seed=1), tables=[goal], options=Options(steps=5000, tolerance=0.5, window=5))
+    assert result.stopped == "tolerance"
+    assert result.steps < 5000
     short = project(start(20, (2,), seed=1), tables=[goal], options=Options(steps=2))
     assert (short.stopped, short.steps, len(short.losses)) == ("steps", 2, 3)
     still = project(start(20, (2,), seed=1), tables=[goal], options=Options(steps=0))

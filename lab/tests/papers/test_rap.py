@@ -44,9 +44,9 @@ FUTURE = {**POINT, "r": 1, "law": "geometric", "workload": 3, "future": 4}
 
 
 def test_every_figure_is_declared_with_a_claim_and_both_grids():
-    found = {figure.name: figure for figure in FIGURES}
-    assert [name.removeprefix("rap-") for name in found] == WANTED
-    for figure in found.values():
+    result = {figure.name: figure for figure in FIGURES}
+    assert [name.removeprefix("rap-") for name in result] == WANTED
+    for figure in result.values():
         quick, full = figure.points("quick"), figure.points("full")
         assert 0 < len(quick) <= len(full)
         assert figure.claim.endswith((".", ")"))
@@ -299,8 +299,8 @@ def plain_projection(data, selection, answers, rate, epochs):
     adam = torch.optim.Adam([moving], lr=rate)
     for _ in range(epochs):
         adam.zero_grad()
-        found = selected_answers(Relaxed(moving, data.sizes), selection)
-        ((found - torch.as_tensor(answers)) ** 2).mean().backward()
+        result = selected_answers(Relaxed(moving, data.sizes), selection)
+        ((result - torch.as_tensor(answers)) ** 2).mean().backward()
         adam.step()
         with torch.no_grad():
             moving.copy_(torch.cat([simplex(b) for b in torch.split(moving, list(data.sizes), dim=1)], dim=1))
@@ -323,11 +323,11 @@ def test_the_packed_projection_is_the_plain_one(k, r):
     draw = np.random.default_rng(3)
     asked = select(work, np.sort(draw.choice(work.queries, 9, replace=False)))
     wanted = draw.random(9) * 0.4
-    found, _ = original.project_queries(data, asked, wanted, epochs=10)
+    result, _ = original.project_queries(data, asked, wanted, epochs=10)
     plain = plain_projection(data, asked, wanted, 1e-4 * 3 * 500, 10)
-    assert torch.allclose(found.values, plain, atol=1e-6)
-    assert not torch.allclose(found.values, data.values, atol=1e-3)
-    assert torch.equal(found.block(4), data.block(4))  # a feature that no query names
+    assert torch.allclose(result.values, plain, atol=1e-6)
+    assert not torch.allclose(result.values, data.values, atol=1e-3)
+    assert torch.equal(result.block(4), data.block(4))  # a feature that no query names
 
 
 def test_a_feature_pushed_below_zero_everywhere_comes_back_to_the_simplex():
@@ -339,8 +339,8 @@ def test_a_feature_pushed_below_zero_everywhere_comes_back_to_the_simplex():
     data = Relaxed(torch.full((3, 8), 0.125), (8,))
     work = Workload(Schema.from_domain({"a": 8}), (Threshold((0,), 1),))
     packed = original._Packed.of(data, select(work, np.arange(5)))
-    found = packed.unpacked(packed.simplex(packed.lines - 2.0), data)
-    assert torch.allclose(found, torch.full((3, 8), 0.125), atol=1e-6)
+    result = packed.unpacked(packed.simplex(packed.lines - 2.0), data)
+    assert torch.allclose(result, torch.full((3, 8), 0.125), atol=1e-6)
 
 
 def test_a_history_of_more_thresholds_than_there_are_is_all_of_them(small):

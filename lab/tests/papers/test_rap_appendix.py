@@ -62,7 +62,7 @@ def test_an_effect_of_filtering_is_seen_with_its_interval():
 def test_the_error_of_an_effect_is_that_of_a_regression_moved_to_it():
     """With x3 measured from the size asked about and the level's dummy turned round, the effect is one coefficient."""
     rows = _rows(0.2)
-    found = regression.filtering_test(rows, "queries")
+    result = regression.filtering_test(rows, "queries")
     size = 30_000.0
     y = np.array([row["error"] for row in rows])
     x = np.log([row["queries"] for row in rows]) - math.log(size)
@@ -73,8 +73,8 @@ def test_the_error_of_an_effect_is_that_of_a_regression_moved_to_it():
     inverse = np.linalg.inv(design.T @ design)
     b = inverse @ design.T @ y
     spread = float(((y - design @ b) ** 2).sum()) / (len(y) - 12)
-    assert regression.filtering_effect(found, 1, size) == pytest.approx(b[6])
-    assert regression.effect_error(found, 1, size) == pytest.approx(math.sqrt(spread * inverse[6, 6]))
+    assert regression.filtering_effect(result, 1, size) == pytest.approx(b[6])
+    assert regression.effect_error(result, 1, size) == pytest.approx(math.sqrt(spread * inverse[6, 6]))
 
 
 def test_one_observation_a_setting_is_the_least_error():

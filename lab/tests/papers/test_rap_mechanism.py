@@ -58,12 +58,12 @@ def records(people: int = PEOPLE) -> np.ndarray:
 
 def matches(people: np.ndarray) -> np.ndarray:
     """Every query of the workload by its definition: who matches at least r of its targets."""
-    found = []
+    result = []
     for threshold in WORK.thresholds:
         for targets in itertools.product(*(range(SIZES[f]) for f in threshold.features)):
             hits = sum((people[:, f] == t).astype(int) for f, t in zip(threshold.features, targets, strict=True))
-            found.append(hits >= threshold.r)
-    return np.array(found)
+            result.append(hits >= threshold.r)
+    return np.array(result)
 
 
 # --- queries and surrogates -------------------------------------------------------------------------------------------
@@ -74,8 +74,8 @@ def test_every_form_counts_the_same_people() -> None:
     held = matches(people)
     assert selected_counts(codes_of(SCHEMA, people), every).tolist() == held.sum(1).tolist()
     for form in ("trials", "partitions", "inclusion"):  # on one-hot rows a surrogate is the query
-        found = selected_answers(one_hot(people, SIZES), every, form=form)  # type: ignore[arg-type]
-        assert found.numpy() == pytest.approx(held.mean(1), abs=1e-6)
+        result = selected_answers(one_hot(people, SIZES), every, form=form)  # type: ignore[arg-type]
+        assert result.numpy() == pytest.approx(held.mean(1), abs=1e-6)
     with pytest.raises(InvalidInput, match="from 0 to"):
         select(WORK, np.array([WORK.queries]))
     with pytest.raises(InvalidInput, match="form"):
@@ -89,8 +89,8 @@ def test_all_forms_of_evaluation_agree(seed: int) -> None:
     data = Relaxed(sparsemax_blocks(1.5 * x, SIZES), SIZES)
     wanted = torch.cat([part for _, part in answers(data, WORK)]).numpy()
     for form in ("trials", "partitions", "inclusion"):
-        found = selected_answers(data, select(WORK, np.arange(WORK.queries)), form=form)  # type: ignore[arg-type]
-        assert found.numpy() == pytest.approx(wanted, abs=1e-12)
+        result = selected_answers(data, select(WORK, np.arange(WORK.queries)), form=form)  # type: ignore[arg-type]
+        assert result.numpy() == pytest.approx(wanted, abs=1e-12)
 
 
 def test_selections_of_different_k_join() -> None:

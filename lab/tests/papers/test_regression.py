@@ -40,23 +40,23 @@ def sample():
 
 def test_the_fit_and_the_test_are_those_of_the_normal_equations(sample):
     y, base, extra = sample
-    found = nested_test(y, base, extra)
+    result = nested_test(y, base, extra)
     whole = np.column_stack([base, extra])
     b, errors, likelihood, rest = _direct(y, whole)
     _, _, small, _ = _direct(y, base)
-    assert [c.value for c in found.coefficients] == pytest.approx(b.tolist(), rel=1e-9, abs=1e-12)
-    assert [c.error for c in found.coefficients] == pytest.approx(errors.tolist(), rel=1e-9)
-    assert [c.p for c in found.coefficients] == pytest.approx((2 * stats.t.sf(np.abs(b / errors), 55)).tolist())
-    assert found.log_likelihood == pytest.approx(likelihood)
-    assert found.restricted_log_likelihood == pytest.approx(small)
-    assert found.ratio == pytest.approx(2 * (likelihood - small))
-    assert found.degrees == 3
-    assert found.p == pytest.approx(stats.chi2.sf(2 * (likelihood - small), 3))
+    assert [c.value for c in result.coefficients] == pytest.approx(b.tolist(), rel=1e-9, abs=1e-12)
+    assert [c.error for c in result.coefficients] == pytest.approx(errors.tolist(), rel=1e-9)
+    assert [c.p for c in result.coefficients] == pytest.approx((2 * stats.t.sf(np.abs(b / errors), 55)).tolist())
+    assert result.log_likelihood == pytest.approx(likelihood)
+    assert result.restricted_log_likelihood == pytest.approx(small)
+    assert result.ratio == pytest.approx(2 * (likelihood - small))
+    assert result.degrees == 3
+    assert result.p == pytest.approx(stats.chi2.sf(2 * (likelihood - small), 3))
     share = 1 - rest / float(((y - y.mean()) ** 2).sum())
-    assert found.r_squared == pytest.approx(share)
-    assert found.adjusted_r_squared == pytest.approx(1 - (1 - share) * 59 / 55)
-    assert found.f_p == pytest.approx(stats.f.sf(share / 4 / ((1 - share) / 55), 4, 55))
-    assert found.omnibus_p == pytest.approx(stats.normaltest(y - whole @ b).pvalue)
+    assert result.r_squared == pytest.approx(share)
+    assert result.adjusted_r_squared == pytest.approx(1 - (1 - share) * 59 / 55)
+    assert result.f_p == pytest.approx(stats.f.sf(share / 4 / ((1 - share) / 55), 4, 55))
+    assert result.omnibus_p == pytest.approx(stats.normaltest(y - whole @ b).pvalue)
 
 
 def _rows(effect, rng, trials=8):
@@ -75,12 +75,12 @@ def _rows(effect, rng, trials=8):
 
 def test_an_effect_is_found_with_its_size():
     rows = _rows(0.2, np.random.default_rng(1))
-    found = filtering_test(rows, "queries")
-    assert found.observations == 192
-    assert found.degrees == 6
-    assert found.p < 1e-6
-    assert filtering_effect(found, 0, 20_000) == pytest.approx(0.2 * 0.05 * math.log(20_000), rel=0.1)
-    assert filtering_effect(found, 1, 20_000) == pytest.approx(0.2 * 0.01 * math.log(20_000), abs=0.01)
+    result = filtering_test(rows, "queries")
+    assert result.observations == 192
+    assert result.degrees == 6
+    assert result.p < 1e-6
+    assert filtering_effect(result, 0, 20_000) == pytest.approx(0.2 * 0.05 * math.log(20_000), rel=0.1)
+    assert filtering_effect(result, 1, 20_000) == pytest.approx(0.2 * 0.01 * math.log(20_000), abs=0.01)
 
 
 def test_without_an_effect_the_p_values_are_even():

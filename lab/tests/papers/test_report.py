@@ -128,12 +128,12 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_the_page_tells_everything(made: Any, tmp_path: Path) -> None:
-    found = run_figures(made.FIGURES, folder=tmp_path)
-    images = {o.figure.name: picture(o) for o in found}
-    html = report_html(found, pictures=images, now=datetime(2030, 1, 2, tzinfo=UTC))
+    result = run_figures(made.FIGURES, folder=tmp_path)
+    images = {o.figure.name: picture(o) for o in result}
+    html = report_html(result, pictures=images, now=datetime(2030, 1, 2, tzinfo=UTC))
     page = checked(html)
     text = " ".join("".join(page.text).split())
-    assert len(page.all("img")) == len(found)
+    assert len(page.all("img")) == len(result)
     for told in (
         "2030-01-02", "4 claims of 2 entries", "1 refuted", "2 not judgeable", "1 reproduced after the erratum",
         "2 in the quick grid", "y > x & <script>alert(1)</script>", "2 (1.5 to 2.5)", "[above 1]", "12 trials",
@@ -145,8 +145,8 @@ def test_the_page_tells_everything(made: Any, tmp_path: Path) -> None:
 
 def test_every_figure_of_the_catalogue_is_in_the_report(tmp_path: Path) -> None:
     pytest.importorskip("botorch")
-    found = read_figures(list(catalogue().values()), folder=tmp_path)
-    page = checked(report_html(found, pictures={}, now=datetime.now(UTC)))
+    result = read_figures(list(catalogue().values()), folder=tmp_path)
+    page = checked(report_html(result, pictures={}, now=datetime.now(UTC)))
     ids = {attrs.get("id") for attrs in page.all("section")}
     assert ids == set(catalogue())
     assert {attrs["href"] for attrs in page.all("a")} == {f"#{name}" for name in catalogue()}

@@ -22,10 +22,10 @@ def statuses(mean: float, trials: int, repeats: int = 2000, seed: int = 7) -> Co
 
 
 def test_at_the_limit_either_verdict_is_wrong_once_in_forty() -> None:
-    found = statuses(0.0, 10)
+    result = statuses(0.0, 10)
     for status in ("reproduced", "refuted"):
-        assert binomtest(found[status], 2000, 0.025).pvalue > 1e-6
-        assert binomtest(found[status], 2000, 0.05).pvalue < 1e-3  # the control
+        assert binomtest(result[status], 2000, 0.025).pvalue > 1e-6
+        assert binomtest(result[status], 2000, 0.05).pvalue < 1e-3  # the control
     assert statuses(3.0, 10)["reproduced"] > 1990
     assert statuses(-3.0, 10)["refuted"] > 1990
 
@@ -33,12 +33,12 @@ def test_at_the_limit_either_verdict_is_wrong_once_in_forty() -> None:
 def test_settings_are_judged_together() -> None:
     """With all of eight means at the limit, one refutes by chance in one of forty cases, not in one of five."""
     draw = np.random.default_rng(8)
-    found = Counter(
+    result = Counter(
         everywhere("x", {str(i): draw.normal(0, 1, 10).tolist() for i in range(8)}, "above", 0.0, **TOLD).status
         for _ in range(1000)
     )
-    assert binomtest(found["refuted"], 1000, 0.025).pvalue > 1e-6
-    assert found["reproduced"] == 0
+    assert binomtest(result["refuted"], 1000, 0.025).pvalue > 1e-6
+    assert result["reproduced"] == 0
     samples = draw.normal(0, 1, (300, 8, 10)).tolist()
     alone = sum(any(ruled(*student(one), "above", 0.0) is False for one in eight) for eight in samples)
     assert alone > 2 * 0.025 * 300  # the control: eight intervals of their own err far more often

@@ -81,12 +81,12 @@ class _Options(Cells):
         return 1 / np.array([oracle.variance(x) for x in self.share.tolist()])
 
     def three_groups(self, people: tuple[int, int, int], mixing: Mixing, *, by_people: bool) -> dict[str, Any]:
-        found, mixed = super().three_groups(people, mixing, by_people=by_people), mixed_oracle(mixing, len(self.share))
+        result, mixed = super().three_groups(people, mixing, by_people=by_people), mixed_oracle(mixing, len(self.share))
         reports = [(mixed, people[1]), (self.study.invite.mechanism, people[2])]
         default = share_anchoring(len(self.share), self.study.count_noise, people[0], reports)
         said = {"estimator": "hybrid" if default.reach is None else "anchored", "reach": default.reach}
-        named = {**found["batch"], "reports": mixed.name}
-        return {**found, "batch": named, "default": {"estimator": "everyone"}, "alike": said}
+        named = {**result["batch"], "reports": mixed.name}
+        return {**result, "batch": named, "default": {"estimator": "everyone"}, "alike": said}
 
 
 def _shares(stated: Sequence[float] | None, many: int, of: str) -> list[float]:
@@ -101,8 +101,8 @@ def _shares(stated: Sequence[float] | None, many: int, of: str) -> list[float]:
 
 def _heard(crowd: Crowd, v_t: Any, v_l: Any) -> dict[str, Any]:
     """The variances by who is heard, from those of the groups' own."""
-    found = {"hybrid": 1 / (1 / v_t + 1 / v_l), "tcm-only": v_t, "lm-only": v_l}
-    return {"everyone": by_people(crowd.trusted, crowd.local, v_t, v_l), **found} if crowd.both else found
+    result = {"hybrid": 1 / (1 / v_t + 1 / v_l), "tcm-only": v_t, "lm-only": v_l}
+    return {"everyone": by_people(crowd.trusted, crowd.local, v_t, v_l), **result} if crowd.both else result
 
 
 def plan_shares(own: SharesTask, crowd: Crowd) -> Plan:
@@ -118,15 +118,15 @@ def plan_shares(own: SharesTask, crowd: Crowd) -> Plan:
     one = np.full(size, tick_variance(own.guarantee, question, 0.5)) if ticks else 1 / cells.report(None)
     v_t = p * (1 - p) / k + noise.variance / k**2 if k else np.full(size, np.inf)
     v_l = one / told if told else np.full(size, np.inf)
-    found, most = _heard(crowd, v_t, v_l), None
+    result, most = _heard(crowd, v_t, v_l), None
     default = Anchoring(None, math.inf)
     if not ticks:
         default = share_anchoring(size, noise, k, [(own.invite.mechanism, round(told))])
     if crowd.both and not ticks:
         reach = default.reach or TIGHTEST
         lost = clipping_loss(reach, v_t, v_l, noise.laplace_variance / k**2) * v_t / v_l
-        held = {"hybrid": found["hybrid"], "anchored": found["hybrid"] * (1 + lost)}
-        found = {"everyone": found["everyone"], **held, "tcm-only": v_t, "lm-only": v_l}
+        held = {"hybrid": result["hybrid"], "anchored": result["hybrid"] * (1 + lost)}
+        result = {"everyone": result["everyone"], **held, "tcm-only": v_t, "lm-only": v_l}
         most = None if default.reach is None else (reach * v_t / np.sqrt(v_t + v_l)).tolist()
     said = [f"{SAID_OF_EVERYONE}."] if crowd.both else []
     if crowd.both and math.isfinite(default.cost):
@@ -136,8 +136,8 @@ def plan_shares(own: SharesTask, crowd: Crowd) -> Plan:
     statistic = "histogram" if question.edges else "shares"
     facts = predicted(
         statistic,
-        {name: {"rmse_population": np.sqrt(v).tolist()} for name, v in found.items()},
-        {"default": {"estimator": next(iter(found))}, "alike": anchored(default, "hybrid", default.reach, most)},
+        {name: {"rmse_population": np.sqrt(v).tolist()} for name, v in result.items()},
+        {"default": {"estimator": next(iter(result))}, "alike": anchored(default, "hybrid", default.reach, most)},
         options=list(question.values),
         shares=p.tolist(),
         mechanisms={"trusted": noise_level(noise.mechanism)[0], "local": own.invite.name},
@@ -215,8 +215,8 @@ def _spread_words(stated: bool, *, private: bool) -> str:
         return "the release is told this sd too (--sd): without it, its intervals allow for the largest possible"
     if private:
         return "no sd was given: the largest possible is assumed, as a release without one does"
-    found = "every group has the stated sd" if stated else "no sd was given: the largest possible is assumed"
-    return f"{found}; a release that is told none finds every group's own"
+    result = "every group has the stated sd" if stated else "no sd was given: the largest possible is assumed"
+    return f"{result}; a release that is told none finds every group's own"
 
 
 Predicted = tuple[dict[str, list[tuple[float, ...]]], dict[tuple[int, int], float]]
@@ -224,14 +224,14 @@ Predicted = tuple[dict[str, list[tuple[float, ...]]], dict[tuple[int, int], floa
 
 def _public(own: Any, by: Grouping, crowd: Crowd, parts: list[float]) -> Predicted:
     """Every group is a study of its own."""
-    found: dict[str, list[tuple[float, ...]]] = {name: [] for name in HEARD}
+    result: dict[str, list[tuple[float, ...]]] = {name: [] for name in HEARD}
     for part in parts:
         people = Crowd(max(round(crowd.n * part), 1), crowd.opt_in)
         errors = plan_shares(own, people).errors if own.options else _mean_errors(own, people, crowd.guess.sd)
         for name in HEARD:
-            found[name].append(tuple(errors.get(name, errors["hybrid"])))
-    worst = [max(each) for each in found["everyone"]]
-    return found, {(i, j): math.hypot(worst[i], worst[j]) for i, j in by.pairs(by.names)}
+            result[name].append(tuple(errors.get(name, errors["hybrid"])))
+    worst = [max(each) for each in result["everyone"]]
+    return result, {(i, j): math.hypot(worst[i], worst[j]) for i, j in by.pairs(by.names)}
 
 
 def _mean_errors(own: MeanTask, crowd: Crowd, sd: float | None) -> dict[str, list[float]]:
@@ -257,21 +257,21 @@ def _private(own: Any, by: Grouping, crowd: Crowd, parts: list[float]) -> Predic
     trusted = NoisyCounts(k, tuple(int(x) for x in np.rint(cells * k * noise.steps)), noise) if k else None
     local = ShareReports(n, np.rint(seen * n).astype(np.int64), oracle) if n else None
     spread = None if guess.sd is None else guess.sd / width
-    found: dict[str, list[tuple[float, ...]]] = {}
+    result: dict[str, list[tuple[float, ...]]] = {}
     gaps: dict[tuple[int, int], float] = {}
     for name, heard in zip(HEARD, ((trusted, local), (trusted, local), (trusted, None), (None, local)), strict=True):
         if heard == (None, None):
-            found[name] = [(math.inf,) for _ in parts]
+            result[name] = [(math.inf,) for _ in parts]
             continue
         whole = JointBlend(*heard, joint.size, spread, by_people=name == "everyone")
         blends = [blend_joint(whole, [i]) for i in range(len(parts))]
         laws = [blend.law(inside) for blend in blends]
         each = [width * np.sqrt(s**2 + 2 * b**2) / part for (s, b), part in zip(laws, parts, strict=True)]
-        found[name] = [tuple(errors.tolist()) if own.options else (float(errors[0]),) for errors in each]
+        result[name] = [tuple(errors.tolist()) if own.options else (float(errors[0]),) for errors in each]
         if name == "everyone":
             pairs = by.pairs(by.names)
             gaps = {(i, j): width * max(blends[i].gap_errors(blends[j], inside).tolist()) for i, j in pairs}
-    return found, gaps
+    return result, gaps
 
 
 # --- quantiles, and what else counts tell -----------------------------------------------------------------------------
@@ -350,15 +350,15 @@ def _choice(study: DistributionTask, trusted: int, local: int, ranks: dict[str, 
 
 def _other_errors(study: DistributionTask, shape: Shape) -> dict[str, tuple[float, ...]]:
     """Standard errors of what is asked for beside quantiles."""
-    found = {name: tuple(shape.between(*ends)[1] for ends in at) for name, (_, at) in stretches(study).items()}
+    result = {name: tuple(shape.between(*ends)[1] for ends in at) for name, (_, at) in stretches(study).items()}
     if study.spread:
         low, width = study.bounds.lower, study.bounds.width
         spread, error = shape.moments()["variance"]
-        found["variance"] = (error * width**2,)
-        found["sd"] = (error * width / 2 / math.sqrt(spread),)
+        result["variance"] = (error * width**2,)
+        result["sd"] = (error * width / 2 / math.sqrt(spread),)
         if low >= 0:
-            found["gini"] = (shape.gini(low / width)[1],)
-    return found
+            result["gini"] = (shape.gini(low / width)[1],)
+    return result
 
 
 @dataclass(frozen=True)
@@ -373,20 +373,20 @@ class _Average:
     def heard(self) -> dict[str, DistributionEvidence]:
         """What would be heard, by who is heard and how."""
         study, reports = self.study, self._reports() if self.local else None
-        found = {
+        result = {
             "everyone": hear(replace(study, estimator="everyone"), self.trusted, reports, self._count),
             "hybrid": hear(replace(study, estimator="hybrid"), self.trusted, reports, self._count),
             "tcm-only": hear(replace(study, estimator="tcm-only"), self.trusted, None, self._count),
             "lm-only": hear(replace(study, estimator="lm-only"), 0, reports, self._count),
         }
         if not (study.at and self.local):
-            return found
-        steered = found["tcm-only"]
+            return result
+        steered = result["tcm-only"]
         for part in PHASES:
             windows = steered.windows(replace(study, estimator="everyone"))
             told = (self._answers(window, part * self.local / len(windows)) for window in windows)
             steered = replace(steered, answered=(*steered.answered, *told))
-        return {"steered": steered, **found}
+        return {"steered": steered, **result}
 
     def _reports(self) -> BinnedReports:
         drawn, ends = self.study.invite.mechanism, self.true.mean

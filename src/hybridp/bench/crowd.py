@@ -253,10 +253,10 @@ def opt_ins_needed(plan: Plan, name: str, target_rmse: float | None = None) -> i
         return np.asarray(np.sqrt(mse + theory.sampling_variance(s)) <= target_rmse)
 
     counts = np.unique(np.concatenate([np.arange(1, min(n, 2000)), np.geomspace(1, n - 1, 4000).astype(np.int64)]))
-    found = np.flatnonzero(good(counts))
-    if not len(found):
+    result = np.flatnonzero(good(counts))
+    if not len(result):
         return None
-    first = int(found[0])
+    first = int(result[0])
     if first == 0:
         return int(counts[0])
     between = np.arange(counts[first - 1] + 1, counts[first] + 1)
@@ -286,8 +286,8 @@ def plan_steered(plan: Plan) -> dict[str, Any]:
         most = f"naming a window would cost {steering.PILOT_SHARE:.1%} of the trusted people's epsilon"
         why = f"at this standard deviation no window gains much, with what might lie beyond it, and {most}"
         return told("plain", why)
-    (found,) = crowd.steered(np.array([[window.low, window.high]]), *steering.normal_people(mean, sd))
-    rmse = bounds.width * math.sqrt(found.variance)
+    (result,) = crowd.steered(np.array([[window.low, window.high]]), *steering.normal_people(mean, sd))
+    rmse = bounds.width * math.sqrt(result.variance)
     ends = bounds.lower + bounds.width * window.low, bounds.lower + bounds.width * window.high
     form = "steered" if rmse < plain else "plain"
     why = f"local people would be asked between about {ends[0]:,.4g} and {ends[1]:,.4g}"

@@ -150,11 +150,11 @@ class Mechanisms(Cells):
         """
         s = self.setting(crowd.n, crowd.opt_in)
         s_low = None if low is None else self.setting(crowd.n, crowd.opt_in, low**2)
-        found = {}
+        result = {}
         for name in PLAIN:
             mse, weight = float(self.squared_error(name, s)), self.weight(name, s)
             other = mse if s_low is None else float(self.squared_error(name, s_low))
-            found[name] = {
+            result[name] = {
                 "weight": None if weight is None else float(weight),
                 "mse": mse,
                 "R": float(theory.over_best(s, mse)),
@@ -162,7 +162,7 @@ class Mechanisms(Cells):
                 "rmse_population": math.sqrt(mse + float(theory.sampling_variance(s))),
                 "mse_range": [min(mse, other), max(mse, other)],
             }
-        return found
+        return result
 
 
 def _adaptive_error(mechanisms: Mechanisms, s: theory.Setting) -> Floats:
@@ -280,12 +280,12 @@ def _half_width(mechanisms: Mechanisms, s: theory.Setting) -> float:
 
 
 def _assumptions(spread: str, mechanisms: Mechanisms, worst: str) -> list[str]:
-    found = ["both groups have the same distribution"]
+    result = ["both groups have the same distribution"]
     if spread:
-        found.append(f"no sd was given: {spread}")
+        result.append(f"no sd was given: {spread}")
     if mechanisms.randomiser.variance_terms[1] and mechanisms.mean is None:
-        found.append(f"the local noise depends on the values; {worst}")
-    return found
+        result.append(f"the local noise depends on the values; {worst}")
+    return result
 
 
 # --- several columns --------------------------------------------------------------------------------------------------
@@ -350,17 +350,17 @@ def plan_vector(own: VectorTask, crowd: Crowd) -> Plan:
         leash, step, _ = (float(x) for x in one.leash(one.setting(crowd.n, crowd.opt_in, spread)))
         long = leash if default.variance is None else default.reach or 0.0
         seen[b.half, size] = one.predictions(crowd), long, long * step
-    found = [seen[b.half, size] for b, size in zip(bounds.bounds, sizes, strict=True)]
+    result = [seen[b.half, size] for b, size in zip(bounds.bounds, sizes, strict=True)]
     longest = most = None
     if default.reach is not None:
-        longest, most = max(long for _, long, _ in found), [far for _, _, far in found]
+        longest, most = max(long for _, long, _ in result), [far for _, _, far in result]
     said = f"{SAID_OF_EVERYONE}. {default.of_vector(longest)}"
     if most is not None:
         wide = max(far / b.width for far, b in zip(most, bounds.bounds, strict=True))
         said += f": here by at most {wide:.3g} of a column's range"
     facts = predicted(
         "vector-mean",
-        {name: _together(name, [told for told, _, _ in found], bounds) for name in PLAIN},
+        {name: _together(name, [told for told, _, _ in result], bounds) for name in PLAIN},
         {"default": {"estimator": "everyone"},
          "alike": anchored(default, "adaptive", longest, most) | {"spread": None if most is None else default.spread}},
         columns=list(crowd.columns) or [f"column {j + 1}" for j in range(d)],

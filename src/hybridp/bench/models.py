@@ -82,15 +82,15 @@ _SHOWN = 1000  # epsilons of the document
 def plan_points(study: KMeansTask, crowd: Crowd) -> Plan:
     """The map, the rounds and the noise that these numbers afford. Nothing is read and nothing is spent."""
     crowd, box = crowd.answering, study.box
-    found = study.rounds(crowd.trusted, crowd.local)
+    result = study.rounds(crowd.trusted, crowd.local)
     facts = predicted(
         "kmeans",
         more={
-            "map_cells": found.per_axis**box.dims if found.per_axis else 0,
-            "per_axis": found.per_axis,
-            "rounds": found.rounds,
-            "trusted_spends": None if found.spent is None else str(found.spent),
-            "local_parts": found.parts,
+            "map_cells": result.per_axis**box.dims if result.per_axis else 0,
+            "per_axis": result.per_axis,
+            "rounds": result.rounds,
+            "trusted_spends": None if result.spent is None else str(result.spent),
+            "local_parts": result.parts,
         },
         columns=list(crowd.columns),
         clusters=study.clusters,
@@ -219,17 +219,17 @@ def plan_records(study: RecordsTask, crowd: Crowd) -> Plan:
     must(ok, "popularity", "must be shares of 0 or more that add up to at most 1", total)
     trusted, mechanism = crowd.n * crowd.opt_in, discovery(study.trusted_whole)
     shown = shown_probability(p, round(trusted * study.discovery_share), mechanism)
-    found = float(shown.sum())
+    result = float(shown.sum())
     top = slice(0, min(len(p), 10 * head))
-    cells = _Ranks(study, p[top], max(2, round(min(found, head)) + 1))
+    cells = _Ranks(study, p[top], max(2, round(min(result, head)) + 1))
     errors = 1 / np.sqrt(cells.trusted(trusted) + (crowd.n - trusted) * cells.report(None))
     # The head is the M most frequent of what is shown: weights fall off where the expected rank passes M.
     kept = np.where(np.cumsum(shown[top]) <= head, shown[top], 0.0)
     facts = predicted(
         "heavy-hitters",
         more={
-            "head_list_size": min(found, float(head)),
-            "discovered": found,
+            "head_list_size": min(result, float(head)),
+            "discovered": result,
             "recall": float(shown[:head].mean()),
             "l1": float(np.dot(kept, errors) * math.sqrt(2 / math.pi)),
             "top": {"share": p[:_TOLD].tolist(), "standard_error": errors[:_TOLD].tolist()},
@@ -353,22 +353,22 @@ def plan_personal(
     eps, own = (np.asarray(group[0], dtype=np.float64) for group in (trusted, local))
     many, many_own = (np.asarray(group[1], dtype=np.int64) for group in (trusted, local))
     _, devices = (PersonalDP.of(e, n) if e.size else None for e, n in ((eps, many), (own, many_own)))
-    found: dict[str, dict[str, Any]] = {}
+    result: dict[str, dict[str, Any]] = {}
     heard_t, heard_l = bool((eps > 0).any()), bool(np.isfinite(local_variances(own)).any())
     must(heard_t or heard_l, "epsilons", "must be positive for at least one person", 0)
     best = adpm_weights(eps, variance=variance, width=width, counts=many) if heard_t else None
     if best is not None:
-        found |= {"adpm": _adpm(best, eps, many, width)}
+        result |= {"adpm": _adpm(best, eps, many, width)}
         # The lower bound is over all data and these people: no other error compares with it.
-        found |= _baselines(eps, many, variance, width, bounded=sd is None and devices is None)
+        result |= _baselines(eps, many, variance, width, bounded=sd is None and devices is None)
     # The two halves are independent: the best estimate from both weighs them by the inverse of their errors.
     told = 0.0 if best is None else 1 / best.mse, float(many_own @ (1 / (variance + local_variances(own) * worst**2)))
     alone = {name: 1 / one if one else math.inf for name, one in zip(("trusted_mse", "local_mse"), told, strict=True)}
-    found["unified"] = {"mse": 1 / sum(told), "weight": told[0] / sum(told), **alone}
+    result["unified"] = {"mse": 1 / sum(told), "weight": told[0] / sum(told), **alone}
     sizes = int(many.sum()), int(many_own.sum())
     if heard_t and heard_l:
         c = sizes[0] / sum(sizes)
-        found["everyone"] = {"mse": by_people(*sizes, alone["trusted_mse"], alone["local_mse"]), "weight": c, **alone}
+        result["everyone"] = {"mse": by_people(*sizes, alone["trusted_mse"], alone["local_mse"]), "weight": c, **alone}
     assumes = ["people's choices are public, and do not go together with their data"]
     if sd is None:
         assumes.append("no sd was given: the largest possible, half the range, is assumed")
@@ -381,7 +381,7 @@ def plan_personal(
         assumes.append("whoever moves keeps what they ask for, in a batch with all of the same epsilon, or --batch")
     facts = predicted(
         "mean with personal epsilons",
-        {name: {**told, "rmse_population": math.sqrt(max(told["mse"], 0.0))} for name, told in found.items()},
+        {name: {**told, "rmse_population": math.sqrt(max(told["mse"], 0.0))} for name, told in result.items()},
         moves,
         bounds={"lower": limits.lower, "upper": limits.upper},
         sd={"used": math.sqrt(variance), "worst_case": sd is None},
@@ -417,10 +417,10 @@ def _baselines(
     """What ADPM is compared with in the papers, where the laboratory is installed: nothing here needs it."""
     if find_spec("hybridp_lab") is None:
         return {}
-    found: dict[str, dict[str, Any]] = import_module("hybridp_lab.baselines.personal").planned(
+    result: dict[str, dict[str, Any]] = import_module("hybridp_lab.baselines.personal").planned(
         eps, counts, variance, width, bounded=bounded
     )
-    return found
+    return result
 
 
 def _adpm(best: Weights, eps: Floats, counts: NDArray[np.int64], width: float) -> dict[str, Any]:

@@ -91,23 +91,23 @@ def plan_study(
             "chances": study.chances,
         }
     n = many + mixed
-    found = planned(
+    result = planned(
         told, n, people.trusted / n, promise, promise.trusted_epsilon, shuffled=mixed, more=more, parts=plans,
         title=study.title or "A study", notes=tuple(filter(None, notes)),
     )  # fmt: skip
     if mixed:
         (plan,) = plans.values()
-        found = found.adding(shuffled=three_groups(study, (people.trusted, mixed, people.local), plan))
+        result = result.adding(shuffled=three_groups(study, (people.trusted, mixed, people.local), plan))
     steered = _steered(every[0])
-    return found if steered is None else found.adding(steered=steered)
+    return result if steered is None else result.adding(steered=steered)
 
 
 def three_groups(study: Declaration, people: tuple[int, int, int], plan: Plan) -> dict[str, Any]:
     """The same question where so many people trust, trust the study's mixer, or nobody, as plain data."""
     assert study.mixing is not None
     by_people = getattr(study.questions[0], "estimator", None) in (None, "everyone")
-    found: dict[str, Any] = plan.setting.three_groups(people, study.mixing, by_people=by_people)
-    return found
+    result: dict[str, Any] = plan.setting.three_groups(people, study.mixing, by_people=by_people)
+    return result
 
 
 def _pessimistic(study: Declaration) -> str:
@@ -124,7 +124,7 @@ def _pessimistic(study: Declaration) -> str:
 
 def _told(one: _Asked, plan: Plan) -> dict[str, Any]:
     """What a question's plan says, with its part of the promise; where an estimator is stated, that and no default."""
-    part, stated, found = one.study.parts[one.i], _stated(one), {}
+    part, stated, result = one.study.parts[one.i], _stated(one), {}
     own: dict[str, Any] = {"epsilon": "personal" if part.everybody is None else part.everybody.epsilon}
     if one.study.drawn and part.trusted is not None:
         own["trusted_epsilon"] = part.trusted.epsilon
@@ -134,8 +134,8 @@ def _told(one: _Asked, plan: Plan) -> dict[str, Any]:
         if stated in known.get("estimators", {}):
             known.pop("default", None)
             known["estimator"] = stated
-        found[name] = {**facts, "predicted": known, **own}
-    return found
+        result[name] = {**facts, "predicted": known, **own}
+    return result
 
 
 def _stated(one: _Asked) -> str | None:
@@ -165,7 +165,7 @@ def _people(study: Declaration, data: Any, table: str | None, trusted: int | Non
         people = study.people.column, study.promise.epsilon_column
         instead = "State how many are expected (--n and --opt-in, or people.trusted and people.local)"
         must_not_ask(data, "people are counted for a plan, which pays for nothing", instead)
-        found = count_people(data, trust_rule(study), *people, answers=answers, table=table)
+        result = count_people(data, trust_rule(study), *people, answers=answers, table=table)
     else:
         many = (study.people.trusted if trusted is None else trusted, study.people.local if local is None else local)
         if many[0] is None or many[1] is None:
@@ -173,14 +173,14 @@ def _people(study: Declaration, data: Any, table: str | None, trusted: int | Non
                 "`people.trusted` and `people.local` must be given for a plan: how many people are expected in each "
                 "group; or a table, whose people are counted. Got neither."
             )
-        found = Counted(many[0], many[1])
-    if found.trusted + found.local < 2:
-        raise InvalidInput(f"`people` must be at least 2 for a plan. Got {found.trusted + found.local}.")
+        result = Counted(many[0], many[1])
+    if result.trusted + result.local < 2:
+        raise InvalidInput(f"`people` must be at least 2 for a plan. Got {result.trusted + result.local}.")
     for question in study.questions:
         rule = f"must be in both groups to plan `{question.name}`, a question of kind {question.kind}"
-        both = question.kind not in ("vector", "records") or (found.trusted > 0 and found.local > 0)
-        must(both, "people", rule, f"{found.trusted} trusted and {found.local} local")
-    return found
+        both = question.kind not in ("vector", "records") or (result.trusted > 0 and result.local > 0)
+        must(both, "people", rule, f"{result.trusted} trusted and {result.local} local")
+    return result
 
 
 def _sizes(study: Declaration, i: int, data: Any, table: str | None) -> Mapping[str, int] | None:
@@ -188,8 +188,8 @@ def _sizes(study: Declaration, i: int, data: Any, table: str | None) -> Mapping[
     by = study.questions[i].groups
     if data is None or by is None or by.private:
         return None
-    found = group_sizes(data, by.column, trust_rule(study), study.people.column, table=table)
-    return {name: sum(people) for name, people in by.sized(found).items()}
+    result = group_sizes(data, by.column, trust_rule(study), study.people.column, table=table)
+    return {name: sum(people) for name, people in by.sized(result).items()}
 
 
 # --- one question -----------------------------------------------------------------------------------------------------

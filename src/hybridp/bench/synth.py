@@ -92,9 +92,9 @@ def _sum_up(found: Sequence[tuple[Piece, tuple[int, float, float, float]]]) -> E
 def _pieces(
     codes: Codes, workload: Workload, shares: Shares
 ) -> Iterator[tuple[Piece, tuple[int, float, float, float]]]:
-    for (piece, counts), (other, found) in zip(marginals.counts(codes, workload), shares, strict=True):
+    for (piece, counts), (other, result) in zip(marginals.counts(codes, workload), shares, strict=True):
         must(piece.start == other.start, "answers", "must come in the workload's own pieces", "others")
-        gaps = np.abs(np.asarray(found, dtype=np.float64) - counts / codes.people)
+        gaps = np.abs(np.asarray(result, dtype=np.float64) - counts / codes.people)
         yield piece, (len(gaps), float(gaps.max()), float(gaps.sum()), float((gaps * gaps).sum()))
 
 
@@ -156,7 +156,7 @@ def plan_synth(people: int, workload: Workload, guarantee: ApproxDP, *, most_cel
     """
     must(2 <= people <= 1e15, "n", "must be at least 2 and at most 1e15", people)
     schema = workload.schema
-    found = [
+    result = [
         planned_table([schema.names[f] for f in features], schema.cells(features), use.sigma, people)
         for use in table_rounds(workload, total_rho(guarantee, 2), most_cells=most_cells)
         for features in use.tables
@@ -165,7 +165,7 @@ def plan_synth(people: int, workload: Workload, guarantee: ApproxDP, *, most_cel
         "everybody in the table trusts the curator",
         "these are the errors of what is measured; the synthetic rows are fitted to it, and differ from it a little",
     ]
-    facts = predicted("synthetic-data", more={"tables": found}, assumes=assumes)
+    facts = predicted("synthetic-data", more={"tables": result}, assumes=assumes)
     return planned({"table": {"marginals": facts}}, people, 1.0, guarantee)
 
 
@@ -349,11 +349,12 @@ class _Crowd:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             seed = int(self.draw.integers(1 << 30))
-            found = fit_synth(codes, TableTask(workload, promise, "adaptive", study.rounds), rng=seeded(seed))
+            result = fit_synth(codes, TableTask(workload, promise, "adaptive", study.rounds), rng=seeded(seed))
         tables = [
-            MeasuredTable(t.features, np.rint(t.counts * times).astype(np.int64), t.sigma * times) for t in found.tables
+            MeasuredTable(one.features, np.rint(one.counts * times).astype(np.int64), one.sigma * times)
+            for one in result.tables
         ]
-        return tables, found.data if study.last else None
+        return tables, result.data if study.last else None
 
     def measured(self, features: tuple[int, ...], many: int, sigma: float) -> MeasuredTable:
         codes = self.some(many)
@@ -363,13 +364,13 @@ class _Crowd:
 
     def told(self, invite: OnMarginals, many: int) -> dict[tuple[int, ...], ShareReports]:
         """The supports of so many people's reports, of each marginal as many as its weight says."""
-        found, parts = {}, np.diff(invite.mechanism.steps, prepend=0) / invite.mechanism.steps[-1]
+        result, parts = {}, np.diff(invite.mechanism.steps, prepend=0) / invite.mechanism.steps[-1]
         for features, oracle, part in zip(invite.mechanism.marginals, invite.mechanism.oracles, parts, strict=True):
             drawn = max(1, int(many * part))
             held = self.draw.multinomial(drawn, self.share(features).ravel())
             seen = self.draw.binomial(held, oracle.truth) + self.draw.binomial(drawn - held, oracle.other)
-            found[features] = ShareReports(drawn, seen, oracle)
-        return found
+            result[features] = ShareReports(drawn, seen, oracle)
+        return result
 
     def blended(
         self,

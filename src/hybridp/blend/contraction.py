@@ -165,10 +165,10 @@ class Contraction(Dense):
         if blocks[0].is_cuda or self.dense <= _CALLS:
             return
         for key, block in zip(keys, blocks, strict=True):
-            found = support(block) if key is None or key not in kept else kept[key]
-            self.supports.append(found)
+            result = support(block) if key is None or key not in kept else kept[key]
+            self.supports.append(result)
             if key is not None:
-                kept[key] = found
+                kept[key] = result
 
     def table(self) -> Tensor:
         """T; the array is fresh."""

@@ -247,14 +247,14 @@ def _clock(counted: Sequence[SharesBelow], ends: Floats) -> Floats | None:
 
 def _looked(counted: Sequence[SharesBelow]) -> list[tuple[float, float]]:
     """Where trusted people were counted between places that are close to each other, as around a quantile."""
-    found: list[tuple[float, float]] = []
+    result: list[tuple[float, float]] = []
     pairs = sorted(pair for one in counted for pair in pairwise(one.places))
     for low, high in (pair for pair in pairs if pair[1] - pair[0] < 0.75 / CELLS):
-        if found and low <= found[-1][1]:
-            found[-1] = (found[-1][0], max(high, found[-1][1]))
+        if result and low <= result[-1][1]:
+            result[-1] = (result[-1][0], max(high, result[-1][1]))
         else:
-            found.append((low, high))
-    return found
+            result.append((low, high))
+    return result
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -290,9 +290,9 @@ class Shape:
     @property
     def monotone(self) -> Floats:
         """F as a distribution function: never falling, between 0 and 1, and 1 at the upper bound."""
-        found = _isotonic(np.clip(self.mean, 0.0, 1.0))
-        found[-1] = 1.0
-        return found
+        result = _isotonic(np.clip(self.mean, 0.0, 1.0))
+        result[-1] = 1.0
+        return result
 
     def below(self, place: float) -> tuple[float, float]:
         """The share of people at or below a place between 0 and 1 of the range, and its standard error."""
@@ -338,8 +338,8 @@ class Shape:
 
     def gini(self, origin: float) -> tuple[float, float]:
         """Gini's coefficient of numbers counted from `origin` (in ranges below the lower bound), and its error."""
-        found, slope = gini(self._weights[0], self.monotone, origin)
-        return found, self._error(slope)
+        result, slope = gini(self._weights[0], self.monotone, origin)
+        return result, self._error(slope)
 
     @property
     def _weights(self) -> tuple[Floats, Floats]:
@@ -364,8 +364,8 @@ def variance(weights: Floats, squares: Floats, f: Floats) -> tuple[float, Floats
 def gini(weights: Floats, f: Floats, origin: float) -> tuple[float, Floats]:
     """``int F (1 - F) / mean`` and its slope in F, the mean counted from `origin` (in ranges below the lower bound)."""
     mean = max(origin + 1 - float(weights @ f), 1e-9)
-    found = float(weights @ (f * (1 - f))) / mean
-    return found, weights * ((1 - 2 * f) + found) / mean
+    result = float(weights @ (f * (1 - f))) / mean
+    return result, weights * ((1 - 2 * f) + result) / mean
 
 
 def _trapezoid(ends: Floats) -> Floats:
@@ -463,7 +463,7 @@ def _walked(order: int, sizes: Floats, info: Floats, score: Floats, ends: Floats
     basis = np.concatenate([start, steps])
     last = basis[:, -1]  # F just below the upper bound: anywhere, since who lies beyond is clipped to it, maybe many
     seen = basis @ (info + info.T) @ basis.T / 2 + np.outer(last, last)
-    told, found = basis @ score, []
+    told, result = basis @ score, []
     for size in sizes.tolist():
         scale = np.concatenate([np.ones(len(start)), np.full(len(steps), size)])
         root = cholesky(seen * np.outer(scale, scale) + np.eye(len(scale)), lower=True, check_finite=False)
@@ -471,8 +471,8 @@ def _walked(order: int, sizes: Floats, info: Floats, score: Floats, ends: Floats
         mean = (scale * solve_triangular(root, half, lower=True, trans=1, check_finite=False)) @ basis
         free = math.log1p(float(np.square(scale * last).sum())) / 2
         evidence = free - float(np.log(np.diag(root)).sum()) + float(half @ half) / 2
-        found.append(_Walk(size, evidence, mean, scale[:, None] * basis, root))
-    return found
+        result.append(_Walk(size, evidence, mean, scale[:, None] * basis, root))
+    return result
 
 
 def _weighted(found: Sequence[_Walk]) -> list[tuple[float, _Walk]]:

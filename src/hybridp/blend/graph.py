@@ -50,17 +50,17 @@ def _cliques(sizes: Sequence[int], tables: Iterable[Clique]) -> list[Clique]:
         for f in table:
             near[f].update(table)
     weight = [sum(math.log(sizes[g]) for g in around) for around in near]
-    left, found = set(range(len(sizes))), list[set[int]]()
+    left, result = set(range(len(sizes))), list[set[int]]()
     while left:
         gone = min(left, key=lambda f: (weight[f], f))
         clique = near[gone]
-        if not any(clique <= other for other in found):
-            found.append(set(clique))
+        if not any(clique <= other for other in result):
+            result.append(set(clique))
         left.remove(gone)
         for f in clique - {gone}:
             near[f] = (near[f] | clique) - {gone}
             weight[f] = sum(math.log(sizes[g]) for g in near[f])
-    return [tuple(sorted(clique)) for clique in found]
+    return [tuple(sorted(clique)) for clique in result]
 
 
 def tree_cells(sizes: Sequence[int], tables: Iterable[Clique]) -> int:
@@ -111,11 +111,11 @@ class _Tree:
     @cached_property
     def part(self) -> list[int]:
         """Of every clique the first of those that it hangs together with: cliques that share nothing are apart."""
-        found = list(range(len(self.cliques)))
+        result = list(range(len(self.cliques)))
         for j in self.order[1:]:
             if self.shared(j):
-                found[j] = found[self.parent[j]]
-        return found
+                result[j] = result[self.parent[j]]
+        return result
 
     @cached_property
     def part_of_feature(self) -> dict[int, int]:
@@ -151,18 +151,18 @@ class _Tree:
         children: list[list[int]] = [[] for _ in self.cliques]
         for j in self.order[1:]:
             children[self.parent[j]].append(j)
-        found, stack = [("fit", self.order[0])], [(self.order[0], iter(children[self.order[0]]))]
+        result, stack = [("fit", self.order[0])], [(self.order[0], iter(children[self.order[0]]))]
         while stack:
             i, rest = stack[-1]
             for j in rest:
-                found += [("down", j), ("fit", j)]
+                result += [("down", j), ("fit", j)]
                 stack.append((j, iter(children[j])))
                 break
             else:
                 stack.pop()
                 if stack:
-                    found.append(("up", i))
-        return found
+                    result.append(("up", i))
+        return result
 
 
 def _others(clique: Clique, kept: Iterable[int]) -> tuple[int, ...]:
@@ -235,10 +235,10 @@ class GraphModel:
         for f in features:
             parts.setdefault(tree.part_of_feature[f], []).append(f)
         if len(parts) > 1:  # apart are independent
-            found = np.ones([1] * len(wanted))
+            result = np.ones([1] * len(wanted))
             for some in parts.values():
-                found = found * _spread(self.table(some), tuple(sorted(wanted)), some, tree.sizes)
-            return found
+                result = result * _spread(self.table(some), tuple(sorted(wanted)), some, tree.sizes)
+            return result
         near = tree.between(wanted)
         factors = {i: (tree.cliques[i], self.cells[i]) for i in near}
         # Leaves that say nothing of their own go first, then the smallest.
@@ -302,9 +302,9 @@ def _drawn(joint: Floats, group: NDArray[np.int64], rng: np.random.Generator) ->
     steps[:, -1] = 1.0
     owner = np.repeat(np.arange(len(start)), many)
     place = (np.arange(rows) - start[owner] + rng.random(len(start))[owner]) / many[owner]
-    found = np.searchsorted((steps + np.arange(len(start))[:, None]).ravel(), place + owner, side="right")
+    result = np.searchsorted((steps + np.arange(len(start))[:, None]).ravel(), place + owner, side="right")
     out = np.empty(rows, dtype=np.int64)
-    out[order] = np.clip(found - owner * values, 0, values - 1)
+    out[order] = np.clip(result - owner * values, 0, values - 1)
     return out
 
 
@@ -323,12 +323,12 @@ def pooled(tables: Sequence[MeasuredTable]) -> dict[Clique, MeasuredTable]:
         features = tuple(sorted(one.features))
         ordered = np.transpose(one.counts, [one.features.index(f) for f in features])
         alike.setdefault(features, []).append((ordered, one.sigma**-2))
-    found = {}
+    result = {}
     for features, parts in alike.items():
         total = math.fsum(precision for _, precision in parts)
         mean = sum(counts * (precision / total) for counts, precision in parts)
-        found[features] = MeasuredTable(features, np.rint(mean).astype(np.int64), total**-0.5)
-    return found
+        result[features] = MeasuredTable(features, np.rint(mean).astype(np.int64), total**-0.5)
+    return result
 
 
 def together(measured: Sequence[MeasuredTable], people: int) -> tuple[dict[Clique, Floats], dict[Clique, float]]:
@@ -347,20 +347,20 @@ def consistent(shares: dict[Clique, Floats], noise: dict[Clique, float], sizes: 
     >>> made[(0,)].round(4).tolist(), made[(0, 1)].sum(axis=1).round(4).tolist()
     ([0.5333, 0.4667], [0.5333, 0.4667])
     """
-    found = {features: y.copy() for features, y in shares.items()}
-    common = {tuple(sorted({*a} & {*b})) for a, b in combinations(found, 2)} | set(found) | {()}
+    result = {features: y.copy() for features, y in shares.items()}
+    common = {tuple(sorted({*a} & {*b})) for a, b in combinations(result, 2)} | set(result) | {()}
     for part in sorted(common, key=lambda c: (len(c), c)):
-        tables = [features for features in found if {*part} <= {*features}]
+        tables = [features for features in result if {*part} <= {*features}]
         if part and len(tables) < 2:
             continue
         rest = {t: math.prod(sizes[f] for f in t if f not in part) for t in tables}
-        sums = {t: found[t].sum(axis=_others(t, part)) for t in tables}
+        sums = {t: result[t].sum(axis=_others(t, part)) for t in tables}
         weights = {t: 1 / (noise[t] ** 2 * rest[t]) for t in tables}
         total = math.fsum(weights.values())
         agreed = sum(weights[t] * sums[t] for t in tables) / total if part else 1.0
         for t in tables:
-            found[t] += _spread(np.asarray((agreed - sums[t]) / rest[t]), t, part, sizes)
-    return found
+            result[t] += _spread(np.asarray((agreed - sums[t]) / rest[t]), t, part, sizes)
+    return result
 
 
 @dataclass(frozen=True, eq=False)
@@ -431,24 +431,24 @@ def _pass(tree: _Tree, cells: list[Floats], j: int, *, up: bool) -> None:
 def _calibrated(tree: _Tree, theta: dict[Clique, Floats]) -> list[Floats]:
     """The cliques' probabilities under the factors: messages up and down the tree, in logarithms."""
     sizes = tree.sizes
-    found = [np.zeros([sizes[f] for f in clique]) for clique in tree.cliques]
+    result = [np.zeros([sizes[f] for f in clique]) for clique in tree.cliques]
     for features, values in theta.items():
         home = tree.home(features)
         assert home is not None
-        found[home] += _spread(values, tree.cliques[home], features, sizes)
+        result[home] += _spread(values, tree.cliques[home], features, sizes)
     said: dict[int, Floats] = {}
     for j in reversed(tree.order[1:]):
         both = tree.shared(j)
-        said[j] = _log_sum(found[j], _others(tree.cliques[j], both))
-        found[tree.parent[j]] += _spread(said[j], tree.cliques[tree.parent[j]], both, sizes)
+        said[j] = _log_sum(result[j], _others(tree.cliques[j], both))
+        result[tree.parent[j]] += _spread(said[j], tree.cliques[tree.parent[j]], both, sizes)
     root = tree.order[0]
-    found[root] = np.exp(found[root] - found[root].max())
-    found[root] /= found[root].sum()
+    result[root] = np.exp(result[root] - result[root].max())
+    result[root] /= result[root].sum()
     for j in tree.order[1:]:
         both, p = tree.shared(j), tree.parent[j]
-        told = np.log(np.maximum(found[p].sum(axis=_others(tree.cliques[p], both)), _TINY)) - said[j]
-        found[j] = np.exp(found[j] + _spread(told, tree.cliques[j], both, sizes))
-    return found
+        told = np.log(np.maximum(result[p].sum(axis=_others(tree.cliques[p], both)), _TINY)) - said[j]
+        result[j] = np.exp(result[j] + _spread(told, tree.cliques[j], both, sizes))
+    return result
 
 
 def _log_sum(values: Floats, axes: tuple[int, ...]) -> Floats:

@@ -62,15 +62,15 @@ class Gap(NamedTuple):
 def mean_gaps(blends: Sequence[Blend], pairs: Pairs, level: float, *, joint: bool = False) -> list[Gap]:
     """Differences of means in the unit coordinate. `slack` of both blends is theirs too."""
     each = each_level(level, len(pairs), joint=joint)
-    found = []
+    result = []
     for i, j in pairs:
         a, b = blends[i], blends[j]
         wide, narrow = max(a.error.b, b.error.b), min(a.error.b, b.error.b)
         law = NormalLaplace(math.sqrt(a.error.s**2 + b.error.s**2 + 2 * narrow**2), wide)
         slack, d = a.slack + b.slack, a.estimate - b.estimate
         reach = law.quantile((1 + each) / 2) + slack
-        found.append(Gap(d, d - reach, d + reach, float(law.two_sided_p(max(abs(d) - slack, 0.0)))))
-    return found
+        result.append(Gap(d, d - reach, d + reach, float(law.two_sided_p(max(abs(d) - slack, 0.0)))))
+    return result
 
 
 def share_gaps(blends: Sequence[ShareBlend], pairs: Pairs, level: float, *, joint: bool = False) -> list[list[Gap]]:
@@ -79,15 +79,15 @@ def share_gaps(blends: Sequence[ShareBlend], pairs: Pairs, level: float, *, join
     each = each_level(level, len(pairs) * options, joint=joint)
     at = [np.clip(blend.estimate, 0.0, 1.0) for blend in blends]
     ends = [blend.intervals(each) for blend in blends]
-    found = []
+    result = []
     for i, j in pairs:
         low, high = apart(at[i], ends[i], at[j], ends[j])
         d, (s_i, b_i), (s_j, b_j) = _pooled(blends[i], blends[j], at[i], at[j])
         s = np.maximum(np.sqrt(s_i**2 + s_j**2 + 2 * np.minimum(b_i, b_j) ** 2), 1e-300)
         p = np.where(d == 0, 1.0, two_sided(d, s, np.maximum(b_i, b_j)))
         columns = (at[i] - at[j], low, high, p)
-        found.append([Gap(*numbers) for numbers in zip(*(c.tolist() for c in columns), strict=True)])
-    return found
+        result.append([Gap(*numbers) for numbers in zip(*(c.tolist() for c in columns), strict=True)])
+    return result
 
 
 def apart(
@@ -193,8 +193,8 @@ class JointBlend:
         own = None if self.trusted is None else self.trusted.shares
         told = None if self.local is None else estimate(self.local.oracle, self.local.counts, self.local.people)[0]
         rows = list(categories)
-        found = [None if c is None else c.reshape(-1, self.answers)[rows].sum(axis=0) for c in (own, told)]
-        return found[0], found[1]
+        result = [None if c is None else c.reshape(-1, self.answers)[rows].sum(axis=0) for c in (own, told)]
+        return result[0], result[1]
 
     # --- errors -------------------------------------------------------------------------------------------------------
 
@@ -367,20 +367,20 @@ class CategoryBlend:
         own, told = self.variances(theta)
         b = np.minimum(self.whole.laplace(np.maximum(theta, 1 - theta)), np.sqrt(own / 2))
         s = np.sqrt(np.maximum(own + told - 2 * b**2, 1e-300))
-        found: list[float] = two_sided(mine - theirs, s, b).tolist()
-        return found
+        result: list[float] = two_sided(mine - theirs, s, b).tolist()
+        return result
 
     def gaps(self, other: CategoryBlend, level: float) -> list[Gap]:
         """This one's answers less another category's."""
         mine, theirs = (np.clip(one.estimate, 0.0, 1.0) for one in (self, other))
         ends = self.intervals(level), other.intervals(level)
         low, high = apart(mine, ends[0], theirs, ends[1], self._correlation(other, mine, theirs))
-        found = []
+        result = []
         for j in range(len(mine)):
             fits = self._misfit(other, j)
             columns = (mine[j] - theirs[j], low[j], high[j], math.erfc(math.sqrt(max(fits, 0.0) / 2)))
-            found.append(Gap(*(float(x) for x in columns)))
-        return found
+            result.append(Gap(*(float(x) for x in columns)))
+        return result
 
     def gap_errors(self, other: CategoryBlend, theta: Floats) -> Floats:
         """The standard errors of both categories' difference, were theta the truth in both."""
@@ -426,7 +426,7 @@ def blend_joint(whole: JointBlend, categories: Sequence[int]) -> CategoryBlend:
     merged = len(categories)
     cells = own if own is not None else told
     assert cells is not None
-    found = CategoryBlend(whole, merged, merged * whole.answers / whole.size, 0.5, cells, own, told)
+    result = CategoryBlend(whole, merged, merged * whole.answers / whole.size, 0.5, cells, own, told)
 
     def mixed(w: float) -> Floats:
         if own is None or told is None:
@@ -434,14 +434,14 @@ def blend_joint(whole: JointBlend, categories: Sequence[int]) -> CategoryBlend:
             return cells
         return w * own + (1 - w) * told
 
-    share, theta = found.share, np.full(whole.answers, 1 / whole.answers)
+    share, theta = result.share, np.full(whole.answers, 1 / whole.answers)
     w = 0.5
     for _ in range(3):  # from equal shares on: a pilot whose own error is far below what it is used for
-        p, q = found._share_variances(np.array([min(max(share, 0.0), 1.0)]))
+        p, q = result._share_variances(np.array([min(max(share, 0.0), 1.0)]))
         stated = whole.trusted_share
         share = float(mixed(_weight(float(p[0]), float(q[0])) if stated is None else stated).sum())
-        found = CategoryBlend(whole, merged, share, w, cells, own, told)
-        v_t, v_l = found.variances(theta)
+        result = CategoryBlend(whole, merged, share, w, cells, own, told)
+        v_t, v_l = result.variances(theta)
         w = _weight(float(np.sum(v_t)), float(np.sum(v_l))) if stated is None else stated
         theta = np.clip(_ratios(mixed(w)), 0.0, 1.0)
     return CategoryBlend(whole, merged, share, w, mixed(w), own, told)

@@ -308,9 +308,9 @@ def anchor_heavy(trusted: list[Estimate], heard: list[Heard], reach: float | Non
     held, anchor = hold(np.where(known, own.slots, 0.0), shares, v_t, v_l, laplace, leashes)
     variances = np.where(known, v_t * v_l / (v_t + v_l) + anchor.lost, told.variances)
     unknown = np.zeros(len(own.queries)), np.full(len(own.queries), np.inf)
-    found = Estimate(np.where(known, held, told.slots), variances, *unknown)
+    result = Estimate(np.where(known, held, told.slots), variances, *unknown)
     plain, most = np.where(known, anchor.plain, told.slots), np.where(known, anchor.most, np.inf)
-    return found, Anchor(plain, most, float(leashes[known].max(initial=TIGHTEST)))
+    return result, Anchor(plain, most, float(leashes[known].max(initial=TIGHTEST)))
 
 
 def held(
@@ -346,14 +346,14 @@ def blend_heavy(head: HeadList, estimates: list[Estimate], anchor: Anchor | None
     """
     must(bool(estimates), "people", "must be at least one in one of the groups", 0)
     raw = better_queries(head, combine(estimates))
-    found = project(head, raw)
+    result = project(head, raw)
     return HeavyBlend(
         head,
-        found.slots,
-        np.sqrt(found.variances),
+        result.slots,
+        np.sqrt(result.variances),
         raw.slots,
-        found.queries,
-        np.sqrt(found.query_variances),
+        result.queries,
+        np.sqrt(result.query_variances),
         raw.queries,
         anchor,
     )

@@ -84,19 +84,19 @@ class MapShares:
 
 def blend_map(trusted: TrustedRound | None, local: ShareReports | None) -> MapShares:
     """The share of the people in every cell, by inverse variance from whoever answered."""
-    found: list[tuple[Floats, float]] = []
+    result: list[tuple[Floats, float]] = []
     known = trusted is not None and trusted.people > 0
     if trusted is not None and known:
         sampling = 1 / (len(trusted.counts) * trusted.people)
-        found.append((trusted.counts / trusted.people, trusted.noise.variance / trusted.people**2 + sampling))
+        result.append((trusted.counts / trusted.people, trusted.noise.variance / trusted.people**2 + sampling))
     if local is not None and local.people:
         shares = estimate(local.oracle, local.counts, local.people)[0]
-        found.append((shares, (local.oracle.variance(0.0) + 1 / len(shares)) / local.people))
-    if not found:
+        result.append((shares, (local.oracle.variance(0.0) + 1 / len(shares)) / local.people))
+    if not result:
         raise InvalidInput("`people` must be at least 1 on the map. Got 0.")
-    weights = np.array([1 / variance for _, variance in found])
+    weights = np.array([1 / variance for _, variance in result])
     total = float(weights.sum())
-    shares = np.asarray(sum(w / total * s for w, (s, _) in zip(weights, found, strict=True)))
+    shares = np.asarray(sum(w / total * s for w, (s, _) in zip(weights, result, strict=True)))
     return MapShares(shares, 1 / total, float(weights[0] / total) if known else 0.0, trusted, local)
 
 
@@ -255,11 +255,11 @@ def blend_round(
     moves, move_variances = [], []
     if trusted is not None and trusted.sums is not None:
         k = trusted.people
-        found = trusted.counts / k
-        shares.append(found)
-        share_variances.append(trusted.noise.count_variance / k**2 + np.clip(found, 0.5 / k, 0.25) / k)
+        result = trusted.counts / k
+        shares.append(result)
+        share_variances.append(trusted.noise.count_variance / k**2 + np.clip(result, 0.5 / k, 0.25) / k)
         moves.append(trusted.sums / k)
-        sampling = np.clip(found, 1 / k, 1.0) * (_SPREAD * radius) ** 2 / k
+        sampling = np.clip(result, 1 / k, 1.0) * (_SPREAD * radius) ** 2 / k
         move_variances.append(np.repeat((trusted.noise.variance / k**2 + sampling)[:, None], box.dims, axis=1))
     if local is not None and local.told.sum():
         share, share_variance, sums, variance = debiased_local(local)

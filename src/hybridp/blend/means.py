@@ -319,15 +319,15 @@ def blend_vectors(
         )
     sent_in = sum(group.people for group in both) / answering
     share = None if trusted is None or not both else trusted.people / (trusted.people + sent_in)
-    found = []
+    result = []
     for j in range(d):
         rule = _scaled(rules[j if len(rules) > 1 else 0], reach)
         own = None if trusted is None else trusted.column(j)
         columns = [(column, group.people) for group in both if (column := group.column(j)) is not None]
         by = [people for _, people in columns] if rule.name == "everyone" else None
         sent = pooled([column for column, _ in columns], by)
-        found.append(blend(own, sent, rule, trusted_share=share))
-    return VectorBlend(tuple(found), reach)
+        result.append(blend(own, sent, rule, trusted_share=share))
+    return VectorBlend(tuple(result), reach)
 
 
 def _scaled(rule: Rule, reach: float) -> Rule:

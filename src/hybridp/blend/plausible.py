@@ -100,15 +100,15 @@ class Ladder:
     @property
     def even(self) -> Floats:
         """The numbers of people who are spread evenly."""
-        found = np.zeros(self.size)
-        found[self._mean] = self.ends[:-1] if self.atoms else (self.ends[:-1] + self.ends[1:]) / 2
-        found[self._at[self._at >= 0]] = self.ends[:-1][self._at >= 0]
-        return found
+        result = np.zeros(self.size)
+        result[self._mean] = self.ends[:-1] if self.atoms else (self.ends[:-1] + self.ends[1:]) / 2
+        result[self._at[self._at >= 0]] = self.ends[:-1][self._at >= 0]
+        return result
 
     def unseen(self, numbers: Floats) -> tuple[Floats, Floats]:
         """The width of each cell, and how far F may rise within it."""
-        found = np.concatenate([[0.0], numbers[self._mean], [1.0]])
-        return np.diff(self.ends), np.zeros(len(self._mean)) if self.atoms else found[2:] - found[:-2]
+        result = np.concatenate([[0.0], numbers[self._mean], [1.0]])
+        return np.diff(self.ends), np.zeros(len(self._mean)) if self.atoms else result[2:] - result[:-2]
 
 
 def plausible(known: Known, asked: Sequence[float] = ()) -> Plausible:
@@ -160,9 +160,9 @@ def plausible(known: Known, asked: Sequence[float] = ()) -> Plausible:
     pilots: list[Floats | None] = [None] * len(groups)
     for _ in range(_ROUNDS):
         seen = [make(one, pilot) for (_, one, make), pilot in zip(groups, pilots, strict=True)]
-        found = Plausible(seen, ladders, weights)
-        pilots = list(found.parts(found.best))
-    return found
+        result = Plausible(seen, ladders, weights)
+        pilots = list(result.parts(result.best))
+    return result
 
 
 def _grouped(one: WindowReports, windows: int) -> WindowReports:
@@ -181,17 +181,17 @@ def windows_around(at: Sequence[float], known: Known) -> tuple[tuple[float, floa
     windows too.
     """
     beside = plausible(known)
-    found: list[tuple[float, float]] = []
+    result: list[tuple[float, float]] = []
     beyond = known.atoms[1] / 2 if known.atoms else 0.0
     wide = 2.0 if known.trusted is not None and not known.answered else 1.0  # others may be elsewhere
     for low, high in sorted(beside.quantile_interval(q, 1.75) for q in at):
         middle, half = (low + high) / 2, wide * max(high - low, _NARROWEST) / 2 + beyond
         low, high = max(middle - half, 0.0), min(middle + half, 1.0)
-        if found and low <= found[-1][1]:
-            found[-1] = (found[-1][0], max(high, found[-1][1]))
+        if result and low <= result[-1][1]:
+            result[-1] = (result[-1][0], max(high, result[-1][1]))
         else:
-            found.append((low, high))
-    return tuple(found)
+            result.append((low, high))
+    return tuple(result)
 
 
 def normal_reach(level: float, many: int = 1) -> float:
@@ -219,16 +219,16 @@ def groups_apart(known: Known, told: Blended, level: float) -> tuple[float, ...]
             seen.append((place, share, next(variances), drawn**2 * one.noise / one.people**2))
     seen = [seen[i] for i in np.unique(np.linspace(0, len(seen) - 1, _TESTED).round().astype(int))]
     local = plausible(replace(known, counted=()), sorted({place for place, *_ in seen}))
-    found = []
+    result = []
     for place, share, spread, noise in seen:
         laplace = min(noise / spread, 1.0)
         law = NormalLaplace(math.sqrt(1 - laplace), math.sqrt(laplace / 2))
-        found.append(float(law.two_sided_p(local.apart(place, share, math.sqrt(spread)))))
-    place = seen[int(np.argmin(found))][0]
+        result.append(float(law.two_sided_p(local.apart(place, share, math.sqrt(spread)))))
+    place = seen[int(np.argmin(result))][0]
     apart = plausible(replace(known, trusted=0.5), (place,))
     low, high = apart.gap(place, normal_reach(level, len(seen)))
     own, others = told.trusted.below(place)[0], told.local.below(place)[0]
-    return place, own, others, min(max(own - others, low), high), low, high, min(holm(found))
+    return place, own, others, min(max(own - others, low), high), low, high, min(holm(result))
 
 
 class Plausible:
@@ -265,9 +265,9 @@ class Plausible:
 
     def _wide(self, rows: Floats, group: int) -> Floats:
         """Rows over the numbers of one group as rows over those of all."""
-        found = np.zeros((len(rows), int(self._starts[-1])))
-        found[:, self._starts[group] : self._starts[group + 1]] = rows
-        return found
+        result = np.zeros((len(rows), int(self._starts[-1])))
+        result[:, self._starts[group] : self._starts[group + 1]] = rows
+        return result
 
     def _by_steps(self, rows: Floats) -> Floats:
         """Weights of the numbers as weights of their steps."""
@@ -467,18 +467,18 @@ def _not_below_zero(matrix: Floats, values: Floats, likely: NDArray[np.bool_]) -
     """
     from scipy.optimize import lsq_linear, nnls
 
-    found = np.zeros(matrix.shape[1])
+    result = np.zeros(matrix.shape[1])
     none = 10 * max(matrix.shape) * float(np.finfo(np.float64).eps * np.abs(matrix).sum(axis=0).max())
     try:
         while True:
-            found[likely], _ = nnls(matrix[:, likely], values, maxiter=50 * matrix.shape[1])
-            more = ((values - matrix @ found) @ matrix > none) & ~likely
+            result[likely], _ = nnls(matrix[:, likely], values, maxiter=50 * matrix.shape[1])
+            more = ((values - matrix @ result) @ matrix > none) & ~likely
             if not more.any():
-                return found
+                return result
             likely = likely | more
     except RuntimeError:
-        found = lsq_linear(matrix, values, bounds=(0.0, np.inf), tol=1e-12).x
-        return np.where(found > 1e-9 * found.max(), found, 0.0)  # what an active set leaves out is exactly nought
+        result = lsq_linear(matrix, values, bounds=(0.0, np.inf), tol=1e-12).x
+        return np.where(result > 1e-9 * result.max(), result, 0.0)  # what an active set leaves out is exactly nought
 
 
 def _last(holds: Callable[[int], bool], inner: int, outer: int) -> int:

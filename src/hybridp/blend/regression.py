@@ -145,15 +145,15 @@ def _linear(people: int, second: Floats, noise: Floats, *, sampled: bool) -> Sco
     """From the mean of uu' and the variances of its errors; `sampled` where those contain the drawing of people."""
     p = len(second) - 1
     empty = np.zeros((p, p))
-    found = Score(people, np.zeros(p), second[:p, p], second[:p, :p], noise[:p, p], noise[:p, :p], empty, 1.0)
-    w = np.append(-found.fit().beta, 1.0)
+    result = Score(people, np.zeros(p), second[:p, p], second[:p, :p], noise[:p, p], noise[:p, :p], empty, 1.0)
+    w = np.append(-result.fit().beta, 1.0)
     weight = 2 * np.outer(w, w) ** 2 - np.diag(w**4)  # of the variances: (2 w_i w_j)^2 for a pair, once; w_i^4
     error = math.sqrt(float(np.sum(weight * noise)))
     residual = min(max(float(w @ second @ w), 0.0) + 1.645 * error, 1.0)
     residual = max(residual, 1e-8)
     own = np.sqrt(np.append(1.0, np.full(p - 1, _UNEVEN)))  # the first coordinate is the intercept's
-    spread = empty if sampled else residual * found.stable[0] * np.outer(own, own)
-    return replace(found, residual=residual, spread=spread)
+    spread = empty if sampled else residual * result.stable[0] * np.outer(own, own)
+    return replace(result, residual=residual, spread=spread)
 
 
 def trusted_score(said: NoisyRounds) -> Score:
@@ -163,16 +163,16 @@ def trusted_score(said: NoisyRounds) -> Score:
         return _linear(said.people, second, noise, sampled=False)
     score, score_noise, slope, slope_noise = said.last
     centre = np.array(said.centres[-1])
-    found = Score(said.people, centre, score, slope, score_noise, slope_noise, slope, 0.25, curved=True)
-    stable = found.stable[0]
-    bent = found.bent(np.asarray(np.linalg.solve(stable, score), dtype=np.float64))
-    return replace(found, spread=stable, slope_noise=slope_noise + bent)
+    result = Score(said.people, centre, score, slope, score_noise, slope_noise, slope, 0.25, curved=True)
+    stable = result.stable[0]
+    bent = result.bent(np.asarray(np.linalg.solve(stable, score), dtype=np.float64))
+    return replace(result, spread=stable, slope_noise=slope_noise + bent)
 
 
 def newton(said: NoisyRounds) -> tuple[float, ...]:
     """Where the next round stands: a step from the last one, no longer than 4 in any coefficient."""
-    found = trusted_score(said).fit().beta
-    return tuple(np.clip(found, np.array(said.centres[-1]) - 4, np.array(said.centres[-1]) + 4).tolist())
+    result = trusted_score(said).fit().beta
+    return tuple(np.clip(result, np.array(said.centres[-1]) - 4, np.array(said.centres[-1]) + 4).tolist())
 
 
 def local_score(sums: VectorReportSums, question: Question) -> Score | None:
@@ -411,7 +411,7 @@ def clip_for(kind: KindName, score: Score, place: int | None, told: float) -> fl
 def forecast(score: Score, questions: dict[str, Question], local_people: int) -> dict[str, Fit]:
     """What to expect of the trusted people alone, and of each question to local people: from the release alone."""
     alone = score.fit()
-    found = {"tcm-only": alone}
+    result = {"tcm-only": alone}
     for form, asked in questions.items():
         if not local_people:
             continue
@@ -427,7 +427,7 @@ def forecast(score: Score, questions: dict[str, Question], local_people: int) ->
             local = replace(
                 score, people=local_people, score_noise=noise[:p, p], slope_noise=noise[:p, :p], spread=0 * score.slope
             )
-            found[form] = blend_plain(score, local)[0]
+            result[form] = blend_plain(score, local)[0]
             continue
         second = np.clip(np.diag(score.spread) / asked.clip**2, 0.0, 1.0)
         covariance = np.diag([asked.clip**2 * cost(float(s)) / local_people for s in second])
@@ -437,5 +437,5 @@ def forecast(score: Score, questions: dict[str, Question], local_people: int) ->
         known = score.cross(alone.beta, alone.beta) + score.sampling
         inverse = np.linalg.inv(score.stable[0])
         left = known - known @ np.linalg.inv(known + covariance) @ known
-        found[form] = Fit(alone.beta, inverse @ left @ inverse, alone.weak)
-    return found
+        result[form] = Fit(alone.beta, inverse @ left @ inverse, alone.weak)
+    return result

@@ -224,8 +224,8 @@ def round_records(data: Relaxed | Records, rows: int, *, seed: int) -> NDArray[n
         steps = (cumulative + np.arange(data.rows)[:, None]).ravel()
         within = (part + rng.random(rows)) / serves[owner]
         within = within[np.argsort(owner + rng.random(rows))]  # the parts of a row in random order
-        found = np.searchsorted(steps, owner + within, side="right") - owner * size
-        out[:, feature] = np.clip(found, 0, size - 1)
+        result = np.searchsorted(steps, owner + within, side="right") - owner * size
+        out[:, feature] = np.clip(result, 0, size - 1)
     return out[mixed]
 
 

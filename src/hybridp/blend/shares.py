@@ -172,15 +172,15 @@ class ShareBlend:
 
     def p_values(self) -> tuple[float, ...] | None:
         """Do the groups differ in an option? Adjusted for asking so often (Holm); None where one group says nothing."""
-        found = self.single_p_values()
-        return None if found is None else holm(found)
+        result = self.single_p_values()
+        return None if result is None else holm(result)
 
     def single_p_values(self) -> list[float] | None:
         """The same of each option by itself."""
         if self.trusted is None or self.local is None or self._trusted is None or self._local is None:
             return None
-        found: list[float] = two_sided(self.trusted - self.local, *self._gap_errors()).tolist()
-        return found
+        result: list[float] = two_sided(self.trusted - self.local, *self._gap_errors()).tolist()
+        return result
 
 
 def share_anchoring(
@@ -284,11 +284,11 @@ def blend_ticks(
         option = values[int(np.argmax(unknown))]
         must(not unknown.any(), "people", f"must be more: no device drew the option {option}", "too few")
         heard, chance = Told((ShareReports(each, told[:, 0], local.oracle),)), answering * each / local.people
-    found = _blended(None if trusted is None else trusted[0], own, heard, estimator, chance, 0.5)
+    result = _blended(None if trusted is None else trusted[0], own, heard, estimator, chance, 0.5)
     if own is None or not undrawn.any():
-        return found
-    estimate, weights = np.where(undrawn, own, found.estimate), np.where(undrawn, 1.0, found.weights)
-    return replace(found, estimate=estimate, weights=weights, local=None)
+        return result
+    estimate, weights = np.where(undrawn, own, result.estimate), np.where(undrawn, 1.0, result.weights)
+    return replace(result, estimate=estimate, weights=weights, local=None)
 
 
 def _anchored(trusted: NoisyCounts, local: Told, own: Floats, told: Floats, reach: float) -> ShareBlend:
@@ -321,8 +321,8 @@ def to_simplex(shares: Floats) -> Floats:
     >>> to_simplex(np.array([0.7, 0.5, -0.1])).round(12).tolist()
     [0.6, 0.4, 0.0]
     """
-    found = simplex(shares)
-    return np.asarray(found / math.fsum(found))
+    result = simplex(shares)
+    return np.asarray(result / math.fsum(result))
 
 
 def simplex(values: Floats, total: float = 1.0, *, weights: Floats | None = None) -> Floats:

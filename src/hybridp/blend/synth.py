@@ -83,7 +83,7 @@ def _goals(
     """What every table wants of D', and the targets of the large ones, cell by cell."""
     least = min(table.sigma for table in tables)
     x = data.values
-    found, targets = [], []
+    result, targets = [], []
     for i, table in enumerate((*tables, *sums)):
         shape = tuple(data.sizes[f] for f in table.features)
         must(table.counts.shape == shape, "counts", f"must be a table of shape {shape}", table.counts.shape)
@@ -100,18 +100,18 @@ def _goals(
         every = fit.every if is_large else fit.seldom if i >= len(tables) else 1
         lines = [slice(data.offsets[f], data.offsets[f] + data.sizes[f]) for f in table.features]
         small = Small.of(lines, values, mask, weight * every) if len(lines) <= 2 and not is_large else None
-        found.append(_Goal(table.features, values, mask, weight * every, is_large, every, small))
-    return found, _together(targets)
+        result.append(_Goal(table.features, values, mask, weight * every, is_large, every, small))
+    return result, _together(targets)
 
 
 def _together(targets: Sequence[Cells]) -> list[Cells]:
     """Cells of tables of as many features in one."""
-    found = []
+    result = []
     for k in sorted({one.columns.shape[1] for one in targets}):
         some = [one for one in targets if one.columns.shape[1] == k]
         parts = ((one.columns, one.wanted, one.weights) for one in some)
-        found.append(Cells(*(torch.cat(part) for part in zip(*parts, strict=True))))
-    return found
+        result.append(Cells(*(torch.cat(part) for part in zip(*parts, strict=True))))
+    return result
 
 
 def fit_tables(
@@ -153,10 +153,10 @@ def fit_tables(
         now = [goal for i, goal in enumerate(goals) if goal.small is None and (i + step) % goal.every == 0]
         if now:
             rows = Relaxed(lines.T.contiguous(), data.sizes)
-            found: dict[int, Support] = {}
+            result: dict[int, Support] = {}
             upright = torch.zeros_like(rows.values)
             for goal in now:
-                _add_slope(rows, goal, upright, scratch, found, chosen)
+                _add_slope(rows, goal, upright, scratch, result, chosen)
             slope += upright.T
 
     return descend(data, add_slope, chosen, moved)

@@ -68,14 +68,14 @@ def blend_tables(
     nothing, [] for a group of nobody."""
     people = trusted_people + sum(told.people for told in local if told is not None)
     must(people >= 1, "people", "must be at least 1", people)
-    found = []
+    result = []
     for i, (features, shape) in enumerate(marginals):
         shares, variances = _blended(trusted[i] if trusted else None, trusted_people, local[i] if local else None)
         counts = np.rint(shares * people).astype(np.int64).reshape(shape)
         reach = np.sqrt(variances) * people
         usual = float(np.sqrt(np.mean(reach**2)))
-        found.append(BlendedTable(MeasuredTable(features, counts, float(reach.max())), usual))
-    return found
+        result.append(BlendedTable(MeasuredTable(features, counts, float(reach.max())), usual))
+    return result
 
 
 def _blended(trusted: MeasuredTable | None, people: int, told: ShareReports | None) -> tuple[Floats, Floats]:
@@ -142,8 +142,8 @@ def raked(
 
 
 def _cells(records: Codes, features: Sequence[int], sizes: Sequence[int]) -> NDArray[np.int32]:
-    found = np.ravel_multi_index(tuple(records[:, f] for f in features), tuple(sizes[f] for f in features))
-    return np.asarray(found, dtype=np.int32)
+    result = np.ravel_multi_index(tuple(records[:, f] for f in features), tuple(sizes[f] for f in features))
+    return np.asarray(result, dtype=np.int32)
 
 
 def _slack(

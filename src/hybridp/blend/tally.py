@@ -436,10 +436,10 @@ class Tally:
             encoding = _stated(document["kind"], origin.mechanism, document["invite"], counts)
             whole = type(people) is int and all(type(n) is int for n in counts or ())
             sums = tuple((float(key), Sums.from_dict(part)) for key, part in document["sums"].items())
-            found = cls(origin, encoding, people, sums, None if counts is None else tuple(counts))
+            result = cls(origin, encoding, people, sums, None if counts is None else tuple(counts))
             # The whole is written again: other fields, other types and another mechanism's text all show.
-            if whole and found.to_dict() == document:
-                return found
+            if whole and result.to_dict() == document:
+                return result
         except InvalidInput:
             raise
         except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError):
@@ -456,11 +456,11 @@ def invite_in(text: str) -> Invite[Bounds, Any]:
     >>> invite_in("dithered(epsilon=1.0,delta=0.0,lower=0.0,upper=60.0)").encoding
     Bounds(lower=0.0, upper=60.0)
     """
-    found = _TEXT.fullmatch(text)
-    if found is not None:
+    result = _TEXT.fullmatch(text)
+    if result is not None:
         try:
             name: Any
-            name, kept, lower, upper, column = found.groups()
+            name, kept, lower, upper, column = result.groups()
             made: Any = OwnEpsilon()
             if name != OWN_EPSILON:
                 epsilon, delta = (float(part.partition("=")[2]) for part in kept.split(",")[:2])

@@ -37,8 +37,8 @@ class LazyGroup(click.Group):
     def _added(self) -> dict[str, EntryPoint]:
         from importlib.metadata import entry_points
 
-        found = entry_points(group=self.plugged) if self.plugged else ()
-        return {point.name: point for point in found if point.name not in self.lazy}
+        result = entry_points(group=self.plugged) if self.plugged else ()
+        return {point.name: point for point in result if point.name not in self.lazy}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*self.lazy, *sorted(self._added())]

@@ -287,10 +287,10 @@ def serve_people(
         if stay and not stopped():
             note("All have come. Close the study and release it on its page, or stop with Ctrl-C.")
 
-    found = serve_demo(out, crowd, demo_plan(people, opt_in, epsilon), port=port, keep=stay)
-    came = found["people"]
+    result = serve_demo(out, crowd, demo_plan(people, opt_in, epsilon), port=port, keep=stay)
+    came = result["people"]
     note(f"{came['trusted']:,} trusted and {came['local']:,} local people took part; the study is in {out}.")
-    return found
+    return result
 
 
 def demo_plan(people: int, opt_in: float, epsilon: float) -> dict[str, Any]:

@@ -185,10 +185,10 @@ class _Asker:
         if self.quiet:
             return suggested
         try:
-            found: str = click.prompt(what, default=suggested, err=True, show_default=bool(suggested))
+            result: str = click.prompt(what, default=suggested, err=True, show_default=bool(suggested))
         except click.Abort:
             raise InvalidInput(f"`answers` must be typed, or --yes given. Got none to: {what}.") from None
-        return found.strip()
+        return result.strip()
 
     def number(
         self, what: str, suggested: float, *, above: float = -math.inf, leave: str | None = None
@@ -198,8 +198,8 @@ class _Asker:
             given = self.text(what, f"{suggested:g}")
             if given == leave:
                 return None
-            if isinstance(found := number_or_word(given), float) and above < found < math.inf:
-                return found
+            if isinstance(result := number_or_word(given), float) and above < result < math.inf:
+                return result
             note(f"`{given}` is no number{f' above {above:g}' if above > -math.inf else ''}.")
 
 
@@ -248,23 +248,23 @@ def _questions(
         rule = f"must be one number, or one for each of the {len(asked)} columns ({', '.join(asked)})"
         must(len(sides) in (0, 1, len(asked)), option, rule, len(sides))
     must(bool(lower) == bool(upper), "upper", "must be given together with --lower", "one of them")
-    found = []
+    result = []
     for i, name in enumerate(asked):
         if lower:
             limits = (lower[i % len(lower)], upper[i % len(upper)])
-            found.append({"name": name, "kind": "number", "lower": limits[0], "upper": limits[1]})
+            result.append({"name": name, "kind": "number", "lower": limits[0], "upper": limits[1]})
             continue
         low, high = _guessed(name) or (0.0, 100.0)
         if asker.quiet:
-            found.append({"name": name, "kind": "number", "lower": low, "upper": high, "guessed": True})
+            result.append({"name": name, "kind": "number", "lower": low, "upper": high, "guessed": True})
             continue
         least = asker.number(f"Public lower bound of `{name}`, or - to leave the column out", low, leave="-")
         if least is not None:
             most = asker.number(f"Public upper bound of `{name}`", high, above=least)
-            found.append({"name": name, "kind": "number", "lower": least, "upper": most})
-    must(bool(found), "column", "must leave at least one to ask about", "none")
-    names = {question["name"] for question in found}
-    return found, [name for name in free if name not in names]
+            result.append({"name": name, "kind": "number", "lower": least, "upper": most})
+    must(bool(result), "column", "must leave at least one to ask about", "none")
+    names = {question["name"] for question in result}
+    return result, [name for name in free if name not in names]
 
 
 def _suggested(seen: _Seen, free: Sequence[str]) -> list[str]:

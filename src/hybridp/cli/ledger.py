@@ -62,8 +62,8 @@ def show(file: Path, number_of: int | None, delta: float | None, epsilon: float 
     if delta is not None:
         try:
             for account in document["accounts"]:
-                found = tight_epsilon(ledger, account["group"], delta, epsilon)
-                account["tight"] = {"epsilon": found, "delta": delta}
+                result = tight_epsilon(ledger, account["group"], delta, epsilon)
+                account["tight"] = {"epsilon": result, "delta": delta}
         except ImportError:
             raise InvalidInput("`delta` must have dp-accounting installed (extra `accounting`). Got none.") from None
     return _told(document)

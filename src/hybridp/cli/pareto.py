@@ -85,10 +85,10 @@ def load_problem(source: str) -> Any:
         raise InvalidInput(f"`problem` must be a file that runs. Got {source}, which raised: {what}") from None
     # Worker processes cannot import this file by name, so its functions travel by value.
     register_pickle_by_value(module)
-    found = getattr(module, name, None)
-    if not isinstance(found, Problem):
+    result = getattr(module, name, None)
+    if not isinstance(result, Problem):
         raise InvalidInput(f"`problem` must name a Problem in its file. Got {source}.")
-    return found
+    return result
 
 
 def _line(error: Exception, file: Path) -> str:
@@ -136,22 +136,22 @@ def run(problem: str, init: int, steps: int, jobs: int, search: str, store_file:
 
         every: dict[str, Any] = {"jobs": jobs, "store": store, "seed": seed, "progress": told}
         if search in _MODELS:
-            found = dpareto(asked, init=init, steps=steps, batch=jobs, acquisition=search, **every)
+            result = dpareto(asked, init=init, steps=steps, batch=jobs, acquisition=search, **every)
         elif search == "grid":
-            found = grid_search(asked, per_axis=_per_axis(asked, init + steps), **every)
+            result = grid_search(asked, per_axis=_per_axis(asked, init + steps), **every)
         else:
-            found = random_search(asked, n=init + steps, handmade=search == "handmade", **every)
-    if not found.evaluations:
-        failures = found.failures
+            result = random_search(asked, n=init + steps, handmade=search == "handmade", **every)
+    if not result.evaluations:
+        failures = result.failures
         raise InvalidInput(
             f"`problem` must have a setting that its oracles can evaluate. Got {len(failures)} failures,"
             f" the last: {failures[-1].failure}"
         )
-    document = _document(found, asked)
+    document = _document(result, asked)
     document["store"] = None if store_file is None else str(store_file)
-    if search in _MODELS and len(found.evaluations) >= _MODELLED:
-        document["chosen"] = [asdict(c) for c in final_front(asked, found.evaluations)]
-    return document, lambda: _show(document, asked), lambda: _draw({asked.name: found.evaluations})
+    if search in _MODELS and len(result.evaluations) >= _MODELLED:
+        document["chosen"] = [asdict(c) for c in final_front(asked, result.evaluations)]
+    return document, lambda: _show(document, asked), lambda: _draw({asked.name: result.evaluations})
 
 
 @contextlib.contextmanager
@@ -251,20 +251,20 @@ def _draw(runs: dict[str, Any]) -> Any:
 def _read(file: Path) -> tuple[Any, str | None]:
     """A run, and where its problem is."""
     with Store.read(file) as store:
-        found = Run(store.problem, tuple(store.evaluations()), tuple(store.evaluations(failed=True)))
+        result = Run(store.problem, tuple(store.evaluations()), tuple(store.evaluations(failed=True)))
         source = store.source
-    if not found.evaluations:
+    if not result.evaluations:
         raise InvalidInput(f"`file` must hold at least one evaluation that succeeded. Got none in {file}.")
-    return found, source
+    return result, source
 
 
 @telling("front", store_argument, plot=True)
 def front(file: Path) -> Any:
     """The front that a run has measured, with bands over its repeats, and what publishing it would cost."""
-    found, _ = _read(file)
-    problem, document = found.problem, _document(found, found.problem)
+    result, _ = _read(file)
+    problem, document = result.problem, _document(result, result.problem)
     # The plain sum: a search picks its epsilons as it goes, and advanced composition read off afterwards is no bound.
-    cost = publishing_cost(problem, [*found.evaluations, *found.failures])
+    cost = publishing_cost(problem, [*result.evaluations, *result.failures])
     document["publishing_cost"] = {
         "answers": cost.answers,
         "trained_epsilon": cost.trained.epsilon,
@@ -277,7 +277,7 @@ def front(file: Path) -> Any:
         if problem.private_data:
             click.echo(f"Publishing: {cost}.")
 
-    return document, show, lambda: _draw({problem.name: found.evaluations})
+    return document, show, lambda: _draw({problem.name: result.evaluations})
 
 
 @telling("suggest", store_argument, click.argument("problem", required=False))
@@ -321,7 +321,7 @@ def compare(first: Path, second: Path) -> Any:
             "`second` must have the anti-ideal point, objectives and delta of `first`."
             f" Got {list(db.anti_ideal)} at delta {db.delta:g} and {list(da.anti_ideal)} at {da.delta:g}."
         )
-    found = wins(a.problem, a.evaluations, b.evaluations)
+    result = wins(a.problem, a.evaluations, b.evaluations)
     names = [f"{d.name} ({p.name})" for d, p in ((da, first), (db, second))]
     bands = {"first": band(a.evaluations), "second": band(b.evaluations)}
     low = min(e.epsilon for r in (a, b) for e in r.evaluations)
@@ -330,8 +330,8 @@ def compare(first: Path, second: Path) -> Any:
         {"epsilon": e, **{side: [float(v[0]) for v in one.at([e])] for side, one in bands.items()}} for e in grid
     ]
     document = {
-        "first": {"name": names[0], "observed_hypervolume": found.first, "lower_share": found.first_share},
-        "second": {"name": names[1], "observed_hypervolume": found.second, "lower_share": found.second_share},
+        "first": {"name": names[0], "observed_hypervolume": result.first, "lower_share": result.first_share},
+        "second": {"name": names[1], "observed_hypervolume": result.second, "lower_share": result.second_share},
         "errors": errors,
     }
 
@@ -339,9 +339,9 @@ def compare(first: Path, second: Path) -> Any:
         return f"{values[1]:.4f} ({values[0]:.3f}-{values[2]:.3f})" if np.isfinite(values[1]) else "-"
 
     def show() -> None:
-        shares = f"{found.first_share:.0%} and {found.second_share:.0%}"
+        shares = f"{result.first_share:.0%} and {result.second_share:.0%}"
         table(
-            f"observed hypervolume {found.first:.4f} and {found.second:.4f}",
+            f"observed hypervolume {result.first:.4f} and {result.second:.4f}",
             ["epsilon", *names],
             [(number(r["epsilon"]), cell(r["first"]), cell(r["second"])) for r in errors],
             caption=f"mean error (best-worst run); lower on {shares} of ln epsilon.",

@@ -114,8 +114,8 @@ def planned(
         @functools.wraps(function)
         def run(**given: Any) -> Any:
             made = function(**given)
-            found, more = made if isinstance(made, tuple) else (made, {})
-            return {**found.to_dict(), **more}, lambda: show_words(found), found.plot
+            result, more = made if isinstance(made, tuple) else (made, {})
+            return {**result.to_dict(), **more}, lambda: show_words(result), result.plot
 
         return telling(name, plot=plot, cls=Spread)(options_of(**groups)(stack(*options)(run)))
 
@@ -139,11 +139,11 @@ def _plan(
         guessed["shares"] = numbers("shares", guessed["shares"])
     study = one_question(question, promise, people=people, mixer=mixing)
     with said_as_options(type(question)):
-        found = plan_question(study, 0, crowd.n, crowd.opt_in, Guesses(**guessed))
+        result = plan_question(study, 0, crowd.n, crowd.opt_in, Guesses(**guessed))
         if crowd.shuffled is None:
-            return found
+            return result
         groups = many["trusted"], many["shuffled"], many["local"]
-        return found.adding(shuffled=three_groups(study, groups, found))
+        return result.adding(shuffled=three_groups(study, groups, result))
 
 
 _shares = list_option(
@@ -360,13 +360,13 @@ def kmeans(crowd: Crowd, question: Points, promise: Promise, invite_out: Path | 
 
     Nothing is read and nothing is spent.
     """
-    found = _plan(question, crowd, promise)
+    result = _plan(question, crowd, promise)
     if invite_out is None:
-        return found, {}
-    many = {name: found.people[name] for name in ("trusted", "local")}
+        return result, {}
+    many = {name: result.people[name] for name in ("trusted", "local")}
     made = one_question(question, promise).invite(invite_out, **many)
     note(f"The invitation for the devices is in {invite_out}.")
-    return found, {"invite": made}
+    return result, {"invite": made}
 
 
 @planned(
@@ -460,18 +460,18 @@ def _plan_study(study_file: Path, file: Any, crowd: Later, invite_out: Path | No
     groups = crowd().groups if stated else {}
     with said_of_file(study_file):
         study = read_study(study_file)
-        found = study.plan(file, table=table_name, **groups)
-        document = found.to_dict()
+        result = study.plan(file, table=table_name, **groups)
+        document = result.to_dict()
         if invite_out is not None:
-            many = found.people
+            many = result.people
             document["invite"] = study.invite(invite_out, trusted=many["trusted"], local=many["local"])
 
     def show() -> None:
-        show_words(found)
+        show_words(result)
         if invite_out is not None:
             click.echo(f"The invitation for the devices is in {invite_out}.")
 
-    return document, show, found.plot
+    return document, show, result.plot
 
 
 plan = Verb(

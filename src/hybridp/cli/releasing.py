@@ -129,7 +129,7 @@ def release_study(
         _invite(study, data, asked)
         return
     with asked.working():
-        found = study.release(
+        result = study.release(
             data,
             ledger=asked.ledger,
             table=asked.table,
@@ -147,7 +147,7 @@ def release_study(
             local_people=asked.local_people,
             rng=asked.rng,
         )
-    asked.finish(found)
+    asked.finish(result)
     if first:
         note(f"The invitation for those who are asked next is in {asked.invite_out}.")
 

@@ -160,17 +160,17 @@ def _store(database: str) -> Store:
 def _signer(database: str, key_file: Path) -> Signer:
     needs_service()
     new = not key_file.exists()
-    found = mixing.load_or_make(key_file, lambda: not _store(database).routes())
+    result = mixing.load_or_make(key_file, lambda: not _store(database).routes())
     if new:
         note(f"Made a new key in {key_file}: back it up, apart from the database.")
-    return found
+    return result
 
 
 @telling("key", _where)
 def key(database: str, key_file: Path) -> Any:
     """The mixer's public key, for the study's plan; the key file is made unless a study has joined."""
-    found = text(_signer(database, key_file).public)
-    return {"key": found}, found
+    result = text(_signer(database, key_file).public)
+    return {"key": result}, result
 
 
 @telling("join", click.argument("url"), _where)
@@ -224,15 +224,15 @@ def status(database: str, key_file: Path) -> Any:
     """The studies that this mixer mixes for, and what waits to be sent."""
     store = _store(database)
     waiting = [name for _, name in store.to_send()]
-    found = [
+    result = [
         {"study": r.study, "state": r.state, "batch": r.batch, "held": store.waiting(r.study),
          "to_send": waiting.count(r.study)}
         for r in store.routes()
     ]  # fmt: skip
-    rows = [[str(value) for value in one.values()] for one in found]
+    rows = [[str(value) for value in one.values()] for one in result]
     names = ["study", "state", "batch", "held", "batches to send"]
     none = "No study yet: `hybridp mix join` takes one."
-    return {"studies": found}, (lambda: table("Studies", names, rows)) if found else none
+    return {"studies": result}, (lambda: table("Studies", names, rows)) if result else none
 
 
 @click.command("serve")

@@ -103,12 +103,12 @@ def create(service: Service, file: dict[str, Any]) -> Any:
 @_command("list")
 def list(service: Service) -> Any:
     """All studies, newest first."""
-    found = studies.list_studies(service)
+    result = studies.list_studies(service)
     rows = [
         (s["id"], s["title"], s["kind"], s["status"], f"{s['people']['trusted']:,}", f"{s['people']['local']:,}")
-        for s in found
+        for s in result
     ]
-    return {"studies": found}, lambda: table("Studies", ("id", "title", "kind", "status", "trusted", "local"), rows)
+    return {"studies": result}, lambda: table("Studies", ("id", "title", "kind", "status", "trusted", "local"), rows)
 
 
 @_command("invite", _STUDY, click.argument("people", type=count))
@@ -122,9 +122,9 @@ def invite(service: Service, study: str, people: int) -> Any:
 @_command("close", _STUDY)
 def close(service: Service, study: str) -> Any:
     """No more reports."""
-    found = studies.close_study(service, study)
-    trusted, local = (found["people"][name] for name in ("trusted", "local"))
-    return found, f"{found['title']}: closed with {trusted:,} trusted, {local:,} local."
+    result = studies.close_study(service, study)
+    trusted, local = (result["people"][name] for name in ("trusted", "local"))
+    return result, f"{result['title']}: closed with {trusted:,} trusted, {local:,} local."
 
 
 @_command("delete", _STUDY, click.option("--yes", is_flag=True, help="Do not ask."))
@@ -140,9 +140,9 @@ def delete(service: Service, study: str, yes: bool) -> Any:
         if click.get_current_context().params["as_json"]:
             raise InvalidInput("`--yes` must be given together with --json: nobody is asked. Got nothing.")
         click.confirm(f"Delete all answers and reports of “{title}”, for good?", abort=True, err=True)
-    found = studies.delete_study(service, study)
+    result = studies.delete_study(service, study)
     service.sweeper.wait(60)
-    return found, f"{found['title']}: deleted. Its plan, ledger and releases stay on record."
+    return result, f"{result['title']}: deleted. Its plan, ledger and releases stay on record."
 
 
 @contextmanager
@@ -200,14 +200,14 @@ def phase_two(service: Service, study: str, key: str, yes: bool) -> Any:
     """
     again = f"`hybridp study phase-two {study} --key {shlex.quote(key)}` shows it"
     with _stored_or_not(service, study, key, "discovery", again):
-        found = studies.open_phase_two(service, study, key, sure=yes)
+        result = studies.open_phase_two(service, study, key, sure=yes)
         _finish(service)
 
     def show() -> None:
-        _print_release(found)
-        click.echo(found.get("remark") or "Local people are invited to answer what follows from it.")
+        _print_release(result)
+        click.echo(result.get("remark") or "Local people are invited to answer what follows from it.")
 
-    return found, show
+    return result, show
 
 
 @click.command("release")
@@ -226,15 +226,15 @@ def release(service: Service, study: str, key: str, model: Path | None, asked: R
         must(table_asked, "model", "must go with a study of a synthetic table", "another kind of question")
     again = f"`hybridp study release {study} --key {shlex.quote(key)}` shows it"
     with _stored_or_not(service, study, key, "final", again):
-        found = studies.release_study(service, study, key)
+        result = studies.release_study(service, study, key)
         _finish(service)
     if model is not None:
         from hybridp.protocols.synth import write_model
 
-        write_model(found, model)
+        write_model(result, model)
         note(f"The synthetic data set is in {model}: `hybridp synth answer` and `sample` use it, for free.")
-    show, again = lambda: _print_release(found, full=asked.full), f"{again} again, uncharged"
-    present(found, show, again, out_file=asked.out, as_json=asked.as_json)
+    show, again = lambda: _print_release(result, full=asked.full), f"{again} again, uncharged"
+    present(result, show, again, out_file=asked.out, as_json=asked.as_json)
 
 
 def _print_release(found: dict[str, Any], *, full: bool = False) -> None:
@@ -263,12 +263,12 @@ def _finish(service: Service) -> None:
 def export(service: Service, study: str, out: Path | None) -> None:
     """The study with its plan, counts, ledger and releases as JSON; with --out also the local reports, line by line."""
     check_out(out)
-    found = studies.study_summary(service, study)
+    result = studies.study_summary(service, study)
     if out is not None:
         with appearing(out, new=True) as draft, draft.open("wb") as file:
             file.writelines(studies.export(service, study))
-        found["reports_file"] = str(out)
-    emit(found)
+        result["reports_file"] = str(out)
+    emit(result)
 
 
 @_command(

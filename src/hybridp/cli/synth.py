@@ -107,9 +107,9 @@ def _features_of(file: Path) -> dict[str, Feature]:
         listed = [{"name": name, "values": values} for name, values in listed.items()]
     ok = isinstance(listed, list) and listed and all(isinstance(one, dict) for one in listed)
     must(bool(ok), "schema", "must list features with values or edges", file)
-    found = {feature.name: feature for feature in map(_feature, listed)}
-    must(len(found) == len(listed), "schema", "must name every feature once", file)
-    return found
+    result = {feature.name: feature for feature in map(_feature, listed)}
+    must(len(result) == len(listed), "schema", "must name every feature once", file)
+    return result
 
 
 def _feature(said: Mapping[str, Any]) -> Feature:
@@ -221,8 +221,8 @@ def fit(
     how: dict[str, Any] = {"table": asked.table, "assume_mechanism": asked.assume_mechanism, "ledger": asked.ledger}
     if asked.invite is not None:
         with _warned() as told:
-            found = _second_phase(file, asked.invite, trust, out, asked, how)
-        _say_fitted(found, out, told, asked)
+            result = _second_phase(file, asked.invite, trust, out, asked, how)
+        _say_fitted(result, out, told, asked)
         return
     needed("epsilon", stated_promise.values["epsilon"], "--invite, whose invitation states it")
     if asked.ledger is not None and (domain_from_file or not given("delta")):
@@ -237,8 +237,8 @@ def fit(
     words = f"measuring and fitting, {rounds} rounds"
     with _warned() as told, _resumable(out, rounds), asked.working(words, rounds + 1) as moved:
         how["purpose"] = f"synthetic data of {', '.join(schema.names)}"
-        found = fit_file(file, replace(task, read=read), trust, **how, progress=lambda done, _: moved(done))
-    _say_fitted(found, out, told, asked)
+        result = fit_file(file, replace(task, read=read), trust, **how, progress=lambda done, _: moved(done))
+    _say_fitted(result, out, told, asked)
 
 
 def _task_of(
@@ -281,8 +281,8 @@ def _second_phase(
                   "memory", "trial-opt-in", "simulate-local", "seed")  # fmt: skip
     must(not out.exists(), "out", "must be a new folder for both groups' model", out)
     with asked.working():
-        found: Any = release_invited(file, invite, trust=trust, purpose=purpose, **how)
-        return save_model(found, out)
+        result: Any = release_invited(file, invite, trust=trust, purpose=purpose, **how)
+        return save_model(result, out)
 
 
 def _say_fitted(found: Any, out: Path, told: list[str], asked: Releasing) -> None:
@@ -408,10 +408,10 @@ def sample(model: Path, rows: int, out: Path, seed: int) -> Any:
     """Synthetic records with the original columns and values. Free: nothing is read or spent."""
     if out.suffix not in (".csv", ".parquet") or not out.parent.is_dir() or out.exists():
         raise InvalidInput(f"`out` must be a new .csv or .parquet file in an existing folder. Got {out}.")
-    found = _load(model)
-    found.write_sample(out, rows, seed=seed)
-    document = {"out": str(out), "rows": rows, "columns": list(found.schema.names), "simulated": found.simulated}
-    mark = "SIMULATED: this is a trial. " if found.simulated else ""
+    result = _load(model)
+    result.write_sample(out, rows, seed=seed)
+    document = {"out": str(out), "rows": rows, "columns": list(result.schema.names), "simulated": result.simulated}
+    mark = "SIMULATED: this is a trial. " if result.simulated else ""
     return document, f"{mark}{rows:,} synthetic records written to {out}."
 
 
@@ -428,15 +428,15 @@ def evaluate(model: Path, file: Path, question: Later, table_name: str | None) -
 
     Other questions than the model's own may be given, as in fit.
     """
-    found, asked = _load(model), question.values
+    result, asked = _load(model), question.values
     from hybridp.bench import synth as bench
 
     stated = asked["thresholds"] or asked["marginals"]
-    workload = workload_of(found.schema, asked)[0] if stated else found.workload
+    workload = workload_of(result.schema, asked)[0] if stated else result.workload
     with progress() as bar:
         bar.add_task("counting and comparing", total=None)
-        codes = read_codes(file, found.schema, table=table_name)
-        errors = bench.evaluate(found, codes, workload)
+        codes = read_codes(file, result.schema, table=table_name)
+        errors = bench.evaluate(result, codes, workload)
         errors["all_zero"] = bench.all_zero(codes, workload).to_dict()
     mark = "NOT PRIVATE: the true rows are in these figures; do not publish them."
     note(mark)
@@ -458,19 +458,19 @@ def evaluate(model: Path, file: Path, question: Later, table_name: str | None) -
 @telling("report", _model, plot=True)
 def report(model: Path) -> Any:
     """How good the model is, as far as it can be told from what was paid for. Free: nothing is read or spent."""
-    found = _load(model)
-    utility = found.utility()
-    document = found.to_dict() | {"model": str(model)}
+    result = _load(model)
+    utility = result.utility()
+    document = result.to_dict() | {"model": str(model)}
     sole(document)["utility"] = utility
 
     def show(most: int = 12) -> None:
-        show_release(found)
+        show_release(result)
         for one in (one for one in utility["marginals"] if len(one["features"]) == 1):
-            feature = found.schema.features[found.schema.index(one["features"][0])]
+            feature = result.schema.features[result.schema.index(one["features"][0])]
             shares = zip(feature.values, one["measured"], one["synthetic"], strict=True)
             rows = [(label, f"{x:.5f}", f"{y:.5f}") for label, x, y in sorted(shares, key=lambda row: -row[1])]
             title = f"{feature.name} (noise sd {number(one['noise_sd'])})"
             left = f"{len(rows) - most} more in --json." if len(rows) > most else None
             table(title, ["value", "measured", "synthetic"], rows[:most], caption=left)
 
-    return document, show, found.plot
+    return document, show, result.plot

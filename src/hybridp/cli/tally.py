@@ -74,15 +74,15 @@ def add(
         raise InvalidInput("`publish` must be said when a tally is new: this one holds counts by bins. Got it later.")
     if sums_only and start.kind not in ("mean", "personal-mean"):
         raise InvalidInput(f"`publish` must go with reports on one number. Got a tally of the kind {start.kind}.")
-    found = start
+    result = start
     with progress() as bar:
         task = bar.add_task("adding up", total=len(files))
         for file in files:
-            found = add_file(found, file, where, epsilon=epsilon_column, table=table_name)
+            result = add_file(result, file, where, epsilon=epsilon_column, table=table_name)
             bar.advance(task)
-    save_tally(found, state, before=before)
-    document = {**_about(found), "state": str(state), "added": found.people - start.people}
-    return document, _said(found, f"{document['added']:,} reports added to {state}, which holds {found.people:,}.")
+    save_tally(result, state, before=before)
+    document = {**_about(result), "state": str(state), "added": result.people - start.people}
+    return document, _said(result, f"{document['added']:,} reports added to {state}, which holds {result.people:,}.")
 
 
 def _agreed(before: Tally | None, wanted: Tally | None, collection: str | None) -> Tally:
@@ -108,10 +108,10 @@ def merge(files: tuple[Path, ...], out: Path) -> Any:
 
     if out.exists():
         raise InvalidInput(f"`out` must name a new file. Got {out}, which exists.")
-    found = reduce(operator.add, [load_tally(file) for file in files])
-    save_tally(found, out)
-    document = {**_about(found), "out": str(out), "merged": len(files)}
-    return document, _said(found, f"{len(files)} tallies with {found.people:,} reports merged into {out}.")
+    result = reduce(operator.add, [load_tally(file) for file in files])
+    save_tally(result, out)
+    document = {**_about(result), "out": str(out), "merged": len(files)}
+    return document, _said(result, f"{len(files)} tallies with {result.people:,} reports merged into {out}.")
 
 
 @telling("show", click.argument("state", type=_STATE))
@@ -119,13 +119,13 @@ def show(state: Path) -> Any:
     """What a tally holds: how many reports, by which mechanism, in how many batches."""
     from hybridp.protocols.reports import load_tally
 
-    found = load_tally(state)
-    document = {**_about(found), "state": str(state), "bytes": state.stat().st_size}
+    result = load_tally(state)
+    document = {**_about(result), "state": str(state), "bytes": state.stat().st_size}
     lines = []
     for name in ("kind", "people", "mechanism", "collection", "batches", "entries", "bytes"):
         value = document[name]
         lines.append(f"{name:<11}{f'{value:,}' if isinstance(value, int) else 'none' if value is None else value}")
-    return {**document, "batch_names": sorted(found.origin.batches)}, _said(found, "\n".join(lines))
+    return {**document, "batch_names": sorted(result.origin.batches)}, _said(result, "\n".join(lines))
 
 
 def _about(found: Tally) -> dict[str, Any]:

@@ -209,7 +209,7 @@ def _combine(
     stated = {**promise.values, "record": len(question.values.get("columns", ())) or None}
     own = {name: one for name, one in stated.items() if one is not None and name in ("epsilon", "delta", "record")}
     with asked.working():
-        found = release_invited(
+        result = release_invited(
             file,
             asked.invite,
             task.invited,
@@ -227,7 +227,7 @@ def _combine(
             assume_mechanism=asked.assume_mechanism,
             invite_out=asked.invite_out,
         )
-    asked.finish(found)
+    asked.finish(result)
 
 
 # --- devices ----------------------------------------------------------------------------------------------------------
@@ -262,8 +262,8 @@ def randomise_command(name: str, task: Task) -> click.Command:
         with progress() as bar:
             bar.add_task("randomising", total=None)
             how = {"mixed": study.mixer is not None, "trial_opt_in": drawn, **asked.run}
-            found = study.randomise(file, asked.out, keep=asked.kept, **how)
-        said_randomised(found, asked, found.alone(stated), found.promise, drawn=drawn is not None)
+            result = study.randomise(file, asked.out, keep=asked.kept, **how)
+        said_randomised(result, asked, result.alone(stated), result.promise, drawn=drawn is not None)
 
     told = ["out", "seed", "table", "as_json", *([] if alone else ["keep"]), *(["invite"] if task.invited else [])]
     told += ["mixed"] if alone and task.mixer else []
@@ -302,9 +302,9 @@ def _answer(
     accepts = promise.values["epsilon"], promise.values.get("delta") or 0.0
     with progress() as bar:
         bar.add_task("randomising", total=None)
-        found = answer_invitation(task.invited, file, asked.out, asked.invite, accepts=accepts, **told)
-    document = found.alone(told="reports" if alone else "randomised")
-    said_randomised(found, asked, document, found.promise)
+        result = answer_invitation(task.invited, file, asked.out, asked.invite, accepts=accepts, **told)
+    document = result.alone(told="reports" if alone else "randomised")
+    said_randomised(result, asked, document, result.promise)
 
 
 @command("synth")
@@ -349,9 +349,9 @@ def randomise_synth(
         (written,), left_out = write_reports(file, told, asked.out, table=asked.table, kept=asked.kept, rng=asked.rng)
     drawn, counts = drawn_trust(trust), ({"table": written}, {"table": invite.text})
     simulated = asked.rng.simulated or drawn
-    found = Randomised(str(asked.out), *counts, tuple(left_out), simulated, asked.rng.label, promise=invite.promise)
-    document = {**found.alone(told="randomised"), "marginals": len(invite.mechanism.marginals)}
-    said_randomised(found, asked, document, invite.promise, drawn=drawn)
+    result = Randomised(str(asked.out), *counts, tuple(left_out), simulated, asked.rng.label, promise=invite.promise)
+    document = {**result.alone(told="randomised"), "marginals": len(invite.mechanism.marginals)}
+    said_randomised(result, asked, document, invite.promise, drawn=drawn)
 
 
 # --- the questions ----------------------------------------------------------------------------------------------------

@@ -63,8 +63,8 @@ def said_of_file(file: Path) -> Iterator[None]:
         yield
     except InvalidInput as error:
         words = re.findall(r"--trusted-value ('[^']+'|[^\s.]+)", str(error))
-        said, found, _ = str(error).partition(" Add --trusted-value")
-        if found:
+        said, result, _ = str(error).partition(" Add --trusted-value")
+        if result:
             listed = ", ".join(json.dumps(word.strip("'")) for word in words)
             said = f"{said} Say so in {file}, under [trust]: trusted = [{listed}]."
         said = re.sub(r"`hybridp randomise[^`]*`", lambda _: f"`hybridp randomise {shlex.quote(str(file))}`", said)
@@ -94,9 +94,9 @@ def _randomise(study_file: Path, file: Any, asked: Writing, reports: Path | None
         with progress() as bar:
             bar.add_task("randomising", total=None)
             how = {"invite": asked.invite, "reports": reports, "mixed": asked.mixed, **asked.run}
-            found = study.randomise(file, asked.out, keep=asked.kept, **how)
+            result = study.randomise(file, asked.out, keep=asked.kept, **how)
         promise = None if study.promise.personal else study.guarantee
-        said_randomised(found, asked, found.to_dict(), promise, named=True)
+        said_randomised(result, asked, result.to_dict(), promise, named=True)
         if not asked.as_json:
             click.echo(f"Written to {asked.out}" + (f" and {reports}." if reports is not None else "."))
 

@@ -101,13 +101,13 @@ def read_codes(path: TableLike, schema: Schema, *, table: str | None = None) -> 
 def count_people(path: TableLike, *, table: str | None = None) -> int:
     """How many rows there are, which is public: a row is a person."""
     with tables.open_rows(path, table=table) as rows:
-        (found,) = answers(rows, f"SELECT COUNT(*) AS people FROM {VIEW}")
-        return int(found["people"])
+        (result,) = answers(rows, f"SELECT COUNT(*) AS people FROM {VIEW}")
+        return int(result["people"])
 
 
 def read_domain(path: TableLike, names: Iterable[str], *, table: str | None = None) -> dict[str, Feature]:
     """NOT PRIVATE: the distinct values of columns, for data whose domain is public or for a rehearsal."""
-    found = {}
+    result = {}
     with tables.open_rows(path, table=table) as rows:
         for name in names:
             values = marginals.domain(rows, name, _MOST_READ)
@@ -115,8 +115,8 @@ def read_domain(path: TableLike, names: Iterable[str], *, table: str | None = No
             rule = f"must be at most {_MOST_READ} to be read from a file: give --bins, or group them in --schema"
             must(len(labels) <= _MOST_READ, f"values of {name}", rule, "more")
             made = Feature.categorical(name, sorted(labels, key=_order), missing=len(labels) < len(values))
-            found[name] = made.counting("last")  # every field is listed
-    return found
+            result[name] = made.counting("last")  # every field is listed
+    return result
 
 
 def _order(label: str) -> tuple[bool, float, str]:
@@ -147,8 +147,8 @@ def table_counts(codes: Codes, features: Sequence[int]) -> Ints:
             cell += codes.values[f, people]
         part = np.bincount(cell, minlength=cells)
         out = part if out is None else np.add(out, part, out=out)
-    found = np.zeros(cells, dtype=np.int64) if out is None else out
-    return found.astype(np.int64, copy=False).reshape(sizes)
+    result = np.zeros(cells, dtype=np.int64) if out is None else out
+    return result.astype(np.int64, copy=False).reshape(sizes)
 
 
 def counts(codes: Codes, workload: Workload, *, most_cells: int = MOST_CELLS) -> Iterator[tuple[Piece, Ints]]:

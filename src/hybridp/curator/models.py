@@ -161,10 +161,10 @@ def read_reports(
                 rule = "must hold the reports that `hybridp randomise regression --invite` writes"
                 raise InvalidInput(f"`file` {rule}. Got {rows.name} without the column `{name}`.")
         marks = only_texts(rows, MECHANISM, (mechanism, simulated)) if MECHANISM in rows.columns else None
-        found = tables.add_up(rows, query)
-    assumed = tables.named_mechanism(MECHANISM, None if marks is None else True, found.local_people, assume=assume)
-    digest = reports_digest(mechanism, *found.fingerprint)
-    return Sent(report_sums(found, question.invite), marks is not None and simulated in marks, assumed, digest)
+        result = tables.add_up(rows, query)
+    assumed = tables.named_mechanism(MECHANISM, None if marks is None else True, result.local_people, assume=assume)
+    digest = reports_digest(mechanism, *result.fingerprint)
+    return Sent(report_sums(result, question.invite), marks is not None and simulated in marks, assumed, digest)
 
 
 # --- K-means ----------------------------------------------------------------------------------------------------------
@@ -301,8 +301,8 @@ def discover_answers(answers: Answers, share: float, mechanism: Discovery, *, rn
     known = list(halves[0])
     among = np.array([halves[0][record] for record in known], dtype=np.int64)
     passing, noisy = threshold_counts(among, mechanism, rng=rng)
-    found = _in_order([known[i] for i in passing.tolist()], noisy)
-    return Discovered(*found, halves[0].total(), halves[1])
+    result = _in_order([known[i] for i in passing.tolist()], noisy)
+    return Discovered(*result, halves[0].total(), halves[1])
 
 
 def threshold_counts(counts: Ints, mechanism: Discovery, *, rng: Randomness) -> tuple[Ints, Ints]:

@@ -321,10 +321,10 @@ def read_mechanism(rows: Rows, where: Columns) -> tuple[str | None, bool]:
 
 def batch_names(rows: Rows, batch: str) -> list[str]:
     """The different names of batches that stand beside reports, in the column `batch`."""
-    found = some_texts(rows, batch, _MOST_BATCHES + 1) if batch in rows.columns else []
-    if len(found) > _MOST_BATCHES:
+    result = some_texts(rows, batch, _MOST_BATCHES + 1) if batch in rows.columns else []
+    if len(result) > _MOST_BATCHES:
         raise UnusablePublicRows(f"Column `{batch}` must hold at most {_MOST_BATCHES:,} different names.")
-    return found
+    return result
 
 
 def batch_digest(rows: Rows, columns: Columns, text: str, counts: NDArray[np.int64], people: int) -> str:

@@ -132,16 +132,16 @@ def _numbers(
     several = invite.way == "vector"
     steps = (COLUMN_SQUARE_STEPS if several else SQUARE_STEPS) * sum_squares
     query = _query(rows, columns, invite, local_raw, count_clipped=count_clipped, square_steps=steps)
-    found = tables.add_up(rows, query)
-    digest = reports_digest(invite.text, *found.fingerprint)
+    result = tables.add_up(rows, query)
+    digest = reports_digest(invite.text, *result.fingerprint)
     if several:
-        sums, squared = (np.array(of, dtype=np.int64) for of in (found.sums, found.squares))
-        return Raw(found.trusted_people, sums, report_sums(found, invite), digest=digest, squares=squared)
-    reports = next(iter(found.report_sums), 0.0), next(iter(found.report_squares), 0.0)
-    left_out = 0 if found.answered is None else found.trusted_people - found.answered
-    return Raw(found.trusted_people, found.sums[0] + left_out * (LEVELS // 2),
-               LocalSummary(found.local_people, *reports, invite.mechanism), digest=digest,
-               squares=next(iter(found.squares), 0), clipped=found.clipped, answered=found.answered)  # fmt: skip
+        sums, squared = (np.array(of, dtype=np.int64) for of in (result.sums, result.squares))
+        return Raw(result.trusted_people, sums, report_sums(result, invite), digest=digest, squares=squared)
+    reports = next(iter(result.report_sums), 0.0), next(iter(result.report_squares), 0.0)
+    left_out = 0 if result.answered is None else result.trusted_people - result.answered
+    return Raw(result.trusted_people, result.sums[0] + left_out * (LEVELS // 2),
+               LocalSummary(result.local_people, *reports, invite.mechanism), digest=digest,
+               squares=next(iter(result.squares), 0), clipped=result.clipped, answered=result.answered)  # fmt: skip
 
 
 def report_sums(found: tables.Totals, invite: OnVector) -> VectorReportSums:
@@ -155,9 +155,9 @@ def report_sums(found: tables.Totals, invite: OnVector) -> VectorReportSums:
 def _own(rows: Rows, columns: Columns, invite: Invite[Bounds, OwnEpsilon], local_raw: bool, *, epsilon: str) -> Raw:
     """By epsilon: how many people have each, the sums of their levels, and the reports; ascending."""
     rows.need("epsilon-column", epsilon)
-    found = tables.add_up(rows, _query(rows, columns, invite, local_raw, epsilon=epsilon))
-    digest = reports_digest(invite.text, *found.fingerprint)
-    return Raw(found.trusted_people, found.sums, found.reports, digest=digest, epsilons=found.epsilons)
+    result = tables.add_up(rows, _query(rows, columns, invite, local_raw, epsilon=epsilon))
+    digest = reports_digest(invite.text, *result.fingerprint)
+    return Raw(result.trusted_people, result.sums, result.reports, digest=digest, epsilons=result.epsilons)
 
 
 def _option_query(rows: Rows, columns: Columns, invite: OnOptions, joint: Joint | None, *, local_raw: bool) -> Query:
@@ -173,20 +173,20 @@ def _option_query(rows: Rows, columns: Columns, invite: OnOptions, joint: Joint 
 def _option(rows: Rows, columns: Columns, invite: OnOptions, local_raw: bool, *, joint: Joint | None = None) -> Raw:
     query = _option_query(rows, columns, invite, joint, local_raw=local_raw)
     ticks, sets = bool(invite.encoding.most), isinstance(invite.mechanism, SubsetSelection)
-    found = count_options(rows, query, named=not sets)
-    counts, steps, held = found.sums, 1, found.held if ticks else found.report_counts
-    if found.counts is not None and joint is not None:
+    result = count_options(rows, query, named=not sets)
+    counts, steps, held = result.sums, 1, result.held if ticks else result.report_counts
+    if result.counts is not None and joint is not None:
         steps, held = joint.steps, None  # whose numbers are rounded by `rounded_cells`
-        counts = np.column_stack([found.sums, steps * found.counts - found.sums]).ravel()
+        counts = np.column_stack([result.sums, steps * result.counts - result.sums]).ravel()
     local: Any = ShareReports(0, np.zeros(invite.encoding.size, dtype=np.int64), invite.mechanism)
     if ticks:
-        local = ShareReports(int(found.report_counts.sum()), found.report_counts, invite.mechanism)
+        local = ShareReports(int(result.report_counts.sum()), result.report_counts, invite.mechanism)
     elif not (sets or local_raw):
-        local = ShareReports(found.local_people, found.report_counts, invite.mechanism)
-    for texts in report_texts(rows, query, CHUNK) if sets and found.local_people and not local_raw else ():
+        local = ShareReports(result.local_people, result.report_counts, invite.mechanism)
+    for texts in report_texts(rows, query, CHUNK) if sets and result.local_people and not local_raw else ():
         local = local + read_reports(invite.mechanism, texts, unreadable(columns.report or "", invite.text))
     digest = None if local_raw else batch_digest(rows, columns, invite.text, local.counts, local.people)
-    return Raw(found.trusted_people, counts, local, digest=digest, steps=steps, held=held if local_raw else None)
+    return Raw(result.trusted_people, counts, local, digest=digest, steps=steps, held=held if local_raw else None)
 
 
 def _marginal(rows: Rows, columns: Columns, invite: Any, local_raw: bool) -> Raw:
@@ -216,10 +216,10 @@ _READERS: dict[str, Callable[..., Raw]] = {
 
 def read_answers(answers: TrustedAnswers, invite: Any, joint: Joint | None = None) -> Raw:
     """RAW: the trusted people's totals of what the invitation asks; they add up over people (`Raw.plus`)."""
-    found: Raw | None = None
+    result: Raw | None = None
     for raw in _ANSWERS[invite.way](answers, invite, joint):
-        found = raw if found is None else found.plus(raw)
-    return Raw(0, 0) if found is None else found
+        result = raw if result is None else result.plus(raw)
+    return Raw(0, 0) if result is None else result
 
 
 def _number_answers(answers: TrustedAnswers, invite: OnNumber, joint: None) -> Iterator[Raw]:
@@ -401,8 +401,8 @@ class Lots:
         """The phases of the people in this part of the rows, which come in the same order every time."""
         if chunk == len(self._drawn):
             draws = self._rng.words(people) / 2.0**64
-            found = np.searchsorted(self._ends, draws, side="right")
-            self._drawn.append(np.minimum(found, len(self._ends) - 1).astype(np.uint8))
+            result = np.searchsorted(self._ends, draws, side="right")
+            self._drawn.append(np.minimum(result, len(self._ends) - 1).astype(np.uint8))
         return self._drawn[chunk]
 
 

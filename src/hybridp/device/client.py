@@ -221,9 +221,9 @@ def _at(task: Task, epsilon: float | None) -> Task:
     if "choices" not in task:
         return task
     must(epsilon is not None, "epsilon", "must be given: everyone chooses their own in this study", epsilon)
-    found = next((c["randomiser"] for c in task["choices"] if c["epsilon"] == epsilon), None)
-    must(found is not None, "epsilon", "must be one that the study offers", epsilon)
-    return _with(task, found or {}, {"epsilon": float(epsilon or 0), "delta": 0.0})
+    result = next((c["randomiser"] for c in task["choices"] if c["epsilon"] == epsilon), None)
+    must(result is not None, "epsilon", "must be one that the study offers", epsilon)
+    return _with(task, result or {}, {"epsilon": float(epsilon or 0), "delta": 0.0})
 
 
 # --- the network ------------------------------------------------------------------------------------------------------
@@ -252,11 +252,11 @@ def _open(request: urllib.request.Request, timeout: float) -> tuple[Any, str | N
 
 def fetch_task(server: str, study: str, *, timeout: float = 30.0) -> dict[str, Any]:
     """The task document of a study, with `clock_offset`: the seconds by which the server's clock is ahead of ours."""
-    found: dict[str, Any]
-    found, date = _open(urllib.request.Request(_address(server, study)), timeout)
+    result: dict[str, Any]
+    result, date = _open(urllib.request.Request(_address(server, study)), timeout)
     if date is not None:
-        found["clock_offset"] = email.utils.parsedate_to_datetime(date).timestamp() - time.time()
-    return found
+        result["clock_offset"] = email.utils.parsedate_to_datetime(date).timestamp() - time.time()
+    return result
 
 
 def _post(server: str, study: str, tail: str, document: Any, timeout: float) -> Any:

@@ -277,12 +277,13 @@ def _bits(sent: DitheredReports) -> list[dict[str, Any]]:
 
 def _windows(question: Mapping[str, Any]) -> tuple[tuple[float, float], ...]:
     """Where people are asked who answer after others: shares of the range, rising, apart; () for the whole of it."""
-    found = tuple((float(low), float(high)) for low, high in question.get("windows", ()))
-    ends = [0.0, *(end for window in found for end in window), 1.0]
-    rising = all(a <= b for a, b in pairwise(ends)) and all(low < high for low, high in found)
+    result = tuple((float(low), float(high)) for low, high in question.get("windows", ()))
+    ends = [0.0, *(end for window in result for end in window), 1.0]
+    rising = all(a <= b for a, b in pairwise(ends)) and all(low < high for low, high in result)
     must(rising, "windows", "must be rising shares of the range", "others")
-    must(bool(found) == ("form" in question), "windows", "must be given where people are asked within some", len(found))
-    return found
+    rule = "must be given where people are asked within some"
+    must(bool(result) == ("form" in question), "windows", rule, len(result))
+    return result
 
 
 def _vector_reporter(question: Task, promise: PureDP | ApproxDP, bounds: VectorBounds) -> Reporter:

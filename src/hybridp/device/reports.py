@@ -296,14 +296,14 @@ def report_marginals(codes: NDArray[np.uint16], invite: OnMarginals, *, rng: Ran
 
 def simulated_marginals(codes: NDArray[np.uint16], invite: OnMarginals, *, rng: Randomness) -> MarginalReports:
     """For a trial: everybody's reports, added up."""
-    found, oracles = MarginalReports.nobody(invite), invite.mechanism.oracles
+    result, oracles = MarginalReports.nobody(invite), invite.mechanism.oracles
     for start in range(0, codes.shape[1], _PART):
         told = [
             ShareReports(len(who), support_counts(oracles[i], sent), oracles[i])
             for i, who, sent in _drawn(codes[:, start : start + _PART], invite, rng)
         ]
-        found = found + MarginalReports(tuple(told))
-    return found
+        result = result + MarginalReports(tuple(told))
+    return result
 
 
 # --- a point: a cell of the map, or a label and a deviation -----------------------------------------------------------

@@ -245,9 +245,9 @@ class Ledger:
         must(row is not None, "release", rule, number)
         from hybridp.public.shuffling import overstated
 
-        found: dict[str, Any] = json.loads(row[0])
-        warning = overstated(found)
-        return {"warning": warning, **found} if warning else found
+        result: dict[str, Any] = json.loads(row[0])
+        warning = overstated(result)
+        return {"warning": warning, **result} if warning else result
 
     def keeps(self, digest: str) -> bool:
         """Whether a document with this digest, such as an invitation, was paid for and is kept here."""
@@ -351,8 +351,8 @@ class Ledger:
     def measured(self, collection: str) -> tuple[str, bytes | None] | None:
         """The digest of what was measured under a charge, and the measurement itself unless it was too large."""
         with self._db() as db:
-            found = db.execute("SELECT digest, content FROM measurements WHERE collection = ?", (collection,))
-            row: tuple[str, bytes | None] | None = found.fetchone()
+            result = db.execute("SELECT digest, content FROM measurements WHERE collection = ?", (collection,))
+            row: tuple[str, bytes | None] | None = result.fetchone()
         return row
 
     def _end(self, ids: list[int], state: str) -> None:
@@ -459,7 +459,7 @@ def together(
     Reports on several questions have one digest, of all of theirs. A single charge keeps its kind of noise. Where each
     person of a group answers one of the questions, the group is in `once`, and nobody spends more than the largest.
     """
-    found: list[Charge] = []
+    result: list[Charge] = []
     for people in dict.fromkeys(charge.people for charge in charges):
         own = [charge for charge in charges if charge.people == people]
         digests = sorted(charge.digest for charge in own if charge.digest is not None)
@@ -468,8 +468,8 @@ def together(
         mechanism = own[0].mechanism if len(own) == 1 else mechanism
         noise = own[0].noise if len(own) == 1 else None
         spent = _largest(own) if people in once else added([charge.budget for charge in own])
-        found.append(Charge(people, spent, mechanism, purpose, collection, noise, digest))
-    return found
+        result.append(Charge(people, spent, mechanism, purpose, collection, noise, digest))
+    return result
 
 
 def _largest(charges: Sequence[Charge]) -> PureDP | ApproxDP:

@@ -214,10 +214,10 @@ def charge(book: Book, charges: Iterable[Charge], at: str | int) -> list[int]:
 def _beside_paid(book: Book, one: Charge) -> bool:
     """Whether the set that these reports stand beside is paid for at their price, and their phase has no other set."""
     epsilon, delta, _ = _price(one)
-    found = f"SELECT digest FROM charges WHERE {{here}} people = :people AND {_SPENT} AND "
-    first = book.ask(found + "digest = :digest AND epsilon = :epsilon AND delta = :delta", people=one.people,
+    result = f"SELECT digest FROM charges WHERE {{here}} people = :people AND {_SPENT} AND "
+    first = book.ask(result + "digest = :digest AND epsilon = :epsilon AND delta = :delta", people=one.people,
                      digest=one.beside, epsilon=epsilon, delta=delta).fetchone()  # fmt: skip
-    phase = book.ask(found + "collection = :collection", people=one.people, collection=one.collection).fetchone()
+    phase = book.ask(result + "collection = :collection", people=one.people, collection=one.collection).fetchone()
     return first is not None and (phase is None or phase[0] == one.digest)
 
 
@@ -250,11 +250,11 @@ def _check_alone(book: Book, one: Charge) -> None:
     The very same reports have the same digest. A set that shares some of them has another one, which tells nothing of
     it: beside other sets one must be named as a collection of its own, which is the analyst's word that it is.
     """
-    found = book.ask(f"SELECT id, digest, mechanism FROM charges WHERE {{here}} people = :people AND {_SPENT} "
+    result = book.ask(f"SELECT id, digest, mechanism FROM charges WHERE {{here}} people = :people AND {_SPENT} "
                      "AND digest IS NOT NULL", people=one.people).fetchall()  # fmt: skip
     alone, unmarked = SEALED in one.mechanism, book.amplified()
-    sealed = {digest for number, digest, mechanism in found if SEALED in mechanism or number in unmarked}
-    every = {digest for _, digest, _ in found}
+    sealed = {digest for number, digest, mechanism in result if SEALED in mechanism or number in unmarked}
+    every = {digest for _, digest, _ in result}
     if one.digest in sealed:
         raise InvalidInput(
             "`reports` must be ones of which no estimate was published alone: local people were promised that nothing "
@@ -332,9 +332,9 @@ def tight_epsilon(ledger: Ledger, people: str, delta: float, own_epsilon: float 
         return rest + 2 * off + (float(total.get_epsilon_for_delta(left)) if every else 0.0)
 
     parts = (0.0,) if not rho else (1.0,) if not every else (0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99)
-    found = min(map(composed, parts)) / unit if spent else 0.0
+    result = min(map(composed, parts)) / unit if spent else 0.0
     fits = math.fsum(e.budget.delta for e in spent) <= delta
-    return min(found, math.fsum(e.budget.epsilon for e in spent)) if fits else found
+    return min(result, math.fsum(e.budget.epsilon for e in spent)) if fits else result
 
 
 _COARSE, _FINE = 2**16, 2.0**20

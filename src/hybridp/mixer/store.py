@@ -195,8 +195,8 @@ class Store:
         """
 
         def run(db: Connection) -> int:
-            found = select(routes).where(routes.c.study == study).with_for_update()
-            route = Route(**db.execute(found).one()._mapping)
+            result = select(routes).where(routes.c.study == study).with_for_update()
+            route = Route(**db.execute(result).one()._mapping)
             there, last = _waiting(db, study), False
             people = route.batch if there >= 2 * route.batch else 0
             if not people and route.state == "closed":
@@ -222,8 +222,8 @@ class Store:
     def to_send(self) -> list[tuple[bytes, str]]:
         """Names and studies of the batches that the collector has not acknowledged, the last of a study at the end."""
         with self.engine.connect() as db:
-            found = select(outbox.c.id, outbox.c.study).order_by(outbox.c.last)
-            return [(bytes(row.id), row.study) for row in db.execute(found)]
+            result = select(outbox.c.id, outbox.c.study).order_by(outbox.c.last)
+            return [(bytes(row.id), row.study) for row in db.execute(result)]
 
     def body(self, name: bytes) -> bytes:
         with self.engine.connect() as db:
@@ -268,5 +268,5 @@ def _each(db: Connection, study: str, tickets: Sequence[bytes]) -> Iterable[byte
     """The sealed reports of these tickets, a thousand at a time."""
     for i in range(0, len(tickets), 1000):
         some = tickets[i : i + 1000]
-        found = select(held.c.sealed).where(held.c.study == study, held.c.ticket.in_(some))
-        yield from db.execute(found).scalars()
+        result = select(held.c.sealed).where(held.c.study == study, held.c.ticket.in_(some))
+        yield from db.execute(result).scalars()

@@ -239,8 +239,8 @@ def _scores(acquisition: str) -> Callable[..., Score]:
     if acquisition == "exact":
         return _exact
     must(find_spec("hybridp_lab") is not None, "acquisition", "must be exact without hybridp-lab", acquisition)
-    found: Callable[..., Score] = import_module("hybridp_lab.baselines.acquisition").SCORES[acquisition]
-    return found
+    result: Callable[..., Score] = import_module("hybridp_lab.baselines.acquisition").SCORES[acquisition]
+    return result
 
 
 def _scored(
@@ -356,11 +356,11 @@ def cells(front: Floats, corner: Floats) -> tuple[Floats, Floats]:
         import torch
         from botorch.utils.multi_objective.box_decompositions.non_dominated import FastNondominatedPartitioning
 
-    found = FastNondominatedPartitioning(
+    result = FastNondominatedPartitioning(
         torch.as_tensor(-corner, dtype=torch.double),
         torch.as_tensor(-front.reshape(-1, len(corner)), dtype=torch.double),
     )
-    high, low = (-found.get_hypercell_bounds()).numpy()
+    high, low = (-result.get_hypercell_bounds()).numpy()
     return np.clip(low, -_FAR, _FAR), np.clip(high, -_FAR, _FAR)
 
 

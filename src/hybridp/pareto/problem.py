@@ -253,11 +253,11 @@ def _floats(answer: Any) -> list[float]:
     try:
         if answer is None or isinstance(answer, str | bytes | bool):
             raise TypeError
-        found = np.asarray(answer, dtype=float).reshape(-1).tolist()
+        result = np.asarray(answer, dtype=float).reshape(-1).tolist()
     except (TypeError, ValueError):
         raise InvalidInput(f"`utility` must return a number or one a run. Got {type(answer).__name__}.") from None
-    must(len(found) > 0, "utility", "must return at least one number", "none")
-    return [float(v) for v in found]
+    must(len(result) > 0, "utility", "must return at least one number", "none")
+    return [float(v) for v in result]
 
 
 def problem_names() -> tuple[str, ...]:

@@ -220,11 +220,11 @@ def _fill(
             for slot, setting in zip(slots, settings, strict=True):
                 tasks.append((slot, setting, _seed(how.seed, slot)))
                 store.announce(*tasks[-1])
-            for slot, found in _evaluated(problem, tasks, how):
-                store.record(slot, found)
+            for slot, result in _evaluated(problem, tasks, how):
+                store.record(slot, result)
                 claimed += 1
                 if how.progress is not None:
-                    how.progress(claimed, total, observed_hypervolume(problem, store.evaluations()), found)
+                    how.progress(claimed, total, observed_hypervolume(problem, store.evaluations()), result)
         finally:
             store.release(slots)
     return Run(problem, tuple(store.evaluations()), tuple(store.evaluations(failed=True)))

@@ -214,8 +214,8 @@ def _write_batch(
         text = one.invite.text
         if study.level_mixing is not None and own is not None:
             levels = written_levels(study.level_mixing, out, own)
-    found, promise = {question.name: written}, None if mixing is None else PureDP(mixing.epsilon)
-    return Randomised(str(out), found, {question.name: text}, (), rng.simulated, rng.label, mixing, levels, promise)
+    result, promise = {question.name: written}, None if mixing is None else PureDP(mixing.epsilon)
+    return Randomised(str(out), result, {question.name: text}, (), rng.simulated, rng.label, mixing, levels, promise)
 
 
 def _invited(study: Declaration) -> tuple[int, Question]:
@@ -254,11 +254,11 @@ def _answer_invitation(
     i, question = _invited(study)
     columns = columns_of(study, i, trust)
     said = invitation_to(task_of(study, i), columns, invite)
-    found = _write_answers(said, data, out, columns, {"table": table, "rng": rng})
+    result = _write_answers(said, data, out, columns, {"table": table, "rng": rng})
     return replace(
-        found,
-        reports={question.name: found.reports[said.task.called]},
-        mechanisms={question.name: found.mechanisms[said.task.called]},
+        result,
+        reports={question.name: result.reports[said.task.called]},
+        mechanisms={question.name: result.mechanisms[said.task.called]},
     )
 
 

@@ -170,23 +170,23 @@ def release(
                                  unasked=unasked, cells_told=sent, stack=stack)  # fmt: skip
             crowd = Crowd(columns.names, lambda middle: values_rule(columns.counts_as(middle)), made, steered)
             if by is None:
-                found = drive(task.ask(crowd), people, heard)
+                result = drive(task.ask(crowd), people, heard)
             else:
                 ways, absent = (CHOICES, task.absent) if task.options else (NUMBERS, columns.missing)
                 people.rows = stack.enter_context(grouped(rows, by.column, columns, ways, absent))
-                found = ask_groups(task, by, people, crowd)
-        found = counted_as(found) if as_count else found
-        found = noted(assuming(found, text if people.assumed else None, batches.assumed), rows.notes)
+                result = ask_groups(task, by, people, crowd)
+        result = counted_as(result) if as_count else result
+        result = noted(assuming(result, text if people.assumed else None, batches.assumed), rows.notes)
         stated = columns if epsilon is None else {**plain(columns), "epsilon": epsilon}
         if draft is not None:
             told = any(getattr(answer, "binned", None) is not None for _, answer in heard)
-            more: dict[str, Any] = {"missing": kept_missing(columns), "simulated": found.simulated}
+            more: dict[str, Any] = {"missing": kept_missing(columns), "simulated": result.simulated}
             more |= {"notes": rows.notes, "first_reports": (digest or people.digest) if told else None}
             draft.hold(Transcript.of(task, columns.names, heard, entries=tuple(entries), **more), ledger)
-        found = record_release(found, ledger, entries, purpose=purpose, study=task.stated(by), columns=stated)
+        result = record_release(result, ledger, entries, purpose=purpose, study=task.stated(by), columns=stated)
     if draft is not None:
         draft.write()
-    return found
+    return result
 
 
 def _expected(task: Any, columns: Any, sizes: Any, given: int | None, raw: bool, inviting: bool) -> int:

@@ -123,8 +123,8 @@ class HybridKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         (lower, upper), rounds = _stated_bounds("bounds", self.bounds, points.shape[1]), self.iterations
         rounds = None if rounds is None else _whole("iterations", rounds)
         study = KMeansTask(Box(tuple(lower), tuple(upper)), clusters, self._checked(points), rounds)
-        found = release_points(study, points[trusted], points[~trusted], rng=_randomness_of(self.random_state))
-        facts = self._keep(found)
+        result = release_points(study, points[trusted], points[~trusted], rng=_randomness_of(self.random_state))
+        facts = self._keep(result)
         self.cluster_centers_ = np.array(facts["estimate"])
         self.cluster_sizes_ = np.array(facts["size"], dtype=np.float64)
         self.n_iter_ = facts["iterations"]
@@ -167,8 +167,8 @@ class _Regression(_Hybrid):
         study, rows = RegressionTask(bounds, self._checked(columns), **more), np.column_stack([columns, target])
         names = getattr(self, "feature_names_in_", [f"x{j}" for j in range(columns.shape[1])])
         rng = _randomness_of(self.random_state)
-        found = release_people(study, rows[trusted], rows[~trusted], (*map(str, names), "y"), rng=rng)
-        facts = self._keep(found)
+        result = release_people(study, rows[trusted], rows[~trusted], (*map(str, names), "y"), rng=rng)
+        facts = self._keep(result)
         self.standard_errors_ = _told(facts["standard_error"], np.inf)
         low_ends, high_ends = facts["interval"]
         self.intervals_ = np.column_stack([_told(low_ends, -np.inf), _told(high_ends, np.inf)])

@@ -235,8 +235,8 @@ def release_people(
     heard = len(local) > 0 and study.by_invitation
     task = replace(study, people=(len(trusted), len(local)))
     people = LatticePeople(modelling.held_rows(steps(trusted)), modelling.held_rows(steps(local)), rng)
-    found: Release = drive(task.ask(_crowd(names, rng, simulated=heard)), people)
-    return found
+    result: Release = drive(task.ask(_crowd(names, rng, simulated=heard)), people)
+    return result
 
 
 def cluster(
@@ -276,5 +276,5 @@ def release_points(
     crowd = None if local is None or not len(np.asarray(local)) else RawPoints(study.box.levels(local), rng)
     names = columns or tuple(f"x{j}" for j in range(study.box.dims))
     asked = study.ask(_crowd(names, rng, simulated=crowd is not None))
-    found: Release = drive(asked, PointPeople(rows, crowd, rng))
-    return found
+    result: Release = drive(asked, PointPeople(rows, crowd, rng))
+    return result

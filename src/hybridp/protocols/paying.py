@@ -106,14 +106,14 @@ def _up_to_floor(ledger: Ledger, entries: Spending, charges: Sequence[Charge]) -
     """What trusted people are charged beside what this release has cost them, up to the floor."""
     paid = [entry for entry in ledger.history() if entry.id in entries]
     accounts = {account.people: account.left for account in ledger.accounts()}
-    found = []
+    result = []
     for people in dict.fromkeys(charge.people for charge in charges if charge.people.startswith("trusted")):
         left = accounts[people]
         missing = min(FLOOR - sum(one.budget.epsilon for one in paid if one.people == people), left.epsilon)
         if missing > 0:
             purpose = "a query that ended in no release"
-            found.append(Charge(people, PureDP(missing, left.neighbours), "the floor for such a query", purpose))
-    return found
+            result.append(Charge(people, PureDP(missing, left.neighbours), "the floor for such a query", purpose))
+    return result
 
 
 def answered_after(answers: Mapping[str, Any], path: TableLike | None, answer: Callable[[], T]) -> T:

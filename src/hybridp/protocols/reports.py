@@ -69,14 +69,14 @@ def load_tally(file: str | PathLike[str]) -> Tally:
 
 def tally_for(study: Declaration, file: str | PathLike[str]) -> Tally:
     """The tally that stands in for the local rows of a study's only question, of the kind that it needs."""
-    found, question = load_tally(file), study.questions[0]
+    result, question = load_tally(file), study.questions[0]
     rule = "must not go with by: it holds nobody's group"
     must(question.groups is None, "tally", rule, "both")
     kind = "personal-mean" if study.promise.personal else question.tally_kind
     rule = "must stand in for reports on a study's only question: a mean, quantiles, a vector, records or points"
     must(bool(kind) and len(study.questions) == 1, "tally", rule, f"one beside {question.name}")
-    must(found.kind == kind, "tally", f"must be of the kind {kind} for this release", found.kind)
-    return found
+    must(result.kind == kind, "tally", f"must be of the kind {kind} for this release", result.kind)
+    return result
 
 
 def save_tally(tally: Tally, file: str | PathLike[str], *, before: Tally | None = None) -> None:
@@ -215,14 +215,14 @@ def read_batches(
     def read(rows: Rows) -> Sent:
         if columns is None:
             return slots_told(rows, asked.text, asked.encoding.categories, assume=assume)
-        found = sums.read(rows, own, asked, assume=assume, **how)
+        result = sums.read(rows, own, asked, assume=assume, **how)
         if epsilon is not None:
-            levels = len(found.local.epsilons)
+            levels = len(result.local.epsilons)
             _few(levels)
             alike = not rows.is_text(epsilon) or len(some_texts(rows, epsilon, levels + 1)) == levels
             rule = f"must hold every epsilon of `{epsilon}` written in one way: two may tell whose"
             must(alike, "mixed", rule, "two")
-        return Sent(found.local, found.simulated_reports, found.assumed, found.digest)
+        return Sent(result.local, result.simulated_reports, result.assumed, result.digest)
 
     try:
         sent = _added_up(paths, asked.text, held, start, read)
@@ -235,9 +235,9 @@ def read_batches(
         ) from None
     if epsilon is None:
         return Batches(*sent)
-    found = LevelBatches(*sent)
-    _few(len(found.sizes))
-    return found
+    result = LevelBatches(*sent)
+    _few(len(result.sizes))
+    return result
 
 
 def _few(levels: int) -> None:
@@ -252,17 +252,17 @@ def _added_up(
     paths: Sequence[TableLike], text: str, held: _Held, start: str, read: Callable[[Rows], Sent]
 ) -> tuple[tuple[Any, ...], str, bool, str | None]:
     """Every batch by itself, each once: its reports, what names all of them, and what is said of how they were made."""
-    found = []
+    result = []
     names: set[str] = set()
     for path in paths:
         with open_rows(path, trust=_EVERYBODY) as rows:
             name = _alone(rows, *held, start)
-            found.append(read(rows))
+            result.append(read(rows))
         must(name not in names, "mixed", f"must name every batch once (`{start}_batch`)", "the same name twice")
         names.add(name)
-    digest = reports_digest(text, *sorted(str(one.digest) for one in found))
-    assumed = text if any(one.assumed for one in found) else None
-    return tuple(one.reports for one in found), digest, any(one.simulated for one in found), assumed
+    digest = reports_digest(text, *sorted(str(one.digest) for one in result))
+    assumed = text if any(one.assumed for one in result) else None
+    return tuple(one.reports for one in result), digest, any(one.simulated for one in result), assumed
 
 
 def written_levels(mixing: LevelMixing, batch: TableLike, epsilon: str) -> dict[str, Any]:

@@ -183,8 +183,8 @@ class TablePeople(People):
 
     def within(self, asked: Within) -> tuple[int, int, int]:
         levels = summing.levels(self.rows, self.columns, asked.invite, local_raw=self._no_reports)
-        found = summing.release_window(levels, asked.window, asked.noise, rng=self.rng)
-        return found.inside, found.outside, found.squares
+        result = summing.release_window(levels, asked.window, asked.noise, rng=self.rng)
+        return result.inside, result.outside, result.squares
 
     def _simulated(self, invite: Any, *, bins: bool = False) -> tuple[Any, Any]:
         """For a trial only: local people's raw values, randomised here instead of on their devices."""
@@ -223,8 +223,8 @@ class TablePeople(People):
         chunks = modelling.local_slots(self._kept, invite.encoding)
         with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1)) as pool:
             parts = [pool.submit(report_slots, chunk, invite, rng=own) for chunk in chunks for own in self.rng.spawn(1)]
-            found = [part.result() for part in parts]
-        return Answer(local=functools.reduce(operator.add, found) if found else None)
+            result = [part.result() for part in parts]
+        return Answer(local=functools.reduce(operator.add, result) if result else None)
 
     # --- several numbers, records, points -----------------------------------------------------------------------------
 
@@ -232,8 +232,8 @@ class TablePeople(People):
         if self._kept is None:
             groups = modelling.table_rows(self.rows, self.columns, bounds, local_raw=self.raw)
             self._kept = LatticePeople(*groups, self.rng)
-        found: LatticePeople = self._kept
-        return found
+        result: LatticePeople = self._kept
+        return result
 
     def products(self, asked: Products) -> tuple[int, ...]:
         return self._lattice(asked.bounds).products(asked)
@@ -276,8 +276,8 @@ class TablePeople(People):
             groups = tabulating.groups_of(self.rows, asked.schema, self.columns, asked.invite, **how)
             self._heard(groups.local_people, groups.digest, groups.simulated_reports, groups.assumed)
             self._kept = CodePeople(groups, self.rng)
-        found: CodePeople = self._kept
-        return found
+        result: CodePeople = self._kept
+        return result
 
     def measure(self, asked: Measure) -> list[MeasuredTable]:
         return self._coded(asked).measure(asked)

@@ -178,9 +178,9 @@ def _release(
         _check_paid(shared.noted, first, later, once)
         told = [charge for charge in shared.noted if charge.digest is not None]
         entries.charge(together(told, study.purpose, collection, once=once))
-        found = published(study, answers, tuple(entries))
+        result = published(study, answers, tuple(entries))
         columns = {"trust": rule, "questions": {q.name: list(q.columns_read) for q in study.questions}}
-        return record_release(found, ledger, entries, purpose=study.purpose, study=study.to_dict(), columns=columns)
+        return record_release(result, ledger, entries, purpose=study.purpose, study=study.to_dict(), columns=columns)
 
 
 def published(study: Declaration, answers: Mapping[str, Any], entries: tuple[int, ...]) -> Release:
@@ -304,9 +304,9 @@ def _way(study: Declaration, i: int, data: Any, trust: Any, files: Files, run: M
             charges = [charge for charge in charges if charge.people == "trusted"]
 
     def answer(shared: Shared) -> Any:
-        found: Any = release(data, task, columns, by, ledger=shared, **told, **run)
+        result: Any = release(data, task, columns, by, ledger=shared, **told, **run)
         folder = files.models.get(question.name)
-        return found if folder is None else save_model(found, folder)
+        return result if folder is None else save_model(result, folder)
 
     return _Way(*_parted(charges, run), answer)
 

@@ -90,13 +90,13 @@ class _Kept:
             said = envelope.load(path / _TRANSCRIPT, _KIND)
             known = {one.name: said[one.name] for one in fields(_Kept) if one.name != "path"}
             known |= {name: tuple(known[name]) for name in ("entries", "answers")}
-            found = _Kept(path, **{**known, "task": made_of(known["task"])})
-            if not isinstance(found.task, TableTask) or found.task.people is None:
+            result = _Kept(path, **{**known, "task": made_of(known["task"])})
+            if not isinstance(result.task, TableTask) or result.task.people is None:
                 raise ValueError
         except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, AssertionError):
             pass
         else:
-            return found
+            return result
         raise InvalidInput(f"`model` must be the folder of a synthetic data set, of this version. Got {path}.")
 
     @staticmethod
@@ -249,14 +249,14 @@ class _Fit(People):
 
     def made(self, asked: Made) -> Any:
         """Rows that were kept, or that are made and kept now. (A graphical model is not kept: rounds make it again.)"""
-        found = self.kept.rows()
-        if found is None:
+        result = self.kept.rows()
+        if result is None:
             self._people()
             rounds = len(self.kept.task.plan)
-            found = asked.make(self.device, lambda part: self.progress(rounds + part, rounds + 1))
-            self.kept.save_rows(found.numpy())
+            result = asked.make(self.device, lambda part: self.progress(rounds + part, rounds + 1))
+            self.kept.save_rows(result.numpy())
             self.progress(rounds + 1, rounds + 1)
-        return found
+        return result
 
 
 def _measured(ledger: Ledger | None, charge: Charge, said: str | None) -> tuple[Charge, str | None]:
@@ -393,11 +393,11 @@ def _fit(
             stack.enter_context(envelope.held(kept.path, "out"))
         people = _Fit(kept, CodePeople(groups, rng), ledger, purpose, device, progress)
         crowd = _crowd(task, kept.seeded, lambda: kept.entries, local=groups.simulated_reports)
-        found: SyntheticModel = drive(task.ask(crowd), people)
-        found = noted(assuming(found, task.invite.text if groups.assumed else None), groups.notes)
-        kept.receipt = found.receipt.to_dict()
+        result: SyntheticModel = drive(task.ask(crowd), people)
+        result = noted(assuming(result, task.invite.text if groups.assumed else None), groups.notes)
+        kept.receipt = result.receipt.to_dict()
         kept.save()
-        return found
+        return result
 
 
 def _crowd(
@@ -426,10 +426,10 @@ def load_model(folder: Place) -> SyntheticModel:
 
 def _loaded(kept: _Kept) -> SyntheticModel:
     people = _Fit(kept)
-    found: SyntheticModel = drive(kept.task.ask(_crowd(kept.task)), people)
+    result: SyntheticModel = drive(kept.task.ask(_crowd(kept.task)), people)
     if kept.receipt is None:
         people._people()
-    return replace(found, receipt=Receipt.of(kept.receipt))
+    return replace(result, receipt=Receipt.of(kept.receipt))
 
 
 def save_model(model: SyntheticModel, folder: Place) -> SyntheticModel:
@@ -474,10 +474,10 @@ def write_model(release: Mapping[str, Any], folder: Place) -> SyntheticModel:
         for one in said["trusted_tables"]:
             counts = np.array(one["counts"], dtype=np.int64).reshape([sizes[f] for f in one["features"]])
             tables.append(MeasuredTable(tuple(one["features"]), counts, float(one["sigma"])))
-        found: SyntheticModel = drive(task.ask(_crowd(task)), _Released(tables, said["local_reports"]))
+        result: SyntheticModel = drive(task.ask(_crowd(task)), _Released(tables, said["local_reports"]))
     except (ValueError, LookupError, TypeError, AttributeError):
         raise InvalidInput("`release` must be the document of a synthetic table's release. Got another.") from None
-    return save_model(replace(found, receipt=receipt), folder)
+    return save_model(replace(result, receipt=receipt), folder)
 
 
 @dataclass

@@ -148,13 +148,13 @@ class Transcript:
         """What an opened document says, checked: what is asked follows from what was released."""
         said["entries"] = said.pop("ledger_entries")
         rest = {name: _tuple(said[name]) for name in ("names", "missing", "entries", "notes")}
-        found = cls(made_of(said["task"]), **rest, answers=tuple(said["answers"]), first_reports=said["first_reports"],
+        result = cls(made_of(said["task"]), **rest, answers=tuple(said["answers"]), first_reports=said["first_reports"],
                     simulated=said["simulated"], digest=said["digest"])  # fmt: skip
-        ok = all(isinstance(one, str) for one in (*found.names, *found.notes))
-        ok = ok and all(type(entry) is int for entry in found.entries)
-        if not (ok and _alike(said["asks"], _plain_facts(found.asked.about))):
+        ok = all(isinstance(one, str) for one in (*result.names, *result.notes))
+        ok = ok and all(type(entry) is int for entry in result.entries)
+        if not (ok and _alike(said["asks"], _plain_facts(result.asked.about))):
             raise ValueError
-        return found
+        return result
 
     @cached_property
     def rounds(self) -> list[Round]:
@@ -171,10 +171,10 @@ class Transcript:
     @cached_property
     def asked(self) -> Later:
         """What people are asked next."""
-        found = self.task.at_once(self.names) or self.rounds[-1]
-        if not isinstance(found, Later):
+        result = self.task.at_once(self.names) or self.rounds[-1]
+        if not isinstance(result, Later):
             raise ValueError
-        return found
+        return result
 
     @property
     def invite(self) -> Any:
@@ -202,8 +202,8 @@ class Transcript:
 
     def released(self, told: Answer | None, entries: tuple[int, ...] = ()) -> Release:
         """The release that follows where this is what people answer; None: without them."""
-        found: Release = drive(self.task.ask(self.crowd(entries)), _Tape(self, told))
-        return found
+        result: Release = drive(self.task.ask(self.crowd(entries)), _Tape(self, told))
+        return result
 
     def charges(
         self, purpose: str | None, collection: str | None = None, digest: str | None = None, *, mixed: Any = None
@@ -250,12 +250,12 @@ class _Tape(People):
 def read_invitation(file: str | PathLike[str], what: str | None = None) -> Transcript:
     """The invitation in a file, checked; to `what`, where that is given."""
     try:
-        found = Transcript._stated(envelope.load(file, _KIND))
-        if what not in (None, found.task.called):
+        result = Transcript._stated(envelope.load(file, _KIND))
+        if what not in (None, result.task.called):
             raise ValueError
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, AssertionError, RecursionError):
         raise InvalidInput(f"`invite` must name an invitation that --invite-out wrote. Got {file}.") from None
-    return found
+    return result
 
 
 def invitation_to(task: Task, columns: Any, file: Path) -> Transcript:
@@ -274,19 +274,19 @@ def invitation_to(task: Task, columns: Any, file: Path) -> Transcript:
 
 def _differ(task: Any) -> dict[str, Any]:
     """All that must be the same where an invitation is answered: intervals may be of another level."""
-    found: dict[str, Any] = {"kind": task.called}
+    result: dict[str, Any] = {"kind": task.called}
     for one in fields(task):
         value, of = getattr(task, one.name), one.name.removesuffix("guarantee")
         if isinstance(value, Task):
-            found |= _differ(value)
+            result |= _differ(value)
         elif of != one.name:
-            found |= {f"{of}{part}": getattr(value, part, None) for part in ("epsilon", "delta")}
+            result |= {f"{of}{part}": getattr(value, part, None) for part in ("epsilon", "delta")}
         elif one.name in ("bounds", "box"):
             sides = getattr(value, "bounds", (value,))
-            found |= {end: tuple(getattr(side, end) for side in sides) for end in ("lower", "upper")}
+            result |= {end: tuple(getattr(side, end) for side in sides) for end in ("lower", "upper")}
         else:
-            found[one.name] = value
-    return {name: value for name, value in found.items() if name not in ("level", "joint", "per_axis", "people")}
+            result[one.name] = value
+    return {name: value for name, value in result.items() if name not in ("level", "joint", "per_axis", "people")}
 
 
 def _words(value: Any) -> str:
@@ -449,16 +449,16 @@ def release_invited(
             entries.charge(due if sent.digest is not None else due[1:])
             heard: list[Any] = []
             crowd = said.crowd(tuple(entries), simulated_local=lambda: sent.simulated)
-            found: Release = drive(task.ask(crowd), _Tape(said, sent.answer), heard)
+            result: Release = drive(task.ask(crowd), _Tape(said, sent.answer), heard)
             text = said.invite.text if sent.assumed else None
-            found = noted(assuming(found, text, sent.batches.assumed), (*said.notes, *sent.notes, ASKED_BEFORE))
+            result = noted(assuming(result, text, sent.batches.assumed), (*said.notes, *sent.notes, ASKED_BEFORE))
             if draft is not None:
                 first = said.first_reports or sent.digest
                 more = {"entries": (*said.entries, *entries), "notes": sent.notes, "simulated": said.simulated}
                 made = Transcript.of(said.task, said.names, heard, first_reports=first, **more)
                 draft.hold(made, books)
             columns = {"columns": said.names}
-            found = record_release(found, books, entries, purpose=purpose, study=task.stated(None), columns=columns)
+            result = record_release(result, books, entries, purpose=purpose, study=task.stated(None), columns=columns)
     if draft is not None:
         draft.write()
-    return found
+    return result

@@ -315,5 +315,5 @@ def _whatever_the_spread(noise: float, laplace: float, trusted: int, told: Calla
     wrong = [cost(float(v_l[j] / s2[j]), 1e9 * math.sqrt(s2[j])) for j in range(len(_SPREADS))]
     at = int(np.argmin(wrong))
     weight, s = float(v_l[at] / s2[at]), math.sqrt(s2[at])
-    found = tightest(lambda reach: cost(weight, reach * s))
-    return replace(found, spread="any", variance=float(max(_SPREADS[at], 1e-3)))
+    result = tightest(lambda reach: cost(weight, reach * s))
+    return replace(result, spread="any", variance=float(max(_SPREADS[at], 1e-3)))

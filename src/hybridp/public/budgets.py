@@ -269,18 +269,18 @@ def doubts(budget: PureDP | ApproxDP, people: int) -> tuple[str, ...]:
     >>> doubts(PureDP(12.0), 1000)
     ('epsilon 12 is above 10: what was learned may multiply the odds on a person by 1.63e+05',)
     """
-    found = []
+    result = []
     if budget.epsilon > 10:
         odds = f"{math.exp(min(budget.epsilon, 700.0)):.3g}"
-        found.append(
+        result.append(
             f"epsilon {budget.epsilon:g} is above 10: what was learned may multiply the odds on a person by {odds}"
         )
     if budget.delta * people >= 1:
-        found.append(
+        result.append(
             f"delta {budget.delta:g} is not below 1/n ({1 / people:.3g} for {people:,} people): to publish one of them "
             "at random, raw, would keep it"
         )
-    return tuple(found)
+    return tuple(result)
 
 
 # --- what a ledger is asked for ---------------------------------------------------------------------------------------

@@ -190,13 +190,13 @@ def packing(box: Box, clusters: int) -> Floats:
     for _ in range(clusters - 1):
         apart = np.minimum(apart, np.linalg.norm(points - points[chosen[-1]], axis=1))
         chosen.append(int(np.argmax(np.minimum(apart / 2, room))))
-    found = points[chosen]
+    result = points[chosen]
     for _ in range(20):  # a few steps of Lloyd's algorithm on the sequence itself: even shares of the box
-        label = nearest(np.ascontiguousarray(points.T), found)
+        label = nearest(np.ascontiguousarray(points.T), result)
         size = np.bincount(label, minlength=clusters)
         sums = np.stack([np.bincount(label, weights=points[:, j], minlength=clusters) for j in range(box.dims)], axis=1)
-        found = np.where(size[:, None] > 0, sums / np.maximum(size, 1)[:, None], found)
-    return np.floor(found)
+        result = np.where(size[:, None] > 0, sums / np.maximum(size, 1)[:, None], result)
+    return np.floor(result)
 
 
 def separation(centres: ArrayLike) -> Floats:

@@ -143,9 +143,9 @@ def round_invite(box: Box, centres: Floats, radius: int, epsilon: float) -> Roun
             if rest / m < 1e-3 or (k > 1 and label < 1e-3):
                 continue
             shares = (1 - 1 / k) / (9 * (p - q) ** 2) if k > 1 else 0.0
-            found = d * _value_variance(rest, d, m) / p**2 + shares
-            if found < best[0]:
-                best = (found, float(label), m)
+            result = d * _value_variance(rest, d, m) / p**2 + shares
+            if result < best[0]:
+                best = (result, float(label), m)
     must(math.isfinite(best[0]), "epsilon", "must be at least 0.02 for a local report of a point", epsilon)
     _, label, m = best
     response = k_randomised_response(PureDP(label), k) if k > 1 else None

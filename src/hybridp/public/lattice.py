@@ -277,9 +277,9 @@ def _written(x: Fraction) -> str:
 
 
 def _read(text: Any, most: int) -> Fraction:
-    found = _DYADIC.fullmatch(text) if isinstance(text, str) and len(text) <= _LONGEST else None
-    if found is not None and int(found[3]) <= most:
-        value = Fraction(int(found[1] + found[2], 16), 1 << int(found[3]))
+    result = _DYADIC.fullmatch(text) if isinstance(text, str) and len(text) <= _LONGEST else None
+    if result is not None and int(result[3]) <= most:
+        value = Fraction(int(result[1] + result[2], 16), 1 << int(result[3]))
         if _written(value) == text:  # lowest terms: equal sums have equal texts
             return value
     raise InvalidInput("`sums` must hold exact numbers such as 0x7p-1. Got another text.")
@@ -314,29 +314,29 @@ def column_sums(values: Floats) -> tuple[Sums, ...]:
     told = ~np.isnan(values)
     counts = told.sum(axis=0)
     heard = np.flatnonzero(counts)
-    found = [NOTHING] * len(counts)
+    result = [NOTHING] * len(counts)
     if len(heard):
         # Column by column: the segments of one long array.
         starts = (np.cumsum(counts) - counts)[heard]
         for j, sums in zip(heard.tolist(), exact_sums(values.T[told.T], starts), strict=True):
-            found[j] = sums
-    return tuple(found)
+            result[j] = sums
+    return tuple(result)
 
 
 def grouped_sums(values: Floats, keys: Floats) -> Groups:
     """The sums of the values of each key."""
     order = np.argsort(keys, kind="stable")
     distinct, starts = np.unique(keys[order], return_index=True)
-    found = exact_sums(values[order], starts) if len(distinct) else []
-    return tuple(zip(distinct.tolist(), found, strict=True))
+    result = exact_sums(values[order], starts) if len(distinct) else []
+    return tuple(zip(distinct.tolist(), result, strict=True))
 
 
 def joined(one: Groups, two: Groups) -> Groups:
     """Both in one."""
-    found = dict(one)
+    result = dict(one)
     for key, sums in two:
-        found[key] = found.get(key, NOTHING) + sums
-    return tuple(sorted(found.items()))
+        result[key] = result.get(key, NOTHING) + sums
+    return tuple(sorted(result.items()))
 
 
 # --- adding up --------------------------------------------------------------------------------------------------------
@@ -387,13 +387,13 @@ def _limbs(block: Floats) -> tuple[list[Ints], int]:
     """Whole numbers of 20 bits, the most significant first, and the exponent of the last: the block is their sum."""
     weight = int(np.frexp(np.abs(block).max())[1])
     rest = block
-    found: list[Ints] = []
+    result: list[Ints] = []
     while rest.any():
         weight -= _BITS
         limb = np.trunc(_scaled(rest, -weight))
-        found.append(limb.astype(np.int64))
+        result.append(limb.astype(np.int64))
         rest = rest - _scaled(limb, weight)
-    return found, weight
+    return result, weight
 
 
 def _scaled(x: Floats, exponent: int) -> Floats:

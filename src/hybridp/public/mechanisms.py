@@ -344,12 +344,12 @@ def best_noise(
     statement about one sum (Thm 1.1.5 of the dissertation): several leave their delta unspent.
     """
     must(name in ("laplace", "gaussian", "best"), "noise", "must be one of laplace, gaussian, best", name)
-    found: list[DiscreteLaplace | DiscreteGaussian] = []
+    result: list[DiscreteLaplace | DiscreteGaussian] = []
     if name != "gaussian":
         spends_delta = sums is None and name == "best"
-        found.append(discrete_laplace(guarantee if spends_delta else PureDP(guarantee.epsilon), l1))
+        result.append(discrete_laplace(guarantee if spends_delta else PureDP(guarantee.epsilon), l1))
     if name != "laplace" and guarantee.delta > 0:
         promise = ApproxDP(guarantee.epsilon, guarantee.delta)
-        found.append(discrete_gaussian(promise, l2) if sums is None else vector_gaussian(promise, l2, sums))
-    must(bool(found), "delta", "must be positive for Gaussian noise", 0)
-    return min(found, key=lambda noise: noise.variance)
+        result.append(discrete_gaussian(promise, l2) if sums is None else vector_gaussian(promise, l2, sums))
+    must(bool(result), "delta", "must be positive for Gaussian noise", 0)
+    return min(result, key=lambda noise: noise.variance)

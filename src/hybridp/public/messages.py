@@ -120,14 +120,14 @@ class Invite(Generic[E, M]):
 
     @property
     def way(self) -> str:
-        found: str = getattr(self.mechanism, "way", None) or self.encoding.way  # type: ignore[attr-defined]
-        return found
+        result: str = getattr(self.mechanism, "way", None) or self.encoding.way  # type: ignore[attr-defined]
+        return result
 
     @property
     def name(self) -> str:
         """Of the report."""
-        found: str = getattr(self.encoding, "report", None) or self.mechanism.name  # type: ignore[attr-defined]
-        return found
+        result: str = getattr(self.encoding, "report", None) or self.mechanism.name  # type: ignore[attr-defined]
+        return result
 
     @property
     def promise(self) -> Any:
@@ -155,11 +155,11 @@ class Invite(Generic[E, M]):
         if not self.windows:
             return levels
         cuts = [i * LEVELS // len(self.windows) for i in range(len(self.windows) + 1)]
-        found = np.zeros_like(levels)
+        result = np.zeros_like(levels)
         for i, (low, high) in enumerate(self.windows):
             part = np.clip((levels / LEVELS - low) / (high - low), 0.0, 1.0)
-            found += np.floor(part * (cuts[i + 1] - cuts[i])).astype(np.int64)
-        return found
+            result += np.floor(part * (cuts[i + 1] - cuts[i])).astype(np.int64)
+        return result
 
 
 OnNumber: TypeAlias = Invite[Bounds, Randomiser]

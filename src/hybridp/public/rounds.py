@@ -56,10 +56,10 @@ def _whole(said: Any) -> Any:
 
 
 def _counts(said: Any) -> NDArray[np.int64]:
-    found = np.array([int(x) for x in said], dtype=np.int64)
-    if (found < 0).any():
+    result = np.array([int(x) for x in said], dtype=np.int64)
+    if (result < 0).any():
         raise ValueError
-    return found
+    return result
 
 
 class Round:
@@ -99,10 +99,10 @@ class Numbers(Round):
 
     def plain(self, answer: Answer) -> dict[str, Any]:
         own, binned = answer.trusted, answer.binned
-        found: dict[str, Any] = {"people": answer.trusted_people}
+        result: dict[str, Any] = {"people": answer.trusted_people}
         if own is not None:
-            found |= {"sum": own.noisy_total, "squares": None if own.squares is None else own.squares.noisy_total}
-        return found if binned is None else found | {"reports": binned.counts.tolist()}
+            result |= {"sum": own.noisy_total, "squares": None if own.squares is None else own.squares.noisy_total}
+        return result if binned is None else result | {"reports": binned.counts.tolist()}
 
     def restored(self, said: Any) -> Answer:
         people, trusted, binned = int(said["people"]), None, None
@@ -200,11 +200,11 @@ class Discover(Round):
 
     def restored(self, said: Any) -> Any:
         records, (noisy, people, others) = said[0], _whole(said[1:])
-        found = [tuple(map(str, one)) for one in records]
-        whole = [list(one) for one in found] == [list(one) for one in records] and found == sorted(set(found))
-        if not whole or len(found) != len(noisy) or min(people, others) < 0 or people + others < 1:
+        result = [tuple(map(str, one)) for one in records]
+        whole = [list(one) for one in result] == [list(one) for one in records] and result == sorted(set(result))
+        if not whole or len(result) != len(noisy) or min(people, others) < 0 or people + others < 1:
             raise ValueError
-        return found, noisy, people, others
+        return result, noisy, people, others
 
 
 @dataclass(frozen=True)

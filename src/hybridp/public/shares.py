@@ -130,12 +130,12 @@ def count_noise(guarantee: Guarantee, size: int, name: NoiseName = "best", steps
     must(ok, "epsilon", f"must be at least {LEAST_COUNTED:g} and at most 500", guarantee.epsilon)
     if size == 2:
         return CountNoise(best_noise(guarantee, name, steps, steps), size, steps)
-    apart, found = math.isqrt(2 * _FINE**2 - 1) + 1, []
+    apart, result = math.isqrt(2 * _FINE**2 - 1) + 1, []
     if name != "gaussian":
-        found.append(CountNoise(best_noise(guarantee, "laplace", 2 * steps, apart, size), size, steps))
+        result.append(CountNoise(best_noise(guarantee, "laplace", 2 * steps, apart, size), size, steps))
     if name == "gaussian" or (name == "best" and guarantee.delta > 0):
-        found.append(CountNoise(best_noise(guarantee, "gaussian", 2 * steps, apart, size), size, _FINE))
-    return min(found, key=lambda noise: noise.variance)
+        result.append(CountNoise(best_noise(guarantee, "gaussian", 2 * steps, apart, size), size, _FINE))
+    return min(result, key=lambda noise: noise.variance)
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,12 +266,12 @@ def read_reports(oracle: Oracle, texts: Sequence[str | None], refused: UnusableP
 
 def kept(sets: Ints, question: Feature) -> Ints:
     """Sets of ticks as bits, the first option's lowest; of more than `most` the first ones, in the options' order."""
-    found, many = np.zeros_like(sets), np.zeros_like(sets)
+    result, many = np.zeros_like(sets), np.zeros_like(sets)
     for option in range(question.size):
         ticked = ((sets >> option) & 1) * (many < question.most)
-        found |= ticked << option
+        result |= ticked << option
         many += ticked
-    return found
+    return result
 
 
 def tick_counts(sets: Ints, people: Ints, question: Feature) -> Ints:

@@ -83,12 +83,12 @@ def mixed_delta(n: int, local_epsilon: float, epsilon: float, *, k: int | None =
     must(epsilon >= 0, "epsilon", "must not be negative", epsilon)
     if epsilon >= e0:
         return 0.0
-    found = [1.0, _among_clones(n - 1, math.exp(-e0), e0, epsilon)]
+    result = [1.0, _among_clones(n - 1, math.exp(-e0), e0, epsilon)]
     if k == 2:  # an even draw of all values is a clone
-        found.append(_among_clones(n - 1, 2 / (math.exp(e0) + 1), e0, epsilon))
+        result.append(_among_clones(n - 1, 2 / (math.exp(e0) + 1), e0, epsilon))
     elif k is not None:
-        found.append(_among_even(n - 1, k, e0, epsilon))
-    return min(found)
+        result.append(_among_even(n - 1, k, e0, epsilon))
+    return min(result)
 
 
 def _among_clones(others: int, clone: float, e0: float, epsilon: float) -> float:
@@ -115,8 +115,8 @@ def _among_even(others: int, k: int, e0: float, epsilon: float) -> float:
     first, weights = _binomial(others, k / (math.exp(e0) + k - 1))
     groups = _GROUPS if others <= 10**6 else _GROUPS // 8  # of very many people the numbers hardly differ
     starts = np.unique(np.linspace(0, len(weights), groups, endpoint=False).astype(np.int64))
-    found = [_with_even(first + int(start), k, e0, epsilon) for start in starts]
-    return float(np.add.reduceat(weights, starts) @ found) + 2 * _OUTSIDE
+    result = [_with_even(first + int(start), k, e0, epsilon) for start in starts]
+    return float(np.add.reduceat(weights, starts) @ result) + 2 * _OUTSIDE
 
 
 def _with_even(even: int, k: int, e0: float, epsilon: float) -> float:

@@ -158,13 +158,13 @@ def table_plan(workload: Workload, *, most_cells: int = MOST_CELLS) -> list[tupl
     >>> table_plan(Workload(schema, (Threshold((0, 1, 2), 1),)))
     [(0, 1), (0, 2), (1, 2)]
     """
-    found: dict[tuple[int, ...], None] = {}
+    result: dict[tuple[int, ...], None] = {}
     for threshold in workload.thresholds:
         sizes = [threshold.k] if threshold.r == threshold.k else [threshold.r, threshold.r + 1]
         for size in sizes:
             for features in combinations(sorted(threshold.features), size):
-                found.update(dict.fromkeys(_fitting(workload.schema, features, most_cells)))
-    return [features for features in found if len(features) > 1]
+                result.update(dict.fromkeys(_fitting(workload.schema, features, most_cells)))
+    return [features for features in result if len(features) > 1]
 
 
 def _fitting(schema: Schema, features: tuple[int, ...], most: int) -> Iterator[tuple[int, ...]]:
@@ -346,10 +346,10 @@ def cells_within(workload: Workload, memory: str) -> int:
 
 
 def _bytes(text: str) -> int:
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmg]i?)?b?\s*", text, re.IGNORECASE)
-    if found is None:
+    result = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmg]i?)?b?\s*", text, re.IGNORECASE)
+    if result is None:
         raise InvalidInput(f"`memory` must be a size such as 1GiB or 800MB. Got {text!r}.")
-    return int(float(found[1]) * _SIZES[(found[2] or "").lower()])
+    return int(float(result[1]) * _SIZES[(result[2] or "").lower()])
 
 
 # --- messages: what the curator lets out ------------------------------------------------------------------------------

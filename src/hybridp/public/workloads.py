@@ -106,19 +106,19 @@ def sample_thresholds(
             return tuple(Threshold(fitting[i], r) for i in chosen.tolist())
         positive = int(np.count_nonzero(weights))
         must(positive >= k, "weights", f"must be positive for at least {k} features", positive)
-    found: list[tuple[int, ...]] = []
+    result: list[tuple[int, ...]] = []
     seen: set[tuple[int, ...]] = set()
     misses = 0
     share = None if weights is None else np.asarray(weights, dtype=np.float64) / float(np.sum(weights))
-    while len(found) < count:
+    while len(result) < count:
         drawn = tuple(sorted(rng.choice(known, size=k, replace=False, p=share).tolist()))
         if (distinct and drawn in seen) or not _fits(schema, drawn, most_queries):
             misses += 1
             must(misses < _DRAWS * count, "count", "must be smaller: too few sets of features fit", count)
             continue
         seen.add(drawn)
-        found.append(drawn)
-    return tuple(Threshold(features, r) for features in found)
+        result.append(drawn)
+    return tuple(Threshold(features, r) for features in result)
 
 
 def _fits(schema: Schema, features: tuple[int, ...], most: int | None) -> bool:
@@ -132,10 +132,10 @@ def parse_spec(text: str) -> Iterator[tuple[int, int, int]]:
     [(3, 3, 64), (1, 4, 16)]
     """
     for part in text.split(","):
-        found = re.fullmatch(r"\s*(\d+)\s*-\s*of\s*-\s*(\d+)\s*:\s*(\d+)\s*", part)
-        if found is None:
+        result = re.fullmatch(r"\s*(\d+)\s*-\s*of\s*-\s*(\d+)\s*:\s*(\d+)\s*", part)
+        if result is None:
             raise InvalidInput(f"`thresholds` must be written like 3-of-3:64, 1-of-4:16. Got {text!r}.")
-        r, k, count = (int(group) for group in found.groups())
+        r, k, count = (int(group) for group in result.groups())
         must(1 <= r <= k, "thresholds", f"must ask for at least 1 and at most k = {k} matches", part.strip())
         must(count >= 1, "thresholds", "must ask for at least one of each kind", part.strip())
         yield r, k, count
@@ -201,11 +201,11 @@ def stated_workload(
     must(written, "law", "must be written like zipf or zipf:1.5", repr(law))
     chosen = float(parameter) if parameter else None
     weights = None if law == "uniform" else feature_weights(len(schema.names), name, chosen)  # type: ignore[arg-type]
-    found = list(listed_workload(schema, marginals).thresholds) if marginals else []
+    result = list(listed_workload(schema, marginals).thresholds) if marginals else []
     if thresholds:
         draw = np.random.default_rng(seed)
-        found += sample_workload(schema, thresholds, rng=draw, weights=weights, most_queries=most_queries).thresholds
-    return Workload(schema, tuple(dict.fromkeys(found)))
+        result += sample_workload(schema, thresholds, rng=draw, weights=weights, most_queries=most_queries).thresholds
+    return Workload(schema, tuple(dict.fromkeys(result)))
 
 
 # --- formulas ---------------------------------------------------------------------------------------------------------
@@ -278,16 +278,16 @@ class Formula:
     def holds(self, codes: NDArray[Any]) -> NDArray[np.bool_]:
         """For whom it holds; one row of codes for each feature of `features`, one column for each person."""
         rows = {feature: codes[i] for i, feature in enumerate(self.features)}
-        found = _truth(self.node, lambda atom: np.isin(rows[atom.feature], sorted(atom.codes)))
-        return np.asarray(found, dtype=np.bool_)
+        result = _truth(self.node, lambda atom: np.isin(rows[atom.feature], sorted(atom.codes)))
+        return np.asarray(result, dtype=np.bool_)
 
     def mask(self, schema: Schema) -> NDArray[np.bool_]:
         """The cells of the table over `features` in which it holds: its answer is the sum of those cells."""
         features = self.features
         grids = np.ogrid[tuple(slice(0, schema.sizes[f]) for f in features)]
         rows = {f: np.asarray(grid) for f, grid in zip(features, grids, strict=True)}
-        found = _truth(self.node, lambda atom: np.isin(rows[atom.feature], sorted(atom.codes)))
-        return np.broadcast_to(found, tuple(schema.sizes[f] for f in features)).astype(np.bool_)
+        result = _truth(self.node, lambda atom: np.isin(rows[atom.feature], sorted(atom.codes)))
+        return np.broadcast_to(result, tuple(schema.sizes[f] for f in features)).astype(np.bool_)
 
     def surrogate(self, schema: Schema) -> Polynomial:
         """The formula's polynomial. Values of a feature that no atom tells apart share one group.
@@ -300,11 +300,11 @@ class Formula:
         groups: list[tuple[int, ...]] = []
         choices: list[list[tuple[int, dict[Atom, bool]]]] = []
         for f in features:
-            found: dict[tuple[bool, ...], list[int]] = {}
+            result: dict[tuple[bool, ...], list[int]] = {}
             for code in range(schema.sizes[f]):
-                found.setdefault(tuple(code in atom.codes for atom in atoms[f]), []).append(schema.offsets[f] + code)
+                result.setdefault(tuple(code in atom.codes for atom in atoms[f]), []).append(schema.offsets[f] + code)
             choices.append([])
-            for pattern, columns in found.items():
+            for pattern, columns in result.items():
                 choices[-1].append((len(groups), dict(zip(atoms[f], pattern, strict=True))))
                 groups.append(tuple(columns))
         size = math.prod(len(choice) for choice in choices)
@@ -366,11 +366,11 @@ class _Reader:
         """Step over a sign, or a word that ends there."""
         self.blank()
         end = self.at + len(word)
-        found = self.text[self.at : end].lower() == word
-        if found and word.isalpha() and end < len(self.text) and (self.text[end].isalnum() or self.text[end] == "_"):
+        result = self.text[self.at : end].lower() == word
+        if result and word.isalpha() and end < len(self.text) and (self.text[end].isalnum() or self.text[end] == "_"):
             return False
-        self.at = end if found else self.at
-        return found
+        self.at = end if result else self.at
+        return result
 
     def disjunction(self) -> Node:
         parts = [self.conjunction()]
@@ -416,8 +416,8 @@ class _Reader:
 
     def named(self) -> str | None:
         """The feature whose name and comparison come next."""
-        found = [n for n in self.schema.names if re.match(rf"{re.escape(n)}\s*!?=", self.text[self.at :])]
-        return max(found, key=len, default=None)
+        result = [n for n in self.schema.names if re.match(rf"{re.escape(n)}\s*!?=", self.text[self.at :])]
+        return max(result, key=len, default=None)
 
     def atom(self) -> Node:
         name = self.named()
@@ -461,6 +461,6 @@ def _between(feature: Feature, low: float, high: float, text: str) -> list[int]:
         must(low in cuts and end in cuts and low < end, feature.name, f"must be cut at its edges {cuts}", text)
         return list(range(cuts.index(low), cuts.index(end)))
     numbers = {code: float(value) for code, value in enumerate(feature.values) if re.fullmatch(_NUMBER, value)}
-    found = [code for code, number in numbers.items() if low <= number <= high]
-    must(bool(found), feature.name, "must have values in the range", text)
-    return found
+    result = [code for code, number in numbers.items() if low <= number <= high]
+    must(bool(result), feature.name, "must have values in the range", text)
+    return result

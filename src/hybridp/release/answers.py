@@ -185,8 +185,8 @@ def _ends(middles: Numbers | None, widths: Numbers | None, limit: float | None) 
         return None
     ends = []
     for side in (-1, 1):
-        found = [None if x is None or w is None else x + side * w for x, w in zip(middles, widths, strict=True)]
-        ends.append(found if limit is None else [None if x is None else max(-limit, min(limit, x)) for x in found])
+        result = [None if x is None or w is None else x + side * w for x, w in zip(middles, widths, strict=True)]
+        ends.append(result if limit is None else [None if x is None else max(-limit, min(limit, x)) for x in result])
     return ends
 
 
@@ -213,12 +213,12 @@ def _first(value: Any) -> Any:
 
 def about(answer: Release, people: int) -> Release:
     """The same where there are so many people: sums and counts, of which not everybody was asked, are about all."""
-    found = {
+    result = {
         name: {key: times(facts, people / facts["people"], people=people) if key in ("sum", "count") else facts
                for key, facts in some.items()}
         for name, some in answer.questions.items()
     }  # fmt: skip
-    return replace(answer, questions=found)
+    return replace(answer, questions=result)
 
 
 def mean_release(

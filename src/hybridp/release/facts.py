@@ -426,9 +426,9 @@ def _merged(by: Facts | None) -> Iterator[str]:
 
 def differences(facts: Facts) -> list[Cell]:
     """One group less another, its interval, and the adjusted p-value of no difference; of shares option by option."""
-    found = []
+    result = []
     for gap in facts.get("differences") or ():
         pair = f"{gap['of']} - {gap['less']}" + (f": {gap['option']}" if gap["option"] is not None else "")
         low, high = gap["interval"]
-        found.append(Cell("", "difference", pair, gap["estimate"], low, high, p_value=gap["p_value"]))
-    return found
+        result.append(Cell("", "difference", pair, gap["estimate"], low, high, p_value=gap["p_value"]))
+    return result

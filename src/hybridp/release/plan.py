@@ -197,8 +197,8 @@ def ways(facts: Facts) -> Mapping[str, Facts]:
     told = facts["predicted"]
     if "total_variation" in told:
         return {way: {"total_variation": error} for way, error in told["total_variation"].items()}
-    found: Mapping[str, Facts] = told.get("estimators") or told.get("forms") or {}
-    return found
+    result: Mapping[str, Facts] = told.get("estimators") or told.get("forms") or {}
+    return result
 
 
 def taken(facts: Facts) -> str:
@@ -272,9 +272,9 @@ def _grid(facts: Facts) -> tuple[Row, list[Row]]:
     """A row an estimator or, of several cells, a row a cell: the columns and the rows."""
     told, known = facts["predicted"], ways(facts)
     if "tables" in told:
-        found = [(", ".join(one["columns"]), f"{one['cells']:,}", *(f"{one[key]:.2g}" for key in _OF_TABLES))
+        result = [(", ".join(one["columns"]), f"{one['cells']:,}", *(f"{one[key]:.2g}" for key in _OF_TABLES))
                  for one in told["tables"]]  # fmt: skip
-        return ("table", "cells", *_OF_TABLES.values()), found
+        return ("table", "cells", *_OF_TABLES.values()), result
     if not known:
         listed = [(words.format(**facts), _scalar(key, told[key])) for key, words in _SCALARS.items() if key in told]
         if "top" in told:
@@ -288,14 +288,14 @@ def _grid(facts: Facts) -> tuple[Row, list[Row]]:
     keys = [key for key in _TOLD if any(not isinstance(one.get(key, []), list) for one in known.values())]
     best = facts.get("form") or told.get("best")
     gains = min(known[name][_OVERALL] for name in ("tcm-only", "full-lm")) if _OVERALL in keys else 0.0
-    found = []
+    result = []
     for name, one in known.items():
         more = [f"{gains / (overall_of(one) or math.nan):.3g}"] if gains else []
         more += ["best" if name == best else ""] if best else []
-        found.append((WAYS[name] if "best" in told else name, *(_cell(key, one.get(key)) for key in keys), *more))
+        result.append((WAYS[name] if "best" in told else name, *(_cell(key, one.get(key)) for key in keys), *more))
     first = "local people are asked" if "forms" in told else "who takes part" if "best" in told else "estimator"
     heads = (_TOLD[key] for key in keys)
-    return (facts.get("named", first), *heads, *["times better"] * bool(gains), *[""] * bool(best)), found
+    return (facts.get("named", first), *heads, *["times better"] * bool(gains), *[""] * bool(best)), result
 
 
 def _cell(key: str, x: float | None) -> str:
@@ -365,10 +365,10 @@ def _more_words(facts: Facts, *, brief: bool) -> Iterator[Words]:
     if three := facts["predicted"].get("shuffled"):
         yield _three_groups(facts, three)
     if moves := facts["predicted"].get("moves"):
-        found = [(f"{m['epsilon']:g}", f"{m['people']:,}", f"{m['local_epsilon']:g}",
+        result = [(f"{m['epsilon']:g}", f"{m['people']:,}", f"{m['local_epsilon']:g}",
                   figure(m["worth_in_local_people"])) for m in moves]  # fmt: skip
         title = "If local people of one epsilon all sent their reports through a mixer"
-        yield Words(title, ("epsilon", "people", "a report's own there", "is worth so many local people"), found)
+        yield Words(title, ("epsilon", "people", "a report's own there", "is worth so many local people"), result)
 
 
 def _three_groups(facts: Facts, three: Facts) -> Words:
@@ -380,18 +380,18 @@ def _three_groups(facts: Facts, three: Facts) -> Words:
         kept = f"fewer than a batch of {batch['least']:,}: nothing more is kept."
     said = f"A shuffled report{by} has an epsilon of {batch['local_epsilon']:.6g} by itself; {kept}"
     if not isinstance(error, list):
-        found = [(name, f"{people:,}", figure(three["weights"][name]), f"{worth[name]:.3g}")
+        result = [(name, f"{people:,}", figure(three["weights"][name]), f"{worth[name]:.3g}")
                  for name, people in three["people"].items()]  # fmt: skip
         title = f"Three groups, each by its number of people: rmse (population) {figure(error)}"
-        return Words(title, ("group", "people", "weight", "one more is worth so many local people"), found, (said,))
+        return Words(title, ("group", "people", "weight", "one more is worth so many local people"), result, (said,))
     names = names_of(facts) if ways(facts) else [f"rank {i}" for i in range(1, len(error) + 1)]
     unit = facts if ways(facts) else {"task": "number"}
     sides = zip(names, error, worth["shuffled"], worth["trusted"], strict=True)
-    found = [(name, _text(e, unit), f"{mixed:.3g}", f"{own:.3g}") for name, e, mixed, own in sides]
+    result = [(name, _text(e, unit), f"{mixed:.3g}", f"{own:.3g}") for name, e, mixed, own in sides]
     title = ", ".join(f"{people:,} {name}" for name, people in three["people"].items()) + " people"
     columns = ("", "rmse (population)", "one more shuffled", "one more trusted")
     more = (f"The default for these three groups is {three['default']['estimator']}.",) if "default" in three else ()
-    return Words(title, columns, found, (f"One more person is worth so many local people. {said}", *more))
+    return Words(title, columns, result, (f"One more person is worth so many local people. {said}", *more))
 
 
 # --- sentences --------------------------------------------------------------------------------------------------------
@@ -410,8 +410,8 @@ def axis(facts: Facts) -> str:
     words = {"rmse_population": "root mean squared error", "total_variation": "mean total variation distance",
              "rmse_slope": "root mean squared error of a slope, columns scaled to [-1, 1]",
              "standard_error": facts.get("of")}  # fmt: skip
-    found = next((word for key, word in words.items() if key in known), None)
-    return found or "largest error of a cell to expect, as a share of people"
+    result = next((word for key, word in words.items() if key in known), None)
+    return result or "largest error of a cell to expect, as a share of people"
 
 
 def noises(facts: Facts) -> str:
@@ -478,8 +478,8 @@ def _of_trust(told: Facts) -> Iterator[str]:
     """Of a mean: how many opt-ins a target needs, and whether promising more pays."""
     many = told.get("opt_ins", {})
     for name, enough in many.get("to_reach_target", {}).items():
-        found = "no number of" if enough is None else f"{enough:,}"
-        yield f"{name}: {found} opt-ins reach an rmse of {figure(many['target_rmse'])}."
+        result = "no number of" if enough is None else f"{enough:,}"
+        yield f"{name}: {result} opt-ins reach an rmse of {figure(many['target_rmse'])}."
     if offer := told.get("trust_offer"):
         yield (
             f"Lowering the trusted epsilon {'pays' if offer['lowering_pays'] else 'does not pay'}; it pays from an "

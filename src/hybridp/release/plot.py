@@ -198,9 +198,9 @@ def _own_scales(release: Release, every: list[Cell], facts: Facts, ax: Axes | No
     ax.set_xlim(0, 1)
     ax.set_xticks([])
     ax.set_ylim(len(rows) - 0.45, -0.6)
-    found = _dress(release, ax, facts, _TRUE[facts["task"]], "Each has a scale of its own.", grid="")
+    result = _dress(release, ax, facts, _TRUE[facts["task"]], "Each has a scale of its own.", grid="")
     ax.spines[["left", "bottom"]].set_visible(False)
-    return found
+    return result
 
 
 def _curve(release: Release, question: str, statistics: Any, ax: Axes | None) -> Axes:
@@ -287,10 +287,10 @@ def _draw_ranges(plan: Plan, ax: Axes | None) -> Axes:
     """The errors of numbers, vectors and shares, as shares of their public ranges."""
     rows, several = [], False
     for name, some in plan.questions.items():
-        found = {key: part for key, facts in some.items() if (part := in_range(facts)) is not None}
-        several |= any(isinstance(error_of(ways(some[key])[taken(some[key])]), list) for key in found)
-        for key, error in found.items():
-            rows.append((name if len(found) == 1 else f"{key} of {name}", error, f"±{style.percent(error, 3)}"))
+        result = {key: part for key, facts in some.items() if (part := in_range(facts)) is not None}
+        several |= any(isinstance(error_of(ways(some[key])[taken(some[key])]), list) for key in result)
+        for key, error in result.items():
+            rows.append((name if len(result) == 1 else f"{key} of {name}", error, f"±{style.percent(error, 3)}"))
     if not rows:
         raise InvalidInput("`plot` must be of a study with a question of kind number, choice or vector. Got none.")
     ax = style.new_axes(ax, 7.2, 1.7 + 0.35 * len(rows))

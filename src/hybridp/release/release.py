@@ -317,13 +317,13 @@ class Release(Result):
 
     def all_words(self) -> list[Words]:
         """What a notebook or a terminal shows, one below the other: the numbers, then what belongs to them."""
-        found = [self.in_words()]
+        result = [self.in_words()]
         for _, _, facts in self._each():
             if gaps := differences(facts):
-                found.append(_differences(gaps, self.level or 0.95, share=is_share(facts)))
+                result.append(_differences(gaps, self.level or 0.95, share=is_share(facts)))
             if own := facts.get("personal"):
-                found.append(_own_epsilons(own))
-        return found
+                result.append(_own_epsilons(own))
+        return result
 
     def __str__(self) -> str:
         said = super().__str__()
@@ -362,12 +362,12 @@ def _centres(every: list[tuple[str, str, Facts]], columns: Row, rows: list[Row])
         return columns, rows
     facts = every[0][2]
     sides = [b - a for a, b in zip(facts["bounds"]["lower"], facts["bounds"]["upper"], strict=True)]
-    found = []
+    result = []
     for i, centre in enumerate(facts["estimate"]):
         size, error = facts["size"][i], facts["size_error"][i]
         at = (text(x, side / 100) for x, side in zip(centre, sides, strict=True))
-        found.append((str(i + 1), *at, text(size, 100.0), "" if error is None else f"± {1.96 * error:,.0f}"))
-    return ("cluster", *facts["columns"], "people", "95% of the noise"), found
+        result.append((str(i + 1), *at, text(size, 100.0), "" if error is None else f"± {1.96 * error:,.0f}"))
+    return ("cluster", *facts["columns"], "people", "95% of the noise"), result
 
 
 def _ranks(every: list[tuple[str, str, Facts]], columns: Row, rows: list[Row]) -> tuple[Row, list[Row]]:
@@ -383,13 +383,13 @@ def _waves(every: list[tuple[str, str, Facts]], columns: Row, rows: list[Row]) -
     """Of changes alone: what both waves said, and the p-value of no change."""
     if not every or any("waves" not in facts for _, _, facts in every):
         return columns, rows
-    found = iter(rows)
+    result = iter(rows)
     told = []
     for name, key, facts in every:
         sides = [cells(name, key, {**facts, "estimate": facts["waves"][wave]}) for wave in ("first", "second")]
         for one, other in zip(*sides, strict=True):
             both = (text(cell.estimate, cell.width, share=is_share(facts)) for cell in (one, other))
-            told.append((*next(found), *both, f"{one.p_value:.3g}"))
+            told.append((*next(result), *both, f"{one.p_value:.3g}"))
     return ("answer", "change", "interval", "first", "second", "p (no change)"), told
 
 
@@ -467,5 +467,5 @@ def result_schema() -> dict[str, Any]:
     >>> result_schema()["$defs"]["release"]["properties"]["schema"]
     {'const': 1}
     """
-    found: dict[str, Any] = json.loads(files("hybridp.release").joinpath("result.schema.json").read_text("utf-8"))
-    return found
+    result: dict[str, Any] = json.loads(files("hybridp.release").joinpath("result.schema.json").read_text("utf-8"))
+    return result

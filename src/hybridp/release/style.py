@@ -220,17 +220,17 @@ def end_labels(ax: Axes, ends: Sequence[tuple[str, float, float, str]]) -> None:
     """
     size = points(ax, 9.5)
     gap = 1.5 * size / (72 * 0.6 * _inches(ax)[1])
-    found = []
+    result = []
     for name, x, y, colour in ends:
         place = ax.transAxes.inverted().transform(ax.transData.transform((x, y)))
-        found.append((min(1.0, max(0.0, float(place[1]))), float(place[0]), name, colour))
-    found.sort(key=lambda one: one[0])
+        result.append((min(1.0, max(0.0, float(place[1]))), float(place[0]), name, colour))
+    result.sort(key=lambda one: one[0])
     heights: list[float] = []
-    for one in found:
+    for one in result:
         heights.append(max(one[0], heights[-1] + gap if heights else -1.0))
     for i in reversed(range(len(heights))):
         heights[i] = min(heights[i], 1.0 if i == len(heights) - 1 else heights[i + 1] - gap)
-    for (y, x, name, colour), height in zip(found, heights, strict=True):
+    for (y, x, name, colour), height in zip(result, heights, strict=True):
         ax.annotate(
             name, (x, y), xycoords="axes fraction", xytext=(1.035, height), textcoords="axes fraction", fontsize=size,
             color=colour, va="center", ha="left", annotation_clip=False,

@@ -99,13 +99,13 @@ class SyntheticModel(Result):
         must(0 < level < 1, "level", "must be strictly between 0 and 1", level)
         formula = self._formula(query)
         synthetic = min(1.0, max(0.0, float(polynomial_answer(self.data, formula.surrogate(self.schema)))))
-        found = self._measured(formula)
-        if found is None:
+        result = self._measured(formula)
+        if result is None:
             reach = self._model_reach(level) if self._touched.issuperset(formula.features) else 1.0
             return SynthAnswer(
                 synthetic, max(0.0, synthetic - reach), min(1.0, synthetic + reach), level, "model", synthetic, None
             )
-        measured, error = found
+        measured, error = result
         # The noise is a whole number of people: rounded up, the interval covers as stated.
         reach = math.ceil(NormalDist().inv_cdf((1 + level) / 2) * error * self.people) / self.people
         low, high = (min(1.0, max(0.0, measured + side * reach)) for side in (-1, 1))
@@ -140,12 +140,12 @@ class SyntheticModel(Result):
         cells = self.schema.cells(tuple(features))
         must(cells <= _MOST_GROUPS, "by", f"must make at most {_MOST_GROUPS} groups", cells)
         asked = () if query is None else (self._formula(query).node,)
-        found = {}
+        result = {}
         for codes in product(*(range(self.schema.sizes[f]) for f in features)):
             parts = (*asked, *(Atom(f, frozenset([code])) for f, code in zip(features, codes, strict=True)))
             labels = tuple(self.schema.features[f].values[c] for f, c in zip(features, codes, strict=True))
-            found[labels] = Formula(Count(len(parts), len(parts), parts))
-        return found
+            result[labels] = Formula(Count(len(parts), len(parts), parts))
+        return result
 
     def mean(self, column: str, query: str | Formula | None = None, *, level: float = 0.95) -> SynthAnswer:
         """The mean of a number among the people for whom the query holds; a binned number is the middle of its bin.
@@ -239,8 +239,8 @@ class SyntheticModel(Result):
         asked = self.workload if workload is None else workload
         must(asked.schema == self.schema, "workload", "must be over the model's schema", "another")
         known = {frozenset(t.features): t for t in sorted(self.tables, key=lambda t: -t.sigma)}  # the least noisy
-        for piece, found in relaxed.answers(self.data, asked, most_cells=most_cells):
-            shares = found.cpu().numpy().astype(np.float64)
+        for piece, result in relaxed.answers(self.data, asked, most_cells=most_cells):
+            shares = result.cpu().numpy().astype(np.float64)
             table = known.get(frozenset(piece.threshold.features))
             if table is not None and piece.threshold.r == piece.threshold.k:
                 order = [table.features.index(f) for f in piece.threshold.features]

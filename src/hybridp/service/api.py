@@ -33,8 +33,8 @@ Idempotency = Annotated[str, Header(alias="Idempotency-Key", min_length=1, max_l
 
 
 def service_of(request: Request) -> Service:
-    found: Service = request.app.state.service
-    return found
+    result: Service = request.app.state.service
+    return result
 
 
 def analyst_of(
@@ -44,12 +44,12 @@ def analyst_of(
     service, address = service_of(request), address_of(request)
     if given is not None:
         service.guesses.may_guess(address)
-    found = None if given is None else studies.check_key(service, given.credentials)
-    if found is None:
+    result = None if given is None else studies.check_key(service, given.credentials)
+    if result is None:
         if given is not None:
             service.guesses.guessed_wrong(address)
         raise Refused("unauthorised", "This needs an analyst's key: Authorization: Bearer KEY.")
-    return found
+    return result
 
 
 Here = Annotated[Service, Depends(service_of)]
@@ -157,10 +157,10 @@ def check_invitations(id: str, asked: AskedAll, request: Request, service: Here)
     already. Nothing is used up."""
     service.gate.check(address_of(request), len(asked.reports))
     service.guesses.may_guess(address_of(request))
-    found = studies.check_invitations(service, id, [(one.id, one.token) for one in asked.reports])
-    if unknown := sum(failure["code"] == "token-unknown" for failure in found["failures"]):
+    result = studies.check_invitations(service, id, [(one.id, one.token) for one in asked.reports])
+    if unknown := sum(failure["code"] == "token-unknown" for failure in result["failures"]):
         service.guesses.guessed_wrong(address_of(request), unknown)
-    return found
+    return result
 
 
 @router.post("/tasks/{id}/ticket", tags=["participants"])
@@ -245,14 +245,14 @@ _OWN: dict[tuple[str, str], set[int]] = {
 
 
 def _refusals(method: str, path: str) -> set[int]:
-    found = {500, 503} | _OWN.get((method, path), set())
+    result = {500, 503} | _OWN.get((method, path), set())
     if path.startswith("/api/"):
-        found |= {401, 429}
+        result |= {401, 429}
     if "{id}" in path:
-        found.add(404)
+        result.add(404)
     if method == "post":
-        found |= {400, 408, 411, 413}
-    return found
+        result |= {400, 408, 411, 413}
+    return result
 
 
 def complete(document: dict[str, Any]) -> dict[str, Any]:
@@ -278,9 +278,9 @@ def complete(document: dict[str, Any]) -> dict[str, Any]:
 def _parts() -> dict[str, Any]:
     template = "#/components/schemas/{name}"
     forms = [form for some in PAYLOADS.values() for form in some]
-    (_, *found), parts = msgspec.json.schema_components([Upload, *forms, *PAYLOADS], ref_template=template)
+    (_, *result), parts = msgspec.json.schema_components([Upload, *forms, *PAYLOADS], ref_template=template)
     for kind, some in PAYLOADS.items():
-        own = [found[forms.index(form)] for form in some]
+        own = [result[forms.index(form)] for form in some]
         parts[kind.__name__]["properties"][kind.__name__.lower()]["additionalProperties"] = {"anyOf": own}
     names = [template.format(name=kind.__name__) for kind in PAYLOADS]
     parts["Report"]["properties"]["payload"] = {"anyOf": [{"$ref": name} for name in names]}
@@ -376,10 +376,10 @@ def _property(one: Declared, parts: dict[str, Any]) -> dict[str, Any]:
         inner = {"$ref": f"#/components/schemas/{one.of.__name__}"}
         return inner if one.form == "table" else {"type": "array", "items": inner}
     rule = f" It {one.rule}." if one.check is not None else ""
-    found: dict[str, Any] = {**_JSON[one.form], "description": f"{one.help}{rule}"}
+    result: dict[str, Any] = {**_JSON[one.form], "description": f"{one.help}{rule}"}
     if one.choices:
         words = {"enum": list(one.choices)}
-        found |= {"items": {"type": "string", **words}} if one.form == "texts" else words
+        result |= {"items": {"type": "string", **words}} if one.form == "texts" else words
     if one.default not in (None, ()):
-        found["default"] = list(one.default) if isinstance(one.default, tuple) else one.default
-    return found
+        result["default"] = list(one.default) if isinstance(one.default, tuple) else one.default
+    return result

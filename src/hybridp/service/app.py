@@ -122,11 +122,11 @@ def _handle_errors(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> Response:
-        found = error.errors()
-        malformed = any(e.get("type") == "json_invalid" for e in found)
+        result = error.errors()
+        malformed = any(e.get("type") == "json_invalid" for e in result)
         if malformed:
             return _answer(400, problem("malformed", "The body must be JSON."))
-        return _answer(422, problem("invalid", sentence(found[0])))
+        return _answer(422, problem("invalid", sentence(result[0])))
 
     @app.exception_handler(HTTPException)
     async def plain(_: Request, error: HTTPException) -> Response:

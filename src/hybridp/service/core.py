@@ -70,8 +70,8 @@ def _mark(db: Connection) -> None:
 
 def known_key(db: Connection) -> str | None:
     """What the store keeps of the key that seals its studies' keys."""
-    found: str | None = db.execute(select(meta.c.value).where(meta.c.key == "key")).scalar()
-    return found
+    result: str | None = db.execute(select(meta.c.value).where(meta.c.key == "key")).scalar()
+    return result
 
 
 def know_key(db: Connection, keys: KeyRing, *, renewed: bool = False) -> None:
@@ -185,28 +185,28 @@ class Service:
     # --- studies ------------------------------------------------------------------------------------------------------
 
     def study(self, study_id: str) -> StudyRow:
-        found = self._studies.get(study_id)
-        if found is not None:
-            return found
+        result = self._studies.get(study_id)
+        if result is not None:
+            return result
         if not (len(study_id) <= 40 and study_id.isascii() and study_id.isprintable()):
             raise no_such_study()
         with reading(self.engine) as db:
             row = db.execute(select(studies).where(studies.c.id == study_id)).first()
         if row is None:
             raise no_such_study()
-        found = StudyRow(row.number, row.id, parse_plan(row.plan), row.created)
+        result = StudyRow(row.number, row.id, parse_plan(row.plan), row.created)
         if len(self._studies) >= 10_000:
             self._studies.clear()
-        self._studies[study_id] = found
-        return found
+        self._studies[study_id] = result
+        return result
 
     def number(self, study_id: str) -> int:
         """The study's number in the store, without reading its plan."""
         with reading(self.engine) as db:
-            found = db.execute(select(studies.c.number).where(studies.c.id == study_id[:40])).scalar()
-        if found is None:
+            result = db.execute(select(studies.c.number).where(studies.c.id == study_id[:40])).scalar()
+        if result is None:
             raise no_such_study()
-        return int(found)
+        return int(result)
 
     def view(self, study_id: str) -> View:
         """What the study accepts now, at most two seconds old."""
@@ -247,8 +247,8 @@ class Service:
         """The study as people are asked in a phase: the second of two follows from what the first one published."""
         if not study.plan.phased or phase != 2:
             return study.plan
-        found = select(releases.c.document).where(releases.c.study == study.number, releases.c.kind == "discovery")
-        return study.plan.within(json.loads(db.execute(found).scalar_one()))
+        result = select(releases.c.document).where(releases.c.study == study.number, releases.c.kind == "discovery")
+        return study.plan.within(json.loads(db.execute(result).scalar_one()))
 
     def cipher(self, db: Connection, study: StudyRow) -> RowCipher | None:
         """The study's own cipher; None when its raw values were deleted."""

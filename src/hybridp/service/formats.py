@@ -123,8 +123,8 @@ class OptionField(Field):
 
     @property
     def options(self) -> list[str]:
-        found: list[str] = self.about["options"]
-        return found
+        result: list[str] = self.about["options"]
+        return result
 
     @property
     def longest(self) -> tuple[Any, int]:
@@ -444,8 +444,8 @@ class NumberReports(Reports):
     def written(self, body: bytes) -> Any:
         """In the columns' own units; None where one was not told."""
         each = zip(self.units(body)[0].tolist(), self.centres.tolist(), self.reaches.tolist(), strict=True)
-        found = [None if math.isnan(x) else centre + reach * x for x, centre, reach in each]
-        return found if self.type in (Coordinates, list[float]) else found[0]
+        result = [None if math.isnan(x) else centre + reach * x for x, centre, reach in each]
+        return result if self.type in (Coordinates, list[float]) else result[0]
 
     def add(self, heard: Heard, body: bytes, epsilon: float | None = None) -> None:
         units = self.units(body)

@@ -219,10 +219,10 @@ def _half_width(release: Mapping[str, Any], question: Mapping[str, Any]) -> floa
 def error_rows(summary: Mapping[str, Any]) -> list[tuple[str, float]]:
     """Half-widths of the interval: as planned, as predicted for the people who came, and of the release."""
     labels = {"planned": "planned", "now_predicted": "predicted for those who came"}
-    found = [(label, float(summary[name]["half_width"])) for name, label in labels.items() if summary.get(name)]
+    result = [(label, float(summary[name]["half_width"])) for name, label in labels.items() if summary.get(name)]
     release = summary.get("release")
     actual = _half_width(release, summary["plan"]["questions"][0]) if release else None
-    return found if actual is None else [*found, ("the release", actual)]
+    return result if actual is None else [*result, ("the release", actual)]
 
 
 def error_unit(summary: Mapping[str, Any]) -> str:
@@ -279,12 +279,12 @@ def _part(release: Release, facts: Facts, unit: str) -> dict[str, Any]:
 
 def _centres(facts: Facts) -> list[tuple[str, float | None, float | None, float | None]]:
     """How many people are near each centre, which its coordinates name, with an interval of two deviations."""
-    found = []
+    result = []
     for centre, size, error in zip(facts["estimate"], facts["size"], facts["size_error"], strict=True):
         named = ", ".join(f"{column} {x:,.4g}" for column, x in zip(facts["columns"], centre, strict=True))
         reach = math.inf if error is None else 1.96 * error
-        found.append((named, size, size - reach, size + reach))
-    return found
+        result.append((named, size, size - reach, size + reach))
+    return result
 
 
 # --- the form of a new study ------------------------------------------------------------------------------------------
@@ -441,8 +441,8 @@ def declared_by(form: Mapping[str, str]) -> dict[str, Any]:
         "": Declaration, "promise": Promise, "collection": Collection, "people": People, "question": KINDS[kind],
         **({"mixer": Mixer} if _FORMS[kind].mixes else {}),
     }  # fmt: skip
-    found: dict[str, dict[str, Any]] = {place: {} for place in places}
-    found["question"]["kind"] = KINDS[kind].kind
+    result: dict[str, dict[str, Any]] = {place: {} for place in places}
+    result["question"]["kind"] = KINDS[kind].kind
     for name, given in form.items():
         place, _, field = name.rpartition(".")
         if name in ("kind", "form_token") or not given.strip():
@@ -450,9 +450,9 @@ def declared_by(form: Mapping[str, str]) -> dict[str, Any]:
         known = {one.name: one for one in declared(places[place])} if place in places else {}
         if field not in known:
             raise InvalidInput(f"`{name[:80]}` must be left out: a study of this kind has no such field.")
-        found[place][field] = _read(known[field], given.strip())
-    own, question = found.pop(""), found.pop("question")
-    return {**own, **{place: given for place, given in found.items() if given}, "questions": [question]}
+        result[place][field] = _read(known[field], given.strip())
+    own, question = result.pop(""), result.pop("question")
+    return {**own, **{place: given for place, given in result.items() if given}, "questions": [question]}
 
 
 _READERS: dict[str, Callable[[str], Any]] = {

@@ -259,14 +259,14 @@ class _Synthetic(Part):
     @cached_property
     def reported(self) -> tuple[Part, ...]:
         """The marginals: a cell is an option, and each is drawn as often as the others."""
-        found = []
+        result = []
         for features in self.invite.mechanism.marginals:
             own = [self.task.workload.schema.features[f] for f in features]
             cells = product(*(f.values for f in own))  # the last column moves first, as in a cell's number
             labels = ["; ".join(f"{f.name}: {value}" for f, value in zip(own, cell, strict=True)) for cell in cells]
             names = [f.name for f in own]
-            found.append(_stated_choice(", ".join(names), labels, self.invite.promise, columns=names))
-        return tuple(found)
+            result.append(_stated_choice(", ".join(names), labels, self.invite.promise, columns=names))
+        return tuple(result)
 
     def charges(self, people: dict[str, int] | None = None) -> list[Charge]:
         """All of the trusted promise: noise that is rounded up to whole steps spends no more."""
@@ -333,12 +333,13 @@ def parts_of(declared: Declaration) -> tuple[Part, ...]:
 def _part(declared: Declaration, place: int, question: Any) -> Part:
     if question.groups is not None:
         _check_groups(question)
-    found: Part = question.entry(_KINDS)(declared, place, question)
+    result: Part = question.entry(_KINDS)(declared, place, question)
     if question.groups is None:
-        return found
+        return result
     if question.by_private:
-        return _pairs(found, task_of(declared, place))
-    return replace(found, task=found.task.decided(0, 0), grouping=question.groups)  # no one size speaks for all groups
+        return _pairs(result, task_of(declared, place))
+    # No one size speaks for all groups.
+    return replace(result, task=result.task.decided(0, 0), grouping=question.groups)
 
 
 def _check_groups(question: Any) -> None:

@@ -33,8 +33,8 @@ def answered(service: Service, view: View, name: str) -> int | None:
         return None
     here = (reports.c.study == view.study.number, reports.c.id == view.cipher.row(report_id(name)))
     with store.reading(service.engine) as db:
-        found: int | None = db.execute(select(reports.c.grp).where(*here)).scalar()
-    return found
+        result: int | None = db.execute(select(reports.c.grp).where(*here)).scalar()
+    return result
 
 
 async def give_ticket(service: Service, view: View, name: str, token: str | None) -> str:
@@ -67,8 +67,8 @@ def take_batch(service: Service, view: View, batch: Batch) -> dict[str, int]:
     """
     study, plan = view.study, view.study.plan
     at = service.now() // plan.collection.time_precision * plan.collection.time_precision
-    found = [view.checker.mixed(sealed, study.id, at) for sealed in batch.sealed]
-    rows = [one for one in found if one is not None]
+    result = [view.checker.mixed(sealed, study.id, at) for sealed in batch.sealed]
+    rows = [one for one in result if one is not None]
     taken = service.write(lambda db: _store(db, view, batch, rows, at))
     service.metrics.count("hybridp_reports_total", by=taken, outcome="mixed")
     return {"taken": taken}
@@ -102,8 +102,8 @@ def _store(db: Connection, view: View, batch: Batch, rows: list[Packed], at: int
 def arrivals(db: Connection, number: int) -> dict[str, Any]:
     """How many people have a ticket, how many reports came, in how many batches, and whether the last one did."""
     given = select(func.sum(participation.c.people)).where(participation.c.study == number)
-    found = select(func.count(), func.sum(batches.c.people), func.count().filter(batches.c.last))
-    many, people, last = db.execute(found.where(batches.c.study == number)).one()
+    result = select(func.count(), func.sum(batches.c.people), func.count().filter(batches.c.last))
+    many, people, last = db.execute(result.where(batches.c.study == number)).one()
     tickets = int(db.execute(given.where(participation.c.grp == TICKET)).scalar() or 0)
     return {"tickets": tickets, "arrived": int(people or 0), "batches": int(many), "complete": bool(last)}
 

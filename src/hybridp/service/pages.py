@@ -184,8 +184,8 @@ def logout(request: Request, session: Asked, form: Posted) -> Response:
 
 @router.get("/")
 def study_list(request: Request, session: Asked) -> Response:
-    found = studies.list_studies(request.app.state.service)
-    return html.page("studies.html", studies=found, here="list", form_token=session.form_token)
+    result = studies.list_studies(request.app.state.service)
+    return html.page("studies.html", studies=result, here="list", form_token=session.form_token)
 
 
 def _new_page(session: Session, kind: str, given: Mapping[str, str], problem: str = "", status: int = 200) -> Response:
@@ -243,16 +243,16 @@ def study_page(request: Request, study_id: str, session: Asked, live: str = "") 
 
 @router.get("/studies/{study_id}/release.json")
 def release_file(request: Request, study_id: str, session: Asked) -> Response:
-    found = studies.newest_release(request.app.state.service, study_id)
-    head = {"content-disposition": f'attachment; filename="release-{found.get("task", "study")}.json"'}
-    return JSONResponse(found, headers=head)
+    result = studies.newest_release(request.app.state.service, study_id)
+    head = {"content-disposition": f'attachment; filename="release-{result.get("task", "study")}.json"'}
+    return JSONResponse(result, headers=head)
 
 
 @router.get("/studies/{study_id}/confirm")
 def confirm(request: Request, study_id: str, session: Asked, what: str = "") -> Response:
     """What cannot be undone is asked about first, with what it would do."""
-    found = next((one for one in _DEEDS if one.name == what), None)
-    if found is None:
+    result = next((one for one in _DEEDS if one.name == what), None)
+    if result is None:
         raise Refused("not-found", "There is no such thing to do.")
     try:
         s = studies.study_summary(request.app.state.service, study_id)
@@ -261,7 +261,7 @@ def confirm(request: Request, study_id: str, session: Asked, what: str = "") -> 
             raise
         s = {"id": study_id, "title": study_id}
     made = sum(r["kind"] == "final" for r in s.get("releases", ()))
-    return html.page("confirm.html", s=s, deed=found, made=made, here="", form_token=session.form_token)
+    return html.page("confirm.html", s=s, deed=result, made=made, here="", form_token=session.form_token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,11 +300,11 @@ def invitations(request: Request, study_id: str, session: Asked, form: Posted) -
 @router.post("/studies/{study_id}/{path}")
 def act(request: Request, study_id: str, path: str, session: Asked, form: Posted) -> Response:
     """Do something to a study, then show it; a refusal is shown above it."""
-    found = next((one for one in _DEEDS if one.path == path), None)
-    if found is None:
+    result = next((one for one in _DEEDS if one.path == path), None)
+    if result is None:
         raise HTTPException(404, "Not Found")
     try:
-        found.do(request.app.state.service, study_id, form)
+        result.do(request.app.state.service, study_id, form)
     except HybridpError as error:
         return _study_page(request, session, study_id, str(error), html.status_of(error))
     return html.see(f"/studies/{study_id}")

@@ -85,12 +85,12 @@ def _local(task: Mapping[str, Any]) -> dict[str, Any]:
     (alone,), rows, offers = asked, [], list[dict[str, Any]]()
     for level, one in zip(levels, choices or asked, strict=True):
         randomiser = one["randomiser"]
-        found = words.notice(randomiser, *level)
-        rows.append(_row(level, found.right, found.exact))
+        result = words.notice(randomiser, *level)
+        rows.append(_row(level, result.right, result.exact))
         hidden = words.odds({"randomiser": randomiser}, level[0]) if choices else ""
         told = f"{hidden} {words.sent_of({**alone, 'randomiser': randomiser})}".strip()
         drawn = randomiser["browser"] and randomiser["name"] != "coordinates" and "steps" not in alone
-        offers.append({"epsilon": level[0], "sent": told, "found": found if drawn else None})
+        offers.append({"epsilon": level[0], "sent": told, "found": result if drawn else None})
     return {
         "rows": rows,
         "offers": offers,
@@ -104,9 +104,9 @@ def _shuffled(task: Mapping[str, Any]) -> dict[str, Any]:
     """A guess by who sees the mixed batch, and by the team and the mixer together, who see the report itself."""
     (batch,), ((own, _),) = _levels(task, "mixed"), _levels(task, "shuffled")
     randomiser = task["mixer"]["randomiser"]
-    found = words.notice(randomiser, own)
+    result = words.notice(randomiser, own)
     sent = words.sent_of({**task["questions"][0], "randomiser": randomiser})
-    together = [_row((own, 0.0), found.right, found.exact)]
+    together = [_row((own, 0.0), result.right, result.exact)]
     return {"rows": [_at_most(*batch)], "together": together, "sent": sent, "browser": randomiser["browser"]}
 
 
@@ -191,10 +191,10 @@ def _state(request: Request, study_id: str, token: str | None) -> str:
     service, address = request.app.state.service, html.address_of(request)
     if token:
         service.guesses.may_guess(address)
-    found = studies.token_state(service, study_id, token)
-    if found == "unknown":
+    result = studies.token_state(service, study_id, token)
+    if result == "unknown":
         service.guesses.guessed_wrong(address)
-    return found
+    return result
 
 
 _ID = re.compile("[A-Za-z0-9_-]{21}[AQgw]")

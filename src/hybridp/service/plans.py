@@ -64,8 +64,8 @@ Groups = dict[str, PureDP | ApproxDP]
 def moment(stated: datetime | str | None) -> int | None:
     """A declared moment, or its text, in Unix seconds, as people's devices are told it; None for what is none."""
     try:
-        found = datetime.fromisoformat(stated) if isinstance(stated, str) else stated
-        return int(found.timestamp()) if isinstance(found, datetime) else None
+        result = datetime.fromisoformat(stated) if isinstance(stated, str) else stated
+        return int(result.timestamp()) if isinstance(result, datetime) else None
     except (ValueError, OverflowError):
         return None
 
@@ -211,10 +211,10 @@ class Survey:
         release of the first."""
         if head is None:
             return self
-        found, stated = replace(self), head["invitations"]
+        result, stated = replace(self), head["invitations"]
         asked = tuple(one.asked_within(stated[one.name]) if one.waits else one for one in self.asked)
-        found.__dict__["asked"] = asked  # the value of the property of this name
-        return found
+        result.__dict__["asked"] = asked  # the value of the property of this name
+        return result
 
     @property
     def choices(self) -> tuple[float, ...]:
@@ -281,11 +281,11 @@ class Survey:
         """The totals of the study's ledger: as many releases as planned, and not one more."""
         if self.choices:  # 1 stands for everybody's own epsilon, spent once
             return {charge.people: PureDP(1.0) for charge in self.charges("")}
-        found: Groups = {
+        result: Groups = {
             "trusted": in_turn(self.each_release, times=self.collection.releases),
             "local": self.local_promise,
         }
-        return found | ({"shuffled": self.mixed[0].promise} if self.mixed else {})
+        return result | ({"shuffled": self.mixed[0].promise} if self.mixed else {})
 
     def charges(self, collection: str, people: dict[str, int] | None = None) -> list[Charge]:
         """What the final release charges: the trusted for every release, the reports once, under the collection's name;

@@ -137,10 +137,10 @@ def _network(address: str) -> str:
     if ":" not in address:
         return address
     try:
-        found = ipaddress.IPv6Address(address.partition("%")[0])
+        result = ipaddress.IPv6Address(address.partition("%")[0])
     except ValueError:
         return address
-    return str(found.ipv4_mapped or int(found) >> 64)
+    return str(result.ipv4_mapped or int(result) >> 64)
 
 
 class Gate:

@@ -106,8 +106,8 @@ class Part:
     @property
     def promise(self) -> PureDP | ApproxDP:
         """What a report on this question keeps."""
-        found: PureDP | ApproxDP = PureDP(self.task.guarantee.epsilon) if self.invite is None else self.invite.promise
-        return found
+        result: PureDP | ApproxDP = PureDP(self.task.guarantee.epsilon) if self.invite is None else self.invite.promise
+        return result
 
     @property
     def estimator(self) -> str:
@@ -156,20 +156,20 @@ class Part:
         if people is not None:
             local = people["expected" if self.waits else "local"]
             task = task.decided(people["trusted"], local, people.get("shuffled", 0))
-        found: list[Charge] = task.charges(self.name, None)
+        result: list[Charge] = task.charges(self.name, None)
         where = " within windows" if self.about.get("form") == "steered" else ""
-        return [replace(c, mechanism=c.mechanism + where) if c.people == "local" else c for c in found]
+        return [replace(c, mechanism=c.mechanism + where) if c.people == "local" else c for c in result]
 
     def described(self) -> dict[str, Any]:
         """The question, and how a local person's device answers it. `mechanism` is the line that a device writes beside
         its report, where that may stand in a table. Where everybody has their own epsilon the task's choices say how it
         is reported on."""
-        found = {**self.shown.column(), **self.about}
+        result = {**self.shown.column(), **self.about}
         if self.invite is None or self.choices:
-            return found
+            return result
         said = _SAID.get(self.invite.way, lambda asked: {})(self.invite)
         line = {} if self.invite.way in ("cell", "slot") else {"mechanism": self.invite.text}
-        return found | said | {"randomiser": dict(self.reports.mechanism)} | line
+        return result | said | {"randomiser": dict(self.reports.mechanism)} | line
 
     # --- a release ----------------------------------------------------------------------------------------------------
 
@@ -193,11 +193,11 @@ class Part:
         """The first of two phases: what trusted people say, with noise drawn here; local people are `expected`."""
         task, heard = self.task.decided(people, expected), list[Any]()
         begun = Transcript(task, self.names, simulated=rng.simulated)
-        found = drive(task.ask(begun.crowd()), StorePeople(answers, people, Heard(), rng), heard)
+        result = drive(task.ask(begun.crowd()), StorePeople(answers, people, Heard(), rng), heard)
 
         def state(entries: tuple[int, ...]) -> tuple[Release, dict[str, Any]]:
             said = Transcript.of(task, self.names, heard, entries=entries, simulated=rng.simulated)
-            return replace(found, receipt=replace(found.receipt, ledger_entries=entries)), said.document()
+            return replace(result, receipt=replace(result.receipt, ledger_entries=entries)), said.document()
 
         return state
 
@@ -214,8 +214,8 @@ class Part:
         if self.grouping is not None:
             return ask_groups(self.task.decided(0, 0), self.grouping, own, crowd)
         sizes = 0 if answers is None else people, told.people, 0 if told.mixed is None else told.mixed.people
-        found: Release = drive(self.task.decided(*sizes).ask(crowd), own)
-        return as_count(found) if self.question.kind == "count" else found
+        result: Release = drive(self.task.decided(*sizes).ask(crowd), own)
+        return as_count(result) if self.question.kind == "count" else result
 
     # --- what an analyst is told of a first phase ---------------------------------------------------------------------
 
@@ -237,20 +237,20 @@ class Part:
 def categories_of(parts: Sequence[Part]) -> tuple[Part, ...]:
     """The public groups that people are asked for, each once, however many answers are told by it: everybody sends its
     place among the names, as it is, whichever way."""
-    found: dict[str, Part] = {}
+    result: dict[str, Part] = {}
     for one in parts:
         if (by := one.grouping) is not None:
             shown = OptionField(by.column, {"options": list(by.names)})
             own = Part(Choice(name=by.column, options=by.names), None, shown, (shown,), None)
             rule = "must be those of the other question by the same group: people are asked for it once"
-            same = found.setdefault(own.name, own) == own
+            same = result.setdefault(own.name, own) == own
             one.question.must(same, "categories", rule, "others")
-    names = [*found, *(given.name for one in parts for given in one.fields)]
+    names = [*result, *(given.name for one in parts for given in one.fields)]
     for one in parts:
         by_name = getattr(one.question, "by", None) or ""
         rule = "must not be a question's own name, or another one's group"
         one.question.must(names.count(by_name) < 2, "by", rule, by_name)
-    return tuple(found.values())
+    return tuple(result.values())
 
 
 def pack_answers(asked: Sequence[Field], given: Mapping[str, Any], choose: Callable[[int], int]) -> bytes:
@@ -382,8 +382,8 @@ class StorePeople(rounds.People):
 
     def within(self, asked: rounds.Within) -> tuple[int, int, int]:
         levels = (asked.invite.encoding.levels(values[:, 0]) for values in self._given.numbers())
-        found = summing.release_window(levels, asked.window, asked.noise, rng=self.rng)
-        return found.inside, found.outside, found.squares
+        result = summing.release_window(levels, asked.window, asked.noise, rng=self.rng)
+        return result.inside, result.outside, result.squares
 
     def products(self, asked: rounds.Products) -> tuple[int, ...]:
         bounds = asked.bounds
@@ -392,9 +392,9 @@ class StorePeople(rounds.People):
         return people.products(asked)
 
     def discover(self, asked: rounds.Discover) -> Any:
-        found = modelling.discover_answers(self._given, asked.share, asked.mechanism, rng=self.rng)
-        self._kept = found.others
-        return found.records, found.noisy.tolist(), found.people, sum(found.others.values())
+        result = modelling.discover_answers(self._given, asked.share, asked.mechanism, rng=self.rng)
+        self._kept = result.others
+        return result.records, result.noisy.tolist(), result.people, sum(result.others.values())
 
     def slots(self, asked: rounds.Slots) -> Any:
         counted = np.zeros(len(asked.head), dtype=np.int64)

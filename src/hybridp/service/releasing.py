@@ -227,10 +227,10 @@ def _last(db: Connection, study: StudyRow) -> bool:
 
 
 def _cipher(service: Service, db: Connection, study: StudyRow) -> RowCipher:
-    found = service.cipher(db, study)
-    if found is None:
+    result = service.cipher(db, study)
+    if result is None:
         raise Refused("raw-deleted", "The study's values were deleted after an earlier release.")
-    return found
+    return result
 
 
 def _headed(study: StudyRow, document: dict[str, Any]) -> dict[str, Any]:
@@ -293,7 +293,7 @@ Trusted = tuple[int, Sealed]
 
 def heard(parts: Sequence[Part], packed: Sequence[Part], drawn: bool, chunks: Iterable[Sent]) -> list[Heard]:
     """What stored reports say, part by part; those that a question's estimator does not listen to are left out."""
-    found = [one.nothing() for one in parts]
+    result = [one.nothing() for one in parts]
     for rows in chunks:
         own: dict[float | None, list[bytes]] = {}
         for epsilon, body in rows:
@@ -301,11 +301,11 @@ def heard(parts: Sequence[Part], packed: Sequence[Part], drawn: bool, chunks: It
         for epsilon, bodies in own.items():
             asked = [one.at(epsilon) for one in packed]
             sent = dict(zip((one.name for one in asked), unpacked_reports(asked, drawn, bodies), strict=True))
-            for one, told in zip(asked, found, strict=False):
+            for one, told in zip(asked, result, strict=False):
                 if one.estimator != "tcm-only":
                     by = None if one.grouping is None else np.frombuffer(sent[one.grouping.column], dtype="<u4")
                     one.add(told, sent[one.name], epsilon, by)
-    return found
+    return result
 
 
 def _answers_to(plan: Survey, one: Part, answers: Sealed) -> Sealed:
@@ -320,7 +320,7 @@ def answered(
     plan: Survey, told: Sequence[Heard], trusted: Trusted | None, *, rng: Randomness
 ) -> Callable[[tuple[int, ...]], Release]:
     """Draw the noise of every question's answer; of two phases `plan` asks as in the second."""
-    parts, found, people = iter(told), {}, 0 if trusted is None else trusted[0]
+    parts, result, people = iter(told), {}, 0 if trusted is None else trusted[0]
     for one in plan.asked:
         local, own = [next(parts) for _ in one.reported], None
         if trusted is not None and not one.waits and (one.estimator != "lm-only" or one.grouping is not None):
@@ -329,8 +329,8 @@ def answered(
         if own is None and not (came and "local" in one.hears):
             who = f" whom the estimator {one.estimator} listens to" if one.estimator else ""
             raise Refused("batch-too-small", f"Nobody answered the question {one.name}{who}.")
-        found[one.name] = one.answer(local, own, people, rng=rng)
-    return lambda entries: published(plan.declared, found, entries)
+        result[one.name] = one.answer(local, own, people, rng=rng)
+    return lambda entries: published(plan.declared, result, entries)
 
 
 def _prepared(db: Connection, service: Service, study: StudyRow) -> Build:
@@ -393,8 +393,8 @@ def stored(db: Connection, study: int, key: str, kind: str) -> dict[str, Any] | 
         return None
     if row.kind != kind:
         raise Refused("key-reused", "This idempotency key was used for another kind of release.")
-    found: dict[str, Any] = json.loads(row.document)
-    return found
+    result: dict[str, Any] = json.loads(row.document)
+    return result
 
 
 def release_once(

@@ -86,13 +86,13 @@ _BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 def parse_upload(body: bytes, most: int) -> list[Report]:
     """The reports of a request; a body that is no such thing, or too long a list, is refused as a whole."""
     try:
-        found = _upload.decode(body).reports
+        result = _upload.decode(body).reports
     except _BROKEN as error:
         detail = str(error) if isinstance(error, msgspec.DecodeError) else "it is not UTF-8 text of moderate depth"
         raise Refused("malformed", f"The body must be a JSON object with a list of reports: {detail}.") from None
-    if len(found) > most:
+    if len(result) > most:
         raise Refused("too-many-reports", f"One request may carry at most {most} reports.")
-    return found
+    return result
 
 
 class Packed(NamedTuple):
@@ -191,9 +191,9 @@ class Checker:
         if self._cipher is None or packer is None:
             return None
         try:
-            found = _mixed.decode(unseal(sealed, self._cipher.mixed, study))
-            row = self._cipher.row(report_id(found.id))
-            return Packed(row, at, SHUFFLED, None, packer(row, found.payload), None, "")
+            result = _mixed.decode(unseal(sealed, self._cipher.mixed, study))
+            row = self._cipher.row(report_id(result.id))
+            return Packed(row, at, SHUFFLED, None, packer(row, result.payload), None, "")
         except (_Bad, InvalidInput, *_BROKEN):
             return None
 

@@ -185,7 +185,7 @@ SELECT found.id FROM unnest(%s::bytea[]) AS given (id) CROSS JOIN LATERAL (
 
 def known_tokens(raw: Any, study: int, asked: list[bytes], postgres: bool) -> dict[bytes, bool]:
     """Of these invitations those that the study knows, and whether each was used."""
-    found: dict[bytes, bool] = {}
+    result: dict[bytes, bool] = {}
     for start in range(0, len(asked), 30_000):
         some = asked[start : start + 30_000]
         if postgres:
@@ -193,8 +193,8 @@ def known_tokens(raw: Any, study: int, asked: list[bytes], postgres: bool) -> di
         else:
             sql = f"SELECT token, used FROM invitations WHERE study = ? AND token IN ({_marks(len(some))})"
             rows = raw.execute(sql, (study, *some))
-        found |= {bytes(token): bool(used) for token, used in rows.fetchall()}
-    return found
+        result |= {bytes(token): bool(used) for token, used in rows.fetchall()}
+    return result
 
 
 _FIND_TOKENS = """
@@ -295,8 +295,8 @@ def make_tokens(db: Connection, study: int, count: int) -> list[str]:
 def counts(db: Connection, study: int) -> dict[str, int]:
     """How many people of each group took part, from the counters; shuffled ones where there are any."""
     rows = db.exec_driver_sql(f"SELECT grp, sum(people) FROM participation WHERE study = {int(study)} GROUP BY grp")
-    found = {int(group): int(people) for group, people in rows}
-    named = {name: found[group] for group, name in GROUPS.items() if group in found}
+    result = {int(group): int(people) for group, people in rows}
+    named = {name: result[group] for group, name in GROUPS.items() if group in result}
     return {"trusted": 0, "local": 0, **named}
 
 
@@ -325,12 +325,12 @@ def participation_by(db: Connection, study: int, bins: int) -> tuple[int, list[d
         f"SELECT start / {width} * {width}, grp, sum(people) FROM participation WHERE study = {int(study)} "
         "GROUP BY 1, 2 ORDER BY 1"
     )
-    found: dict[int, dict[str, int]] = {}
+    result: dict[int, dict[str, int]] = {}
     for start, group, people in rows:
         if group in GROUPS:
-            here = found.setdefault(int(start), {"start": int(start), "trusted": 0, "local": 0})
+            here = result.setdefault(int(start), {"start": int(start), "trusted": 0, "local": 0})
             here[GROUPS[group]] = here.get(GROUPS[group], 0) + int(people)
-    return width, list(found.values())
+    return width, list(result.values())
 
 
 _WIDTHS = (60, 300, 900, 3600, 4 * 3600, 86_400, 7 * 86_400)

@@ -97,8 +97,8 @@ def remember_address(service: Service) -> None:
 def remembered_address(service: Service) -> str | None:
     """The address of the server that was started last on this database."""
     with store.reading(service.engine) as db:
-        found: str | None = db.execute(select(meta.c.value).where(meta.c.key == "base_url")).scalar()
-    return found
+        result: str | None = db.execute(select(meta.c.value).where(meta.c.key == "base_url")).scalar()
+    return result
 
 
 def revoke_analyst(service: Service, name: str) -> int:
@@ -172,8 +172,8 @@ def _plainly(plan: Survey | str, created: int) -> dict[str, Any] | None:
     older version did not know, and did not store, are at their defaults."""
     try:
         known = parse_plan(plan) if isinstance(plan, str) else plan
-        found: dict[str, Any] = json.loads(json.dumps(known.dated(created).to_dict()))
-        return found
+        result: dict[str, Any] = json.loads(json.dumps(known.dated(created).to_dict()))
+        return result
     except InvalidInput:
         return None
 
@@ -334,8 +334,8 @@ def newest_release(service: Service, study_id: str) -> dict[str, Any]:
         text = db.execute(query.order_by(releases.c.id.desc()).limit(1)).scalar()
     if text is None:
         raise Refused("no-release", "Nothing was released of this study yet.")
-    found: dict[str, Any] = json.loads(text)
-    return found
+    result: dict[str, Any] = json.loads(text)
+    return result
 
 
 def export(service: Service, study_id: str) -> Iterator[bytes]:
@@ -436,9 +436,9 @@ async def submit_reports(service: Service, view: View, given: Sequence[Report]) 
     """Check reports against their study, store what may be stored, and answer when it is durable."""
     now = service.now()
     view.check_open(now)
-    found = [view.checker.check(report, now) for report in given]
-    failed = [one for one in found if isinstance(one, Failure)]
-    failed += await service.store(view, [one for one in found if not isinstance(one, Failure)], now)
+    result = [view.checker.check(report, now) for report in given]
+    failed = [one for one in result if isinstance(one, Failure)]
+    failed += await service.store(view, [one for one in result if not isinstance(one, Failure)], now)
     metrics = service.metrics
     metrics.count("hybridp_reports_total", by=len(given) - len(failed), outcome="accepted")
     for failure in failed:

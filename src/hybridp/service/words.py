@@ -207,15 +207,15 @@ def odds(asked: Task, epsilon: float, delta: float = 0.0) -> str:
 
 def said(task: Task) -> dict[str, str]:
     """What a participant is told, by name; empty where it does not apply."""
-    found = TEMPLATES.get_template("words.txt").make_module({"task": task})
-    return {name: _joined(one) for name, one in vars(found).items() if isinstance(one, str) and name[0] != "_"}
+    result = TEMPLATES.get_template("words.txt").make_module({"task": task})
+    return {name: _joined(one) for name, one in vars(result).items() if isinstance(one, str) and name[0] != "_"}
 
 
 def notices(task: Task) -> list[str]:
     """What every participant should know beside the choice, for the task document."""
     every = said(task)
-    found = [every[name] for name in ("choice", "time", "address", "batch", "closes", "crowd", "deleted")]
-    return [one.replace("Your answer is deleted", "A trusted answer is deleted") for one in found if one]
+    result = [every[name] for name in ("choice", "time", "address", "batch", "closes", "crowd", "deleted")]
+    return [one.replace("Your answer is deleted", "A trusted answer is deleted") for one in result if one]
 
 
 # --- the task document ------------------------------------------------------------------------------------------------
@@ -311,9 +311,9 @@ def _sizes(plan: Survey) -> dict[str, int]:
     if plan.mixed:
         told = {one.name: one.reports.longest for one in plan.mixed}
         documents["shuffled"] = [{"id": "x" * 22, "payload": {"reports": told}, "padding": ""}]
-    found = {
+    result = {
         group: max(len(json.dumps(document, separators=(",", ":"))) for document in several)
         for group, several in documents.items()
     }
     # Room for the names of the fields that every form has.
-    return found | {"form": fields + (FORM_NUMBER if plan.choices else 0) + _FORM_ROOM}
+    return result | {"form": fields + (FORM_NUMBER if plan.choices else 0) + _FORM_ROOM}

@@ -224,11 +224,11 @@ class Writer:
 
     def _change(self, change: _Change) -> None:
         try:
-            found = change.run()
+            result = change.run()
         except BaseException as error:
             change.result.set_exception(error)
         else:
-            change.result.set_result(found)
+            change.result.set_result(result)
 
 
 _MOVE_LOG = "PRAGMA wal_checkpoint(PASSIVE)"

@@ -114,23 +114,23 @@ class Columns:
 def number_column(rows: Rows, name: str) -> NDArray[np.float64]:
     """A column of numbers, none of them missing. For public figures: nothing is protected here."""
     rows.need("count-column", name)
-    found = arrays(rows, select({"value": number(column(name), is_text=rows.is_text(name))}, VIEW))["value"]
-    if np.ma.is_masked(found) or not bool(np.isfinite(np.asarray(found, dtype=np.float64)).all()):
+    result = arrays(rows, select({"value": number(column(name), is_text=rows.is_text(name))}, VIEW))["value"]
+    if np.ma.is_masked(result) or not bool(np.isfinite(np.asarray(result, dtype=np.float64)).all()):
         raise UnusableRows(f"Column `{name}` must hold a finite number in every row.")
-    return np.asarray(found, dtype=np.float64)
+    return np.asarray(result, dtype=np.float64)
 
 
 def slot_counts(rows: Rows, name: str, slots: int) -> NDArray[np.int64]:
     """How many reports name each slot. Reports are private already; a number that is no slot is refused."""
     rows.need("report", name)
     value = number(column(name), is_text=rows.is_text(name))
-    found = arrays(rows, select({"slot": value, "reports": "COUNT(*)"}, VIEW, f"GROUP BY {value}"))
-    told = np.ma.filled(np.ma.asarray(found["slot"], dtype=np.float64), np.nan)
+    result = arrays(rows, select({"slot": value, "reports": "COUNT(*)"}, VIEW, f"GROUP BY {value}"))
+    told = np.ma.filled(np.ma.asarray(result["slot"], dtype=np.float64), np.nan)
     ok = (told >= 0) & (told < slots) & (told == np.floor(told))
     if not bool(ok.all()):
         raise UnusablePublicRows(f"Column `{name}` must hold the number of a slot of the invitation, 0 to {slots - 1}.")
     out = np.zeros(slots, dtype=np.int64)
-    out[told.astype(np.int64)] = np.asarray(found["reports"], dtype=np.int64)
+    out[told.astype(np.int64)] = np.asarray(result["reports"], dtype=np.int64)
     return out
 
 
@@ -140,8 +140,8 @@ def some_texts(rows: Rows, name: str, most: int, trust: str | None = None) -> li
     With `trust`, those of local rows alone.
     """
     query = f"SELECT DISTINCT {text(column(name))} AS told FROM {VIEW} {_of_local(trust)} LIMIT {most}"
-    found = np.ma.asarray(arrays(rows, query)["told"], dtype=object).tolist()
-    return sorted("" if one is None else str(one) for one in found)
+    result = np.ma.asarray(arrays(rows, query)["told"], dtype=object).tolist()
+    return sorted("" if one is None else str(one) for one in result)
 
 
 def local_texts(rows: Rows, name: str, trust: str | None, chunk: int) -> Iterator[list[str | None]]:
@@ -264,8 +264,8 @@ def unlabelled(rows: Rows, name: str) -> UnusablePublicRows:
     if trust is not None and trust.local:
         trusted, local = (" or ".join(f"`{word}`" for word in words) for words in (trust.trusted, trust.local))
         return UnusablePublicRows(f"Column `{name}` must hold {trusted} (trusted) or {local} (local) in every row.")
-    found = some_texts(rows, name, _MOST)
-    hint = "" if {*found} <= {TRUSTED, LOCAL, ""} else suggestion(name, found)
+    result = some_texts(rows, name, _MOST)
+    hint = "" if {*result} <= {TRUSTED, LOCAL, ""} else suggestion(name, result)
     return UnusablePublicRows(f"Column `{name}` must hold `trusted` or `local` in every row.{hint}")
 
 
@@ -296,8 +296,8 @@ def kept_by_group(rows: Rows, by: str, columns: Iterable[str | None]) -> Iterato
     table = fresh("grouped")
     keep(rows, table, select(chosen(wanted) | {_GROUP: text(column(by))}, VIEW))
     try:
-        found = {**wanted, _GROUP: "VARCHAR"}
-        yield replace(rows, columns=MappingProxyType(found), part=select(chosen(found), table))
+        result = {**wanted, _GROUP: "VARCHAR"}
+        yield replace(rows, columns=MappingProxyType(result), part=select(chosen(result), table))
     finally:
         drop(rows, table)
 
@@ -314,8 +314,8 @@ def group_sizes(kept: Rows, by: str, trust: str, person: str | None) -> dict[str
         kept.need("person", person)
         many = f"COUNT(DISTINCT {column(person)})"
         each = select({"many": f"COUNT(DISTINCT {group})"}, VIEW, f"GROUP BY {column(person)}")
-        (found,) = answers(kept, f"SELECT MAX(many) AS most FROM ({each}) AS groups")
-        if (found["most"] or 0) > 1:
+        (result,) = answers(kept, f"SELECT MAX(many) AS most FROM ({each}) AS groups")
+        if (result["most"] or 0) > 1:
             raise UnusablePublicRows(f"Column `{by}` must hold one group for each person, not several.")
     more = f"GROUP BY {group}, {trusted} LIMIT {2 * MOST_GROUPS + 3}"
     sizes: dict[Any, list[int]] = {}
@@ -352,16 +352,16 @@ def count_people(rows: Rows, trust: str, person: str | None, epsilon: str | None
     if epsilon is not None:
         rows.need("epsilon-column", epsilon)
         fields["asked"] = number(column(epsilon), is_text=rows.is_text(epsilon))
-    found = arrays(rows, select(fields | {"people": many}, VIEW, f"GROUP BY {', '.join(fields.values())}"))
-    labels: Any = np.ma.asarray(found["label"], dtype=object).filled("")
-    counts = np.asarray(found["people"], dtype=np.int64)
+    result = arrays(rows, select(fields | {"people": many}, VIEW, f"GROUP BY {', '.join(fields.values())}"))
+    labels: Any = np.ma.asarray(result["label"], dtype=object).filled("")
+    counts = np.asarray(result["people"], dtype=np.int64)
     if not {*labels.tolist()} <= {TRUSTED, LOCAL}:
         raise unlabelled(rows, trust)
     inside = [labels == name for name in (TRUSTED, LOCAL)]
     people = [int(counts[where].sum()) for where in inside]
     if epsilon is None:
         return Counted(people[0], people[1])
-    own = np.ma.filled(np.ma.asarray(found["asked"], dtype=np.float64), 0.0)
+    own = np.ma.filled(np.ma.asarray(result["asked"], dtype=np.float64), 0.0)
     own = np.where(np.isfinite(own), own, 0.0)
     trusted, local = ((own[where], counts[where]) for where in inside)
     return Counted(people[0], people[1], (trusted, local))
@@ -371,12 +371,12 @@ def epsilon_counts(rows: Rows, epsilon: str) -> Levels:
     """The distinct epsilons of a column and how many rows have each: what a plan needs, and no value."""
     rows.need("epsilon-column", epsilon)
     asked = number(column(epsilon), is_text=rows.is_text(epsilon))
-    found = arrays(rows, select({"asked": asked, "people": "COUNT(*)"}, VIEW, f"GROUP BY {asked}"))
-    values = np.ma.filled(np.ma.asarray(found["asked"], dtype=np.float64), np.nan)
+    result = arrays(rows, select({"asked": asked, "people": "COUNT(*)"}, VIEW, f"GROUP BY {asked}"))
+    values = np.ma.filled(np.ma.asarray(result["asked"], dtype=np.float64), np.nan)
     if not bool((values >= 0).all()):
         raise UnusablePublicRows(f"Column `{epsilon}` must hold an epsilon of 0 or more for every person.")
     order = np.argsort(values)
-    return values[order], np.asarray(found["people"], dtype=np.int64)[order]
+    return values[order], np.asarray(result["people"], dtype=np.int64)[order]
 
 
 # --- how reports were made, and whole tables of codes ----------------------------------------------------------------
@@ -393,10 +393,10 @@ def check_mechanism(rows: Rows, trust: str, mechanism_column: str, real: str) ->
     words = {"real": real, "simulated": f"{real} SIMULATED"}
     asked = {name: count_if(labelled(column(mechanism_column), word)) for name, word in words.items()}
     local = f"WHERE {labelled(column(trust), 'local')}"
-    (found,) = answers(rows, select({"local": "COUNT(*)", **asked}, VIEW, local))
-    if (found["real"] or 0) + (found["simulated"] or 0) != found["local"]:
+    (result,) = answers(rows, select({"local": "COUNT(*)", **asked}, VIEW, local))
+    if (result["real"] or 0) + (result["simulated"] or 0) != result["local"]:
         raise OtherMechanism(f"Column `{mechanism_column}` must name the mechanism {real} in every local row.")
-    return bool(found["simulated"])
+    return bool(result["simulated"])
 
 
 def named_mechanism(mechanism_column: str, says: bool | None, people: int, *, assume: bool) -> bool:
@@ -418,18 +418,18 @@ def codes(rows: Rows, schema: Schema, *, trust: str | None = None, label: str = 
     """
     check_schema(rows, schema, declared=False)
     outputs = {f"c{i}": feature_code(rows, feature) for i, feature in enumerate(schema.features)}
-    found = arrays(rows, select(outputs, VIEW, "" if trust is None else f"WHERE {labelled(column(trust), label)}"))
-    out = np.empty((len(schema.features), len(found["c0"])), dtype=np.uint16)
+    result = arrays(rows, select(outputs, VIEW, "" if trust is None else f"WHERE {labelled(column(trust), label)}"))
+    out = np.empty((len(schema.features), len(result["c0"])), dtype=np.uint16)
     for i in range(len(schema.features)):
-        out[i] = np.asarray(found[f"c{i}"])
+        out[i] = np.asarray(result[f"c{i}"])
     return out
 
 
 def domain(rows: Rows, name: str, most: int) -> list[str | None]:
     """NOT PRIVATE: the distinct values of a column as text, in no order; a few more than `most` at the most."""
     rows.need("columns", name)
-    found = answers(rows, f"SELECT DISTINCT {text(column(name))} AS v FROM {VIEW} LIMIT {most + 2}")
-    return [row["v"] for row in found]
+    result = answers(rows, f"SELECT DISTINCT {text(column(name))} AS v FROM {VIEW} LIMIT {most + 2}")
+    return [row["v"] for row in result]
 
 
 def check_schema(rows: Rows, schema: Schema, *, declared: bool) -> None:

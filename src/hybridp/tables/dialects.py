@@ -62,18 +62,18 @@ def translated(sql: str, dialect: str, source: Sql = None, view: str = "") -> st
     >>> "CASE" in translated("SELECT TRY_CAST(x AS DOUBLE) FROM t", "postgres")
     True
     """
-    found = parsed(sql)
+    result = parsed(sql)
     source = parsed(source).subquery() if isinstance(source, str) else source
     if source is not None:
-        _flags_as_text(found, source, view)
-    for node in reversed(list(found.dfs())) if dialect != "duckdb" else ():  # what is inside a part comes before it
+        _flags_as_text(result, source, view)
+    for node in reversed(list(result.dfs())) if dialect != "duckdb" else ():  # what is inside a part comes before it
         changed = _changed(node, dialect)
         if changed is not node:
             node.replace(changed)
-    for table in list(found.find_all(exp.Table)) if source is not None else ():
+    for table in list(result.find_all(exp.Table)) if source is not None else ():
         if table.name == view and not table.db:
             table.replace(exp.alias_(source.copy(), table.alias or view, quoted=True, table=True))
-    return str(found.sql(dialect=dialect, identify=True, copy=False))
+    return str(result.sql(dialect=dialect, identify=True, copy=False))
 
 
 def _of(sql: str, dialect: str, **parts: Sql) -> Sql:
@@ -275,7 +275,7 @@ def row_by_row(select: Any, dialect: str, relation: str, columns: Mapping[str, s
             made[name] = this
             if name.lower() in {one.lower() for one in public}:
                 _must_be_public(f"make the public column `{name}` of", this, public)
-    found = exp.select(*(exp.alias_(this, name, quoted=True) for name, this in made.items()))
+    result = exp.select(*(exp.alias_(this, name, quoted=True) for name, this in made.items()))
     where = select.args.get("where")
     wanted = ""
     if where is not None:
@@ -283,7 +283,7 @@ def row_by_row(select: Any, dialect: str, relation: str, columns: Mapping[str, s
         must(kind in ("truth", ""), "query", "must have a WHERE that is true or false", kind)
         _must_be_public("choose rows (WHERE) by", condition, public)
         wanted = f" WHERE {condition.sql(dialect=dialect)}"
-    return f"{found.sql(dialect=dialect)} FROM {relation} AS asked{wanted}"
+    return f"{result.sql(dialect=dialect)} FROM {relation} AS asked{wanted}"
 
 
 def _must_be_public(what: str, this: Any, public: Collection[str]) -> None:
@@ -297,13 +297,13 @@ def _must_be_public(what: str, this: Any, public: Collection[str]) -> None:
 
 def computed_of_others(text: str, dialect: str, public: Collection[str]) -> frozenset[str]:
     """The columns, in small letters, that a query computes or renames of columns that are not public."""
-    found = set()
+    result = set()
     for output in parse_query(text, dialect).expressions:
         reads = {_name(column.this, dialect) for column in output.find_all(exp.Column)}
         plain = isinstance(output.unalias(), exp.Column) and reads == {output.output_name}
         if not plain and not reads <= {*public}:
-            found.add(output.output_name.lower())
-    return frozenset(found)
+            result.add(output.output_name.lower())
+    return frozenset(result)
 
 
 # --- expressions that cannot fail -------------------------------------------------------------------------------------
@@ -447,10 +447,10 @@ class _Row:
             whens = [exp.EQ(this=exp.paren(first), expression=exp.paren(one)) for one in listed]
         results = [one.args["true"] for one in ifs] + ([] if default is None else [default])
         made, kind = self._alike(results)
-        found = exp.Case(ifs=[exp.If(this=when, true=then) for when, then in zip(whens, made, strict=False)])
+        result = exp.Case(ifs=[exp.If(this=when, true=then) for when, then in zip(whens, made, strict=False)])
         if default is not None:
-            found.set("default", made[-1])
-        return found, kind
+            result.set("default", made[-1])
+        return result, kind
 
     def _computed(self, node: Any) -> Kinded:
         if isinstance(node, exp.Neg):

@@ -228,9 +228,9 @@ def array_of(values: list[Any]) -> Any:
 
 def files_of(path: str, *, pattern: bool) -> list[str]:
     """The files that are meant, of a pattern perhaps several."""
-    found = [path] if os.path.isfile(path) else sorted(glob.glob(path, recursive=True)) if pattern else []
-    must(bool(found), "path", "must be a file that exists", path)
-    return found
+    result = [path] if os.path.isfile(path) else sorted(glob.glob(path, recursive=True)) if pattern else []
+    must(bool(result), "path", "must be a file that exists", path)
+    return result
 
 
 # --- DuckDB -----------------------------------------------------------------------------------------------------------
@@ -261,8 +261,8 @@ class Duck:
         return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
 
     def columns(self, sql: str) -> dict[str, Any]:
-        found: dict[str, Any] = self.connection.execute(sql).fetchnumpy()
-        return found
+        result: dict[str, Any] = self.connection.execute(sql).fetchnumpy()
+        return result
 
     def derive(self, columns: Mapping[str, str], where: str | None = None) -> Duck:
         before = fresh("before")
@@ -372,14 +372,14 @@ def open_duck(
         attempt(engine, look, None if source.held is not None else refused)
         if asked is not None:
             _answer(engine, asked, source.public)
-        found = attempt(engine, lambda: run(f"DESCRIBE {view}").fetchall(), refused)
+        result = attempt(engine, lambda: run(f"DESCRIBE {view}").fetchall(), refused)
     except BaseException:
         if engine is not None:
             engine.connection.close()
         spill.cleanup()
         raise
     # The words of an enumeration are of the rows: they belong in no message.
-    return engine, {row[0]: re.sub(r"ENUM\(.*\)", "ENUM", str(row[1])) for row in found}
+    return engine, {row[0]: re.sub(r"ENUM\(.*\)", "ENUM", str(row[1])) for row in result}
 
 
 def _connected(spill: str, threads: int | None, memory_limit: str) -> Any:
@@ -441,8 +441,8 @@ def kind_of(path: str) -> str:
 def stated_decimal(engine: Duck, path: str) -> str:
     """The decimal sign that Parquet files state of their text, if all of them state the same; empty without one."""
     stated = f"SELECT DISTINCT decode(value) FROM parquet_kv_metadata({literal(path)})"
-    found = engine.execute(f"{stated} WHERE decode(key) = '{DECIMAL}'").fetchall()
-    return str(found[0][0]) if len(found) == 1 and found[0][0] in (".", ",") else ""
+    result = engine.execute(f"{stated} WHERE decode(key) = '{DECIMAL}'").fetchall()
+    return str(result[0][0]) if len(result) == 1 and result[0][0] in (".", ",") else ""
 
 
 def _scan(kind: str, files: list[str]) -> str:
@@ -484,13 +484,13 @@ def read_header(file: str) -> tuple[list[str], str]:
 
 def _database(connection: Any, path: str, table: str | None) -> str:
     connection.execute(f"ATTACH {literal(path)} AS source (READ_ONLY)")
-    found = connection.execute(
+    result = connection.execute(
         "SELECT table_schema, table_name FROM information_schema.tables WHERE table_catalog = 'source' ORDER BY 1, 2"
     ).fetchall()
-    known = ", ".join(f"`{name}`" for _, name in found) or "none"
+    known = ", ".join(f"`{name}`" for _, name in result) or "none"
     if table is None:
-        must(len(found) == 1, "table", f"must be given when a file has not exactly one table ({known})", table)
-    chosen = [row for row in found if table in (None, row[1])]
+        must(len(result) == 1, "table", f"must be given when a file has not exactly one table ({known})", table)
+    chosen = [row for row in result if table in (None, row[1])]
     must(len(chosen) == 1, "table", f"must be one table of the file ({known})", table)
     schema, name = chosen[0]
     return f"source.{column(schema)}.{column(name)}"

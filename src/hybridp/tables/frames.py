@@ -30,16 +30,16 @@ _BATCH = 1 << 16
 def names_of(data: Any) -> list[str]:
     """The names of the columns; refused unless they are texts that differ by more than their case."""
     if isinstance(data, Mapping):
-        found = list(data)
+        result = list(data)
     elif isinstance(data, np.ndarray):
-        found = list(data.dtype.names or ())
+        result = list(data.dtype.names or ())
     else:
         of_arrow = getattr(getattr(data, "schema", None), "names", None)
-        found = list(of_arrow if isinstance(of_arrow, list) else data.columns)
-    must(all(isinstance(name, str) for name in found), "path", "must have texts as names of its columns", "others")
-    distinct = len({name.lower() for name in found}) == len(found) >= 1
-    must(distinct, "path", "must have columns whose names differ", f"{len(found)} columns")
-    return found
+        result = list(of_arrow if isinstance(of_arrow, list) else data.columns)
+    must(all(isinstance(name, str) for name in result), "path", "must have texts as names of its columns", "others")
+    distinct = len({name.lower() for name in result}) == len(result) >= 1
+    must(distinct, "path", "must have columns whose names differ", f"{len(result)} columns")
+    return result
 
 
 def read_once(data: object) -> bool:
@@ -129,10 +129,10 @@ def _copied(connection: Any, data: Any) -> str:
 
 def _arrays(fields: Mapping[str, Any]) -> dict[str, Any]:
     """One array a column, as DuckDB reads them: without a copy but for texts, dates and another machine's numbers."""
-    found = {name: _array(name, np.asanyarray(field)) for name, field in fields.items()}
-    lengths = {len(array) for array in found.values()}
+    result = {name: _array(name, np.asanyarray(field)) for name, field in fields.items()}
+    lengths = {len(array) for array in result.values()}
     must(len(lengths) == 1, "path", "must have columns of one length", f"{len(lengths)} lengths")
-    return found
+    return result
 
 
 def _array(name: str, array: Any) -> Any:

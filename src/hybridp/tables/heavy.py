@@ -95,22 +95,22 @@ def sample_records(rows: Rows, query: Columns, salt: int, *, discovery_share: fl
     must(isinstance(salt, int) and salt >= 0, "salt", "must be a whole number of 0 or more", salt)
     must(0 <= discovery_share <= 1, "discovery_share", "must lie between 0 and 1", discovery_share)
     _check_columns(rows, query)
-    (found,) = answers(rows, _labels(query))
-    _check_labels(rows, found, query)
+    (result,) = answers(rows, _labels(query))
+    _check_labels(rows, result, query)
     table, choice = fresh("sample"), fresh("chosen")
     try:
-        alone = found["people"] == found["rows"]
+        alone = result["people"] == result["rows"]
         if alone:
             keep(rows, table, _lone(query, salt, discovery_share))
         else:
             keep(rows, choice, _choice(rows, query, salt))
-            (found,) = answers(rows, select({"people": "COUNT(*)", "mixed": count_if("mixed")}, choice))
-            if found["mixed"]:
+            (result,) = answers(rows, select({"people": "COUNT(*)", "mixed": count_if("mixed")}, choice))
+            if result["mixed"]:
                 raise UnusablePublicRows(f"Column `{query.label}` must hold one label for each person.")
             keep(rows, table, _ranked(rows, query, salt, discovery_share, choice))
         asked = {part: count_if(_within(part)) for part in ("discovery", "estimation", "local")}
         (counted,) = answers(rows, select(asked | {"people": "COUNT(*)"}, table))
-        if counted["people"] != found["people"]:
+        if counted["people"] != result["people"]:
             raise UnusableRows(f"The rows of {rows.name} must not change while they are read.")
     except BaseException:
         drop(rows, table)
@@ -128,8 +128,8 @@ def discovery_counts(sample: RecordSample) -> tuple[Ints, Ints]:
     along their text, so that the numbers depend on the set of records alone. Replacing one person moves at most two
     counts, each by one; which numbers exist is itself private, and so is every number before noise and a threshold.
     """
-    found = arrays(sample.rows, f"SELECT times FROM {_discovered(sample)} ORDER BY number")
-    counts = np.asarray(found["times"], dtype=np.int64)
+    result = arrays(sample.rows, f"SELECT times FROM {_discovered(sample)} ORDER BY number")
+    counts = np.asarray(result["times"], dtype=np.int64)
     return np.arange(counts.size, dtype=np.int64), counts
 
 
@@ -141,9 +141,9 @@ def records_at(sample: RecordSample, numbers: Sequence[int] | Ints) -> list[Reco
     with given(sample.rows, {"number": asked, "place": np.arange(asked.size)}) as wanted:
         listed = select({name: f"{table}.{name}" for name in names}, wanted, f"JOIN {table} ON "
                         f"{wanted}.number = {table}.number ORDER BY {wanted}.place")  # fmt: skip
-        found = [tuple(row[name] for name in names) for row in answers(sample.rows, listed)]
-    must(len(found) == asked.size, "numbers", "must be row numbers that `discovery_counts` returned", "others")
-    return found
+        result = [tuple(row[name] for name in names) for row in answers(sample.rows, listed)]
+    must(len(result) == asked.size, "numbers", "must be row numbers that `discovery_counts` returned", "others")
+    return result
 
 
 def head_counts(sample: RecordSample, head: HeadList, part: str) -> Ints:
@@ -153,9 +153,9 @@ def head_counts(sample: RecordSample, head: HeadList, part: str) -> Ints:
     """
     must(part in PARTS, "part", f"must be one of {', '.join(PARTS)}", part)
     with _slots(sample, head, part) as each:
-        found = arrays(sample.rows, f"SELECT slot, COUNT(*) AS people FROM ({each}) AS slots GROUP BY slot")
+        result = arrays(sample.rows, f"SELECT slot, COUNT(*) AS people FROM ({each}) AS slots GROUP BY slot")
     counts = np.zeros(len(head), dtype=np.int64)
-    counts[np.asarray(found["slot"], dtype=np.int64)] = np.asarray(found["people"], dtype=np.int64)
+    counts[np.asarray(result["slot"], dtype=np.int64)] = np.asarray(result["people"], dtype=np.int64)
     return counts
 
 
@@ -274,8 +274,8 @@ def _ranked(rows: Rows, query: Columns, salt: int, share: float, table: str) -> 
         texts = {name: f"CASE WHEN {alike} THEN {this} END" for name, this in texts.items()}
     outputs = {"who": f"{table}.who", **texts, "trusted": f"MAX(CAST({table}.trusted AS INT))"}
     same = f"records.who = {table}.who AND records.key = {table}.key"
-    found = select(outputs, f"{table} LEFT JOIN ({records}) AS records ON {same}", f"GROUP BY {table}.who")
-    flagged = select(chosen(["who", *names]) | {"trusted": "trusted = 1"}, f"({found}) AS joined")
+    result = select(outputs, f"{table} LEFT JOIN ({records}) AS records ON {same}", f"GROUP BY {table}.who")
+    flagged = select(chosen(["who", *names]) | {"trusted": "trusted = 1"}, f"({result}) AS joined")
     # Trusted people are only ever counted, so that theirs is left open.
     along = f"ORDER BY CASE WHEN NOT trusted THEN {_md5(salt, 'order', 'who')} END"
     return select(chosen(names) | {"part": _part(salt, share)}, f"({flagged}) AS flagged", along)
@@ -309,12 +309,12 @@ def _slots(sample: RecordSample, head: HeadList, part: str) -> Iterator[str]:
     # No None among them: the type of a column is taken from its first objects.
     listed |= {name: np.array([slot[i] or "" for slot in slots], dtype=object) for i, name in enumerate(names)}
     with given(sample.rows, listed) as given_head:
-        joins, found = "", []
+        joins, result = "", []
         for alias, fields in (("exact", names), ("wild", names[:1]))[: len(names)]:
             same = " AND ".join(f"{table}.{name} = {alias}.{name}" for name in fields)
             joins += f" LEFT JOIN {given_head} AS {alias} ON {same} AND {alias}.depth = {whole(len(fields))}"
-            found.append(f"{alias}.slot")
-        slot = f"CAST(COALESCE({', '.join(found)}, {whole(len(head) - 1)}) AS INT)"
+            result.append(f"{alias}.slot")
+        slot = f"CAST(COALESCE({', '.join(result)}, {whole(len(head) - 1)}) AS INT)"
         yield select({"slot": slot}, table + joins, f"WHERE {_within(part, f'{table}.')}")
 
 

@@ -43,8 +43,8 @@ class Postgres:
         from psycopg.rows import dict_row
 
         with self._tried(), self.connection.cursor(row_factory=dict_row, binary=True) as cursor:
-            found: list[dict[str, Any]] = cursor.execute(sql).fetchall()
-        return found
+            result: list[dict[str, Any]] = cursor.execute(sql).fetchall()
+        return result
 
     def columns(self, sql: str) -> dict[str, Any]:
         with self._tried(), self.connection.cursor(binary=True) as cursor:
@@ -112,9 +112,9 @@ class Postgres:
             with self.connection.cursor(name=f"cursor_{table}", binary=True) as cursor:
                 cursor.execute(f"SELECT * FROM {_quoted(table)} ORDER BY place_")
                 while rows := cursor.fetchmany(chunk):
-                    found = _arrays([column.name for column in cursor.description], rows)
-                    found.pop("place_")
-                    yield found
+                    result = _arrays([column.name for column in cursor.description], rows)
+                    result.pop("place_")
+                    yield result
         finally:
             self.drop(table)
 
@@ -249,15 +249,15 @@ def _find(connection: Any, table: str | None, shown: str) -> tuple[str, str, int
     """The schema, name and number of the one table meant. A name may hold dots, with its schema before it or not."""
     every = connection.execute(_TABLES).fetchall()
     if table is None:
-        found = [row for row in every if row[3] and not row[4]]
-        must(len(found) == 1, "table", f"must be given when {shown} has not exactly one table", len(found))
+        result = [row for row in every if row[3] and not row[4]]
+        must(len(result) == 1, "table", f"must be given when {shown} has not exactly one table", len(result))
     else:
         named = [row for row in every if row[1] == table]
         # As PostgreSQL itself does: the first schema on the search path that has the name.
-        found = [row for row in named if row[3]] or named
-        found += [row for row in every if f"{row[0]}.{row[1]}" == table]
-        must(len(found) == 1, "table", f"must be one table of {shown} that this user may read", table)
-    return str(found[0][0]), str(found[0][1]), int(found[0][2])
+        result = [row for row in named if row[3]] or named
+        result += [row for row in every if f"{row[0]}.{row[1]}" == table]
+        must(len(result) == 1, "table", f"must be one table of {shown} that this user may read", table)
+    return str(result[0][0]), str(result[0][1]), int(result[0][2])
 
 
 def _columns(connection: Any, number: int) -> dict[str, str]:

@@ -183,10 +183,10 @@ def _check_copy(rows: Rows, copy: Copy) -> None:
 
 def _check_once(rows: Rows, person: str, trust: str | None) -> None:
     """Refuse a local person who is named in several rows, or in none, and one who is trusted too."""
-    (found,) = answers(rows, _local_people(person, trust))
-    if not (found["local"] or 0) == found["local_named"] == found["local_people"]:
+    (result,) = answers(rows, _local_people(person, trust))
+    if not (result["local"] or 0) == result["local_named"] == result["local_people"]:
         raise UnusablePublicRows(f"Column `{person}` must name every local person, and once.")
-    if found["local_people"] + found["trusted_people"] > found["labelled_people"]:
+    if result["local_people"] + result["trusted_people"] > result["labelled_people"]:
         raise UnusablePublicRows(f"Column `{trust}` must hold one label for each person, not both.")
 
 
@@ -218,24 +218,24 @@ def check_one_answer(
     drawn = "as `hybridp randomise` writes it: every local person answers one drawn question"
     needed = [name for columns in reports.values() for name in columns]
     if column not in rows.columns or any(name not in rows.columns for name in needed):
-        (found,) = answers(rows, select({"local": count_if(labels(trust)["local"])}, VIEW))
-        if found["local"]:
+        (result,) = answers(rows, select({"local": count_if(labels(trust)["local"])}, VIEW))
+        if result["local"]:
             raise UnusablePublicRows(
                 f"{local_rows(trust)}, and no column `{column}` names the one question that each of them drew: make "
                 "their reports with `hybridp randomise`, or add --simulate-local for a trial on raw rows."
             )
         return dict.fromkeys(reports, 0)
-    (found,) = answers(rows, _one_answer(trust, column, reports))
-    local = int(found["local"] or 0)
-    if int(found["named"] or 0) != local:
+    (result,) = answers(rows, _one_answer(trust, column, reports))
+    local = int(result["local"] or 0)
+    if int(result["named"] or 0) != local:
         raise UnusablePublicRows(f"Column `{column}` must name one of the questions in every local row, {drawn}.")
     for i, columns in enumerate(reports.values()):
-        if found.get(f"astray{i}"):
+        if result.get(f"astray{i}"):
             raise UnusablePublicRows(
                 f"Column `{columns[0]}` must hold a report where `{column}` names its question, and nothing in any "
                 "other local row: a person answers one question with the whole promise."
             )
-    return {name: int(found[f"answered{i}"] or 0) for i, name in enumerate(reports)}
+    return {name: int(result[f"answered{i}"] or 0) for i, name in enumerate(reports)}
 
 
 def on_files(rows: Rows) -> Duck:

@@ -147,10 +147,10 @@ def _condition(error: Exception) -> str:
         call = getattr(error, name, None)
         if call is not None:
             try:
-                found = str(call() or "")
+                result = str(call() or "")
             except Exception:
-                found = ""
-            return found if found.replace("_", "").replace(".", "").isalnum() else ""
+                result = ""
+            return result if result.replace("_", "").replace(".", "").isalnum() else ""
     return ""
 
 
@@ -284,19 +284,19 @@ def _started(threads: int | None, memory_limit: str) -> Any:
         "spark.eventLog.enabled": "false",
         "spark.api.mode": "classic",
     }
-    found = None
+    result = None
     try:
         with _silent(), _here():
             builder = sql.SparkSession.builder.master(f"local[{cores}]").appName("hybridp")
             for key, value in settings.items():
                 builder = builder.config(key, value)
-            found = builder.getOrCreate()
+            result = builder.getOrCreate()
     except Exception:
-        found = None
-    if found is None:
+        result = None
+    if result is None:
         raise InvalidInput("`engine` must be able to start Java 17 or newer for Spark. Got a Java that did not start.")
     _folder[:] = [folder]
-    return found
+    return result
 
 
 def _connected(url: str) -> Any:
@@ -305,22 +305,22 @@ def _connected(url: str) -> Any:
         from pyspark.sql.connect.client.retries import DefaultPolicy
     except (ImportError, SystemExit):  # under `python -c` PySpark takes a missing package for a reason to leave, with 0
         raise InvalidInput("`engine` must have all of the extra `spark` installed. Got PySpark alone.") from None
-    found = None
+    result = None
     answered = False
     try:
-        found = sql.SparkSession.builder.remote(url).create()
+        result = sql.SparkSession.builder.remote(url).create()
         # Some fifteen seconds, where the client by itself would try again for ten minutes.
-        found.client.set_retry_policies([DefaultPolicy(max_retries=6, max_backoff=5_000)])
-        _configure(found)
+        result.client.set_retry_policies([DefaultPolicy(max_retries=6, max_backoff=5_000)])
+        _configure(result)
         answered = True
     except Exception:
-        if found is not None:
-            _forgiven(found.client.close)  # or it would try again when this process ends
+        if result is not None:
+            _forgiven(result.client.close)  # or it would try again when this process ends
     if not answered:
         from hybridp.tables.source import Source
 
         raise InvalidInput(f"`engine` must be a Spark Connect server that answers. Got {Source(url).shown}.")
-    return found
+    return result
 
 
 def _pyspark() -> Any:

@@ -144,8 +144,8 @@ def _ticked(raw: str, feature: Feature) -> str:
     for spaced in (f"{SEPARATOR} ", f" {SEPARATOR}"):
         listed = f"REPLACE({listed}, {literal(spaced)}, {mark})"
     listed = f"{mark} || TRIM({listed}) || {mark}"
-    found = [f"STRPOS({listed}, {literal(SEPARATOR + value + SEPARATOR)}) > 0" for value in feature.values]
-    bits = (f"CASE WHEN {there} THEN {whole(1 << i)} ELSE {whole(0)} END" for i, there in enumerate(found))
+    result = [f"STRPOS({listed}, {literal(SEPARATOR + value + SEPARATOR)}) > 0" for value in feature.values]
+    bits = (f"CASE WHEN {there} THEN {whole(1 << i)} ELSE {whole(0)} END" for i, there in enumerate(result))
     return f"CAST(({' + '.join(bits)}) AS BIGINT)"
 
 

@@ -136,8 +136,8 @@ def _each(query: Query) -> str:
 def count_groups(rows: Rows, query: Query) -> tuple[int, int]:
     """How many people are trusted and local, by the rules of `add_up`; no value is read, and no report."""
     check_columns(rows, query)
-    found = add_up(rows, replace(query, values=(), reports=(), square_steps=0, radius=None, count_clipped=False))
-    return found.trusted_people, found.local_people
+    result = add_up(rows, replace(query, values=(), reports=(), square_steps=0, radius=None, count_clipped=False))
+    return result.trusted_people, result.local_people
 
 
 def levels_of(rows: Rows, query: Query, group: str, chunk: int = CHUNK) -> Iterator[Ints]:
@@ -416,32 +416,32 @@ _SLACK = 1e-4  # the device's probabilities are rounded to whole cells, which mo
 def _by_epsilon(rows: Rows, query: Query, column: str) -> Totals:
     """For each trust label and each epsilon. Reports are in the unit coordinate."""
     raw = arrays(rows, totals(rows, query))
-    found = {name: _filled(a) for name, a in raw.items()}
+    result = {name: _filled(a) for name, a in raw.items()}
     for name in {"sum0", "parity0"} & raw.keys():
-        found[name] = np.ma.filled(raw[name], 0).astype(np.int64)  # exact: never through a double
-    trusted, local = found["trusted"] == 1, found["trusted"] == 0
-    everybody = _merged(found, np.ones_like(trusted))
-    _check_people(rows, [everybody], _merged(found, local), query, not bool((trusted | local).all()))
-    people = found["first"] if "first" in found else found["records"]
+        result[name] = np.ma.filled(raw[name], 0).astype(np.int64)  # exact: never through a double
+    trusted, local = result["trusted"] == 1, result["trusted"] == 0
+    everybody = _merged(result, np.ones_like(trusted))
+    _check_people(rows, [everybody], _merged(result, local), query, not bool((trusted | local).all()))
+    people = result["first"] if "first" in result else result["records"]
     read = people > 0
-    asked = found["asked"]
+    asked = result["asked"]
     if bool((local & read & ~(asked >= 0)).any()):
         raise UnusablePublicRows(f"Column `{column}` must hold an epsilon of 0 or more for every local person.")
     heard = local & read & (asked > 0)
     trusted &= read
-    _check_reports(_merged(found, heard), int(people[heard].sum()), query)
-    _check_reach(found, heard, query)
+    _check_reports(_merged(result, heard), int(people[heard].sum()), query)
+    _check_reach(result, heard, query)
     own, others = (np.flatnonzero(g)[np.argsort(asked[g], kind="stable")] for g in (trusted, local & read))
     half = query.reports[0].half if query.sent else 1.0
 
     def told(name: str) -> Floats:
-        sums = found[name][others] / half if name in found else np.zeros(len(others))
+        sums = result[name][others] / half if name in result else np.zeros(len(others))
         return np.where(asked[others] > 0, np.nan_to_num(sums), 0.0)
 
     people = people.astype(np.int64)
     reports = ReportsByEpsilon(asked[others], people[others], told("reports0"), told("squares0") / half)
-    sums = found["sum0"][own].astype(np.int64)
-    marks = _fingerprint(found, people, others)
+    sums = result["sum0"][own].astype(np.int64)
+    marks = _fingerprint(result, people, others)
     return Totals(people[own], sums, fingerprint=marks, epsilons=asked[own], reports=reports)
 
 

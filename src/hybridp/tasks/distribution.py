@@ -116,8 +116,8 @@ class DistributionTask(Task):
         if self.step is None or self.bounds.width / self.step > _ATOMS:
             return ()
         many = math.floor(self.bounds.width / self.step + 1e-9)
-        found = [i * self.step / self.bounds.width for i in range(many + 1)]
-        return (*found[:-1], 1.0) if found[-1] > 1 - 1e-9 else (*found, 1.0)
+        result = [i * self.step / self.bounds.width for i in range(many + 1)]
+        return (*result[:-1], 1.0) if result[-1] > 1 - 1e-9 else (*result, 1.0)
 
     @property
     def invite(self) -> OnNumber:
@@ -243,19 +243,19 @@ def publish(
         "mechanisms": {"trusted": heard.noise, "local": "none" if local is None else local[1]},
         "clipped_to": [study.bounds.lower, study.bounds.upper],
     }
-    found = {
+    result = {
         name: statistic(name, **part, joint=study.together > 0, **common)
         for name, part in statistics(study, shape, told.trusted, told.local, beside, reach).items()
     }
     if study.at:
-        found["quantiles"]["windows"] = [list(window) for window in windows]
+        result["quantiles"]["windows"] = [list(window) for window in windows]
     band = (low.tolist(), high.tolist())
     counted = [one.stated for one in heard.counted]
-    found["distribution"] = statistic(
+    result["distribution"] = statistic(
         "distribution", shape.monotone.tolist(), band, at=values, joint=False, counted=counted, **common
     )
     return Release(
-        {question: found},
+        {question: result},
         study.level,
         receipt=task_receipt(
             Protection(study.promised, heard.protection) if heard.counted else None,
@@ -331,12 +331,12 @@ def stretches(study: DistributionTask) -> dict[str, tuple[tuple[float, ...], lis
     """Shares of people that are asked for: of each kind the values that name them, and from where to where they go."""
     at = {x: (x - study.bounds.lower) / study.bounds.width for x in (*study.below, *study.above, *study.cuts)}
     inner: list[float | None] = [None, *(at[x] for x in study.cuts), None]
-    found: dict[str, tuple[tuple[float, ...], list[Stretch]]] = {
+    result: dict[str, tuple[tuple[float, ...], list[Stretch]]] = {
         "shares-below": (study.below, [(None, at[x]) for x in study.below]),
         "shares-above": (study.above, [(at[x], None) for x in study.above]),
         "histogram": (study.edges[:-1], list(pairwise(inner)) if study.edges else []),
     }
-    return {name: asked for name, asked in found.items() if asked[0]}
+    return {name: asked for name, asked in result.items() if asked[0]}
 
 
 def statistics(
@@ -362,27 +362,27 @@ def statistics(
         return {**stated, "at": list(at)} if at else stated
 
     groups = (shape, own, alone)
-    found: dict[str, dict[str, Any]] = {}
+    result: dict[str, dict[str, Any]] = {}
     if study.at:
         spans = [beside.quantile_interval(q, reach) for q in study.at]
         values = [None if one is None else [low + width * one.quantile(q) for q in study.at] for one in groups]
-        found["quantiles"] = told(study.at, values, [(low + width * a, low + width * b) for a, b in spans])
+        result["quantiles"] = told(study.at, values, [(low + width * a, low + width * b) for a, b in spans])
     for name, (places, between) in stretches(study).items():
         shares = [None if one is None else [one.between(*ends)[0] for ends in between] for one in groups]
-        found[name] = told(places, shares, [beside.between(*ends, reach) for ends in between])
+        result[name] = told(places, shares, [beside.between(*ends, reach) for ends in between])
     if study.edges:
-        del found["histogram"]["at"]
-        found["histogram"] |= {"edges": list(study.edges), "options": _bins(study.edges)}
+        del result["histogram"]["at"]
+        result["histogram"] |= {"edges": list(study.edges), "options": _bins(study.edges)}
     if study.spread:
         spread = [None if one is None else one.moments()["variance"][0] * width**2 for one in groups]
         least, most = (x * width**2 for x in beside.variance_interval(reach))
-        found["variance"] = told((), [None if x is None else [x] for x in spread], [(max(least, 0.0), most)])
+        result["variance"] = told((), [None if x is None else [x] for x in spread], [(max(least, 0.0), most)])
         roots = [None if x is None else [math.sqrt(x)] for x in spread]
-        found["sd"] = told((), roots, [(math.sqrt(max(least, 0.0)), math.sqrt(most))])
+        result["sd"] = told((), roots, [(math.sqrt(max(least, 0.0)), math.sqrt(most))])
         if low >= 0:
             index = [None if one is None else [one.gini(low / width)[0]] for one in groups]
-            found["gini"] = told((), index, [beside.gini_interval(low / width, reach)])
-    return found
+            result["gini"] = told((), index, [beside.gini_interval(low / width, reach)])
+    return result
 
 
 def _bins(edges: Sequence[float]) -> list[str]:

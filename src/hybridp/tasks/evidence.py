@@ -147,8 +147,8 @@ def hear(
     count: Callable[[tuple[float, ...], CountNoise], NoisyCounts],
 ) -> DistributionEvidence:
     """The reports, and the trusted people counted where these say that it matters, with noise by `count`."""
-    found: DistributionEvidence = drive(ask_counts(study, people, local), _Counted(count))
-    return found
+    result: DistributionEvidence = drive(ask_counts(study, people, local), _Counted(count))
+    return result
 
 
 def ask_counts(
@@ -164,9 +164,9 @@ def ask_counts(
     counted: list[tuple[NoisyCounts, tuple[float, ...]]] = []
 
     def noisy(places: tuple[float, ...], part: Guarantee | None = None) -> Generator[Between, NoisyCounts, NoisyCounts]:
-        found = yield Between(places, study.count_noise(len(places), part), study.invite)
-        counted.append((found, places))
-        return found
+        result = yield Between(places, study.count_noise(len(places), part), study.invite)
+        counted.append((result, places))
+        return result
 
     ends, jumps = _ends(study)
     shape = None
@@ -236,7 +236,7 @@ def places_around(
     two of the places that were `looked` at, nobody knows where: there they are counted evenly too.
     """
     asked = (*study.below, *study.above, *study.cuts)
-    found = {(x - study.bounds.lower) / study.bounds.width for x in asked}
+    result = {(x - study.bounds.lower) / study.bounds.width for x in asked}
     noise = noise_in_shares(study, people, part)
     reach = {q: 2 * (shape.below(shape.quantile(q))[1] + math.sqrt(q * (1 - q) / people + noise)) for q in study.at}
     widest = max(reach.values(), default=0.0)
@@ -249,13 +249,13 @@ def places_around(
     for q in study.at:
         # Around a quantile at whole steps of 2^-20 of the range, which doubles hold exactly.
         near = (shape.quantile(min(max(q + d, 0.002), 0.998)) for d in (around * reach[q]).tolist())
-        found |= {math.floor(place * 2**20) / 2**20 for place in near}
+        result |= {math.floor(place * 2**20) / 2**20 for place in near}
         after = int(np.searchsorted(looked, shape.quantile(q)))
         low, high = (0.0, *looked, 1.0)[after : after + 2]
         if looked and shape.between(low, high)[0] > _MANY:
-            found |= {math.floor((low + (high - low) * i / 16) * 2**20) / 2**20 for i in range(17)}
+            result |= {math.floor((low + (high - low) * i / 16) * 2**20) / 2**20 for i in range(17)}
     if study.spread:  # what is not known of where people lie within a stretch, and the noise of all, are about as large
         wanted = (0.1 * (part or study.promised).epsilon * people) ** (2 / 3)
         even = 2 ** round(math.log2(min(max(wanted, _FEWEST), _FINEST)))
-        found |= {i / even for i in range(1, even)}
-    return _apart(study, found)
+        result |= {i / even for i in range(1, even)}
+    return _apart(study, result)

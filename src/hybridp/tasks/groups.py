@@ -54,8 +54,8 @@ def ask_groups(task: Any, grouping: Grouping, people: Any, crowd: Crowd) -> Rele
     parts: dict[str, tuple[Any, Any]] = {}
     for group, members in groups.items():
         answers: list[Any] = []
-        found = drive(each.ask(crowd), people.of(members), answers)
-        parts[group] = found, each.blended(answers[-1][1])
+        result = drive(each.ask(crowd), people.of(members), answers)
+        parts[group] = result, each.blended(answers[-1][1])
     unheard = [sum(sizes[name][place] for name in withheld) for place in (0, 1)]
     return publish_groups(task, crowd.names[0], grouping, groups, withheld, parts, unheard)
 
@@ -81,9 +81,9 @@ def publish_groups(
 
     `unheard` is how many trusted and local people are in groups that are withheld.
     """
-    names, found = list(groups), [part for part, _ in parts.values()]
-    facts = [part.facts for part in found]
-    people = [(part.people["trusted"], part.people["local"]) for part in found]
+    names, result = list(groups), [part for part, _ in parts.values()]
+    facts = [part.facts for part in result]
+    people = [(part.people["trusted"], part.people["local"]) for part in result]
     answers = [GroupAnswer(name, groups[name], one, who) for name, one, who in zip(names, facts, people, strict=True)]
     own = [_own_p_values(one, blended) for one, (_, blended) in zip(facts, parts.values(), strict=True)]
     pairs, blends = grouping.pairs(names), [blended for _, blended in parts.values()]
@@ -99,7 +99,7 @@ def publish_groups(
         more |= {"edges": list(study.question.edges)} if study.question.edges else {}
         gaps = share_gaps(blends, pairs, study.level, joint=grouping.joint)
     kinds = [one["mechanisms"]["trusted"] for one in facts if one["mechanisms"]["trusted"] != "none"]
-    receipts = dict(zip(names, (part.receipt for part in found), strict=True))
+    receipts = dict(zip(names, (part.receipt for part in result), strict=True))
     return groups_release(
         value,
         study.called,
@@ -122,8 +122,8 @@ def _own_p_values(facts: Facts, blended: Any) -> list[float] | None:
     if facts["task"] == "mean":
         p = facts["disagreement"]["p_value"]
         return None if p is None else [p]
-    found: list[float] | None = blended.single_p_values()
-    return found
+    result: list[float] | None = blended.single_p_values()
+    return result
 
 
 def adjusted(p_values: list[list[float] | None]) -> list[tuple[float, ...] | None]:
@@ -148,13 +148,13 @@ def listed_differences(
 def _unheard(study: Study, trusted: int, local: int) -> list[Promise]:
     """What holds for people whose groups are withheld: they were asked, and reported, as everybody was."""
     name = study.estimator
-    withheld, found = "nothing of theirs is released: their group is withheld", []
+    withheld, result = "nothing of theirs is released: their group is withheld", []
     if trusted and name != "lm-only":
-        found.append(Promise("trusted", CURATOR, None, f"trust: the curator reads their values; {withheld}"))
+        result.append(Promise("trusted", CURATOR, None, f"trust: the curator reads their values; {withheld}"))
     if local and name != "tcm-only":
         own = on_device(study.invite)
-        found += [Promise("local", who, own.budget, own.mechanism, withheld) for who in (CURATOR, VIEWER)]
-    return found
+        result += [Promise("local", who, own.budget, own.mechanism, withheld) for who in (CURATOR, VIEWER)]
+    return result
 
 
 def _one_receipt(each: Mapping[str, Receipt], grouping: Grouping, unheard: Sequence[Promise]) -> Receipt:
@@ -210,9 +210,9 @@ def _weakest(promises: list[Promise]) -> Promise:
         budget: Any = promise.budget
         return (0.0, 0.0) if budget is None else (budget.epsilon, budget.delta)
 
-    found = max(promises, key=level)
+    result = max(promises, key=level)
     ways = " / ".join(dict.fromkeys(promise.mechanism for promise in promises))
-    return replace(found, mechanism=ways)
+    return replace(result, mechanism=ways)
 
 
 def small_rule(grouping: Grouping, counts: str) -> str:
@@ -366,8 +366,8 @@ def _answer(
     def told(values: Any, start: float = start) -> Any:
         if values is None:
             return None
-        found = [start + size * float(x) for x in values[:many]]
-        return found if isinstance(own, SharesTask) else found[0]
+        result = [start + size * float(x) for x in values[:many]]
+        return result if isinstance(own, SharesTask) else result[0]
 
     shown = (
         to_simplex(part.estimate).tolist() if isinstance(own, SharesTask) else own.bounds.project(told(part.estimate))

@@ -155,8 +155,8 @@ class KMeansTask(Task):
         rule = f"must be at most the {sum(people)} people"
         must(sum(people) >= self.clusters, "clusters", rule, self.clusters)
         plan = self.plan(*people)
-        found = yield from self.clustered(plan)
-        return _publish(self, found, plan, crowd, people, **crowd.made())
+        result = yield from self.clustered(plan)
+        return _publish(self, result, plan, crowd, people, **crowd.made())
 
     def clustered(self, plan: Plan) -> Conversation:
         """The map and the rounds of a plan; the centres are in steps of the box.
@@ -164,21 +164,21 @@ class KMeansTask(Task):
         Guarantee: `trusted_whole` for trusted people against whoever sees every message of the curator (zCDP or pure
         composition over map and rounds), epsilon-DP for every local person against everyone (one report each).
         """
-        found, box = start(self), self.box
+        result, box = start(self), self.box
         if plan.per_axis:
             grid = Grid(box, plan.per_axis)
             noise = None if plan.map_spend is None else map_noise(plan.map_spend)
             asked = map_invite(grid, self.guarantee.epsilon) if plan.local_people else None
             got = yield Cells(grid, noise, asked, (plan.map_parts, plan.parts))
-            found = blending.centres_of_map(grid, blending.blend_map(got.trusted, got.local), self.clusters)
+            result = blending.centres_of_map(grid, blending.blend_map(got.trusted, got.local), self.clusters)
         for turn in range(plan.rounds):
-            radius, centres = blending.radius_for(box, found), np.rint(found.centres)
+            radius, centres = blending.radius_for(box, result), np.rint(result.centres)
             noise = None if plan.round_spend is None else round_noise(plan.round_spend, box.dims, radius)
             told = round_invite(box, centres, radius, self.guarantee.epsilon) if plan.local_people else None
             got = yield Moves(centres, radius, noise, told, (plan.map_parts + turn, plan.parts))
             early = not plan.per_axis and turn + 1 < plan.rounds
-            found = blending.blend_round(box, found, got.trusted, got.local, radius, reseed=early)
-        return found
+            result = blending.blend_round(box, result, got.trusted, got.local, radius, reseed=early)
+        return result
 
 
 def start(study: KMeansTask) -> Clusters:

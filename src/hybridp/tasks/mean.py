@@ -164,22 +164,22 @@ class MeanTask(Task):
     def ask(self, crowd: Crowd) -> Conversation:
         got = yield self.asked(crowd.names)
         told = {"trusted_people": got.trusted_people, "mixed": got.mixed, "clipped": got.clipped}
-        found = publish_mean(self, got.trusted, got.local, **told, rows=crowd.rows(self.bounds.centre), **crowd.made())
-        return found.named(crowd.names[0])
+        result = publish_mean(self, got.trusted, got.local, **told, rows=crowd.rows(self.bounds.centre), **crowd.made())
+        return result.named(crowd.names[0])
 
     def decided(self, trusted: int, local: int, shuffled: int = 0) -> MeanTask:
         """The same for groups of so many people, before anything is charged or drawn: "alike" has become a rule."""
         if self.rule.name != "alike":
             return self
-        found = None
+        result = None
         if self.rule.gap is None and trusted and local + shuffled:
             part = split_off(self.trusted_whole, self.clipped_share)[0] if self.clipped_share else self.trusted_whole
             invites = ((self.invite, local), (self.mixed_invite, shuffled))
             reports = [(invite.mechanism, people) for invite, people in invites if invite is not None and people]
-            found = mean_anchoring(part, self.noise, reports, self.rule.sd, trusted=trusted)
-        if found is None or found.reach is None:
-            return replace(self, rule=replace(self.rule, name="adaptive"), default=found)
-        return replace(self, rule=replace(self.rule, name="anchored", reach=None), default=found)
+            result = mean_anchoring(part, self.noise, reports, self.rule.sd, trusted=trusted)
+        if result is None or result.reach is None:
+            return replace(self, rule=replace(self.rule, name="adaptive"), default=result)
+        return replace(self, rule=replace(self.rule, name="anchored", reach=None), default=result)
 
     @cached_property
     def invite(self) -> OnNumber:
@@ -272,19 +272,19 @@ def publish_mean(
     told = [group.people for group in both]
     share = trusted_people / max(trusted_people + sum(told) / study.answering, 1)
     by = told if study.rule.name == "everyone" else None
-    found = blend(trusted, pooled(both, by), study.rule, trusted_share=share)
-    sealed = seal(trusted, local, found) if study.publish == "estimate-only" else None
-    estimate = bounds.from_unit(found.estimate if sealed is None else sealed.estimate)
-    reach = bounds.half * (found if sealed is None else sealed).half_width(study.level)
+    result = blend(trusted, pooled(both, by), study.rule, trusted_share=share)
+    sealed = seal(trusted, local, result) if study.publish == "estimate-only" else None
+    estimate = bounds.from_unit(result.estimate if sealed is None else sealed.estimate)
+    reach = bounds.half * (result if sealed is None else sealed).half_width(study.level)
     shown = study.publish == "full"
-    gap = found.disagreement if shown else None
-    anchor = found.anchor if shown else None
+    gap = result.disagreement if shown else None
+    anchor = result.anchor if shown else None
     learned = study.rule.sd is None and bool(both) and shown
     local_people = local.people if local is not None else 0
     if study.rule.name == "full-lm":
         local_people -= trusted_people
-    shuffled = None if mixed is None or not mixed.summary.people else _shuffled(study, mixed, both, found)
-    own: dict[str, Any] = {"sd_estimate": bounds.half * math.sqrt(found.variance) if learned else None}
+    shuffled = None if mixed is None or not mixed.summary.people else _shuffled(study, mixed, both, result)
+    own: dict[str, Any] = {"sd_estimate": bounds.half * math.sqrt(result.variance) if learned else None}
     if anchor is not None:
         own["anchor"] = {"plain": bounds.from_unit(anchor.plain), "most": bounds.half * anchor.most,
                          "reach": anchor.reach}  # fmt: skip
@@ -298,12 +298,12 @@ def publish_mean(
         estimate,
         reach,
         {
-            "trusted": _alone(study, trusted, trusted_people, found.trusted_error if shown else None),
-            "local": _alone(study, local, local_people, _own_error(study, local, found) if shown else None),
+            "trusted": _alone(study, trusted, trusted_people, result.trusted_error if shown else None),
+            "local": _alone(study, local, local_people, _own_error(study, local, result) if shown else None),
         },
         level=study.level,
         estimator=study.rule.name,
-        weight=found.weight,
+        weight=result.weight,
         gap=gap,
         mechanisms=(noise_level(trusted.noise)[0] if trusted is not None else "none", study.invite.name),
         shuffled=shuffled,

@@ -148,10 +148,10 @@ def _stated(
         (facts,) = distribution.questions.values()
         known |= facts
     wanted = [name for name in study.statistics if name != "distribution"]
-    found: dict[str, Facts] = {name: {**known[name], "joint": study.joint} for name in wanted}
+    result: dict[str, Facts] = {name: {**known[name], "joint": study.joint} for name in wanted}
     if distribution is not None:  # its intervals are among those that hold together only where it was asked for
-        found["distribution"] = {**known["distribution"], "joint": study.joint and "distribution" in study.statistics}
-    return Release({question: found}, study.level, one_receipt(receipts, once=("local",)))
+        result["distribution"] = {**known["distribution"], "joint": study.joint and "distribution" in study.statistics}
+    return Release({question: result}, study.level, one_receipt(receipts, once=("local",)))
 
 
 def number_task(study: Declaration, place: int) -> NumberTask:

@@ -112,10 +112,10 @@ class PersonalTask(Task):
             trusted = yield Weighted(epsilons, trusted_weights(self, epsilons, people, spread))
         rows = crowd.rows(self.bounds.centre)
         rows = rows and f"{rows}; an epsilon that is missing or no number counts as 0"
-        found = publish_personal_mean(
+        result = publish_personal_mean(
             self, trusted, epsilons, people, reports, spread, mixed=mixed, rows=rows, **crowd.made()
         )
-        return found.named(crowd.names[0])
+        return result.named(crowd.names[0])
 
     @property
     def uses_reports(self) -> bool:
@@ -182,13 +182,13 @@ def publish_personal_mean(
     counts = people.astype(np.float64)
     by_people = float(counts.sum()) / max(float(counts.sum()) + used.count, 1.0)
     stated = by_people if study.estimator == "everyone" else None
-    found = blending.combine(trusted, counts, used, spread, trusted_share=stated)
-    estimate = bounds.from_unit(found.estimate)
-    reach = bounds.half * found.half_width(study.level)
-    gap = found.disagreement
+    result = blending.combine(trusted, counts, used, spread, trusted_share=stated)
+    estimate = bounds.from_unit(result.estimate)
+    reach = bounds.half * result.half_width(study.level)
+    gap = result.disagreement
     local_people = own.count
     alone_l, alone_s = (
-        blending.combine(None, counts, part, spread) if blending.anybody_heard(part) and found.weight < 1 else None
+        blending.combine(None, counts, part, spread) if blending.anybody_heard(part) and result.weight < 1 else None
         for part in (own, others)
     )
     own_spread = spread
@@ -197,7 +197,7 @@ def publish_personal_mean(
     alone_t = blending.combine(trusted, counts, _nobody(), own_spread) if trusted is not None else None
     shuffled = None
     if mixed is not None and others.count and study.mixing is not None:
-        weight = (1 - found.weight) * blending.share_of(others, used, spread) if alone_s is not None else 0.0
+        weight = (1 - result.weight) * blending.share_of(others, used, spread) if alone_s is not None else 0.0
         levels = mixed_levels(study.mixing, mixed.sizes)
         group = _alone(study, others.count, alone_s)
         shuffled = Shuffled(group, weight, OWN_EPSILON, None, study.mixing.batch, levels=levels)
@@ -208,7 +208,7 @@ def publish_personal_mean(
         {"trusted": _alone(study, int(people.sum()), alone_t), "local": _alone(study, local_people, alone_l)},
         level=study.level,
         estimator=study.estimator,
-        weight=found.weight,
+        weight=result.weight,
         gap=gap,
         mechanisms=(
             "none" if trusted is None or trusted.laplace_scale == 0 else "laplace",

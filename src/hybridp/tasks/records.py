@@ -85,24 +85,24 @@ class RecordsTask(Task):
 
     def charges(self, purpose: str, collection: str | None) -> list[Charge]:
         """The trusted people's record, and other people's reports."""
-        found = [Charge("trusted", self.trusted_whole, "thresholded counts of one record", purpose)]
+        result = [Charge("trusted", self.trusted_whole, "thresholded counts of one record", purpose)]
         made = "k-rr report on the head list"
-        found.append(Charge("local", self.local_guarantee, made, purpose, collection=collection))
+        result.append(Charge("local", self.local_guarantee, made, purpose, collection=collection))
         if self.mixing is not None:  # whatever mixer and curator do, no more than this
-            found.append(Charge("shuffled", PureDP(self.mixing.epsilon), "k-rr report, mixed", purpose))
-        return found
+            result.append(Charge("shuffled", PureDP(self.mixing.epsilon), "k-rr report, mixed", purpose))
+        return result
 
     def ask(self, crowd: Crowd) -> Conversation:
         records, noisy, people, others = yield Discover(self.discovery_share, discovery(self.trusted_whole))
         head = HeadList.of([tuple(one) for one in records], self.depth)
         counted = yield Slots(head, counting_noise(self.trusted_whole))
-        found = opt_in_counts(records, noisy, people, counted, head, others, self)
-        head, estimates = trim(found, self)
+        result = opt_in_counts(records, noisy, people, counted, head, others, self)
+        head, estimates = trim(result, self)
         invite = self.invite_to(head, crowd.names)
         told = {"slots": len(head), "queries": len(head.queries) - 1, "report": invite.mechanism.name}
         got = yield Later(invite, about=told)
         local, mixed = (None, None) if got is None else (got.local, got.mixed)
-        return _publish(self, found, invite, estimates, local, mixed, **crowd.made())
+        return _publish(self, result, invite, estimates, local, mixed, **crowd.made())
 
     def invite_to(self, head: HeadList, names: tuple[str, ...] = ()) -> OnList:
         """What goes to the devices: the final head list."""

@@ -143,20 +143,20 @@ class RegressionTask(Task):
 
         Before the groups' sizes have decided how trusted people are protected: enough for either way.
         """
-        found = self._spent(self.protected, purpose)
+        result = self._spent(self.protected, purpose)
         if self.people is None and self._may_split:
-            ways = [found, self._spent(self.split(0.07), purpose)]
+            ways = [result, self._spent(self.split(0.07), purpose)]
             text = "noise on the sums, and on the scale of the residuals where that pays"
-            found = undecided(self.trusted_whole, ways, purpose, text)
+            result = undecided(self.trusted_whole, ways, purpose, text)
         if self.form == "tcm-only":
-            return found
-        return [*found, Charge("local", PureDP(self.guarantee.epsilon), "report", purpose, collection=collection)]
+            return result
+        return [*result, Charge("local", PureDP(self.guarantee.epsilon), "report", purpose, collection=collection)]
 
     def _spent(self, trusted: Trusted, purpose: str) -> list[Charge]:
-        found = [Draw("the sums", trusted.noise, several=True).charge(purpose)]
+        result = [Draw("the sums", trusted.noise, several=True).charge(purpose)]
         if trusted.scale is not None:
-            found.append(Charge("trusted", trusted.scale.guarantee, "noisy scale of the residuals", purpose))
-        return found
+            result.append(Charge("trusted", trusted.scale.guarantee, "noisy scale of the residuals", purpose))
+        return result
 
     @property
     def by_invitation(self) -> bool:  # type: ignore[override]
@@ -266,8 +266,8 @@ def _publish(
     if score is not None and asked is not None and sums is not None:
         score = blending.spread_as_told(score, sums, asked)
     own = None if score is None else score.fit()
-    found = study.kind == "linear" and study.clip is None
-    both, told, apart = blending.blend_groups(score, asked, sums, blending.LEAN if found else 0.0)
+    result = study.kind == "linear" and study.clip is None
+    both, told, apart = blending.blend_groups(score, asked, sums, blending.LEAN if result else 0.0)
     if both is None:
         raise InvalidInput("`people` must be enough for a regression: some statistic has fewer than two reports.")
     p_values = None

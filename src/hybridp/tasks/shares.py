@@ -238,18 +238,18 @@ def publish_shares(
     own: Any = trusted
     told: Any = local
     if question.most:
-        found = blend_ticks(own, told, study.estimator, question.values, answering=study.answering)
+        result = blend_ticks(own, told, study.estimator, question.values, answering=study.answering)
     else:
-        found = blend_shares(own, told, study.estimator, sent, answering=study.answering)
+        result = blend_shares(own, told, study.estimator, sent, answering=study.answering)
     counted = trusted[0] if isinstance(trusted, list) else trusted
-    gaps = found.gap_widths(study.level, joint=study.joint)
-    low, high = found.intervals(study.level, joint=study.joint)
+    gaps = result.gap_widths(study.level, joint=study.joint)
+    low, high = result.intervals(study.level, joint=study.joint)
     shuffled = None
     if mixed is not None and mixed.summary.people:
-        weights = tuple(((1 - found.weights) * found.parts[-1]).tolist())
-        shuffled = told_shuffled(study, mixed, _alone(mixed.summary, found), weights)
-    held, default = found.anchor, found.default
-    own, told = found.trusted, found.local
+        weights = tuple(((1 - result.weights) * result.parts[-1]).tolist())
+        shuffled = told_shuffled(study, mixed, _alone(mixed.summary, result), weights)
+    held, default = result.anchor, result.default
+    own, told = result.trusted, result.local
     more: dict[str, Any] = {"edges": list(question.edges)} if question.edges else {}
     if counted is not None and counted.left_out:
         scale, sd = counted.noise.laplace_scale, math.sqrt(counted.noise.normal_variance)
@@ -260,21 +260,21 @@ def publish_shares(
         "histogram" if question.edges else "shares",
         "histogram" if question.edges else "shares",
         ("options", question.values[:-1] if question.excludes else question.values),
-        estimate=(np.clip(found.estimate, 0.0, 1.0) if question.most else to_simplex(found.estimate)).tolist(),
+        estimate=(np.clip(result.estimate, 0.0, 1.0) if question.most else to_simplex(result.estimate)).tolist(),
         interval=(low.tolist(), high.tolist()),
-        trusted=_group(trusted_people, own, found.standard_errors("trusted")),
-        local=_alone(local, found),
+        trusted=_group(trusted_people, own, result.standard_errors("trusted")),
+        local=_alone(local, result),
         differences=None if own is None or told is None else (own - told).tolist(),
         widths=None if gaps is None else gaps.tolist(),
-        p_values=found.p_values(),
+        p_values=result.p_values(),
         limit=1.0,
         level=study.level,
         mechanisms=("none" if counted is None else noise_level(counted.noise.mechanism)[0], study.invite.name),
         shuffled=shuffled,
-        unbiased=found.estimate.tolist(),
+        unbiased=result.estimate.tolist(),
         joint=study.joint,
-        estimator=found.estimator,
-        weight=found.weights.tolist(),
+        estimator=result.estimator,
+        weight=result.weights.tolist(),
         anchor=None
         if held is None
         else {"plain": held.plain.tolist(), "most": held.most.tolist(), "reach": held.reach},

@@ -130,7 +130,7 @@ class SteeredTask(Task):
             own = replace(study, trusted_guarantee=rest).decided(trusted, local)
             got = yield Numbers(own.named(names), own.sum_noise, own.squares_noise, heard=False)
             told = yield Later(invite, about={"window": None})
-            found = self._plain(own, got.trusted, told, looked, seen, crowd)
+            result = self._plain(own, got.trusted, told, looked, seen, crowd)
         else:
             noise = WindowNoise.of(*_parted(rest, SQUARES_SHARE), *window.levels)
             inside, outside, squares = yield Within(study.invite, window, noise)
@@ -141,8 +141,8 @@ class SteeredTask(Task):
             natural = [low + width * end for end in ends] if sums.within else None
             told = yield Later(invite, about={"window": natural})
             rows = crowd.rows(self.bounds.centre)
-            found = self._within(sums, None if told is None else told.local, looked, invite, rows, **crowd.made())
-        return found.named(names[0])
+            result = self._within(sums, None if told is None else told.local, looked, invite, rows, **crowd.made())
+        return result.named(names[0])
 
     def _plain(
         self, own: MeanTask, said: TrustedSummary, told: Any, looked: str, seen: Quartiles | None, crowd: Crowd
@@ -150,14 +150,14 @@ class SteeredTask(Task):
         """Nobody is asked within a window: a mean like others."""
         assert self.people is not None
         local, rows = None if told is None else told.local, crowd.rows(self.bounds.centre)
-        found = publish_mean(own, said, local, trusted_people=self.people[0], rows=rows, **crowd.made())
+        result = publish_mean(own, said, local, trusted_people=self.people[0], rows=rows, **crowd.made())
         promises = tuple(
             replace(p, budget=self._whole, mechanism=f"{looked}, then {p.mechanism}")
             if seen is not None and p.people == "trusted" and p.budget is not None else p
-            for p in found.receipt.promises
+            for p in result.receipt.promises
         )  # fmt: skip
-        lines = (*found.receipt.assumes, _NOT_STEERED if seen is None else _SEEN_PLAIN)
-        return replace(found, receipt=replace(found.receipt, promises=promises, assumes=lines))
+        lines = (*result.receipt.assumes, _NOT_STEERED if seen is None else _SEEN_PLAIN)
+        return replace(result, receipt=replace(result.receipt, promises=promises, assumes=lines))
 
     def _within(
         self,
@@ -171,8 +171,8 @@ class SteeredTask(Task):
         """Blend what the groups sent and state what was promised. Post-processing: no rows, no noise."""
         study, bounds, whole = self.mean, self.bounds, self._whole
         local = local if local is not None and local.people else None
-        found = blend_window(sums, local)
-        estimate, reach = bounds.from_unit(found.estimate), bounds.half * found.half_width(study.level)
+        result = blend_window(sums, local)
+        estimate, reach = bounds.from_unit(result.estimate), bounds.half * result.half_width(study.level)
 
         def group(people: int, law: Any, share: float) -> GroupEstimate:
             if law is None:
@@ -198,13 +198,13 @@ class SteeredTask(Task):
             estimate,
             reach,
             {
-                "trusted": group(sums.people, found.trusted_error, sums.outside_mean + sums.inside_mean),
-                "local": group(0 if local is None else local.people, found.local_error, beyond + told),
+                "trusted": group(sums.people, result.trusted_error, sums.outside_mean + sums.inside_mean),
+                "local": group(0 if local is None else local.people, result.local_error, beyond + told),
             },
             level=study.level,
             estimator="steered",
-            weight=found.weight,
-            gap=found.disagreement,
+            weight=result.weight,
+            gap=result.disagreement,
             mechanisms=("laplace", invite.mechanism.name),
             **within,
             receipt=task_receipt(

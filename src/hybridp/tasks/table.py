@@ -104,14 +104,14 @@ class Measure(Round):
 
     def restored(self, said: Any) -> list[MeasuredTable]:
         """What was measured: only what this round measures, with the noise of its promise, can be gone on with."""
-        found = unpacked(base64.b64decode(said, validate=True))
-        ok = self.use.planned(found)
-        for one in found:
+        result = unpacked(base64.b64decode(said, validate=True))
+        ok = self.use.planned(result)
+        for one in result:
             ok = ok and one.counts.shape == tuple(self.schema.sizes[f] for f in one.features)
             ok = ok and one.counts.dtype == np.int64 and int(np.abs(one.counts).max()) < _MOST
         if not ok:
             raise ValueError
-        return found
+        return result
 
 
 @dataclass(frozen=True)
@@ -147,8 +147,8 @@ class Made(Round):
     make: Callable[[str, Moved], Relaxed | Records]
 
     def kept_or_made(self) -> Conversation:
-        found = yield self
-        return self.make("cpu", lambda part: None) if found is None else found
+        result = yield self
+        return self.make("cpu", lambda part: None) if result is None else result
 
 
 class _Model:
@@ -251,12 +251,12 @@ class TableTask(Task):
         """The same for a table's rule of trust: "mixed" where not everybody trusts."""
         rule = rule_of(columns.trust)
         if self.both or rule is None or rule.everyone == "trusted":
-            found = self
+            result = self
         else:
             usual = usual_method(self.workload)
             must(self.method == usual, "method", "must be left out where local people take part", self.method)
-            found = replace(self, method="mixed")
-        return found if rule is None or rule.everyone != "local" else replace(found, people=(0, 0))
+            result = replace(self, method="mixed")
+        return result if rule is None or rule.everyone != "local" else replace(result, people=(0, 0))
 
     def decided(self, trusted: int, local: int, shuffled: int = 0) -> Self:
         """The same for groups of so many people; warns of a budget that leaves no signal."""
@@ -278,14 +278,14 @@ class TableTask(Task):
         And one for the reports on stated marginals.
         """
         plan: tuple[Use, ...] = () if self.people is not None and not self.people[0] else self.plan
-        found, before = [], 0.0
+        result, before = [], 0.0
         for i, epsilon in enumerate(cumulative_epsilons([r.rho for r in plan], self.guarantee.delta)):
             budget = ApproxDP(max(0.0, epsilon - before), self.guarantee.delta if i == 0 else 0.0)
             mechanism = f"{plan[i].words}, round {i + 1} of {len(plan)}"
             noise, name = ("gaussian", plan[i].level), None if collection is None else f"{collection}/{i + 1}"
-            found.append(Charge("trusted", budget, mechanism, purpose, collection=name, noise=noise))
+            result.append(Charge("trusted", budget, mechanism, purpose, collection=name, noise=noise))
             before = max(before, epsilon)
-        return found + ([charge_for_reports(self.invite, purpose, None)] if self.method == "mixed" else [])
+        return result + ([charge_for_reports(self.invite, purpose, None)] if self.method == "mixed" else [])
 
     @property
     def protection(self) -> Protection:

@@ -311,11 +311,11 @@ class LevelBatches(Batches[Any]):
     @property
     def sizes(self) -> dict[float, tuple[int, ...]]:
         """How many people of an epsilon each batch holds, where it holds any: among those alone they hide."""
-        found: dict[float, tuple[int, ...]] = {}
+        result: dict[float, tuple[int, ...]] = {}
         for part in self.parts:
             for epsilon, people in zip(part.epsilons.tolist(), part.people.tolist(), strict=True):
-                found[epsilon] = (*found.get(epsilon, ()), people)
-        return dict(sorted(found.items()))
+                result[epsilon] = (*result.get(epsilon, ()), people)
+        return dict(sorted(result.items()))
 
 
 def mixed_batches(mixing: Mixing, batches: tuple[int, ...]) -> tuple[MixedBatch, ...]:
@@ -328,11 +328,11 @@ def mixed_batches(mixing: Mixing, batches: tuple[int, ...]) -> tuple[MixedBatch,
     whole = [one for one in sizes if one[0] >= mixing.batch]
     if len(whole) > _SIZES:
         whole = [(whole[0][0], sum(many for _, many in whole))]
-    found = [MixedBatch(size, many, mixing.promise(size)) for size, many in few + whole]
-    if whole and isinstance(found[len(few)].budget, ApproxDP):
+    result = [MixedBatch(size, many, mixing.promise(size)) for size, many in few + whole]
+    if whole and isinstance(result[len(few)].budget, ApproxDP):
         left = tuple(mixing.with_fakes(whole[0][0]).items())
-        found[len(few)] = replace(found[len(few)], fakes=left)
-    return tuple(found)
+        result[len(few)] = replace(result[len(few)], fakes=left)
+    return tuple(result)
 
 
 _SIZES = 8
@@ -356,27 +356,27 @@ def mixed_promises(shuffled: Shuffled | None) -> list[Promise]:
     """
     if shuffled is None:
         return []
-    found = []
+    result = []
     if shuffled.epsilon is not None:
         device = f"{shuffled.randomiser} report on their own device"
         for batch in shuffled.batches:
             few = f"fewer than the {shuffled.least:,} that were promised: only the report's own epsilon holds"
             note = few if batch.people < shuffled.least else _ALONE
-            found.append(Promise("shuffled", MIXED, batch.budget, f"{device}, {batch.text}", note))
-        return [*found, Promise("shuffled", COLLUDING, PureDP(shuffled.epsilon), device)]
+            result.append(Promise("shuffled", MIXED, batch.budget, f"{device}, {batch.text}", note))
+        return [*result, Promise("shuffled", COLLUDING, PureDP(shuffled.epsilon), device)]
     device = "the best report for their own epsilon, on their own device"
     for level in shuffled.levels:
         for batch in level.batches:
             crowd = "in a batch" if batch.many == 1 else f"in each of {batch.many:,} batches"
             text = f"{device} (epsilon {level.epsilon:g}), among {batch.people:,} of the same epsilon {crowd}"
-            found.append(Promise("shuffled", MIXED, batch.budget, text, _ALONE))
+            result.append(Promise("shuffled", MIXED, batch.budget, text, _ALONE))
     alone = {level.epsilon: level.unhidden for level in shuffled.levels if level.unhidden}
     if alone:
         few = f"fewer of the same epsilon in their batch than the {shuffled.least:,} that were promised"
         note = f"{few}, or too few to hide among: only a report's own epsilon holds"
-        found.append(Promise("shuffled", MIXED, PersonalDP.of([*alone], [*alone.values()]), device, note))
+        result.append(Promise("shuffled", MIXED, PersonalDP.of([*alone], [*alone.values()]), device, note))
     everybody = PersonalDP.of([v.epsilon for v in shuffled.levels], [v.people for v in shuffled.levels])
-    return [*found, Promise("shuffled", COLLUDING, everybody, device)]
+    return [*result, Promise("shuffled", COLLUDING, everybody, device)]
 
 
 def mixed_levels(mixing: LevelMixing, sizes: Mapping[float, tuple[int, ...]]) -> tuple[MixedLevel, ...]:
@@ -384,15 +384,15 @@ def mixed_levels(mixing: LevelMixing, sizes: Mapping[float, tuple[int, ...]]) ->
 
     A larger crowd keeps at least what a smaller one does.
     """
-    found = []
+    result = []
     for epsilon, many in sizes.items():
         level = mixing.level(epsilon)
         batches = () if level is None else mixed_batches(level, many)
         hidden = tuple(batch for batch in batches if isinstance(batch.budget, ApproxDP))
         least = min((batch.people for batch in hidden), default=None)
         unhidden = sum(n for n in many if least is None or n < least)
-        found.append(MixedLevel(epsilon, sum(many), hidden, unhidden))
-    return tuple(found)
+        result.append(MixedLevel(epsilon, sum(many), hidden, unhidden))
+    return tuple(result)
 
 
 def mixed_assumptions(shuffled: Shuffled | None) -> tuple[str, ...]:

@@ -121,20 +121,20 @@ class VectorTask(Task):
         """The same for groups of so many people, before anything is charged or drawn: "alike" has become a rule."""
         if self.estimator != "alike":
             return self
-        found = None
+        result = None
         if all(rule.gap is None for rule in self.rules) and trusted and local + shuffled:
             sds = [rule.sd for rule in self.rules if rule.sd is not None] or None
             invites = ((self.invite, local), (self.mixed_invite, shuffled))
             reports = [(invite.mechanism, people) for invite, people in invites if invite is not None and people]
-            found = vector_anchoring(self.trusted_whole, self.noise, self.bounds, reports, sds, trusted=trusted)
-        if found is None or found.reach is None:
-            return replace(self._ruled("adaptive"), default=found)
-        if found.variance is not None:  # whatever the spreads are
-            sd = math.sqrt(found.variance) * self.bounds.reach
-            rules: tuple[Rule, ...] = (Rule("anchored", sd=sd, reach=found.reach, known=False),)
+            result = vector_anchoring(self.trusted_whole, self.noise, self.bounds, reports, sds, trusted=trusted)
+        if result is None or result.reach is None:
+            return replace(self._ruled("adaptive"), default=result)
+        if result.variance is not None:  # whatever the spreads are
+            sd = math.sqrt(result.variance) * self.bounds.reach
+            rules: tuple[Rule, ...] = (Rule("anchored", sd=sd, reach=result.reach, known=False),)
         else:
             rules = tuple(replace(rule, name="anchored", reach=None) for rule in self.rules)
-        return replace(self, rules=rules, default=found)
+        return replace(self, rules=rules, default=result)
 
     @cached_property
     def invite(self) -> OnVector:
@@ -208,11 +208,11 @@ def publish_vector_mean(
         study = study._ruled("adaptive")
     bounds = study.bounds
     how: dict[str, Any] = {"mixed": None if mixed is None else mixed.summary, "answering": study.answering}
-    found = blend_vectors(trusted, local, study.rules, bounds.reach, **how)
-    shuffled = None if mixed is None or not mixed.summary.people else _shuffled(study, local, mixed, found)
-    unit, wide = np.array(found.estimates()), np.array(found.half_widths(study.level, joint=study.joint))
-    gaps, scales = [b.disagreement for b in found.coordinates], [b.half * bounds.reach for b in bounds.bounds]
-    anchor = _anchor(bounds, found)
+    result = blend_vectors(trusted, local, study.rules, bounds.reach, **how)
+    shuffled = None if mixed is None or not mixed.summary.people else _shuffled(study, local, mixed, result)
+    unit, wide = np.array(result.estimates()), np.array(result.half_widths(study.level, joint=study.joint))
+    gaps, scales = [b.disagreement for b in result.coordinates], [b.half * bounds.reach for b in bounds.bounds]
+    anchor = _anchor(bounds, result)
     return several_release(
         "vector",
         "mean",
@@ -223,11 +223,11 @@ def publish_vector_mean(
             _numbers(bounds.from_unit(np.clip(unit - wide, -1, 1))),
             _numbers(bounds.from_unit(np.clip(unit + wide, -1, 1))),
         ),
-        trusted=_trusted_group(bounds, trusted, trusted_people, found, study.estimator),
+        trusted=_trusted_group(bounds, trusted, trusted_people, result, study.estimator),
         local=_local_group(bounds, local),
         differences=_scaled([None if gap is None else gap.difference for gap in gaps], scales),
-        widths=_scaled(found.gap_widths(study.level, joint=study.joint), scales),
-        p_values=found.p_values(),
+        widths=_scaled(result.gap_widths(study.level, joint=study.joint), scales),
+        p_values=result.p_values(),
         level=study.level,
         mechanisms=(noise_level(trusted.noise)[0] if trusted is not None else "none", study.invite.name),
         shuffled=shuffled,
@@ -235,7 +235,7 @@ def publish_vector_mean(
         joint=study.joint,
         bounds={"lower": [float(b.lower) for b in bounds.bounds], "upper": [float(b.upper) for b in bounds.bounds]},
         estimator=study.estimator,
-        weight=[b.weight for b in found.coordinates],
+        weight=[b.weight for b in result.coordinates],
         anchor=anchor,
         receipt=task_receipt(
             None if trusted is None else _trusted_protection(study, trusted),

@@ -64,16 +64,16 @@ def _rules(epsilons: Floats, counts: Any, variance: float) -> dict[str, _Rule]:
     best, groups = adpm_weights(epsilons, counts=counts), ldpe(epsilons, counts=counts)
     mass = np.ones(len(epsilons)) if counts is None else np.asarray(counts, dtype=np.float64)
     where = np.searchsorted(groups.epsilon, epsilons)
-    found = {
+    result = {
         "ADPM": (best.weight, np.array([best.noise_scale])),
         "LDPE": (groups.weight[where] / groups.size[where], groups.weight * groups.noise_scale),
     }
     for name, rule in (("PropDPM", propdpm), ("UNI", uni), ("FME", fme_inferred)):
         plain: Affine = rule(epsilons, counts=counts)
-        found[name] = (plain.weight, np.array([plain.noise_scale]))
+        result[name] = (plain.weight, np.array([plain.noise_scale]))
     return {
         name: _Rule(w, s, variance * float(np.dot(w * w, mass)) + 2 * float(np.dot(s, s)))
-        for name, (w, s) in found.items()
+        for name, (w, s) in result.items()
     }
 
 

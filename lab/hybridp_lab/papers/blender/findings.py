@@ -34,8 +34,8 @@ def differences(first: Sequence[float], second: Sequence[float]) -> list[float]:
 
 def by_form(rows: Sequence[Row], judge: Callable[[list[Row]], Check]) -> Check:
     """The check of the printed form, with what the others show."""
-    found = {form: judge(own) for form in FORMS if (own := [row for row in rows if row["form"] == form])}
-    first, *others = found.items()
+    result = {form: judge(own) for form in FORMS if (own := [row for row in rows if row["form"] == form])}
+    first, *others = result.items()
     told = "; ".join(f"{form}: {check.status}, {check.measured or check.found}" for form, check in others)
     return replace(first[1], found=f"{first[0]}: {first[1].found}" + (f"; {told}" if told else ""))
 

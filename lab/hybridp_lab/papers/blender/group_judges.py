@@ -171,8 +171,8 @@ def tiny_groups(rows: Sequence[Row]) -> Verdict:
 
     def near(own: list[Row]) -> Check:
         claim = "The blend is nearer to the clients' than to the opt-in group's."
-        found = cases(own, lambda x, y, z: abs(z - x) - abs(z - y))
-        return _all(claim, found, "much more heavily towards the clients", place=where)
+        result = cases(own, lambda x, y, z: abs(z - x) - abs(z - y))
+        return _all(claim, result, "much more heavily towards the clients", place=where)
 
     shares = [0.05 * c for c in levels_of(rows, "opt_in")]
     return Verdict(

@@ -74,19 +74,19 @@ def blender_lists(point: Point) -> list[Row]:
         codes = log.queries[:n].astype(np.int64) * _STRIDE + log.urls[:n].astype(np.int64)
         names, counts = np.unique(codes, return_counts=True)
         shown = counts + draw.laplace(scale=2 / guarantee.epsilon, size=len(names)) > printed_threshold(guarantee)
-        found = len(np.unique(names[shown] // _STRIDE))
-        rows.append({**{k: v for k, v in point.items() if k != "shares"}, "f_O": share, "found": found})
+        result = len(np.unique(names[shown] // _STRIDE))
+        rows.append({**{k: v for k, v in point.items() if k != "shares"}, "f_O": share, "found": result})
     return rows
 
 
 def judge_lists(rows: Sequence[Row]) -> Verdict:
-    found: dict[float, dict[int, float]] = {}
+    result: dict[float, dict[int, float]] = {}
     for row in rows:
-        found.setdefault(row["f_O"], {})[row["log"]] = float(row["found"])
-    chosen = found[0.95]
+        result.setdefault(row["f_O"], {})[row["log"]] = float(row["found"])
+    chosen = result[0.95]
     gains = {
         f"f_O = {share:g}": [chosen[log] - other[log] for log in chosen]
-        for share, other in found.items()
+        for share, other in result.items()
         if share < 0.9
     }
     place = "Sec. 2.2.3.2"

@@ -83,21 +83,21 @@ def simulate_printed(
 
     codes, counts = np.unique(_codes(log, 0, n_s), return_counts=True)
     shown = counts + draw.laplace(scale=2 / guarantee.epsilon, size=len(codes)) > printed_threshold(guarantee)
-    found = codes[shown]
-    opt_in, keep = _opt_in(_codes(log, n_s, trusted), found, n_t, head, guarantee, draw)
+    result = codes[shown]
+    opt_in, keep = _opt_in(_codes(log, n_s, trusted), result, n_t, head, guarantee, draw)
 
-    final = HeadList.of([_texts(code) for code in found[keep].tolist()], 2)
+    final = HeadList.of([_texts(code) for code in result[keep].tolist()], 2)
     mechanism = two_stage(final, guarantee, query_share)
     true = _client_counts(log, final, trusted)
     people = np.repeat(np.arange(len(final)), true)  # the reports do not depend on the order of the people
     reports = np.bincount(report_slots(people, mechanism, rng=devices), minlength=len(final)).astype(np.int64)
     clients = client_estimate(mechanism, reports)
 
-    where = np.array([final.slot_of(_texts(code)) for code in found[keep].tolist()] + [len(final) - 1])
+    where = np.array([final.slot_of(_texts(code)) for code in result[keep].tolist()] + [len(final) - 1])
     ours = _placed(final, where, opt_in, max(n_t, 2), guarantee)
     return HeavyTrial(
         head=final,
-        discovered=len(found),
+        discovered=len(result),
         opt_in=_projected(final, ours),
         clients=_projected(final, clients) if n_c >= 2 else None,
         blended=_projected(final, _blend(ours, clients) if n_c >= 2 else ours),

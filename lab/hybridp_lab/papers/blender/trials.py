@@ -93,15 +93,15 @@ def _local_model(point: Point, log: SearchLog) -> Row:
     promise, k, rng = PureDP(point["epsilon"]), point["head"], seeded(7000 + point["log"])
     bag = point["bag"]
     if bag == 1:
-        found = ldpminer(log.queries.astype(np.int64) - 1, domain=aol.QUERIES, k=k, guarantee=promise, rng=rng)
+        result = ldpminer(log.queries.astype(np.int64) - 1, domain=aol.QUERIES, k=k, guarantee=promise, rng=rng)
     else:
         people, ranks = _whole_log(point["people"], point["log"])
         own = {"owners": people, "domain": aol.QUERIES, "bag": bag}
-        found = ldpminer(ranks.astype(np.int64) - 1, **own, k=k, guarantee=promise, rng=rng)
+        result = ldpminer(ranks.astype(np.int64) - 1, **own, k=k, guarantee=promise, rng=rng)
     head = log.head(k)
     truth: dict[str, Any] = {"true_items": head, "true_shares": log.share(head)}
-    score = ndcg(found.items + 1, true_items=log.names, true_shares=log.counts, k=k)
-    l1 = l1_error(found.items + 1, found.estimates, **truth)
+    score = ndcg(result.items + 1, true_items=log.names, true_shares=log.counts, k=k)
+    l1 = l1_error(result.items + 1, result.estimates, **truth)
     return {**point, "voice": "local model", "found": k, "reached": True, "l1": l1, "ndcg": score}
 
 

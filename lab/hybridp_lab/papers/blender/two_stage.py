@@ -201,9 +201,9 @@ def project_in_order(head: HeadList, found: Estimate, order: Order) -> Estimate:
 def blend_in_order(head: HeadList, estimates: list[Estimate], order: Order) -> HeavyBlend:
     """As `hybridp.blend.heavy.blend_heavy`, in this order."""
     raw = blending.better_queries(head, blending.combine(estimates))
-    found = project_in_order(head, raw, order)
-    errors, query_errors = np.sqrt(found.variances), np.sqrt(found.query_variances)
-    return HeavyBlend(head, found.slots, errors, raw.slots, found.queries, query_errors, raw.queries)
+    result = project_in_order(head, raw, order)
+    errors, query_errors = np.sqrt(result.variances), np.sqrt(result.query_variances)
+    return HeavyBlend(head, result.slots, errors, raw.slots, result.queries, query_errors, raw.queries)
 
 
 def _by_query(head: HeadList, values: Floats) -> Floats:

@@ -74,12 +74,12 @@ def _problem(point: Point) -> Problem:
     if name not in ADULT_MODELS:
         return load_problem(name)
     make = {"dpsgd-adult": models.dpsgd_problem, "dpadam-adult": models.dpadam_problem, "svm-adult": models.svm_problem}
-    found = make[name](people=point["people"], runs=point["runs"], settings=point["settings"])
-    found = replace(found, space=models.EVEN) if even else found
+    result = make[name](people=point["people"], runs=point["runs"], settings=point["settings"])
+    result = replace(result, space=models.EVEN) if even else result
     if point.get("device") != "cuda" or not _has_gpu():
-        return found
+        return result
     train = partial(models.utilities_on_gpu, name, people=point["people"], runs=point["runs"])
-    return replace(found, utility=lambda setting, seed: train([setting], [seed])[0])
+    return replace(result, utility=lambda setting, seed: train([setting], [seed])[0])
 
 
 def _has_gpu() -> bool:
@@ -120,8 +120,8 @@ def _together(problem: Problem, point: Point, ask: Callable[[Problem], Answer]) 
         return 0.0
 
     ask(replace(problem, utility=hear))
-    found = train([setting for setting, _ in asked], [seed for _, seed in asked])
-    known = {seed: accuracies for (_, seed), accuracies in zip(asked, found, strict=True)}
+    result = train([setting for setting, _ in asked], [seed for _, seed in asked])
+    known = {seed: accuracies for (_, seed), accuracies in zip(asked, result, strict=True)}
     return ask(replace(problem, utility=lambda _, seed: known[seed]))
 
 
@@ -139,8 +139,8 @@ def oracle_values(point: Point) -> list[Row]:
     first, second = problem.space.names
     level = problem.space.knobs[first].levels(point["levels"])[point["line"]]
     settings = [{first: level, second: other} for other in problem.space.knobs[second].levels(point["levels"])]
-    found = _evaluated(problem, point, settings, 1_000 * point["line"])
-    return [{**point, **e.setting, "epsilon": e.epsilon, "error": e.values[0]} for e in found]
+    result = _evaluated(problem, point, settings, 1_000 * point["line"])
+    return [{**point, **e.setting, "epsilon": e.epsilon, "error": e.values[0]} for e in result]
 
 
 def surrogates(point: Point) -> list[Row]:
@@ -240,8 +240,8 @@ def _draw_oracles(rows: Sequence[Row], canvas: Any, *, knobs: tuple[str, str]) -
     """Both oracles as maps over the two knobs, with the settings of the front marked; and the front."""
     left, middle, right = canvas.subplots(1, 3)
     x, y = (sorted({r[k] for r in rows}) for k in knobs)
-    found = points(rows)
-    best = pareto_indices(found)
+    result = points(rows)
+    best = pareto_indices(result)
     for ax, name in ((left, "epsilon"), (middle, "error")):
         values = {(r[knobs[0]], r[knobs[1]]): r[name] for r in rows}
         grid = np.array([[values[a, b] for a in x] for b in y])
@@ -250,8 +250,8 @@ def _draw_oracles(rows: Sequence[Row], canvas: Any, *, knobs: tuple[str, str]) -
         ax.plot(*([rows[i][k] for i in best] for k in knobs), "w.", mec="k", ms=6, label="front")
         ax.set(xlabel=knobs[0], ylabel=knobs[1], yscale="log", xscale="linear" if knobs[0] == "C" else "log")
     left.legend(fontsize=7)
-    front = found[best]
-    right.semilogx(np.exp(found[:, 0]), found[:, 1], ".", color="0.7", ms=3)
+    front = result[best]
+    right.semilogx(np.exp(result[:, 0]), result[:, 1], ".", color="0.7", ms=3)
     right.step(np.exp(front[:, 0]), front[:, 1], where="post")
     right.set(xlabel="epsilon", ylabel="error")
 
@@ -264,8 +264,8 @@ def _draw_surrogates(rows: Sequence[Row], canvas: Any) -> None:
         ax.set(xlabel=f"{name}, oracle", ylabel=f"{name}, model")
     axes[0].set(xscale="log", yscale="log")
     for kind, label in (("grid", "grid"), ("sample", "sampled")):
-        found = points([r for r in rows if r["kind"] == kind])
-        front = found[pareto_indices(found)]
+        result = points([r for r in rows if r["kind"] == kind])
+        front = result[pareto_indices(result)]
         axes[2].step(np.exp(front[:, 0]), front[:, 1], where="post", label=label)
     axes[2].axvline(next(r["epsilon"] for r in rows if r["kind"] == "next"), color="0.5", ls=":", label="next")
     axes[2].set(xlabel="epsilon", ylabel="error", xscale="log")

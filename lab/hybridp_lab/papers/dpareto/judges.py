@@ -144,12 +144,12 @@ def oracles(rows: Sequence[Row], *, knobs: tuple[str, str], rises: str | None, w
 
 def _agreement(groups: Sequence[Sequence[Row]], name: str, read: Callable[[Any], Any]) -> list[float]:
     """Fisher's z of the correlation of model and oracle, one value a trial: a grid of one search is one trial."""
-    found = []
+    result = []
     for rows in groups:
         grid = [r for r in rows if r["kind"] == "grid"]
         a, b = (read(np.array([r[key] for r in grid])) for key in (name, f"model_{name}"))
-        found.append(math.atanh(min(float(np.corrcoef(a, b)[0, 1]), 1 - 1e-12)))
-    return found
+        result.append(math.atanh(min(float(np.corrcoef(a, b)[0, 1]), 1 - 1e-12)))
+    return result
 
 
 def _share(rows: Sequence[Row], floor: float) -> float:
@@ -157,9 +157,9 @@ def _share(rows: Sequence[Row], floor: float) -> float:
     corner = np.array(rows[0]["corner"])
 
     def volume(kept: Sequence[Row]) -> float:
-        found = points(kept)
-        found[:, 0] = np.maximum(found[:, 0], np.log(floor))
-        return float(hypervolume(found, corner))
+        result = points(kept)
+        result[:, 0] = np.maximum(result[:, 0], np.log(floor))
+        return float(hypervolume(result, corner))
 
     return volume([r for r in rows if r["kind"] == "sample"]) / volume([r for r in rows if r["kind"] != "next"])
 
@@ -171,12 +171,12 @@ def surrogates(rows: Sequence[Row], *, floor: float, where: str) -> Verdict:
     checks = []
     readings: tuple[tuple[str, Callable[[Any], Any]], ...] = (("epsilon", np.log), ("error", np.asarray))
     for name, read in readings:
-        found = _agreement(groups, name, read)
-        low, high = (None if end is None else math.tanh(end) for end in student(found))
+        result = _agreement(groups, name, read)
+        low, high = (None if end is None else math.tanh(end) for end in student(result))
         checks.append(
             bounded(
                 f"The model follows the {name} oracle: a correlation above .9.",
-                math.tanh(float(np.mean(found))),
+                math.tanh(float(np.mean(result))),
                 low,
                 high,
                 "above",
@@ -222,10 +222,10 @@ _NO_MNIST = (
 def _volume(rows: Sequence[Row], unit: str) -> float:
     """The hypervolume of a front measured afresh, below the anti-ideal point, in epsilon (3.3.1) or its logarithm."""
     corner = np.array(rows[0]["corner"])
-    found = np.array([[r["epsilon"] if unit == "epsilon" else math.log(r["epsilon"]), r["afresh"]] for r in rows])
+    result = np.array([[r["epsilon"] if unit == "epsilon" else math.log(r["epsilon"]), r["afresh"]] for r in rows])
     if unit == "epsilon":
         corner[0] = math.exp(corner[0])
-    return float(hypervolume(found, corner))
+    return float(hypervolume(result, corner))
 
 
 def _volumes(rows: Sequence[Row], problem: str, method: str, unit: str = "epsilon", **wanted: Any) -> dict[int, float]:
@@ -264,12 +264,12 @@ def _beats(
     told = f"{np.mean(ours):.4f} in {len(ours)} searches and {np.mean(theirs):.4f} in {len(theirs)}{beside}"
     if min(len(ours), len(theirs)) < 2:
         return Check(claim, "undecided", told, place, printed, rule="above 0", reason="One search has no spread.")
-    found = hypervolume_difference(ours, theirs, level=level)
+    result = hypervolume_difference(ours, theirs, level=level)
     return bounded(
         claim,
-        found.mean,
-        found.low,
-        found.high,
+        result.mean,
+        result.low,
+        result.high,
         "above",
         0.0,
         trials=len(ours) + len(theirs),

@@ -59,7 +59,7 @@ def mean_amplified(point: Point) -> list[Row]:
 def _share(point: Point) -> list[Row]:
     n, dishonest = SALARIES.people, point["adversaries"]
     rates = np.geomspace(0.001, 0.1, point["rates"])
-    found: dict[str, list[float]] = {}
+    result: dict[str, list[float]] = {}
     for c in rates.tolist():
         k = round(c * n)
         honest = n - k - math.floor(dishonest * (n - k))
@@ -89,8 +89,8 @@ def _share(point: Point) -> list[Row]:
             )
             values |= {f"{name}_trusted": a.trusted.epsilon, f"{name}_local": a.local.epsilon}
         for key, value in values.items():
-            found.setdefault(key, []).append(value)
-    return [{**point, "c": rates.tolist(), **found}]
+            result.setdefault(key, []).append(value)
+    return [{**point, "c": rates.tolist(), **result}]
 
 
 def _laplace(point: Point) -> list[Row]:
@@ -157,8 +157,8 @@ def _noise(point: Point) -> list[Row]:
 
 def _surface(rows: Sequence[Row], value: str) -> tuple[Floats, Floats, Floats]:
     """Shares of adversaries (lines), opt-in rates (columns), and a value over both."""
-    found = [r for r in rows if r["kind"] == "share"]
-    return np.array([r["adversaries"] for r in found]), np.array(found[0]["c"]), np.array([r[value] for r in found])
+    result = [r for r in rows if r["kind"] == "share"]
+    return np.array([r["adversaries"] for r in result]), np.array(result[0]["c"]), np.array([r[value] for r in result])
 
 
 def _everyone(rows: Sequence[Row], form: str) -> Floats:

@@ -106,7 +106,7 @@ def _made(source: str) -> Floats:
     lines = _lines()
     most = {line["campus"]: float(line["max_pay"]) for line in lines if line["level"] == "all"}
     draw = synthetic_data_generator(seeded(2010))
-    found = []
+    result = []
     for line in lines:
         if line["level"] != "bracket":
             continue
@@ -118,8 +118,8 @@ def _made(source: str) -> Floats:
         power = max((high - median) / above - 1, 0.0) if high > median else 1.0
         u = (np.arange(int(line["count"])) + 0.5) / int(line["count"])
         v = np.clip(2 * u - 1, 0.0, 1.0)
-        found.append(np.where(u < 0.5, low + 2 * u * (median - low), median + v**power * (high - median)))
-    return np.asarray(draw.permutation(np.minimum(np.concatenate(found), SALARIES.most)))
+        result.append(np.where(u < 0.5, low + 2 * u * (median - low), median + v**power * (high - median)))
+    return np.asarray(draw.permutation(np.minimum(np.concatenate(result), SALARIES.most)))
 
 
 def salaries() -> Floats:

@@ -115,11 +115,11 @@ def _heat(ax: Any, canvas: Any, rows: Sequence[Row], value: str, label: str, log
 
 def draw_salaries_known(rows: Sequence[Row], canvas: Any) -> None:
     left, right = canvas.subplots(1, 2)
-    found = next(r for r in rows if r["kind"] == "salaries")
-    edges = np.array(found["edges"])
+    result = next(r for r in rows if r["kind"] == "salaries")
+    edges = np.array(result["edges"])
     edges[0] = 500.0  # the first bar holds everything below 1,000
-    left.stairs(found["shares"], edges, fill=True, alpha=0.6)  # widths are equal in log scale, but for the first
-    left.set(xscale="log", xlabel="yearly pay", ylabel="share of people", title=found["source"])
+    left.stairs(result["shares"], edges, fill=True, alpha=0.6)  # widths are equal in log scale, but for the first
+    left.set(xscale="log", xlabel="yearly pay", ylabel="share of people", title=result["source"])
     left.title.set_fontsize(9)
     _heat(right, canvas, rows, "R", "R of KVH")
 
@@ -135,21 +135,21 @@ def draw_salaries_unknown(rows: Sequence[Row], canvas: Any) -> None:
 
 def draw_workshop_errors(rows: Sequence[Row], canvas: Any) -> None:
     ax = canvas.subplots()
-    [found] = curves(rows)
+    [result] = curves(rows)
     for value, label in (("full_lm", "FullLM"), ("tcm", "OnlyTCM"), ("kvh", "Hybrid")):
-        ax.plot(found["n"], found[value], label=label)
-    ax.axvline(found["n_crit"], color="0.6", ls=":", label="n critical")
+        ax.plot(result["n"], result[value], label=label)
+    ax.axvline(result["n_crit"], color="0.6", ls=":", label="n critical")
     ax.set(xscale="log", yscale="log", xlabel="n", ylabel="mean squared error")
     ax.legend()
 
 
 def draw_workshop_ratio(rows: Sequence[Row], canvas: Any) -> None:
     ax = canvas.subplots()
-    [found] = curves(rows)
-    ax.plot(found["n"], found["R"], label="closed form")
+    [result] = curves(rows)
+    ax.plot(result["n"], result["R"], label="closed form")
     [said] = curves(rows, form="as printed")
     ax.plot(said["n"], said["R"], ":", color="C3", label="with Lemma 3.6 of the later paper as printed")
     _crosses(ax, rows)
-    ax.axvline(found["n_crit"], color="0.6", ls=":", label="n critical")
+    ax.axvline(result["n_crit"], color="0.6", ls=":", label="n critical")
     ax.set(xscale="log", xlabel="n", ylabel="R of Hybrid (crosses: trials)")
     ax.legend()

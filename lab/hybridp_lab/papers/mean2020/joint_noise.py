@@ -260,13 +260,13 @@ def _laplace_epsilon(reach: float, a_t: float, a_l: float, h: int, delta: float)
     grid = np.linspace(-half, end, 130)
     best = int(np.argmax(log_ratio(grid)))
     cell = (float(grid[max(best - 1, 0)]), float(grid[min(best + 1, len(grid) - 1)]))
-    found = minimize_scalar(
+    result = minimize_scalar(
         lambda x: -float(log_ratio(np.asarray(x))),
         bounds=cell,
         method="bounded",
         options={"xatol": 1e-10 * (cell[1] - cell[0])},
     )
-    x = max((float(found.x), float(grid[best])), key=lambda v: float(log_ratio(np.asarray(v))))
+    x = max((float(result.x), float(grid[best])), key=lambda v: float(log_ratio(np.asarray(v))))
     # The same integral with half the step measures the quadrature's error.
     finer = _LaplaceSum(a_t, a_l, h, delta, refine=2)
     upper, shifted = float(tail(x)), float(tail(x + reach))

@@ -82,30 +82,30 @@ def agreement(rows: Sequence[Row]) -> list[Check]:
 
 
 def known_variance(rows: Sequence[Row]) -> Verdict:
-    found = curves(rows)
+    result = curves(rows)
     printed = curves(rows, form="as printed")
-    everywhere = along(found, "R")
+    everywhere = along(result, "R")
     supremum = next(r for r in rows if r["kind"] == "supremum")
-    peaking = [r for r in found if r["n_crit"] is not None and r["n"][0] <= r["n_crit"] <= r["n"][-1]]
+    peaking = [r for r in result if r["n_crit"] is not None and r["n"][0] <= r["n_crit"] <= r["n"][-1]]
     at = [(peak(r)[0], r["n_crit"]) for r in peaking]
-    passed = [r for r in found if r["n_crit"] is not None and r["n_crit"] < r["n"][0]]
-    never = [r for r in found if r["n_crit"] is None]
+    passed = [r for r in result if r["n_crit"] is not None and r["n_crit"] < r["n"][0]]
+    never = [r for r in result if r["n_crit"] is None]
     falling = all(bool(np.all(np.diff(r["R"]) < 0)) for r in passed)
     left = sorted(r["n_crit"] for r in passed)
-    uniform = next(r for r in found if (r["law_t"], r["c"], r["epsilon"]) == ("Beta(1,1)", 0.05, 1.0))
+    uniform = next(r for r in result if (r["law_t"], r["c"], r["epsilon"]) == ("Beta(1,1)", 0.05, 1.0))
     wrong = sum(r["wrong_side"] for r in printed)
     gamma = along(printed, "gamma")
-    better = np.minimum(along(found, "tcm"), along(found, "full_lm"))
+    better = np.minimum(along(result, "tcm"), along(result, "full_lm"))
     inverted = float(np.max(np.abs(better / gamma / everywhere - 1)))
     as_printed = float(np.max(np.abs(better * gamma / everywhere - 1)))
-    top = max(float(everywhere.max()), *(peak(r)[1] for r in found))
+    top = max(float(everywhere.max()), *(peak(r)[1] for r in result))
     fig = "sec. 4, Fig. 1b-d"
     return Verdict(
         (
             exact(
                 "KVH is never worse than the better baseline.",
                 everywhere.min() >= 1,
-                f"the least R on {len(found)} curves is {everywhere.min():.4f}",
+                f"the least R on {len(result)} curves is {everywhere.min():.4f}",
                 float(everywhere.min()),
                 place=fig,
                 printed="R is lower-bounded by 1",
@@ -190,11 +190,11 @@ def known_variance(rows: Sequence[Row]) -> Verdict:
 
 
 def unknown_variance(rows: Sequence[Row]) -> Verdict:
-    found = curves(rows)
-    best, worst = along(found, "R_pwh"), along(found, "r_pwh")
+    result = curves(rows)
+    best, worst = along(result, "R_pwh"), along(result, "r_pwh")
     near, low = (best > 1) & (best <= PAR), best < 1 / ALIKE
-    rival = along(found, "pwh") / along(found, "kvh") <= ALIKE
-    naive = along(found, "pwh") < along(found, "naive")
+    rival = along(result, "pwh") / along(result, "kvh") <= ALIKE
+    naive = along(result, "pwh") < along(result, "naive")
     printed, corrected = (
         next(r for r in rows if r["kind"] == "settings" and r["form"] == form) for form in ("as printed", "corrected")
     )

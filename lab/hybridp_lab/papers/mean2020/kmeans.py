@@ -55,12 +55,12 @@ def kmeans_squares(point: Point) -> list[Row]:
 
 def _table(rows: Sequence[Row], method: str, share: float) -> tuple[list[int], Floats]:
     """Iterations, and sums of squares as an array (iterations, trials)."""
-    found: dict[int, list[float]] = {}
+    result: dict[int, list[float]] = {}
     for r in rows:
         if (r["method"], r["share"]) == (method, share):
-            found.setdefault(r["tau"], []).append(r["squares"])
-    taus = sorted(found)
-    return taus, np.array([found[tau] for tau in taus])
+            result.setdefault(r["tau"], []).append(r["squares"])
+    taus = sorted(result)
+    return taus, np.array([result[tau] for tau in taus])
 
 
 def _resampled(trials: int) -> NDArray[np.int64]:

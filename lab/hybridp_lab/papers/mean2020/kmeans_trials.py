@@ -109,8 +109,8 @@ def _improved(
     d = len(points)
     study = KMeansTask(Box((0.0,) * d, (1.0,) * d), len(LAYOUT), promise, tau)
     crowd = RawPoints(levels[:, trusted:], rng)
-    found, _ = cluster(study, held_rows(levels[:, :trusted].T), crowd, rng=rng)
-    return wcss(points, study.box.values(found.centres))
+    result, _ = cluster(study, held_rows(levels[:, :trusted].T), crowd, rng=rng)
+    return wcss(points, study.box.values(result.centres))
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ def experiment(
     """
     must(trials >= 1, "trials", "must be at least 1", trials)
     shares, taus, methods = tuple(shares), tuple(taus), tuple(methods)
-    found: dict[tuple[str, float, int], list[float]] = {}
+    result: dict[tuple[str, float, int], list[float]] = {}
     for trial, child in enumerate(rng.spawn(trials)):
         made, chance, mine = child.spawn(3)
         points = paper_points(per_cluster, rng=made)
@@ -161,13 +161,13 @@ def experiment(
             if "lm" in methods:
                 value = paper_trial(points, 0, epsilon, tau, "lm", draw=draw)
                 for share in shares:
-                    found.setdefault(("lm", share, tau), []).append(value)
+                    result.setdefault(("lm", share, tau), []).append(value)
             for share in shares:
                 trusted = round(share * points.shape[1])
                 for variant in _HYBRID:
                     if variant in methods:
                         value = paper_trial(points, trusted, epsilon, tau, variant, draw=draw)
-                        found.setdefault((variant, share, tau), []).append(value)
+                        result.setdefault((variant, share, tau), []).append(value)
         for method, promise in (("improved", PureDP(epsilon)), ("improved_delta", ApproxDP(epsilon, DELTA))):
             if method not in methods:
                 continue
@@ -180,6 +180,6 @@ def experiment(
                     )
                     if plan not in known:
                         known[plan] = _improved(points, levels, trusted, promise, tau, mine)
-                    found.setdefault((method, share, tau), []).append(known[plan])
+                    result.setdefault((method, share, tau), []).append(known[plan])
         progress(trial + 1, trials)
-    return [_cell(*key, values) for key, values in found.items()]
+    return [_cell(*key, values) for key, values in result.items()]

@@ -21,17 +21,17 @@ Floats = NDArray[np.float64]
 
 def over_space(rows: Sequence[Row], value: str, spacing: str = "log") -> tuple[Floats, Floats, Floats]:
     """epsilon (lines), c (columns) and a value over both."""
-    found = [r for r in rows if r["kind"] == "map" and r["spacing"] == spacing]
-    epsilon = np.array([r["epsilon"] for r in found])
-    return epsilon, np.array(found[0]["c"]), np.array([r[value] for r in found])
+    result = [r for r in rows if r["kind"] == "map" and r["spacing"] == spacing]
+    epsilon = np.array([r["epsilon"] for r in result])
+    return epsilon, np.array(result[0]["c"]), np.array([r[value] for r in result])
 
 
 def _public(rows: Sequence[Row]) -> list[Check]:
     """The printed numbers beside those of the public aggregates; without data there is nothing to compare."""
-    found = next(r for r in rows if r["kind"] == "salaries")
-    if found["public"] is None:
+    result = next(r for r in rows if r["kind"] == "salaries")
+    if result["public"] is None:
         return []
-    people, most, sd = found["public"]
+    people, most, sd = result["public"]
     pairs = ((people, SALARIES.people), (most, SALARIES.most), (sd, SALARIES.sd))
     off = max(abs(a / b - 1) for a, b in pairs)
     return [
@@ -202,10 +202,10 @@ def salaries_unknown(rows: Sequence[Row]) -> Verdict:
 
 def workshop_errors(rows: Sequence[Row]) -> Verdict:
     """Figure 1 of the workshop paper: c = 1 %, epsilon = .1, m = 1, sigma = m/6; and its Appendix B."""
-    [found] = curves(rows)
-    r = along([found], "R")
-    hybrid, tcm, full = (along([found], name) for name in ("kvh", "tcm", "full_lm"))
-    crossing, (_, most) = overtaken(found), peak(found)
+    [result] = curves(rows)
+    r = along([result], "R")
+    hybrid, tcm, full = (along([result], name) for name in ("kvh", "tcm", "full_lm"))
+    crossing, (_, most) = overtaken(result), peak(result)
     samples = {row["form"]: row for row in rows if row["kind"] == "samples"}
     misses, before = samples["corrected"]["miss"], samples["as printed"]["miss"]
     beta = samples["corrected"]["beta"]
@@ -222,11 +222,11 @@ def workshop_errors(rows: Sequence[Row]) -> Verdict:
             ),
             exact(
                 "OnlyTCM overtakes FullLM at n_critical.",
-                0 <= crossing - found["n_crit"] < 1,
-                f"from n = {crossing:,.0f} on; n_critical = {found['n_crit']:,.1f}",
+                0 <= crossing - result["n_crit"] < 1,
+                f"from n = {crossing:,.0f} on; n_critical = {result['n_crit']:,.1f}",
                 crossing,
                 place="W sec. 3, Fig. 1",
-                printed=f"n_critical = {found['n_crit']:,.1f}",
+                printed=f"n_critical = {result['n_crit']:,.1f}",
                 rule="within one person",
             ),
             exact(
@@ -248,19 +248,19 @@ def workshop_errors(rows: Sequence[Row]) -> Verdict:
 
 def workshop_ratio(rows: Sequence[Row]) -> Verdict:
     """Figure 2 of the workshop paper: the improvement R of the same setting."""
-    [found] = curves(rows)
-    n, r = np.array(found["n"]), along([found], "R")
-    at, most = peak(found)
-    y = (found["epsilon"] * beta_sd(found["law_t"])) ** 2
-    top = 2 * (2 - found["c"]) / (2 - (1 - found["c"]) * y)
-    limit = float(sup_over_best(found["epsilon"], beta_sd(found["law_t"]), 1.0))
-    units = {m: workshop_bound(found["epsilon"], m * beta_sd(found["law_t"]), m) for m in (0.5, 1.0, 2.0)}
+    [result] = curves(rows)
+    n, r = np.array(result["n"]), along([result], "R")
+    at, most = peak(result)
+    y = (result["epsilon"] * beta_sd(result["law_t"])) ** 2
+    top = 2 * (2 - result["c"]) / (2 - (1 - result["c"]) * y)
+    limit = float(sup_over_best(result["epsilon"], beta_sd(result["law_t"]), 1.0))
+    units = {m: workshop_bound(result["epsilon"], m * beta_sd(result["law_t"]), m) for m in (0.5, 1.0, 2.0)}
     wide = n[r >= 1.2]
     return Verdict(
         (
             exact(
                 "R is largest at n_critical, and there it is R_max.",
-                abs(at - found["n_crit"]) < 1 and abs(most - top) < 1e-3,
+                abs(at - result["n_crit"]) < 1 and abs(most - top) < 1e-3,
                 f"{most:.4f} at n = {at:,.0f}",
                 most,
                 place="W Corollary, Fig. 2",

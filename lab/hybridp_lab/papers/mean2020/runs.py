@@ -65,7 +65,7 @@ def _curve(point: Point) -> list[Row]:
     s = corrected.laplace_setting(**common, sd=sd_t, local_sd=sd_l, gap=-2 * point["shift"])
     kvh, pwh = theory.hybrid(s, theory.kvh_weight(believed)), theory.hybrid(s, theory.pwh_weight(s))
     told = theory.hybrid(s, theory.kvh_weight(s))
-    found: Row = {
+    result: Row = {
         **point,
         "form": "corrected",
         "n": n.tolist(),
@@ -83,11 +83,11 @@ def _curve(point: Point) -> list[Row]:
         "naive": theory.hybrid(s, s.c).tolist(),
     }
     if point["shift"] or point["law_t"] != point["law_l"]:
-        return [found]
+        return [result]
     says = (s.c > theory.critical_c(s)) & (s.n <= printed.critical_n(s))
     wrong = says != (theory.tcm_only(s) <= theory.full_lm(s))
     return [
-        found,
+        result,
         {
             **point,
             "form": "as printed",
@@ -104,9 +104,9 @@ def _turn(one: Setting, turn: float, high: float) -> Row:
     if not one.n < turn < high:
         return {"n": [], "R": [], "tcm": [], "full_lm": []}
     s = corrected.with_people(one, [math.floor(turn), math.ceil(turn - 1e-9)])
-    found = {"n": s.n, "tcm": theory.tcm_only(s), "full_lm": theory.full_lm(s)}
-    found["R"] = theory.over_best(s, theory.hybrid(s, theory.kvh_weight(s)))
-    return {name: values.tolist() for name, values in found.items()}
+    result = {"n": s.n, "tcm": theory.tcm_only(s), "full_lm": theory.full_lm(s)}
+    result["R"] = theory.over_best(s, theory.hybrid(s, theory.kvh_weight(s)))
+    return {name: values.tolist() for name, values in result.items()}
 
 
 def _map(point: Point) -> list[Row]:
@@ -138,8 +138,8 @@ def _supremum(point: Point) -> list[Row]:
     """P App. B's instance: epsilon = 1, sigma = m/2, c = (1 + sqrt((288+n)/n))/18, as n grows."""
     n = np.array(point["people"], dtype=np.float64)
     s = corrected.laplace_setting(n=n, c=(1 + np.sqrt((288 + n) / n)) / 18, width=1, epsilon=1, sd=0.5)
-    found = theory.over_best(s, theory.hybrid(s, theory.kvh_weight(s)))
-    return [{"kind": "supremum", "n": n.tolist(), "R": found.tolist()}]
+    result = theory.over_best(s, theory.hybrid(s, theory.kvh_weight(s)))
+    return [{"kind": "supremum", "n": n.tolist(), "R": result.tolist()}]
 
 
 def _settings(point: Point) -> list[Row]:
@@ -150,8 +150,8 @@ def _settings(point: Point) -> list[Row]:
     c = np.maximum(10 ** draw.uniform(-3.5, -0.1, size), 2 / n)
     epsilon, sd = 10 ** draw.uniform(-1, 1.3, size), draw.uniform(0.01, 0.5, size)
     laplace = corrected.laplace_setting(n=n, c=c, width=1, epsilon=epsilon, sd=sd)
-    found = theory.over_best(laplace, theory.hybrid(laplace, theory.pwh_weight(laplace)))
-    clear = np.abs(found - 1) > 1e-9
+    result = theory.over_best(laplace, theory.hybrid(laplace, theory.pwh_weight(laplace)))
+    clear = np.abs(result - 1) > 1e-9
     # Any additive noise: the trusted noise need not shrink with the group.
     noise_t = 10 ** draw.uniform(-8, 2, size)
     generic = Setting.of(n=n, c=c, variance=sd**2, noise_t=noise_t, noise_l=2 / epsilon**2)
@@ -163,8 +163,8 @@ def _settings(point: Point) -> list[Row]:
             "kind": "settings",
             "form": form,
             "settings": int(clear.sum()),
-            "beats": int((found > 1)[clear].sum()),
-            "wrong": int(((found > 1) != rule(n, c, epsilon, sd, 1.0))[clear].sum()),
+            "beats": int((result > 1)[clear].sum()),
+            "wrong": int(((result > 1) != rule(n, c, epsilon, sd, 1.0))[clear].sum()),
             "generic": size if form == "as printed" else int(allowed.sum()),
             "least_r": float(r.min() if form == "as printed" else r[allowed].min()),
         }

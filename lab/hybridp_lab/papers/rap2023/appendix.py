@@ -72,12 +72,12 @@ PRINTED = (
 
 def filtering_rows(rows: Sequence[Row]) -> list[Row]:
     """One observation a setting and trial: the least error over (T, K), as the appendix analyses."""
-    found: dict[Key, Row] = {}
+    result: dict[Key, Row] = {}
     for row in rows:
         key = tuple(row[name] for name in ("data", "epsilon", "workload", "filtered", "trial"))
-        if key not in found or row["error"] < found[key]["error"]:
-            found[key] = row
-    return list(found.values())
+        if key not in result or row["error"] < result[key]["error"]:
+            result[key] = row
+    return list(result.values())
 
 
 def _fits(rows: Sequence[Row]) -> dict[tuple[str, regression.Size], regression.Nested]:
@@ -261,13 +261,13 @@ def _coefficients(rows: Sequence[Row]) -> list[Check]:
             continue
         place = "Appendix 4.A, coefficients 3 to 5"
         for number, side, words in ((3, "above", "grows with the size"), (5, "below", "grows less at epsilon 1")):
-            found = test.coefficients[number]
+            result = test.coefficients[number]
             out.append(
                 bounded(
                     f"{name.upper()} by {size}: the error {words}.",
-                    found.value,
-                    found.value - 1.96 * found.error,
-                    found.value + 1.96 * found.error,
+                    result.value,
+                    result.value - 1.96 * result.error,
+                    result.value + 1.96 * result.error,
                     side,  # type: ignore[arg-type]
                     0.0,
                     trials=test.observations,

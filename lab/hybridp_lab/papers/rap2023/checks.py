@@ -18,13 +18,13 @@ Settings = dict[Pair, float]
 
 def by_trial(rows: Sequence[Row], keys: Sequence[str], value: str = "error") -> dict[Key, dict[Pair, dict[int, float]]]:
     """For each value of the keys and every (T, K) of RAP that was possible in all trials, the value by trial."""
-    found: dict[Key, dict[Pair, dict[int, float]]] = {}
+    result: dict[Key, dict[Pair, dict[int, float]]] = {}
     for row in rows:
         if row.get("mechanism", "RAP") == "RAP":
-            group = found.setdefault(tuple(row[key] for key in keys), {})
+            group = result.setdefault(tuple(row[key] for key in keys), {})
             group.setdefault((row["T"], row["K"]), {})[row.get("trial", 0)] = float(row[value])
     out = {}
-    for key, group in found.items():
+    for key, group in result.items():
         trials = max(len(values) for values in group.values())
         out[key] = {pair: values for pair, values in group.items() if len(values) == trials}
     return out

@@ -54,9 +54,9 @@ def peak() -> Iterator[Callable[[], int]]:
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             nonlocal alive, most
             out = func(*args, **(kwargs or {}))
-            for found in out if isinstance(out, tuple | list) else (out,):
-                if isinstance(found, torch.Tensor):
-                    storage = found.untyped_storage()
+            for result in out if isinstance(out, tuple | list) else (out,):
+                if isinstance(result, torch.Tensor):
+                    storage = result.untyped_storage()
                     # Views and results in place share a storage that is counted already.
                     if storage._cdata not in seen:
                         seen.add(storage._cdata)
@@ -86,9 +86,9 @@ def at_once(data: Relaxed, workload: Workload) -> Iterator[tuple[Piece, NDArray[
     import torch
 
     asked = torch.from_numpy(select(workload, np.arange(workload.queries)).columns)
-    found = data.values.T[asked].prod(1).mean(1)
+    result = data.values.T[asked].prod(1).mean(1)
     for piece in pieces(workload):
-        yield piece, found[piece.start : piece.start + piece.cells].cpu().numpy()
+        yield piece, result[piece.start : piece.start + piece.cells].cpu().numpy()
 
 
 def _project_at_once(data: Relaxed, workload: Workload, wanted: NDArray[np.float32], steps: int) -> None:
@@ -127,8 +127,8 @@ def costs(point: Point) -> list[Row]:
         return [{**row, "measured": False, "seconds": None, "bytes": None, "estimate": _bytes(point, workload.queries)}]
     with peak() as most:
         _fit(point, workload, 2, 2)
-        found = most()
-    return [{**row, "measured": True, "seconds": _seconds(point, workload), "bytes": found, "estimate": None}]
+        result = most()
+    return [{**row, "measured": True, "seconds": _seconds(point, workload), "bytes": result, "estimate": None}]
 
 
 def _seconds(point: Point, workload: Workload) -> float:

@@ -19,10 +19,10 @@ _MARKS = "osv^D*"
 
 
 def _panels(canvas: Any, names: Sequence[str]) -> list[Any]:
-    found = canvas.subplots(1, len(names), sharey=True, squeeze=False)[0]
-    for axes, name in zip(found, names, strict=True):
+    result = canvas.subplots(1, len(names), sharey=True, squeeze=False)[0]
+    for axes, name in zip(result, names, strict=True):
         axes.set_title(name, fontsize=9 if len(names) <= 4 else 7)
-    return list(found)
+    return list(result)
 
 
 def _label(value: Any) -> str:
@@ -88,7 +88,7 @@ def regressions(rows: Sequence[Row], canvas: Any, *, size: regression.Size, epsi
     names = list(dict.fromkeys(row["data"] for row in kept))
     for axes, name in zip(_panels(canvas, [f"{name}, epsilon {epsilon:g}" for name in names]), names, strict=True):
         own = [row for row in kept if row["data"] == name]
-        found = regression.filtering_test(own, size)
+        result = regression.filtering_test(own, size)
         levels = sorted({row["epsilon"] for row in own})
         reach = np.geomspace(min(row[size] for row in own), max(row[size] for row in own), 40)
         for filtered, mark in ((False, "o"), (True, "s")):
@@ -99,7 +99,7 @@ def regressions(rows: Sequence[Row], canvas: Any, *, size: regression.Size, epsi
             base, extra = regression.filtering_design(
                 [*levels, *[epsilon] * len(reach)], [1.0] * len(levels) + reach.tolist(), flags
             )
-            fitted = np.column_stack([base, extra]) @ np.array([c.value for c in found.coefficients])
+            fitted = np.column_stack([base, extra]) @ np.array([c.value for c in result.coefficients])
             told = "filtered" if filtered else "unfiltered"
             axes.plot(reach, fitted[len(levels) :], "-", color=dots[0].get_color(), label=told)
         axes.set_xscale("log")
@@ -110,12 +110,12 @@ def regressions(rows: Sequence[Row], canvas: Any, *, size: regression.Size, epsi
 
 def by_rows(rows: Sequence[Row], canvas: Any) -> None:
     """Figure 4.9: error and CPU seconds against n'."""
-    found = chosen_fits(rows)
+    result = chosen_fits(rows)
     for number, (axes, name) in enumerate(
         zip(canvas.subplots(1, 2), ("present error", "CPU seconds of the fit"), strict=True)
     ):
-        for data, r in dict.fromkeys(key[:2] for key in found):
-            line = sorted((key[2], pair[number]) for key, pair in found.items() if key[:2] == (data, r))
+        for data, r in dict.fromkeys(key[:2] for key in result):
+            line = sorted((key[2], pair[number]) for key, pair in result.items() if key[:2] == (data, r))
             axes.plot(*zip(*line, strict=True), f"{_MARKS[r % 6]}-", label=f"{data}, r = {r}")
         axes.set_xlabel("synthetic rows n'")
         axes.set_ylabel(name)

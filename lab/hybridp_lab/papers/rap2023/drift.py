@@ -97,12 +97,12 @@ def future_error(
     each = []
     for model in models:
         drawn = sample_thresholds(model.schema, k=k, r=r, count=count, rng=rng, weights=weights, distinct=False)
-        found: dict[Any, float] = {}
+        result: dict[Any, float] = {}
         for threshold in drawn:
-            if threshold not in found:
+            if threshold not in result:
                 asked = Workload(model.schema, (threshold,))
-                found[threshold] = present_error(codes, asked, model.answers(asked)).l_inf
-        each.append([found[threshold] for threshold in drawn])
+                result[threshold] = present_error(codes, asked, model.answers(asked)).l_inf
+        each.append([result[threshold] for threshold in drawn])
     errors = np.array(each)
     values = errors.mean(axis=1) if len(models) >= 3 else errors.ravel()
     mean = float(values.mean())
@@ -130,10 +130,10 @@ def augment(workload: Workload, *, size: int | None = None, rng: np.random.Gener
     """
     wanted = advised_size(len(workload.schema.features)) if size is None else size
     kinds = sorted({(t.k, t.r) for t in workload.thresholds})
-    found = dict.fromkeys(workload.thresholds)
+    result = dict.fromkeys(workload.thresholds)
     tries = 0
-    while len(found) < wanted and tries < 50 * wanted:
+    while len(result) < wanted and tries < 50 * wanted:
         k, r = kinds[tries % len(kinds)]
-        found.update(dict.fromkeys(sample_thresholds(workload.schema, k=k, r=r, count=1, rng=rng)))
+        result.update(dict.fromkeys(sample_thresholds(workload.schema, k=k, r=r, count=1, rng=rng)))
         tries += 1
-    return Workload(workload.schema, tuple(found))
+    return Workload(workload.schema, tuple(result))

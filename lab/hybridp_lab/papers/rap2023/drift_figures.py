@@ -38,17 +38,17 @@ def drifts(point: Point) -> list[Row]:
     """
     weights = feature_weights(FEATURES[point["data"]], point["law"], point["parameter"])
     rng = np.random.default_rng([point["trial"], round(1000 * point["gamma"]), len(weights)])
-    found = [drifted_weights(weights, point["gamma"], rng=rng) for _ in range(point["draws"])]
-    orders = [np.argsort(np.argsort(-drifted, kind="stable")) for drifted in found]
+    result = [drifted_weights(weights, point["gamma"], rng=rng) for _ in range(point["draws"])]
+    orders = [np.argsort(np.argsort(-drifted, kind="stable")) for drifted in result]
     places = np.arange(len(weights))
     return [
         {
             **point,
-            "variation": [round(total_variation(weights, drifted), 12) for drifted in found],
+            "variation": [round(total_variation(weights, drifted), 12) for drifted in result],
             "rank_correlation": [round(float(np.corrcoef(order, places)[0, 1]), 9) for order in orders],
-            "swapped": [int(drifted[1] > drifted[0]) for drifted in found],
-            "rearranged": max(float(np.abs(np.sort(drifted) - np.sort(weights)).max()) for drifted in found),
-            "weights": found[0].tolist(),
+            "swapped": [int(drifted[1] > drifted[0]) for drifted in result],
+            "rearranged": max(float(np.abs(np.sort(drifted) - np.sort(weights)).max()) for drifted in result),
+            "weights": result[0].tolist(),
         }
     ]
 
@@ -68,11 +68,11 @@ def examples(rows: Sequence[Row]) -> Verdict:
     """Figure 4.11, with what Definition 4.5.2 says about it."""
     place = "4.5.1, Definition 4.5.2 and Figure 4.11"
     moved = max(float(row["rearranged"]) for row in rows)
-    found = _values(rows, "rank_correlation")
-    ends = [abs(x - (1 if gamma == 0 else -1)) for (_, gamma), v in found.items() if gamma in (0.0, 1.0) for x in v]
+    result = _values(rows, "rank_correlation")
+    ends = [abs(x - (1 if gamma == 0 else -1)) for (_, gamma), v in result.items() if gamma in (0.0, 1.0) for x in v]
 
     def cases(wanted: Callable[[float], bool]) -> dict[str, list[float]]:
-        return {f"{data}, gamma {gamma:g}": v for (data, gamma), v in found.items() if wanted(gamma)}
+        return {f"{data}, gamma {gamma:g}": v for (data, gamma), v in result.items() if wanted(gamma)}
 
     swaps = {
         f"{data}, gamma {gamma:g}": [x - _swap(FEATURES[data], gamma) for x in values]
@@ -140,10 +140,10 @@ def examples(rows: Sequence[Row]) -> Verdict:
 
 def variation(rows: Sequence[Row]) -> Verdict:
     """Figure 4.12."""
-    found = _values(rows, "variation")
+    result = _values(rows, "variation")
     grows, most = {}, []
     for data in FEATURES:
-        line = sorted((gamma, values) for (name, gamma), values in found.items() if name == data)
+        line = sorted((gamma, values) for (name, gamma), values in result.items() if name == data)
         for (a, before), (b, after) in pairwise(line):
             if b <= 0.5:
                 grows[f"{data}, {a:g} to {b:g}"] = [y - x for x, y in zip(before, after, strict=True)]
@@ -174,7 +174,7 @@ def variation(rows: Sequence[Row]) -> Verdict:
         ),
     ]
     for data, gamma in _HALF.items():
-        values = found[data, gamma]
+        values = result[data, gamma]
         checks.append(
             measured(
                 f"On {data.upper()} the distance is about one half at gamma = {gamma:g}.",
@@ -199,8 +199,8 @@ def drawn_examples(rows: Sequence[Row], canvas: Any) -> None:
     grid = canvas.subplots(len(names), len(gammas), squeeze=False, sharey="row")
     for line, name in zip(grid, names, strict=True):
         for axes, gamma in zip(line, gammas, strict=True):
-            found = next(r["weights"] for r in rows if (r["data"], r["gamma"]) == (name, gamma))
-            axes.bar(np.arange(1, len(found) + 1), found, width=0.9)
+            result = next(r["weights"] for r in rows if (r["data"], r["gamma"]) == (name, gamma))
+            axes.bar(np.arange(1, len(result) + 1), result, width=0.9)
             axes.set_title(f"{name.upper()}, gamma {gamma:g}", fontsize=8)
             axes.set_xlabel("feature", fontsize=7)
         line[0].set_ylabel("probability")
@@ -209,9 +209,9 @@ def drawn_examples(rows: Sequence[Row], canvas: Any) -> None:
 def drawn_variation(rows: Sequence[Row], canvas: Any) -> None:
     """Figure 4.12: the mean distance by gamma, with the middle 95 % of the draws."""
     axes = canvas.subplots()
-    found = _values(rows, "variation")
-    for data in dict.fromkeys(name for name, _ in found):
-        line = sorted((gamma, values) for (name, gamma), values in found.items() if name == data)
+    result = _values(rows, "variation")
+    for data in dict.fromkeys(name for name, _ in result):
+        line = sorted((gamma, values) for (name, gamma), values in result.items() if name == data)
         x = [gamma for gamma, _ in line]
         axes.plot(x, [float(np.mean(values)) for _, values in line], "o-", label=f"{data.upper()}: mean")
         ends = np.array([np.quantile(values, [0.025, 0.975]) for _, values in line]).T

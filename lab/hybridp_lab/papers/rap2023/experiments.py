@@ -102,9 +102,9 @@ def inputs(point: Point) -> str:
 def codes(name: str) -> Codes:
     """All 48,842 rows of ADULT in 14 features, or 42,535 made-up rows in the 48 features of LOANS."""
     if name == "adult":
-        found = adult()
-        labels = np.concatenate([found.train_labels, found.test_labels])
-        rows = np.column_stack([np.concatenate([found.train, found.test]), labels])
+        result = adult()
+        labels = np.concatenate([result.train_labels, result.test_labels])
+        rows = np.column_stack([np.concatenate([result.train, result.test]), labels])
         return codes_of(_schema((*ADULT_SIZES, 2)), rows)
     must(name == "loans", "data", "must be adult or loans", name)
     return codes_of(_schema(LOANS_SIZES), made_up(LOANS_SIZES, LOANS_PEOPLE, rng=seeded(17)))
@@ -151,8 +151,8 @@ def by_pieces(data: Relaxed, workload: Workload) -> Iterator[tuple[Piece, NDArra
     """The shares that D' gives, piece by piece."""
     from hybridp.blend.relaxed import answers
 
-    for piece, found in answers(data, workload):
-        yield piece, found.cpu().numpy()
+    for piece, result in answers(data, workload):
+        yield piece, result.cpu().numpy()
 
 
 def rap(
@@ -201,8 +201,8 @@ def rap(
         if projection == "original":
             data, loss = original.project_queries(data, chosen, answers, epochs=steps)
         else:
-            found = project(data, queries=QueryGoal(chosen, answers), options=options)
-            data, loss = found.data, min(found.losses) / len(chosen)
+            result = project(data, queries=QueryGoal(chosen, answers), options=options)
+            data, loss = result.data, min(result.losses) / len(chosen)
         watch(t + 1, data, loss)
     return data
 
@@ -443,13 +443,13 @@ def progress(point: Point) -> list[Row]:
     people = codes(point["data"])
     history, weights, draw = _history(people, point)
     later = list(_later(people, point, weights, 0.0, draw))
-    found: list[dict[str, Any]] = []
+    result: list[dict[str, Any]] = []
 
     def look(t: int, data: Relaxed, loss: float) -> None:
         error = float(np.mean([largest_error(people, asked, data) for asked in later]))
-        found.append(
+        result.append(
             {**point, "round": t, "loss": loss, "present": largest_error(people, history, data), "error": error}
         )
 
     fit(people, history, point, watch=look, rng=seeded(point_seed(point)))
-    return found
+    return result

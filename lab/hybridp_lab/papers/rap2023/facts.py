@@ -38,10 +38,10 @@ def operations(r: int, k: int) -> tuple[int, int]:
 
 
 def judge_sizes(rows: Sequence[Row]) -> Verdict:
-    found = {(row["data"], row["k"]): row for row in rows}
+    result = {(row["data"], row["k"]): row for row in rows}
     checks = []
     for k, top, share in ((3, 0.24, 0.90), (5, 0.92, 0.9999)):
-        row = found["adult", k]
+        row = result["adult", k]
         gone = 1 - row["kept"] / row["marginals"]
         queries = 1 - row["kept_queries"] / row["queries"]
         checks.append(
@@ -70,7 +70,7 @@ def judge_sizes(rows: Sequence[Row]) -> Verdict:
         )
     more = {}
     for data in ("adult", "loans"):
-        row = found[data, 3]
+        row = result[data, 3]
         more[data] = (row["queries"] / row["marginals"]) / (row["kept_queries"] / row["kept"])
     checks.append(
         unjudged(

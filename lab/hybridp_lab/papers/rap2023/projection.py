@@ -152,11 +152,11 @@ def _loss_and_gradient(
         slope += sideways.T
     share = len(goals.tables) / max(1, len(some))
     offsets = data.offsets
-    found: dict[int, Support] = {}
+    result: dict[int, Support] = {}
     for t in some:
         threshold, wanted, weight = goals.tables[t]
         blocks = [data.block(f) for f in threshold.features]
-        now = Contraction(blocks, scratch, most, threshold.features, found)
+        now = Contraction(blocks, scratch, most, threshold.features, result)
         error = at_least(now.table(), threshold.r).sub_(wanted)
         loss += weight * share * float((error * error).sum())
         # The map from the k-way table to the threshold's answers is its own adjoint.

@@ -179,22 +179,22 @@ def _form(hint: Any) -> tuple[Form, bool, type[Fields] | None]:
 def declared(of: type[Fields]) -> tuple[Declared, ...]:
     """The fields of a class in their order."""
     cached: Any = _declared
-    found: tuple[Declared, ...] = cached(of)
-    return found
+    result: tuple[Declared, ...] = cached(of)
+    return result
 
 
 @functools.cache
 def _declared(of: Any) -> tuple[Declared, ...]:
     hints = typing.get_type_hints(of)
-    found = []
+    result = []
     for one in dataclasses.fields(of):
         if _META not in one.metadata:
             continue
         about: Declared = one.metadata[_META]
         form, optional, inner = _form(hints[one.name])
         option = one.name.replace("_", "-") if about.option == _OWN else about.option
-        found.append(replace(about, name=one.name, form=form, optional=optional, of=inner, option=option))
-    return tuple(found)
+        result.append(replace(about, name=one.name, form=form, optional=optional, of=inner, option=option))
+    return tuple(result)
 
 
 class Fields:
@@ -275,10 +275,10 @@ class Fields:
                 must(ok, name, _SAID["numbers"], _shown(value))
                 return tuple(float(v) for v in listed)
             case "moment":
-                found = _moment(value)
-                if found is None:
+                result = _moment(value)
+                if result is None:
                     raise InvalidInput(f"`{name}` {_SAID['moment']}. Got {_shown(value)}.")
-                return found
+                return result
             case "table":
                 assert one.of is not None
                 return self._table(one.of, name, value)
@@ -325,7 +325,7 @@ class Fields:
 
 def plain_fields(given: Fields, *, everything: bool = False) -> dict[str, Any]:
     """The fields as plain data, nested; None is left out, and defaults too unless `everything` is asked for."""
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for one in declared(type(given)):
         value = getattr(given, one.name)
         if value is None or (not everything and not one.shown and value == one.default):
@@ -336,8 +336,8 @@ def plain_fields(given: Fields, *, everything: bool = False) -> dict[str, Any]:
             value = value.isoformat()
         elif isinstance(value, tuple):
             value = [plain_fields(v, everything=everything) if isinstance(v, Fields) else v for v in value]
-        found[one.name] = value
-    return found
+        result[one.name] = value
+    return result
 
 
 def _is_number(value: Any) -> bool:
