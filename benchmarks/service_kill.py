@@ -199,7 +199,7 @@ def _check_counters(db: Any, found: Outcome, since: int) -> None:
         for account in db.execute(select(accounts).where(accounts.c.study == here)).all():
             spent = sum(c.epsilon for c in paid if c.people == account.people)
             found["BROKEN budget spent twice"] += spent != account.epsilon_spent
-            found["BROKEN overdrawn"] += account.spent.epsilon > account.total.epsilon
+            found["BROKEN overdrawn"] += account.epsilon_spent > account.epsilon_total
 
 
 def _check_releases(db: Any, told: dict[tuple[str, str], str], found: Outcome) -> None:

@@ -25,4 +25,4 @@ def test_the_search_finds_a_planted_fault(settings: Settings, monkeypatch: pytes
 
     monkeypatch.setattr(Checker, "_check_time", broken)
     with pytest.raises(AssertionError):
-        service_fuzz.run(150, settings.database, settings.key_file)
+        service_fuzz.run(300, settings.database, settings.key_file)

@@ -70,7 +70,8 @@ def test_statuses_in_a_small_form(outcomes: dict[str, Any]) -> None:
     states = {name: o.status for name, o in outcomes.items()}
     assert states.pop("mean-2") == "reproduced"
     assert states.pop("mean-6") in ("refuted", "undecided")  # three small trials
-    assert states.pop("mean-3") == states.pop("mean-5") == "reproduced after the erratum"
+    after = {states.pop(name) for name in ("mean-3", "mean-5", "workshop-1")}
+    assert after == {"reproduced after the erratum"}
     assert set(states.values()) == {"refuted"}
     refuted = {check.claim for name in states for check in outcomes[name].verdict.claims if check.status == "refuted"}
     assert refuted == {
