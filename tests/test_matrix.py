@@ -37,7 +37,7 @@ from hybridp.public.randomisers import dithered_bit
 from hybridp.service import studies
 from hybridp.service.core import Service
 from hybridp.service.settings import Limits, Settings
-from hybridp.tasks import task_of
+from hybridp.tasks.declared import task_of
 
 PAGE = Path(__file__).parent.parent / "docs" / "matrix.md"
 NAMES = {

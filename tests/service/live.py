@@ -286,13 +286,14 @@ FINE = {
 
 
 def _serve(received: str, *arguments: str) -> None:
-    from hybridp.cli import main, serve
+    from hybridp.cli import main
+    from hybridp.service import app as served
 
-    build = serve.build_app
+    build = served.build_app
     file = open(received, "ab", buffering=0)  # noqa: SIM115 - as long as the process
     if os.environ.get("LOSE_ANSWERS"):
         _lose_answers()
-    serve.build_app = lambda *given, **more: recording(build(*given, **more), file)
+    served.build_app = lambda *given, **more: recording(build(*given, **more), file)
     main(["serve", *arguments])
 
 

@@ -16,7 +16,7 @@ from hybridp.errors import InvalidInput, must
 from hybridp.protocols.driver import trust_rule
 from hybridp.public.study import Declaration
 from hybridp.release.plan import Plan, planned, predicted
-from hybridp.tasks import task_of
+from hybridp.tasks.declared import task_of
 from hybridp.tasks.mean import mean_task
 from hybridp.tasks.number import number_task
 from hybridp.tasks.personal import personal_task

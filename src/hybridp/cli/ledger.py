@@ -14,7 +14,6 @@ from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger, tight_epsilon
 from hybridp.public.budgets import PureDP, promised
 from hybridp.public.study import Promise
-from hybridp.tasks.personal import ACCOUNTS
 
 __all__ = ["create", "show"]
 
@@ -29,6 +28,8 @@ __all__ = ["create", "show"]
 def create(file: Path, promise: Later, personal: bool, trial: bool) -> Any:
     """A new ledger file with a total for each group. It can never be raised: it is what people were promised."""
     if personal:
+        from hybridp.tasks.personal import ACCOUNTS
+
         totals: dict[str, Any] = {name: PureDP(1.0) for name in ACCOUNTS.values()}
     else:
         needed("epsilon", promise.values["epsilon"], "--personal")

@@ -13,10 +13,6 @@ from typing import Any
 
 import click
 
-from hybridp.bench.crowd import Crowd as Expected
-from hybridp.bench.crowd import Guesses, opt_ins_needed, plan_steered, trust_offer
-from hybridp.bench.models import parse_groups, plan_personal, zipf
-from hybridp.bench.study import plan_question, three_groups
 from hybridp.cli.common import (
     count,
     note,
@@ -138,6 +134,9 @@ def _plan(
     if guessed.get("shares") is not None:
         guessed["shares"] = numbers("shares", guessed["shares"])
     study = one_question(question, promise, people=people, mixer=mixing)
+    from hybridp.bench.crowd import Guesses  # help needs none of it
+    from hybridp.bench.study import plan_question, three_groups
+
     with said_as_options(type(question)):
         result = plan_question(study, 0, crowd.n, crowd.opt_in, Guesses(**guessed))
         if crowd.shuffled is None:
@@ -195,6 +194,9 @@ def mean(
         must_not_join("personal epsilons", "n", "opt-in", "epsilon", "delta", "trusted-epsilon", "mean", "rmse",
                       "elasticity", "noise", "local", "shuffled")  # fmt: skip
         return _personal(groups, local_groups, epsilon_column, asked["lower"], asked["upper"], sd, mixer)
+    from hybridp.bench.crowd import Crowd as Expected
+    from hybridp.bench.crowd import opt_ins_needed, plan_steered, trust_offer
+
     people, by = crowd(), asked["by"] is not None
     asked["column"] = "value"
     if by:
@@ -221,6 +223,8 @@ def _personal(
     groups: str | None, local_groups: str | None, column: str, lower: float | None, upper: float | None, sd: Any,
     mixer: Later,
 ) -> Plan:  # fmt: skip
+    from hybridp.bench.models import parse_groups, plan_personal
+
     if isinstance(sd, tuple):
         raise InvalidInput(f"`sd` must be one number with personal epsilons. Got {sd[0]:g}:{sd[1]:g}.")
     if (lower is None) != (upper is None):
@@ -338,6 +342,8 @@ def _popularity(stated: str, column: str) -> Any:
     if isinstance(known := number_or_word(power), float):
         distinct = count.convert(records or "1e6", None, None)
         must(distinct <= 50_000_000, "popularity", "must be of at most 50,000,000 records", f"{distinct:,}")
+        from hybridp.bench.models import zipf
+
         return zipf(distinct, known)
     with open_rows(Path(stated)) as rows:
         values = number_column(rows, column)

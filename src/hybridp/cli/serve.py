@@ -12,6 +12,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
+from socket import socket
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,17 +23,9 @@ from hybridp.errors import InvalidInput, must
 from hybridp.public.mixing import Signer, from_text, text
 
 with contextlib.suppress(ImportError):  # what is missing is said before it is used (`needs_service`)
-    import uvicorn
-
-    from hybridp.mixer import app as mixing
     from hybridp.mixer.store import Route, Store
-    from hybridp.service.app import build_app, listen, settle
-    from hybridp.service.core import Service
-    from hybridp.service.plans import parse_plan
-    from hybridp.service.problems import Gate
     from hybridp.service.schema import connect
     from hybridp.service.settings import Limits, Settings, stated_address
-    from hybridp.service.studies import add_analyst, has_analysts, remember_address, the_study
 
 __all__ = ["close", "join", "key", "mix_serve", "needs_service", "say_new_key", "serve", "status", "store_options"]
 
@@ -82,9 +75,11 @@ def _loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _quiet(app: Any, trust_proxy: str) -> Any:
-    """How a server runs that keeps nothing of who came, and takes a client's address from this proxy alone."""
-    return uvicorn.Config(
+def _run(app: Any, trust_proxy: str, listening: socket) -> None:
+    """Run a server that keeps nothing of who came, and takes a client's address from this proxy alone."""
+    import uvicorn
+
+    config = uvicorn.Config(
         app,
         access_log=False,  # it would write addresses, and tokens in links
         log_level="warning",
@@ -92,6 +87,7 @@ def _quiet(app: Any, trust_proxy: str) -> Any:
         forwarded_allow_ips=trust_proxy,
         timeout_graceful_shutdown=10,
     )
+    uvicorn.Server(config).run(sockets=[listening])
 
 
 @click.command("serve")
@@ -108,6 +104,11 @@ def serve(
     With a study file the service holds that study, made at the first start; its link is printed.
     """
     needs_service()
+    from hybridp.service.app import build_app, listen, settle
+    from hybridp.service.core import Service
+    from hybridp.service.plans import parse_plan
+    from hybridp.service.studies import add_analyst, has_analysts, remember_address, the_study
+
     study = None
     if study_file is not None:
         from hybridp.cli.verbs import read_study
@@ -139,7 +140,7 @@ def serve(
             note(f"Serving on {address}; stop with Ctrl-C.")
             if known:
                 note(f"Links begin with {settings.base_url}.")
-            uvicorn.Server(_quiet(app, trust_proxy)).run(sockets=[listening])
+            _run(app, trust_proxy, listening)
 
 
 # --- the mixer --------------------------------------------------------------------------------------------------------
@@ -160,7 +161,9 @@ def _store(database: str) -> Store:
 def _signer(database: str, key_file: Path) -> Signer:
     needs_service()
     new = not key_file.exists()
-    result = mixing.load_or_make(key_file, lambda: not _store(database).routes())
+    from hybridp.mixer.app import load_or_make
+
+    result = load_or_make(key_file, lambda: not _store(database).routes())
     if new:
         note(f"Made a new key in {key_file}: back it up, apart from the database.")
     return result
@@ -247,7 +250,11 @@ def mix_serve(database: str, key_file: Path, host: str, port: int, rate: float, 
     """
     must(math.isfinite(rate) and rate >= 0, "rate", "must be zero or positive", rate)
     store = _store(database)
-    app = mixing.build_app(store, _signer(database, key_file), Gate(rate, Limits().burst).wait)
+    from hybridp.mixer.app import build_app
+    from hybridp.service.app import listen
+    from hybridp.service.problems import Gate
+
+    app = build_app(store, _signer(database, key_file), Gate(rate, Limits().burst).wait)
     with listen(host, port) as (listening, address), contextlib.suppress(KeyboardInterrupt):
         note(f"Mixing on {address}; stop with Ctrl-C.")
-        uvicorn.Server(_quiet(app, trust_proxy)).run(sockets=[listening])
+        _run(app, trust_proxy, listening)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import json
 import shlex
 import signal
@@ -10,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -23,18 +24,29 @@ from hybridp.cli.synth import must_have_torch
 from hybridp.errors import HybridpError, InvalidInput, NotShown, must
 from hybridp.public.envelope import appearing
 
-with suppress(ImportError):  # what is missing is said before it is used (`needs_service`)
-    from hybridp.service import studies
+if TYPE_CHECKING:
     from hybridp.service.core import Service
-    from hybridp.service.settings import Settings, save, stated_address
 
 __all__ = ["analyst", "close", "create", "declared_study", "delete", "export", "invite", "list", "phase_two"]
 __all__ += ["release", "rotate_key"]
 
 
+class _Studies:
+    """`hybridp.service.studies`, loaded when something is done with a study: help needs none of it."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module("hybridp.service.studies"), name)
+
+
+studies: Any = _Studies()
+
+
 @contextmanager
 def _service(database: str | None, key_file: Path | None) -> Iterator[Service]:
     needs_service()
+    from hybridp.service.core import Service
+    from hybridp.service.settings import Settings, stated_address
+
     running = Service(Settings.from_environment(database, key_file))
     say_new_key(running.settings)
     try:
@@ -289,6 +301,9 @@ def analyst(service: Service, name: str, revoke: bool) -> Any:
 def rotate_key(database: str | None, key_file: Path | None) -> None:
     """A new sealing key in the key file, and every study's key sealed with it. Restart the servers before and after."""
     needs_service()
+    from hybridp.service.core import Service
+    from hybridp.service.settings import Settings, save
+
     settings = Settings.from_environment(database, key_file)
     rotated = settings.keys.rotated()
     save(settings.key_file, rotated)  # the old key stays in the file until everything is sealed anew

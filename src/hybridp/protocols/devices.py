@@ -32,7 +32,7 @@ from hybridp.public.study import (
 )
 from hybridp.public.trust import Answering, TrustRule, drawn_trust, rule_of
 from hybridp.randomness import Randomness, secure
-from hybridp.tasks import task_of
+from hybridp.tasks.declared import task_of
 from hybridp.tasks.records import RecordsTask
 
 __all__ = ["Randomised", "answer_invitation", "randomise_study"]

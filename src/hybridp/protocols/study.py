@@ -47,7 +47,7 @@ from hybridp.randomness import Randomness, secure
 from hybridp.release.answers import about
 from hybridp.release.receipt import one_receipt
 from hybridp.release.release import Release
-from hybridp.tasks import task_of
+from hybridp.tasks.declared import task_of
 from hybridp.tasks.kmeans import KMeansTask
 from hybridp.tasks.mean import mean_task
 from hybridp.tasks.number import number_task

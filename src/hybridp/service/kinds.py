@@ -37,7 +37,7 @@ from hybridp.release.release import Release
 from hybridp.service.formats import Heard, NumberField, NumbersField, OptionField, RecordField, TicksField
 from hybridp.service.problems import Refused
 from hybridp.service.questions import Part, pack_reports, unpacked_reports
-from hybridp.tasks import task_of
+from hybridp.tasks.declared import task_of
 from hybridp.tasks.kmeans import kmeans_task
 from hybridp.tasks.personal import personal_task
 from hybridp.tasks.regression import regression_task

@@ -28,7 +28,6 @@ from typing import Any
 
 import numpy as np
 
-from hybridp.bench.study import plan_study
 from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Charge, together
 from hybridp.ledger.rule import DELTA, EPSILON, units
@@ -378,6 +377,8 @@ def predicted(plan: Survey, people: Mapping[str, int]) -> dict[str, Any] | None:
     >>> round(predicted(plan, {"trusted": 1000, "local": 9000})["rmse"], 2)
     0.96
     """
+    from hybridp.bench.study import plan_study  # not needed to serve
+
     (one, *others), study = plan.asked, plan.declared
     asked, kind = one.question, one.question.kind
     mean = one.about.get("statistics", ["mean"]) == ["mean"] and one.about.get("form") != "steered"
