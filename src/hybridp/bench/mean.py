@@ -198,7 +198,7 @@ def _sd_range(sd: float | tuple[float, float] | None, bounds: Bounds) -> tuple[f
 
 
 def _mechanisms(own: MeanTask, crowd: Crowd, sd: float) -> Mechanisms:
-    noise = sum_noise(own.trusted_guarantee or own.guarantee, own.noise)
+    noise = sum_noise(own.trusted_whole, own.noise)
     drawn, mean = own.invite.mechanism, crowd.guess.mean
     must(mean is None or own.bounds.lower <= mean <= own.bounds.upper, "mean", "must lie within the bounds", mean)
     per_sum = noise.variance * (own.bounds.width / LEVELS) ** 2
@@ -211,7 +211,7 @@ def plan_mean(own: MeanTask, crowd: Crowd) -> Plan:
     With a range the predictions are for its upper end, and `mse_range` gives both. With Laplace noise in both groups
     these are the papers' formulas as corrected.
     """
-    bounds, promise, sd = own.bounds, own.trusted_guarantee or own.guarantee, crowd.guess.sd
+    bounds, promise, sd = own.bounds, own.trusted_whole, crowd.guess.sd
     must(1e-100 <= bounds.width <= 1e100, "upper", "must be a sensible distance from lower", bounds.upper)
     low, high = _sd_range(sd, bounds)
     mechanisms = _mechanisms(own, crowd, high)
@@ -328,7 +328,7 @@ def plan_vector(own: VectorTask, crowd: Crowd) -> Plan:
     for size, half in zip(sizes, halves, strict=True):
         ok = math.isfinite(size) and 0 < size <= half * (1 + 1e-12)
         must(ok, "sd", f"must be positive and at most {half:g} for these bounds", size)
-    promise, reports = own.trusted_guarantee or own.guarantee, own.invite.mechanism
+    promise, reports = own.trusted_whole, own.invite.mechanism
     drawn, law = vector_noise(promise, bounds, own.noise), reports.law
     stated = None if sd is None else [size / b.half for size, b in zip(sizes, bounds.bounds, strict=True)]
     told = [(reports, round(crowd.told))]

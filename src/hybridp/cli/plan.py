@@ -43,8 +43,6 @@ from hybridp.cli.options import (
 from hybridp.cli.releasing import check_out
 from hybridp.cli.synth import StatedSchema, must_have_torch, workload_of
 from hybridp.cli.verbs import FILE, Verb, read_study, said_of_file, study_argument
-from hybridp.curator.marginals import read_codes
-from hybridp.curator.sources import Source, epsilon_counts, must_be_public, number_column, open_rows
 from hybridp.errors import InvalidInput, must
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.lattice import Bounds
@@ -239,6 +237,8 @@ def _personal(
 
 
 def _read_epsilons(file: str, column: str) -> Any:
+    from hybridp.curator.sources import Source, epsilon_counts, must_be_public, open_rows
+
     source = Source(Path(file), public=click.get_current_context().meta.get("hybridp.public") or ())
     must_be_public(source, "epsilon-column", column)
     with open_rows(source) as rows:
@@ -345,6 +345,8 @@ def _popularity(stated: str, column: str) -> Any:
         from hybridp.bench.models import zipf
 
         return zipf(distinct, known)
+    from hybridp.curator.sources import number_column, open_rows
+
     with open_rows(Path(stated)) as rows:
         values = number_column(rows, column)
     total = float(values.sum())
@@ -439,6 +441,8 @@ def synth(
     must_have_torch()
     rows = None
     if like is not None:
+        from hybridp.curator.marginals import read_codes
+
         rows = read_codes(like, workload.schema)
         note(f"NOT PROTECTED: {like} is read as rows that everybody may know.")
     return plan_rows(n, 1.0 if opt_in is None else opt_in, workload, guarantee, like=rows)

@@ -17,7 +17,6 @@ import click
 from hybridp.cli.common import check_plot, emit, note, progress, randomness, save_plot, say_left_out, show_release
 from hybridp.errors import InvalidInput, NotShown
 from hybridp.ledger import Ledger
-from hybridp.protocols.paying import warned
 from hybridp.public.budgets import ApproxDP, PureDP, hides_little
 from hybridp.public.distribution import PHASES
 from hybridp.public.envelope import write
@@ -197,6 +196,8 @@ def said_randomised(
     if levels is not None and (few := sum(level["unhidden"] for level in levels["levels"])):
         note(f"{few:,} people have an epsilon that fewer than {levels['least']:,} chose: nothing more than it holds.")
     if promise is not None:
+        from hybridp.protocols.paying import warned  # help reads no table
+
         warned([promise], max(most, 1))
         if little := hides_little(promise.epsilon, promise.delta):
             note(f"At epsilon {promise.epsilon:g} a report is no protection to rely on: {little}.")

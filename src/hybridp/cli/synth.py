@@ -33,8 +33,6 @@ from hybridp.cli.common import (
 )
 from hybridp.cli.options import Later, Spread, command, given, must_not_join, options_of, some, trust_options, value_of
 from hybridp.cli.releasing import Releasing, present
-from hybridp.curator.marginals import count_people, read_codes, read_domain
-from hybridp.curator.sources import must_not_ask
 from hybridp.errors import HybridpError, InvalidInput, PromiseWarning, must
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.queries import MISSING, MOST_CELLS, Feature, Schema, Workload
@@ -92,6 +90,8 @@ class StatedSchema(Fields):
                 f"the file's own values public with --domain-from-file. Got `{read[0]}`."
             )
         if read:
+            from hybridp.curator.marginals import read_domain
+
             known |= read_domain(rows, read, table=table)
         return Schema(tuple(known[name] for name in names)).counting(self.other), read
 
@@ -227,6 +227,8 @@ def fit(
     needed("epsilon", stated_promise.values["epsilon"], "--invite, whose invitation states it")
     if asked.ledger is not None and (domain_from_file or not given("delta")):
         instead = "State --delta and --schema, or make a table of its answer first"
+        from hybridp.curator.sources import must_not_ask
+
         must_not_ask(file, "rows are read before a charge, for the domain or the usual delta", instead)
     schema, read = stated.features(file if domain_from_file else None, table=asked.table)
     task = _task_of(file, schema, stated_promise(), question, asked, device=device, memory=memory, mixed=bool(trust))
@@ -259,6 +261,8 @@ def _task_of(
         raise InvalidInput("`simulate-local` and `assume-mechanism` must go with --trust. Got no column of trust.")
     delta = promise.delta
     if not given("delta"):  # how many people there are is public
+        from hybridp.curator.marginals import count_people
+
         delta = max(count_people(file, table=asked.table), 2) ** -2.0
     check_delta(delta)
     must(delta > 0, "delta", "must be positive", f"{delta:g}")
@@ -435,6 +439,8 @@ def evaluate(model: Path, file: Path, question: Later, table_name: str | None) -
     workload = workload_of(result.schema, asked)[0] if stated else result.workload
     with progress() as bar:
         bar.add_task("counting and comparing", total=None)
+        from hybridp.curator.marginals import read_codes
+
         codes = read_codes(file, result.schema, table=table_name)
         errors = bench.evaluate(result, codes, workload)
         errors["all_zero"] = bench.all_zero(codes, workload).to_dict()

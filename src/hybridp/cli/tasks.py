@@ -32,9 +32,6 @@ from hybridp.cli.options import (
 )
 from hybridp.cli.releasing import Releasing, Writing, release_study, said_randomised
 from hybridp.cli.synth import FIXED_BY_INVITATION, StatedSchema, must_be_stated, workload_of
-from hybridp.curator.sources import Columns
-from hybridp.device.files import Asked, write_reports
-from hybridp.device.questions import must_accept
 from hybridp.errors import InvalidInput
 from hybridp.public.budgets import PureDP
 from hybridp.public.shares import marginal_invite
@@ -329,6 +326,9 @@ def randomise_synth(
     with the columns `report`, `report_mechanism` and `report_batch`; a randomised row keeps none of the schema's
     columns. Other columns are left out unless --keep names them.
     """
+    from hybridp.curator.sources import Columns
+    from hybridp.device.files import Asked, write_reports
+    from hybridp.device.questions import must_accept
     from hybridp.protocols.devices import Randomised
 
     if asked.invite is not None:

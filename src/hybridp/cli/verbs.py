@@ -31,7 +31,6 @@ from hybridp.cli.options import command, options_of, some
 from hybridp.cli.releasing import Releasing, Writing, release_study, said_randomised
 from hybridp.cli.tasks import TASKS, randomise_command, randomise_synth, release_command
 from hybridp.errors import InvalidInput, did_you_mean
-from hybridp.release.answers import compare_waves
 from hybridp.release.release import read
 from hybridp.study import Study
 
@@ -198,4 +197,6 @@ def compare(first: Path, second: Path, asked: Releasing) -> None:
     The second less the first, with intervals and p-values that are adjusted for their number. Only what was published
     is read: nothing is spent.
     """
+    from hybridp.release.answers import compare_waves
+
     asked.finish(compare_waves(read(first, "first"), read(second, "second")), spent=False)

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,7 +24,7 @@ from hybridp.public.kmeans_rounds import LocalRound, OnMap, Plan, RoundInvite, R
 from hybridp.public.lattice import NOTHING, column_sums
 from hybridp.public.messages import OnList, SlotReports
 from hybridp.public.regression import Question
-from hybridp.public.rounds import Answer, Cells, Crowd, Later, Many, Moves, People, Products, Scale, drive
+from hybridp.public.rounds import Answer, Cells, Crowd, Later, Many, Moves, People, Products, Scale, Weighted, drive
 from hybridp.public.shares import ShareReports
 from hybridp.public.synth import MeasuredTable
 from hybridp.public.vector import OnVector, VectorReportSums
@@ -40,6 +40,7 @@ __all__ = [
     "LatticePeople",
     "PointPeople",
     "RawPoints",
+    "SummedPeople",
     "ToldCells",
     "cluster",
     "release_people",
@@ -49,6 +50,23 @@ __all__ += ["report_slots", "sum_reports"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+
+class SummedPeople(People):
+    """RAW: people whose sums leave the curator with noise."""
+
+    rng: Randomness
+
+    def _noisy(self, totals: Any, asked: Any, release: Callable[..., Any], *more: Any) -> Any:
+        """What leaves the curator of these totals; None where they are not asked for, or nobody trusts."""
+        if asked.noise is None or totals is None or not totals.trusted_people:
+            return None
+        return release(totals, asked.noise, *more, rng=self.rng)
+
+    def weighted(self, asked: Weighted) -> Any:
+        """Of people with their own epsilons, as they were read for the round before."""
+        people, sums = self._kept.trusted_people, self._kept.trusted
+        return modelling.release_weighted_sum(asked.epsilons, people, sums, asked.weights, rng=self.rng)
 
 
 def sum_reports(steps: Iterable[Ints], draw: Callable[[Ints], Floats], invite: OnVector) -> VectorReportSums:

@@ -29,6 +29,7 @@ from hybridp.protocols.models import (
     LatticePeople,
     PointPeople,
     RawPoints,
+    SummedPeople,
     ToldCells,
     report_slots,
     sum_reports,
@@ -44,12 +45,10 @@ from hybridp.public.rounds import (
     Many,
     Numbers,
     Options,
-    People,
     Products,
     Slots,
     Ticks,
     Vectors,
-    Weighted,
     Within,
 )
 from hybridp.public.synth import MeasuredTable
@@ -77,7 +76,7 @@ def _paid(group: str, digest: str | None) -> None:
 
 
 @dataclass
-class TablePeople(People):
+class TablePeople(SummedPeople):
     """RAW: a table's trusted values, and its local reports; where local rows are `raw`, a trial draws reports here.
 
     Reports are paid for by `charge(group, digest)` when they are read, before anything is drawn. A `tally` stands in
@@ -162,10 +161,9 @@ class TablePeople(People):
         if asked.all_report and totals.trusted_people:
             own = summing.levels(self.rows, self.columns, invite, local_raw=self.raw)
             local = local + summing.randomised(own, invite, rng=self.rng)[0]
-        trusted = clipped = None
-        if totals.trusted_people and asked.noise is not None:
-            trusted = summing.release_sum(totals, asked.noise, asked.squares, rng=self.rng)
-            clipped = None if asked.clipped is None else summing.release_clipped(totals, asked.clipped, rng=self.rng)
+        trusted, clipped = self._noisy(totals, asked, summing.release_sum, asked.squares), None
+        if trusted is not None and asked.clipped is not None:
+            clipped = summing.release_clipped(totals, asked.clipped, rng=self.rng)
         return self._said(asked, totals, trusted, local, binned=binned, clipped=clipped)
 
     def _said(self, asked: Any, totals: Any, trusted: Any, local: Any, **more: Any) -> Answer:
@@ -293,20 +291,18 @@ class TablePeople(People):
             if held is None and asked.joint is not None:
                 held = summing.rounded_cells(self.rows, self.columns, invite, asked.joint, rng=self.rng)
             local = simulated_reports(held, invite, rng=self.rng)
-        trusted = None
-        if totals.trusted_people and asked.noise is not None:
-            trusted = summing.release_counts(totals, asked.noise, rng=self.rng)
+        trusted = self._noisy(totals, asked, summing.release_counts)
+        if trusted is not None:
             trusted = replace(trusted, left_out=invite.encoding.excludes)
         return self._said(asked, totals, trusted, local)
 
     def ticks(self, asked: Ticks) -> Answer:
         totals = self.pay(self.read(asked))
-        local, trusted = totals.local, None
+        local = totals.local
         if self.raw and asked.heard:
             values, many = totals.held
             local = simulated_reports(many, asked.invite, values, rng=self.rng)
-        if totals.trusted_people and asked.noise is not None:
-            trusted = summing.release_ticks(totals, asked.noise, rng=self.rng)
+        trusted = self._noisy(totals, asked, summing.release_ticks)
         return self._said(asked, totals, trusted, local if local.people else None)
 
     def vectors(self, asked: Vectors) -> Answer:
@@ -315,9 +311,7 @@ class TablePeople(People):
         if self.raw and asked.heard:
             steps = summing.levels(self.rows, self.columns, invite, "local", chunk=2**16)
             local = sum_reports(steps, partial(reach_reports, invite=invite, rng=self.rng), invite)
-        trusted = None
-        if totals.trusted_people and asked.noise is not None:
-            trusted = summing.release_sums(totals, asked.noise, invite.encoding, asked.squares, rng=self.rng)
+        trusted = self._noisy(totals, asked, summing.release_sums, invite.encoding, asked.squares)
         return self._said(asked, totals, trusted, local)
 
     # --- everybody's own epsilon --------------------------------------------------------------------------------------
@@ -340,9 +334,3 @@ class TablePeople(People):
         self._heard(totals.local.count, totals.digest, totals.simulated_reports, totals.assumed)
         reports = totals.local if self.tally is None else self.tally.summary()
         return totals.epsilons * asked.share, totals.trusted_people, reports, self.batches
-
-    def weighted(self, asked: Weighted) -> Any:
-        totals = self._kept
-        return modelling.release_weighted_sum(
-            asked.epsilons, totals.trusted_people, totals.trusted, asked.weights, rng=self.rng
-        )

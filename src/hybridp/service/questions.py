@@ -21,7 +21,7 @@ from hybridp.curator import sums as summing
 from hybridp.curator.sources import TrustedAnswers
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Charge
-from hybridp.protocols.models import LatticePeople, PointPeople, ToldCells
+from hybridp.protocols.models import LatticePeople, PointPeople, SummedPeople, ToldCells
 from hybridp.protocols.transcript import Transcript
 from hybridp.public import rounds
 from hybridp.public.budgets import ApproxDP, PureDP
@@ -321,7 +321,7 @@ def told_later(asked: rounds.Later, told: Heard) -> Any:
 
 
 @dataclass
-class StorePeople(rounds.People):
+class StorePeople(SummedPeople):
     """RAW: so many trusted people and their answers to one question, and what the local reports on it say."""
 
     answers: TrustedAnswers | None
@@ -342,13 +342,11 @@ class StorePeople(rounds.People):
         """RAW: what the round needs of these answers; it adds up over people."""
         return summing.read_answers(answers, asked.invite, getattr(asked, "joint", None))
 
-    def _noisy(self, asked: Any, release: Callable[..., Any], *more: Any) -> Any:
-        """What leaves the curator of the trusted answers; None where they are not asked for, or nobody trusts."""
+    def _trusted(self, asked: Any, release: Callable[..., Any], *more: Any) -> Any:
+        """What leaves the curator of the trusted answers."""
         if self.totals is None and self.answers is not None and asked.noise is not None:
             self.totals = self._summed(asked, self.answers)
-        if asked.noise is None or self.totals is None or not self.totals.trusted_people:
-            return None
-        return release(self.totals, asked.noise, *more, rng=self.rng)
+        return self._noisy(self.totals, asked, release, *more)
 
     def _said(self, asked: Any, trusted: Any, **more: Any) -> Answer:
         """With the reports, and those that came through a mixer, where they are heard."""
@@ -361,16 +359,16 @@ class StorePeople(rounds.People):
     def numbers(self, asked: rounds.Numbers) -> Answer:
         made, heard = asked.invite.mechanism, asked.bins and asked.heard and self.told.people
         binned = BinnedReports(self.told.counts, made) if heard else None
-        return self._said(asked, self._noisy(asked, summing.release_sum, asked.squares), binned=binned)
+        return self._said(asked, self._trusted(asked, summing.release_sum, asked.squares), binned=binned)
 
     def options(self, asked: rounds.Options) -> Answer:
-        return self._said(asked, self._noisy(asked, summing.release_counts))
+        return self._said(asked, self._trusted(asked, summing.release_counts))
 
     def ticks(self, asked: rounds.Ticks) -> Answer:
-        return self._said(asked, self._noisy(asked, summing.release_ticks))
+        return self._said(asked, self._trusted(asked, summing.release_ticks))
 
     def vectors(self, asked: rounds.Vectors) -> Answer:
-        return self._said(asked, self._noisy(asked, summing.release_sums, asked.invite.encoding, asked.squares))
+        return self._said(asked, self._trusted(asked, summing.release_sums, asked.invite.encoding, asked.squares))
 
     @property
     def _given(self) -> Any:
@@ -417,12 +415,6 @@ class StorePeople(rounds.People):
         raw = self._kept = modelling.read_levels(self.answers, asked.bounds, sorted(self.levels))
         reports = ReportsByEpsilon.of(tuple(sorted(self.told.own.items())))
         return raw.epsilons * asked.share, raw.trusted_people, reports, LevelBatches()
-
-    def weighted(self, asked: rounds.Weighted) -> Any:
-        raw = self._kept
-        return modelling.release_weighted_sum(
-            asked.epsilons, raw.trusted_people, raw.trusted, asked.weights, rng=self.rng
-        )
 
     # --- by a public group --------------------------------------------------------------------------------------------
 

@@ -79,7 +79,7 @@ class SteeredTask(Task):
     @property
     def _whole(self) -> PureDP:
         """All noise is Laplace's: no delta is spent."""
-        return PureDP((self.mean.trusted_guarantee or self.mean.guarantee).epsilon)
+        return PureDP(self.mean.trusted_whole.epsilon)
 
     def charges(self, purpose: str, collection: str | None) -> list[Charge]:
         """All that trusted people are promised, whichever form it takes; and reports."""
