@@ -13,11 +13,16 @@ from scipy import stats
 from hybridp.blend import heavy as blending
 from hybridp.blend.heavy import Estimate, better_queries, combine, from_noisy_counts, from_oracle, project
 from hybridp.blend.shares import simplex
+from hybridp.noise import discrete_laplace
+from hybridp.noise.reports import simulate_counts
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.heavy import HeadList, OneSlot, counting_noise
 from hybridp.public.messages import SlotReports
 from hybridp.public.oracles import Oracle
 from hybridp.public.randomisers import k_randomised_response
+from hybridp.public.shuffling import Mixing
+from hybridp.randomness import seeded, synthetic_data_generator
+from hybridp.tasks.records import RecordsTask
 
 HEAD = HeadList.of([("a", "1"), ("a", "2"), ("b", "1"), ("c", "1"), ("c", "2"), ("c", "3")])
 # a: 1, 2, *   b: 1, *   c: 1, 2, 3, *   *
@@ -324,3 +329,49 @@ def test_what_trusted_people_say_nothing_of_is_not_held() -> None:
     assert found.slots[-1] == pytest.approx((told.counts[-1] / 4000 - oracle.other) / (oracle.truth - oracle.other))
     assert blending.held(HEAD, [], oracle, told, "anchored")[1] is None
     assert blending.held(HEAD, trusted, OneSlot(), told, "anchored")[1] is None
+
+
+# --- three groups ---
+
+PROMISE, FIVE = ApproxDP(1.0, 1e-5), HeadList.of([(name,) for name in "abcde"], 1)
+SIX = np.array([0.3, 0.2, 0.15, 0.1, 0.05, 0.2])
+PEOPLE_OF = {"trusted": 300, "shuffled": 1500, "local": 5000}
+MIXING = Mixing.planned(PROMISE, PEOPLE_OF["shuffled"])
+STUDY = RecordsTask(PROMISE, depth=1, mixing=MIXING)
+
+
+def test_the_groups_count_by_their_variance_and_lies_through_a_mixer_are_held() -> None:
+    """Over 200 collections, from public laws. Controls: without the mixer's people, and where reports are not held."""
+    noise, local = counting_noise(PROMISE), STUDY.invite_to(FIVE).mechanism
+    invited = STUDY.mixed_of(STUDY.invite_to(FIVE))
+    assert invited is not None
+    mixed = invited.mechanism
+    assert (local.guarantee.epsilon, mixed.guarantee.epsilon) == (1.0, MIXING.epsilon)  # type: ignore[union-attr]
+    errors, alone = [], []
+    for seed in range(200):
+        rng = seeded(seed)
+        held = [synthetic_data_generator(rng).choice(6, n, p=SIX) for n in PEOPLE_OF.values()]
+        noisy = np.bincount(held[0], minlength=6) + discrete_laplace(noise.scale, 6, rng=rng)
+        own = from_noisy_counts(FIVE, noisy.astype(np.float64), PEOPLE_OF["trusted"], np.full(6, noise.variance))
+        batch = SlotReports(len(held[1]), simulate_counts(mixed, held[1], rng=rng))  # type: ignore[arg-type]
+        sent = SlotReports(len(held[2]), simulate_counts(local, held[2], rng=rng))  # type: ignore[arg-type]
+        three = combine(blending.held(FIVE, [own], local, sent, "hybrid", [(mixed, batch)])[0])
+        errors.append(three.slots - SIX)
+        alone.append(combine(blending.held(FIVE, [own], local, sent, "hybrid")[0]).slots - SIX)
+    information = PEOPLE_OF["trusted"] ** 2 / (PEOPLE_OF["trusted"] * SIX * (1 - SIX) + noise.variance)
+    for oracle, group in ((local, "local"), (mixed, "shuffled")):
+        information += np.array([PEOPLE_OF[group] / oracle.variance(p) for p in SIX])  # type: ignore[union-attr]
+    rmse, worse = (np.sqrt(np.mean(np.square(e), axis=0)) for e in (errors, alone))
+    np.testing.assert_allclose(rmse, information**-0.5, rtol=5 / math.sqrt(400))
+    assert (worse > 1.3 * rmse).all()
+    np.testing.assert_allclose(np.sqrt(three.variances), information**-0.5, rtol=0.15)
+    # Everybody who came through the mixer names the rarest record: no farther than was said, whatever they say.
+    lies = SlotReports(batch.people, np.where(np.arange(6) == 4, batch.people, 0))
+    (honest,), leash, _ = blending.held(FIVE, [own], local, sent, "anchored", [(mixed, batch)])
+    (found,), anchor, _ = blending.held(FIVE, [own], local, sent, "anchored", [(mixed, lies)])
+    assert leash is not None
+    assert anchor is not None
+    np.testing.assert_array_equal(anchor.most, leash.most)  # nothing that decides how far comes from reports
+    assert (np.abs(found.slots - own.slots) <= anchor.most + 1e-12).all()
+    assert abs(anchor.plain[4] - own.slots[4]) > 3 * anchor.most[4]
+    assert np.abs(honest.slots - leash.plain).max() < anchor.most.max()

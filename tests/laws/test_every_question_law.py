@@ -239,6 +239,9 @@ def test_reports_of_another_promise_or_of_none_are_refused(sent: Collected) -> N
     with pytest.raises(HybridpError, match=r"mechanism|invit|promise"):
         replace(sent, study=other).release("sent.csv", ledger=ledger)
     assert {entry.state for entry in ledger.history()} <= {"void"}
+    if sent.task in INVITED:  # devices promise their people what the study does
+        with pytest.raises(HybridpError, match="must be an invitation to this question"):
+            replace(sent, study=other).send("other.csv")
 
 
 def leaves(document: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import math
-import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -16,14 +15,12 @@ from scipy import stats
 from tests.protocols.batches import run
 
 from hybridp.bench.models import plan_personal
-from hybridp.blend.tally import Tally
 from hybridp.curator.sources import Columns, Source
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger
 from hybridp.protocols.driver import release as release_mean
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
-from hybridp.public.messages import Invite, OwnEpsilon
 from hybridp.public.shuffling import LevelMixing, central_epsilon, mixed_delta
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.release.receipt import COLLUDING, MIXED
@@ -204,46 +201,22 @@ def test_a_report_counts_the_same_whichever_way_it_came(folder: Path, tmp_path: 
 
 
 def test_what_is_refused(folder: Path, tmp_path: Path) -> None:
-    batch = folder / "one-batch.csv"
-    lines = batch.read_text().splitlines()
-    (tmp_path / "named.csv").write_text("\n".join(f"{line},{'who' if i == 0 else i}" for i, line in enumerate(lines)))
+    """Beside what no batch of any question may be (`laws/test_every_mixer_law.py`)."""
+    lines = (folder / "one-batch.csv").read_text().splitlines()
     (tmp_path / "spelled.csv").write_text("\n".join([*lines[:-1], lines[-1].replace(",8.0,", ",8,")]))
-    (tmp_path / "trusted.csv").write_text("pay,own\n" + "0.25,1\n" * 50)
-    (tmp_path / "answered.csv").write_text("\n".join([*lines[:-1], f"0.5{lines[-1]}"]))
-    no_word = [re.sub('report_mechanism,|".*",', "", line) for line in lines]
-    (tmp_path / "wordless.csv").write_text("\n".join(no_word))
     far = [line.replace(",1.0,", ",8.0,", 1) for line in lines]  # reports of epsilon 1 that say 8
     (tmp_path / "far.csv").write_text("\n".join(far))
-    for study, batches, said in (
-        (STUDY, [batch, batch], "every batch once"),
-        (STUDY, [tmp_path / "named.csv"], "1 more column"),
-        (STUDY, [tmp_path / "spelled.csv"], "written in one way"),
-        (STUDY, [tmp_path / "answered.csv"], "must hold nothing in `pay`"),
-        (STUDY, [tmp_path / "wordless.csv"], "mechanism"),
-        (STUDY, [tmp_path / "far.csv"], "own epsilon cannot produce"),
-        (replace(STUDY, mixing=None), [batch], "--batch"),
-    ):
+    for name, said in (("spelled", "written in one way"), ("far", "own epsilon cannot produce")):
         with pytest.raises(InvalidInput, match=said):
-            release_mean(public(folder / "reports.csv"), study, COLUMNS, epsilon="own", mixed=batches)
-    how = {"epsilon": "own", "mixed": [tmp_path / "wordless.csv"], "assume_mechanism": True}
-    sent = public(folder / "reports.csv")
-    told = [release_mean(sent, STUDY, COLUMNS, **how | more) for more in ({}, {"mixed": [batch]})]
-    words = Invite(BOUNDS, OwnEpsilon(), ("pay",)).text, None  # the receipt says where it takes the analyst's word
-    assert tuple(found.receipt.assumed_mechanism for found in told) == words
-    tally = Tally.of(Invite(BOUNDS, OwnEpsilon(), ("pay",)))
-    with pytest.raises(InvalidInput, match="without a tally"):
-        release_mean(public(tmp_path / "trusted.csv"), STUDY, COLUMNS, epsilon="own", mixed=[batch], tally=tally)
+            release_mean(
+                public(folder / "reports.csv"), STUDY, COLUMNS, epsilon="own", mixed=[tmp_path / f"{name}.csv"]
+            )
     with pytest.raises(InvalidInput, match="must be everyone or unified"):
         replace(STUDY, estimator="adpm")
-    many = "".join(f"0.5,{1 + i / 100}\n" for i in range(65))
-    (tmp_path / "many.csv").write_text("pay,own\n" + many)
-    out = ["--out", tmp_path / "x.csv"]
-    for file, more, said in (
-        (tmp_path / "many.csv", MIX, "at most 64 different"),
-        (folder / "one.csv", [*MIX, "--keep", "pay"], "`keep`"),
-        (folder / "one.csv", MIX[:2], "no pure guarantee"),
-    ):
-        assert said in run("randomise", "mean", file, *WHAT, *more, *out, code=1)
+    (tmp_path / "many.csv").write_text("pay,own\n" + "".join(f"0.5,{1 + i / 100}\n" for i in range(65)))
+    for file, more, said in ((tmp_path / "many.csv", MIX, "at most 64 different"),
+                             (folder / "one.csv", MIX[:2], "no pure guarantee")):  # fmt: skip
+        assert said in run("randomise", "mean", file, *WHAT, *more, "--out", tmp_path / "x.csv", code=1)
     assert not (tmp_path / "x.csv").exists()
 
 
