@@ -7,10 +7,11 @@ from typing import Any
 
 from hybridp.protocols.devices import answer_invitation
 from hybridp.protocols.driver import release
-from hybridp.protocols.transcript import Transcript, kept_missing, read_invitation, release_invited
+from hybridp.protocols.invited import release_invited
 from hybridp.public import envelope
 from hybridp.public.heavy import HeadList
 from hybridp.tasks.kmeans import KMeansTask
+from hybridp.tasks.transcript import Transcript, kept_missing, read_invitation
 
 __all__ = ["answer", "invite_to", "opt_in", "plan_map", "read_invitation", "release"]
 __all__ += ["release_invited"]

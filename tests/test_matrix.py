@@ -28,7 +28,6 @@ from hybridp import InvalidInput, Ledger, Source, Study, seeded
 from hybridp.blend.tally import Tally
 from hybridp.device.client import local_report, trusted_report
 from hybridp.protocols.reports import add_file, invitation_tally, number_tally, save_tally
-from hybridp.protocols.study import ledger_totals
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.public.messages import Invite
@@ -37,7 +36,7 @@ from hybridp.public.randomisers import dithered_bit
 from hybridp.service import studies
 from hybridp.service.core import Service
 from hybridp.service.settings import Limits, Settings
-from hybridp.tasks.declared import task_of
+from hybridp.tasks.declared import ledger_totals, task_of
 
 PAGE = Path(__file__).parent.parent / "docs" / "matrix.md"
 NAMES = {

@@ -211,7 +211,7 @@ class Study(Declaration):
     def _paying(self, ledger: Ledger | Place | None, *, trial: bool) -> AbstractContextManager[Ledger | None]:
         """The ledger; a new one has the study's promise as total."""
         from hybridp.protocols.paying import paying
-        from hybridp.protocols.study import ledger_totals
+        from hybridp.tasks.declared import ledger_totals
 
         return paying(ledger, ledger_totals(self), trial=trial)
 

@@ -83,10 +83,11 @@ def over_files(run: Phases, name: str, folder: Path) -> Any:
     """What a release over files makes of the same invitation and the same reports on this question, in a table."""
     import msgspec
 
-    from hybridp.protocols.transcript import read_invitation, release_invited
+    from hybridp.protocols.invited import release_invited
     from hybridp.public import envelope
     from hybridp.public.messages import MECHANISM
     from hybridp.service.formats import NumberReports, reports_on
+    from hybridp.tasks.transcript import read_invitation
 
     invited, sent = folder / "invite.json", folder / "sent.csv"
     envelope.save(invited, run.invitation)

@@ -19,9 +19,9 @@ from tests.questions import question
 
 from hybridp import InvalidInput, Ledger, PureDP, Study
 from hybridp.errors import UnusablePublicRows
-from hybridp.protocols.transcript import read_invitation
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.study import Declaration
+from hybridp.tasks.transcript import read_invitation
 
 from .means import command, read, write
 from .recording import Recording

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from hybridp.ledger import Ledger
-from hybridp.protocols.transcript import read_invitation
 from hybridp.public.budgets import PureDP
+from hybridp.tasks.transcript import read_invitation
 
 from .means import command, local, read, trusted, whole, write
 from .recording import Recording, apart, laplaces, span_of

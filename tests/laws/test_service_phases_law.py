@@ -19,10 +19,10 @@ pytest.importorskip("fastapi")
 
 from hybridp.device.client import local_report
 from hybridp.errors import InvalidInput
-from hybridp.protocols.transcript import Transcript
 from hybridp.public.budgets import PureDP
 from hybridp.public.randomisers import dithered_bit
 from hybridp.randomness import seeded
+from hybridp.tasks.transcript import Transcript
 
 from . import test_service_models_law as lines
 from .means import LEVELS, level

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from hybridp.ledger import Ledger
-from hybridp.protocols.transcript import Transcript
 from hybridp.public.budgets import PureDP
+from hybridp.tasks.transcript import Transcript
 
 from .means import LEVELS, command, level, local, read, trusted, write
 from .recording import Recording, apart, laplaces, span_of

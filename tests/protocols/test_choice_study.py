@@ -15,12 +15,12 @@ from hybridp.errors import InvalidInput, UnusablePublicRows
 from hybridp.ledger import Ledger
 from hybridp.protocols.driver import release as release_distribution
 from hybridp.protocols.driver import release as release_shares
-from hybridp.protocols.study import ledger_totals
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.public.study import Question
 from hybridp.randomness import seeded
 from hybridp.study import Study
+from hybridp.tasks.declared import ledger_totals
 from hybridp.tasks.distribution import DistributionTask
 from hybridp.tasks.shares import SharesTask, bins
 

@@ -20,7 +20,6 @@ from hybridp.device.client import local_report
 from hybridp.device.reports import reach_reports, report_options
 from hybridp.noise import bernoulli, categories, reports, uniform_below
 from hybridp.noise.reports import oracle_reports
-from hybridp.protocols.transcript import Transcript
 from hybridp.public.budgets import PureDP
 from hybridp.public.heavy import HeadList
 from hybridp.public.lattice import Bounds
@@ -42,6 +41,7 @@ from hybridp.randomness import Randomness, seeded
 from hybridp.service.plans import parse_plan
 from hybridp.service.words import task_of
 from hybridp.tasks.regression import FormName, RegressionTask
+from hybridp.tasks.transcript import Transcript
 
 FILE = Path(__file__).with_name("vectors.json")
 HEAD = HeadList.of([("maps", "m.org"), ("news", "a.org"), ("news", "b.org"), ("wéather", "w.org")])

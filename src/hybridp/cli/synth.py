@@ -277,8 +277,9 @@ def _second_phase(
     file: Any, invite: Path, trust: Trusts | None, out: Path, asked: Releasing, how: dict[str, Any]
 ) -> Any:
     """The reports that answer an invitation (every row's without `trust`); no trusted row is read again."""
+    from hybridp.protocols.invited import release_invited
     from hybridp.protocols.synth import save_model
-    from hybridp.protocols.transcript import read_invitation, release_invited
+    from hybridp.tasks.transcript import read_invitation
 
     purpose = f"synthetic data of {', '.join(read_invitation(invite, 'synthetic data').names)}"
     must_not_join("invite", *FIXED_BY_INVITATION, "epsilon", "delta", "domain-from-file", "method", "rows", "device",

@@ -200,7 +200,7 @@ def _combine(
     asked: Releasing,
 ) -> None:  # fmt: skip
     """Phase two: reports that answer an invitation, which says the rest."""
-    from hybridp.protocols.transcript import release_invited
+    from hybridp.protocols.invited import release_invited
 
     assert asked.invite is not None
     stated = {**promise.values, "record": len(question.values.get("columns", ())) or None}
@@ -332,7 +332,7 @@ def randomise_synth(
     from hybridp.protocols.devices import Randomised
 
     if asked.invite is not None:
-        from hybridp.protocols.transcript import read_invitation
+        from hybridp.tasks.transcript import read_invitation
 
         must_not_join("invite", *FIXED_BY_INVITATION)
         invite = read_invitation(asked.invite, "synthetic data").invite

@@ -17,7 +17,6 @@ from hybridp.device.questions import must_accept
 from hybridp.errors import InvalidInput, must
 from hybridp.protocols.driver import columns_of, trust_rule
 from hybridp.protocols.reports import written_levels
-from hybridp.protocols.transcript import Transcript, invitation_to, read_invitation
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.groups import Joint
 from hybridp.public.messages import BATCH
@@ -34,6 +33,7 @@ from hybridp.public.trust import Answering, TrustRule, drawn_trust, rule_of
 from hybridp.randomness import Randomness, secure
 from hybridp.tasks.declared import task_of
 from hybridp.tasks.records import RecordsTask
+from hybridp.tasks.transcript import Transcript, invitation_to, read_invitation
 
 __all__ = ["Randomised", "answer_invitation", "randomise_study"]
 

@@ -32,11 +32,11 @@ from hybridp.curator.sources import (
 )
 from hybridp.errors import must
 from hybridp.ledger import Charge, Ledger
+from hybridp.protocols.invited import Draft
 from hybridp.protocols.models import ToldCells
 from hybridp.protocols.paying import on_reports, open_charged_rows, record_release
 from hybridp.protocols.reports import read_batches
 from hybridp.protocols.rows import TablePeople, not_invited
-from hybridp.protocols.transcript import Draft, Transcript, invitation_to, kept_missing
 from hybridp.public.groups import Grouping
 from hybridp.public.messages import MECHANISM
 from hybridp.public.rounds import Crowd, drive
@@ -47,6 +47,7 @@ from hybridp.release.answers import as_count as counted_as
 from hybridp.release.receipt import assuming, noted, plain, values_rule
 from hybridp.release.release import Release
 from hybridp.tasks.groups import ask_groups
+from hybridp.tasks.transcript import Transcript, invitation_to, kept_missing
 
 __all__ = ["columns_of", "must_declare", "release", "reports_in", "trust_rule"]
 
@@ -168,7 +169,7 @@ def release(
         with ExitStack() as stack:
             people = TablePeople(rows, columns, rng, raw, assume_mechanism, charge, tally, batches, phases, epsilon,
                                  unasked=unasked, cells_told=sent, stack=stack)  # fmt: skip
-            crowd = Crowd(columns.names, lambda middle: values_rule(columns.counts_as(middle)), made, steered)
+            crowd = Crowd(columns.names, lambda middle: values_rule(columns.missing, middle), made, steered)
             if by is None:
                 result = drive(task.ask(crowd), people, heard)
             else:

@@ -114,7 +114,7 @@ def number_tally(
 
 def invitation_tally(invite: Path, *, collection: str | None = None) -> Tally:
     """An empty tally for answers to an invitation: to a head list, or to a map of K-means."""
-    from hybridp.protocols.transcript import read_invitation
+    from hybridp.tasks.transcript import read_invitation
 
     said = read_invitation(invite)
     asked = said.invite

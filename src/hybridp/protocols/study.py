@@ -23,19 +23,11 @@ from hybridp.curator.sources import check_answers, check_batches, must_read_agai
 from hybridp.errors import InvalidInput, NotShown, UnusablePublicRows, must
 from hybridp.ledger import Charge, Ledger, Shared, together
 from hybridp.protocols.driver import columns_of, must_declare, release, reports_in, trust_rule
+from hybridp.protocols.invited import release_invited
 from hybridp.protocols.paying import answered_after, charged, must_have_paid, on_reports, record_release
 from hybridp.protocols.reports import tally_for
 from hybridp.protocols.synth import save_model
-from hybridp.protocols.transcript import (
-    NO_BATCHES,
-    Transcript,
-    invitation_to,
-    kept_missing,
-    read_invitation,
-    release_invited,
-)
 from hybridp.public import envelope
-from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.study import (
     ANSWERED,
     ANSWERED_IN,
@@ -44,17 +36,15 @@ from hybridp.public.study import (
 )
 from hybridp.public.trust import LABEL, Answering, drawn_trust, keyed, label_column, rule_of
 from hybridp.randomness import Randomness, secure
-from hybridp.release.answers import about
-from hybridp.release.receipt import one_receipt
 from hybridp.release.release import Release
-from hybridp.tasks.declared import task_of
+from hybridp.tasks.declared import answered_once, people_in, published, task_of
 from hybridp.tasks.kmeans import KMeansTask
 from hybridp.tasks.mean import mean_task
 from hybridp.tasks.number import number_task
-from hybridp.tasks.personal import personal_task
 from hybridp.tasks.steered import SteeredTask
+from hybridp.tasks.transcript import NO_BATCHES, Transcript, invitation_to, kept_missing, read_invitation
 
-__all__ = ["Files", "answered_once", "first_phase", "invite_study", "ledger_totals", "published", "release_study"]
+__all__ = ["Files", "first_phase", "invite_study", "release_study"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +71,6 @@ class _Way:
     later: list[Charge]
     answer: Callable[[Shared], Any]
     trial: bool = False
-
-
-def ledger_totals(study: Declaration) -> dict[str, PureDP | ApproxDP]:
-    """The totals of a ledger that pays for the study once."""
-    if study.promise.personal:
-        return {**personal_task(study, 0).accounts}
-    mixed: dict[str, PureDP | ApproxDP] = {}
-    if study.mixing is not None:  # whatever mixer and curator do, no more than a report's own epsilon
-        mixed["shuffled"] = PureDP(study.mixing.epsilon)
-    return {"trusted": study.trusted_guarantee, "local": study.guarantee, **mixed}
 
 
 def release_study(
@@ -169,7 +149,7 @@ def _release(
         for name, way in ways.items():
             answers[name] = answered_after(answers, data, lambda way=way: way.answer(shared))  # type: ignore[misc]
             if drew is not None and not reports[name]:
-                heard_here = _people(answers[name])[1]
+                heard_here = people_in(answers[name])[1]
                 if heard_here > drew[name]:
                     raise UnusablePublicRows(
                         f"`reports` must hold at most {drew[name]:,}, one for every local row in which `{ANSWERED}` "
@@ -181,28 +161,6 @@ def _release(
         result = published(study, answers, tuple(entries))
         columns = {"trust": rule, "questions": {q.name: list(q.columns_read) for q in study.questions}}
         return record_release(result, ledger, entries, purpose=study.purpose, study=study.to_dict(), columns=columns)
-
-
-def published(study: Declaration, answers: Mapping[str, Any], entries: tuple[int, ...]) -> Release:
-    """The answers under one receipt. Post-processing: no rows, no noise."""
-    if study.drawn:  # a sum or a count is about everybody, whichever question they answered
-        heard = [_people(answer) for answer in answers.values()]
-        everyone = max(trusted for trusted, _ in heard) + sum(local for _, local in heard)
-        answers = {n: about(a, everyone) if isinstance(a, Release) else a for n, a in answers.items()}
-    receipts = {name: answer.receipt for name, answer in answers.items()}
-    receipt = one_receipt(receipts, _split(study), once=answered_once(study))
-    # What an invitation cost was charged when it was made.
-    paid = (*dict.fromkeys(entry for one in receipts.values() for entry in one.ledger_entries), *entries)
-    receipt = replace(receipt, assumes=receipt.assumes + _guessed(study), ledger_entries=paid)
-    facts = {name: next(iter(answer.questions.values())) for name, answer in answers.items()}
-    models = {name: answer for name, answer in answers.items() if not isinstance(answer, Release)}
-    level = study.level if models or len(answers) > 1 else next(iter(answers.values())).level
-    return Release(facts, level, receipt, study.title, joined=True, models=models)
-
-
-def answered_once(study: Declaration) -> tuple[str, ...]:
-    """The groups of which nobody answers more than one question: they spend the promise on it, and no more."""
-    return ("local",) if study.drawn else ()
 
 
 @contextmanager
@@ -254,32 +212,6 @@ def _check_paid(noted: list[Charge], first: list[Charge], later: list[Charge], o
         ok = most is not None and spent.budget.epsilon <= most.epsilon and spent.budget.delta <= most.delta
         if not ok:
             raise AssertionError(f"a question spends more than the study charges the {spent.people} group")
-
-
-def _split(study: Declaration) -> str:
-    parts = [f"{part.question.name} {part.everybody}" for part in study.parts if part.everybody is not None]
-    own = [f"{part.question.name} {part.trusted}" for part in study.parts if part.trusted is not None]
-    if study.drawn:
-        likely = ", ".join(f"{name} {chance:.4g}" for name, chance in study.chances.items())
-        return (
-            "every local person answers one question with the whole promise, drawn by their device whatever their "
-            f"data, with these chances: {likely}; that of the trusted, who answer all, is split: {', '.join(own)}"
-        )
-    said = f"the promise is split over the questions by their weights: {', '.join(parts)}"
-    return f"{said}; of the trusted: {', '.join(own)}" if own else said
-
-
-def _guessed(study: Declaration) -> tuple[str, ...]:
-    names = [q.name for q in study.questions if q.guessed]
-    return (f"the bounds of {', '.join(names)} were guessed from names, and nobody has chosen them",) if names else ()
-
-
-def _people(answer: Any) -> tuple[int, int]:
-    """Trusted people of an answer, and those who sent reports."""
-    people = answer.people
-    if not isinstance(people, Mapping):
-        return people, 0
-    return people["trusted"], sum(people.values()) - people["trusted"]
 
 
 def _way(study: Declaration, i: int, data: Any, trust: Any, files: Files, run: Mapping[str, Any]) -> _Way:

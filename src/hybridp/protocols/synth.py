@@ -10,7 +10,7 @@ follow. Every file is written beside its place and renamed into it, so that it i
 
 In two phases, over files: the adaptive method is fitted to the trusted rows (`fit_file`), which pays for its choice of
 marginals; `write_invitation` tells devices what it chose, each of which sends one report on one of them at its person's
-whole epsilon; `hybridp.protocols.transcript.release_invited` blends both, and spends nothing of the trusted people's.
+whole epsilon; `hybridp.protocols.invited.release_invited` blends both, and spends nothing of the trusted people's.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Charge, Ledger
 from hybridp.protocols.models import CodePeople
 from hybridp.protocols.paying import charge_on_failure, charged, paying, warned
-from hybridp.protocols.transcript import Transcript, made_of, plain_of, read_invitation
 from hybridp.public import envelope
 from hybridp.public.budgets import PureDP
 from hybridp.public.rounds import Answer, Crowd, People, Round, drive
@@ -47,6 +46,7 @@ from hybridp.randomness import Randomness, secure, seeded
 from hybridp.release.receipt import Receipt, assuming, noted
 from hybridp.release.synth import SyntheticModel
 from hybridp.tasks.table import Made, Measure, NoSignalWarning, Reported, TableTask, charge_for_reports
+from hybridp.tasks.transcript import Transcript, made_of, plain_of, read_invitation
 
 __all__ = ["NoSignalWarning", "TableTask", "fit_file", "fit_synth", "load_model", "save_model"]
 __all__ += ["saved_rounds", "write_invitation", "write_model"]

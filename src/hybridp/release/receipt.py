@@ -14,6 +14,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple, Required, TypedDict, TypeVar, Unpack
 
 from hybridp.public.budgets import ApproxDP, Neighbours, PureDP, added, hides_little, promised
+from hybridp.public.lattice import missing_each
 from hybridp.public.personal import PersonalDP
 
 if TYPE_CHECKING:
@@ -94,14 +95,20 @@ def _budget(told: Mapping[str, Any]) -> Budget | None:
     return promised(told["epsilon"], told["delta"], relation)
 
 
-def values_rule(missing: str = "the middle of the bounds") -> str:
+def values_rule(missing: Any = None, middle: Any = None) -> str:
     """How the rows of a table became numbers: a public rule, which no field can break. Never how often it was needed.
 
-    >>> values_rule("40")
+    `missing` is what a missing value counts as, and `middle` the bounds' middle, or several columns' bounds.
+
+    >>> values_rule("middle", 40)
     'a value outside the bounds counts as the nearest bound; one that is missing or no number counts as 40'
     """
+    middles = [one.centre for one in getattr(middle, "bounds", ())] or [middle] * (middle is not None)
+    stated = missing_each(missing, len(middles)) or ("middle",) * len(middles)
+    each = (f"{one if isinstance(one, float | int) else middle:g}" for one, middle in zip(stated, middles, strict=True))
+    said = "nothing: whoever has none is left out" if missing == "exclude" else ", ".join(each)
     outside = "a value outside the bounds counts as the nearest bound"
-    return f"{outside}; one that is missing or no number counts as {missing}"
+    return f"{outside}; one that is missing or no number counts as {said or 'the middle of the bounds'}"
 
 
 def plain(value: Any) -> Any:

@@ -22,7 +22,6 @@ from hybridp.curator import marginals as table_curator
 from hybridp.curator.sources import TrustedAnswers
 from hybridp.errors import must
 from hybridp.ledger import Charge
-from hybridp.protocols.transcript import plain_of
 from hybridp.public.heavy import TEXT_RULE, discovery
 from hybridp.public.lattice import Bounds
 from hybridp.public.personal import LOCAL_LEAST, LOCAL_MOST
@@ -43,6 +42,7 @@ from hybridp.tasks.personal import personal_task
 from hybridp.tasks.regression import regression_task
 from hybridp.tasks.shares import SharesTask, shares_task
 from hybridp.tasks.table import table_task
+from hybridp.tasks.transcript import plain_of
 
 __all__ = ["drawable", "pack_reports", "parts_of", "unpacked_reports"]
 

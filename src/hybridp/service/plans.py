@@ -32,7 +32,6 @@ from hybridp.errors import InvalidInput, must
 from hybridp.ledger import Charge, together
 from hybridp.ledger.rule import DELTA, EPSILON, units
 from hybridp.protocols.paying import on_reports
-from hybridp.protocols.study import answered_once
 from hybridp.public.budgets import ApproxDP, PureDP, promised
 from hybridp.public.mixing import from_text
 from hybridp.public.study import SCHEMA, Collection, Declaration, Mixer, Promise, Records
@@ -41,6 +40,7 @@ from hybridp.release.plan import in_range
 from hybridp.service.formats import Field
 from hybridp.service.kinds import drawable, parts_of
 from hybridp.service.questions import Part, categories_of
+from hybridp.tasks.declared import answered_once
 
 __all__ = ["Groups", "Survey", "in_turn", "moment", "parse_plan", "predicted"]
 

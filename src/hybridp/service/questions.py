@@ -22,7 +22,6 @@ from hybridp.curator.sources import TrustedAnswers
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Charge
 from hybridp.protocols.models import LatticePeople, PointPeople, SummedPeople, ToldCells
-from hybridp.protocols.transcript import Transcript
 from hybridp.public import rounds
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.distribution import BinnedReports
@@ -41,6 +40,7 @@ from hybridp.release.release import Release
 from hybridp.service.formats import Field, Heard, OptionField, Reports, place_reports, reports_on
 from hybridp.tasks.groups import ask_groups
 from hybridp.tasks.task import LevelBatches, MixedReports
+from hybridp.tasks.transcript import Transcript
 
 __all__ = ["Part", "Pilot", "categories_of", "pack_answers", "pack_reports", "unpacked_reports"]
 
@@ -193,7 +193,7 @@ class Part:
         """The first of two phases: what trusted people say, with noise drawn here; local people are `expected`."""
         task, heard = self.task.decided(people, expected), list[Any]()
         begun = Transcript(task, self.names, simulated=rng.simulated)
-        result = drive(task.ask(begun.crowd()), StorePeople(answers, people, Heard(), rng), heard)
+        result = drive(task.ask(begun.crowd(rng)), StorePeople(answers, people, Heard(), rng), heard)
 
         def state(entries: tuple[int, ...]) -> tuple[Release, dict[str, Any]]:
             said = Transcript.of(task, self.names, heard, entries=entries, simulated=rng.simulated)
@@ -208,7 +208,7 @@ class Part:
         task's own conversation. The noise is drawn here, before anything is charged."""
         (told,) = local
         if self.said is not None:  # blended with all that the first phase heard: nothing is drawn
-            return self.said.released(Answer(local=told_later(self.said.asked, told)))
+            return self.said.released(Answer(local=told_later(self.said.asked, told)), rng)
         own = StorePeople(answers, people, told, rng, mixed=self.task.mixed_invite, levels=self.choices)
         crowd = Crowd(self.names, lambda middle: "", lambda: {"rng": rng, "entries": (), "simulated_local": False})
         if self.grouping is not None:

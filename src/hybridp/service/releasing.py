@@ -23,7 +23,6 @@ from hybridp.errors import BudgetExceeded
 from hybridp.ledger import Charge, rule
 from hybridp.ledger.rule import EPSILON as EPSILON_UNITS
 from hybridp.ledger.rule import units
-from hybridp.protocols.study import published
 from hybridp.randomness import Randomness
 from hybridp.release.receipt import plain
 from hybridp.release.release import Release
@@ -37,6 +36,7 @@ from hybridp.service.schema import LOCAL, SHUFFLED, TRUSTED, batches, progress, 
 from hybridp.service.settings import RowCipher
 from hybridp.service.store import counts, reading, snapshot, stream
 from hybridp.service.writer import shred
+from hybridp.tasks.declared import published
 
 __all__ = ["Sealed", "book", "charge", "check_batch", "check_ended", "close", "discover", "release", "release_once"]
 __all__ += ["stored"]

@@ -16,7 +16,6 @@ from hybridp.errors import InvalidInput, OtherMechanism, UnusablePublicRows, Unu
 from hybridp.public.lattice import missing_each
 from hybridp.public.queries import Schema
 from hybridp.public.trust import LABEL, LOCAL, TRUSTED, TrustRule, Trusts, keyed, label_column, suggestion
-from hybridp.public.vector import VectorBounds
 from hybridp.randomness import Randomness
 from hybridp.tables.engine import answers, arrays, drop, fresh, keep, stream
 from hybridp.tables.source import TABLES, VIEW, Rows, unstated
@@ -100,15 +99,6 @@ class Columns:
         """Refuse to leave people out where the answer is about everybody."""
         rule = f"must be a number, or middle, for {what}: people without a value cannot be left out of it yet"
         must(self.missing != "exclude", "missing", rule, self.missing)
-
-    def counts_as(self, middle: float | VectorBounds) -> str:
-        """What becomes of a missing value, column by column, for a receipt."""
-        if self.missing == "exclude":
-            return "nothing: whoever has none is left out"
-        middles = [one.centre for one in middle.bounds] if isinstance(middle, VectorBounds) else [middle]
-        stated = missing_each(self.missing, len(middles)) or ("middle",) * len(middles)
-        return ", ".join(f"{middle if isinstance(one, str) else one:g}"
-                         for one, middle in zip(stated, middles, strict=True))  # fmt: skip
 
 
 def number_column(rows: Rows, name: str) -> NDArray[np.float64]:

@@ -303,7 +303,7 @@ def publish_joint(
     local: ShareReports | None,
     *,
     trusted_people: int,
-    rows: Callable[[Any], str] = lambda middle: values_rule(f"{middle:g}"),
+    rows: Callable[[Any], str] = lambda middle: values_rule(None, middle),
     **made: Unpack[Made],
 ) -> Release:
     """Blend what both groups sent and state what was promised. Post-processing: no rows, no noise."""
