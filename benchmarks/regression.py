@@ -26,7 +26,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.protocols.models import release_people
+from hybridp.curator.sources import Columns
+from hybridp.protocols.driver import release
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.vector import VectorBounds
 from hybridp.randomness import seeded
@@ -66,8 +67,10 @@ def run(rows: Floats, k: int, seed: int, guarantee: Any, **more: Any) -> Any:
     d = rows.shape[1] - 1
     lower = 0.0 if more.get("kind") == "logistic" else -1.0
     bounds = VectorBounds.of([-1.0] * d + [lower], [1.0] * (d + 1))
-    study = RegressionTask(bounds, guarantee, **more)
-    return release_people(study, rows[:k], rows[k:], (*(f"x{j}" for j in range(d)), "y"), rng=seeded(seed))
+    study, names = RegressionTask(bounds, guarantee, **more), (*(f"x{j}" for j in range(d)), "y")
+    data = {**dict(zip(names, rows.T, strict=True)), "trust": np.where(np.arange(len(rows)) < k, "trusted", "local")}
+    columns = Columns(names, "trust", missing="middle")
+    return release(data, study, columns, simulate_local=k < len(rows), rng=seeded(seed))
 
 
 def _error(coefficients: Any, truth: Floats) -> float:

@@ -21,16 +21,14 @@ from hybridp.curator.sources import Raw
 from hybridp.curator.sums import release_sum, squares
 from hybridp.noise import reports
 from hybridp.pareto import dpareto, final_front, grid_search, load_problem, random_search, staircase
-from hybridp.protocols.models import release_points
 from hybridp.public.budgets import PureDP
-from hybridp.public.kmeans import Box
 from hybridp.public.lattice import Bounds
 from hybridp.public.messages import LocalSummary
 from hybridp.public.randomisers import LocalName, randomiser
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.release import style
 from hybridp.study import Study
-from hybridp.tasks.kmeans import KMeansTask
+from hybridp.study import kmeans as release_kmeans
 from hybridp.tasks.mean import MeanTask, publish_mean
 
 __all__ = ["flow", "kmeans", "main", "pareto", "plan", "reach", "release"]
@@ -130,8 +128,11 @@ def kmeans() -> None:
     draw = synthetic_data_generator(seeded(1))
     true = np.array([[0.2, 0.3], [0.75, 0.25], [0.5, 0.8]])
     points = true[draw.integers(0, 3, 20_000)] + 0.04 * draw.standard_normal((20_000, 2))
-    study = KMeansTask(Box((0.0, 0.0), (1.0, 1.0)), clusters=3, guarantee=PureDP(3.0))
-    release_points(study, points[:1000], points[1000:], columns=("x", "y"), rng=seeded(2)).plot()
+    trust = np.where(np.arange(20_000) < 1000, "trusted", "local")
+    people, bounds = {"x": points[:, 0], "y": points[:, 1], "trust": trust}, {"x": (0, 1), "y": (0, 1)}
+    asked = release_kmeans(people, clusters=3, bounds=bounds, trust="trust", epsilon=3.0, missing="middle",
+                           simulate_local=True, rng=seeded(2))  # fmt: skip
+    asked.plot()
     _save("kmeans.png")
 
 

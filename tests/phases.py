@@ -5,16 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from hybridp.curator.sources import Columns
 from hybridp.protocols.devices import answer_invitation
 from hybridp.protocols.driver import release
 from hybridp.protocols.invited import release_invited
 from hybridp.public import envelope
 from hybridp.public.heavy import HeadList
+from hybridp.release.release import Release
 from hybridp.tasks.kmeans import KMeansTask
 from hybridp.tasks.transcript import Transcript, kept_missing, read_invitation
 
 __all__ = ["answer", "invite_to", "opt_in", "plan_map", "read_invitation", "release"]
-__all__ += ["release_invited"]
+__all__ += ["release_invited", "release_points"]
 
 
 def invite_to(path: Any, study: Any, columns: Any, out: Path, **how: Any) -> Transcript:
@@ -36,6 +40,15 @@ def plan_map(study: KMeansTask, columns: Any, trusted: int, local: int, out: Pat
     """An invitation to a map for so many people."""
     envelope.save(out, Transcript(study.mapped(trusted, local), columns.names, kept_missing(columns)).document())
     return read_invitation(out)
+
+
+def release_points(study: KMeansTask, trusted: Any, local: Any, rng: Any) -> Release:
+    """The centres of points in memory; local people's are raw."""
+    groups = {"trusted": trusted, "local": () if local is None else local}
+    points = np.concatenate([np.reshape(own, (-1, 2)) for own in groups.values()])
+    trust = np.repeat(np.array([*groups]), [len(own) for own in groups.values()])
+    columns, raw = Columns(("x", "y"), "trust", missing="middle"), local is not None
+    return release({"x": points[:, 0], "y": points[:, 1], "trust": trust}, study, columns, simulate_local=raw, rng=rng)
 
 
 def opt_in(document: dict[str, Any]) -> dict[str, Any]:

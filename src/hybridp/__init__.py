@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from hybridp.errors import BudgetExceeded as BudgetExceeded
     from hybridp.errors import HybridpError as HybridpError
     from hybridp.errors import InvalidInput as InvalidInput
+    from hybridp.estimators import HybridKMeans as HybridKMeans
+    from hybridp.estimators import HybridLinearRegression as HybridLinearRegression
+    from hybridp.estimators import HybridLogisticRegression as HybridLogisticRegression
     from hybridp.ledger import Ledger as Ledger
     from hybridp.pareto.run import dpareto as dpareto
-    from hybridp.protocols.estimators import HybridKMeans as HybridKMeans
-    from hybridp.protocols.estimators import HybridLinearRegression as HybridLinearRegression
-    from hybridp.protocols.estimators import HybridLogisticRegression as HybridLogisticRegression
     from hybridp.public.budgets import ZCDP as ZCDP
     from hybridp.public.budgets import ApproxDP as ApproxDP
     from hybridp.public.budgets import Neighbours as Neighbours
@@ -52,7 +52,7 @@ _MODULES = {
     "errors": "BudgetExceeded HybridpError InvalidInput",
     "ledger": "Ledger",
     "pareto.run": "dpareto",
-    "protocols.estimators": "HybridKMeans HybridLinearRegression HybridLogisticRegression",
+    "estimators": "HybridKMeans HybridLinearRegression HybridLogisticRegression",
     "public.budgets": "ApproxDP Neighbours PureDP ZCDP",
     "public.trust": "TrustRule",
     "randomness": "secure seeded",

@@ -27,7 +27,7 @@ from hybridp.curator.models import held_rows
 from hybridp.curator.sources import Columns
 from hybridp.errors import InvalidInput
 from hybridp.ledger import Ledger
-from hybridp.protocols.models import cluster, release_points
+from hybridp.protocols.models import cluster
 from hybridp.public.budgets import ZCDP, ApproxDP, PureDP
 from hybridp.public.kmeans import STEPS, Box, round_noise
 from hybridp.public.kmeans_rounds import Plan
@@ -138,7 +138,7 @@ def check(told: Messages, tape: Recording, x: np.ndarray, promise: PureDP | Appr
 @pytest.mark.parametrize("iterations", [None, 1, 3])
 def test_the_library(told: Messages, promise: PureDP | ApproxDP, iterations: int | None) -> None:
     x, tape = points(1500), Recording()
-    found = release_points(KMeansTask(UNIT, 3, promise, iterations), x, None, rng=tape.rng)
+    found = files.release_points(KMeansTask(UNIT, 3, promise, iterations), x, None, rng=tape.rng)
     assert bool(told.maps) or len(told.rounds) > 1
     check(told, tape, x, promise)
     budgets = {(p.people, p.against): p.budget for p in found.receipt.promises}
@@ -149,7 +149,7 @@ def test_the_library(told: Messages, promise: PureDP | ApproxDP, iterations: int
 @pytest.mark.parametrize("promise", [PURE, APPROX])
 def test_rounds_without_a_map_share_the_whole_budget(told: Messages, promise: PureDP | ApproxDP) -> None:
     x, tape = points(60), Recording(2)
-    release_points(KMeansTask(UNIT, 3, promise, 4), x, None, rng=tape.rng)
+    files.release_points(KMeansTask(UNIT, 3, promise, 4), x, None, rng=tape.rng)
     assert not told.maps
     assert len(told.rounds) >= 2
     check(told, tape, x, promise)
@@ -157,7 +157,7 @@ def test_rounds_without_a_map_share_the_whole_budget(told: Messages, promise: Pu
 
 def test_control_other_sizes_and_shared_draws_are_noticed(told: Messages) -> None:
     x, tape = points(60), Recording(2)
-    release_points(KMeansTask(UNIT, 3, APPROX, 4), x, None, rng=tape.rng)
+    files.release_points(KMeansTask(UNIT, 3, APPROX, 4), x, None, rng=tape.rng)
     for wrong in (PureDP(EPSILON), ApproxDP(EPSILON * 1.1, DELTA), ApproxDP(EPSILON * math.sqrt(2), DELTA)):
         with pytest.raises(AssertionError, match="0 stretches"):
             check(told, tape, x, wrong)
@@ -204,7 +204,7 @@ def test_a_file_with_reports_from_devices(
 
 def test_scikit_learns_estimator(told: Messages) -> None:
     pytest.importorskip("sklearn")
-    from hybridp.protocols.estimators import HybridKMeans
+    from hybridp.estimators import HybridKMeans
 
     x, tape = points(700), Recording(4)
     with tape.as_the_systems():
@@ -328,7 +328,7 @@ def test_every_invitation_asks_for_the_promised_epsilon(told: Messages, trusted:
     """One report a person, so that the whole epsilon goes into it, and not more; whatever trusted people pay."""
     x, tape, part = points(trusted), Recording(13), ApproxDP(EPSILON / 2, DELTA / 2)
     study = KMeansTask(UNIT, 3, APPROX, trusted_guarantee=part)
-    found = release_points(study, x, points(local, 2), rng=tape.rng)
+    found = files.release_points(study, x, points(local, 2), rng=tape.rng)
     check(told, tape, x, part)
     assert {p.budget for p in found.receipt.promises if p.people == "trusted"} == {None, part}
     assert len(told.invites) == len(told.maps) + len(told.rounds) >= 2

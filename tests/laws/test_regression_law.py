@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,10 @@ import pytest
 from scipy import stats
 
 from hybridp import BudgetExceeded, InvalidInput, PureDP, Study, seeded
+from hybridp.curator.models import held_rows
 from hybridp.ledger import Ledger
-from hybridp.protocols.models import release_people
+from hybridp.protocols.models import LatticePeople
+from hybridp.public.rounds import Crowd, drive
 from hybridp.public.vector import VectorBounds
 from hybridp.release.release import sole
 from hybridp.tasks.regression import RegressionTask
@@ -339,12 +342,14 @@ def test_joint_intervals_cover_all_coefficients_at_once_and_single_ones_do_not()
     truth = np.array([0.1, 0.2, -0.2, 0.1, 0.0])
     study = RegressionTask(VectorBounds.of([-1.0] * 5, [1.0] * 5), PureDP(4.0), form="steered", clip=0.6, joint=True)
     draw, rng = np.random.default_rng(4), seeded(4)
+    crowd = Crowd(tuple("abcdy"), lambda middle: "", lambda: {"entries": (), "simulated_local": True, "rng": rng})
     together_, alone = 0, 0
     for _ in range(250):
         x = draw.uniform(-1, 1, (2300, 4))
         y = truth[0] + x @ truth[1:] + draw.uniform(-0.2, 0.2, len(x))
-        people = np.column_stack([x, y])
-        found = release_people(study, people[:800], people[800:], tuple("abcdy"), rng=rng)
+        steps = study.bounds.steps(np.column_stack([x, y]))
+        people = LatticePeople(held_rows(steps[:800]), held_rows(steps[800:]), rng)
+        found = drive(replace(study, people=(800, 1500)).ask(crowd), people)
         estimate, errors, (low, high) = (np.array(found.facts[k]) for k in ("estimate", "standard_error", "interval"))
         together_ += bool(((low <= truth) & (truth <= high)).all())
         alone += bool((np.abs(estimate - truth) <= 1.959964 * errors).all())

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.phases import release_points
 
 from hybridp.curator.models import held_rows
 from hybridp.errors import InvalidInput
-from hybridp.protocols.models import RawPoints, cluster, release_points
+from hybridp.protocols.models import RawPoints, cluster
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.kmeans import Box
 from hybridp.public.kmeans_rounds import OnMap, RoundInvite, RoundReports
@@ -80,6 +81,6 @@ def test_bad_studies_are_refused(study: dict[str, object], name: str) -> None:
 
 def test_too_few_people_are_refused() -> None:
     study = KMeansTask(UNIT, 5, PureDP(1.0), 2)
-    for trusted, local in ((_points(2), _points(1)), (None, None)):
+    for trusted, local in ((_points(2), _points(1)), ((), None)):
         with pytest.raises(InvalidInput, match="people"):
             release_points(study, trusted, local, rng=seeded(1))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from hybridp.blend.kmeans import Clusters, collect_round
 from hybridp.curator import marginals as tabulating
@@ -24,15 +24,12 @@ from hybridp.public.kmeans_rounds import LocalRound, OnMap, Plan, RoundInvite, R
 from hybridp.public.lattice import NOTHING, column_sums
 from hybridp.public.messages import OnList, SlotReports
 from hybridp.public.regression import Question
-from hybridp.public.rounds import Answer, Cells, Crowd, Later, Many, Moves, People, Products, Scale, Weighted, drive
+from hybridp.public.rounds import Answer, Cells, Later, Many, Moves, People, Products, Scale, Weighted, drive
 from hybridp.public.shares import ShareReports
 from hybridp.public.synth import MeasuredTable
 from hybridp.public.vector import OnVector, VectorReportSums
 from hybridp.randomness import Randomness
-from hybridp.release.receipt import values_rule
-from hybridp.release.release import Release
 from hybridp.tasks.kmeans import KMeansTask
-from hybridp.tasks.regression import RegressionTask
 from hybridp.tasks.table import Measure, Reported
 
 __all__ = [
@@ -43,10 +40,9 @@ __all__ = [
     "SummedPeople",
     "ToldCells",
     "cluster",
-    "release_people",
-    "release_points",
+    "report_slots",
+    "sum_reports",
 ]
-__all__ += ["report_slots", "sum_reports"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -233,30 +229,6 @@ def report_slots(slots: Ints, invite: OnList, *, rng: Randomness) -> SlotReports
     return SlotReports(len(slots), simulate_counts(mechanism, slots, rng=rng))
 
 
-# --- people in memory -------------------------------------------------------------------------------------------------
-
-
-def _crowd(names: tuple[str, ...], rng: Randomness, *, simulated: bool) -> Crowd:
-    made = {"entries": (), "simulated_local": simulated, "rng": rng}
-    return Crowd(names, lambda middle: values_rule(), lambda: made)
-
-
-def release_people(
-    study: RegressionTask, trusted: Floats, local: Floats, names: tuple[str, ...], *, rng: Randomness
-) -> Release:
-    """A regression on arrays, a row a person, the target last; what is not a number is in the middle. A trial."""
-
-    def steps(rows: Floats) -> Ints:
-        middle = np.array([b.centre for b in study.bounds.bounds])
-        return study.bounds.steps(np.where(np.isnan(rows), middle, rows))
-
-    heard = len(local) > 0 and study.by_invitation
-    task = replace(study, people=(len(trusted), len(local)))
-    people = LatticePeople(modelling.held_rows(steps(trusted)), modelling.held_rows(steps(local)), rng)
-    result: Release = drive(task.ask(_crowd(names, rng, simulated=heard)), people)
-    return result
-
-
 def cluster(
     study: KMeansTask,
     trusted: modelling.LatticeRows | None,
@@ -269,30 +241,3 @@ def cluster(
     people = PointPeople(trusted, local, rng)
     plan = plan or study.plan(*people.many(Many(study.box)))
     return drive(study.clustered(plan), people), plan
-
-
-def release_points(
-    study: KMeansTask,
-    trusted: ArrayLike | None,
-    local: ArrayLike | None,
-    *,
-    columns: tuple[str, ...] | None = None,
-    rng: Randomness,
-) -> Release:
-    """Release the centres of points in memory; local people's are raw and randomised here, which makes it a trial.
-
-    >>> from hybridp.public.budgets import PureDP
-    >>> from hybridp.public.kmeans import Box
-    >>> from hybridp.randomness import seeded
-    >>> study = KMeansTask(Box((0.0,), (1.0,)), 2, PureDP(5.0))
-    >>> points = [[0.1]] * 500 + [[0.9]] * 500
-    >>> found = release_points(study, points, None, rng=seeded(1))
-    >>> sorted(round(centre[0], 1) for centre in found.facts["estimate"])
-    [0.1, 0.9]
-    """
-    rows = None if trusted is None or not len(np.asarray(trusted)) else modelling.held_rows(study.box.levels(trusted).T)
-    crowd = None if local is None or not len(np.asarray(local)) else RawPoints(study.box.levels(local), rng)
-    names = columns or tuple(f"x{j}" for j in range(study.box.dims))
-    asked = study.ask(_crowd(names, rng, simulated=crowd is not None))
-    result: Release = drive(asked, PointPeople(rows, crowd, rng))
-    return result

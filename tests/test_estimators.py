@@ -14,7 +14,7 @@ from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, StandardSca
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from hybridp.errors import InvalidInput, PromiseWarning
-from hybridp.protocols.estimators import HybridKMeans, HybridLinearRegression, HybridLogisticRegression
+from hybridp.estimators import HybridKMeans, HybridLinearRegression, HybridLogisticRegression
 
 KMEANS = HybridKMeans(3, epsilon=5.0, bounds=(-10.0, 10.0))
 LINEAR = HybridLinearRegression(epsilon=200.0, bounds=(-4.0, 4.0), target_bounds=(-4.0, 4.0))
@@ -116,7 +116,7 @@ def test_bounds_are_never_guessed() -> None:
         (HybridLogisticRegression(), "bounds"),
         (HybridKMeans(2), "bounds"),
         (HybridLinearRegression(bounds=([0, 0, 0], 1), target_bounds=(0, 1)), "bounds"),
-        (HybridLinearRegression(bounds=(1, 0), target_bounds=(0, 1)), "upper"),
+        (HybridLinearRegression(bounds=(1, 0), target_bounds=(0, 1)), "bounds"),
     ):
         with pytest.raises(InvalidInput, match=f"`{name}`"):
             model.fit(x, y > 3 if isinstance(model, HybridLogisticRegression) else y)
@@ -125,14 +125,14 @@ def test_bounds_are_never_guessed() -> None:
 @pytest.mark.parametrize(
     ("given", "trust", "name"),
     [
-        ({"bounds": (1.0, 0.0)}, None, "upper"),
+        ({"bounds": (1.0, 0.0)}, None, "bounds"),
         ({"bounds": ([0.0, 0.0, 0.0], 1.0)}, None, "bounds"),
         ({"n_clusters": 101}, None, "n_clusters"),
         ({"n_clusters": 2.5}, None, "n_clusters"),
         ({"n_clusters": "2"}, None, "n_clusters"),
         ({"iterations": 1.5}, None, "iterations"),
         ({"random_state": "one"}, None, "random_state"),
-        ({"epsilon": 0.0}, None, "epsilon"),
+        ({"epsilon": 0.0}, None, "promise.epsilon"),
         ({}, ["trusted"] * 99, "trust"),
         ({}, ["perhaps"] * 100, "trust"),
     ],

@@ -14,7 +14,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -32,15 +31,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from hybridp.errors import InvalidInput, PromiseWarning, must
-from hybridp.protocols.models import release_people, release_points
-from hybridp.protocols.paying import warned
-from hybridp.public.budgets import ApproxDP, PureDP, promised
-from hybridp.public.kmeans import Box
-from hybridp.public.vector import VectorBounds
 from hybridp.randomness import Randomness, secure, seeded
-from hybridp.release.release import Release
-from hybridp.tasks.kmeans import KMeansTask
-from hybridp.tasks.regression import RegressionTask
+from hybridp.study import Study
 
 __all__ = ["HybridKMeans", "HybridLinearRegression", "HybridLogisticRegression"]
 
@@ -56,17 +48,28 @@ class _Hybrid(BaseEstimator):  # type: ignore[misc]
     bounds: tuple[ArrayLike, ArrayLike] | None
     random_state: Any
 
-    def _keep(self, found: Release) -> Mapping[str, Any]:
-        """What was released; its facts."""
-        self.release_, self.receipt_ = found, found.receipt
-        return found.facts
+    def _asked(self, question: dict[str, Any], columns: dict[str, Floats], trust: ArrayLike | None) -> Any:
+        """What is released of one question, as of any study of it: its facts. All but the target may be a scaler's."""
+        _warn_of_scalers(np.column_stack([x for name, x in columns.items() if name != question.get("target")]))
+        trusted, label = _trusted_rows(trust, len(next(iter(columns.values())))), "trust"
+        while label in {name.lower() for name in columns}:
+            label += "_"
+        study = Study(
+            promise={"epsilon": self.epsilon, "delta": self.delta},
+            trust={"everyone": "trusted"} if bool(trusted.all()) else label,
+            questions=[{"missing": ["middle"], **question}],
+        )
+        rows = {**columns, label: np.where(trusted, "trusted", "local")}
+        local = not bool(trusted.all())
+        self.release_ = study.release(rows, simulate_local=local, rng=_randomness_of(self.random_state))
+        self.receipt_ = self.release_.receipt
+        return self.release_.facts
 
-    def _checked(self, columns: Floats) -> PureDP | ApproxDP:
-        """The promise, once what it does not cover was warned of."""
-        promise = promised(self.epsilon, self.delta)
-        warned([promise], len(columns))
-        _warn_of_scalers(columns)
-        return promise
+    def _names(self, columns: Floats, *more: str) -> list[str]:
+        """The columns' names, where they have some that a table can have."""
+        given = [str(name) for name in getattr(self, "feature_names_in_", ())]
+        apart = len({name.lower() for name in (*given, *more)}) == len(given) + len(more) and all(given)
+        return given if given and apart else [f"x{j}" for j in range(columns.shape[1])]
 
     def _given(self, X: ArrayLike) -> Floats:
         """Columns to predict for; a field that is missing is in the middle of its bounds, as in `fit`."""
@@ -119,12 +122,11 @@ class HybridKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMix
         points: Floats = validate_data(self, X, dtype=np.float64, ensure_all_finite=False)
         clusters = _whole("n_clusters", self.n_clusters)
         must(len(points) >= clusters, "n_clusters", f"must be at most n_samples={len(points)}", clusters)
-        trusted = _trusted_rows(trust, len(points))
         (lower, upper), rounds = _stated_bounds("bounds", self.bounds, points.shape[1]), self.iterations
-        rounds = None if rounds is None else _whole("iterations", rounds)
-        study = KMeansTask(Box(tuple(lower), tuple(upper)), clusters, self._checked(points), rounds)
-        result = release_points(study, points[trusted], points[~trusted], rng=_randomness_of(self.random_state))
-        facts = self._keep(result)
+        asked = {"name": "centres", "kind": "points", "clusters": clusters, "lower": lower, "upper": upper}
+        asked |= {} if rounds is None else {"iterations": _whole("iterations", rounds)}
+        names = self._names(points)
+        facts = self._asked(asked | {"columns": names}, dict(zip(names, points.T, strict=True)), trust)
         self.cluster_centers_ = np.array(facts["estimate"])
         self.cluster_sizes_ = np.array(facts["size"], dtype=np.float64)
         self.n_iter_ = facts["iterations"]
@@ -160,15 +162,14 @@ class _Regression(_Hybrid):
 
     def _release(self, columns: Floats, target: Floats, trust: ArrayLike | None, **more: Any) -> list[float]:
         """The coefficients, the intercept first."""
-        trusted = _trusted_rows(trust, len(columns))
-        lower, upper = _stated_bounds("bounds", self.bounds, columns.shape[1])
-        low, high = more.pop("target_bounds")
-        bounds = VectorBounds.of([*lower, low], [*upper, high])
-        study, rows = RegressionTask(bounds, self._checked(columns), **more), np.column_stack([columns, target])
-        names = getattr(self, "feature_names_in_", [f"x{j}" for j in range(columns.shape[1])])
-        rng = _randomness_of(self.random_state)
-        result = release_people(study, rows[trusted], rows[~trusted], (*map(str, names), "y"), rng=rng)
-        facts = self._keep(result)
+        people, d = columns.shape
+        must(people > d, "X", f"must have more rows than columns ({d})", f"n_samples={people}")
+        lower, upper = _stated_bounds("bounds", self.bounds, d)
+        (low,), (high,) = _stated_bounds("target_bounds", more.pop("target_bounds"), 1)
+        names = self._names(columns, "y")
+        asked = {"name": "y", "kind": "regression", "target": "y", "on": names, "lower": [*lower, low]}
+        rows = dict(zip((*names, "y"), (*columns.T, target), strict=True))
+        facts = self._asked({**asked, "upper": [*upper, high], **more}, rows, trust)
         self.standard_errors_ = _told(facts["standard_error"], np.inf)
         low_ends, high_ends = facts["interval"]
         self.intervals_ = np.column_stack([_told(low_ends, -np.inf), _told(high_ends, np.inf)])
@@ -220,8 +221,7 @@ class HybridLinearRegression(RegressorMixin, _Regression):  # type: ignore[misc]
         """Learn the coefficients."""
         # Whether there is an answer must not depend on anybody's row: NaN and infinity in a column have a place too.
         columns, target = validate_data(self, X, y, dtype=np.float64, ensure_all_finite=False, y_numeric=True)
-        (low,), (high,) = _stated_bounds("target_bounds", self.target_bounds, 1)
-        more = {"target_bounds": (low, high), "form": self.form, "clip": self.clip}
+        more = {"target_bounds": self.target_bounds, "form": self.form, "clip": self.clip}
         self.intercept_, *slopes = self._release(columns, np.asarray(target, dtype=np.float64), trust, **more)
         self.coef_ = np.array(slopes)
         return self
@@ -264,7 +264,7 @@ class HybridLogisticRegression(ClassifierMixin, _Regression):  # type: ignore[mi
             many = f"{len(known)} class" + ("" if len(known) == 1 else "es")
             raise InvalidInput(f"`y` must have 2 classes. Got {many}. Only binary classification is supported.")
         must(bool(np.isin(target, known).all()), "y", "must hold nothing but the two classes", "another")
-        second, more = (target == known[1]).astype(np.float64), {"kind": "logistic", "form": self.form}
+        second, more = (target == known[1]).astype(np.float64), {"model": "logistic", "form": self.form}
         start, *slopes = self._release(columns, second, trust, target_bounds=(0.0, 1.0), **more)
         self.classes_ = known
         self.intercept_, self.coef_ = np.array([start]), np.array([slopes])
@@ -309,6 +309,8 @@ def _stated_bounds(name: str, bounds: tuple[ArrayLike, ArrayLike] | None, dims: 
         lower, upper = (np.broadcast_to(np.asarray(b, dtype=np.float64), (dims,)).tolist() for b in bounds)
     except (ValueError, TypeError):
         raise InvalidInput(f"`{name}` must be (lower, upper), numbers or {dims} numbers each. Got others.") from None
+    ok = all(low < high for low, high in zip(lower, upper, strict=True))
+    must(ok, name, "must have lower below upper in every column", "another")
     return lower, upper
 
 
