@@ -1,9 +1,6 @@
-"""Vectors, points and regressions beside others in the service: every question at its part of one promise, from what is
-published.
+"""A regression beside others in the service, each at its part of one promise, from what is published.
 
-The server is a real one whose system randomness is a tape (`taped_service`). Sums are the true ones of the trusted
-people plus the stated draws, and centres those that the files' protocol finds with the same words. What local people
-tell of a vector is averaged here from the reports as they were sent. A regression's line is published first, from true
+The server is a real one whose system randomness is a tape (`taped_service`). The line is published first, from true
 sums plus draws at its part, and its final answer is that of the files for the same invitation and reports; the other
 questions' draws come with the release.
 """
@@ -20,69 +17,25 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-from hybridp.curator.models import held_rows
-from hybridp.device.client import fetch_task, local_report, send_reports, trusted_report
+from hybridp.device.client import fetch_task, local_report
 from hybridp.errors import InvalidInput
-from hybridp.protocols.models import ToldCells, cluster
 from hybridp.protocols.study import invite_study
-from hybridp.public.budgets import PureDP
-from hybridp.public.kmeans import Box, Grid
-from hybridp.public.randomisers import DitheredReports, dithered_bit
 from hybridp.public.study import Declaration
 from hybridp.randomness import seeded
-from hybridp.tasks.kmeans import KMeansTask
 
 from . import test_service_models_law as lines
-from .means import LEVELS, whole
-from .recording import Recording, laplaces
+from .means import LEVELS
+from .recording import laplaces
 from .taped_service import Phases, Taped, over_files, promised, taped
 
 SEED = 71
-HALF = 2**24  # steps from the centre of a column to its bound
 PAY = {"name": "pay", "kind": "number", "lower": 0, "upper": 8, "estimator": "adaptive"}
 BODY = {"name": "body", "kind": "vector", "columns": ["a", "b", "c"], "lower": [0, 0, -64], "upper": [128, 2, 64],
         "estimator": "adaptive"}  # fmt: skip
 HOMES = {"name": "homes", "kind": "points", "columns": ["east", "north"], "lower": 0, "upper": [8, 4], "clusters": 2,
          "weight": 2}  # fmt: skip
 ASKED = [PAY, BODY, HOMES]
-TRUSTED, LOCAL = 256, 600  # as many trusted people as a power of two: a mean holds its noisy sum to the last step
 EXPECTED = {"trusted": 256, "local": 20_000}
-
-
-def crowd(seed: int, many: int) -> list[dict[str, Any]]:
-    rng = np.random.default_rng(seed)
-    homes = np.where(
-        rng.random((many, 1)) < 0.6, rng.normal((2, 1), 0.3, (many, 2)), rng.normal((6, 3), 0.3, (many, 2))
-    )
-    body = rng.uniform((0, 0, -64), (128, 2, 64), (many, 3)).tolist()
-    return [{"pay": pay, "body": own, "homes": at}
-            for pay, own, at in zip(rng.uniform(0, 8, many).tolist(), body, homes.tolist(), strict=True)]  # fmt: skip
-
-
-OWN = [*crowd(1, TRUSTED - 2), {"pay": 1e9, "body": [1e9, -1e9, 1e9], "homes": [1e9, -1e9]},
-       {"pay": -5.0, "body": [-1e9, 1e9, -1e9], "homes": [-1e9, 1e9]}]  # fmt: skip
-OTHERS = crowd(2, LOCAL)
-
-
-class Run:
-    """One study from its answers to its release, and where the tape stood before each question's draws."""
-
-    def __init__(self, server: Taped, promise: dict[str, Any]) -> None:
-        self.server, live = server, server.live
-        stated = {"title": "Three", "promise": promise, "collection": {"min_batch": 2}, "people": EXPECTED,
-                  "questions": ASKED}  # fmt: skip
-        self.study = str(live.ask("", stated)["id"])
-        self.task = fetch_task(live.url, self.study)
-        self.sent = [local_report(self.task, person, rng=seeded(i)) for i, person in enumerate(OTHERS)]
-        assert send_reports(live.url, self.study, [trusted_report(self.task, person) for person in OWN]) == []
-        assert send_reports(live.url, self.study, self.sent) == []
-        self.found = server.release(self.study)
-        self.spent = server.spent(self.study)
-
-    def told(self, name: str) -> list[Any]:
-        """The reports on a question."""
-        every = [report["payload"]["reports"] for report in self.sent]
-        return [one[name] for one in every if name in one]
 
 
 @pytest.fixture(scope="module")
@@ -94,82 +47,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Taped]:
 def steps(name: str, values: Any, lower: float, upper: float, levels: int) -> Any:
     clipped = np.clip(np.array(values), lower, upper)
     return np.floor((clipped - lower) / (upper - lower) * levels + 0.5).astype(np.int64)
-
-
-@pytest.mark.parametrize(("form", "epsilon", "trusted"), [("drawn", 2.0, 4.0), ("split", 12.0, None)])
-def test_every_question_has_the_noise_of_its_part(
-    server: Taped, form: str, epsilon: float, trusted: float | None
-) -> None:
-    """Weights 1, 1 and 2: a quarter of the trusted people's promise for the sum, one for the vector, half for the map
-    and the round behind it. One charge a group."""
-    own = {} if trusted is None else {"trusted_epsilon": trusted}
-    run = Run(server, {"epsilon": epsilon, "several": form, **own})
-    whole_promise, told = trusted or epsilon, run.found["questions"]
-    part = whole_promise / 4
-
-    (on_sum,) = server.next(laplaces(LEVELS / part))
-    levels = steps("pay", [person["pay"] for person in OWN], 0, 8, LEVELS)
-    assert whole(told["pay"]["mean"]["trusted"] / 8 * TRUSTED * LEVELS) == int(levels.sum()) + int(on_sum)
-
-    drawn = server.next(laplaces(2 * 3 * HALF / part), 3)  # three columns may all go from one end to the other
-    for j, (low, high) in enumerate(zip(BODY["lower"], BODY["upper"], strict=True)):
-        mine = steps("body", [person["body"][j] for person in OWN], low, high, 2 * HALF) - HALF
-        centre, half = (low + high) / 2, (high - low) / 2
-        said = (told["body"]["mean"]["trusted"][j] - centre) / half * HALF * TRUSTED
-        assert said == pytest.approx(int(mine.sum()) + int(drawn[j]), abs=1e-3)
-    assert len(set(np.asarray(drawn).tolist())) == 3
-
-    at_files = centres_of_the_files(run, PureDP(epsilon if form == "drawn" else epsilon / 2), PureDP(2 * part))
-    assert told["homes"]["centres"]["estimate"] == at_files
-
-    assert run.spent == {"trusted": (whole_promise, 0.0), "local": (epsilon, 0.0)}
-    promised = {p["group"]: p["epsilon"] for p in run.found["receipt"]["promises"] if p["against"][:7] == "whoever"}
-    assert promised == {"trusted": whole_promise, "local": epsilon}
-    stated = [question["guarantee"]["epsilon"] for question in run.task["questions"]]
-    assert stated == ([epsilon] * 3 if form == "drawn" else [epsilon / 4, epsilon / 4, epsilon / 2])
-    heard = {name: next(iter(facts.values()))["groups"]["local"]["people"] for name, facts in told.items()}
-    assert heard == {name: len(run.told(name)) for name in heard}
-    assert sum(heard.values()) == (LOCAL if form == "drawn" else 3 * LOCAL)
-    if form == "drawn":
-        check_local_means(run, epsilon)
-
-
-def centres_of_the_files(run: Run, local: PureDP, trusted: PureDP) -> list[list[float]]:
-    """The centres that the protocol finds from the tape's next words; it must read on where the vector ended."""
-    box = Box((0.0, 0.0), (8.0, 4.0))
-    told, per_axis = run.told("homes"), run.task["questions"][2]["grid"]["per_axis"]
-    study = KMeansTask(box, 2, local, trusted_guarantee=trusted, per_axis=per_axis)
-    grid = Grid(box, per_axis)
-    cells = ToldCells(np.bincount(told, minlength=grid.cells))
-    plan = study.plan(TRUSTED, len(told))
-    points = held_rows(box.levels(np.array([person["homes"] for person in OWN])).T)
-    found = {}
-    for skipped in (run.server.at, run.server.at + 1):
-        tape = Recording(SEED)
-        tape.take(skipped)
-        clusters, _ = cluster(study, points, cells, plan=plan, rng=tape.rng)
-        order = np.argsort(-clusters.shares, kind="stable")
-        found[skipped] = [[float(x) for x in row] for row in box.values(clusters.centres)[order]]
-        if skipped == run.server.at:
-            used = len(tape.words)
-    start = run.server.at
-    run.server.next(laplaces(2 / (trusted.epsilon / 2)), grid.cells)  # half of its part, one cell up and one down
-    assert run.server.at < used
-    run.server.at = used
-    assert found[start] != found[start + 1]  # one word further the centres are others
-    return found[start]
-
-
-def check_local_means(run: Run, epsilon: float) -> None:
-    """One of three columns by a dithered bit at the whole promise: means of the reports as they were sent."""
-    bit, told = dithered_bit(PureDP(epsilon)), run.found["questions"]["body"]["mean"]["local"]
-    sent = run.told("body")
-    assert {len(report["coordinates"]) for report in sent} == {1}
-    for j, (low, high) in enumerate(zip(BODY["lower"], BODY["upper"], strict=True)):
-        mine = [report["each"][0] for report in sent if report["coordinates"] == [j]]
-        each = DitheredReports(np.array([b["threshold"] for b in mine]), np.array([b["above"] for b in mine]))
-        mean = (low + high) / 2 + (high - low) / 2 * float(bit.values(each).mean())
-        assert told[j] == pytest.approx(mean, rel=1e-9)
 
 
 def test_a_study_file_is_asked_on_a_page_as_it_is_over_files(server: Taped, tmp_path: Path) -> None:

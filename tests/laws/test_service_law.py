@@ -1,185 +1,210 @@
-"""The service's means, from what its API publishes: true sums plus the draws of the stated law, charged as stated.
+"""What the service draws and publishes of trusted people is what files do of the same people, with the same words.
 
-The server is a real one in a process of its own, whose system randomness is a tape (`taped_service`): each release must
-have used its stretch of it, in order, and nothing more. Trusted people send odd and extreme values; local people's
-reports are made by the Python client.
+The system's randomness is a tape (`recording`): a release of the service must have read its stretch of it, word by
+word as a release of the same declaration over a table does, whose noise is that of `test_released_noise_law.py`.
 """
 
 from __future__ import annotations
 
-import math
+import json
 from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 pytest.importorskip("fastapi")
 
+from tests.questions import TASKS, crowd, question
 from tests.service.declared import study_of
+from tests.service.sent import send
+from tests.service.test_every_question import EPSILONS, QUESTIONS, answers
 
-from hybridp import noise
-from hybridp.device.client import fetch_task, local_report, send_reports, trusted_report
-from hybridp.randomness import secure
-from hybridp.release.release import sole
-from hybridp.testing import laws
+from hybridp import Ledger, Study, seeded
+from hybridp.device.client import local_report, trusted_report
+from hybridp.protocols.study import ledger_totals
+from hybridp.public.messages import MECHANISM
+from hybridp.release.release import Release
+from hybridp.service import studies
+from hybridp.service.core import Service
+from hybridp.service.settings import Limits, Settings
+from hybridp.tasks.transcript import read_invitation
 
-from .means import LEVELS, LOWER, UPPER, level, whole
-from .recording import Recording, gaussians, laplaces
-from .taped_service import Taped, taped
+from .recording import Recording, gaussians, laplaces, rho_of
 
-SIDE = {"lower": LOWER, "upper": UPPER}
-VALUES = (3.25, 127.0, 64.5, 1e9, -5.0, 0.0, 99.75, -1e300)
-TRUE_SUM = sum(map(level, VALUES))
+PEOPLE, SEED = 64, 21
+
+
+def of(task: str, **changes: Any) -> dict[str, Any]:
+    return {**TASKS[task], **QUESTIONS[task], **changes}
+
+
+BY_ILL = question("b", "number", upper=100, by="ill", by_private=True, categories=["yes", "no"])
+LATER = ("steered", "records", "regression", "points", "table")  # in phases, by a map, or from both groups
+ASKED: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
+    **{task: ([of(task)], {"epsilon": 0.3, "delta": 1e-6}) for task in TASKS if task not in LATER},
+    "trusted people's own epsilon": ([of("mean")], {"epsilon": 1.0, "trusted_epsilon": 0.25}),
+    "gaussian": ([of("mean", noise="gaussian")], {"epsilon": 1.0, "delta": 1e-6}),
+    "a known deviation": ([of("mean", estimator="kvh", sd=30.0)], {"epsilon": 2.0}),
+    "own epsilons of trusted people": ([of("own epsilons", estimator="adpm", sd=40.0)], {}),
+    "a ball of vectors": ([of("vector", norm="l2", radius=0.5, noise="gaussian")], {"epsilon": 1.0, "delta": 1e-6}),
+    "a number by a private group": ([BY_ILL], {"epsilon": 4.0}),
+    "split": ([of("mean"), of("choice"), of("ticks"), of("vector"), of("count", weight=2)],
+              {"epsilon": 30.0, "several": "split"}),
+    "drawn": ([of("mean"), of("choice"), of("vector")], {"epsilon": 1.5, "trusted_epsilon": 4.0, "several": "drawn"}),
+    "by groups beside others": ([of("public groups"), BY_ILL, of("count")], {"epsilon": 12.0}),
+}  # fmt: skip
+
+
+class Taped(Service):
+    """A service whose words are those of a tape."""
+
+    def __init__(self, folder: Any) -> None:
+        self.tape = Recording(SEED)
+        where = Settings.from_environment(f"sqlite:///{folder / 's.db'}", folder / "k", limits=Limits(rate=0))
+        with self.tape.as_the_systems():
+            super().__init__(where)
+
+    def asked(
+        self, questions: list[Any], promise: dict[str, Any], people: pd.DataFrame, local: int = 0, expected: Any = None
+    ) -> str:
+        online = [{k: x for k, x in one.items() if k not in ("missing", "other")} for one in questions]
+        stated = {"title": "t", "promise": promise, "questions": online, "collection": {"min_batch": 4},
+                  "people": expected or {}}  # fmt: skip
+        study = str(studies.create_study(self, study_of(stated))["id"])
+        task, sent = studies.task_document(self, study), []
+        names = [name for one in questions for name in (
+            *([feature["name"] for feature in one["features"]] if "features" in one else [one["name"]]),
+            *([one["by"]] if "by" in one else []))]  # fmt: skip
+        for i, row in enumerate(people.itertuples()):
+            every = {"b": row.b, "ill": row.ill} | {k: x for name in TASKS for k, x in answers(name, row).items()}
+            said = {name: every[name] for name in names}
+            own = {"epsilon": row.own} if "choices" in task else {}
+            sent.append(trusted_report(task, said, **own))
+            sent += [local_report(task, said, rng=seeded(i), **own)] if i < local else []
+        assert send(self, study, sent) == []
+        studies.close_study(self, study)
+        return study
+
+    def spent(self, study: str) -> dict[str, tuple[float, float]]:
+        ledger = studies.study_summary(self, study)["ledger"]
+        return {row["people"]: (row["epsilon_spent"], row["delta_spent"]) for row in ledger}
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Taped]:
-    with taped(tmp_path_factory.mktemp("service"), seed=21) as running:
-        yield running
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Taped]:
+    running = Taped(tmp_path_factory.mktemp("service"))
+    yield running
+    running.close()
 
 
-def open_study(server: Taped, **plan: Any) -> tuple[str, dict[str, Any]]:
-    stated = {"kind": "mean", "title": "Pay", "min_batch": 2, "bounds": SIDE, "epsilon": 1.0}
-    if plan.get("kind", "mean") != "mean":
-        stated = {"title": "Pay", "min_batch": 2}
-    study = str(server.live.ask("", study_of(stated | plan))["id"])
-    return study, fetch_task(server.live.url, study)
+def told(released: Release) -> list[float]:
+    return [x for cell in released.cells for x in (cell.estimate, cell.low, cell.high)]
 
 
-def answer(server: Taped, study: str, reports: list[dict[str, Any]]) -> None:
-    assert send_reports(server.live.url, study, reports) == []
+@pytest.fixture(scope="module")
+def people() -> pd.DataFrame:
+    """Some far beyond their bounds, and one in four left out of every option but one."""
+    found = crowd()[:PEOPLE].assign(bus=crowd().way)
+    found.loc[:5, ["pay", "a"]] = [[1e9, -1e9], [-1e9, 1e9], [-1e300, 1e300], [0, 0], [100, 100], [100.5, -0.5]]
+    return found
 
 
-def stated(document: dict[str, Any], group: str) -> tuple[float, float]:
-    (found,) = [
-        p for p in document["receipt"]["promises"] if (p["group"], p["against"]) == (group, "whoever sees the release")
+@pytest.mark.parametrize("name", ASKED)
+def test_the_same_words_give_the_same_release_as_files(
+    service: Taped, people: pd.DataFrame, name: str, tmp_path: Path
+) -> None:
+    questions, promise = ASKED[name]
+    own = name.startswith("own epsilons")
+    study = service.asked(questions, {"allowed_epsilons": EPSILONS} if own else promise, people)
+    start = len(service.tape.words)
+    published = studies.release_study(service, study)
+    declared = Study(title="t", promise={"epsilon_column": "own"} if own else promise, questions=questions,
+                     trust={"everyone": "trusted"}, people={"public": ["own", "town"]})  # fmt: skip
+    ledger = Ledger.create(tmp_path / "l", ledger_totals(declared))
+    for skipped in (start, start + 97):
+        tape = Recording(SEED)
+        tape.take(skipped)
+        with tape.as_the_systems():
+            files = declared.release(people, ledger=ledger if skipped == start else None)
+        if skipped > start:  # the control: elsewhere on the tape it is another release
+            assert told(files) != pytest.approx(told(Release.of_dict(published)))
+        else:
+            assert told(files) == pytest.approx(told(Release.of_dict(published)), rel=1e-9, abs=1e-9)
+            assert len(tape.words) == len(service.tape.words) > start
+    paid = {account.people: (account.spent.epsilon, account.spent.delta) for account in ledger.accounts()
+            if account.spent.epsilon}  # fmt: skip
+    assert {who: spent for who, spent in service.spent(study).items() if any(spent)} == paid
+    stated = [(p["group"], p["against"], p["epsilon"], p["delta"]) for p in published["receipt"]["promises"]]
+    assert stated == [
+        (p["group"], p["against"], p["epsilon"], p["delta"]) for p in files.to_dict()["receipt"]["promises"]
     ]
-    return found["epsilon"], found["delta"]
+    assert published["receipt"]["randomness"] == "system randomness"
+    shown = studies.task_document(service, study).get("guarantee")
+    assert own or (shown["trusted"]["epsilon"], shown["trusted"]["delta"]) == pytest.approx(paid["trusted"])
 
 
-def added(found: dict[str, Any]) -> int:
-    """The noise on the trusted sum, read off the published mean."""
-    assert not found["simulated"]
-    assert found["receipt"]["randomness"] == "system randomness"
-    return whole((sole(found)["trusted"] - LOWER) / (UPPER - LOWER) * len(VALUES) * LEVELS) - TRUE_SUM
+@pytest.mark.parametrize("task", ["mean", "vector", "choice"])
+def test_where_local_people_are_heard_alone_nothing_is_drawn(service: Taped, people: pd.DataFrame, task: str) -> None:
+    """And beside a question that hears the trusted its part of their promise is not spent."""
+    alone = of(task, estimator="lm-only")
+    for questions, spent in (([alone], 0.0), ([alone, of("count")], 1.0)):
+        start = len(service.tape.words)
+        study = service.asked(questions, {"epsilon": 2.0}, people, local=PEOPLE)
+        released = Release.of_dict(studies.release_study(service, study))
+        assert {cell.trusted for cell in released[alone["name"]].cells} == {None}
+        assert service.spent(study) == {"trusted": (spent, 0.0), "local": (2.0, 0.0)}
+        assert (len(service.tape.words) > start) == (spent > 0)
 
 
-@pytest.mark.parametrize(
-    ("plan", "promised"),
-    [
-        ({"epsilon": 1.0}, (1.0, 0.0)),
-        ({"epsilon": 1.0, "trusted_epsilon": 0.25, "noise": "laplace"}, (0.25, 0.0)),
-        ({"epsilon": 2.0, "estimator": "kvh", "sd": 30.0}, (2.0, 0.0)),
-    ],
-)
-def test_a_mean_has_one_draw_of_laplace_noise(server: Taped, plan: dict[str, Any], promised: Any) -> None:
-    study, task = open_study(server, **plan)
-    reports = [trusted_report(task, v) for v in VALUES]
-    reports += [local_report(task, 64.0, rng=Recording(1).rng) for _ in range(4)]
-    answer(server, study, reports)
-    found = server.release(study)
-    assert added(found) == int(server.next(laplaces(LEVELS / promised[0]))[0])
-    local = (plan["epsilon"], 0.0)
-    assert stated(found, "trusted") == promised
-    assert stated(found, "local") == local
-    assert server.spent(study) == {"trusted": promised, "local": local}
-    shown = task["guarantee"]
-    assert (shown["trusted"]["epsilon"], shown["trusted"]["delta"]) == promised
-    assert (shown["local"]["epsilon"], shown["local"]["delta"]) == local
+def test_all_marginals_of_a_table_are_one_vector_of_the_trusted_promise(service: Taped, people: pd.DataFrame) -> None:
+    """Replacing a person moves two cells of each of the m marginals by one: noise of sqrt(m/rho) on every cell."""
+    home = of("table", features=[*TASKS["table"]["features"], {"name": "ill", "values": ["yes", "no"]}],
+              marginals=["way,town", "town,ill"])  # fmt: skip
+    study, start = service.asked([home], {"epsilon": 1.0, "delta": 1e-6}, people, local=40), len(service.tape.words)
+    model = studies.release_study(service, study)["questions"]["home"]["synthetic"]["model"]
+    sigma = (2 / rho_of(1.0, 1e-6)) ** 0.5
+    for table, features in zip(model["trusted_tables"], (["way", "town"], ["town", "ill"]), strict=True):
+        values = [next(one["values"] for one in home["features"] if one["name"] == name) for name in features]
+        exact = [int((people[features] == [*cell]).all(axis=1).sum()) for cell in product(*values)]
+        read = service.tape.read_from(start, gaussians(sigma), len(exact))
+        assert read is not None
+        drawn, start = read
+        assert np.any(drawn != 0)
+        assert table["counts"] == (exact + drawn).tolist()
+        assert table["sigma"] == pytest.approx(sigma, rel=1e-6)
+    assert start == len(service.tape.words)
+    assert service.spent(study) == {"trusted": (pytest.approx(1.0, abs=1e-9), 1e-6), "local": (1.0, 0.0)}
+    assert sum(one["people"] for one in model["local_reports"]) == 40
 
 
-def test_a_mean_with_gaussian_noise_keeps_its_promise(server: Taped) -> None:
-    study, task = open_study(server, delta=1e-6, noise="gaussian", estimator="tcm-only")
-    answer(server, study, [trusted_report(task, v) for v in VALUES])
-    found = server.release(study)
-    (promise,) = [p for p in found["receipt"]["promises"] if p["epsilon"] is not None]
-    multiplier = float(promise["mechanism"].split(" times")[0].split()[-1])  # six digits
-    assert laws.gaussian(1.0, multiplier * (1 + 1e-6)).delta(1.0) <= 1e-6
-    drawn = int(server.next(gaussians(multiplier * LEVELS))[0])
-    assert added(found) == pytest.approx(drawn, rel=1e-5)
-    assert added(found) != pytest.approx(drawn * 0.999, rel=1e-5)
-    assert server.spent(study)["trusted"] == stated(found, "trusted") == (1.0, 1e-6)
-
-
-def test_an_estimator_without_trusted_people_draws_nothing(server: Taped) -> None:
-    study, task = open_study(server, estimator="lm-only")
-    reports = [trusted_report(task, v) for v in VALUES]
-    reports += [local_report(task, 64.0, rng=Recording(2).rng) for _ in range(4)]
-    answer(server, study, reports)
-    found = server.release(study)
-    assert sole(found)["trusted"] is None
-    assert server.spent(study) == {"trusted": (0.0, 0.0), "local": (1.0, 0.0)}
-    # The next test finds the tape where this one left it.
-
-
-def test_vectors_of_local_people_alone_draw_nothing(server: Taped) -> None:
-    sides = [{"lower": -64.0, "upper": 64.0}] * 4
-    study, task = open_study(
-        server, kind="vector-mean", columns=list("abcd"), bounds=sides, epsilon=1.0, estimator="lm-only"
-    )
-    reports = [trusted_report(task, person) for person in PEOPLE]
-    reports += [local_report(task, (0.0, 1.0, 2.0, 3.0), rng=secure()) for _ in range(40)]
-    answer(server, study, reports)
-    found = server.release(study)
-    assert sole(found)["trusted"] == [None] * 4
-    assert server.spent(study) == {"trusted": (0.0, 0.0), "local": (1.0, 0.0)}
-
-
-def test_own_epsilons_get_noise_for_the_strictest(server: Taped) -> None:
-    asked = (0.5, 0.5, 0.5, 1.0, 1.0, 2.0, 2.0, 4.0)
-    study, task = open_study(
-        server, kind="personal-mean", bounds=SIDE, allowed_epsilons=[0.5, 1.0, 2.0, 4.0], estimator="adpm", sd=40.0
-    )
-    answer(server, study, [trusted_report(task, v, epsilon=e) for v, e in zip(VALUES, asked, strict=True)])
-    found = server.release(study)
-    by = {float(g["epsilon"]): g["weight"] for g in sole(found)["personal"]["groups"]}
-    width = UPPER - LOWER
-    scale = max(w * width / e for e, w in by.items())
-    without = sum(by[e] * level(v) / LEVELS * width for v, e in zip(VALUES, asked, strict=True)) + LOWER
-    drawn = float(server.next(lambda n, rng: noise.discrete_laplace(2**40, n, rng=rng))[0]) * 2.0**-40 * scale
-    assert sole(found)["trusted"] - without == pytest.approx(drawn, rel=1e-6, abs=1e-9)
-    assert [v for k, v in server.spent(study).items() if k.startswith("trusted")] == [(1.0, 0.0)]
-
-
-HALF = 2**24
-PEOPLE = [(1.0, -2.5, 3.25, 0.0), (64.0, 64.0, 64.0, 64.0), (-64.0, 0.5, 0.25, 1e9), (-1e300, 1e300, 0.0, 32.0)]
-
-
-@pytest.mark.parametrize("epsilon", [0.5, 2.0])
-def test_every_column_of_a_vector_mean_has_its_own_draw(server: Taped, epsilon: float) -> None:
-    sides = [{"lower": -64.0, "upper": 64.0}] * 4
-    study, task = open_study(server, kind="vector-mean", columns=list("abcd"), bounds=sides, epsilon=epsilon)
-    reports = [trusted_report(task, person) for person in PEOPLE]
-    reports += [local_report(task, (0.0, 1.0, 2.0, 3.0), rng=Recording(3).rng) for _ in range(4)]
-    answer(server, study, reports)
-    found = server.release(study)
-    means = sole(found)["trusted"]
-    clipped = np.clip(np.array(PEOPLE), -64, 64)
-    true = np.floor(clipped / 64 * HALF + 0.5).astype(np.int64).sum(axis=0)
-    noisy = np.array([whole(m / 64 * HALF * len(PEOPLE)) for m in means])
-    drawn = server.next(laplaces(2 * 4 * HALF / epsilon), 4)
-    np.testing.assert_array_equal(noisy - true, drawn)
-    assert stated(found, "trusted") == stated(found, "local") == (epsilon, 0.0)
-    assert server.spent(study) == {"trusted": (epsilon, 0.0), "local": (epsilon, 0.0)}
-    assert task["guarantee"]["trusted"] == task["guarantee"]["local"] == {"epsilon": epsilon, "delta": 0.0}
-
-
-def test_a_ball_of_vectors_is_clipped_and_its_gaussian_noise_covers_it(server: Taped) -> None:
-    """Everybody far outside on one side: the true sum is the radius, whatever they sent."""
-    sides = [{"lower": -64.0, "upper": 64.0}] * 4
-    study, task = open_study(
-        server, kind="vector-mean", columns=list("abcd"), bounds=sides, epsilon=1.0, delta=1e-6, norm="l2", radius=0.5,
-        estimator="tcm-only", noise="gaussian",
-    )  # fmt: skip
-    answer(server, study, [trusted_report(task, (1e9, 0.0, 0.0, 0.0)) for _ in range(4)])
-    found = server.release(study)
-    (promise,) = [p for p in found["receipt"]["promises"] if p["epsilon"] is not None]
-    multiplier = float(promise["mechanism"].split(" times")[0].split()[-1])
-    assert laws.gaussian(1.0, multiplier * (1 + 1e-6)).delta(1.0) <= 1e-6
-    drawn = server.next(gaussians(multiplier * HALF), 4)  # the L2 sensitivity is twice the radius: HALF steps
-    means = np.array(sole(found)["trusted"])
-    noisy = means / 64 * HALF * 4
-    true = np.array([4 * HALF / 2, 0, 0, 0])
-    np.testing.assert_allclose(noisy - true, drawn, rtol=1e-5, atol=math.ldexp(HALF, -20))
-    assert server.spent(study)["trusted"] == (1.0, 1e-6)
+def test_centres_are_those_of_files_with_the_same_words(service: Taped, tmp_path: Path) -> None:
+    """Fewer come than were expected, and the map stays the one that was announced. Counts on it for half of the trusted
+    people's epsilon, then counts and sums by centre for the other half."""
+    everybody, expected = crowd()[:400].assign(bus=crowd().way), {"trusted": 300, "local": 6000}
+    everybody.loc[0, ["x", "y"]] = [1e9, -1e9]
+    promise = {"epsilon": 3.0, "trusted_epsilon": 2.0}
+    declared = Study(title="t", promise=promise, questions=[of("points")], trust="trust", people=expected)
+    declared.invite(tmp_path / "invite.json", None)
+    mechanism = read_invitation(tmp_path / "invite.json").invite.text
+    study = service.asked([of("points")], promise, everybody, local=400, expected=expected)
+    cells = [json.loads(line)["report"]["place"] for line in studies.export(service, study)]
+    pd.DataFrame({"report": cells, MECHANISM: mechanism}).to_csv(tmp_path / "reports.csv", index=False)
+    start, half = len(service.tape.words), laplaces(2 / 1.0)  # one person leaves a cell and enters another
+    published = studies.release_study(service, study)
+    read = service.tape.read_from(start, half, studies.task_document(service, study)["questions"][0]["grid"]["cells"])
+    assert read is not None
+    assert start < read[1] < len(service.tape.words)  # the map's draws, and those of the rounds behind them
+    for skipped in (start, start + 97):
+        tape = Recording(SEED)
+        tape.take(skipped)
+        with tape.as_the_systems():
+            files = declared.release(everybody.assign(trust="trusted"), reports=tmp_path / "reports.csv",
+                                     invite=tmp_path / "invite.json")  # fmt: skip
+        facts, own = files.facts, published["questions"]["place"]["centres"]
+        same = (facts["estimate"], facts["size"]) == (own["estimate"], own["size"])
+        assert same == (skipped == start)
+    assert service.spent(study) == {"trusted": (2.0, 0.0), "local": (3.0, 0.0)}

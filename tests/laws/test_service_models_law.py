@@ -1,16 +1,13 @@
-"""Regressions and K-means in the service: from what it publishes back to the rows, and beside the files' way.
+"""Regressions in the service: from what it publishes back to the rows.
 
 The server is a real one whose system randomness is a tape (`taped_service`). What a regression publishes in each of its
-phases is in `test_service_phases_law.py`. The centres of points are those that `hybridp release kmeans --invite` finds
-in a table of the same points and reports, with the same words.
+phases is in `test_service_phases_law.py`.
 """
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,21 +17,17 @@ pytest.importorskip("fastapi")
 
 from tests.service.sent import asked as one_question
 
-from hybridp.curator.sources import Columns
 from hybridp.device.client import fetch_task, local_report, send_reports, trusted_report
 from hybridp.errors import InvalidInput
-from hybridp.public.messages import MECHANISM
 from hybridp.randomness import seeded
-from tests import phases as files
 
 from .means import in_steps
-from .recording import Recording, laplaces
+from .recording import laplaces
 from .taped_service import Phases, Taped, promised, taped
 
 STEPS = 2**13
 UNIT = 3 * STEPS**2
 LOWER, UPPER = (0.0, -4.0, 0.0), (16.0, 4.0, 64.0)
-COLUMNS = ("age", "pay", "hours")
 LINE = {"name": "work", "kind": "regression", "target": "hours", "on": ["age", "pay"], "lower": list(LOWER),
         "upper": list(UPPER)}  # fmt: skip
 YES = LINE | {"model": "logistic", "upper": [16.0, 4.0, 1.0]}
@@ -171,64 +164,3 @@ def test_a_logistic_regression_spends_its_promise_on_three_rounds(run: Phases) -
         x = [1.0, age / 8 - 1, pay / 4]
         chance = 1 / (1 + math.exp(-sum(b * c for b, c in zip(task["questions"][0]["line"]["centre"], x, strict=True))))
         assert sent["each"] == pytest.approx([x[j] * (y - chance) for j in sent["coordinates"]], abs=0.08)
-
-
-# --- K-means ----------------------------------------------------------------------------------------------------------
-
-HOMES = {"name": "homes", "kind": "points", "columns": ["east", "north"], "lower": [0, 0], "upper": [8, 4],
-         "clusters": 2}  # fmt: skip
-
-
-def points(seed: int, many: int) -> list[list[float]]:
-    rng = np.random.default_rng(seed)
-    first = rng.random((many, 1)) < 0.7
-    return np.where(first, rng.normal((2, 1), 0.3, (many, 2)), rng.normal((6, 3), 0.3, (many, 2))).tolist()
-
-
-def test_centres_are_those_of_the_files_with_the_same_words(run: Phases, tmp_path: Path) -> None:
-    """Fewer come than were expected, and the map stays the one that was announced. Counts on it for half of the trusted
-    people's ε = 2, then counts and sums by centre for the other half.
-    """
-    from hybridp.public.budgets import PureDP
-    from hybridp.public.kmeans import Box
-    from hybridp.tasks.kmeans import KMeansTask
-
-    server, live = run.server, run.server.live
-    own, others = [*points(1, 300), [1e9, -1e9]], points(2, 600)
-    stated = {"title": "Homes", "promise": {"epsilon": 3.0, "trusted_epsilon": 2.0}, "collection": {"min_batch": 2},
-              "people": {"trusted": 300, "local": 6000}, "questions": [HOMES]}  # fmt: skip
-    study = str(live.ask("", stated)["id"])
-    task = fetch_task(live.url, study)
-    made = [local_report(task, point, rng=seeded(i)) for i, point in enumerate(others)]
-    assert send_reports(live.url, study, [*(trusted_report(task, point) for point in own), *made]) == []
-    found = server.release(study)
-    assert server.spent(study) == {"trusted": (2.0, 0.0), "local": (3.0, 0.0)}
-    assert promised(found) == {"trusted": 2.0, "local": 3.0}
-    start, cells = server.at, task["questions"][0]["grid"]["cells"]
-    server.next(laplaces(2 / 1.0), cells)  # one person leaves a cell and enters another: 2 over half of ε
-    after = server.at
-    box = Box((0.0, 0.0), (8.0, 4.0))
-    same_study = KMeansTask(box, 2, PureDP(3.0), trusted_guarantee=PureDP(2.0))
-    columns = Columns(("east", "north"), "trust", missing="middle")
-    text = files.plan_map(same_study, columns, 300, 6000, tmp_path / "invite.json").invite.text
-    with (tmp_path / "rows.csv").open("w", newline="") as file:
-        out = csv.writer(file)
-        out.writerow(["trust", "east", "north"])
-        out.writerows(["trusted", *map(repr, point)] for point in own)
-    with (tmp_path / "reports.csv").open("w", newline="") as file:
-        out = csv.writer(file)
-        out.writerow(["report", MECHANISM])
-        out.writerows([report["payload"]["reports"]["homes"], text] for report in made)
-    told = found["questions"]["homes"]["centres"]
-    for skipped, same in ((start, True), (start + 1000, False)):
-        tape = Recording(45)
-        tape.take(skipped)
-        with tape.as_the_systems():
-            again = files.release(tmp_path / "rows.csv", same_study, columns, reports=tmp_path / "reports.csv",
-                                  invite=tmp_path / "invite.json")  # fmt: skip
-        alike = again.facts["estimate"] == told["estimate"]
-        assert alike == same
-        if same:
-            assert again.facts["size"] == told["size"]
-            assert len(tape.words) > after  # the map's draws, and those of the round behind them
-            server.at = len(tape.words)  # so that another test may follow

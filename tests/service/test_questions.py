@@ -1,6 +1,6 @@
 """Choices, ticks, counts, statistics and several questions at once, through the service: stored, charged and released.
 
-On both stores. What is drawn for a release is in `tests/laws/test_service_questions_law.py`; what a browser draws in
+On both stores. What is drawn for a release is in `tests/laws/test_service_law.py`; what a browser draws in
 `test_randomise_js.py`.
 """
 

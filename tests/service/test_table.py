@@ -1,6 +1,6 @@
 """A synthetic table, collected by the service: trusted people answer every column, local people one drawn marginal.
 
-What is drawn for its release is in `tests/laws/test_service_questions_law.py`.
+What is drawn for its release is in `tests/laws/test_service_law.py`.
 """
 
 from __future__ import annotations
