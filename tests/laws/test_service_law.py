@@ -25,12 +25,12 @@ from tests.service.test_every_question import EPSILONS, QUESTIONS, answers
 
 from hybridp import Ledger, Study, seeded
 from hybridp.device.client import local_report, trusted_report
-from hybridp.protocols.study import ledger_totals
 from hybridp.public.messages import MECHANISM
 from hybridp.release.release import Release
 from hybridp.service import studies
 from hybridp.service.core import Service
 from hybridp.service.settings import Limits, Settings
+from hybridp.tasks.declared import ledger_totals
 from hybridp.tasks.transcript import read_invitation
 
 from .recording import Recording, gaussians, laplaces, rho_of
