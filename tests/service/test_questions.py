@@ -170,11 +170,11 @@ def _report(one: Any) -> st.SearchStrategy[Any]:
     if one.question.kind == "number":
         return bits if one.reports.size == 5 else st.floats(one.question.lower, one.question.upper)
     if one.question.kind == "choice" and one.question.several:
-        return st.integers(0, 2 * len(one.shown.options) - 1)
+        return st.integers(0, 2 * len(one.options) - 1)
     if hasattr(one.invite.mechanism, "size"):
         size = one.invite.mechanism.size
-        return st.permutations(range(len(one.shown.options))).map(lambda places: sorted(places[:size]))
-    return st.integers(0, len(one.shown.options) - 1)
+        return st.permutations(range(len(one.options))).map(lambda places: sorted(places[:size]))
+    return st.integers(0, len(one.options) - 1)
 
 
 def test_the_service_asks_with_the_report_of_the_declared_study() -> None:

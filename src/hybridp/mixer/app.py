@@ -11,14 +11,12 @@ import contextlib
 import json
 import logging
 import math
-import queue
 import secrets
 import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import Future
 from pathlib import Path
 
 import msgspec
@@ -126,7 +124,7 @@ def _send(route: Route, body: bytes) -> bool:
 
 
 _MOST = 1 << 16
-_TOGETHER = 2000
+_TOGETHER, _QUEUE = 2000, 50_000  # reports of one commit, and that may wait
 _SAFE = {"cache-control": "no-store", "x-content-type-options": "nosniff", "referrer-policy": "no-referrer"}
 
 
@@ -139,68 +137,35 @@ _decoder = msgspec.json.Decoder(_Sent)
 
 
 class Writer:
-    """One thread that writes; what comes while it writes shares the next commit."""
+    """One commit at a time, beside the event loop; what comes while it is made shares the next one."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._queue: queue.Queue[tuple[Ticketed, Future[bool]] | None] = queue.Queue(50_000)
-        self._thread = threading.Thread(target=self._run, name="hybridp-mixer-writer", daemon=True)
-        self._thread.start()
+        self._waiting: list[tuple[Ticketed, asyncio.Future[bool]]] = []
+        self._writing: asyncio.Task[None] | None = None
 
     async def take(self, given: Ticketed) -> bool:
         """Whether the report is held, durably; False where the study takes no more."""
-        done: Future[bool] = Future()
-        try:
-            self._queue.put_nowait((given, done))
-        except queue.Full:
-            raise HybridpError("Too many reports are waiting to be stored: come back later.") from None
-        return await asyncio.wrap_future(done)
+        if len(self._waiting) >= _QUEUE:
+            raise HybridpError("Too many reports are waiting to be stored: come back later.")
+        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiting.append((given, done))
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.create_task(self._write())
+        return await done
 
-    def close(self) -> None:
-        self._queue.put(None)
-        self._thread.join(timeout=30)
-
-    def _run(self) -> None:
-        while True:
-            some = [self._queue.get()]
-            with contextlib.suppress(queue.Empty):
-                while len(some) < _TOGETHER:
-                    some.append(self._queue.get_nowait())
-            waiting = [one for one in some if one is not None]
-            if waiting:
-                self._commit(waiting)
-            if len(waiting) < len(some):
-                return
-
-    def _commit(self, waiting: list[tuple[Ticketed, Future[bool]]]) -> None:
-        try:
-            held = self._store.take([given for given, _ in waiting])
-        except Exception as error:
-            failed = HybridpError(f"The store did not answer ({type(error).__name__}): send the report again.")
-            for _, done in waiting:
-                done.set_exception(failed)
-        else:
-            for (_, done), here in zip(waiting, held, strict=True):
-                done.set_result(here)
-
-
-class Mixer:
-    """Everything that a request needs."""
-
-    def __init__(self, store: Store, signer: Signer) -> None:
-        self.store = store
-        self.signer = signer
-        self.writer = Writer(store)
-        self.sender = Sender(store, signer)
-        self._routes: dict[str, Route] = {}
-
-    async def route(self, study: str) -> Route | None:
-        if study not in self._routes:
-            self._routes = {route.study: route for route in await asyncio.to_thread(self.store.routes)}
-        return self._routes.get(study)
-
-    def forget(self) -> None:
-        self._routes = {}
+    async def _write(self) -> None:
+        while self._waiting:
+            some, self._waiting = self._waiting[:_TOGETHER], self._waiting[_TOGETHER:]
+            held, failed = [False] * len(some), None
+            try:
+                held = await asyncio.to_thread(self._store.take, [given for given, _ in some])
+            except Exception as error:
+                failed = HybridpError(f"The store did not answer ({type(error).__name__}): send the report again.")
+            for (_, done), here in zip(some, held, strict=True):
+                if done.done():  # the request went away; its report is held all the same
+                    continue
+                done.set_result(here) if failed is None else done.set_exception(failed)
 
 
 def build_app(store: Store, signer: Signer, wait: Callable[[str], float] = lambda address: 0.0) -> Starlette:
@@ -208,20 +173,26 @@ def build_app(store: Store, signer: Signer, wait: Callable[[str], float] = lambd
 
     `wait` says for how many seconds an address must still wait before it may send: it keeps none, and logs none.
     """
-    mixer = Mixer(store, signer)
+    writer, sender, known, read = Writer(store), Sender(store, signer), dict[str, Route](), -math.inf
 
     @contextlib.asynccontextmanager
     async def life(_: Starlette) -> AsyncIterator[None]:
-        mixer.sender.start()
-        keeper = asyncio.create_task(_look_again(mixer))
+        sender.start()
         yield
-        keeper.cancel()
-        mixer.sender.stop()
-        mixer.writer.close()
+        sender.stop()
+
+    async def route_of(request: Request) -> Route | None:
+        """What other processes joined and closed is read again every second."""
+        nonlocal known, read
+        study = request.path_params["study"]
+        if study not in known or time.monotonic() - read > 1:
+            known = {route.study: route for route in await asyncio.to_thread(store.routes)}
+            read = time.monotonic()
+        return known.get(study)
 
     async def about(request: Request) -> Response:
         """What the mixer promises, and was told when it joined: public, and what devices hold the collector to."""
-        route = await mixer.route(request.path_params["study"])
+        route = await route_of(request)
         if route is None:
             return _problem(404, "This mixer does not know the study.")
         stated = {"study": route.study, "batch": route.batch, "key": text(signer.public), "state": route.state}
@@ -229,7 +200,7 @@ def build_app(store: Store, signer: Signer, wait: Callable[[str], float] = lambd
         return JSONResponse(stated, headers=_allowed(route))
 
     async def mix(request: Request) -> Response:
-        route = await mixer.route(request.path_params["study"])
+        route = await route_of(request)
         if route is None:
             return _problem(404, "This mixer does not know the study.")
         if request.method == "OPTIONS":
@@ -244,7 +215,7 @@ def build_app(store: Store, signer: Signer, wait: Callable[[str], float] = lambd
         except (InvalidInput, msgspec.DecodeError, UnicodeDecodeError) as error:
             return _problem(422, str(error), route)
         try:
-            if not await mixer.writer.take(Ticketed(route.study, nonce, sealed)):
+            if not await writer.take(Ticketed(route.study, nonce, sealed)):
                 return _problem(409, "The study takes no more reports.", route)
         except HybridpError as error:
             return _problem(503, str(error), route)
@@ -256,13 +227,6 @@ def build_app(store: Store, signer: Signer, wait: Callable[[str], float] = lambd
         Address("/health", lambda _: JSONResponse({"status": "ok"}), methods=["GET"]),
     ]
     return Starlette(routes=paths, lifespan=life)
-
-
-async def _look_again(mixer: Mixer) -> None:
-    """Studies are joined and closed by other processes."""
-    while True:
-        await asyncio.sleep(1)
-        mixer.forget()
 
 
 async def _body(request: Request) -> bytes:

@@ -33,6 +33,7 @@ from sqlalchemy import (
     func,
     select,
 )
+from sqlalchemy.dialects import postgresql, sqlite
 
 from hybridp.errors import InvalidInput
 from hybridp.public.mixing import Batch, Signer, pack_batch
@@ -41,18 +42,19 @@ __all__ = ["Route", "Store", "Ticketed"]
 
 metadata = MetaData()
 
+
+def _needed(kind: Any, names: str) -> list[Column[Any]]:
+    return [Column(name, kind, nullable=False) for name in names.split()]
+
+
 routes = Table(
     "mixer_routes",
     metadata,
     Column("study", Text, primary_key=True),
-    Column("collector", Text, nullable=False),
-    Column("origin", Text, nullable=False),
-    Column("batch", Integer, nullable=False),
-    Column("size", Integer, nullable=False),
-    Column("ticket_key", LargeBinary, nullable=False),
-    Column("report_key", LargeBinary, nullable=False),
+    *_needed(Text, "collector origin state"),
+    *_needed(Integer, "batch size"),
+    *_needed(LargeBinary, "ticket_key report_key"),
     Column("closes", BigInteger),
-    Column("state", Text, nullable=False),
 )
 # Named by a hash, and without row numbers: nothing in it tells who came when.
 held = Table(
@@ -69,9 +71,9 @@ outbox = Table(
     "mixer_outbox",
     metadata,
     Column("id", LargeBinary, primary_key=True),
-    Column("study", Text, nullable=False),
-    Column("last", Boolean, nullable=False),
-    Column("body", LargeBinary, nullable=False),
+    *_needed(Text, "study"),
+    *_needed(Boolean, "last"),
+    *_needed(LargeBinary, "body"),
     sqlite_with_rowid=False,
 )
 
@@ -157,15 +159,9 @@ class Store:
         """
         rows: list[dict[str, Any]]
         rows = [{"study": one.study, "ticket": _hashed(one.nonce), "sealed": one.sealed} for one in given]
-        if self.engine.dialect.name == "postgresql":
-            from sqlalchemy.dialects.postgresql import insert as pg_insert
-
-            statement = pg_insert(held).on_conflict_do_nothing()
-            rows.sort(key=lambda row: (row["study"], row["ticket"]))  # two processes lock in one order
-        else:
-            from sqlalchemy.dialects.sqlite import insert as sqlite_insert
-
-            statement = sqlite_insert(held).on_conflict_do_nothing()  # type: ignore[assignment]
+        rows.sort(key=lambda row: (row["study"], row["ticket"]))  # two processes lock in one order
+        insert: Any = {"postgresql": postgresql.insert, "sqlite": sqlite.insert}[self.engine.dialect.name]
+        statement = insert(held).on_conflict_do_nothing()
 
         def run(db: Connection) -> set[tuple[str, bytes]]:
             here = (routes.c.study.in_({one.study for one in given}), routes.c.state == "open")

@@ -15,7 +15,7 @@ import contextlib
 import gc
 import socket
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
@@ -23,7 +23,9 @@ import msgspec
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from sqlalchemy.exc import SQLAlchemyError
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hybridp import __version__
 from hybridp.errors import HybridpError, InvalidInput
@@ -106,12 +108,22 @@ def settle() -> None:
     sys.setswitchinterval(0.001)
 
 
+_SAFE = {
+    "cache-control": "no-store",
+    "x-content-type-options": "nosniff",
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
+}
+
+
 def _answer(status: int, body: bytes, wait: int | None = None) -> Response:
-    headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+    """A problem document."""
+    headers = dict(_SAFE)
     if wait is not None:
-        headers["Retry-After"] = str(wait)
+        headers["retry-after"] = str(wait)
     if status == 401:
-        headers["WWW-Authenticate"] = "Bearer"
+        headers["www-authenticate"] = "Bearer"
+    if status in (408, 413, 503):  # the rest of the body need not come any more
+        headers["connection"] = "close"
     return Response(body, status, headers, media_type=MEDIA_TYPE)
 
 
@@ -135,8 +147,7 @@ def _handle_errors(app: FastAPI) -> None:
         if detail == "There was an error parsing the body":
             detail = "The body must be JSON, with numbers and texts of a moderate size."
         answer = _answer(error.status_code, problem(code, detail, status=error.status_code))
-        for name, value in (error.headers or {}).items():
-            answer.headers[name] = value
+        answer.headers.update(error.headers or {})
         return answer
 
     @app.exception_handler(SQLAlchemyError)
@@ -158,25 +169,14 @@ def _describe(app: FastAPI) -> None:
 
 # --- uploads, in front of everything else -----------------------------------------------------------------------------
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
-
-_SAFE = (
-    (b"cache-control", b"no-store"),
-    (b"x-content-type-options", b"nosniff"),
-    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
-)
 _INTERNAL = problem("internal", "Something went wrong here; nothing about it was logged but its kind.")
-_ALL_FINE = b'{"failures":[]}'
+_SMALL = 1 << 16
 
 
 class Front:
     """Uploads are answered here; everything else is passed on, counted, and held to the limits of size and time."""
 
-    def __init__(self, app: App, service: Service) -> None:
+    def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app = app
         self._service = service
         self._held = 0  # bytes of bodies that are still on their way
@@ -189,35 +189,38 @@ class Front:
         if path.startswith("/tasks/") and path.count("/") == 3 and path.endswith(("/reports", "/mixed")):
             study_id, _, kind = path[7:].partition("/")
             route, answer = (UPLOAD, self._answer) if kind == "reports" else (MIXED, self._mixed)
-            await self._uploads(scope, send, route, lambda: answer(scope, receive, study_id))
+            await self._uploads(scope, receive, send, route, lambda: answer(scope, receive, study_id))
         else:
             await self._others(scope, receive, send)
 
     # --- uploads ------------------------------------------------------------------------------------------------------
 
-    async def _uploads(self, scope: Scope, send: Send, route: str, answer: Callable[[], Awaitable[bytes]]) -> None:
-        kind, extra = MEDIA_TYPE.encode(), list[tuple[bytes, bytes]]()
+    async def _uploads(
+        self, scope: Scope, receive: Receive, send: Send, route: str, answer: Callable[[], Awaitable[Any]]
+    ) -> None:
         try:
             if scope["method"] != "POST":
                 raise Refused("wrong-method", "Reports and batches are sent with POST.")
             self._pass(scope, 1)
-            status, body, kind = 200, await answer(), b"application/json"
+            told = Response(msgspec.json.encode(await answer()), 200, _SAFE, media_type="application/json")
         except HybridpError as error:
-            status, body, extra = _refused(error)
+            told = _answer(*problem_of(error))
+            if told.status_code == 405:
+                told.headers["allow"] = "POST"
             self._service.metrics.refused(getattr(error, "code", "invalid"))
         except Exception as error:
             log_internal(error)
-            status, body = 500, _INTERNAL
-        await _send(send, status, body, extra, kind)
-        self._service.metrics.count("hybridp_requests_total", route=route, status=str(status))
+            told = _answer(500, _INTERNAL)
+        await told(scope, receive, send)
+        self._service.metrics.count("hybridp_requests_total", route=route, status=str(told.status_code))
 
-    async def _answer(self, scope: Scope, receive: Receive, study_id: str) -> bytes:
+    async def _answer(self, scope: Scope, receive: Receive, study_id: str) -> dict[str, Any]:
         service = self._service
-        length, kind = _headers(scope)
-        if kind.split(b";")[0].strip().lower() != b"application/json":
+        kind = Headers(scope=scope).get("content-type", "")
+        if kind.split(";")[0].strip().lower() != "application/json":
             raise Refused("media-type", "The body must be application/json.")
         view = await service.hot_view(study_id)
-        body = await self._body(receive, length)
+        body = await self._body(receive, _length(scope))
         given = parse_upload(body, service.settings.limits.reports_per_request)
         if len(given) > 1:
             self._pass(scope, len(given) - 1)
@@ -227,34 +230,30 @@ class Front:
         failures = await submit_reports(service, view, given)
         if unknown := sum(failure["code"] == "token-unknown" for failure in failures):
             service.guesses.guessed_wrong(address, unknown)
-        return msgspec.json.encode({"failures": failures}) if failures else _ALL_FINE
+        return {"failures": failures}
 
-    async def _mixed(self, scope: Scope, receive: Receive, study_id: str) -> bytes:
+    async def _mixed(self, scope: Scope, receive: Receive, study_id: str) -> dict[str, int]:
         """A batch from the study's mixer, whose signature is looked at before the rest of the body is read."""
         service = self._service
-        length, _ = _headers(scope)
-        if length is None:
-            raise Refused("length-needed", "The body must come with its length.")
+        _needed_length(scope)
         view = await asyncio.to_thread(service.view, study_id)
         mixer = view.study.plan.declared.mixer
         if mixer is None or mixer.key is None:
             raise Refused("no-mixer", "The study has no mixer.")
         key = from_text(mixer.key, 32, "key")
-        body, most, seconds = bytearray(), HEAD, 10 * service.settings.limits.body_seconds
-        try:
-            async with asyncio.timeout(seconds):
-                while (message := await receive())["type"] == "http.request":
-                    body += message.get("body", b"")
-                    if most == HEAD and len(body) >= HEAD:
-                        most = HEAD + min(read_head(bytes(body[:HEAD]), study_id, key).bytes, MOST_BATCH)
-                    if len(body) > most:
-                        raise Refused("too-large", "The batch must be as long as it says.")
-                    if not message.get("more_body"):
-                        break
-        except TimeoutError:
-            raise Refused("too-slow", f"The body must come within {seconds:g} seconds.") from None
+        body, most = bytearray(), HEAD
+
+        def take(part: bytes) -> None:
+            nonlocal body, most
+            body += part
+            if most == HEAD and len(body) >= HEAD:
+                most = HEAD + min(read_head(bytes(body[:HEAD]), study_id, key).bytes, MOST_BATCH)
+            if len(body) > most:
+                raise Refused("too-large", "The batch must be as long as it says.")
+
+        await _read(receive, 10 * service.settings.limits.body_seconds, take)
         batch = await asyncio.to_thread(read_batch, bytes(body), study_id, key)
-        return msgspec.json.encode(await asyncio.to_thread(take_batch, service, view, batch))
+        return await asyncio.to_thread(take_batch, service, view, batch)
 
     def _pass(self, scope: Scope, cost: int) -> None:
         client = scope.get("client")
@@ -276,22 +275,20 @@ class Front:
                 receive = await self._whole(scope, receive)
             await self._app(scope, receive, watched)
         except Refused as error:
-            await _send(watched, *_refused(error))
+            await _answer(*problem_of(error))(scope, receive, watched)
         except Exception as error:
             # Caught here, so that nobody further out logs a message that may hold data.
             log_internal(error)
             if not status:
-                await _send(watched, 500, _INTERNAL)
+                await _answer(500, _INTERNAL)(scope, receive, watched)
         finally:
             route = getattr(scope.get("route"), "path", "other")
             self._service.metrics.count("hybridp_requests_total", route=str(route), status=str(status))
 
     async def _whole(self, scope: Scope, receive: Receive) -> Receive:
         """The body, whole, before anybody else sees the request."""
-        length, _ = _headers(scope)
-        if length is None:
-            raise Refused("length-needed", "The body must come with its length.")
-        first: list[Message] = [{"type": "http.request", "body": await self._body(receive, length), "more_body": False}]
+        body = await self._body(receive, _needed_length(scope))
+        first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def again() -> Message:
             return first.pop() if first else await receive()
@@ -306,57 +303,51 @@ class Front:
             raise Refused("too-large", f"The body must be at most {limits.body_bytes} bytes.")
         parts: list[bytes] = []
         size = 0
+
+        def take(part: bytes) -> None:
+            nonlocal size
+            parts.append(part)
+            size += len(part)
+            self._held += len(part)
+            if size > limits.body_bytes:
+                raise Refused("too-large", f"The body must be at most {limits.body_bytes} bytes.")
+            # Large bodies give way first, so that single reports are taken as long as possible.
+            if self._held > limits.held_bytes * (1 if size > _SMALL else 2):
+                raise Refused("overloaded", "Too many bodies are on their way: come back later.", retry_after=2)
+
         try:
-            async with asyncio.timeout(limits.body_seconds):
-                while True:
-                    message = await receive()
-                    if message["type"] != "http.request":
-                        raise Refused("bad-request", "The connection was closed before the body had come.")
-                    part: bytes = message.get("body", b"")
-                    if size + len(part) > limits.body_bytes:
-                        raise Refused("too-large", f"The body must be at most {limits.body_bytes} bytes.")
-                    if not message.get("more_body"):
-                        return b"".join([*parts, part]) if parts else part
-                    parts.append(part)
-                    size += len(part)
-                    self._held += len(part)
-                    # Large bodies give way first, so that single reports are taken as long as possible.
-                    if self._held > limits.held_bytes * (1 if size > _SMALL else 2):
-                        raise Refused("overloaded", "Too many bodies are on their way: come back later.", retry_after=2)
-        except TimeoutError:
-            raise Refused("too-slow", f"The body must come within {limits.body_seconds:g} seconds.") from None
+            await _read(receive, limits.body_seconds, take)
         finally:
             self._held -= size
+        return b"".join(parts)
 
 
-_SMALL = 1 << 16
+async def _read(receive: Receive, seconds: float, take: Callable[[bytes], None]) -> None:
+    """The parts of a body, which must come within a time."""
+    try:
+        async with asyncio.timeout(seconds):
+            more = True
+            while more:
+                message = await receive()
+                if message["type"] != "http.request":
+                    raise Refused("bad-request", "The connection was closed before the body had come.")
+                take(message.get("body", b""))
+                more = message.get("more_body", False)
+    except TimeoutError:
+        raise Refused("too-slow", f"The body must come within {seconds:g} seconds.") from None
 
 
-def _refused(error: HybridpError) -> tuple[int, bytes, list[tuple[bytes, bytes]]]:
-    status, body, wait = problem_of(error)
-    extra = [] if wait is None else [(b"retry-after", str(wait).encode())]
-    if status == 405:
-        extra.append((b"allow", b"POST"))
-    if status in (408, 413, 503):  # the rest of the body need not come any more
-        extra.append((b"connection", b"close"))
-    return status, body, extra
+def _length(scope: Scope) -> int | None:
+    stated = Headers(scope=scope).get("content-length")
+    if stated is None:
+        return None
+    if not (stated.isascii() and stated.isdigit() and len(stated) <= 18):
+        raise Refused("bad-request", "The length of the body must be a number.")
+    return int(stated)
 
 
-async def _send(
-    send: Send, status: int, body: bytes, extra: Iterable[tuple[bytes, bytes]] = (), kind: bytes = MEDIA_TYPE.encode()
-) -> None:
-    headers = [(b"content-type", kind), (b"content-length", str(len(body)).encode()), *extra, *_SAFE]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
-
-
-def _headers(scope: Scope) -> tuple[int | None, bytes]:
-    length, kind = None, b""
-    for name, value in scope["headers"]:
-        if name == b"content-length":
-            if not value.isdigit() or len(value) > 18:
-                raise Refused("bad-request", "The length of the body must be a number.")
-            length = int(value)
-        elif name == b"content-type":
-            kind = value
-    return length, kind
+def _needed_length(scope: Scope) -> int:
+    length = _length(scope)
+    if length is None:
+        raise Refused("length-needed", "The body must come with its length.")
+    return length

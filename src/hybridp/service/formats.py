@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -42,9 +42,9 @@ from hybridp.public.randomisers import (
 )
 from hybridp.public.vector_randomisers import ScalarReports, UnitVector
 
-__all__ = ["BIT", "DIGITS", "FORM_NUMBER", "NUMBER", "Bit", "Coordinates", "Field", "Heard", "NumberField"]
-__all__ += ["NumberReports", "NumbersField", "OptionField", "OutOfReach", "RecordField", "Reports", "TicksField"]
-__all__ += ["described", "place_reports", "reports_on", "unpacked_record"]
+__all__ = ["BIT", "DIGITS", "FORM_NUMBER", "NUMBER", "Bit", "Coordinates", "Field", "Heard", "NumberReports"]
+__all__ += ["OutOfReach", "Reports", "described", "number_field", "numbers_field", "option_field", "place_reports"]
+__all__ += ["record_field", "reports_on", "unpacked_record"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -75,150 +75,107 @@ def refused(name: str, rule: str) -> InvalidInput:
     return InvalidInput(f"`{name}` must be {rule}. Got something else.")
 
 
+Choose = Callable[[int], int]
+"""Picks one of so many, by chance, but the same one if an answer is sent again."""
+
+
 @dataclass(frozen=True)
-class Field(ABC):
-    """One field of a form, or of a program's answer: its name, and what people and devices are told of it."""
+class Field:
+    """One field of a form, or of a program's answer: its name, what people and devices are told of it, and how an
+    answer comes and is packed for the store."""
 
     name: str
     about: Mapping[str, Any]
-    type: ClassVar[Any] = float
+    type: Any
     """What an answer is on its way."""
-
-    @property
-    def size(self) -> int:
-        """Bytes of an entrusted answer in the store, before it is sealed."""
-        return CODE.size
-
-    @property
-    @abstractmethod
-    def longest(self) -> tuple[Any, int]:
-        """The longest answer, and the characters of its fields in a form."""
-
-    @abstractmethod
-    def pack(self, given: Any, choose: Callable[[int], int]) -> bytes:
-        """An answer for the store. `choose` picks one of so many, by chance, but the same one if it is sent again."""
+    longest: Any
+    characters: int
+    """Of the longest answer in a form."""
+    pack: Callable[[Any, Choose], bytes] = field(compare=False)
+    size: int = CODE.size
+    """Bytes of an entrusted answer in the store, before it is sealed."""
 
     def column(self) -> dict[str, Any]:
         """As a task document states it."""
         return {"name": self.name, **self.about}
 
 
-class NumberField(Field):
+def number_field(name: str, about: Mapping[str, Any]) -> Field:
     """One number."""
 
-    @property
-    def longest(self) -> tuple[Any, int]:
-        return DIGITS, FORM_NUMBER
-
-    def pack(self, given: Any, choose: Callable[[int], int]) -> bytes:
+    def pack(given: Any, choose: Choose) -> bytes:
         if not math.isfinite(number := double(given)):
-            raise refused(self.name, "a finite number")
+            raise refused(name, "a finite number")
         return NUMBER.pack(number)
 
+    return Field(name, about, float, DIGITS, FORM_NUMBER, pack)
 
-class OptionField(Field):
-    """One of several options, by its place."""
 
-    type: ClassVar[Any] = int
+def option_field(name: str, about: Mapping[str, Any]) -> Field:
+    """One of several options, by its place; where `several` may be ticked, the places of those that are."""
+    size, most = len(about["options"]), about.get("several") or 0
 
-    @property
-    def options(self) -> list[str]:
-        result: list[str] = self.about["options"]
-        return result
-
-    @property
-    def longest(self) -> tuple[Any, int]:
-        last = len(self.options) - 1
-        return last, len(str(last))
-
-    def pack(self, given: Any, choose: Callable[[int], int]) -> bytes:
-        if not 0 <= given < len(self.options):
-            raise refused(self.name, f"the place of an option, from 0 to {len(self.options) - 1}")
+    def option(given: Any, choose: Choose) -> bytes:
+        if not 0 <= given < size:
+            raise refused(name, f"the place of an option, from 0 to {size - 1}")
         return CODE.pack(given)
 
-
-class TicksField(OptionField):
-    """Those ticked of several options, by their places."""
-
-    type: ClassVar[Any] = list[int]
-
-    @property
-    def longest(self) -> tuple[Any, int]:
-        last, most = len(self.options) - 1, self.about["several"]
-        return [last] * most, len(f"&answer.00.{last}=on") * most
-
-    def pack(self, given: Any, choose: Callable[[int], int]) -> bytes:
-        most = self.about["several"]
-        if not (len(given) <= most and rising(given, len(self.options))):
-            rule = f"at most {most} different places of its {len(self.options)} options, rising"
-            raise refused(self.name, rule)
+    def ticks(given: Any, choose: Choose) -> bytes:
+        if not (len(given) <= most and rising(given, size)):
+            raise refused(name, f"at most {most} different places of its {size} options, rising")
         return CODE.pack(sum(1 << place for place in given))
 
+    if not most:
+        return Field(name, about, int, size - 1, len(str(size - 1)), option)
+    return Field(name, about, list[int], [size - 1] * most, len(f"&answer.00.{size - 1}=on") * most, ticks)
 
-class NumbersField(Field):
+
+def numbers_field(name: str, about: Mapping[str, Any]) -> Field:
     """One number for each of several columns."""
+    many = len(about["coordinates"])
 
-    type: ClassVar[Any] = list[float]
-
-    @property
-    def size(self) -> int:
-        return NUMBER.size * len(self.about["coordinates"])
-
-    @property
-    def longest(self) -> tuple[Any, int]:
-        many = len(self.about["coordinates"])
-        return [DIGITS] * many, many * (FORM_NUMBER + len(f"&answer.00.{many}="))
-
-    def pack(self, given: Any, choose: Callable[[int], int]) -> bytes:
-        numbers, many = [double(number) for number in given], len(self.about["coordinates"])
+    def pack(given: Any, choose: Choose) -> bytes:
+        numbers = [double(number) for number in given]
         if len(numbers) != many or not all(map(math.isfinite, numbers)):
-            raise refused(self.name, f"{many} finite numbers")
+            raise refused(name, f"{many} finite numbers")
         return struct.pack(f"<{many}d", *numbers)
+
+    characters = many * (FORM_NUMBER + len(f"&answer.00.{many}="))
+    return Field(name, about, list[float], [DIGITS] * many, characters, pack, NUMBER.size * many)
 
 
 _PART = struct.Struct("<H")
 
 
-class RecordField(Field):
+def record_field(name: str, about: Mapping[str, Any]) -> Field:
     """Records, of which one is kept: by chance, but the same one if the answer is sent again.
 
     It is kept in as many bytes as the longest one that the plan allows: its size tells nothing.
 
-    >>> asked = RecordField("seen", {"record": ["query", "url"], "max_records": 2, "max_length": 20})
+    >>> asked = record_field("seen", {"record": ["query", "url"], "max_records": 2, "max_length": 20})
     >>> both = [asked.pack([[query, "ж"]], lambda among: 0) for query in ("flu", "schizophrenia")]
     >>> {len(one) for one in both} == {asked.size}, unpacked_record(both[0])
     (True, ('flu', 'ж'))
     """
+    most, longest, parts = about["max_records"], about["max_length"], len(about["record"])
+    room = 4 * longest * parts  # UTF-8 takes four bytes a character at most
 
-    type: ClassVar[Any] = list[list[str]]
-
-    @property
-    def _room(self) -> int:
-        """UTF-8 takes four bytes a character at most."""
-        return 4 * int(self.about["max_length"]) * len(self.about["record"])
-
-    @property
-    def size(self) -> int:
-        return 1 + _PART.size * len(self.about["record"]) + self._room
-
-    @property
-    def longest(self) -> tuple[Any, int]:
-        longest, parts = self.about["max_length"], len(self.about["record"])
-        return [["x" * (4 * longest)] * parts], parts * (FORM_CHARACTER * longest + len("&answer.00.0="))
-
-    def pack(self, given: Any, choose: Callable[[int], int]) -> bytes:
-        most, longest, parts = self.about["max_records"], self.about["max_length"], len(self.about["record"])
+    def pack(given: Any, choose: Choose) -> bytes:
         if not 1 <= len(given) <= most:
-            raise refused(self.name, f"at least 1 and at most {most} records")
+            raise refused(name, f"at least 1 and at most {most} records")
         records = [tuple(normalised(part) for part in record) for record in given]
         for record in records:
             if len(record) != parts:
-                raise refused(self.name, f"records of {parts} parts each")
+                raise refused(name, f"records of {parts} parts each")
             if any(not 1 <= len(part) <= longest for part in record):
-                raise refused(self.name, f"records with parts of 1 to {longest} characters")
+                raise refused(name, f"records with parts of 1 to {longest} characters")
         texts = [part.encode() for part in sorted(records)[choose(len(records))]]
         body = b"".join([_PART.pack(len(text)) + text for text in texts])
-        return bytes([parts]) + body + bytes(self._room - sum(map(len, texts)))
+        return bytes([parts]) + body + bytes(room - sum(map(len, texts)))
+
+    characters = parts * (FORM_CHARACTER * longest + len("&answer.00.0="))
+    answer = [["x" * (4 * longest)] * parts]
+    return Field(name, about, list[list[str]], answer, characters, pack, 1 + _PART.size * parts + room)
 
 
 def unpacked_record(packed: bytes) -> tuple[str, ...]:

@@ -33,7 +33,7 @@ from hybridp.public.vector_randomisers import UnitVector
 from hybridp.randomness import Randomness
 from hybridp.release.facts import statistic
 from hybridp.release.release import Release
-from hybridp.service.formats import Heard, NumberField, NumbersField, OptionField, RecordField, TicksField
+from hybridp.service.formats import Heard, number_field, numbers_field, option_field, record_field
 from hybridp.service.problems import Refused
 from hybridp.service.questions import Part, pack_reports, unpacked_reports
 from hybridp.tasks.declared import task_of
@@ -103,7 +103,7 @@ def _number(declared: Declaration, place: int, asked: Any) -> Part:
     """A number; its mean may be by group, through a mixer, or at everybody's own epsilon."""
     _check_number(declared, asked)
     bounds = {"lower": asked.lower, "upper": asked.upper}
-    shown = NumberField(asked.name, _about(asked, unit=asked.unit, bounds=bounds, step=asked.step))
+    shown = number_field(asked.name, _about(asked, unit=asked.unit, bounds=bounds, step=asked.step))
     about: dict[str, Any] = {"statistics": list(asked.statistics)}
     if declared.promise.personal and asked.statistics == ("mean",):
         allowed = _checked_epsilons(declared)
@@ -122,8 +122,7 @@ def _option(asked: Question, task: Any, **about: Any) -> Part:
     """A choice of one, or of several, options."""
     feature = task.invite.encoding
     several = {"several": feature.most or None, **({"edges": list(feature.edges)} if feature.edges else {})}
-    made = TicksField if feature.most else OptionField
-    shown = made(asked.name, _about(asked, options=list(feature.values), **several))
+    shown = option_field(asked.name, _about(asked, options=list(feature.values), **several))
     return Part(asked, task, shown, (shown,), task.invite, about)
 
 
@@ -142,7 +141,7 @@ def _several(asked: Any, task: Any, **about: Any) -> Part:
     columns: list[dict[str, Any]] = [{"name": name, "lower": low, "upper": high} for name, low, high in sides]
     if about.get("model") == "logistic":  # 0 or 1 is asked for as no or yes
         columns[-1]["yes"] = True
-    shown = NumbersField(asked.name, _about(asked, coordinates=columns))
+    shown = numbers_field(asked.name, _about(asked, coordinates=columns))
     return Part(asked, task, shown, (shown,), task.invite, about)
 
 
@@ -182,7 +181,7 @@ def _regression(declared: Declaration, place: int, asked: Any) -> Part:
 def _records(declared: Declaration, place: int, asked: Any) -> Part:
     """Trusted people discover records, and local people answer the list of these."""
     own = {"record": list(asked.columns), "max_records": asked.max_records, "max_length": asked.max_length}
-    shown = RecordField(asked.name, _about(asked, **own, text_rule=TEXT_RULE))
+    shown = record_field(asked.name, _about(asked, **own, text_rule=TEXT_RULE))
     return _Discovered(asked, task_of(declared, place), shown, (shown,), None)
 
 
@@ -360,9 +359,9 @@ def _pairs(plain: Part, task: Any) -> Part:
     rule = f"must make at most {MOST_OPTIONS} pairs with the answers on a page"
     question.must(len(cells) <= MOST_OPTIONS, "categories", rule, len(cells))
     own = Choice(name=groups.name, text=f"Your group: {groups.name}", options=groups.values)
-    group = OptionField(own.name, _about(own, options=list(groups.values), several=None))
+    group = option_field(own.name, _about(own, options=list(groups.values), several=None))
     about: dict[str, Any] = {"columns": [groups.name, plain.name]}
     if isinstance(ends := task.joint.answers, Bounds):  # a number counts as one of its bounds, by chance
         about |= {"bounds": {"lower": ends.lower, "upper": ends.upper}, "steps": task.joint.steps}
-    shown = OptionField(plain.name, _about(question, options=list(cells), several=None))
+    shown = option_field(plain.name, _about(question, options=list(cells), several=None))
     return Part(question, task, shown, (group, *plain.fields), task.invite, about)

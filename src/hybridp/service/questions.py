@@ -37,7 +37,7 @@ from hybridp.public.vector import OnVector, VectorReportSums
 from hybridp.randomness import Randomness
 from hybridp.release.answers import as_count
 from hybridp.release.release import Release
-from hybridp.service.formats import Field, Heard, OptionField, Reports, place_reports, reports_on
+from hybridp.service.formats import Field, Heard, Reports, option_field, place_reports, reports_on
 from hybridp.tasks.groups import ask_groups
 from hybridp.tasks.task import LevelBatches, MixedReports
 from hybridp.tasks.transcript import Transcript
@@ -240,7 +240,7 @@ def categories_of(parts: Sequence[Part]) -> tuple[Part, ...]:
     result: dict[str, Part] = {}
     for one in parts:
         if (by := one.grouping) is not None:
-            shown = OptionField(by.column, {"options": list(by.names)})
+            shown = option_field(by.column, {"options": list(by.names)})
             own = Part(Choice(name=by.column, options=by.names), None, shown, (shown,), None)
             rule = "must be those of the other question by the same group: people are asked for it once"
             same = result.setdefault(own.name, own) == own

@@ -160,58 +160,41 @@ def known(raw: Any, study: int, rows: list[bytes], postgres: bool) -> tuple[str,
     return state, phase, stored_rows(raw, study, rows, postgres)
 
 
+def _looked_up(raw: Any, study: int, table: str, columns: str, given: list[bytes], postgres: bool) -> list[Any]:
+    """Of these keys (the first column) those that a study has in a table, each looked up by itself, where a planner
+    without statistics would rather read the whole study: SQLite keeps the order of a CROSS JOIN, PostgreSQL never
+    flattens a lateral LIMIT."""
+    key = columns.split(", ")[0]
+    if postgres:
+        own = f"SELECT {columns} FROM {table} WHERE study = %s AND {key} = given.name LIMIT 1"
+        sql = f"SELECT there.* FROM unnest(%s::bytea[]) AS given (name) CROSS JOIN LATERAL ({own}) AS there"
+        return list(raw.execute(sql, (given, study)).fetchall())
+    result = []
+    for start in range(0, len(given), 30_000):
+        some = given[start : start + 30_000]
+        sql = f"WITH given (name) AS (VALUES {_marks(len(some), '(?)')}) SELECT {columns} "
+        sql += f"FROM given CROSS JOIN {table} ON study = ? AND {key} = given.name"
+        result += raw.execute(sql, (*some, study)).fetchall()
+    return result
+
+
 def stored_rows(raw: Any, study: int, rows: list[bytes], postgres: bool) -> set[bytes]:
     """Which of these rows are there. Nothing of what they hold is read."""
-    if postgres:
-        return {bytes(row[0]) for row in raw.execute(_FIND_ROWS, (rows, study)).fetchall()}
-    there: set[bytes] = set()
-    for start in range(0, len(rows), 30_000):
-        some = rows[start : start + 30_000]
-        # CROSS JOIN keeps this order: each row is looked up by itself, where IN would read the whole study.
-        sql = f"WITH given (id) AS (VALUES {_marks(len(some), '(?)')}) SELECT r.id "
-        sql += "FROM given CROSS JOIN reports AS r ON r.study = ? AND r.id = given.id"
-        there |= {bytes(row[0]) for row in raw.execute(sql, (*some, study)).fetchall()}
-    return there
-
-
-# Each is looked up by itself (a lateral LIMIT is never flattened): a planner without statistics would rather scan the
-# whole study.
-_FIND_ROWS = """
-SELECT found.id FROM unnest(%s::bytea[]) AS given (id) CROSS JOIN LATERAL (
-    SELECT id FROM reports WHERE reports.study = %s AND reports.id = given.id LIMIT 1
-) AS found
-"""
+    return {bytes(row) for (row,) in _looked_up(raw, study, "reports", "id", rows, postgres)}
 
 
 def known_tokens(raw: Any, study: int, asked: list[bytes], postgres: bool) -> dict[bytes, bool]:
     """Of these invitations those that the study knows, and whether each was used."""
-    result: dict[bytes, bool] = {}
-    for start in range(0, len(asked), 30_000):
-        some = asked[start : start + 30_000]
-        if postgres:
-            rows = raw.execute(_FIND_TOKENS, (some, study))
-        else:
-            sql = f"SELECT token, used FROM invitations WHERE study = ? AND token IN ({_marks(len(some))})"
-            rows = raw.execute(sql, (study, *some))
-        result |= {bytes(token): bool(used) for token, used in rows.fetchall()}
-    return result
-
-
-_FIND_TOKENS = """
-SELECT found.* FROM unnest(%s::bytea[]) AS given (token) CROSS JOIN LATERAL (
-    SELECT token, used FROM invitations WHERE invitations.study = %s AND invitations.token = given.token LIMIT 1
-) AS found
-"""
+    there = _looked_up(raw, study, "invitations", "token, used", asked, postgres)
+    return {bytes(token): bool(used) for token, used in there}
 
 
 def _use(raw: Any, study: int, used: list[bytes], postgres: bool) -> None:
-    for start in range(0, len(used), 30_000):
-        some = used[start : start + 30_000]
-        if postgres:
-            raw.execute("UPDATE invitations SET used = true WHERE study = %s AND token = ANY(%s)", (study, some))
-        else:
-            sql = f"UPDATE invitations SET used = 1 WHERE study = ? AND token IN ({_marks(len(some))})"
-            raw.execute(sql, (study, *some))
+    if postgres:
+        raw.execute("UPDATE invitations SET used = true WHERE study = %s AND token = ANY(%s)", (study, used))
+    else:
+        sql = "UPDATE invitations SET used = 1 WHERE study = ? AND token = ?"
+        raw.executemany(sql, [(study, token) for token in used])
 
 
 Bins = dict[tuple[int, int], int]

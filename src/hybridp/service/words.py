@@ -300,10 +300,10 @@ def _sizes(plan: Survey) -> dict[str, int]:
     """
     token, epsilon = "x" * 22 if plan.collection.by_invitation else None, DIGITS if plan.choices else None
     frame: dict[str, Any] = {"id": "x" * 22, "time": 10**10, "token": token, "epsilon": epsilon, "padding": ""}
-    answers = {given.name: given.longest[0] for given in plan.entrusted}
+    answers = {given.name: given.longest for given in plan.entrusted}
     sent = [{one.name: one.at(own).reports.longest for one in plan.packed} for own in plan.choices or (None,)]
     drawn = [{name: report} for each in sent for name, report in each.items()] if plan.drawn else sent
-    fields = sum(given.longest[1] + len("&answer.00=") for given in plan.entrusted)
+    fields = sum(given.characters + len("&answer.00=") for given in plan.entrusted)
     documents: dict[str, list[dict[str, Any]]] = {
         "trusted": [frame | {"group": "trusted", "payload": {"answers": answers}}],
         "local": [frame | {"group": "local", "payload": {"reports": told}} for told in drawn],
