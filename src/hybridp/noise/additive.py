@@ -15,7 +15,7 @@ interval that provably contains the real number. It comes from the cheapest of t
 question:
 
 1. float64 with the platform's `log` or `exp`, with a margin of at least 64 times its error;
-2. for the logarithm, about 2**-67 of absolute error from IEEE additions and multiplications alone;
+2. for the logarithm, the same in extended precision, where the platform has it;
 3. rational numbers around `decimal`'s correctly rounded `ln` and `exp`, drawing more bits of U as needed.
 
 Only unsettled elements move on. Stage 3 ends with probability one: e**x is irrational for every rational
@@ -26,11 +26,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from functools import lru_cache
 from numbers import Rational
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,112 +39,42 @@ from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
 from hybridp.public.randomisers import exact_context
 from hybridp.randomness import Randomness
 
-__all__ = ["EXP_MARGIN", "LARGEST_SCALE", "LOG_MARGIN", "additive", "below_exp", "bernoulli", "discrete_gaussian"]
-__all__ += ["discrete_laplace", "geometric", "perturb", "settle_below_exp", "settle_geometric", "uniform_below"]
+__all__ = ["EXP_MARGIN", "EXTENDED", "FINE_LOG_MARGIN", "LARGEST_SCALE", "LOG_MARGIN", "additive", "below_exp"]
+__all__ += ["bernoulli", "discrete_gaussian", "discrete_laplace", "geometric", "perturb", "settle_below_exp"]
+__all__ += ["settle_geometric", "uniform_below"]
 
-Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-# Stage 1: |computed - true| of L = -ln u is below LOG_MARGIN * (L + 1) by a factor of 64 if log is within 4 ulp:
-# 4 ulp(L) <= 2**-50 L, and rounding u, the scale and the product adds 2**-53 + 2 * 2**-53 L.
+# |computed - true| of L = -ln u is below LOG_MARGIN * (L + 1) by a factor of 64 if log is within 4 ulp: 4 ulp(L) <=
+# 2**-50 L, and rounding u, the scale and the product adds 2**-53 + 2 * 2**-53 L. With 64 bits it is 2**-11 of that.
 LOG_MARGIN = 2.0**-44
+FINE_LOG_MARGIN = 2.0**-55
 # Below this the unknown bits of U (relative width 1/w) are no longer small beside LOG_MARGIN.
 _SMALLEST_FAST = 1 << 50
-# Stage 2: |computed - true| of L is below 2**-67; the fraction of scale * L adds a few 2**-52.
-_FINE_LOG_MARGIN = 2.0**-61
-_FINE_CELL_MARGIN = 2.0**-46
+EXTENDED = np.finfo(np.longdouble).nmant >= 63
+"""Whether this platform has numbers of 64 bits and more."""
 # Relative margin of p = exp(-a); the error is below 2**-43 wherever p > 2**-72 (see `below_exp`).
 EXP_MARGIN = 2.0**-36
 
 
-@dataclass(frozen=True)
-class _LogTable:
-    """ln 2 and ln(k/1024) as a multiple of 2**-40 (exact to add up) and a float64 remainder (below 2**-41)."""
-
-    ln2_high: float
-    ln2_low: float
-    inverse: Floats
-    high: Floats
-    low: Floats
-
-
-@lru_cache(maxsize=1)
-def _log_table() -> _LogTable:
-    context = exact_context(50)
-
-    def split(x: Decimal) -> tuple[float, float]:
-        exact = Fraction(x)
-        high = Fraction(round(exact * 2**40), 2**40)
-        return float(high), float(exact - high)
-
-    # Bin i holds m in [1 + i/256, 1 + (i+1)/256); k/1024 is close to the reciprocal of its middle.
-    inverse = [round(Fraction(1024 * 512, 513 + 2 * i)) for i in range(256)]
-    parts = [split(context.subtract(context.ln(k), context.ln(1024))) for k in inverse]
-    two = split(context.ln(2))
-    return _LogTable(
-        two[0],
-        two[1],
-        np.array(inverse, dtype=np.float64),
-        np.array([high for high, _ in parts]),
-        np.array([low for _, low in parts]),
-    )
-
-
-def _fine_log(w: Ints) -> tuple[Floats, Floats]:
-    """-ln(w / 2**63) for w >= 1 as an unevaluated sum, within 2**-67, from exact float64 steps.
-
-    With w = z 2**-s and m = z / 2**62 in [1, 2):  -ln(w/2**63) = (s+1) ln 2 + ln(k/1024) - ln(1 + r),
-    where r = m k/1024 - 1 is held exactly as rh + rl and |r| < 2**-8.
-    """
-    table = _log_table()
-    # Where float64(w) was rounded up to a power of two, m lies just below 1 and the first bin serves.
-    s = np.maximum(63 - np.frexp(w.astype(np.float64))[1].astype(np.int64), 0)
-    z = w << s
-    bin_ = np.maximum((z >> 54) - 256, 0)
-    k = table.inverse[bin_]
-    rh = ((z >> 22).astype(np.float64) * k - 2.0**50) * 2.0**-50
-    rl = (z & ((1 << 22) - 1)).astype(np.float64) * k * 2.0**-72
-    r = rh + rl
-    # ln(1+r) - r = r^2 (-1/2 + r/3 - r^2/4 + ...); the first term left out is below 2**-78.
-    series = np.full(len(w), -1 / 8)
-    for power in range(7, 1, -1):
-        series *= r
-        series += (-1.0) ** (power + 1) / power
-    series *= r * r
-    turns = (s + 1).astype(np.float64)
-    head = turns * table.ln2_high + table.high[bin_]
-    high = head - rh
-    back = high - head
-    lost = (head - (high - back)) - (rh + back)
-    low = ((turns * table.ln2_low + table.low[bin_]) - rl - series) + lost
-    return high, low
-
-
-def _halves(x: Floats) -> tuple[Floats, Floats]:
-    """x as the sum of two 26-bit numbers (Veltkamp)."""
-    c = x * 134217729.0
-    top = c - (c - x)
-    return top, x - top
-
-
-def _fine_cells(w: Ints, scale: Fraction) -> tuple[Ints, Bools]:
-    """Stage 2: floor(scale * -ln U) where the leading 63 bits of U are w, and where that is certain."""
-    high, low = _fine_log(np.maximum(w, 1))
-    s = float(scale)
-    rest = float(scale - Fraction(s))
-    product = high * s
-    (a, b), (c, d) = _halves(high), _halves(np.array([s]))
-    lost = b * d - (((product - a * c) - b * c) - a * d)
-    cell = np.floor(product)
-    part = (product - cell) + (lost + (low * s + high * rest))
-    carry = np.floor(part)
-    part -= carry
-    margin = s * (_FINE_LOG_MARGIN + 2.0 / np.maximum(w, 1)) + _FINE_CELL_MARGIN
-    cell += carry
-    # The cell [0, 1) has no lower end to fall below; w = 0 says nothing about how small U is.
-    sure = (part < 1.0 - margin) & ((part > margin) | (cell == 0.0)) & (w > 0)
-    return cell.astype(np.int64), sure
+def _cells(w: Ints, scale: Fraction, kind: type[np.floating[Any]], margin: Any) -> tuple[Ints, Bools]:
+    """floor(-scale ln U), the leading 63 bits of U being w, computed in this kind of number; and where it is not sure:
+    where v = -scale ln U is within `margin` of v + scale from an end of its cell."""
+    near = float(scale)
+    s = kind(near) + kind(float(scale - Fraction(near)))
+    v: NDArray[Any] = w.astype(kind)
+    np.maximum(v, 1.0, out=v)
+    v *= 2.0**-63
+    np.log(v, out=v)
+    v *= -s
+    cell = np.floor(v)
+    part = v - cell  # and its distance from the middle
+    part -= 0.5
+    np.abs(part, out=part)
+    v *= margin
+    part += v
+    return cell.astype(np.int64), np.asarray(part >= 0.5 - (margin * s + 2.0**-50))
 
 
 def settle_geometric(prefix: int, bits: int, scale: Fraction, rng: Randomness) -> int:
@@ -177,27 +106,15 @@ def geometric(w: Ints, scale: Fraction, rng: Randomness) -> Ints:
     >>> geometric(np.array([1 << 62, (1 << 63) - 1]), Fraction(10), seeded(0)).tolist()
     [6, 0]
     """
-    s = float(scale)
-    v = w.astype(np.float64)
-    np.maximum(v, 1.0, out=v)
-    v *= 2.0**-63
-    np.log(v, out=v)
-    v *= -s
-    cell = np.floor(v)
-    # Unsettled: the distance to the middle of the cell exceeds 1/2 - LOG_MARGIN * (v + s).
-    part = v - cell
-    part -= 0.5
-    np.abs(part, out=part)
-    v *= LOG_MARGIN
-    part += v
-    unsure = part >= 0.5 - (LOG_MARGIN * s + 2.0**-50)
+    out, unsure = _cells(w, scale, np.float64, LOG_MARGIN)
     unsure |= w < _SMALLEST_FAST
-    out = cell.astype(np.int64)
     at = np.flatnonzero(unsure)
-    if len(at):
-        out[at], sure = _fine_cells(w[at], scale)
-        for i in at[~sure]:
-            out[i] = settle_geometric(int(w[i]), 63, scale, rng)
+    if len(at) and EXTENDED:
+        # The unknown bits of U move v by at most scale/w.
+        out[at], unsure = _cells(w[at], scale, np.longdouble, FINE_LOG_MARGIN + 1 / w[at])
+        at = at[unsure]
+    for i in at:
+        out[i] = settle_geometric(int(w[i]), 63, scale, rng)
     return out
 
 
