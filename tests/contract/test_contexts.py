@@ -15,7 +15,6 @@ from fractions import Fraction
 import numpy as np
 from hybridp import noise
 from hybridp.noise.additive import settle_below_exp, settle_geometric
-from hybridp.curator.marginals import Candidate
 from hybridp.ledger.rule import DELTA, EPSILON, units
 from hybridp.public import oracles as o, randomisers as r, vector_randomisers as v
 from hybridp.public.budgets import ApproxDP, PureDP
@@ -43,7 +42,6 @@ for seed in range(3):
 for prefix in (1 << 62, (1 << 62) + 1, 3):
     print([settle_geometric(prefix, 63, scale, seeded(1)) for scale in (Fraction(10**9), Fraction(1, 3))])
     print(settle_below_exp(prefix, 63, Fraction(1, 7), seeded(1)), settle_below_exp(0, 63, Fraction(70, 3), seeded(1)))
-    print(Candidate(0, 5, prefix).interval(Fraction(2)))
 """
 
 SETTINGS = {

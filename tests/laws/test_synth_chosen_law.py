@@ -46,7 +46,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     words = ("--schema", folder / "schema.json", "--other", "last", "--method", "adaptive", "--marginals", "a,b",
              "--marginals", "b,c")  # fmt: skip
     promise = ("--epsilon", EPSILON, "--delta", DELTA, "--ledger", folder / "l")
-    with Recording(1).as_the_systems():
+    with Recording(11).as_the_systems():
         command("synth", "fit", folder / "trusted.csv", *words, *promise, "--out", folder / "pilot")
     made = command("synth", "invite", folder / "pilot", "--out", folder / "invitation.json")
     (folder / "made.json").write_text(json.dumps(made))

@@ -6,6 +6,7 @@ import itertools
 import math
 from fractions import Fraction
 
+import mpmath
 import numpy as np
 import pytest
 import torch
@@ -23,6 +24,7 @@ from hybridp.public.queries import Schema, Threshold, Workload, pieces
 from hybridp.public.synth import gumbel_scale
 from hybridp.randomness import Randomness, seeded
 from hybridp_lab.papers.rap2023.experiments import by_pieces
+from hybridp_lab.papers.rap2023.gumbel import Candidate, gumbel_keys, settled
 from hybridp_lab.papers.rap2023.mechanism import (
     MeasuredQueries,
     Selection,
@@ -207,3 +209,62 @@ def test_made_up_rows_are_answered_well() -> None:
     codes = codes_of(SCHEMA, records(5000))
     data = fit_rap(codes, WORK, PROMISE, rounds=12, rows=200, rng=seeded(5))
     assert present_error(codes, WORK, by_pieces(data, WORK)).l_inf < 0.12 < all_zero(codes, WORK).l_inf / 3
+
+
+# --- the order of scores with Gumbel noise ----------------------------------------------------------------------------
+
+
+def _replay(words: list[int]) -> Randomness:
+    left = list(words)
+
+    def source(n: int) -> np.ndarray:
+        taken, left[:] = left[:n], left[n:]
+        return np.array(taken, dtype=np.uint64)
+
+    return Randomness(True, "replayed", source, lambda n: [])
+
+
+def test_ties_are_settled_by_more_bits() -> None:
+    same = 1 << 63
+    # The keys of equal scores are in the order of the words that come after equal ones: the smallest is the largest.
+    words = [same, same, same, 30 << 32, 10 << 32, 20 << 32]
+    found = _top([(0, np.array([5, 5, 5]))], 3, Fraction(7), np.empty(0), _replay(words))
+    assert found.tolist() == [1, 2, 0]
+
+
+def test_a_word_of_zeros_says_too_little_to_decide() -> None:
+    """Score 1 leads by five at the leading words, which are 0 for both; the next ones put score 0 far ahead.
+
+    Its V is then 2^-100 and its key 69.3; the other's V is just below 2^-64, and its key 44.4 + 5.
+    """
+    words = [0, 0, (1 << 64) - 1, 1 << 28]
+    found = _top([(0, np.array([0, 5]))], 2, Fraction(1), np.empty(0), _replay(words))
+    assert found.tolist() == [0, 1]
+
+
+def test_the_order_of_settled_candidates_is_that_of_high_precision_arithmetic() -> None:
+    rng = np.random.default_rng(5)
+    corners = [1, 2, (1 << 24) - 1, (1 << 64) - 2, (1 << 63) + 1]
+    words = [*corners, *(int(w) for w in rng.integers(1 << 30, 1 << 63, 7, dtype=np.int64))]
+    scale = Fraction(3)
+    candidates = [Candidate(i, int(rng.integers(0, 9)), word) for i, word in enumerate(words)]
+    with mpmath.workdps(60):
+        keys = [
+            c.score / mpmath.mpf(3) - mpmath.log(-mpmath.log(1 - mpmath.mpf(c.prefix * 2 + 1) / 2**65))
+            for c in candidates
+        ]
+    want = sorted(range(len(words)), key=lambda i: -keys[i])
+    assert settled(candidates, len(words) - 1, scale, seeded(1)).tolist() == want[:-1]
+
+
+def test_float_keys_are_within_the_stated_slack() -> None:
+    rng = np.random.default_rng(2)
+    words = np.concatenate([rng.integers(1 << 24, 1 << 63, 300), [1 << 24, (1 << 63) - 1]]).astype(np.uint64)
+    words = np.concatenate([words, np.array([(1 << 64) - (1 << 40)], dtype=np.uint64)])
+    scores = rng.integers(0, 1 << 36, len(words))
+    found = gumbel_keys(words, scores, 2.0**16)
+    with mpmath.workdps(50):
+        for word, score, key in zip(words.tolist(), scores.tolist(), found.tolist(), strict=True):
+            for end in (word, word + 1):
+                true = mpmath.mpf(score) / 2**16 - mpmath.log(-mpmath.log(1 - mpmath.mpf(end) / 2**64))
+                assert abs(true - key) < 2.0**-20

@@ -4,11 +4,8 @@ the room: marginals with noise, and which one a model misses most.
 The cell of a row in a k-way table is one number in mixed radix, and the table is how often each number occurs: work in
 rows + cells, whatever the number of queries. Thresholds follow by sums over the table's axes.
 
-The selection is the exponential mechanism itself, drawn exactly. The scores are whole numbers of lattice steps, so that
-their sensitivity is exact, and "the largest score plus Gumbel noise" is decided from intervals: 64 bits of a uniform
-number settle almost every comparison in float64, and the few that they do not are settled with as many more bits, in
-decimal arithmetic, as it takes. Rounding therefore changes no probability, which plain floating-point Gumbel noise
-cannot promise.
+The selection is the exponential mechanism itself, drawn exactly: the scores are whole numbers of lattice steps, so that
+their sensitivity is exact, and rounding changes no probability.
 """
 
 from __future__ import annotations
@@ -16,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -27,8 +23,8 @@ from hybridp import noise, tables
 from hybridp.curator.sources import Columns, Raw, Rows, TrustedAnswers, chosen_by
 from hybridp.curator.sums import read
 from hybridp.errors import must
+from hybridp.noise.additive import settle_below_exp
 from hybridp.public.queries import MOST_CELLS, Feature, Piece, Schema, Workload, sliced, table_between
-from hybridp.public.randomisers import exact_context
 from hybridp.public.shares import OnMarginals
 from hybridp.public.synth import MeasuredTable, gumbel_scale
 from hybridp.public.trust import label_column
@@ -37,19 +33,14 @@ from hybridp.tables import columns as marginals
 from hybridp.tables.engine import answers
 from hybridp.tables.source import VIEW, TableLike
 
-__all__ = ["LATTICE", "SLACK", "Candidate", "Codes", "codes_of", "count_people", "counts"]
-__all__ += ["gain", "groups_of", "gumbel_keys", "measure_answers", "measure_table", "pick_table"]
-__all__ += ["read_codes", "read_domain", "read_groups", "settled", "table_counts", "unsettled"]
+__all__ = ["LATTICE", "Codes", "codes_of", "count_people", "counts", "gain", "groups_of", "measure_answers"]
+__all__ += ["measure_table", "pick_table", "read_codes", "read_domain", "read_groups", "table_counts"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 _MOST_READ = 4096  # Read from rows, a domain of more values is no domain: every value would be about somebody.
 _LOT = 1 << 16  # Rows whose cell numbers are made at a time: they stay in the cache.
 LATTICE = 1 << 16  # Steps to a person: the answers of D' are rounded to them, which is post-processing.
-# A float64 key is within SLACK of the true one for words from _LOW to _HIGH: the unknown bits of V move the key by at
-# most 2^-24, rounding V by 2^-29 where it is near 1, and log1p, log, quotient and sum by a few ulp of a key below 2^30.
-SLACK = 2.0**-20
-_LOW, _HIGH = np.uint64(1 << 24), np.uint64((1 << 64) - (1 << 40))
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,78 +227,16 @@ def gain(codes: Codes, features: tuple[int, ...], modelled: Floats, sigma: float
 def pick_table(scores: Sequence[int], rho: float, allowed: Callable[[int], bool], *, rng: Randomness) -> int | None:
     """The number of one score by the exponential mechanism among those that are `allowed`: rho-zCDP.
 
-    The scores have the sensitivity LATTICE. Whether a number is allowed is public; it is asked only of those that come
-    before the pick, which is the largest score plus Gumbel noise among the allowed ones. None where none is.
+    The scores have the sensitivity LATTICE. A number is drawn evenly and taken with probability
+    ``exp((score - largest)/scale)``, decided exactly: each is taken in proportion to ``exp(score/scale)``. Whether it
+    is allowed is public: one that is not is put aside, which leaves the others' proportions. None where none is.
     """
-    order = _ordered(np.asarray(scores, dtype=np.int64), Fraction(gumbel_scale(rho, 1)) * LATTICE, rng)
-    return next((i for i in order.tolist() if allowed(i)), None)
-
-
-@dataclass(slots=True)
-class Candidate:
-    """A score whose key is known as an interval: it is in lattice steps, and the leading bits of its uniform."""
-
-    flat: int
-    score: int
-    prefix: int
-    bits: int = 64
-
-    def more(self, rng: Randomness) -> None:
-        self.prefix = self.prefix << 64 | int(rng.words(1)[0])
-        self.bits += 64
-
-    def interval(self, scale: Fraction) -> tuple[Fraction, Fraction]:
-        """Around score/scale - ln(-ln(1 - V)), V's leading bits being the prefix; the key falls as V grows."""
-        if self.prefix == 0 or self.prefix + 1 == 1 << self.bits:
-            return Fraction(-(10**9)), Fraction(10**9)
-        context = exact_context(self.bits // 3 + 30)
-        ends = []
-        for numerator in (self.prefix + 1, self.prefix):
-            left = context.divide(Decimal((1 << self.bits) - numerator), Decimal(1 << self.bits))
-            ends.append(-Fraction(context.ln(context.minus(context.ln(left)))))
-        # Quotient and logarithms are correctly rounded, and -ln(left) is at least 2^-bits: off by 10^-(30 + bits/32).
-        error = Fraction(1, 10 ** (25 + self.bits // 40))
-        share = self.score / scale
-        return share + ends[0] - error, share + ends[1] + error
-
-
-def _ordered(scores: Ints, scale: Fraction, rng: Randomness) -> Ints:
-    """The numbers of the scores by score/scale + Gumbel, from the largest."""
-    words = rng.words(len(scores))
-    keys = gumbel_keys(words, scores, float(scale))
-    order = np.argsort(-keys, kind="stable")
-    if not unsettled(words).any() and bool((-np.diff(keys[order]) > 2 * SLACK).all()):
-        return order
-    return settled([Candidate(i, int(scores[i]), int(words[i])) for i in order.tolist()], len(order), scale, rng)
-
-
-def unsettled(words: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Keys that the leading word says too little about."""
-    return np.asarray((words < _LOW) | (words > _HIGH), dtype=np.bool_)
-
-
-def gumbel_keys(words: NDArray[np.uint64], values: Ints, scale: float) -> Floats:
-    """values/scale - ln(-ln(1 - V)): V small makes the key large, and V's leading bits are the most of a float."""
-    v = words.astype(np.float64)
-    v += 0.5
-    v *= -(2.0**-64)
-    np.maximum(v, -1 + 2.0**-53, out=v)
-    np.log1p(v, out=v)
-    np.negative(v, out=v)
-    np.log(v, out=v)
-    return np.asarray(values / scale - v)
-
-
-def settled(candidates: list[Candidate], picks: int, scale: Fraction, rng: Randomness) -> Ints:
-    """The largest in order, drawing more bits of those whose intervals still meet."""
-    while True:
-        known = sorted(((c.interval(scale), c) for c in candidates), key=lambda pair: -pair[0][1])
-        # Sorted by upper ends: the first is certain where its lower end is above every other upper end.
-        unsure: set[int] = set()
-        for i in range(min(picks, len(known) - 1)):
-            if known[i][0][0] <= known[i + 1][0][1]:
-                unsure |= {i, i + 1}
-        if not unsure:
-            return np.array([c.flat for _, c in known[:picks]], dtype=np.int64)
-        for i in unsure:
-            known[i][1].more(rng)
+    scale, left = Fraction(gumbel_scale(rho, 1)) * LATTICE, list(range(len(scores)))
+    while left:
+        place = int(noise.uniform_below(len(left), 1, rng=rng)[0])
+        behind = (max(scores[i] for i in left) - scores[left[place]]) / scale
+        if settle_below_exp(int(rng.words(1)[0]), 64, behind, rng):
+            if allowed(left[place]):
+                return left[place]
+            del left[place]
+    return None

@@ -20,12 +20,13 @@ from numpy.typing import NDArray
 
 from hybridp import noise
 from hybridp.curator import marginals
-from hybridp.curator.marginals import LATTICE, SLACK, Candidate, Codes, gumbel_keys, settled, unsettled
+from hybridp.curator.marginals import LATTICE, Codes
 from hybridp.errors import must
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.queries import MOST_CELLS, Piece, Workload
 from hybridp.public.synth import gumbel_scale, table_sigma, total_rho
 from hybridp.randomness import Randomness
+from hybridp_lab.papers.rap2023.gumbel import SLACK, Candidate, gumbel_keys, settled, unsettled
 
 if TYPE_CHECKING:
     from hybridp.blend.relaxed import Relaxed
