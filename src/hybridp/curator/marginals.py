@@ -64,23 +64,11 @@ def codes_of(schema: Schema, records: NDArray[Any]) -> Codes:
     >>> codes_of(Schema.from_domain({"a": 2, "b": 3}), np.array([[0, 2], [1, 7]])).values.tolist()
     [[0, 1], [2, 2]]
     """
-    wide = len(schema.features)
-    must(
-        np.ndim(records) == 2 and np.shape(records)[1] == wide,
-        "records",
-        f"must have {wide} columns",
-        np.shape(records),
-    )
-    given = np.asarray(records)
+    given, sizes = np.asarray(records), np.array(schema.sizes)
+    must(given.ndim == 2 and given.shape[1] == len(sizes), "records", f"must have {len(sizes)} columns", given.shape)
     must(given.dtype.kind in "iufb", "records", "must be numbers", given.dtype)
-    values = np.empty((wide, len(given)), dtype=np.uint16)
-    for i, size in enumerate(schema.sizes):
-        column = given[:, i]
-        listed = (column >= 0) & (column < size)
-        if given.dtype.kind == "f":  # NaN beside whole numbers makes all of them floating
-            listed &= column == np.floor(column)
-        values[i] = np.where(listed, column, size - 1)
-    return Codes(schema, values)
+    listed = (given >= 0) & (given < sizes) & (given == np.floor(given))
+    return Codes(schema, np.ascontiguousarray(np.where(listed, given, sizes - 1).T, dtype=np.uint16))
 
 
 def read_codes(path: TableLike, schema: Schema, *, table: str | None = None) -> Codes:
