@@ -27,11 +27,12 @@ from hybridp.blend.tables import blend_tables
 from hybridp.curator.marginals import codes_of, measure_table, table_counts
 from hybridp.curator.sources import Raw
 from hybridp.device.reports import simulated_marginals
-from hybridp.protocols.synth import TableTask, fit_synth, write_invitation
+from hybridp.protocols.synth import TableTask, fit_synth
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.public.rounds import Answer
 from hybridp.randomness import seeded
+from hybridp.tasks.fits import write_invitation
 
 TIMES, MOST, MARGINALS, EPSILON, TRUSTED = 10, 50, 28, 1.0, 0.01
 
@@ -73,7 +74,7 @@ def one(records: np.ndarray, schema: Schema, seed: int) -> dict[str, float]:
         alone = fit_synth(trusted, pilot, folder=f"{folder}/pilot", rng=seeded(seed + 2000))
         sent = write_invitation(f"{folder}/pilot", Path(folder) / "invitation.json")
     told = simulated_marginals(local.values, sent.invite, rng=seeded(seed + 3000))
-    both = sent.released(Answer(local=told))
+    both = sent.released(Answer(local=told), seeded(0))
     for name, model in (("trusted alone, chosen", alone), ("both, chosen", both)):
         found[name] = float(evaluate(model, every)["synthetic"]["total_variation"])
     return found

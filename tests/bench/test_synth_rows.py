@@ -13,13 +13,14 @@ from hybridp.bench.synth import evaluate, made_up_people, plan_rows
 from hybridp.curator.marginals import Codes, table_counts
 from hybridp.curator.sources import Raw
 from hybridp.device.reports import simulated_marginals
-from hybridp.protocols.synth import TableTask, fit_synth, write_invitation
+from hybridp.protocols.synth import TableTask, fit_synth
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.oracles import share_oracle
 from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.public.rounds import Answer
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.release.plan import Plan
+from hybridp.tasks.fits import write_invitation
 
 SCHEMA = Schema.from_domain({"a": 6, "b": 5, "c": 4, "d": 8})
 WORK = Workload(SCHEMA, tuple(Threshold(pair, 2) for pair in ((0, 1), (1, 2), (2, 3), (0, 3))))
@@ -55,7 +56,9 @@ def distances(seed: int) -> dict[str, float]:
         "trusted": chose,
         "local": fit_synth(reports, mixed, rng=seeded(seed)),
         "stated": fit_synth(Raw(trusted.people, trusted, held=local, simulated_reports=True), mixed, rng=seeded(seed)),
-        "chosen": sent.released(Answer(local=simulated_marginals(local.values, sent.invite, rng=seeded(seed)))),
+        "chosen": sent.released(
+            Answer(local=simulated_marginals(local.values, sent.invite, rng=seeded(seed))), seeded(seed)
+        ),
     }
     return {way: evaluate(model, every)["synthetic"]["total_variation"] for way, model in models.items()}
 

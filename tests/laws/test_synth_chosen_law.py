@@ -25,10 +25,10 @@ from hybridp.cli.app import main
 from hybridp.ledger import Ledger
 from hybridp.noise import uniform_below
 from hybridp.noise.reports import oracle_reports
-from hybridp.protocols.synth import load_model
 from hybridp.public import envelope
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.synth import MeasuredTable, packed, unpacked
+from hybridp.tasks.fits import load_model
 from hybridp.tasks.transcript import read_invitation
 
 TRUSTED, LOCAL, EPSILON = 300, 600, 1.0

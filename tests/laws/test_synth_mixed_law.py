@@ -25,13 +25,13 @@ from hybridp.device.reports import report_marginals
 from hybridp.ledger import Ledger
 from hybridp.noise import uniform_below
 from hybridp.noise.reports import oracle_reports
-from hybridp.protocols.synth import load_model
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.oracles import SubsetSelection
 from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.public.shares import marginal_invite
 from hybridp.public.synth import MeasuredTable, unpacked
 from hybridp.randomness import seeded
+from hybridp.tasks.fits import load_model
 
 SIZES = {"a": 3, "b": 4, "c": 5}
 MARGINALS = (("a", "b"), ("b", "c"))

@@ -9,6 +9,7 @@ import functools
 import json
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +24,13 @@ from hybridp.errors import BudgetExceeded, InvalidInput
 from hybridp.ledger import Ledger, tight_epsilon
 from hybridp.protocols.models import CodePeople
 from hybridp.protocols.paying import must_have_paid
-from hybridp.protocols.synth import (
-    NoSignalWarning,
-    TableTask,
-    _Kept,
-    fit_file,
-    fit_synth,
-    load_model,
-    write_invitation,
-)
+from hybridp.protocols.synth import NoSignalWarning, TableTask, fit_file, fit_synth
 from hybridp.public import envelope
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.queries import Schema, Threshold, Workload
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.tasks import table
+from hybridp.tasks.fits import KeptFit, load_model, write_invitation
 
 SCHEMA = Schema.from_domain({"a": 3, "b": 4, "c": 6, "d": 2}).counting("last")
 WORK = Workload(SCHEMA, (Threshold((0, 1, 2), 3), Threshold((1, 2, 3), 3), Threshold((0, 3), 1)))
@@ -129,10 +123,10 @@ def test_an_interrupted_fit_goes_on_without_paying_twice(
         if at in ("before measuring", "before saving"):
             patch.setattr(CodePeople, "measure", killing(CodePeople.measure, after=at == "before saving"))
         elif at == "after saving":
-            patch.setattr(_Kept, "add", killing(_Kept.add, after=True))
+            patch.setattr(KeptFit, "add", killing(KeptFit.add, after=True))
         else:
             calls["n"] = 1  # rows are saved once
-            patch.setattr(_Kept, "save_rows", killing(_Kept.save_rows, after=False))
+            patch.setattr(KeptFit, "save_rows", killing(KeptFit.save_rows, after=False))
         with pytest.raises(Killed):
             fit_synth(rows(800), study(method), folder=out, ledger=book, rng=seeded(7))
     with pytest.raises(InvalidInput, match="must be a fit that has ended"):
@@ -213,8 +207,8 @@ def test_two_fits_in_one_folder_are_refused_while_one_runs(tmp_path: Path) -> No
 
 def _kept(folder: Path, answers: int) -> None:
     """The folder as it was after so many rounds."""
-    before = _Kept.load(folder)
-    before.answers, before.receipt = before.answers[:answers], None
+    before = KeptFit.load(folder)
+    before.said, before.receipt = replace(before.said, answers=before.said.answers[:answers]), None
     before.save()
 
 
@@ -225,7 +219,7 @@ def test_a_round_that_was_paid_for_is_never_measured_again(
     """A folder that lost rounds, or a copy of one, is filled again from the ledger."""
     book, folder = ledger(tmp_path), tmp_path / "model"
     whole = fit_synth(rows(500), study(method), folder=folder, ledger=book, rng=seeded(1))
-    answers, entries = _Kept.load(folder).answers, book.history()
+    answers, entries = KeptFit.load(folder).said.answers, book.history()
     monkeypatch.setattr(CodePeople, "measure", lambda *_: pytest.fail("measured twice for one charge"))
     for many in range(len(answers)):
         shutil.copytree(folder, tmp_path / f"copy{many}")
@@ -235,7 +229,7 @@ def test_a_round_that_was_paid_for_is_never_measured_again(
         found = fit_synth(rows(500), study(method), folder=tmp_path / f"copy{many}", ledger=book, rng=seeded(2))
         assert np.array_equal(found.data.numpy(), whole.data.numpy())
         assert found.receipt.ledger_entries == whole.receipt.ledger_entries
-        assert _Kept.load(tmp_path / f"copy{many}").answers == answers
+        assert KeptFit.load(tmp_path / f"copy{many}").said.answers == answers
     assert book.history() == entries
     (folder / "synthetic.npz").unlink()  # made of the rounds, and so made again
     with pytest.raises(InvalidInput, match="must be a fit that has ended"):
@@ -280,7 +274,7 @@ def test_a_fit_stopped_before_a_round_is_kept_pays_for_it_once(tmp_path: Path, m
         patch.setattr(Ledger, "keep_measured", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             fit_synth(rows(300), study(), folder=tmp_path / "m", ledger=book, rng=seeded(1))
-    assert not _Kept.load(tmp_path / "m").answers
+    assert not KeptFit.load(tmp_path / "m").said.answers
     fit_synth(rows(300), study(), folder=tmp_path / "m", ledger=book, rng=seeded(1))
     assert book.accounts()[0].spent.epsilon == pytest.approx(1.0, abs=1e-6)
 
@@ -316,7 +310,7 @@ def test_a_killed_fit_neither_loses_what_it_paid_for_nor_measures_twice(
     monkeypatch.setattr(CodePeople, "measure", lambda *given: times.append(1) or real(*given))  # type: ignore[func-returns-value]
     fit_synth(rows(300), study(), folder=tmp_path / "m", ledger=book, rng=seeded(1))
     assert len(times) == len(study().plan) - (kept is not None)
-    assert kept is None or _Kept.load(tmp_path / "m").answers[0].encode() == kept[1]
+    assert kept is None or KeptFit.load(tmp_path / "m").said.answers[0].encode() == kept[1]
     assert book.accounts()[0].spent.epsilon == pytest.approx(1.0, abs=1e-6)
 
 
@@ -327,7 +321,7 @@ def test_rounds_that_another_plan_measured_are_never_gone_on_with(
     with monkeypatch.context() as patch:
         patch.setattr(table, "measured_last", lambda *_: ())
         fit_synth(rows(300), study("adaptive"), folder=tmp_path / "m", rng=seeded(1))
-    assert len(study("adaptive").plan) == len(_Kept.load(tmp_path / "m").answers) + 1
+    assert len(study("adaptive").plan) == len(KeptFit.load(tmp_path / "m").said.answers) + 1
     shutil.copytree(tmp_path / "m", tmp_path / "n")
     _kept(tmp_path / "n", 2)  # as it ended, and interrupted
     for name in ("m", "n"):

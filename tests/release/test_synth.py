@@ -15,13 +15,14 @@ from scipy import stats
 from hybridp.blend.relaxed import Records, one_hot
 from hybridp.curator.marginals import Codes, codes_of, measure_table
 from hybridp.errors import InvalidInput
-from hybridp.protocols.synth import TableTask, fit_synth, load_model
+from hybridp.protocols.synth import TableTask, fit_synth
 from hybridp.public.budgets import ApproxDP
 from hybridp.public.queries import Feature, Schema, Threshold, Workload
 from hybridp.public.synth import MeasuredTable
 from hybridp.public.workloads import parse_formula
 from hybridp.randomness import seeded, synthetic_data_generator
 from hybridp.release.synth import SyntheticModel
+from hybridp.tasks.fits import load_model
 
 SCHEMA = Schema(
     (

@@ -278,7 +278,7 @@ def _second_phase(
 ) -> Any:
     """The reports that answer an invitation (every row's without `trust`); no trusted row is read again."""
     from hybridp.protocols.invited import release_invited
-    from hybridp.protocols.synth import save_model
+    from hybridp.tasks.fits import save_model
     from hybridp.tasks.transcript import read_invitation
 
     purpose = f"synthetic data of {', '.join(read_invitation(invite, 'synthetic data').names)}"
@@ -327,7 +327,7 @@ def _resumable(out: Path, rounds: int) -> Iterator[None]:
     try:
         yield
     except (KeyboardInterrupt, OSError, RuntimeError) as error:
-        from hybridp.protocols.synth import saved_rounds
+        from hybridp.tasks.fits import saved_rounds
 
         said = f"{saved_rounds(out)} of {rounds} rounds saved in {out}; the same command goes on"
         said += ", and nothing is charged twice"
@@ -346,7 +346,7 @@ def _resumable(out: Path, rounds: int) -> Iterator[None]:
 
 def _load(folder: Path) -> Any:
     must_have_torch()
-    from hybridp.protocols.synth import load_model
+    from hybridp.tasks.fits import load_model
 
     return load_model(folder)
 
@@ -368,7 +368,7 @@ def invite(model: Path, out: Path) -> Any:
     free. `randomise synth --invite` answers it, and `synth fit --invite` blends both groups.
     """
     must_have_torch()
-    from hybridp.protocols.synth import write_invitation
+    from hybridp.tasks.fits import write_invitation
 
     sent = write_invitation(model, out)
     about, (trusted, _) = sent.about, sent.task.people or (0, 0)

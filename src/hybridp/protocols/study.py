@@ -26,7 +26,6 @@ from hybridp.protocols.driver import columns_of, must_declare, release, reports_
 from hybridp.protocols.invited import release_invited
 from hybridp.protocols.paying import answered_after, charged, must_have_paid, on_reports, record_release
 from hybridp.protocols.reports import tally_for
-from hybridp.protocols.synth import save_model
 from hybridp.public import envelope
 from hybridp.public.study import (
     ANSWERED,
@@ -38,6 +37,7 @@ from hybridp.public.trust import LABEL, Answering, drawn_trust, keyed, label_col
 from hybridp.randomness import Randomness, secure
 from hybridp.release.release import Release
 from hybridp.tasks.declared import answered_once, people_in, published, task_of
+from hybridp.tasks.fits import save_model
 from hybridp.tasks.kmeans import KMeansTask
 from hybridp.tasks.mean import mean_task
 from hybridp.tasks.number import number_task

@@ -41,10 +41,11 @@ from hybridp.tasks.steered import SteeredTask
 from hybridp.tasks.table import TableTask
 from hybridp.tasks.task import Batches, Task
 
-__all__ = ["INVITATION", "NO_BATCHES", "Tape", "Transcript", "invitation_to", "kept_missing", "made_of", "plain_of"]
-__all__ += ["read_invitation"]
+__all__ = ["FIT", "INVITATION", "NO_BATCHES", "Tape", "Transcript", "invitation_to", "kept_missing", "made_of"]
+__all__ += ["plain_of", "read_invitation"]
 
-INVITATION = "invitation"
+INVITATION, FIT = "invitation", "synthetic data set"
+"""What a transcript is: the invitation to people who are asked next, or a fit that can be gone on with."""
 _STATED: dict[str, Any] = {
     one.__name__: one
     for one in (ApproxDP, Bounds, Box, DistributionTask, Feature, RecordsTask, KMeansTask, MeanTask, Mixing,
@@ -119,22 +120,22 @@ class Transcript:
             answers.append(json.loads(json.dumps(asked.plain(answer))))
         return cls(task, names, answers=tuple(answers), **more)
 
-    def document(self) -> dict[str, Any]:
-        """As it is written down; its digest names it."""
+    def document(self, **fit: Any) -> dict[str, Any]:
+        """As it is written down; its digest names it. A `fit` states more facts, and asks nobody."""
         own = {one.name: plain_of(getattr(self, one.name)) for one in fields(self)}
         own["task"] = plain_of(self.task.invited())
         own["ledger_entries"] = own.pop("entries")
         del own["digest"], own["simulated"]
-        own["asks"] = _plain_facts(self.asked.about)
-        return envelope.sealed(INVITATION, own, simulated=self.simulated)
+        own |= fit or {"asks": _plain_facts(self.asked.about)}
+        return envelope.sealed(FIT if fit else INVITATION, own, simulated=self.simulated)
 
     @classmethod
     def opened(cls, document: Any) -> Transcript:
         """The transcript of a document that was kept, as it was made."""
-        return cls._stated(envelope.opened(document, INVITATION))
+        return cls.stated(envelope.opened(document, INVITATION))
 
     @classmethod
-    def _stated(cls, said: dict[str, Any]) -> Transcript:
+    def stated(cls, said: dict[str, Any]) -> Transcript:
         """What an opened document says, checked: what is asked follows from what was released."""
         said["entries"] = said.pop("ledger_entries")
         rest = {name: _tuple(said[name]) for name in ("names", "missing", "entries", "notes")}
@@ -142,7 +143,7 @@ class Transcript:
                     simulated=said["simulated"], digest=said["digest"])  # fmt: skip
         ok = all(isinstance(one, str) for one in (*result.names, *result.notes))
         ok = ok and all(type(entry) is int for entry in result.entries)
-        if not (ok and _alike(said["asks"], _plain_facts(result.asked.about))):
+        if not (ok and ("name" in said or _alike(said["asks"], _plain_facts(result.asked.about)))):
             raise ValueError
         return result
 
@@ -239,7 +240,7 @@ class Tape(People):
 def read_invitation(file: str | PathLike[str], what: str | None = None) -> Transcript:
     """The invitation in a file, checked; to `what`, where that is given."""
     try:
-        result = Transcript._stated(envelope.load(file, INVITATION))
+        result = Transcript.stated(envelope.load(file, INVITATION))
         if what not in (None, result.task.called):
             raise ValueError
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, AssertionError, RecursionError):
