@@ -37,7 +37,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hybridp.bench.crowd import SAID_OF_EVERYONE, Cells, Crowd, anchored, by_people
+from hybridp.bench.crowd import SAID_OF_EVERYONE, Cells, Crowd, anchored
+from hybridp.bench.mean import mechanisms_of
 from hybridp.blend.distribution import Shape, blended
 from hybridp.blend.groups import JointBlend, blend_joint
 from hybridp.blend.shares import share_anchoring
@@ -45,7 +46,7 @@ from hybridp.errors import must
 from hybridp.public.anchoring import TIGHTEST, Anchoring, clipping_loss
 from hybridp.public.distribution import BINS, CELLS, PHASES, BinnedReports, WindowReports, cell_chances
 from hybridp.public.groups import Grouping
-from hybridp.public.randomisers import LEVELS, WORD
+from hybridp.public.randomisers import WORD
 from hybridp.public.shares import CountNoise, NoisyCounts, ShareReports, mixed_oracle, tick_variance
 from hybridp.public.shuffling import Mixing
 from hybridp.release.plan import Plan, predicted
@@ -68,15 +69,22 @@ HEARD = ("everyone", "hybrid", "tcm-only", "lm-only")
 @dataclass(frozen=True)
 class _Options(Cells):
     """Of every option with a share: a trusted group's information is ``k^2/(k p(1-p) + noise)``, a report's ``1/v(p)``,
-    v of one report at that share."""
+    v of one report at that share. Where people may have several, each is a yes or no of its own, at worst of a half."""
 
     study: SharesTask
     share: Floats
+
+    @staticmethod
+    def of(own: SharesTask, stated: Sequence[float] | None = None) -> _Options:
+        share = np.asarray(_shares(stated, own.question.size, "options"))
+        return _Options(own, np.full(own.question.size, 0.5) if own.question.most else share)
 
     def trusted(self, k: int) -> Floats:
         return np.asarray(k * k / (k * self.share * (1 - self.share) + self.study.count_noise.variance))
 
     def report(self, mixing: Mixing | None) -> Floats:
+        if self.study.question.most:
+            return np.full(len(self.share), 1 / tick_variance(self.study.guarantee, self.study.question, 0.5))
         oracle = self.study.invite.mechanism if mixing is None else mixed_oracle(mixing, len(self.share))
         return 1 / np.array([oracle.variance(x) for x in self.share.tolist()])
 
@@ -99,32 +107,18 @@ def _shares(stated: Sequence[float] | None, many: int, of: str) -> list[float]:
     return [float(p) for p in stated]
 
 
-def _heard(crowd: Crowd, v_t: Any, v_l: Any) -> dict[str, Any]:
-    """The variances by who is heard, from those of the groups' own."""
-    result = {"hybrid": 1 / (1 / v_t + 1 / v_l), "tcm-only": v_t, "lm-only": v_l}
-    return {"everyone": by_people(crowd.trusted, crowd.local, v_t, v_l), **result} if crowd.both else result
-
-
 def plan_shares(own: SharesTask, crowd: Crowd) -> Plan:
-    """Predicted standard errors of the shares of a question's options, by who is heard.
-
-    Where people may have several options each is a yes or no of its own, at worst of one half.
-    """
-    question, k, told = own.question, crowd.trusted, crowd.told
-    size, noise, ticks = question.size, own.count_noise, question.most > 0
-    p = np.asarray(_shares(crowd.guess.shares, size, "options"))
-    p = np.full(size, 0.5) if ticks else p
-    cells = _Options(own, p)
-    one = np.full(size, tick_variance(own.guarantee, question, 0.5)) if ticks else 1 / cells.report(None)
-    v_t = p * (1 - p) / k + noise.variance / k**2 if k else np.full(size, np.inf)
-    v_l = one / told if told else np.full(size, np.inf)
-    result, most = _heard(crowd, v_t, v_l), None
-    default = Anchoring(None, math.inf)
+    """Predicted standard errors of the shares of a question's options, by who is heard."""
+    question, noise, ticks = own.question, own.count_noise, own.question.most > 0
+    cells = _Options.of(own, crowd.guess.shares)
+    result, most, default = cells.heard(crowd), None, Anchoring(None, math.inf)
+    v_t, v_l = result["tcm-only"], result["lm-only"]
     if not ticks:
-        default = share_anchoring(size, noise, k, [(own.invite.mechanism, round(told))])
+        reports = [(own.invite.mechanism, round(crowd.told))]
+        default = share_anchoring(question.size, noise, crowd.trusted, reports)
     if crowd.both and not ticks:
         reach = default.reach or TIGHTEST
-        lost = clipping_loss(reach, v_t, v_l, noise.laplace_variance / k**2) * v_t / v_l
+        lost = clipping_loss(reach, v_t, v_l, noise.laplace_variance / crowd.trusted**2) * v_t / v_l
         held = {"hybrid": result["hybrid"], "anchored": result["hybrid"] * (1 + lost)}
         result = {"everyone": result["everyone"], **held, "tcm-only": v_t, "lm-only": v_l}
         most = None if default.reach is None else (reach * v_t / np.sqrt(v_t + v_l)).tolist()
@@ -139,7 +133,7 @@ def plan_shares(own: SharesTask, crowd: Crowd) -> Plan:
         {name: {"rmse_population": np.sqrt(v).tolist()} for name, v in result.items()},
         {"default": {"estimator": next(iter(result))}, "alike": anchored(default, "hybrid", default.reach, most)},
         options=list(question.values),
-        shares=p.tolist(),
+        shares=cells.share.tolist(),
         mechanisms={"trusted": noise_level(noise.mechanism)[0], "local": own.invite.name},
         assumes=["half of the people tick each option, which is the worst" if ticks else assumed,
                  "the groups are alike"],
@@ -225,22 +219,13 @@ Predicted = tuple[dict[str, list[tuple[float, ...]]], dict[tuple[int, int], floa
 def _public(own: Any, by: Grouping, crowd: Crowd, parts: list[float]) -> Predicted:
     """Every group is a study of its own."""
     result: dict[str, list[tuple[float, ...]]] = {name: [] for name in HEARD}
+    cells: Cells = _Options.of(own) if own.options else mechanisms_of(own, own.sum_noise, crowd.guess.sd)
     for part in parts:
-        people = Crowd(max(round(crowd.n * part), 1), crowd.opt_in)
-        errors = plan_shares(own, people).errors if own.options else _mean_errors(own, people, crowd.guess.sd)
+        each = cells.heard(Crowd(max(round(crowd.n * part), 1), crowd.opt_in))
         for name in HEARD:
-            result[name].append(tuple(errors.get(name, errors["hybrid"])))
+            result[name].append(tuple(np.atleast_1d(np.sqrt(each.get(name, each["hybrid"]))).tolist()))
     worst = [max(each) for each in result["everyone"]]
     return result, {(i, j): math.hypot(worst[i], worst[j]) for i, j in by.pairs(by.names)}
-
-
-def _mean_errors(own: MeanTask, crowd: Crowd, sd: float | None) -> dict[str, list[float]]:
-    k, half = crowd.trusted, own.bounds.half
-    spread = half**2 if sd is None else sd**2
-    noise = own.sum_noise.variance * (own.bounds.width / LEVELS) ** 2
-    v_t = spread / k + noise / k**2 if k else math.inf
-    v_l = (spread + half**2 * own.invite.mechanism.worst_variance) / crowd.local if crowd.local else math.inf
-    return {name: [math.sqrt(v)] for name, v in _heard(crowd, v_t, v_l).items()}
 
 
 def _private(own: Any, by: Grouping, crowd: Crowd, parts: list[float]) -> Predicted:

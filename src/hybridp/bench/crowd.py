@@ -123,6 +123,13 @@ class Cells(ABC):
     def report(self, mixing: Mixing | None) -> Any:
         """Of one report, by a local person or through a mixer."""
 
+    def heard(self, crowd: Crowd) -> dict[str, Any]:
+        """The variances by who is heard: each group by its people, both as if alike, and each of them alone."""
+        with np.errstate(divide="ignore"):  # nobody tells nothing
+            v_t, v_l = 1 / np.asarray(self.trusted(crowd.trusted)), 1 / np.asarray(crowd.told * self.report(None))
+        alike = {"hybrid": 1 / (1 / v_t + 1 / v_l), "tcm-only": v_t, "lm-only": v_l}
+        return {"everyone": by_people(crowd.trusted, crowd.local, v_t, v_l), **alike} if crowd.both else alike
+
     def three_groups(self, people: tuple[int, int, int], mixing: Mixing, *, by_people: bool) -> dict[str, Any]:
         """Those who trust, those who trust a mixer, and those who trust nobody in one estimate, as plain data.
 

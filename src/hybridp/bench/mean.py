@@ -1,6 +1,7 @@
 """How good will a mean be, of a number or of several columns? From public numbers, before anyone is asked for anything.
 
 >>> from hybridp.bench.crowd import Guesses
+>>> from hybridp.public.budgets import PureDP
 >>> study = MeanTask(Bounds(0, 2.4e6), PureDP(1.0))
 >>> plan = plan_mean(study, Crowd(250_000, 0.01, Guesses(sd=53_000)))
 >>> plan.errors["kvh"] < min(plan.errors["tcm-only"], plan.errors["full-lm"])
@@ -23,7 +24,7 @@ import math
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -39,10 +40,11 @@ from hybridp.public.anchoring import (
     mean_anchoring,
     vector_anchoring,
 )
-from hybridp.public.budgets import PureDP, split_off
+from hybridp.public.budgets import split_off
 from hybridp.public.lattice import Bounds
 from hybridp.public.mean import NormalLaplace, posterior_variance, predicted_se, sum_noise
-from hybridp.public.randomisers import LEVELS, Randomiser, best_randomiser
+from hybridp.public.mechanisms import DiscreteGaussian, DiscreteLaplace
+from hybridp.public.randomisers import LEVELS, Randomiser
 from hybridp.public.shuffling import Mixing
 from hybridp.public.vector import HALF, VectorBounds, vector_noise
 from hybridp.release.plan import Plan, predicted
@@ -60,7 +62,8 @@ class Mechanisms(Cells):
 
     `sd` is that of the values. A `share` of the local people report this value (all, unless it is one column of many),
     and without a stated mean `square` is the largest mean square of the values, in half-ranges. `paid` is the trusted
-    sum's variance where a part of the epsilon measures the spread, for an anchored blend.
+    sum's variance where a part of the epsilon measures the spread, for an anchored blend. `mixed` is the randomiser of
+    people who trust a mixer, and the share of them who report.
     """
 
     bounds: Bounds
@@ -73,6 +76,7 @@ class Mechanisms(Cells):
     share: float = 1.0
     square: float = 1.0
     paid: float | None = None
+    mixed: tuple[Randomiser, float] | None = None
 
     @property
     def unit_mean(self) -> float:
@@ -98,8 +102,11 @@ class Mechanisms(Cells):
         return k * k / (k * self.sd**2 + self.per_sum)
 
     def report(self, mixing: Mixing | None) -> float:
-        own = self if mixing is None else replace(self, randomiser=best_randomiser(PureDP(mixing.epsilon)))
-        return 1 / (self.sd**2 + float(own.noise_of(self.sd**2)))
+        own = self
+        if mixing is not None:
+            assert self.mixed is not None
+            own = replace(self, randomiser=self.mixed[0], share=self.mixed[1])
+        return own.share / (self.sd**2 + float(own.noise_of(self.sd**2)))
 
     def paying(self, s: theory.Setting) -> theory.Setting:
         """The setting in which a part of the trusted epsilon measures the spread."""
@@ -197,12 +204,16 @@ def _sd_range(sd: float | tuple[float, float] | None, bounds: Bounds) -> tuple[f
     return float(low), float(high)
 
 
-def _mechanisms(own: MeanTask, crowd: Crowd, sd: float) -> Mechanisms:
-    noise = sum_noise(own.trusted_whole, own.noise)
-    drawn, mean = own.invite.mechanism, crowd.guess.mean
-    must(mean is None or own.bounds.lower <= mean <= own.bounds.upper, "mean", "must lie within the bounds", mean)
-    per_sum = noise.variance * (own.bounds.width / LEVELS) ** 2
-    return Mechanisms(own.bounds, drawn, per_sum, sd, drawn.name, noise.name, mean, crowd.chance)
+def mechanisms_of(
+    own: MeanTask, noise: DiscreteLaplace | DiscreteGaussian, sd: float | None, mean: float | None = None,
+    chance: float = 1.0,
+) -> Mechanisms:  # fmt: skip
+    """Those of a mean with this noise on its sum, and the largest spread unless one is stated."""
+    bounds, drawn, mixed = own.bounds, own.invite.mechanism, own.mixed_invite
+    must(mean is None or bounds.lower <= mean <= bounds.upper, "mean", "must lie within the bounds", mean)
+    per_sum, through = noise.variance * (bounds.width / LEVELS) ** 2, None if mixed is None else (mixed.mechanism, 1.0)
+    return Mechanisms(bounds, drawn, per_sum, bounds.half if sd is None else sd, drawn.name, noise.name, mean, chance,
+                      mixed=through)  # fmt: skip
 
 
 def plan_mean(own: MeanTask, crowd: Crowd) -> Plan:
@@ -214,7 +225,7 @@ def plan_mean(own: MeanTask, crowd: Crowd) -> Plan:
     bounds, promise, sd = own.bounds, own.trusted_whole, crowd.guess.sd
     must(1e-100 <= bounds.width <= 1e100, "upper", "must be a sensible distance from lower", bounds.upper)
     low, high = _sd_range(sd, bounds)
-    mechanisms = _mechanisms(own, crowd, high)
+    mechanisms = mechanisms_of(own, sum_noise(promise, own.noise), high, crowd.guess.mean, crowd.chance)
     if not crowd.both:
         return _alone(own, crowd, mechanisms)
     known = high if sd is not None and low == high else None
@@ -293,24 +304,15 @@ def _assumptions(spread: str, mechanisms: Mechanisms, worst: str) -> list[str]:
 
 @dataclass(frozen=True)
 class _Columns(Cells):
-    """Of each column, in its own unit: a share of a group's people report on it, with the noise of a vector as long as
-    the bounds allow."""
+    """Of each column, in its own unit."""
 
-    study: VectorTask
-    sd: Sequence[float]
+    each: Sequence[Mechanisms]
 
     def trusted(self, k: int) -> Floats:
-        half = np.array([b.half for b in self.study.bounds.bounds])
-        noise = self.study.sum_noise.variance * (half / HALF) ** 2
-        return np.asarray(k * k / (k * np.square(self.sd) + noise))
+        return np.array([one.trusted(k) for one in self.each])
 
     def report(self, mixing: Mixing | None) -> Floats:
-        study, bounds, variance = self.study, self.study.bounds, np.square(self.sd)
-        reports = study.invite.mechanism if mixing is None else cast(Any, study.mixed_invite).mechanism
-        reach = np.array([b.half for b in bounds.bounds]) * bounds.reach
-        square = np.clip(variance / reach**2, min(1.0, bounds.ratio**2 / bounds.dimensions), 1.0)
-        constant, quadratic = reports.law.variance_terms
-        return np.asarray(reports.share / (variance + reach**2 * (constant + quadratic * square)))
+        return np.array([one.report(mixing) for one in self.each])
 
 
 def plan_vector(own: VectorTask, crowd: Crowd) -> Plan:
@@ -329,28 +331,30 @@ def plan_vector(own: VectorTask, crowd: Crowd) -> Plan:
         ok = math.isfinite(size) and 0 < size <= half * (1 + 1e-12)
         must(ok, "sd", f"must be positive and at most {half:g} for these bounds", size)
     promise, reports = own.trusted_whole, own.invite.mechanism
-    drawn, law = vector_noise(promise, bounds, own.noise), reports.law
+    paid = drawn = vector_noise(promise, bounds, own.noise)
     stated = None if sd is None else [size / b.half for size, b in zip(sizes, bounds.bounds, strict=True)]
     told = [(reports, round(crowd.told))]
     default = vector_anchoring(promise, own.noise, bounds, told, stated, trusted=crowd.trusted)
-    paid = drawn
     if default.spread == "measured":
         with suppress(InvalidInput):
             paid = vector_noise(split_off(promise, VECTOR_SPREAD_SHARE)[0], bounds, own.noise)
-    seen: dict[tuple[float, float], tuple[Any, float, float]] = {}
-    for b, size in zip(bounds.bounds, sizes, strict=True):
-        if (b.half, size) in seen:  # where the middle of the bounds lies changes no error
-            continue
-        unit, wide = (b.half / HALF) ** 2, b.half * reach
-        one = Mechanisms(
-            Bounds(-wide, wide), law, drawn.variance * unit, size, reports.name, drawn.name, None,
-            reports.share * crowd.chance, square, paid.variance * unit,
-        )  # fmt: skip
-        spread = None if default.variance is None else wide**2 * default.variance
+    mixed = None if own.mixed_invite is None else own.mixed_invite.mechanism
+    each = [
+        Mechanisms(
+            # where the middle of the bounds lies changes no error
+            Bounds(-half, half), reports.law, drawn.variance * (b.half / HALF) ** 2, size, reports.name, drawn.name,
+            None, reports.share * crowd.chance, square, paid.variance * (b.half / HALF) ** 2,
+            None if mixed is None else (mixed.law, mixed.share),
+        )
+        for b, half, size in zip(bounds.bounds, halves, sizes, strict=True)
+    ]  # fmt: skip
+    seen: dict[Mechanisms, tuple[Any, float, float]] = {}
+    for one in dict.fromkeys(each):
+        spread = None if default.variance is None else one.bounds.half**2 * default.variance
         leash, step, _ = (float(x) for x in one.leash(one.setting(crowd.n, crowd.opt_in, spread)))
         long = leash if default.variance is None else default.reach or 0.0
-        seen[b.half, size] = one.predictions(crowd), long, long * step
-    result = [seen[b.half, size] for b, size in zip(bounds.bounds, sizes, strict=True)]
+        seen[one] = one.predictions(crowd), long, long * step
+    result = [seen[one] for one in each]
     longest = most = None
     if default.reach is not None:
         longest, most = max(long for _, long, _ in result), [far for _, _, far in result]
@@ -371,16 +375,12 @@ def plan_vector(own: VectorTask, crowd: Crowd) -> Plan:
             "radius": bounds.radius,
         },
         sd={"used": list(sizes), "worst_case": sd is None},
-        mechanisms={
-            "trusted": drawn.name,
-            "local": reports.name,
-            "columns_reported": reports.reported,
-        },
+        mechanisms={"trusted": drawn.name, "local": reports.name, "columns_reported": reports.reported},
         assumes=_assumptions("" if sd is not None else f"the {_LARGEST} is assumed", one, f"the {_LARGEST} is assumed"),
         remarks=[f"{said}."],
         range=[b.width for b in bounds.bounds],
     )  # fmt: skip
-    return crowd.planned(own, {"mean": facts}, setting=_Columns(own, sizes))
+    return crowd.planned(own, {"mean": facts}, setting=_Columns(each))
 
 
 _LARGEST = "largest that all columns can have at once"

@@ -50,10 +50,16 @@ class Cell(NamedTuple):
     difference_low: float | None = None
     difference_high: float | None = None
     p_value: float | None = None
+    share: bool = False
+    """A share of people, which people read in percent."""
 
     @property
     def width(self) -> float:
         return math.inf if self.low is None or self.high is None else self.high - self.low
+
+    def texts(self, *numbers: float | None) -> list[str]:
+        """Numbers in its unit for people, with the digits that its interval leaves standing; its own without any."""
+        return [text(x, self.width, share=self.share) for x in numbers or (self.estimate, self.low, self.high)]
 
 
 def statistic(
@@ -112,7 +118,8 @@ def cells(question: str, name: str, facts: Facts, *, curves: bool = False) -> li
     columns = [facts["estimate"], *(facts.get("interval") or (None, None)), *(facts.get(group) for group in GROUPS)]
     columns += [gap.get("difference"), *(gap.get("interval") or (None, None)), gap.get("p_value", facts.get("p_value"))]
     lists = (_flat(column, facts["estimate"], len(names)) for column in columns)
-    every = (Cell(question, name, *numbers) for numbers in zip(names, *lists, strict=True))
+    share = is_share(facts)
+    every = (Cell(question, name, *numbers, share=share) for numbers in zip(names, *lists, strict=True))
     return [cell for cell in every if cell.estimate is not None]
 
 
@@ -430,5 +437,6 @@ def differences(facts: Facts) -> list[Cell]:
     for gap in facts.get("differences") or ():
         pair = f"{gap['of']} - {gap['less']}" + (f": {gap['option']}" if gap["option"] is not None else "")
         low, high = gap["interval"]
-        result.append(Cell("", "difference", pair, gap["estimate"], low, high, p_value=gap["p_value"]))
+        own = {"p_value": gap["p_value"], "share": is_share(facts)}
+        result.append(Cell("", "difference", pair, gap["estimate"], low, high, **own))
     return result

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from hybridp.errors import must
 from hybridp.public.study.questions import ESTIMATORS
 from hybridp.release import style
-from hybridp.release.facts import SCHEMA, Facts, each, figure, heading, is_share, labels, only, people_words
+from hybridp.release.facts import SCHEMA, Facts, figure, heading, is_share, labels, people_words
 from hybridp.release.release import Questions, Result, Words
 
 if TYPE_CHECKING:
@@ -42,10 +42,14 @@ WAYS = {
 _USED = ("everyone", "adaptive", "hybrid", "unified", "tcm-only", "lm-only", "stated", "local", "trusted")
 _ALONE = {"tcm-only": "trusted", "lm-only": "local"}
 _OVERALL = "overall_rmse_in_half_ranges"
-_ERRORS = {"rmse_population": "rmse (population)", "rmse_slope": "error of a slope",
-           "total_variation": "total variation distance", "standard_error": "error"}  # fmt: skip
-_TOLD = {"weight": "weight", _OVERALL: "overall error (half-ranges)", "mse": "mse", **_ERRORS, "R": "R", "r": "r"}
-_TOLD |= {"times_trusted": "times trusted"}
+_ERRORS = {
+    "rmse_population": ("rmse (population)", "root mean squared error"),
+    "rmse_slope": ("error of a slope", "root mean squared error of a slope, columns scaled to [-1, 1]"),
+    "total_variation": ("total variation distance", "mean total variation distance"),
+}
+"""The name of an error in a table, and beside a picture."""
+_TOLD = {"weight": "weight", _OVERALL: "overall error (half-ranges)", "mse": "mse"}
+_TOLD |= {**{key: name for key, (name, _) in _ERRORS.items()}, "R": "R", "r": "r"}
 _OF_TABLES = {"sd": "sd of a cell", "expected_largest_error": "largest error",
               "expected_total_error": "total error", "smallest_visible_share": "visible from"}  # fmt: skip
 _SCALARS = {
@@ -80,18 +84,10 @@ class Plan(Result):
     setting: Any = field(default=None, repr=False, compare=False)
     """What was computed with, for further computing: of a mean, its mechanisms."""
 
-    def _each(self) -> list[tuple[str, str, Facts]]:
-        return each(self.questions)
-
     def __getitem__(self, question: str) -> Plan:
         known = self.parts or dict.fromkeys(self.questions, self)
         must(question in known, "question", f"must be one of {', '.join(known)}", question)
         return known[question]
-
-    @property
-    def facts(self) -> Facts:
-        """What is said of the only statistic."""
-        return only(self.questions)
 
     @property
     def predicted(self) -> dict[str, Any]:
@@ -276,12 +272,12 @@ def _grid(facts: Facts) -> tuple[Row, list[Row]]:
                  for one in told["tables"]]  # fmt: skip
         return ("table", "cells", *_OF_TABLES.values()), result
     if not known:
-        listed = [(words.format(**facts), _scalar(key, told[key])) for key, words in _SCALARS.items() if key in told]
+        listed = _scalars(facts)
         if "top" in told:
             listed += [("shown from a noisy count of", figure(facts["threshold"])),
                        ("standard error of the most frequent", figure(told["top"]["standard_error"][0])),
                        ("reports of local people", facts["mechanisms"]["local"])]  # fmt: skip
-        return ("expected", "value"), [*listed]
+        return ("expected", "value"), listed
     if all(overall_of(one) is None for one in known.values()) and len(names_of(facts)) > 1:
         words = _by_cell(facts)
         return words.columns, list(words.rows)
@@ -295,20 +291,23 @@ def _grid(facts: Facts) -> tuple[Row, list[Row]]:
         result.append((WAYS[name] if "best" in told else name, *(_cell(key, one.get(key)) for key in keys), *more))
     first = "local people are asked" if "forms" in told else "who takes part" if "best" in told else "estimator"
     heads = (_TOLD[key] for key in keys)
-    return (facts.get("named", first), *heads, *["times better"] * bool(gains), *[""] * bool(best)), result
+    return (first, *heads, *["times better"] * bool(gains), *[""] * bool(best)), result
 
 
 def _cell(key: str, x: float | None) -> str:
-    if x is None or key not in ("R", "r", "total_variation", "times_trusted"):
-        return figure(x)
-    return f"{x:.3g}" if key in ("r", "times_trusted") else f"{x:.3f}"
+    digits = {"R": ".3f", "r": ".3g", "total_variation": ".3f"}
+    return figure(x) if x is None or key not in digits else f"{x:{digits[key]}}"
 
 
-def _scalar(key: str, value: Any) -> str:
-    if key == "map_cells" and not value:
-        return "no map"
-    return "nothing" if value is None else f"{value:.1%}" if key == "recall" else (
-        value if isinstance(value, str) else figure(value))  # fmt: skip
+def _scalars(facts: Facts) -> list[Row]:
+    """What is expected of the whole, each in words."""
+    result = []
+    for key in (key for key in _SCALARS if key in facts["predicted"]):
+        value = facts["predicted"][key]
+        said = "nothing" if value is None else value if isinstance(value, str) else figure(value)
+        said = "no map" if key == "map_cells" and not value else f"{value:.1%}" if key == "recall" else said
+        result.append((_SCALARS[key].format(**facts), said))
+    return result
 
 
 def _by_cell(facts: Facts, *, ranks: bool = False) -> Words:
@@ -345,8 +344,7 @@ def _expected(facts: Facts) -> tuple[str, str, str]:
     if "tables" in told:
         worst = max(one["expected_largest_error"] for one in told["tables"])
         return f"± {figure(worst)}", style.percent(worst, 3), "largest error of a share"
-    said = ((words.format(**facts), _scalar(key, told[key])) for key, words in _SCALARS.items() if key in told)
-    return ", ".join(f"{x} {words}" for words, x in said), "", ""
+    return ", ".join(f"{x} {words}" for words, x in _scalars(facts)), "", ""
 
 
 def _epsilon_words(facts: Facts, promise: Facts) -> str:
@@ -407,11 +405,8 @@ def axis(facts: Facts) -> str:
     known = next(iter(ways(facts).values()), {})
     if _OVERALL in known:
         return "error over all columns, as a share of their half-ranges"
-    words = {"rmse_population": "root mean squared error", "total_variation": "mean total variation distance",
-             "rmse_slope": "root mean squared error of a slope, columns scaled to [-1, 1]",
-             "standard_error": facts.get("of")}  # fmt: skip
-    result = next((word for key, word in words.items() if key in known), None)
-    return result or "largest error of a cell to expect, as a share of people"
+    instead = "largest error of a cell to expect, as a share of people"
+    return next((name for key, (_, name) in _ERRORS.items() if key in known), instead)
 
 
 def noises(facts: Facts) -> str:

@@ -22,7 +22,6 @@ from hybridp.release.facts import (
     people_words,
     promise_words,
     said_of_gap,
-    text,
 )
 from hybridp.release.plan import WAYS, Plan, axis, error_of, in_range, names_of, noises, overall_of, taken, ways
 
@@ -87,8 +86,7 @@ def _alike(facts: Facts) -> bool:
 
 
 def _row(cell: Cell, facts: Facts, different: Sequence[str] = ()) -> style.Row:
-    share = is_share(facts)
-    at, low, high = (text(x, cell.width, share=share) for x in (cell.estimate, cell.low, cell.high))
+    at, low, high = cell.texts()
     words = f"{at}  ({low} to {high})" + ("  groups differ" if cell.name in different else "")
     name = cell.name if len(cell.name) <= 34 or facts["task"] != "heavy-hitters" else f"{cell.name[:33]}…"
     return style.Row(name, _at(cell.estimate), _at(cell.low), _at(cell.high), words, at)
@@ -119,7 +117,6 @@ def _dress(release: Release, ax: Axes, facts: Facts, true: str, more: str = "", 
 
 def _one(release: Release, cell: Cell, facts: Facts, ax: Axes | None) -> Axes:
     """One number: everybody's, and each group's own."""
-    share, wide = is_share(facts), cell.width
     rule = facts.get("estimator") or "everyone"
     everyone = "everyone" if rule == "everyone" else f"everyone ({rule})"
     named = [(everyone, cell.estimate, cell.low, cell.high, style.INK)]
@@ -132,11 +129,11 @@ def _one(release: Release, cell: Cell, facts: Facts, ax: Axes | None) -> Axes:
     ax = style.new_axes(ax, 7.2, 1.35 + 0.55 * len(named))
     rows = []
     for name, x, low, high, colour in named:
-        at, *ends = (text(v, wide, share=share) for v in (x, low, high))
+        at, *ends = cell.texts(x, low, high)
         rows.append(style.Row(name, _at(x), _at(low), _at(high), f"{at}  ({' to '.join(ends)})", at, colour))
     style.interval_rows(ax, rows)
     unit = "people" if facts["task"] == "count" else cell.question
-    return _dress(release, ax, facts, facts.get("what") or facts["task"], x=unit, percents="x" * share)
+    return _dress(release, ax, facts, facts.get("what") or facts["task"], x=unit, percents="x" * cell.share)
 
 
 def _many(release: Release, every: list[Cell], facts: Facts, ax: Axes | None) -> Axes:
@@ -329,7 +326,7 @@ def _draw_sizes(plan: Plan, facts: Facts, ax: Axes | None) -> Axes:
         worst = max(error) if isinstance(error, list) else error
         if name != "lower-bound" and math.isfinite(worst):
             rows.append((WAYS[name] if "best" in told else name, worst))
-    percents = bool(tables) or overall or is_share(facts) or facts["task"] == "noise"
+    percents = bool(tables) or overall or is_share(facts)
     best = WAYS[told["best"]] if "best" in told else taken(facts)
     ax = style.new_axes(ax, 7.2, 1.8 + 0.35 * len(rows))
     texts = [(name, e, style.percent(e, 3) if percents else f"{e:,.4g}") for name, e in rows]

@@ -26,7 +26,6 @@ from hybridp.release.facts import (
     differences,
     each,
     heading,
-    is_share,
     only,
     people_of,
     people_words,
@@ -66,6 +65,15 @@ class Result(ABC):
     """A release or a plan. What it says is in `to_dict`; the other methods say the same to people."""
 
     __slots__ = ()
+    questions: Questions
+
+    def _each(self) -> list[tuple[str, str, Facts]]:
+        return each(self.questions)
+
+    @property
+    def facts(self) -> Facts:
+        """What is said of the only statistic."""
+        return only(self.questions)
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
@@ -134,9 +142,6 @@ class Release(Result):
             told = [key for _, _, facts in self._each() for key in unsealed(facts)]
             must(not told, "receipt", rule, f"an amplified promise beside {', '.join(dict.fromkeys(told))}")
 
-    def _each(self) -> list[tuple[str, str, Facts]]:
-        return each(self.questions)
-
     # --- what it says -------------------------------------------------------------------------------------------------
 
     @property
@@ -147,11 +152,6 @@ class Release(Result):
     def cells(self) -> tuple[Cell, ...]:
         """Every published number, in the order of the questions."""
         return tuple(cell for name, key, facts in self._each() for cell in cells(name, key, facts))
-
-    @property
-    def facts(self) -> Facts:
-        """What is said of the only statistic."""
-        return only(self.questions)
 
     def __getitem__(self, question: str) -> Release:
         known = ", ".join(self.questions)
@@ -257,7 +257,7 @@ class Release(Result):
                 more = {f"{side}_rank": places[i] for side, places in ranks.items() if places}
                 ends = dict(zip(("left_out_low", "left_out_high"), left["interval"], strict=True))
                 rows.append({**cell._asdict(), **more, "left_out": left["share"], **ends})
-        return pd.DataFrame(rows).dropna(axis="columns", how="all")
+        return pd.DataFrame(rows).drop(columns="share", errors="ignore").dropna(axis="columns", how="all")
 
     # --- for people ---------------------------------------------------------------------------------------------------
 
@@ -270,21 +270,16 @@ class Release(Result):
     def in_words(self) -> Words:
         """The numbers as a title, a table and remarks."""
         every = [(name, key, facts) for name, key, facts in self._each() if key not in _DRAWN]
-        share = {(name, key): is_share(facts) for name, key, facts in every}
         groups = [group for group in GROUPS if any(getattr(cell, group) is not None for cell in self.cells)]
         listed = (isinstance(facts["estimate"], list) for _, _, facts in every)  # of one number a remark says it
         apart = len(groups) < 3 and any(cell.difference is not None for cell in self.cells) and any(listed)
         rows = []
         for cell in self.cells:
-            wide, percents = cell.width, share[cell.question, cell.statistic]
-            at, low, high = (text(x, wide, share=percents) for x in (cell.estimate, cell.low, cell.high))
-            own = [text(getattr(cell, group), wide, share=percents) for group in groups]
+            at, low, high = cell.texts()
+            own = [cell.texts(getattr(cell, group))[0] for group in groups]
             ends = f"{low} to {high}" if cell.low is not None else ""
-            gap = [_gap(cell, percents)] if apart else []
-            rows.append((self._called(cell), at, ends, *own, *gap))
-        columns = ("answer", "estimate", "interval", *groups, *["gap"] * apart)
-        for table in (_centres, _ranks, _waves):
-            columns, rows = table(every, columns, rows)
+            rows.append((self._called(cell), at, ends, *own, *[_gap(cell)] * apart))
+        columns, rows = _reshaped(every, ("answer", "estimate", "interval", *groups, *["gap"] * apart), rows)
         several = len(self.questions) > 1
         said = {f"{name}: {line}" if several else line: None for name, _, facts in every for line in remarks(facts)}
         if any(key == "distribution" for _, key, _ in self._each()):
@@ -320,7 +315,7 @@ class Release(Result):
         result = [self.in_words()]
         for _, _, facts in self._each():
             if gaps := differences(facts):
-                result.append(_differences(gaps, self.level or 0.95, share=is_share(facts)))
+                result.append(_differences(gaps, self.level or 0.95))
             if own := facts.get("personal"):
                 result.append(_own_epsilons(own))
         return result
@@ -330,7 +325,7 @@ class Release(Result):
         if len(self.cells) != 1 or len(self._each()) > 1:
             return said
         cell, facts = self._only, self.facts
-        at, low, high = (text(x, cell.width, share=is_share(facts)) for x in (cell.estimate, cell.low, cell.high))
+        at, low, high = cell.texts()
         interval = f"{100 * (self.level or 0.0):.6g}% interval {low} to {high}"
         more = "".join(f"; {line}" for line in (said_of_gap(facts), *self.notes) if line)
         mark = f"  [{SIMULATED}]" if self.simulated else ""
@@ -341,63 +336,48 @@ def _known(x: float | None) -> float:
     return math.nan if x is None else x
 
 
-def _gap(cell: Cell, share: bool) -> str:
+def _gap(cell: Cell) -> str:
     """The groups' difference with its interval and p-value, in one cell."""
-    if cell.difference is None or cell.p_value is None:
-        return ""
     low, at, high = cell.difference_low, cell.difference, cell.difference_high
-    if low is None or high is None:
-        return f"{text(at, cell.width, share=share)}, p = {cell.p_value:.2g}"
-    wide = high - low
-    reach = text(max(high - at, at - low), wide, share=share)
-    return f"{text(at, wide, share=share)} ± {reach}, p = {cell.p_value:.2g}"
+    if at is None or cell.p_value is None:
+        return ""
+    own = cell if low is None or high is None else cell._replace(low=low, high=high)
+    reach = "" if low is None or high is None else f" ± {own.texts(max(high - at, at - low))[0]}"
+    return f"{own.texts(at)[0]}{reach}, p = {cell.p_value:.2g}"
 
 
 Row = tuple[str, ...]
 
 
-def _centres(every: list[tuple[str, str, Facts]], columns: Row, rows: list[Row]) -> tuple[Row, list[Row]]:
-    """Of a clustering alone: a row a centre, with how many people are nearest to it."""
-    if len(every) != 1 or every[0][2]["task"] != "kmeans":
+def _reshaped(every: list[tuple[str, str, Facts]], columns: Row, rows: list[Row]) -> tuple[Row, list[Row]]:
+    """Of a clustering alone a row a centre, with how many people are nearest to it; of frequent records alone the ranks
+    that each may have; of changes alone what both waves said, and the p-value of no change."""
+    facts = every[0][2] if len(every) == 1 else {}
+    if facts.get("task") == "kmeans":
+        sides = [b - a for a, b in zip(facts["bounds"]["lower"], facts["bounds"]["upper"], strict=True)]
+        result = []
+        for i, centre in enumerate(facts["estimate"]):
+            size, error = facts["size"][i], facts["size_error"][i]
+            at = (text(x, side / 100) for x, side in zip(centre, sides, strict=True))
+            result.append((str(i + 1), *at, text(size, 100.0), "" if error is None else f"± {1.96 * error:,.0f}"))
+        return ("cluster", *facts["columns"], "people", "95% of the noise"), result
+    if ranks := facts.get("ranks"):
+        spans = (f"{a}" if a == b else f"{a} to {b}" for a, b in zip(ranks["best"], ranks["worst"], strict=True))
+        ranked = [(*row, "" if span == "None" else span) for row, span in zip(rows, spans, strict=True)]
+        return (*columns, "rank"), ranked
+    if not every or any("waves" not in told for _, _, told in every):
         return columns, rows
-    facts = every[0][2]
-    sides = [b - a for a, b in zip(facts["bounds"]["lower"], facts["bounds"]["upper"], strict=True)]
-    result = []
-    for i, centre in enumerate(facts["estimate"]):
-        size, error = facts["size"][i], facts["size_error"][i]
-        at = (text(x, side / 100) for x, side in zip(centre, sides, strict=True))
-        result.append((str(i + 1), *at, text(size, 100.0), "" if error is None else f"± {1.96 * error:,.0f}"))
-    return ("cluster", *facts["columns"], "people", "95% of the noise"), result
+    both = []
+    for name, key, told in every:
+        sides = [cells(name, key, {**told, "estimate": told["waves"][wave]}) for wave in ("first", "second")]
+        both += [(*(cell.texts()[0] for cell in pair), f"{pair[0].p_value:.3g}") for pair in zip(*sides, strict=True)]
+    heads = ("answer", "change", "interval", "first", "second", "p (no change)")
+    return heads, [(*row, *waves) for row, waves in zip(rows, both, strict=True)]
 
 
-def _ranks(every: list[tuple[str, str, Facts]], columns: Row, rows: list[Row]) -> tuple[Row, list[Row]]:
-    """Of frequent records alone: the ranks that each may have."""
-    ranks = every[0][2].get("ranks") if len(every) == 1 else None
-    if not ranks:
-        return columns, rows
-    spans = (f"{a}" if a == b else f"{a} to {b}" for a, b in zip(ranks["best"], ranks["worst"], strict=True))
-    return (*columns, "rank"), [(*row, "" if span == "None" else span) for row, span in zip(rows, spans, strict=True)]
-
-
-def _waves(every: list[tuple[str, str, Facts]], columns: Row, rows: list[Row]) -> tuple[Row, list[Row]]:
-    """Of changes alone: what both waves said, and the p-value of no change."""
-    if not every or any("waves" not in facts for _, _, facts in every):
-        return columns, rows
-    result = iter(rows)
-    told = []
-    for name, key, facts in every:
-        sides = [cells(name, key, {**facts, "estimate": facts["waves"][wave]}) for wave in ("first", "second")]
-        for one, other in zip(*sides, strict=True):
-            both = (text(cell.estimate, cell.width, share=is_share(facts)) for cell in (one, other))
-            told.append((*next(result), *both, f"{one.p_value:.3g}"))
-    return ("answer", "change", "interval", "first", "second", "p (no change)"), told
-
-
-def _differences(gaps: list[Cell], level: float, *, share: bool) -> Words:
-    rows = []
-    for cell in gaps:
-        at, low, high = (text(x, cell.width, share=share) for x in (cell.estimate, cell.low, cell.high))
-        rows.append((cell.name, at, f"{low} to {high}", f"{cell.p_value:.3g}"))
+def _differences(gaps: list[Cell], level: float) -> Words:
+    rows = [(cell.name, at, f"{low} to {high}", f"{cell.p_value:.3g}") for cell in gaps
+            for at, low, high in (cell.texts(),)]  # fmt: skip
     title = f"Differences, with {100 * level:.6g}% intervals; p-values adjusted for {len(rows)} (Holm)"
     return Words(title, ("groups", "difference", "interval", "p (no difference)"), rows)
 

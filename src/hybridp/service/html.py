@@ -32,7 +32,7 @@ from hybridp.errors import HybridpError, InvalidInput
 from hybridp.public.study import KINDS as QUESTIONS
 from hybridp.public.study import Collection, Declaration, Declared, Fields, Grouped, Mixer, People, Promise, declared
 from hybridp.public.study.basics import GROUPED
-from hybridp.release.facts import Facts, cells, heading, is_share, text
+from hybridp.release.facts import Facts, cells, heading, is_share
 from hybridp.release.release import Release
 from hybridp.service.problems import log_internal
 from hybridp.service.words import TEMPLATES
@@ -264,7 +264,7 @@ def _part(release: Release, facts: Facts, unit: str) -> dict[str, Any]:
         shown["beside"] = "how many people are near each, with 95% intervals for the noise"
     elif len(every) == 1 and "by" not in facts:
         (cell,) = every
-        at, low, high = (text(x, cell.width, share=share) for x in (cell.estimate, cell.low, cell.high))
+        at, low, high = cell.texts()
         shown |= {"headline": f"{at} {unit}".strip(), "beside": f"{level} interval: {low} to {high}"}
         for group, part in (facts.get("groups") or {}).items():
             own, reach = getattr(cell, group), part.get("half_width")
