@@ -11,12 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.plans import plan_mean
 from tests.protocols.batches import run
 
 from hybridp.bench.counts import plan_shares
 from hybridp.bench.crowd import Crowd, Guesses
-from hybridp.bench.mean import plan_vector
+from hybridp.bench.mean import plan_mean, plan_vector
 from hybridp.blend.mean import Rule
 from hybridp.blend.shares import Told, blend_shares
 from hybridp.blend.tally import Tally
@@ -138,8 +137,8 @@ def mean_case() -> Case:
         by = {"trusted_people": len(own), "rng": rng}
         return publish_mean(study, trusted, told, mixed=batches, **by), publish_mean(study, trusted, told, **by)
 
-    plan = plan_mean(n=sum(sizes), opt_in=0.01, bounds=BOUNDS, sd=SD[0], guarantee=PureDP(0.5), mean=2 / 7)
-    return Case(sizes, mixing, plan.setting, 2 / 7, once, 1.5, 400)
+    setting = plan_mean(study, Crowd(sum(sizes), 0.01, Guesses(sd=SD[0], mean=2 / 7))).setting
+    return Case(sizes, mixing, setting, 2 / 7, once, 1.5, 400)
 
 
 def vector_case() -> Case:
