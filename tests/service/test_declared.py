@@ -136,50 +136,33 @@ TYPED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_form_filled_in_where_it_insists_makes_a_study(web: TestClient, kind: str) -> None:
+MORE: dict[str, dict[str, str]] = {
+    "a mixer": {
+        "mixer.batch": "50",
+        "mixer.delta": "0.01",
+        "mixer.url": "https://mixer.example",
+        "mixer.key": "A" * 43,
+    },
+    "a public group": {"question.by": "town", "question.categories": "Bonn, Ulm", "question.least": "5"},
+    "a private group": {"question.by": "town", "question.categories": "Bonn, Ulm", "question.by_private": "true"},
+}
+
+
+@pytest.mark.parametrize(("kind", "more"), [*((kind, None) for kind in KINDS), *(("mean", more) for more in MORE)])
+def test_a_form_filled_in_where_it_insists_makes_a_study(web: TestClient, kind: str, more: str | None) -> None:
     page = Inputs()
     page.feed(web.get(f"/studies/new?kind={kind}").text)
     empty = {name for name in page.required if not page.fields[name]}
     assert empty == {"title", *ASKED_BY, *TYPED[kind]}
-    answer = web.post("/studies/new", data=page.fields | {"title": "T"} | ASKED_BY | TYPED[kind])
+    answer = web.post(
+        "/studies/new", data=page.fields | {"title": "T"} | ASKED_BY | TYPED[kind] | MORE.get(more or "", {})
+    )
     assert answer.status_code == 303, answer.text
     study = answer.headers["location"].rsplit("/", 1)[1]
     made = studies.study_summary(web.app.state.service, study)  # type: ignore[attr-defined]
     assert made["kind"] == KINDS[kind].kind
     assert not made["open_to_all"]
-
-
-def test_a_form_states_a_mixer_or_none(web: TestClient) -> None:
-    page = Inputs()
-    page.feed(web.get("/studies/new?kind=mean").text)
-    stated = {"mixer.batch": "50", "mixer.delta": "0.01", "mixer.url": "https://mixer.example", "mixer.key": "A" * 43}
-    typed = {
-        "title": "T",
-        **ASKED_BY,
-        **TYPED["mean"],
-        "people.trusted": "9",
-        "people.local": "9",
-        "people.shuffled": "60",
-    }
-    answer = web.post("/studies/new", data=page.fields | typed | stated)
-    assert answer.status_code == 303, answer.text
-    task = web.get(f"/tasks/{answer.headers['location'].rsplit('/', 1)[1]}").json()
-    assert task["groups"] == ["trusted", "shuffled", "local"]
-    assert (task["mixer"]["batch"], task["mixer"]["url"]) == (50, "https://mixer.example")
-    assert task["guarantee"]["shuffled"]["epsilon"] > 1
-
-
-@pytest.mark.parametrize("kind", ["mean", "choice"])
-def test_a_form_states_a_group_public_or_private(web: TestClient, kind: str) -> None:
-    page = Inputs()
-    page.feed(web.get(f"/studies/new?kind={kind}").text)
-    typed = {"title": "T", **ASKED_BY, **TYPED[kind], "question.by": "town", "question.categories": "Bonn, Ulm"}
-    for private in ("true", "false"):
-        own = {"question.by_private": private, "question.least": "" if private == "true" else "5"}
-        answer = web.post("/studies/new", data=page.fields | typed | own)
-        assert answer.status_code == 303, answer.text
-        task = web.get(f"/tasks/{answer.headers['location'].rsplit('/', 1)[1]}").json()
-        asked = [column["name"] for column in task.get("columns", ())]
-        assert (asked, [by["name"] for by in task["by"]]) == (
-            (["town", "answer"], []) if private == "true" else ([], ["town"]))  # fmt: skip
+    task = web.get(f"/tasks/{study}").json()
+    assert ("shuffled" in task["groups"]) == (more == "a mixer")
+    assert ("columns" in task, [by["name"] for by in task.get("by") or ()]) == (
+        more == "a private group", ["town"] * (more == "a public group"))  # fmt: skip

@@ -77,14 +77,6 @@ def test_a_plan_charges_no_more_than_its_people_were_promised() -> None:
     assert [(c.people, c.budget.epsilon) for c in plan.charges("s")] == [("local", 2.0)]
 
 
-def test_too_few_people_are_refused_and_nobody_is_charged(service: Service) -> None:
-    study, task = opened(service)
-    assert send(service, study, [trusted_report(task, row) for row in people(3)]) == []
-    with pytest.raises(Refused, match="needs at least 4 trusted people"):
-        studies.open_phase_two(service, study)
-    assert all(account["epsilon_spent"] == 0 for account in studies.study_summary(service, study)["ledger"])
-
-
 def test_what_a_seed_said_is_no_release_of_anybody(settings: Settings) -> None:
     """A first phase from a seed marks the second one, whoever makes it."""
     trial = Service(settings, rng=seeded(3))

@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from hybridp.device.client import local_report, trusted_report
-from hybridp.randomness import seeded
 from hybridp.service import html, pages, studies
 
 from .declared import ASKER as OF
@@ -37,11 +35,6 @@ def log_in(web: TestClient, name: str = "ana") -> str:
 
 def make(web: TestClient, **changes: Any) -> str:
     return str(studies.create_study(service_of(web), study_of(PLAN | changes))["id"])
-
-
-def send(web: TestClient, study: str, reports: list[dict[str, Any]]) -> bool:
-    answer = web.post(f"/tasks/{study}/reports", json={"reports": reports})
-    return answer.status_code == 200 and answer.json() == {"failures": []}
 
 
 def hidden(page: str, name: str) -> str:
@@ -191,29 +184,6 @@ def test_times_of_a_new_study_are_utc(web: TestClient) -> None:
     assert "closes" in answer.text
 
 
-def local_and_trusted(task: dict[str, Any], answers: list[Any], **more: Any) -> list[dict[str, Any]]:
-    rng = seeded(1)
-    made = [trusted_report(task, a, **more) for a in answers if "trusted" in task["groups"]]
-    return made + [local_report(task, a, rng=rng, **more) for a in answers if "local" in task["groups"]]
-
-
-def test_a_release_of_heavy_hitters_is_shown(web: TestClient) -> None:
-    plan = {"kind": "heavy-hitters", "title": "Searches", "epsilon": 4.0, "delta": 1e-3, "min_batch": 2, "head": 5}
-    study = str(studies.create_study(service_of(web), study_of(plan))["id"])
-    records = [("news", "a.org")] * 60 + [("<b>maps</b>", "m.org")] * 60
-    log_in(web)
-    for _ in range(2):
-        assert send(web, study, local_and_trusted(studies.task_document(service_of(web), study), records))
-        token = hidden(web.get(f"/studies/{study}").text, "form_token")
-        web.post(f"/studies/{study}/phase-two", data={"form_token": token})
-    web.post(f"/studies/{study}/close", data={"form_token": token})
-    assert web.post(f"/studies/{study}/release", data={"form_token": token, "key": "release"}).status_code == 303
-    page = web.get(f"/studies/{study}").text
-    assert "2 frequent records" in page
-    assert "&lt;b&gt;maps&lt;/b&gt; / m.org" in page
-    assert "<b>maps" not in page
-
-
 # --- participants -----------------------------------------------------------------------------------------------------
 
 
@@ -240,14 +210,6 @@ def test_local_fields_have_no_names(web: TestClient) -> None:
         assert "<input" in form
         assert "name=" not in form
         assert "action=" not in form
-
-
-def test_numbers_of_the_page_are_those_of_the_mechanism(web: TestClient) -> None:
-    """At epsilon 1 a guess is right e/(1 + e) of the time: 73 of 100, and the dots say 27 and 73."""
-    page = web.get(f"/s/{make(web)}").text
-    assert "<strong>73</strong>" in page
-    assert page.count('class="on"') == 100
-    assert [int(n) for n in re.findall(r'data-which="\w+">(\d+) of 100', page)] == [27, 73]
 
 
 # --- charts -----------------------------------------------------------------------------------------------------------

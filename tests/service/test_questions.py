@@ -17,12 +17,11 @@ from starlette.testclient import TestClient
 from hybridp.device.client import local_report, trusted_report
 from hybridp.device.questions import answer_to
 from hybridp.device.reports import report_options
-from hybridp.errors import HybridpError, InvalidInput
+from hybridp.errors import InvalidInput
 from hybridp.public.budgets import ApproxDP, PureDP
 from hybridp.public.randomisers import k_randomised_response
 from hybridp.public.study import Declaration
 from hybridp.randomness import secure, seeded
-from hybridp.release.facts import labels
 from hybridp.service import studies
 from hybridp.service.app import build_app
 from hybridp.service.core import Service
@@ -44,9 +43,6 @@ KIDS = {"name": "kids", "kind": "count", "value": "yes"}
 PAY = {"name": "pay", "kind": "number", "lower": 0, "upper": 8}
 WAY = {"name": "way", "kind": "number", "lower": 0, "upper": 120, "unit": "minutes", "at": [0.5], "above": [45.0],
        "edges": [0, 30, 60, 120], "statistics": ["mean", "quantiles", "histogram", "shares-above"]}  # fmt: skip
-STEERED = {"name": "way", "kind": "number", "lower": 0, "upper": 120, "statistics": ["quantiles", "shares-above"],
-           "at": [0.5], "above": [45.0], "form": "steered"}  # fmt: skip
-MEAN = {"name": "way", "kind": "number", "lower": 0, "upper": 120, "form": "steered"}
 EVERY = [SMOKES, TOWN, WAYS, KIDS, PAY, WAY]
 BY = {"by": "town", "categories": ["Bonn", "Kiel", "Ulm", "Jena"], "least": 5, "compare": "all"}
 PERSON = {"smokes": "at times", "town": "t7", "ways": ["foot", "bus"], "kids": "yes", "pay": 3.5, "way": 20.0}
@@ -68,39 +64,6 @@ def test_every_question_of_an_approximate_promise_is_answered(service: Service) 
     less = ticks | {"guarantee": ticks["guarantee"] | {"delta": 0.0}}  # the control: the same integer keeps no less
     with pytest.raises(InvalidInput, match="`keep` must be small enough"):
         local_report(task | {"questions": [*task["questions"][:2], less]}, person(SMOKES, TOWN, WAYS), rng=secure())
-
-
-def test_a_question_that_does_not_hear_the_trusted_leaves_no_release_more(service: Service) -> None:
-    """What is promised to them is what is spent, and the plan's releases are all that it pays for."""
-    alone = stated(SMOKES | {"estimator": "lm-only"}, PAY, promise={"several": "split"})
-    study, task = opened(service, alone | {"collection": alone["collection"] | {"delete_raw_after_release": False}})
-    assert task["guarantee"]["trusted"] == task["each_release"]["trusted"] == {"epsilon": 0.5, "delta": 0.0}
-    made = [trusted_report(task, person(SMOKES, PAY)) for _ in range(5)]
-    assert send(service, study, made + [local_report(task, person(SMOKES, PAY), rng=secure()) for _ in range(5)]) == []
-    studies.close_study(service, study)
-    studies.release_study(service, study, "one")
-    assert [(a["epsilon_spent"], a["epsilon_total"]) for a in studies.study_summary(service, study)["ledger"]] == [
-        (0.5, 0.5),
-        (1.0, 1.0),
-    ]
-    with pytest.raises(HybridpError, match="does not pay for another release"):
-        studies.release_study(service, study, "two")
-
-
-@pytest.mark.parametrize("step", [None, 10.0], ids=["any number", "tens"])
-def test_a_number_at_an_edge_counts_in_the_bin_that_begins_there(service: Service, step: float | None) -> None:
-    """Half the people are at 30 and half at 40, a third of the range, which lies between two steps of the lattice."""
-    way = WAY | {"edges": [0, 30, 40, 120], "statistics": ["histogram"], "at": [], "above": [], "step": step}
-    study, task = opened(service, stated(way, epsilon=20.0))
-    made = [trusted_report(task, 30.0 + 10 * (i % 2)) for i in range(200)]
-    made += [local_report(task, 30.0 + 10 * (i % 2), rng=seeded(i)) for i in range(200)]
-    assert send(service, study, made) == []
-    studies.close_study(service, study)
-    told = studies.release_study(service, study)["questions"]["way"]["histogram"]
-    np.testing.assert_allclose(told["trusted"], [0, 0.5, 0.5], atol=0.1)
-    if step is not None:  # what local people send tells a number from its neighbour only where few are possible
-        np.testing.assert_allclose(told["local"], [0, 0.5, 0.5], atol=0.1)
-    assert labels(told) == ["below 30", "30 to below 40", "40 or more"]
 
 
 @pytest.mark.parametrize("asked", [SMOKES, PAY], ids=["a choice", "a number"])
@@ -241,38 +204,3 @@ def test_a_program_sends_no_more_than_its_person_accepts() -> None:
     assert "Ulm" not in str(refused.value)
     told = local_report(forged, person, accept=PureDP(1.0), public=["town"], rng=secure())["payload"]["reports"]
     assert told["town"] == BY["categories"].index("Ulm")
-
-
-def test_a_form_of_questions_and_what_it_refuses(service: Service) -> None:
-    """The trusted way needs no script: fields as a browser sends them; what is missing is asked for again."""
-    study, _ = opened(service, stated(SMOKES, WAYS, WAY))
-    with TestClient(build_app(service.settings, service=service), follow_redirects=False) as web:
-        page = web.get(f"/s/{study}").text
-        form = page[page.index('<form method="post"') :]
-        assert form.index('name="answer.0"') < form.index('name="answer.1.3"') < form.index('name="answer.2"')
-        local = page[page.index('id="local-form"') :]
-        assert "name=" not in local[: local.index("</form>")]
-        fields = {"report_id": "A" * 22, "answer.0": "2", "answer.1.0": "on", "answer.1.3": "on", "answer.2": "12.5"}
-        for change, says in (
-            ({"answer.0": ""}, "Please choose an answer to every question."),
-            ({"answer.1.1": "on"}, "Please tick at most 2."),
-            ({"answer.2": "777777777x"}, "Please give a number."),
-        ):
-            answer = web.post(f"/s/{study}", data=fields | change)
-            assert answer.status_code == 422
-            assert says in answer.text
-            assert "777777777" not in answer.text
-        assert web.post(f"/s/{study}", data=fields).status_code == 303
-    assert studies.study_summary(service, study)["people"]["trusted"] == 1
-
-
-def test_the_account_of_two_phases_is_what_they_charge() -> None:
-    """Laplace noise spends no delta, and nobody is told of one that is not spent."""
-    plan = parse_plan(stated(STEERED | {"noise": "laplace"}, promise={"delta": 1e-6}))
-    totals = {charge.people: charge.budget for charge in (*plan.discovery_charges(), *plan.charges("t"))}
-    assert plan.accounts() == totals
-    assert totals["trusted"].delta == 0
-    plan = parse_plan(stated(MEAN, promise={"delta": 1e-6}, people={"local": 900}))
-    both = (*plan.discovery_charges(), *plan.charges("t"))
-    assert plan.accounts() == {charge.people: charge.budget for charge in both}
-    assert plan.accounts()["trusted"].delta == 0

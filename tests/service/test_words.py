@@ -18,7 +18,6 @@ from hybridp.public.oracles import subset_selection
 from hybridp.public.randomisers import (
     LEVELS,
     WORD,
-    KRandomisedResponse,
     dithered_bit,
     k_randomised_response,
     piecewise,
@@ -104,13 +103,6 @@ ASKED = {
         {"name": "pay", "kind": "number", "lower": 0, "upper": 9},
     ],
 }
-LINE: dict[str, Any] = {
-    "title": "Work",
-    "epsilon": 1.0,
-    "people": {"local": 1000},
-    "questions": [{"name": "work", "kind": "regression", "target": "hours", "on": ["age", "pay"], "lower": [0, 0, 0],
-                   "upper": [99, 9, 1]}],
-}  # fmt: skip
 PLANS: dict[str, dict[str, Any]] = {
     "mean": MEAN,
     "many releases": MEAN | {"releases": 500},
@@ -133,27 +125,7 @@ PLANS: dict[str, dict[str, Any]] = {
         "releases": 3,
     },
     "a choice": MEAN | {"kind": "choice", "bounds": None, "options": ["yes", "no", "at times"]},
-    "ticks": MEAN | {"kind": "choice", "bounds": None, "options": ["car", "train", "walk"], "several": 2},
-    "by a private group": MEAN
-    | {
-        "kind": "choice",
-        "bounds": None,
-        "options": ["yes", "no"],
-        "by": "town",
-        "by_private": True,
-        "categories": ["Bonn", "Kiel"],
-        "least": 5,
-    },
     "questions, one drawn": ASKED,
-    "questions, split": ASKED | {"epsilon": 16.0},
-    "points": LINE
-    | {
-        "people": {"trusted": 500, "local": 1000},
-        "questions": [
-            {"name": "homes", "kind": "points", "columns": ["age", "pay"], "lower": 0, "upper": [99, 9], "clusters": 3}
-        ],
-        "epsilon": 4.0,
-    },
     "heavy, first": HEAVY,
     "heavy, second": HEAVY,
 }
@@ -205,12 +177,6 @@ def spent_in_all(plan: Any) -> float:
     return float(sum(Fraction(str(plan.trusted_epsilon or plan.epsilon)) for _ in range(plan.releases)))
 
 
-def date(seconds: int) -> str:
-    import time
-
-    return time.strftime("%d %B %Y, %H:%M UTC", time.gmtime(seconds))
-
-
 def levels(text: str) -> list[float]:
     return [float(x) for x in re.findall(r"ε\s=\s([\d.e-]+)", text)]
 
@@ -249,16 +215,6 @@ def rule_trusted_promise(plan: Any, task: Any, text: str) -> None:
     assert deltas == ([pytest.approx(plan.delta * plan.releases)] if plan.delta else [])
 
 
-def rule_deleted(plan: Any, task: Any, text: str) -> None:
-    assert date(plan.delete_by) in text
-    assert plan.delete_by > NOW
-    assert ("after the" in text) == plan.delete_raw_after_release
-    if plan.delete_raw_after_release and plan.kind != "heavy-hitters":
-        many = plan.releases
-        assert ("after the release" if many == 1 else f"after the last of the {many} planned releases") in text
-        assert "at the latest" in text
-
-
 def rule_local_promise(plan: Any, task: Any, text: str) -> None:
     if plan.kind == "personal-mean":
         assert "the ε that you choose" in text
@@ -290,37 +246,6 @@ def mixed(rule: Any) -> Any:
     return checked
 
 
-def weakest(plan: Any) -> float:
-    """The largest epsilon of a report that somebody may send."""
-    return float(max(getattr(plan, "allowed_epsilons", None) or [plan.epsilon]))
-
-
-def rule_name_local(plan: Any, task: Any, text: str) -> None:
-    assert (text == "I trust nobody") == (weakest(plan) <= 3)
-    if weakest(plan) > 3 and plan.kind != "personal-mean":
-        assert text == f"A report with {'little' if plan.epsilon <= 6 else 'hardly any'} protection"
-
-
-def rule_local_odds(plan: Any, task: Any, text: str) -> None:
-    """Above 3 how often a report is true, e^E/(e^E + k - 1) for one of k options; else how often a guess between two
-    answers is right: at most e^E/(e^E + 1)."""
-    epsilon = weakest(plan)
-    assert (text == "") == (epsilon <= 3)
-    if not text:
-        return
-    often = re.findall(r"(?:people|right|about) (over \d+|\d+) (?:send|times)", text)[0]
-    most = 100 * math.exp(epsilon) / (math.exp(epsilon) + 1)
-    if "send their true answer" in text:
-        slots = task["questions"][0].get("slots") or task["questions"][0]["options"]
-        truth = 100 * math.exp(epsilon) / (math.exp(epsilon) + len(slots) - 1)
-        assert often == ("over 99" if truth > 99.5 else str(round(truth)))
-        assert ("only rarely" in text) == (truth >= 90)
-    else:
-        slots = task["questions"][0].get("slots", "ab")
-        least = 50 if len(slots) == 1 else 51  # a report on an empty list tells nothing
-        assert least <= int(often.removeprefix("over ")) <= math.ceil(most)
-
-
 def rule_shuffled_promise(plan: Any, task: Any, text: str) -> None:
     """The smallest epsilon at the stated delta that a batch of the least size keeps, to four decimals; not above the
     promise."""
@@ -342,22 +267,13 @@ def rule_shuffled_few(plan: Any, task: Any, text: str) -> None:
     assert f"fewer than {plan.mixer['batch']:,} people" in text
 
 
-def rule_batch(plan: Any, task: Any, text: str) -> None:
-    assert f"{plan.min_batch:,} people" in text
-    assert ("of one of the two" in text) == plan.phased
-
-
 RULES = {
     "once": rule_once,
-    "name_local": rule_name_local,
-    "local_odds": rule_local_odds,
     "trusted_promise": rule_trusted_promise,
-    "deleted": rule_deleted,
     "local_promise": rule_local_promise,
     "shuffled_promise": mixed(rule_shuffled_promise),
     "shuffled_collude": mixed(rule_own_epsilon),
     "shuffled_few": mixed(rule_shuffled_few),
-    "batch": rule_batch,
 }
 
 
@@ -398,15 +314,6 @@ def test_a_set_of_options(k: int) -> None:
     assert f"about {round(100 * p)} times in 100" in said
 
 
-def test_a_report_on_a_map_says_how_often_it_is_true() -> None:
-    _, task, _ = told("points")
-    (asked,) = task["questions"]
-    cells = asked["grid"]["per_axis"] ** 2
-    truth = 1 / (1 + (cells - 1) * math.exp(-4.0))
-    assert f"one of {cells} fields" in words.sent_of(asked)
-    assert f"your own about {round(100 * truth)} times in 100" in words.sent_of(asked)
-
-
 def test_one_option_of_those_ticked() -> None:
     """All ticked against none: whichever option is drawn, its bit tells them apart as well as any."""
     keep = randomised_response(PureDP(1.0)).keep
@@ -416,15 +323,3 @@ def test_one_option_of_those_ticked() -> None:
     assert told.right == best_guess([p / 4, (1 - p) / 4] * 4, [(1 - p) / 4, p / 4] * 4)
     assert (told.one, told.other) == (p, 1 - p)
     assert f"about {round(100 * p)} times in 100" in words.sent_of({"randomiser": stated, "options": ["o"] * 4})
-
-
-def test_a_report_that_names_the_truth_is_said_to() -> None:
-    """Frequencies of the exact law: P(report = true entry)."""
-    for name in HEADS:
-        plan, task, _ = told(name)
-        mechanism = plan.study.invite_to(HeadList.of(HEADS[name], 2)).mechanism
-        assert isinstance(mechanism, KRandomisedResponse)
-        most = mechanism.likelihood(0, 0)
-        assert float(words.told_truly(task["questions"][0]["randomiser"])) == pytest.approx(most, abs=1e-12)
-        assert most > 0.85
-        assert f"about {round(100 * most)} times in 100" in words.sent_of(task["questions"][0])
