@@ -183,7 +183,8 @@ class Transcript:
         """What a release of the answers states."""
 
         def made() -> dict[str, Any]:
-            return {"entries": (*self.entries, *entries), "simulated_local": simulated_local(), "rng": rng}
+            trial = self.simulated or simulated_local()
+            return {"entries": (*self.entries, *entries), "simulated_local": trial, "rng": rng}
 
         return Crowd(self.names, self._rows, made, phased=True)
 
