@@ -11,34 +11,17 @@ import pyarrow as pa
 import pytest
 
 from hybridp.curator.sources import Columns
-from hybridp.errors import InvalidInput, UnusablePublicRows
+from hybridp.errors import UnusablePublicRows
 from hybridp.ledger import Ledger
 from hybridp.protocols.driver import release as release_distribution
 from hybridp.protocols.driver import release as release_shares
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
-from hybridp.public.study import Question
 from hybridp.randomness import seeded
 from hybridp.study import Study
 from hybridp.tasks.declared import ledger_totals
 from hybridp.tasks.distribution import DistributionTask
 from hybridp.tasks.shares import SharesTask, bins
-
-
-@pytest.mark.parametrize(
-    ("stated", "word"),
-    [
-        ({"options": ["a"]}, "at least 2"),
-        ({"options": ["a", "a"]}, "different"),
-        ({"options": ["a", "b"], "other": "a"}, "different"),
-        ({"options": ["a", "b"], "edges": [1, 2, 3]}, "edges"),
-        ({"edges": [3, 2, 1]}, "ascend"),
-        ({}, "neither"),
-    ],
-)
-def test_what_is_no_question_is_refused(stated: dict[str, object], word: str) -> None:
-    with pytest.raises(InvalidInput, match=word):
-        Question.of({"name": "way", "kind": "choice", **stated})
 
 
 @pytest.mark.parametrize("kind", ["date", "timestamp", "int64[]"])

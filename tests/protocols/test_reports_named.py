@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from hybridp.curator.sources import Columns
-from hybridp.device.files import Asked, write_reports
 from hybridp.device.reports import randomise_many
 from hybridp.errors import InvalidInput, UnusablePublicRows
 from hybridp.ledger import Ledger
@@ -21,15 +20,12 @@ from hybridp.protocols.driver import release as release_mean
 from hybridp.public.budgets import PureDP
 from hybridp.public.lattice import Bounds
 from hybridp.public.messages import Invite
-from hybridp.public.vector import VectorBounds
-from hybridp.randomness import secure, seeded
+from hybridp.randomness import seeded
 from hybridp.tasks.mean import MeanTask
-from hybridp.tasks.vector import VectorTask
 
 STUDY = MeanTask(Bounds(0, 100), PureDP(1.0))
 COLUMNS = Columns("pay", "trust", missing="middle")
 INVITE = Invite(STUDY.bounds, STUDY.invite.mechanism, ("pay",))
-BOX = VectorBounds.of([0, 0], [100, 10])
 LOCAL = 60
 
 
@@ -118,26 +114,3 @@ def test_reports_on_one_column_are_not_reports_on_another(tmp_path: Path) -> Non
     file.write_text(file.read_text().replace("pay23,trust", "pay24,trust"))
     with pytest.raises(UnusablePublicRows, match="on `pay24`"):
         release_mean(file, STUDY, Columns("pay24", "trust", missing="middle"))
-
-
-def test_vector_reports_name_their_columns(tmp_path: Path) -> None:
-    raw = tmp_path / "raw.csv"
-    raw.write_text("a,b,trust\n" + "50,5,local\n" * 30 + "50,5,trusted\n")
-    study = VectorTask(BOX, PureDP(1.0))
-    out = tmp_path / "sent.csv"
-    columns = Columns(("a", "b"), "trust", missing="middle")
-    write_reports(raw, [Asked(replace(study.invite, question=columns.names), columns)], out, rng=secure())
-    assert release_mean(out, study, Columns(("a", "b"), "trust", missing="middle")).people["local"] == 30
-    text = out.read_text()
-    out.write_text(text.replace("a,b,trust,a_report,b_report", "c,b,trust,c_report,b_report"))
-    with pytest.raises(UnusablePublicRows, match="on `c`,`b`"):
-        release_mean(out, study, Columns(("c", "b"), "trust", missing="middle"))
-    with out.open(newline="") as opened:
-        rows = [row[:-1] for row in csv.reader(opened)]
-    rows[0][:1], rows[0][3:4] = ["a"], ["a_report"]
-    with out.open("w", newline="") as opened:
-        csv.writer(opened).writerows(rows)
-    with pytest.raises(UnusablePublicRows, match="--assume-mechanism"):
-        release_mean(out, study, Columns(("a", "b"), "trust", missing="middle"))
-    found = release_mean(out, study, Columns(("a", "b"), "trust", missing="middle"), assume_mechanism=True)
-    assert found.receipt.assumed_mechanism is not None

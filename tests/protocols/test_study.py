@@ -203,35 +203,6 @@ def test_every_kind_is_answered_at_its_part_of_the_promise() -> None:
     assert vector_task(own, 0).trusted_guarantee == PureDP(1.5)
 
 
-@pytest.mark.parametrize("everyone", [None, "trusted", "local"])
-def test_a_plan_shows_numbers_shares_and_vectors_alike(people: Path, everyone: str | None) -> None:
-    """In shares of their ranges; that of a share is 1, and of options and columns the worst is shown."""
-    widths: dict[str, Any] = {"pay": 100, "way": (1, 1, 1), "body": (100, 200)}
-    asked = [NUMBER, TASKS["choice"], {**VECTOR, "upper": [100, 200]}]
-    trust: Any = "trust" if everyone is None else {"everyone": everyone}
-    plan = declare(*asked[: 3 if everyone is None else 2], trust=trust).plan(people)
-    used = {None: {"everyone"}, "trusted": {"tcm-only"}, "local": {"lm-only"}}[everyone]
-    expected = {}
-    for name, statistics in plan.to_dict()["questions"].items():
-        (facts,) = statistics.values()
-        told = facts["predicted"]
-        by = told.get("default", {}).get("estimator") or next(name for name in told["estimators"] if name in used)
-        error = told["estimators"][by]["rmse_population"]
-        pairs = zip(error, widths[name], strict=True) if isinstance(error, list) else [(error, widths[name])]
-        expected[name] = max(one / width for one, width in pairs)
-    shown = {name: float(share[:-1]) / 100 for name, _, _, _, share, _ in plan.in_words().rows}
-    assert shown == pytest.approx(expected, rel=0.01)
-    assert {label.get_text() for label in plan.plot().get_yticklabels()} == set(expected)
-
-
-@pytest.mark.parametrize("question", [VECTOR, RECORDS], ids=["vector", "records"])
-def test_what_cannot_be_planned_for_one_group_alone_is_said_in_the_words_of_the_study(question: dict[str, Any]) -> None:
-    study = declare(question, trust={"everyone": "trusted"})
-    with pytest.raises(InvalidInput, match=r"`people` must be in both groups to plan .* Got 50 trusted and 0 local"):
-        study.plan(trusted=50, local=0)
-    study.plan(trusted=50, local=50)
-
-
 def test_a_plan_tells_the_error_of_the_estimator_that_the_study_takes(people: Path) -> None:
     """One that is stated, or that several statistics take: the plan is of what the release does."""
     several = {"statistics": ["mean", "sum", "quantiles"], "at": [0.5]}

@@ -47,6 +47,7 @@ def declare(**changes: object) -> Declaration:
     return Declaration(**{**stated, **changes})  # type: ignore[arg-type]
 
 
+WAY = {"name": "way", "kind": "choice"}
 STUDIES = {
     "number": declare(),
     "two": declare(
@@ -164,6 +165,12 @@ def test_every_field_of_every_kind_has_help_and_a_default_that_obeys_its_own_che
         ({"questions": [{**WORK, "noise": "gaussian"}]}, r"`promise.delta` must be positive for the Gaussian noise"),
         ({"questions": [SALARY, WORK], "promise": {"epsilon": 1, "several": "drawn"}},
          r"`promise.several` must be split, or left out: `work` is of kind regression, which everybody answers"),
+        ({"questions": [{**WAY, "options": ["a"]}]}, "at least 2"),
+        ({"questions": [{**WAY, "options": ["a", "a"]}]}, "different"),
+        ({"questions": [{**WAY, "options": ["a", "b"], "other": "a"}]}, "different"),
+        ({"questions": [{**WAY, "options": ["a", "b"], "edges": [1, 2, 3]}]}, "edges"),
+        ({"questions": [{**WAY, "edges": [3, 2, 1]}]}, "ascend"),
+        ({"questions": [WAY]}, "neither"),
         ({"level": 1}, r"`level` must be strictly between 0 and 1. Got 1."),
         ({"title": "two\nlines"}, r"`title` must be text of one line."),
         ({"people": {"record_id": "r"}}, r"`people.column` must go with record_key or record_id. Got nothing."),

@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.plans import plan_mean
 
 from hybridp import PureDP, Study
 from hybridp.errors import InvalidInput
-from hybridp.public.lattice import Bounds
 from hybridp.release.plan import Plan, planned, predicted
 
 BOTH: dict[str, Any] = {"trusted": 500, "local": 9_500}
@@ -63,19 +61,6 @@ def test_a_picture_of_several_questions_is_in_shares_of_their_public_ranges() ->
     plt.close("all")
     with pytest.raises(InvalidInput, match="`plot` must be of a study with"):
         planned({"c": {"mean": predicted("x"), "sum": predicted("x")}}, 9, 0.5, PureDP(1)).plot()
-
-
-def test_a_question_of_a_study_is_planned_at_its_part_of_the_promise() -> None:
-    plan = study({**PAY, "sd": 5.0}, {**WAY, "weight": 3})
-    (told,) = plan.questions["pay"].values()
-    alone = plan_mean(n=10_000, opt_in=0.05, bounds=Bounds(0, 50), guarantee=PureDP(told["epsilon"]), sd=5.0)
-    assert told["epsilon"] == 0.5
-    assert plan["pay"].errors == alone.errors
-    assert plan.promise["epsilon"] == 2.0
-    with pytest.raises(InvalidInput, match="`question` must be one of pay, way"):
-        plan["sex"]
-    with pytest.raises(InvalidInput, match="`facts` must be those of the only statistic"):
-        _ = plan.errors
 
 
 def test_what_is_added_is_predicted_of_every_statistic_and_of_this_plan_alone() -> None:
