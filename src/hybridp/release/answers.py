@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from hybridp.blend.groups import published_gap
 from hybridp.errors import InvalidInput
@@ -26,8 +26,8 @@ from hybridp.release.release import Release
 if TYPE_CHECKING:
     from hybridp.blend.mean import Disagreement
 
-__all__ = ["GroupAnswer", "GroupEstimate", "MixedBatch", "MixedLevel", "Numbers", "Shuffled"]
-__all__ += ["about", "as_count", "compare_waves", "groups_release", "mean_release", "several_release"]
+__all__ = ["GroupEstimate", "MixedBatch", "MixedLevel", "Numbers", "Shuffled"]
+__all__ += ["about", "answer", "as_count", "compare_waves", "gap_facts", "groups_release", "mean_release"]
 
 Numbers = Sequence[float | None]
 
@@ -118,12 +118,22 @@ def _listed(values: Any) -> Any:
     return list(values) if isinstance(values, Sequence) else values
 
 
-def _answer(
-    task: str, estimate: Any, interval: Any, groups: Mapping[str, GroupEstimate], gap: Facts, first: Facts,
-    mechanisms: tuple[str, str], shuffled: Shuffled | None, own: dict[str, Any], *, wide: bool,
-) -> dict[str, Any]:  # fmt: skip
-    """The facts of a statistic: `first` its own, then what each group says (of a mean with how `wide` its interval is),
-    how far they differ, the mechanisms, what is known of a mixer, and the rest."""
+def answer(
+    task: str,
+    estimate: Any,
+    interval: Any,
+    groups: Mapping[str, GroupEstimate],
+    gap: Facts,
+    mechanisms: tuple[str, str],
+    shuffled: Shuffled | None = None,
+    **own: Any,
+) -> dict[str, Any]:
+    """The facts of a statistic: its own, what each group says (of a mean with how wide its interval is), how far they
+    differ (`gap_facts`), the mechanisms of trusted and of local people, and what is known of a mixer.
+
+    `estimate` is what is published, a number or one for each of those that are named. Each interval covers its own
+    number at the level or, when `joint`, all together.
+    """
     if shuffled is not None:
         groups = {**groups, "shuffled": shuffled.group}
         own |= {"shuffled": _listed(shuffled.group.estimate), "mixing": shuffled.to_dict()}
@@ -131,63 +141,34 @@ def _answer(
     for name, group in groups.items():
         counts = {} if group.counts is None else {"counts": list(group.counts)}
         said[name] = {"people": group.people, **counts, "standard_error": _listed(group.standard_error)}
-        said[name] |= {"half_width": group.half_width} if wide else {}
+        said[name] |= {"half_width": group.half_width} if task == "mean" else {}
     trusted, local = (_listed(groups[name].estimate) for name in ("trusted", "local"))
     made = dict(zip(("trusted", "local"), mechanisms, strict=True))
-    more = {**first, "groups": said, "disagreement": gap, "mechanisms": made, **own}
-    return statistic(task, estimate, interval, trusted, local, **more)
+    return statistic(task, estimate, interval, trusted, local, **own, groups=said, disagreement=gap, mechanisms=made)
 
 
-def several_release(
-    question: str,
-    statistics: str,
-    task: str,
-    names: tuple[str, Sequence[str]],
-    *,
-    estimate: Sequence[float],
-    interval: tuple[Sequence[float], Sequence[float]],
-    trusted: GroupEstimate,
-    local: GroupEstimate,
+def gap_facts(
+    key: str,
+    names: Sequence[str],
+    level: float,
     differences: Numbers | None,
     widths: Numbers | None,
     p_values: Numbers | None,
-    level: float,
-    mechanisms: tuple[str, str],
-    receipt: Receipt,
-    shuffled: Shuffled | None = None,
-    limit: float | None = None,
-    **own: Any,
-) -> Release:
-    """One statistic with a number for each of `names`: the key that lists them ("options", "columns"), and they.
+    limit: float = math.inf,
+) -> dict[str, Any]:
+    """Where trusted and other people disagree, among what a `key` names ("options", "columns").
 
-    `estimate` is what is published. Each interval covers its own number at the level or, when `joint`, all together.
-    `differences`, trusted less the others, with half the `widths` of their intervals (cut at `limit`) and `p_values`
-    adjusted for their number (Holm) tell where the groups disagree.
+    By how much, trusted less the others, with half the widths of the intervals (cut at a limit), and p-values that are
+    adjusted for their number (Holm).
     """
-    key, known = names
-    test = round(1 - level, 12)
-    apart = [name for name, p in zip(known, p_values or [None] * len(known), strict=True) if p is not None and p < test]
-    gap = {
-        "difference": _listed(differences),
-        "interval": _ends(differences, widths, limit),
-        "p_value": _listed(p_values),
-        key: apart,
-        "test_level": test,
-    }
-    groups = {"trusted": trusted, "local": local}
-    facts = _answer(task, list(estimate), [list(end) for end in interval], groups, gap, {key: list(known)}, mechanisms,
-                    shuffled, own, wide=False)  # fmt: skip
-    return Release({question: {statistics: facts}}, level, receipt)
-
-
-def _ends(middles: Numbers | None, widths: Numbers | None, limit: float | None) -> list[list[float | None]] | None:
-    if middles is None or not widths:
-        return None
-    ends = []
-    for side in (-1, 1):
-        result = [None if x is None or w is None else x + side * w for x, w in zip(middles, widths, strict=True)]
-        ends.append(result if limit is None else [None if x is None else max(-limit, min(limit, x)) for x in result])
-    return ends
+    test, ends = round(1 - level, 12), None
+    if differences is not None and widths:
+        both = list(zip(differences, widths, strict=True))
+        ends = [[None if x is None or w is None else max(-limit, min(limit, x + side * w)) for x, w in both]
+                for side in (-1, 1)]  # fmt: skip
+    apart = [name for name, p in zip(names, p_values or [None] * len(names), strict=True) if p is not None and p < test]
+    told = {"difference": _listed(differences), "interval": ends, "p_value": _listed(p_values)}
+    return {**told, key: apart, "test_level": test}
 
 
 def as_count(shares: Release) -> Release:
@@ -243,50 +224,40 @@ def mean_release(
     groups disagree. Of an estimate-only publication the groups hold nothing but their numbers of people.
     """
     test = round(1 - level, 12)
-    lower, upper = bounds.lower, bounds.upper
     having = " of those who have one" if own.get("left_out") else ""
     apart = dict.fromkeys(("difference", "interval", "p_value", "groups_disagree", "test_level"))
     if gap is not None:
         difference, wide = bounds.half * gap.difference, bounds.half * gap.half_width(level)
         ends, p = [difference - wide, difference + wide], gap.p_value
         apart = dict(zip(apart, (difference, ends, p, p < test, test), strict=True))
-    first = {
-        "unbiased": estimate,
-        "what": f"mean of values clipped to [{lower:,.6g}, {upper:,.6g}]{having}",
-        "clipped_to": [lower, upper],
-        "estimator": estimator,
-        "weight": weight,
-    }
-    interval = bounds.project(estimate - reach), bounds.project(estimate + reach)
-    rest = {"clipped": None, "anchor": None, "sd_estimate": None, **own}
-    facts = _answer("mean", bounds.project(estimate), interval, groups, apart, first, mechanisms, shuffled, rest,
-                    wide=True)  # fmt: skip
+    facts = answer(
+        "mean",
+        bounds.project(estimate),
+        (bounds.project(estimate - reach), bounds.project(estimate + reach)),
+        groups,
+        apart,
+        mechanisms,
+        shuffled,
+        unbiased=estimate,
+        what=f"mean of values clipped to [{bounds.lower:,.6g}, {bounds.upper:,.6g}]{having}",
+        clipped_to=[bounds.lower, bounds.upper],
+        estimator=estimator,
+        weight=weight,
+        **{"clipped": None, "anchor": None, "sd_estimate": None, **own},
+    )
     return Release({"value": {"mean": facts}}, level, receipt)
-
-
-class GroupAnswer(NamedTuple):
-    """One group's answer: a number, or a list with one an option, as the facts of the same question without groups.
-
-    `members` are the groups that it is made of, more than one where small ones were merged. `people` are its trusted
-    and local people where the group is public; `share`, with the ends of its interval, is its estimated share of
-    everybody where it is private.
-    """
-
-    name: str
-    members: tuple[str, ...]
-    facts: Facts
-    people: tuple[int, int] | None = None
-    share: tuple[float, float, float] | None = None
 
 
 def groups_release(
     question: str,
     kind: str,
     grouping: Grouping,
-    answers: Sequence[GroupAnswer],
+    groups: Mapping[str, tuple[str, ...]],
+    answers: Sequence[Facts],
     p_values: Sequence[tuple[float, ...] | None],
     differences: list[dict[str, Any]],
     *,
+    by: Facts,
     withheld: tuple[str, ...],
     people: tuple[int, int],
     options: tuple[str, ...],
@@ -297,49 +268,42 @@ def groups_release(
 ) -> Release:
     """The means, or shares, of the people of every group.
 
-    Each interval covers its own answer at the stated level or, when joint, all of them cover together, and so do the
-    differences among themselves. `p_values` of trusted and local people who disagree are adjusted for their number
-    (Holm), those of the differences among themselves. `withheld` groups had too few people, by the public rule.
+    `groups` are those that each is made of, more than one where small ones were merged, and `answers` what is said of
+    each, as the facts of the same question without groups; `by` is what is known of their sizes. Each interval covers
+    its own answer at the stated level or, when joint, all of them cover together, and so do the differences among
+    themselves. `p_values` of trusted and local people who disagree are adjusted for their number (Holm), those of the
+    differences among themselves. `withheld` groups had too few people, by the public rule.
     """
 
-    def column(pick: Any) -> list[Any] | None:
-        values = [pick(answer.facts) for answer in answers]
+    def column(key: str) -> list[Any] | None:
+        values = [facts[key] for facts in answers]
         return None if all(value is None for value in values) else values
 
-    by: dict[str, Any] = {
-        "column": grouping.column,
-        "private": grouping.private,
-        "categories": [answer.name for answer in answers],
-        "members": [list(answer.members) for answer in answers],
-        "withheld": list(withheld),
-        "least": grouping.least,
-    }
-    if grouping.private:
-        shares = [answer.share for answer in answers if answer.share is not None]
-        by["shares"] = [share for share, _, _ in shares]
-        by["shares_interval"] = [[low for _, low, _ in shares], [high for _, _, high in shares]]
-    else:
-        by["people"] = [list(answer.people or ()) for answer in answers]
     test, nothing = round(1 - level, 12), [None] * len(options) if options else None
-    gaps = [answer.facts["disagreement"] for answer in answers]
+    gaps = [facts["disagreement"] for facts in answers]
     ends = [gap["interval"] or (nothing, nothing) for gap in gaps]
-    said = [
-        (answer.name if not options else f"{answer.name}: {options[at]}", p)
-        for answer, some in zip(answers, p_values, strict=True)
-        for at, p in enumerate(some or ())
-    ]
+    said = [(f"{name}: {options[at]}" if options else name, p) for name, some in zip(groups, p_values, strict=True)
+            for at, p in enumerate(some or ())]  # fmt: skip
     own_p = [None if p is None else list(p) if options else p[0] for p in p_values]
     facts = statistic(
         f"{kind}-by-group",
-        column(lambda facts: facts["estimate"]),
-        [column(lambda facts, i=i: facts["interval"][i]) for i in (0, 1)],
-        column(lambda facts: facts["trusted"]),
-        column(lambda facts: facts["local"]),
-        by=by,
+        column("estimate"),
+        [[facts["interval"][i] for facts in answers] for i in (0, 1)],
+        column("trusted"),
+        column("local"),
+        by={
+            "column": grouping.column,
+            "private": grouping.private,
+            "categories": list(groups),
+            "members": [list(members) for members in groups.values()],
+            "withheld": list(withheld),
+            "least": grouping.least,
+            **by,
+        },
         **({"options": list(options)} if options else {}),
-        unbiased=column(lambda facts: facts["unbiased"]),
+        unbiased=column("unbiased"),
         joint=grouping.joint,
-        weight=column(lambda facts: facts["weight"]),
+        weight=column("weight"),
         groups={"trusted": {"people": people[0]}, "local": {"people": people[1]}},
         disagreement={
             "difference": [nothing if gap["difference"] is None else gap["difference"] for gap in gaps],

@@ -29,7 +29,7 @@ from hybridp.public.queries import Feature
 from hybridp.public.rounds import Conversation, Crowd, Options, drive
 from hybridp.public.shares import CountNoise, NoisyCounts, OnOptions, ShareReports
 from hybridp.public.study import Declaration, Number
-from hybridp.release.answers import GroupAnswer, groups_release
+from hybridp.release.answers import groups_release
 from hybridp.release.facts import Facts
 from hybridp.release.receipt import CURATOR, VIEWER, Made, Promise, Receipt, values_rule
 from hybridp.release.release import Release
@@ -84,7 +84,6 @@ def publish_groups(
     names, result = list(groups), [part for part, _ in parts.values()]
     facts = [part.facts for part in result]
     people = [(part.people["trusted"], part.people["local"]) for part in result]
-    answers = [GroupAnswer(name, groups[name], one, who) for name, one, who in zip(names, facts, people, strict=True)]
     own = [_own_p_values(one, blended) for one, (_, blended) in zip(facts, parts.values(), strict=True)]
     pairs, blends = grouping.pairs(names), [blended for _, blended in parts.values()]
     options: tuple[str, ...] = ()
@@ -104,9 +103,11 @@ def publish_groups(
         value,
         study.called,
         grouping,
-        answers,
+        groups,
+        facts,
         adjusted(own),
         listed_differences(names, pairs, gaps, options),
+        by={"people": [list(who) for who in people]},
         withheld=withheld,
         people=(sum(trusted for trusted, _ in people), sum(local for _, local in people)),
         options=options,
@@ -331,6 +332,8 @@ def publish_joint(
         gaps = [[gap._replace(**{k: width * getattr(gap, k) for k in ("estimate", "low", "high")}) for gap in some]
                 for some in gaps]  # fmt: skip
     own_p = [None if (p := part.p_values()) is None else p[:shown] for part in parts.values()]
+    told = [(part.share, *part.share_interval(own.level)) for part in parts.values()]
+    shares, *share_ends = ([one[i] for one in told] for i in (0, 1, 2))
     more: dict[str, Any] = {"estimator": study.estimator}
     if isinstance(own, MeanTask):
         more["clipped_to"] = [own.bounds.lower, own.bounds.upper]
@@ -340,9 +343,11 @@ def publish_joint(
         study.value,
         own.called,
         grouping,
-        [_answer(own, name, groups[name], part, level, own.level) for name, part in parts.items()],
+        groups,
+        [_facts(own, part, level) for part in parts.values()],
         adjusted(own_p),
         listed_differences(names, pairs, gaps, options),
+        by={"shares": shares, "shares_interval": share_ends},
         withheld=withheld,
         people=(trusted_people, 0 if local is None else local.people),
         options=options,
@@ -353,9 +358,8 @@ def publish_joint(
     )
 
 
-def _answer(
-    own: MeanTask | SharesTask, name: str, members: tuple[str, ...], part: CategoryBlend, level: float, alone: float
-) -> GroupAnswer:
+def _facts(own: MeanTask | SharesTask, part: CategoryBlend, level: float) -> dict[str, Any]:
+    """What is said of one category."""
     low, high = part.intervals(level)
     gap = part.groups_apart(level)
     if isinstance(own, SharesTask):
@@ -372,7 +376,7 @@ def _answer(
     shown = (
         to_simplex(part.estimate).tolist() if isinstance(own, SharesTask) else own.bounds.project(told(part.estimate))
     )
-    facts = {
+    return {
         "estimate": shown,
         "interval": [told(low), told(high)],
         "unbiased": told(part.estimate),
@@ -384,7 +388,6 @@ def _answer(
             "interval": None if gap is None else [told(gap[1], 0.0), told(gap[2], 0.0)],
         },
     }
-    return GroupAnswer(name, members, facts, share=(part.share, *part.share_interval(alone)))
 
 
 def _receipt(

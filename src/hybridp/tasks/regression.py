@@ -40,7 +40,7 @@ from hybridp.public.regression import (
 from hybridp.public.rounds import Conversation, Crowd, Later, Products, Scale
 from hybridp.public.study import Declaration, Regression
 from hybridp.public.vector import VectorBounds, VectorReportSums
-from hybridp.release.answers import GroupEstimate, several_release
+from hybridp.release.answers import GroupEstimate, answer, gap_facts
 from hybridp.release.receipt import Made, Protection, plain
 from hybridp.release.release import Release
 from hybridp.tasks.task import Draw, Task, declared, noise_level, protected, task_receipt, undecided
@@ -290,23 +290,18 @@ def _publish(
     if own is not None and told is not None:
         apart_by = plain(_numbers(units.fit(own)[0] - units.fit(told)[0]))
     steered = used and asked is not None and asked.form == "steered"
-    return several_release(
-        names[-1],
+    columns = ["intercept", *names[:-1]]
+    facts = answer(
         "regression",
-        "regression",
-        ("columns", ("intercept", *names[:-1])),
-        estimate=plain(_numbers(centre)),
-        interval=(plain(_numbers(centre - wide)), plain(_numbers(centre + wide))),
-        trusted=mine,
-        local=others,
-        differences=apart_by,
-        widths=None,
-        p_values=p_values,
-        level=study.level,
-        mechanisms=(
+        plain(_numbers(centre)),
+        (plain(_numbers(centre - wide)), plain(_numbers(centre + wide))),
+        {"trusted": mine, "local": others},
+        gap_facts("columns", columns, study.level, apart_by, None, p_values),
+        (
             noise_level(trusted.noise)[0] if said is not None else "none",
             asked.invite.mechanism.name if used and asked is not None else "none",
         ),
+        columns=columns,
         kind=study.kind,
         form=asked.form if used and asked is not None else "tcm-only",
         joint=study.joint,
@@ -315,7 +310,11 @@ def _publish(
         clip=asked.clip * units.target if steered and asked is not None else None,
         noisy_totals=[] if said is None else [list(row) for row in said.totals],
         noisy_place=None if said is None else said.place,
-        receipt=task_receipt(
+    )
+    return Release(
+        {names[-1]: {"regression": facts}},
+        study.level,
+        task_receipt(
             None if said is None else _trusted_protection(study, trusted),
             _local_protection(asked) if used and asked is not None else None,
             "everyone",

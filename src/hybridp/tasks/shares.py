@@ -48,7 +48,7 @@ from hybridp.public.shares import (
 )
 from hybridp.public.shuffling import Mixing
 from hybridp.public.study import Choice, Count, Declaration
-from hybridp.release.answers import GroupEstimate, several_release
+from hybridp.release.answers import GroupEstimate, answer, gap_facts
 from hybridp.release.facts import clipped_share
 from hybridp.release.receipt import Made, Protection
 from hybridp.release.release import Release
@@ -255,22 +255,21 @@ def publish_shares(
         scale, sd = counted.noise.laplace_scale, math.sqrt(counted.noise.normal_variance)
         missing = counted.people - counted.answered
         more["left_out"] = clipped_share(missing, counted.people, scale, study.level, sd)
-    return several_release(
-        question.name,
+    options = list(question.values[:-1] if question.excludes else question.values)
+    apart = None if own is None or told is None else (own - told).tolist()
+    wide = None if gaps is None else gaps.tolist()
+    facts = answer(
         "histogram" if question.edges else "shares",
-        "histogram" if question.edges else "shares",
-        ("options", question.values[:-1] if question.excludes else question.values),
-        estimate=(np.clip(result.estimate, 0.0, 1.0) if question.most else to_simplex(result.estimate)).tolist(),
-        interval=(low.tolist(), high.tolist()),
-        trusted=_group(trusted_people, own, result.standard_errors("trusted")),
-        local=_alone(local, result),
-        differences=None if own is None or told is None else (own - told).tolist(),
-        widths=None if gaps is None else gaps.tolist(),
-        p_values=result.p_values(),
-        limit=1.0,
-        level=study.level,
-        mechanisms=("none" if counted is None else noise_level(counted.noise.mechanism)[0], study.invite.name),
-        shuffled=shuffled,
+        (np.clip(result.estimate, 0.0, 1.0) if question.most else to_simplex(result.estimate)).tolist(),
+        (low.tolist(), high.tolist()),
+        {
+            "trusted": _group(trusted_people, own, result.standard_errors("trusted")),
+            "local": _alone(local, result),
+        },
+        gap_facts("options", options, study.level, apart, wide, result.p_values(), 1.0),
+        ("none" if counted is None else noise_level(counted.noise.mechanism)[0], study.invite.name),
+        shuffled,
+        options=options,
         unbiased=result.estimate.tolist(),
         joint=study.joint,
         estimator=result.estimator,
@@ -279,7 +278,11 @@ def publish_shares(
         if held is None
         else {"plain": held.plain.tolist(), "most": held.most.tolist(), "reach": held.reach},
         **more,
-        receipt=task_receipt(
+    )
+    return Release(
+        {question.name: {facts["task"]: facts}},
+        study.level,
+        task_receipt(
             None if counted is None else _trusted_protection(study, counted),
             _local_protection(study.invite) if local is not None and local.people else None,
             study.estimator,

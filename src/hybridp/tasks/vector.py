@@ -28,7 +28,7 @@ from hybridp.public.shuffling import Mixing
 from hybridp.public.study import Declaration, Vector
 from hybridp.public.vector import OnVector, VectorBounds, VectorReportSums, VectorSum, vector_noise
 from hybridp.public.vector_randomisers import VectorLocalName, vector_reports
-from hybridp.release.answers import GroupEstimate, Shuffled, several_release
+from hybridp.release.answers import GroupEstimate, Shuffled, answer, gap_facts
 from hybridp.release.receipt import Made, Protection
 from hybridp.release.release import Release
 from hybridp.tasks.task import (
@@ -213,31 +213,31 @@ def publish_vector_mean(
     unit, wide = np.array(result.estimates()), np.array(result.half_widths(study.level, joint=study.joint))
     gaps, scales = [b.disagreement for b in result.coordinates], [b.half * bounds.reach for b in bounds.bounds]
     anchor = _anchor(bounds, result)
-    return several_release(
-        "vector",
-        "mean",
+    apart = _scaled([None if gap is None else gap.difference for gap in gaps], scales)
+    widths = _scaled(result.gap_widths(study.level, joint=study.joint), scales)
+    facts = answer(
         "vector-mean",
-        ("columns", names),
-        estimate=_numbers(bounds.from_unit(bounds.project(unit))),
-        interval=(
-            _numbers(bounds.from_unit(np.clip(unit - wide, -1, 1))),
-            _numbers(bounds.from_unit(np.clip(unit + wide, -1, 1))),
-        ),
-        trusted=_trusted_group(bounds, trusted, trusted_people, result, study.estimator),
-        local=_local_group(bounds, local),
-        differences=_scaled([None if gap is None else gap.difference for gap in gaps], scales),
-        widths=_scaled(result.gap_widths(study.level, joint=study.joint), scales),
-        p_values=result.p_values(),
-        level=study.level,
-        mechanisms=(noise_level(trusted.noise)[0] if trusted is not None else "none", study.invite.name),
-        shuffled=shuffled,
+        _numbers(bounds.from_unit(bounds.project(unit))),
+        [_numbers(bounds.from_unit(np.clip(unit + side * wide, -1, 1))) for side in (-1, 1)],
+        {
+            "trusted": _trusted_group(bounds, trusted, trusted_people, result, study.estimator),
+            "local": _local_group(bounds, local),
+        },
+        gap_facts("columns", names, study.level, apart, widths, result.p_values()),
+        (noise_level(trusted.noise)[0] if trusted is not None else "none", study.invite.name),
+        shuffled,
+        columns=list(names),
         unbiased=_numbers(bounds.from_unit(unit)),
         joint=study.joint,
         bounds={"lower": [float(b.lower) for b in bounds.bounds], "upper": [float(b.upper) for b in bounds.bounds]},
         estimator=study.estimator,
         weight=[b.weight for b in result.coordinates],
         anchor=anchor,
-        receipt=task_receipt(
+    )
+    return Release(
+        {"vector": {"mean": facts}},
+        study.level,
+        task_receipt(
             None if trusted is None else _trusted_protection(study, trusted),
             None if local is None or not local.people else on_device(study.invite, ", for all columns together"),
             study.estimator,
