@@ -119,7 +119,7 @@ def cells(question: str, name: str, facts: Facts, *, curves: bool = False) -> li
     columns += [gap.get("difference"), *(gap.get("interval") or (None, None)), gap.get("p_value", facts.get("p_value"))]
     lists = (_flat(column, facts["estimate"], len(names)) for column in columns)
     share = is_share(facts)
-    every = (Cell(question, name, *numbers, share=share) for numbers in zip(names, *lists, strict=True))
+    every = (Cell(question, name, *numbers)._replace(share=share) for numbers in zip(names, *lists, strict=True))
     return [cell for cell in every if cell.estimate is not None]
 
 

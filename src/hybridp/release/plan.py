@@ -301,7 +301,7 @@ def _cell(key: str, x: float | None) -> str:
 
 def _scalars(facts: Facts) -> list[Row]:
     """What is expected of the whole, each in words."""
-    result = []
+    result: list[Row] = []
     for key in (key for key in _SCALARS if key in facts["predicted"]):
         value = facts["predicted"][key]
         said = "nothing" if value is None else value if isinstance(value, str) else figure(value)

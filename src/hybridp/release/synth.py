@@ -25,7 +25,7 @@ from hybridp.public.workloads import Atom, Count, Formula, parse_formula
 from hybridp.release import style
 from hybridp.release.facts import promise_words, statistic
 from hybridp.release.receipt import Receipt
-from hybridp.release.release import Release, Result, Words
+from hybridp.release.release import Questions, Release, Result, Words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -320,7 +320,7 @@ class SyntheticModel(Result):
         }
 
     @property
-    def questions(self) -> dict[str, dict[str, Any]]:
+    def questions(self) -> Questions:  # type: ignore[override]  # computed, and never assigned
         """What a document says of it."""
         utility = {key: value for key, value in self.utility().items() if key != "marginals"}
         told = statistic(
